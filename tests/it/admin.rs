@@ -3,10 +3,9 @@
 use std::net::SocketAddr;
 
 use crate::kit::client::{Crawler, Reply, get};
-use crate::kit::origin::Script;
+use crate::kit::origin::{Script, site};
 use crate::kit::page::{Gate, Page};
-use crate::kit::proxy::{Config, resolve};
-use crate::kit::run;
+use crate::kit::proxy::Config;
 
 async fn ask(admin: SocketAddr, path: &str) -> Reply {
     let mut client = Crawler::to(admin).await;
@@ -15,98 +14,86 @@ async fn ask(admin: SocketAddr, path: &str) -> Reply {
 }
 
 // Ours.
-#[test]
-fn a_running_proxy_is_healthy_and_ready() {
-    run(async {
-        let proxy = Config::default().start().await;
-        assert_eq!(ask(proxy.admin(), "/healthz").await.status(), 200);
-        assert_eq!(ask(proxy.admin(), "/readyz").await.status(), 200);
-        assert_eq!(ask(proxy.admin(), "/nothing").await.status(), 404);
-    });
+#[tokio::test]
+async fn a_running_proxy_is_healthy_and_ready() {
+    let proxy = Config::default().start().await;
+    assert_eq!(ask(proxy.admin(), "/healthz").await.status(), 200);
+    assert_eq!(ask(proxy.admin(), "/readyz").await.status(), 200);
+    assert_eq!(ask(proxy.admin(), "/nothing").await.status(), 404);
 }
 
 // Ours: metrics name no host, URL or crawler.
-#[test]
-fn metrics_count_decisions_and_name_nobody() {
-    run(async {
-        let origin = Script::robots("User-agent: *\nDisallow: /private\n")
-            .start()
-            .await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        get(&proxy, "http://o.test/open").await;
-        get(&proxy, "http://o.test/private").await;
-        let metrics = ask(proxy.admin(), "/metrics").await;
-        assert!(
-            metrics
-                .head
-                .value("content-type")
-                .starts_with("application/openmetrics-text")
-        );
-        let text = metrics.text();
-        for line in [
-            "politesse_decisions_total{verdict=\"allow\",reason=\"no_rule\"} 1",
-            "politesse_decisions_total{verdict=\"disallow\",reason=\"rule\"} 1",
-            "politesse_robots_fetches_total{result=\"successful\"} 1",
-        ] {
-            assert!(text.contains(line), "{line} in {text}");
-        }
-        assert!(text.ends_with("# EOF\n"));
-        for word in ["o.test", "private", "ExampleBot", "examplebot"] {
-            assert!(!text.contains(word), "{word}");
-        }
-    });
+#[tokio::test]
+async fn metrics_count_decisions_and_name_nobody() {
+    let (_origin, proxy) = site(Script::robots("User-agent: *\nDisallow: /private\n"), &[]).await;
+    get(&proxy, "http://o.test/open").await;
+    get(&proxy, "http://o.test/private").await;
+    let metrics = ask(proxy.admin(), "/metrics").await;
+    assert!(
+        metrics
+            .head
+            .value("content-type")
+            .starts_with("application/openmetrics-text")
+    );
+    let text = metrics.text();
+    for line in [
+        "politesse_decisions_total{verdict=\"allow\",reason=\"no_rule\"} 1",
+        "politesse_decisions_total{verdict=\"disallow\",reason=\"rule\"} 1",
+        "politesse_robots_fetches_total{result=\"successful\"} 1",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+    assert!(text.ends_with("# EOF\n"));
+    for word in ["o.test", "private", "ExampleBot", "examplebot"] {
+        assert!(!text.contains(word), "{word}");
+    }
 }
 
 // Ours: a log that cannot be written stops the crawl with 503 and says why on
 // /readyz; ARCHITECTURE.md, invariant 3.
-#[test]
-fn a_log_that_cannot_be_written_stops_the_crawl() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        assert_eq!(get(&proxy, "http://o.test/before").await.status(), 200);
-        proxy.place().completed(1).await;
-        proxy
-            .place()
-            .database()
-            .execute_batch("DROP VIEW audit_log; DROP TABLE decision;")
-            .unwrap();
-        let reply = get(&proxy, "http://o.test/after").await;
-        assert_eq!(reply.status(), 503, "{}", reply.text());
-        assert!(reply.head.value("proxy-status").starts_with("politesse;"));
-        assert!(!reply.head.value("retry-after").is_empty());
-        let ready = ask(proxy.admin(), "/readyz").await;
-        assert_eq!(ready.status(), 503);
-        assert!(ready.text().contains("audit"), "{}", ready.text());
-        assert_eq!(ask(proxy.admin(), "/healthz").await.status(), 200);
-        assert_eq!(origin.targets(), ["/before"]);
-    });
+#[tokio::test]
+async fn a_log_that_cannot_be_written_stops_the_crawl() {
+    let (origin, proxy) = site(Script::robots(""), &[]).await;
+    assert_eq!(get(&proxy, "http://o.test/before").await.status(), 200);
+    proxy.place().completed(1).await;
+    proxy
+        .place()
+        .database()
+        .execute_batch("DROP VIEW audit_log; DROP TABLE decision;")
+        .unwrap();
+    let reply = get(&proxy, "http://o.test/after").await;
+    assert_eq!(reply.status(), 503, "{}", reply.text());
+    assert!(reply.head.value("proxy-status").starts_with("politesse;"));
+    assert!(!reply.head.value("retry-after").is_empty());
+    let ready = ask(proxy.admin(), "/readyz").await;
+    assert_eq!(ready.status(), 503);
+    assert!(ready.text().contains("audit"), "{}", ready.text());
+    assert_eq!(ask(proxy.admin(), "/healthz").await.status(), 200);
+    assert_eq!(origin.targets(), ["/before"]);
 }
 
 // Ours: not ready from the signal on.
-#[test]
-fn a_stopping_proxy_is_not_ready() {
-    run(async {
-        let gate = Gate::shut();
-        let origin = Script::robots("")
-            .page("/slow", Page::text("x").after(&gate))
-            .start()
-            .await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        crawler
-            .send(b"GET http://o.test/slow HTTP/1.1\r\nHost: o.test\r\n\r\n")
-            .await;
-        origin.arrival("/slow").await;
-        proxy.signal("TERM").await;
-        let admin = proxy.admin();
-        crate::kit::until("/readyz of 503", async || {
-            (ask(admin, "/readyz").await.status() == 503).then_some(())
-        })
+#[tokio::test]
+async fn a_stopping_proxy_is_not_ready() {
+    let gate = Gate::shut();
+    let (origin, proxy) = site(
+        Script::robots("").page("/slow", Page::text("x").after(&gate)),
+        &[],
+    )
+    .await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    crawler
+        .send(b"GET http://o.test/slow HTTP/1.1\r\nHost: o.test\r\n\r\n")
         .await;
-        gate.open(1);
-        assert_eq!(crawler.reply_to("GET").await.status(), 200);
-    });
+    origin.arrival("/slow").await;
+    proxy.signal("TERM").await;
+    let admin = proxy.admin();
+    crate::kit::until("/readyz of 503", async || {
+        (ask(admin, "/readyz").await.status() == 503).then_some(())
+    })
+    .await;
+    gate.open(1);
+    assert_eq!(crawler.reply_to("GET").await.status(), 200);
 }
 
 /// Returns the status of `/metrics` by this request line and these `Host`
@@ -119,35 +106,33 @@ async fn asked(admin: SocketAddr, line: &str, hosts: &[&str]) -> u16 {
 }
 
 // Ours: DNS rebinding; RFC 9112, sections 3.2 and 3.2.2.
-#[test]
-fn pages_are_told_to_who_asks_for_us_and_nobody_else() {
-    run(async {
-        let proxy = Config::default().start().await;
-        let admin = proxy.admin();
-        let own = admin.to_string();
-        let line = "GET /metrics HTTP/1.1";
-        for (hosts, status) in [
-            (&[&*own][..], 200),
-            (&["localhost"], 200),
-            (&["[::1]:1"], 200),
-            (&["evil.test"], 421),
-            (&["[evil.test"], 400),
-            (&["[::1].evil.test"], 400),
-            (&["a@localhost"], 400),
-            (&[""], 400),
-            (&[], 400),
-            (&[&own, &own], 400),
-            (&[&own, "evil.test"], 400),
-        ] {
-            assert_eq!(asked(admin, line, hosts).await, status, "{hosts:?}");
-        }
-        for (target, status) in [
-            (format!("http://{own}/metrics"), 200),
-            ("http://evil.test/metrics".to_owned(), 421),
-            ("http://a@localhost/metrics".to_owned(), 400),
-        ] {
-            let line = format!("GET {target} HTTP/1.1");
-            assert_eq!(asked(admin, &line, &[&own]).await, status, "{target}");
-        }
-    });
+#[tokio::test]
+async fn pages_are_told_to_who_asks_for_us_and_nobody_else() {
+    let proxy = Config::default().start().await;
+    let admin = proxy.admin();
+    let own = admin.to_string();
+    let line = "GET /metrics HTTP/1.1";
+    for (hosts, status) in [
+        (&[&*own][..], 200),
+        (&["localhost"], 200),
+        (&["[::1]:1"], 200),
+        (&["evil.test"], 421),
+        (&["[evil.test"], 400),
+        (&["[::1].evil.test"], 400),
+        (&["a@localhost"], 400),
+        (&[""], 400),
+        (&[], 400),
+        (&[&own, &own], 400),
+        (&[&own, "evil.test"], 400),
+    ] {
+        assert_eq!(asked(admin, line, hosts).await, status, "{hosts:?}");
+    }
+    for (target, status) in [
+        (format!("http://{own}/metrics"), 200),
+        ("http://evil.test/metrics".to_owned(), 421),
+        ("http://a@localhost/metrics".to_owned(), 400),
+    ] {
+        let line = format!("GET {target} HTTP/1.1");
+        assert_eq!(asked(admin, &line, &[&own]).await, status, "{target}");
+    }
 }

@@ -8,11 +8,11 @@ use crate::kit::client::{Crawler, End, Reply};
 use crate::kit::codings::{CODINGS, coded, named};
 use crate::kit::directive_case::{Case, cases};
 use crate::kit::h2::{H2Crawler, Trailers};
-use crate::kit::origin::{Origin, Script};
+use crate::kit::origin::{Origin, Script, site};
 use crate::kit::page::Page;
 use crate::kit::proxy::{Proxy, resolve};
+use crate::kit::sha256;
 use crate::kit::told::told;
-use crate::kit::{run, sha256};
 
 /// A case as it is served: under a coding, in a framing.
 struct Serving {
@@ -190,7 +190,7 @@ async fn start(servings: &[Serving], tls: Tls) -> (Origin, Proxy) {
     });
     let origin = match tls {
         Tls::Without => script.start().await,
-        Tls::With => script.start_tls().await,
+        Tls::With => script.tls().start().await,
     };
     // What the audit does is not the subject.
     let config = resolve("o.test", origin.address());
@@ -218,36 +218,32 @@ fn pages() -> impl Iterator<Item = Case> {
 }
 
 // Ours: for every case.
-#[test]
-fn every_case_arrives_as_sent_and_is_annotated() {
-    run(async {
-        let framings = [Framing::Announced, Framing::Chunked].into_iter();
-        let servings = framings.flat_map(|framing| {
-            let of = move |case| Serving::of(case, None, framing);
-            cases().map(of)
-        });
-        let servings: Vec<_> = servings.collect();
-        let (_origin, proxy) = start(&servings, Tls::Without).await;
-        all_arrive(&servings, Line::Plain(Crawler::plain(&proxy).await)).await;
+#[tokio::test]
+async fn every_case_arrives_as_sent_and_is_annotated() {
+    let framings = [Framing::Announced, Framing::Chunked].into_iter();
+    let servings = framings.flat_map(|framing| {
+        let of = move |case| Serving::of(case, None, framing);
+        cases().map(of)
     });
+    let servings: Vec<_> = servings.collect();
+    let (_origin, proxy) = start(&servings, Tls::Without).await;
+    all_arrive(&servings, Line::Plain(Crawler::plain(&proxy).await)).await;
 }
 
 // Ours: the HTML ones under every coding, untouched.
-#[test]
-fn every_page_arrives_as_sent_under_every_coding() {
-    run(async {
-        // An odd round, so that each coding meets both framings.
-        let framings = [Framing::Announced, Framing::Chunked, Framing::Chunked];
-        let mut framings = framings.into_iter().cycle();
-        let mut servings = Vec::new();
-        for case in pages() {
-            let of = |codings| Serving::of(case.clone(), Some(codings), framings.next().unwrap());
-            servings.extend(CODINGS.map(of));
-        }
-        assert!(500 < servings.len());
-        let (_origin, proxy) = start(&servings, Tls::Without).await;
-        all_arrive(&servings, Line::Plain(Crawler::plain(&proxy).await)).await;
-    });
+#[tokio::test]
+async fn every_page_arrives_as_sent_under_every_coding() {
+    // An odd round, so that each coding meets both framings.
+    let framings = [Framing::Announced, Framing::Chunked, Framing::Chunked];
+    let mut framings = framings.into_iter().cycle();
+    let mut servings = Vec::new();
+    for case in pages() {
+        let of = |codings| Serving::of(case.clone(), Some(codings), framings.next().unwrap());
+        servings.extend(CODINGS.map(of));
+    }
+    assert!(500 < servings.len());
+    let (_origin, proxy) = start(&servings, Tls::Without).await;
+    all_arrive(&servings, Line::Plain(Crawler::plain(&proxy).await)).await;
 }
 
 /// Each page under one coding or none, in turn, in both framings.
@@ -262,25 +258,21 @@ fn in_turn() -> Vec<Serving> {
 }
 
 // Ours: inside CONNECT, too.
-#[test]
-fn pages_arrive_as_sent_over_https() {
-    run(async {
-        let servings = in_turn();
-        let (_origin, proxy) = start(&servings, Tls::With).await;
-        let crawler = Crawler::inside(&proxy, "o.test:443").await;
-        all_arrive(&servings, Line::Inside(crawler)).await;
-    });
+#[tokio::test]
+async fn pages_arrive_as_sent_over_https() {
+    let servings = in_turn();
+    let (_origin, proxy) = start(&servings, Tls::With).await;
+    let crawler = Crawler::inside(&proxy, "o.test:443").await;
+    all_arrive(&servings, Line::Inside(crawler)).await;
 }
 
 // The same over HTTP/2.
-#[test]
-fn pages_arrive_as_sent_over_http2() {
-    run(async {
-        let servings = in_turn();
-        let (_origin, proxy) = start(&servings, Tls::With).await;
-        let crawler = H2Crawler::inside(&proxy, "o.test:443").await;
-        all_arrive(&servings, Line::Http2(crawler)).await;
-    });
+#[tokio::test]
+async fn pages_arrive_as_sent_over_http2() {
+    let servings = in_turn();
+    let (_origin, proxy) = start(&servings, Tls::With).await;
+    let crawler = H2Crawler::inside(&proxy, "o.test:443").await;
+    all_arrive(&servings, Line::Http2(crawler)).await;
 }
 
 const HEAD: &str = "<html><head><meta name=robots content=noindex></head><body>";
@@ -306,33 +298,30 @@ const ABOUT: [(&str, &str); 7] = [
 ];
 
 // Ours: Content-Length, digests and ETag (RFC 9530, RFC 9110, section 8).
-#[test]
-fn what_fields_say_of_the_bytes_is_passed_on() {
-    run(async {
-        let bytes = coded("gzip", HEAD.into());
-        let page = Page::typed("text/html", &bytes);
-        let page = ABOUT
-            .iter()
-            .fold(page, |page, (name, value)| page.field(name, value));
-        let script = Script::robots("").page("/a", page);
-        let origin = script.start_tls().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
-        let over_http1 = Got::of(crawler.get("/a", "o.test").await);
-        let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
-        let over_http2 = ask_http2(&mut crawler, ("GET", "/a", "ExampleBot/1.0")).await;
-        for got in [over_http1, over_http2] {
-            for (name, value) in ABOUT {
-                assert_eq!(got.value(name), value, "{name}");
-            }
-            assert_eq!(got.value("content-length"), bytes.len().to_string());
-            assert_eq!(got.body, bytes);
-            assert_eq!(
-                got.value("robots-directives"),
-                "examplebot=(noindex;src=m);state=complete"
-            );
+#[tokio::test]
+async fn what_fields_say_of_the_bytes_is_passed_on() {
+    let bytes = coded("gzip", HEAD.into());
+    let page = Page::typed("text/html", &bytes);
+    let page = ABOUT
+        .iter()
+        .fold(page, |page, (name, value)| page.field(name, value));
+    let script = Script::robots("").page("/a", page);
+    let (_origin, proxy) = site(script.tls(), &[]).await;
+    let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
+    let over_http1 = Got::of(crawler.get("/a", "o.test").await);
+    let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
+    let over_http2 = ask_http2(&mut crawler, ("GET", "/a", "ExampleBot/1.0")).await;
+    for got in [over_http1, over_http2] {
+        for (name, value) in ABOUT {
+            assert_eq!(got.value(name), value, "{name}");
         }
-    });
+        assert_eq!(got.value("content-length"), bytes.len().to_string());
+        assert_eq!(got.body, bytes);
+        assert_eq!(
+            got.value("robots-directives"),
+            "examplebot=(noindex;src=m);state=complete"
+        );
+    }
 }
 
 /// Returns a page that ends in trailers: in what is held back, or far after it.
@@ -344,30 +333,27 @@ fn with_trailers(length: usize) -> Page {
 }
 
 // Ours: trailers (RFC 9110, section 6.5; RFC 9112, 7.1.2).
-#[test]
-fn trailers_follow_a_page_that_was_held_back() {
-    run(async {
-        let short = Page::typed("text/html", b"").in_chunks(&["<head>"]);
-        let script = Script::robots("")
-            .page("/held", short.trailer("X-Sum", "1").trailer("X-Sum-2", "2"))
-            .page("/short", with_trailers(1))
-            .page("/long", with_trailers(1_000_000));
-        let origin = script.start_tls().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let mut http1 = Crawler::inside(&proxy, "o.test:443").await;
-        let mut http2 = H2Crawler::inside(&proxy, "o.test:443").await;
-        for path in ["/held", "/short", "/long"] {
-            let line = format!("GET {path} HTTP/1.1");
-            let reply = http1.ask(&[&line, "Host: o.test", "TE: trailers"]).await;
-            let sums = reply.trailers.iter().map(|(_, value)| value.as_str());
-            assert_eq!(sums.collect::<String>(), "12", "{path}");
-            let reply = http2.get(&format!("https://o.test{path}")).await;
-            let Trailers(sums) = reply.extensions().get().unwrap();
-            assert_eq!(
-                (&sums["x-sum"], &sums["x-sum-2"]),
-                (&"1".parse().unwrap(), &"2".parse().unwrap()),
-                "{path}"
-            );
-        }
-    });
+#[tokio::test]
+async fn trailers_follow_a_page_that_was_held_back() {
+    let short = Page::typed("text/html", b"").in_chunks(&["<head>"]);
+    let script = Script::robots("")
+        .page("/held", short.trailer("X-Sum", "1").trailer("X-Sum-2", "2"))
+        .page("/short", with_trailers(1))
+        .page("/long", with_trailers(1_000_000));
+    let (_origin, proxy) = site(script.tls(), &[]).await;
+    let mut http1 = Crawler::inside(&proxy, "o.test:443").await;
+    let mut http2 = H2Crawler::inside(&proxy, "o.test:443").await;
+    for path in ["/held", "/short", "/long"] {
+        let line = format!("GET {path} HTTP/1.1");
+        let reply = http1.ask(&[&line, "Host: o.test", "TE: trailers"]).await;
+        let sums = reply.trailers.iter().map(|(_, value)| value.as_str());
+        assert_eq!(sums.collect::<String>(), "12", "{path}");
+        let reply = http2.get(&format!("https://o.test{path}")).await;
+        let Trailers(sums) = reply.extensions().get().unwrap();
+        assert_eq!(
+            (&sums["x-sum"], &sums["x-sum-2"]),
+            (&"1".parse().unwrap(), &"2".parse().unwrap()),
+            "{path}"
+        );
+    }
 }

@@ -5,19 +5,12 @@ use serde_json::{Value, json};
 
 use crate::kit::client::{Reply, ask, get, get_as, metrics};
 use crate::kit::h2::{H2Crawler, Trailers};
-use crate::kit::origin::{Origin, Script};
+use crate::kit::origin::{Origin, Script, site};
 use crate::kit::page::Page;
-use crate::kit::proxy::{Config, Proxy, resolve};
-use crate::kit::run;
+use crate::kit::proxy::Proxy;
 
 const AGENT: &str = "User-Agent: ExampleBot/1.0";
 const ABSENT: &str = "examplebot=();state=complete";
-
-async fn started(script: Script, config: Config) -> (Origin, Proxy) {
-    let origin = script.start().await;
-    let proxy = config.resolve("o.test", origin.address()).start().await;
-    (origin, proxy)
-}
 
 fn field(reply: &Reply) -> &str {
     reply.head.value("robots-directives")
@@ -30,54 +23,46 @@ async fn recorded(proxy: &Proxy, count: usize) -> Value {
 }
 
 // Ours: the record is completed with the directives seen.
-#[test]
-fn the_record_has_what_was_told_and_what_was_said() {
-    run(async {
-        let meta = "<meta name=robots content='NoSnippet, frobnicate'>";
-        let page = Page::html(meta).field("X-Robots-Tag", "noindex, frobnicate");
-        let page = page.field("Robots-Tag", "*;noindex");
-        let (_origin, proxy) =
-            started(Script::robots("").page("/a", page), Config::default()).await;
-        let value = "examplebot=(noindex;src=\"r x\" nosnippet;src=m);state=complete";
-        assert_eq!(field(&get(&proxy, "http://o.test/a").await), value);
-        let said = json!([
-            { "by": "x-robots-tag", "said": "noindex, frobnicate" },
-            { "by": "robots-tag", "said": "*;noindex" },
-            { "by": "meta robots", "said": "NoSnippet, frobnicate" },
-        ]);
-        let wanted = json!({ "value": value, "said": said });
-        assert_eq!(recorded(&proxy, 1).await, wanted);
-    });
+#[tokio::test]
+async fn the_record_has_what_was_told_and_what_was_said() {
+    let meta = "<meta name=robots content='NoSnippet, frobnicate'>";
+    let page = Page::html(meta).field("X-Robots-Tag", "noindex, frobnicate");
+    let page = page.field("Robots-Tag", "*;noindex");
+    let (_origin, proxy) = site(Script::robots("").page("/a", page), &[]).await;
+    let value = "examplebot=(noindex;src=\"r x\" nosnippet;src=m);state=complete";
+    assert_eq!(field(&get(&proxy, "http://o.test/a").await), value);
+    let said = json!([
+        { "by": "x-robots-tag", "said": "noindex, frobnicate" },
+        { "by": "robots-tag", "said": "*;noindex" },
+        { "by": "meta robots", "said": "NoSnippet, frobnicate" },
+    ]);
+    let wanted = json!({ "value": value, "said": said });
+    assert_eq!(recorded(&proxy, 1).await, wanted);
 }
 
 // Ours: the state is recorded with its reason; nothing said is an empty
 // list.
-#[test]
-fn the_record_has_the_state() {
-    run(async {
-        let page = Page::typed("text/html", b"x").field("Content-Encoding", "dcb");
-        let (_origin, proxy) =
-            started(Script::robots("").page("/a", page), Config::default()).await;
-        get(&proxy, "http://o.test/a").await;
-        let value = "examplebot=();state=partial;why=coding";
-        assert_eq!(
-            recorded(&proxy, 1).await,
-            json!({ "value": value, "said": [] })
-        );
-    });
+#[tokio::test]
+async fn the_record_has_the_state() {
+    let page = Page::typed("text/html", b"x").field("Content-Encoding", "dcb");
+    let (_origin, proxy) = site(Script::robots("").page("/a", page), &[]).await;
+    get(&proxy, "http://o.test/a").await;
+    let value = "examplebot=();state=partial;why=coding";
+    assert_eq!(
+        recorded(&proxy, 1).await,
+        json!({ "value": value, "said": [] })
+    );
 }
 
 // Ours: what was never sent has no directives.
-#[test]
-fn a_refused_request_has_no_directives() {
-    run(async {
-        let script = Script::robots("User-agent: *\nDisallow: /a\n");
-        let (_origin, proxy) = started(script, Config::default()).await;
-        let reply = get(&proxy, "http://o.test/a").await;
-        assert_eq!(reply.status(), 403);
-        assert!(reply.head.values("robots-directives").is_empty());
-        assert_eq!(recorded(&proxy, 1).await, Value::Null);
-    });
+#[tokio::test]
+async fn a_refused_request_has_no_directives() {
+    let script = Script::robots("User-agent: *\nDisallow: /a\n");
+    let (_origin, proxy) = site(script, &[]).await;
+    let reply = get(&proxy, "http://o.test/a").await;
+    assert_eq!(reply.status(), 403);
+    assert!(reply.head.values("robots-directives").is_empty());
+    assert_eq!(recorded(&proxy, 1).await, Value::Null);
 }
 
 const ROBOTS: &str = "License: https://l.test/all.xml\n\
@@ -100,218 +85,199 @@ const PREFERRED: &str = "examplebot=(ai-input;value=n;src=u \
     train-ai;value=n;src=u);state=complete";
 
 // Ours: in the record by default, not in the field.
-#[test]
-fn preferences_are_recorded_and_not_told() {
-    run(async {
-        let script = Script::robots(ROBOTS).page("/a", with_preferences());
-        let (_origin, proxy) = started(script, Config::default()).await;
-        assert_eq!(field(&get(&proxy, "http://o.test/a").await), ABSENT);
-        let directives = recorded(&proxy, 1).await;
-        assert_eq!(directives["value"], PREFERRED);
-        assert_eq!(directives["said"].as_array().unwrap().len(), 3);
-        // By path (draft-ietf-aipref-attach-05, section 3).
-        assert_eq!(field(&get(&proxy, "http://o.test/b").await), ABSENT);
-        let value = recorded(&proxy, 2).await["value"].to_string();
-        assert!(value.contains("train-ai;value=y;src=u"), "{value}");
-    });
+#[tokio::test]
+async fn preferences_are_recorded_and_not_told() {
+    let script = Script::robots(ROBOTS).page("/a", with_preferences());
+    let (_origin, proxy) = site(script, &[]).await;
+    assert_eq!(field(&get(&proxy, "http://o.test/a").await), ABSENT);
+    let directives = recorded(&proxy, 1).await;
+    assert_eq!(directives["value"], PREFERRED);
+    assert_eq!(directives["said"].as_array().unwrap().len(), 3);
+    // By path (draft-ietf-aipref-attach-05, section 3).
+    assert_eq!(field(&get(&proxy, "http://o.test/b").await), ABSENT);
+    let value = recorded(&proxy, 2).await["value"].to_string();
+    assert!(value.contains("train-ai;value=y;src=u"), "{value}");
 }
 
 // Ours: `directives.preferences = true`.
-#[test]
-fn preferences_are_told_where_configured() {
-    run(async {
-        let script = Script::robots(ROBOTS).page("/a", with_preferences());
-        let config = Config::default().set("directives.preferences = true");
-        let (_origin, proxy) = started(script, config).await;
-        assert_eq!(field(&get(&proxy, "http://o.test/a").await), PREFERRED);
-        assert_eq!(recorded(&proxy, 1).await["value"], PREFERRED);
-    });
+#[tokio::test]
+async fn preferences_are_told_where_configured() {
+    let script = Script::robots(ROBOTS).page("/a", with_preferences());
+    let (_origin, proxy) = site(script, &["directives.preferences = true"]).await;
+    assert_eq!(field(&get(&proxy, "http://o.test/a").await), PREFERRED);
+    assert_eq!(recorded(&proxy, 1).await["value"], PREFERRED);
 }
 
 // draft-ietf-aipref-attach-05, section 3.1: a disallowed path has no
 // preference, though the operator opens it.
-#[test]
-fn a_path_that_the_operator_opened_has_no_preferences_of_robots_txt() {
-    run(async {
-        let config = Config::default().set("directives.preferences = true").set(
-            "robots.override = [{ origin = \"http://o.test\", path = \"/closed\", \
-             action = \"allow\", reason = \"contract\", until = 2100-01-01T00:00:00Z }]",
-        );
-        let (_origin, proxy) = started(Script::robots(ROBOTS), config).await;
-        let reply = get(&proxy, "http://o.test/closed").await;
-        assert_eq!((reply.status(), field(&reply)), (200, ABSENT));
-    });
+#[tokio::test]
+async fn a_path_that_the_operator_opened_has_no_preferences_of_robots_txt() {
+    let opened = "robots.override = [{ origin = \"http://o.test\", path = \"/closed\", \
+                  action = \"allow\", reason = \"contract\", until = 2100-01-01T00:00:00Z }]";
+    let lines = ["directives.preferences = true", opened];
+    let (_origin, proxy) = site(Script::robots(ROBOTS), &lines).await;
+    let reply = get(&proxy, "http://o.test/closed").await;
+    assert_eq!((reply.status(), field(&reply)), (200, ABSENT));
 }
 
 // Ours: the metas of TDMRep are found by the same scan.
-#[test]
-fn preferences_in_the_head_are_told() {
-    run(async {
-        let meta = "<meta name=tdm-reservation content=1><body>";
-        let script = Script::robots("").page("/a", Page::html(meta));
-        let config = Config::default().set("directives.preferences = true");
-        let (_origin, proxy) = started(script, config).await;
-        assert_eq!(
-            field(&get(&proxy, "http://o.test/a").await),
-            "examplebot=(tdm-reservation;value=1;src=m);state=complete"
-        );
-    });
+#[tokio::test]
+async fn preferences_in_the_head_are_told() {
+    let meta = "<meta name=tdm-reservation content=1><body>";
+    let script = Script::robots("").page("/a", Page::html(meta));
+    let (_origin, proxy) = site(script, &["directives.preferences = true"]).await;
+    assert_eq!(
+        field(&get(&proxy, "http://o.test/a").await),
+        "examplebot=(tdm-reservation;value=1;src=m);state=complete"
+    );
 }
 
 const FORGED: &str = "examplebot=();state=complete;forged";
 
 // Ours: removed, and its presence logged, in the head and in trailers.
-#[test]
-fn an_annotation_of_the_origin_is_evidence() {
-    run(async {
-        let in_head = Page::html("<head></head><body>").field("Robots-Directives", FORGED);
-        let short = Page::html("").in_chunks(&["<head></head><body>"]);
-        let long = Page::html("").in_chunks(&["<head></head><body>", &"x".repeat(1_000_000)]);
-        let script = Script::robots("")
-            .page("/head", in_head)
-            .page("/held", short.trailer("Robots-Directives", FORGED))
-            .page(
-                "/late",
-                long.trailer("Robots-Directives", FORGED)
-                    .trailer("X-Sum", "1"),
-            );
-        let origin = script.start_tls().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
-        let said = json!([{ "by": "robots-directives", "said": FORGED }]);
-        for (place, path) in ["/head", "/held", "/late"].into_iter().enumerate() {
-            let reply = crawler.get(&format!("https://o.test{path}")).await;
-            let values = reply.headers().get_all("robots-directives").iter();
-            assert_eq!(values.collect::<Vec<_>>(), [ABSENT], "{path}");
-            let trailers = reply.extensions().get::<Trailers>();
-            let forged = trailers.map(|Trailers(fields)| fields.contains_key("robots-directives"));
-            assert!(!forged.unwrap_or_default(), "{path}");
-            let wanted = json!({ "value": ABSENT, "said": said });
-            assert_eq!(recorded(&proxy, place + 1).await, wanted, "{path}");
-        }
-    });
+#[tokio::test]
+async fn an_annotation_of_the_origin_is_evidence() {
+    let in_head = Page::html("<head></head><body>").field("Robots-Directives", FORGED);
+    let short = Page::html("").in_chunks(&["<head></head><body>"]);
+    let long = Page::html("").in_chunks(&["<head></head><body>", &"x".repeat(1_000_000)]);
+    let script = Script::robots("")
+        .page("/head", in_head)
+        .page("/held", short.trailer("Robots-Directives", FORGED))
+        .page(
+            "/late",
+            long.trailer("Robots-Directives", FORGED)
+                .trailer("X-Sum", "1"),
+        );
+    let (_origin, proxy) = site(script.tls(), &[]).await;
+    let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
+    let said = json!([{ "by": "robots-directives", "said": FORGED }]);
+    for (place, path) in ["/head", "/held", "/late"].into_iter().enumerate() {
+        let reply = crawler.get(&format!("https://o.test{path}")).await;
+        let values = reply.headers().get_all("robots-directives").iter();
+        assert_eq!(values.collect::<Vec<_>>(), [ABSENT], "{path}");
+        let trailers = reply.extensions().get::<Trailers>();
+        let forged = trailers.map(|Trailers(fields)| fields.contains_key("robots-directives"));
+        assert!(!forged.unwrap_or_default(), "{path}");
+        let wanted = json!({ "value": ABSENT, "said": said });
+        assert_eq!(recorded(&proxy, place + 1).await, wanted, "{path}");
+    }
 }
 
 // Ours: several configured tokens, several keys.
-#[test]
-fn a_crawler_of_several_tokens_has_several_keys() {
-    run(async {
-        let page = Page::text("x")
-            .field("X-Robots-Tag", "foobot: noindex")
-            .field("X-Robots-Tag", "foobot-news: noai");
-        let config = Config::default()
-            .set("crawler = [{ token = [\"FooBot\", \"FooBot-News\"], user_agent = \"legacy\" }]");
-        let (_origin, proxy) = started(Script::robots("").page("/a", page), config).await;
-        let reply = get_as(&proxy, "Legacy/1.0", "http://o.test/a").await;
-        assert_eq!(
-            field(&reply),
-            "foobot=(noai;src=x noindex;src=x);state=complete, \
+#[tokio::test]
+async fn a_crawler_of_several_tokens_has_several_keys() {
+    let page = Page::text("x")
+        .field("X-Robots-Tag", "foobot: noindex")
+        .field("X-Robots-Tag", "foobot-news: noai");
+    let (_origin, proxy) = site(
+        Script::robots("").page("/a", page),
+        &["crawler = [{ token = [\"FooBot\", \"FooBot-News\"], user_agent = \"legacy\" }]"],
+    )
+    .await;
+    let reply = get_as(&proxy, "Legacy/1.0", "http://o.test/a").await;
+    assert_eq!(
+        field(&reply),
+        "foobot=(noai;src=x noindex;src=x);state=complete, \
              foobot-news=(noai;src=x noindex;src=x);state=complete"
-        );
-    });
+    );
 }
 
 // Ours: a key cannot begin with `_`, so `*` is sent, with the record's number.
-#[test]
-fn a_crawler_whose_token_can_be_no_key_is_told_by_its_record() {
-    run(async {
-        let page = Page::text("x").field("X-Robots-Tag", "_bot: noindex");
-        let config = Config::default().set("crawler = [{ token = \"_bot\", user_agent = \"u\" }]");
-        let (_origin, proxy) = started(Script::robots("").page("/a", page), config).await;
-        // The start and its configuration come before, the first ending between.
-        for (count, seq) in [(1, 3), (2, 5)] {
-            let reply = get_as(&proxy, "under/1.0", "http://o.test/a").await;
-            let wanted = format!("*=(noindex;src=x);state=complete;audit=\"{seq}\"");
-            assert_eq!(field(&reply), wanted);
-            let row = proxy.place().completed(count).await.pop().unwrap();
-            assert_eq!(row["seq"], seq);
-        }
-    });
+#[tokio::test]
+async fn a_crawler_whose_token_can_be_no_key_is_told_by_its_record() {
+    let page = Page::text("x").field("X-Robots-Tag", "_bot: noindex");
+    let (_origin, proxy) = site(
+        Script::robots("").page("/a", page),
+        &["crawler = [{ token = \"_bot\", user_agent = \"u\" }]"],
+    )
+    .await;
+    // The start and its configuration come before, the first ending between.
+    for (count, seq) in [(1, 3), (2, 5)] {
+        let reply = get_as(&proxy, "under/1.0", "http://o.test/a").await;
+        let wanted = format!("*=(noindex;src=x);state=complete;audit=\"{seq}\"");
+        assert_eq!(field(&reply), wanted);
+        let row = proxy.place().completed(count).await.pop().unwrap();
+        assert_eq!(row["seq"], seq);
+    }
 }
 
 // Ours: `*` for who is not identified, and where set.
-#[test]
-fn what_everyone_is_told_has_a_key_where_it_is_wanted() {
-    run(async {
-        let page = Page::text("x")
-            .field("X-Robots-Tag", "examplebot: noindex")
-            .field("X-Robots-Tag", "noai");
-        let script = Script::robots("").page("/a", page);
-        let (_origin, proxy) = started(script.clone(), Config::default()).await;
-        let nameless = ask(&proxy, "GET", "http://o.test/a", &[]).await;
-        assert_eq!(field(&nameless), "*=(noai;src=x);state=complete");
-        let config = Config::default().set("directives.emit_general = true");
-        let (_origin, proxy) = started(script, config).await;
-        assert_eq!(
-            field(&get(&proxy, "http://o.test/a").await),
-            "examplebot=(noai;src=x noindex;src=x);state=complete, *=(noai;src=x);state=complete"
-        );
-        let nameless = ask(&proxy, "GET", "http://o.test/a", &[]).await;
-        assert_eq!(field(&nameless), "*=(noai;src=x);state=complete");
-    });
+#[tokio::test]
+async fn what_everyone_is_told_has_a_key_where_it_is_wanted() {
+    let page = Page::text("x")
+        .field("X-Robots-Tag", "examplebot: noindex")
+        .field("X-Robots-Tag", "noai");
+    let script = Script::robots("").page("/a", page);
+    let (_origin, proxy) = site(script.clone(), &[]).await;
+    let nameless = ask(&proxy, "GET", "http://o.test/a", &[]).await;
+    assert_eq!(field(&nameless), "*=(noai;src=x);state=complete");
+    let (_origin, proxy) = site(script, &["directives.emit_general = true"]).await;
+    assert_eq!(
+        field(&get(&proxy, "http://o.test/a").await),
+        "examplebot=(noai;src=x noindex;src=x);state=complete, *=(noai;src=x);state=complete"
+    );
+    let nameless = ask(&proxy, "GET", "http://o.test/a", &[]).await;
+    assert_eq!(field(&nameless), "*=(noai;src=x);state=complete");
 }
 
 // Ours: `directives.both_fields`.
-#[test]
-fn robots_tag_alone_counts_where_configured() {
-    run(async {
-        let old = || Page::text("x").field("X-Robots-Tag", "noindex");
-        let script = Script::robots("")
-            .page("/both", old().field("Robots-Tag", "*;noai"))
-            .page("/old", old());
-        let config = Config::default().set("directives.both_fields = \"robots-tag\"");
-        let (_origin, proxy) = started(script, config).await;
-        let reply = get(&proxy, "http://o.test/both").await;
-        assert_eq!(field(&reply), "examplebot=(noai;src=r);state=complete");
-        let reply = get(&proxy, "http://o.test/old").await;
-        assert_eq!(field(&reply), "examplebot=(noindex;src=x);state=complete");
-    });
+#[tokio::test]
+async fn robots_tag_alone_counts_where_configured() {
+    let old = || Page::text("x").field("X-Robots-Tag", "noindex");
+    let script = Script::robots("")
+        .page("/both", old().field("Robots-Tag", "*;noai"))
+        .page("/old", old());
+    let (_origin, proxy) = site(script, &["directives.both_fields = \"robots-tag\""]).await;
+    let reply = get(&proxy, "http://o.test/both").await;
+    assert_eq!(field(&reply), "examplebot=(noai;src=r);state=complete");
+    let reply = get(&proxy, "http://o.test/old").await;
+    assert_eq!(field(&reply), "examplebot=(noindex;src=x);state=complete");
 }
 
 // Ours: `directives.meta_scope`:
 // `directives.field_limit`.
-#[test]
-fn how_far_is_read_is_configured() {
-    run(async {
-        let behind = "<title>x</title><p><meta name=robots content=noindex>";
-        let long = format!("noai{}, noindex", " ".repeat(9 * 1024));
-        let script = Script::robots("")
-            .page("/behind", Page::html(behind))
-            .page("/long", Page::text("x").field("X-Robots-Tag", &long));
-        let config = Config::default()
-            .set("directives.meta_scope = \"prefix\"")
-            .set("directives.field_limit = \"8KiB\"");
-        let (_origin, proxy) = started(script, config).await;
-        let reply = get(&proxy, "http://o.test/behind").await;
-        let outside = "examplebot=();state=complete, outside=(noindex;src=m)";
-        assert_eq!(field(&reply), outside);
-        let reply = get(&proxy, "http://o.test/long").await;
-        assert!(
-            field(&reply).ends_with(";state=partial;why=field-limit"),
-            "{}",
-            field(&reply)
-        );
-    });
+#[tokio::test]
+async fn how_far_is_read_is_configured() {
+    let behind = "<title>x</title><p><meta name=robots content=noindex>";
+    let long = format!("noai{}, noindex", " ".repeat(9 * 1024));
+    let script = Script::robots("")
+        .page("/behind", Page::html(behind))
+        .page("/long", Page::text("x").field("X-Robots-Tag", &long));
+    let (_origin, proxy) = site(
+        script,
+        &[
+            "directives.meta_scope = \"prefix\"",
+            "directives.field_limit = \"8KiB\"",
+        ],
+    )
+    .await;
+    let reply = get(&proxy, "http://o.test/behind").await;
+    let outside = "examplebot=();state=complete, outside=(noindex;src=m)";
+    assert_eq!(field(&reply), outside);
+    let reply = get(&proxy, "http://o.test/long").await;
+    assert!(
+        field(&reply).ends_with(";state=partial;why=field-limit"),
+        "{}",
+        field(&reply)
+    );
 }
 
 // Ours: by state and reason.
-#[test]
-fn annotations_are_counted() {
-    run(async {
-        let coded = Page::typed("text/html", b"x").field("Content-Encoding", "dcb");
-        let script = Script::robots("").page("/a", coded);
-        let (_origin, proxy) = started(script, Config::default()).await;
-        for path in ["a", "a", "b"] {
-            get(&proxy, &format!("http://o.test/{path}")).await;
-        }
-        let text = metrics(&proxy).await;
-        for line in [
-            "politesse_annotations_total{state=\"partial\",why=\"coding\"} 2",
-            "politesse_annotations_total{state=\"complete\",why=\"\"} 1",
-        ] {
-            assert!(text.contains(line), "{line} in {text}");
-        }
-    });
+#[tokio::test]
+async fn annotations_are_counted() {
+    let coded = Page::typed("text/html", b"x").field("Content-Encoding", "dcb");
+    let script = Script::robots("").page("/a", coded);
+    let (_origin, proxy) = site(script, &[]).await;
+    for path in ["a", "a", "b"] {
+        get(&proxy, &format!("http://o.test/{path}")).await;
+    }
+    let text = metrics(&proxy).await;
+    for line in [
+        "politesse_annotations_total{state=\"partial\",why=\"coding\"} 2",
+        "politesse_annotations_total{state=\"complete\",why=\"\"} 1",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
 }
 
 /// Returns the `Accept-Encoding` lines that an origin gets for those of a
@@ -327,25 +293,26 @@ async fn accepted(proxy: &Proxy, origin: &Origin, sent: &[&str]) -> Vec<String> 
 }
 
 // RFC 9110, section 12.5.3.
-#[test]
-fn an_origin_is_asked_for_codings_that_can_be_read() {
-    run(async {
-        let rows: [(&[&str], &[&str]); 6] = [
-            (&["gzip, br, dcb, *"], &["gzip, br"]),
-            (&["gzip, deflate, br, zstd"], &["gzip, deflate, br, zstd"]),
-            (&["br;q=0.5", "dcz, gzip"], &["br;q=0.5", "gzip"]),
-            (&["*"], &["identity"]),
-            (&["identity"], &["identity"]),
-            (&[], &[]),
-        ];
-        let (origin, proxy) = started(Script::robots(""), Config::default()).await;
-        for (sent, wanted) in rows {
-            assert_eq!(accepted(&proxy, &origin, sent).await, wanted, "{sent:?}");
-        }
-        let config = Config::default().set("directives.accept_encoding = \"as-is\"");
-        let (origin, proxy) = started(Script::robots(""), config).await;
-        for (sent, _) in rows {
-            assert_eq!(accepted(&proxy, &origin, sent).await, sent, "{sent:?}");
-        }
-    });
+#[tokio::test]
+async fn an_origin_is_asked_for_codings_that_can_be_read() {
+    let rows: [(&[&str], &[&str]); 6] = [
+        (&["gzip, br, dcb, *"], &["gzip, br"]),
+        (&["gzip, deflate, br, zstd"], &["gzip, deflate, br, zstd"]),
+        (&["br;q=0.5", "dcz, gzip"], &["br;q=0.5", "gzip"]),
+        (&["*"], &["identity"]),
+        (&["identity"], &["identity"]),
+        (&[], &[]),
+    ];
+    let (origin, proxy) = site(Script::robots(""), &[]).await;
+    for (sent, wanted) in rows {
+        assert_eq!(accepted(&proxy, &origin, sent).await, wanted, "{sent:?}");
+    }
+    let (origin, proxy) = site(
+        Script::robots(""),
+        &["directives.accept_encoding = \"as-is\""],
+    )
+    .await;
+    for (sent, _) in rows {
+        assert_eq!(accepted(&proxy, &origin, sent).await, sent, "{sent:?}");
+    }
 }

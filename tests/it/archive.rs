@@ -15,7 +15,7 @@ use crate::kit::page::{Gate, Length, Page};
 use crate::kit::postgres::Postgres;
 use crate::kit::program::{Outcome, ended, politesse};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
-use crate::kit::{run, run_within, until};
+use crate::kit::{run_within, until};
 
 /// Longest time of a test that fills a part of the record.
 const MINUTES: Duration = Duration::from_secs(180);
@@ -82,154 +82,147 @@ async fn crawl(proxy: &Proxy) {
 }
 
 // Ours.
-#[test]
-fn all_that_is_recorded_is_in_the_archive_once_it_was_shipped() {
-    run(async {
-        let origin = origin().await;
-        let [gone] = free_addresses();
-        let config = config(&origin).resolve("gone.test", gone);
-        let proxy = config.start().await;
-        crawl(&proxy).await;
-        proxy.place().rows_when(|rows| rows.len() == 12).await;
-        let proxy = proxy.kill().await.start().await;
-        assert_eq!(get(&proxy, "http://p.test/no").await.status(), 403);
-        let place = proxy.stop().await;
-        let postgres = Postgres::start().await;
-        let url = postgres.url();
-        let ship = ["audit", "ship", "--once", "--to", &url];
-        let said = done(&place, &ship).await.stdout;
-        assert!(said.starts_with("entries up to "), "{said}");
-        let node = ArchivedNode::of(&postgres, &place).await;
-        node.assert_whole().await;
-        // Each kind is among them, so that none is whole for want of any.
-        for (table, condition) in [
-            ("decision", "reading IS NOT NULL"),
-            ("decision", "robots_url IS NULL"),
-            ("decision", "directives IS NOT NULL"),
-            ("decision", "error IS NOT NULL"),
-            ("decision", "rule LIKE '%\u{2400}%'"),
-            ("event", "kind = 'started'"),
-            ("event", "host = 'o.test'"),
-        ] {
-            let count = format!("SELECT count(*) FROM {table} WHERE {condition}");
-            assert_ne!(postgres.number(&count).await, 0, "{table}: {condition}");
-        }
-        assert_eq!(postgres.sql("SELECT name FROM node").await, ["north"]);
-        let again = done(&place, &ship).await.stdout;
-        assert!(again.starts_with("all entries have arrived"), "{again}");
-        node.assert_whole().await;
-        // The view for people has a line for each decision.
-        let view = postgres.number("SELECT count(*) FROM audit_log").await;
-        assert_eq!(view, postgres.number("SELECT count(*) FROM decision").await);
-        let urls =
-            "SELECT url FROM audit_log WHERE verdict = 'disallow' AND rule = 'Disallow: /no'";
-        assert!(
-            postgres
-                .sql(urls)
-                .await
-                .contains(&"http://o.test/no".to_owned())
-        );
-    });
+#[tokio::test]
+async fn all_that_is_recorded_is_in_the_archive_once_it_was_shipped() {
+    let origin = origin().await;
+    let [gone] = free_addresses();
+    let config = config(&origin).resolve("gone.test", gone);
+    let proxy = config.start().await;
+    crawl(&proxy).await;
+    proxy.place().rows_when(|rows| rows.len() == 12).await;
+    let proxy = proxy.kill().await.start().await;
+    assert_eq!(get(&proxy, "http://p.test/no").await.status(), 403);
+    let place = proxy.stop().await;
+    let postgres = Postgres::start().await;
+    let url = postgres.url();
+    let ship = ["audit", "ship", "--once", "--to", &url];
+    let said = done(&place, &ship).await.stdout;
+    assert!(said.starts_with("entries up to "), "{said}");
+    let node = ArchivedNode::of(&postgres, &place).await;
+    node.assert_whole().await;
+    // Each kind is among them, so that none is whole for want of any.
+    for (table, condition) in [
+        ("decision", "reading IS NOT NULL"),
+        ("decision", "robots_url IS NULL"),
+        ("decision", "directives IS NOT NULL"),
+        ("decision", "error IS NOT NULL"),
+        ("decision", "rule LIKE '%\u{2400}%'"),
+        ("event", "kind = 'started'"),
+        ("event", "host = 'o.test'"),
+    ] {
+        let count = format!("SELECT count(*) FROM {table} WHERE {condition}");
+        assert_ne!(postgres.number(&count).await, 0, "{table}: {condition}");
+    }
+    assert_eq!(postgres.sql("SELECT name FROM node").await, ["north"]);
+    let again = done(&place, &ship).await.stdout;
+    assert!(again.starts_with("all entries have arrived"), "{again}");
+    node.assert_whole().await;
+    // The view for people has a line for each decision.
+    let view = postgres.number("SELECT count(*) FROM audit_log").await;
+    assert_eq!(view, postgres.number("SELECT count(*) FROM decision").await);
+    let urls = "SELECT url FROM audit_log WHERE verdict = 'disallow' AND rule = 'Disallow: /no'";
+    assert!(
+        postgres
+            .sql(urls)
+            .await
+            .contains(&"http://o.test/no".to_owned())
+    );
 }
 
 // Ours.
-#[test]
-fn a_proxy_ships_by_itself() {
-    run(async {
-        let gate = Gate::shut();
-        let late = Page::html("x").field("X-Robots-Tag", "noai").after(&gate);
-        let origin = Script::robots_page(Page::typed("text/plain", ROBOTS));
-        let origin = origin.page("/late", late).start().await;
-        let postgres = Postgres::start().await;
-        let crawler = "{ token = \"TrainBot\", user_agent = \"trainbot\", purpose = \"train-ai\" }";
-        let config = config(&origin).set(&format!("crawler = [{crawler}]"));
-        let config = shipping(config, &postgres.url());
-        let proxy = config.start().await;
-        for path in ["/no", "/a", "/b"] {
-            get(&proxy, &format!("http://o.test{path}")).await;
-        }
-        let node = ArchivedNode::of(&postgres, proxy.place()).await;
-        node.arrival().await;
-        until("metrics that say so", async || {
-            let lag = metric(&proxy, "politesse_archive_lag_entries").await;
-            let arrived = metric(&proxy, "politesse_archive_shipped_total").await;
-            (lag == 0.0 && arrived == node.last().await as f64).then_some(())
-        })
-        .await;
-        assert_eq!(metric(&proxy, "politesse_archive_lag_seconds").await, 0.0);
-        assert_eq!(metric(&proxy, "politesse_archive_errors_total").await, 0.0);
-        // Partitions are made by month of the decisions.
-        let month = clock::now().strftime("decision_%Y_%m").to_string();
-        let count = format!("SELECT count(*) FROM {month}");
-        assert_eq!(postgres.number(&count).await, 3);
-        get(&proxy, "http://o.test/c").await;
-        // The decision is there before its response, which denies a purpose.
-        let address = proxy.address();
-        let late = tokio::spawn(async move {
-            let mut client = Crawler::to(address).await;
-            let lines = ["GET http://o.test/late HTTP/1.1", "Host: o.test"];
-            client
-                .ask(&[&lines[..], &["User-Agent: TrainBot"]].concat())
-                .await
-        });
-        let shipped = "SELECT count(*) FROM decision WHERE url = 'http://o.test/late'";
-        until("the decision", async || {
-            (postgres.number(shipped).await == 1).then_some(())
-        })
-        .await;
-        gate.open(1);
-        assert_eq!(late.await.unwrap().status(), 200);
-        let ended = "SELECT count(*) FROM decision WHERE sent IS NULL";
-        until("endings", async || {
-            (postgres.number(ended).await == 0).then_some(())
-        })
-        .await;
-        let denied = format!("{shipped} AND denials @> '[{{\"statement\": \"noai\"}}]'");
-        assert_eq!(postgres.number(&denied).await, 1);
-        // A stop ships what came last, its own event as well.
-        let place = proxy.stop().await;
-        let node = ArchivedNode::of(&postgres, &place).await;
-        node.assert_whole().await;
-        assert_eq!(
-            postgres
-                .number("SELECT count(*) FROM event WHERE kind = 'stopped'")
-                .await,
-            1
-        );
+#[tokio::test]
+async fn a_proxy_ships_by_itself() {
+    let gate = Gate::shut();
+    let late = Page::html("x").field("X-Robots-Tag", "noai").after(&gate);
+    let origin = Script::robots_page(Page::typed("text/plain", ROBOTS));
+    let origin = origin.page("/late", late).start().await;
+    let postgres = Postgres::start().await;
+    let crawler = "{ token = \"TrainBot\", user_agent = \"trainbot\", purpose = \"train-ai\" }";
+    let config = config(&origin).set(&format!("crawler = [{crawler}]"));
+    let config = shipping(config, &postgres.url());
+    let proxy = config.start().await;
+    for path in ["/no", "/a", "/b"] {
+        get(&proxy, &format!("http://o.test{path}")).await;
+    }
+    let node = ArchivedNode::of(&postgres, proxy.place()).await;
+    node.arrival().await;
+    until("metrics that say so", async || {
+        let lag = metric(&proxy, "politesse_archive_lag_entries").await;
+        let arrived = metric(&proxy, "politesse_archive_shipped_total").await;
+        (lag == 0.0 && arrived == node.last().await as f64).then_some(())
+    })
+    .await;
+    assert_eq!(metric(&proxy, "politesse_archive_lag_seconds").await, 0.0);
+    assert_eq!(metric(&proxy, "politesse_archive_errors_total").await, 0.0);
+    // Partitions are made by month of the decisions.
+    let month = clock::now().strftime("decision_%Y_%m").to_string();
+    let count = format!("SELECT count(*) FROM {month}");
+    assert_eq!(postgres.number(&count).await, 3);
+    get(&proxy, "http://o.test/c").await;
+    // The decision is there before its response, which denies a purpose.
+    let address = proxy.address();
+    let late = tokio::spawn(async move {
+        let mut client = Crawler::to(address).await;
+        let lines = ["GET http://o.test/late HTTP/1.1", "Host: o.test"];
+        client
+            .ask(&[&lines[..], &["User-Agent: TrainBot"]].concat())
+            .await
     });
+    let shipped = "SELECT count(*) FROM decision WHERE url = 'http://o.test/late'";
+    until("the decision", async || {
+        (postgres.number(shipped).await == 1).then_some(())
+    })
+    .await;
+    gate.open(1);
+    assert_eq!(late.await.unwrap().status(), 200);
+    let ended = "SELECT count(*) FROM decision WHERE sent IS NULL";
+    until("endings", async || {
+        (postgres.number(ended).await == 0).then_some(())
+    })
+    .await;
+    let denied = format!("{shipped} AND denials @> '[{{\"statement\": \"noai\"}}]'");
+    assert_eq!(postgres.number(&denied).await, 1);
+    // A stop ships what came last, its own event as well.
+    let place = proxy.stop().await;
+    let node = ArchivedNode::of(&postgres, &place).await;
+    node.assert_whole().await;
+    assert_eq!(
+        postgres
+            .number("SELECT count(*) FROM event WHERE kind = 'stopped'")
+            .await,
+        1
+    );
 }
 
 // Ours.
-#[test]
-fn three_nodes_ship_into_one_archive() {
-    run(async {
-        let origin = origin().await;
-        let postgres = Postgres::start().await;
-        let mut nodes = Vec::new();
-        for name in ["north", "south", "west"] {
-            let node = config(&origin).set(&format!("fleet.node = \"{name}\""));
-            nodes.push(shipping(node, &postgres.url()).start().await);
-        }
-        for number in 0..60 {
-            let path = if number % 3 == 0 { "no" } else { "open" };
-            let url = format!("http://o.test/{path}/{number}");
-            get_as(&nodes[number % 3], &format!("Bot{}/1", number % 7), &url).await;
-            get_as(&nodes[number / 20], &format!("Bot{}/1", number % 5), &url).await;
-        }
-        for node in nodes {
-            let place = node.stop().await;
-            ArchivedNode::of(&postgres, &place)
-                .await
-                .assert_whole()
-                .await;
-        }
-        let names = postgres.sql("SELECT name FROM node ORDER BY name").await;
-        assert_eq!(names, ["north", "south", "west"]);
-        // What all refer to is there once.
-        let files = "SELECT count(*) FROM robots";
-        assert_eq!(postgres.number(files).await, 1);
-        assert_eq!(postgres.number("SELECT count(*) FROM decision").await, 120);
-    });
+#[tokio::test]
+async fn three_nodes_ship_into_one_archive() {
+    let origin = origin().await;
+    let postgres = Postgres::start().await;
+    let mut nodes = Vec::new();
+    for name in ["north", "south", "west"] {
+        let node = config(&origin).set(&format!("fleet.node = \"{name}\""));
+        nodes.push(shipping(node, &postgres.url()).start().await);
+    }
+    for number in 0..60 {
+        let path = if number % 3 == 0 { "no" } else { "open" };
+        let url = format!("http://o.test/{path}/{number}");
+        get_as(&nodes[number % 3], &format!("Bot{}/1", number % 7), &url).await;
+        get_as(&nodes[number / 20], &format!("Bot{}/1", number % 5), &url).await;
+    }
+    for node in nodes {
+        let place = node.stop().await;
+        ArchivedNode::of(&postgres, &place)
+            .await
+            .assert_whole()
+            .await;
+    }
+    let names = postgres.sql("SELECT name FROM node ORDER BY name").await;
+    assert_eq!(names, ["north", "south", "west"]);
+    // What all refer to is there once.
+    let files = "SELECT count(*) FROM robots";
+    assert_eq!(postgres.number(files).await, 1);
+    assert_eq!(postgres.number("SELECT count(*) FROM decision").await, 120);
 }
 
 /// Returns the tables and views of the archive in which a row has `text`.
@@ -249,51 +242,49 @@ async fn tables_with(postgres: &Postgres, text: &str) -> Vec<String> {
 }
 
 // Ours: docs/keeping.md, of what is redacted.
-#[test]
-fn what_is_redacted_on_the_node_is_nowhere_in_the_archive() {
-    run(async {
-        let origin = origin().await;
-        let postgres = Postgres::start().await;
-        let proxy = shipping(config(&origin), &postgres.url()).start().await;
-        let mut somebody = Crawler::from(&proxy, 77).await;
-        for path in ["no", "open"] {
-            let url = format!("http://o.test/{path}/{SECRET}?a=1");
-            somebody.get(&url, "o.test").await;
-            get(&proxy, &format!("http://o.test/{path}")).await;
-        }
-        let node = ArchivedNode::of(&postgres, proxy.place()).await;
-        node.arrival().await;
-        assert!(!tables_with(&postgres, SECRET).await.is_empty());
-        assert!(!tables_with(&postgres, "127.0.0.77").await.is_empty());
-        let admin = format!("admin.listen=\"{}\"", proxy.admin());
-        let redact = [
-            "audit",
-            "redact",
-            "--client",
-            "127.0.0.77",
-            "--why",
-            "asked for",
-        ];
-        let redact = [&redact[..], &["--yes", "--set", &admin]].concat();
-        let said = done(proxy.place(), &redact).await.stdout;
-        assert_eq!(said, "decisions redacted: 2\n");
-        node.arrival().await;
-        for text in [SECRET, "127.0.0.77"] {
-            assert_eq!(tables_with(&postgres, text).await, [""; 0], "{text}");
-        }
-        // Entries go on, of the same client as well.
-        somebody.get("http://o.test/no/more", "o.test").await;
-        let place = proxy.stop().await;
-        let node = ArchivedNode::of(&postgres, &place).await;
-        node.assert_whole().await;
-        assert_eq!(
-            postgres
-                .number("SELECT count(*) FROM decision WHERE client IS NULL AND url IS NULL")
-                .await,
-            2
-        );
-        assert!(!tables_with(&postgres, "127.0.0.77").await.is_empty());
-    });
+#[tokio::test]
+async fn what_is_redacted_on_the_node_is_nowhere_in_the_archive() {
+    let origin = origin().await;
+    let postgres = Postgres::start().await;
+    let proxy = shipping(config(&origin), &postgres.url()).start().await;
+    let mut somebody = Crawler::from(&proxy, 77).await;
+    for path in ["no", "open"] {
+        let url = format!("http://o.test/{path}/{SECRET}?a=1");
+        somebody.get(&url, "o.test").await;
+        get(&proxy, &format!("http://o.test/{path}")).await;
+    }
+    let node = ArchivedNode::of(&postgres, proxy.place()).await;
+    node.arrival().await;
+    assert!(!tables_with(&postgres, SECRET).await.is_empty());
+    assert!(!tables_with(&postgres, "127.0.0.77").await.is_empty());
+    let admin = format!("admin.listen=\"{}\"", proxy.admin());
+    let redact = [
+        "audit",
+        "redact",
+        "--client",
+        "127.0.0.77",
+        "--why",
+        "asked for",
+    ];
+    let redact = [&redact[..], &["--yes", "--set", &admin]].concat();
+    let said = done(proxy.place(), &redact).await.stdout;
+    assert_eq!(said, "decisions redacted: 2\n");
+    node.arrival().await;
+    for text in [SECRET, "127.0.0.77"] {
+        assert_eq!(tables_with(&postgres, text).await, [""; 0], "{text}");
+    }
+    // Entries go on, of the same client as well.
+    somebody.get("http://o.test/no/more", "o.test").await;
+    let place = proxy.stop().await;
+    let node = ArchivedNode::of(&postgres, &place).await;
+    node.assert_whole().await;
+    assert_eq!(
+        postgres
+            .number("SELECT count(*) FROM decision WHERE client IS NULL AND url IS NULL")
+            .await,
+        2
+    );
+    assert!(!tables_with(&postgres, "127.0.0.77").await.is_empty());
 }
 
 /// Asks for pages that are refused, until the record has more than a part.

@@ -13,7 +13,7 @@ use tokio::process::ChildStdout;
 use crate::kit::archive_fleet::{Fleet, NODES, lines, sorted};
 use crate::kit::client::get_as;
 use crate::kit::program::politesse;
-use crate::kit::{run, soon};
+use crate::kit::soon;
 
 /// Filters, each with arguments that are the same for a record and for the archive.
 const FILTERS: [&[&str]; 27] = [
@@ -46,51 +46,49 @@ const FILTERS: [&[&str]; 27] = [
     &["--from", "2020-01-01", "--until", "2020-01-02"],
 ];
 
-#[test]
-fn the_archive_tells_what_its_nodes_tell_together_by_every_filter() {
-    run(async {
-        let fleet = Fleet::shipped().await;
-        let mut counted = 0;
-        for filter in FILTERS {
-            let list = [&["list", "--json", "--limit", "0"][..], filter].concat();
-            let mut own = Vec::new();
-            for (node, name) in NODES.into_iter().enumerate() {
-                for mut row in lines(&fleet.of_node(node, &list).await) {
-                    row["node"] = json!(name);
-                    own.push(row);
-                }
+#[tokio::test]
+async fn the_archive_tells_what_its_nodes_tell_together_by_every_filter() {
+    let fleet = Fleet::shipped().await;
+    let mut counted = 0;
+    for filter in FILTERS {
+        let list = [&["list", "--json", "--limit", "0"][..], filter].concat();
+        let mut own = Vec::new();
+        for (node, name) in NODES.into_iter().enumerate() {
+            for mut row in lines(&fleet.of_node(node, &list).await) {
+                row["node"] = json!(name);
+                own.push(row);
             }
-            let rows = lines(&fleet.archive(&list).await);
-            // As times: their texts leave out zeros at the end, and sort differently.
-            let times: Vec<Timestamp> = rows
-                .iter()
-                .map(|row| row["time"].as_str().unwrap().parse().unwrap())
-                .collect();
-            assert!(times.is_sorted_by(|one, next| one >= next), "{filter:?}");
-            counted += rows.len();
-            assert_eq!(sorted(rows), sorted(own.clone()), "{filter:?}");
-            // One node alone.
-            let south = [&list[..], &["--node", "south"]].concat();
-            own.retain(|row| row["node"] == "south");
-            assert_eq!(
-                sorted(lines(&fleet.archive(&south).await)),
-                sorted(own),
-                "{filter:?}"
-            );
-            // The oldest first, with what a decision rests on.
-            let export = [&["export", "--as", "jsonl"][..], filter].concat();
-            let mut own = Vec::new();
-            for (node, name) in NODES.into_iter().enumerate() {
-                for mut row in lines(&fleet.of_node(node, &export).await) {
-                    row["node"] = json!(name);
-                    own.push(row);
-                }
-            }
-            let rows = lines(&fleet.archive(&export).await);
-            assert_eq!(sorted(rows), sorted(own), "{filter:?}");
         }
-        assert!(200 < counted, "{counted}");
-    });
+        let rows = lines(&fleet.archive(&list).await);
+        // As times: their texts leave out zeros at the end, and sort differently.
+        let times: Vec<Timestamp> = rows
+            .iter()
+            .map(|row| row["time"].as_str().unwrap().parse().unwrap())
+            .collect();
+        assert!(times.is_sorted_by(|one, next| one >= next), "{filter:?}");
+        counted += rows.len();
+        assert_eq!(sorted(rows), sorted(own.clone()), "{filter:?}");
+        // One node alone.
+        let south = [&list[..], &["--node", "south"]].concat();
+        own.retain(|row| row["node"] == "south");
+        assert_eq!(
+            sorted(lines(&fleet.archive(&south).await)),
+            sorted(own),
+            "{filter:?}"
+        );
+        // The oldest first, with what a decision rests on.
+        let export = [&["export", "--as", "jsonl"][..], filter].concat();
+        let mut own = Vec::new();
+        for (node, name) in NODES.into_iter().enumerate() {
+            for mut row in lines(&fleet.of_node(node, &export).await) {
+                row["node"] = json!(name);
+                own.push(row);
+            }
+        }
+        let rows = lines(&fleet.archive(&export).await);
+        assert_eq!(sorted(rows), sorted(own), "{filter:?}");
+    }
+    assert!(200 < counted, "{counted}");
 }
 
 /// Adds the sums of rows that have the same values of `keys`.
@@ -116,183 +114,175 @@ fn added(rows: impl IntoIterator<Item = Value>, keys: &[&str]) -> Vec<Value> {
     sorted(sums.into_values().collect())
 }
 
-#[test]
-fn sums_of_the_archive_are_those_of_its_nodes() {
-    run(async {
-        let fleet = Fleet::shipped().await;
-        for keys in [
-            "host",
-            "crawler,rule",
-            "reason,hour",
-            "url",
-            "url,host,crawler",
-            "preference,purpose",
-            "host,purpose",
-            "",
-        ] {
-            for filter in [FILTERS[0], FILTERS[4], FILTERS[10], FILTERS[13]] {
-                let mut stats = vec!["stats", "--json", "--limit", "0"];
-                if !keys.is_empty() {
-                    stats.extend(["--by", keys]);
-                }
-                stats.extend(filter);
-                let mut own = Vec::new();
-                for node in 0..NODES.len() {
-                    own.extend(lines(&fleet.of_node(node, &stats).await));
-                }
-                let names: Vec<_> = keys.split(',').filter(|key| !key.is_empty()).collect();
-                let rows = lines(&fleet.archive(&stats).await);
-                assert!(!rows.is_empty());
-                assert_eq!(sorted(rows), added(own, &names), "{keys} {filter:?}");
+#[tokio::test]
+async fn sums_of_the_archive_are_those_of_its_nodes() {
+    let fleet = Fleet::shipped().await;
+    for keys in [
+        "host",
+        "crawler,rule",
+        "reason,hour",
+        "url",
+        "url,host,crawler",
+        "preference,purpose",
+        "host,purpose",
+        "",
+    ] {
+        for filter in [FILTERS[0], FILTERS[4], FILTERS[10], FILTERS[13]] {
+            let mut stats = vec!["stats", "--json", "--limit", "0"];
+            if !keys.is_empty() {
+                stats.extend(["--by", keys]);
             }
+            stats.extend(filter);
+            let mut own = Vec::new();
+            for node in 0..NODES.len() {
+                own.extend(lines(&fleet.of_node(node, &stats).await));
+            }
+            let names: Vec<_> = keys.split(',').filter(|key| !key.is_empty()).collect();
+            let rows = lines(&fleet.archive(&stats).await);
+            assert!(!rows.is_empty());
+            assert_eq!(sorted(rows), added(own, &names), "{keys} {filter:?}");
         }
-        // By node: each node's own sums.
-        let by_node = ["stats", "--by", "node", "--json"];
-        for row in lines(&fleet.archive(&by_node).await) {
-            let node = NODES.iter().position(|name| row["node"] == *name).unwrap();
-            let own = lines(&fleet.of_node(node, &["stats", "--json"]).await);
-            let mut wanted = own[0].clone();
-            wanted["node"] = row["node"].clone();
-            assert_eq!(row, wanted);
-        }
-        let refused = fleet.of_node(0, &by_node).await;
-        assert_eq!(refused.code, Some(2), "{refused:?}");
-        let top = lines(&fleet.archive(&["top", "rules", "--json"]).await);
-        let mut own = Vec::new();
-        for node in 0..NODES.len() {
-            own.extend(lines(
-                &fleet.of_node(node, &["top", "rules", "--json"]).await,
-            ));
-        }
-        assert_eq!(sorted(top), added(own, &["rule"]));
-    });
+    }
+    // By node: each node's own sums.
+    let by_node = ["stats", "--by", "node", "--json"];
+    for row in lines(&fleet.archive(&by_node).await) {
+        let node = NODES.iter().position(|name| row["node"] == *name).unwrap();
+        let own = lines(&fleet.of_node(node, &["stats", "--json"]).await);
+        let mut wanted = own[0].clone();
+        wanted["node"] = row["node"].clone();
+        assert_eq!(row, wanted);
+    }
+    let refused = fleet.of_node(0, &by_node).await;
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    let top = lines(&fleet.archive(&["top", "rules", "--json"]).await);
+    let mut own = Vec::new();
+    for node in 0..NODES.len() {
+        own.extend(lines(
+            &fleet.of_node(node, &["top", "rules", "--json"]).await,
+        ));
+    }
+    assert_eq!(sorted(top), added(own, &["rule"]));
 }
 
-#[test]
-fn a_decision_of_the_archive_is_named_with_its_node() {
-    run(async {
-        let fleet = Fleet::shipped().await;
-        let seq = fleet.places[1].number(2).to_string();
-        let mut own = lines(&fleet.of_node(1, &["show", &seq, "--json"]).await).remove(0);
-        let name = format!("south/{seq}");
-        let mut shown = lines(&fleet.archive(&["show", &name, "--json"]).await).remove(0);
-        assert_eq!(shown["node"], "south");
-        // Others at all nodes, not at this one alone.
-        assert!(
-            own["others"].as_u64() < shown["others"].as_u64(),
-            "{own} {shown}"
-        );
-        own["node"] = json!("south");
-        own["others"] = Value::Null;
-        shown["others"] = Value::Null;
-        // Nothing there proves that the row is as it was written.
-        own["as_written"] = Value::Null;
-        assert_eq!(shown, own);
-        assert_eq!(shown["decided_again"], "same");
-        let by_option = fleet
-            .archive(&["--node", "south", "show", &seq, "--json"])
-            .await;
-        assert_eq!(lines(&by_option)[0]["node"], "south");
-        // A number alone says nothing among nodes.
-        let alone = fleet.archive(&["show", &seq]).await;
-        assert_eq!(alone.code, Some(2));
-        assert!(alone.stderr.contains(&name), "{alone:?}");
-        let missing = fleet.archive(&["show", "south/999999"]).await;
-        assert_eq!(missing.code, Some(1), "{missing:?}");
-        let nobody = fleet.archive(&["show", "east/1"]).await;
-        assert_eq!(nobody.code, Some(2), "{nobody:?}");
-        assert!(nobody.stderr.contains("north, south, west"), "{nobody:?}");
-        let of_record = fleet.of_node(0, &["show", "south/1"]).await;
-        assert_eq!(of_record.code, Some(2), "{of_record:?}");
-        let story = fleet.archive(&["show", "http://o.test/no/1"]).await;
-        assert_eq!(story.code, Some(0), "{story:?}");
-        assert!(story.stdout.contains("of node west"), "{story:?}");
-        // What the rule of the newest decision says, with the lines around it.
-        let why = ["why", "http://o.test/no/1", "--json"];
-        let answer = lines(&fleet.archive(&why).await).remove(0);
-        assert_eq!(answer["node"], "west");
-        assert_eq!(answer["lines"][1]["text"], "Disallow: /no");
-        // Of a URL that nobody asked for, it says so, and where more is known.
-        let unasked = fleet
-            .archive(&["why", "http://o.test/no/more", "--json"])
-            .await;
-        assert_eq!(unasked.code, Some(1), "{unasked:?}");
-        let answer = unasked.json_lines().remove(0);
-        assert_eq!(answer["asked"], false, "{answer}");
-        let said = fleet.archive(&["why", "http://o.test/no/more"]).await;
-        assert!(said.stdout.contains("at a node alone"), "{said:?}");
-    });
+#[tokio::test]
+async fn a_decision_of_the_archive_is_named_with_its_node() {
+    let fleet = Fleet::shipped().await;
+    let seq = fleet.places[1].number(2).to_string();
+    let mut own = lines(&fleet.of_node(1, &["show", &seq, "--json"]).await).remove(0);
+    let name = format!("south/{seq}");
+    let mut shown = lines(&fleet.archive(&["show", &name, "--json"]).await).remove(0);
+    assert_eq!(shown["node"], "south");
+    // Others at all nodes, not at this one alone.
+    assert!(
+        own["others"].as_u64() < shown["others"].as_u64(),
+        "{own} {shown}"
+    );
+    own["node"] = json!("south");
+    own["others"] = Value::Null;
+    shown["others"] = Value::Null;
+    // Nothing there proves that the row is as it was written.
+    own["as_written"] = Value::Null;
+    assert_eq!(shown, own);
+    assert_eq!(shown["decided_again"], "same");
+    let by_option = fleet
+        .archive(&["--node", "south", "show", &seq, "--json"])
+        .await;
+    assert_eq!(lines(&by_option)[0]["node"], "south");
+    // A number alone says nothing among nodes.
+    let alone = fleet.archive(&["show", &seq]).await;
+    assert_eq!(alone.code, Some(2));
+    assert!(alone.stderr.contains(&name), "{alone:?}");
+    let missing = fleet.archive(&["show", "south/999999"]).await;
+    assert_eq!(missing.code, Some(1), "{missing:?}");
+    let nobody = fleet.archive(&["show", "east/1"]).await;
+    assert_eq!(nobody.code, Some(2), "{nobody:?}");
+    assert!(nobody.stderr.contains("north, south, west"), "{nobody:?}");
+    let of_record = fleet.of_node(0, &["show", "south/1"]).await;
+    assert_eq!(of_record.code, Some(2), "{of_record:?}");
+    let story = fleet.archive(&["show", "http://o.test/no/1"]).await;
+    assert_eq!(story.code, Some(0), "{story:?}");
+    assert!(story.stdout.contains("of node west"), "{story:?}");
+    // What the rule of the newest decision says, with the lines around it.
+    let why = ["why", "http://o.test/no/1", "--json"];
+    let answer = lines(&fleet.archive(&why).await).remove(0);
+    assert_eq!(answer["node"], "west");
+    assert_eq!(answer["lines"][1]["text"], "Disallow: /no");
+    // Of a URL that nobody asked for, it says so, and where more is known.
+    let unasked = fleet
+        .archive(&["why", "http://o.test/no/more", "--json"])
+        .await;
+    assert_eq!(unasked.code, Some(1), "{unasked:?}");
+    let answer = unasked.json_lines().remove(0);
+    assert_eq!(answer["asked"], false, "{answer}");
+    let said = fleet.archive(&["why", "http://o.test/no/more"]).await;
+    assert!(said.stdout.contains("at a node alone"), "{said:?}");
 }
 
-#[test]
-fn tail_shows_decisions_of_all_nodes_as_they_arrive() {
-    run(async {
-        let mut fleet = Fleet::shipped().await;
-        let tail = |arguments: &[&str]| {
-            let mut command = politesse(fleet.places[0].folder());
-            command.args(["audit", "--archive"]).args(arguments);
-            command.args(["tail", "--verdict", "disallow", "--limit", "1", "--json"]);
-            let mut tail = command
-                .stdout(Stdio::piped())
-                .kill_on_drop(true)
-                .spawn()
-                .unwrap();
-            let shown = BufReader::new(tail.stdout.take().unwrap()).lines();
-            (tail, shown)
-        };
-        let (_all, mut all) = tail(&[]);
-        let (_one, mut one) = tail(&["--node", "north"]);
-        let next = async |shown: &mut Lines<BufReader<ChildStdout>>| -> Value {
-            let line = soon("decision", shown.next_line()).await;
-            serde_json::from_str(&line.unwrap().unwrap()).unwrap()
-        };
-        // The newest of those before, by which both are known to look.
-        assert_eq!(next(&mut all).await["node"], "west");
-        assert_eq!(next(&mut one).await["node"], "north");
-        let south = fleet.places.remove(1).start().await;
-        get_as(&south, "TwoBot", "http://o.test/yes").await;
-        get_as(&south, "TwoBot", "http://o.test/no/from-south").await;
-        let shown = next(&mut all).await;
-        assert_eq!(shown["node"], "south");
-        assert_eq!(shown["url"], "http://o.test/no/from-south");
-        let north = fleet.places.remove(0).start().await;
-        get_as(&north, "TwoBot", "http://o.test/no/from-north").await;
-        for shown in [&mut all, &mut one] {
-            let shown = next(shown).await;
-            assert_eq!(shown["url"], "http://o.test/no/from-north");
-        }
-    });
+#[tokio::test]
+async fn tail_shows_decisions_of_all_nodes_as_they_arrive() {
+    let mut fleet = Fleet::shipped().await;
+    let tail = |arguments: &[&str]| {
+        let mut command = politesse(fleet.places[0].folder());
+        command.args(["audit", "--archive"]).args(arguments);
+        command.args(["tail", "--verdict", "disallow", "--limit", "1", "--json"]);
+        let mut tail = command
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let shown = BufReader::new(tail.stdout.take().unwrap()).lines();
+        (tail, shown)
+    };
+    let (_all, mut all) = tail(&[]);
+    let (_one, mut one) = tail(&["--node", "north"]);
+    let next = async |shown: &mut Lines<BufReader<ChildStdout>>| -> Value {
+        let line = soon("decision", shown.next_line()).await;
+        serde_json::from_str(&line.unwrap().unwrap()).unwrap()
+    };
+    // The newest of those before, by which both are known to look.
+    assert_eq!(next(&mut all).await["node"], "west");
+    assert_eq!(next(&mut one).await["node"], "north");
+    let south = fleet.places.remove(1).start().await;
+    get_as(&south, "TwoBot", "http://o.test/yes").await;
+    get_as(&south, "TwoBot", "http://o.test/no/from-south").await;
+    let shown = next(&mut all).await;
+    assert_eq!(shown["node"], "south");
+    assert_eq!(shown["url"], "http://o.test/no/from-south");
+    let north = fleet.places.remove(0).start().await;
+    get_as(&north, "TwoBot", "http://o.test/no/from-north").await;
+    for shown in [&mut all, &mut one] {
+        let shown = next(shown).await;
+        assert_eq!(shown["url"], "http://o.test/no/from-north");
+    }
 }
 
-#[test]
-fn what_an_archive_cannot_answer_is_said_with_what_to_do_instead() {
-    run(async {
-        let fleet = Fleet::shipped().await;
-        for command in [
-            &["speed"][..],
-            &["replay"],
-            &["robots", "o.test"],
-            &["bundle", "-o", "x.jsonl.gz"],
-            &["report", "-o", "x.html"],
-        ] {
-            let told = fleet.archive(command).await;
-            assert_eq!(told.code, Some(2), "{told:?}");
-            assert!(told.stderr.contains("ask the record of a node"), "{told:?}");
-        }
-        for command in ["verify", "key", "head"] {
-            let told = fleet.archive(&[command]).await;
-            assert_eq!(told.code, Some(2), "{told:?}");
-            assert!(told.stderr.contains("each node's record does"), "{told:?}");
-        }
-        let told = fleet.of_node(0, &["list", "--node", "south"]).await;
+#[tokio::test]
+async fn what_an_archive_cannot_answer_is_said_with_what_to_do_instead() {
+    let fleet = Fleet::shipped().await;
+    for command in [
+        &["speed"][..],
+        &["replay"],
+        &["robots", "o.test"],
+        &["bundle", "-o", "x.jsonl.gz"],
+        &["report", "-o", "x.html"],
+    ] {
+        let told = fleet.archive(command).await;
         assert_eq!(told.code, Some(2), "{told:?}");
-        let away = [
-            "audit",
-            "--archive=postgres://127.0.0.1:1/x?sslmode=disable",
-            "list",
-        ];
-        let told = fleet.places[0].run(&away).await;
-        assert_eq!(told.code, Some(1), "{told:?}");
-        assert!(told.stderr.contains("cannot be reached"), "{told:?}");
-    });
+        assert!(told.stderr.contains("ask the record of a node"), "{told:?}");
+    }
+    for command in ["verify", "key", "head"] {
+        let told = fleet.archive(&[command]).await;
+        assert_eq!(told.code, Some(2), "{told:?}");
+        assert!(told.stderr.contains("each node's record does"), "{told:?}");
+    }
+    let told = fleet.of_node(0, &["list", "--node", "south"]).await;
+    assert_eq!(told.code, Some(2), "{told:?}");
+    let away = [
+        "audit",
+        "--archive=postgres://127.0.0.1:1/x?sslmode=disable",
+        "list",
+    ];
+    let told = fleet.places[0].run(&away).await;
+    assert_eq!(told.code, Some(1), "{told:?}");
+    assert!(told.stderr.contains("cannot be reached"), "{told:?}");
 }

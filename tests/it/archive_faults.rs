@@ -16,7 +16,7 @@ use crate::kit::paced::metric;
 use crate::kit::postgres::Postgres;
 use crate::kit::program::politesse;
 use crate::kit::proxy::{Config, Place, resolve};
-use crate::kit::{run, run_within, until};
+use crate::kit::{run_within, until};
 
 const MINUTES: Duration = Duration::from_secs(180);
 
@@ -200,27 +200,25 @@ fn shippers_of_one_record_write_no_entry_twice() {
 }
 
 // Ours.
-#[test]
-fn an_archive_is_reached_over_tls_and_with_a_password() {
-    run(async {
-        let origin = origin().await;
-        let postgres = Postgres::start().await;
-        postgres
-            .sql("CREATE ROLE writer LOGIN PASSWORD 'secret'")
-            .await;
-        postgres.sql("CREATE DATABASE own OWNER writer").await;
-        let url = postgres.tls_url().replace("/politesse", "/own");
-        let config = shipping(config(&origin), &url)
-            .set("audit.archive_ca = \"roots.pem\"")
-            .set("audit.archive_auth = \"auth\"");
-        let place = Place::with(&config);
-        fs::write(place.path("auth"), "writer:secret\n").unwrap();
-        fs::set_permissions(place.path("auth"), Permissions::from_mode(0o600)).unwrap();
-        let proxy = place.start().await;
-        crawl(proxy.address(), 2).await;
-        let place = proxy.stop().await;
-        let outcome = place.run(&["audit", "ship", "--once"]).await;
-        let said = format!("all entries have arrived in {url} already\n");
-        assert_eq!(outcome.stdout, said, "{outcome:?}");
-    });
+#[tokio::test]
+async fn an_archive_is_reached_over_tls_and_with_a_password() {
+    let origin = origin().await;
+    let postgres = Postgres::start().await;
+    postgres
+        .sql("CREATE ROLE writer LOGIN PASSWORD 'secret'")
+        .await;
+    postgres.sql("CREATE DATABASE own OWNER writer").await;
+    let url = postgres.tls_url().replace("/politesse", "/own");
+    let config = shipping(config(&origin), &url)
+        .set("audit.archive_ca = \"roots.pem\"")
+        .set("audit.archive_auth = \"auth\"");
+    let place = Place::with(&config);
+    fs::write(place.path("auth"), "writer:secret\n").unwrap();
+    fs::set_permissions(place.path("auth"), Permissions::from_mode(0o600)).unwrap();
+    let proxy = place.start().await;
+    crawl(proxy.address(), 2).await;
+    let place = proxy.stop().await;
+    let outcome = place.run(&["audit", "ship", "--once"]).await;
+    let said = format!("all entries have arrived in {url} already\n");
+    assert_eq!(outcome.stdout, said, "{outcome:?}");
 }

@@ -24,7 +24,6 @@ use crate::kit::archived::ArchivedNode;
 use crate::kit::postgres::Postgres;
 use crate::kit::program::Outcome;
 use crate::kit::proxy::{Config, Place};
-use crate::kit::run;
 
 /// Decisions of an earlier month: with their endings more than a part of 8,192 numbers.
 const OLD: usize = 4500;
@@ -245,166 +244,154 @@ pub(crate) async fn write(place: &Place, host: &str, times: &[Timestamp]) {
     record.close().await;
 }
 
-#[test]
-fn months_go_as_partitions_with_what_they_alone_refer_to() {
-    run(async {
-        let archive = Archive::shipped().await;
-        let old_month = old().to_zoned(TimeZone::UTC).strftime("%Y-%m").to_string();
-        let told = done(
-            &archive
-                .ask(&["prune", "--before", "30d", "--why", "old"])
-                .await,
-        );
-        let wanted = format!(
-            "month {old_month}, {OLD} decisions: would be removed\n--yes removes them, with the entries of all nodes\n"
-        );
-        assert_eq!(told, wanted);
-        assert_eq!(archive.decisions_of(&month(old())).await, OLD as i64);
-        let files = "SELECT count(*) FROM robots";
-        assert_eq!(archive.postgres.number(files).await, 3);
-        let told = archive.prune().await;
-        assert_eq!(
-            told,
-            format!("month {old_month}, {OLD} decisions: removed\n")
-        );
-        assert_eq!(archive.postgres.number(files).await, 1);
-        let kept = "SELECT count(*) FROM removal WHERE why = 'old' AND 0 <= uid";
-        assert_eq!(archive.postgres.number(kept).await, 1);
-        let listed = lines(&archive.ask(&["list", "--json", "--limit", "0"]).await);
-        assert_eq!(listed.len(), 2 * NEW);
-        assert!(
-            listed
-                .iter()
-                .all(|row| row["url"].as_str().unwrap().contains("new.test"))
-        );
-        // Twice is once.
-        let again = archive.prune().await;
-        assert!(again.contains("nothing to remove"), "{again}");
-        let alone = ["--node", "north", "prune", "--before", "30d", "--why", "x"];
-        assert_eq!(archive.ask(&alone).await.code, Some(2));
-        // Nodes go on, with a decision of that month as well, and the text it rests on.
-        for place in [&archive.north, &archive.south] {
-            write(place, OLD_HOST, &[old(), clock::now()]).await;
-            ship(place).await;
-        }
-        assert_eq!(archive.decisions_of(&month(old())).await, 2);
-        assert_eq!(archive.postgres.number(files).await, 2);
-        // What proves is with the node, as it was.
-        done(&archive.north.run(&["audit", "verify"]).await);
-    });
+#[tokio::test]
+async fn months_go_as_partitions_with_what_they_alone_refer_to() {
+    let archive = Archive::shipped().await;
+    let old_month = old().to_zoned(TimeZone::UTC).strftime("%Y-%m").to_string();
+    let told = done(
+        &archive
+            .ask(&["prune", "--before", "30d", "--why", "old"])
+            .await,
+    );
+    let wanted = format!(
+        "month {old_month}, {OLD} decisions: would be removed\n--yes removes them, with the entries of all nodes\n"
+    );
+    assert_eq!(told, wanted);
+    assert_eq!(archive.decisions_of(&month(old())).await, OLD as i64);
+    let files = "SELECT count(*) FROM robots";
+    assert_eq!(archive.postgres.number(files).await, 3);
+    let told = archive.prune().await;
+    assert_eq!(
+        told,
+        format!("month {old_month}, {OLD} decisions: removed\n")
+    );
+    assert_eq!(archive.postgres.number(files).await, 1);
+    let kept = "SELECT count(*) FROM removal WHERE why = 'old' AND 0 <= uid";
+    assert_eq!(archive.postgres.number(kept).await, 1);
+    let listed = lines(&archive.ask(&["list", "--json", "--limit", "0"]).await);
+    assert_eq!(listed.len(), 2 * NEW);
+    assert!(
+        listed
+            .iter()
+            .all(|row| row["url"].as_str().unwrap().contains("new.test"))
+    );
+    // Twice is once.
+    let again = archive.prune().await;
+    assert!(again.contains("nothing to remove"), "{again}");
+    let alone = ["--node", "north", "prune", "--before", "30d", "--why", "x"];
+    assert_eq!(archive.ask(&alone).await.code, Some(2));
+    // Nodes go on, with a decision of that month as well, and the text it rests on.
+    for place in [&archive.north, &archive.south] {
+        write(place, OLD_HOST, &[old(), clock::now()]).await;
+        ship(place).await;
+    }
+    assert_eq!(archive.decisions_of(&month(old())).await, 2);
+    assert_eq!(archive.postgres.number(files).await, 2);
+    // What proves is with the node, as it was.
+    done(&archive.north.run(&["audit", "verify"]).await);
 }
 
-#[test]
-fn a_reader_that_does_not_end_keeps_a_month_from_going() {
-    run(async {
-        let archive = Archive::shipped().await;
-        let reader = archive.postgres.session("SELECT count(*) FROM decision");
-        reader.begun().await;
-        let short = [
-            "--set",
-            "audit.archive_timeout=\"1s\"",
-            "audit",
-            "--archive",
-            "prune",
-        ];
-        let prune = [&short[..], &["--before", "30d", "--why", "old", "--yes"]].concat();
-        let refused = archive.south.run(&prune).await;
-        assert_eq!(refused.code, Some(1), "{refused:?}");
-        assert!(
-            refused.stderr.contains("read or written all the time"),
-            "{refused:?}"
-        );
-        assert_eq!(archive.decisions_of(&month(old())).await, OLD as i64);
-        drop(reader);
-    });
+#[tokio::test]
+async fn a_reader_that_does_not_end_keeps_a_month_from_going() {
+    let archive = Archive::shipped().await;
+    let reader = archive.postgres.session("SELECT count(*) FROM decision");
+    reader.begun().await;
+    let short = [
+        "--set",
+        "audit.archive_timeout=\"1s\"",
+        "audit",
+        "--archive",
+        "prune",
+    ];
+    let prune = [&short[..], &["--before", "30d", "--why", "old", "--yes"]].concat();
+    let refused = archive.south.run(&prune).await;
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(
+        refused.stderr.contains("read or written all the time"),
+        "{refused:?}"
+    );
+    assert_eq!(archive.decisions_of(&month(old())).await, OLD as i64);
+    drop(reader);
 }
 
-#[test]
-fn an_ending_is_added_to_its_decision_when_it_comes() {
-    run(async {
-        let archive = Archive::empty().await;
-        let record = PastRecord::open(&archive.north);
-        let host = snapshot("http://new.test/");
-        let mut open = Vec::new();
-        for number in 0..3 {
-            open.push(record.decision(&host, number, old()).await);
-        }
-        let without = "SELECT count(*) FROM decision WHERE sent IS NULL";
-        ship(&archive.north).await;
-        assert_eq!(archive.postgres.number(without).await, 3);
-        // Soon, with many decisions between, and never.
-        end(open.remove(0), 1);
-        for number in 0..OLD {
-            end(record.decision(&host, number, clock::now()).await, 0);
-        }
-        ship(&archive.north).await;
-        assert_eq!(archive.postgres.number(without).await, 2);
-        end(open.remove(0), 1);
-        for number in 0..OLD {
-            end(record.decision(&host, number, clock::now()).await, 0);
-        }
-        ship(&archive.north).await;
-        assert_eq!(archive.postgres.number(without).await, 1);
-        drop(open);
-        record.close().await;
-        archive.assert_whole(&archive.north).await;
-        let decisions = archive
-            .postgres
-            .number("SELECT count(*) FROM decision")
-            .await;
-        assert_eq!(decisions, 3 + 2 * OLD as i64);
-    });
+#[tokio::test]
+async fn an_ending_is_added_to_its_decision_when_it_comes() {
+    let archive = Archive::empty().await;
+    let record = PastRecord::open(&archive.north);
+    let host = snapshot("http://new.test/");
+    let mut open = Vec::new();
+    for number in 0..3 {
+        open.push(record.decision(&host, number, old()).await);
+    }
+    let without = "SELECT count(*) FROM decision WHERE sent IS NULL";
+    ship(&archive.north).await;
+    assert_eq!(archive.postgres.number(without).await, 3);
+    // Soon, with many decisions between, and never.
+    end(open.remove(0), 1);
+    for number in 0..OLD {
+        end(record.decision(&host, number, clock::now()).await, 0);
+    }
+    ship(&archive.north).await;
+    assert_eq!(archive.postgres.number(without).await, 2);
+    end(open.remove(0), 1);
+    for number in 0..OLD {
+        end(record.decision(&host, number, clock::now()).await, 0);
+    }
+    ship(&archive.north).await;
+    assert_eq!(archive.postgres.number(without).await, 1);
+    drop(open);
+    record.close().await;
+    archive.assert_whole(&archive.north).await;
+    let decisions = archive
+        .postgres
+        .number("SELECT count(*) FROM decision")
+        .await;
+    assert_eq!(decisions, 3 + 2 * OLD as i64);
 }
 
-#[test]
-fn a_redaction_follows_in_every_month() {
-    run(async {
-        let archive = Archive::shipped().await;
-        // The first decisions of the old month, and one of now.
-        let last = archive.north.number(OLD + 1).to_string();
-        let redact = ["audit", "redact", "--why", "asked for", "--yes", "--seq"];
-        let redact = [&redact[..], &["15", "16", &last]].concat();
-        done(&archive.north.run(&redact).await);
-        archive.assert_whole(&archive.north).await;
-        let redacted = "SELECT count(*) FROM decision WHERE client IS NULL AND credential IS NULL
+#[tokio::test]
+async fn a_redaction_follows_in_every_month() {
+    let archive = Archive::shipped().await;
+    // The first decisions of the old month, and one of now.
+    let last = archive.north.number(OLD + 1).to_string();
+    let redact = ["audit", "redact", "--why", "asked for", "--yes", "--seq"];
+    let redact = [&redact[..], &["15", "16", &last]].concat();
+    done(&archive.north.run(&redact).await);
+    archive.assert_whole(&archive.north).await;
+    let redacted = "SELECT count(*) FROM decision WHERE client IS NULL AND credential IS NULL
                         AND url IS NULL AND host IS NOT NULL AND reading IS NULL";
-        assert_eq!(archive.postgres.number(redacted).await, 3);
-        // What else was decided stays.
-        let rows = "SELECT count(*) FROM decision WHERE url IS NULL AND verdict = 'disallow'
+    assert_eq!(archive.postgres.number(redacted).await, 3);
+    // What else was decided stays.
+    let rows = "SELECT count(*) FROM decision WHERE url IS NULL AND verdict = 'disallow'
                     AND rule IS NOT NULL AND robots_sha256 IS NOT NULL";
-        assert_ne!(archive.postgres.number(rows).await, 0);
-    });
+    assert_ne!(archive.postgres.number(rows).await, 0);
 }
 
-#[test]
-fn a_record_that_was_pruned_before_is_shipped_with_what_remains() {
-    run(async {
-        let archive = Archive::empty().await;
-        record(&archive.north).await;
-        let alone = ["--set", "audit.archive=\"none\"", "audit", "prune"];
-        let prune = [&alone[..], &["--before", "30d", "--why", "test", "--yes"]].concat();
-        done(&archive.north.run(&prune).await);
-        archive.assert_whole(&archive.north).await;
-        let remains = "SELECT count(*) FROM decision WHERE seq = 15";
-        assert_eq!(archive.postgres.number(remains).await, 1);
-    });
+#[tokio::test]
+async fn a_record_that_was_pruned_before_is_shipped_with_what_remains() {
+    let archive = Archive::empty().await;
+    record(&archive.north).await;
+    let alone = ["--set", "audit.archive=\"none\"", "audit", "prune"];
+    let prune = [&alone[..], &["--before", "30d", "--why", "test", "--yes"]].concat();
+    done(&archive.north.run(&prune).await);
+    archive.assert_whole(&archive.north).await;
+    let remains = "SELECT count(*) FROM decision WHERE seq = 15";
+    assert_eq!(archive.postgres.number(remains).await, 1);
 }
 
-#[test]
-fn what_a_node_has_removed_stays_until_its_month_goes() {
-    run(async {
-        let archive = Archive::shipped().await;
-        let prune = [
-            "audit", "prune", "--before", "30d", "--why", "test", "--yes",
-        ];
-        done(&archive.north.run(&prune).await);
-        ship(&archive.north).await;
-        assert_eq!(archive.decisions_of(&month(old())).await, OLD as i64);
-        archive.prune().await;
-        let left = archive
-            .postgres
-            .number("SELECT count(*) FROM decision")
-            .await;
-        assert_eq!(left, 2 * NEW as i64);
-    });
+#[tokio::test]
+async fn what_a_node_has_removed_stays_until_its_month_goes() {
+    let archive = Archive::shipped().await;
+    let prune = [
+        "audit", "prune", "--before", "30d", "--why", "test", "--yes",
+    ];
+    done(&archive.north.run(&prune).await);
+    ship(&archive.north).await;
+    assert_eq!(archive.decisions_of(&month(old())).await, OLD as i64);
+    archive.prune().await;
+    let left = archive
+        .postgres
+        .number("SELECT count(*) FROM decision")
+        .await;
+    assert_eq!(left, 2 * NEW as i64);
 }

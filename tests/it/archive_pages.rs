@@ -10,7 +10,6 @@ use crate::dashboard::Browser;
 use crate::kit::archive_fleet::{Fleet, NODES, lines, sorted};
 use crate::kit::client::Reply;
 use crate::kit::proxy::{Config, Place};
-use crate::kit::run;
 
 /// Longest time after which a page says that the archive does not answer: its limit, and
 /// what a busy machine adds.
@@ -43,244 +42,232 @@ async fn all_pages(browser: &Browser, query: &str) -> Vec<Value> {
     }
 }
 
-#[test]
-fn pages_of_all_nodes_show_what_the_archive_has() {
-    run(async {
-        let mut fleet = Fleet::shipped().await;
-        let list = ["list", "--json", "--limit", "0"];
-        let all = lines(&fleet.archive(&list).await);
-        let south = lines(
-            &fleet
-                .archive(&[&list[..], &["--node", "south"]].concat())
-                .await,
-        );
-        let seq = south[0]["seq"].to_string();
-        let browser = browser(&mut fleet).await;
-        // A page at a time, each decision once, in one order.
-        assert_eq!(all_pages(&browser, "").await, all);
-        let of_south = all_pages(&browser, "&node=south").await;
-        assert_eq!(sorted(of_south), sorted(south.clone()));
-        // Pages for people have the switch, and the node in each row and link.
-        let page = browser
-            .get("/decisions?of=archive&verdict=disallow")
-            .await
-            .text();
-        for wanted in [
-            "all nodes (archive)",
-            "/decisions?of=archive&amp;verdict=disallow\" aria-current=\"true\"",
-            "?of=archive&amp;node=south",
-            "name=\"of\" value=\"archive\"",
-            "/decisions/export?of=archive&amp;verdict=disallow&amp;form=csv",
-        ] {
-            assert!(page.contains(wanted), "{wanted}: {page}");
-        }
-        assert!(!page.contains("data-live"), "{page}");
-        assert!(page.contains("can be watched live"), "{page}");
-        // The total of the filter, as for the record of the node.
-        let is_refused = |row: &&Value| row["verdict"] == "disallow";
-        let refused = all.iter().filter(is_refused).count();
-        let total = format!("<b>{refused} decisions</b> · page 1 of 1<");
-        assert!(page.contains(&total), "{total}: {page}");
-        let own = browser.get("/decisions").await.text();
-        assert!(
-            own.contains("all nodes (archive)") && !own.contains("node=south"),
-            "{own}"
-        );
-        // One decision, with links that stay in the archive.
-        let path = format!("/decisions/{seq}?of=archive&node=south");
-        let story = browser.json(&format!("/api/v1{path}")).await;
-        assert_eq!(story["node"], "south");
-        assert_eq!(story["decided_again"], "same");
-        assert_eq!(story["url"], south[0]["url"]);
-        let page = browser.get(&path).await.text();
-        assert!(page.contains("of node south"), "{page}");
-        assert!(page.contains("/decisions?of=archive&amp;url="), "{page}");
-        // Below its row as well, with the line that decided.
-        let by_line = south.iter().find(|row| !row["line"].is_null()).unwrap();
-        let path = format!("/decisions/{}?of=archive&node=south", by_line["seq"]);
-        let part = browser.get(&path.replace('?', "/part?")).await.text();
-        let line = format!("{}#L{}", path.replace('&', "&amp;"), by_line["line"]);
-        assert!(part.contains(&line), "{line}: {part}");
-        // Its number alone is that of another node.
-        let alone = browser.get(&format!("/decisions/{seq}?of=archive")).await;
-        assert_eq!(alone.status(), 404);
-        let nobody = browser.get("/api/v1/decisions?of=archive&node=east").await;
-        assert_eq!(nobody.status(), 404, "{}", nobody.text());
-        for (path, status) in [
-            ("/api/v1/decisions?of=everything", 400),
-            ("/api/v1/decisions?node=south", 400),
-            ("/api/v1/decisions?of=archive&before=17", 400),
-        ] {
-            assert_eq!(browser.get(path).await.status(), status, "{path}");
-        }
-        // A file with all of them, the oldest first.
-        let csv = browser
-            .get("/decisions/export?of=archive&form=csv&node=west")
-            .await;
-        let west = all.iter().filter(|row| row["node"] == "west").count();
-        assert!(csv.text().starts_with("node,seq,time,"), "{}", csv.text());
-        assert_eq!(csv.text().lines().count(), 1 + west);
-        let jsonl = browser
-            .get("/decisions/export?of=archive&form=jsonl")
-            .await
-            .text();
-        assert_eq!(jsonl.lines().count(), all.len());
-    });
+#[tokio::test]
+async fn pages_of_all_nodes_show_what_the_archive_has() {
+    let mut fleet = Fleet::shipped().await;
+    let list = ["list", "--json", "--limit", "0"];
+    let all = lines(&fleet.archive(&list).await);
+    let south = lines(
+        &fleet
+            .archive(&[&list[..], &["--node", "south"]].concat())
+            .await,
+    );
+    let seq = south[0]["seq"].to_string();
+    let browser = browser(&mut fleet).await;
+    // A page at a time, each decision once, in one order.
+    assert_eq!(all_pages(&browser, "").await, all);
+    let of_south = all_pages(&browser, "&node=south").await;
+    assert_eq!(sorted(of_south), sorted(south.clone()));
+    // Pages for people have the switch, and the node in each row and link.
+    let page = browser
+        .get("/decisions?of=archive&verdict=disallow")
+        .await
+        .text();
+    for wanted in [
+        "all nodes (archive)",
+        "/decisions?of=archive&amp;verdict=disallow\" aria-current=\"true\"",
+        "?of=archive&amp;node=south",
+        "name=\"of\" value=\"archive\"",
+        "/decisions/export?of=archive&amp;verdict=disallow&amp;form=csv",
+    ] {
+        assert!(page.contains(wanted), "{wanted}: {page}");
+    }
+    assert!(!page.contains("data-live"), "{page}");
+    assert!(page.contains("can be watched live"), "{page}");
+    // The total of the filter, as for the record of the node.
+    let is_refused = |row: &&Value| row["verdict"] == "disallow";
+    let refused = all.iter().filter(is_refused).count();
+    let total = format!("<b>{refused} decisions</b> · page 1 of 1<");
+    assert!(page.contains(&total), "{total}: {page}");
+    let own = browser.get("/decisions").await.text();
+    assert!(
+        own.contains("all nodes (archive)") && !own.contains("node=south"),
+        "{own}"
+    );
+    // One decision, with links that stay in the archive.
+    let path = format!("/decisions/{seq}?of=archive&node=south");
+    let story = browser.json(&format!("/api/v1{path}")).await;
+    assert_eq!(story["node"], "south");
+    assert_eq!(story["decided_again"], "same");
+    assert_eq!(story["url"], south[0]["url"]);
+    let page = browser.get(&path).await.text();
+    assert!(page.contains("of node south"), "{page}");
+    assert!(page.contains("/decisions?of=archive&amp;url="), "{page}");
+    // Below its row as well, with the line that decided.
+    let by_line = south.iter().find(|row| !row["line"].is_null()).unwrap();
+    let path = format!("/decisions/{}?of=archive&node=south", by_line["seq"]);
+    let part = browser.get(&path.replace('?', "/part?")).await.text();
+    let line = format!("{}#L{}", path.replace('&', "&amp;"), by_line["line"]);
+    assert!(part.contains(&line), "{line}: {part}");
+    // Its number alone is that of another node.
+    let alone = browser.get(&format!("/decisions/{seq}?of=archive")).await;
+    assert_eq!(alone.status(), 404);
+    let nobody = browser.get("/api/v1/decisions?of=archive&node=east").await;
+    assert_eq!(nobody.status(), 404, "{}", nobody.text());
+    for (path, status) in [
+        ("/api/v1/decisions?of=everything", 400),
+        ("/api/v1/decisions?node=south", 400),
+        ("/api/v1/decisions?of=archive&before=17", 400),
+    ] {
+        assert_eq!(browser.get(path).await.status(), status, "{path}");
+    }
+    // A file with all of them, the oldest first.
+    let csv = browser
+        .get("/decisions/export?of=archive&form=csv&node=west")
+        .await;
+    let west = all.iter().filter(|row| row["node"] == "west").count();
+    assert!(csv.text().starts_with("node,seq,time,"), "{}", csv.text());
+    assert_eq!(csv.text().lines().count(), 1 + west);
+    let jsonl = browser
+        .get("/decisions/export?of=archive&form=jsonl")
+        .await
+        .text();
+    assert_eq!(jsonl.lines().count(), all.len());
 }
 
-#[test]
-fn an_archive_counts_ten_thousand_decisions_for_a_list() {
-    run(async {
-        let mut fleet = Fleet::shipped().await;
-        let more = "INSERT INTO decision SELECT r.* FROM (SELECT d FROM decision AS d LIMIT 1) AS one, \
+#[tokio::test]
+async fn an_archive_counts_ten_thousand_decisions_for_a_list() {
+    let mut fleet = Fleet::shipped().await;
+    let more = "INSERT INTO decision SELECT r.* FROM (SELECT d FROM decision AS d LIMIT 1) AS one, \
                     generate_series(1, 10001) AS n, LATERAL jsonb_populate_record(one.d, \
                     jsonb_build_object('seq', 1000000 + n, 'method', 'HEAD')) AS r";
-        fleet.postgres.sql(more).await;
-        let browser = browser(&mut fleet).await;
-        let page = browser
-            .get("/decisions?of=archive&method=HEAD")
-            .await
-            .text();
-        let total = "more than <b>10,000 decisions</b> · page 1<";
-        assert!(page.contains(total), "{page}");
-    });
+    fleet.postgres.sql(more).await;
+    let browser = browser(&mut fleet).await;
+    let page = browser
+        .get("/decisions?of=archive&method=HEAD")
+        .await
+        .text();
+    let total = "more than <b>10,000 decisions</b> · page 1<";
+    assert!(page.contains(total), "{page}");
 }
 
-#[test]
-fn pages_that_are_about_one_node_alone_say_so() {
-    run(async {
-        let mut fleet = Fleet::shipped().await;
-        let browser = browser(&mut fleet).await;
-        for (path, rows) in [
-            ("/hosts", "/decisions?of=archive"),
-            (
-                "/hosts?host=o.test",
-                "/decisions?of=archive&amp;host=o.test",
-            ),
-            (
-                "/hosts?host=o.test&of=archive",
-                "/decisions?of=archive&amp;host=o.test",
-            ),
-            ("/crawlers", "/decisions?of=archive"),
-            ("/crawlers?of=archive", "/decisions?of=archive"),
-        ] {
-            let page = browser.get(path).await.text();
-            assert!(page.contains("about this node alone"), "{path}: {page}");
-            assert!(page.contains(rows), "{path}: {page}");
-        }
-        for path in [
-            "/api/v1/hosts?host=o.test&of=archive",
-            "/api/v1/crawlers?of=archive",
-            "/decisions/stream?of=archive",
-        ] {
-            let refused = browser.get(path).await;
-            assert_eq!(refused.status(), 400, "{path}");
-            assert!(refused.text().contains("of=archive"), "{path}");
-        }
-        // Where there is no archive, there is nothing else to be about.
-        let alone = Browser::idle(Place::with(&Config::default())).await;
-        let page = alone.get("/crawlers").await.text();
-        assert!(!page.contains("about this node alone"), "{page}");
-    });
+#[tokio::test]
+async fn pages_that_are_about_one_node_alone_say_so() {
+    let mut fleet = Fleet::shipped().await;
+    let browser = browser(&mut fleet).await;
+    for (path, rows) in [
+        ("/hosts", "/decisions?of=archive"),
+        (
+            "/hosts?host=o.test",
+            "/decisions?of=archive&amp;host=o.test",
+        ),
+        (
+            "/hosts?host=o.test&of=archive",
+            "/decisions?of=archive&amp;host=o.test",
+        ),
+        ("/crawlers", "/decisions?of=archive"),
+        ("/crawlers?of=archive", "/decisions?of=archive"),
+    ] {
+        let page = browser.get(path).await.text();
+        assert!(page.contains("about this node alone"), "{path}: {page}");
+        assert!(page.contains(rows), "{path}: {page}");
+    }
+    for path in [
+        "/api/v1/hosts?host=o.test&of=archive",
+        "/api/v1/crawlers?of=archive",
+        "/decisions/stream?of=archive",
+    ] {
+        let refused = browser.get(path).await;
+        assert_eq!(refused.status(), 400, "{path}");
+        assert!(refused.text().contains("of=archive"), "{path}");
+    }
+    // Where there is no archive, there is nothing else to be about.
+    let alone = Browser::idle(Place::with(&Config::default())).await;
+    let page = alone.get("/crawlers").await.text();
+    assert!(!page.contains("about this node alone"), "{page}");
 }
 
-#[test]
-fn the_overview_of_all_nodes_has_the_sums_of_each() {
-    run(async {
-        let mut fleet = Fleet::shipped().await;
-        let stats = lines(&fleet.archive(&["stats", "--json"]).await).remove(0);
-        let hosts = ["stats", "--by", "host", "--json"];
-        let hosts = lines(&fleet.archive(&hosts).await);
-        let browser = browser(&mut fleet).await;
-        let overview = browser.json("/api/v1/overview?of=archive").await;
-        for name in [
-            "requests",
-            "refusals",
-            "reported",
-            "later",
-            "bytes",
-            "errors",
-            "refused_by_site",
-            "put_off_by_site",
-        ] {
-            assert_eq!(overview["sums"][name], stats[name], "{name}");
-        }
-        assert_ne!(stats["refused_by_site"], 0);
-        let classes = &overview["sums"]["classes"];
-        let counts = classes.as_object().unwrap().values();
-        let all: u64 = counts.map(|count| count.as_u64().unwrap()).sum();
-        assert_eq!(stats["requests"], all, "{classes}");
-        for host in overview["hosts"].as_array().unwrap() {
-            let own = hosts
-                .iter()
-                .find(|row| row["host"] == host["name"])
-                .unwrap();
-            assert_eq!(host["refusals"], own["refusals"]);
-        }
-        let own = browser.json("/api/v1/overview").await;
-        assert!(own["sums"]["requests"].as_u64() < stats["requests"].as_u64());
-        let names = |page: &Value, list: &str| page[list].as_array().unwrap().len();
-        assert!(names(&own, "rules") <= names(&overview, "rules"));
-        assert!(0 < names(&overview, "crawlers"));
-        assert!(0 < names(&overview, "refusing_hosts"), "{overview}");
-        let page = browser.get("/?of=archive&hours=1").await.text();
-        assert!(page.contains("/?of=archive&amp;hours=24"), "{page}");
-        assert!(page.contains("/decisions?of=archive&amp;from="), "{page}");
-        assert_eq!(NODES.len(), 1 + fleet.places.len());
-    });
+#[tokio::test]
+async fn the_overview_of_all_nodes_has_the_sums_of_each() {
+    let mut fleet = Fleet::shipped().await;
+    let stats = lines(&fleet.archive(&["stats", "--json"]).await).remove(0);
+    let hosts = ["stats", "--by", "host", "--json"];
+    let hosts = lines(&fleet.archive(&hosts).await);
+    let browser = browser(&mut fleet).await;
+    let overview = browser.json("/api/v1/overview?of=archive").await;
+    for name in [
+        "requests",
+        "refusals",
+        "reported",
+        "later",
+        "bytes",
+        "errors",
+        "refused_by_site",
+        "put_off_by_site",
+    ] {
+        assert_eq!(overview["sums"][name], stats[name], "{name}");
+    }
+    assert_ne!(stats["refused_by_site"], 0);
+    let classes = &overview["sums"]["classes"];
+    let counts = classes.as_object().unwrap().values();
+    let all: u64 = counts.map(|count| count.as_u64().unwrap()).sum();
+    assert_eq!(stats["requests"], all, "{classes}");
+    for host in overview["hosts"].as_array().unwrap() {
+        let own = hosts
+            .iter()
+            .find(|row| row["host"] == host["name"])
+            .unwrap();
+        assert_eq!(host["refusals"], own["refusals"]);
+    }
+    let own = browser.json("/api/v1/overview").await;
+    assert!(own["sums"]["requests"].as_u64() < stats["requests"].as_u64());
+    let names = |page: &Value, list: &str| page[list].as_array().unwrap().len();
+    assert!(names(&own, "rules") <= names(&overview, "rules"));
+    assert!(0 < names(&overview, "crawlers"));
+    assert!(0 < names(&overview, "refusing_hosts"), "{overview}");
+    let page = browser.get("/?of=archive&hours=1").await.text();
+    assert!(page.contains("/?of=archive&amp;hours=24"), "{page}");
+    assert!(page.contains("/decisions?of=archive&amp;from="), "{page}");
+    assert_eq!(NODES.len(), 1 + fleet.places.len());
 }
 
-#[test]
-fn a_page_says_in_time_that_the_archive_does_not_answer() {
-    run(async {
-        let mut fleet = Fleet::shipped().await;
-        let browser = browser(&mut fleet).await;
-        browser.json("/api/v1/decisions?of=archive").await;
-        for state in ["stands still", "is gone"] {
-            match state {
-                "stands still" => fleet.postgres.signal("STOP"),
-                _ => fleet.postgres.kill(),
-            }
-            for path in [
-                "/decisions?of=archive",
-                "/?of=archive",
-                "/decisions/3?of=archive&node=west",
-            ] {
-                let page = in_time(&browser, path).await;
-                assert_eq!(page.status(), 503, "{state} {path}: {}", page.text());
-                assert!(page.text().contains("of this node"), "{}", page.text());
-                let api = browser
-                    .get(&format!("/api/v1{}", path.replace("/?", "/overview?")))
-                    .await;
-                assert_eq!(api.status(), 503, "{state} {path}: {}", api.text());
-            }
-            // The pages of the node do not depend on it.
-            assert_eq!(in_time(&browser, "/decisions").await.status(), 200);
-            assert_eq!(in_time(&browser, "/").await.status(), 200);
-            if state == "stands still" {
-                fleet.postgres.signal("CONT");
-            }
+#[tokio::test]
+async fn a_page_says_in_time_that_the_archive_does_not_answer() {
+    let mut fleet = Fleet::shipped().await;
+    let browser = browser(&mut fleet).await;
+    browser.json("/api/v1/decisions?of=archive").await;
+    for state in ["stands still", "is gone"] {
+        match state {
+            "stands still" => fleet.postgres.signal("STOP"),
+            _ => fleet.postgres.kill(),
         }
-        fleet.postgres.restart().await;
-        let rows = browser.json("/api/v1/decisions?of=archive").await;
-        assert!(!rows["decisions"].as_array().unwrap().is_empty());
-    });
-}
-
-#[test]
-fn without_an_archive_there_is_no_switch_and_nothing_to_ask() {
-    run(async {
-        let browser = Browser::idle(Place::with(&Config::default())).await;
         for path in [
             "/decisions?of=archive",
             "/?of=archive",
-            "/api/v1/overview?of=archive",
+            "/decisions/3?of=archive&node=west",
         ] {
-            let page = browser.get(path).await;
-            assert_eq!(page.status(), 404, "{path}: {}", page.text());
-            assert!(page.text().contains("audit.archive"), "{}", page.text());
+            let page = in_time(&browser, path).await;
+            assert_eq!(page.status(), 503, "{state} {path}: {}", page.text());
+            assert!(page.text().contains("of this node"), "{}", page.text());
+            let api = browser
+                .get(&format!("/api/v1{}", path.replace("/?", "/overview?")))
+                .await;
+            assert_eq!(api.status(), 503, "{state} {path}: {}", api.text());
         }
-        let page = browser.get("/decisions").await.text();
-        assert!(!page.contains("all nodes"), "{page}");
-    });
+        // The pages of the node do not depend on it.
+        assert_eq!(in_time(&browser, "/decisions").await.status(), 200);
+        assert_eq!(in_time(&browser, "/").await.status(), 200);
+        if state == "stands still" {
+            fleet.postgres.signal("CONT");
+        }
+    }
+    fleet.postgres.restart().await;
+    let rows = browser.json("/api/v1/decisions?of=archive").await;
+    assert!(!rows["decisions"].as_array().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn without_an_archive_there_is_no_switch_and_nothing_to_ask() {
+    let browser = Browser::idle(Place::with(&Config::default())).await;
+    for path in [
+        "/decisions?of=archive",
+        "/?of=archive",
+        "/api/v1/overview?of=archive",
+    ] {
+        let page = browser.get(path).await;
+        assert_eq!(page.status(), 404, "{path}: {}", page.text());
+        assert!(page.text().contains("audit.archive"), "{}", page.text());
+    }
+    let page = browser.get("/decisions").await.text();
+    assert!(!page.contains("all nodes"), "{page}");
 }

@@ -7,11 +7,11 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::kit::client::{Crawler, Reply, get, get_as, metrics};
-use crate::kit::origin::Script;
+use crate::kit::origin::{Script, site};
 use crate::kit::paced::{asking_for_less, delaying, standard};
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, Proxy, resolve};
-use crate::kit::{clock, run, until};
+use crate::kit::{clock, until};
 
 /// Asks with the token; `fields` are added.
 async fn post(proxy: &Proxy, body: &[u8], fields: &[&str]) -> Reply {
@@ -60,296 +60,268 @@ fn wait(answer: &Value) -> f64 {
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\nAllow: /private/open\n";
 
 // Ours: the answer is that of the proxy, in the words of the record.
-#[test]
-fn each_url_is_answered_as_the_proxy_then_decides() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let gone = Script::robots_page(Page::text("").with_status(503))
-            .start()
-            .await;
-        let proxy = resolve("o.test", origin.address())
-            .resolve("gone.test", gone.address())
-            .start()
-            .await;
-        let urls = [
-            "http://o.test/",
-            "http://o.test/private/1",
-            "http://o.test//private",
-            "http://o.test/private/open",
-            "http://o.test/robots.txt",
-            "http://gone.test/",
-            "http://127.0.0.1/",
-        ];
-        let told = answers(&proxy, &urls, true).await;
-        assert_eq!(origin.targets(), Vec::<String>::new());
-        assert_eq!(origin.robots_fetches(), 1);
-        assert_eq!(proxy.place().rows().await, Vec::<Value>::new());
-        for url in urls {
-            get(&proxy, url).await;
+#[tokio::test]
+async fn each_url_is_answered_as_the_proxy_then_decides() {
+    let origin = Script::robots(ROBOTS).start().await;
+    let gone = Script::robots_page(Page::text("").with_status(503))
+        .start()
+        .await;
+    let proxy = resolve("o.test", origin.address())
+        .resolve("gone.test", gone.address())
+        .start()
+        .await;
+    let urls = [
+        "http://o.test/",
+        "http://o.test/private/1",
+        "http://o.test//private",
+        "http://o.test/private/open",
+        "http://o.test/robots.txt",
+        "http://gone.test/",
+        "http://127.0.0.1/",
+    ];
+    let told = answers(&proxy, &urls, true).await;
+    assert_eq!(origin.targets(), Vec::<String>::new());
+    assert_eq!(origin.robots_fetches(), 1);
+    assert_eq!(proxy.place().rows().await, Vec::<Value>::new());
+    for url in urls {
+        get(&proxy, url).await;
+    }
+    let rows = proxy.place().completed(urls.len()).await;
+    for (told, row) in told.iter().zip(&rows) {
+        for member in [
+            "url", "verdict", "reason", "effect", "line", "rule", "group",
+        ] {
+            assert_eq!(told[member], row[member], "{member}: {told} {row}");
         }
-        let rows = proxy.place().completed(urls.len()).await;
-        for (told, row) in told.iter().zip(&rows) {
-            for member in [
-                "url", "verdict", "reason", "effect", "line", "rule", "group",
-            ] {
-                assert_eq!(told[member], row[member], "{member}: {told} {row}");
-            }
-            let starts = told["verdict"] == "allow" || told["reason"] == "unreachable";
-            assert_eq!(told["starts_at"].is_string(), starts, "{told}");
-        }
-        // Asked for again as soon as `robots.retry` says: the first time 30 s.
-        assert!((20.0..=30.0).contains(&wait(&told[5])), "{}", told[5]);
-        let counted = metrics(&proxy).await;
-        let line = "politesse_checked_urls_total{result=\"disallow\"} 4\n";
-        assert!(counted.contains(line), "{counted}");
-    });
+        let starts = told["verdict"] == "allow" || told["reason"] == "unreachable";
+        assert_eq!(told["starts_at"].is_string(), starts, "{told}");
+    }
+    // Asked for again as soon as `robots.retry` says: the first time 30 s.
+    assert!((20.0..=30.0).contains(&wait(&told[5])), "{}", told[5]);
+    let counted = metrics(&proxy).await;
+    let line = "politesse_checked_urls_total{result=\"disallow\"} 4\n";
+    assert!(counted.contains(line), "{counted}");
 }
 
 // Ours: nothing is asked for.
-#[test]
-fn without_fetching_what_is_not_known_is_unknown() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let url = "http://o.test/private";
-        let unknown = answers(&proxy, &[url], false).await.remove(0);
-        assert_eq!(unknown["verdict"], "unknown");
-        assert_eq!(unknown["reason"], Value::Null);
-        assert_eq!(wait(&unknown), 0.0);
-        assert_eq!((origin.robots_fetches(), origin.connections()), (0, 0));
-        get(&proxy, "http://o.test/").await;
-        let known = answers(&proxy, &[url], false).await.remove(0);
-        assert_eq!(known["verdict"], "disallow");
-        assert_eq!(origin.robots_fetches(), 1);
-    });
+#[tokio::test]
+async fn without_fetching_what_is_not_known_is_unknown() {
+    let (origin, proxy) = site(Script::robots(ROBOTS), &[]).await;
+    let url = "http://o.test/private";
+    let unknown = answers(&proxy, &[url], false).await.remove(0);
+    assert_eq!(unknown["verdict"], "unknown");
+    assert_eq!(unknown["reason"], Value::Null);
+    assert_eq!(wait(&unknown), 0.0);
+    assert_eq!((origin.robots_fetches(), origin.connections()), (0, 0));
+    get(&proxy, "http://o.test/").await;
+    let known = answers(&proxy, &[url], false).await.remove(0);
+    assert_eq!(known["verdict"], "disallow");
+    assert_eq!(origin.robots_fetches(), 1);
 }
 
 // Ours: by the scheduler; RFC 9110, section 10.2.3.
-#[test]
-fn the_earliest_start_is_that_of_the_pace() {
-    run(async {
-        let slow = delaying("60").start().await;
-        let less = asking_for_less(503, Some("300"));
-        let busy = Script::robots("").page("/1", less).start().await;
-        let config = standard(&slow).resolve("busy.test", busy.address());
-        let proxy = config.start().await;
-        let first = answer(&proxy, "http://o.test/1").await;
-        assert_eq!((wait(&first), &first["wait_reason"]), (0.0, &Value::Null));
-        assert_eq!(first["pause_seconds"], 60.0);
-        get(&proxy, "http://o.test/1").await;
-        get(&proxy, "http://busy.test/1").await;
-        let told = answers(&proxy, &["http://o.test/2", "http://busy.test/2"], true).await;
-        assert!((50.0..=60.0).contains(&wait(&told[0])), "{}", told[0]);
-        assert_eq!(told[0]["wait_reason"], "crawl_delay");
-        assert!((290.0..=300.0).contains(&wait(&told[1])), "{}", told[1]);
-        assert_eq!(told[1]["wait_reason"], "backoff");
-        let starts: Timestamp = told[1]["starts_at"].as_str().unwrap().parse().unwrap();
-        let ahead: Duration = starts.duration_since(clock::now()).try_into().unwrap();
-        assert!((280..=300).contains(&ahead.as_secs()), "{ahead:?}");
-        assert_eq!(slow.targets(), ["/1"]);
-    });
+#[tokio::test]
+async fn the_earliest_start_is_that_of_the_pace() {
+    let slow = delaying("60").start().await;
+    let less = asking_for_less(503, Some("300"));
+    let busy = Script::robots("").page("/1", less).start().await;
+    let config = standard(&slow).resolve("busy.test", busy.address());
+    let proxy = config.start().await;
+    let first = answer(&proxy, "http://o.test/1").await;
+    assert_eq!((wait(&first), &first["wait_reason"]), (0.0, &Value::Null));
+    assert_eq!(first["pause_seconds"], 60.0);
+    get(&proxy, "http://o.test/1").await;
+    get(&proxy, "http://busy.test/1").await;
+    let told = answers(&proxy, &["http://o.test/2", "http://busy.test/2"], true).await;
+    assert!((50.0..=60.0).contains(&wait(&told[0])), "{}", told[0]);
+    assert_eq!(told[0]["wait_reason"], "crawl_delay");
+    assert!((290.0..=300.0).contains(&wait(&told[1])), "{}", told[1]);
+    assert_eq!(told[1]["wait_reason"], "backoff");
+    let starts: Timestamp = told[1]["starts_at"].as_str().unwrap().parse().unwrap();
+    let ahead: Duration = starts.duration_since(clock::now()).try_into().unwrap();
+    assert!((280..=300).contains(&ahead.as_secs()), "{ahead:?}");
+    assert_eq!(slow.targets(), ["/1"]);
 }
 
 // Ours: the delay counts from the end of the request, which is not before now.
-#[test]
-fn a_request_in_flight_delays_the_start_by_the_crawl_delay() {
-    run(async {
-        let gate = Gate::shut();
-        let page = Page::text("x").after(&gate);
-        let origin = delaying("40").page("/1", page).start().await;
-        let proxy = standard(&origin).start().await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        crawler
-            .send(b"GET http://o.test/1 HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot\r\n\r\n")
-            .await;
-        origin.arrival("/1").await;
-        let told = answer(&proxy, "http://o.test/2").await;
-        assert_eq!(
-            (wait(&told), told["wait_reason"].as_str()),
-            (40.0, Some("crawl_delay"))
-        );
-        gate.open(1);
-        assert_eq!(crawler.reply_to("GET").await.status(), 200);
-    });
+#[tokio::test]
+async fn a_request_in_flight_delays_the_start_by_the_crawl_delay() {
+    let gate = Gate::shut();
+    let page = Page::text("x").after(&gate);
+    let origin = delaying("40").page("/1", page).start().await;
+    let proxy = standard(&origin).start().await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    crawler
+        .send(b"GET http://o.test/1 HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot\r\n\r\n")
+        .await;
+    origin.arrival("/1").await;
+    let told = answer(&proxy, "http://o.test/2").await;
+    assert_eq!(
+        (wait(&told), told["wait_reason"].as_str()),
+        (40.0, Some("crawl_delay"))
+    );
+    gate.open(1);
+    assert_eq!(crawler.reply_to("GET").await.status(), 200);
 }
 
 // Ours.
-#[test]
-fn report_mode_would_forward_what_is_disallowed() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let config = resolve("o.test", origin.address()).set("enforcement.mode = \"report\"");
-        let proxy = config.start().await;
-        let told = answer(&proxy, "http://o.test/private").await;
-        assert_eq!(
-            (&told["verdict"], &told["effect"]),
-            (&json!("disallow"), &json!("reported"))
-        );
-        assert_eq!(wait(&told), 0.0);
-    });
+#[tokio::test]
+async fn report_mode_would_forward_what_is_disallowed() {
+    let (_origin, proxy) = site(Script::robots(ROBOTS), &["enforcement.mode = \"report\""]).await;
+    let told = answer(&proxy, "http://o.test/private").await;
+    assert_eq!(
+        (&told["verdict"], &told["effect"]),
+        (&json!("disallow"), &json!("reported"))
+    );
+    assert_eq!(wait(&told), 0.0);
 }
 
 // Ours: `[[crawler]]` says who is who, by the address that asks, too.
-#[test]
-fn who_asks_is_known_by_the_configuration() {
-    run(async {
-        let robots = "User-agent: a\nDisallow: /\n\nUser-agent: *\nAllow: /\n";
-        let origin = Script::robots(robots).start().await;
-        let known = "crawler = [{ token = \"A\", client = [\"127.0.0.0/8\"] }]";
-        let config = resolve("o.test", origin.address()).set(known);
-        let told = answer(&config.start().await, "http://o.test/").await;
-        assert_eq!(
-            (&told["verdict"], &told["token"]),
-            (&json!("disallow"), &json!("A"))
-        );
-    });
+#[tokio::test]
+async fn who_asks_is_known_by_the_configuration() {
+    let robots = "User-agent: a\nDisallow: /\n\nUser-agent: *\nAllow: /\n";
+    let origin = Script::robots(robots).start().await;
+    let known = "crawler = [{ token = \"A\", client = [\"127.0.0.0/8\"] }]";
+    let config = resolve("o.test", origin.address()).set(known);
+    let told = answer(&config.start().await, "http://o.test/").await;
+    assert_eq!(
+        (&told["verdict"], &told["token"]),
+        (&json!("disallow"), &json!("A"))
+    );
 }
 
 // Ours: docs/clients.md.
-#[test]
-fn a_name_of_other_clients_would_be_refused() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let pinned = "crawler = [{ token = \"ExampleBot\", client = [\"127.0.0.3\"] }]";
-        let config = resolve("o.test", origin.address()).set(pinned);
-        let told = answer(&config.start().await, "http://o.test/").await;
-        assert_eq!(
-            (&told["verdict"], &told["reason"]),
-            (&json!("disallow"), &json!("identity"))
-        );
-        assert_eq!(origin.targets(), [""; 0]);
-    });
+#[tokio::test]
+async fn a_name_of_other_clients_would_be_refused() {
+    let origin = Script::robots(ROBOTS).start().await;
+    let pinned = "crawler = [{ token = \"ExampleBot\", client = [\"127.0.0.3\"] }]";
+    let config = resolve("o.test", origin.address()).set(pinned);
+    let told = answer(&config.start().await, "http://o.test/").await;
+    assert_eq!(
+        (&told["verdict"], &told["reason"]),
+        (&json!("disallow"), &json!("identity"))
+    );
+    assert_eq!(origin.targets(), [""; 0]);
 }
 
 // Ours: one bad URL does not spoil the rest.
-#[test]
-fn a_url_that_is_none_is_answered_in_its_place() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let urls = [
-            "ftp://o.test/",
-            "http://o.test/",
-            "",
-            "http://o.test/private",
-        ];
-        let told = answers(&proxy, &urls, true).await;
-        let verdicts: Vec<_> = told.iter().map(|told| told["verdict"].as_str()).collect();
-        assert_eq!(verdicts, [None, Some("allow"), None, Some("disallow")]);
-        assert_eq!(told[2]["url"], "");
-        assert!(told[0]["error"].is_string(), "{}", told[0]);
-    });
+#[tokio::test]
+async fn a_url_that_is_none_is_answered_in_its_place() {
+    let (_origin, proxy) = site(Script::robots(ROBOTS), &[]).await;
+    let urls = [
+        "ftp://o.test/",
+        "http://o.test/",
+        "",
+        "http://o.test/private",
+    ];
+    let told = answers(&proxy, &urls, true).await;
+    let verdicts: Vec<_> = told.iter().map(|told| told["verdict"].as_str()).collect();
+    assert_eq!(verdicts, [None, Some("allow"), None, Some("disallow")]);
+    assert_eq!(told[2]["url"], "");
+    assert!(told[0]["error"].is_string(), "{}", told[0]);
 }
 
 // Ours: bounds, and who may ask.
-#[test]
-fn a_question_has_a_form_a_size_and_a_token() {
-    run(async {
-        let proxy = Config::default().start().await;
-        let right = bearer(&proxy).await;
-        let question = |count: usize| {
-            let urls = vec!["http://127.0.0.1/"; count];
-            json!({ "agent": "A", "urls": urls }).to_string()
-        };
-        let long = format!("{{\"agent\":\"{}\"}}", "a".repeat(1 << 20));
-        for (body, fields, status) in [
-            (&*question(1), &[&*right, JSON][..], 200),
-            (&question(0), &[&right, JSON], 200),
-            (&question(1000), &[&right, JSON], 200),
-            (&question(1001), &[&right, JSON], 413),
-            (&long, &[&right, JSON], 413),
-            (&question(1), &[JSON], 401),
-            (&question(1), &[&right], 415),
-            (&question(1), &[&right, "Content-Type: text/plain"], 415),
-            ("", &[&right, JSON], 400),
-            ("{}", &[&right, JSON], 400),
-            (
-                "{\"agent\":\"A\",\"urls\":[],\"fecth\":false}",
-                &[&right, JSON],
-                400,
-            ),
-            ("{\"agent\":\"a\\nb\",\"urls\":[]}", &[&right, JSON], 400),
-        ] {
-            let reply = post(&proxy, body.as_bytes(), fields).await;
-            assert_eq!(
-                reply.status(),
-                status,
-                "{}: {}",
-                &body[..body.len().min(60)],
-                reply.text()
-            );
-        }
-        let mut client = Crawler::to(proxy.admin()).await;
-        let host = format!("Host: {}", proxy.admin());
-        let got = client
-            .ask(&["GET /api/v1/check HTTP/1.1", &host, &right])
-            .await;
-        assert_eq!(got.status(), 405);
-    });
+#[tokio::test]
+async fn a_question_has_a_form_a_size_and_a_token() {
+    let proxy = Config::default().start().await;
+    let right = bearer(&proxy).await;
+    let question = |count: usize| {
+        let urls = vec!["http://127.0.0.1/"; count];
+        json!({ "agent": "A", "urls": urls }).to_string()
+    };
+    let long = format!("{{\"agent\":\"{}\"}}", "a".repeat(1 << 20));
+    for (body, fields, status) in [
+        (&*question(1), &[&*right, JSON][..], 200),
+        (&question(0), &[&right, JSON], 200),
+        (&question(1000), &[&right, JSON], 200),
+        (&question(1001), &[&right, JSON], 413),
+        (&long, &[&right, JSON], 413),
+        (&question(1), &[JSON], 401),
+        (&question(1), &[&right], 415),
+        (&question(1), &[&right, "Content-Type: text/plain"], 415),
+        ("", &[&right, JSON], 400),
+        ("{}", &[&right, JSON], 400),
+        (
+            "{\"agent\":\"A\",\"urls\":[],\"fecth\":false}",
+            &[&right, JSON],
+            400,
+        ),
+        ("{\"agent\":\"a\\nb\",\"urls\":[]}", &[&right, JSON], 400),
+    ] {
+        let reply = post(&proxy, body.as_bytes(), fields).await;
+        assert_eq!(
+            reply.status(),
+            status,
+            "{}: {}",
+            &body[..body.len().min(60)],
+            reply.text()
+        );
+    }
+    let mut client = Crawler::to(proxy.admin()).await;
+    let host = format!("Host: {}", proxy.admin());
+    let got = client
+        .ask(&["GET /api/v1/check HTTP/1.1", &host, &right])
+        .await;
+    assert_eq!(got.status(), 405);
 }
 
 // Ours: eight origins at a time, and what one of them holds up is unknown when the
 // time is up. The fetch goes on, and the next question finds its file.
-#[test]
-fn eight_origins_are_asked_at_a_time_and_none_is_waited_for_too_long() {
-    run(async {
-        let gate = Gate::shut();
-        let origin = Script::robots_page(Page::text("").after(&gate))
-            .start()
-            .await;
-        let hosts: Vec<_> = (0..12).map(|number| format!("o{number}.test")).collect();
-        let config = hosts.iter().fold(Config::default(), |config, host| {
-            config.resolve(host, origin.address())
-        });
-        let proxy = config.start().await;
-        let urls: Vec<_> = hosts.iter().map(|host| format!("http://{host}/")).collect();
-        let urls: Vec<_> = urls.iter().map(String::as_str).collect();
-        let asked = answers(&proxy, &urls, true);
-        let watched = async {
-            until("eight fetches", async || {
-                (origin.robots_fetches() == 8).then_some(())
-            })
-            .await;
-            let text = metrics(&proxy).await;
-            // All that begin do so at once, so that a ninth would be among them.
-            assert!(text.contains("politesse_robots_waiting 8\n"), "{text}");
-        };
-        let (told, ()) = tokio::join!(asked, watched);
-        let is_unknown = |told: &Value| told["verdict"] == "unknown" && told["starts_at"].is_null();
-        assert!(told.iter().all(is_unknown), "{told:?}");
-        assert_eq!(origin.robots_fetches(), 8);
-        gate.open(12);
-        let again = answers(&proxy, &urls, true).await;
-        assert!(
-            again.iter().all(|told| told["verdict"] == "allow"),
-            "{again:?}"
-        );
-        assert_eq!(origin.robots_fetches(), 12);
+#[tokio::test]
+async fn eight_origins_are_asked_at_a_time_and_none_is_waited_for_too_long() {
+    let gate = Gate::shut();
+    let origin = Script::robots_page(Page::text("").after(&gate))
+        .start()
+        .await;
+    let hosts: Vec<_> = (0..12).map(|number| format!("o{number}.test")).collect();
+    let config = hosts.iter().fold(Config::default(), |config, host| {
+        config.resolve(host, origin.address())
     });
+    let proxy = config.start().await;
+    let urls: Vec<_> = hosts.iter().map(|host| format!("http://{host}/")).collect();
+    let urls: Vec<_> = urls.iter().map(String::as_str).collect();
+    let asked = answers(&proxy, &urls, true);
+    let watched = async {
+        until("eight fetches", async || {
+            (origin.robots_fetches() == 8).then_some(())
+        })
+        .await;
+        let text = metrics(&proxy).await;
+        // All that begin do so at once, so that a ninth would be among them.
+        assert!(text.contains("politesse_robots_waiting 8\n"), "{text}");
+    };
+    let (told, ()) = tokio::join!(asked, watched);
+    let is_unknown = |told: &Value| told["verdict"] == "unknown" && told["starts_at"].is_null();
+    assert!(told.iter().all(is_unknown), "{told:?}");
+    assert_eq!(origin.robots_fetches(), 8);
+    gate.open(12);
+    let again = answers(&proxy, &urls, true).await;
+    assert!(
+        again.iter().all(|told| told["verdict"] == "allow"),
+        "{again:?}"
+    );
+    assert_eq!(origin.robots_fetches(), 12);
 }
 
 // Ours: `robots.max_names`. A question takes none of the names of a crawler.
-#[test]
-fn questions_have_names_of_their_own() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let config = resolve("o.test", origin.address()).set("robots.max_names = 2");
-        let proxy = config.start().await;
-        let token = bearer(&proxy).await;
-        let ask = async |agent: &str, fetch: bool| {
-            let question = json!({ "agent": agent, "urls": ["http://o.test/"], "fetch": fetch });
-            let reply = post(&proxy, question.to_string().as_bytes(), &[&token, JSON]).await;
-            reply.json()["answers"][0]["verdict"].clone()
-        };
-        for (agent, verdict) in [("A", "allow"), ("B", "allow"), ("C", "disallow")] {
-            assert_eq!(ask(agent, true).await, verdict, "{agent}");
-        }
-        for (agent, status) in [("D", 200), ("E", 200), ("F", 403)] {
-            let reply = get_as(&proxy, agent, "http://o.test/").await;
-            assert_eq!(reply.status(), status, "{agent}");
-        }
-        assert_eq!(ask("E", false).await, "allow");
-        assert_eq!(ask("C", false).await, "unknown");
-        assert_eq!(origin.robots_fetches(), 4);
-    });
+#[tokio::test]
+async fn questions_have_names_of_their_own() {
+    let (origin, proxy) = site(Script::robots(""), &["robots.max_names = 2"]).await;
+    let token = bearer(&proxy).await;
+    let ask = async |agent: &str, fetch: bool| {
+        let question = json!({ "agent": agent, "urls": ["http://o.test/"], "fetch": fetch });
+        let reply = post(&proxy, question.to_string().as_bytes(), &[&token, JSON]).await;
+        reply.json()["answers"][0]["verdict"].clone()
+    };
+    for (agent, verdict) in [("A", "allow"), ("B", "allow"), ("C", "disallow")] {
+        assert_eq!(ask(agent, true).await, verdict, "{agent}");
+    }
+    for (agent, status) in [("D", 200), ("E", 200), ("F", 403)] {
+        let reply = get_as(&proxy, agent, "http://o.test/").await;
+        assert_eq!(reply.status(), status, "{agent}");
+    }
+    assert_eq!(ask("E", false).await, "allow");
+    assert_eq!(ask("C", false).await, "unknown");
+    assert_eq!(origin.robots_fetches(), 4);
 }

@@ -6,186 +6,171 @@ use std::os::unix::fs::PermissionsExt;
 
 use crate::kit::client::{Crawler, get, get_as};
 use crate::kit::h2::H2Crawler;
-use crate::kit::origin::Script;
+use crate::kit::origin::{Script, site};
 use crate::kit::page::{Gate, Length, Page};
-use crate::kit::proxy::{Config, Proxy, resolve};
-use crate::kit::{run, sha256};
+use crate::kit::proxy::{Config, Proxy};
+use crate::kit::sha256;
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
 // Ours: the members of a row.
-#[test]
-fn a_row_tells_who_asked_for_what_and_why_the_answer_was_so() {
-    run(async {
-        let origin = Script::robots(ROBOTS)
-            .page("/a", Page::text("four"))
-            .start()
-            .await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        get_as(&proxy, "ExampleBot/1.0", "http://o.test/a?q").await;
-        get_as(&proxy, "ExampleBot/1.0", "http://o.test/a").await;
-        get_as(&proxy, "ExampleBot/1.0", "http://o.test/private").await;
-        let rows = proxy.place().completed(3).await;
-        let (allowed, refused) = (&rows[1], &rows[2]);
-        assert_eq!(rows[0]["url"], "http://o.test/a?q");
-        for (key, value) in [
-            ("client", "127.0.0.1"),
-            ("crawler", "ExampleBot"),
-            ("user_agent", "ExampleBot/1.0"),
-            ("method", "GET"),
-            ("url", "http://o.test/a"),
-            ("verdict", "allow"),
-            ("reason", "no_rule"),
-            ("effect", "enforced"),
-        ] {
-            assert_eq!(allowed[key], value, "{key}");
-        }
-        assert_eq!(
-            (&allowed["status"], &allowed["bytes"]),
-            (&200.into(), &4.into())
-        );
-        assert_eq!(allowed["error"], serde_json::Value::Null);
-        assert_eq!(allowed["robots"]["sha256"], sha256(ROBOTS.as_bytes()));
-        assert_eq!(
-            (&refused["verdict"], &refused["reason"], &refused["status"]),
-            (&"disallow".into(), &"rule".into(), &403.into())
-        );
-        assert_eq!(
-            (&refused["line"], &refused["rule"]),
-            (&2.into(), &"Disallow: /private".into())
-        );
-        assert_eq!(refused["group"], serde_json::json!(["*"]));
-        let keys: HashSet<_> = refused
-            .as_object()
-            .unwrap()
-            .keys()
-            .map(String::as_str)
-            .collect();
-        let contract = "seq,time,client,crawler,user_agent,label,method,url,verdict,reason,effect,line,rule,group,reading,robots,policy,wait_ms,status,sent,directives,purposes,denials,bytes,error";
-        assert_eq!(keys, contract.split(',').collect());
-    });
+#[tokio::test]
+async fn a_row_tells_who_asked_for_what_and_why_the_answer_was_so() {
+    let (_origin, proxy) = site(Script::robots(ROBOTS).page("/a", Page::text("four")), &[]).await;
+    get_as(&proxy, "ExampleBot/1.0", "http://o.test/a?q").await;
+    get_as(&proxy, "ExampleBot/1.0", "http://o.test/a").await;
+    get_as(&proxy, "ExampleBot/1.0", "http://o.test/private").await;
+    let rows = proxy.place().completed(3).await;
+    let (allowed, refused) = (&rows[1], &rows[2]);
+    assert_eq!(rows[0]["url"], "http://o.test/a?q");
+    for (key, value) in [
+        ("client", "127.0.0.1"),
+        ("crawler", "ExampleBot"),
+        ("user_agent", "ExampleBot/1.0"),
+        ("method", "GET"),
+        ("url", "http://o.test/a"),
+        ("verdict", "allow"),
+        ("reason", "no_rule"),
+        ("effect", "enforced"),
+    ] {
+        assert_eq!(allowed[key], value, "{key}");
+    }
+    assert_eq!(
+        (&allowed["status"], &allowed["bytes"]),
+        (&200.into(), &4.into())
+    );
+    assert_eq!(allowed["error"], serde_json::Value::Null);
+    assert_eq!(allowed["robots"]["sha256"], sha256(ROBOTS.as_bytes()));
+    assert_eq!(
+        (&refused["verdict"], &refused["reason"], &refused["status"]),
+        (&"disallow".into(), &"rule".into(), &403.into())
+    );
+    assert_eq!(
+        (&refused["line"], &refused["rule"]),
+        (&2.into(), &"Disallow: /private".into())
+    );
+    assert_eq!(refused["group"], serde_json::json!(["*"]));
+    let keys: HashSet<_> = refused
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
+    let contract = "seq,time,client,crawler,user_agent,label,method,url,verdict,reason,effect,line,rule,group,reading,robots,policy,wait_ms,status,sent,directives,purposes,denials,bytes,error";
+    assert_eq!(keys, contract.split(',').collect());
 }
 
 // Ours: filters.
-#[test]
-fn rows_are_found_by_host_crawler_verdict_and_reason() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let config = resolve("o.test", origin.address()).resolve("p.test", origin.address());
-        let proxy = config.start().await;
-        get_as(&proxy, "FooBot/1", "http://o.test/a").await;
-        get_as(&proxy, "BarBot/1", "http://o.test/private").await;
-        get_as(&proxy, "FooBot/1", "http://p.test/a").await;
-        proxy.place().completed(3).await;
-        for (filter, count) in [
-            (&["--host", "o.test"][..], 2),
-            (&["--crawler", "foobot"], 2),
-            (&["--verdict", "disallow"], 1),
-            (&["--verdict", "later"], 0),
-            (&["--reason", "no_rule"], 2),
-            (&["--host", "o.test", "--verdict", "allow"], 1),
-            (&["--until", "2020-01-01T00:00:00Z"], 0),
-            (&["--limit", "1"], 1),
-        ] {
-            let all = [&["audit", "list", "--json"][..], filter].concat();
-            let outcome = proxy.place().run(&all).await;
-            assert_eq!(outcome.code, Some(0), "{outcome:?}");
-            assert_eq!(outcome.json_lines().len(), count, "{filter:?}");
-        }
-    });
+#[tokio::test]
+async fn rows_are_found_by_host_crawler_verdict_and_reason() {
+    let (_origin, proxy) = site(Script::robots(ROBOTS).names(["o.test", "p.test"]), &[]).await;
+    get_as(&proxy, "FooBot/1", "http://o.test/a").await;
+    get_as(&proxy, "BarBot/1", "http://o.test/private").await;
+    get_as(&proxy, "FooBot/1", "http://p.test/a").await;
+    proxy.place().completed(3).await;
+    for (filter, count) in [
+        (&["--host", "o.test"][..], 2),
+        (&["--crawler", "foobot"], 2),
+        (&["--verdict", "disallow"], 1),
+        (&["--verdict", "later"], 0),
+        (&["--reason", "no_rule"], 2),
+        (&["--host", "o.test", "--verdict", "allow"], 1),
+        (&["--until", "2020-01-01T00:00:00Z"], 0),
+        (&["--limit", "1"], 1),
+    ] {
+        let all = [&["audit", "list", "--json"][..], filter].concat();
+        let outcome = proxy.place().run(&all).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert_eq!(outcome.json_lines().len(), count, "{filter:?}");
+    }
 }
 
 // Invariant 3 (ARCHITECTURE.md): accepted before anything goes to the origin.
-#[test]
-fn the_row_is_there_when_the_origin_sees_the_request() {
-    run(async {
-        let gate = Gate::shut();
-        let origin = Script::robots("")
-            .page("/a", Page::text("x").after(&gate))
-            .start()
-            .await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        crawler
-            .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
-            .await;
-        origin.arrival("/a").await;
-        let rows = proxy.place().rows().await;
-        assert_eq!(
-            (rows.len(), &rows[0]["verdict"], &rows[0]["status"]),
-            (1, &"allow".into(), &serde_json::Value::Null)
-        );
-        gate.open(1);
-        assert_eq!(crawler.reply_to("GET").await.status(), 200);
-        assert_eq!(proxy.place().completed(1).await[0]["status"], 200);
-    });
+#[tokio::test]
+async fn the_row_is_there_when_the_origin_sees_the_request() {
+    let gate = Gate::shut();
+    let (origin, proxy) = site(
+        Script::robots("").page("/a", Page::text("x").after(&gate)),
+        &[],
+    )
+    .await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    crawler
+        .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
+        .await;
+    origin.arrival("/a").await;
+    let rows = proxy.place().rows().await;
+    assert_eq!(
+        (rows.len(), &rows[0]["verdict"], &rows[0]["status"]),
+        (1, &"allow".into(), &serde_json::Value::Null)
+    );
+    gate.open(1);
+    assert_eq!(crawler.reply_to("GET").await.status(), 200);
+    assert_eq!(proxy.place().completed(1).await[0]["status"], 200);
 }
 
 // Ours: completed also when the crawler hangs up in between.
-#[test]
-fn a_crawler_that_hangs_up_leaves_a_completed_row() {
-    run(async {
-        let never = Gate::shut();
-        let script = Script::robots("")
-            .page("/late", Page::text("x").after(&never))
-            .page("/long", Page::stream(1 << 40, Length::Announced));
-        let origin = script.start().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let mut waiting = Crawler::abrupt(&proxy).await;
-        waiting
-            .send(b"GET http://o.test/late HTTP/1.1\r\nHost: o.test\r\n\r\n")
-            .await;
-        origin.arrival("/late").await;
-        drop(waiting);
-        let rows = proxy.place().completed(1).await;
-        assert_eq!(
-            (&rows[0]["verdict"], &rows[0]["error"]),
-            (&"allow".into(), &"client_gone".into())
-        );
-        let mut reading = Crawler::plain(&proxy).await;
-        reading
-            .send(b"GET http://o.test/long HTTP/1.1\r\nHost: o.test\r\n\r\n")
-            .await;
-        assert_eq!(reading.head().await.unwrap().status, 200);
-        drop(reading);
-        let rows = proxy.place().completed(2).await;
-        assert_eq!(
-            (&rows[1]["status"], &rows[1]["error"]),
-            (&200.into(), &"client_gone".into())
-        );
-    });
+#[tokio::test]
+async fn a_crawler_that_hangs_up_leaves_a_completed_row() {
+    let never = Gate::shut();
+    let script = Script::robots("")
+        .page("/late", Page::text("x").after(&never))
+        .page("/long", Page::stream(1 << 40, Length::Announced));
+    let (origin, proxy) = site(script, &[]).await;
+    let mut waiting = Crawler::abrupt(&proxy).await;
+    waiting
+        .send(b"GET http://o.test/late HTTP/1.1\r\nHost: o.test\r\n\r\n")
+        .await;
+    origin.arrival("/late").await;
+    drop(waiting);
+    let rows = proxy.place().completed(1).await;
+    assert_eq!(
+        (&rows[0]["verdict"], &rows[0]["error"]),
+        (&"allow".into(), &"client_gone".into())
+    );
+    let mut reading = Crawler::plain(&proxy).await;
+    reading
+        .send(b"GET http://o.test/long HTTP/1.1\r\nHost: o.test\r\n\r\n")
+        .await;
+    assert_eq!(reading.head().await.unwrap().status, 200);
+    drop(reading);
+    let rows = proxy.place().completed(2).await;
+    assert_eq!(
+        (&rows[1]["status"], &rows[1]["error"]),
+        (&200.into(), &"client_gone".into())
+    );
 }
 
 // Ours: RFC 9110, section 9.3.2, RFC 9112, section 6.3. Over HTTP/2 the end of what has
 // no body may be a frame of its own, for which nobody waits.
-#[test]
-fn an_answer_without_a_body_is_complete_when_its_head_has_come() {
-    run(async {
-        let ended_later = |status| Page::status(status).in_chunks::<&[u8]>(&[]);
-        for alpn in ["h2", "http/1.1"] {
-            let origin = Script::robots("")
+#[tokio::test]
+async fn an_answer_without_a_body_is_complete_when_its_head_has_come() {
+    let ended_later = |status| Page::status(status).in_chunks::<&[u8]>(&[]);
+    for alpn in ["h2", "http/1.1"] {
+        let (_origin, proxy) = site(
+            Script::robots("")
                 .alpn(&[alpn])
                 .page("/head", ended_later(200).field("Content-Length", "10"))
                 .page("/204", ended_later(204))
                 .page("/304", ended_later(304))
-                .start_tls()
+                .tls(),
+            &[],
+        )
+        .await;
+        let mut old = Crawler::inside(&proxy, "o.test:443").await;
+        let mut new = H2Crawler::inside(&proxy, "o.test:443").await;
+        for (method, path) in [("HEAD", "/head"), ("GET", "/204"), ("GET", "/304")] {
+            old.send(format!("{method} {path} HTTP/1.1\r\nHost: o.test\r\n\r\n").as_bytes())
                 .await;
-            let proxy = resolve("o.test", origin.address()).start().await;
-            let mut old = Crawler::inside(&proxy, "o.test:443").await;
-            let mut new = H2Crawler::inside(&proxy, "o.test:443").await;
-            for (method, path) in [("HEAD", "/head"), ("GET", "/204"), ("GET", "/304")] {
-                old.send(format!("{method} {path} HTTP/1.1\r\nHost: o.test\r\n\r\n").as_bytes())
-                    .await;
-                old.reply_to("HEAD").await;
-                let url = format!("https://o.test{path}");
-                let request = http::Request::builder().method(method).uri(url);
-                new.ask(request).await.unwrap();
-            }
-            let rows = proxy.place().completed(6).await;
-            let errors = rows.iter().filter(|row| !row["error"].is_null());
-            assert_eq!(errors.count(), 0, "{alpn}: {rows:?}");
+            old.reply_to("HEAD").await;
+            let url = format!("https://o.test{path}");
+            let request = http::Request::builder().method(method).uri(url);
+            new.ask(request).await.unwrap();
         }
-    });
+        let rows = proxy.place().completed(6).await;
+        let errors = rows.iter().filter(|row| !row["error"].is_null());
+        assert_eq!(errors.count(), 0, "{alpn}: {rows:?}");
+    }
 }
 
 /// One crawler of many: asks on, page after page, until the proxy is gone.
@@ -217,171 +202,152 @@ async fn crawl_until_killed(
 }
 
 // Ours.
-#[test]
-fn after_kill_9_every_request_that_the_origin_saw_is_on_record() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let place = crawl_until_killed(proxy, &origin).await;
-        let again = place.start().await;
-        let rows = again.place().rows().await;
-        let allowed: HashSet<_> = rows
-            .iter()
-            .filter(|row| row["verdict"] == "allow")
-            .map(|row| row["url"].as_str().unwrap())
-            .collect();
-        let targets = origin.targets();
-        assert!(targets.len() > 100, "{}", targets.len());
-        for target in &targets {
-            assert!(
-                allowed.contains(format!("http://o.test{target}").as_str()),
-                "{target} is not on record"
-            );
-        }
-        let outcome = again.place().run(&["audit", "verify"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    });
+#[tokio::test]
+async fn after_kill_9_every_request_that_the_origin_saw_is_on_record() {
+    let (origin, proxy) = site(Script::robots(ROBOTS), &[]).await;
+    let place = crawl_until_killed(proxy, &origin).await;
+    let again = place.start().await;
+    let rows = again.place().rows().await;
+    let allowed: HashSet<_> = rows
+        .iter()
+        .filter(|row| row["verdict"] == "allow")
+        .map(|row| row["url"].as_str().unwrap())
+        .collect();
+    let targets = origin.targets();
+    assert!(targets.len() > 100, "{}", targets.len());
+    for target in &targets {
+        assert!(
+            allowed.contains(format!("http://o.test{target}").as_str()),
+            "{target} is not on record"
+        );
+    }
+    let outcome = again.place().run(&["audit", "verify"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
 // Ours: one process writes to a record, and the record is found by its folder.
-#[test]
-fn a_second_proxy_on_the_same_file_does_not_start() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let second = proxy.place().run(&["serve"]).await;
-        assert_eq!((second.code, second.stdout.as_str()), (Some(1), ""));
-        let folder = proxy.place().folder().canonicalize().unwrap();
-        let folder = format!("the record in {} is in use", folder.display());
-        assert!(second.stderr.contains(&folder), "{}", second.stderr);
-        assert_eq!(
-            get(&proxy, "http://o.test/a").await.status(),
-            200,
-            "the first is well"
-        );
-    });
+#[tokio::test]
+async fn a_second_proxy_on_the_same_file_does_not_start() {
+    let (_origin, proxy) = site(Script::robots(""), &[]).await;
+    let second = proxy.place().run(&["serve"]).await;
+    assert_eq!((second.code, second.stdout.as_str()), (Some(1), ""));
+    let folder = proxy.place().folder().canonicalize().unwrap();
+    let folder = format!("the record in {} is in use", folder.display());
+    assert!(second.stderr.contains(&folder), "{}", second.stderr);
+    assert_eq!(
+        get(&proxy, "http://o.test/a").await.status(),
+        200,
+        "the first is well"
+    );
 }
 
 // Ours: the audit is for its owner alone.
-#[test]
-fn the_file_is_private() {
-    run(async {
-        let proxy = Config::default().start().await;
-        for name in ["audit.db", "audit.db-wal"] {
-            let mode = std::fs::metadata(proxy.place().path(name))
-                .unwrap()
-                .permissions()
-                .mode();
-            assert_eq!(mode & 0o077, 0, "{name}");
-        }
-    });
+#[tokio::test]
+async fn the_file_is_private() {
+    let proxy = Config::default().start().await;
+    for name in ["audit.db", "audit.db-wal"] {
+        let mode = std::fs::metadata(proxy.place().path(name))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o077, 0, "{name}");
+    }
 }
 
 // Ours: only malformed requests have no row; a refused address has one.
-#[test]
-fn malformed_requests_have_no_row() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        assert_eq!(
-            crawler
-                .ask(&["GET /a HTTP/1.1", "Host: o.test"])
-                .await
-                .status(),
-            400
-        );
-        get(&proxy, "http://o.test/a").await;
-        assert_eq!(proxy.place().completed(1).await.len(), 1);
-    });
+#[tokio::test]
+async fn malformed_requests_have_no_row() {
+    let (_origin, proxy) = site(Script::robots(""), &[]).await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    assert_eq!(
+        crawler
+            .ask(&["GET /a HTTP/1.1", "Host: o.test"])
+            .await
+            .status(),
+        400
+    );
+    get(&proxy, "http://o.test/a").await;
+    assert_eq!(proxy.place().completed(1).await.len(), 1);
 }
 
 // Ours: a record is the same by whatever name it is opened.
-#[test]
-fn a_second_proxy_on_the_same_file_by_another_name_does_not_start() {
-    run(async {
-        let proxy = Config::default().start().await;
-        let folder = proxy.place().folder();
-        std::os::unix::fs::symlink(folder.join("audit.db"), folder.join("other.db")).unwrap();
-        let second = ["--set", "audit.store=sqlite:other.db", "serve"];
-        let outcome = proxy.place().run(&second).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        assert!(outcome.stderr.contains("in use"), "{outcome:?}");
-    });
+#[tokio::test]
+async fn a_second_proxy_on_the_same_file_by_another_name_does_not_start() {
+    let proxy = Config::default().start().await;
+    let folder = proxy.place().folder();
+    std::os::unix::fs::symlink(folder.join("audit.db"), folder.join("other.db")).unwrap();
+    let second = ["--set", "audit.store=sqlite:other.db", "serve"];
+    let outcome = proxy.place().run(&second).await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.stderr.contains("in use"), "{outcome:?}");
 }
 
 // Ours: the lock is on the folder, so that removing every file in it makes no
 // room for a second writer.
-#[test]
-fn a_second_proxy_does_not_start_in_a_folder_whose_files_were_removed() {
-    run(async {
-        let proxy = Config::default().start().await;
-        for name in ["audit.db", "audit.db-wal", "audit.db-shm"] {
-            std::fs::remove_file(proxy.place().path(name)).unwrap();
-        }
-        for store in ["sqlite:audit.db", "sqlite:other.db"] {
-            let store = format!("audit.store={store}");
-            let outcome = proxy.place().run(&["--set", &store, "serve"]).await;
-            assert_eq!(outcome.code, Some(1), "{outcome:?}");
-            assert!(outcome.stderr.contains("in use"), "{outcome:?}");
-        }
-    });
+#[tokio::test]
+async fn a_second_proxy_does_not_start_in_a_folder_whose_files_were_removed() {
+    let proxy = Config::default().start().await;
+    for name in ["audit.db", "audit.db-wal", "audit.db-shm"] {
+        std::fs::remove_file(proxy.place().path(name)).unwrap();
+    }
+    for store in ["sqlite:audit.db", "sqlite:other.db"] {
+        let store = format!("audit.store={store}");
+        let outcome = proxy.place().run(&["--set", &store, "serve"]).await;
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!(outcome.stderr.contains("in use"), "{outcome:?}");
+    }
 }
 
 // Ours: whoever is told that something cannot be read is told what to do.
-#[test]
-fn a_record_that_cannot_be_read_is_told_with_a_way_out() {
-    run(async {
-        let place = Config::default().start().await.stop().await;
-        let list = async || {
-            let outcome = place.run(&["audit", "list"]).await;
-            assert_eq!(outcome.code, Some(1), "{outcome:?}");
-            outcome.stderr
-        };
-        let file = place.path("audit.db");
-        let whole = std::fs::read(&file).unwrap();
-        // Without its WAL file, which would make it whole again.
-        for end in ["-wal", "-shm"] {
-            let _ = std::fs::remove_file(place.path(&format!("audit.db{end}")));
-        }
-        for bytes in [
-            &whole[..20_000],
-            b"no database at all, but of the length of one"
-                .repeat(99)
-                .as_slice(),
-        ] {
-            std::fs::write(&file, bytes).unwrap();
-            let said = list().await;
-            assert!(said.contains("politesse audit restore FILE"), "{said}");
-        }
-        std::fs::remove_file(&file).unwrap();
+#[tokio::test]
+async fn a_record_that_cannot_be_read_is_told_with_a_way_out() {
+    let place = Config::default().start().await.stop().await;
+    let list = async || {
+        let outcome = place.run(&["audit", "list"]).await;
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        outcome.stderr
+    };
+    let file = place.path("audit.db");
+    let whole = std::fs::read(&file).unwrap();
+    // Without its WAL file, which would make it whole again.
+    for end in ["-wal", "-shm"] {
+        let _ = std::fs::remove_file(place.path(&format!("audit.db{end}")));
+    }
+    for bytes in [
+        &whole[..20_000],
+        b"no database at all, but of the length of one"
+            .repeat(99)
+            .as_slice(),
+    ] {
+        std::fs::write(&file, bytes).unwrap();
         let said = list().await;
-        assert!(said.contains("--config FILE, audit.store"), "{said}");
-    });
+        assert!(said.contains("politesse audit restore FILE"), "{said}");
+    }
+    std::fs::remove_file(&file).unwrap();
+    let said = list().await;
+    assert!(said.contains("--config FILE, audit.store"), "{said}");
 }
 
 // Ours: neither a version that is older than the first release nor one that is
 // still to come is guessed at.
-#[test]
-fn a_log_of_a_version_that_is_not_known_is_refused_by_its_number() {
-    run(async {
-        let place = Config::default().start().await.stop().await;
-        let known: u32 = place
-            .database()
-            .query_row("PRAGMA user_version", [], |row| row.get(0))
-            .unwrap();
-        for version in [known + 1, 9] {
-            let said = format!("has schema {version}, this version knows {known}");
-            let set = format!("PRAGMA user_version = {version}");
-            place.database().execute_batch(&set).unwrap();
-            let before = sha256(&std::fs::read(place.path("audit.db")).unwrap());
-            for arguments in [&["serve"][..], &["audit", "verify"], &["audit", "list"]] {
-                let outcome = place.run(arguments).await;
-                assert_eq!(outcome.code, Some(1), "{outcome:?}");
-                assert!(outcome.stderr.contains(&said), "{outcome:?}");
-            }
-            let after = sha256(&std::fs::read(place.path("audit.db")).unwrap());
-            assert_eq!(before, after);
+#[tokio::test]
+async fn a_log_of_a_version_that_is_not_known_is_refused_by_its_number() {
+    let place = Config::default().start().await.stop().await;
+    let known: u32 = place
+        .database()
+        .query_row("PRAGMA user_version", [], |row| row.get(0))
+        .unwrap();
+    for version in [known + 1, 9] {
+        let said = format!("has schema {version}, this version knows {known}");
+        let set = format!("PRAGMA user_version = {version}");
+        place.database().execute_batch(&set).unwrap();
+        let before = sha256(&std::fs::read(place.path("audit.db")).unwrap());
+        for arguments in [&["serve"][..], &["audit", "verify"], &["audit", "list"]] {
+            let outcome = place.run(arguments).await;
+            assert_eq!(outcome.code, Some(1), "{outcome:?}");
+            assert!(outcome.stderr.contains(&said), "{outcome:?}");
         }
-    });
+        let after = sha256(&std::fs::read(place.path("audit.db")).unwrap());
+        assert_eq!(before, after);
+    }
 }

@@ -11,7 +11,6 @@ use crate::kit::client::{Crawler, get};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::program::Outcome;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
-use crate::kit::run;
 use tokio::task::JoinSet;
 
 /// Pages that are asked for while a backup is made.
@@ -70,185 +69,173 @@ fn lose_record(place: &Place) {
 }
 
 // Ours.
-#[test]
-fn a_backup_of_a_running_proxy_is_a_record_that_can_be_verified() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let proxy = config(&origin).start().await;
-        get(&proxy, "http://o.test/first").await;
-        back_up_under_load(&proxy, "copy.db").await;
-        let place = proxy.place();
-        let mode = fs::metadata(place.path("copy.db")).unwrap().permissions();
-        assert_eq!(mode.mode() & 0o777, 0o600);
-        let copy = "audit.store=\"sqlite:copy.db\"";
-        done(place, &["audit", "verify", "--set", copy]).await;
-        let listed = done(place, &["audit", "list", "--limit", "0", "--set", copy]).await;
-        assert!(listed.stdout.contains("http://o.test/first"), "{listed:?}");
-        // A file that is there stays as it is.
-        let said = refused(place, &["audit", "backup", "copy.db"]).await;
-        assert!(said.contains("cannot create copy.db"), "{said}");
-        assert!(!place.path("copy.db.part").exists());
-        proxy.stop().await;
-    });
+#[tokio::test]
+async fn a_backup_of_a_running_proxy_is_a_record_that_can_be_verified() {
+    let origin = Script::robots("").start().await;
+    let proxy = config(&origin).start().await;
+    get(&proxy, "http://o.test/first").await;
+    back_up_under_load(&proxy, "copy.db").await;
+    let place = proxy.place();
+    let mode = fs::metadata(place.path("copy.db")).unwrap().permissions();
+    assert_eq!(mode.mode() & 0o777, 0o600);
+    let copy = "audit.store=\"sqlite:copy.db\"";
+    done(place, &["audit", "verify", "--set", copy]).await;
+    let listed = done(place, &["audit", "list", "--limit", "0", "--set", copy]).await;
+    assert!(listed.stdout.contains("http://o.test/first"), "{listed:?}");
+    // A file that is there stays as it is.
+    let said = refused(place, &["audit", "backup", "copy.db"]).await;
+    assert!(said.contains("cannot create copy.db"), "{said}");
+    assert!(!place.path("copy.db.part").exists());
+    proxy.stop().await;
 }
 
 // Ours: what the backup has is there, what came after it is known to be lost, and
 // no number is given twice.
-#[test]
-fn a_restored_record_goes_on_behind_all_numbers_that_were_given() {
-    run(async {
-        let origin = Script::robots("User-agent: *\nDisallow: /no\n")
-            .start()
-            .await;
-        let proxy = config(&origin).start().await;
-        get(&proxy, "http://o.test/a").await;
-        done(proxy.place(), &["audit", "backup", "copy.db"]).await;
-        let told = get(&proxy, "http://o.test/no").await.json()["decision"].clone();
-        let told: u64 = told.as_str().unwrap().parse().unwrap();
-        let said = refused(proxy.place(), &["audit", "restore", "copy.db"]).await;
-        assert!(said.contains("in use by another process"), "{said}");
-        let place = proxy.stop().await;
-        let said = refused(&place, &["audit", "restore", "copy.db"]).await;
-        assert!(said.contains("is whole"), "{said}");
+#[tokio::test]
+async fn a_restored_record_goes_on_behind_all_numbers_that_were_given() {
+    let origin = Script::robots("User-agent: *\nDisallow: /no\n")
+        .start()
+        .await;
+    let proxy = config(&origin).start().await;
+    get(&proxy, "http://o.test/a").await;
+    done(proxy.place(), &["audit", "backup", "copy.db"]).await;
+    let told = get(&proxy, "http://o.test/no").await.json()["decision"].clone();
+    let told: u64 = told.as_str().unwrap().parse().unwrap();
+    let said = refused(proxy.place(), &["audit", "restore", "copy.db"]).await;
+    assert!(said.contains("in use by another process"), "{said}");
+    let place = proxy.stop().await;
+    let said = refused(&place, &["audit", "restore", "copy.db"]).await;
+    assert!(said.contains("is whole"), "{said}");
 
-        lose_record(&place);
-        let said = done(&place, &["audit", "restore", "copy.db"]).await.stdout;
-        assert!(said.contains("are noted as lost"), "{said}");
-        let proxy = place.start().await;
-        get(&proxy, "http://o.test/b").await;
-        let place = proxy.stop().await;
-        let rows = urls(&place).await;
-        let (newest, _) = rows.iter().find(|(_, url)| url.ends_with("/b")).unwrap();
-        assert!(told < *newest, "{told} {newest}");
-        assert!(rows.iter().any(|(_, url)| url.ends_with("/a")));
-        assert!(!rows.iter().any(|(_, url)| url.ends_with("/no")));
-        let said = done(&place, &["audit", "verify"]).await.stdout;
-        assert!(said.contains(" 0 missing"), "{said}");
-        assert!(said.contains("numbers skipped"), "{said}");
-        let said = done(&place, &["audit", "events", "--kind", "restored"]).await;
-        assert!(said.stdout.contains("lost_until"), "{said:?}");
-    });
+    lose_record(&place);
+    let said = done(&place, &["audit", "restore", "copy.db"]).await.stdout;
+    assert!(said.contains("are noted as lost"), "{said}");
+    let proxy = place.start().await;
+    get(&proxy, "http://o.test/b").await;
+    let place = proxy.stop().await;
+    let rows = urls(&place).await;
+    let (newest, _) = rows.iter().find(|(_, url)| url.ends_with("/b")).unwrap();
+    assert!(told < *newest, "{told} {newest}");
+    assert!(rows.iter().any(|(_, url)| url.ends_with("/a")));
+    assert!(!rows.iter().any(|(_, url)| url.ends_with("/no")));
+    let said = done(&place, &["audit", "verify"]).await.stdout;
+    assert!(said.contains(" 0 missing"), "{said}");
+    assert!(said.contains("numbers skipped"), "{said}");
+    let said = done(&place, &["audit", "events", "--kind", "restored"]).await;
+    assert!(said.stdout.contains("lost_until"), "{said:?}");
 }
 
 // Ours: numbers that somebody has changed say nothing about those that were given.
-#[test]
-fn changed_numbers_are_neither_gone_on_with_nor_restored() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let proxy = config(&origin).start().await;
-        get(&proxy, "http://o.test/a").await;
-        proxy.place().completed(1).await;
-        done(proxy.place(), &["audit", "backup", "copy.db"]).await;
-        let place = proxy.stop().await;
-        fs::copy(place.path("copy.db"), place.path("changed.db")).unwrap();
-        for file in ["data/audit.db", "changed.db"] {
-            let database = Connection::open(place.path(file)).unwrap();
-            let sql = "UPDATE sequence SET digest = x'00'";
-            assert_eq!(database.execute(sql, []).unwrap(), 1);
-        }
-        let change = "its highest number is not as it was written";
-        let outcome = place.run(&["serve"]).await;
-        assert!(outcome.stderr.contains(change), "{outcome:?}");
-        let said = refused(&place, &["audit", "restore", "changed.db"]).await;
-        assert!(said.contains(change), "{said}");
-        done(&place, &["audit", "restore", "copy.db"]).await;
-        let proxy = place.start().await;
-        get(&proxy, "http://o.test/b").await;
-        let place = proxy.stop().await;
-        assert_eq!(urls(&place).await.len(), 2);
-        done(&place, &["audit", "verify"]).await;
-    });
+#[tokio::test]
+async fn changed_numbers_are_neither_gone_on_with_nor_restored() {
+    let origin = Script::robots("").start().await;
+    let proxy = config(&origin).start().await;
+    get(&proxy, "http://o.test/a").await;
+    proxy.place().completed(1).await;
+    done(proxy.place(), &["audit", "backup", "copy.db"]).await;
+    let place = proxy.stop().await;
+    fs::copy(place.path("copy.db"), place.path("changed.db")).unwrap();
+    for file in ["data/audit.db", "changed.db"] {
+        let database = Connection::open(place.path(file)).unwrap();
+        let sql = "UPDATE sequence SET digest = x'00'";
+        assert_eq!(database.execute(sql, []).unwrap(), 1);
+    }
+    let change = "its highest number is not as it was written";
+    let outcome = place.run(&["serve"]).await;
+    assert!(outcome.stderr.contains(change), "{outcome:?}");
+    let said = refused(&place, &["audit", "restore", "changed.db"]).await;
+    assert!(said.contains(change), "{said}");
+    done(&place, &["audit", "restore", "copy.db"]).await;
+    let proxy = place.start().await;
+    get(&proxy, "http://o.test/b").await;
+    let place = proxy.stop().await;
+    assert_eq!(urls(&place).await.len(), 2);
+    done(&place, &["audit", "verify"]).await;
 }
 
 // Ours: a file whose process was killed has its newest entries beside it.
-#[test]
-fn a_file_with_entries_beside_it_is_not_restored_without_them() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let proxy = config(&origin).start().await;
-        assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
-        proxy.place().completed(1).await;
-        let killed = proxy.kill().await;
-        let place = Place::with(&config(&origin));
-        for end in ["", "-wal"] {
-            let from = killed.path(&format!("data/audit.db{end}"));
-            fs::copy(from, place.path(&format!("old.db{end}"))).unwrap();
-        }
-        let told = refused(&place, &["audit", "restore", "old.db"]).await;
-        assert!(told.contains("make a backup of it first"), "{told}");
-        let old = ["--set", "audit.store=\"sqlite:old.db\""];
-        done(
-            &place,
-            &[&old[..], &["audit", "backup", "whole.db"]].concat(),
-        )
-        .await;
-        done(&place, &["audit", "restore", "whole.db"]).await;
-        assert_eq!(urls(&place).await[0].1, "http://o.test/a");
-    });
+#[tokio::test]
+async fn a_file_with_entries_beside_it_is_not_restored_without_them() {
+    let origin = Script::robots("").start().await;
+    let proxy = config(&origin).start().await;
+    assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
+    proxy.place().completed(1).await;
+    let killed = proxy.kill().await;
+    let place = Place::with(&config(&origin));
+    for end in ["", "-wal"] {
+        let from = killed.path(&format!("data/audit.db{end}"));
+        fs::copy(from, place.path(&format!("old.db{end}"))).unwrap();
+    }
+    let told = refused(&place, &["audit", "restore", "old.db"]).await;
+    assert!(told.contains("make a backup of it first"), "{told}");
+    let old = ["--set", "audit.store=\"sqlite:old.db\""];
+    done(
+        &place,
+        &[&old[..], &["audit", "backup", "whole.db"]].concat(),
+    )
+    .await;
+    done(&place, &["audit", "restore", "whole.db"]).await;
+    assert_eq!(urls(&place).await[0].1, "http://o.test/a");
 }
 
 // Ours.
-#[test]
-fn what_is_no_backup_of_the_record_is_not_restored() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let proxy = config(&origin).start().await;
-        get(&proxy, "http://o.test/a").await;
-        done(proxy.place(), &["audit", "backup", "copy.db"]).await;
-        let place = proxy.stop().await;
-        // Of another record.
-        let other = config(&origin).start().await.stop().await;
-        done(&other, &["audit", "backup", "other.db"]).await;
-        fs::copy(other.path("other.db"), place.path("other.db")).unwrap();
-        lose_record(&place);
-        let said = refused(&place, &["audit", "restore", "other.db"]).await;
-        assert!(said.contains("it is of the record"), "{said}");
-        // Damaged, and none at all.
-        let mut bytes = fs::read(place.path("copy.db")).unwrap();
-        let middle = bytes.len() / 2;
-        bytes[middle..].fill(0xA5);
-        fs::write(place.path("damaged.db"), bytes).unwrap();
-        let said = refused(&place, &["audit", "restore", "damaged.db"]).await;
-        assert!(said.contains("it is damaged"), "{said}");
-        fs::write(place.path("text.db"), "no database").unwrap();
-        let said = refused(&place, &["audit", "restore", "text.db"]).await;
-        assert!(
-            said.contains("text.db") && !said.contains("--new-record"),
-            "{said}"
-        );
-        assert!(
-            said.contains("no backup of a record, or is damaged"),
-            "{said}"
-        );
-        refused(&place, &["audit", "restore", "absent.db"]).await;
-        assert!(!place.path("data/audit.db").exists());
-        // On a machine that never had a record.
-        let empty = Place::with(&config(&origin));
-        fs::copy(place.path("copy.db"), empty.path("copy.db")).unwrap();
-        let said = done(&empty, &["audit", "restore", "copy.db"]).await.stdout;
-        // The other machine may have given numbers since.
-        assert!(said.contains("are noted as lost"), "{said}");
-        let proxy = empty.start().await;
-        get(&proxy, "http://o.test/b").await;
-        let moved = proxy.stop().await;
-        assert_eq!(urls(&moved).await.len(), 2);
-        done(&moved, &["audit", "verify"]).await;
-    });
+#[tokio::test]
+async fn what_is_no_backup_of_the_record_is_not_restored() {
+    let origin = Script::robots("").start().await;
+    let proxy = config(&origin).start().await;
+    get(&proxy, "http://o.test/a").await;
+    done(proxy.place(), &["audit", "backup", "copy.db"]).await;
+    let place = proxy.stop().await;
+    // Of another record.
+    let other = config(&origin).start().await.stop().await;
+    done(&other, &["audit", "backup", "other.db"]).await;
+    fs::copy(other.path("other.db"), place.path("other.db")).unwrap();
+    lose_record(&place);
+    let said = refused(&place, &["audit", "restore", "other.db"]).await;
+    assert!(said.contains("it is of the record"), "{said}");
+    // Damaged, and none at all.
+    let mut bytes = fs::read(place.path("copy.db")).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..].fill(0xA5);
+    fs::write(place.path("damaged.db"), bytes).unwrap();
+    let said = refused(&place, &["audit", "restore", "damaged.db"]).await;
+    assert!(said.contains("it is damaged"), "{said}");
+    fs::write(place.path("text.db"), "no database").unwrap();
+    let said = refused(&place, &["audit", "restore", "text.db"]).await;
+    assert!(
+        said.contains("text.db") && !said.contains("--new-record"),
+        "{said}"
+    );
+    assert!(
+        said.contains("no backup of a record, or is damaged"),
+        "{said}"
+    );
+    refused(&place, &["audit", "restore", "absent.db"]).await;
+    assert!(!place.path("data/audit.db").exists());
+    // On a machine that never had a record.
+    let empty = Place::with(&config(&origin));
+    fs::copy(place.path("copy.db"), empty.path("copy.db")).unwrap();
+    let said = done(&empty, &["audit", "restore", "copy.db"]).await.stdout;
+    // The other machine may have given numbers since.
+    assert!(said.contains("are noted as lost"), "{said}");
+    let proxy = empty.start().await;
+    get(&proxy, "http://o.test/b").await;
+    let moved = proxy.stop().await;
+    assert_eq!(urls(&moved).await.len(), 2);
+    done(&moved, &["audit", "verify"]).await;
 }
 
 // Ours: the marker in the folder is that of the record, which goes on.
-#[test]
-fn a_backup_beside_its_record_is_verified_by_itself() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let store = "audit.store = \"sqlite:data/audit.db\"";
-        let proxy = resolve("o.test", origin.address()).set(store).start().await;
-        get(&proxy, "http://o.test/first").await;
-        done(proxy.place(), &["audit", "backup", "data/copy.db"]).await;
-        get(&proxy, "http://o.test/second").await;
-        let place = proxy.stop().await;
-        let copy = "audit.store=\"sqlite:data/copy.db\"";
-        let verified = done(&place, &["audit", "verify", "--set", copy]).await;
-        assert!(verified.stdout.ends_with("OK\n"), "{verified:?}");
-    });
+#[tokio::test]
+async fn a_backup_beside_its_record_is_verified_by_itself() {
+    let origin = Script::robots("").start().await;
+    let store = "audit.store = \"sqlite:data/audit.db\"";
+    let proxy = resolve("o.test", origin.address()).set(store).start().await;
+    get(&proxy, "http://o.test/first").await;
+    done(proxy.place(), &["audit", "backup", "data/copy.db"]).await;
+    get(&proxy, "http://o.test/second").await;
+    let place = proxy.stop().await;
+    let copy = "audit.store=\"sqlite:data/copy.db\"";
+    let verified = done(&place, &["audit", "verify", "--set", copy]).await;
+    assert!(verified.stdout.ends_with("OK\n"), "{verified:?}");
 }

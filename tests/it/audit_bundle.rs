@@ -11,7 +11,6 @@ use crate::kit::client::{get, get_as};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::program::{Outcome, finish, run_in};
 use crate::kit::proxy::{Place, Proxy, resolve};
-use crate::kit::run;
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
@@ -102,239 +101,229 @@ impl Auditor {
 }
 
 // Ours; the exit codes of docs/handing-over.md.
-#[test]
-fn a_bundle_is_verified_where_there_is_no_record() {
-    run(async {
-        let place = recorded().await;
-        let auditor = Auditor::of(&place, &[]).await;
-        let unknown = auditor.verify(&[]).await;
-        assert_eq!(unknown.code, Some(3), "{unknown:?}");
-        assert!(unknown.stdout.contains("\nOK, but the signer is unknown: "));
-        let proved = auditor.verify(&["--key", &auditor.key]).await;
-        assert_eq!(proved.code, Some(0), "{proved:?}");
-        assert!(
-            proved
-                .stdout
-                .starts_with("4 decisions, 4 decided again, 0 checked")
-        );
-        assert!(proved.stdout.ends_with("\nsigned by a key of --key\nOK\n"));
-        let key = auditor.folder.path().join("key");
-        std::fs::write(&key, format!("{}\n", auditor.key)).unwrap();
-        let json = auditor.verify(&["--key", "key", "--json"]).await;
-        assert_eq!(json.code, Some(0), "{json:?}");
-        let sums: Value = serde_json::from_str(&json.stdout).unwrap();
-        assert_eq!(sums["decided"], 4);
-        assert_eq!(sums["findings"], serde_json::json!([]));
-        assert_eq!(
-            (&sums["signer_known"], &sums["result"]),
-            (&true.into(), &"OK".into())
-        );
-        // What is easily given in place of a bundle.
-        let key = auditor.folder.path().join("key.gz");
-        std::fs::write(&key, &auditor.key).unwrap();
-        let path = key.to_str().unwrap();
-        let none = place.run(&["audit", "verify", path]).await;
-        assert_eq!(none.code, Some(1), "{none:?}");
-        assert!(none.stderr.contains("key.gz is no bundle"), "{none:?}");
-        let name = auditor.key.split('+').next().unwrap();
-        let other = format!("{name}+00000000+AQ==");
-        let wrong = auditor.verify(&["--key", &other]).await;
-        assert_eq!(wrong.code, Some(2), "{wrong:?}");
-        let mixed = auditor.verify(&["--host", "o.test"]).await;
-        assert_eq!(mixed.code, Some(2), "{mixed:?}");
-    });
+#[tokio::test]
+async fn a_bundle_is_verified_where_there_is_no_record() {
+    let place = recorded().await;
+    let auditor = Auditor::of(&place, &[]).await;
+    let unknown = auditor.verify(&[]).await;
+    assert_eq!(unknown.code, Some(3), "{unknown:?}");
+    assert!(unknown.stdout.contains("\nOK, but the signer is unknown: "));
+    let proved = auditor.verify(&["--key", &auditor.key]).await;
+    assert_eq!(proved.code, Some(0), "{proved:?}");
+    assert!(
+        proved
+            .stdout
+            .starts_with("4 decisions, 4 decided again, 0 checked")
+    );
+    assert!(proved.stdout.ends_with("\nsigned by a key of --key\nOK\n"));
+    let key = auditor.folder.path().join("key");
+    std::fs::write(&key, format!("{}\n", auditor.key)).unwrap();
+    let json = auditor.verify(&["--key", "key", "--json"]).await;
+    assert_eq!(json.code, Some(0), "{json:?}");
+    let sums: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(sums["decided"], 4);
+    assert_eq!(sums["findings"], serde_json::json!([]));
+    assert_eq!(
+        (&sums["signer_known"], &sums["result"]),
+        (&true.into(), &"OK".into())
+    );
+    // What is easily given in place of a bundle.
+    let key = auditor.folder.path().join("key.gz");
+    std::fs::write(&key, &auditor.key).unwrap();
+    let path = key.to_str().unwrap();
+    let none = place.run(&["audit", "verify", path]).await;
+    assert_eq!(none.code, Some(1), "{none:?}");
+    assert!(none.stderr.contains("key.gz is no bundle"), "{none:?}");
+    let name = auditor.key.split('+').next().unwrap();
+    let other = format!("{name}+00000000+AQ==");
+    let wrong = auditor.verify(&["--key", &other]).await;
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+    let mixed = auditor.verify(&["--host", "o.test"]).await;
+    assert_eq!(mixed.code, Some(2), "{mixed:?}");
 }
 
 // Ours.
-#[test]
-fn a_bundle_of_a_host_has_its_decisions() {
-    run(async {
-        let place = recorded().await;
-        let auditor = Auditor::of(&place, &["--host", "o.test", "--from", "1h"]).await;
-        let proved = auditor.verify(&["--key", &auditor.key]).await;
-        assert!(
-            proved.stdout.starts_with("2 decisions, 2 decided"),
-            "{proved:?}"
-        );
-        let again = place.run(&["audit", "bundle", "-o", "b.jsonl.gz"]).await;
-        assert_eq!(again.code, Some(2), "{again:?}");
-        let none = ["audit", "bundle", "-o", "c.jsonl.gz", "--host", "r.test"];
-        let none = place.run(&none).await;
-        assert_eq!(none.code, Some(1), "{none:?}");
-        assert!(!place.path("c.jsonl.gz").exists());
-    });
+#[tokio::test]
+async fn a_bundle_of_a_host_has_its_decisions() {
+    let place = recorded().await;
+    let auditor = Auditor::of(&place, &["--host", "o.test", "--from", "1h"]).await;
+    let proved = auditor.verify(&["--key", &auditor.key]).await;
+    assert!(
+        proved.stdout.starts_with("2 decisions, 2 decided"),
+        "{proved:?}"
+    );
+    let again = place.run(&["audit", "bundle", "-o", "b.jsonl.gz"]).await;
+    assert_eq!(again.code, Some(2), "{again:?}");
+    let none = ["audit", "bundle", "-o", "c.jsonl.gz", "--host", "r.test"];
+    let none = place.run(&none).await;
+    assert_eq!(none.code, Some(1), "{none:?}");
+    assert!(!place.path("c.jsonl.gz").exists());
 }
 
 // Ours: nothing can be proved before there is a head.
-#[test]
-fn without_a_head_no_bundle_is_made() {
-    run(async {
-        let (_origin, proxy) = proxy().await;
-        get(&proxy, "http://o.test/a").await;
-        proxy.place().completed(1).await;
-        let early = proxy
-            .place()
-            .run(&["audit", "bundle", "-o", "b.jsonl.gz"])
-            .await;
-        assert_eq!(early.code, Some(1), "{early:?}");
-        assert!(early.stderr.contains("no head yet"), "{early:?}");
-    });
+#[tokio::test]
+async fn without_a_head_no_bundle_is_made() {
+    let (_origin, proxy) = proxy().await;
+    get(&proxy, "http://o.test/a").await;
+    proxy.place().completed(1).await;
+    let early = proxy
+        .place()
+        .run(&["audit", "bundle", "-o", "b.jsonl.gz"])
+        .await;
+    assert_eq!(early.code, Some(1), "{early:?}");
+    assert!(early.stderr.contains("no head yet"), "{early:?}");
 }
 
 // Ours: the script shares no code with the program.
-#[test]
-fn the_script_proves_a_bundle_and_finds_a_changed_one() {
-    run(async {
-        let script = include_str!("../../docs/verify_bundle.py");
-        assert!(script.lines().count() <= 200);
-        let place = recorded().await;
-        let auditor = Auditor::of(&place, &[]).await;
-        let proved = auditor.verify_in_python(Some(&auditor.key)).await;
-        assert_eq!(proved.code, Some(0), "{proved:?}");
-        let unknown = auditor.verify_in_python(None).await;
-        assert_eq!(unknown.code, Some(3), "{unknown:?}");
-        let mut nothing = Command::new("python3");
-        nothing.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/verify_bundle.py"));
-        let usage = finish(nothing, b"").await;
-        assert_eq!(usage.code, Some(2), "{usage:?}");
-        assert!(usage.stderr.starts_with("usage: "), "{usage:?}");
-        // The key of another record.
-        let other = Auditor::of(&recorded().await, &[]).await.key;
-        let wrong = auditor.verify_in_python(Some(&other)).await;
-        assert_eq!(wrong.code, Some(1), "{wrong:?}");
-        for change in [
-            "sub(b'/private/x', b'/private/y')",
-            "sub(b'\"disallow\"', b'\"allow\"')",
-            "sub(b'127.0.0.1', b'127.0.0.2')",
-            "sub(b'\"status\":403', b'\"status\":200')",
-            "lines.pop(at('hash') - 1)",
-            "lines.pop(at('hash'))",
-            "lines.insert(at('head'), b'{\"hash\":\"' + b'0' * 64 + b'\"}\\n')",
-            "sub(b'\\\\ntime 2', b'\\\\ntime 3')",
-            "sub(b'\"body\":\"VXNl', b'\"body\":\"dXNl')",
-            "lines.pop(at('robots'))",
-            "lines.insert(at('robots'), lines[at('robots')])",
-            "lines.insert(at('robots'), b'{\"note\":\"Nothing was refused.\"}\\n')",
-            "lines.pop(at('head'))",
-            "lines.pop(at('key'))",
-            "lines.append(lines[at('key')])",
-            "sub(b'+A', b'+B')",
-            "sub(b'{\"version\":', b'{\"note\":1,\"version\":')",
-            "sub(b'\"path\":', b'\"verdict\":\"allow\",\"path\":')",
-            "sub(b'\"path\":', b'\"path\":\"/x\",\"path\":')",
-            "sub(b'\"wait_ms\":0', b'\"wait_ms\":0.0')",
-            "sub(b'\"sent\":1', b'\"sent\":true')",
-            "sub(b'\"client\":1', b'\"client\":-1')",
-            "sub(b'\"reading\":null', b'\"reading\":[]')",
-            "lines[at('hash') - 2:at('hash')] = lines[at('hash') - 1:at('hash') - 3:-1]",
-            "lines.insert(at('hash'), b'{\"value\":{\"number\":99,\"kind\":\"term\",\"columns\":[\"x\"]}}\\n')",
-            "lines.append(b'[' * 100000)",
-            // What is written in another form could hide something.
-            "i = at('decision'); row = json.loads(lines[i])['decision']; \
+#[tokio::test]
+async fn the_script_proves_a_bundle_and_finds_a_changed_one() {
+    let script = include_str!("../../docs/verify_bundle.py");
+    assert!(script.lines().count() <= 200);
+    let place = recorded().await;
+    let auditor = Auditor::of(&place, &[]).await;
+    let proved = auditor.verify_in_python(Some(&auditor.key)).await;
+    assert_eq!(proved.code, Some(0), "{proved:?}");
+    let unknown = auditor.verify_in_python(None).await;
+    assert_eq!(unknown.code, Some(3), "{unknown:?}");
+    let mut nothing = Command::new("python3");
+    nothing.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/verify_bundle.py"));
+    let usage = finish(nothing, b"").await;
+    assert_eq!(usage.code, Some(2), "{usage:?}");
+    assert!(usage.stderr.starts_with("usage: "), "{usage:?}");
+    // The key of another record.
+    let other = Auditor::of(&recorded().await, &[]).await.key;
+    let wrong = auditor.verify_in_python(Some(&other)).await;
+    assert_eq!(wrong.code, Some(1), "{wrong:?}");
+    for change in [
+        "sub(b'/private/x', b'/private/y')",
+        "sub(b'\"disallow\"', b'\"allow\"')",
+        "sub(b'127.0.0.1', b'127.0.0.2')",
+        "sub(b'\"status\":403', b'\"status\":200')",
+        "lines.pop(at('hash') - 1)",
+        "lines.pop(at('hash'))",
+        "lines.insert(at('head'), b'{\"hash\":\"' + b'0' * 64 + b'\"}\\n')",
+        "sub(b'\\\\ntime 2', b'\\\\ntime 3')",
+        "sub(b'\"body\":\"VXNl', b'\"body\":\"dXNl')",
+        "lines.pop(at('robots'))",
+        "lines.insert(at('robots'), lines[at('robots')])",
+        "lines.insert(at('robots'), b'{\"note\":\"Nothing was refused.\"}\\n')",
+        "lines.pop(at('head'))",
+        "lines.pop(at('key'))",
+        "lines.append(lines[at('key')])",
+        "sub(b'+A', b'+B')",
+        "sub(b'{\"version\":', b'{\"note\":1,\"version\":')",
+        "sub(b'\"path\":', b'\"verdict\":\"allow\",\"path\":')",
+        "sub(b'\"path\":', b'\"path\":\"/x\",\"path\":')",
+        "sub(b'\"wait_ms\":0', b'\"wait_ms\":0.0')",
+        "sub(b'\"sent\":1', b'\"sent\":true')",
+        "sub(b'\"client\":1', b'\"client\":-1')",
+        "sub(b'\"reading\":null', b'\"reading\":[]')",
+        "lines[at('hash') - 2:at('hash')] = lines[at('hash') - 1:at('hash') - 3:-1]",
+        "lines.insert(at('hash'), b'{\"value\":{\"number\":99,\"kind\":\"term\",\"columns\":[\"x\"]}}\\n')",
+        "lines.append(b'[' * 100000)",
+        // What is written in another form could hide something.
+        "i = at('decision'); row = json.loads(lines[i])['decision']; \
              write(i, {'decision': row | {'salt': row['salt'].upper()}})",
-            "i = at('decision'); row = json.loads(lines[i])['decision']; \
+        "i = at('decision'); row = json.loads(lines[i])['decision']; \
              write(i, {'decision': {'path': row.pop('path'), **row}})",
-            "write(at('hash'), {'hash': json.loads(lines[at('hash')])['hash'].upper()})",
-            "i = at('hash'); one, two = (json.loads(line)['hash'] for line in lines[i:i + 2]); \
+        "write(at('hash'), {'hash': json.loads(lines[at('hash')])['hash'].upper()})",
+        "i = at('hash'); one, two = (json.loads(line)['hash'] for line in lines[i:i + 2]); \
              write(i, {'hash': one + two[:2]}); write(i + 1, {'hash': two[2:]})",
-            "sub(b'{\"decision\":{', b'{\"decision\": {')",
-            "write(at('head'), {'head': json.loads(lines[at('head')])['head'] + 'More.\\n'})",
-            "write(at('head'), {'head': json.loads(lines[at('head')])['head'][:-1]})",
-            "write(at('key'), {'key': json.loads(lines[at('key')])['key'].replace('+', '+0', 1)})",
-        ] {
-            std::fs::remove_file(place.path("b.jsonl.gz")).unwrap();
-            let changed = Auditor::of(&place, &["--host", "o.test"]).await;
-            changed.change(change).await;
-            for key in [Some(changed.key.as_str()), None] {
-                let outcome = changed.verify_in_python(key).await;
-                assert_eq!(outcome.code, Some(1), "{change}: {outcome:?}");
-                assert!(outcome.stdout.starts_with("does not fit: "), "{outcome:?}");
-            }
-            let outcome = changed.verify(&[]).await;
+        "sub(b'{\"decision\":{', b'{\"decision\": {')",
+        "write(at('head'), {'head': json.loads(lines[at('head')])['head'] + 'More.\\n'})",
+        "write(at('head'), {'head': json.loads(lines[at('head')])['head'][:-1]})",
+        "write(at('key'), {'key': json.loads(lines[at('key')])['key'].replace('+', '+0', 1)})",
+    ] {
+        std::fs::remove_file(place.path("b.jsonl.gz")).unwrap();
+        let changed = Auditor::of(&place, &["--host", "o.test"]).await;
+        changed.change(change).await;
+        for key in [Some(changed.key.as_str()), None] {
+            let outcome = changed.verify_in_python(key).await;
             assert_eq!(outcome.code, Some(1), "{change}: {outcome:?}");
-        }
-        std::fs::remove_file(place.path("b.jsonl.gz")).unwrap();
-        let damaged = Auditor::of(&place, &[]).await;
-        let whole = std::fs::read(damaged.path()).unwrap();
-        let mut flipped = whole.clone();
-        flipped[whole.len() / 2] ^= 1;
-        for bytes in [
-            [b"PK\x03\x04", &whole[..]].concat(),
-            [&whole[..], b"\n"].concat(),
-            [&whole[..], &[0; 8]].concat(),
-            whole[..whole.len() - 9].to_vec(),
-            flipped,
-            Vec::new(),
-        ] {
-            std::fs::write(damaged.path(), bytes).unwrap();
-            let outcome = damaged.verify_in_python(None).await;
-            assert_eq!(outcome.code, Some(1), "{outcome:?}");
             assert!(outcome.stdout.starts_with("does not fit: "), "{outcome:?}");
-            assert_eq!(damaged.verify(&[]).await.code, Some(1));
         }
-        // Packed anew without a change.
-        std::fs::remove_file(place.path("b.jsonl.gz")).unwrap();
-        let packed = Auditor::of(&place, &[]).await;
-        packed.change("pass").await;
-        let outcome = packed.verify_in_python(Some(&packed.key)).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        let outcome = packed.verify(&["--key", &packed.key]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    });
+        let outcome = changed.verify(&[]).await;
+        assert_eq!(outcome.code, Some(1), "{change}: {outcome:?}");
+    }
+    std::fs::remove_file(place.path("b.jsonl.gz")).unwrap();
+    let damaged = Auditor::of(&place, &[]).await;
+    let whole = std::fs::read(damaged.path()).unwrap();
+    let mut flipped = whole.clone();
+    flipped[whole.len() / 2] ^= 1;
+    for bytes in [
+        [b"PK\x03\x04", &whole[..]].concat(),
+        [&whole[..], b"\n"].concat(),
+        [&whole[..], &[0; 8]].concat(),
+        whole[..whole.len() - 9].to_vec(),
+        flipped,
+        Vec::new(),
+    ] {
+        std::fs::write(damaged.path(), bytes).unwrap();
+        let outcome = damaged.verify_in_python(None).await;
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!(outcome.stdout.starts_with("does not fit: "), "{outcome:?}");
+        assert_eq!(damaged.verify(&[]).await.code, Some(1));
+    }
+    // Packed anew without a change.
+    std::fs::remove_file(place.path("b.jsonl.gz")).unwrap();
+    let packed = Auditor::of(&place, &[]).await;
+    packed.change("pass").await;
+    let outcome = packed.verify_in_python(Some(&packed.key)).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = packed.verify(&["--key", &packed.key]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
 // Ours; docs/decisions/026-redaction.md.
-#[test]
-fn a_bundle_with_a_redacted_decision_is_proved_by_both() {
-    run(async {
-        let place = recorded().await;
-        let url = "http://o.test/private/*";
-        let asked = [
-            "audit",
-            "redact",
-            "--url",
-            url,
-            "--why",
-            "asked for",
-            "--yes",
-        ];
-        let redacted = place.run(&asked).await;
-        assert_eq!(redacted.stdout, "decisions redacted: 1\n", "{redacted:?}");
-        let auditor = Auditor::of(&place, &[]).await;
-        let proved = auditor.verify(&["--key", &auditor.key]).await;
-        assert_eq!(proved.code, Some(0), "{proved:?}");
-        assert!(
-            proved
-                .stdout
-                .contains("1 not decided again: client and URL were redacted"),
-            "{proved:?}"
-        );
-        assert!(proved.stdout.ends_with("\nOK, but redacted rows: 1\n"));
-        let in_python = auditor.verify_in_python(Some(&auditor.key)).await;
-        assert_eq!(in_python.code, Some(0), "{in_python:?}");
-        // Of rows that are all redacted: no other one rests on the robots.txt.
-        let asked = asked.map(|word| if word == url { "http://o.test/*" } else { word });
-        let redacted = place.run(&asked).await;
-        assert_eq!(redacted.stdout, "decisions redacted: 1\n", "{redacted:?}");
-        // The leaf of a redacted row is over neither.
-        for (change, asked) in [
-            ("lines.pop(at('robots'))", &["--host", "o.test"][..]),
-            (
-                "sub(b'\"http://o.test\",\"o.test\"', b'\"http://r.test\",\"r.test\"')",
-                &[],
-            ),
-            (
-                "sub(b'\"http://o.test\",\"o.test\"', b'\"http://o.test\",\"r.test\"')",
-                &[],
-            ),
-        ] {
-            std::fs::remove_file(place.path("b.jsonl.gz")).unwrap();
-            let changed = Auditor::of(&place, asked).await;
-            changed.change(change).await;
-            let outcome = changed.verify(&["--key", &changed.key]).await;
-            assert_eq!(outcome.code, Some(1), "{change}: {outcome:?}");
-            let outcome = changed.verify_in_python(Some(&changed.key)).await;
-            assert_eq!(outcome.code, Some(1), "{change}: {outcome:?}");
-        }
-    });
+#[tokio::test]
+async fn a_bundle_with_a_redacted_decision_is_proved_by_both() {
+    let place = recorded().await;
+    let url = "http://o.test/private/*";
+    let asked = [
+        "audit",
+        "redact",
+        "--url",
+        url,
+        "--why",
+        "asked for",
+        "--yes",
+    ];
+    let redacted = place.run(&asked).await;
+    assert_eq!(redacted.stdout, "decisions redacted: 1\n", "{redacted:?}");
+    let auditor = Auditor::of(&place, &[]).await;
+    let proved = auditor.verify(&["--key", &auditor.key]).await;
+    assert_eq!(proved.code, Some(0), "{proved:?}");
+    assert!(
+        proved
+            .stdout
+            .contains("1 not decided again: client and URL were redacted"),
+        "{proved:?}"
+    );
+    assert!(proved.stdout.ends_with("\nOK, but redacted rows: 1\n"));
+    let in_python = auditor.verify_in_python(Some(&auditor.key)).await;
+    assert_eq!(in_python.code, Some(0), "{in_python:?}");
+    // Of rows that are all redacted: no other one rests on the robots.txt.
+    let asked = asked.map(|word| if word == url { "http://o.test/*" } else { word });
+    let redacted = place.run(&asked).await;
+    assert_eq!(redacted.stdout, "decisions redacted: 1\n", "{redacted:?}");
+    // The leaf of a redacted row is over neither.
+    for (change, asked) in [
+        ("lines.pop(at('robots'))", &["--host", "o.test"][..]),
+        (
+            "sub(b'\"http://o.test\",\"o.test\"', b'\"http://r.test\",\"r.test\"')",
+            &[],
+        ),
+        (
+            "sub(b'\"http://o.test\",\"o.test\"', b'\"http://o.test\",\"r.test\"')",
+            &[],
+        ),
+    ] {
+        std::fs::remove_file(place.path("b.jsonl.gz")).unwrap();
+        let changed = Auditor::of(&place, asked).await;
+        changed.change(change).await;
+        let outcome = changed.verify(&["--key", &changed.key]).await;
+        assert_eq!(outcome.code, Some(1), "{change}: {outcome:?}");
+        let outcome = changed.verify_in_python(Some(&changed.key)).await;
+        assert_eq!(outcome.code, Some(1), "{change}: {outcome:?}");
+    }
 }

@@ -4,19 +4,17 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use crate::kit::client::{get, get_as};
-use crate::kit::origin::{Origin, Script};
+use crate::kit::origin::{Origin, Script, site};
 use crate::kit::program::politesse;
-use crate::kit::proxy::{Place, Proxy, resolve};
-use crate::kit::run;
+use crate::kit::proxy::Place;
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
 /// Returns a record of four decisions: allowed, refused, refused for another
 /// reading of the path, and allowed for another host.
 async fn recorded() -> (Origin, Place) {
-    let origin = Script::robots(ROBOTS).start().await;
-    let config = resolve("o.test", origin.address()).resolve("p.test", origin.address());
-    let proxy: Proxy = config.start().await;
+    let script = Script::robots(ROBOTS).names(["o.test", "p.test"]);
+    let (origin, proxy) = site(script, &[]).await;
     get_as(&proxy, "FooBot/1", "http://o.test/a").await;
     get_as(&proxy, "BarBot/1", "http://o.test/private/x").await;
     get_as(&proxy, "FooBot/1", "http://o.test/b/../private").await;
@@ -26,159 +24,148 @@ async fn recorded() -> (Origin, Place) {
 }
 
 // Ours.
-#[test]
-fn a_list_has_a_header_the_reading_and_the_wait() {
-    run(async {
-        let (_origin, place) = recorded().await;
-        place
-            .database()
-            .execute(
-                "UPDATE decision SET wait_ms = 1250 WHERE seq = ?",
-                [place.number(2).to_string()],
-            )
-            .unwrap();
-        let list = place.run(&["audit", "list"]).await;
-        let lines: Vec<_> = list.stdout.lines().collect();
-        assert_eq!(lines.len(), 5, "{list:?}");
-        for word in [
-            "SEQ", "TIME", "VERDICT", "REASON", "CRAWLER", "STATUS", "WAIT", "URL",
-        ] {
-            assert!(lines[0].contains(word), "{list:?}");
-        }
-        assert!(lines[2].contains("taken for /private"), "{list:?}");
-        assert!(
-            lines[2].contains("(line 2: Disallow: /private)"),
-            "{list:?}"
-        );
-        assert!(lines[3].contains(" 1.2s "), "{list:?}");
-        let rows = place.rows().await;
-        assert_eq!(rows[2]["reading"], "/private");
-        assert_eq!(rows[1]["reading"], serde_json::Value::Null);
-        assert_eq!(rows[1]["wait_ms"], 1250);
-    });
+#[tokio::test]
+async fn a_list_has_a_header_the_reading_and_the_wait() {
+    let (_origin, place) = recorded().await;
+    place
+        .database()
+        .execute(
+            "UPDATE decision SET wait_ms = 1250 WHERE seq = ?",
+            [place.number(2).to_string()],
+        )
+        .unwrap();
+    let list = place.run(&["audit", "list"]).await;
+    let lines: Vec<_> = list.stdout.lines().collect();
+    assert_eq!(lines.len(), 5, "{list:?}");
+    for word in [
+        "SEQ", "TIME", "VERDICT", "REASON", "CRAWLER", "STATUS", "WAIT", "URL",
+    ] {
+        assert!(lines[0].contains(word), "{list:?}");
+    }
+    assert!(lines[2].contains("taken for /private"), "{list:?}");
+    assert!(
+        lines[2].contains("(line 2: Disallow: /private)"),
+        "{list:?}"
+    );
+    assert!(lines[3].contains(" 1.2s "), "{list:?}");
+    let rows = place.rows().await;
+    assert_eq!(rows[2]["reading"], "/private");
+    assert_eq!(rows[1]["reading"], serde_json::Value::Null);
+    assert_eq!(rows[1]["wait_ms"], 1250);
 }
 
 // Ours; the filters of docs/asking.md.
-#[test]
-fn rows_are_found_by_url_rule_crawler_and_time() {
-    run(async {
-        let (_origin, place) = recorded().await;
-        for (filter, count) in [
-            (&["--url", "http://o.test/a"][..], 1),
-            (&["--url", "HTTP://O.test:80/*"], 3),
-            (&["--url", "http://*"], 4),
-            (&["--rule", "Disallow: /private"], 2),
-            (&["--rule", "/private"], 2),
-            (&["--rule", "/priv"], 0),
-            (&["--crawler", "foobot"], 2),
-            (&["--from", "1h"], 4),
-            (&["--until", "1h"], 0),
-            (&["--from", "2020-01-01"], 4),
-            (&["--until", "2020-01-01"], 0),
-            (&["--from", "2020-01-01", "--until", "2020-01-02T10:00"], 0),
-            (
-                &["--host", "p.test", "--from", "90s", "--verdict", "allow"],
-                1,
-            ),
-            (&["--effect", "enforced", "--reason", "rule"], 2),
-        ] {
-            let all = [&["audit", "list", "--json"][..], filter].concat();
-            let outcome = place.run(&all).await;
-            assert_eq!(outcome.code, Some(0), "{outcome:?}");
-            assert_eq!(outcome.json_lines().len(), count, "{filter:?}");
-        }
-    });
+#[tokio::test]
+async fn rows_are_found_by_url_rule_crawler_and_time() {
+    let (_origin, place) = recorded().await;
+    for (filter, count) in [
+        (&["--url", "http://o.test/a"][..], 1),
+        (&["--url", "HTTP://O.test:80/*"], 3),
+        (&["--url", "http://*"], 4),
+        (&["--rule", "Disallow: /private"], 2),
+        (&["--rule", "/private"], 2),
+        (&["--rule", "/priv"], 0),
+        (&["--crawler", "foobot"], 2),
+        (&["--from", "1h"], 4),
+        (&["--until", "1h"], 0),
+        (&["--from", "2020-01-01"], 4),
+        (&["--until", "2020-01-01"], 0),
+        (&["--from", "2020-01-01", "--until", "2020-01-02T10:00"], 0),
+        (
+            &["--host", "p.test", "--from", "90s", "--verdict", "allow"],
+            1,
+        ),
+        (&["--effect", "enforced", "--reason", "rule"], 2),
+    ] {
+        let all = [&["audit", "list", "--json"][..], filter].concat();
+        let outcome = place.run(&all).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert_eq!(outcome.json_lines().len(), count, "{filter:?}");
+    }
 }
 
 // Ours: nothing found is an answer, and more than shown is told.
-#[test]
-fn an_empty_list_says_so_and_so_does_one_that_is_cut() {
-    run(async {
-        let (_origin, place) = recorded().await;
-        let none = place.run(&["audit", "list", "--host", "q.test"]).await;
-        assert_eq!((none.code, none.stdout.as_str()), (Some(0), "0 rows\n"));
-        let none = ["audit", "list", "--host", "q.test", "--json"];
-        let none = place.run(&none).await;
-        assert_eq!((none.code, none.stdout.as_str()), (Some(0), ""));
-        assert!(none.stderr.contains("0 rows"), "{none:?}");
-        let cut = place
-            .run(&["audit", "list", "--limit", "3", "--json"])
-            .await;
-        assert_eq!(cut.json_lines().len(), 3);
-        assert!(cut.stderr.contains("--limit 0"), "{cut:?}");
-        let whole = place.run(&["audit", "list", "--limit", "4"]).await;
-        assert_eq!(whole.stderr, "");
-    });
+#[tokio::test]
+async fn an_empty_list_says_so_and_so_does_one_that_is_cut() {
+    let (_origin, place) = recorded().await;
+    let none = place.run(&["audit", "list", "--host", "q.test"]).await;
+    assert_eq!((none.code, none.stdout.as_str()), (Some(0), "0 rows\n"));
+    let none = ["audit", "list", "--host", "q.test", "--json"];
+    let none = place.run(&none).await;
+    assert_eq!((none.code, none.stdout.as_str()), (Some(0), ""));
+    assert!(none.stderr.contains("0 rows"), "{none:?}");
+    let cut = place
+        .run(&["audit", "list", "--limit", "3", "--json"])
+        .await;
+    assert_eq!(cut.json_lines().len(), 3);
+    assert!(cut.stderr.contains("--limit 0"), "{cut:?}");
+    let whole = place.run(&["audit", "list", "--limit", "4"]).await;
+    assert_eq!(whole.stderr, "");
 }
 
 // Ours: a filter that would find nothing for its form is a mistake.
-#[test]
-fn a_filter_that_is_not_understood_exits_with_2_and_says_what_is_wanted() {
-    run(async {
-        let (_origin, place) = recorded().await;
-        for (filter, told) in [
-            (["--host", "https://o.test"], "--url 'https://o.test/*'"),
-            (["--host", "*.test"], "patterns are not taken"),
-            (["--host", "o.test:8080"], "without a port"),
-            (["--url", "o.test/a"], "https://site.example/a"),
-            (["--url", "ftp://o.test/a"], "http and https"),
-            (["--from", "yesterday"], "1h"),
-            (["--rule", "private"], "Disallow: /private"),
-            (["--reason", "because"], "unreachable"),
-        ] {
-            for command in ["list", "verify"] {
-                let outcome = place.run(&["audit", command, filter[0], filter[1]]).await;
-                assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(2), ""));
-                assert!(outcome.stderr.contains(told), "{filter:?}: {outcome:?}");
-            }
+#[tokio::test]
+async fn a_filter_that_is_not_understood_exits_with_2_and_says_what_is_wanted() {
+    let (_origin, place) = recorded().await;
+    for (filter, told) in [
+        (["--host", "https://o.test"], "--url 'https://o.test/*'"),
+        (["--host", "*.test"], "patterns are not taken"),
+        (["--host", "o.test:8080"], "without a port"),
+        (["--url", "o.test/a"], "https://site.example/a"),
+        (["--url", "ftp://o.test/a"], "http and https"),
+        (["--from", "yesterday"], "1h"),
+        (["--rule", "private"], "Disallow: /private"),
+        (["--reason", "because"], "unreachable"),
+    ] {
+        for command in ["list", "verify"] {
+            let outcome = place.run(&["audit", command, filter[0], filter[1]]).await;
+            assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(2), ""));
+            assert!(outcome.stderr.contains(told), "{filter:?}: {outcome:?}");
         }
-        let outcome = place
-            .run(&["audit", "list", "--from", "1h", "--until", "2h"])
-            .await;
-        assert_eq!(outcome.code, Some(2), "{outcome:?}");
-        assert!(
-            outcome.stderr.contains("is not after --from"),
-            "{outcome:?}"
-        );
-        let outcome = place
-            .run(&["audit", "events", "--host", "https://o.test"])
-            .await;
-        assert_eq!(outcome.code, Some(2), "{outcome:?}");
-    });
+    }
+    let outcome = place
+        .run(&["audit", "list", "--from", "1h", "--until", "2h"])
+        .await;
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("is not after --from"),
+        "{outcome:?}"
+    );
+    let outcome = place
+        .run(&["audit", "events", "--host", "https://o.test"])
+        .await;
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
 }
 
 // Ours: what a crawler asked for must not steer the auditor's terminal.
-#[test]
-fn control_characters_are_shown_as_escapes_in_every_form() {
-    run(async {
-        let (_origin, place) = recorded().await;
-        let second = place.number(2);
-        let evil = format!(
-            "UPDATE decision SET path = '/' || char(27) || '[2J' || char(8238) WHERE seq = {second}"
+#[tokio::test]
+async fn control_characters_are_shown_as_escapes_in_every_form() {
+    let (_origin, place) = recorded().await;
+    let second = place.number(2);
+    let evil = format!(
+        "UPDATE decision SET path = '/' || char(27) || '[2J' || char(8238) WHERE seq = {second}"
+    );
+    place.database().execute_batch(&evil).unwrap();
+    let columns = "verdict, reason, effect, line, char(13) || 'x', groups, char(155), denials";
+    place.refer_to_copy(2, "ruling", columns);
+    let second = second.to_string();
+    for arguments in [
+        &["audit", "list"][..],
+        &["audit", "list", "--json"],
+        &["audit", "show", &second],
+        &["audit", "show", &second, "--json"],
+        &["audit", "verify"],
+        &["audit", "verify", "--json"],
+    ] {
+        let outcome = place.run(arguments).await;
+        let is_told = |letter: char| letter.is_control() && letter != '\n' || letter == '\u{202e}';
+        assert!(
+            !outcome.stdout.contains(is_told),
+            "{arguments:?} {outcome:?}"
         );
-        place.database().execute_batch(&evil).unwrap();
-        let columns = "verdict, reason, effect, line, char(13) || 'x', groups, char(155), denials";
-        place.refer_to_copy(2, "ruling", columns);
-        let second = second.to_string();
-        for arguments in [
-            &["audit", "list"][..],
-            &["audit", "list", "--json"],
-            &["audit", "show", &second],
-            &["audit", "show", &second, "--json"],
-            &["audit", "verify"],
-            &["audit", "verify", "--json"],
-        ] {
-            let outcome = place.run(arguments).await;
-            let is_told =
-                |letter: char| letter.is_control() && letter != '\n' || letter == '\u{202e}';
-            assert!(
-                !outcome.stdout.contains(is_told),
-                "{arguments:?} {outcome:?}"
-            );
-        }
-        let rows = place.rows().await;
-        assert_eq!(rows[1]["url"], "http://o.test/\u{1b}[2J\u{202e}");
-    });
+    }
+    let rows = place.rows().await;
+    assert_eq!(rows[1]["url"], "http://o.test/\u{1b}[2J\u{202e}");
 }
 
 /// Makes `count` rows of the record's first, a second apart.
@@ -209,28 +196,26 @@ fn peak_kib(pid: u32) -> u64 {
 }
 
 // Ours: a record of any length is listed in the memory of a page.
-#[test]
-fn fifty_thousand_rows_are_listed_in_the_memory_of_five_thousand() {
-    run(async {
-        let (_origin, place) = recorded().await;
-        multiply(&place, 50_000);
-        for form in [&["--json"][..], &[], &["--json", "--from", "2020-01-01"]] {
-            let mut command = politesse(place.folder()).into_std();
-            let arguments = ["audit", "list", "--limit", "0"];
-            command.args(arguments).args(form).stdout(Stdio::piped());
-            let mut child = command.spawn().unwrap();
-            let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-            // The pipe holds far less than the rest, so that it is still there.
-            lines.nth(5_000).unwrap().unwrap();
-            let early = peak_kib(child.id());
-            lines.nth(40_000).unwrap().unwrap();
-            let late = peak_kib(child.id());
-            assert!(
-                late < early + 4096,
-                "{form:?}: {early} KiB, then {late} KiB"
-            );
-            assert!(lines.count() > 4_000);
-            assert!(child.wait().unwrap().success());
-        }
-    });
+#[tokio::test]
+async fn fifty_thousand_rows_are_listed_in_the_memory_of_five_thousand() {
+    let (_origin, place) = recorded().await;
+    multiply(&place, 50_000);
+    for form in [&["--json"][..], &[], &["--json", "--from", "2020-01-01"]] {
+        let mut command = politesse(place.folder()).into_std();
+        let arguments = ["audit", "list", "--limit", "0"];
+        command.args(arguments).args(form).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        // The pipe holds far less than the rest, so that it is still there.
+        lines.nth(5_000).unwrap().unwrap();
+        let early = peak_kib(child.id());
+        lines.nth(40_000).unwrap().unwrap();
+        let late = peak_kib(child.id());
+        assert!(
+            late < early + 4096,
+            "{form:?}: {early} KiB, then {late} KiB"
+        );
+        assert!(lines.count() > 4_000);
+        assert!(child.wait().unwrap().success());
+    }
 }

@@ -5,10 +5,9 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::kit::client::get;
-use crate::kit::origin::Script;
+use crate::kit::origin::{Script, site};
 use crate::kit::program::Outcome;
-use crate::kit::proxy::{Place, resolve};
-use crate::kit::run;
+use crate::kit::proxy::Place;
 
 /// Part of a path that is nowhere else.
 const SECRET: &str = "secret-of-somebody";
@@ -55,11 +54,11 @@ async fn sealed(place: Place) -> (Place, [String; 6]) {
 }
 
 async fn recorded() -> Place {
-    let origin = Script::robots("User-agent: *\nDisallow: /no\n")
-        .start()
-        .await;
-    let config = resolve("o.test", origin.address()).set("audit.store = \"sqlite:data/audit.db\"");
-    let proxy = config.start().await;
+    let (_origin, proxy) = site(
+        Script::robots("User-agent: *\nDisallow: /no\n"),
+        &["audit.store = \"sqlite:data/audit.db\""],
+    )
+    .await;
     for (path, status) in [
         (format!("/no/{SECRET}?a=1"), 403),
         (format!("/{SECRET}"), 200),
@@ -83,178 +82,169 @@ async fn proved(place: &Place, proof: &[String], redacted: u64) {
 }
 
 // Issue of the record: URLs can be redacted and the proofs hold; docs/keeping.md.
-#[test]
-fn a_command_has_the_running_proxy_redact_a_url() {
-    run(async {
-        let (place, proof) = sealed(recorded().await).await;
-        let proxy = place.start().await;
-        let place = proxy.place();
-        let admin = format!("admin.listen=\"{}\"", proxy.admin());
-        let url = format!("http://o.test/no/{SECRET}*");
-        let asked = ["audit", "redact", "--url", &url, "--why", "asked for"];
-        let asked = [&asked[..], &["--set", &admin]].concat();
-        let counted = done(place, &asked).await;
-        assert_eq!(
-            counted.stdout,
-            "decisions that would be redacted: 1; --yes redacts them\n"
-        );
-        assert!(has_secret(place));
-        let redacted = done(place, &[&asked[..], &["--yes"]].concat()).await;
-        assert_eq!(redacted.stdout, "decisions redacted: 1\n");
-        proved(place, &proof, 1).await;
-        // The proxy goes on, and the other URL is still there.
-        assert_eq!(get(&proxy, "http://o.test/no/more").await.status(), 403);
-        let place = proxy.stop().await;
-        proved(&place, &proof, 1).await;
-        let listed = done(&place, &["audit", "list", "--url", &url]).await;
-        assert!(!listed.stdout.contains(SECRET), "{listed:?}");
-        let events = done(&place, &["audit", "events", "--kind", "redacted", "--json"]).await;
-        let detail = &events.json_lines()[0]["detail"];
-        assert_eq!(detail["decisions"], 1);
-        assert_eq!(detail["why"], "asked for");
-        assert_eq!(detail["by"], "admin token from 127.0.0.1");
-        assert!(detail["user"]["uid"].is_u64(), "{detail}");
-        assert_eq!(detail["chosen_by"], json!(["url"]));
-        assert_eq!(detail["youngest"], detail["oldest"]);
-        let text = done(&place, &["audit", "verify"]).await.stdout;
-        assert!(text.contains("1 redacted"), "{text}");
-    });
+#[tokio::test]
+async fn a_command_has_the_running_proxy_redact_a_url() {
+    let (place, proof) = sealed(recorded().await).await;
+    let proxy = place.start().await;
+    let place = proxy.place();
+    let admin = format!("admin.listen=\"{}\"", proxy.admin());
+    let url = format!("http://o.test/no/{SECRET}*");
+    let asked = ["audit", "redact", "--url", &url, "--why", "asked for"];
+    let asked = [&asked[..], &["--set", &admin]].concat();
+    let counted = done(place, &asked).await;
+    assert_eq!(
+        counted.stdout,
+        "decisions that would be redacted: 1; --yes redacts them\n"
+    );
+    assert!(has_secret(place));
+    let redacted = done(place, &[&asked[..], &["--yes"]].concat()).await;
+    assert_eq!(redacted.stdout, "decisions redacted: 1\n");
+    proved(place, &proof, 1).await;
+    // The proxy goes on, and the other URL is still there.
+    assert_eq!(get(&proxy, "http://o.test/no/more").await.status(), 403);
+    let place = proxy.stop().await;
+    proved(&place, &proof, 1).await;
+    let listed = done(&place, &["audit", "list", "--url", &url]).await;
+    assert!(!listed.stdout.contains(SECRET), "{listed:?}");
+    let events = done(&place, &["audit", "events", "--kind", "redacted", "--json"]).await;
+    let detail = &events.json_lines()[0]["detail"];
+    assert_eq!(detail["decisions"], 1);
+    assert_eq!(detail["why"], "asked for");
+    assert_eq!(detail["by"], "admin token from 127.0.0.1");
+    assert!(detail["user"]["uid"].is_u64(), "{detail}");
+    assert_eq!(detail["chosen_by"], json!(["url"]));
+    assert_eq!(detail["youngest"], detail["oldest"]);
+    let text = done(&place, &["audit", "verify"]).await.stdout;
+    assert!(text.contains("1 redacted"), "{text}");
 }
 
 // Ours: without a proxy, by numbers; nothing that reads the record shows more.
-#[test]
-fn what_is_redacted_is_in_no_answer_and_no_file() {
-    run(async {
-        let (place, proof) = sealed(recorded().await).await;
-        let listed = done(&place, &["audit", "list", "--json"]).await;
-        let rows = listed.json_lines();
-        let is_secret = |row: &&Value| row["url"].as_str().unwrap().contains(SECRET);
-        let numbers: Vec<_> = rows
-            .iter()
-            .filter(is_secret)
-            .map(|row| row["seq"].to_string())
-            .collect();
-        let [first, second] = &numbers[..] else {
-            panic!("{numbers:?}")
-        };
-        let asked = [
-            "audit",
-            "redact",
-            "--seq",
-            first,
-            second,
-            "--why",
-            "asked for",
-            "--yes",
-        ];
-        assert_eq!(done(&place, &asked).await.stdout, "decisions redacted: 2\n");
-        proved(&place, &proof, 2).await;
-        assert!(!has_secret(&place));
-        for arguments in [
-            &["audit", "list"][..],
-            &["audit", "list", "--json"],
-            &["audit", "list", "--csv"],
-            &["audit", "show", first],
-            &["audit", "show", second, "--json"],
-            &["audit", "stats", "--by", "host,url,rule"],
-            &["audit", "top", "hosts"],
-            &["audit", "speed"],
-            &["audit", "replay"],
-            &["audit", "robots", "o.test", "--history"],
-            &["audit", "report"],
-            &["audit", "report", "--for-site", "o.test"],
-            &["audit", "export", "--as", "jsonl"],
-            &["audit", "export", "--as", "csv"],
-            &["audit", "export", "--as", "warc"],
-        ] {
-            let outcome = place.run(arguments).await;
-            let text = format!("{}{}", outcome.stdout, outcome.stderr);
-            assert!(!text.contains(SECRET), "{arguments:?}: {text}");
-            assert!(!text.contains("panicked"), "{arguments:?}: {text}");
-        }
-        let shown = done(&place, &["audit", "show", first]).await.stdout;
-        let again = "cannot be decided again: its client and URL were redacted";
-        assert!(shown.contains(again), "{shown}");
-        let stats = ["audit", "stats", "--by", "url,host", "--csv"];
-        let sums = done(&place, &stats).await.stdout;
-        assert!(sums.contains("(redacted),o.test,2,1,"), "{sums}");
-        for arguments in [&["audit", "list"][..], &["audit", "stats"]] {
-            let told = done(&place, arguments).await.stderr;
-            assert!(
-                told.contains("2 decisions redacted by command, uid "),
-                "{told}"
-            );
-            assert!(told.contains("): asked for; the youngest"), "{told}");
-        }
-        let replayed = place.run(&["audit", "replay"]).await.stdout;
+#[tokio::test]
+async fn what_is_redacted_is_in_no_answer_and_no_file() {
+    let (place, proof) = sealed(recorded().await).await;
+    let listed = done(&place, &["audit", "list", "--json"]).await;
+    let rows = listed.json_lines();
+    let is_secret = |row: &&Value| row["url"].as_str().unwrap().contains(SECRET);
+    let numbers: Vec<_> = rows
+        .iter()
+        .filter(is_secret)
+        .map(|row| row["seq"].to_string())
+        .collect();
+    let [first, second] = &numbers[..] else {
+        panic!("{numbers:?}")
+    };
+    let asked = [
+        "audit",
+        "redact",
+        "--seq",
+        first,
+        second,
+        "--why",
+        "asked for",
+        "--yes",
+    ];
+    assert_eq!(done(&place, &asked).await.stdout, "decisions redacted: 2\n");
+    proved(&place, &proof, 2).await;
+    assert!(!has_secret(&place));
+    for arguments in [
+        &["audit", "list"][..],
+        &["audit", "list", "--json"],
+        &["audit", "list", "--csv"],
+        &["audit", "show", first],
+        &["audit", "show", second, "--json"],
+        &["audit", "stats", "--by", "host,url,rule"],
+        &["audit", "top", "hosts"],
+        &["audit", "speed"],
+        &["audit", "replay"],
+        &["audit", "robots", "o.test", "--history"],
+        &["audit", "report"],
+        &["audit", "report", "--for-site", "o.test"],
+        &["audit", "export", "--as", "jsonl"],
+        &["audit", "export", "--as", "csv"],
+        &["audit", "export", "--as", "warc"],
+    ] {
+        let outcome = place.run(arguments).await;
+        let text = format!("{}{}", outcome.stdout, outcome.stderr);
+        assert!(!text.contains(SECRET), "{arguments:?}: {text}");
+        assert!(!text.contains("panicked"), "{arguments:?}: {text}");
+    }
+    let shown = done(&place, &["audit", "show", first]).await.stdout;
+    let again = "cannot be decided again: its client and URL were redacted";
+    assert!(shown.contains(again), "{shown}");
+    let stats = ["audit", "stats", "--by", "url,host", "--csv"];
+    let sums = done(&place, &stats).await.stdout;
+    assert!(sums.contains("(redacted),o.test,2,1,"), "{sums}");
+    for arguments in [&["audit", "list"][..], &["audit", "stats"]] {
+        let told = done(&place, arguments).await.stderr;
         assert!(
-            replayed.contains("2 whose client and URL were redacted"),
-            "{replayed}"
+            told.contains("2 decisions redacted by command, uid "),
+            "{told}"
         );
-        // A copy is proved as the record is.
-        done(&place, &["audit", "backup", "copy.db"]).await;
-        let copy = [
-            &["--set", "audit.store=sqlite:copy.db", "audit", "verify"][..],
-            &["--key", "record.key", "--head", "head.txt"],
-        ];
-        done(&place, &copy.concat()).await;
-    });
+        assert!(told.contains("): asked for; the youngest"), "{told}");
+    }
+    let replayed = place.run(&["audit", "replay"]).await.stdout;
+    assert!(
+        replayed.contains("2 whose client and URL were redacted"),
+        "{replayed}"
+    );
+    // A copy is proved as the record is.
+    done(&place, &["audit", "backup", "copy.db"]).await;
+    let copy = [
+        &["--set", "audit.store=sqlite:copy.db", "audit", "verify"][..],
+        &["--key", "record.key", "--head", "head.txt"],
+    ];
+    done(&place, &copy.concat()).await;
 }
 
 // Ours: what is said about one file is done to no other.
-#[test]
-fn another_file_in_the_folder_of_a_record_in_use_is_left_alone_and_so_is_the_record() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let config = resolve("o.test", origin.address());
-        let proxy = config
-            .set("audit.store = \"sqlite:data/audit.db\"")
-            .start()
-            .await;
-        assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
-        let place = proxy.place();
-        place.completed(1).await;
-        done(place, &["audit", "backup", "data/copy.db"]).await;
-        let listen = format!("admin.listen=\"{}\"", proxy.admin());
-        let other = "audit.store=\"sqlite:data/copy.db\"";
-        let gone = "audit.store=\"sqlite:elsewhere/none.db\"";
-        let redact = ["audit", "redact", "--seq", "2", "--why", "x", "--yes"];
-        let prune = ["audit", "prune", "--before", "1s", "--why", "x", "--yes"];
-        for order in [&redact[..], &prune] {
-            for (store, told) in [
-                (other, "lies in the folder of a record in use"),
-                (gone, "there is no audit log"),
-            ] {
-                let set = ["--set", &listen, "--set", store];
-                let outcome = place.run(&[&set, order].concat()).await;
-                assert_eq!(outcome.code, Some(1), "{outcome:?}");
-                assert!(outcome.stderr.contains(told), "{outcome:?}");
-            }
+#[tokio::test]
+async fn another_file_in_the_folder_of_a_record_in_use_is_left_alone_and_so_is_the_record() {
+    let (_origin, proxy) = site(
+        Script::robots(""),
+        &["audit.store = \"sqlite:data/audit.db\""],
+    )
+    .await;
+    assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
+    let place = proxy.place();
+    place.completed(1).await;
+    done(place, &["audit", "backup", "data/copy.db"]).await;
+    let listen = format!("admin.listen=\"{}\"", proxy.admin());
+    let other = "audit.store=\"sqlite:data/copy.db\"";
+    let gone = "audit.store=\"sqlite:elsewhere/none.db\"";
+    let redact = ["audit", "redact", "--seq", "2", "--why", "x", "--yes"];
+    let prune = ["audit", "prune", "--before", "1s", "--why", "x", "--yes"];
+    for order in [&redact[..], &prune] {
+        for (store, told) in [
+            (other, "lies in the folder of a record in use"),
+            (gone, "there is no audit log"),
+        ] {
+            let set = ["--set", &listen, "--set", store];
+            let outcome = place.run(&[&set, order].concat()).await;
+            assert_eq!(outcome.code, Some(1), "{outcome:?}");
+            assert!(outcome.stderr.contains(told), "{outcome:?}");
         }
-        assert!(!place.path("elsewhere").exists());
-        let rows = place.rows().await;
-        assert_eq!(rows[0]["url"], "http://o.test/a");
-    });
+    }
+    assert!(!place.path("elsewhere").exists());
+    let rows = place.rows().await;
+    assert_eq!(rows[0]["url"], "http://o.test/a");
 }
 
 // Ours.
-#[test]
-fn a_redaction_wants_a_condition_and_a_reason() {
-    run(async {
-        let place = recorded().await;
-        for (arguments, said) in [
-            (&["--why", "x", "--yes"][..], "--url, --client or --seq"),
-            (&["--seq", "1", "--yes"], "--why"),
-            (&["--seq", "1", "--why", " "], "one line of 1 to 500 bytes"),
-            (
-                &["--seq", "1", "--why", "a\nb"],
-                "one line of 1 to 500 bytes",
-            ),
-            (&["--url", "o.test/a", "--why", "x"], "--url"),
-        ] {
-            let outcome = place.run(&[&["audit", "redact"], arguments].concat()).await;
-            assert_eq!(outcome.code, Some(2), "{outcome:?}");
-            assert!(outcome.stderr.contains(said), "{outcome:?}");
-        }
-    });
+#[tokio::test]
+async fn a_redaction_wants_a_condition_and_a_reason() {
+    let place = recorded().await;
+    for (arguments, said) in [
+        (&["--why", "x", "--yes"][..], "--url, --client or --seq"),
+        (&["--seq", "1", "--yes"], "--why"),
+        (&["--seq", "1", "--why", " "], "one line of 1 to 500 bytes"),
+        (
+            &["--seq", "1", "--why", "a\nb"],
+            "one line of 1 to 500 bytes",
+        ),
+        (&["--url", "o.test/a", "--why", "x"], "--url"),
+    ] {
+        let outcome = place.run(&[&["audit", "redact"], arguments].concat()).await;
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        assert!(outcome.stderr.contains(said), "{outcome:?}");
+    }
 }

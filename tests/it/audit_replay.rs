@@ -4,9 +4,9 @@
 use serde_json::json;
 
 use crate::kit::client::get_as;
-use crate::kit::origin::{Origin, Script};
+use crate::kit::origin::{Origin, Script, site};
 use crate::kit::proxy::{Place, resolve};
-use crate::kit::{run, sha256};
+use crate::kit::sha256;
 
 const FIRST: &str = "# \u{1b}[2J\nUser-agent: *\nDisallow: /private\nDisallow: /shop/*.pdf\n";
 const SECOND: &str = "User-agent: *\nDisallow: /private\nAllow: /private/open\nDisallow: /late\n";
@@ -14,8 +14,7 @@ const SECOND: &str = "User-agent: *\nDisallow: /private\nAllow: /private/open\nD
 /// Returns a record of two versions of a robots.txt, with three decisions by the
 /// first and four by the second.
 pub(crate) async fn recorded() -> (Origin, Place) {
-    let origin = Script::robots(FIRST).start().await;
-    let proxy = resolve("o.test", origin.address()).start().await;
+    let (_origin, proxy) = site(Script::robots(FIRST), &[]).await;
     get_as(&proxy, "FooBot/1", "http://o.test/a").await;
     get_as(&proxy, "FooBot/1", "http://o.test/private/x").await;
     get_as(&proxy, "FooBot/1", "http://o.test/private/y").await;
@@ -35,266 +34,255 @@ pub(crate) async fn recorded() -> (Origin, Place) {
 }
 
 // Ours; docs/asking.md.
-#[test]
-fn history_tells_each_version_what_changed_and_what_it_decided() {
-    run(async {
-        let (_origin, place) = recorded().await;
-        let history = ["audit", "robots", "o.test", "--history"];
-        let text = place.run(&history).await;
-        assert_eq!(text.code, Some(0), "{text:?}");
-        let first = format!(
-            "  answer     status 200, successful, {} bytes, sha256 {}\n",
-            FIRST.len(),
-            sha256(FIRST.as_bytes())
-        );
-        for wanted in [
-            "http://o.test/robots.txt, fetched as FooBot: version 1\n  seen       20",
-            ", fetches: 1\n",
-            &first,
-            "  decided    3 requests\n           2  disallow  line 3: Disallow: /private\n           1  allow     no_rule\n",
-            "http://o.test/robots.txt, fetched as FooBot: version 2\n",
-            "  changed    2 lines removed, 2 added\n",
-            "    @@ -1,4 +1,4 @@\n    -# \\u{1b}[2J\n     User-agent: *\n     Disallow: /private\n    -Disallow: /shop/*.pdf\n    +Allow: /private/open\n    +Disallow: /late\n",
-        ] {
-            assert!(text.stdout.contains(wanted), "{wanted}: {}", text.stdout);
-        }
-        let json = place
-            .run(&[history.as_slice(), &["--json"]].concat())
-            .await
-            .json_lines();
-        assert_eq!(json.len(), 2);
-        assert_eq!(
-            (&json[0]["version"], &json[0]["diff"]),
-            (&json!(1), &json!(null))
-        );
-        assert_eq!(json[1]["sha256"], sha256(SECOND.as_bytes()));
-        assert_eq!(
-            (&json[1]["added"], &json[1]["removed"]),
-            (&json!(2), &json!(2))
-        );
-        assert_eq!(
-            json[0]["decided"],
-            json!([
-                { "verdict": "disallow", "reason": "rule", "effect": "enforced", "line": 3, "rule": "Disallow: /private", "requests": 2 },
-                { "verdict": "allow", "reason": "no_rule", "effect": "enforced", "line": null, "rule": null, "requests": 1 },
-            ])
-        );
-        let csv = place
-            .run(&[history.as_slice(), &["--csv"]].concat())
-            .await
-            .stdout;
-        assert!(csv.starts_with("version,origin,token,first_seen,"), "{csv}");
-        // Two rulings of the first version, three of the second, below the header.
-        assert_eq!(csv.lines().count(), 6, "{csv}");
-        assert!(
-            csv.contains(",disallow,rule,enforced,3,Disallow: /private,2\r\n"),
-            "{csv}"
-        );
-        let none = place.run(&["audit", "robots", "p.test", "--history"]).await;
-        assert_eq!((none.code, none.stdout.as_str()), (Some(1), ""), "{none:?}");
-        let bare = place.run(&["audit", "robots", "o.test", "--json"]).await;
-        assert_eq!(bare.code, Some(2), "{bare:?}");
-    });
+#[tokio::test]
+async fn history_tells_each_version_what_changed_and_what_it_decided() {
+    let (_origin, place) = recorded().await;
+    let history = ["audit", "robots", "o.test", "--history"];
+    let text = place.run(&history).await;
+    assert_eq!(text.code, Some(0), "{text:?}");
+    let first = format!(
+        "  answer     status 200, successful, {} bytes, sha256 {}\n",
+        FIRST.len(),
+        sha256(FIRST.as_bytes())
+    );
+    for wanted in [
+        "http://o.test/robots.txt, fetched as FooBot: version 1\n  seen       20",
+        ", fetches: 1\n",
+        &first,
+        "  decided    3 requests\n           2  disallow  line 3: Disallow: /private\n           1  allow     no_rule\n",
+        "http://o.test/robots.txt, fetched as FooBot: version 2\n",
+        "  changed    2 lines removed, 2 added\n",
+        "    @@ -1,4 +1,4 @@\n    -# \\u{1b}[2J\n     User-agent: *\n     Disallow: /private\n    -Disallow: /shop/*.pdf\n    +Allow: /private/open\n    +Disallow: /late\n",
+    ] {
+        assert!(text.stdout.contains(wanted), "{wanted}: {}", text.stdout);
+    }
+    let json = place
+        .run(&[history.as_slice(), &["--json"]].concat())
+        .await
+        .json_lines();
+    assert_eq!(json.len(), 2);
+    assert_eq!(
+        (&json[0]["version"], &json[0]["diff"]),
+        (&json!(1), &json!(null))
+    );
+    assert_eq!(json[1]["sha256"], sha256(SECOND.as_bytes()));
+    assert_eq!(
+        (&json[1]["added"], &json[1]["removed"]),
+        (&json!(2), &json!(2))
+    );
+    assert_eq!(
+        json[0]["decided"],
+        json!([
+            { "verdict": "disallow", "reason": "rule", "effect": "enforced", "line": 3, "rule": "Disallow: /private", "requests": 2 },
+            { "verdict": "allow", "reason": "no_rule", "effect": "enforced", "line": null, "rule": null, "requests": 1 },
+        ])
+    );
+    let csv = place
+        .run(&[history.as_slice(), &["--csv"]].concat())
+        .await
+        .stdout;
+    assert!(csv.starts_with("version,origin,token,first_seen,"), "{csv}");
+    // Two rulings of the first version, three of the second, below the header.
+    assert_eq!(csv.lines().count(), 6, "{csv}");
+    assert!(
+        csv.contains(",disallow,rule,enforced,3,Disallow: /private,2\r\n"),
+        "{csv}"
+    );
+    let none = place.run(&["audit", "robots", "p.test", "--history"]).await;
+    assert_eq!((none.code, none.stdout.as_str()), (Some(1), ""), "{none:?}");
+    let bare = place.run(&["audit", "robots", "o.test", "--json"]).await;
+    assert_eq!(bare.code, Some(2), "{bare:?}");
 }
 
 // Ours; docs/asking.md.
-#[test]
-fn replay_tells_which_decisions_another_configuration_would_change() {
-    run(async {
-        let (origin, place) = recorded().await;
-        let verified = place.run(&["audit", "verify"]).await;
-        assert_eq!(verified.code, Some(0), "{verified:?}");
-        let same = place.run(&["audit", "replay"]).await;
-        // The address that may not be dialled was refused without a robots.txt.
-        assert_eq!(same.code, Some(3), "{same:?}");
-        assert_eq!(
-            same.stdout,
-            "6 stay as they are; 0 would be refused, 0 would be sent, 0 have another reason; 1 \
+#[tokio::test]
+async fn replay_tells_which_decisions_another_configuration_would_change() {
+    let (origin, place) = recorded().await;
+    let verified = place.run(&["audit", "verify"]).await;
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    let same = place.run(&["audit", "replay"]).await;
+    // The address that may not be dialled was refused without a robots.txt.
+    assert_eq!(same.code, Some(3), "{same:?}");
+    assert_eq!(
+        same.stdout,
+        "6 stay as they are; 0 would be refused, 0 would be sent, 0 have another reason; 1 \
              cannot be decided again\n\
              not decided again: 1 refused by address or port, without a robots.txt\n"
-        );
-        let host = ["audit", "replay", "--host", "o.test"];
-        assert_eq!(place.run(&host).await.code, Some(0));
+    );
+    let host = ["audit", "replay", "--host", "o.test"];
+    assert_eq!(place.run(&host).await.code, Some(0));
 
-        let other = resolve("o.test", origin.address()).set(
-            "robots.override = [{ origin = \"http://o.test\", path = \"/private/x\", action = \
+    let other = resolve("o.test", origin.address()).set(
+        "robots.override = [{ origin = \"http://o.test\", path = \"/private/x\", action = \
                  \"allow\", until = 2099-01-01T00:00:00Z, reason = \"agreed\" }, { origin = \
                  \"http://o.test\", path = \"/a\", action = \"deny\", reason = \"load\" }]",
-        );
-        let place_of_other = Place::with(&other);
-        let file = place_of_other.path("politesse.toml");
-        let with = ["--with", file.to_str().unwrap()];
-        let replay = [host.as_slice(), &with].concat();
-        let json = place.run(&[replay.as_slice(), &["--json"]].concat()).await;
-        assert_eq!(json.code, Some(1), "{json:?}");
-        let json = json.json_lines().remove(0);
-        assert_eq!(
-            ["same", "refused", "sent", "reason"].map(|name| json[name].clone()),
-            [json!(3), json!(1), json!(2), json!(0)],
-            "{json}"
-        );
-        let change = &json["changes"][0];
-        assert_eq!(
-            (&change["host"], &change["change"], &change["requests"]),
-            (&json!("o.test"), &json!("sent"), &json!(2)),
-            "{json}"
-        );
-        assert_eq!(change["before"]["rule"], "Disallow: /private");
-        assert_eq!(change["after"]["effect"], "overridden");
-        assert_eq!(change["samples"][0]["url"], "http://o.test/private/x");
-        let text = place.run(&replay).await;
-        let lines: Vec<_> = text.stdout.lines().collect();
-        assert!(lines[0].starts_with("REQUESTS  HOST    WAS"), "{text:?}");
-        assert!(
-            lines[1].starts_with("2         o.test  disallow Disallow: /private"),
-            "{text:?}"
-        );
-        assert!(
-            text.stdout.contains("deny") || text.stdout.contains("disallow override"),
-            "{text:?}"
-        );
-        let csv = place
-            .run(&[replay.as_slice(), &["--csv", "--limit", "1"]].concat())
-            .await;
-        assert_eq!(csv.stdout.lines().count(), 2, "{csv:?}");
-        assert!(
-            csv.stderr.contains("left out: 1 changes with 1 requests"),
-            "{csv:?}"
-        );
-    });
+    );
+    let place_of_other = Place::with(&other);
+    let file = place_of_other.path("politesse.toml");
+    let with = ["--with", file.to_str().unwrap()];
+    let replay = [host.as_slice(), &with].concat();
+    let json = place.run(&[replay.as_slice(), &["--json"]].concat()).await;
+    assert_eq!(json.code, Some(1), "{json:?}");
+    let json = json.json_lines().remove(0);
+    assert_eq!(
+        ["same", "refused", "sent", "reason"].map(|name| json[name].clone()),
+        [json!(3), json!(1), json!(2), json!(0)],
+        "{json}"
+    );
+    let change = &json["changes"][0];
+    assert_eq!(
+        (&change["host"], &change["change"], &change["requests"]),
+        (&json!("o.test"), &json!("sent"), &json!(2)),
+        "{json}"
+    );
+    assert_eq!(change["before"]["rule"], "Disallow: /private");
+    assert_eq!(change["after"]["effect"], "overridden");
+    assert_eq!(change["samples"][0]["url"], "http://o.test/private/x");
+    let text = place.run(&replay).await;
+    let lines: Vec<_> = text.stdout.lines().collect();
+    assert!(lines[0].starts_with("REQUESTS  HOST    WAS"), "{text:?}");
+    assert!(
+        lines[1].starts_with("2         o.test  disallow Disallow: /private"),
+        "{text:?}"
+    );
+    assert!(
+        text.stdout.contains("deny") || text.stdout.contains("disallow override"),
+        "{text:?}"
+    );
+    let csv = place
+        .run(&[replay.as_slice(), &["--csv", "--limit", "1"]].concat())
+        .await;
+    assert_eq!(csv.stdout.lines().count(), 2, "{csv:?}");
+    assert!(
+        csv.stderr.contains("left out: 1 changes with 1 requests"),
+        "{csv:?}"
+    );
 }
 
 // Ours: what has changed since the decisions is no change of the other configuration.
-#[test]
-fn replay_compares_with_the_configuration_of_now() {
-    run(async {
-        let (origin, place) = recorded().await;
-        let settings = |overrides: &str| {
-            let config = resolve("o.test", origin.address());
-            config.set(&format!("robots.override = [{overrides}]"))
-        };
-        let deny =
-            "{ origin = \"http://o.test\", path = \"/a\", action = \"deny\", reason = \"load\" }";
-        let allow = "{ origin = \"http://o.test\", path = \"/late\", action = \"allow\", until = \
+#[tokio::test]
+async fn replay_compares_with_the_configuration_of_now() {
+    let (origin, place) = recorded().await;
+    let settings = |overrides: &str| {
+        let config = resolve("o.test", origin.address());
+        config.set(&format!("robots.override = [{overrides}]"))
+    };
+    let deny =
+        "{ origin = \"http://o.test\", path = \"/a\", action = \"deny\", reason = \"load\" }";
+    let allow = "{ origin = \"http://o.test\", path = \"/late\", action = \"allow\", until = \
                      2099-01-01T00:00:00Z, reason = \"agreed\" }";
-        // The override came after the decisions.
-        place.configure(&settings(deny));
-        let place_of_other = Place::with(&settings(&format!("{deny}, {allow}")));
-        let file = place_of_other.path("politesse.toml");
-        let with = ["audit", "replay", "--host", "o.test", "--json", "--with"];
-        let with = [with.as_slice(), &[file.to_str().unwrap()]].concat();
-        let counts = |outcome: &crate::kit::program::Outcome| {
-            let json = outcome.json_lines().remove(0);
-            ["same", "refused", "sent"].map(|name| json[name].as_u64().unwrap())
-        };
-        let now = place.run(&with).await;
-        assert_eq!(counts(&now), [5, 0, 1], "{now:?}");
-        let record = place.path("audit.db").display().to_string();
-        assert!(
-            now.stderr.contains(&format!("the record {record}: "))
-                && now.stderr.contains(" against the configuration of now"),
-            "{now:?}"
-        );
-        assert_eq!(now.json_lines()[0]["record"], record);
-        let recorded = [with.as_slice(), &["--against", "recorded"]].concat();
-        let recorded = place.run(&recorded).await;
-        assert_eq!(counts(&recorded), [4, 1, 1], "{recorded:?}");
-        // Without another configuration, that of now is compared with the record.
-        let bare = place
-            .run(&["audit", "replay", "--host", "o.test", "--json"])
-            .await;
-        assert_eq!(counts(&bare), [5, 1, 0], "{bare:?}");
-        assert!(
-            bare.stderr.contains("against the decisions as recorded"),
-            "{bare:?}"
-        );
-        // Nor does a value that chooses the record make another one.
-        let store = format!("audit.store=sqlite:{record}");
-        let chosen = [
-            "--set", &store, "audit", "replay", "--host", "o.test", "--json",
-        ];
-        let chosen = place.run(&chosen).await;
-        assert_eq!(counts(&chosen), [5, 1, 0], "{chosen:?}");
-        // `--config` chooses the record: this one has none.
-        let elsewhere = ["--config", file.to_str().unwrap(), "audit", "replay"];
-        let none = place.run(&elsewhere).await;
-        assert!(
-            none.stderr
-                .contains(place_of_other.path("audit.db").to_str().unwrap()),
-            "{none:?}"
-        );
-        assert_ne!(none.code, Some(0));
-    });
+    // The override came after the decisions.
+    place.configure(&settings(deny));
+    let place_of_other = Place::with(&settings(&format!("{deny}, {allow}")));
+    let file = place_of_other.path("politesse.toml");
+    let with = ["audit", "replay", "--host", "o.test", "--json", "--with"];
+    let with = [with.as_slice(), &[file.to_str().unwrap()]].concat();
+    let counts = |outcome: &crate::kit::program::Outcome| {
+        let json = outcome.json_lines().remove(0);
+        ["same", "refused", "sent"].map(|name| json[name].as_u64().unwrap())
+    };
+    let now = place.run(&with).await;
+    assert_eq!(counts(&now), [5, 0, 1], "{now:?}");
+    let record = place.path("audit.db").display().to_string();
+    assert!(
+        now.stderr.contains(&format!("the record {record}: "))
+            && now.stderr.contains(" against the configuration of now"),
+        "{now:?}"
+    );
+    assert_eq!(now.json_lines()[0]["record"], record);
+    let recorded = [with.as_slice(), &["--against", "recorded"]].concat();
+    let recorded = place.run(&recorded).await;
+    assert_eq!(counts(&recorded), [4, 1, 1], "{recorded:?}");
+    // Without another configuration, that of now is compared with the record.
+    let bare = place
+        .run(&["audit", "replay", "--host", "o.test", "--json"])
+        .await;
+    assert_eq!(counts(&bare), [5, 1, 0], "{bare:?}");
+    assert!(
+        bare.stderr.contains("against the decisions as recorded"),
+        "{bare:?}"
+    );
+    // Nor does a value that chooses the record make another one.
+    let store = format!("audit.store=sqlite:{record}");
+    let chosen = [
+        "--set", &store, "audit", "replay", "--host", "o.test", "--json",
+    ];
+    let chosen = place.run(&chosen).await;
+    assert_eq!(counts(&chosen), [5, 1, 0], "{chosen:?}");
+    // `--config` chooses the record: this one has none.
+    let elsewhere = ["--config", file.to_str().unwrap(), "audit", "replay"];
+    let none = place.run(&elsewhere).await;
+    assert!(
+        none.stderr
+            .contains(place_of_other.path("audit.db").to_str().unwrap()),
+        "{none:?}"
+    );
+    assert_ne!(none.code, Some(0));
 }
 
 // Ours: the names of crawlers are those of the other configuration.
-#[test]
-fn replay_names_crawlers_by_the_other_configuration() {
-    run(async {
-        let robots = "User-agent: BarBot\nDisallow: /\n\nUser-agent: *\nDisallow:\n";
-        let origin = Script::robots(robots).start().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        get_as(&proxy, "FooBot/1", "http://o.test/a").await;
-        proxy.place().completed(1).await;
-        let place = proxy.stop().await;
-        let named = "crawler=[{ token = \"BarBot\", user_agent = \"foo\" }]";
-        let replay = place.run(&["--set", named, "audit", "replay"]).await;
-        assert_eq!(replay.code, Some(1), "{replay:?}");
-        for wanted in [
-            "disallow Disallow: /",
-            "1 would be refused",
-            "1 of these are under another name",
-        ] {
-            assert!(replay.stdout.contains(wanted), "{wanted}: {replay:?}");
-        }
-        // The record has a part of the address alone, and an entry asks for it.
-        let database = place.database();
-        database
-            .execute("UPDATE client SET address = '127.0.0.0/24'", [])
-            .unwrap();
-        let by_address = "crawler=[{ token = \"BarBot\", client = \"127.0.0.0/8\" }]";
-        let replay = place.run(&["--set", by_address, "audit", "replay"]).await;
-        assert!(
-            replay
-                .stdout
-                .contains("not decided again: 1 whose requests"),
-            "{replay:?}"
-        );
-    });
+#[tokio::test]
+async fn replay_names_crawlers_by_the_other_configuration() {
+    let robots = "User-agent: BarBot\nDisallow: /\n\nUser-agent: *\nDisallow:\n";
+    let (_origin, proxy) = site(Script::robots(robots), &[]).await;
+    get_as(&proxy, "FooBot/1", "http://o.test/a").await;
+    proxy.place().completed(1).await;
+    let place = proxy.stop().await;
+    let named = "crawler=[{ token = \"BarBot\", user_agent = \"foo\" }]";
+    let replay = place.run(&["--set", named, "audit", "replay"]).await;
+    assert_eq!(replay.code, Some(1), "{replay:?}");
+    for wanted in [
+        "disallow Disallow: /",
+        "1 would be refused",
+        "1 of these are under another name",
+    ] {
+        assert!(replay.stdout.contains(wanted), "{wanted}: {replay:?}");
+    }
+    // The record has a part of the address alone, and an entry asks for it.
+    let database = place.database();
+    database
+        .execute("UPDATE client SET address = '127.0.0.0/24'", [])
+        .unwrap();
+    let by_address = "crawler=[{ token = \"BarBot\", client = \"127.0.0.0/8\" }]";
+    let replay = place.run(&["--set", by_address, "audit", "replay"]).await;
+    assert!(
+        replay
+            .stdout
+            .contains("not decided again: 1 whose requests"),
+        "{replay:?}"
+    );
 }
 
 // Ours: the explanation is that of the robots.txt of then, though another is there
 // now, and the site is not asked.
-#[test]
-fn show_explains_a_decision_by_the_rules_of_then() {
-    run(async {
-        let (origin, place) = recorded().await;
-        let fetches = origin.robots_fetches();
-        let seq = place.number(2).to_string();
-        let text = place.run(&["audit", "show", &seq]).await;
-        for wanted in [
-            "rule         line 3: Disallow: /private\n",
-            "length       8 bytes\n",
-            "robots       http://o.test/robots.txt, status 200, successful\n",
-            "and deciding again gives the same\n",
-        ] {
-            assert!(text.stdout.contains(wanted), "{wanted}: {text:?}");
-        }
-        let show = ["audit", "show", &seq, "--json"];
-        let json = place.run(&show).await.json_lines().remove(0);
-        assert_eq!((&json["bound"], &json["length"]), (&json!("*"), &json!(8)));
-        assert_eq!(origin.robots_fetches(), fetches);
-        // Rules that lead to another verdict explain nothing.
-        let changed = "'allow', 'no_rule', effect, NULL, NULL, groups, crawler, denials";
-        place.refer_to_copy(2, "ruling", changed);
-        let altered = place.run(&show).await.json_lines().remove(0);
-        assert_eq!(
-            (&altered["verdict"], &altered["length"]),
-            (&json!("allow"), &json!(null))
-        );
-        assert_eq!(
-            altered["decided_again"],
-            "deciding again gives disallow rule"
-        );
-    });
+#[tokio::test]
+async fn show_explains_a_decision_by_the_rules_of_then() {
+    let (origin, place) = recorded().await;
+    let fetches = origin.robots_fetches();
+    let seq = place.number(2).to_string();
+    let text = place.run(&["audit", "show", &seq]).await;
+    for wanted in [
+        "rule         line 3: Disallow: /private\n",
+        "length       8 bytes\n",
+        "robots       http://o.test/robots.txt, status 200, successful\n",
+        "and deciding again gives the same\n",
+    ] {
+        assert!(text.stdout.contains(wanted), "{wanted}: {text:?}");
+    }
+    let show = ["audit", "show", &seq, "--json"];
+    let json = place.run(&show).await.json_lines().remove(0);
+    assert_eq!((&json["bound"], &json["length"]), (&json!("*"), &json!(8)));
+    assert_eq!(origin.robots_fetches(), fetches);
+    // Rules that lead to another verdict explain nothing.
+    let changed = "'allow', 'no_rule', effect, NULL, NULL, groups, crawler, denials";
+    place.refer_to_copy(2, "ruling", changed);
+    let altered = place.run(&show).await.json_lines().remove(0);
+    assert_eq!(
+        (&altered["verdict"], &altered["length"]),
+        (&json!("allow"), &json!(null))
+    );
+    assert_eq!(
+        altered["decided_again"],
+        "deciding again gives disallow rule"
+    );
 }

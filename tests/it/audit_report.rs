@@ -5,7 +5,6 @@ use crate::kit::origin::{Origin, Script};
 use crate::kit::page::Page;
 use crate::kit::program::Outcome;
 use crate::kit::proxy::{Config, Place, resolve};
-use crate::kit::run;
 
 const ROBOTS: &str = "# \u{1b}[2J<script>\nUser-agent: <b>bot\u{202e}\nUser-agent: *\n\
                       Disallow: /<script>alert(1)</script>\nDisallow: /private\n";
@@ -96,159 +95,151 @@ fn page_of(outcome: &Outcome) -> String {
 }
 
 // Ours; docs/reports.md.
-#[test]
-fn a_report_tells_what_was_asked_refused_and_by_whose_rule() {
-    run(async {
-        let (_origin, place) = recorded(|config| config).await;
-        let outcome = place.run(&["audit", "report", "--from", "1h"]).await;
-        let text = page_of(&outcome);
-        for wanted in [
-            "3 crawlers made 6 requests to 2 websites through the program politesse.",
-            "politesse decided these requests by the robots.txt of their websites and by the settings of its operator, and enforced each decision.",
-            "6requests by crawlers 2let through 4refused, and not sent 0put off",
-            "Requests each hour",
-            "4 requests (66.7 % of all) were not sent because the owner of the website disallows it.",
-            "o.test5: Disallow: /privateall crawlers2",
-            "other.test5: Disallow: /privateall crawlers1",
-            "o.test4: Disallow: /&lt;script&gt;alert(1)&lt;/script&gt;",
-            // Two requests, mostly within one minute.
-            "o.test2",
-            "o.test429",
-            "No decision rests on a robots.txt that could not be read.",
-            "The first entry on record is of 2",
-            "6 decisions were made once more from what is on record: all came out the same.",
-        ] {
-            let text = text.replace("> ", ">");
-            let loose = |text: &str| text.replace(' ', "");
-            assert!(loose(&text).contains(&loose(wanted)), "{wanted}: {text}");
-        }
-        assert_eq!(outcome.stdout.matches("<figure>").count(), 2);
-        let digest = text.split_once("SHA-256 ").unwrap().1;
-        let (digest, rest) = digest.split_at(64);
-        let arguments: Vec<_> = rest
-            .split("and verifies")
-            .next()
-            .unwrap()
-            .split_whitespace()
-            // The command goes on in the next line.
-            .filter(|word| *word != "\\")
-            .collect();
-        assert_eq!(arguments[..3], ["politesse", "audit", "report"]);
-        let again = place.run(&arguments[1..]).await;
-        assert_eq!(again.stdout, format!("{digest}\n"), "{arguments:?}");
-        // The same decisions, but for one.
-        let fewer = place
-            .run(&["audit", "report", "--host", "o.test", "--digest"])
-            .await;
-        assert_ne!(fewer.stdout, again.stdout);
-        assert!(!outcome.stdout.contains("127.0.0.1"));
-    });
+#[tokio::test]
+async fn a_report_tells_what_was_asked_refused_and_by_whose_rule() {
+    let (_origin, place) = recorded(|config| config).await;
+    let outcome = place.run(&["audit", "report", "--from", "1h"]).await;
+    let text = page_of(&outcome);
+    for wanted in [
+        "3 crawlers made 6 requests to 2 websites through the program politesse.",
+        "politesse decided these requests by the robots.txt of their websites and by the settings of its operator, and enforced each decision.",
+        "6requests by crawlers 2let through 4refused, and not sent 0put off",
+        "Requests each hour",
+        "4 requests (66.7 % of all) were not sent because the owner of the website disallows it.",
+        "o.test5: Disallow: /privateall crawlers2",
+        "other.test5: Disallow: /privateall crawlers1",
+        "o.test4: Disallow: /&lt;script&gt;alert(1)&lt;/script&gt;",
+        // Two requests, mostly within one minute.
+        "o.test2",
+        "o.test429",
+        "No decision rests on a robots.txt that could not be read.",
+        "The first entry on record is of 2",
+        "6 decisions were made once more from what is on record: all came out the same.",
+    ] {
+        let text = text.replace("> ", ">");
+        let loose = |text: &str| text.replace(' ', "");
+        assert!(loose(&text).contains(&loose(wanted)), "{wanted}: {text}");
+    }
+    assert_eq!(outcome.stdout.matches("<figure>").count(), 2);
+    let digest = text.split_once("SHA-256 ").unwrap().1;
+    let (digest, rest) = digest.split_at(64);
+    let arguments: Vec<_> = rest
+        .split("and verifies")
+        .next()
+        .unwrap()
+        .split_whitespace()
+        // The command goes on in the next line.
+        .filter(|word| *word != "\\")
+        .collect();
+    assert_eq!(arguments[..3], ["politesse", "audit", "report"]);
+    let again = place.run(&arguments[1..]).await;
+    assert_eq!(again.stdout, format!("{digest}\n"), "{arguments:?}");
+    // The same decisions, but for one.
+    let fewer = place
+        .run(&["audit", "report", "--host", "o.test", "--digest"])
+        .await;
+    assert_ne!(fewer.stdout, again.stdout);
+    assert!(!outcome.stdout.contains("127.0.0.1"));
 }
 
 // Ours: what the owner of a site gets.
-#[test]
-fn the_page_for_a_site_has_nothing_of_others() {
-    run(async {
-        let (_origin, place) =
-            recorded(|config| config.set("proxy.contact = \"mailto:crawl@us.example\"")).await;
-        let outcome = place
-            .run(&["audit", "report", "--for-site", "o.test"])
-            .await;
-        let text = page_of(&outcome);
-        for wanted in [
-            "Who came to o.test",
-            "5requests by our crawlers",
-            "FooBot/1 (=1+1; &lt;i&gt;)",
-            "BarBot",
-            "2 requests were sent to you",
-            "5: Disallow: /private",
-            "200: the file was read",
-            "You answered with 429 or 503, and were left alone for a time.",
-            "Questions reach us here: mailto:crawl@us.example",
-        ] {
-            let loose = |text: &str| text.replace(' ', "");
-            assert!(loose(&text).contains(&loose(wanted)), "{wanted}: {text}");
-        }
-        for other in ["other.test", "QuuxBot", "127.0.0.1"] {
-            assert!(!outcome.stdout.contains(other), "{other}");
-        }
-        // Nobody came to this one.
-        let none = place
-            .run(&["audit", "report", "--for-site", "none.test"])
-            .await;
-        assert!(page_of(&none).contains("No request is on record as sent to you."));
-        let file = place.path("site.html");
-        let name = file.to_str().unwrap();
-        let written = place
-            .run(&["audit", "report", "--for-site", "o.test", "-o", name])
-            .await;
-        assert_eq!(
-            (written.code, written.stdout.as_str()),
-            (Some(0), ""),
-            "{written:?}"
-        );
-        assert!(std::fs::read_to_string(&file).unwrap().ends_with("</html>"));
-        let again = place.run(&["audit", "report", "-o", name]).await;
-        assert_eq!(again.code, Some(2), "{again:?}");
-    });
+#[tokio::test]
+async fn the_page_for_a_site_has_nothing_of_others() {
+    let (_origin, place) =
+        recorded(|config| config.set("proxy.contact = \"mailto:crawl@us.example\"")).await;
+    let outcome = place
+        .run(&["audit", "report", "--for-site", "o.test"])
+        .await;
+    let text = page_of(&outcome);
+    for wanted in [
+        "Who came to o.test",
+        "5requests by our crawlers",
+        "FooBot/1 (=1+1; &lt;i&gt;)",
+        "BarBot",
+        "2 requests were sent to you",
+        "5: Disallow: /private",
+        "200: the file was read",
+        "You answered with 429 or 503, and were left alone for a time.",
+        "Questions reach us here: mailto:crawl@us.example",
+    ] {
+        let loose = |text: &str| text.replace(' ', "");
+        assert!(loose(&text).contains(&loose(wanted)), "{wanted}: {text}");
+    }
+    for other in ["other.test", "QuuxBot", "127.0.0.1"] {
+        assert!(!outcome.stdout.contains(other), "{other}");
+    }
+    // Nobody came to this one.
+    let none = place
+        .run(&["audit", "report", "--for-site", "none.test"])
+        .await;
+    assert!(page_of(&none).contains("No request is on record as sent to you."));
+    let file = place.path("site.html");
+    let name = file.to_str().unwrap();
+    let written = place
+        .run(&["audit", "report", "--for-site", "o.test", "-o", name])
+        .await;
+    assert_eq!(
+        (written.code, written.stdout.as_str()),
+        (Some(0), ""),
+        "{written:?}"
+    );
+    assert!(std::fs::read_to_string(&file).unwrap().ends_with("</html>"));
+    let again = place.run(&["audit", "report", "-o", name]).await;
+    assert_eq!(again.code, Some(2), "{again:?}");
 }
 
 // Ours.
-#[test]
-fn report_mode_tells_what_enforcing_would_cost() {
-    run(async {
-        let (_origin, place) = recorded(|config| config.set("enforcement.mode = \"report\"")).await;
-        let outcome = place.run(&["audit", "report"]).await;
-        let text = page_of(&outcome);
-        for wanted in [
-            "What enforcing would have cost",
-            "Nothing was enforced: politesse was in report mode for all of these requests.",
-            "Enforcing would have refused 4 requests (66.7 % of all that was let through)",
-        ] {
-            assert!(text.contains(wanted), "{wanted}: {text}");
-        }
-        let site = place
-            .run(&["audit", "report", "--for-site", "o.test"])
-            .await;
-        let text = page_of(&site);
-        assert!(
-            text.contains("What was let through although it would be refused"),
-            "{text}"
-        );
-        assert!(
-            text.contains("and 3 requests while the program noted"),
-            "{text}"
-        );
-    });
+#[tokio::test]
+async fn report_mode_tells_what_enforcing_would_cost() {
+    let (_origin, place) = recorded(|config| config.set("enforcement.mode = \"report\"")).await;
+    let outcome = place.run(&["audit", "report"]).await;
+    let text = page_of(&outcome);
+    for wanted in [
+        "What enforcing would have cost",
+        "Nothing was enforced: politesse was in report mode for all of these requests.",
+        "Enforcing would have refused 4 requests (66.7 % of all that was let through)",
+    ] {
+        assert!(text.contains(wanted), "{wanted}: {text}");
+    }
+    let site = place
+        .run(&["audit", "report", "--for-site", "o.test"])
+        .await;
+    let text = page_of(&site);
+    assert!(
+        text.contains("What was let through although it would be refused"),
+        "{text}"
+    );
+    assert!(
+        text.contains("and 3 requests while the program noted"),
+        "{text}"
+    );
 }
 
 // Ours: a page does not say what the record does not bear out.
-#[test]
-fn a_report_of_a_changed_record_says_so() {
-    run(async {
-        let (_origin, place) = recorded(|config| config).await;
-        let before = place.run(&["audit", "report", "--digest"]).await.stdout;
-        // Text that nobody writes, and no UTF-8.
-        let columns = "'allow', 'no_rule', effect, line, CAST(x'ff9b3c2f6464e280ae1b' AS TEXT), \
+#[tokio::test]
+async fn a_report_of_a_changed_record_says_so() {
+    let (_origin, place) = recorded(|config| config).await;
+    let before = place.run(&["audit", "report", "--digest"]).await.stdout;
+    // Text that nobody writes, and no UTF-8.
+    let columns = "'allow', 'no_rule', effect, line, CAST(x'ff9b3c2f6464e280ae1b' AS TEXT), \
                        groups, '<img/src=x>' || char(8238) || char(27), denials";
-        place.refer_to_copy(2, "ruling", columns);
-        let outcome = place.run(&["audit", "report"]).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        assert_inert(&outcome.stdout);
-        let text = text(&outcome.stdout);
-        assert!(
-            text.contains("The record does not bear all of this out: "),
-            "{text}"
-        );
-        // The leaf is as it was, the row is not.
-        let sql = format!(
-            "UPDATE decision SET leaf = zeroblob(32) WHERE seq = {}",
-            place.number(4)
-        );
-        place.database().execute_batch(&sql).unwrap();
-        assert_ne!(
-            place.run(&["audit", "report", "--digest"]).await.stdout,
-            before
-        );
-    });
+    place.refer_to_copy(2, "ruling", columns);
+    let outcome = place.run(&["audit", "report"]).await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert_inert(&outcome.stdout);
+    let text = text(&outcome.stdout);
+    assert!(
+        text.contains("The record does not bear all of this out: "),
+        "{text}"
+    );
+    // The leaf is as it was, the row is not.
+    let sql = format!(
+        "UPDATE decision SET leaf = zeroblob(32) WHERE seq = {}",
+        place.number(4)
+    );
+    place.database().execute_batch(&sql).unwrap();
+    assert_ne!(
+        place.run(&["audit", "report", "--digest"]).await.stdout,
+        before
+    );
 }

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use crate::kit::client::{get, get_as};
-use crate::kit::origin::Script;
+use crate::kit::origin::{Script, site};
 use crate::kit::page::Page;
 use crate::kit::proxy::{Place, resolve};
 use crate::kit::{run, sha256};
@@ -20,74 +20,71 @@ async fn shown(place: &Place, subject: &str) -> (String, Value) {
 }
 
 // Ours.
-#[test]
-fn show_tells_all_of_a_decision() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let config = resolve("o.test", origin.address());
-        let proxy = config
-            .set("crawler = [{ token = \"InHouse\", user_agent = \"acme\" }]")
-            .start()
-            .await;
-        let refused = get_as(&proxy, "ExampleBot/1.0", "http://o.test/private/x").await;
-        get_as(&proxy, "acme crawler", "http://o.test/a/../private/x").await;
-        get_as(&proxy, "ExampleBot/1.0", "http://o.test/a").await;
-        proxy.place().completed(3).await;
-        let page: Value = serde_json::from_str(&refused.text()).unwrap();
-        let number = page["decision"].as_str().unwrap();
-        let place = proxy.place();
+#[tokio::test]
+async fn show_tells_all_of_a_decision() {
+    let (_origin, proxy) = site(
+        Script::robots(ROBOTS),
+        &["crawler = [{ token = \"InHouse\", user_agent = \"acme\" }]"],
+    )
+    .await;
+    let refused = get_as(&proxy, "ExampleBot/1.0", "http://o.test/private/x").await;
+    get_as(&proxy, "acme crawler", "http://o.test/a/../private/x").await;
+    get_as(&proxy, "ExampleBot/1.0", "http://o.test/a").await;
+    proxy.place().completed(3).await;
+    let page: Value = serde_json::from_str(&refused.text()).unwrap();
+    let number = page["decision"].as_str().unwrap();
+    let place = proxy.place();
 
-        let (text, json) = shown(place, number).await;
-        for wanted in [
-            "decision     3\n",
-            "request      GET http://o.test/private/x\n",
-            "client       127.0.0.1\n",
-            "user_agent   ExampleBot/1.0\n",
-            "crawler      ExampleBot, as its User-Agent says\n",
-            "verdict      disallow\n",
-            "reason       rule: ",
-            "rule         line 3: Disallow: /private\n",
-            "group        *, by line 2: User-agent: *\n",
-            "effect       enforced: ",
-            "wait         0 ms\n",
-            "status       403\n",
-            "robots       http://o.test/robots.txt, status 200, successful\n",
-            "  fetched    20",
-            "  expires    20",
-            "policy       ",
-            "  dialect    rfc9309\n",
-            "verify       the row is as it was written, and deciding again gives the same\n",
-            "\nrobots.txt as it was, 3 lines:\n      1 | # \\u{1b}[2J\n      2 | User-agent: *\n>     3 | Disallow: /private\n",
-        ] {
-            assert!(text.contains(wanted), "{wanted:?} in {text}");
-        }
-        assert_eq!(json["robots"]["text"], ROBOTS);
-        assert_eq!(json["robots"]["sha256"], sha256(ROBOTS.as_bytes()));
-        assert!(json["robots"]["fetched_at"].is_string());
-        assert!(json["robots"]["expires_at"].is_string());
-        assert_eq!(json["candidates"], serde_json::json!(["ExampleBot"]));
-        assert_eq!(
-            (&json["as_written"], &json["decided_again"]),
-            (&true.into(), &"same".into())
-        );
-        assert_eq!(json["policy_json"]["readings"], "server");
-        let row = &place.rows().await[0];
-        for key in row
-            .as_object()
-            .unwrap()
-            .keys()
-            .filter(|key| *key != "robots")
-        {
-            assert_eq!(json[key], row[key], "{key}");
-        }
+    let (text, json) = shown(place, number).await;
+    for wanted in [
+        "decision     3\n",
+        "request      GET http://o.test/private/x\n",
+        "client       127.0.0.1\n",
+        "user_agent   ExampleBot/1.0\n",
+        "crawler      ExampleBot, as its User-Agent says\n",
+        "verdict      disallow\n",
+        "reason       rule: ",
+        "rule         line 3: Disallow: /private\n",
+        "group        *, by line 2: User-agent: *\n",
+        "effect       enforced: ",
+        "wait         0 ms\n",
+        "status       403\n",
+        "robots       http://o.test/robots.txt, status 200, successful\n",
+        "  fetched    20",
+        "  expires    20",
+        "policy       ",
+        "  dialect    rfc9309\n",
+        "verify       the row is as it was written, and deciding again gives the same\n",
+        "\nrobots.txt as it was, 3 lines:\n      1 | # \\u{1b}[2J\n      2 | User-agent: *\n>     3 | Disallow: /private\n",
+    ] {
+        assert!(text.contains(wanted), "{wanted:?} in {text}");
+    }
+    assert_eq!(json["robots"]["text"], ROBOTS);
+    assert_eq!(json["robots"]["sha256"], sha256(ROBOTS.as_bytes()));
+    assert!(json["robots"]["fetched_at"].is_string());
+    assert!(json["robots"]["expires_at"].is_string());
+    assert_eq!(json["candidates"], serde_json::json!(["ExampleBot"]));
+    assert_eq!(
+        (&json["as_written"], &json["decided_again"]),
+        (&true.into(), &"same".into())
+    );
+    assert_eq!(json["policy_json"]["readings"], "server");
+    let row = &place.rows().await[0];
+    for key in row
+        .as_object()
+        .unwrap()
+        .keys()
+        .filter(|key| *key != "robots")
+    {
+        assert_eq!(json[key], row[key], "{key}");
+    }
 
-        let (text, _) = shown(place, &place.number(2).to_string()).await;
-        assert!(text.contains("reading      /private/x: "), "{text}");
-        assert!(
-            text.contains("crawler      InHouse; named by the configuration"),
-            "{text}"
-        );
-    });
+    let (text, _) = shown(place, &place.number(2).to_string()).await;
+    assert!(text.contains("reading      /private/x: "), "{text}");
+    assert!(
+        text.contains("crawler      InHouse; named by the configuration"),
+        "{text}"
+    );
 }
 
 // Ours: docs/readings.md. The record holds the declared charset and the origin, by which
@@ -99,8 +96,7 @@ fn a_rule_in_a_further_form_is_cited_and_decided_again() {
         let head = b"User-agent: *\nDisallow: /Special%3ARandom\nDisallow: http://o.test/cart\n";
         let file = [head, CYRILLIC].concat();
         let robots = Page::typed("text/plain; charset=windows-1251", &file);
-        let origin = Script::robots_page(robots).start().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
+        let (origin, proxy) = site(Script::robots_page(robots), &[]).await;
         let place = proxy.place();
         for (number, (path, line, told, reading)) in [
             (
@@ -134,67 +130,61 @@ fn a_rule_in_a_further_form_is_cited_and_decided_again() {
 }
 
 // Ours.
-#[test]
-fn show_of_a_url_is_its_newest_decision_and_counts_the_others() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        for url in ["/a", "/b", "/a", "/a?b", "/it's", "/it's"] {
-            get(&proxy, &format!("http://o.test{url}")).await;
-        }
-        proxy.place().completed(6).await;
-        let place = proxy.place();
-        let (text, json) = shown(place, "HTTP://O.test:80/a").await;
-        let third = place.number(3).into();
-        assert_eq!((&json["seq"], &json["others"]), (&third, &1.into()));
-        assert!(
-            text.contains("others       1 more about this URL: "),
-            "{text}"
-        );
-        let (text, json) = shown(place, "http://o.test/b").await;
-        let second = place.number(2).into();
-        assert_eq!((&json["seq"], &json["others"]), (&second, &0.into()));
-        assert!(!text.contains("others"), "{text}");
-        let last = place.number(6);
-        let (text, _) = shown(place, &last.to_string()).await;
-        assert!(text.contains(r"--url 'http://o.test/it'\''s'"), "{text}");
-        for (subject, code, told) in [
-            ("http://o.test/c", 1, "no decision about http://o.test/c"),
-            ("99", 1, format!("its decisions are 3 to {last}").as_str()),
-            ("o.test", 2, "a whole URL"),
-            ("-1", 2, ""),
-        ] {
-            let outcome = place.run(&["audit", "show", subject]).await;
-            assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(code), ""));
-            assert!(outcome.stderr.contains(told), "{outcome:?}");
-        }
-    });
+#[tokio::test]
+async fn show_of_a_url_is_its_newest_decision_and_counts_the_others() {
+    let (_origin, proxy) = site(Script::robots(ROBOTS), &[]).await;
+    for url in ["/a", "/b", "/a", "/a?b", "/it's", "/it's"] {
+        get(&proxy, &format!("http://o.test{url}")).await;
+    }
+    proxy.place().completed(6).await;
+    let place = proxy.place();
+    let (text, json) = shown(place, "HTTP://O.test:80/a").await;
+    let third = place.number(3).into();
+    assert_eq!((&json["seq"], &json["others"]), (&third, &1.into()));
+    assert!(
+        text.contains("others       1 more about this URL: "),
+        "{text}"
+    );
+    let (text, json) = shown(place, "http://o.test/b").await;
+    let second = place.number(2).into();
+    assert_eq!((&json["seq"], &json["others"]), (&second, &0.into()));
+    assert!(!text.contains("others"), "{text}");
+    let last = place.number(6);
+    let (text, _) = shown(place, &last.to_string()).await;
+    assert!(text.contains(r"--url 'http://o.test/it'\''s'"), "{text}");
+    for (subject, code, told) in [
+        ("http://o.test/c", 1, "no decision about http://o.test/c"),
+        ("99", 1, format!("its decisions are 3 to {last}").as_str()),
+        ("o.test", 2, "a whole URL"),
+        ("-1", 2, ""),
+    ] {
+        let outcome = place.run(&["audit", "show", subject]).await;
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(code), ""));
+        assert!(outcome.stderr.contains(told), "{outcome:?}");
+    }
 }
 
 // Ours: a changed row is not shown as if it were what was decided.
-#[test]
-fn show_says_that_a_row_was_changed() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        get(&proxy, "http://o.test/a").await;
-        get(&proxy, "http://o.test/b").await;
-        proxy.place().completed(2).await;
-        let place = proxy.stop().await;
-        let second = place.number(2);
-        place.refer_to_copy(1, "client", "'192.0.2.1', credential");
-        let change = format!("UPDATE decision SET path = '/private' WHERE seq = {second}");
-        place.database().execute_batch(&change).unwrap();
-        let (text, json) = shown(&place, "3").await;
-        assert!(text.contains("THE ROW IS NOT AS IT WAS WRITTEN"), "{text}");
-        assert_eq!(json["as_written"], false);
-        let (text, json) = shown(&place, &second.to_string()).await;
-        assert!(
-            text.contains("deciding again gives disallow rule"),
-            "{text}"
-        );
-        assert_eq!(json["decided_again"], "deciding again gives disallow rule");
-    });
+#[tokio::test]
+async fn show_says_that_a_row_was_changed() {
+    let (_origin, proxy) = site(Script::robots(ROBOTS), &[]).await;
+    get(&proxy, "http://o.test/a").await;
+    get(&proxy, "http://o.test/b").await;
+    proxy.place().completed(2).await;
+    let place = proxy.stop().await;
+    let second = place.number(2);
+    place.refer_to_copy(1, "client", "'192.0.2.1', credential");
+    let change = format!("UPDATE decision SET path = '/private' WHERE seq = {second}");
+    place.database().execute_batch(&change).unwrap();
+    let (text, json) = shown(&place, "3").await;
+    assert!(text.contains("THE ROW IS NOT AS IT WAS WRITTEN"), "{text}");
+    assert_eq!(json["as_written"], false);
+    let (text, json) = shown(&place, &second.to_string()).await;
+    assert!(
+        text.contains("deciding again gives disallow rule"),
+        "{text}"
+    );
+    assert_eq!(json["decided_again"], "deciding again gives disallow rule");
 }
 
 /// Moves what is on record of `o.test` an hour back, and its expiry.
@@ -205,87 +195,80 @@ fn an_hour_ago(place: &Place) {
 }
 
 // Ours.
-#[test]
-fn robots_prints_the_bytes_that_were_in_force_at_a_time() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        get_as(&proxy, "FooBot/1", "http://o.test/a").await;
-        let place = proxy.stop().await;
-        an_hour_ago(&place);
-        place.database().execute("DELETE FROM kept", []).unwrap();
-        let later = Script::robots("User-agent: *\nDisallow:\n").start().await;
-        place.configure(&resolve("o.test", later.address()));
-        let proxy = place.start().await;
-        get_as(&proxy, "FooBot/1", "http://o.test/a").await;
-        let place = proxy.stop().await;
+#[tokio::test]
+async fn robots_prints_the_bytes_that_were_in_force_at_a_time() {
+    let (_origin, proxy) = site(Script::robots(ROBOTS), &[]).await;
+    get_as(&proxy, "FooBot/1", "http://o.test/a").await;
+    let place = proxy.stop().await;
+    an_hour_ago(&place);
+    place.database().execute("DELETE FROM kept", []).unwrap();
+    let later = Script::robots("User-agent: *\nDisallow:\n").start().await;
+    place.configure(&resolve("o.test", later.address()));
+    let proxy = place.start().await;
+    get_as(&proxy, "FooBot/1", "http://o.test/a").await;
+    let place = proxy.stop().await;
 
-        let now = place.run(&["audit", "robots", "o.test"]).await;
-        assert_eq!(
-            (now.code, now.stdout.as_str()),
-            (Some(0), "User-agent: *\nDisallow:\n")
-        );
-        assert!(now.stderr.contains("http://o.test/robots.txt"), "{now:?}");
-        let then = [
-            "audit",
-            "robots",
-            "http://o.test",
-            "--at",
-            "30m",
-            "--crawler",
-            "foobot",
-        ];
-        let then = place.run(&then).await;
-        assert_eq!((then.code, then.stdout.as_str()), (Some(0), ROBOTS));
-        let before = place
-            .run(&["audit", "robots", "o.test", "--at", "2h"])
-            .await;
-        assert_eq!((before.code, before.stdout.as_str()), (Some(1), ""));
-        assert!(
-            before.stderr.contains("the first was fetched at 20"),
-            "{before:?}"
-        );
-    });
+    let now = place.run(&["audit", "robots", "o.test"]).await;
+    assert_eq!(
+        (now.code, now.stdout.as_str()),
+        (Some(0), "User-agent: *\nDisallow:\n")
+    );
+    assert!(now.stderr.contains("http://o.test/robots.txt"), "{now:?}");
+    let then = [
+        "audit",
+        "robots",
+        "http://o.test",
+        "--at",
+        "30m",
+        "--crawler",
+        "foobot",
+    ];
+    let then = place.run(&then).await;
+    assert_eq!((then.code, then.stdout.as_str()), (Some(0), ROBOTS));
+    let before = place
+        .run(&["audit", "robots", "o.test", "--at", "2h"])
+        .await;
+    assert_eq!((before.code, before.stdout.as_str()), (Some(1), ""));
+    assert!(
+        before.stderr.contains("the first was fetched at 20"),
+        "{before:?}"
+    );
 }
 
 // Ours.
-#[test]
-fn robots_asks_which_one_where_several_were_in_force() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let config = resolve("o.test", origin.address()).resolve("none.test", origin.address());
-        let proxy = config.start().await;
-        get_as(&proxy, "FooBot/1", "http://o.test/a").await;
-        get_as(&proxy, "BarBot/1", "http://o.test/a").await;
-        get_as(&proxy, "BarBot/1", "http://o.test:8080/a").await;
-        proxy.place().completed(3).await;
-        let place = proxy.stop().await;
-        // The same bytes for all of them: no question.
-        let same = place.run(&["audit", "robots", "o.test"]).await;
-        assert_eq!((same.code, same.stdout.as_str()), (Some(0), ROBOTS));
-        let missing = "UPDATE snapshot SET body = NULL, result = 'unavailable', status = 404
+#[tokio::test]
+async fn robots_asks_which_one_where_several_were_in_force() {
+    let (_origin, proxy) = site(Script::robots(ROBOTS).names(["o.test", "none.test"]), &[]).await;
+    get_as(&proxy, "FooBot/1", "http://o.test/a").await;
+    get_as(&proxy, "BarBot/1", "http://o.test/a").await;
+    get_as(&proxy, "BarBot/1", "http://o.test:8080/a").await;
+    proxy.place().completed(3).await;
+    let place = proxy.stop().await;
+    // The same bytes for all of them: no question.
+    let same = place.run(&["audit", "robots", "o.test"]).await;
+    assert_eq!((same.code, same.stdout.as_str()), (Some(0), ROBOTS));
+    let missing = "UPDATE snapshot SET body = NULL, result = 'unavailable', status = 404
                        WHERE token = 'BarBot' AND origin = 'http://o.test'";
-        place.database().execute_batch(missing).unwrap();
-        let several = place.run(&["audit", "robots", "o.test"]).await;
-        assert_eq!((several.code, several.stdout.as_str()), (Some(2), ""));
-        for choice in [
-            " audit robots http://o.test --crawler 'FooBot'",
-            " audit robots http://o.test --crawler 'BarBot'",
-            " audit robots http://o.test:8080 --crawler 'BarBot'",
-        ] {
-            assert!(several.stderr.contains(choice), "{several:?}");
-        }
-        let file = ["audit", "robots", "http://o.test", "--crawler", "FooBot"];
-        assert_eq!(place.run(&file).await.stdout, ROBOTS);
-        let none = ["audit", "robots", "http://o.test", "--crawler", "BarBot"];
-        let none = place.run(&none).await;
-        assert_eq!((none.code, none.stdout.as_str()), (Some(1), ""));
-        assert!(none.stderr.contains("there was no file"), "{none:?}");
-        let nobody = place.run(&["audit", "robots", "q.test"]).await;
-        assert_eq!(nobody.code, Some(1));
-        assert!(
-            nobody.stderr.contains("no robots.txt of q.test"),
-            "{nobody:?}"
-        );
-    });
+    place.database().execute_batch(missing).unwrap();
+    let several = place.run(&["audit", "robots", "o.test"]).await;
+    assert_eq!((several.code, several.stdout.as_str()), (Some(2), ""));
+    for choice in [
+        " audit robots http://o.test --crawler 'FooBot'",
+        " audit robots http://o.test --crawler 'BarBot'",
+        " audit robots http://o.test:8080 --crawler 'BarBot'",
+    ] {
+        assert!(several.stderr.contains(choice), "{several:?}");
+    }
+    let file = ["audit", "robots", "http://o.test", "--crawler", "FooBot"];
+    assert_eq!(place.run(&file).await.stdout, ROBOTS);
+    let none = ["audit", "robots", "http://o.test", "--crawler", "BarBot"];
+    let none = place.run(&none).await;
+    assert_eq!((none.code, none.stdout.as_str()), (Some(1), ""));
+    assert!(none.stderr.contains("there was no file"), "{none:?}");
+    let nobody = place.run(&["audit", "robots", "q.test"]).await;
+    assert_eq!(nobody.code, Some(1));
+    assert!(
+        nobody.stderr.contains("no robots.txt of q.test"),
+        "{nobody:?}"
+    );
 }

@@ -11,7 +11,7 @@ use crate::kit::origin::{Origin, Script};
 use crate::kit::page::Page;
 use crate::kit::program::{Outcome, finish, isolated};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
-use crate::kit::{run, until};
+use crate::kit::until;
 
 const NODES: [&str; 3] = ["node1", "node2", "node3"];
 
@@ -24,7 +24,8 @@ async fn done(place: &Place, arguments: &[&str]) -> String {
 async fn origin() -> Origin {
     Script::robots("")
         .page("/page", Page::text("yes"))
-        .start_tls()
+        .tls()
+        .start()
         .await
 }
 
@@ -123,112 +124,106 @@ fn client(which: &str, proxy: &Proxy, trusted: &Path) -> Command {
 }
 
 // Issue: "shared CA (one key, or one intermediate a node)". RFC 5280, section 6.1.
-#[test]
-fn clients_that_trust_the_root_alone_accept_every_node() {
-    run(async {
-        let origin = origin().await;
-        let (place, trusted) = root().await;
-        let (_other, foreign) = root().await;
-        for node in NODES {
-            let proxy = node_of(&place, node, &origin).await;
-            let fetched = curl(&proxy, &trusted).await;
-            assert_eq!(
-                (fetched.code, &*fetched.stdout),
-                (Some(0), "yes"),
-                "{fetched:?}"
-            );
-            assert_ne!(curl(&proxy, &foreign).await.code, Some(0));
-            for which in ["python", "node", "openssl"] {
-                let trusting = finish(client(which, &proxy, &trusted), b"").await;
-                assert_eq!(trusting.code, Some(0), "{which} {trusting:?}");
-                let doubting = finish(client(which, &proxy, &foreign), b"").await;
-                assert_ne!(doubting.code, Some(0), "{which} {doubting:?}");
-            }
-            // The node gives away the root, not its own certificate.
-            let root_pem = std::fs::read_to_string(&trusted).unwrap();
-            assert_eq!(done(proxy.place(), &["ca", "export"]).await, root_pem);
-            let mut admin = Crawler::to(proxy.admin()).await;
-            let host = format!("Host: {}", proxy.admin());
-            let page = admin.ask(&["GET /ca.pem HTTP/1.1", &host]).await;
-            assert_eq!(page.text(), root_pem);
-        }
-    });
-}
-
-// Ours: who shows a node's certificates sees both digests, and the end that comes first.
-#[test]
-fn the_certificates_of_a_node_are_told_apart_and_end_with_the_first() {
-    run(async {
-        let (place, _) = root().await;
-        let folder = place.path("node1");
-        let order = [
-            "ca",
-            "issue",
-            "node1",
-            "--days",
-            "30",
-            "--out",
-            &name(&folder),
-        ];
-        let made = done(&place, &order).await;
-        assert!(made.contains("valid until"), "{made}");
-        let mode = |end: &str| folder.join(end).metadata().unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode("ca.key"), mode("ca.pem")), (0o600, 0o644));
-        let of_root = done(&place, &["ca", "show"]).await;
-        let digest = |text: &str, start: &str| {
-            let found = text.lines().find_map(|line| line.strip_prefix(start));
-            found.map(str::to_owned)
-        };
-        let node = Place::with(&with_files(Config::default(), &folder));
-        let shown = done(&node, &["ca", "show"]).await;
-        assert_eq!(digest(&shown, "sha256 "), digest(&of_root, "sha256 "));
-        assert!(digest(&shown, "node sha256 ").is_some(), "{shown}");
-        assert_eq!(digest(&of_root, "node sha256 "), None);
-        let proxy = node.start().await;
-        let text = metrics(&proxy).await;
-        let line = "politesse_ca_end_timestamp_seconds ";
-        let end: f64 = digest(&text, line).unwrap().parse().unwrap();
-        let start: f64 = digest(&text, "politesse_start_timestamp_seconds ")
-            .unwrap()
-            .parse()
-            .unwrap();
-        assert!((29.0..31.0).contains(&((end - start) / 86_400.0)), "{end}");
-    });
-}
-
-// Issue: "a leaked node key can be replaced alone". A reload is enough.
-#[test]
-fn a_node_gets_another_key_without_a_restart() {
-    run(async {
-        let origin = origin().await;
-        let (place, trusted) = root().await;
-        let proxy = node_of(&place, "node1", &origin).await;
-        let folder = place.path("node1");
-        let again = ["ca", "issue", "node1", "--out", &name(&folder)];
-        let refused = place.run(&again).await;
-        assert_eq!(refused.code, Some(1), "{refused:?}");
-        assert!(refused.stderr.contains("never overwritten"), "{refused:?}");
-
-        let shown = async || done(proxy.place(), &["ca", "show"]).await;
-        let before = shown().await;
-        for file in ["ca.pem", "ca.key"] {
-            std::fs::remove_file(folder.join(file)).unwrap();
-        }
-        done(&place, &again).await;
-        assert_ne!(shown().await, before);
-        let second = chain(&proxy, &trusted).await;
-        proxy.signal("HUP").await;
-        until("another certificate", async || {
-            (chain(&proxy, &trusted).await != second).then_some(())
-        })
-        .await;
+#[tokio::test]
+async fn clients_that_trust_the_root_alone_accept_every_node() {
+    let origin = origin().await;
+    let (place, trusted) = root().await;
+    let (_other, foreign) = root().await;
+    for node in NODES {
+        let proxy = node_of(&place, node, &origin).await;
         let fetched = curl(&proxy, &trusted).await;
         assert_eq!(
             (fetched.code, &*fetched.stdout),
             (Some(0), "yes"),
             "{fetched:?}"
         );
-    });
+        assert_ne!(curl(&proxy, &foreign).await.code, Some(0));
+        for which in ["python", "node", "openssl"] {
+            let trusting = finish(client(which, &proxy, &trusted), b"").await;
+            assert_eq!(trusting.code, Some(0), "{which} {trusting:?}");
+            let doubting = finish(client(which, &proxy, &foreign), b"").await;
+            assert_ne!(doubting.code, Some(0), "{which} {doubting:?}");
+        }
+        // The node gives away the root, not its own certificate.
+        let root_pem = std::fs::read_to_string(&trusted).unwrap();
+        assert_eq!(done(proxy.place(), &["ca", "export"]).await, root_pem);
+        let mut admin = Crawler::to(proxy.admin()).await;
+        let host = format!("Host: {}", proxy.admin());
+        let page = admin.ask(&["GET /ca.pem HTTP/1.1", &host]).await;
+        assert_eq!(page.text(), root_pem);
+    }
+}
+
+// Ours: who shows a node's certificates sees both digests, and the end that comes first.
+#[tokio::test]
+async fn the_certificates_of_a_node_are_told_apart_and_end_with_the_first() {
+    let (place, _) = root().await;
+    let folder = place.path("node1");
+    let order = [
+        "ca",
+        "issue",
+        "node1",
+        "--days",
+        "30",
+        "--out",
+        &name(&folder),
+    ];
+    let made = done(&place, &order).await;
+    assert!(made.contains("valid until"), "{made}");
+    let mode = |end: &str| folder.join(end).metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("ca.key"), mode("ca.pem")), (0o600, 0o644));
+    let of_root = done(&place, &["ca", "show"]).await;
+    let digest = |text: &str, start: &str| {
+        let found = text.lines().find_map(|line| line.strip_prefix(start));
+        found.map(str::to_owned)
+    };
+    let node = Place::with(&with_files(Config::default(), &folder));
+    let shown = done(&node, &["ca", "show"]).await;
+    assert_eq!(digest(&shown, "sha256 "), digest(&of_root, "sha256 "));
+    assert!(digest(&shown, "node sha256 ").is_some(), "{shown}");
+    assert_eq!(digest(&of_root, "node sha256 "), None);
+    let proxy = node.start().await;
+    let text = metrics(&proxy).await;
+    let line = "politesse_ca_end_timestamp_seconds ";
+    let end: f64 = digest(&text, line).unwrap().parse().unwrap();
+    let start: f64 = digest(&text, "politesse_start_timestamp_seconds ")
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!((29.0..31.0).contains(&((end - start) / 86_400.0)), "{end}");
+}
+
+// Issue: "a leaked node key can be replaced alone". A reload is enough.
+#[tokio::test]
+async fn a_node_gets_another_key_without_a_restart() {
+    let origin = origin().await;
+    let (place, trusted) = root().await;
+    let proxy = node_of(&place, "node1", &origin).await;
+    let folder = place.path("node1");
+    let again = ["ca", "issue", "node1", "--out", &name(&folder)];
+    let refused = place.run(&again).await;
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("never overwritten"), "{refused:?}");
+
+    let shown = async || done(proxy.place(), &["ca", "show"]).await;
+    let before = shown().await;
+    for file in ["ca.pem", "ca.key"] {
+        std::fs::remove_file(folder.join(file)).unwrap();
+    }
+    done(&place, &again).await;
+    assert_ne!(shown().await, before);
+    let second = chain(&proxy, &trusted).await;
+    proxy.signal("HUP").await;
+    until("another certificate", async || {
+        (chain(&proxy, &trusted).await != second).then_some(())
+    })
+    .await;
+    let fetched = curl(&proxy, &trusted).await;
+    assert_eq!(
+        (fetched.code, &*fetched.stdout),
+        (Some(0), "yes"),
+        "{fetched:?}"
+    );
 }
 
 /// Returns the certificates that a client is shown after the leaf.
@@ -257,35 +252,33 @@ async fn refused(cert: &str, key: &str) -> String {
 
 // Ours: "clear errors: not a CA, key does not match, root missing". What has expired is
 // in the unit tests of `proxy::ca`.
-#[test]
-fn files_that_no_client_would_trust_are_refused_with_the_reason() {
-    run(async {
-        let (place, _) = root().await;
-        let (other, _) = root().await;
-        for (root, node) in [(&place, "node1"), (&place, "node2"), (&other, "node1")] {
-            let folder = name(&root.path(node));
-            done(root, &["ca", "issue", node, "--out", &folder]).await;
-        }
-        let read = |place: &Place, file: &str| std::fs::read_to_string(place.path(file)).unwrap();
-        let (chain, key) = (read(&place, "node1/ca.pem"), read(&place, "node1/ca.key"));
-        let end = "-----END CERTIFICATE-----\n";
-        let node = chain.split_inclusive(end).next().unwrap();
-        let foreign_root = read(&other, "certs/ca.pem");
-        for (cert, key, wanted) in [
-            (node, &*key, "its root does not follow it"),
-            (&chain, &read(&place, "node2/ca.key"), "another key"),
-            (&format!("{node}{foreign_root}"), &key, "follows it"),
-        ] {
-            let text = refused(cert, key).await;
-            assert!(text.contains(wanted) && text.contains("ca.pem"), "{text}");
-        }
-        // A node issues none, and what is no name is not made one.
-        let node = Place::with(&with_files(Config::default(), &place.path("node1")));
-        let issued = node.run(&["ca", "issue", "node4"]).await;
-        assert_eq!(issued.code, Some(1), "{issued:?}");
-        assert!(issued.stderr.contains("its root issues"), "{issued:?}");
-        for wrong in ["", "../x", "a b", "é"] {
-            assert_eq!(place.run(&["ca", "issue", wrong]).await.code, Some(2));
-        }
-    });
+#[tokio::test]
+async fn files_that_no_client_would_trust_are_refused_with_the_reason() {
+    let (place, _) = root().await;
+    let (other, _) = root().await;
+    for (root, node) in [(&place, "node1"), (&place, "node2"), (&other, "node1")] {
+        let folder = name(&root.path(node));
+        done(root, &["ca", "issue", node, "--out", &folder]).await;
+    }
+    let read = |place: &Place, file: &str| std::fs::read_to_string(place.path(file)).unwrap();
+    let (chain, key) = (read(&place, "node1/ca.pem"), read(&place, "node1/ca.key"));
+    let end = "-----END CERTIFICATE-----\n";
+    let node = chain.split_inclusive(end).next().unwrap();
+    let foreign_root = read(&other, "certs/ca.pem");
+    for (cert, key, wanted) in [
+        (node, &*key, "its root does not follow it"),
+        (&chain, &read(&place, "node2/ca.key"), "another key"),
+        (&format!("{node}{foreign_root}"), &key, "follows it"),
+    ] {
+        let text = refused(cert, key).await;
+        assert!(text.contains(wanted) && text.contains("ca.pem"), "{text}");
+    }
+    // A node issues none, and what is no name is not made one.
+    let node = Place::with(&with_files(Config::default(), &place.path("node1")));
+    let issued = node.run(&["ca", "issue", "node4"]).await;
+    assert_eq!(issued.code, Some(1), "{issued:?}");
+    assert!(issued.stderr.contains("its root issues"), "{issued:?}");
+    for wrong in ["", "../x", "a b", "é"] {
+        assert_eq!(place.run(&["ca", "issue", wrong]).await.code, Some(2));
+    }
 }

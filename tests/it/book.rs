@@ -362,23 +362,21 @@ fn each_block_of_a_document_is_run_or_says_why_not() {
     assert_none(&faults);
 }
 
-#[test]
-fn each_configuration_in_a_document_is_good() {
-    run(async {
-        let mut faults = Vec::new();
-        let configurations = all_blocks()
-            .into_iter()
-            .filter(|block| block.language == "toml" && block.document.starts_with("docs"));
-        for block in configurations {
-            let folder = TempDir::new().unwrap();
-            std::fs::write(folder.path().join("politesse.toml"), &block.text).unwrap();
-            let outcome = run_in(folder.path(), &["config", "check"]).await;
-            if outcome.code != Some(0) && !lacks_files_alone(&outcome) {
-                faults.push(format!("{}: {outcome:?}", block.place()));
-            }
+#[tokio::test]
+async fn each_configuration_in_a_document_is_good() {
+    let mut faults = Vec::new();
+    let configurations = all_blocks()
+        .into_iter()
+        .filter(|block| block.language == "toml" && block.document.starts_with("docs"));
+    for block in configurations {
+        let folder = TempDir::new().unwrap();
+        std::fs::write(folder.path().join("politesse.toml"), &block.text).unwrap();
+        let outcome = run_in(folder.path(), &["config", "check"]).await;
+        if outcome.code != Some(0) && !lacks_files_alone(&outcome) {
+            faults.push(format!("{}: {outcome:?}", block.place()));
         }
-        assert_none(&faults);
-    });
+    }
+    assert_none(&faults);
 }
 
 /// Reports whether files that a configuration names are all that it lacks: those of a
@@ -544,26 +542,24 @@ fn first_cells(text: &str, heading: &str) -> Vec<String> {
         .collect()
 }
 
-#[test]
-fn the_words_of_a_row_are_those_of_the_reference() {
-    run(async {
-        let folder = TempDir::new().unwrap();
-        let help = run_in(folder.path(), &["audit", "list", "--help"])
-            .await
-            .stdout;
-        let reference = read(Path::new("docs/reference/reasons.md"));
-        for (option, heading) in [
-            ("--verdict", "Verdicts"),
-            ("--reason", "Reasons"),
-            ("--effect", "Effects"),
-        ] {
-            let (_, about) = help.split_once(option).unwrap();
-            let (_, values) = about.split_once("[possible values: ").unwrap();
-            let (values, _) = values.split_once(']').unwrap();
-            let values: Vec<&str> = values.split(',').map(str::trim).collect();
-            assert_eq!(first_cells(&reference, heading), values, "{option}");
-        }
-    });
+#[tokio::test]
+async fn the_words_of_a_row_are_those_of_the_reference() {
+    let folder = TempDir::new().unwrap();
+    let help = run_in(folder.path(), &["audit", "list", "--help"])
+        .await
+        .stdout;
+    let reference = read(Path::new("docs/reference/reasons.md"));
+    for (option, heading) in [
+        ("--verdict", "Verdicts"),
+        ("--reason", "Reasons"),
+        ("--effect", "Effects"),
+    ] {
+        let (_, about) = help.split_once(option).unwrap();
+        let (_, values) = about.split_once("[possible values: ").unwrap();
+        let (values, _) = values.split_once(']').unwrap();
+        let values: Vec<&str> = values.split(',').map(str::trim).collect();
+        assert_eq!(first_cells(&reference, heading), values, "{option}");
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::kit::client::{Crawler, curl};
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::Script;
 use crate::kit::proxy::{Proxy, resolve};
-use crate::kit::{run, stream_part};
+use crate::kit::stream_part;
 
 /// What an origin speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,35 +105,33 @@ async fn proxy(address: SocketAddr) -> Proxy {
 }
 
 // RFC 9113, section 5.4.2: a reset ends what was not sent yet.
-#[test]
-fn what_came_before_a_response_broke_off_reaches_clients_of_http_2() {
-    run(async {
-        for length in [0, 1_000, 65_535, 300_000] {
-            let mut answer = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n".to_vec();
-            let body = stream_part(0, length);
-            answer.extend(&body);
-            let proxy = proxy(hasty(Speaks::Https, &answer).await).await;
-            let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
-            for _ in 0..3 {
-                let response = crawler.head_of("https://o.test/").await;
-                assert_eq!(response.status(), 200);
-                let (mut received, mut stream) = (Vec::new(), response.into_body());
-                // The error says no more than that the stream was reset.
-                while let Ok(frame) = stream.frame().await.expect("no end") {
-                    received.extend(frame.into_data().unwrap());
-                }
-                assert_eq!(received.len(), length);
-                assert_eq!(received, body);
+#[tokio::test]
+async fn what_came_before_a_response_broke_off_reaches_clients_of_http_2() {
+    for length in [0, 1_000, 65_535, 300_000] {
+        let mut answer = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n".to_vec();
+        let body = stream_part(0, length);
+        answer.extend(&body);
+        let proxy = proxy(hasty(Speaks::Https, &answer).await).await;
+        let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
+        for _ in 0..3 {
+            let response = crawler.head_of("https://o.test/").await;
+            assert_eq!(response.status(), 200);
+            let (mut received, mut stream) = (Vec::new(), response.into_body());
+            // The error says no more than that the stream was reset.
+            while let Ok(frame) = stream.frame().await.expect("no end") {
+                received.extend(frame.into_data().unwrap());
             }
-            let outcome = curl(
-                &proxy,
-                &["--http2", "-w", "%{http_code}", "https://o.test/"],
-            )
-            .await;
-            assert_ne!(outcome.code, Some(0), "it broke off");
-            assert!(outcome.stdout.ends_with("200"), "{outcome:?}");
+            assert_eq!(received.len(), length);
+            assert_eq!(received, body);
         }
-    });
+        let outcome = curl(
+            &proxy,
+            &["--http2", "-w", "%{http_code}", "https://o.test/"],
+        )
+        .await;
+        assert_ne!(outcome.code, Some(0), "it broke off");
+        assert!(outcome.stdout.ends_with("200"), "{outcome:?}");
+    }
 }
 
 const TOO_MUCH: &[u8] =
@@ -141,76 +139,70 @@ const TOO_MUCH: &[u8] =
 
 // RFC 9112, section 9.6: the answer to an upload may come before its end. To write on is
 // an error then, which says less than the answer.
-#[test]
-fn an_early_answer_to_an_upload_reaches_the_client() {
-    run(async {
-        let folder = tempfile::TempDir::new().unwrap();
-        let file = folder.path().join("upload");
-        std::fs::write(&file, stream_part(0, 3_000_000)).unwrap();
-        let file = file.to_str().unwrap();
-        for speaks in [Speaks::Http, Speaks::Https, Speaks::Http2] {
-            let proxy = proxy(hasty(speaks, TOO_MUCH).await).await;
-            let url = match speaks {
-                Speaks::Http => "http://o.test/up",
-                Speaks::Https | Speaks::Http2 => "https://o.test/up",
-            };
-            for version in ["--http1.1", "--http2"] {
-                for _ in 0..10 {
-                    let upload = ["-T", file, "-H", "Expect:", "-w", " %{http_code}"];
-                    let outcome = curl(&proxy, &[&upload[..], &[version, url]].concat()).await;
-                    // Over HTTP/2 curl ends its upload when the status has come, shorter
-                    // than it said, and may lose the body by that.
-                    assert!(
-                        outcome.stdout.ends_with(" 413"),
-                        "{speaks:?} {version} {outcome:?}"
-                    );
-                }
+#[tokio::test]
+async fn an_early_answer_to_an_upload_reaches_the_client() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("upload");
+    std::fs::write(&file, stream_part(0, 3_000_000)).unwrap();
+    let file = file.to_str().unwrap();
+    for speaks in [Speaks::Http, Speaks::Https, Speaks::Http2] {
+        let proxy = proxy(hasty(speaks, TOO_MUCH).await).await;
+        let url = match speaks {
+            Speaks::Http => "http://o.test/up",
+            Speaks::Https | Speaks::Http2 => "https://o.test/up",
+        };
+        for version in ["--http1.1", "--http2"] {
+            for _ in 0..10 {
+                let upload = ["-T", file, "-H", "Expect:", "-w", " %{http_code}"];
+                let outcome = curl(&proxy, &[&upload[..], &[version, url]].concat()).await;
+                // Over HTTP/2 curl ends its upload when the status has come, shorter
+                // than it said, and may lose the body by that.
+                assert!(
+                    outcome.stdout.ends_with(" 413"),
+                    "{speaks:?} {version} {outcome:?}"
+                );
             }
-            let rows = proxy.place().completed(20).await;
-            assert!(rows.iter().all(|row| row["error"].is_null()), "{rows:?}");
         }
-    });
+        let rows = proxy.place().completed(20).await;
+        assert!(rows.iter().all(|row| row["error"].is_null()), "{rows:?}");
+    }
 }
 
 // RFC 9112, section 9.6, for answers of our own: the upload is not read at all.
-#[test]
-fn a_refused_upload_gets_its_refusal() {
-    run(async {
-        let origin = Script::robots("User-agent: *\nDisallow: /\n").start().await;
-        let proxy = proxy(origin.address()).await;
-        for _ in 0..20 {
-            let mut crawler = Crawler::plain(&proxy).await;
-            let head =
-                "PUT http://o.test/up HTTP/1.1\r\nHost: o.test\r\nContent-Length: 1000000\r\n\r\n";
-            crawler.send(head.as_bytes()).await;
-            // The whole of it, whatever has come back by then.
-            crawler.send(&stream_part(0, 1_000_000)).await;
-            assert_eq!(crawler.reply_to("PUT").await.status(), 403);
-        }
-    });
+#[tokio::test]
+async fn a_refused_upload_gets_its_refusal() {
+    let origin = Script::robots("User-agent: *\nDisallow: /\n").start().await;
+    let proxy = proxy(origin.address()).await;
+    for _ in 0..20 {
+        let mut crawler = Crawler::plain(&proxy).await;
+        let head =
+            "PUT http://o.test/up HTTP/1.1\r\nHost: o.test\r\nContent-Length: 1000000\r\n\r\n";
+        crawler.send(head.as_bytes()).await;
+        // The whole of it, whatever has come back by then.
+        crawler.send(&stream_part(0, 1_000_000)).await;
+        assert_eq!(crawler.reply_to("PUT").await.status(), 403);
+    }
 }
 
 // RFC 9110, section 8.6. curl resets a stream of HTTP/2 with a length that its status does
 // not have.
-#[test]
-fn a_204_states_no_length() {
-    run(async {
-        for length in ["0", "5"] {
-            let answer = format!("HTTP/1.1 204 No Content\r\nContent-Length: {length}\r\n\r\n");
-            let proxy = proxy(hasty(Speaks::Https, answer.as_bytes()).await).await;
-            for version in ["--http1.1", "--http2"] {
-                let arguments = [
-                    "-i",
-                    "--suppress-connect-headers",
-                    version,
-                    "https://o.test/",
-                ];
-                let outcome = curl(&proxy, &arguments).await;
-                assert_eq!(outcome.code, Some(0), "{outcome:?}");
-                let head = outcome.stdout.to_lowercase();
-                assert!(head.contains(" 204"), "{head}");
-                assert!(!head.contains("content-length"), "{head}");
-            }
+#[tokio::test]
+async fn a_204_states_no_length() {
+    for length in ["0", "5"] {
+        let answer = format!("HTTP/1.1 204 No Content\r\nContent-Length: {length}\r\n\r\n");
+        let proxy = proxy(hasty(Speaks::Https, answer.as_bytes()).await).await;
+        for version in ["--http1.1", "--http2"] {
+            let arguments = [
+                "-i",
+                "--suppress-connect-headers",
+                version,
+                "https://o.test/",
+            ];
+            let outcome = curl(&proxy, &arguments).await;
+            assert_eq!(outcome.code, Some(0), "{outcome:?}");
+            let head = outcome.stdout.to_lowercase();
+            assert!(head.contains(" 204"), "{head}");
+            assert!(!head.contains("content-length"), "{head}");
         }
-    });
+    }
 }

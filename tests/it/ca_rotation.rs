@@ -11,7 +11,6 @@ use tokio_rustls::TlsConnector;
 use crate::kit::certificates;
 use crate::kit::client::{Crawler, reload};
 use crate::kit::proxy::{Config, Place, Proxy};
-use crate::kit::run;
 
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 
@@ -48,55 +47,51 @@ fn age_next_root(place: &Place) -> String {
 }
 
 // Ours.
-#[test]
-fn clients_get_both_roots_and_each_signs_in_its_time() {
-    run(async {
-        let proxy = Config::default().start().await;
-        let place = proxy.place();
-        let old = proxy.ca();
-        done(place, &["ca", "rotate"]).await;
-        let both = done(place, &["ca", "export"]).await;
-        assert_eq!(both.matches(BEGIN).count(), 2);
-        assert_eq!(both, proxy.ca(), "clients that read the file get both");
-        let shown = done(place, &["ca", "show"]).await;
-        assert_eq!(shown.matches("sha256 ").count(), 2, "{shown}");
-        let early = place.run(&["ca", "rotate"]).await;
-        assert!(early.stderr.contains("signs from"), "{early:?}");
-        let new = std::fs::read_to_string(place.path("certs/ca.next.pem")).unwrap();
-        reload(&proxy).await;
-        assert!(accepts(&proxy, &old).await);
-        assert!(!accepts(&proxy, &new).await);
+#[tokio::test]
+async fn clients_get_both_roots_and_each_signs_in_its_time() {
+    let proxy = Config::default().start().await;
+    let place = proxy.place();
+    let old = proxy.ca();
+    done(place, &["ca", "rotate"]).await;
+    let both = done(place, &["ca", "export"]).await;
+    assert_eq!(both.matches(BEGIN).count(), 2);
+    assert_eq!(both, proxy.ca(), "clients that read the file get both");
+    let shown = done(place, &["ca", "show"]).await;
+    assert_eq!(shown.matches("sha256 ").count(), 2, "{shown}");
+    let early = place.run(&["ca", "rotate"]).await;
+    assert!(early.stderr.contains("signs from"), "{early:?}");
+    let new = std::fs::read_to_string(place.path("certs/ca.next.pem")).unwrap();
+    reload(&proxy).await;
+    assert!(accepts(&proxy, &old).await);
+    assert!(!accepts(&proxy, &new).await);
 
-        let new = age_next_root(place);
-        reload(&proxy).await;
-        assert!(accepts(&proxy, &new).await);
-        assert!(!accepts(&proxy, &old).await);
-        done(place, &["ca", "rotate"]).await;
-        assert_eq!(done(place, &["ca", "export"]).await, new);
-        reload(&proxy).await;
-        assert!(accepts(&proxy, &new).await);
-        let key = place.path("certs/ca.key").metadata().unwrap();
-        assert_eq!(key.permissions().mode() & 0o777, 0o600);
-    });
+    let new = age_next_root(place);
+    reload(&proxy).await;
+    assert!(accepts(&proxy, &new).await);
+    assert!(!accepts(&proxy, &old).await);
+    done(place, &["ca", "rotate"]).await;
+    assert_eq!(done(place, &["ca", "export"]).await, new);
+    reload(&proxy).await;
+    assert!(accepts(&proxy, &new).await);
+    let key = place.path("certs/ca.key").metadata().unwrap();
+    assert_eq!(key.permissions().mode() & 0o777, 0o600);
 }
 
 // Ours: `run`, and the lines for clients whose stores take one certificate at a time.
-#[test]
-fn commands_and_lines_for_clients_have_both_roots() {
-    run(async {
-        let place = Place::with(&Config::default());
-        done(&place, &["ca", "init"]).await;
-        done(&place, &["ca", "rotate"]).await;
-        let bundle = done(&place, &["run", "--", "sh", "-c", "cat \"$SSL_CERT_FILE\""]).await;
-        assert_eq!(bundle.matches(BEGIN).count(), 2, "{bundle}");
-        for (client, text) in [
-            ("java", "-alias politesse-next -file "),
-            ("firefox", "ca.next.pem"),
-            ("system", "politesse-next.crt"),
-            ("chromium", "=,"),
-        ] {
-            let lines = done(&place, &["ca", "trust", "--for", client]).await;
-            assert!(lines.contains(text), "{client}: {lines}");
-        }
-    });
+#[tokio::test]
+async fn commands_and_lines_for_clients_have_both_roots() {
+    let place = Place::with(&Config::default());
+    done(&place, &["ca", "init"]).await;
+    done(&place, &["ca", "rotate"]).await;
+    let bundle = done(&place, &["run", "--", "sh", "-c", "cat \"$SSL_CERT_FILE\""]).await;
+    assert_eq!(bundle.matches(BEGIN).count(), 2, "{bundle}");
+    for (client, text) in [
+        ("java", "-alias politesse-next -file "),
+        ("firefox", "ca.next.pem"),
+        ("system", "politesse-next.crt"),
+        ("chromium", "=,"),
+    ] {
+        let lines = done(&place, &["ca", "trust", "--for", client]).await;
+        assert!(lines.contains(text), "{client}: {lines}");
+    }
 }

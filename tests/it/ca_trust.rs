@@ -5,24 +5,18 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::kit::origin::{Origin, Script};
+use crate::kit::origin::{Origin, Script, site};
 use crate::kit::page::Page;
 use crate::kit::program::{Outcome, ended, finish, isolated};
-use crate::kit::proxy::{Config, Place, Proxy, resolve};
-use crate::kit::run;
+use crate::kit::proxy::{Config, Place, Proxy};
 
 /// Time for a browser to start and to open a page, on a busy machine.
 const BROWSER: Duration = Duration::from_secs(60);
 
 async fn shop() -> (Origin, Proxy) {
-    let origin = Script::robots("")
-        .page("/lamp", Page::html("A lamp."))
-        .start_tls()
-        .await;
+    let script = Script::robots("").page("/lamp", Page::html("A lamp."));
     // Chromium asks for hosts of its own: a parent that refuses them keeps them here.
-    let config = resolve("o.test", origin.address());
-    let config = config.set("upstream.parent = \"http://127.0.0.1:1\"");
-    (origin, config.start().await)
+    site(script.tls(), &["upstream.parent = \"http://127.0.0.1:1\""]).await
 }
 
 /// Runs a shell of the user whose home is the folder of `proxy`, pointed at it.
@@ -52,104 +46,97 @@ async fn shell(proxy: &Proxy, script: &str) -> Outcome {
         .expect("it took too long")
 }
 
-#[test]
-fn the_lines_for_clients_work_when_pasted() {
-    run(async {
-        let (_origin, proxy) = shop().await;
-        for (client, request) in [
-            ("curl", "curl -s https://o.test/lamp"),
-            (
-                "python",
-                "$venv -c 'import requests; print(requests.get(\"https://o.test/lamp\").text)'",
-            ),
-            (
-                "node",
-                "node --version | grep -q 'v1\\|v20' && echo A lamp. || node -e \
+#[tokio::test]
+async fn the_lines_for_clients_work_when_pasted() {
+    let (_origin, proxy) = shop().await;
+    for (client, request) in [
+        ("curl", "curl -s https://o.test/lamp"),
+        (
+            "python",
+            "$venv -c 'import requests; print(requests.get(\"https://o.test/lamp\").text)'",
+        ),
+        (
+            "node",
+            "node --version | grep -q 'v1\\|v20' && echo A lamp. || node -e \
                       'fetch(\"https://o.test/lamp\").then(r => r.text()).then(console.log)'",
-            ),
-        ] {
-            let script = format!("eval \"$($politesse ca trust --for {client})\"\n{request}");
-            let outcome = shell(&proxy, &script).await;
-            assert!(outcome.stdout.contains("A lamp."), "{client}: {outcome:?}");
-        }
-        for (client, words) in [
-            (
-                "java",
-                "keytool -importcert -noprompt -alias politesse -file ",
-            ),
-            (
-                "firefox",
-                "{\"policies\":{\"Certificates\":{\"Install\":[\"/",
-            ),
-            ("system", "install -m 644 "),
-            ("chromium", "--ignore-certificate-errors-spki-list="),
-        ] {
-            let outcome = proxy.place().run(&["ca", "trust", "--for", client]).await;
-            assert!(outcome.stdout.contains(words), "{client}: {outcome:?}");
-        }
-    });
+        ),
+    ] {
+        let script = format!("eval \"$($politesse ca trust --for {client})\"\n{request}");
+        let outcome = shell(&proxy, &script).await;
+        assert!(outcome.stdout.contains("A lamp."), "{client}: {outcome:?}");
+    }
+    for (client, words) in [
+        (
+            "java",
+            "keytool -importcert -noprompt -alias politesse -file ",
+        ),
+        (
+            "firefox",
+            "{\"policies\":{\"Certificates\":{\"Install\":[\"/",
+        ),
+        ("system", "install -m 644 "),
+        ("chromium", "--ignore-certificate-errors-spki-list="),
+    ] {
+        let outcome = proxy.place().run(&["ca", "trust", "--for", client]).await;
+        assert!(outcome.stdout.contains(words), "{client}: {outcome:?}");
+    }
 }
 
-#[test]
-fn only_what_can_be_taken_back_is_applied() {
-    run(async {
-        let place = Place::with(&Config::default());
-        let none = place.run(&["ca", "trust", "--for", "curl"]).await;
-        assert_eq!(none.code, Some(1), "{none:?}");
-        assert!(none.stderr.contains("there is no CA yet"), "{none:?}");
-        place.run(&["ca", "init"]).await;
-        for option in ["--apply", "--undo"] {
-            let outcome = place.run(&["ca", "trust", "--for", "curl", option]).await;
-            assert_eq!(outcome.code, Some(2), "{outcome:?}");
-            assert!(
-                outcome.stderr.contains("export CURL_CA_BUNDLE="),
-                "{outcome:?}"
-            );
-        }
-    });
+#[tokio::test]
+async fn only_what_can_be_taken_back_is_applied() {
+    let place = Place::with(&Config::default());
+    let none = place.run(&["ca", "trust", "--for", "curl"]).await;
+    assert_eq!(none.code, Some(1), "{none:?}");
+    assert!(none.stderr.contains("there is no CA yet"), "{none:?}");
+    place.run(&["ca", "init"]).await;
+    for option in ["--apply", "--undo"] {
+        let outcome = place.run(&["ca", "trust", "--for", "curl", option]).await;
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        assert!(
+            outcome.stderr.contains("export CURL_CA_BUNDLE="),
+            "{outcome:?}"
+        );
+    }
 }
 
 const OPEN: &str = "chromium --headless --no-sandbox --disable-gpu --disable-quic \
                     --disable-background-networking --user-data-dir=$HOME/profile \
                     --proxy-server=$http_proxy --dump-dom https://o.test/lamp";
 
-#[test]
-fn chromium_trusts_the_ca_that_was_applied_until_it_is_taken_back() {
-    run(async {
-        let (_origin, proxy) = shop().await;
-        let opened = async || shell(&proxy, OPEN).await.stdout.contains("A lamp.");
-        assert!(!opened().await, "it has the CA already");
-        let trust = async |option: &str| {
-            let script = format!("$politesse ca trust --for chromium {option}");
-            let outcome = shell(&proxy, &script).await;
-            assert_eq!(outcome.code, Some(0), "{outcome:?}");
-            outcome.stdout
-        };
-        assert!(trust("--undo").await.contains("does not have the CA"));
-        // Twice is once.
-        trust("--apply").await;
-        assert!(
-            trust("--apply")
-                .await
-                .contains("ca trust --for chromium --undo")
-        );
-        assert!(opened().await);
-        let doctor = shell(&proxy, "$politesse doctor --for chromium || true").await;
-        assert!(
-            doctor.stdout.contains("ok       chromium trusts the CA"),
-            "{doctor:?}"
-        );
-        assert_eq!(trust("--undo").await, "removed the CA from Chromium\n");
-        assert!(!opened().await);
-    });
+#[tokio::test]
+async fn chromium_trusts_the_ca_that_was_applied_until_it_is_taken_back() {
+    let (_origin, proxy) = shop().await;
+    let opened = async || shell(&proxy, OPEN).await.stdout.contains("A lamp.");
+    assert!(!opened().await, "it has the CA already");
+    let trust = async |option: &str| {
+        let script = format!("$politesse ca trust --for chromium {option}");
+        let outcome = shell(&proxy, &script).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        outcome.stdout
+    };
+    assert!(trust("--undo").await.contains("does not have the CA"));
+    // Twice is once.
+    trust("--apply").await;
+    assert!(
+        trust("--apply")
+            .await
+            .contains("ca trust --for chromium --undo")
+    );
+    assert!(opened().await);
+    let doctor = shell(&proxy, "$politesse doctor --for chromium || true").await;
+    assert!(
+        doctor.stdout.contains("ok       chromium trusts the CA"),
+        "{doctor:?}"
+    );
+    assert_eq!(trust("--undo").await, "removed the CA from Chromium\n");
+    assert!(!opened().await);
 }
 
 // Ours: in a mount namespace of its own, so that this machine's roots stay as they are.
-#[test]
-fn the_system_trusts_the_ca_that_was_applied_until_it_is_taken_back() {
-    run(async {
-        let (_origin, proxy) = shop().await;
-        let script = "
+#[tokio::test]
+async fn the_system_trusts_the_ca_that_was_applied_until_it_is_taken_back() {
+    let (_origin, proxy) = shop().await;
+    let script = "
             mkdir -p roots added
             cp -a /etc/ssl/certs/. roots/
             mount --bind roots /etc/ssl/certs
@@ -160,49 +147,46 @@ fn the_system_trusts_the_ca_that_was_applied_until_it_is_taken_back() {
             $politesse doctor --for system | grep 'system trusts' || true
             $politesse ca trust --for system --undo
             curl -s https://o.test/lamp || echo refused";
-        let whole = format!(
-            "unshare --map-root-user --mount bash -euc '{}'",
-            script.replace('\'', "'\\''")
-        );
-        let outcome = shell(&proxy, &whole).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        let lines: Vec<_> = outcome.stdout.lines().collect();
-        assert!(
-            lines[0].ends_with("politesse.crt is not there"),
-            "{outcome:?}"
-        );
-        assert!(
-            lines[1].starts_with("the system trusts the CA now"),
-            "{outcome:?}"
-        );
-        assert!(lines[2].starts_with("A lamp."), "{outcome:?}");
-        assert!(
-            outcome.stdout.contains("ok       system trusts the CA"),
-            "{outcome:?}"
-        );
-        assert!(
-            outcome.stdout.ends_with("politesse.crt\nrefused\n"),
-            "{outcome:?}"
-        );
-    });
+    let whole = format!(
+        "unshare --map-root-user --mount bash -euc '{}'",
+        script.replace('\'', "'\\''")
+    );
+    let outcome = shell(&proxy, &whole).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let lines: Vec<_> = outcome.stdout.lines().collect();
+    assert!(
+        lines[0].ends_with("politesse.crt is not there"),
+        "{outcome:?}"
+    );
+    assert!(
+        lines[1].starts_with("the system trusts the CA now"),
+        "{outcome:?}"
+    );
+    assert!(lines[2].starts_with("A lamp."), "{outcome:?}");
+    assert!(
+        outcome.stdout.contains("ok       system trusts the CA"),
+        "{outcome:?}"
+    );
+    assert!(
+        outcome.stdout.ends_with("politesse.crt\nrefused\n"),
+        "{outcome:?}"
+    );
 }
 
-#[test]
-fn a_folder_that_cannot_be_written_is_named() {
-    run(async {
-        let place = Place::with(&Config::default());
-        place.run(&["ca", "init"]).await;
-        let mut command = Command::new("unshare");
-        command.args(["--map-root-user", "--mount", "sh", "-c"]);
-        command.arg(
-            "mount -t tmpfs -o ro none /usr/local/share/ca-certificates; \
+#[tokio::test]
+async fn a_folder_that_cannot_be_written_is_named() {
+    let place = Place::with(&Config::default());
+    place.run(&["ca", "init"]).await;
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "sh", "-c"]);
+    command.arg(
+        "mount -t tmpfs -o ro none /usr/local/share/ca-certificates; \
              exec \"$0\" ca trust --for system --apply",
-        );
-        command.arg(env!("CARGO_BIN_EXE_politesse"));
-        command.env("POLITESSE_CONFIG", place.path("politesse.toml"));
-        let outcome = finish(command, b"").await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        let told = "cannot change /usr/local/share/ca-certificates/politesse.crt";
-        assert!(outcome.stderr.contains(told), "{outcome:?}");
-    });
+    );
+    command.arg(env!("CARGO_BIN_EXE_politesse"));
+    command.env("POLITESSE_CONFIG", place.path("politesse.toml"));
+    let outcome = finish(command, b"").await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let told = "cannot change /usr/local/share/ca-certificates/politesse.crt";
+    assert!(outcome.stderr.contains(told), "{outcome:?}");
 }

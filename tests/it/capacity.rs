@@ -15,7 +15,7 @@ use crate::kit::page::{Gate, Page};
 use crate::kit::program::politesse;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::tenant::take_descriptors;
-use crate::kit::{run, soon, until};
+use crate::kit::{soon, until};
 
 /// Connections that come at once.
 const BURST: usize = 1000;
@@ -55,108 +55,102 @@ async fn start_with_descriptors(place: Place, limit: u32) -> Proxy {
 
 // Ours: while the process is stopped it accepts nothing, so all of them are in
 // the queue.
-#[test]
-fn a_thousand_connections_at_once_wait_to_be_accepted() {
-    run(async {
-        take_descriptors();
-        let config = Config::default().set("proxy.header_timeout = \"1h\"");
-        let proxy = config.start().await;
-        if somaxconn() < BURST {
-            assert!(proxy.log().contains("net.core.somaxconn is"));
-            return;
-        }
-        proxy.signal("STOP").await;
-        let made = burst(proxy.address(), BURST).await;
-        let admin = burst(proxy.admin(), 200).await;
-        proxy.signal("CONT").await;
-        assert_eq!((made.len(), admin.len()), (BURST, 200));
-        drop(admin);
-        until("all accepted", async || {
-            let mut admin = Crawler::to(proxy.admin()).await;
-            let host = format!("Host: {}", proxy.admin());
-            let asked = format!("GET /metrics HTTP/1.1\r\n{host}\r\n\r\n");
-            admin.send(asked.as_bytes()).await;
-            // It is closed while those of the burst take all of its places.
-            let metrics = admin.try_reply_to("GET").await?.text();
-            let open = format!("politesse_connections {BURST}\n");
-            metrics.contains(&open).then_some(())
-        })
-        .await;
-    });
+#[tokio::test]
+async fn a_thousand_connections_at_once_wait_to_be_accepted() {
+    take_descriptors();
+    let config = Config::default().set("proxy.header_timeout = \"1h\"");
+    let proxy = config.start().await;
+    if somaxconn() < BURST {
+        assert!(proxy.log().contains("net.core.somaxconn is"));
+        return;
+    }
+    proxy.signal("STOP").await;
+    let made = burst(proxy.address(), BURST).await;
+    let admin = burst(proxy.admin(), 200).await;
+    proxy.signal("CONT").await;
+    assert_eq!((made.len(), admin.len()), (BURST, 200));
+    drop(admin);
+    until("all accepted", async || {
+        let mut admin = Crawler::to(proxy.admin()).await;
+        let host = format!("Host: {}", proxy.admin());
+        let asked = format!("GET /metrics HTTP/1.1\r\n{host}\r\n\r\n");
+        admin.send(asked.as_bytes()).await;
+        // It is closed while those of the burst take all of its places.
+        let metrics = admin.try_reply_to("GET").await?.text();
+        let open = format!("politesse_connections {BURST}\n");
+        metrics.contains(&open).then_some(())
+    })
+    .await;
 }
 
 // Ours.
-#[test]
-fn a_queue_that_the_system_cuts_is_told_at_the_start() {
-    run(async {
-        let config = Config::default().set("proxy.backlog = 1000000");
-        let proxy = config.start().await;
-        let wanted = format!(
-            "net.core.somaxconn is {}, less than proxy.backlog, 1000000",
-            somaxconn()
-        );
-        until("warning", async || {
-            proxy.log().contains(&wanted).then_some(())
-        })
-        .await;
-        let shown = metrics(&proxy).await;
-        assert!(
-            shown.contains(&format!("politesse_backlog {}\n", somaxconn())),
-            "{shown}"
-        );
-    });
+#[tokio::test]
+async fn a_queue_that_the_system_cuts_is_told_at_the_start() {
+    let config = Config::default().set("proxy.backlog = 1000000");
+    let proxy = config.start().await;
+    let wanted = format!(
+        "net.core.somaxconn is {}, less than proxy.backlog, 1000000",
+        somaxconn()
+    );
+    until("warning", async || {
+        proxy.log().contains(&wanted).then_some(())
+    })
+    .await;
+    let shown = metrics(&proxy).await;
+    assert!(
+        shown.contains(&format!("politesse_backlog {}\n", somaxconn())),
+        "{shown}"
+    );
 }
 
 // Ours: crawlers take what there is, and the admin listener still answers.
-#[test]
-fn some_descriptors_are_kept_for_the_admin_listener() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let config = resolve("o.test", origin.address()).set("proxy.header_timeout = \"1h\"");
-        let place = Place::with(&config.set("proxy.max_connections = 1000"));
-        let proxy = start_with_descriptors(place, 120).await;
-        let told = "the hard limit of descriptors is 120, and this configuration wants 4753: \
+#[tokio::test]
+async fn some_descriptors_are_kept_for_the_admin_listener() {
+    let origin = Script::robots("").start().await;
+    let config = resolve("o.test", origin.address()).set("proxy.header_timeout = \"1h\"");
+    let place = Place::with(&config.set("proxy.max_connections = 1000"));
+    let proxy = start_with_descriptors(place, 120).await;
+    let told = "the hard limit of descriptors is 120, and this configuration wants 4753: \
                     they suffice for 45 connections";
-        until("warning", async || proxy.log().contains(told).then_some(())).await;
-        let mut held = burst(proxy.address(), 200).await;
-        held.push(TcpStream::connect(proxy.address()).await.unwrap());
-        let shown = until("connections refused", async || {
-            let shown = metrics(&proxy).await;
-            shown
-                .contains("connections_refused_total{result=\"descriptors\"}")
-                .then_some(shown)
-        })
-        .await;
-        assert!(
-            shown.contains("politesse_descriptors_limit 120\n"),
-            "{shown}"
-        );
-        assert!(
-            shown.contains("politesse_descriptors_wanted 4753\n"),
-            "{shown}"
-        );
-        let mut others = Vec::new();
-        for _ in 0..8 {
-            others.push(Crawler::to(proxy.admin()).await);
-        }
-        for admin in &mut others {
-            let host = format!("Host: {}", proxy.admin());
-            let reply = admin.ask(&["GET /readyz HTTP/1.1", &host]).await;
-            assert_eq!((reply.status(), reply.text().as_str()), (200, "ready\n"));
-        }
-        assert!(!proxy.log().contains("cannot accept"), "{}", proxy.log());
-        drop(held);
-        until("a page again", async || {
-            let mut crawler = Crawler::plain(&proxy).await;
-            crawler
-                .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
-                .await;
-            // It is closed until those that were dropped have been noticed.
-            let reply = crawler.try_reply_to("GET").await?;
-            (reply.status() == 200).then_some(())
-        })
-        .await;
-    });
+    until("warning", async || proxy.log().contains(told).then_some(())).await;
+    let mut held = burst(proxy.address(), 200).await;
+    held.push(TcpStream::connect(proxy.address()).await.unwrap());
+    let shown = until("connections refused", async || {
+        let shown = metrics(&proxy).await;
+        shown
+            .contains("connections_refused_total{result=\"descriptors\"}")
+            .then_some(shown)
+    })
+    .await;
+    assert!(
+        shown.contains("politesse_descriptors_limit 120\n"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("politesse_descriptors_wanted 4753\n"),
+        "{shown}"
+    );
+    let mut others = Vec::new();
+    for _ in 0..8 {
+        others.push(Crawler::to(proxy.admin()).await);
+    }
+    for admin in &mut others {
+        let host = format!("Host: {}", proxy.admin());
+        let reply = admin.ask(&["GET /readyz HTTP/1.1", &host]).await;
+        assert_eq!((reply.status(), reply.text().as_str()), (200, "ready\n"));
+    }
+    assert!(!proxy.log().contains("cannot accept"), "{}", proxy.log());
+    drop(held);
+    until("a page again", async || {
+        let mut crawler = Crawler::plain(&proxy).await;
+        crawler
+            .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
+            .await;
+        // It is closed until those that were dropped have been noticed.
+        let reply = crawler.try_reply_to("GET").await?;
+        (reply.status() == 200).then_some(())
+    })
+    .await;
 }
 
 /// Proxy of few descriptors, none of which is left for crawlers.
@@ -208,55 +202,51 @@ const ROBOTS: &str = "User-agent: *\nDisallow: /no\n";
 
 // Ours: the rules of a new host are known all the same, also after a redirect of its
 // robots.txt, and nothing of a crawler's goes that way.
-#[test]
-fn a_descriptor_is_kept_for_a_robots_txt() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let moved = Page::redirect("http://o.test/robots.txt");
-        let moved = Script::robots_page(moved).start().await;
-        let origins = [("o.test", &origin), ("p.test", &origin), ("q.test", &moved)];
-        let mut exhausted = Exhausted::start(&origins).await;
-        let [crawler, _] = &mut exhausted.crawlers;
-        for (host, _) in origins {
-            // A page that is allowed finds no descriptor, unless the proxy has just given
-            // one back: what is held here is that its robots.txt always does.
-            crawler.send(&request(host, "/no")).await;
-            let reply = crawler.reply_to("GET").await;
-            assert_eq!(reply.status(), 403, "{host}: {}", reply.text());
-        }
-        assert_eq!((origin.robots_fetches(), moved.robots_fetches()), (3, 1));
-        origin.assert_only_robots_fetched();
-        moved.assert_only_robots_fetched();
-    });
+#[tokio::test]
+async fn a_descriptor_is_kept_for_a_robots_txt() {
+    let origin = Script::robots(ROBOTS).start().await;
+    let moved = Page::redirect("http://o.test/robots.txt");
+    let moved = Script::robots_page(moved).start().await;
+    let origins = [("o.test", &origin), ("p.test", &origin), ("q.test", &moved)];
+    let mut exhausted = Exhausted::start(&origins).await;
+    let [crawler, _] = &mut exhausted.crawlers;
+    for (host, _) in origins {
+        // A page that is allowed finds no descriptor, unless the proxy has just given
+        // one back: what is held here is that its robots.txt always does.
+        crawler.send(&request(host, "/no")).await;
+        let reply = crawler.reply_to("GET").await;
+        assert_eq!(reply.status(), 403, "{host}: {}", reply.text());
+    }
+    assert_eq!((origin.robots_fetches(), moved.robots_fetches()), (3, 1));
+    origin.assert_only_robots_fetched();
+    moved.assert_only_robots_fetched();
 }
 
 // Ours: no more of the reserve than one descriptor, and whoever waits for it has not
 // failed to be reached.
-#[test]
-fn one_robots_txt_at_a_time_has_a_descriptor_that_is_kept() {
-    run(async {
-        let gate = Gate::shut();
-        let late = Page::text(ROBOTS).after(&gate);
-        let slow = Script::robots_page(late).start().await;
-        let origin = Script::robots(ROBOTS).start().await;
-        let origins = [("slow.test", &slow), ("o.test", &origin)];
-        let mut exhausted = Exhausted::start(&origins).await;
-        let [first, second] = &mut exhausted.crawlers;
-        first.send(&request("slow.test", "/no")).await;
-        slow.arrival("/robots.txt").await;
+#[tokio::test]
+async fn one_robots_txt_at_a_time_has_a_descriptor_that_is_kept() {
+    let gate = Gate::shut();
+    let late = Page::text(ROBOTS).after(&gate);
+    let slow = Script::robots_page(late).start().await;
+    let origin = Script::robots(ROBOTS).start().await;
+    let origins = [("slow.test", &slow), ("o.test", &origin)];
+    let mut exhausted = Exhausted::start(&origins).await;
+    let [first, second] = &mut exhausted.crawlers;
+    first.send(&request("slow.test", "/no")).await;
+    slow.arrival("/robots.txt").await;
+    second.send(&request("o.test", "/no")).await;
+    let refused = second.reply_to("GET").await;
+    assert_eq!(refused.status(), 502, "{}", refused.text());
+    assert_eq!(origin.robots_fetches(), 0);
+    // The place is free once the connection has been closed, a moment after the
+    // answer.
+    gate.open(1);
+    assert_eq!(first.reply_to("GET").await.status(), 403);
+    until("the other robots.txt", async || {
         second.send(&request("o.test", "/no")).await;
-        let refused = second.reply_to("GET").await;
-        assert_eq!(refused.status(), 502, "{}", refused.text());
-        assert_eq!(origin.robots_fetches(), 0);
-        // The place is free once the connection has been closed, a moment after the
-        // answer.
-        gate.open(1);
-        assert_eq!(first.reply_to("GET").await.status(), 403);
-        until("the other robots.txt", async || {
-            second.send(&request("o.test", "/no")).await;
-            (second.reply_to("GET").await.status() == 403).then_some(())
-        })
-        .await;
-        assert!(!exhausted.proxy.log().contains("cannot accept"));
-    });
+        (second.reply_to("GET").await.status() == 403).then_some(())
+    })
+    .await;
+    assert!(!exhausted.proxy.log().contains("cannot accept"));
 }

@@ -83,31 +83,29 @@ Noindex: /x
 ";
 
 // Ours.
-#[test]
-fn a_verdict_is_explained_to_people() {
-    run(async {
-        let outcome = check(SHOP, &["--agent", AGENT, URL]).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        assert_tells(
-            &outcome,
-            &[
-                "https://o.test/shop/basket: refused for FooBot: line 7, Disallow: /shop/basket",
-                "crawler FooBot; its User-Agent gives FooBot, Foo",
-                "reason rule: a rule of robots.txt matched",
-                "group foo, foobot/1.0, by line 5: User-agent: FooBot/1.0",
-                "length 12 bytes",
-                "also matches line 6, \"Disallow: /shop/\", 6 bytes: shorter",
-                "also matches line 9, \"Allow: /\", 1 byte: shorter",
-                "crawl delay 2.5 s",
-                "note line 11, \"Disalow: /old\": a misspelt record, understood all the same",
-                "note line 12, \"Walrus: yes\": a record that means nothing here",
-                "note line 14, \"Noindex: /x\": noindex in robots.txt is not in force",
-            ],
-        );
-        assert!(outcome.stdout.contains("note         line 13, \"who knows"));
-        assert!(!outcome.stdout.contains("line 8"), "{}", outcome.stdout);
-        assert!(!outcome.stdout.contains("dialect"), "{}", outcome.stdout);
-    });
+#[tokio::test]
+async fn a_verdict_is_explained_to_people() {
+    let outcome = check(SHOP, &["--agent", AGENT, URL]).await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert_tells(
+        &outcome,
+        &[
+            "https://o.test/shop/basket: refused for FooBot: line 7, Disallow: /shop/basket",
+            "crawler FooBot; its User-Agent gives FooBot, Foo",
+            "reason rule: a rule of robots.txt matched",
+            "group foo, foobot/1.0, by line 5: User-agent: FooBot/1.0",
+            "length 12 bytes",
+            "also matches line 6, \"Disallow: /shop/\", 6 bytes: shorter",
+            "also matches line 9, \"Allow: /\", 1 byte: shorter",
+            "crawl delay 2.5 s",
+            "note line 11, \"Disalow: /old\": a misspelt record, understood all the same",
+            "note line 12, \"Walrus: yes\": a record that means nothing here",
+            "note line 14, \"Noindex: /x\": noindex in robots.txt is not in force",
+        ],
+    );
+    assert!(outcome.stdout.contains("note         line 13, \"who knows"));
+    assert!(!outcome.stdout.contains("line 8"), "{}", outcome.stdout);
+    assert!(!outcome.stdout.contains("dialect"), "{}", outcome.stdout);
 }
 
 // Ours: the batch format stays as it is.
@@ -166,20 +164,18 @@ fn a_rule_that_refuses_only_as_servers_read_it_is_told() {
 }
 
 // Ours: what cannot be seen is told to who wrote it.
-#[test]
-fn a_path_that_ends_invisibly_is_noted() {
-    run(async {
-        let robots = "User-agent: *\nDisallow: /shop/\u{200b}\nDisallow: /a\u{a0}\n";
-        let told = check(robots, &[URL]).await;
-        assert_eq!(told.code, Some(1), "{told:?}");
-        let note = "a path that ends in an invisible mark; a Disallow is also tried without it";
-        assert_eq!(told.stdout.matches(note).count(), 2, "{}", told.stdout);
-        let object = object(robots, &[URL]).await;
-        assert_eq!(
-            (&object["line"], &object["notes"][0]["kind"]),
-            (&json!(2), &json!("ends_invisibly"))
-        );
-    });
+#[tokio::test]
+async fn a_path_that_ends_invisibly_is_noted() {
+    let robots = "User-agent: *\nDisallow: /shop/\u{200b}\nDisallow: /a\u{a0}\n";
+    let told = check(robots, &[URL]).await;
+    assert_eq!(told.code, Some(1), "{told:?}");
+    let note = "a path that ends in an invisible mark; a Disallow is also tried without it";
+    assert_eq!(told.stdout.matches(note).count(), 2, "{}", told.stdout);
+    let object = object(robots, &[URL]).await;
+    assert_eq!(
+        (&object["line"], &object["notes"][0]["kind"]),
+        (&json!(2), &json!("ends_invisibly"))
+    );
 }
 
 // Ours: who damaged a line is told how it was read.
@@ -253,341 +249,319 @@ fn the_pace_records_that_bind_are_told_with_the_agents_they_are_for() {
 }
 
 // Ours.
-#[test]
-fn a_verdict_is_explained_to_programs() {
-    run(async {
-        let object = object(SHOP, &["--agent", AGENT, URL]).await;
-        for (member, value) in [
-            ("url", json!(URL)),
-            ("verdict", json!("disallow")),
-            ("reason", json!("rule")),
-            ("line", json!(7)),
-            ("rule", json!("Disallow: /shop/basket")),
-            ("group", json!(["foo", "foobot/1.0"])),
-            ("token", json!("FooBot")),
-            ("candidates", json!(["FooBot", "Foo"])),
-            ("crawl_delay", json!(2.5)),
-            ("user_agent", json!(AGENT)),
-            ("bound", json!("FooBot")),
-            ("agent_line", json!(5)),
-            ("agent_text", json!("User-agent: FooBot/1.0")),
-            ("length", json!(12)),
-            ("request_rate", json!([])),
-            ("visit_time", json!([])),
-            (
-                "competing",
-                json!([
-                    {"line": 6, "rule": "Disallow: /shop/", "length": 6, "why": "shorter"},
-                    {"line": 9, "rule": "Allow: /", "length": 1, "why": "shorter"},
-                ]),
-            ),
-            ("reading", Value::Null),
-            ("refused_reading", Value::Null),
-            ("override", Value::Null),
-            ("egress", Value::Null),
-            ("dialect", json!("rfc9309")),
-            ("joins", json!([])),
-        ] {
-            assert_eq!(object[member], value, "{member}");
-        }
-        let notes = object["notes"].as_array().unwrap();
-        let notes: Vec<_> = notes
-            .iter()
-            .map(|note| (&note["line"], &note["kind"]))
-            .collect();
-        let expected = [
-            (11, "misspelt"),
-            (12, "unknown_record"),
-            (13, "not_a_record"),
-            (14, "noindex"),
-        ]
-        .map(|(line, kind)| (json!(line), json!(kind)));
-        let expected: Vec<_> = expected.iter().map(|(line, kind)| (line, kind)).collect();
-        assert_eq!(notes, expected);
-        let robots = &object["robots"];
-        assert_eq!(
-            (&robots["status"], &robots["result"]),
-            (&json!(200), &json!("successful"))
-        );
-        assert_eq!(robots["fetched_at"], Value::Null);
-    });
+#[tokio::test]
+async fn a_verdict_is_explained_to_programs() {
+    let object = object(SHOP, &["--agent", AGENT, URL]).await;
+    for (member, value) in [
+        ("url", json!(URL)),
+        ("verdict", json!("disallow")),
+        ("reason", json!("rule")),
+        ("line", json!(7)),
+        ("rule", json!("Disallow: /shop/basket")),
+        ("group", json!(["foo", "foobot/1.0"])),
+        ("token", json!("FooBot")),
+        ("candidates", json!(["FooBot", "Foo"])),
+        ("crawl_delay", json!(2.5)),
+        ("user_agent", json!(AGENT)),
+        ("bound", json!("FooBot")),
+        ("agent_line", json!(5)),
+        ("agent_text", json!("User-agent: FooBot/1.0")),
+        ("length", json!(12)),
+        ("request_rate", json!([])),
+        ("visit_time", json!([])),
+        (
+            "competing",
+            json!([
+                {"line": 6, "rule": "Disallow: /shop/", "length": 6, "why": "shorter"},
+                {"line": 9, "rule": "Allow: /", "length": 1, "why": "shorter"},
+            ]),
+        ),
+        ("reading", Value::Null),
+        ("refused_reading", Value::Null),
+        ("override", Value::Null),
+        ("egress", Value::Null),
+        ("dialect", json!("rfc9309")),
+        ("joins", json!([])),
+    ] {
+        assert_eq!(object[member], value, "{member}");
+    }
+    let notes = object["notes"].as_array().unwrap();
+    let notes: Vec<_> = notes
+        .iter()
+        .map(|note| (&note["line"], &note["kind"]))
+        .collect();
+    let expected = [
+        (11, "misspelt"),
+        (12, "unknown_record"),
+        (13, "not_a_record"),
+        (14, "noindex"),
+    ]
+    .map(|(line, kind)| (json!(line), json!(kind)));
+    let expected: Vec<_> = expected.iter().map(|(line, kind)| (line, kind)).collect();
+    assert_eq!(notes, expected);
+    let robots = &object["robots"];
+    assert_eq!(
+        (&robots["status"], &robots["result"]),
+        (&json!(200), &json!("successful"))
+    );
+    assert_eq!(robots["fetched_at"], Value::Null);
 }
 
 // Ours: which candidate is bound, or that `*` binds, or nobody.
-#[test]
-fn the_names_considered_are_told_with_the_one_that_binds() {
-    run(async {
-        for (robots, agent, crawler, bound) in [
-            (
-                "User-agent: Foo\nDisallow: /",
-                AGENT,
-                "Foo; its User-Agent gives FooBot, Foo",
-                json!("Foo"),
-            ),
-            (
-                "User-agent: *\nDisallow: /",
-                AGENT,
-                "FooBot; its User-Agent gives FooBot, Foo",
-                json!("*"),
-            ),
-            (
-                "User-agent: Bar\nDisallow: /",
-                "Foo",
-                "Foo, as its User-Agent says",
-                Value::Null,
-            ),
-            (
-                "User-agent: *\nDisallow: /",
-                "Mozilla/5.0",
-                "none: no name that a group could have",
-                json!("*"),
-            ),
-        ] {
-            let told = check(robots, &["--agent", agent, URL]).await;
-            assert_tells(&told, &[&format!("crawler {crawler}")]);
-            assert_eq!(
-                object(robots, &["--agent", agent, URL]).await["bound"],
-                bound
-            );
-        }
-    });
+#[tokio::test]
+async fn the_names_considered_are_told_with_the_one_that_binds() {
+    for (robots, agent, crawler, bound) in [
+        (
+            "User-agent: Foo\nDisallow: /",
+            AGENT,
+            "Foo; its User-Agent gives FooBot, Foo",
+            json!("Foo"),
+        ),
+        (
+            "User-agent: *\nDisallow: /",
+            AGENT,
+            "FooBot; its User-Agent gives FooBot, Foo",
+            json!("*"),
+        ),
+        (
+            "User-agent: Bar\nDisallow: /",
+            "Foo",
+            "Foo, as its User-Agent says",
+            Value::Null,
+        ),
+        (
+            "User-agent: *\nDisallow: /",
+            "Mozilla/5.0",
+            "none: no name that a group could have",
+            json!("*"),
+        ),
+    ] {
+        let told = check(robots, &["--agent", agent, URL]).await;
+        assert_tells(&told, &[&format!("crawler {crawler}")]);
+        assert_eq!(
+            object(robots, &["--agent", agent, URL]).await["bound"],
+            bound
+        );
+    }
 }
 
 // RFC 9309, section 2.2.4.
-#[test]
-fn a_group_that_blocks_by_accident_is_said_plainly() {
-    run(async {
-        let robots = "User-agent: *\nCrawl-delay: 5\n\nUser-agent: BadBot\nDisallow: /\n";
-        let outcome = check(robots, &["--agent", "GoodBot", URL]).await;
-        let note = "note line 4, \"User-agent: BadBot\" joins the group above: no rule stands \
+#[tokio::test]
+async fn a_group_that_blocks_by_accident_is_said_plainly() {
+    let robots = "User-agent: *\nCrawl-delay: 5\n\nUser-agent: BadBot\nDisallow: /\n";
+    let outcome = check(robots, &["--agent", "GoodBot", URL]).await;
+    let note = "note line 4, \"User-agent: BadBot\" joins the group above: no rule stands \
                     between it and line 1, \"User-agent: *\", so the rules below bind both. An \
                     empty \"Disallow:\" above line 4 keeps them apart. The pace record of line 2, \
                     \"Crawl-delay: 5\" is for the agents above it alone.";
-        assert_tells(&outcome, &[note]);
-        assert_eq!(outcome.stdout.matches("  note ").count(), 1, "{outcome:?}");
-        let object = object(robots, &["--agent", "GoodBot", URL]).await;
-        assert_eq!(object["joins"], json!([{"line": 4, "above": 1}]));
-        assert_eq!(object["notes"][0]["kind"], "joins_group");
-        let parted = robots.replace("5\n\n", "5\nDisallow:\n\n");
-        let outcome = check(parted, &["--agent", "GoodBot", URL]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    });
+    assert_tells(&outcome, &[note]);
+    assert_eq!(outcome.stdout.matches("  note ").count(), 1, "{outcome:?}");
+    let object = object(robots, &["--agent", "GoodBot", URL]).await;
+    assert_eq!(object["joins"], json!([{"line": 4, "above": 1}]));
+    assert_eq!(object["notes"][0]["kind"], "joins_group");
+    let parted = robots.replace("5\n\n", "5\nDisallow:\n\n");
+    let outcome = check(parted, &["--agent", "GoodBot", URL]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
 // Ours: few notes all, many counted; --json has them all.
-#[test]
-fn many_notes_and_rules_are_counted_and_json_has_them_all() {
-    run(async {
-        let odd = "Walrus: 1\n".repeat(25);
-        let rules = "Disallow: /shop\n".repeat(25);
-        let robots = format!("User-agent: *\n{rules}{odd}");
-        let outcome = check(&robots, &[URL]).await;
-        assert_tells(
-            &outcome,
-            &[
-                "note and 15 more, which --json has",
-                "also matches and 14 more, which --json has",
-                "also matches line 3, \"Disallow: /shop\", 5 bytes: as long, but further down",
-            ],
-        );
-        assert_eq!(outcome.stdout.matches("  note         line").count(), 10);
-        let object = object(&robots, &[URL]).await;
-        assert_eq!(object["notes"].as_array().unwrap().len(), 25);
-        assert_eq!(object["competing"].as_array().unwrap().len(), 24);
-    });
+#[tokio::test]
+async fn many_notes_and_rules_are_counted_and_json_has_them_all() {
+    let odd = "Walrus: 1\n".repeat(25);
+    let rules = "Disallow: /shop\n".repeat(25);
+    let robots = format!("User-agent: *\n{rules}{odd}");
+    let outcome = check(&robots, &[URL]).await;
+    assert_tells(
+        &outcome,
+        &[
+            "note and 15 more, which --json has",
+            "also matches and 14 more, which --json has",
+            "also matches line 3, \"Disallow: /shop\", 5 bytes: as long, but further down",
+        ],
+    );
+    assert_eq!(outcome.stdout.matches("  note         line").count(), 10);
+    let object = object(&robots, &[URL]).await;
+    assert_eq!(object["notes"].as_array().unwrap().len(), 25);
+    assert_eq!(object["competing"].as_array().unwrap().len(), 24);
 }
 
 // RFC 9309, section 2.5: that a file was cut is told however many notes there are.
-#[test]
-fn a_file_that_is_too_long_is_noted() {
-    run(async {
-        let mut robots = "User-agent: *\nDisallow: /a\n".to_owned();
-        robots.push_str(&"Walrus: 1\n".repeat(60_000));
-        let outcome = check(&robots, &[URL]).await;
-        let cut = "the file is longer than is read: from here on nothing counts";
-        let told = outcome.stdout.lines().find(|line| line.contains("  note "));
-        assert!(told.unwrap().ends_with(cut), "{told:?}");
-    });
+#[tokio::test]
+async fn a_file_that_is_too_long_is_noted() {
+    let mut robots = "User-agent: *\nDisallow: /a\n".to_owned();
+    robots.push_str(&"Walrus: 1\n".repeat(60_000));
+    let outcome = check(&robots, &[URL]).await;
+    let cut = "the file is longer than is read: from here on nothing counts";
+    let told = outcome.stdout.lines().find(|line| line.contains("  note "));
+    assert!(told.unwrap().ends_with(cut), "{told:?}");
 }
 
 // Ours: sensible without a rule as well.
-#[test]
-fn a_verdict_without_a_rule_is_explained() {
-    run(async {
-        for (robots, url, line) in [
-            (
-                SHOP,
-                "https://o.test/",
-                "https://o.test/: allowed for Bar: no rule for this crawler matched",
-            ),
-            (
-                "User-agent: x\nDisallow: /",
-                URL,
-                "reason no_group: robots.txt has no group for this crawler, nor for everyone",
-            ),
-            (
-                "User-agent: *\nDisallow: /",
-                "https://o.test/robots.txt",
-                "reason robots_txt: /robots.txt itself is always allowed",
-            ),
-        ] {
-            let outcome = check(robots, &["--agent", "Bar", url]).await;
-            assert_eq!(outcome.code, Some(0), "{outcome:?}");
-            assert_tells(&outcome, &[line]);
-        }
-    });
+#[tokio::test]
+async fn a_verdict_without_a_rule_is_explained() {
+    for (robots, url, line) in [
+        (
+            SHOP,
+            "https://o.test/",
+            "https://o.test/: allowed for Bar: no rule for this crawler matched",
+        ),
+        (
+            "User-agent: x\nDisallow: /",
+            URL,
+            "reason no_group: robots.txt has no group for this crawler, nor for everyone",
+        ),
+        (
+            "User-agent: *\nDisallow: /",
+            "https://o.test/robots.txt",
+            "reason robots_txt: /robots.txt itself is always allowed",
+        ),
+    ] {
+        let outcome = check(robots, &["--agent", "Bar", url]).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert_tells(&outcome, &[line]);
+    }
 }
 
 // Ours: a file made to be slow is refused as `undecided`.
-#[test]
-fn an_undecided_verdict_is_explained() {
-    run(async {
-        let rule = format!("Disallow: /{}b$\n", "*a".repeat(60));
-        let robots = format!("User-agent: *\n{}", rule.repeat(4000));
-        let url = format!("https://o.test/{}", "a".repeat(2000));
-        let object = object(&robots, &["--dialect", "conner-2.0", &url]).await;
-        assert_eq!(object["reason"], "undecided", "{}", object["reason"]);
-        assert_eq!(
-            (&object["verdict"], &object["competing"]),
-            (&json!("disallow"), &json!([]))
-        );
-        let outcome = check(&robots, &["--dialect", "conner-2.0", &url]).await;
-        assert_eq!(outcome.code, Some(1));
-        assert!(
-            outcome.stdout.contains("matching would take too long"),
-            "{}",
-            outcome.stdout
-        );
-    });
+#[tokio::test]
+async fn an_undecided_verdict_is_explained() {
+    let rule = format!("Disallow: /{}b$\n", "*a".repeat(60));
+    let robots = format!("User-agent: *\n{}", rule.repeat(4000));
+    let url = format!("https://o.test/{}", "a".repeat(2000));
+    let object = object(&robots, &["--dialect", "conner-2.0", &url]).await;
+    assert_eq!(object["reason"], "undecided", "{}", object["reason"]);
+    assert_eq!(
+        (&object["verdict"], &object["competing"]),
+        (&json!("disallow"), &json!([]))
+    );
+    let outcome = check(&robots, &["--dialect", "conner-2.0", &url]).await;
+    assert_eq!(outcome.code, Some(1));
+    assert!(
+        outcome.stdout.contains("matching would take too long"),
+        "{}",
+        outcome.stdout
+    );
 }
 
 // Ours: how the file was got.
-#[test]
-fn a_fetched_file_is_told_with_how_it_was_got() {
-    run(async {
-        let real = Script::robots(SHOP).start().await;
-        let moved = format!("http://r.test:{}/robots.txt", real.address().port());
-        let origin = Script::robots_page(Page::redirect(&moved)).start().await;
-        let gone = Script::robots_page(Page::status(404)).start().await;
-        let down = Script::robots_page(Page::status(500)).start().await;
-        let place = Place::with(
-            &resolve("o.test", origin.address())
-                .resolve("r.test", real.address())
-                .resolve("p.test", gone.address())
-                .resolve("q.test", down.address()),
-        );
-        let check = async |url: &str| place.run(&["check", "--agent", "FooBot", url]).await;
-        let told = check("http://o.test/shop/basket").await;
-        assert_eq!(told.code, Some(1), "{told:?}");
-        let line = format!("robots {moved}, status 200, successful");
-        assert_tells(&told, &[&line, "hop http://o.test/robots.txt redirected"]);
-        let told = check("http://p.test/").await;
-        assert_eq!(told.code, Some(0), "{told:?}");
-        assert_tells(
-            &told,
-            &["robots http://p.test/robots.txt, status 404, unavailable"],
-        );
-        let told = check("http://q.test/").await;
-        assert_eq!(told.code, Some(3), "{told:?}");
-        let line = "robots http://q.test/robots.txt, status 500, unreachable: status";
-        assert_tells(&told, &[line]);
-        let json = place
-            .run(&["check", "--json", "http://o.test/", "http://q.test/"])
-            .await;
-        let (robots, down) = (
-            &json.json_lines()[0]["robots"],
-            &json.json_lines()[1]["robots"],
-        );
-        assert_eq!(
-            (&robots["url"], &robots["redirects"]),
-            (&json!(moved), &json!(1))
-        );
-        assert_eq!(robots["hops"], json!(["http://o.test/robots.txt"]));
-        assert_eq!((&down["redirects"], &down["hops"]), (&json!(0), &json!([])));
-        assert!(
-            robots["age"].is_u64() && robots["fetched_at"].is_string(),
-            "{robots}"
-        );
-        assert_eq!(
-            (&down["result"], &down["cause"]),
-            (&json!("unreachable"), &json!("status"))
-        );
-    });
+#[tokio::test]
+async fn a_fetched_file_is_told_with_how_it_was_got() {
+    let real = Script::robots(SHOP).start().await;
+    let moved = format!("http://r.test:{}/robots.txt", real.address().port());
+    let origin = Script::robots_page(Page::redirect(&moved)).start().await;
+    let gone = Script::robots_page(Page::status(404)).start().await;
+    let down = Script::robots_page(Page::status(500)).start().await;
+    let place = Place::with(
+        &resolve("o.test", origin.address())
+            .resolve("r.test", real.address())
+            .resolve("p.test", gone.address())
+            .resolve("q.test", down.address()),
+    );
+    let check = async |url: &str| place.run(&["check", "--agent", "FooBot", url]).await;
+    let told = check("http://o.test/shop/basket").await;
+    assert_eq!(told.code, Some(1), "{told:?}");
+    let line = format!("robots {moved}, status 200, successful");
+    assert_tells(&told, &[&line, "hop http://o.test/robots.txt redirected"]);
+    let told = check("http://p.test/").await;
+    assert_eq!(told.code, Some(0), "{told:?}");
+    assert_tells(
+        &told,
+        &["robots http://p.test/robots.txt, status 404, unavailable"],
+    );
+    let told = check("http://q.test/").await;
+    assert_eq!(told.code, Some(3), "{told:?}");
+    let line = "robots http://q.test/robots.txt, status 500, unreachable: status";
+    assert_tells(&told, &[line]);
+    let json = place
+        .run(&["check", "--json", "http://o.test/", "http://q.test/"])
+        .await;
+    let (robots, down) = (
+        &json.json_lines()[0]["robots"],
+        &json.json_lines()[1]["robots"],
+    );
+    assert_eq!(
+        (&robots["url"], &robots["redirects"]),
+        (&json!(moved), &json!(1))
+    );
+    assert_eq!(robots["hops"], json!(["http://o.test/robots.txt"]));
+    assert_eq!((&down["redirects"], &down["hops"]), (&json!(0), &json!([])));
+    assert!(
+        robots["age"].is_u64() && robots["fetched_at"].is_string(),
+        "{robots}"
+    );
+    assert_eq!(
+        (&down["result"], &down["cause"]),
+        (&json!("unreachable"), &json!("status"))
+    );
 }
 
 // Ours: `egress`, as the proxy would say.
-#[test]
-fn an_address_that_may_not_be_dialled_is_explained() {
-    run(async {
-        let place = Place::with(&Config::default());
-        let told = place
-            .run(&["check", "--agent", "A", "http://10.0.0.1/"])
-            .await;
-        assert_eq!(told.code, Some(3), "{told:?}");
-        assert!(told.stdout.contains("  egress       "), "{told:?}");
-        let json = place
-            .run(&["check", "--json", "http://10.0.0.1/"])
-            .await
-            .json_lines();
-        assert_eq!(
-            (&json[0]["reason"], &json[0]["robots"]),
-            (&json!("egress"), &Value::Null)
-        );
-        assert!(json[0]["egress"].is_string(), "{}", json[0]);
-    });
+#[tokio::test]
+async fn an_address_that_may_not_be_dialled_is_explained() {
+    let place = Place::with(&Config::default());
+    let told = place
+        .run(&["check", "--agent", "A", "http://10.0.0.1/"])
+        .await;
+    assert_eq!(told.code, Some(3), "{told:?}");
+    assert!(told.stdout.contains("  egress       "), "{told:?}");
+    let json = place
+        .run(&["check", "--json", "http://10.0.0.1/"])
+        .await
+        .json_lines();
+    assert_eq!(
+        (&json[0]["reason"], &json[0]["robots"]),
+        (&json!("egress"), &Value::Null)
+    );
+    assert!(json[0]["egress"].is_string(), "{}", json[0]);
 }
 
 // Ours: the standard's verdict, and the reading that the proxy refuses.
-#[test]
-fn a_reading_that_the_proxy_refuses_is_told_to_programs() {
-    run(async {
-        let robots = "User-agent: *\nDisallow: /private";
-        let url = "https://o.test/a/../private";
-        let sent = object(robots, &[url]).await;
-        assert_eq!(
-            (&sent["verdict"], &sent["refused_reading"]),
-            (&json!("allow"), &json!("/private"))
-        );
-        let proxy = object(robots, &["--as-proxy", url]).await;
-        assert_eq!(
-            (&proxy["verdict"], &proxy["reading"]),
-            (&json!("disallow"), &json!("/private"))
-        );
-        assert_eq!(proxy["refused_reading"], Value::Null);
-    });
+#[tokio::test]
+async fn a_reading_that_the_proxy_refuses_is_told_to_programs() {
+    let robots = "User-agent: *\nDisallow: /private";
+    let url = "https://o.test/a/../private";
+    let sent = object(robots, &[url]).await;
+    assert_eq!(
+        (&sent["verdict"], &sent["refused_reading"]),
+        (&json!("allow"), &json!("/private"))
+    );
+    let proxy = object(robots, &["--as-proxy", url]).await;
+    assert_eq!(
+        (&proxy["verdict"], &proxy["reading"]),
+        (&json!("disallow"), &json!("/private"))
+    );
+    assert_eq!(proxy["refused_reading"], Value::Null);
 }
 
 // The same: by the level that is configured.
-#[test]
-fn check_tells_the_readings_of_the_level_that_is_configured() {
-    run(async {
-        let robots = "User-agent: *\nDisallow: /private";
-        for (path, dots, server) in [
-            ("/a/../private", json!("/private"), json!("/private")),
-            ("//private/x?y", Value::Null, json!("/private/x?y")),
-            ("/a/..%2fprivate", Value::Null, json!("/private")),
-            ("/a/..;/private", Value::Null, json!("/private")),
-            ("/%2570rivate", Value::Null, Value::Null),
-            ("/private/..", Value::Null, Value::Null),
-        ] {
-            let url = &*format!("https://o.test{path}");
-            for (level, reading) in [("sent", &Value::Null), ("dots", &dots), ("server", &server)] {
-                let told = by_level(robots, level, &[url]).await;
-                assert_eq!(&told["refused_reading"], reading, "{path} by {level}");
-                let proxy = by_level(robots, level, &["--as-proxy", url]).await;
-                assert_eq!(&proxy["reading"], reading, "{path} by {level}");
-                let refused = !reading.is_null() || path.starts_with("/private");
-                let verdict = if refused { "disallow" } else { "allow" };
-                assert_eq!(proxy["verdict"], verdict, "{path} by {level}");
-            }
+#[tokio::test]
+async fn check_tells_the_readings_of_the_level_that_is_configured() {
+    let robots = "User-agent: *\nDisallow: /private";
+    for (path, dots, server) in [
+        ("/a/../private", json!("/private"), json!("/private")),
+        ("//private/x?y", Value::Null, json!("/private/x?y")),
+        ("/a/..%2fprivate", Value::Null, json!("/private")),
+        ("/a/..;/private", Value::Null, json!("/private")),
+        ("/%2570rivate", Value::Null, Value::Null),
+        ("/private/..", Value::Null, Value::Null),
+    ] {
+        let url = &*format!("https://o.test{path}");
+        for (level, reading) in [("sent", &Value::Null), ("dots", &dots), ("server", &server)] {
+            let told = by_level(robots, level, &[url]).await;
+            assert_eq!(&told["refused_reading"], reading, "{path} by {level}");
+            let proxy = by_level(robots, level, &["--as-proxy", url]).await;
+            assert_eq!(&proxy["reading"], reading, "{path} by {level}");
+            let refused = !reading.is_null() || path.starts_with("/private");
+            let verdict = if refused { "disallow" } else { "allow" };
+            assert_eq!(proxy["verdict"], verdict, "{path} by {level}");
         }
-        let people = check(robots, &["https://o.test/a/..;/private"]).await;
-        let line = "proxy would refuse it: servers take the path for /private";
-        assert_tells(&people, &[line]);
-        let people = check(robots, &["--as-proxy", "https://o.test//private"]).await;
-        let line = "reading /private: the path as a server may read it";
-        assert_tells(&people, &["rule line 2: Disallow: /private", line]);
-    });
+    }
+    let people = check(robots, &["https://o.test/a/..;/private"]).await;
+    let line = "proxy would refuse it: servers take the path for /private";
+    assert_tells(&people, &[line]);
+    let people = check(robots, &["--as-proxy", "https://o.test//private"]).await;
+    let line = "reading /private: the path as a server may read it";
+    assert_tells(&people, &["rule line 2: Disallow: /private", line]);
 }
 
 /// Returns what `check --json` says of one URL where `robots.readings` is
@@ -609,146 +583,138 @@ async fn by_level(robots: &str, level: &str, arguments: &[&str]) -> Value {
 }
 
 // Ours: an Allow further down counts by the RFC alone.
-#[test]
-fn the_dialect_is_chosen_and_told() {
-    run(async {
-        let robots = "User-agent: *\nDisallow: /shop\nAllow: /shop/basket\n";
-        for (dialect, code) in [
-            ("rfc9309", 0),
-            ("draft-2019", 0),
-            ("google", 0),
-            ("1996", 1),
-            ("1994", 1),
-            ("conner-2.0", 0),
-        ] {
-            let outcome = check(robots, &["--dialect", dialect, URL]).await;
-            assert_eq!(outcome.code, Some(code), "{dialect}: {outcome:?}");
-            let is_told = outcome
-                .stdout
-                .contains(&format!("  dialect      {dialect}"));
-            assert_eq!(is_told, dialect != "rfc9309", "{outcome:?}");
-        }
-        let told = check(robots, &["--dialect", "1996", URL]).await;
-        assert_tells(
-            &told,
-            &[
-                "also matches line 3, \"Allow: /shop/basket\", 12 bytes: further down, and the first that matches counts",
-            ],
-        );
-        let refused = check(robots, &["--dialect", "1995", URL]).await;
-        assert_eq!(
-            (refused.code, refused.stdout.as_str()),
-            (Some(2), ""),
-            "{refused:?}"
-        );
-    });
+#[tokio::test]
+async fn the_dialect_is_chosen_and_told() {
+    let robots = "User-agent: *\nDisallow: /shop\nAllow: /shop/basket\n";
+    for (dialect, code) in [
+        ("rfc9309", 0),
+        ("draft-2019", 0),
+        ("google", 0),
+        ("1996", 1),
+        ("1994", 1),
+        ("conner-2.0", 0),
+    ] {
+        let outcome = check(robots, &["--dialect", dialect, URL]).await;
+        assert_eq!(outcome.code, Some(code), "{dialect}: {outcome:?}");
+        let is_told = outcome
+            .stdout
+            .contains(&format!("  dialect      {dialect}"));
+        assert_eq!(is_told, dialect != "rfc9309", "{outcome:?}");
+    }
+    let told = check(robots, &["--dialect", "1996", URL]).await;
+    assert_tells(
+        &told,
+        &[
+            "also matches line 3, \"Allow: /shop/basket\", 12 bytes: further down, and the first that matches counts",
+        ],
+    );
+    let refused = check(robots, &["--dialect", "1995", URL]).await;
+    assert_eq!(
+        (refused.code, refused.stdout.as_str()),
+        (Some(2), ""),
+        "{refused:?}"
+    );
 }
 
 // Ours: `robots.dialect`, where the configuration counts.
-#[test]
-fn the_dialect_of_the_configuration_counts_where_the_configuration_does() {
-    run(async {
-        let robots = "User-agent: *\nDisallow: /shop\nAllow: /shop/basket\n";
-        let origin = Script::robots(robots).start().await;
-        let config = resolve("o.test", origin.address()).set("robots.dialect = \"1996\"");
-        let place = Place::with(&config);
-        std::fs::write(place.path("robots.txt"), robots).unwrap();
-        let saved = ["--robots", "robots.txt"];
-        let named = ["--config", "politesse.toml"];
-        let rfc = ["--dialect", "rfc9309"];
-        let none: &[&str] = &[];
-        for (options, dialect) in [
-            (none, "1996"),
-            (&rfc, "rfc9309"),
-            (&saved, "rfc9309"),
-            (&[saved, named].concat(), "1996"),
-            (&[saved, named, rfc].concat(), "rfc9309"),
-        ] {
-            let arguments = ["check", "--json", "http://o.test/shop/basket"];
-            let told = place
-                .run(&[&arguments[..], options].concat())
-                .await
-                .json_lines();
-            let verdict = if dialect == "1996" {
-                "disallow"
-            } else {
-                "allow"
-            };
-            assert_eq!(
-                (&told[0]["dialect"], &told[0]["verdict"]),
-                (&json!(dialect), &json!(verdict)),
-                "{options:?}"
-            );
-        }
-    });
+#[tokio::test]
+async fn the_dialect_of_the_configuration_counts_where_the_configuration_does() {
+    let robots = "User-agent: *\nDisallow: /shop\nAllow: /shop/basket\n";
+    let origin = Script::robots(robots).start().await;
+    let config = resolve("o.test", origin.address()).set("robots.dialect = \"1996\"");
+    let place = Place::with(&config);
+    std::fs::write(place.path("robots.txt"), robots).unwrap();
+    let saved = ["--robots", "robots.txt"];
+    let named = ["--config", "politesse.toml"];
+    let rfc = ["--dialect", "rfc9309"];
+    let none: &[&str] = &[];
+    for (options, dialect) in [
+        (none, "1996"),
+        (&rfc, "rfc9309"),
+        (&saved, "rfc9309"),
+        (&[saved, named].concat(), "1996"),
+        (&[saved, named, rfc].concat(), "rfc9309"),
+    ] {
+        let arguments = ["check", "--json", "http://o.test/shop/basket"];
+        let told = place
+            .run(&[&arguments[..], options].concat())
+            .await
+            .json_lines();
+        let verdict = if dialect == "1996" {
+            "disallow"
+        } else {
+            "allow"
+        };
+        assert_eq!(
+            (&told[0]["dialect"], &told[0]["verdict"]),
+            (&json!(dialect), &json!(verdict)),
+            "{options:?}"
+        );
+    }
 }
 
 // Ours: a line may name its dialect, which decides on 401 and 403, too.
-#[test]
-fn a_batch_line_names_its_dialect() {
-    run(async {
-        let robots = "User-agent: *\nDisallow: /shop\nAllow: /shop/basket\n";
-        let question = |dialect: Value, status: u16| json!({"id": 1, "robots": robots, "agent": "a", "url": URL, "status": status, "dialect": dialect});
-        let outcome = batch(&[
-            question(Value::Null, 200),
-            question(json!("1996"), 200),
-            question(json!("1996"), 403),
-            question(json!("draft-2019"), 403),
-            question(json!("1995"), 200),
-        ])
-        .await;
-        let told = outcome.json_lines();
-        let said: Vec<_> = told
-            .iter()
-            .map(|line| (&line["verdict"], &line["reason"]))
-            .collect();
-        assert_eq!(said[0], (&json!("allow"), &json!("rule")));
-        assert_eq!(said[1], (&json!("disallow"), &json!("rule")));
-        assert_eq!(said[2], (&json!("disallow"), &json!("restricted")));
-        assert_eq!(said[3], (&json!("allow"), &json!("unavailable")));
-        assert!(
-            told[4]["error"].as_str().unwrap().contains("1995"),
-            "{}",
-            told[4]
-        );
-        assert_eq!((&told[4]["line"], outcome.code), (&json!(5), Some(1)));
-    });
+#[tokio::test]
+async fn a_batch_line_names_its_dialect() {
+    let robots = "User-agent: *\nDisallow: /shop\nAllow: /shop/basket\n";
+    let question = |dialect: Value, status: u16| json!({"id": 1, "robots": robots, "agent": "a", "url": URL, "status": status, "dialect": dialect});
+    let outcome = batch(&[
+        question(Value::Null, 200),
+        question(json!("1996"), 200),
+        question(json!("1996"), 403),
+        question(json!("draft-2019"), 403),
+        question(json!("1995"), 200),
+    ])
+    .await;
+    let told = outcome.json_lines();
+    let said: Vec<_> = told
+        .iter()
+        .map(|line| (&line["verdict"], &line["reason"]))
+        .collect();
+    assert_eq!(said[0], (&json!("allow"), &json!("rule")));
+    assert_eq!(said[1], (&json!("disallow"), &json!("rule")));
+    assert_eq!(said[2], (&json!("disallow"), &json!("restricted")));
+    assert_eq!(said[3], (&json!("allow"), &json!("unavailable")));
+    assert!(
+        told[4]["error"].as_str().unwrap().contains("1995"),
+        "{}",
+        told[4]
+    );
+    assert_eq!((&told[4]["line"], outcome.code), (&json!(5), Some(1)));
 }
 
 // Ours: the line's dialect wins over the option.
-#[test]
-fn the_dialect_of_a_batch_line_wins_over_the_option() {
-    run(async {
-        let mut command = politesse(std::env::temp_dir().as_path());
-        command.args(["check", "--batch", "-", "--dialect", "1996"]);
-        let line = json!({"robots": "User-agent: *\nDisallow: /\nAllow: /s", "url": URL});
-        let mut other = line.clone();
-        other["dialect"] = json!("rfc9309");
-        let told = finish(command, format!("{line}\n{other}").as_bytes())
-            .await
-            .json_lines();
-        assert_eq!((&told[0]["line"], &told[1]["line"]), (&json!(2), &json!(3)));
-        let members: Vec<_> = told[0]
-            .as_object()
-            .unwrap()
-            .keys()
-            .map(String::as_str)
-            .collect();
-        assert_eq!(
-            members,
-            [
-                "id",
-                "verdict",
-                "reason",
-                "line",
-                "rule",
-                "group",
-                "token",
-                "candidates",
-                "crawl_delay"
-            ]
-        );
-    });
+#[tokio::test]
+async fn the_dialect_of_a_batch_line_wins_over_the_option() {
+    let mut command = politesse(std::env::temp_dir().as_path());
+    command.args(["check", "--batch", "-", "--dialect", "1996"]);
+    let line = json!({"robots": "User-agent: *\nDisallow: /\nAllow: /s", "url": URL});
+    let mut other = line.clone();
+    other["dialect"] = json!("rfc9309");
+    let told = finish(command, format!("{line}\n{other}").as_bytes())
+        .await
+        .json_lines();
+    assert_eq!((&told[0]["line"], &told[1]["line"]), (&json!(2), &json!(3)));
+    let members: Vec<_> = told[0]
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
+    assert_eq!(
+        members,
+        [
+            "id",
+            "verdict",
+            "reason",
+            "line",
+            "rule",
+            "group",
+            "token",
+            "candidates",
+            "crawl_delay"
+        ]
+    );
 }
 
 /// Saved files, each disallowing its own name.
@@ -763,235 +729,221 @@ fn folder(names: &[&str]) -> TempDir {
 }
 
 // Ours: `check --help`.
-#[test]
-fn saved_files_are_found_by_host_and_port() {
-    run(async {
-        let folder = folder(&[
-            "a.test",
-            "b.test.txt",
-            "c.test/robots.txt",
-            "a.test:8080",
-            "b.test_8080.txt",
-            "[::1].txt",
-        ]);
-        let urls = [
-            ("http://a.test/a.test", Some("/a.test")),
-            ("https://A.test:443/a.test", Some("/a.test")),
-            ("http://b.test/b.test.txt", Some("/b.test.txt")),
-            (
-                "http://c.test./c.test/robots.txt",
-                Some("/c.test/robots.txt"),
-            ),
-            ("http://a.test:8080/a.test:8080", Some("/a.test:8080")),
-            (
-                "http://b.test:8080/b.test_8080.txt",
-                Some("/b.test_8080.txt"),
-            ),
-            ("http://[::1]/[::1].txt", Some("/[::1].txt")),
-            ("http://a.test/", None),
-        ];
-        let lines: String = urls.map(|(url, _)| format!("{url}\n")).concat();
-        let outcome = listed(&folder, &["--agent", "FooBot/1"], lines.as_bytes()).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        let told = outcome.json_lines();
-        assert_eq!(told.len(), urls.len());
-        for (told, (url, rule)) in told.iter().zip(urls) {
-            let rule = rule.map(|path| format!("Disallow: {path}"));
-            assert_eq!(
-                (&told["url"], &told["rule"]),
-                (&json!(url), &json!(rule)),
-                "{told}"
-            );
-            assert_eq!(told["token"], "FooBot");
-        }
-        let members: Vec<_> = told[0]
-            .as_object()
-            .unwrap()
-            .keys()
-            .map(String::as_str)
-            .collect();
+#[tokio::test]
+async fn saved_files_are_found_by_host_and_port() {
+    let folder = folder(&[
+        "a.test",
+        "b.test.txt",
+        "c.test/robots.txt",
+        "a.test:8080",
+        "b.test_8080.txt",
+        "[::1].txt",
+    ]);
+    let urls = [
+        ("http://a.test/a.test", Some("/a.test")),
+        ("https://A.test:443/a.test", Some("/a.test")),
+        ("http://b.test/b.test.txt", Some("/b.test.txt")),
+        (
+            "http://c.test./c.test/robots.txt",
+            Some("/c.test/robots.txt"),
+        ),
+        ("http://a.test:8080/a.test:8080", Some("/a.test:8080")),
+        (
+            "http://b.test:8080/b.test_8080.txt",
+            Some("/b.test_8080.txt"),
+        ),
+        ("http://[::1]/[::1].txt", Some("/[::1].txt")),
+        ("http://a.test/", None),
+    ];
+    let lines: String = urls.map(|(url, _)| format!("{url}\n")).concat();
+    let outcome = listed(&folder, &["--agent", "FooBot/1"], lines.as_bytes()).await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let told = outcome.json_lines();
+    assert_eq!(told.len(), urls.len());
+    for (told, (url, rule)) in told.iter().zip(urls) {
+        let rule = rule.map(|path| format!("Disallow: {path}"));
         assert_eq!(
-            members,
-            [
-                "url",
-                "verdict",
-                "reason",
-                "line",
-                "rule",
-                "group",
-                "token",
-                "candidates",
-                "crawl_delay"
-            ]
+            (&told["url"], &told["rule"]),
+            (&json!(url), &json!(rule)),
+            "{told}"
         );
-    });
+        assert_eq!(told["token"], "FooBot");
+    }
+    let members: Vec<_> = told[0]
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
+    assert_eq!(
+        members,
+        [
+            "url",
+            "verdict",
+            "reason",
+            "line",
+            "rule",
+            "group",
+            "token",
+            "candidates",
+            "crawl_delay"
+        ]
+    );
 }
 
 // Ours: what is not known is neither allowed nor refused.
-#[test]
-fn a_list_goes_on_past_bad_lines_and_missing_files() {
-    run(async {
-        let folder = folder(&["a.test"]);
-        let lines = b"\n  http://a.test/x \r\nnonsense\nhttp://b.test:81/\n\xFF\nhttp://a.test/y";
-        let outcome = listed(&folder, &[], lines).await;
-        assert_eq!(outcome.code, Some(3), "{outcome:?}");
-        let told = outcome.json_lines();
-        assert_eq!(told[0]["url"], "http://a.test/x");
-        assert_eq!(
-            (&told[1]["line"], &told[1]["url"]),
-            (&json!(3), &Value::Null)
-        );
-        assert!(told[1]["error"].as_str().unwrap().contains("nonsense"));
-        let missing = json!({
-            "line": 4, "url": "http://b.test:81/", "error": "no saved robots.txt for b.test:81",
-        });
-        assert_eq!(told[2], missing);
-        assert_eq!(told[3]["line"], 5);
-        assert_eq!(
-            (&told[4]["url"], told.len()),
-            (&json!("http://a.test/y"), 5)
-        );
-        let long = format!("http://a.test/{}\nhttp://a.test/z", "a".repeat(70_000));
-        let outcome = listed(&folder, &[], long.as_bytes()).await;
-        let told = outcome.json_lines();
-        assert_eq!(
-            (&told[0]["line"], &told[1]["url"]),
-            (&json!(1), &json!("http://a.test/z"))
-        );
-        assert_eq!((outcome.code, told.len()), (Some(1), 2), "{outcome:?}");
+#[tokio::test]
+async fn a_list_goes_on_past_bad_lines_and_missing_files() {
+    let folder = folder(&["a.test"]);
+    let lines = b"\n  http://a.test/x \r\nnonsense\nhttp://b.test:81/\n\xFF\nhttp://a.test/y";
+    let outcome = listed(&folder, &[], lines).await;
+    assert_eq!(outcome.code, Some(3), "{outcome:?}");
+    let told = outcome.json_lines();
+    assert_eq!(told[0]["url"], "http://a.test/x");
+    assert_eq!(
+        (&told[1]["line"], &told[1]["url"]),
+        (&json!(3), &Value::Null)
+    );
+    assert!(told[1]["error"].as_str().unwrap().contains("nonsense"));
+    let missing = json!({
+        "line": 4, "url": "http://b.test:81/", "error": "no saved robots.txt for b.test:81",
     });
+    assert_eq!(told[2], missing);
+    assert_eq!(told[3]["line"], 5);
+    assert_eq!(
+        (&told[4]["url"], told.len()),
+        (&json!("http://a.test/y"), 5)
+    );
+    let long = format!("http://a.test/{}\nhttp://a.test/z", "a".repeat(70_000));
+    let outcome = listed(&folder, &[], long.as_bytes()).await;
+    let told = outcome.json_lines();
+    assert_eq!(
+        (&told[0]["line"], &told[1]["url"]),
+        (&json!(1), &json!("http://a.test/z"))
+    );
+    assert_eq!((outcome.code, told.len()), (Some(1), 2), "{outcome:?}");
 }
 
 // Ours: 0, 1, 2.
-#[test]
-fn a_list_ends_with_the_code_of_its_worst_line() {
-    run(async {
-        let folder = folder(&["a.test"]);
-        assert_eq!(listed(&folder, &[], b"").await.code, Some(0));
-        assert_eq!(listed(&folder, &[], b"http://a.test/").await.code, Some(0));
+#[tokio::test]
+async fn a_list_ends_with_the_code_of_its_worst_line() {
+    let folder = folder(&["a.test"]);
+    assert_eq!(listed(&folder, &[], b"").await.code, Some(0));
+    assert_eq!(listed(&folder, &[], b"http://a.test/").await.code, Some(0));
+    assert_eq!(
+        listed(&folder, &[], b"http://a.test/a.test").await.code,
+        Some(1)
+    );
+    for arguments in [
+        &["check", "--robots-dir", "absent", "--urls", "-"][..],
+        &["check", "--robots-dir", ".", "--urls", "absent"],
+        &["check", "--robots-dir", "."],
+        &["check", "--urls", "-"],
+        &[
+            "check",
+            "--robots-dir",
+            ".",
+            "--urls",
+            "-",
+            "http://a.test/",
+        ],
+    ] {
+        let outcome = run_in(folder.path(), arguments).await;
         assert_eq!(
-            listed(&folder, &[], b"http://a.test/a.test").await.code,
-            Some(1)
+            (outcome.code, outcome.stdout.as_str()),
+            (Some(2), ""),
+            "{arguments:?}"
         );
-        for arguments in [
-            &["check", "--robots-dir", "absent", "--urls", "-"][..],
-            &["check", "--robots-dir", ".", "--urls", "absent"],
-            &["check", "--robots-dir", "."],
-            &["check", "--urls", "-"],
-            &[
-                "check",
-                "--robots-dir",
-                ".",
-                "--urls",
-                "-",
-                "http://a.test/",
-            ],
-        ] {
-            let outcome = run_in(folder.path(), arguments).await;
-            assert_eq!(
-                (outcome.code, outcome.stdout.as_str()),
-                (Some(2), ""),
-                "{arguments:?}"
-            );
-        }
-    });
+    }
 }
 
 // Ours: no URL names a file outside the folder, nor what is no file.
-#[test]
-fn a_list_reads_nothing_but_files_in_the_folder() {
-    run(async {
-        let outer = folder(&["secret", "secret.txt", "inner/a.test", "inner/b.test/x"]);
-        let mut command = politesse(&outer.path().join("inner"));
-        command.args(["check", "--robots-dir", ".", "--urls", "-"]);
-        let urls = [
-            "http://../secret",
-            "http://..%2fsecret/",
-            "http://..\\secret/",
-            "http://%2e%2e/secret",
-            "http://a.test/../../secret",
-            "http://b.test/",
-            "http://secret/",
-        ];
-        let outcome = finish(command, urls.join("\n").as_bytes()).await;
-        let told = outcome.json_lines();
-        for line in told.iter().filter(|line| line["url"] != urls[4]) {
-            assert!(line["error"].is_string(), "{line}");
-        }
-        assert_eq!(told[4]["verdict"], "allow", "{}", told[4]);
-    });
+#[tokio::test]
+async fn a_list_reads_nothing_but_files_in_the_folder() {
+    let outer = folder(&["secret", "secret.txt", "inner/a.test", "inner/b.test/x"]);
+    let mut command = politesse(&outer.path().join("inner"));
+    command.args(["check", "--robots-dir", ".", "--urls", "-"]);
+    let urls = [
+        "http://../secret",
+        "http://..%2fsecret/",
+        "http://..\\secret/",
+        "http://%2e%2e/secret",
+        "http://a.test/../../secret",
+        "http://b.test/",
+        "http://secret/",
+    ];
+    let outcome = finish(command, urls.join("\n").as_bytes()).await;
+    let told = outcome.json_lines();
+    for line in told.iter().filter(|line| line["url"] != urls[4]) {
+        assert!(line["error"].is_string(), "{line}");
+    }
+    assert_eq!(told[4]["verdict"], "allow", "{}", told[4]);
 }
 
 // Ours: in the order of the list, whoever judges which part.
-#[test]
-fn a_long_list_keeps_its_order() {
-    run(async {
-        let names: Vec<String> = (0..50).map(|host| format!("h{host}.test")).collect();
-        let folder = folder(&names.iter().map(String::as_str).collect::<Vec<_>>());
-        let urls: Vec<String> = (0..20_000)
-            .map(|n| format!("http://h{}.test/{n}", n * 7 % 61))
-            .collect();
-        let outcome = listed(&folder, &[], urls.join("\n").as_bytes()).await;
-        let told = outcome.json_lines();
-        assert_eq!(told.len(), urls.len());
-        for (number, (told, url)) in (1..).zip(told.iter().zip(&urls)) {
-            assert_eq!(told["url"], **url);
-            let is_missing = told["line"] == number && told["error"].is_string();
-            assert!(is_missing || told["verdict"] == "allow", "{told}");
-        }
-    });
+#[tokio::test]
+async fn a_long_list_keeps_its_order() {
+    let names: Vec<String> = (0..50).map(|host| format!("h{host}.test")).collect();
+    let folder = folder(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let urls: Vec<String> = (0..20_000)
+        .map(|n| format!("http://h{}.test/{n}", n * 7 % 61))
+        .collect();
+    let outcome = listed(&folder, &[], urls.join("\n").as_bytes()).await;
+    let told = outcome.json_lines();
+    assert_eq!(told.len(), urls.len());
+    for (number, (told, url)) in (1..).zip(told.iter().zip(&urls)) {
+        assert_eq!(told["url"], **url);
+        let is_missing = told["line"] == number && told["error"].is_string();
+        assert!(is_missing || told["verdict"] == "allow", "{told}");
+    }
 }
 
 // Ours: the options that say by what is judged.
-#[test]
-fn a_list_is_judged_by_the_dialect_and_the_readings_asked_for() {
-    run(async {
-        let folder = TempDir::new().unwrap();
-        let robots = "User-agent: *\nDisallow: /shop\nAllow: /shop/basket\n";
-        std::fs::write(folder.path().join("o.test"), robots).unwrap();
-        let verdict = async |arguments: &[&str], url: &str| {
-            let told = listed(&folder, arguments, url.as_bytes())
-                .await
-                .json_lines();
-            told[0]["verdict"].clone()
-        };
-        assert_eq!(verdict(&[], URL).await, "allow");
-        assert_eq!(verdict(&["--dialect", "1996"], URL).await, "disallow");
-        let dots = "https://o.test/a/../shop";
-        assert_eq!(verdict(&[], dots).await, "allow");
-        assert_eq!(verdict(&["--as-proxy"], dots).await, "disallow");
-    });
+#[tokio::test]
+async fn a_list_is_judged_by_the_dialect_and_the_readings_asked_for() {
+    let folder = TempDir::new().unwrap();
+    let robots = "User-agent: *\nDisallow: /shop\nAllow: /shop/basket\n";
+    std::fs::write(folder.path().join("o.test"), robots).unwrap();
+    let verdict = async |arguments: &[&str], url: &str| {
+        let told = listed(&folder, arguments, url.as_bytes())
+            .await
+            .json_lines();
+        told[0]["verdict"].clone()
+    };
+    assert_eq!(verdict(&[], URL).await, "allow");
+    assert_eq!(verdict(&["--dialect", "1996"], URL).await, "disallow");
+    let dots = "https://o.test/a/../shop";
+    assert_eq!(verdict(&[], dots).await, "allow");
+    assert_eq!(verdict(&["--as-proxy"], dots).await, "disallow");
 }
 
 // Ours: what a robots.txt or a URL holds steers no terminal.
-#[test]
-fn what_is_printed_steers_no_terminal() {
-    run(async {
-        let robots =
-            "User-agent: *\nDisallow: /shop*\u{1b}[2J\u{9b}\u{202e}\nDisallow: /\u{7f}\n\u{9b}1m\n";
-        let url = "https://o.test/shop\u{1b}[2J\u{9b}\u{202e}\u{7f}";
-        let steers = |text: &str| {
-            text.chars()
-                .any(|letter| letter != '\n' && (letter.is_control() || letter == '\u{202e}'))
-        };
-        let people = check(robots, &[url]).await;
-        assert_eq!(people.code, Some(1), "{people:?}");
-        let programs = check(robots, &["--json", url]).await;
-        let bad = check(robots, &["nonsense\u{1b}[2J"]).await;
-        let folder = saved("");
-        std::fs::write(folder.path().join("o.test"), robots).unwrap();
-        let list = listed(&folder, &[], format!("{url}\nfoo\u{9b}").as_bytes()).await;
-        let batch = batch(&[json!({"id": "\u{9b}", "robots": robots, "url": url})]).await;
-        for outcome in [&people, &programs, &bad, &list, &batch] {
-            assert!(
-                !steers(&outcome.stdout) && !steers(&outcome.stderr),
-                "{outcome:?}"
-            );
-        }
-        let rule = "Disallow: /shop*\u{1b}[2J\u{9b}\u{202e}";
-        for outcome in [&programs, &list, &batch] {
-            assert_eq!(outcome.json_lines()[0]["rule"], rule);
-        }
-        assert_eq!(batch.json_lines()[0]["id"], "\u{9b}");
-    });
+#[tokio::test]
+async fn what_is_printed_steers_no_terminal() {
+    let robots =
+        "User-agent: *\nDisallow: /shop*\u{1b}[2J\u{9b}\u{202e}\nDisallow: /\u{7f}\n\u{9b}1m\n";
+    let url = "https://o.test/shop\u{1b}[2J\u{9b}\u{202e}\u{7f}";
+    let steers = |text: &str| {
+        text.chars()
+            .any(|letter| letter != '\n' && (letter.is_control() || letter == '\u{202e}'))
+    };
+    let people = check(robots, &[url]).await;
+    assert_eq!(people.code, Some(1), "{people:?}");
+    let programs = check(robots, &["--json", url]).await;
+    let bad = check(robots, &["nonsense\u{1b}[2J"]).await;
+    let folder = saved("");
+    std::fs::write(folder.path().join("o.test"), robots).unwrap();
+    let list = listed(&folder, &[], format!("{url}\nfoo\u{9b}").as_bytes()).await;
+    let batch = batch(&[json!({"id": "\u{9b}", "robots": robots, "url": url})]).await;
+    for outcome in [&people, &programs, &bad, &list, &batch] {
+        assert!(
+            !steers(&outcome.stdout) && !steers(&outcome.stderr),
+            "{outcome:?}"
+        );
+    }
+    let rule = "Disallow: /shop*\u{1b}[2J\u{9b}\u{202e}";
+    for outcome in [&programs, &list, &batch] {
+        assert_eq!(outcome.json_lines()[0]["rule"], rule);
+    }
+    assert_eq!(batch.json_lines()[0]["id"], "\u{9b}");
 }

@@ -18,10 +18,8 @@ use politesse_robots::{Dialect, Judgement, NoteKind, RobotsTxt, RuleKind, whole_
 use Said::{Allow, Disallow, NoGroup, NoRule, RobotsItself};
 
 use crate::kit::client::get;
-use crate::kit::origin::Script;
+use crate::kit::origin::{Script, site};
 use crate::kit::page::Page;
-use crate::kit::proxy::resolve;
-use crate::kit::run;
 
 /// Answer of a file about a path; of a rule, its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -511,21 +509,18 @@ fn robots_txt_stands_at_the_top_of_scheme_host_and_port() {
 
 // RFC 9309, section 2.3, asks for text/plain and section 2.3.1.1 for obedience
 // to whatever rules were sent.
-#[test]
-fn rules_bind_whatever_their_media_type() {
-    run(async {
-        let rules = "<html>\nUser-agent: *\nDisallow: /private\n</html>\n";
-        for page in [
-            Page::html(rules),
-            Page::typed("image/png", rules.as_bytes()),
-            Page::typed("", rules.as_bytes()),
-        ] {
-            let origin = Script::robots_page(page).start().await;
-            let proxy = resolve("o.test", origin.address()).start().await;
-            assert_eq!(get(&proxy, "http://o.test/private").await.status(), 403);
-            assert_eq!(get(&proxy, "http://o.test/open").await.status(), 200);
-        }
-    });
+#[tokio::test]
+async fn rules_bind_whatever_their_media_type() {
+    let rules = "<html>\nUser-agent: *\nDisallow: /private\n</html>\n";
+    for page in [
+        Page::html(rules),
+        Page::typed("image/png", rules.as_bytes()),
+        Page::typed("", rules.as_bytes()),
+    ] {
+        let (_origin, proxy) = site(Script::robots_page(page), &[]).await;
+        assert_eq!(get(&proxy, "http://o.test/private").await.status(), 403);
+        assert_eq!(get(&proxy, "http://o.test/open").await.status(), 200);
+    }
 }
 
 // RFC 9309, section 2.3.1.4, lets a crawler take an origin that has been

@@ -12,7 +12,6 @@ use crate::kit::paced::{pages, span, standard};
 use crate::kit::page::Page;
 use crate::kit::program::{Outcome, ended};
 use crate::kit::proxy::{Proxy, resolve};
-use crate::kit::run;
 use crate::requisites::FOLLOW;
 
 /// Time for a browser to start and to open two pages, on a busy machine.
@@ -44,30 +43,29 @@ async fn opened(proxy: &Proxy, spki: &str, pages: &[&str]) -> Outcome {
 }
 
 // Ours: `ca show` and docs/clients.md.
-#[test]
-fn chromium_accepts_certificates_of_the_key_that_ca_show_names() {
-    run(async {
-        let origin = Script::robots("User-agent: *\nDisallow: /private\n")
-            .page("/lamp", Page::html("A lamp."))
-            .start_tls()
-            .await;
-        // Chromium asks for hosts of its own: a parent that refuses them keeps them here.
-        let config = resolve("o.test", origin.address());
-        let proxy = config
-            .set("upstream.parent = \"http://127.0.0.1:1\"")
-            .start()
-            .await;
-        let pages = ["https://o.test/lamp", "https://o.test/private"];
-        let outcome = opened(&proxy, &spki(&proxy).await, &pages).await;
-        let lines: Vec<_> = outcome.stdout.lines().collect();
-        assert_eq!(lines[0], "200 A lamp.", "{outcome:?}");
-        assert!(outcome.stdout.contains("\n403 "), "{outcome:?}");
-        assert!(outcome.stdout.contains("Disallow: /private"), "{outcome:?}");
-        // The hash of another key opens nothing.
-        let outcome = opened(&proxy, &"A".repeat(43), &pages).await;
-        let refused = "000 ERR_CERT_AUTHORITY_INVALID\n";
-        assert_eq!(outcome.stdout, refused.repeat(2), "{outcome:?}");
-    });
+#[tokio::test]
+async fn chromium_accepts_certificates_of_the_key_that_ca_show_names() {
+    let origin = Script::robots("User-agent: *\nDisallow: /private\n")
+        .page("/lamp", Page::html("A lamp."))
+        .tls()
+        .start()
+        .await;
+    // Chromium asks for hosts of its own: a parent that refuses them keeps them here.
+    let config = resolve("o.test", origin.address());
+    let proxy = config
+        .set("upstream.parent = \"http://127.0.0.1:1\"")
+        .start()
+        .await;
+    let pages = ["https://o.test/lamp", "https://o.test/private"];
+    let outcome = opened(&proxy, &spki(&proxy).await, &pages).await;
+    let lines: Vec<_> = outcome.stdout.lines().collect();
+    assert_eq!(lines[0], "200 A lamp.", "{outcome:?}");
+    assert!(outcome.stdout.contains("\n403 "), "{outcome:?}");
+    assert!(outcome.stdout.contains("Disallow: /private"), "{outcome:?}");
+    // The hash of another key opens nothing.
+    let outcome = opened(&proxy, &"A".repeat(43), &pages).await;
+    let refused = "000 ERR_CERT_AUTHORITY_INVALID\n";
+    assert_eq!(outcome.stdout, refused.repeat(2), "{outcome:?}");
 }
 
 /// Returns a page that shows how many of its images came, and has 30 that may come, half
@@ -101,28 +99,26 @@ fn album_origin() -> Script {
 
 // Ours: `requisites = "follow"`, docs/pace.md. Over HTTPS a browser states what it wants a
 // file for, over HTTP only which page or style sheet embeds it.
-#[test]
-fn a_browser_loads_thirty_files_at_one_request_a_second() {
-    run(async {
-        for scheme in ["http", "https"] {
-            let script = album_origin();
-            let origin = match scheme {
-                "http" => script.start().await,
-                _ => script.start_tls().await,
-            };
-            let config = standard(&origin)
-                .set("pace.origin = { rate = \"1/s\" }")
-                .set("upstream.parent = \"http://127.0.0.1:1\"")
-                .set(FOLLOW);
-            let proxy = config.start().await;
-            let album = format!("{scheme}://o.test/album");
-            let outcome = opened(&proxy, &spki(&proxy).await, &[&album]).await;
-            assert_eq!(outcome.stdout.trim(), "200 15", "{outcome:?}");
-            let mut seen = pages(&[&origin]);
-            seen.retain(|seen| seen.target != "/favicon.ico");
-            assert_eq!(seen.len(), 31, "{seen:?}");
-            assert!(span(&seen) < Duration::from_secs(20), "{seen:?}");
-            assert!(!seen.iter().any(|seen| seen.target.starts_with("/private")));
-        }
-    });
+#[tokio::test]
+async fn a_browser_loads_thirty_files_at_one_request_a_second() {
+    for scheme in ["http", "https"] {
+        let script = album_origin();
+        let origin = match scheme {
+            "http" => script.start().await,
+            _ => script.tls().start().await,
+        };
+        let config = standard(&origin)
+            .set("pace.origin = { rate = \"1/s\" }")
+            .set("upstream.parent = \"http://127.0.0.1:1\"")
+            .set(FOLLOW);
+        let proxy = config.start().await;
+        let album = format!("{scheme}://o.test/album");
+        let outcome = opened(&proxy, &spki(&proxy).await, &[&album]).await;
+        assert_eq!(outcome.stdout.trim(), "200 15", "{outcome:?}");
+        let mut seen = pages(&[&origin]);
+        seen.retain(|seen| seen.target != "/favicon.ico");
+        assert_eq!(seen.len(), 31, "{seen:?}");
+        assert!(span(&seen) < Duration::from_secs(20), "{seen:?}");
+        assert!(!seen.iter().any(|seen| seen.target.starts_with("/private")));
+    }
 }

@@ -8,11 +8,11 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
 use crate::kit::client::curl;
-use crate::kit::origin::Script;
+use crate::kit::origin::{Script, site};
 use crate::kit::page::Page;
 use crate::kit::program::{Outcome, finish, politesse, run_in};
 use crate::kit::proxy::{Config, Place, resolve};
-use crate::kit::{run, soon};
+use crate::kit::soon;
 
 const ROBOTS: &str =
     "User-agent: foobot\nDisallow: /a\nAllow: /a/b\n\nUser-agent: *\nDisallow: /\n";
@@ -23,454 +23,424 @@ async fn alone(arguments: &[&str]) -> Outcome {
 }
 
 // Ours: what is printed works when pasted.
-#[test]
-fn the_start_prints_where_it_listens_and_a_curl_line_that_works() {
-    run(async {
-        let origin = Script::robots("")
-            .page("/", Page::text("the page"))
-            .start_tls()
-            .await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let banner = proxy.banner();
-        assert_eq!(
-            banner[0],
-            format!(
-                "politesse {} listens on http://{}",
-                env!("CARGO_PKG_VERSION"),
-                proxy.address()
-            )
-        );
-        assert_eq!(
-            banner[1],
-            format!("dashboard, health and metrics on http://{}", proxy.admin())
-        );
-        let line = banner.last().unwrap().strip_prefix("try: curl ").unwrap();
-        let arguments: Vec<_> = line.split(' ').collect();
-        assert_eq!(arguments.last(), Some(&"https://o.test/"));
-        let page = curl(&proxy, &arguments).await;
-        assert_eq!(
-            (page.code, page.stdout.as_str()),
-            (Some(0), "the page"),
-            "{page:?}"
-        );
-    });
+#[tokio::test]
+async fn the_start_prints_where_it_listens_and_a_curl_line_that_works() {
+    let (_origin, proxy) = site(
+        Script::robots("").page("/", Page::text("the page")).tls(),
+        &[],
+    )
+    .await;
+    let banner = proxy.banner();
+    assert_eq!(
+        banner[0],
+        format!(
+            "politesse {} listens on http://{}",
+            env!("CARGO_PKG_VERSION"),
+            proxy.address()
+        )
+    );
+    assert_eq!(
+        banner[1],
+        format!("dashboard, health and metrics on http://{}", proxy.admin())
+    );
+    let line = banner.last().unwrap().strip_prefix("try: curl ").unwrap();
+    let arguments: Vec<_> = line.split(' ').collect();
+    assert_eq!(arguments.last(), Some(&"https://o.test/"));
+    let page = curl(&proxy, &arguments).await;
+    assert_eq!(
+        (page.code, page.stdout.as_str()),
+        (Some(0), "the page"),
+        "{page:?}"
+    );
 }
 
 // Ours: a log for programs has no lines for people beside it.
-#[test]
-fn a_log_in_json_has_the_start_as_an_event() {
-    run(async {
-        let place = Place::with(&Config::default().set("log.format = \"json\""));
-        let mut command = politesse(place.folder());
-        command
-            .arg("serve")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let started = soon("start", async {
-            loop {
-                let line = lines.next_line().await.unwrap().expect("no start");
-                let event: serde_json::Value = serde_json::from_str(&line).unwrap();
-                if event["message"] == "started" {
-                    return event;
-                }
+#[tokio::test]
+async fn a_log_in_json_has_the_start_as_an_event() {
+    let place = Place::with(&Config::default().set("log.format = \"json\""));
+    let mut command = politesse(place.folder());
+    command
+        .arg("serve")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let started = soon("start", async {
+        loop {
+            let line = lines.next_line().await.unwrap().expect("no start");
+            let event: serde_json::Value = serde_json::from_str(&line).unwrap();
+            if event["message"] == "started" {
+                return event;
             }
-        })
-        .await;
-        for (name, wanted) in [
-            ("version", env!("CARGO_PKG_VERSION")),
-            ("mode", "enforce"),
-            ("profile", "owned"),
-        ] {
-            assert_eq!(started[name], wanted, "{started}");
         }
-        let listen = started["listen"].as_str().unwrap();
-        assert!(listen.starts_with("http://127.0.0.1:"), "{started}");
-        assert!(started["record"].as_str().unwrap().ends_with("audit.db"));
-        let id = i32::try_from(child.id().unwrap()).unwrap();
-        kill_process(Pid::from_raw(id).unwrap(), Signal::TERM).unwrap();
-        let mut said = String::new();
-        let mut stdout = child.stdout.take().unwrap();
-        soon("end", stdout.read_to_string(&mut said)).await.unwrap();
-        assert_eq!(said, "");
-        assert!(child.wait().await.unwrap().success());
-    });
+    })
+    .await;
+    for (name, wanted) in [
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("mode", "enforce"),
+        ("profile", "owned"),
+    ] {
+        assert_eq!(started[name], wanted, "{started}");
+    }
+    let listen = started["listen"].as_str().unwrap();
+    assert!(listen.starts_with("http://127.0.0.1:"), "{started}");
+    assert!(started["record"].as_str().unwrap().ends_with("audit.db"));
+    let id = i32::try_from(child.id().unwrap()).unwrap();
+    kill_process(Pid::from_raw(id).unwrap(), Signal::TERM).unwrap();
+    let mut said = String::new();
+    let mut stdout = child.stdout.take().unwrap();
+    soon("end", stdout.read_to_string(&mut said)).await.unwrap();
+    assert_eq!(said, "");
+    assert!(child.wait().await.unwrap().success());
 }
 
 // Ours: the environment over the file, --set over both.
-#[test]
-fn a_key_is_set_by_file_environment_and_flag_in_that_order() {
-    run(async {
-        let place = Place::with(&Config::default().set("proxy.name = \"file\""));
-        for (environment, flag, wanted) in [
-            (None, None, "file"),
-            (Some("environment"), None, "environment"),
-            (Some("environment"), Some("proxy.name=flag"), "flag"),
-        ] {
-            let mut command = politesse(place.folder());
-            command
-                .args(["config", "show"])
-                .args(flag.map(|flag| ["--set", flag]).into_iter().flatten());
-            if let Some(value) = environment {
-                command.env("POLITESSE_PROXY__NAME", value);
-            }
-            let outcome = finish(command, b"").await;
-            assert!(
-                outcome
-                    .stdout
-                    .lines()
-                    .any(|line| line.contains("name") && line.contains(&format!("\"{wanted}\""))),
-                "{wanted}: {}",
-                outcome.stdout
-            );
+#[tokio::test]
+async fn a_key_is_set_by_file_environment_and_flag_in_that_order() {
+    let place = Place::with(&Config::default().set("proxy.name = \"file\""));
+    for (environment, flag, wanted) in [
+        (None, None, "file"),
+        (Some("environment"), None, "environment"),
+        (Some("environment"), Some("proxy.name=flag"), "flag"),
+    ] {
+        let mut command = politesse(place.folder());
+        command
+            .args(["config", "show"])
+            .args(flag.map(|flag| ["--set", flag]).into_iter().flatten());
+        if let Some(value) = environment {
+            command.env("POLITESSE_PROXY__NAME", value);
         }
-    });
+        let outcome = finish(command, b"").await;
+        assert!(
+            outcome
+                .stdout
+                .lines()
+                .any(|line| line.contains("name") && line.contains(&format!("\"{wanted}\""))),
+            "{wanted}: {}",
+            outcome.stdout
+        );
+    }
 }
 
 // Ours: a configuration with five mistakes (five messages), exit code 2.
-#[test]
-fn five_mistakes_give_five_messages_and_nothing_starts() {
-    run(async {
-        let config = Config::default()
-            .set("proxy.listne = [\"127.0.0.1:0\"]")
-            .set("upstream.connect_timeout = \"-5s\"")
-            .set("robots.redirects = 99")
-            .set("https.mode = \"tunnel\"")
-            .set("audit.queue = true");
-        let place = Place::with(&config);
-        for command in [&["serve"][..], &["config", "check"]] {
-            let outcome = place.run(command).await;
-            assert_eq!(
-                (outcome.code, outcome.stdout.as_str()),
-                (Some(2), ""),
-                "{outcome:?}"
-            );
-            for key in [
-                "proxy.listne",
-                "upstream.connect_timeout",
-                "robots.redirects",
-                "https.mode",
-                "audit.queue",
-            ] {
-                let told = outcome.stderr.lines().filter(|line| line.contains(key));
-                assert_eq!(told.count(), 1, "{key}: {}", outcome.stderr);
-            }
-            assert!(outcome.stderr.contains("line 11"), "{}", outcome.stderr);
+#[tokio::test]
+async fn five_mistakes_give_five_messages_and_nothing_starts() {
+    let config = Config::default()
+        .set("proxy.listne = [\"127.0.0.1:0\"]")
+        .set("upstream.connect_timeout = \"-5s\"")
+        .set("robots.redirects = 99")
+        .set("https.mode = \"tunnel\"")
+        .set("audit.queue = true");
+    let place = Place::with(&config);
+    for command in [&["serve"][..], &["config", "check"]] {
+        let outcome = place.run(command).await;
+        assert_eq!(
+            (outcome.code, outcome.stdout.as_str()),
+            (Some(2), ""),
+            "{outcome:?}"
+        );
+        for key in [
+            "proxy.listne",
+            "upstream.connect_timeout",
+            "robots.redirects",
+            "https.mode",
+            "audit.queue",
+        ] {
+            let told = outcome.stderr.lines().filter(|line| line.contains(key));
+            assert_eq!(told.count(), 1, "{key}: {}", outcome.stderr);
         }
-    });
+        assert!(outcome.stderr.contains("line 11"), "{}", outcome.stderr);
+    }
 }
 
 // Ours: a CA file that cannot be read: path and reason.
-#[test]
-fn an_authority_that_cannot_be_read_is_named_with_the_reason() {
-    run(async {
-        let place = Place::with(&Config::default());
-        assert_eq!(place.run(&["ca", "init"]).await.code, Some(0));
-        std::fs::write(place.path("certs/ca.pem"), "nonsense").unwrap();
-        let outcome = place.run(&["serve"]).await;
-        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
-        assert!(
-            outcome.stderr.contains("certs/ca.pem"),
-            "{}",
-            outcome.stderr
-        );
-        std::fs::remove_file(place.path("certs/ca.pem")).unwrap();
-        std::fs::create_dir(place.path("certs/ca.pem")).unwrap();
-        let outcome = place.run(&["serve"]).await;
-        assert_eq!(outcome.code, Some(1));
-        assert!(
-            outcome.stderr.contains("certs/ca.pem") && outcome.stderr.contains("directory"),
-            "{}",
-            outcome.stderr
-        );
-    });
+#[tokio::test]
+async fn an_authority_that_cannot_be_read_is_named_with_the_reason() {
+    let place = Place::with(&Config::default());
+    assert_eq!(place.run(&["ca", "init"]).await.code, Some(0));
+    std::fs::write(place.path("certs/ca.pem"), "nonsense").unwrap();
+    let outcome = place.run(&["serve"]).await;
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
+    assert!(
+        outcome.stderr.contains("certs/ca.pem"),
+        "{}",
+        outcome.stderr
+    );
+    std::fs::remove_file(place.path("certs/ca.pem")).unwrap();
+    std::fs::create_dir(place.path("certs/ca.pem")).unwrap();
+    let outcome = place.run(&["serve"]).await;
+    assert_eq!(outcome.code, Some(1));
+    assert!(
+        outcome.stderr.contains("certs/ca.pem") && outcome.stderr.contains("directory"),
+        "{}",
+        outcome.stderr
+    );
 }
 
 // Same, for the roots towards origins.
-#[test]
-fn roots_that_cannot_be_read_are_named() {
-    run(async {
-        let place = Place::with(&Config::default().set("https.upstream_roots = \"absent.pem\""));
-        let outcome = place.run(&["serve"]).await;
-        assert!(
-            matches!(outcome.code, Some(1 | 2)) && outcome.stdout.is_empty(),
-            "{outcome:?}"
-        );
-        assert!(outcome.stderr.contains("absent.pem"), "{}", outcome.stderr);
-    });
+#[tokio::test]
+async fn roots_that_cannot_be_read_are_named() {
+    let place = Place::with(&Config::default().set("https.upstream_roots = \"absent.pem\""));
+    let outcome = place.run(&["serve"]).await;
+    assert!(
+        matches!(outcome.code, Some(1 | 2)) && outcome.stdout.is_empty(),
+        "{outcome:?}"
+    );
+    assert!(outcome.stderr.contains("absent.pem"), "{}", outcome.stderr);
 }
 
 // Ours: without roots no origin can be trusted, so nothing starts.
-#[test]
-fn a_system_without_roots_is_told_with_the_way_out() {
-    run(async {
-        let place = Place::with(&Config::default().set("https.upstream_roots = \"system\""));
-        std::fs::write(place.path("none.pem"), "").unwrap();
-        let mut command = politesse(place.folder());
-        command.args(["--config", "politesse.toml", "serve"]);
-        std::fs::create_dir(place.path("none")).unwrap();
-        command.env("SSL_CERT_FILE", place.path("none.pem"));
-        command.env("SSL_CERT_DIR", place.path("none"));
-        let outcome = finish(command, b"").await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        assert!(
-            outcome.stderr.contains("no root certificates")
-                && outcome.stderr.contains("https.upstream_roots"),
-            "{}",
-            outcome.stderr
-        );
-    });
+#[tokio::test]
+async fn a_system_without_roots_is_told_with_the_way_out() {
+    let place = Place::with(&Config::default().set("https.upstream_roots = \"system\""));
+    std::fs::write(place.path("none.pem"), "").unwrap();
+    let mut command = politesse(place.folder());
+    command.args(["--config", "politesse.toml", "serve"]);
+    std::fs::create_dir(place.path("none")).unwrap();
+    command.env("SSL_CERT_FILE", place.path("none.pem"));
+    command.env("SSL_CERT_DIR", place.path("none"));
+    let outcome = finish(command, b"").await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("no root certificates")
+            && outcome.stderr.contains("https.upstream_roots"),
+        "{}",
+        outcome.stderr
+    );
 }
 
 // Ours: usage is 2.
-#[test]
-fn usage_mistakes_exit_with_2() {
-    run(async {
-        for arguments in [
-            &["nonsense"][..],
-            &["check"],
-            &["--config", "absent.toml", "serve"],
-            &["check", "--robots", "absent.txt", "http://o.test/"],
-        ] {
-            let outcome = alone(arguments).await;
-            assert_eq!(
-                (outcome.code, outcome.stdout.as_str()),
-                (Some(2), ""),
-                "{arguments:?}: {outcome:?}"
-            );
-        }
-        for command in ["serve", "check", "ca", "run", "audit", "config"] {
-            let help = alone(&[command, "--help"]).await;
-            assert_eq!(help.code, Some(0));
-            assert!(
-                help.stdout.contains("Example"),
-                "{command}: {}",
-                help.stdout
-            );
-        }
-    });
+#[tokio::test]
+async fn usage_mistakes_exit_with_2() {
+    for arguments in [
+        &["nonsense"][..],
+        &["check"],
+        &["--config", "absent.toml", "serve"],
+        &["check", "--robots", "absent.txt", "http://o.test/"],
+    ] {
+        let outcome = alone(arguments).await;
+        assert_eq!(
+            (outcome.code, outcome.stdout.as_str()),
+            (Some(2), ""),
+            "{arguments:?}: {outcome:?}"
+        );
+    }
+    for command in ["serve", "check", "ca", "run", "audit", "config"] {
+        let help = alone(&[command, "--help"]).await;
+        assert_eq!(help.code, Some(0));
+        assert!(
+            help.stdout.contains("Example"),
+            "{command}: {}",
+            help.stdout
+        );
+    }
 }
 
 // Ours: exit codes 0 and 1, rule and line.
-#[test]
-fn check_decides_urls_by_a_saved_file() {
-    run(async {
-        let folder = TempDir::new().unwrap();
-        std::fs::write(folder.path().join("robots.txt"), ROBOTS).unwrap();
-        let check = async |agent: &str, url: &str| {
-            run_in(
-                folder.path(),
-                &["check", "--agent", agent, "--robots", "robots.txt", url],
-            )
-            .await
-        };
-        let refused = check("FooBot/2.1", "http://o.test/a").await;
-        assert_eq!(refused.code, Some(1));
-        assert!(
-            refused.stdout.contains("disallow")
-                && refused.stdout.contains("line 2")
-                && refused.stdout.contains("Disallow: /a"),
-            "{}",
-            refused.stdout
-        );
-        assert_eq!(check("foobot", "http://o.test/a/b").await.code, Some(0));
-        assert_eq!(check("barbot", "http://o.test/b").await.code, Some(1));
-    });
+#[tokio::test]
+async fn check_decides_urls_by_a_saved_file() {
+    let folder = TempDir::new().unwrap();
+    std::fs::write(folder.path().join("robots.txt"), ROBOTS).unwrap();
+    let check = async |agent: &str, url: &str| {
+        run_in(
+            folder.path(),
+            &["check", "--agent", agent, "--robots", "robots.txt", url],
+        )
+        .await
+    };
+    let refused = check("FooBot/2.1", "http://o.test/a").await;
+    assert_eq!(refused.code, Some(1));
+    assert!(
+        refused.stdout.contains("disallow")
+            && refused.stdout.contains("line 2")
+            && refused.stdout.contains("Disallow: /a"),
+        "{}",
+        refused.stdout
+    );
+    assert_eq!(check("foobot", "http://o.test/a/b").await.code, Some(0));
+    assert_eq!(check("barbot", "http://o.test/b").await.code, Some(1));
 }
 
 // Ours: as sent, and every reading with --as-proxy.
-#[test]
-fn check_judges_as_sent_unless_asked_to_judge_as_the_proxy_does() {
-    run(async {
-        let folder = TempDir::new().unwrap();
-        std::fs::write(
-            folder.path().join("robots.txt"),
-            "User-agent: *\nDisallow: /private\n",
-        )
-        .unwrap();
-        let url = "http://o.test/a/../private";
-        let sent = run_in(folder.path(), &["check", "--robots", "robots.txt", url]).await;
-        assert_eq!(sent.code, Some(0), "{sent:?}");
-        assert!(sent.stdout.contains("would refuse it"), "{}", sent.stdout);
-        let proxy = run_in(
-            folder.path(),
-            &["check", "--as-proxy", "--robots", "robots.txt", url],
-        )
-        .await;
-        assert_eq!(proxy.code, Some(1), "{proxy:?}");
-    });
+#[tokio::test]
+async fn check_judges_as_sent_unless_asked_to_judge_as_the_proxy_does() {
+    let folder = TempDir::new().unwrap();
+    std::fs::write(
+        folder.path().join("robots.txt"),
+        "User-agent: *\nDisallow: /private\n",
+    )
+    .unwrap();
+    let url = "http://o.test/a/../private";
+    let sent = run_in(folder.path(), &["check", "--robots", "robots.txt", url]).await;
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    assert!(sent.stdout.contains("would refuse it"), "{}", sent.stdout);
+    let proxy = run_in(
+        folder.path(),
+        &["check", "--as-proxy", "--robots", "robots.txt", url],
+    )
+    .await;
+    assert_eq!(proxy.code, Some(1), "{proxy:?}");
 }
 
 // Ours: without --robots the file is fetched; 3 could not find out.
-#[test]
-fn check_fetches_the_file_and_says_if_it_cannot() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let down = Script::robots_page(Page::status(500)).start().await;
-        let place =
-            Place::with(&resolve("o.test", origin.address()).resolve("p.test", down.address()));
-        for (url, code) in [
-            ("http://o.test/a/b", 0),
-            ("http://o.test/a", 1),
-            ("http://p.test/a", 3),
-        ] {
-            let outcome = place
-                .run(&["check", "--agent", "foobot", "--json", url])
-                .await;
-            assert_eq!(outcome.code, Some(code), "{url}: {outcome:?}");
-            assert_eq!(outcome.json_lines()[0]["url"], url);
-        }
-        origin.assert_only_robots_fetched();
-    });
+#[tokio::test]
+async fn check_fetches_the_file_and_says_if_it_cannot() {
+    let origin = Script::robots(ROBOTS).start().await;
+    let down = Script::robots_page(Page::status(500)).start().await;
+    let place = Place::with(&resolve("o.test", origin.address()).resolve("p.test", down.address()));
+    for (url, code) in [
+        ("http://o.test/a/b", 0),
+        ("http://o.test/a", 1),
+        ("http://p.test/a", 3),
+    ] {
+        let outcome = place
+            .run(&["check", "--agent", "foobot", "--json", url])
+            .await;
+        assert_eq!(outcome.code, Some(code), "{url}: {outcome:?}");
+        assert_eq!(outcome.json_lines()[0]["url"], url);
+    }
+    origin.assert_only_robots_fetched();
 }
 
 const GZIP: &str = "H4sIAAAAAAACAwstTi3STUxPzSuxUtDicsksTszJyS+3UtDnAgBChKSPGgAAAA==";
 
 // Ours: docs/check.md.
-#[test]
-fn check_batch_answers_each_line_in_order_and_survives_bad_ones() {
-    run(async {
-        let mut command = politesse(std::env::temp_dir().as_path());
-        command.args(["check", "--batch", "-"]);
-        let lines = [
-            json!({"id": 1, "robots": ROBOTS, "agent": "FooBot/2.1 (+http://f.test/)", "url": "http://o.test/a", "unknown": 1}).to_string(),
-            "{nonsense".to_owned(),
-            json!({"id": "b", "robots": "", "robots_b64": "VXNlci1hZ2VudDogKgpEaXNhbGxvdzogLwo=", "agent": "x", "url": "http://o.test/"}).to_string(),
-            json!({"id": 3, "robots": "", "agent": "x", "url": "http://o.test/", "status": 503}).to_string(),
-            // `User-agent: *`, `Disallow: /` under gzip, and four NULs.
-            json!({"id": 4, "robots_b64": GZIP, "agent": "x", "url": "http://o.test/"}).to_string(),
-            json!({"id": 5, "robots_b64": "AAAAAA==", "agent": "x", "url": "http://o.test/"}).to_string(),
-        ];
-        let outcome = finish(command, (lines.join("\n") + "\n").as_bytes()).await;
-        let told = outcome.json_lines();
-        assert_eq!(told.len(), 6, "{outcome:?}");
-        for (at, reason) in [(4, "rule"), (5, "unreachable")] {
-            assert_eq!(
-                (&told[at]["verdict"], &told[at]["reason"]),
-                (&"disallow".into(), &reason.into())
-            );
-        }
-        let first = json!({
-            "id": 1, "verdict": "disallow", "reason": "rule", "line": 2, "rule": "Disallow: /a",
-            "group": ["foobot"], "token": "FooBot", "candidates": ["FooBot"], "crawl_delay": null,
-        });
-        assert_eq!(told[0], first);
-        assert_eq!(told[1]["line"], 2);
-        assert!(told[1]["error"].is_string());
+#[tokio::test]
+async fn check_batch_answers_each_line_in_order_and_survives_bad_ones() {
+    let mut command = politesse(std::env::temp_dir().as_path());
+    command.args(["check", "--batch", "-"]);
+    let lines = [
+        json!({"id": 1, "robots": ROBOTS, "agent": "FooBot/2.1 (+http://f.test/)", "url": "http://o.test/a", "unknown": 1}).to_string(),
+        "{nonsense".to_owned(),
+        json!({"id": "b", "robots": "", "robots_b64": "VXNlci1hZ2VudDogKgpEaXNhbGxvdzogLwo=", "agent": "x", "url": "http://o.test/"}).to_string(),
+        json!({"id": 3, "robots": "", "agent": "x", "url": "http://o.test/", "status": 503}).to_string(),
+        // `User-agent: *`, `Disallow: /` under gzip, and four NULs.
+        json!({"id": 4, "robots_b64": GZIP, "agent": "x", "url": "http://o.test/"}).to_string(),
+        json!({"id": 5, "robots_b64": "AAAAAA==", "agent": "x", "url": "http://o.test/"}).to_string(),
+    ];
+    let outcome = finish(command, (lines.join("\n") + "\n").as_bytes()).await;
+    let told = outcome.json_lines();
+    assert_eq!(told.len(), 6, "{outcome:?}");
+    for (at, reason) in [(4, "rule"), (5, "unreachable")] {
         assert_eq!(
-            (&told[2]["id"], &told[2]["verdict"]),
-            (&"b".into(), &"disallow".into())
+            (&told[at]["verdict"], &told[at]["reason"]),
+            (&"disallow".into(), &reason.into())
         );
-        assert_eq!(told[3]["reason"], "unreachable");
+    }
+    let first = json!({
+        "id": 1, "verdict": "disallow", "reason": "rule", "line": 2, "rule": "Disallow: /a",
+        "group": ["foobot"], "token": "FooBot", "candidates": ["FooBot"], "crawl_delay": null,
     });
+    assert_eq!(told[0], first);
+    assert_eq!(told[1]["line"], 2);
+    assert!(told[1]["error"].is_string());
+    assert_eq!(
+        (&told[2]["id"], &told[2]["verdict"]),
+        (&"b".into(), &"disallow".into())
+    );
+    assert_eq!(told[3]["reason"], "unreachable");
 }
 
 // Ours: ca init | show | export; never overwritten.
-#[test]
-fn ca_commands_make_show_and_export_the_authority() {
-    run(async {
-        let place = Place::with(&Config::default());
-        for command in [
-            &["ca", "show"][..],
-            &["ca", "export"],
-            &["ca", "issue", "a"],
-        ] {
-            let outcome = place.run(command).await;
-            assert_eq!(outcome.code, Some(1), "{outcome:?}");
-            assert!(outcome.stderr.contains("ca init`"), "{outcome:?}");
-        }
-        assert_eq!(place.run(&["ca", "init"]).await.code, Some(0));
-        let pem = std::fs::read_to_string(place.path("certs/ca.pem")).unwrap();
-        assert_eq!(place.run(&["ca", "export"]).await.stdout, pem);
-        // Of another user's proxy the key cannot be read.
-        let (key, away) = (place.path("certs/ca.key"), place.path("away"));
-        std::fs::rename(&key, &away).unwrap();
-        assert_eq!(place.run(&["ca", "export"]).await.stdout, pem);
-        let trust = place.run(&["ca", "trust", "--for", "chromium"]).await;
-        assert!(trust.stdout.contains("spki-list="), "{trust:?}");
-        std::fs::rename(&away, &key).unwrap();
-        assert!(place.run(&["ca", "show"]).await.stdout.contains("sha256"));
-        assert_ne!(
-            place.run(&["ca", "init"]).await.code,
-            Some(0),
-            "never overwritten"
-        );
-        assert_eq!(
-            std::fs::read_to_string(place.path("certs/ca.pem")).unwrap(),
-            pem
-        );
-    });
+#[tokio::test]
+async fn ca_commands_make_show_and_export_the_authority() {
+    let place = Place::with(&Config::default());
+    for command in [
+        &["ca", "show"][..],
+        &["ca", "export"],
+        &["ca", "issue", "a"],
+    ] {
+        let outcome = place.run(command).await;
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!(outcome.stderr.contains("ca init`"), "{outcome:?}");
+    }
+    assert_eq!(place.run(&["ca", "init"]).await.code, Some(0));
+    let pem = std::fs::read_to_string(place.path("certs/ca.pem")).unwrap();
+    assert_eq!(place.run(&["ca", "export"]).await.stdout, pem);
+    // Of another user's proxy the key cannot be read.
+    let (key, away) = (place.path("certs/ca.key"), place.path("away"));
+    std::fs::rename(&key, &away).unwrap();
+    assert_eq!(place.run(&["ca", "export"]).await.stdout, pem);
+    let trust = place.run(&["ca", "trust", "--for", "chromium"]).await;
+    assert!(trust.stdout.contains("spki-list="), "{trust:?}");
+    std::fs::rename(&away, &key).unwrap();
+    assert!(place.run(&["ca", "show"]).await.stdout.contains("sha256"));
+    assert_ne!(
+        place.run(&["ca", "init"]).await.code,
+        Some(0),
+        "never overwritten"
+    );
+    assert_eq!(
+        std::fs::read_to_string(place.path("certs/ca.pem")).unwrap(),
+        pem
+    );
 }
 
 // Ours: a commented default file, which is a good one.
-#[test]
-fn the_default_file_is_good_and_is_the_repositorys() {
-    run(async {
-        let printed = alone(&["config", "default"]).await.stdout;
-        assert_eq!(
-            printed,
-            include_str!(concat!(
-                env!("CARGO_MANIFEST_DIR"),
-                "/config/politesse.toml"
-            ))
-        );
-        let folder = TempDir::new().unwrap();
-        std::fs::write(folder.path().join("politesse.toml"), &printed).unwrap();
-        assert_eq!(
-            run_in(folder.path(), &["config", "check"]).await.code,
-            Some(0)
-        );
-    });
+#[tokio::test]
+async fn the_default_file_is_good_and_is_the_repositorys() {
+    let printed = alone(&["config", "default"]).await.stdout;
+    assert_eq!(
+        printed,
+        include_str!(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/config/politesse.toml"
+        ))
+    );
+    let folder = TempDir::new().unwrap();
+    std::fs::write(folder.path().join("politesse.toml"), &printed).unwrap();
+    assert_eq!(
+        run_in(folder.path(), &["config", "check"]).await.code,
+        Some(0)
+    );
 }
 
 // Ours: run -- CMD starts a proxy for it, and exits with its code.
-#[test]
-fn run_gives_a_command_the_proxy_and_its_exit_code() {
-    run(async {
-        let origin = Script::robots(ROBOTS)
-            .page("/a/b", Page::text("the page"))
-            .start_tls()
-            .await;
-        let place = Place::with(&resolve("o.test", origin.address()));
-        let page = place
-            .run(&[
-                "run",
-                "--",
-                "curl",
-                "-sS",
-                "-A",
-                "FooBot/1",
-                "https://o.test/a/b",
-            ])
-            .await;
-        assert_eq!(
-            (page.code, page.stdout.as_str()),
-            (Some(0), "the page"),
-            "{page:?}"
-        );
-        let refused = place
-            .run(&[
-                "run",
-                "--",
-                "curl",
-                "-sSf",
-                "-A",
-                "FooBot/1",
-                "https://o.test/a",
-            ])
-            .await;
-        assert_eq!(refused.code, Some(22), "{refused:?}");
-        assert!(
-            refused.stderr.contains("Disallow: /a"),
-            "the summary names the rule: {}",
-            refused.stderr
-        );
-        assert_eq!(
-            place.run(&["run", "--", "sh", "-c", "exit 7"]).await.code,
-            Some(7)
-        );
-        assert_eq!(origin.targets(), ["/a/b"]);
-    });
+#[tokio::test]
+async fn run_gives_a_command_the_proxy_and_its_exit_code() {
+    let origin = Script::robots(ROBOTS)
+        .page("/a/b", Page::text("the page"))
+        .tls()
+        .start()
+        .await;
+    let place = Place::with(&resolve("o.test", origin.address()));
+    let page = place
+        .run(&[
+            "run",
+            "--",
+            "curl",
+            "-sS",
+            "-A",
+            "FooBot/1",
+            "https://o.test/a/b",
+        ])
+        .await;
+    assert_eq!(
+        (page.code, page.stdout.as_str()),
+        (Some(0), "the page"),
+        "{page:?}"
+    );
+    let refused = place
+        .run(&[
+            "run",
+            "--",
+            "curl",
+            "-sSf",
+            "-A",
+            "FooBot/1",
+            "https://o.test/a",
+        ])
+        .await;
+    assert_eq!(refused.code, Some(22), "{refused:?}");
+    assert!(
+        refused.stderr.contains("Disallow: /a"),
+        "the summary names the rule: {}",
+        refused.stderr
+    );
+    assert_eq!(
+        place.run(&["run", "--", "sh", "-c", "exit 7"]).await.code,
+        Some(7)
+    );
+    assert_eq!(origin.targets(), ["/a/b"]);
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use tokio::process::Command;
 
-use crate::kit::origin::{Origin, Script};
+use crate::kit::origin::{Origin, Script, site};
 use crate::kit::page::Page;
 use crate::kit::program::{Outcome, finish, politesse};
 use crate::kit::proxy::{Config, Proxy, resolve};
@@ -126,7 +126,7 @@ fn a_scrapy_crawl_over_http_fetches_nothing_disallowed() {
 // Ours: the same over HTTPS.
 #[test]
 fn a_scrapy_crawl_over_https_fetches_nothing_disallowed() {
-    run(async { crawl(&shop().name("shop.test").start_tls().await, "https").await });
+    run(async { crawl(&shop().name("shop.test").tls().start().await, "https").await });
 }
 
 /// Lets a Python program ask the proxy first.
@@ -139,201 +139,182 @@ async fn with_admin(proxy: &Proxy, mut command: Command) -> Outcome {
 }
 
 // Ours: politesse.scrapy.AskFirst. The links that would be refused are not requested.
-#[test]
-fn a_spider_that_asks_first_is_refused_nothing() {
-    run(async {
-        let origin = shop().name("shop.test").start().await;
-        let proxy = resolve("shop.test", origin.address()).start().await;
-        let spider = python_command(&proxy, "spider.py", &["http://shop.test/page/0", "first"]);
-        let outcome = with_admin(&proxy, spider).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        let counts: serde_json::Value =
-            serde_json::from_str(outcome.stdout.lines().last().unwrap()).unwrap();
-        assert_eq!(counts["pages"], PAGES + 2, "{outcome:?}");
-        assert_eq!(counts["refused"], 0, "{outcome:?}");
-        // Each page links to a basket and to a sorted list; one was come to twice.
-        assert_eq!(counts["dropped"], 2 * (PAGES + 1), "{outcome:?}");
-        assert_polite(&origin);
-        assert_eq!(origin.robots_fetches(), 1);
-        let rows = proxy.place().completed(PAGES + 2).await;
-        assert!(rows.iter().all(|row| row["verdict"] == "allow"));
-    });
+#[tokio::test]
+async fn a_spider_that_asks_first_is_refused_nothing() {
+    let (origin, proxy) = site(shop().name("shop.test"), &[]).await;
+    let spider = python_command(&proxy, "spider.py", &["http://shop.test/page/0", "first"]);
+    let outcome = with_admin(&proxy, spider).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let counts: serde_json::Value =
+        serde_json::from_str(outcome.stdout.lines().last().unwrap()).unwrap();
+    assert_eq!(counts["pages"], PAGES + 2, "{outcome:?}");
+    assert_eq!(counts["refused"], 0, "{outcome:?}");
+    // Each page links to a basket and to a sorted list; one was come to twice.
+    assert_eq!(counts["dropped"], 2 * (PAGES + 1), "{outcome:?}");
+    assert_polite(&origin);
+    assert_eq!(origin.robots_fetches(), 1);
+    let rows = proxy.place().completed(PAGES + 2).await;
+    assert!(rows.iter().all(|row| row["verdict"] == "allow"));
 }
 
 // Ours: politesse.ask, with Python alone.
-#[test]
-fn the_client_of_twenty_lines_prints_what_may_start_soonest_first() {
-    run(async {
-        let slow = Script::robots("User-agent: *\nCrawl-delay: 60\n")
-            .start()
-            .await;
-        let free = Script::robots(ROBOTS).start().await;
-        let config = resolve("slow.test", slow.address()).resolve("free.test", free.address());
-        let proxy = config.start().await;
-        client::get(&proxy, "http://slow.test/").await;
-        let mut command = Command::new("python3");
-        with_package(&mut command);
-        command
-            .args([
-                "-m",
-                "politesse.ask",
-                "ExampleBot/1.0",
-                "http://slow.test/2",
-            ])
-            .args(["http://free.test/basket", "http://free.test/1", "ftp://x"]);
-        let outcome = with_admin(&proxy, command).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        let lines: Vec<Vec<&str>> = outcome
-            .stdout
-            .lines()
-            .map(|line| line.split(' ').collect())
-            .collect();
-        let verdicts: Vec<_> = lines.iter().map(|line| (line[0], line[2])).collect();
-        let expected = [
-            ("disallow", "http://free.test/basket"),
-            ("allow", "http://free.test/1"),
-            ("error", "ftp://x"),
-            ("allow", "http://slow.test/2"),
-        ];
-        assert_eq!(verdicts, expected);
-        assert_eq!((lines[0][1], lines[2][1]), ("-", "-"));
-        assert!(lines[1][1] < lines[3][1], "{lines:?}");
-        assert_eq!(slow.targets(), ["/"]);
-    });
+#[tokio::test]
+async fn the_client_of_twenty_lines_prints_what_may_start_soonest_first() {
+    let slow = Script::robots("User-agent: *\nCrawl-delay: 60\n")
+        .start()
+        .await;
+    let free = Script::robots(ROBOTS).start().await;
+    let config = resolve("slow.test", slow.address()).resolve("free.test", free.address());
+    let proxy = config.start().await;
+    client::get(&proxy, "http://slow.test/").await;
+    let mut command = Command::new("python3");
+    with_package(&mut command);
+    command
+        .args([
+            "-m",
+            "politesse.ask",
+            "ExampleBot/1.0",
+            "http://slow.test/2",
+        ])
+        .args(["http://free.test/basket", "http://free.test/1", "ftp://x"]);
+    let outcome = with_admin(&proxy, command).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let lines: Vec<Vec<&str>> = outcome
+        .stdout
+        .lines()
+        .map(|line| line.split(' ').collect())
+        .collect();
+    let verdicts: Vec<_> = lines.iter().map(|line| (line[0], line[2])).collect();
+    let expected = [
+        ("disallow", "http://free.test/basket"),
+        ("allow", "http://free.test/1"),
+        ("error", "ftp://x"),
+        ("allow", "http://slow.test/2"),
+    ];
+    assert_eq!(verdicts, expected);
+    assert_eq!((lines[0][1], lines[2][1]), ("-", "-"));
+    assert!(lines[1][1] < lines[3][1], "{lines:?}");
+    assert_eq!(slow.targets(), ["/"]);
 }
 
 // Ours: real clients; the origin's bytes.
-#[test]
-fn python_requests_gets_pages_and_explained_refusals() {
-    run(async {
-        let script = Script::robots(ROBOTS).page(
-            "/page",
-            Page::html("<meta name=robots content=noindex>A page"),
+#[tokio::test]
+async fn python_requests_gets_pages_and_explained_refusals() {
+    let script = Script::robots(ROBOTS).page(
+        "/page",
+        Page::html("<meta name=robots content=noindex>A page"),
+    );
+    let (plain, tls) = (
+        script.clone().start().await,
+        script.name("secure.test").tls().start().await,
+    );
+    let config = Config::default()
+        .resolve("plain.test", plain.address())
+        .resolve("secure.test", tls.address());
+    let proxy = config.start().await;
+    let urls = [
+        "http://plain.test/page",
+        "http://plain.test/basket",
+        "https://secure.test/page",
+        "https://secure.test/basket",
+    ];
+    let outcome = python(&proxy, "fetch.py", &urls).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    for pair in outcome.json_lines().chunks(2) {
+        assert_eq!(pair[0]["status"], 200);
+        assert_eq!(
+            pair[0]["sha256"],
+            sha256(b"<meta name=robots content=noindex>A page")
         );
-        let (plain, tls) = (
-            script.clone().start().await,
-            script.name("secure.test").start_tls().await,
+        assert_eq!(
+            pair[0]["directives"],
+            "requestsbot=(noindex;src=m);state=complete"
         );
-        let config = Config::default()
-            .resolve("plain.test", plain.address())
-            .resolve("secure.test", tls.address());
-        let proxy = config.start().await;
-        let urls = [
-            "http://plain.test/page",
-            "http://plain.test/basket",
-            "https://secure.test/page",
-            "https://secure.test/basket",
-        ];
-        let outcome = python(&proxy, "fetch.py", &urls).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        for pair in outcome.json_lines().chunks(2) {
-            assert_eq!(pair[0]["status"], 200);
-            assert_eq!(
-                pair[0]["sha256"],
-                sha256(b"<meta name=robots content=noindex>A page")
-            );
-            assert_eq!(
-                pair[0]["directives"],
-                "requestsbot=(noindex;src=m);state=complete"
-            );
-            assert_eq!(pair[1]["status"], 403);
-            assert_eq!(pair[1]["problem"]["rule"]["line"], 2);
-        }
-        assert_polite(&plain);
-        assert_polite(&tls);
-    });
+        assert_eq!(pair[1]["status"], 403);
+        assert_eq!(pair[1]["problem"]["rule"]["line"], 2);
+    }
+    assert_polite(&plain);
+    assert_polite(&tls);
 }
 
 // Ours: the curl line that serve prints works when pasted.
-#[test]
-fn curl_works_with_the_line_that_serve_prints() {
-    run(async {
-        let origin = shop().name("example.com").start_tls().await;
-        let proxy = resolve("example.com", origin.address()).start().await;
-        let line = proxy
-            .banner()
-            .iter()
-            .find_map(|line| line.strip_prefix("try: "))
-            .unwrap()
-            .to_owned();
-        let mut shell = Command::new("sh");
-        shell.args([
-            "-c",
-            &format!("{line} -s -o /dev/null -w '%{{http_code}} %{{ssl_verify_result}}'"),
-        ]);
-        let outcome = finish(shell, b"").await;
-        assert_eq!(
-            (outcome.code, outcome.stdout.as_str()),
-            (Some(0), "200 0"),
-            "{outcome:?}"
-        );
-        let refused = client::curl(&proxy, &["-i", "https://example.com/basket/1"]).await;
-        assert!(
-            refused.stdout.contains("403") && refused.stdout.contains("\"line\":2"),
-            "{refused:?}"
-        );
-        assert_polite(&origin);
-    });
+#[tokio::test]
+async fn curl_works_with_the_line_that_serve_prints() {
+    let (origin, proxy) = site(shop().name("example.com").tls(), &[]).await;
+    let line = proxy
+        .banner()
+        .iter()
+        .find_map(|line| line.strip_prefix("try: "))
+        .unwrap()
+        .to_owned();
+    let mut shell = Command::new("sh");
+    shell.args([
+        "-c",
+        &format!("{line} -s -o /dev/null -w '%{{http_code}} %{{ssl_verify_result}}'"),
+    ]);
+    let outcome = finish(shell, b"").await;
+    assert_eq!(
+        (outcome.code, outcome.stdout.as_str()),
+        (Some(0), "200 0"),
+        "{outcome:?}"
+    );
+    let refused = client::curl(&proxy, &["-i", "https://example.com/basket/1"]).await;
+    assert!(
+        refused.stdout.contains("403") && refused.stdout.contains("\"line\":2"),
+        "{refused:?}"
+    );
+    assert_polite(&origin);
 }
 
 // Ours: the summary counts the URLs that the command did not get.
-#[test]
-fn run_says_how_many_urls_ended_in_429() {
-    run(async {
-        let script = Script::robots("User-agent: *\nCrawl-delay: 60\n");
-        let origin = script.start().await;
-        let config = resolve("shop.test", origin.address());
-        let proxy = config.set("pace.max_wait = \"0s\"").start().await;
-        let urls = "http://shop.test/page/[0-2] http://shop.test/page/1";
-        let command = ["run", "--", "sh", "-c", &format!("curl -sS {urls}")];
-        let outcome = proxy.place().run(&command).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        let told = "warning: 2 URLs ended in 429 (Too Many Requests)";
-        assert!(outcome.stderr.contains(told), "{outcome:?}");
-    });
+#[tokio::test]
+async fn run_says_how_many_urls_ended_in_429() {
+    let script = Script::robots("User-agent: *\nCrawl-delay: 60\n");
+    let (_origin, proxy) = site(script.name("shop.test"), &["pace.max_wait = \"0s\""]).await;
+    let urls = "http://shop.test/page/[0-2] http://shop.test/page/1";
+    let command = ["run", "--", "sh", "-c", &format!("curl -sS {urls}")];
+    let outcome = proxy.place().run(&command).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let told = "warning: 2 URLs ended in 429 (Too Many Requests)";
+    assert!(outcome.stderr.contains(told), "{outcome:?}");
 }
 
 // Ours: `run -- CMD` points a client at the proxy and sums up.
-#[test]
-fn run_leads_a_command_through_the_proxy() {
-    run(async {
-        let origin = shop().name("shop.test").start_tls().await;
-        let proxy = resolve("shop.test", origin.address()).start().await;
-        let mut command = politesse(proxy.place().folder());
-        let urls = "https://shop.test/page/1 https://shop.test/basket/1";
-        command.args(["run", "--", "sh", "-c", &format!("curl -sS {urls}; exit 7")]);
-        let outcome = finish(command, b"").await;
-        assert_eq!(outcome.code, Some(7), "{outcome:?}");
-        assert!(outcome.stdout.contains("<title>1</title>"), "{outcome:?}");
-        assert!(
-            outcome.stderr.contains("2 asked, 1 allowed, 1 refused"),
-            "{outcome:?}"
-        );
-        assert!(
-            outcome
-                .stderr
-                .contains("Disallow: /basket (line 2 of https://shop.test/robots.txt)"),
-            "{outcome:?}"
-        );
-        assert_polite(&origin);
-    });
+#[tokio::test]
+async fn run_leads_a_command_through_the_proxy() {
+    let (origin, proxy) = site(shop().name("shop.test").tls(), &[]).await;
+    let mut command = politesse(proxy.place().folder());
+    let urls = "https://shop.test/page/1 https://shop.test/basket/1";
+    command.args(["run", "--", "sh", "-c", &format!("curl -sS {urls}; exit 7")]);
+    let outcome = finish(command, b"").await;
+    assert_eq!(outcome.code, Some(7), "{outcome:?}");
+    assert!(outcome.stdout.contains("<title>1</title>"), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("2 asked, 1 allowed, 1 refused"),
+        "{outcome:?}"
+    );
+    assert!(
+        outcome
+            .stderr
+            .contains("Disallow: /basket (line 2 of https://shop.test/robots.txt)"),
+        "{outcome:?}"
+    );
+    assert_polite(&origin);
 }
 
 // Ours: without a proxy that answers, `run` starts one.
-#[test]
-fn run_starts_a_proxy_of_its_own() {
-    run(async {
-        let origin = shop().name("shop.test").start().await;
-        let place = crate::kit::proxy::Place::with(&resolve("shop.test", origin.address()));
-        let outcome = place
-            .run(&["run", "--", "curl", "-sS", "http://shop.test/basket/1"])
-            .await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        assert!(outcome.stdout.contains("\"line\":2"), "{outcome:?}");
-        assert!(
-            outcome.stderr.contains("1 asked, 0 allowed, 1 refused"),
-            "{outcome:?}"
-        );
-        origin.assert_only_robots_fetched();
-    });
+#[tokio::test]
+async fn run_starts_a_proxy_of_its_own() {
+    let origin = shop().name("shop.test").start().await;
+    let place = crate::kit::proxy::Place::with(&resolve("shop.test", origin.address()));
+    let outcome = place
+        .run(&["run", "--", "curl", "-sS", "http://shop.test/basket/1"])
+        .await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.stdout.contains("\"line\":2"), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("1 asked, 0 allowed, 1 refused"),
+        "{outcome:?}"
+    );
+    origin.assert_only_robots_fetched();
 }

@@ -15,7 +15,7 @@ use crate::kit::checkout::{done, root, text, yaml};
 use crate::kit::program::{finish, politesse};
 use crate::kit::proxy::{Place, Proxy};
 use crate::kit::redis::Redis;
-use crate::kit::{run, until};
+use crate::kit::until;
 
 const NODES: [&str; 3] = ["node1", "node2", "node3"];
 
@@ -70,117 +70,113 @@ fn port(text: &str) -> &str {
 }
 
 // Issue: "compose file … for three nodes".
-#[test]
-fn what_the_compose_file_says_agrees_with_the_files_beside_it() {
-    run(async {
-        let file = yaml("contrib/compose/compose.yaml").await.remove(0);
-        let folder = set_up().await;
-        let services = file["services"].as_object().unwrap();
-        let (listen, admin) = (value("proxy.listen").await, value("admin.listen").await);
-        let stop = seconds(&value("proxy.drain_time").await)
-            + seconds(&value("proxy.shutdown_timeout").await);
-        let mut published = BTreeSet::new();
-        for node in NODES {
-            let service = &services[node];
-            assert_eq!(service["environment"]["POLITESSE_FLEET__NODE"], node);
-            assert_eq!(service["read_only"], true);
-            assert_eq!(service["cap_drop"][0], "ALL");
-            let grace = seconds(service["stop_grace_period"].as_str().unwrap());
-            assert!(stop < grace, "{grace} s for {stop} s");
-            // That of the image asks by the file that the program finds by itself.
-            assert_eq!(service["healthcheck"].get("test"), None);
-            let configuration = "./politesse.toml:/etc/politesse/politesse.toml:ro";
-            assert_eq!(service["volumes"][0], configuration);
-            // Of this machine alone: the token is all that is between them and others.
-            let admin_port = service["ports"][0].as_str().unwrap();
-            assert!(admin_port.starts_with("127.0.0.1:"), "{admin_port}");
-            assert_eq!(port(admin_port), port(&admin));
-            assert!(published.insert(admin_port.to_owned()));
-            for volume in service["volumes"].as_array().unwrap() {
-                let volume = volume.as_str().unwrap();
-                let source = folder.path().join(volume.split(':').next().unwrap());
-                assert!(source.exists(), "{volume}");
-                let is_nodes = volume.contains(node) || !volume.contains("node");
-                assert!(is_nodes, "{node}: {volume}");
-            }
+#[tokio::test]
+async fn what_the_compose_file_says_agrees_with_the_files_beside_it() {
+    let file = yaml("contrib/compose/compose.yaml").await.remove(0);
+    let folder = set_up().await;
+    let services = file["services"].as_object().unwrap();
+    let (listen, admin) = (value("proxy.listen").await, value("admin.listen").await);
+    let stop =
+        seconds(&value("proxy.drain_time").await) + seconds(&value("proxy.shutdown_timeout").await);
+    let mut published = BTreeSet::new();
+    for node in NODES {
+        let service = &services[node];
+        assert_eq!(service["environment"]["POLITESSE_FLEET__NODE"], node);
+        assert_eq!(service["read_only"], true);
+        assert_eq!(service["cap_drop"][0], "ALL");
+        let grace = seconds(service["stop_grace_period"].as_str().unwrap());
+        assert!(stop < grace, "{grace} s for {stop} s");
+        // That of the image asks by the file that the program finds by itself.
+        assert_eq!(service["healthcheck"].get("test"), None);
+        let configuration = "./politesse.toml:/etc/politesse/politesse.toml:ro";
+        assert_eq!(service["volumes"][0], configuration);
+        // Of this machine alone: the token is all that is between them and others.
+        let admin_port = service["ports"][0].as_str().unwrap();
+        assert!(admin_port.starts_with("127.0.0.1:"), "{admin_port}");
+        assert_eq!(port(admin_port), port(&admin));
+        assert!(published.insert(admin_port.to_owned()));
+        for volume in service["volumes"].as_array().unwrap() {
+            let volume = volume.as_str().unwrap();
+            let source = folder.path().join(volume.split(':').next().unwrap());
+            assert!(source.exists(), "{volume}");
+            let is_nodes = volume.contains(node) || !volume.contains("node");
+            assert!(is_nodes, "{node}: {volume}");
         }
-        // Probes and scrapes ask by the names of the containers.
-        let hosts = value("admin.hosts").await;
-        assert_eq!(hosts, format!("{NODES:?}"));
-        let book = text("docs/running-a-fleet.md");
-        assert!(
-            book.contains(&format!("`admin.hosts = {hosts}`")),
-            "{hosts}"
-        );
-        let acl = services["valkey"]["volumes"][0].as_str().unwrap();
-        assert!(folder.path().join(acl.split(':').next().unwrap()).exists());
-        assert!(value("fleet.store").await.contains("redis://valkey:6379"));
-        let database = &services["postgres"];
-        let named = &database["environment"]["POSTGRES_DB"];
-        let url = format!(
-            "\"postgres://postgres/{}?sslmode=disable\"",
-            named.as_str().unwrap()
-        );
-        assert_eq!(value("audit.archive").await, url);
-        let password = database["volumes"][0].as_str().unwrap();
-        let password = folder.path().join(password.split(':').next().unwrap());
-        let user = database["environment"]["POSTGRES_USER"].as_str().unwrap();
-        let shown = std::fs::read_to_string(folder.path().join("secrets/fleet/archive-auth"));
-        let expected = format!("{user}:{}\n", std::fs::read_to_string(password).unwrap());
-        assert_eq!(shown.unwrap(), expected);
+    }
+    // Probes and scrapes ask by the names of the containers.
+    let hosts = value("admin.hosts").await;
+    assert_eq!(hosts, format!("{NODES:?}"));
+    let book = text("docs/running-a-fleet.md");
+    assert!(
+        book.contains(&format!("`admin.hosts = {hosts}`")),
+        "{hosts}"
+    );
+    let acl = services["valkey"]["volumes"][0].as_str().unwrap();
+    assert!(folder.path().join(acl.split(':').next().unwrap()).exists());
+    assert!(value("fleet.store").await.contains("redis://valkey:6379"));
+    let database = &services["postgres"];
+    let named = &database["environment"]["POSTGRES_DB"];
+    let url = format!(
+        "\"postgres://postgres/{}?sslmode=disable\"",
+        named.as_str().unwrap()
+    );
+    assert_eq!(value("audit.archive").await, url);
+    let password = database["volumes"][0].as_str().unwrap();
+    let password = folder.path().join(password.split(':').next().unwrap());
+    let user = database["environment"]["POSTGRES_USER"].as_str().unwrap();
+    let shown = std::fs::read_to_string(folder.path().join("secrets/fleet/archive-auth"));
+    let expected = format!("{user}:{}\n", std::fs::read_to_string(password).unwrap());
+    assert_eq!(shown.unwrap(), expected);
 
-        let balancer = text("contrib/compose/haproxy.cfg");
-        for node in NODES {
-            let line = format!("server {node} {node}:{}\n", port(&listen));
-            assert!(balancer.contains(&line), "{line}");
-        }
-        assert!(balancer.contains(&format!("check port {} ", port(&admin))));
-        let address = services["haproxy"]["networks"]["fleet"]["ipv4_address"]
-            .as_str()
-            .unwrap();
-        assert_eq!(
-            value("proxy.proxy_protocol_from").await,
-            format!("[\"{address}\"]")
-        );
-        let subnet = &file["networks"]["fleet"]["ipam"]["config"][0]["subnet"];
-        let subnet: ipnet::IpNet = subnet.as_str().unwrap().parse().unwrap();
-        assert!(subnet.contains(&address.parse::<IpAddr>().unwrap()));
-    });
+    let balancer = text("contrib/compose/haproxy.cfg");
+    for node in NODES {
+        let line = format!("server {node} {node}:{}\n", port(&listen));
+        assert!(balancer.contains(&line), "{line}");
+    }
+    assert!(balancer.contains(&format!("check port {} ", port(&admin))));
+    let address = services["haproxy"]["networks"]["fleet"]["ipv4_address"]
+        .as_str()
+        .unwrap();
+    assert_eq!(
+        value("proxy.proxy_protocol_from").await,
+        format!("[\"{address}\"]")
+    );
+    let subnet = &file["networks"]["fleet"]["ipam"]["config"][0]["subnet"];
+    let subnet: ipnet::IpNet = subnet.as_str().unwrap().parse().unwrap();
+    assert!(subnet.contains(&address.parse::<IpAddr>().unwrap()));
 }
 
 // Ours: what the balancer of the compose file does is what `tests/it/balancer.rs` tests.
-#[test]
-fn both_files_of_haproxy_are_one_but_for_addresses() {
-    run(async {
-        let rest = |path: &str| {
-            let text = text(path);
-            let start = text.find("global\n").unwrap();
-            let lines = text[start..].lines().map(str::trim_end);
-            let is_own = |line: &&str| {
-                let own = [
-                    "server node",
-                    "bind ",
-                    "stats socket",
-                    "resolvers docker",
-                    "nameserver",
-                    "hold valid",
-                    "# ",
-                ];
-                !line.is_empty() && !own.iter().any(|start| line.trim_start().starts_with(start))
-            };
-            let lines = lines.filter(is_own);
-            let plain = |line: &str| line.replace(" resolvers docker init-addr last,libc,none", "");
-            lines.map(plain).collect::<Vec<_>>()
+#[tokio::test]
+async fn both_files_of_haproxy_are_one_but_for_addresses() {
+    let rest = |path: &str| {
+        let text = text(path);
+        let start = text.find("global\n").unwrap();
+        let lines = text[start..].lines().map(str::trim_end);
+        let is_own = |line: &&str| {
+            let own = [
+                "server node",
+                "bind ",
+                "stats socket",
+                "resolvers docker",
+                "nameserver",
+                "hold valid",
+                "# ",
+            ];
+            !line.is_empty() && !own.iter().any(|start| line.trim_start().starts_with(start))
         };
-        let ours = rest("contrib/compose/haproxy.cfg");
-        assert_eq!(ours, rest("contrib/haproxy/politesse.cfg"));
-        assert!(20 < ours.len());
-        let mut haproxy = Command::new("/usr/sbin/haproxy");
-        haproxy
-            .args(["-c", "-f"])
-            .arg(root().join("contrib/compose/haproxy.cfg"));
-        done(haproxy).await;
-    });
+        let lines = lines.filter(is_own);
+        let plain = |line: &str| line.replace(" resolvers docker init-addr last,libc,none", "");
+        lines.map(plain).collect::<Vec<_>>()
+    };
+    let ours = rest("contrib/compose/haproxy.cfg");
+    assert_eq!(ours, rest("contrib/haproxy/politesse.cfg"));
+    assert!(20 < ours.len());
+    let mut haproxy = Command::new("/usr/sbin/haproxy");
+    haproxy
+        .args(["-c", "-f"])
+        .arg(root().join("contrib/compose/haproxy.cfg"));
+    done(haproxy).await;
 }
 
 /// A node of the compose file on this machine: its container's folders are links, and its
@@ -214,81 +210,79 @@ async fn node(folder: &Path, name: &str, store: &str) -> Proxy {
 }
 
 // Issue: "shared CA (… one intermediate a node), one configuration for all by digest".
-#[test]
-fn three_nodes_run_by_these_files_as_one_fleet() {
-    run(async {
-        let folder = set_up().await;
-        let file = |name: &str| folder.path().join(name);
-        let secret = |name: &str| std::fs::read(file(name)).unwrap();
-        let before = [
+#[tokio::test]
+async fn three_nodes_run_by_these_files_as_one_fleet() {
+    let folder = set_up().await;
+    let file = |name: &str| folder.path().join(name);
+    let secret = |name: &str| std::fs::read(file(name)).unwrap();
+    let before = [
+        secret("secrets/fleet/fleet.key"),
+        secret("secrets/node1/ca.key"),
+    ];
+    set_up_again(folder.path()).await;
+    assert_eq!(
+        [
             secret("secrets/fleet/fleet.key"),
-            secret("secrets/node1/ca.key"),
-        ];
-        set_up_again(folder.path()).await;
-        assert_eq!(
-            [
-                secret("secrets/fleet/fleet.key"),
-                secret("secrets/node1/ca.key")
-            ],
-            before
-        );
-        for name in [
-            "fleet/fleet.key",
-            "fleet/store-auth",
-            "store/users.acl",
-            "node1/ca.key",
-        ] {
-            let metadata = file(&format!("secrets/{name}")).metadata().unwrap();
-            assert_eq!(metadata.permissions().mode() & 0o077, 0, "{name}");
+            secret("secrets/node1/ca.key")
+        ],
+        before
+    );
+    for name in [
+        "fleet/fleet.key",
+        "fleet/store-auth",
+        "store/users.acl",
+        "node1/ca.key",
+    ] {
+        let metadata = file(&format!("secrets/{name}")).metadata().unwrap();
+        assert_eq!(metadata.permissions().mode() & 0o077, 0, "{name}");
+    }
+    // With no more rights than the book gives.
+    let book = text("docs/fleet.md");
+    let rights = book
+        .lines()
+        .find_map(|line| line.strip_prefix("user politesse on >PASSWORD "));
+    let acl = std::fs::read_to_string(file("secrets/store/users.acl")).unwrap();
+    assert!(acl.contains(rights.unwrap()), "{acl}");
+    let path = file("secrets/store/users.acl");
+    let [address] = free_addresses();
+    let store = Redis::at(address, &["--aclfile", path.to_str().unwrap()]).await;
+    let mut nodes = Vec::new();
+    for name in NODES {
+        nodes.push(node(folder.path(), name, &store.url()).await);
+    }
+    let admin = nodes[0].admin().to_string();
+    until("three nodes with one configuration", async || {
+        let mut status = politesse(nodes[0].place().folder());
+        let token = nodes[0].place().path("admin-token");
+        status
+            .args(["--set", &format!("admin.listen=\"{admin}\""), "--set"])
+            .arg(format!("admin.token_file={}", token.display()))
+            .args(["fleet", "status"]);
+        let shown = finish(status, b"").await.stdout;
+        let is_whole = shown.matches(" live ").count() == 3;
+        (is_whole && shown.contains("the same at all nodes")).then_some(())
+    })
+    .await;
+    // The loop of docs/running-a-fleet.md and a scrape ask by name.
+    let named = async |name: &str, path: &str| {
+        let mut curl = Command::new("curl");
+        curl.args(["-s", "--noproxy", "*", "-w", "%{http_code}", "--connect-to"])
+            .arg(format!("{name}:3129:{admin}"))
+            .arg(format!("http://{name}:3129{path}"))
+            .kill_on_drop(true);
+        done(curl).await
+    };
+    for name in NODES {
+        for path in ["/readyz", "/metrics"] {
+            let shown = named(name, path).await;
+            assert!(shown.ends_with("200"), "{name}{path}: {shown}");
         }
-        // With no more rights than the book gives.
-        let book = text("docs/fleet.md");
-        let rights = book
-            .lines()
-            .find_map(|line| line.strip_prefix("user politesse on >PASSWORD "));
-        let acl = std::fs::read_to_string(file("secrets/store/users.acl")).unwrap();
-        assert!(acl.contains(rights.unwrap()), "{acl}");
-        let path = file("secrets/store/users.acl");
-        let [address] = free_addresses();
-        let store = Redis::at(address, &["--aclfile", path.to_str().unwrap()]).await;
-        let mut nodes = Vec::new();
-        for name in NODES {
-            nodes.push(node(folder.path(), name, &store.url()).await);
-        }
-        let admin = nodes[0].admin().to_string();
-        until("three nodes with one configuration", async || {
-            let mut status = politesse(nodes[0].place().folder());
-            let token = nodes[0].place().path("admin-token");
-            status
-                .args(["--set", &format!("admin.listen=\"{admin}\""), "--set"])
-                .arg(format!("admin.token_file={}", token.display()))
-                .args(["fleet", "status"]);
-            let shown = finish(status, b"").await.stdout;
-            let is_whole = shown.matches(" live ").count() == 3;
-            (is_whole && shown.contains("the same at all nodes")).then_some(())
-        })
-        .await;
-        // The loop of docs/running-a-fleet.md and a scrape ask by name.
-        let named = async |name: &str, path: &str| {
-            let mut curl = Command::new("curl");
-            curl.args(["-s", "--noproxy", "*", "-w", "%{http_code}", "--connect-to"])
-                .arg(format!("{name}:3129:{admin}"))
-                .arg(format!("http://{name}:3129{path}"))
-                .kill_on_drop(true);
-            done(curl).await
-        };
-        for name in NODES {
-            for path in ["/readyz", "/metrics"] {
-                let shown = named(name, path).await;
-                assert!(shown.ends_with("200"), "{name}{path}: {shown}");
-            }
-        }
-        let refused = named("node9", "/readyz").await;
-        assert!(
-            refused.contains("admin.hosts = [\"node1\"]") && refused.ends_with("421"),
-            "{refused}"
-        );
-    });
+    }
+    let refused = named("node9", "/readyz").await;
+    assert!(
+        refused.contains("admin.hosts = [\"node1\"]") && refused.ends_with("421"),
+        "{refused}"
+    );
 }
 
 /// Returns the value of a setting of a unit.
@@ -301,69 +295,65 @@ fn setting<'a>(unit: &'a str, name: &str) -> &'a str {
 }
 
 // Issue: "systemd template for three nodes".
-#[test]
-fn units_pass_systemd_and_leave_a_stop_its_time() {
-    run(async {
-        let folder = TempDir::with_prefix("politesse-units-").unwrap();
-        let mut paths: Vec<PathBuf> = Vec::new();
-        for (file, instance) in [
-            ("politesse.service", "politesse.service"),
-            ("politesse@.service", "politesse@node1.service"),
-        ] {
-            let unit = text(&format!("contrib/systemd/{file}"));
-            let stop = seconds(&value("proxy.drain_time").await)
-                + seconds(&value("proxy.shutdown_timeout").await);
-            assert!(stop < seconds(setting(&unit, "TimeoutStopSec")));
-            assert_eq!(setting(&unit, "KillSignal"), "SIGTERM");
-            assert_ne!(setting(&unit, "User"), "root");
-            // The program is not installed here.
-            let there = unit.replace("/usr/bin/politesse ", "/bin/true ");
-            std::fs::write(folder.path().join(file), there).unwrap();
-            paths.push(folder.path().join(instance));
-        }
-        let template = text("contrib/systemd/politesse@.service");
-        assert!(template.contains("POLITESSE_FLEET__NODE=%i"));
-        // Beside what differs by name, both are one.
-        let hardening = |unit: &str| unit.split("LimitNOFILE").nth(1).unwrap().replace("/%i", "");
-        assert_eq!(
-            hardening(&template),
-            hardening(&text("contrib/systemd/politesse.service"))
-        );
-        let mut verify = Command::new("systemd-analyze");
-        verify.arg("verify").args(&paths);
-        let outcome = finish(verify, b"").await;
-        assert_eq!(
-            (outcome.code, &*outcome.stderr),
-            (Some(0), ""),
-            "{outcome:?}"
-        );
-        let mut security = Command::new("systemd-analyze");
-        security
-            .args(["security", "--offline=true", "--threshold=20"])
-            .arg(&paths[0]);
-        done(security).await;
-    });
+#[tokio::test]
+async fn units_pass_systemd_and_leave_a_stop_its_time() {
+    let folder = TempDir::with_prefix("politesse-units-").unwrap();
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for (file, instance) in [
+        ("politesse.service", "politesse.service"),
+        ("politesse@.service", "politesse@node1.service"),
+    ] {
+        let unit = text(&format!("contrib/systemd/{file}"));
+        let stop = seconds(&value("proxy.drain_time").await)
+            + seconds(&value("proxy.shutdown_timeout").await);
+        assert!(stop < seconds(setting(&unit, "TimeoutStopSec")));
+        assert_eq!(setting(&unit, "KillSignal"), "SIGTERM");
+        assert_ne!(setting(&unit, "User"), "root");
+        // The program is not installed here.
+        let there = unit.replace("/usr/bin/politesse ", "/bin/true ");
+        std::fs::write(folder.path().join(file), there).unwrap();
+        paths.push(folder.path().join(instance));
+    }
+    let template = text("contrib/systemd/politesse@.service");
+    assert!(template.contains("POLITESSE_FLEET__NODE=%i"));
+    // Beside what differs by name, both are one.
+    let hardening = |unit: &str| unit.split("LimitNOFILE").nth(1).unwrap().replace("/%i", "");
+    assert_eq!(
+        hardening(&template),
+        hardening(&text("contrib/systemd/politesse.service"))
+    );
+    let mut verify = Command::new("systemd-analyze");
+    verify.arg("verify").args(&paths);
+    let outcome = finish(verify, b"").await;
+    assert_eq!(
+        (outcome.code, &*outcome.stderr),
+        (Some(0), ""),
+        "{outcome:?}"
+    );
+    let mut security = Command::new("systemd-analyze");
+    security
+        .args(["security", "--offline=true", "--threshold=20"])
+        .arg(&paths[0]);
+    done(security).await;
 }
 
 // Ours: a service may write to its own folder alone, and commands without its environment
 // find what it has made there. Certificates of a node are there before its start.
-#[test]
-fn units_may_write_what_the_configuration_has_them_make() {
-    run(async {
-        let config = root().join("contrib/compose/politesse.toml");
-        let place = TempDir::with_prefix("politesse-unit-").unwrap();
-        let mut show = politesse(place.path());
-        show.env("POLITESSE_CONFIG", &config);
-        show.args(["config", "show"]);
-        let shown = done(show).await;
-        for file in ["politesse.service", "politesse@.service"] {
-            let unit = text(&format!("contrib/systemd/{file}"));
-            let folder = format!("/var/lib/{}", setting(&unit, "StateDirectory"));
-            assert_eq!(setting(&unit, "WorkingDirectory"), folder);
-            for made in ["store = \"sqlite:", "token_file = \""] {
-                let wanted = format!("{made}{folder}/");
-                assert!(shown.contains(&wanted), "{wanted}: {shown}");
-            }
+#[tokio::test]
+async fn units_may_write_what_the_configuration_has_them_make() {
+    let config = root().join("contrib/compose/politesse.toml");
+    let place = TempDir::with_prefix("politesse-unit-").unwrap();
+    let mut show = politesse(place.path());
+    show.env("POLITESSE_CONFIG", &config);
+    show.args(["config", "show"]);
+    let shown = done(show).await;
+    for file in ["politesse.service", "politesse@.service"] {
+        let unit = text(&format!("contrib/systemd/{file}"));
+        let folder = format!("/var/lib/{}", setting(&unit, "StateDirectory"));
+        assert_eq!(setting(&unit, "WorkingDirectory"), folder);
+        for made in ["store = \"sqlite:", "token_file = \""] {
+            let wanted = format!("{made}{folder}/");
+            assert!(shown.contains(&wanted), "{wanted}: {shown}");
         }
-    });
+    }
 }

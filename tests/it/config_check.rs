@@ -26,24 +26,22 @@ fn with_lines(lines: &[&str]) -> Place {
     Place::with(&config.fold(Config::default(), |config, line| config.set(line)))
 }
 
-#[test]
-fn a_check_makes_no_file() {
-    run(async {
-        let place = with_lines(&["audit.client_addresses = \"keyed\""]);
-        let before = files(place.folder());
-        let outcome = place.run(&["config", "check"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        assert_eq!(files(place.folder()), before);
-        // Nor while a proxy runs, or after it.
-        let proxy = place.start().await;
-        let outcome = proxy.place().run(&["config", "check"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        let place = proxy.stop().await;
-        let before = files(place.folder());
-        let outcome = place.run(&["config", "check"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        assert_eq!(files(place.folder()), before);
-    });
+#[tokio::test]
+async fn a_check_makes_no_file() {
+    let place = with_lines(&["audit.client_addresses = \"keyed\""]);
+    let before = files(place.folder());
+    let outcome = place.run(&["config", "check"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(files(place.folder()), before);
+    // Nor while a proxy runs, or after it.
+    let proxy = place.start().await;
+    let outcome = proxy.place().run(&["config", "check"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let place = proxy.stop().await;
+    let before = files(place.folder());
+    let outcome = place.run(&["config", "check"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(files(place.folder()), before);
 }
 
 #[test]
@@ -73,61 +71,57 @@ fn a_missing_file_is_reported_by_the_check_as_by_the_start() {
     });
 }
 
-#[test]
-fn an_unusable_file_is_reported_by_the_check_as_by_the_start() {
-    run(async {
-        for name in [
-            "certs/ca.pem",
-            "data/admin-token",
-            "data/seal.key",
-            "data/privacy.key",
-            "data/audit.db",
-            "data/record",
-        ] {
-            let place = with_lines(&[
-                "audit.client_addresses = \"keyed\"",
-                "audit.store = \"sqlite:data/audit.db\"",
-            ]);
-            let place = place.start().await.stop().await;
-            let file = place.path(name);
-            assert!(file.exists(), "{name}");
-            fs::write(&file, "nonsense").unwrap();
-            let check = place.run(&["config", "check"]).await;
-            assert_eq!(check.code, Some(2), "{name}: {check:?}");
-            assert!(check.stderr.contains(name), "{name}: {check:?}");
-            let serve = place.run(&["serve"]).await;
-            assert_eq!(serve.code, Some(1), "{name}: {serve:?}");
-        }
-    });
+#[tokio::test]
+async fn an_unusable_file_is_reported_by_the_check_as_by_the_start() {
+    for name in [
+        "certs/ca.pem",
+        "data/admin-token",
+        "data/seal.key",
+        "data/privacy.key",
+        "data/audit.db",
+        "data/record",
+    ] {
+        let place = with_lines(&[
+            "audit.client_addresses = \"keyed\"",
+            "audit.store = \"sqlite:data/audit.db\"",
+        ]);
+        let place = place.start().await.stop().await;
+        let file = place.path(name);
+        assert!(file.exists(), "{name}");
+        fs::write(&file, "nonsense").unwrap();
+        let check = place.run(&["config", "check"]).await;
+        assert_eq!(check.code, Some(2), "{name}: {check:?}");
+        assert!(check.stderr.contains(name), "{name}: {check:?}");
+        let serve = place.run(&["serve"]).await;
+        assert_eq!(serve.code, Some(1), "{name}: {serve:?}");
+    }
 }
 
-#[test]
-fn all_faults_are_reported_at_once() {
-    run(async {
-        let place = with_lines(&[
-            "audit.seal_to = [\"heads\"]",
-            "https.upstream_roots = \"gone\"",
-            "fleet.store = [\"redis://127.0.0.1:9\"]",
-            "fleet.key = \"no-key\"",
-            "fleet.store_auth = \"no-login\"",
-        ]);
-        let place = {
-            fs::create_dir(place.path("heads")).unwrap();
-            fs::write(place.path("audit.db"), "").unwrap();
-            let everybody = Permissions::from_mode(0o666);
-            fs::set_permissions(place.path("audit.db"), everybody).unwrap();
-            place
-        };
-        let check = place.run(&["config", "check"]).await;
-        assert_eq!(check.code, Some(2), "{check:?}");
-        for told in [
-            "heads (audit.seal_to)",
-            "gone",
-            "audit.db",
-            "no-key",
-            "no-login",
-        ] {
-            assert!(check.stderr.contains(told), "{told}: {check:?}");
-        }
-    });
+#[tokio::test]
+async fn all_faults_are_reported_at_once() {
+    let place = with_lines(&[
+        "audit.seal_to = [\"heads\"]",
+        "https.upstream_roots = \"gone\"",
+        "fleet.store = [\"redis://127.0.0.1:9\"]",
+        "fleet.key = \"no-key\"",
+        "fleet.store_auth = \"no-login\"",
+    ]);
+    let place = {
+        fs::create_dir(place.path("heads")).unwrap();
+        fs::write(place.path("audit.db"), "").unwrap();
+        let everybody = Permissions::from_mode(0o666);
+        fs::set_permissions(place.path("audit.db"), everybody).unwrap();
+        place
+    };
+    let check = place.run(&["config", "check"]).await;
+    assert_eq!(check.code, Some(2), "{check:?}");
+    for told in [
+        "heads (audit.seal_to)",
+        "gone",
+        "audit.db",
+        "no-key",
+        "no-login",
+    ] {
+        assert!(check.stderr.contains(told), "{told}: {check:?}");
+    }
 }

@@ -4,7 +4,7 @@
 use crate::kit::client::{Crawler, Reply, curl};
 use crate::kit::ntlm_origin::{NtlmOrigin, first_message, last_message};
 use crate::kit::proxy::{Config, Proxy};
-use crate::kit::{run, sha256};
+use crate::kit::sha256;
 
 /// Scheme of URLs, and what is asked for inside it.
 #[derive(Clone, Copy)]
@@ -72,42 +72,40 @@ async fn start(config: Config) -> Setup {
     Setup { http, https, proxy }
 }
 
-#[test]
-fn clients_that_authenticate_at_once_get_pages_of_their_own() {
-    run(async {
-        let setup = start(Config::default()).await;
-        let handshakes = (2..8).flat_map(|source| [(source, HTTP), (source, HTTPS)]);
-        let pages = handshakes.map(|(source, leg)| {
-            let proxy = &setup.proxy;
-            async move {
-                let scheme = ["NTLM", "Negotiate"][usize::from(source % 2)];
-                let user = format!("user{source}{}", leg.authority.len());
-                let mut crawler = leg.crawler(proxy, source).await;
-                let proved = leg.prove(&mut crawler, scheme, &user).await;
-                assert_eq!(proved, format!("the page of {user}"));
-                // The connection is authenticated now, and needs no more credentials.
-                for _ in 0..3 {
-                    let again = leg.get(&mut crawler, "/page", &[]).await;
-                    assert_eq!(again.text(), proved);
-                }
-                // While it is open, nobody else has it.
-                for other in [source, 9] {
-                    let mut stranger = leg.crawler(proxy, other).await;
-                    let agent = format!("User-Agent: stranger{user}/1.0");
-                    let asked = leg.get(&mut stranger, "/page", &[&agent]).await;
-                    assert_eq!(asked.status(), 401, "{}", asked.text());
-                    let open = leg.get(&mut stranger, "/open", &[&agent]).await;
-                    assert_eq!(open.text(), "open to ");
-                }
+#[tokio::test]
+async fn clients_that_authenticate_at_once_get_pages_of_their_own() {
+    let setup = start(Config::default()).await;
+    let handshakes = (2..8).flat_map(|source| [(source, HTTP), (source, HTTPS)]);
+    let pages = handshakes.map(|(source, leg)| {
+        let proxy = &setup.proxy;
+        async move {
+            let scheme = ["NTLM", "Negotiate"][usize::from(source % 2)];
+            let user = format!("user{source}{}", leg.authority.len());
+            let mut crawler = leg.crawler(proxy, source).await;
+            let proved = leg.prove(&mut crawler, scheme, &user).await;
+            assert_eq!(proved, format!("the page of {user}"));
+            // The connection is authenticated now, and needs no more credentials.
+            for _ in 0..3 {
+                let again = leg.get(&mut crawler, "/page", &[]).await;
+                assert_eq!(again.text(), proved);
             }
-        });
-        join(pages).await;
-        for origin in [&setup.http, &setup.https] {
-            let asked_as = origin.robots_as();
-            assert!(12 <= asked_as.len(), "{asked_as:?}");
-            assert!(asked_as.iter().all(String::is_empty), "{asked_as:?}");
+            // While it is open, nobody else has it.
+            for other in [source, 9] {
+                let mut stranger = leg.crawler(proxy, other).await;
+                let agent = format!("User-Agent: stranger{user}/1.0");
+                let asked = leg.get(&mut stranger, "/page", &[&agent]).await;
+                assert_eq!(asked.status(), 401, "{}", asked.text());
+                let open = leg.get(&mut stranger, "/open", &[&agent]).await;
+                assert_eq!(open.text(), "open to ");
+            }
         }
     });
+    join(pages).await;
+    for origin in [&setup.http, &setup.https] {
+        let asked_as = origin.robots_as();
+        assert!(12 <= asked_as.len(), "{asked_as:?}");
+        assert!(asked_as.iter().all(String::is_empty), "{asked_as:?}");
+    }
 }
 
 /// Runs futures at the same time, on one thread.
@@ -123,74 +121,65 @@ async fn join(futures: impl Iterator<Item = impl Future<Output = ()>>) {
     .await;
 }
 
-#[test]
-fn an_authenticated_connection_is_closed_with_its_clients() {
-    run(async {
-        let config = Config::default().set("upstream.pool_idle_timeout = \"5m\"");
-        let setup = start(config).await;
-        let mut crawler = HTTP.crawler(&setup.proxy, 2).await;
-        HTTP.prove(&mut crawler, "NTLM", "alice").await;
-        setup.http.has_open(1).await;
-        drop(crawler);
-        setup.http.has_open(0).await;
-    });
+#[tokio::test]
+async fn an_authenticated_connection_is_closed_with_its_clients() {
+    let config = Config::default().set("upstream.pool_idle_timeout = \"5m\"");
+    let setup = start(config).await;
+    let mut crawler = HTTP.crawler(&setup.proxy, 2).await;
+    HTTP.prove(&mut crawler, "NTLM", "alice").await;
+    setup.http.has_open(1).await;
+    drop(crawler);
+    setup.http.has_open(0).await;
 }
 
 // Ours: what nobody uses is closed, as in the pool.
-#[test]
-fn an_authenticated_connection_that_is_idle_for_too_long_is_closed() {
-    run(async {
-        let config = Config::default().set("upstream.pool_idle_timeout = \"500ms\"");
-        let setup = start(config).await;
-        let mut crawler = HTTP.crawler(&setup.proxy, 2).await;
-        HTTP.prove(&mut crawler, "NTLM", "alice").await;
-        setup.http.has_open(0).await;
-        let again = HTTP.get(&mut crawler, "/page", &[]).await;
-        assert_eq!(again.status(), 401, "{}", again.text());
-    });
+#[tokio::test]
+async fn an_authenticated_connection_that_is_idle_for_too_long_is_closed() {
+    let config = Config::default().set("upstream.pool_idle_timeout = \"500ms\"");
+    let setup = start(config).await;
+    let mut crawler = HTTP.crawler(&setup.proxy, 2).await;
+    HTTP.prove(&mut crawler, "NTLM", "alice").await;
+    setup.http.has_open(0).await;
+    let again = HTTP.get(&mut crawler, "/page", &[]).await;
+    assert_eq!(again.status(), 401, "{}", again.text());
 }
 
 // Ours: a balancer may carry the requests of several clients over one connection.
-#[test]
-fn another_credential_on_the_connection_does_not_use_what_was_authenticated() {
-    run(async {
-        let entry = |name: &str| {
-            let digest = sha256(name.as_bytes());
-            format!("{{ token = \"{name}\", credential = \"sha256:{digest}\" }}")
-        };
-        let table = format!("crawler = [{}, {}]", entry("FooBot"), entry("BarBot"));
-        let config = Config::default().set(&table);
-        let setup = start(config.set("proxy.auth = \"required\"")).await;
-        let mut crawler = HTTP.crawler(&setup.proxy, 2).await;
-        let [foo, bar] =
-            ["FooBot", "BarBot"].map(|name| format!("Proxy-Authorization: Bearer {name}"));
-        let messages = [first_message("NTLM"), last_message("NTLM", "foo")];
-        for message in &messages {
-            HTTP.get(&mut crawler, "/page", &[&foo, message]).await;
-        }
-        let proved = HTTP.get(&mut crawler, "/page", &[&foo]).await;
-        assert_eq!(proved.text(), "the page of foo");
-        let other = HTTP.get(&mut crawler, "/page", &[&bar]).await;
-        assert_eq!(other.status(), 401, "{}", other.text());
-        let proved = HTTP.get(&mut crawler, "/page", &[&foo]).await;
-        assert_eq!(proved.text(), "the page of foo");
-    });
+#[tokio::test]
+async fn another_credential_on_the_connection_does_not_use_what_was_authenticated() {
+    let entry = |name: &str| {
+        let digest = sha256(name.as_bytes());
+        format!("{{ token = \"{name}\", credential = \"sha256:{digest}\" }}")
+    };
+    let table = format!("crawler = [{}, {}]", entry("FooBot"), entry("BarBot"));
+    let config = Config::default().set(&table);
+    let setup = start(config.set("proxy.auth = \"required\"")).await;
+    let mut crawler = HTTP.crawler(&setup.proxy, 2).await;
+    let [foo, bar] = ["FooBot", "BarBot"].map(|name| format!("Proxy-Authorization: Bearer {name}"));
+    let messages = [first_message("NTLM"), last_message("NTLM", "foo")];
+    for message in &messages {
+        HTTP.get(&mut crawler, "/page", &[&foo, message]).await;
+    }
+    let proved = HTTP.get(&mut crawler, "/page", &[&foo]).await;
+    assert_eq!(proved.text(), "the page of foo");
+    let other = HTTP.get(&mut crawler, "/page", &[&bar]).await;
+    assert_eq!(other.status(), 401, "{}", other.text());
+    let proved = HTTP.get(&mut crawler, "/page", &[&foo]).await;
+    assert_eq!(proved.text(), "the page of foo");
 }
 
-#[test]
-fn curl_authenticates_by_ntlm_and_the_next_curl_is_not_authenticated() {
-    run(async {
-        let Setup {
-            proxy,
-            http: _http,
-            https: _https,
-        } = start(Config::default()).await;
-        for url in ["http://o.test/page", "https://s.test/page"] {
-            let outcome = curl(&proxy, &["--ntlm", "-u", "alice:secret", url, url]).await;
-            let twice = "the page of alicethe page of alice";
-            assert_eq!(outcome.stdout, twice, "{outcome:?}");
-            let outcome = curl(&proxy, &["-w", "%{http_code}", url]).await;
-            assert!(outcome.stdout.ends_with("401"), "{outcome:?}");
-        }
-    });
+#[tokio::test]
+async fn curl_authenticates_by_ntlm_and_the_next_curl_is_not_authenticated() {
+    let Setup {
+        proxy,
+        http: _http,
+        https: _https,
+    } = start(Config::default()).await;
+    for url in ["http://o.test/page", "https://s.test/page"] {
+        let outcome = curl(&proxy, &["--ntlm", "-u", "alice:secret", url, url]).await;
+        let twice = "the page of alicethe page of alice";
+        assert_eq!(outcome.stdout, twice, "{outcome:?}");
+        let outcome = curl(&proxy, &["-w", "%{http_code}", url]).await;
+        assert!(outcome.stdout.ends_with("401"), "{outcome:?}");
+    }
 }

@@ -49,113 +49,102 @@ async fn missed(place: &Place, label: &str) -> BTreeMap<String, String> {
     found
 }
 
-#[test]
-fn a_field_labels_a_request_and_ends_at_the_proxy() {
-    run(async {
-        let origin = origin().await;
-        let proxy = to(&origin).start().await;
-        ask(&proxy, "GET", "http://o.test/a", &[FIELD]).await;
-        get(&proxy, "http://o.test/b").await;
-        let seen = origin.arrival("/a").await;
-        assert!(seen.values("politesse-crawl").is_empty(), "{seen:?}");
-        proxy.place().completed(2).await;
-        let place = proxy.stop().await;
-        assert_eq!(labels(&place.rows().await), [Some("shop-2026-11"), None]);
-        let chosen = list(&place, &["--label", "shop-2026-11"]).await;
-        assert_eq!(chosen.len(), 1, "{chosen:?}");
-        assert_eq!(chosen[0]["url"], "http://o.test/a");
-        let stats = ["audit", "stats", "--by", "label,host", "--json"];
-        let sums = place.run(&stats).await.json_lines();
-        let counts: Vec<_> = sums
-            .iter()
-            .map(|row| (&row["label"], &row["requests"]))
-            .collect();
-        assert_eq!(counts.len(), 2, "{counts:?}");
-        let verified = place.run(&["audit", "verify"]).await;
-        assert_eq!(verified.code, Some(0), "{}", verified.stdout);
-    });
+#[tokio::test]
+async fn a_field_labels_a_request_and_ends_at_the_proxy() {
+    let origin = origin().await;
+    let proxy = to(&origin).start().await;
+    ask(&proxy, "GET", "http://o.test/a", &[FIELD]).await;
+    get(&proxy, "http://o.test/b").await;
+    let seen = origin.arrival("/a").await;
+    assert!(seen.values("politesse-crawl").is_empty(), "{seen:?}");
+    proxy.place().completed(2).await;
+    let place = proxy.stop().await;
+    assert_eq!(labels(&place.rows().await), [Some("shop-2026-11"), None]);
+    let chosen = list(&place, &["--label", "shop-2026-11"]).await;
+    assert_eq!(chosen.len(), 1, "{chosen:?}");
+    assert_eq!(chosen[0]["url"], "http://o.test/a");
+    let stats = ["audit", "stats", "--by", "label,host", "--json"];
+    let sums = place.run(&stats).await.json_lines();
+    let counts: Vec<_> = sums
+        .iter()
+        .map(|row| (&row["label"], &row["requests"]))
+        .collect();
+    assert_eq!(counts.len(), 2, "{counts:?}");
+    let verified = place.run(&["audit", "verify"]).await;
+    assert_eq!(verified.code, Some(0), "{}", verified.stdout);
 }
 
-#[test]
-fn the_field_of_a_connect_labels_the_requests_inside() {
-    run(async {
-        let script = Script::robots(ROBOTS).name("o.test");
-        let origin = script.start_tls().await;
-        let proxy = to(&origin).start().await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        let head = crawler.ask_to_connect("o.test:443", &[FIELD]).await;
-        assert_eq!(head.status, 200);
-        let mut inside = crawler
-            .secured(&proxy, "o.test:443", Some("o.test"))
-            .await
-            .unwrap();
-        inside.get("/a", "o.test").await;
-        let own = ["GET /b HTTP/1.1", "Host: o.test", "Politesse-Crawl: other"];
-        inside.ask(&own).await;
-        let rows = proxy.place().completed(2).await;
-        assert_eq!(labels(&rows), [Some("shop-2026-11"), Some("other")]);
-    });
+#[tokio::test]
+async fn the_field_of_a_connect_labels_the_requests_inside() {
+    let script = Script::robots(ROBOTS).name("o.test");
+    let origin = script.tls().start().await;
+    let proxy = to(&origin).start().await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    let head = crawler.ask_to_connect("o.test:443", &[FIELD]).await;
+    assert_eq!(head.status, 200);
+    let mut inside = crawler
+        .secured(&proxy, "o.test:443", Some("o.test"))
+        .await
+        .unwrap();
+    inside.get("/a", "o.test").await;
+    let own = ["GET /b HTTP/1.1", "Host: o.test", "Politesse-Crawl: other"];
+    inside.ask(&own).await;
+    let rows = proxy.place().completed(2).await;
+    assert_eq!(labels(&rows), [Some("shop-2026-11"), Some("other")]);
 }
 
-#[test]
-fn a_field_that_is_no_label_is_refused() {
-    run(async {
-        let origin = origin().await;
-        let proxy = to(&origin).start().await;
-        for fields in [
-            &["Politesse-Crawl: a b"][..],
-            &["Politesse-Crawl:"],
-            &[FIELD, FIELD],
-        ] {
-            let reply = ask(&proxy, "GET", "http://o.test/a", fields).await;
-            reply.assert_error(400, "http_request_error");
-            assert!(reply.text().contains("shop-2026-11"), "{}", reply.text());
-        }
-        assert_eq!(origin.log().len(), 0);
-    });
+#[tokio::test]
+async fn a_field_that_is_no_label_is_refused() {
+    let origin = origin().await;
+    let proxy = to(&origin).start().await;
+    for fields in [
+        &["Politesse-Crawl: a b"][..],
+        &["Politesse-Crawl:"],
+        &[FIELD, FIELD],
+    ] {
+        let reply = ask(&proxy, "GET", "http://o.test/a", fields).await;
+        reply.assert_error(400, "http_request_error");
+        assert!(reply.text().contains("shop-2026-11"), "{}", reply.text());
+    }
+    assert_eq!(origin.log().len(), 0);
 }
 
-#[test]
-fn an_entry_of_crawler_labels_its_requests_unless_they_state_another() {
-    run(async {
-        let origin = origin().await;
-        let entry =
-            "crawler = [{ token = \"FooBot\", user_agent = \"foobot\", label = \"nightly\" }]";
-        let proxy = to(&origin).set(entry).start().await;
-        let agent = "User-Agent: FooBot/1";
-        ask(&proxy, "GET", "http://o.test/a", &[agent]).await;
-        ask(&proxy, "GET", "http://o.test/b", &[agent, FIELD]).await;
-        let rows = proxy.place().completed(2).await;
-        assert_eq!(labels(&rows), [Some("nightly"), Some("shop-2026-11")]);
-    });
+#[tokio::test]
+async fn an_entry_of_crawler_labels_its_requests_unless_they_state_another() {
+    let origin = origin().await;
+    let entry = "crawler = [{ token = \"FooBot\", user_agent = \"foobot\", label = \"nightly\" }]";
+    let proxy = to(&origin).set(entry).start().await;
+    let agent = "User-Agent: FooBot/1";
+    ask(&proxy, "GET", "http://o.test/a", &[agent]).await;
+    ask(&proxy, "GET", "http://o.test/b", &[agent, FIELD]).await;
+    let rows = proxy.place().completed(2).await;
+    assert_eq!(labels(&rows), [Some("nightly"), Some("shop-2026-11")]);
 }
 
-#[test]
-fn run_labels_a_command_at_its_own_proxy_and_at_one_that_runs() {
-    run(async {
-        let origin = origin().await;
-        let place = Place::with(&to(&origin));
-        let fetch = |label| {
-            [
-                "run",
-                "--label",
-                label,
-                "--",
-                "curl",
-                "-sS",
-                "http://o.test/a",
-            ]
-        };
-        let outcome = place.run(&fetch("alone")).await;
-        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-        let proxy = place.start().await;
-        let outcome = proxy.place().run(&fetch("joined")).await;
-        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-        let rows = proxy.place().completed(2).await;
-        assert_eq!(labels(&rows), [Some("alone"), Some("joined")]);
-        let wrong = proxy.place().run(&fetch("a b")).await;
-        assert_eq!(wrong.code, Some(2), "{}", wrong.stderr);
-    });
+#[tokio::test]
+async fn run_labels_a_command_at_its_own_proxy_and_at_one_that_runs() {
+    let origin = origin().await;
+    let place = Place::with(&to(&origin));
+    let fetch = |label| {
+        [
+            "run",
+            "--label",
+            label,
+            "--",
+            "curl",
+            "-sS",
+            "http://o.test/a",
+        ]
+    };
+    let outcome = place.run(&fetch("alone")).await;
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let proxy = place.start().await;
+    let outcome = proxy.place().run(&fetch("joined")).await;
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let rows = proxy.place().completed(2).await;
+    assert_eq!(labels(&rows), [Some("alone"), Some("joined")]);
+    let wrong = proxy.place().run(&fetch("a b")).await;
+    assert_eq!(wrong.code, Some(2), "{}", wrong.stderr);
 }
 
 /// Starts a site on which each URL `/KIND/N` ends as its kind says.

@@ -5,10 +5,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
 use crate::kit::client::{Crawler, get_as, reload};
-use crate::kit::origin::Script;
+use crate::kit::origin::{Script, site};
 use crate::kit::program::{Outcome, politesse, run_in};
-use crate::kit::proxy::{Config, Place, resolve};
-use crate::kit::{run, sha256};
+use crate::kit::proxy::{Config, Place};
+use crate::kit::sha256;
 
 /// Returns the token that was printed.
 fn token(outcome: &Outcome) -> String {
@@ -23,193 +23,175 @@ fn file(place: &Place) -> String {
     std::fs::read_to_string(place.path("politesse.toml")).unwrap()
 }
 
-#[test]
-fn a_token_that_was_made_proves_the_name_after_a_reload() {
-    run(async {
-        let origin = Script::robots("User-agent: FooBot\nDisallow: /f\n")
-            .start()
-            .await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let before = file(proxy.place());
-        let made = proxy
-            .place()
-            .run(&["crawler", "add", "FooBot", "--comment", "shop team"])
-            .await;
-        let token = token(&made);
-        let after = file(proxy.place());
-        let added = after.strip_prefix(&before).unwrap();
-        let lines: Vec<_> = added.trim().lines().collect();
-        assert!(
-            lines[0].starts_with("# politesse crawler add, 20")
-                && lines[0].ends_with(": shop team")
-        );
-        let digest = sha256(token.as_bytes());
-        let entry = [
-            "[[crawler]]",
-            "token = \"FooBot\"",
-            &format!("credential = \"sha256:{digest}\""),
-        ];
-        assert_eq!(lines[1..], entry);
-        assert_eq!(
-            get_as(&proxy, "FooBot/1", "http://o.test/x").await.status(),
-            200
-        );
-        reload(&proxy).await;
-        assert_eq!(
-            get_as(&proxy, "FooBot/1", "http://o.test/x").await.status(),
-            407
-        );
-        let mut crawler = Crawler::plain(&proxy).await;
-        let bearer = format!("Proxy-Authorization: Bearer {token}");
-        let lines = ["GET http://o.test/f HTTP/1.1", "Host: o.test", &bearer];
-        let reply = crawler.ask(&lines).await;
-        assert_eq!(reply.status(), 403, "{}", reply.text());
-        assert_eq!(reply.json()["crawler"], "FooBot");
-    });
+#[tokio::test]
+async fn a_token_that_was_made_proves_the_name_after_a_reload() {
+    let (_origin, proxy) = site(Script::robots("User-agent: FooBot\nDisallow: /f\n"), &[]).await;
+    let before = file(proxy.place());
+    let made = proxy
+        .place()
+        .run(&["crawler", "add", "FooBot", "--comment", "shop team"])
+        .await;
+    let token = token(&made);
+    let after = file(proxy.place());
+    let added = after.strip_prefix(&before).unwrap();
+    let lines: Vec<_> = added.trim().lines().collect();
+    assert!(
+        lines[0].starts_with("# politesse crawler add, 20") && lines[0].ends_with(": shop team")
+    );
+    let digest = sha256(token.as_bytes());
+    let entry = [
+        "[[crawler]]",
+        "token = \"FooBot\"",
+        &format!("credential = \"sha256:{digest}\""),
+    ];
+    assert_eq!(lines[1..], entry);
+    assert_eq!(
+        get_as(&proxy, "FooBot/1", "http://o.test/x").await.status(),
+        200
+    );
+    reload(&proxy).await;
+    assert_eq!(
+        get_as(&proxy, "FooBot/1", "http://o.test/x").await.status(),
+        407
+    );
+    let mut crawler = Crawler::plain(&proxy).await;
+    let bearer = format!("Proxy-Authorization: Bearer {token}");
+    let lines = ["GET http://o.test/f HTTP/1.1", "Host: o.test", &bearer];
+    let reply = crawler.ask(&lines).await;
+    assert_eq!(reply.status(), 403, "{}", reply.text());
+    assert_eq!(reply.json()["crawler"], "FooBot");
 }
 
-#[test]
-fn the_file_keeps_its_mode_and_every_line() {
-    run(async {
-        let place = Place::with(&Config::default());
-        let path = place.path("politesse.toml");
-        for (text, mode) in [
-            ("", 0o600),
-            ("[proxy]\nname = \"x\"", 0o640),
-            ("[proxy]\r\nname = \"x\"\r\n", 0o644),
-            (
-                "[[crawler]]\ntoken = \"A\"\n\n[log]\nlevel = \"warn\"\n# end",
-                0o604,
-            ),
-        ] {
-            std::fs::write(&path, text).unwrap();
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-            token(&place.run(&["crawler", "add", "FooBot"]).await);
-            token(&place.run(&["crawler", "add", "a \"b\""]).await);
-            assert!(file(&place).starts_with(text), "{text:?}");
-            let kept = std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
-            assert_eq!(kept, mode, "{text:?}");
-            let list = place.run(&["crawler", "list", "--json"]).await;
-            let names: Vec<_> = list.json_lines();
-            assert_eq!(
-                names.last().unwrap()["token"],
-                serde_json::json!(["a \"b\""])
-            );
-        }
-    });
-}
-
-#[test]
-fn the_lines_are_printed_where_they_cannot_be_written() {
-    run(async {
-        let inline = Place::with(&Config::default().set("crawler = [{ token = \"A\" }]"));
-        let before = file(&inline);
-        let outcome = inline.run(&["crawler", "add", "FooBot"]).await;
-        let digest = sha256(token(&outcome).as_bytes());
-        assert!(
-            outcome.stderr.contains("`crawler` is a list there"),
-            "{outcome:?}"
-        );
-        let line = format!("credential = \"sha256:{digest}\"\n");
-        assert!(outcome.stderr.contains(&line), "{outcome:?}");
-        assert_eq!(file(&inline), before);
-
-        let empty = tempfile::tempdir().unwrap();
-        let outcome = run_in(empty.path(), &["crawler", "add", "FooBot"]).await;
-        let digest = sha256(token(&outcome).as_bytes());
-        // Unless this machine has a file of its own.
-        if !std::path::Path::new("/etc/politesse/politesse.toml").exists() {
-            assert!(
-                outcome.stderr.contains("no configuration file"),
-                "{outcome:?}"
-            );
-            assert!(outcome.stderr.contains(&digest), "{outcome:?}");
-        }
-    });
-}
-
-#[test]
-fn the_check_tells_where_credentials_and_the_key_do_not_go_together() {
-    run(async {
-        let place = Place::with(&Config::default().set("proxy.auth = \"required\""));
-        let outcome = place.run(&["config", "check"]).await;
-        assert!(
-            outcome
-                .stdout
-                .contains("every request is answered with 407"),
-            "{outcome:?}"
-        );
+#[tokio::test]
+async fn the_file_keeps_its_mode_and_every_line() {
+    let place = Place::with(&Config::default());
+    let path = place.path("politesse.toml");
+    for (text, mode) in [
+        ("", 0o600),
+        ("[proxy]\nname = \"x\"", 0o640),
+        ("[proxy]\r\nname = \"x\"\r\n", 0o644),
+        (
+            "[[crawler]]\ntoken = \"A\"\n\n[log]\nlevel = \"warn\"\n# end",
+            0o604,
+        ),
+    ] {
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
         token(&place.run(&["crawler", "add", "FooBot"]).await);
-        let outcome = place.run(&["config", "check"]).await;
-        assert_eq!(outcome.stdout, "the configuration is good\n");
-        let off = ["--set", "proxy.auth=off", "config", "check"];
-        let outcome = place.run(&off).await;
+        token(&place.run(&["crawler", "add", "a \"b\""]).await);
+        assert!(file(&place).starts_with(text), "{text:?}");
+        let kept = std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(kept, mode, "{text:?}");
+        let list = place.run(&["crawler", "list", "--json"]).await;
+        let names: Vec<_> = list.json_lines();
+        assert_eq!(
+            names.last().unwrap()["token"],
+            serde_json::json!(["a \"b\""])
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_lines_are_printed_where_they_cannot_be_written() {
+    let inline = Place::with(&Config::default().set("crawler = [{ token = \"A\" }]"));
+    let before = file(&inline);
+    let outcome = inline.run(&["crawler", "add", "FooBot"]).await;
+    let digest = sha256(token(&outcome).as_bytes());
+    assert!(
+        outcome.stderr.contains("`crawler` is a list there"),
+        "{outcome:?}"
+    );
+    let line = format!("credential = \"sha256:{digest}\"\n");
+    assert!(outcome.stderr.contains(&line), "{outcome:?}");
+    assert_eq!(file(&inline), before);
+
+    let empty = tempfile::tempdir().unwrap();
+    let outcome = run_in(empty.path(), &["crawler", "add", "FooBot"]).await;
+    let digest = sha256(token(&outcome).as_bytes());
+    // Unless this machine has a file of its own.
+    if !std::path::Path::new("/etc/politesse/politesse.toml").exists() {
         assert!(
-            outcome.stdout.contains("no credential of crawler"),
+            outcome.stderr.contains("no configuration file"),
             "{outcome:?}"
         );
-    });
+        assert!(outcome.stderr.contains(&digest), "{outcome:?}");
+    }
 }
 
-#[test]
-fn what_is_no_name_or_no_line_is_refused() {
-    run(async {
-        let place = Place::with(&Config::default());
-        let before = file(&place);
-        for arguments in [
-            &["FooBot/1"][..],
-            &["*"],
-            &[""],
-            &["Foo#"],
-            &["FooBot", "--comment", "a\nb"],
-        ] {
-            let outcome = place.run(&[&["crawler", "add"], arguments].concat()).await;
-            assert_eq!(
-                (outcome.code, outcome.stdout.as_str()),
-                (Some(2), ""),
-                "{arguments:?}"
-            );
-        }
-        assert_eq!(file(&place), before);
-    });
+#[tokio::test]
+async fn the_check_tells_where_credentials_and_the_key_do_not_go_together() {
+    let place = Place::with(&Config::default().set("proxy.auth = \"required\""));
+    let outcome = place.run(&["config", "check"]).await;
+    assert!(
+        outcome
+            .stdout
+            .contains("every request is answered with 407"),
+        "{outcome:?}"
+    );
+    token(&place.run(&["crawler", "add", "FooBot"]).await);
+    let outcome = place.run(&["config", "check"]).await;
+    assert_eq!(outcome.stdout, "the configuration is good\n");
+    let off = ["--set", "proxy.auth=off", "config", "check"];
+    let outcome = place.run(&off).await;
+    assert!(
+        outcome.stdout.contains("no credential of crawler"),
+        "{outcome:?}"
+    );
 }
 
-#[test]
-fn the_list_shows_entries_in_the_order_in_which_they_are_tried() {
-    run(async {
-        let digest = sha256(b"t");
-        let table = format!(
-            "crawler = [{{ token = [\"A\", \"B\"], user_agent = \"a/\", max_wait = \"60s\" }}, \
-             {{ token = \"C\", client = \"10.0.0.0/8\", credential = \"sha256:{digest}\" }}]"
+#[tokio::test]
+async fn what_is_no_name_or_no_line_is_refused() {
+    let place = Place::with(&Config::default());
+    let before = file(&place);
+    for arguments in [
+        &["FooBot/1"][..],
+        &["*"],
+        &[""],
+        &["Foo#"],
+        &["FooBot", "--comment", "a\nb"],
+    ] {
+        let outcome = place.run(&[&["crawler", "add"], arguments].concat()).await;
+        assert_eq!(
+            (outcome.code, outcome.stdout.as_str()),
+            (Some(2), ""),
+            "{arguments:?}"
         );
-        let place = Place::with(&Config::default().set(&table));
-        let outcome = place.run(&["crawler", "list"]).await;
-        let short = &digest[..12];
-        let expected = format!(
-            "NAMES  CREDENTIAL            USER-AGENT  CLIENT      MAX WAIT\n\
+    }
+    assert_eq!(file(&place), before);
+}
+
+#[tokio::test]
+async fn the_list_shows_entries_in_the_order_in_which_they_are_tried() {
+    let digest = sha256(b"t");
+    let table = format!(
+        "crawler = [{{ token = [\"A\", \"B\"], user_agent = \"a/\", max_wait = \"60s\" }}, \
+             {{ token = \"C\", client = \"10.0.0.0/8\", credential = \"sha256:{digest}\" }}]"
+    );
+    let place = Place::with(&Config::default().set(&table));
+    let outcome = place.run(&["crawler", "list"]).await;
+    let short = &digest[..12];
+    let expected = format!(
+        "NAMES  CREDENTIAL            USER-AGENT  CLIENT      MAX WAIT\n\
              A, B   -                     a/          -           60s\n\
              C      sha256:{short}…  -           10.0.0.0/8  -\n"
-        );
-        assert_eq!(outcome.stdout, expected);
-        let lines = place.run(&["crawler", "list", "--json"]).await.json_lines();
-        assert_eq!(lines[0]["max_wait_ms"], 60_000);
-        assert_eq!(lines[1]["credential"], format!("sha256:{digest}"));
-    });
+    );
+    assert_eq!(outcome.stdout, expected);
+    let lines = place.run(&["crawler", "list", "--json"]).await.json_lines();
+    assert_eq!(lines[0]["max_wait_ms"], 60_000);
+    assert_eq!(lines[1]["credential"], format!("sha256:{digest}"));
 }
 
 // Ours: an entry whose token nobody has keeps its crawler out.
-#[test]
-fn a_token_that_cannot_be_printed_is_told() {
-    run(async {
-        let place = Place::with(&Config::default());
-        let mut add = politesse(place.folder());
-        add.args(["crawler", "add", "FooBot"])
-            .env("POLITESSE_CONFIG", place.path("politesse.toml"))
-            .stdout(std::fs::File::create("/dev/full").unwrap())
-            .stderr(Stdio::piped());
-        let outcome = add.spawn().unwrap().wait_with_output().await.unwrap();
-        let told = String::from_utf8(outcome.stderr).unwrap();
-        assert_eq!(outcome.status.code(), Some(1), "{told}");
-        assert!(told.contains("take the entry of FooBot out"), "{told}");
-    });
+#[tokio::test]
+async fn a_token_that_cannot_be_printed_is_told() {
+    let place = Place::with(&Config::default());
+    let mut add = politesse(place.folder());
+    add.args(["crawler", "add", "FooBot"])
+        .env("POLITESSE_CONFIG", place.path("politesse.toml"))
+        .stdout(std::fs::File::create("/dev/full").unwrap())
+        .stderr(Stdio::piped());
+    let outcome = add.spawn().unwrap().wait_with_output().await.unwrap();
+    let told = String::from_utf8(outcome.stderr).unwrap();
+    assert_eq!(outcome.status.code(), Some(1), "{told}");
+    assert!(told.contains("take the entry of FooBot out"), "{told}");
 }

@@ -5,9 +5,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::kit::client::{Crawler, Reply, curl, metrics, reload};
-use crate::kit::origin::{Origin, Script};
+use crate::kit::origin::{Origin, Script, site};
 use crate::kit::proxy::{Config, Proxy, resolve};
-use crate::kit::{run, sha256, until};
+use crate::kit::{sha256, until};
 
 /// FooBot may fetch all but /f, BarBot all but /b, NewBot nothing, and everyone
 /// else all but /all.
@@ -41,10 +41,8 @@ fn config(origin: &Origin) -> Config {
 }
 
 async fn start(auth: &str) -> (Origin, Proxy) {
-    let origin = Script::robots(ROBOTS).start().await;
     let auth = format!("proxy.auth = \"{auth}\"");
-    let proxy = config(&origin).set(&auth).start().await;
-    (origin, proxy)
+    site(Script::robots(ROBOTS), &[&table(), &auth]).await
 }
 
 /// Asks for `path` over an open connection, as `agent`, with further lines.
@@ -66,171 +64,159 @@ fn assert_challenge(reply: &Reply) {
     assert_eq!(reply.json()["type"], "urn:politesse:credential");
 }
 
-#[test]
-fn a_credential_gives_its_name_whatever_the_user_agent_says() {
-    run(async {
-        let (origin, proxy) = start("optional").await;
+#[tokio::test]
+async fn a_credential_gives_its_name_whatever_the_user_agent_says() {
+    let (origin, proxy) = start("optional").await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    let (foo, bearer) = (
+        basic("FooBot", FOO),
+        format!("proxy-authorization: Bearer {BAR}"),
+    );
+    // Each request of one connection may carry another.
+    for (path, field, status) in [
+        ("/all", foo.as_str(), 200),
+        ("/f", &foo, 403),
+        ("/b", &foo, 200),
+        ("/b", &bearer, 403),
+        ("/f", &bearer, 200),
+        ("/all", "X: y", 403),
+        ("/f", "X: y", 200),
+        ("/f", &foo, 403),
+    ] {
+        let reply = ask(&mut crawler, path, "client/1", &[field]).await;
+        assert_eq!(reply.status(), status, "{path} {field} {}", reply.text());
+    }
+    assert_eq!(origin.targets().len(), 4);
+    let place = proxy.stop().await;
+    let outcome = place.run(&["audit", "verify"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_name_in_the_user_agent_that_is_not_listed_must_allow_as_well() {
+    let (origin, proxy) = start("optional").await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    let foo = basic("FooBot", FOO);
+    for (path, agent, status) in [
+        ("/x", "NewBot/1", 403),
+        ("/x", "Other/1", 200),
+        ("/f", "Other/1", 403),
+        ("/x", "FooBot/1", 200),
+    ] {
+        let reply = ask(&mut crawler, path, agent, &[&foo]).await;
+        assert_eq!(reply.status(), status, "{path} {agent} {}", reply.text());
+    }
+    assert_eq!(origin.targets().len(), 2);
+    let place = proxy.stop().await;
+    let rows = place.completed(4).await;
+    let shown = place.run(&["audit", "show", "3", "--json"]).await;
+    let shown = &shown.json_lines()[0];
+    assert_eq!(shown["credential"], "FooBot");
+    assert_eq!(shown["candidates"], serde_json::json!(["FooBot"]));
+    assert_eq!(shown["unlisted"], serde_json::json!(["NewBot"]));
+    let text = place.run(&["audit", "show", "3"]).await.stdout;
+    let client = "127.0.0.1, with the credential of FooBot";
+    assert!(text.contains(client), "{text}");
+    assert_eq!(rows[0]["group"], serde_json::json!(["newbot"]));
+    let outcome = place.run(&["audit", "verify"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn nobody_else_uses_a_name_that_has_a_credential() {
+    let (origin, proxy) = start("optional").await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    let bar = basic("BarBot", BAR);
+    for (agent, fields) in [
+        ("FooBot/1", &[][..]),
+        ("foobot", &[]),
+        ("Mozilla/5.0 (compatible; Other/1; FooBot)", &[]),
+        ("FooBot/1", &[bar.as_str()]),
+        ("Other/1 FooBot/1", &[&bar]),
+    ] {
+        assert_challenge(&ask(&mut crawler, "/x", agent, fields).await);
+    }
+    let allowed = ask(&mut crawler, "/x", "FooBot-News/1", &[]).await;
+    assert_eq!(allowed.status(), 200);
+    assert_eq!(origin.targets(), ["/x"]);
+    let text = metrics(&proxy).await;
+    let line = "politesse_credentials_refused_total{reason=\"protected\"} 5\n";
+    assert!(text.contains(line), "{text}");
+    // A 407 is no decision.
+    assert_eq!(proxy.stop().await.completed(1).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_wrong_credential_is_answered_with_407_in_either_mode() {
+    for auth in ["optional", "required"] {
+        let (origin, proxy) = start(auth).await;
         let mut crawler = Crawler::plain(&proxy).await;
-        let (foo, bearer) = (
-            basic("FooBot", FOO),
-            format!("proxy-authorization: Bearer {BAR}"),
-        );
-        // Each request of one connection may carry another.
-        for (path, field, status) in [
-            ("/all", foo.as_str(), 200),
-            ("/f", &foo, 403),
-            ("/b", &foo, 200),
-            ("/b", &bearer, 403),
-            ("/f", &bearer, 200),
-            ("/all", "X: y", 403),
-            ("/f", "X: y", 200),
-            ("/f", &foo, 403),
+        for field in [
+            basic("FooBot", BAR),
+            basic("Foo", FOO),
+            basic("FooBot", ""),
+            "Proxy-Authorization: Bearer x".to_owned(),
+            "Proxy-Authorization: Digest x".to_owned(),
+            format!("Proxy-Authorization: Bearer {FOO}\r\nProxy-Authorization: Bearer {FOO}"),
         ] {
-            let reply = ask(&mut crawler, path, "client/1", &[field]).await;
-            assert_eq!(reply.status(), status, "{path} {field} {}", reply.text());
+            assert_challenge(&ask(&mut crawler, "/x", "client/1", &[&field]).await);
+            let mut tunnel = Crawler::plain(&proxy).await;
+            let head = tunnel.ask_to_connect("o.test:443", &[&field]).await;
+            assert_eq!(head.status, 407, "{field}");
         }
-        assert_eq!(origin.targets().len(), 4);
-        let place = proxy.stop().await;
-        let outcome = place.run(&["audit", "verify"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    });
-}
-
-#[test]
-fn a_name_in_the_user_agent_that_is_not_listed_must_allow_as_well() {
-    run(async {
-        let (origin, proxy) = start("optional").await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        let foo = basic("FooBot", FOO);
-        for (path, agent, status) in [
-            ("/x", "NewBot/1", 403),
-            ("/x", "Other/1", 200),
-            ("/f", "Other/1", 403),
-            ("/x", "FooBot/1", 200),
-        ] {
-            let reply = ask(&mut crawler, path, agent, &[&foo]).await;
-            assert_eq!(reply.status(), status, "{path} {agent} {}", reply.text());
-        }
-        assert_eq!(origin.targets().len(), 2);
-        let place = proxy.stop().await;
-        let rows = place.completed(4).await;
-        let shown = place.run(&["audit", "show", "3", "--json"]).await;
-        let shown = &shown.json_lines()[0];
-        assert_eq!(shown["credential"], "FooBot");
-        assert_eq!(shown["candidates"], serde_json::json!(["FooBot"]));
-        assert_eq!(shown["unlisted"], serde_json::json!(["NewBot"]));
-        let text = place.run(&["audit", "show", "3"]).await.stdout;
-        let client = "127.0.0.1, with the credential of FooBot";
-        assert!(text.contains(client), "{text}");
-        assert_eq!(rows[0]["group"], serde_json::json!(["newbot"]));
-        let outcome = place.run(&["audit", "verify"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    });
-}
-
-#[test]
-fn nobody_else_uses_a_name_that_has_a_credential() {
-    run(async {
-        let (origin, proxy) = start("optional").await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        let bar = basic("BarBot", BAR);
-        for (agent, fields) in [
-            ("FooBot/1", &[][..]),
-            ("foobot", &[]),
-            ("Mozilla/5.0 (compatible; Other/1; FooBot)", &[]),
-            ("FooBot/1", &[bar.as_str()]),
-            ("Other/1 FooBot/1", &[&bar]),
-        ] {
-            assert_challenge(&ask(&mut crawler, "/x", agent, fields).await);
-        }
-        let allowed = ask(&mut crawler, "/x", "FooBot-News/1", &[]).await;
-        assert_eq!(allowed.status(), 200);
-        assert_eq!(origin.targets(), ["/x"]);
-        let text = metrics(&proxy).await;
-        let line = "politesse_credentials_refused_total{reason=\"protected\"} 5\n";
-        assert!(text.contains(line), "{text}");
-        // A 407 is no decision.
-        assert_eq!(proxy.stop().await.completed(1).await.len(), 1);
-    });
-}
-
-#[test]
-fn a_wrong_credential_is_answered_with_407_in_either_mode() {
-    run(async {
-        for auth in ["optional", "required"] {
-            let (origin, proxy) = start(auth).await;
-            let mut crawler = Crawler::plain(&proxy).await;
-            for field in [
-                basic("FooBot", BAR),
-                basic("Foo", FOO),
-                basic("FooBot", ""),
-                "Proxy-Authorization: Bearer x".to_owned(),
-                "Proxy-Authorization: Digest x".to_owned(),
-                format!("Proxy-Authorization: Bearer {FOO}\r\nProxy-Authorization: Bearer {FOO}"),
-            ] {
-                assert_challenge(&ask(&mut crawler, "/x", "client/1", &[&field]).await);
-                let mut tunnel = Crawler::plain(&proxy).await;
-                let head = tunnel.ask_to_connect("o.test:443", &[&field]).await;
-                assert_eq!(head.status, 407, "{field}");
-            }
-            assert_eq!(origin.log().len(), 0);
-            let right = ask(&mut crawler, "/x", "client/1", &[&basic("FooBot", FOO)]).await;
-            assert_eq!(right.status(), 200, "{}", right.text());
-        }
-    });
-}
-
-#[test]
-fn a_client_without_a_credential_is_asked_for_it_where_one_is_required() {
-    run(async {
-        let (origin, proxy) = start("required").await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        assert_challenge(&ask(&mut crawler, "/x", "client/1", &[]).await);
-        let mut tunnel = Crawler::plain(&proxy).await;
-        let refused = tunnel.ask_to_connect("o.test:443", &[]).await;
-        assert_eq!(refused.status, 407);
-        assert_eq!(refused.values("proxy-authenticate").len(), 2);
         assert_eq!(origin.log().len(), 0);
-        // Either connection serves the next request, which has one.
-        let foo = basic("FooBot", FOO);
-        let served = ask(&mut crawler, "/x", "client/1", &[&foo]).await;
-        assert_eq!(served.status(), 200, "{}", served.text());
-        let length = refused.value("content-length").parse().unwrap();
-        tunnel.peek(length).await;
-        let text = metrics(&proxy).await;
-        let line = "politesse_credentials_refused_total{reason=\"missing\"} 2\n";
-        assert!(text.contains(line), "{text}");
-    });
+        let right = ask(&mut crawler, "/x", "client/1", &[&basic("FooBot", FOO)]).await;
+        assert_eq!(right.status(), 200, "{}", right.text());
+    }
 }
 
-#[test]
-fn the_credential_of_a_connect_holds_for_every_request_inside() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start_tls().await;
-        let auth = "proxy.auth = \"required\"";
-        let proxy = config(&origin).set(auth).start().await;
-        let mut tunnel = Crawler::plain(&proxy).await;
-        let foo = basic("FooBot", FOO);
-        let opened = tunnel.ask_to_connect("o.test:443", &[&foo]).await;
-        assert_eq!(opened.status, 200);
-        let inside = tunnel.secured(&proxy, "o.test:443", Some("o.test")).await;
-        let mut inside = inside.unwrap();
-        for (path, status) in [("/all", 200), ("/f", 403), ("/b", 200)] {
-            let line = format!("GET {path} HTTP/1.1");
-            // One inside is for another proxy: it ends here and counts for nothing.
-            let other = basic("BarBot", "wrong");
-            let reply = inside.ask(&[&line, "Host: o.test", &other]).await;
-            assert_eq!(reply.status(), status, "{path} {}", reply.text());
-        }
-        let reply = inside
-            .ask(&["GET /x HTTP/1.1", "Host: o.test", "User-Agent: BarBot/1"])
-            .await;
-        assert_challenge(&reply);
-        for request in origin.log() {
-            let text = format!("{request:?}").to_ascii_lowercase();
-            assert!(!text.contains("proxy-authorization"), "{text}");
-        }
-    });
+#[tokio::test]
+async fn a_client_without_a_credential_is_asked_for_it_where_one_is_required() {
+    let (origin, proxy) = start("required").await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    assert_challenge(&ask(&mut crawler, "/x", "client/1", &[]).await);
+    let mut tunnel = Crawler::plain(&proxy).await;
+    let refused = tunnel.ask_to_connect("o.test:443", &[]).await;
+    assert_eq!(refused.status, 407);
+    assert_eq!(refused.values("proxy-authenticate").len(), 2);
+    assert_eq!(origin.log().len(), 0);
+    // Either connection serves the next request, which has one.
+    let foo = basic("FooBot", FOO);
+    let served = ask(&mut crawler, "/x", "client/1", &[&foo]).await;
+    assert_eq!(served.status(), 200, "{}", served.text());
+    let length = refused.value("content-length").parse().unwrap();
+    tunnel.peek(length).await;
+    let text = metrics(&proxy).await;
+    let line = "politesse_credentials_refused_total{reason=\"missing\"} 2\n";
+    assert!(text.contains(line), "{text}");
+}
+
+#[tokio::test]
+async fn the_credential_of_a_connect_holds_for_every_request_inside() {
+    let origin = Script::robots(ROBOTS).tls().start().await;
+    let auth = "proxy.auth = \"required\"";
+    let proxy = config(&origin).set(auth).start().await;
+    let mut tunnel = Crawler::plain(&proxy).await;
+    let foo = basic("FooBot", FOO);
+    let opened = tunnel.ask_to_connect("o.test:443", &[&foo]).await;
+    assert_eq!(opened.status, 200);
+    let inside = tunnel.secured(&proxy, "o.test:443", Some("o.test")).await;
+    let mut inside = inside.unwrap();
+    for (path, status) in [("/all", 200), ("/f", 403), ("/b", 200)] {
+        let line = format!("GET {path} HTTP/1.1");
+        // One inside is for another proxy: it ends here and counts for nothing.
+        let other = basic("BarBot", "wrong");
+        let reply = inside.ask(&[&line, "Host: o.test", &other]).await;
+        assert_eq!(reply.status(), status, "{path} {}", reply.text());
+    }
+    let reply = inside
+        .ask(&["GET /x HTTP/1.1", "Host: o.test", "User-Agent: BarBot/1"])
+        .await;
+    assert_challenge(&reply);
+    for request in origin.log() {
+        let text = format!("{request:?}").to_ascii_lowercase();
+        assert!(!text.contains("proxy-authorization"), "{text}");
+    }
 }
 
 /// Asks the admin listener for the clients; returns the kinds of those for which
@@ -253,149 +239,137 @@ async fn signed_for(proxy: &Proxy) -> Vec<String> {
         .collect()
 }
 
-#[test]
-fn a_certificate_counts_for_the_credential_of_its_connect() {
-    run(async {
-        let (_origin, proxy) = start("required").await;
-        let foo = basic("FooBot", FOO);
-        // Each host needs a certificate of its own; a signature takes so little time
-        // that the operator is shown one of many.
-        let open = async |first: usize| {
-            for number in (first..).step_by(16) {
-                let authority = format!("h{number}.test:443");
-                let mut tunnel = Crawler::plain(&proxy).await;
-                let opened = tunnel.ask_to_connect(&authority, &[&foo]).await;
-                assert_eq!(opened.status, 200);
-                tunnel.secured(&proxy, &authority, None).await.unwrap();
-            }
-        };
-        let four = async |first| {
-            tokio::join!(
-                open(first),
-                open(first + 1),
-                open(first + 2),
-                open(first + 3)
-            )
-        };
-        let open_all = async { tokio::join!(four(0), four(4), four(8), four(12)) };
-        let shown = until("a signature", async || {
-            Some(signed_for(&proxy).await).filter(|kinds| !kinds.is_empty())
-        });
-        tokio::select! {
-            _ = open_all => unreachable!("there is no last host"),
-            kinds = shown => assert_eq!(kinds, ["crawler"]),
+#[tokio::test]
+async fn a_certificate_counts_for_the_credential_of_its_connect() {
+    let (_origin, proxy) = start("required").await;
+    let foo = basic("FooBot", FOO);
+    // Each host needs a certificate of its own; a signature takes so little time
+    // that the operator is shown one of many.
+    let open = async |first: usize| {
+        for number in (first..).step_by(16) {
+            let authority = format!("h{number}.test:443");
+            let mut tunnel = Crawler::plain(&proxy).await;
+            let opened = tunnel.ask_to_connect(&authority, &[&foo]).await;
+            assert_eq!(opened.status, 200);
+            tunnel.secured(&proxy, &authority, None).await.unwrap();
         }
+    };
+    let four = async |first| {
+        tokio::join!(
+            open(first),
+            open(first + 1),
+            open(first + 2),
+            open(first + 3)
+        )
+    };
+    let open_all = async { tokio::join!(four(0), four(4), four(8), four(12)) };
+    let shown = until("a signature", async || {
+        Some(signed_for(&proxy).await).filter(|kinds| !kinds.is_empty())
     });
+    tokio::select! {
+        _ = open_all => unreachable!("there is no last host"),
+        kinds = shown => assert_eq!(kinds, ["crawler"]),
+    }
 }
 
-#[test]
-fn a_reload_takes_a_credential_away_from_open_connections() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start_tls().await;
-        let proxy = config(&origin).start().await;
-        let mut tunnel = Crawler::plain(&proxy).await;
-        let foo = basic("FooBot", FOO);
-        assert_eq!(
-            tunnel.ask_to_connect("o.test:443", &[&foo]).await.status,
-            200
-        );
-        let inside = tunnel.secured(&proxy, "o.test:443", Some("o.test")).await;
-        let mut inside = inside.unwrap();
-        let request = ["GET /x HTTP/1.1", "Host: o.test"];
-        assert_eq!(inside.ask(&request).await.status(), 200);
-        let without = format!("crawler = [{}]", entry("BarBot", BAR));
-        let config = resolve("o.test", origin.address()).set(&without);
-        proxy.place().configure(&config);
-        reload(&proxy).await;
-        assert_challenge(&inside.ask(&request).await);
-        let agent = ["GET /f HTTP/1.1", "Host: o.test", "User-Agent: FooBot/1"];
-        let mut anew = Crawler::inside(&proxy, "o.test:443").await;
-        assert_eq!(anew.ask(&agent).await.status(), 403);
-    });
+#[tokio::test]
+async fn a_reload_takes_a_credential_away_from_open_connections() {
+    let origin = Script::robots(ROBOTS).tls().start().await;
+    let proxy = config(&origin).start().await;
+    let mut tunnel = Crawler::plain(&proxy).await;
+    let foo = basic("FooBot", FOO);
+    assert_eq!(
+        tunnel.ask_to_connect("o.test:443", &[&foo]).await.status,
+        200
+    );
+    let inside = tunnel.secured(&proxy, "o.test:443", Some("o.test")).await;
+    let mut inside = inside.unwrap();
+    let request = ["GET /x HTTP/1.1", "Host: o.test"];
+    assert_eq!(inside.ask(&request).await.status(), 200);
+    let without = format!("crawler = [{}]", entry("BarBot", BAR));
+    let config = resolve("o.test", origin.address()).set(&without);
+    proxy.place().configure(&config);
+    reload(&proxy).await;
+    assert_challenge(&inside.ask(&request).await);
+    let agent = ["GET /f HTTP/1.1", "Host: o.test", "User-Agent: FooBot/1"];
+    let mut anew = Crawler::inside(&proxy, "o.test:443").await;
+    assert_eq!(anew.ask(&agent).await.status(), 403);
 }
 
-#[test]
-fn the_field_is_dropped_where_no_credential_is_known() {
-    run(async {
-        for line in ["proxy.auth = \"optional\"", "proxy.auth = \"off\""] {
-            let origin = Script::robots(ROBOTS).start().await;
-            let mut config = resolve("o.test", origin.address()).set(line);
-            if line.ends_with("\"off\"") {
-                config = config.set(&table());
-            }
-            let proxy = config.start().await;
-            let mut crawler = Crawler::plain(&proxy).await;
-            let wrong = basic("x", "y");
-            let reply = ask(&mut crawler, "/x", "FooBot/1", &[&wrong]).await;
-            assert_eq!(reply.status(), 200, "{line} {}", reply.text());
-            let refused = ask(&mut crawler, "/f", "FooBot/1", &[&basic("FooBot", FOO)]).await;
-            assert_eq!(refused.status(), 403, "{line}");
-        }
-    });
-}
-
-#[test]
-fn an_override_for_a_name_is_for_whoever_proves_it() {
-    run(async {
+#[tokio::test]
+async fn the_field_is_dropped_where_no_credential_is_known() {
+    for line in ["proxy.auth = \"optional\"", "proxy.auth = \"off\""] {
         let origin = Script::robots(ROBOTS).start().await;
-        let rules = "robots.override = [\
+        let mut config = resolve("o.test", origin.address()).set(line);
+        if line.ends_with("\"off\"") {
+            config = config.set(&table());
+        }
+        let proxy = config.start().await;
+        let mut crawler = Crawler::plain(&proxy).await;
+        let wrong = basic("x", "y");
+        let reply = ask(&mut crawler, "/x", "FooBot/1", &[&wrong]).await;
+        assert_eq!(reply.status(), 200, "{line} {}", reply.text());
+        let refused = ask(&mut crawler, "/f", "FooBot/1", &[&basic("FooBot", FOO)]).await;
+        assert_eq!(refused.status(), 403, "{line}");
+    }
+}
+
+#[tokio::test]
+async fn an_override_for_a_name_is_for_whoever_proves_it() {
+    let origin = Script::robots(ROBOTS).start().await;
+    let rules = "robots.override = [\
             { origin = \"http://o.test\", agent = \"FooBot\", path = \"/f\", action = \"allow\", \
               reason = \"ours\", until = 2100-01-01T00:00:00Z }, \
             { origin = \"http://o.test\", agent = \"Other\", path = \"/o\", action = \"deny\", \
               reason = \"ours\" }, \
             { origin = \"http://o.test\", agent = \"Other\", path = \"/f\", action = \"allow\", \
               reason = \"ours\", until = 2100-01-01T00:00:00Z }]";
-        let proxy = config(&origin).set(rules).start().await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        let (foo, bar) = (basic("FooBot", FOO), basic("BarBot", BAR));
-        for (path, agent, field, status) in [
-            ("/f", "client/1", &foo, 200),
-            ("/o", "Other/1", &foo, 403),
-            ("/b", "Other/1", &bar, 403),
-        ] {
-            let reply = ask(&mut crawler, path, agent, &[field]).await;
-            assert_eq!(reply.status(), status, "{path} {agent} {}", reply.text());
-        }
-        let outcome = proxy.stop().await.run(&["audit", "verify"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    });
+    let proxy = config(&origin).set(rules).start().await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    let (foo, bar) = (basic("FooBot", FOO), basic("BarBot", BAR));
+    for (path, agent, field, status) in [
+        ("/f", "client/1", &foo, 200),
+        ("/o", "Other/1", &foo, 403),
+        ("/b", "Other/1", &bar, 403),
+    ] {
+        let reply = ask(&mut crawler, path, agent, &[field]).await;
+        assert_eq!(reply.status(), status, "{path} {agent} {}", reply.text());
+    }
+    let outcome = proxy.stop().await.run(&["audit", "verify"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
 // The command's own listener is open to this machine alone.
-#[test]
-fn a_command_of_run_needs_no_credential_but_for_a_protected_name() {
-    run(async {
-        let (_origin, proxy) = start("required").await;
-        let script = "for agent in Other/1 FooBot/1; do \
+#[tokio::test]
+async fn a_command_of_run_needs_no_credential_but_for_a_protected_name() {
+    let (_origin, proxy) = start("required").await;
+    let script = "for agent in Other/1 FooBot/1; do \
                       curl -s -o /dev/null -w '%{http_code} ' -A $agent http://o.test/x; done";
-        let outcome = proxy.place().run(&["run", "--", "sh", "-c", script]).await;
-        assert_eq!(outcome.stdout, "200 407 ", "{outcome:?}");
-    });
+    let outcome = proxy.place().run(&["run", "--", "sh", "-c", script]).await;
+    assert_eq!(outcome.stdout, "200 407 ", "{outcome:?}");
 }
 
 // Each wrong token costs a digest, and others nothing.
-#[test]
-fn many_wrong_tokens_do_not_keep_a_good_client_waiting() {
-    run(async {
-        let (_origin, proxy) = start("required").await;
-        let mut good = Crawler::plain(&proxy).await;
-        let foo = basic("FooBot", FOO);
-        assert_eq!(ask(&mut good, "/x", "a/1", &[&foo]).await.status(), 200);
-        let mut bad = Crawler::plain(&proxy).await;
-        for number in 0..2_000 {
-            let field = format!("Proxy-Authorization: Bearer {number:064x}");
-            let reply = ask(&mut bad, "/x", "a/1", &[&field]).await;
-            assert_eq!(reply.status(), 407);
-        }
-        assert_eq!(ask(&mut good, "/x", "a/1", &[&foo]).await.status(), 200);
-        let lines = proxy
-            .logged("407")
-            .await
-            .lines()
-            .filter(|line| line.contains("407"))
-            .count();
-        assert!((1..50).contains(&lines), "{lines}");
-    });
+#[tokio::test]
+async fn many_wrong_tokens_do_not_keep_a_good_client_waiting() {
+    let (_origin, proxy) = start("required").await;
+    let mut good = Crawler::plain(&proxy).await;
+    let foo = basic("FooBot", FOO);
+    assert_eq!(ask(&mut good, "/x", "a/1", &[&foo]).await.status(), 200);
+    let mut bad = Crawler::plain(&proxy).await;
+    for number in 0..2_000 {
+        let field = format!("Proxy-Authorization: Bearer {number:064x}");
+        let reply = ask(&mut bad, "/x", "a/1", &[&field]).await;
+        assert_eq!(reply.status(), 407);
+    }
+    assert_eq!(ask(&mut good, "/x", "a/1", &[&foo]).await.status(), 200);
+    let lines = proxy
+        .logged("407")
+        .await
+        .lines()
+        .filter(|line| line.contains("407"))
+        .count();
+    assert!((1..50).contains(&lines), "{lines}");
 }
 
 /// Returns what comes of requests with `field` that end as an error: malformed ones,
@@ -430,66 +404,62 @@ async fn answers_to_broken_heads(proxy: &Proxy, field: &str) -> String {
     answers + &format!("{head:?}")
 }
 
-#[test]
-fn no_token_is_shown_anywhere() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let proxy = config(&origin).set("log.level = \"trace\"").start().await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        let wrong = "0123456789".repeat(6);
-        let (right, other) = (basic("FooBot", FOO), basic("FooBot", &wrong));
-        let bearer = format!("Proxy-Authorization: Bearer {wrong}");
-        let mut answers = String::new();
-        for fields in [
-            &[right.as_str()][..],
-            &[&other],
-            &[&bearer],
-            &[&right, &right],
-        ] {
-            let reply = ask(&mut crawler, "/f", "a/1", fields).await;
-            answers += &format!("{:?} {}", reply.head, reply.text());
-        }
-        answers += &answers_to_broken_heads(&proxy, &other).await;
-        answers += &metrics(&proxy).await;
-        answers += &proxy.log();
-        let place = proxy.stop().await;
-        answers += &format!("{:?}", place.run(&["audit", "show", "3"]).await);
-        answers += &format!("{:?}", place.run(&["config", "show"]).await);
-        for entry in std::fs::read_dir(place.folder()).unwrap() {
-            let bytes = std::fs::read(entry.unwrap().path()).unwrap_or_default();
-            answers += &String::from_utf8_lossy(&bytes);
-        }
-        let encoded = |field: &str| field.rsplit(' ').next().unwrap().to_owned();
-        for secret in [FOO.to_owned(), wrong, encoded(&right), encoded(&other)] {
-            assert!(!answers.contains(&secret), "{secret}");
-        }
-    });
+#[tokio::test]
+async fn no_token_is_shown_anywhere() {
+    let origin = Script::robots(ROBOTS).start().await;
+    let proxy = config(&origin).set("log.level = \"trace\"").start().await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    let wrong = "0123456789".repeat(6);
+    let (right, other) = (basic("FooBot", FOO), basic("FooBot", &wrong));
+    let bearer = format!("Proxy-Authorization: Bearer {wrong}");
+    let mut answers = String::new();
+    for fields in [
+        &[right.as_str()][..],
+        &[&other],
+        &[&bearer],
+        &[&right, &right],
+    ] {
+        let reply = ask(&mut crawler, "/f", "a/1", fields).await;
+        answers += &format!("{:?} {}", reply.head, reply.text());
+    }
+    answers += &answers_to_broken_heads(&proxy, &other).await;
+    answers += &metrics(&proxy).await;
+    answers += &proxy.log();
+    let place = proxy.stop().await;
+    answers += &format!("{:?}", place.run(&["audit", "show", "3"]).await);
+    answers += &format!("{:?}", place.run(&["config", "show"]).await);
+    for entry in std::fs::read_dir(place.folder()).unwrap() {
+        let bytes = std::fs::read(entry.unwrap().path()).unwrap_or_default();
+        answers += &String::from_utf8_lossy(&bytes);
+    }
+    let encoded = |field: &str| field.rsplit(' ').next().unwrap().to_owned();
+    for secret in [FOO.to_owned(), wrong, encoded(&right), encoded(&other)] {
+        assert!(!answers.contains(&secret), "{secret}");
+    }
 }
 
-#[test]
-fn curl_sends_its_credential_by_the_address_of_the_proxy_or_when_it_is_asked() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start_tls().await;
-        let plain = Script::robots(ROBOTS).start().await;
-        let proxy = resolve("o.test:443", origin.address())
-            .resolve("o.test:80", plain.address())
-            .set(&table())
-            .set("proxy.auth = \"required\"")
-            .start()
-            .await;
-        let user = format!("FooBot:{FOO}");
-        let address = format!("http://{user}@{}", proxy.address());
-        let status = ["-o", "/dev/null", "-w", "%{http_code}"];
-        for url in ["http://o.test/all", "https://o.test/all"] {
-            for way in [
-                &["--proxy-user", &user][..],
-                &["--proxy", &address],
-                &["--proxy-anyauth", "--proxy-user", &user],
-            ] {
-                let arguments: Vec<_> = way.iter().copied().chain(status).chain([url]).collect();
-                let outcome = curl(&proxy, &arguments).await;
-                assert_eq!(outcome.stdout, "200", "{way:?} {url} {outcome:?}");
-            }
+#[tokio::test]
+async fn curl_sends_its_credential_by_the_address_of_the_proxy_or_when_it_is_asked() {
+    let origin = Script::robots(ROBOTS).tls().start().await;
+    let plain = Script::robots(ROBOTS).start().await;
+    let proxy = resolve("o.test:443", origin.address())
+        .resolve("o.test:80", plain.address())
+        .set(&table())
+        .set("proxy.auth = \"required\"")
+        .start()
+        .await;
+    let user = format!("FooBot:{FOO}");
+    let address = format!("http://{user}@{}", proxy.address());
+    let status = ["-o", "/dev/null", "-w", "%{http_code}"];
+    for url in ["http://o.test/all", "https://o.test/all"] {
+        for way in [
+            &["--proxy-user", &user][..],
+            &["--proxy", &address],
+            &["--proxy-anyauth", "--proxy-user", &user],
+        ] {
+            let arguments: Vec<_> = way.iter().copied().chain(status).chain([url]).collect();
+            let outcome = curl(&proxy, &arguments).await;
+            assert_eq!(outcome.stdout, "200", "{way:?} {url} {outcome:?}");
         }
-    });
+    }
 }

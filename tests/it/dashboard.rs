@@ -14,7 +14,7 @@ use crate::kit::certificates::TestCa;
 use crate::kit::client::{Crawler, Reply, get, metrics};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::proxy::{Config, Place, Proxy};
-use crate::kit::{run, soon, until};
+use crate::kit::{soon, until};
 
 /// Pages that want a session.
 const PAGES: [&str; 17] = [
@@ -166,261 +166,245 @@ impl Browser {
 }
 
 // Ours.
-#[test]
-fn without_a_session_a_browser_is_sent_to_the_page_to_sign_in() {
-    run(async {
-        let proxy = Config::default().start().await;
-        let admin = proxy.admin();
-        let host = format!("Host: {admin}");
-        for page in PAGES {
-            let line = format!("GET {page} HTTP/1.1");
-            let reply = ask(admin, &[&line, &host]).await;
-            assert_eq!(reply.status(), 303, "{page}");
-            let to = reply.head.value("location").to_owned();
-            assert!(to.starts_with("/login?to=%2F"), "{to}");
-            // Neither does a made-up session open it, and a wrong token says so.
-            let made_up = format!("Cookie: politesse_session={}", "0".repeat(64));
-            assert_eq!(ask(admin, &[&line, &host, &made_up]).await.status(), 303);
-            let wrong = "Authorization: Bearer 0";
-            assert_eq!(ask(admin, &[&line, &host, wrong]).await.status(), 401);
-        }
-        for page in [
-            "/api/v1/overview",
-            "/api/v1/decisions",
-            "/api/v1/decisions/stream",
-            "/api/v1/configuration",
-        ] {
-            let line = format!("GET {page} HTTP/1.1");
-            assert_eq!(ask(admin, &[&line, &host]).await.status(), 401, "{page}");
-        }
-        let page = ask(admin, &["GET /login HTTP/1.1", &host]).await;
-        assert_eq!(page.status(), 200);
-        assert!(page.text().contains("type=\"password\""), "{}", page.text());
-    });
+#[tokio::test]
+async fn without_a_session_a_browser_is_sent_to_the_page_to_sign_in() {
+    let proxy = Config::default().start().await;
+    let admin = proxy.admin();
+    let host = format!("Host: {admin}");
+    for page in PAGES {
+        let line = format!("GET {page} HTTP/1.1");
+        let reply = ask(admin, &[&line, &host]).await;
+        assert_eq!(reply.status(), 303, "{page}");
+        let to = reply.head.value("location").to_owned();
+        assert!(to.starts_with("/login?to=%2F"), "{to}");
+        // Neither does a made-up session open it, and a wrong token says so.
+        let made_up = format!("Cookie: politesse_session={}", "0".repeat(64));
+        assert_eq!(ask(admin, &[&line, &host, &made_up]).await.status(), 303);
+        let wrong = "Authorization: Bearer 0";
+        assert_eq!(ask(admin, &[&line, &host, wrong]).await.status(), 401);
+    }
+    for page in [
+        "/api/v1/overview",
+        "/api/v1/decisions",
+        "/api/v1/decisions/stream",
+        "/api/v1/configuration",
+    ] {
+        let line = format!("GET {page} HTTP/1.1");
+        assert_eq!(ask(admin, &[&line, &host]).await.status(), 401, "{page}");
+    }
+    let page = ask(admin, &["GET /login HTTP/1.1", &host]).await;
+    assert_eq!(page.status(), 200);
+    assert!(page.text().contains("type=\"password\""), "{}", page.text());
 }
 
 // Ours; RFC 6265, section 4.1.2.
-#[test]
-fn the_token_begins_a_session_and_signing_out_ends_it() {
-    run(async {
-        let browser = Browser::new(Config::default()).await;
-        let admin = browser.proxy.admin();
-        let wrong = sign_in(admin, &"0".repeat(64)).await;
-        assert_eq!(wrong.status(), 403);
-        assert!(wrong.head.values("set-cookie").is_empty());
-        let right = sign_in(admin, &token(&browser.proxy)).await;
-        assert_eq!(right.head.value("location"), "/decisions?host=a");
-        let field = right.head.value("set-cookie");
-        for part in ["Path=/;", "HttpOnly", "SameSite=Strict", "Max-Age=43200"] {
-            assert!(field.contains(part), "{part} in {field}");
-        }
-        assert!(!field.contains("Secure"), "{field}");
-        assert_ne!(cookie(&right), browser.cookie);
-        assert_eq!(browser.get("/").await.status(), 200);
-        // The id is on no page, and the token in no cookie.
-        let id = &browser.cookie["Cookie: politesse_session=".len()..];
-        assert!(!browser.get("/").await.text().contains(id));
-        assert!(!field.contains(&token(&browser.proxy)));
+#[tokio::test]
+async fn the_token_begins_a_session_and_signing_out_ends_it() {
+    let browser = Browser::new(Config::default()).await;
+    let admin = browser.proxy.admin();
+    let wrong = sign_in(admin, &"0".repeat(64)).await;
+    assert_eq!(wrong.status(), 403);
+    assert!(wrong.head.values("set-cookie").is_empty());
+    let right = sign_in(admin, &token(&browser.proxy)).await;
+    assert_eq!(right.head.value("location"), "/decisions?host=a");
+    let field = right.head.value("set-cookie");
+    for part in ["Path=/;", "HttpOnly", "SameSite=Strict", "Max-Age=43200"] {
+        assert!(field.contains(part), "{part} in {field}");
+    }
+    assert!(!field.contains("Secure"), "{field}");
+    assert_ne!(cookie(&right), browser.cookie);
+    assert_eq!(browser.get("/").await.status(), 200);
+    // The id is on no page, and the token in no cookie.
+    let id = &browser.cookie["Cookie: politesse_session=".len()..];
+    assert!(!browser.get("/").await.text().contains(id));
+    assert!(!field.contains(&token(&browser.proxy)));
 
-        let form = format!("form_token={}", browser.form_token().await);
-        let origin = format!("Origin: http://{admin}");
-        let out = post(admin, "/logout", &[&origin, &browser.cookie], &form).await;
-        assert_eq!(out.status(), 303, "{}", out.text());
-        assert!(out.head.value("set-cookie").contains("Max-Age=0"));
-        assert_eq!(browser.get("/").await.status(), 303);
-        let shown = metrics(&browser.proxy).await;
-        assert!(shown.contains("politesse_admin_sessions 1\n"), "{shown}");
-    });
+    let form = format!("form_token={}", browser.form_token().await);
+    let origin = format!("Origin: http://{admin}");
+    let out = post(admin, "/logout", &[&origin, &browser.cookie], &form).await;
+    assert_eq!(out.status(), 303, "{}", out.text());
+    assert!(out.head.value("set-cookie").contains("Max-Age=0"));
+    assert_eq!(browser.get("/").await.status(), 303);
+    let shown = metrics(&browser.proxy).await;
+    assert!(shown.contains("politesse_admin_sessions 1\n"), "{shown}");
 }
 
 // Ours: pages of other sites change nothing.
-#[test]
-fn a_form_of_another_site_is_refused() {
-    run(async {
-        let browser = Browser::new(Config::default()).await;
-        let admin = browser.proxy.admin();
-        let form = format!("form_token={}", browser.form_token().await);
-        let own = format!("Origin: http://{admin}");
-        let cookie = browser.cookie.as_str();
-        for (fields, form) in [
-            (vec![], &*form),
-            (vec!["Origin: http://evil.test"], &form),
-            (vec!["Origin: null"], &form),
-            (vec!["Sec-Fetch-Site: cross-site"], &form),
-            (vec!["Sec-Fetch-Site: same-site", &own], &form),
-            (vec![&*own], ""),
-            (vec![&*own], "form_token=0"),
-        ] {
-            let fields: Vec<_> = fields.into_iter().chain([cookie]).collect();
-            let reply = post(admin, "/logout", &fields, form).await;
-            assert_eq!(reply.status(), 403, "{fields:?} {form}");
-        }
-        assert_eq!(browser.get("/").await.status(), 200);
-        // A browser also sends a password that it has stored for Basic.
-        let bearer = format!("Authorization: Bearer {}", token(&browser.proxy));
-        let fields = [bearer.as_str(), "Origin: http://evil.test"];
-        let prune = "/api/v1/audit/prune?request=\
+#[tokio::test]
+async fn a_form_of_another_site_is_refused() {
+    let browser = Browser::new(Config::default()).await;
+    let admin = browser.proxy.admin();
+    let form = format!("form_token={}", browser.form_token().await);
+    let own = format!("Origin: http://{admin}");
+    let cookie = browser.cookie.as_str();
+    for (fields, form) in [
+        (vec![], &*form),
+        (vec!["Origin: http://evil.test"], &form),
+        (vec!["Origin: null"], &form),
+        (vec!["Sec-Fetch-Site: cross-site"], &form),
+        (vec!["Sec-Fetch-Site: same-site", &own], &form),
+        (vec![&*own], ""),
+        (vec![&*own], "form_token=0"),
+    ] {
+        let fields: Vec<_> = fields.into_iter().chain([cookie]).collect();
+        let reply = post(admin, "/logout", &fields, form).await;
+        assert_eq!(reply.status(), 403, "{fields:?} {form}");
+    }
+    assert_eq!(browser.get("/").await.status(), 200);
+    // A browser also sends a password that it has stored for Basic.
+    let bearer = format!("Authorization: Bearer {}", token(&browser.proxy));
+    let fields = [bearer.as_str(), "Origin: http://evil.test"];
+    let prune = "/api/v1/audit/prune?request=\
                      %7B%22before%22:%222000-01-01T00:00:00Z%22,%22why%22:%22test%22%7D";
-        assert_eq!(post(admin, prune, &fields, "").await.status(), 403);
-        assert_eq!(post(admin, prune, &[&bearer], "").await.status(), 200);
-        // Signing in is not to be forced on anyone, either.
-        let form = format!("token={}", token(&browser.proxy));
-        let fields = ["Origin: http://evil.test"];
-        assert_eq!(post(admin, "/login", &fields, &form).await.status(), 403);
-    });
+    assert_eq!(post(admin, prune, &fields, "").await.status(), 403);
+    assert_eq!(post(admin, prune, &[&bearer], "").await.status(), 200);
+    // Signing in is not to be forced on anyone, either.
+    let form = format!("token={}", token(&browser.proxy));
+    let fields = ["Origin: http://evil.test"];
+    assert_eq!(post(admin, "/login", &fields, &form).await.status(), 403);
 }
 
 // Ours: every page says what it may load, and holds nothing that would need more.
-#[test]
-fn pages_load_and_run_our_own_files_alone() {
-    run(async {
-        let browser = Browser::new(Config::default()).await;
-        for path in browser.pages().into_iter().chain(["/login".to_owned()]) {
-            let reply = browser.get(&path).await;
-            let policy = reply.head.value("content-security-policy");
-            assert!(policy.starts_with("default-src 'none'; "), "{policy}");
-            assert!(!policy.contains("unsafe"), "{policy}");
-            for (name, value) in [
-                ("x-content-type-options", "nosniff"),
-                ("referrer-policy", "same-origin"),
-                ("cache-control", "no-store"),
-                ("cross-origin-opener-policy", "same-origin"),
-                ("cross-origin-resource-policy", "same-origin"),
-            ] {
-                assert_eq!(reply.head.value(name), value, "{path}");
-            }
-            let page = reply.text();
-            let lower = page.to_ascii_lowercase();
-            for inline in [
-                "<style",
-                " style=",
-                " onclick",
-                "javascript:",
-                "<script>",
-                " onerror=",
-            ] {
-                assert!(!lower.contains(inline), "{path}: {inline}");
-            }
-            assert!(page.contains("<html lang=\"en\""), "{path}");
-            assert!(page.contains("href=\"#content\"") && page.contains("<main id=\"content\""));
+#[tokio::test]
+async fn pages_load_and_run_our_own_files_alone() {
+    let browser = Browser::new(Config::default()).await;
+    for path in browser.pages().into_iter().chain(["/login".to_owned()]) {
+        let reply = browser.get(&path).await;
+        let policy = reply.head.value("content-security-policy");
+        assert!(policy.starts_with("default-src 'none'; "), "{policy}");
+        assert!(!policy.contains("unsafe"), "{policy}");
+        for (name, value) in [
+            ("x-content-type-options", "nosniff"),
+            ("referrer-policy", "same-origin"),
+            ("cache-control", "no-store"),
+            ("cross-origin-opener-policy", "same-origin"),
+            ("cross-origin-resource-policy", "same-origin"),
+        ] {
+            assert_eq!(reply.head.value(name), value, "{path}");
         }
-        let page = browser.get("/").await.text();
-        for name in [".css", ".js", ".svg"] {
-            let end = page.find(&format!("{name}\"")).unwrap() + name.len();
-            let path = page[..end].rsplit('"').next().unwrap();
-            let asset = browser.get(path).await;
-            assert_eq!(asset.status(), 200, "{path}");
-            assert!(asset.head.value("cache-control").contains("immutable"));
+        let page = reply.text();
+        let lower = page.to_ascii_lowercase();
+        for inline in [
+            "<style",
+            " style=",
+            " onclick",
+            "javascript:",
+            "<script>",
+            " onerror=",
+        ] {
+            assert!(!lower.contains(inline), "{path}: {inline}");
         }
-        assert_eq!(browser.get("/assets/app.css").await.status(), 404);
-    });
+        assert!(page.contains("<html lang=\"en\""), "{path}");
+        assert!(page.contains("href=\"#content\"") && page.contains("<main id=\"content\""));
+    }
+    let page = browser.get("/").await.text();
+    for name in [".css", ".js", ".svg"] {
+        let end = page.find(&format!("{name}\"")).unwrap() + name.len();
+        let path = page[..end].rsplit('"').next().unwrap();
+        let asset = browser.get(path).await;
+        assert_eq!(asset.status(), 200, "{path}");
+        assert!(asset.head.value("cache-control").contains("immutable"));
+    }
+    assert_eq!(browser.get("/assets/app.css").await.status(), 404);
 }
 
 // Ours: whatever a site or a crawler has written is text.
-#[test]
-fn hostile_text_is_inert_on_every_page() {
-    run(async {
-        let browser = Browser::new(Config::default()).await;
-        let search = "/decisions?crawler=%3Cscript%3Ealert(1)%3C/script%3E%22%27";
-        let more = [search, "/login?to=%22%3E%3Cscript%3E"].map(str::to_owned);
-        for path in browser.pages().into_iter().chain(more) {
-            let page = browser.get(&path).await.text();
-            for markup in ["<script>", "<img", "\"'&amp;"] {
-                assert!(!page.contains(markup), "{path}: {markup}");
-            }
+#[tokio::test]
+async fn hostile_text_is_inert_on_every_page() {
+    let browser = Browser::new(Config::default()).await;
+    let search = "/decisions?crawler=%3Cscript%3Ealert(1)%3C/script%3E%22%27";
+    let more = [search, "/login?to=%22%3E%3Cscript%3E"].map(str::to_owned);
+    for path in browser.pages().into_iter().chain(more) {
+        let page = browser.get(&path).await.text();
+        for markup in ["<script>", "<img", "\"'&amp;"] {
+            assert!(!page.contains(markup), "{path}: {markup}");
         }
-        let page = browser.get("/decisions").await.text();
-        assert!(page.contains("&lt;script&gt;alert(1)"), "{page}");
-        let story = browser
-            .get(&format!("/decisions/{}", browser.hostile))
-            .await;
-        let decided = "<tr id=\"L3\" class=\"decided\">";
-        assert!(story.text().contains(decided), "{}", story.text());
-    });
+    }
+    let page = browser.get("/decisions").await.text();
+    assert!(page.contains("&lt;script&gt;alert(1)"), "{page}");
+    let story = browser
+        .get(&format!("/decisions/{}", browser.hostile))
+        .await;
+    let decided = "<tr id=\"L3\" class=\"decided\">";
+    assert!(story.text().contains(decided), "{}", story.text());
 }
 
 // Ours: the numbers of the overview are those of the record, and lead to its rows.
-#[test]
-fn the_overview_counts_what_the_record_has() {
-    run(async {
-        let browser = Browser::new(Config::default()).await;
-        let overview = browser.json("/api/v1/overview").await;
-        assert_eq!(overview["sums"]["requests"], 4);
-        assert_eq!(overview["sums"]["refusals"], 3);
-        assert_eq!(overview["hosts"][0]["name"], "o.test");
-        assert_eq!(overview["rules"][0]["name"], "Disallow: /private");
-        assert_eq!(overview["rules"][0]["refusals"], 2);
-        assert_eq!(overview["report_mode"], false);
-        assert!(overview["record"]["problem"].is_null());
-        let page = browser.get("/").await.text();
-        assert!(page.contains("rule=Disallow%3A+%2Fprivate"), "{page}");
-        assert!(!page.contains("Report mode"), "{page}");
-        let rows = "/api/v1/decisions?rule=Disallow%3A+%2Fprivate&verdict=disallow";
-        let found = browser.json(rows).await;
-        assert_eq!(found["decisions"].as_array().unwrap().len(), 2, "{found}");
-    });
+#[tokio::test]
+async fn the_overview_counts_what_the_record_has() {
+    let browser = Browser::new(Config::default()).await;
+    let overview = browser.json("/api/v1/overview").await;
+    assert_eq!(overview["sums"]["requests"], 4);
+    assert_eq!(overview["sums"]["refusals"], 3);
+    assert_eq!(overview["hosts"][0]["name"], "o.test");
+    assert_eq!(overview["rules"][0]["name"], "Disallow: /private");
+    assert_eq!(overview["rules"][0]["refusals"], 2);
+    assert_eq!(overview["report_mode"], false);
+    assert!(overview["record"]["problem"].is_null());
+    let page = browser.get("/").await.text();
+    assert!(page.contains("rule=Disallow%3A+%2Fprivate"), "{page}");
+    assert!(!page.contains("Report mode"), "{page}");
+    let rows = "/api/v1/decisions?rule=Disallow%3A+%2Fprivate&verdict=disallow";
+    let found = browser.json(rows).await;
+    assert_eq!(found["decisions"].as_array().unwrap().len(), 2, "{found}");
 }
 
 // Ours.
-#[test]
-fn report_mode_is_said_on_every_page() {
-    run(async {
-        let config = Config::default().set("enforcement.mode = \"report\"");
-        let browser = Browser::new(config).await;
-        for path in browser.pages() {
-            let page = browser.get(&path).await.text();
-            assert!(page.contains("Report mode"), "{path}");
-        }
-    });
+#[tokio::test]
+async fn report_mode_is_said_on_every_page() {
+    let config = Config::default().set("enforcement.mode = \"report\"");
+    let browser = Browser::new(config).await;
+    for path in browser.pages() {
+        let page = browser.get(&path).await.text();
+        assert!(page.contains("Report mode"), "{path}");
+    }
 }
 
 // Ours: filters, pages, a mistake, and the story of a row.
-#[test]
-fn decisions_are_found_by_filter_and_page_by_page() {
-    run(async {
-        let browser = Browser::new(Config::default()).await;
-        let newest = browser.json("/api/v1/decisions?limit=3").await;
-        let numbers: Vec<_> = newest["decisions"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|row| row["seq"].as_u64().unwrap())
-            .collect();
-        assert_eq!(numbers.len(), 3);
-        assert!(
-            numbers.is_sorted_by(|one, other| other < one),
-            "{numbers:?}"
-        );
-        let next = newest["next"].as_u64().unwrap();
-        let rest = browser
-            .json(&format!("/api/v1/decisions?limit=3&before={next}"))
-            .await;
-        assert_eq!(rest["decisions"].as_array().unwrap().len(), 1, "{rest}");
-        assert!(rest["next"].is_null());
-        let allowed = browser.json("/api/v1/decisions?verdict=allow").await;
-        assert_eq!(allowed["decisions"][0]["url"], "http://o.test/open");
-        let wrong = browser.get("/decisions?verdict=no").await;
-        assert_eq!(wrong.status(), 400);
-        assert!(wrong.text().contains("allow, disallow, later"));
+#[tokio::test]
+async fn decisions_are_found_by_filter_and_page_by_page() {
+    let browser = Browser::new(Config::default()).await;
+    let newest = browser.json("/api/v1/decisions?limit=3").await;
+    let numbers: Vec<_> = newest["decisions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["seq"].as_u64().unwrap())
+        .collect();
+    assert_eq!(numbers.len(), 3);
+    assert!(
+        numbers.is_sorted_by(|one, other| other < one),
+        "{numbers:?}"
+    );
+    let next = newest["next"].as_u64().unwrap();
+    let rest = browser
+        .json(&format!("/api/v1/decisions?limit=3&before={next}"))
+        .await;
+    assert_eq!(rest["decisions"].as_array().unwrap().len(), 1, "{rest}");
+    assert!(rest["next"].is_null());
+    let allowed = browser.json("/api/v1/decisions?verdict=allow").await;
+    assert_eq!(allowed["decisions"][0]["url"], "http://o.test/open");
+    let wrong = browser.get("/decisions?verdict=no").await;
+    assert_eq!(wrong.status(), 400);
+    assert!(wrong.text().contains("allow, disallow, later"));
 
-        let refused = browser
-            .json("/api/v1/decisions?rule=/private&limit=1")
-            .await;
-        let seq = refused["decisions"][0]["seq"].as_u64().unwrap();
-        let page = browser.get("/decisions?rule=/private").await.text();
-        assert!(page.contains(&format!("/decisions/{seq}#L2")), "{page}");
-        let story = browser.get(&format!("/decisions/{seq}")).await.text();
-        assert!(
-            story.contains("<tr id=\"L2\" class=\"decided\">"),
-            "{story}"
-        );
-        assert!(
-            story.contains("refused for ExampleBot: line 2, Disallow: /private"),
-            "{story}"
-        );
-        let json = browser.json(&format!("/api/v1/decisions/{seq}")).await;
-        assert_eq!(json["decided_again"], "same");
-    });
+    let refused = browser
+        .json("/api/v1/decisions?rule=/private&limit=1")
+        .await;
+    let seq = refused["decisions"][0]["seq"].as_u64().unwrap();
+    let page = browser.get("/decisions?rule=/private").await.text();
+    assert!(page.contains(&format!("/decisions/{seq}#L2")), "{page}");
+    let story = browser.get(&format!("/decisions/{seq}")).await.text();
+    assert!(
+        story.contains("<tr id=\"L2\" class=\"decided\">"),
+        "{story}"
+    );
+    assert!(
+        story.contains("refused for ExampleBot: line 2, Disallow: /private"),
+        "{story}"
+    );
+    let json = browser.json(&format!("/api/v1/decisions/{seq}")).await;
+    assert_eq!(json["decided_again"], "same");
 }
 
 /// Walks all pages of `/api/v1/decisions` of a filter; returns the numbers of the rows.
@@ -440,374 +424,352 @@ async fn walk(browser: &Browser, filter: &str, limit: usize) -> Vec<u64> {
 }
 
 // Ours: whoever pages through the record sees each row once, although rows come.
-#[test]
-fn pages_of_decisions_meet_while_rows_are_written() {
-    run(async {
-        let browser = Browser::new(Config::default()).await;
-        for number in 0..30 {
-            get(&browser.proxy, &format!("http://o.test/private/{number}")).await;
+#[tokio::test]
+async fn pages_of_decisions_meet_while_rows_are_written() {
+    let browser = Browser::new(Config::default()).await;
+    for number in 0..30 {
+        get(&browser.proxy, &format!("http://o.test/private/{number}")).await;
+    }
+    let there = walk(&browser, "", 1000).await;
+    assert_eq!(there.len(), 34);
+    let is_over = AtomicBool::new(false);
+    let write = async {
+        let mut written = 0;
+        while !is_over.load(Ordering::Relaxed) {
+            get(&browser.proxy, "http://o.test/open").await;
+            written += 1;
         }
-        let there = walk(&browser, "", 1000).await;
-        assert_eq!(there.len(), 34);
-        let is_over = AtomicBool::new(false);
-        let write = async {
-            let mut written = 0;
-            while !is_over.load(Ordering::Relaxed) {
-                get(&browser.proxy, "http://o.test/open").await;
-                written += 1;
-            }
-            written
-        };
-        let read = async {
-            for limit in [1, 2, 7, 1000] {
-                let found = walk(&browser, "", limit).await;
-                assert!(found.is_sorted_by(|one, other| other < one), "{found:?}");
-                // What came meanwhile is on no page behind the first.
-                let newer = found.len() - there.len();
-                assert_eq!(found[newer..], there, "{limit}");
-            }
-            for limit in [1, 3, 32] {
-                let found = walk(&browser, "&verdict=disallow&url=http://o.test/p*", limit).await;
-                assert_eq!(found.len(), 32, "{limit}: {found:?}");
-            }
-            is_over.store(true, Ordering::Relaxed);
-        };
-        let (written, ()) = tokio::join!(write, read);
-        assert!(0 < written);
-        let all = walk(&browser, "", 1000).await;
-        assert_eq!(all.len(), there.len() + written);
-    });
+        written
+    };
+    let read = async {
+        for limit in [1, 2, 7, 1000] {
+            let found = walk(&browser, "", limit).await;
+            assert!(found.is_sorted_by(|one, other| other < one), "{found:?}");
+            // What came meanwhile is on no page behind the first.
+            let newer = found.len() - there.len();
+            assert_eq!(found[newer..], there, "{limit}");
+        }
+        for limit in [1, 3, 32] {
+            let found = walk(&browser, "&verdict=disallow&url=http://o.test/p*", limit).await;
+            assert_eq!(found.len(), 32, "{limit}: {found:?}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    };
+    let (written, ()) = tokio::join!(write, read);
+    assert!(0 < written);
+    let all = walk(&browser, "", 1000).await;
+    assert_eq!(all.len(), there.len() + written);
 }
 
 // Ours: a mistake is told; taken for none it would be the first page without end.
-#[test]
-fn a_page_of_decisions_has_its_bounds() {
-    run(async {
-        let browser = Browser::new(Config::default()).await;
-        let path = "/api/v1/decisions";
-        for query in ["limit=0", "limit=1001", "limit=-1", "limit=all"] {
+#[tokio::test]
+async fn a_page_of_decisions_has_its_bounds() {
+    let browser = Browser::new(Config::default()).await;
+    let path = "/api/v1/decisions";
+    for query in ["limit=0", "limit=1001", "limit=-1", "limit=all"] {
+        let reply = browser.get(&format!("{path}?{query}")).await;
+        assert_eq!(reply.status(), 400, "{query}");
+        let wanted = "limit: a number from 1 to 1000 is wanted\n";
+        assert_eq!(reply.text(), wanted, "{query}");
+    }
+    for query in ["before=last", "before=-1", "before=1.5"] {
+        for path in [path, "/decisions"] {
             let reply = browser.get(&format!("{path}?{query}")).await;
-            assert_eq!(reply.status(), 400, "{query}");
-            let wanted = "limit: a number from 1 to 1000 is wanted\n";
-            assert_eq!(reply.text(), wanted, "{query}");
+            assert_eq!(reply.status(), 400, "{path}?{query}");
         }
-        for query in ["before=last", "before=-1", "before=1.5"] {
-            for path in [path, "/decisions"] {
-                let reply = browser.get(&format!("{path}?{query}")).await;
-                assert_eq!(reply.status(), 400, "{path}?{query}");
-            }
-        }
-        for (query, count) in [
-            ("", 4),
-            ("?limit=1000", 4),
-            ("?limit=4", 4),
-            ("?limit=1", 1),
-            ("?before=0", 0),
-            ("?before=1", 0),
-            ("?host=never.test", 0),
-            ("?url=http://o.test/never*", 0),
-        ] {
-            let page = browser.json(&format!("{path}{query}")).await;
-            assert_eq!(
-                page["decisions"].as_array().unwrap().len(),
-                count,
-                "{query}"
-            );
-            assert_eq!(page["next"].is_null(), query != "?limit=1", "{query}");
-            assert_eq!(page["cut"], false, "{query}");
-        }
-    });
+    }
+    for (query, count) in [
+        ("", 4),
+        ("?limit=1000", 4),
+        ("?limit=4", 4),
+        ("?limit=1", 1),
+        ("?before=0", 0),
+        ("?before=1", 0),
+        ("?host=never.test", 0),
+        ("?url=http://o.test/never*", 0),
+    ] {
+        let page = browser.json(&format!("{path}{query}")).await;
+        assert_eq!(
+            page["decisions"].as_array().unwrap().len(),
+            count,
+            "{query}"
+        );
+        assert_eq!(page["next"].is_null(), query != "?limit=1", "{query}");
+        assert_eq!(page["cut"], false, "{query}");
+    }
 }
 
 // Ours: the lines that decided are marked with their counts.
-#[test]
-fn the_page_of_a_host_marks_the_lines_that_decided() {
-    run(async {
-        let browser = Browser::new(Config::default()).await;
-        let host = browser.json("/api/v1/hosts?host=O.TEST.").await;
-        assert_eq!(
-            (&host["requests"], &host["refusals"]),
-            (&4.into(), &3.into())
-        );
-        let rule = &host["rules"][0];
-        assert_eq!(rule["rule"], "Disallow: /private");
-        assert_eq!((&rule["line"], &rule["requests"]), (&2.into(), &2.into()));
-        let sha256 = host["versions"][0]["sha256"].as_str().unwrap();
-        let page = browser.get("/hosts?host=o.test").await.text();
-        assert!(page.contains("<tr id=\"L2\" class=\"decided\">"), "{page}");
-        assert!(page.contains("◀ decided 2 requests"), "{page}");
-        assert!(
-            page.contains(sha256) && page.contains("<tr id=\"L1\">"),
-            "{page}"
-        );
-        // A file of another host cannot be asked for, nor one that is not there.
-        let other = format!("/hosts?host=p.test&sha256={sha256}");
-        assert!(!browser.get(&other).await.text().contains("/private"));
-        assert_eq!(browser.get("/hosts?host=a/b").await.status(), 400);
-    });
+#[tokio::test]
+async fn the_page_of_a_host_marks_the_lines_that_decided() {
+    let browser = Browser::new(Config::default()).await;
+    let host = browser.json("/api/v1/hosts?host=O.TEST.").await;
+    assert_eq!(
+        (&host["requests"], &host["refusals"]),
+        (&4.into(), &3.into())
+    );
+    let rule = &host["rules"][0];
+    assert_eq!(rule["rule"], "Disallow: /private");
+    assert_eq!((&rule["line"], &rule["requests"]), (&2.into(), &2.into()));
+    let sha256 = host["versions"][0]["sha256"].as_str().unwrap();
+    let page = browser.get("/hosts?host=o.test").await.text();
+    assert!(page.contains("<tr id=\"L2\" class=\"decided\">"), "{page}");
+    assert!(page.contains("◀ decided 2 requests"), "{page}");
+    assert!(
+        page.contains(sha256) && page.contains("<tr id=\"L1\">"),
+        "{page}"
+    );
+    // A file of another host cannot be asked for, nor one that is not there.
+    let other = format!("/hosts?host=p.test&sha256={sha256}");
+    assert!(!browser.get(&other).await.text().contains("/private"));
+    assert_eq!(browser.get("/hosts?host=a/b").await.status(), 400);
 }
 
 // Ours.
-#[test]
-fn what_changed_in_a_robots_txt_is_shown() {
-    run(async {
-        let browser = Browser::new(Config::default()).await;
-        let host = browser.json("/api/v1/hosts?host=o.test").await;
-        let sha256 = host["versions"][0]["sha256"].as_str().unwrap();
-        let target = format!("/hosts?host=o.test&sha256={sha256}&previous={sha256}");
-        let page = browser.get(&target).await.text();
-        assert!(page.contains("0 lines added, 0 removed"), "{page}");
-    });
+#[tokio::test]
+async fn what_changed_in_a_robots_txt_is_shown() {
+    let browser = Browser::new(Config::default()).await;
+    let host = browser.json("/api/v1/hosts?host=o.test").await;
+    let sha256 = host["versions"][0]["sha256"].as_str().unwrap();
+    let target = format!("/hosts?host=o.test&sha256={sha256}&previous={sha256}");
+    let page = browser.get(&target).await.text();
+    assert!(page.contains("0 lines added, 0 removed"), "{page}");
 }
 
 // Ours: a URL is tested by the cache, by the site, and by a text.
-#[test]
-fn a_url_is_tested_without_being_asked_for() {
-    run(async {
-        let origin = Script::robots("User-agent: *\nDisallow: /\n").start().await;
-        let config = Config::default().resolve("p.test", origin.address());
-        let browser = Browser::new(config).await;
-        let admin = browser.proxy.admin();
-        let own = format!("Origin: http://{admin}");
-        let form = format!("form_token={}&agent=FooBot", browser.form_token().await);
-        let ask = async |more: &str| {
-            let form = format!("{form}&{more}");
-            post(admin, "/test", &[&own, &browser.cookie], &form)
-                .await
-                .text()
-        };
-        let cached = ask("url=http://p.test/private").await;
-        assert!(cached.contains("Not known"), "{cached}");
-        // Nor does a link ask a site, which anybody could send to whoever has signed in.
-        browser
-            .get("/test?agent=FooBot&url=http://p.test/&fetch=on")
-            .await;
-        assert!(origin.targets().is_empty());
-        let fetched = ask("url=http://p.test/private&fetch=on").await;
-        assert!(fetched.contains("answer disallow"), "{fetched}");
-        assert!(
-            fetched.contains("<tr id=\"L2\" class=\"decided\">"),
-            "{fetched}"
-        );
-        assert!(origin.targets().is_empty(), "{:?}", origin.targets());
-        let text = "robots=User-agent:+*%0ADisallow:+/a%0AAllow:+/a/b%0A&url=http://p.test/a/b";
-        let pasted = ask(text).await;
-        assert!(pasted.contains("answer allow"), "{pasted}");
-        assert!(pasted.contains("does not count: shorter"), "{pasted}");
-        assert!(ask("url=p.test").await.contains("role=\"alert\""));
-    });
+#[tokio::test]
+async fn a_url_is_tested_without_being_asked_for() {
+    let origin = Script::robots("User-agent: *\nDisallow: /\n").start().await;
+    let config = Config::default().resolve("p.test", origin.address());
+    let browser = Browser::new(config).await;
+    let admin = browser.proxy.admin();
+    let own = format!("Origin: http://{admin}");
+    let form = format!("form_token={}&agent=FooBot", browser.form_token().await);
+    let ask = async |more: &str| {
+        let form = format!("{form}&{more}");
+        post(admin, "/test", &[&own, &browser.cookie], &form)
+            .await
+            .text()
+    };
+    let cached = ask("url=http://p.test/private").await;
+    assert!(cached.contains("Not known"), "{cached}");
+    // Nor does a link ask a site, which anybody could send to whoever has signed in.
+    browser
+        .get("/test?agent=FooBot&url=http://p.test/&fetch=on")
+        .await;
+    assert!(origin.targets().is_empty());
+    let fetched = ask("url=http://p.test/private&fetch=on").await;
+    assert!(fetched.contains("answer disallow"), "{fetched}");
+    assert!(
+        fetched.contains("<tr id=\"L2\" class=\"decided\">"),
+        "{fetched}"
+    );
+    assert!(origin.targets().is_empty(), "{:?}", origin.targets());
+    let text = "robots=User-agent:+*%0ADisallow:+/a%0AAllow:+/a/b%0A&url=http://p.test/a/b";
+    let pasted = ask(text).await;
+    assert!(pasted.contains("answer allow"), "{pasted}");
+    assert!(pasted.contains("does not count: shorter"), "{pasted}");
+    assert!(ask("url=p.test").await.contains("role=\"alert\""));
 }
 
 // Ours: the filtered set as a file, the same as `audit export` writes.
-#[test]
-fn the_filtered_set_can_be_downloaded() {
-    run(async {
-        let browser = Browser::new(Config::default()).await;
-        let csv = browser
-            .get("/decisions/export?form=csv&verdict=disallow")
-            .await;
-        assert!(
-            csv.head
-                .value("content-disposition")
-                .contains("decisions.csv")
-        );
-        assert_eq!(csv.text().lines().count(), 1 + 3, "{}", csv.text());
-        let jsonl = browser
-            .get("/decisions/export?form=jsonl&verdict=disallow")
-            .await;
-        let place = browser.proxy.place();
-        let command = ["audit", "export", "--as", "jsonl", "--verdict", "disallow"];
-        let outcome = place.run(&command).await;
-        assert_eq!(jsonl.text(), outcome.stdout);
-    });
+#[tokio::test]
+async fn the_filtered_set_can_be_downloaded() {
+    let browser = Browser::new(Config::default()).await;
+    let csv = browser
+        .get("/decisions/export?form=csv&verdict=disallow")
+        .await;
+    assert!(
+        csv.head
+            .value("content-disposition")
+            .contains("decisions.csv")
+    );
+    assert_eq!(csv.text().lines().count(), 1 + 3, "{}", csv.text());
+    let jsonl = browser
+        .get("/decisions/export?form=jsonl&verdict=disallow")
+        .await;
+    let place = browser.proxy.place();
+    let command = ["audit", "export", "--as", "jsonl", "--verdict", "disallow"];
+    let outcome = place.run(&command).await;
+    assert_eq!(jsonl.text(), outcome.stdout);
 }
 
 // Ours: the live view shows a refusal as it is made, of its filter alone.
-#[test]
-fn a_refusal_comes_down_the_stream() {
-    run(async {
-        let browser = Browser::new(Config::default()).await;
-        let admin = browser.proxy.admin();
-        let host = format!("Host: {admin}");
-        let mut streams = Vec::new();
-        for path in [
-            "/decisions/stream?verdict=disallow",
-            "/api/v1/decisions/stream?verdict=disallow",
-        ] {
-            let mut stream = Crawler::to(admin).await;
-            let request = format!(
-                "GET {path} HTTP/1.1\r\n{host}\r\n{}\r\n\r\n",
-                browser.cookie
-            );
-            stream.send(request.as_bytes()).await;
-            let head = stream.head().await.unwrap();
-            assert_eq!(head.status, 200);
-            assert_eq!(head.value("content-type"), "text/event-stream");
-            streams.push(stream);
-        }
-        until("both watch", async || {
-            let shown = metrics(&browser.proxy).await;
-            shown.contains("politesse_admin_watchers 2\n").then_some(())
+#[tokio::test]
+async fn a_refusal_comes_down_the_stream() {
+    let browser = Browser::new(Config::default()).await;
+    let admin = browser.proxy.admin();
+    let host = format!("Host: {admin}");
+    let mut streams = Vec::new();
+    for path in [
+        "/decisions/stream?verdict=disallow",
+        "/api/v1/decisions/stream?verdict=disallow",
+    ] {
+        let mut stream = Crawler::to(admin).await;
+        let request = format!(
+            "GET {path} HTTP/1.1\r\n{host}\r\n{}\r\n\r\n",
+            browser.cookie
+        );
+        stream.send(request.as_bytes()).await;
+        let head = stream.head().await.unwrap();
+        assert_eq!(head.status, 200);
+        assert_eq!(head.value("content-type"), "text/event-stream");
+        streams.push(stream);
+    }
+    until("both watch", async || {
+        let shown = metrics(&browser.proxy).await;
+        shown.contains("politesse_admin_watchers 2\n").then_some(())
+    })
+    .await;
+    // The first look finds where the record ends.
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    get(&browser.proxy, "http://o.test/open/live").await;
+    get(&browser.proxy, "http://o.test/private/live").await;
+    let [row, json] = streams.try_into().ok().unwrap();
+    for (stream, wanted) in [
+        (row, "<td class=\"u\" data-label=\"request\">"),
+        (json, "\"verdict\":\"disallow\""),
+    ] {
+        let mut stream = stream.into_stream();
+        let mut text = String::new();
+        soon("the refusal", async {
+            while !text.contains("/private/live") {
+                let mut bytes = [0; 4096];
+                let read = stream.read(&mut bytes).await.unwrap();
+                assert_ne!(read, 0, "{text}");
+                text.push_str(&String::from_utf8_lossy(&bytes[..read]));
+            }
         })
         .await;
-        // The first look finds where the record ends.
-        tokio::time::sleep(Duration::from_millis(600)).await;
-        get(&browser.proxy, "http://o.test/open/live").await;
-        get(&browser.proxy, "http://o.test/private/live").await;
-        let [row, json] = streams.try_into().ok().unwrap();
-        for (stream, wanted) in [
-            (row, "<td class=\"u\" data-label=\"request\">"),
-            (json, "\"verdict\":\"disallow\""),
-        ] {
-            let mut stream = stream.into_stream();
-            let mut text = String::new();
-            soon("the refusal", async {
-                while !text.contains("/private/live") {
-                    let mut bytes = [0; 4096];
-                    let read = stream.read(&mut bytes).await.unwrap();
-                    assert_ne!(read, 0, "{text}");
-                    text.push_str(&String::from_utf8_lossy(&bytes[..read]));
-                }
-            })
-            .await;
-            assert!(
-                text.contains("event: decision\nid: ") && text.contains(wanted),
-                "{text}"
-            );
-            assert!(!text.contains("/open/live"), "{text}");
-        }
-    });
+        assert!(
+            text.contains("event: decision\nid: ") && text.contains(wanted),
+            "{text}"
+        );
+        assert!(!text.contains("/open/live"), "{text}");
+    }
 }
 
 // Ours: behind a reverse proxy the pages are below a path, under its name and scheme.
-#[test]
-fn a_trusted_proxy_in_front_says_scheme_and_host() {
-    run(async {
-        let config = Config::default()
-            .set("admin.base_path = \"/polite\"")
-            .set("admin.hosts = [\"dash.test\"]")
-            .set("admin.trusted_proxies = [\"127.0.0.1\"]");
-        let proxy = config.start().await;
-        let admin = proxy.admin();
-        let host = format!("Host: {admin}");
-        let front = ["X-Forwarded-Host: dash.test", "X-Forwarded-Proto: https"];
-        let form = format!("token={}", token(&proxy));
-        let fields = [front[0], front[1], "Origin: https://dash.test"];
-        let reply = post(admin, "/polite/login", &fields, &form).await;
-        assert_eq!(reply.status(), 303, "{}", reply.text());
-        assert_eq!(reply.head.value("location"), "/polite/");
-        let field = reply.head.value("set-cookie");
-        assert!(
-            field.contains("Path=/polite/;") && field.ends_with("; Secure"),
-            "{field}"
-        );
-        let cookie = cookie(&reply);
-        // The proxy in front may take the path off.
-        for path in ["/polite/", "/polite", "/", "/polite?hours=1"] {
-            let line = format!("GET {path} HTTP/1.1");
-            let page = ask(admin, &[&line, &host, front[0], front[1], &cookie]).await;
-            assert_eq!(page.status(), 200, "{path}");
-            assert!(page.text().contains("href=\"/polite/decisions\""));
-        }
-        for (path, status) in [
-            ("/politeness", 404),
-            ("/polite/decisions", 303),
-            ("/polite/readyz", 200),
-        ] {
-            let line = format!("GET {path} HTTP/1.1");
-            assert_eq!(ask(admin, &[&line, &host]).await.status(), status, "{path}");
-        }
-        let foreign = [
-            "GET /polite/ HTTP/1.1",
-            &host,
-            "X-Forwarded-Host: evil.test",
-        ];
-        assert_eq!(ask(admin, &foreign).await.status(), 421);
-        let named = ["GET /healthz HTTP/1.1", "Host: dash.test"];
-        assert_eq!(ask(admin, &named).await.status(), 200);
-        // An origin of http is another site's there.
-        let fields = [front[0], front[1], "Origin: http://dash.test"];
-        assert_eq!(
-            post(admin, "/polite/login", &fields, &form).await.status(),
-            403
-        );
-    });
+#[tokio::test]
+async fn a_trusted_proxy_in_front_says_scheme_and_host() {
+    let config = Config::default()
+        .set("admin.base_path = \"/polite\"")
+        .set("admin.hosts = [\"dash.test\"]")
+        .set("admin.trusted_proxies = [\"127.0.0.1\"]");
+    let proxy = config.start().await;
+    let admin = proxy.admin();
+    let host = format!("Host: {admin}");
+    let front = ["X-Forwarded-Host: dash.test", "X-Forwarded-Proto: https"];
+    let form = format!("token={}", token(&proxy));
+    let fields = [front[0], front[1], "Origin: https://dash.test"];
+    let reply = post(admin, "/polite/login", &fields, &form).await;
+    assert_eq!(reply.status(), 303, "{}", reply.text());
+    assert_eq!(reply.head.value("location"), "/polite/");
+    let field = reply.head.value("set-cookie");
+    assert!(
+        field.contains("Path=/polite/;") && field.ends_with("; Secure"),
+        "{field}"
+    );
+    let cookie = cookie(&reply);
+    // The proxy in front may take the path off.
+    for path in ["/polite/", "/polite", "/", "/polite?hours=1"] {
+        let line = format!("GET {path} HTTP/1.1");
+        let page = ask(admin, &[&line, &host, front[0], front[1], &cookie]).await;
+        assert_eq!(page.status(), 200, "{path}");
+        assert!(page.text().contains("href=\"/polite/decisions\""));
+    }
+    for (path, status) in [
+        ("/politeness", 404),
+        ("/polite/decisions", 303),
+        ("/polite/readyz", 200),
+    ] {
+        let line = format!("GET {path} HTTP/1.1");
+        assert_eq!(ask(admin, &[&line, &host]).await.status(), status, "{path}");
+    }
+    let foreign = [
+        "GET /polite/ HTTP/1.1",
+        &host,
+        "X-Forwarded-Host: evil.test",
+    ];
+    assert_eq!(ask(admin, &foreign).await.status(), 421);
+    let named = ["GET /healthz HTTP/1.1", "Host: dash.test"];
+    assert_eq!(ask(admin, &named).await.status(), 200);
+    // An origin of http is another site's there.
+    let fields = [front[0], front[1], "Origin: http://dash.test"];
+    assert_eq!(
+        post(admin, "/polite/login", &fields, &form).await.status(),
+        403
+    );
 }
 
 // Ours: from any other address the fields count for nothing.
-#[test]
-fn forwarded_fields_of_others_are_ignored() {
-    run(async {
-        let proxy = Config::default()
-            .set("admin.trusted_proxies = [\"127.0.0.2\"]")
-            .start()
-            .await;
-        let admin = proxy.admin();
-        let form = format!("token={}", token(&proxy));
-        let origin = format!("Origin: http://{admin}");
-        let fields = [
-            &*origin,
-            "X-Forwarded-Proto: https",
-            "X-Forwarded-Host: evil.test",
-        ];
-        let reply = post(admin, "/login", &fields, &form).await;
-        assert_eq!(reply.status(), 303, "{}", reply.text());
-        assert!(!reply.head.value("set-cookie").contains("Secure"));
-    });
+#[tokio::test]
+async fn forwarded_fields_of_others_are_ignored() {
+    let proxy = Config::default()
+        .set("admin.trusted_proxies = [\"127.0.0.2\"]")
+        .start()
+        .await;
+    let admin = proxy.admin();
+    let form = format!("token={}", token(&proxy));
+    let origin = format!("Origin: http://{admin}");
+    let fields = [
+        &*origin,
+        "X-Forwarded-Proto: https",
+        "X-Forwarded-Host: evil.test",
+    ];
+    let reply = post(admin, "/login", &fields, &form).await;
+    assert_eq!(reply.status(), 303, "{}", reply.text());
+    assert!(!reply.head.value("set-cookie").contains("Secure"));
 }
 
 // Ours: the theme is chosen without a script, and kept by a cookie.
-#[test]
-fn a_theme_is_chosen_by_a_form() {
-    run(async {
-        let browser = Browser::new(Config::default()).await;
-        let admin = browser.proxy.admin();
-        let origin = format!("Origin: http://{admin}");
-        let reply = post(admin, "/theme", &[&origin], "theme=dark&to=%2Fdecisions").await;
-        assert_eq!(reply.head.value("location"), "/decisions");
-        let both = format!("{}; politesse_theme=dark", browser.cookie);
-        assert!(
-            reply
-                .head
-                .value("set-cookie")
-                .starts_with("politesse_theme=dark;")
-        );
-        let host = format!("Host: {admin}");
-        let page = ask(admin, &["GET / HTTP/1.1", &host, &both]).await.text();
-        assert!(page.contains("data-theme=\"dark\""), "{page}");
-    });
+#[tokio::test]
+async fn a_theme_is_chosen_by_a_form() {
+    let browser = Browser::new(Config::default()).await;
+    let admin = browser.proxy.admin();
+    let origin = format!("Origin: http://{admin}");
+    let reply = post(admin, "/theme", &[&origin], "theme=dark&to=%2Fdecisions").await;
+    assert_eq!(reply.head.value("location"), "/decisions");
+    let both = format!("{}; politesse_theme=dark", browser.cookie);
+    assert!(
+        reply
+            .head
+            .value("set-cookie")
+            .starts_with("politesse_theme=dark;")
+    );
+    let host = format!("Host: {admin}");
+    let page = ask(admin, &["GET / HTTP/1.1", &host, &both]).await.text();
+    assert!(page.contains("data-theme=\"dark\""), "{page}");
 }
 
 // RFC 9110, section 4.2.2; ours for programs of this machine.
-#[test]
-fn the_listener_speaks_tls_with_a_certificate() {
-    run(async {
-        let config = Config::default()
-            .set("admin.tls_cert = \"admin.pem\"")
-            .set("admin.tls_key = \"admin.key\"");
-        let place = Place::with(&config);
-        let [cert, key] = TestCa::get().pair(&["127.0.0.1"]);
-        std::fs::write(place.path("admin.pem"), cert).unwrap();
-        std::fs::write(place.path("admin.key"), key).unwrap();
-        let mode = Permissions::from_mode(0o600);
-        std::fs::set_permissions(place.path("admin.key"), mode).unwrap();
-        let proxy = place.start().await;
-        let admin = proxy.admin();
-        let host = format!("Host: {admin}");
-        let mut client = Crawler::over_tls(admin).await.unwrap();
-        let page = client.ask(&["GET /login HTTP/1.1", &host]).await;
-        assert_eq!(page.status(), 200);
-        // Programs of this machine go on without, and what they send is not Secure.
-        let plain = sign_in(admin, &token(&proxy)).await;
-        assert!(!plain.head.value("set-cookie").contains("Secure"));
-        let form = format!("token={}", token(&proxy));
-        let length = format!("Content-Length: {}", form.len());
-        let lines = ["POST /login HTTP/1.1", &host, &length].join("\r\n");
-        let mut client = Crawler::over_tls(admin).await.unwrap();
-        client
-            .send(format!("{lines}\r\n\r\n{form}").as_bytes())
-            .await;
-        let signed_in = client.reply_to("POST").await;
-        assert!(signed_in.head.value("set-cookie").ends_with("; Secure"));
-    });
+#[tokio::test]
+async fn the_listener_speaks_tls_with_a_certificate() {
+    let config = Config::default()
+        .set("admin.tls_cert = \"admin.pem\"")
+        .set("admin.tls_key = \"admin.key\"");
+    let place = Place::with(&config);
+    let [cert, key] = TestCa::get().pair(&["127.0.0.1"]);
+    std::fs::write(place.path("admin.pem"), cert).unwrap();
+    std::fs::write(place.path("admin.key"), key).unwrap();
+    let mode = Permissions::from_mode(0o600);
+    std::fs::set_permissions(place.path("admin.key"), mode).unwrap();
+    let proxy = place.start().await;
+    let admin = proxy.admin();
+    let host = format!("Host: {admin}");
+    let mut client = Crawler::over_tls(admin).await.unwrap();
+    let page = client.ask(&["GET /login HTTP/1.1", &host]).await;
+    assert_eq!(page.status(), 200);
+    // Programs of this machine go on without, and what they send is not Secure.
+    let plain = sign_in(admin, &token(&proxy)).await;
+    assert!(!plain.head.value("set-cookie").contains("Secure"));
+    let form = format!("token={}", token(&proxy));
+    let length = format!("Content-Length: {}", form.len());
+    let lines = ["POST /login HTTP/1.1", &host, &length].join("\r\n");
+    let mut client = Crawler::over_tls(admin).await.unwrap();
+    client
+        .send(format!("{lines}\r\n\r\n{form}").as_bytes())
+        .await;
+    let signed_in = client.reply_to("POST").await;
+    assert!(signed_in.head.value("set-cookie").ends_with("; Secure"));
 }

@@ -9,10 +9,10 @@ use serde_json::json;
 use tokio::process::Command;
 
 use crate::kit::client::{get, get_as};
-use crate::kit::origin::{Origin, Script};
+use crate::kit::origin::{Origin, Script, site};
 use crate::kit::page::Page;
 use crate::kit::program::ended;
-use crate::kit::proxy::{Config, Proxy, resolve};
+use crate::kit::proxy::{Config, Proxy};
 use crate::kit::run_within;
 
 /// Rules of the shop, with what a browser would act on if it were let.
@@ -53,9 +53,11 @@ fn new_folder(name: &str) -> PathBuf {
 /// Starts a proxy that has something to show.
 async fn crawled() -> (Origin, Proxy) {
     let lamp = Page::html("<meta name=robots content='noarchive, max-snippet:50'>A lamp.");
-    let origin = Script::robots(ROBOTS).page("/lamp", lamp).start().await;
-    let config = resolve("shop.test", origin.address()).set(OVERRIDES);
-    let proxy = config.start().await;
+    let (origin, proxy) = site(
+        Script::robots(ROBOTS).page("/lamp", lamp).name("shop.test"),
+        &[OVERRIDES],
+    )
+    .await;
     for number in 0..30 {
         get_as(
             &proxy,

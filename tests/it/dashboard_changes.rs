@@ -7,7 +7,7 @@ use crate::kit::client::{get_as, metrics};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::page::Page;
 use crate::kit::proxy::{Config, Place, resolve};
-use crate::kit::{run, until};
+use crate::kit::until;
 
 const BEFORE: &str = "User-agent: *\nDisallow: /old\nDisallow: /both\n";
 const AFTER: &str = "User-agent: *\nDisallow: /a\nDisallow: /b*\nDisallow: /both\n";
@@ -58,175 +58,163 @@ async fn are_counted(browser: &Browser, result: &str, count: u64) {
     until(&line, count).await;
 }
 
-#[test]
-fn a_changed_robots_txt_is_listed_with_its_lines_and_what_it_decides() {
-    run(async {
-        let origin = changing(fleeting(BEFORE), fleeting(AFTER)).await;
-        let browser = Browser::idle(Place::with(&config(&origin))).await;
-        ask_as(&browser, "FooBot/1", &["a", "old", "b?c", "both", "free"]).await;
-        let change = change(&browser, "FooBot/1").await;
-        assert_eq!(change["host"], "o.test");
-        assert_eq!(change["token"], "FooBot");
-        assert_eq!(change["lines"], json!({ "added": 2, "removed": 1 }));
-        let effect = json!({
-            "urls": 5, "newly_disallowed": 2, "newly_allowed": 1, "still_disallowed": 1,
-            "left_out": 0, "is_cut": false,
-        });
-        assert_eq!(change["effect"], effect);
-        let page = browser.get("/hosts/changes").await.text();
-        for wanted in ["+2 −1", "2 of 5", "1 of 5", "/hosts?host=o.test"] {
-            assert!(page.contains(wanted), "{wanted}: {page}");
-        }
-        let path = format!("/hosts/changes/{}", change["number"]);
-        let story = browser.json(&format!("/api/v1{path}")).await;
-        let url = |url: &str| json!({ "crawler": "FooBot", "url": url });
-        let disallowed = json!([url("http://o.test/b?c"), url("http://o.test/a")]);
-        let mut named = story["newly_disallowed_urls"].as_array().unwrap().clone();
-        named.sort_by_key(|entry| entry["url"] == "http://o.test/a");
-        assert_eq!(json!(named), disallowed, "{story}");
-        assert_eq!(
-            story["newly_allowed_urls"],
-            json!([url("http://o.test/old")])
-        );
-        assert_eq!(story["crawlers"][0]["name"], "FooBot");
-        let page = browser.get(&path).await.text();
-        for wanted in [
-            "+Disallow: /a",
-            "-Disallow: /old",
-            "2 more",
-            "http://o.test/b?c",
-        ] {
-            assert!(page.contains(wanted), "{wanted}: {page}");
-        }
-        let host = browser.get("/hosts?host=o.test").await.text();
-        assert!(host.contains(&path), "{host}");
-        assert_eq!(browser.get("/hosts/changes/99999").await.status(), 404);
+#[tokio::test]
+async fn a_changed_robots_txt_is_listed_with_its_lines_and_what_it_decides() {
+    let origin = changing(fleeting(BEFORE), fleeting(AFTER)).await;
+    let browser = Browser::idle(Place::with(&config(&origin))).await;
+    ask_as(&browser, "FooBot/1", &["a", "old", "b?c", "both", "free"]).await;
+    let change = change(&browser, "FooBot/1").await;
+    assert_eq!(change["host"], "o.test");
+    assert_eq!(change["token"], "FooBot");
+    assert_eq!(change["lines"], json!({ "added": 2, "removed": 1 }));
+    let effect = json!({
+        "urls": 5, "newly_disallowed": 2, "newly_allowed": 1, "still_disallowed": 1,
+        "left_out": 0, "is_cut": false,
     });
+    assert_eq!(change["effect"], effect);
+    let page = browser.get("/hosts/changes").await.text();
+    for wanted in ["+2 −1", "2 of 5", "1 of 5", "/hosts?host=o.test"] {
+        assert!(page.contains(wanted), "{wanted}: {page}");
+    }
+    let path = format!("/hosts/changes/{}", change["number"]);
+    let story = browser.json(&format!("/api/v1{path}")).await;
+    let url = |url: &str| json!({ "crawler": "FooBot", "url": url });
+    let disallowed = json!([url("http://o.test/b?c"), url("http://o.test/a")]);
+    let mut named = story["newly_disallowed_urls"].as_array().unwrap().clone();
+    named.sort_by_key(|entry| entry["url"] == "http://o.test/a");
+    assert_eq!(json!(named), disallowed, "{story}");
+    assert_eq!(
+        story["newly_allowed_urls"],
+        json!([url("http://o.test/old")])
+    );
+    assert_eq!(story["crawlers"][0]["name"], "FooBot");
+    let page = browser.get(&path).await.text();
+    for wanted in [
+        "+Disallow: /a",
+        "-Disallow: /old",
+        "2 more",
+        "http://o.test/b?c",
+    ] {
+        assert!(page.contains(wanted), "{wanted}: {page}");
+    }
+    let host = browser.get("/hosts?host=o.test").await.text();
+    assert!(host.contains(&path), "{host}");
+    assert_eq!(browser.get("/hosts/changes/99999").await.status(), 404);
 }
 
-#[test]
-fn a_change_is_held_against_the_urls_of_its_own_crawler() {
-    run(async {
-        let origin = changing(fleeting(BEFORE), fleeting(AFTER)).await;
-        let browser = Browser::idle(Place::with(&config(&origin))).await;
-        ask_as(&browser, "FooBot/1", &["a", "free"]).await;
-        change(&browser, "FooBot/1").await;
-        // Its first robots.txt is the new one, so nothing changed for it.
-        ask_as(&browser, "BarBot/1", &["b", "free"]).await;
-        let list = changes(&browser).await;
-        assert_eq!(list.len(), 1, "{list:?}");
-        assert_eq!(list[0]["effect"]["urls"], 2, "{list:?}");
-        assert_eq!(list[0]["effect"]["newly_disallowed"], 1, "{list:?}");
-    });
+#[tokio::test]
+async fn a_change_is_held_against_the_urls_of_its_own_crawler() {
+    let origin = changing(fleeting(BEFORE), fleeting(AFTER)).await;
+    let browser = Browser::idle(Place::with(&config(&origin))).await;
+    ask_as(&browser, "FooBot/1", &["a", "free"]).await;
+    change(&browser, "FooBot/1").await;
+    // Its first robots.txt is the new one, so nothing changed for it.
+    ask_as(&browser, "BarBot/1", &["b", "free"]).await;
+    let list = changes(&browser).await;
+    assert_eq!(list.len(), 1, "{list:?}");
+    assert_eq!(list[0]["effect"]["urls"], 2, "{list:?}");
+    assert_eq!(list[0]["effect"]["newly_disallowed"], 1, "{list:?}");
 }
 
-#[test]
-fn a_robots_txt_that_is_gone_or_comes_has_changed_and_an_outage_is_no_change() {
-    run(async {
-        let gone = Page::status(404).field("Cache-Control", "max-age=0");
-        for (before, after, expected) in [
-            (
-                fleeting(AFTER),
-                gone.clone(),
-                ["newly_allowed", "file → none (404)"],
-            ),
-            (
-                gone,
-                fleeting(AFTER),
-                ["newly_disallowed", "none (404) → file"],
-            ),
-        ] {
-            let origin = changing(before, after).await;
-            let retry = "robots.unavailable_ttl = \"1ms\"";
-            let place = Place::with(&config(&origin).set(retry));
-            let browser = Browser::idle(place).await;
-            let [count, answers] = expected;
-            let change = change(&browser, "FooBot/1").await;
-            assert_eq!(change["effect"][count], 1, "{change}");
-            let page = browser.get("/hosts/changes").await.text();
-            assert!(page.contains(answers), "{page}");
-        }
-        let origin = changing(fleeting(BEFORE), Page::status(500)).await;
-        let browser = Browser::idle(Place::with(&config(&origin))).await;
-        until("an outage", async || {
-            ask_as(&browser, "FooBot/1", &["a"]).await;
-            (1 < origin.robots_fetches()).then_some(())
-        })
-        .await;
-        ask_as(&browser, "FooBot/1", &["a"]).await;
-        assert_eq!(changes(&browser).await, Vec::<Value>::new());
-    });
-}
-
-#[test]
-fn a_change_that_disallows_what_was_crawled_is_counted() {
-    run(async {
-        let origin = changing(fleeting(BEFORE), fleeting(AFTER)).await;
-        let browser = Browser::idle(Place::with(&config(&origin))).await;
-        are_counted(&browser, "newly_disallows", 0).await;
-        change(&browser, "FooBot/1").await;
-        are_counted(&browser, "newly_disallows", 1).await;
-    });
-}
-
-#[test]
-fn a_change_that_disallows_nothing_that_was_crawled_is_counted_apart() {
-    run(async {
-        let origin = changing(fleeting(BEFORE), fleeting(AFTER)).await;
-        let browser = Browser::idle(Place::with(&config(&origin))).await;
-        until("a change", async || {
-            ask_as(&browser, "FooBot/1", &["free", "old", "both"]).await;
-            (!changes(&browser).await.is_empty()).then_some(())
-        })
-        .await;
-        are_counted(&browser, "disallows_no_more", 1).await;
-        are_counted(&browser, "newly_disallows", 0).await;
-    });
-}
-
-#[test]
-fn new_hosts_and_crawlers_are_news_and_old_ones_are_not() {
-    run(async {
-        let origin = changing(fleeting(BEFORE), fleeting(AFTER)).await;
-        let config = config(&origin)
-            .resolve("new.test", origin.address())
-            .resolve("other.test", origin.address());
-        let browser = Browser::idle(Place::with(&config)).await;
-        change(&browser, "OldBot/1").await;
-        get_as(&browser.proxy, "OldBot/1", "http://other.test/").await;
-        let news = browser.json("/api/v1/news").await;
-        assert_eq!(
-            news["hosts"]["names"],
-            json!(["other.test", "o.test"]),
-            "{news}"
-        );
-        assert_eq!(news["crawlers"]["names"], json!(["OldBot"]), "{news}");
-        assert_eq!(
-            news["changes"][0]["disallowed"],
-            json!(["/a", "/b*"]),
-            "{news}"
-        );
-        let page = browser.get("/").await.text();
-        for wanted in [
-            "New since yesterday",
-            "2 new hosts",
-            "1 new crawler",
-            "Disallow: /b*",
-        ] {
-            assert!(page.contains(wanted), "{wanted}: {page}");
-        }
-        let place = browser.proxy.stop().await;
-        age(&place);
+#[tokio::test]
+async fn a_robots_txt_that_is_gone_or_comes_has_changed_and_an_outage_is_no_change() {
+    let gone = Page::status(404).field("Cache-Control", "max-age=0");
+    for (before, after, expected) in [
+        (
+            fleeting(AFTER),
+            gone.clone(),
+            ["newly_allowed", "file → none (404)"],
+        ),
+        (
+            gone,
+            fleeting(AFTER),
+            ["newly_disallowed", "none (404) → file"],
+        ),
+    ] {
+        let origin = changing(before, after).await;
+        let retry = "robots.unavailable_ttl = \"1ms\"";
+        let place = Place::with(&config(&origin).set(retry));
         let browser = Browser::idle(place).await;
-        ask_as(&browser, "OldBot/1", &["free"]).await;
-        get_as(&browser.proxy, "OldBot/1", "http://new.test/").await;
-        get_as(&browser.proxy, "newbot/1", "http://o.test/").await;
-        get_as(&browser.proxy, "oldbot/1", "http://o.test/").await;
-        let news = browser.json("/api/v1/news").await;
-        assert_eq!(news["hosts"]["names"], json!(["new.test"]), "{news}");
-        assert_eq!(news["crawlers"]["names"], json!(["newbot"]), "{news}");
-        assert_eq!(news["changes"], json!([]), "{news}");
-    });
+        let [count, answers] = expected;
+        let change = change(&browser, "FooBot/1").await;
+        assert_eq!(change["effect"][count], 1, "{change}");
+        let page = browser.get("/hosts/changes").await.text();
+        assert!(page.contains(answers), "{page}");
+    }
+    let origin = changing(fleeting(BEFORE), Page::status(500)).await;
+    let browser = Browser::idle(Place::with(&config(&origin))).await;
+    until("an outage", async || {
+        ask_as(&browser, "FooBot/1", &["a"]).await;
+        (1 < origin.robots_fetches()).then_some(())
+    })
+    .await;
+    ask_as(&browser, "FooBot/1", &["a"]).await;
+    assert_eq!(changes(&browser).await, Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn a_change_that_disallows_what_was_crawled_is_counted() {
+    let origin = changing(fleeting(BEFORE), fleeting(AFTER)).await;
+    let browser = Browser::idle(Place::with(&config(&origin))).await;
+    are_counted(&browser, "newly_disallows", 0).await;
+    change(&browser, "FooBot/1").await;
+    are_counted(&browser, "newly_disallows", 1).await;
+}
+
+#[tokio::test]
+async fn a_change_that_disallows_nothing_that_was_crawled_is_counted_apart() {
+    let origin = changing(fleeting(BEFORE), fleeting(AFTER)).await;
+    let browser = Browser::idle(Place::with(&config(&origin))).await;
+    until("a change", async || {
+        ask_as(&browser, "FooBot/1", &["free", "old", "both"]).await;
+        (!changes(&browser).await.is_empty()).then_some(())
+    })
+    .await;
+    are_counted(&browser, "disallows_no_more", 1).await;
+    are_counted(&browser, "newly_disallows", 0).await;
+}
+
+#[tokio::test]
+async fn new_hosts_and_crawlers_are_news_and_old_ones_are_not() {
+    let origin = changing(fleeting(BEFORE), fleeting(AFTER)).await;
+    let config = config(&origin)
+        .resolve("new.test", origin.address())
+        .resolve("other.test", origin.address());
+    let browser = Browser::idle(Place::with(&config)).await;
+    change(&browser, "OldBot/1").await;
+    get_as(&browser.proxy, "OldBot/1", "http://other.test/").await;
+    let news = browser.json("/api/v1/news").await;
+    assert_eq!(
+        news["hosts"]["names"],
+        json!(["other.test", "o.test"]),
+        "{news}"
+    );
+    assert_eq!(news["crawlers"]["names"], json!(["OldBot"]), "{news}");
+    assert_eq!(
+        news["changes"][0]["disallowed"],
+        json!(["/a", "/b*"]),
+        "{news}"
+    );
+    let page = browser.get("/").await.text();
+    for wanted in [
+        "New since yesterday",
+        "2 new hosts",
+        "1 new crawler",
+        "Disallow: /b*",
+    ] {
+        assert!(page.contains(wanted), "{wanted}: {page}");
+    }
+    let place = browser.proxy.stop().await;
+    age(&place);
+    let browser = Browser::idle(place).await;
+    ask_as(&browser, "OldBot/1", &["free"]).await;
+    get_as(&browser.proxy, "OldBot/1", "http://new.test/").await;
+    get_as(&browser.proxy, "newbot/1", "http://o.test/").await;
+    get_as(&browser.proxy, "oldbot/1", "http://o.test/").await;
+    let news = browser.json("/api/v1/news").await;
+    assert_eq!(news["hosts"]["names"], json!(["new.test"]), "{news}");
+    assert_eq!(news["crawlers"]["names"], json!(["newbot"]), "{news}");
+    assert_eq!(news["changes"], json!([]), "{news}");
 }
 
 /// Makes all that is on record two days older.

@@ -9,7 +9,6 @@ use serde_json::Value;
 use crate::dashboard::Browser;
 use crate::kit::origin::Script;
 use crate::kit::proxy::{Config, Place};
-use crate::kit::run;
 use crate::reload::hang_up;
 
 /// Texts that only secrets of the test have.
@@ -39,227 +38,215 @@ fn line_of(place: &Place, start: &str) -> usize {
     1 + found.unwrap()
 }
 
-#[test]
-fn every_value_is_shown_with_its_place_also_after_a_reload() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let config = || Config::default().resolve("o.test", origin.address());
-        let browser = Browser::new(config().set("proxy.place_wait = \"7s\"")).await;
-        let place = browser.proxy.place();
-        let before = browser.json("/api/v1/configuration").await;
-        let found = key(&before, "proxy", "place_wait");
-        assert_eq!(found["value"], "\"7s\"");
-        assert_eq!(found["source"], "file");
-        let line = line_of(place, "proxy.place_wait");
-        let text = found["place"].as_str().unwrap();
-        assert!(
-            text.ends_with(&format!("politesse.toml, line {line}")),
-            "{text}"
-        );
-        let default = key(&before, "proxy", "via");
-        assert_eq!(default["value"], "true");
-        assert_eq!(default["source"], "default");
+#[tokio::test]
+async fn every_value_is_shown_with_its_place_also_after_a_reload() {
+    let origin = Script::robots("").start().await;
+    let config = || Config::default().resolve("o.test", origin.address());
+    let browser = Browser::new(config().set("proxy.place_wait = \"7s\"")).await;
+    let place = browser.proxy.place();
+    let before = browser.json("/api/v1/configuration").await;
+    let found = key(&before, "proxy", "place_wait");
+    assert_eq!(found["value"], "\"7s\"");
+    assert_eq!(found["source"], "file");
+    let line = line_of(place, "proxy.place_wait");
+    let text = found["place"].as_str().unwrap();
+    assert!(
+        text.ends_with(&format!("politesse.toml, line {line}")),
+        "{text}"
+    );
+    let default = key(&before, "proxy", "via");
+    assert_eq!(default["value"], "true");
+    assert_eq!(default["source"], "default");
 
-        // All keys are as `config show` prints them.
-        let shown = place.run(&["config", "show"]).await.stdout;
-        for key in before["keys"].as_array().unwrap() {
-            let field = |name: &str| key[name].as_str().unwrap();
-            let line = format!("{} = {}  # ", field("name"), field("value"));
-            assert!(shown.contains(&line), "{line} in\n{shown}");
-        }
-        let events = place
-            .run(&["audit", "events", "--kind", "configuration", "--json"])
-            .await;
-        assert!(events.stdout.contains(before["sha256"].as_str().unwrap()));
-        assert!(events.stdout.contains(before["policy"].as_str().unwrap()));
+    // All keys are as `config show` prints them.
+    let shown = place.run(&["config", "show"]).await.stdout;
+    for key in before["keys"].as_array().unwrap() {
+        let field = |name: &str| key[name].as_str().unwrap();
+        let line = format!("{} = {}  # ", field("name"), field("value"));
+        assert!(shown.contains(&line), "{line} in\n{shown}");
+    }
+    let events = place
+        .run(&["audit", "events", "--kind", "configuration", "--json"])
+        .await;
+    assert!(events.stdout.contains(before["sha256"].as_str().unwrap()));
+    assert!(events.stdout.contains(before["policy"].as_str().unwrap()));
 
-        place.configure(
-            &config()
-                .set("robots.redirects = 7")
-                .set("proxy.place_wait = \"9s\""),
-        );
-        hang_up(&browser.proxy, "successful").await;
-        let after = browser.json("/api/v1/configuration").await;
-        let found = key(&after, "proxy", "place_wait");
-        assert_eq!(found["value"], "\"9s\"");
-        let text = found["place"].as_str().unwrap();
-        let line = line_of(place, "proxy.place_wait");
-        assert!(text.ends_with(&format!("line {line}")), "{text}");
-        assert_ne!(after["sha256"], before["sha256"]);
-        assert!(before["in_force_since"].as_str() < after["in_force_since"].as_str());
-        let page = browser.get("/configuration").await.text();
-        assert!(
-            page.contains("<code><bdi>&quot;9s&quot;</bdi></code>"),
-            "{page}"
-        );
-        assert!(page.contains(after["sha256"].as_str().unwrap()), "{page}");
-        let set = browser.get("/configuration?keys=set").await.text();
-        assert!(set.contains("<code>place_wait</code>"), "{set}");
-        assert!(!set.contains("<code>header_timeout</code>"), "{set}");
-        assert!(page.contains("<code>header_timeout</code>"), "{page}");
-    });
+    place.configure(
+        &config()
+            .set("robots.redirects = 7")
+            .set("proxy.place_wait = \"9s\""),
+    );
+    hang_up(&browser.proxy, "successful").await;
+    let after = browser.json("/api/v1/configuration").await;
+    let found = key(&after, "proxy", "place_wait");
+    assert_eq!(found["value"], "\"9s\"");
+    let text = found["place"].as_str().unwrap();
+    let line = line_of(place, "proxy.place_wait");
+    assert!(text.ends_with(&format!("line {line}")), "{text}");
+    assert_ne!(after["sha256"], before["sha256"]);
+    assert!(before["in_force_since"].as_str() < after["in_force_since"].as_str());
+    let page = browser.get("/configuration").await.text();
+    assert!(
+        page.contains("<code><bdi>&quot;9s&quot;</bdi></code>"),
+        "{page}"
+    );
+    assert!(page.contains(after["sha256"].as_str().unwrap()), "{page}");
+    let set = browser.get("/configuration?keys=set").await.text();
+    assert!(set.contains("<code>place_wait</code>"), "{set}");
+    assert!(!set.contains("<code>header_timeout</code>"), "{set}");
+    assert!(page.contains("<code>header_timeout</code>"), "{page}");
 }
 
-#[test]
-fn a_reload_that_failed_is_said_until_one_succeeds() {
-    run(async {
-        let browser = Browser::new(Config::default()).await;
-        let place = browser.proxy.place();
-        let before = browser.json("/api/v1/configuration").await;
-        assert!(before["failed_reload"].is_null());
-        // Two mistakes with what may be secrets, and one in a name.
-        place.configure(
-            &Config::default()
-                .set(&format!("upstream.parent = \"http://me:{SECRET}@a.test\""))
-                .set(&format!("proxy.conntact = \"{SECRET}\""))
-                .set(&format!(
-                    "crawler = [{{ token = \"FooBot\", credential = \"{DIGEST}\" }}]"
-                )),
-        );
-        hang_up(&browser.proxy, "failed").await;
-        let after = browser.json("/api/v1/configuration").await;
-        assert_eq!(after["sha256"], before["sha256"]);
-        assert_eq!(after["in_force_since"], before["in_force_since"]);
-        let problems = after["failed_reload"]["problems"].as_array().unwrap();
-        assert_eq!(problems.len(), 3, "{problems:?}");
-        let page = browser.get("/configuration").await.text();
-        for said in [
-            "The last reload failed",
-            "upstream.parent has another value than is wanted: ",
-            "proxy.conntact is not a key; did you mean proxy.contact?",
-            "credential of entry 1 of crawler has another value than is wanted: ",
-        ] {
-            assert!(page.contains(said), "{said} in {page}");
-        }
-        for text in [page, after.to_string()] {
-            assert!(!text.contains(SECRET) && !text.contains(DIGEST), "{text}");
-        }
-        // A key that no reload changes is another kind of problem.
-        place.configure(&Config::default().set("log.burst = 7"));
-        hang_up(&browser.proxy, "failed").await;
-        let page = browser.get("/configuration").await.text();
-        assert!(page.contains("log.burst cannot be changed"), "{page}");
-        place.configure(&Config::default());
-        hang_up(&browser.proxy, "successful").await;
-        let page = browser.get("/configuration").await.text();
-        assert!(!page.contains("The last reload failed"), "{page}");
-    });
+#[tokio::test]
+async fn a_reload_that_failed_is_said_until_one_succeeds() {
+    let browser = Browser::new(Config::default()).await;
+    let place = browser.proxy.place();
+    let before = browser.json("/api/v1/configuration").await;
+    assert!(before["failed_reload"].is_null());
+    // Two mistakes with what may be secrets, and one in a name.
+    place.configure(
+        &Config::default()
+            .set(&format!("upstream.parent = \"http://me:{SECRET}@a.test\""))
+            .set(&format!("proxy.conntact = \"{SECRET}\""))
+            .set(&format!(
+                "crawler = [{{ token = \"FooBot\", credential = \"{DIGEST}\" }}]"
+            )),
+    );
+    hang_up(&browser.proxy, "failed").await;
+    let after = browser.json("/api/v1/configuration").await;
+    assert_eq!(after["sha256"], before["sha256"]);
+    assert_eq!(after["in_force_since"], before["in_force_since"]);
+    let problems = after["failed_reload"]["problems"].as_array().unwrap();
+    assert_eq!(problems.len(), 3, "{problems:?}");
+    let page = browser.get("/configuration").await.text();
+    for said in [
+        "The last reload failed",
+        "upstream.parent has another value than is wanted: ",
+        "proxy.conntact is not a key; did you mean proxy.contact?",
+        "credential of entry 1 of crawler has another value than is wanted: ",
+    ] {
+        assert!(page.contains(said), "{said} in {page}");
+    }
+    for text in [page, after.to_string()] {
+        assert!(!text.contains(SECRET) && !text.contains(DIGEST), "{text}");
+    }
+    // A key that no reload changes is another kind of problem.
+    place.configure(&Config::default().set("log.burst = 7"));
+    hang_up(&browser.proxy, "failed").await;
+    let page = browser.get("/configuration").await.text();
+    assert!(page.contains("log.burst cannot be changed"), "{page}");
+    place.configure(&Config::default());
+    hang_up(&browser.proxy, "successful").await;
+    let page = browser.get("/configuration").await.text();
+    assert!(!page.contains("The last reload failed"), "{page}");
 }
 
-#[test]
-fn no_secret_of_a_configuration_is_on_a_page() {
-    run(async {
-        let config = Config::default()
-            .set(&format!(
-                "crawler = [{{ token = \"BazBot\", credential = \"sha256:{DIGEST}\" }}]"
-            ))
-            .set(&format!(
-                "audit.seal_to = [\"exec:true {SECRET}\", \"http://127.0.0.1:1/{SECRET}?{SECRET}\"]"
-            ))
-            .set(&format!("proxy.contact = \"https://me:{SECRET}@a.test/c\""))
-            .set(&format!(
-                "robots.override = [{{ origin = \"http://a.test\", action = \"deny\", \
+#[tokio::test]
+async fn no_secret_of_a_configuration_is_on_a_page() {
+    let config = Config::default()
+        .set(&format!(
+            "crawler = [{{ token = \"BazBot\", credential = \"sha256:{DIGEST}\" }}]"
+        ))
+        .set(&format!(
+            "audit.seal_to = [\"exec:true {SECRET}\", \"http://127.0.0.1:1/{SECRET}?{SECRET}\"]"
+        ))
+        .set(&format!("proxy.contact = \"https://me:{SECRET}@a.test/c\""))
+        .set(&format!(
+            "robots.override = [{{ origin = \"http://a.test\", action = \"deny\", \
                  reason = \"see https://me:{SECRET}@wiki.test/x\" }}]"
-            ))
-            .set("upstream.parent_auth = \"parent.auth\"");
-        let credentials = |place: &Place| {
-            let path = place.path("parent.auth");
-            std::fs::write(&path, format!("me:{SECRET}\n")).unwrap();
-            std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
-        };
-        let browser = Browser::with(config, credentials).await;
-        let place = browser.proxy.place();
-        let token = std::fs::read_to_string(place.path("data/admin-token")).unwrap();
-        let ca_key = std::fs::read_to_string(place.path("certs/ca.key")).unwrap();
-        let ca_key = ca_key.lines().nth(1).unwrap();
-        for path in [
-            "/configuration",
-            "/configuration?keys=set",
-            "/api/v1/configuration",
-        ] {
-            let text = browser.get(path).await.text();
-            for secret in [SECRET, DIGEST, token.trim(), ca_key] {
-                assert!(!text.contains(secret), "{path} has {secret}: {text}");
-            }
-            assert!(text.contains("sha256:…"), "{path}: {text}");
-            assert!(text.contains("http://127.0.0.1:1/…"), "{path}: {text}");
+        ))
+        .set("upstream.parent_auth = \"parent.auth\"");
+    let credentials = |place: &Place| {
+        let path = place.path("parent.auth");
+        std::fs::write(&path, format!("me:{SECRET}\n")).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    };
+    let browser = Browser::with(config, credentials).await;
+    let place = browser.proxy.place();
+    let token = std::fs::read_to_string(place.path("data/admin-token")).unwrap();
+    let ca_key = std::fs::read_to_string(place.path("certs/ca.key")).unwrap();
+    let ca_key = ca_key.lines().nth(1).unwrap();
+    for path in [
+        "/configuration",
+        "/configuration?keys=set",
+        "/api/v1/configuration",
+    ] {
+        let text = browser.get(path).await.text();
+        for secret in [SECRET, DIGEST, token.trim(), ca_key] {
+            assert!(!text.contains(secret), "{path} has {secret}: {text}");
         }
-        let page = browser.json("/api/v1/configuration").await;
-        assert_eq!(key(&page, "audit", "seal_to")["is_partial"], true);
-        assert_eq!(key(&page, "audit", "store")["is_partial"], false);
-    });
+        assert!(text.contains("sha256:…"), "{path}: {text}");
+        assert!(text.contains("http://127.0.0.1:1/…"), "{path}: {text}");
+    }
+    let page = browser.json("/api/v1/configuration").await;
+    assert_eq!(key(&page, "audit", "seal_to")["is_partial"], true);
+    assert_eq!(key(&page, "audit", "store")["is_partial"], false);
 }
 
-#[test]
-fn an_override_that_is_over_is_marked_so() {
-    run(async {
-        let browser = Browser::new(Config::default().set(OVERRIDES)).await;
-        let page = browser.json("/api/v1/configuration").await;
-        let overrides = page["overrides"].as_array().unwrap();
-        let first = line_of(browser.proxy.place(), "{ origin");
-        let expected = [
-            ("r-over", false),
-            ("r-now", true),
-            ("<script>alert(1)</script>", true),
-        ];
-        assert_eq!(overrides.len(), expected.len());
-        for (at, (entry, (reason, in_force))) in overrides.iter().zip(expected).enumerate() {
-            assert_eq!(entry["override"]["reason"], reason);
-            assert_eq!(entry["in_force"], in_force, "{entry}");
-            let place = entry["place"].as_str().unwrap();
-            assert!(
-                place.ends_with(&format!(", line {}", first + at)),
-                "{place}"
-            );
-        }
-        assert_eq!(overrides[0]["override"]["until"], "2001-01-01T00:00:00Z");
-        assert_eq!(overrides[1]["override"]["agent"], "BarBot");
-        let page = browser.get("/configuration").await.text();
-        assert_eq!(page.matches(">over</span>").count(), 1, "{page}");
-        assert_eq!(page.matches(">in force</span>").count(), 2, "{page}");
-        assert!(!page.contains("<script>") && page.contains("&lt;script&gt;"));
-    });
+#[tokio::test]
+async fn an_override_that_is_over_is_marked_so() {
+    let browser = Browser::new(Config::default().set(OVERRIDES)).await;
+    let page = browser.json("/api/v1/configuration").await;
+    let overrides = page["overrides"].as_array().unwrap();
+    let first = line_of(browser.proxy.place(), "{ origin");
+    let expected = [
+        ("r-over", false),
+        ("r-now", true),
+        ("<script>alert(1)</script>", true),
+    ];
+    assert_eq!(overrides.len(), expected.len());
+    for (at, (entry, (reason, in_force))) in overrides.iter().zip(expected).enumerate() {
+        assert_eq!(entry["override"]["reason"], reason);
+        assert_eq!(entry["in_force"], in_force, "{entry}");
+        let place = entry["place"].as_str().unwrap();
+        assert!(
+            place.ends_with(&format!(", line {}", first + at)),
+            "{place}"
+        );
+    }
+    assert_eq!(overrides[0]["override"]["until"], "2001-01-01T00:00:00Z");
+    assert_eq!(overrides[1]["override"]["agent"], "BarBot");
+    let page = browser.get("/configuration").await.text();
+    assert_eq!(page.matches(">over</span>").count(), 1, "{page}");
+    assert_eq!(page.matches(">in force</span>").count(), 2, "{page}");
+    assert!(!page.contains("<script>") && page.contains("&lt;script&gt;"));
 }
 
-#[test]
-fn the_authority_and_the_health_are_those_of_the_proxy() {
-    run(async {
-        let browser = Browser::new(Config::default()).await;
-        let place = browser.proxy.place();
-        let shown = place.run(&["ca", "show"]).await.stdout;
-        let page = browser.json("/api/v1/configuration").await;
-        let sha256 = page["ca"]["sha256"].as_str().unwrap();
-        assert!(shown.contains(sha256), "{shown}");
-        assert!(page["ca"]["valid_from"].as_str() < page["ca"]["valid_until"].as_str());
-        assert_eq!(page["process"]["version"], env!("CARGO_PKG_VERSION"));
-        assert_eq!(page["process"]["report_mode"], false);
-        assert!(page["record"]["problem"].is_null());
-        assert!(0 < page["process"]["free_bytes"].as_i64().unwrap());
-        let page = browser.get("/configuration").await.text();
-        let proxy = browser.proxy.address();
-        for part in [
-            sha256,
-            "href=\"/ca.pem\"",
-            "href=\"/client\"",
-            "href=\"/readyz\"",
-            "Python requests",
-            &format!("curl --proxy http://{proxy} --cacert ca.pem"),
-        ] {
-            assert!(page.contains(part), "{part} in {page}");
-        }
-        let guide = browser.get("/client").await.text();
-        assert!(guide.contains("Python requests") && guide.contains(sha256));
-    });
+#[tokio::test]
+async fn the_authority_and_the_health_are_those_of_the_proxy() {
+    let browser = Browser::new(Config::default()).await;
+    let place = browser.proxy.place();
+    let shown = place.run(&["ca", "show"]).await.stdout;
+    let page = browser.json("/api/v1/configuration").await;
+    let sha256 = page["ca"]["sha256"].as_str().unwrap();
+    assert!(shown.contains(sha256), "{shown}");
+    assert!(page["ca"]["valid_from"].as_str() < page["ca"]["valid_until"].as_str());
+    assert_eq!(page["process"]["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(page["process"]["report_mode"], false);
+    assert!(page["record"]["problem"].is_null());
+    assert!(0 < page["process"]["free_bytes"].as_i64().unwrap());
+    let page = browser.get("/configuration").await.text();
+    let proxy = browser.proxy.address();
+    for part in [
+        sha256,
+        "href=\"/ca.pem\"",
+        "href=\"/client\"",
+        "href=\"/readyz\"",
+        "Python requests",
+        &format!("curl --proxy http://{proxy} --cacert ca.pem"),
+    ] {
+        assert!(page.contains(part), "{part} in {page}");
+    }
+    let guide = browser.get("/client").await.text();
+    assert!(guide.contains("Python requests") && guide.contains(sha256));
 }
 
-#[test]
-fn without_requests_the_overview_leads_to_the_page_for_clients() {
-    run(async {
-        let browser = Browser::new(Config::default()).await;
-        let page = browser.get("/").await.text();
-        assert!(!page.contains("href=\"/client\""), "{page}");
-        let browser = Browser::idle(Place::with(&Config::default())).await;
-        let page = browser.get("/").await.text();
-        assert!(page.contains("href=\"/client\""), "{page}");
-    });
+#[tokio::test]
+async fn without_requests_the_overview_leads_to_the_page_for_clients() {
+    let browser = Browser::new(Config::default()).await;
+    let page = browser.get("/").await.text();
+    assert!(!page.contains("href=\"/client\""), "{page}");
+    let browser = Browser::idle(Place::with(&Config::default())).await;
+    let page = browser.get("/").await.text();
+    assert!(page.contains("href=\"/client\""), "{page}");
 }

@@ -25,7 +25,6 @@ use serde_json::Value;
 use crate::archive_months::{CLIENT, PastRecord};
 use crate::dashboard::Browser;
 use crate::kit::proxy::{Config, Place};
-use crate::kit::run;
 
 /// Decisions that are alike.
 struct Made {
@@ -239,15 +238,13 @@ async fn assert_pages(browser: &Browser) {
     }
 }
 
-#[test]
-fn every_page_has_the_counts_of_a_made_record() {
-    run(async {
-        for mode in [EnforcementMode::Enforce, EnforcementMode::Report] {
-            let browser = browse(mode).await;
-            for hours in SPANS {
-                assert_overview(&browser, hours).await;
-            }
-            assert_pages(&browser).await;
+#[tokio::test]
+async fn every_page_has_the_counts_of_a_made_record() {
+    for mode in [EnforcementMode::Enforce, EnforcementMode::Report] {
+        let browser = browse(mode).await;
+        for hours in SPANS {
+            assert_overview(&browser, hours).await;
         }
-    });
+        assert_pages(&browser).await;
+    }
 }

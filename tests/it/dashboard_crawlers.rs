@@ -5,87 +5,84 @@ use crate::dashboard::Browser;
 use crate::kit::client::{Crawler, get_as};
 use crate::kit::origin::Script;
 use crate::kit::proxy::{Config, Place};
-use crate::kit::run;
 
 const ROBOTS: &str = "User-agent: FooBot\nDisallow: /private\nCrawl-delay: 60\n\n\
                       User-agent: *\nDisallow: /closed\n";
 
 // Ours: names seen, the groups that bound them, and why requests were put off.
-#[test]
-fn crawlers_are_told_apart_by_the_token_that_was_bound() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let config = Config::default()
-            .resolve("o.test", origin.address())
-            .set("pace.max_wait = \"1ms\"");
-        let browser = Browser::idle(Place::with(&config)).await;
-        let proxy = &browser.proxy;
-        // FooBot comes last: its delay would hold up the robots.txt of others.
-        let line = "GET http://o.test/closed HTTP/1.1";
-        Crawler::plain(proxy)
+#[tokio::test]
+async fn crawlers_are_told_apart_by_the_token_that_was_bound() {
+    let origin = Script::robots(ROBOTS).start().await;
+    let config = Config::default()
+        .resolve("o.test", origin.address())
+        .set("pace.max_wait = \"1ms\"");
+    let browser = Browser::idle(Place::with(&config)).await;
+    let proxy = &browser.proxy;
+    // FooBot comes last: its delay would hold up the robots.txt of others.
+    let line = "GET http://o.test/closed HTTP/1.1";
+    Crawler::plain(proxy)
+        .await
+        .ask(&[line, "Host: o.test"])
+        .await;
+    for (agent, path) in [
+        ("OtherBot/1", "closed"),
+        ("FooBot/1", "private"),
+        ("foobot/2", "private/2"),
+        ("FooBot/1", "open"),
+        // Within the crawl delay of the request before.
+        ("FooBot/1", "open/2"),
+    ] {
+        get_as(proxy, agent, &format!("http://o.test/{path}")).await;
+    }
+    proxy.place().completed(6).await;
+
+    let json = browser.json("/api/v1/crawlers?hours=1").await;
+    assert_eq!(json["total"], 3, "{json}");
+    let foo = &json["crawlers"][0];
+    assert_eq!(foo["requests"], 4, "{json}");
+    assert_eq!(foo["refusals"], 2, "{json}");
+    assert_eq!(foo["later"], 1, "{json}");
+    assert_eq!(foo["put_off"]["crawl_delay"], 1, "{json}");
+    assert_eq!(foo["groups"][0]["agents"][0], "foobot", "{json}");
+    let agents = foo["user_agents"].as_array().unwrap();
+    assert_eq!(agents[..], ["foobot/2", "FooBot/1"], "{json}");
+    let others = json["crawlers"].as_array().unwrap();
+    let nameless = others.iter().find(|entry| entry["name"].is_null()).unwrap();
+    assert_eq!(nameless["groups"][0]["agents"][0], "*", "{json}");
+
+    let page = browser.get("/crawlers?hours=1").await.text();
+    for wanted in [
+        "Identity missing.",
+        "crawler=*",
+        "<bdi>OtherBot/1</bdi>",
+        "<td data-label=\"group\"><code><bdi>foobot</bdi></code>",
+        "<a href=\"/crawlers?crawler=OtherBot\"><bdi>OtherBot</bdi></a>",
+    ] {
+        assert!(page.contains(wanted), "{wanted}: {page}");
+    }
+    let page = browser.get("/crawlers?hours=1&crawler=FooBot").await.text();
+    for wanted in [
+        "Crawler FooBot",
+        "/crawlers?crawler=FooBot&amp;hours=24",
+        "<li class=\"refused\"><b>2</b>",
+        "<li class=\"later\"><b>1</b>",
+    ] {
+        assert!(page.contains(wanted), "{wanted}: {page}");
+    }
+    assert!(!page.contains("OtherBot"), "{page}");
+    for (crawler, total) in [("foobot", 1), ("*", 1), ("NoBot", 0)] {
+        let path = format!("/api/v1/crawlers?crawler={crawler}");
+        assert_eq!(browser.json(&path).await["total"], total, "{crawler}");
+    }
+    // Its number leads to the same rows.
+    let rows = browser.json("/api/v1/decisions?crawler=FooBot").await;
+    assert_eq!(rows["decisions"].as_array().unwrap().len(), 4, "{rows}");
+    // An hour that nobody asked in has nobody.
+    let idle = Browser::idle(Place::with(&Config::default())).await;
+    assert!(
+        idle.get("/crawlers")
             .await
-            .ask(&[line, "Host: o.test"])
-            .await;
-        for (agent, path) in [
-            ("OtherBot/1", "closed"),
-            ("FooBot/1", "private"),
-            ("foobot/2", "private/2"),
-            ("FooBot/1", "open"),
-            // Within the crawl delay of the request before.
-            ("FooBot/1", "open/2"),
-        ] {
-            get_as(proxy, agent, &format!("http://o.test/{path}")).await;
-        }
-        proxy.place().completed(6).await;
-
-        let json = browser.json("/api/v1/crawlers?hours=1").await;
-        assert_eq!(json["total"], 3, "{json}");
-        let foo = &json["crawlers"][0];
-        assert_eq!(foo["requests"], 4, "{json}");
-        assert_eq!(foo["refusals"], 2, "{json}");
-        assert_eq!(foo["later"], 1, "{json}");
-        assert_eq!(foo["put_off"]["crawl_delay"], 1, "{json}");
-        assert_eq!(foo["groups"][0]["agents"][0], "foobot", "{json}");
-        let agents = foo["user_agents"].as_array().unwrap();
-        assert_eq!(agents[..], ["foobot/2", "FooBot/1"], "{json}");
-        let others = json["crawlers"].as_array().unwrap();
-        let nameless = others.iter().find(|entry| entry["name"].is_null()).unwrap();
-        assert_eq!(nameless["groups"][0]["agents"][0], "*", "{json}");
-
-        let page = browser.get("/crawlers?hours=1").await.text();
-        for wanted in [
-            "Identity missing.",
-            "crawler=*",
-            "<bdi>OtherBot/1</bdi>",
-            "<td data-label=\"group\"><code><bdi>foobot</bdi></code>",
-            "<a href=\"/crawlers?crawler=OtherBot\"><bdi>OtherBot</bdi></a>",
-        ] {
-            assert!(page.contains(wanted), "{wanted}: {page}");
-        }
-        let page = browser.get("/crawlers?hours=1&crawler=FooBot").await.text();
-        for wanted in [
-            "Crawler FooBot",
-            "/crawlers?crawler=FooBot&amp;hours=24",
-            "<li class=\"refused\"><b>2</b>",
-            "<li class=\"later\"><b>1</b>",
-        ] {
-            assert!(page.contains(wanted), "{wanted}: {page}");
-        }
-        assert!(!page.contains("OtherBot"), "{page}");
-        for (crawler, total) in [("foobot", 1), ("*", 1), ("NoBot", 0)] {
-            let path = format!("/api/v1/crawlers?crawler={crawler}");
-            assert_eq!(browser.json(&path).await["total"], total, "{crawler}");
-        }
-        // Its number leads to the same rows.
-        let rows = browser.json("/api/v1/decisions?crawler=FooBot").await;
-        assert_eq!(rows["decisions"].as_array().unwrap().len(), 4, "{rows}");
-        // An hour that nobody asked in has nobody.
-        let idle = Browser::idle(Place::with(&Config::default())).await;
-        assert!(
-            idle.get("/crawlers")
-                .await
-                .text()
-                .contains("No request in this time")
-        );
-    });
+            .text()
+            .contains("No request in this time")
+    );
 }

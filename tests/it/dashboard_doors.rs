@@ -8,7 +8,7 @@ use crate::dashboard::{Browser, post};
 use crate::kit::certificates::TestCa;
 use crate::kit::client::{Crawler, Reply};
 use crate::kit::proxy::{Config, Place, Proxy};
-use crate::kit::{run, soon};
+use crate::kit::soon;
 
 /// More connections than are served at a time.
 const MANY: usize = 80;
@@ -26,210 +26,196 @@ async fn healthz(proxy: &Proxy) -> u16 {
     client.ask(&["GET /healthz HTTP/1.1", &host]).await.status()
 }
 
-#[test]
-fn bodies_that_do_not_come_keep_nobody_out() {
-    run(async {
-        let proxy = Config::default().start().await;
-        let admin = proxy.admin();
-        let mut waiting = Vec::new();
-        for _ in 0..MANY {
-            let head =
-                format!("POST /login HTTP/1.1\r\nHost: {admin}\r\nContent-Length: 16000\r\n\r\nto");
-            let mut client = Crawler::to(admin).await;
-            client.send(head.as_bytes()).await;
-            waiting.push(client);
-        }
-        assert_eq!(healthz(&proxy).await, 200);
-        assert!(soon("an end", waiting[0].closes()).await);
-    });
+#[tokio::test]
+async fn bodies_that_do_not_come_keep_nobody_out() {
+    let proxy = Config::default().start().await;
+    let admin = proxy.admin();
+    let mut waiting = Vec::new();
+    for _ in 0..MANY {
+        let head =
+            format!("POST /login HTTP/1.1\r\nHost: {admin}\r\nContent-Length: 16000\r\n\r\nto");
+        let mut client = Crawler::to(admin).await;
+        client.send(head.as_bytes()).await;
+        waiting.push(client);
+    }
+    assert_eq!(healthz(&proxy).await, 200);
+    assert!(soon("an end", waiting[0].closes()).await);
 }
 
-#[test]
-fn handshakes_that_nobody_goes_on_with_give_way() {
-    run(async {
-        let config = Config::default()
-            .set("admin.tls_cert = \"admin.pem\"")
-            .set("admin.tls_key = \"admin.key\"");
-        let place = Place::with(&config);
-        let [cert, key] = TestCa::get().pair(&["127.0.0.1"]);
-        std::fs::write(place.path("admin.pem"), cert).unwrap();
-        std::fs::write(place.path("admin.key"), key).unwrap();
-        let mode = Permissions::from_mode(0o600);
-        std::fs::set_permissions(place.path("admin.key"), mode).unwrap();
-        let proxy = place.start().await;
-        let mut begun = Vec::new();
-        for _ in 0..MANY {
-            let mut client = Crawler::to(proxy.admin()).await;
-            client.send(&[0x16, 3, 1]).await;
-            begun.push(client);
-        }
-        assert_eq!(healthz(&proxy).await, 200);
-        // Its descriptor is free at once, not after the time of a handshake.
-        assert!(soon("an end", begun[0].closes()).await);
-    });
+#[tokio::test]
+async fn handshakes_that_nobody_goes_on_with_give_way() {
+    let config = Config::default()
+        .set("admin.tls_cert = \"admin.pem\"")
+        .set("admin.tls_key = \"admin.key\"");
+    let place = Place::with(&config);
+    let [cert, key] = TestCa::get().pair(&["127.0.0.1"]);
+    std::fs::write(place.path("admin.pem"), cert).unwrap();
+    std::fs::write(place.path("admin.key"), key).unwrap();
+    let mode = Permissions::from_mode(0o600);
+    std::fs::set_permissions(place.path("admin.key"), mode).unwrap();
+    let proxy = place.start().await;
+    let mut begun = Vec::new();
+    for _ in 0..MANY {
+        let mut client = Crawler::to(proxy.admin()).await;
+        client.send(&[0x16, 3, 1]).await;
+        begun.push(client);
+    }
+    assert_eq!(healthz(&proxy).await, 200);
+    // Its descriptor is free at once, not after the time of a handshake.
+    assert!(soon("an end", begun[0].closes()).await);
 }
 
-#[test]
-fn a_link_from_another_site_leads_to_the_view() {
-    run(async {
-        let browser = Browser::new(Config::default().set("admin.base_path = \"/polite\"")).await;
-        let linked = [
-            "Sec-Fetch-Site: cross-site",
-            "Sec-Fetch-Mode: navigate",
-            "Sec-Fetch-Dest: document",
-        ];
-        // Without the cookie, which browsers keep back (SameSite=Strict).
-        let line = "GET /polite/decisions?host=o.test&verdict=disallow HTTP/1.1";
-        let reply = ask(&browser, line, &linked).await;
-        assert_eq!(reply.status(), 200);
-        let way = "/polite/decisions?host=o.test&amp;verdict=disallow";
-        let page = reply.text();
-        assert!(page.contains(&format!("0; url={way}")), "{page}");
-        assert!(page.contains(&format!("href=\"{way}\"")), "{page}");
-        assert!(!page.contains("private"), "{page}");
-        // Then it is a page of ours that asks.
-        let own = ["Sec-Fetch-Site: same-origin", &browser.cookie];
-        let reply = ask(&browser, line, &own).await;
-        assert!(reply.text().contains("/private/2"), "{}", reply.text());
-        let reply = ask(&browser, line, &own[..1]).await;
-        assert_eq!(reply.status(), 303);
-        let login = "GET /polite/login?to=%2Fdecisions HTTP/1.1";
-        assert_eq!(ask(&browser, login, &linked).await.status(), 200);
-        // Neither a frame nor a script gets anything.
-        let framed = [linked[0], linked[1], "Sec-Fetch-Dest: iframe"];
-        assert_eq!(ask(&browser, line, &framed).await.status(), 303);
-        let outside = "GET /polite//evil.test/ HTTP/1.1";
-        let page = ask(&browser, outside, &linked).await.text();
-        assert!(!page.contains("evil.test"), "{page}");
-    });
+#[tokio::test]
+async fn a_link_from_another_site_leads_to_the_view() {
+    let browser = Browser::new(Config::default().set("admin.base_path = \"/polite\"")).await;
+    let linked = [
+        "Sec-Fetch-Site: cross-site",
+        "Sec-Fetch-Mode: navigate",
+        "Sec-Fetch-Dest: document",
+    ];
+    // Without the cookie, which browsers keep back (SameSite=Strict).
+    let line = "GET /polite/decisions?host=o.test&verdict=disallow HTTP/1.1";
+    let reply = ask(&browser, line, &linked).await;
+    assert_eq!(reply.status(), 200);
+    let way = "/polite/decisions?host=o.test&amp;verdict=disallow";
+    let page = reply.text();
+    assert!(page.contains(&format!("0; url={way}")), "{page}");
+    assert!(page.contains(&format!("href=\"{way}\"")), "{page}");
+    assert!(!page.contains("private"), "{page}");
+    // Then it is a page of ours that asks.
+    let own = ["Sec-Fetch-Site: same-origin", &browser.cookie];
+    let reply = ask(&browser, line, &own).await;
+    assert!(reply.text().contains("/private/2"), "{}", reply.text());
+    let reply = ask(&browser, line, &own[..1]).await;
+    assert_eq!(reply.status(), 303);
+    let login = "GET /polite/login?to=%2Fdecisions HTTP/1.1";
+    assert_eq!(ask(&browser, login, &linked).await.status(), 200);
+    // Neither a frame nor a script gets anything.
+    let framed = [linked[0], linked[1], "Sec-Fetch-Dest: iframe"];
+    assert_eq!(ask(&browser, line, &framed).await.status(), 303);
+    let outside = "GET /polite//evil.test/ HTTP/1.1";
+    let page = ask(&browser, outside, &linked).await.text();
+    assert!(!page.contains("evil.test"), "{page}");
 }
 
 // Ours: docs/decisions/018-one-admin-token.md.
-#[test]
-fn a_link_signs_in_once_and_only_by_its_button() {
-    run(async {
-        let proxy = Config::default().start().await;
-        let (admin, banner) = (proxy.admin(), proxy.banner().join("\n"));
-        let mark = "to sign in, once and within ten minutes: ";
-        let (_, link) = banner.split_once(mark).unwrap();
-        let link = link.lines().next().unwrap();
-        let path = link.strip_prefix(&format!("http://{admin}")).unwrap();
-        let (_, code) = path.split_once("once=").unwrap();
-        let host = format!("Host: {admin}");
-        // To look at the link, as chat programs do, does not spend it.
-        for _ in 0..2 {
-            let line = format!("GET {path} HTTP/1.1");
-            let page = Crawler::to(admin).await.ask(&[&line, &host]).await;
-            assert_eq!(page.status(), 200);
-            assert!(page.head.values("set-cookie").is_empty());
-            assert!(
-                page.text()
-                    .contains(&format!("name=\"once\" value=\"{code}\""))
-            );
-        }
-        let (form, own) = (format!("once={code}"), format!("Origin: http://{admin}"));
-        let foreign = ["Origin: http://evil.test"];
-        assert_eq!(post(admin, "/login", &foreign, &form).await.status(), 403);
-        let signed_in = post(admin, "/login", &[&own], &form).await;
-        assert_eq!(signed_in.status(), 303);
-        let cookie = signed_in.head.value("set-cookie");
-        let cookie = format!("Cookie: {}", cookie.split(';').next().unwrap());
-        let line = "GET /decisions HTTP/1.1";
-        let page = Crawler::to(admin).await.ask(&[line, &host, &cookie]).await;
+#[tokio::test]
+async fn a_link_signs_in_once_and_only_by_its_button() {
+    let proxy = Config::default().start().await;
+    let (admin, banner) = (proxy.admin(), proxy.banner().join("\n"));
+    let mark = "to sign in, once and within ten minutes: ";
+    let (_, link) = banner.split_once(mark).unwrap();
+    let link = link.lines().next().unwrap();
+    let path = link.strip_prefix(&format!("http://{admin}")).unwrap();
+    let (_, code) = path.split_once("once=").unwrap();
+    let host = format!("Host: {admin}");
+    // To look at the link, as chat programs do, does not spend it.
+    for _ in 0..2 {
+        let line = format!("GET {path} HTTP/1.1");
+        let page = Crawler::to(admin).await.ask(&[&line, &host]).await;
         assert_eq!(page.status(), 200);
-        let again = post(admin, "/login", &[&own], &form).await;
-        assert_eq!(again.status(), 403);
-        assert!(again.text().contains("was used before"), "{}", again.text());
-        let outcome = proxy.place().run(&["dashboard"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        let another = outcome
-            .stdout
-            .trim()
-            .strip_prefix(&format!("http://{admin}/login?"));
-        let form = another.unwrap();
-        assert_eq!(post(admin, "/login", &[&own], form).await.status(), 303);
-    });
-}
-
-#[test]
-fn a_form_that_is_refused_is_told_why() {
-    run(async {
-        let browser = Browser::new(Config::default()).await;
-        let admin = browser.proxy.admin();
-        let token = browser.form_token().await;
-        let form = format!("form_token={token}&host=o.test&reason=a");
-        let foreign = [&*browser.cookie, "Origin: http://evil.test"];
-        let reply = post(admin, "/queues", &foreign, &form).await;
-        assert_eq!(reply.status(), 403);
-        for named in ["(Origin: http://evil.test)", &format!("http://{admin}")] {
-            assert!(reply.text().contains(named), "{}", reply.text());
-        }
-        let own = format!("Origin: http://{admin}");
-        let long = format!("{form}&robots={}", "a".repeat(3 << 20));
-        let reply = post(admin, "/test", &[&browser.cookie, &own], &long).await;
-        assert_eq!(reply.status(), 413);
-        assert!(reply.text().contains("bytes at most"));
-        // Without a session: the page to sign in, not a browser's own box.
-        let reply = post(admin, "/queues", &[&own], &form).await;
-        assert_eq!(
-            (reply.status(), reply.head.value("location")),
-            (303, "/login?to=%2F")
+        assert!(page.head.values("set-cookie").is_empty());
+        assert!(
+            page.text()
+                .contains(&format!("name=\"once\" value=\"{code}\""))
         );
-        // Who is no browser is told so.
-        let wrong = [&*own, "Authorization: Bearer no"];
-        assert_eq!(post(admin, "/queues", &wrong, &form).await.status(), 401);
-    });
+    }
+    let (form, own) = (format!("once={code}"), format!("Origin: http://{admin}"));
+    let foreign = ["Origin: http://evil.test"];
+    assert_eq!(post(admin, "/login", &foreign, &form).await.status(), 403);
+    let signed_in = post(admin, "/login", &[&own], &form).await;
+    assert_eq!(signed_in.status(), 303);
+    let cookie = signed_in.head.value("set-cookie");
+    let cookie = format!("Cookie: {}", cookie.split(';').next().unwrap());
+    let line = "GET /decisions HTTP/1.1";
+    let page = Crawler::to(admin).await.ask(&[line, &host, &cookie]).await;
+    assert_eq!(page.status(), 200);
+    let again = post(admin, "/login", &[&own], &form).await;
+    assert_eq!(again.status(), 403);
+    assert!(again.text().contains("was used before"), "{}", again.text());
+    let outcome = proxy.place().run(&["dashboard"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let another = outcome
+        .stdout
+        .trim()
+        .strip_prefix(&format!("http://{admin}/login?"));
+    let form = another.unwrap();
+    assert_eq!(post(admin, "/login", &[&own], form).await.status(), 303);
 }
 
-#[test]
-fn a_proxy_in_front_may_name_the_port_of_its_scheme() {
-    run(async {
-        let config = Config::default()
-            .set("admin.hosts = [\"dash.test\"]")
-            .set("admin.trusted_proxies = [\"127.0.0.1\"]");
-        let proxy = config.start().await;
-        let token = std::fs::read_to_string(proxy.place().path("data/admin-token")).unwrap();
-        let form = format!("token={}", token.trim());
-        let front = [
-            "X-Forwarded-Host: dash.test:443",
-            "X-Forwarded-Proto: https",
-            "Origin: https://dash.test",
-        ];
-        let reply = post(proxy.admin(), "/login", &front, &form).await;
-        assert_eq!(reply.status(), 303, "{}", reply.text());
-    });
+#[tokio::test]
+async fn a_form_that_is_refused_is_told_why() {
+    let browser = Browser::new(Config::default()).await;
+    let admin = browser.proxy.admin();
+    let token = browser.form_token().await;
+    let form = format!("form_token={token}&host=o.test&reason=a");
+    let foreign = [&*browser.cookie, "Origin: http://evil.test"];
+    let reply = post(admin, "/queues", &foreign, &form).await;
+    assert_eq!(reply.status(), 403);
+    for named in ["(Origin: http://evil.test)", &format!("http://{admin}")] {
+        assert!(reply.text().contains(named), "{}", reply.text());
+    }
+    let own = format!("Origin: http://{admin}");
+    let long = format!("{form}&robots={}", "a".repeat(3 << 20));
+    let reply = post(admin, "/test", &[&browser.cookie, &own], &long).await;
+    assert_eq!(reply.status(), 413);
+    assert!(reply.text().contains("bytes at most"));
+    // Without a session: the page to sign in, not a browser's own box.
+    let reply = post(admin, "/queues", &[&own], &form).await;
+    assert_eq!(
+        (reply.status(), reply.head.value("location")),
+        (303, "/login?to=%2F")
+    );
+    // Who is no browser is told so.
+    let wrong = [&*own, "Authorization: Bearer no"];
+    assert_eq!(post(admin, "/queues", &wrong, &form).await.status(), 401);
 }
 
-#[test]
-fn what_is_no_page_is_told() {
-    run(async {
-        let browser = Browser::new(Config::default().set("admin.base_path = \"/polite\"")).await;
-        let text = "there is no such page; begin at /\n";
-        let reply = ask(&browser, "GET /nothing HTTP/1.1", &[]).await;
-        assert_eq!((reply.status(), &*reply.text()), (404, text));
-        let reply = browser.get("/api/v1/nothing").await;
-        assert_eq!((reply.status(), &*reply.text()), (404, text));
-        // A browser that has signed in keeps the menu.
-        for (path, why) in [
-            ("/nothing", "There is no such page."),
-            ("/decisions/99999", "no decision of this number"),
-            (
-                "/hosts?host=never.test",
-                "There is no record of never.test.",
-            ),
-        ] {
-            let reply = browser.get(path).await;
-            assert_eq!(reply.status(), 404, "{path}");
-            assert!(reply.text().contains(why), "{}", reply.text());
-            assert!(reply.text().contains("href=\"/polite/decisions\""));
-        }
-        let reply = browser.get("/logout").await;
-        assert_eq!(
-            (reply.status(), &*reply.text()),
-            (405, "this method is not for this page\n")
-        );
-        // The host of an absolute target counts below the base path, too.
-        let foreign = "GET http://evil.test/polite/healthz HTTP/1.1";
-        assert_eq!(ask(&browser, foreign, &[]).await.status(), 421);
-    });
+#[tokio::test]
+async fn a_proxy_in_front_may_name_the_port_of_its_scheme() {
+    let config = Config::default()
+        .set("admin.hosts = [\"dash.test\"]")
+        .set("admin.trusted_proxies = [\"127.0.0.1\"]");
+    let proxy = config.start().await;
+    let token = std::fs::read_to_string(proxy.place().path("data/admin-token")).unwrap();
+    let form = format!("token={}", token.trim());
+    let front = [
+        "X-Forwarded-Host: dash.test:443",
+        "X-Forwarded-Proto: https",
+        "Origin: https://dash.test",
+    ];
+    let reply = post(proxy.admin(), "/login", &front, &form).await;
+    assert_eq!(reply.status(), 303, "{}", reply.text());
+}
+
+#[tokio::test]
+async fn what_is_no_page_is_told() {
+    let browser = Browser::new(Config::default().set("admin.base_path = \"/polite\"")).await;
+    let text = "there is no such page; begin at /\n";
+    let reply = ask(&browser, "GET /nothing HTTP/1.1", &[]).await;
+    assert_eq!((reply.status(), &*reply.text()), (404, text));
+    let reply = browser.get("/api/v1/nothing").await;
+    assert_eq!((reply.status(), &*reply.text()), (404, text));
+    // A browser that has signed in keeps the menu.
+    for (path, why) in [
+        ("/nothing", "There is no such page."),
+        ("/decisions/99999", "no decision of this number"),
+        (
+            "/hosts?host=never.test",
+            "There is no record of never.test.",
+        ),
+    ] {
+        let reply = browser.get(path).await;
+        assert_eq!(reply.status(), 404, "{path}");
+        assert!(reply.text().contains(why), "{}", reply.text());
+        assert!(reply.text().contains("href=\"/polite/decisions\""));
+    }
+    let reply = browser.get("/logout").await;
+    assert_eq!(
+        (reply.status(), &*reply.text()),
+        (405, "this method is not for this page\n")
+    );
+    // The host of an absolute target counts below the base path, too.
+    let foreign = "GET http://evil.test/polite/healthz HTTP/1.1";
+    assert_eq!(ask(&browser, foreign, &[]).await.status(), 421);
 }

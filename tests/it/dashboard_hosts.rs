@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use crate::dashboard::{Browser, post};
 use crate::kit::client::get;
-use crate::kit::origin::{Origin, Script};
+use crate::kit::origin::{Origin, Script, site};
 use crate::kit::paced::asking_for_less;
 use crate::kit::page::Page;
 use crate::kit::proxy::{Config, Place, resolve};
-use crate::kit::{run, until};
+use crate::kit::until;
 
 /// Returns what a page says at a line of a robots.txt.
 fn line(page: &str, number: u32) -> &str {
@@ -22,92 +22,85 @@ fn line(page: &str, number: u32) -> &str {
     rest.split("</tr>").next().unwrap()
 }
 
-#[test]
-fn a_line_that_never_decided_is_not_marked() {
-    run(async {
-        let before = "User-agent: *\nDisallow: /p\nDisallow: /same # always\n";
-        let first = Script::robots(before).start().await;
-        let proxy = resolve("o.test", first.address()).start().await;
-        for path in ["p", "p/2", "same"] {
-            get(&proxy, &format!("http://o.test/{path}")).await;
-        }
-        proxy.place().completed(3).await;
-        let place = proxy.stop().await;
-        // The next process asks for the file again.
-        place.database().execute("DELETE FROM kept", []).unwrap();
-        let after = "User-agent: *\nDisallow: /private-area\nDisallow: /same\n";
-        let second = Script::robots(after).start().await;
-        place.configure(&resolve("o.test", second.address()));
-        let browser = Browser::idle(place).await;
-        get(&browser.proxy, "http://o.test/same").await;
-        browser.proxy.place().completed(4).await;
-        let page = browser.get("/hosts?host=o.test").await.text();
-        assert!(line(&page, 2).contains("/private-area"), "{page}");
-        assert!(!line(&page, 2).contains("decided"), "{}", line(&page, 2));
-        // In both versions the same line decided.
-        let same = line(&page, 3);
-        assert!(same.contains("decided 2 requests"), "{same}");
-        let unknown = browser.get("/hosts?host=o.test&sha256=0").await.text();
-        let said = "This version is not one of this host.";
-        assert!(unknown.contains(said), "{unknown}");
-    });
+#[tokio::test]
+async fn a_line_that_never_decided_is_not_marked() {
+    let before = "User-agent: *\nDisallow: /p\nDisallow: /same # always\n";
+    let (_first, proxy) = site(Script::robots(before), &[]).await;
+    for path in ["p", "p/2", "same"] {
+        get(&proxy, &format!("http://o.test/{path}")).await;
+    }
+    proxy.place().completed(3).await;
+    let place = proxy.stop().await;
+    // The next process asks for the file again.
+    place.database().execute("DELETE FROM kept", []).unwrap();
+    let after = "User-agent: *\nDisallow: /private-area\nDisallow: /same\n";
+    let second = Script::robots(after).start().await;
+    place.configure(&resolve("o.test", second.address()));
+    let browser = Browser::idle(place).await;
+    get(&browser.proxy, "http://o.test/same").await;
+    browser.proxy.place().completed(4).await;
+    let page = browser.get("/hosts?host=o.test").await.text();
+    assert!(line(&page, 2).contains("/private-area"), "{page}");
+    assert!(!line(&page, 2).contains("decided"), "{}", line(&page, 2));
+    // In both versions the same line decided.
+    let same = line(&page, 3);
+    assert!(same.contains("decided 2 requests"), "{same}");
+    let unknown = browser.get("/hosts?host=o.test&sha256=0").await.text();
+    let said = "This version is not one of this host.";
+    assert!(unknown.contains(said), "{unknown}");
 }
 
-#[test]
-fn a_line_counts_at_its_own_origin() {
-    run(async {
-        let robots = "User-agent: *\nDisallow: /p\n";
-        let first = Script::robots(robots).start().await;
-        let second = Script::robots(&format!("# another\n{robots}"))
-            .start()
-            .await;
-        let config = Config::default().set("egress.allow = [\"127.0.0.0/8\"]");
-        let browser = Browser::idle(Place::with(&config)).await;
-        for (origin, path) in [(&first, "p"), (&first, "p/2"), (&second, "p")] {
-            let url = format!("http://{}/{path}", origin.address());
-            get(&browser.proxy, &url).await;
-        }
-        browser.proxy.place().completed(3).await;
-        let json = browser.json("/api/v1/hosts?host=127.0.0.1").await;
-        let versions = json["versions"].as_array().unwrap();
-        for (origin, at, decided) in [
-            (&first, 2, "decided 2 requests "),
-            (&second, 3, "decided 1 request "),
-        ] {
-            let name = format!("http://{}", origin.address());
-            let version = versions.iter().find(|version| version["origin"] == *name);
-            let sha256 = version.unwrap()["sha256"].as_str().unwrap();
-            let path = format!("/hosts?host=127.0.0.1&sha256={sha256}");
-            let page = browser.get(&path).await.text();
-            assert!(line(&page, at).contains(decided), "{page}");
-        }
-        assert_eq!(json["rules"].as_array().unwrap().len(), 2, "{json}");
-    });
+#[tokio::test]
+async fn a_line_counts_at_its_own_origin() {
+    let robots = "User-agent: *\nDisallow: /p\n";
+    let first = Script::robots(robots).start().await;
+    let second = Script::robots(&format!("# another\n{robots}"))
+        .start()
+        .await;
+    let config = Config::default().set("egress.allow = [\"127.0.0.0/8\"]");
+    let browser = Browser::idle(Place::with(&config)).await;
+    for (origin, path) in [(&first, "p"), (&first, "p/2"), (&second, "p")] {
+        let url = format!("http://{}/{path}", origin.address());
+        get(&browser.proxy, &url).await;
+    }
+    browser.proxy.place().completed(3).await;
+    let json = browser.json("/api/v1/hosts?host=127.0.0.1").await;
+    let versions = json["versions"].as_array().unwrap();
+    for (origin, at, decided) in [
+        (&first, 2, "decided 2 requests "),
+        (&second, 3, "decided 1 request "),
+    ] {
+        let name = format!("http://{}", origin.address());
+        let version = versions.iter().find(|version| version["origin"] == *name);
+        let sha256 = version.unwrap()["sha256"].as_str().unwrap();
+        let path = format!("/hosts?host=127.0.0.1&sha256={sha256}");
+        let page = browser.get(&path).await.text();
+        assert!(line(&page, at).contains(decided), "{page}");
+    }
+    assert_eq!(json["rules"].as_array().unwrap().len(), 2, "{json}");
 }
 
-#[test]
-fn a_line_that_decided_is_shown_wherever_it_is() {
-    run(async {
-        let mut robots = "User-agent: *\n".to_owned();
-        for number in 0..6000 {
-            writeln!(robots, "Disallow: /never/{number}").unwrap();
-        }
-        robots.push_str("Disallow: /late\n");
-        let origin = Script::robots(&robots).start().await;
-        let config = Config::default().resolve("o.test", origin.address());
-        let browser = Browser::idle(Place::with(&config)).await;
-        get(&browser.proxy, "http://o.test/late").await;
-        let rows = browser.proxy.place().completed(1).await;
-        for path in [
-            "/hosts?host=o.test",
-            &format!("/decisions/{}", rows[0]["seq"]),
-        ] {
-            let page = browser.get(path).await.text();
-            assert!(line(&page, 6002).contains("decided"), "{path}");
-            assert!(line(&page, 5999).contains("/never/5997") && line(&page, 5998).is_empty());
-            assert!(page.contains("lines left out"));
-        }
-    });
+#[tokio::test]
+async fn a_line_that_decided_is_shown_wherever_it_is() {
+    let mut robots = "User-agent: *\n".to_owned();
+    for number in 0..6000 {
+        writeln!(robots, "Disallow: /never/{number}").unwrap();
+    }
+    robots.push_str("Disallow: /late\n");
+    let origin = Script::robots(&robots).start().await;
+    let config = Config::default().resolve("o.test", origin.address());
+    let browser = Browser::idle(Place::with(&config)).await;
+    get(&browser.proxy, "http://o.test/late").await;
+    let rows = browser.proxy.place().completed(1).await;
+    for path in [
+        "/hosts?host=o.test",
+        &format!("/decisions/{}", rows[0]["seq"]),
+    ] {
+        let page = browser.get(path).await.text();
+        assert!(line(&page, 6002).contains("decided"), "{path}");
+        assert!(line(&page, 5999).contains("/never/5997") && line(&page, 5998).is_empty());
+        assert!(page.contains("lines left out"));
+    }
 }
 
 /// Has a robots.txt fetched again by the form of the dashboard. Returns status and page.
@@ -118,73 +111,69 @@ async fn refetch(browser: &Browser, form: &str) -> (u16, String) {
     (reply.status(), reply.text())
 }
 
-#[test]
-fn a_changed_robots_txt_counts_once_an_operator_has_it_fetched_again() {
-    run(async {
-        let old = Page::text("User-agent: *\nDisallow: /old\n");
-        let origin = Script::robots("User-agent: *\nDisallow: /new\nDisallow: /newer\n")
-            .at_first("/robots.txt", 1, old)
-            .start()
-            .await;
-        let config = Config::default().resolve("o.test", origin.address());
-        let browser = Browser::idle(Place::with(&config)).await;
-        let proxy = &browser.proxy;
-        assert_eq!(get(proxy, "http://o.test/new").await.status(), 200);
-        let page = browser.get("/hosts?host=o.test").await.text();
-        assert!(page.contains("Fetch robots.txt again now"), "{page}");
-        let token = browser.form_token().await;
-        let form = format!("form_token={token}&host=O.test&reason=its+%3Cowner%3E+asked");
-        let (status, page) = refetch(&browser, &form).await;
-        assert_eq!(status, 200, "{page}");
-        assert!(
-            page.contains("read, 200, 2 lines added, 1 removed"),
-            "{page}"
-        );
-        assert_eq!(get(proxy, "http://o.test/new").await.status(), 403);
-        assert_eq!(get(proxy, "http://o.test/old").await.status(), 200);
-        let (_, again) = refetch(&browser, &form).await;
-        assert!(again.contains("not changed: read, 200"), "{again}");
-        assert_eq!(origin.robots_fetches(), 3);
-        let line = "robots_refetched {\"host\":\"o.test\",\"by\":\"admin token from 127.0.0.1\",\
-                    \"why\":\"its <owner> asked\"}\n";
-        // The page does not wait until the event is on disk.
-        until("both orders on record", async || {
-            let events = proxy.place().run(&["audit", "events"]).await;
-            (events.stdout.matches(line).count() == 2).then_some(())
-        })
+#[tokio::test]
+async fn a_changed_robots_txt_counts_once_an_operator_has_it_fetched_again() {
+    let old = Page::text("User-agent: *\nDisallow: /old\n");
+    let origin = Script::robots("User-agent: *\nDisallow: /new\nDisallow: /newer\n")
+        .at_first("/robots.txt", 1, old)
+        .start()
         .await;
-    });
+    let config = Config::default().resolve("o.test", origin.address());
+    let browser = Browser::idle(Place::with(&config)).await;
+    let proxy = &browser.proxy;
+    assert_eq!(get(proxy, "http://o.test/new").await.status(), 200);
+    let page = browser.get("/hosts?host=o.test").await.text();
+    assert!(page.contains("Fetch robots.txt again now"), "{page}");
+    let token = browser.form_token().await;
+    let form = format!("form_token={token}&host=O.test&reason=its+%3Cowner%3E+asked");
+    let (status, page) = refetch(&browser, &form).await;
+    assert_eq!(status, 200, "{page}");
+    assert!(
+        page.contains("read, 200, 2 lines added, 1 removed"),
+        "{page}"
+    );
+    assert_eq!(get(proxy, "http://o.test/new").await.status(), 403);
+    assert_eq!(get(proxy, "http://o.test/old").await.status(), 200);
+    let (_, again) = refetch(&browser, &form).await;
+    assert!(again.contains("not changed: read, 200"), "{again}");
+    assert_eq!(origin.robots_fetches(), 3);
+    let line = "robots_refetched {\"host\":\"o.test\",\"by\":\"admin token from 127.0.0.1\",\
+                    \"why\":\"its <owner> asked\"}\n";
+    // The page does not wait until the event is on disk.
+    until("both orders on record", async || {
+        let events = proxy.place().run(&["audit", "events"]).await;
+        (events.stdout.matches(line).count() == 2).then_some(())
+    })
+    .await;
 }
 
-#[test]
-fn an_order_to_fetch_again_needs_a_form_token_a_reason_and_a_copy() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let config = Config::default().resolve("o.test", origin.address());
-        let browser = Browser::idle(Place::with(&config)).await;
-        get(&browser.proxy, "http://o.test/").await;
-        let token = browser.form_token().await;
-        for (token, host, reason, status, text) in [
-            ("0", "o.test", "a+reason", 403, ""),
-            (&*token, "o.test", "+", 400, "a reason is wanted"),
-            (&token, "o.test:80", "a+reason", 400, "without a port"),
-            (
-                &token,
-                "p.test",
-                "a+reason",
-                404,
-                "no copy of a robots.txt of p.test",
-            ),
-        ] {
-            let form = format!("form_token={token}&host={host}&reason={reason}");
-            let (refused, page) = refetch(&browser, &form).await;
-            assert_eq!(refused, status, "{host} {reason}");
-            assert!(page.contains(text), "{page}");
-        }
-        assert_eq!(origin.robots_fetches(), 1);
-        let events = browser.proxy.place().run(&["audit", "events"]).await;
-        assert!(!events.stdout.contains("robots_refetched"), "{events:?}");
-    });
+#[tokio::test]
+async fn an_order_to_fetch_again_needs_a_form_token_a_reason_and_a_copy() {
+    let origin = Script::robots("").start().await;
+    let config = Config::default().resolve("o.test", origin.address());
+    let browser = Browser::idle(Place::with(&config)).await;
+    get(&browser.proxy, "http://o.test/").await;
+    let token = browser.form_token().await;
+    for (token, host, reason, status, text) in [
+        ("0", "o.test", "a+reason", 403, ""),
+        (&*token, "o.test", "+", 400, "a reason is wanted"),
+        (&token, "o.test:80", "a+reason", 400, "without a port"),
+        (
+            &token,
+            "p.test",
+            "a+reason",
+            404,
+            "no copy of a robots.txt of p.test",
+        ),
+    ] {
+        let form = format!("form_token={token}&host={host}&reason={reason}");
+        let (refused, page) = refetch(&browser, &form).await;
+        assert_eq!(refused, status, "{host} {reason}");
+        assert!(page.contains(text), "{page}");
+    }
+    assert_eq!(origin.robots_fetches(), 1);
+    let events = browser.proxy.place().run(&["audit", "events"]).await;
+    assert!(!events.stdout.contains("robots_refetched"), "{events:?}");
 }
 
 /// Proxy with decisions about 56 hosts, and a browser that is signed in.
@@ -228,63 +217,59 @@ fn names(list: &Value) -> Vec<&str> {
     hosts.map(|host| host["host"].as_str().unwrap()).collect()
 }
 
-#[test]
-fn hosts_are_listed_by_pages_in_an_order_with_a_search() {
-    run(async {
-        let mut origins = Vec::new();
-        let browser = browser_with_hosts(&mut origins).await;
-        let list = async |query: &str| browser.json(&format!("/api/v1/hosts{query}")).await;
-        let all = list("").await;
-        assert_eq!(names(&all)[..3], ["host07.test", "shop.test", "busy.test"]);
-        assert_eq!(names(&all).len(), 50);
-        assert_eq!((&all["total"], &all["pages"]), (&json!(56), &json!(2)));
-        let last = list("?page=2").await;
-        assert_eq!(last["hosts"].as_array().unwrap().len(), 6);
-        assert!(names(&last).iter().all(|name| !names(&all).contains(name)));
-        assert_eq!(names(&list("?page=99").await), names(&last));
-        for (query, first) in [
-            ("?sort=refused", "host07.test"),
-            ("?sort=back_offs", "busy.test"),
-            ("?sort=robots", "host00.test"),
-            ("?sort=name&hours=1", "busy.test"),
-        ] {
-            assert_eq!(names(&list(query).await)[0], first, "{query}");
-        }
-        let shops = list("?search=SHOP").await;
-        assert_eq!(names(&shops), ["shop.test", "slow-shop.test"]);
-        let (shop, slow) = (&shops["hosts"][0], &shops["hosts"][1]);
-        assert_eq!(shop["robots"]["status"], 404);
-        assert!(shop["usual_pause_ms"].is_u64() && slow["usual_pause_ms"].is_null());
-        assert_eq!(slow["asked_pause_ms"], 7000);
-        assert_eq!(list("?search=%25").await["total"], 0);
-    });
+#[tokio::test]
+async fn hosts_are_listed_by_pages_in_an_order_with_a_search() {
+    let mut origins = Vec::new();
+    let browser = browser_with_hosts(&mut origins).await;
+    let list = async |query: &str| browser.json(&format!("/api/v1/hosts{query}")).await;
+    let all = list("").await;
+    assert_eq!(names(&all)[..3], ["host07.test", "shop.test", "busy.test"]);
+    assert_eq!(names(&all).len(), 50);
+    assert_eq!((&all["total"], &all["pages"]), (&json!(56), &json!(2)));
+    let last = list("?page=2").await;
+    assert_eq!(last["hosts"].as_array().unwrap().len(), 6);
+    assert!(names(&last).iter().all(|name| !names(&all).contains(name)));
+    assert_eq!(names(&list("?page=99").await), names(&last));
+    for (query, first) in [
+        ("?sort=refused", "host07.test"),
+        ("?sort=back_offs", "busy.test"),
+        ("?sort=robots", "host00.test"),
+        ("?sort=name&hours=1", "busy.test"),
+    ] {
+        assert_eq!(names(&list(query).await)[0], first, "{query}");
+    }
+    let shops = list("?search=SHOP").await;
+    assert_eq!(names(&shops), ["shop.test", "slow-shop.test"]);
+    let (shop, slow) = (&shops["hosts"][0], &shops["hosts"][1]);
+    assert_eq!(shop["robots"]["status"], 404);
+    assert!(shop["usual_pause_ms"].is_u64() && slow["usual_pause_ms"].is_null());
+    assert_eq!(slow["asked_pause_ms"], 7000);
+    assert_eq!(list("?search=%25").await["total"], 0);
 }
 
-#[test]
-fn the_list_of_hosts_shows_refusals_back_offs_and_robots_txt_in_words() {
-    run(async {
-        let mut origins = Vec::new();
-        let browser = browser_with_hosts(&mut origins).await;
-        let page = browser.get("/hosts").await.text();
-        for part in [
-            "56 hosts",
-            "page 1 of 2",
-            "aria-sort=\"descending\"><a href=\"/hosts?sort=requests&amp;hours=24\"",
-            "rel=\"next\" href=\"/hosts?sort=requests&amp;page=2&amp;hours=24\"",
-            "(66.7 %)",
-            "data-label=\"robots.txt\">none (404)",
-            "data-label=\"robots.txt\">read, 200",
-        ] {
-            assert!(page.contains(part), "{part}: {page}");
-        }
-        let found = browser.get("/hosts?search=slow&sort=name").await.text();
-        for part in [
-            "1 host<",
-            "data-label=\"pace asked\">7.0 s",
-            "<a href=\"/hosts?host=slow-shop.test\">",
-            "href=\"/hosts?search=slow&amp;sort=refused&amp;hours=24\"",
-        ] {
-            assert!(found.contains(part), "{part}: {found}");
-        }
-    });
+#[tokio::test]
+async fn the_list_of_hosts_shows_refusals_back_offs_and_robots_txt_in_words() {
+    let mut origins = Vec::new();
+    let browser = browser_with_hosts(&mut origins).await;
+    let page = browser.get("/hosts").await.text();
+    for part in [
+        "56 hosts",
+        "page 1 of 2",
+        "aria-sort=\"descending\"><a href=\"/hosts?sort=requests&amp;hours=24\"",
+        "rel=\"next\" href=\"/hosts?sort=requests&amp;page=2&amp;hours=24\"",
+        "(66.7 %)",
+        "data-label=\"robots.txt\">none (404)",
+        "data-label=\"robots.txt\">read, 200",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    let found = browser.get("/hosts?search=slow&sort=name").await.text();
+    for part in [
+        "1 host<",
+        "data-label=\"pace asked\">7.0 s",
+        "<a href=\"/hosts?host=slow-shop.test\">",
+        "href=\"/hosts?search=slow&amp;sort=refused&amp;hours=24\"",
+    ] {
+        assert!(found.contains(part), "{part}: {found}");
+    }
 }

@@ -4,7 +4,7 @@
 use crate::dashboard::Browser;
 use crate::kit::client::{Crawler, get};
 use crate::kit::proxy::{Config, Place};
-use crate::kit::{run, soon};
+use crate::kit::soon;
 
 /// Stream of events, as far as it was read.
 pub(crate) struct Stream {
@@ -56,58 +56,54 @@ fn last_of(page: &str) -> u64 {
     rest.split('"').next().unwrap().parse().unwrap()
 }
 
-#[test]
-fn nothing_is_missed_between_a_page_and_its_live_view() {
-    run(async {
-        let browser = Browser::new(Config::default()).await;
-        // Of a filter that has no row: the place in the record counts.
-        let page = browser.get("/decisions?host=never.test").await.text();
-        let last = last_of(&page);
-        get(&browser.proxy, "http://o.test/open/between").await;
-        browser.proxy.place().completed(5).await;
-        let path = format!("/decisions/stream?after={last}");
-        let mut stream = Stream::open(&browser, &path, &[]).await;
-        stream.until("/open/between").await;
-        get(&browser.proxy, "http://o.test/open/then").await;
-        stream.until("/open/then").await;
-        assert_eq!(stream.numbers().len(), 2, "{}", stream.text);
+#[tokio::test]
+async fn nothing_is_missed_between_a_page_and_its_live_view() {
+    let browser = Browser::new(Config::default()).await;
+    // Of a filter that has no row: the place in the record counts.
+    let page = browser.get("/decisions?host=never.test").await.text();
+    let last = last_of(&page);
+    get(&browser.proxy, "http://o.test/open/between").await;
+    browser.proxy.place().completed(5).await;
+    let path = format!("/decisions/stream?after={last}");
+    let mut stream = Stream::open(&browser, &path, &[]).await;
+    stream.until("/open/between").await;
+    get(&browser.proxy, "http://o.test/open/then").await;
+    stream.until("/open/then").await;
+    assert_eq!(stream.numbers().len(), 2, "{}", stream.text);
 
-        // A browser that connects again says what it had last, and gets nothing twice.
-        let had = format!("Last-Event-ID: {}", stream.numbers()[0]);
-        let mut again = Stream::open(&browser, &path, &[&had]).await;
-        get(&browser.proxy, "http://o.test/private/last").await;
-        again.until("/private/last").await;
-        let numbers = again.numbers();
-        assert_eq!(numbers[0], stream.numbers()[1]);
-        assert_eq!(numbers.len(), 2, "{}", again.text);
-        let wrong = browser.get("/decisions/stream?after=x").await;
-        assert_eq!(wrong.status(), 400);
-    });
+    // A browser that connects again says what it had last, and gets nothing twice.
+    let had = format!("Last-Event-ID: {}", stream.numbers()[0]);
+    let mut again = Stream::open(&browser, &path, &[&had]).await;
+    get(&browser.proxy, "http://o.test/private/last").await;
+    again.until("/private/last").await;
+    let numbers = again.numbers();
+    assert_eq!(numbers[0], stream.numbers()[1]);
+    assert_eq!(numbers.len(), 2, "{}", again.text);
+    let wrong = browser.get("/decisions/stream?after=x").await;
+    assert_eq!(wrong.status(), 400);
 }
 
-#[test]
-fn long_urls_are_left_out_of_a_look_and_counted() {
-    run(async {
-        let browser = Browser::idle(Place::with(&Config::default())).await;
-        let long = "Z".repeat(40_000);
-        for number in 0..30 {
-            // Refused at once: there is no such host.
-            get(
-                &browser.proxy,
-                &format!("http://never.test/{number}/{long}"),
-            )
-            .await;
-        }
-        browser.proxy.place().completed(30).await;
-        let mut stream = Stream::open(&browser, "/api/v1/decisions/stream?after=0", &[]).await;
-        stream.until("event: missed").await;
-        stream.until("\n\n").await;
-        let shown = stream.numbers().len();
-        assert!((5..14).contains(&shown), "{shown}");
-        let missed = format!("event: missed\ndata: {}\n", 30 - shown);
-        stream.until(&missed).await;
-        assert!(stream.text.len() < 600_000, "{}", stream.text.len());
-        // The newest are there.
-        assert!(stream.text.contains("never.test/29/"));
-    });
+#[tokio::test]
+async fn long_urls_are_left_out_of_a_look_and_counted() {
+    let browser = Browser::idle(Place::with(&Config::default())).await;
+    let long = "Z".repeat(40_000);
+    for number in 0..30 {
+        // Refused at once: there is no such host.
+        get(
+            &browser.proxy,
+            &format!("http://never.test/{number}/{long}"),
+        )
+        .await;
+    }
+    browser.proxy.place().completed(30).await;
+    let mut stream = Stream::open(&browser, "/api/v1/decisions/stream?after=0", &[]).await;
+    stream.until("event: missed").await;
+    stream.until("\n\n").await;
+    let shown = stream.numbers().len();
+    assert!((5..14).contains(&shown), "{shown}");
+    let missed = format!("event: missed\ndata: {}\n", 30 - shown);
+    stream.until(&missed).await;
+    assert!(stream.text.len() < 600_000, "{}", stream.text.len());
+    // The newest are there.
+    assert!(stream.text.contains("never.test/29/"));
 }

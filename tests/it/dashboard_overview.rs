@@ -13,7 +13,6 @@ use crate::kit::clock::{instant, since};
 use crate::kit::origin::Script;
 use crate::kit::paced::{asking_for_less, standard};
 use crate::kit::proxy::{Config, Place};
-use crate::kit::run;
 
 /// Microseconds of an hour.
 const HOUR_US: i64 = 3_600_000_000;
@@ -46,35 +45,33 @@ fn assert_whole(json: &Value) {
     }
 }
 
-#[test]
-fn each_range_has_all_its_buckets() {
-    run(async {
-        let browser = Browser::new(Config::default()).await;
-        // Its class changes with the ending of its exchange.
-        get(&browser.proxy, "http://never.test/").await;
-        browser.proxy.place().completed(5).await;
-        for (hours, step, count) in [
-            (1, "minute", 60),
-            (24, "hour", 24),
-            (168, "day", 7),
-            (720, "day", 30),
-        ] {
-            let json = browser
-                .json(&format!("/api/v1/overview?hours={hours}"))
-                .await;
-            assert_eq!(json["step"], step);
-            assert_eq!(json["buckets"].as_array().unwrap().len(), count, "{json}");
-            assert_eq!(json["sums"]["requests"], 5, "{json}");
-            assert_eq!(json["sums"]["classes"]["error"], 1, "{json}");
-            assert_eq!(json["counted_from"], Value::Null, "{json}");
-            assert_whole(&json);
-            let page = browser.get(&format!("/?hours={hours}")).await.text();
-            assert!(page.contains(&format!("Requests each {step}")), "{page}");
-            let (_, chart) = page.split_once("<svg class=\"over-time\"").unwrap();
-            let (chart, _) = chart.split_once("</svg>").unwrap();
-            assert_eq!(chart.matches("<title>").count(), count, "{chart}");
-        }
-    });
+#[tokio::test]
+async fn each_range_has_all_its_buckets() {
+    let browser = Browser::new(Config::default()).await;
+    // Its class changes with the ending of its exchange.
+    get(&browser.proxy, "http://never.test/").await;
+    browser.proxy.place().completed(5).await;
+    for (hours, step, count) in [
+        (1, "minute", 60),
+        (24, "hour", 24),
+        (168, "day", 7),
+        (720, "day", 30),
+    ] {
+        let json = browser
+            .json(&format!("/api/v1/overview?hours={hours}"))
+            .await;
+        assert_eq!(json["step"], step);
+        assert_eq!(json["buckets"].as_array().unwrap().len(), count, "{json}");
+        assert_eq!(json["sums"]["requests"], 5, "{json}");
+        assert_eq!(json["sums"]["classes"]["error"], 1, "{json}");
+        assert_eq!(json["counted_from"], Value::Null, "{json}");
+        assert_whole(&json);
+        let page = browser.get(&format!("/?hours={hours}")).await.text();
+        assert!(page.contains(&format!("Requests each {step}")), "{page}");
+        let (_, chart) = page.split_once("<svg class=\"over-time\"").unwrap();
+        let (chart, _) = chart.split_once("</svg>").unwrap();
+        assert_eq!(chart.matches("<title>").count(), count, "{chart}");
+    }
 }
 
 /// Moves the decisions of a record that no process has open back by `hours`.
@@ -84,51 +81,47 @@ fn make_older(place: &Place, hours: i64) {
     place.database().execute(&sql, []).unwrap();
 }
 
-#[test]
-fn figures_are_compared_with_the_time_before() {
-    run(async {
-        let browser = Browser::new(Config::default()).await;
-        let page = browser.get("/").await.text();
-        assert!(page.contains(">no earlier data<"), "{page}");
-        let place = browser.proxy.stop().await;
-        make_older(&place, 24);
-        let browser = Browser::idle(place).await;
-        for _ in 0..3 {
-            get(&browser.proxy, "http://never.test/").await;
-        }
-        browser.proxy.place().completed(7).await;
-        let json = browser.json("/api/v1/overview").await;
-        assert_eq!(json["sums"]["requests"], 3, "{json}");
-        assert_eq!(json["before"]["requests"], 4, "{json}");
-        assert_whole(&json);
-        let page = browser.get("/").await.text();
-        for text in [
-            // All requests, and those that a rule refused.
-            "25.0 % fewer than before",
-            "100 % fewer than before",
-        ] {
-            assert!(page.contains(text), "{text}: {page}");
-        }
-    });
+#[tokio::test]
+async fn figures_are_compared_with_the_time_before() {
+    let browser = Browser::new(Config::default()).await;
+    let page = browser.get("/").await.text();
+    assert!(page.contains(">no earlier data<"), "{page}");
+    let place = browser.proxy.stop().await;
+    make_older(&place, 24);
+    let browser = Browser::idle(place).await;
+    for _ in 0..3 {
+        get(&browser.proxy, "http://never.test/").await;
+    }
+    browser.proxy.place().completed(7).await;
+    let json = browser.json("/api/v1/overview").await;
+    assert_eq!(json["sums"]["requests"], 3, "{json}");
+    assert_eq!(json["before"]["requests"], 4, "{json}");
+    assert_whole(&json);
+    let page = browser.get("/").await.text();
+    for text in [
+        // All requests, and those that a rule refused.
+        "25.0 % fewer than before",
+        "100 % fewer than before",
+    ] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
 }
 
-#[test]
-fn a_restart_keeps_the_minutes_of_the_last_hour() {
-    run(async {
-        let browser = Browser::new(Config::default()).await;
-        let before = browser.json("/api/v1/overview?hours=1").await;
-        let place = browser.proxy.stop().await;
-        let browser = Browser::idle(place).await;
-        get(&browser.proxy, "http://never.test/").await;
-        browser.proxy.place().completed(5).await;
-        let json = browser.json("/api/v1/overview?hours=1").await;
-        assert_eq!(json["sums"]["requests"], 5, "{json}");
-        assert_whole(&json);
-        // The totals of the stream are those of this process.
-        assert_ne!(json["live"]["since"], before["live"]["since"]);
-        let totals = json["live"]["classes"].as_object().unwrap().values();
-        assert_eq!(totals.map(|count| count.as_u64().unwrap()).sum::<u64>(), 1);
-    });
+#[tokio::test]
+async fn a_restart_keeps_the_minutes_of_the_last_hour() {
+    let browser = Browser::new(Config::default()).await;
+    let before = browser.json("/api/v1/overview?hours=1").await;
+    let place = browser.proxy.stop().await;
+    let browser = Browser::idle(place).await;
+    get(&browser.proxy, "http://never.test/").await;
+    browser.proxy.place().completed(5).await;
+    let json = browser.json("/api/v1/overview?hours=1").await;
+    assert_eq!(json["sums"]["requests"], 5, "{json}");
+    assert_whole(&json);
+    // The totals of the stream are those of this process.
+    assert_ne!(json["live"]["since"], before["live"]["since"]);
+    let totals = json["live"]["classes"].as_object().unwrap().values();
+    assert_eq!(totals.map(|count| count.as_u64().unwrap()).sum::<u64>(), 1);
 }
 
 /// Returns the data of the newest event of counts.
@@ -139,89 +132,81 @@ fn newest(stream: &Stream) -> Value {
     serde_json::from_str(data).unwrap()
 }
 
-#[test]
-fn a_refusal_is_streamed_within_a_second_and_a_half() {
-    run(async {
-        let browser = Browser::new(Config::default()).await;
-        let base = browser.json("/api/v1/overview").await;
-        let mut stream = Stream::open(&browser, "/overview/stream", &[]).await;
-        stream.until("event: counts").await;
-        stream.until("\n\n").await;
-        // Whoever watches begins with the totals of the page.
-        assert_eq!(newest(&stream), base["live"]);
-        let begun = instant();
-        get(&browser.proxy, "http://o.test/private/now").await;
-        stream.until("\"rule\":4").await;
-        let taken = since(begun);
-        assert!(taken < Duration::from_millis(1500), "{taken:?}");
-        // What the stream adds to a page is what another page counts.
-        browser.proxy.place().completed(5).await;
-        let json = browser.json("/api/v1/overview").await;
-        assert_eq!(newest(&stream), json["live"]);
-        let added = |class: &str| {
-            let count = |json: &Value| json[class].as_i64().unwrap();
-            count(&json["sums"]["classes"]) - count(&base["sums"]["classes"])
-        };
-        assert_eq!((added("rule"), added("sent")), (1, 0), "{json}");
-    });
+#[tokio::test]
+async fn a_refusal_is_streamed_within_a_second_and_a_half() {
+    let browser = Browser::new(Config::default()).await;
+    let base = browser.json("/api/v1/overview").await;
+    let mut stream = Stream::open(&browser, "/overview/stream", &[]).await;
+    stream.until("event: counts").await;
+    stream.until("\n\n").await;
+    // Whoever watches begins with the totals of the page.
+    assert_eq!(newest(&stream), base["live"]);
+    let begun = instant();
+    get(&browser.proxy, "http://o.test/private/now").await;
+    stream.until("\"rule\":4").await;
+    let taken = since(begun);
+    assert!(taken < Duration::from_millis(1500), "{taken:?}");
+    // What the stream adds to a page is what another page counts.
+    browser.proxy.place().completed(5).await;
+    let json = browser.json("/api/v1/overview").await;
+    assert_eq!(newest(&stream), json["live"]);
+    let added = |class: &str| {
+        let count = |json: &Value| json[class].as_i64().unwrap();
+        count(&json["sums"]["classes"]) - count(&base["sums"]["classes"])
+    };
+    assert_eq!((added("rule"), added("sent")), (1, 0), "{json}");
 }
 
-#[test]
-fn nothing_is_streamed_while_nothing_is_counted() {
-    run(async {
-        let browser = Browser::new(Config::default()).await;
-        let mut stream = Stream::open(&browser, "/api/v1/overview/stream", &[]).await;
-        stream.until("event: counts").await;
-        stream.until("}}\n\n").await;
-        let more = stream.until("event: counts\n\n");
-        assert!(timeout(Duration::from_millis(2500), more).await.is_err());
-        assert_eq!(stream.text.matches("event: counts").count(), 1);
-        let archive = browser.get("/overview/stream?of=archive").await;
-        assert_eq!(archive.status(), 400);
-    });
+#[tokio::test]
+async fn nothing_is_streamed_while_nothing_is_counted() {
+    let browser = Browser::new(Config::default()).await;
+    let mut stream = Stream::open(&browser, "/api/v1/overview/stream", &[]).await;
+    stream.until("event: counts").await;
+    stream.until("}}\n\n").await;
+    let more = stream.until("event: counts\n\n");
+    assert!(timeout(Duration::from_millis(2500), more).await.is_err());
+    assert_eq!(stream.text.matches("event: counts").count(), 1);
+    let archive = browser.get("/overview/stream?of=archive").await;
+    assert_eq!(archive.status(), 400);
 }
 
-#[test]
-fn a_back_off_is_counted_down_and_ended_on_the_overview() {
-    run(async {
-        let page = asking_for_less(429, Some("630"));
-        let origin = Script::robots("").page("/bad", page).start().await;
-        let browser = Browser::idle(Place::with(&standard(&origin))).await;
-        let proxy = &browser.proxy;
-        let (admin, own) = (proxy.admin(), format!("Origin: http://{}", proxy.admin()));
-        get(proxy, "http://o.test/bad").await;
-        let page = browser.get("/?hours=1").await.text();
-        assert!(page.contains("ends in 10 min "), "{page}");
-        let form = "method=\"post\" action=\"/?hours=1\"";
-        assert!(page.contains(form), "{page}");
-        let token = browser.form_token().await;
-        let order = async |reason: &str| {
-            let form = format!("form_token={token}&host=o.test&reason={reason}");
-            post(admin, "/?hours=1", &[&own, &browser.cookie], &form).await
-        };
-        let refused = order("").await;
-        assert_eq!(refused.status(), 400);
-        assert!(refused.text().contains("a reason is wanted"));
-        let done = order("asked").await;
-        assert_eq!(done.status(), 200);
-        for text in ["The back-off of", "Requests each minute", "None now."] {
-            assert!(done.text().contains(text), "{text}: {}", done.text());
-        }
-    });
+#[tokio::test]
+async fn a_back_off_is_counted_down_and_ended_on_the_overview() {
+    let page = asking_for_less(429, Some("630"));
+    let origin = Script::robots("").page("/bad", page).start().await;
+    let browser = Browser::idle(Place::with(&standard(&origin))).await;
+    let proxy = &browser.proxy;
+    let (admin, own) = (proxy.admin(), format!("Origin: http://{}", proxy.admin()));
+    get(proxy, "http://o.test/bad").await;
+    let page = browser.get("/?hours=1").await.text();
+    assert!(page.contains("ends in 10 min "), "{page}");
+    let form = "method=\"post\" action=\"/?hours=1\"";
+    assert!(page.contains(form), "{page}");
+    let token = browser.form_token().await;
+    let order = async |reason: &str| {
+        let form = format!("form_token={token}&host=o.test&reason={reason}");
+        post(admin, "/?hours=1", &[&own, &browser.cookie], &form).await
+    };
+    let refused = order("").await;
+    assert_eq!(refused.status(), 400);
+    assert!(refused.text().contains("a reason is wanted"));
+    let done = order("asked").await;
+    assert_eq!(done.status(), 200);
+    for text in ["The back-off of", "Requests each minute", "None now."] {
+        assert!(done.text().contains(text), "{text}: {}", done.text());
+    }
 }
 
-#[test]
-fn rules_and_crawlers_lead_to_what_is_known_of_them() {
-    run(async {
-        let browser = Browser::new(Config::default()).await;
-        let page = browser.get("/").await.text();
-        assert!(
-            page.contains("rule=Disallow%3A+%2Fprivate\"><code>"),
-            "{page}"
-        );
-        let link = "/crawlers?crawler=ExampleBot";
-        assert!(page.contains(&format!("href=\"{link}\"")), "{page}");
-        let crawler = browser.get(link).await.text();
-        assert!(crawler.contains("Crawler ExampleBot"), "{crawler}");
-    });
+#[tokio::test]
+async fn rules_and_crawlers_lead_to_what_is_known_of_them() {
+    let browser = Browser::new(Config::default()).await;
+    let page = browser.get("/").await.text();
+    assert!(
+        page.contains("rule=Disallow%3A+%2Fprivate\"><code>"),
+        "{page}"
+    );
+    let link = "/crawlers?crawler=ExampleBot";
+    assert!(page.contains(&format!("href=\"{link}\"")), "{page}");
+    let crawler = browser.get(link).await.text();
+    assert!(crawler.contains("Crawler ExampleBot"), "{crawler}");
 }

@@ -6,7 +6,6 @@ use crate::dashboard::Browser;
 use crate::kit::client::get;
 use crate::kit::origin::Origin;
 use crate::kit::proxy::{Config, Place};
-use crate::kit::run;
 
 /// Browses the record of a host whose robots.txt changed: `/late` is disallowed by
 /// its second version alone.
@@ -16,109 +15,101 @@ async fn browse() -> (Origin, Browser) {
 }
 
 // Ours: what changed in a robots.txt, line by line.
-#[test]
-fn two_versions_of_a_robots_txt_are_compared_on_the_page_of_the_host() {
-    run(async {
-        let (_origin, browser) = browse().await;
-        let host = browser.json("/api/v1/hosts?host=o.test").await;
-        let sha256 = |at: usize| host["versions"][at]["sha256"].as_str().unwrap();
-        let (newer, older) = (sha256(0), sha256(1));
-        assert_ne!(newer, older);
-        let page = browser.get("/hosts?host=o.test").await.text();
-        let compare = format!("sha256={newer}&amp;previous={older}");
-        assert!(page.contains(&compare), "{compare}: {page}");
-        let compared = format!("/hosts?host=o.test&sha256={newer}&previous={older}");
-        let page = browser.get(&compared).await.text();
-        for wanted in [
-            "2 lines added, 2 removed",
-            "+Disallow: /late",
-            "-Disallow: /shop/*.pdf",
-        ] {
-            assert!(page.contains(wanted), "{wanted}: {page}");
-        }
-        let older = format!("/hosts?host=o.test&sha256={older}");
-        let page = browser.get(&older).await.text();
-        assert!(!page.contains("Disallow: /late"), "{page}");
-    });
+#[tokio::test]
+async fn two_versions_of_a_robots_txt_are_compared_on_the_page_of_the_host() {
+    let (_origin, browser) = browse().await;
+    let host = browser.json("/api/v1/hosts?host=o.test").await;
+    let sha256 = |at: usize| host["versions"][at]["sha256"].as_str().unwrap();
+    let (newer, older) = (sha256(0), sha256(1));
+    assert_ne!(newer, older);
+    let page = browser.get("/hosts?host=o.test").await.text();
+    let compare = format!("sha256={newer}&amp;previous={older}");
+    assert!(page.contains(&compare), "{compare}: {page}");
+    let compared = format!("/hosts?host=o.test&sha256={newer}&previous={older}");
+    let page = browser.get(&compared).await.text();
+    for wanted in [
+        "2 lines added, 2 removed",
+        "+Disallow: /late",
+        "-Disallow: /shop/*.pdf",
+    ] {
+        assert!(page.contains(wanted), "{wanted}: {page}");
+    }
+    let older = format!("/hosts?host=o.test&sha256={older}");
+    let page = browser.get(&older).await.text();
+    assert!(!page.contains("Disallow: /late"), "{page}");
 }
 
 // Ours: by the robots.txt that was in force then, as `audit why --at` decides.
-#[test]
-fn a_url_is_tested_by_the_robots_txt_of_a_date() {
-    run(async {
-        let (_origin, browser) = browse().await;
-        let rows = browser.proxy.place().completed(7).await;
-        let first = rows.iter().find(|row| row["url"] == "http://o.test/a");
-        let then = first.unwrap()["time"].as_str().unwrap();
-        let ask = async |at: &str| {
-            let at = at.replace(':', "%3A");
-            let target = format!("/test?agent=FooBot/1&url=http://o.test/late&at={at}");
-            browser.get(&target).await.text()
-        };
-        let past = ask(then).await;
-        assert!(past.contains("answer allow"), "{past}");
-        assert!(past.contains("was in force at"), "{past}");
-        let now = ask("0s").await;
-        assert!(now.contains("answer disallow"), "{now}");
-        assert!(now.contains("Disallow: /late"), "{now}");
-        let before = ask("2020-01-01").await;
-        assert!(
-            before.contains("No robots.txt of http://o.test is on record"),
-            "{before}"
-        );
-        let wrong = ask("yesterday").await;
-        assert!(wrong.contains("Time: a time is wanted"), "{wrong}");
-    });
+#[tokio::test]
+async fn a_url_is_tested_by_the_robots_txt_of_a_date() {
+    let (_origin, browser) = browse().await;
+    let rows = browser.proxy.place().completed(7).await;
+    let first = rows.iter().find(|row| row["url"] == "http://o.test/a");
+    let then = first.unwrap()["time"].as_str().unwrap();
+    let ask = async |at: &str| {
+        let at = at.replace(':', "%3A");
+        let target = format!("/test?agent=FooBot/1&url=http://o.test/late&at={at}");
+        browser.get(&target).await.text()
+    };
+    let past = ask(then).await;
+    assert!(past.contains("answer allow"), "{past}");
+    assert!(past.contains("was in force at"), "{past}");
+    let now = ask("0s").await;
+    assert!(now.contains("answer disallow"), "{now}");
+    assert!(now.contains("Disallow: /late"), "{now}");
+    let before = ask("2020-01-01").await;
+    assert!(
+        before.contains("No robots.txt of http://o.test is on record"),
+        "{before}"
+    );
+    let wrong = ask("yesterday").await;
+    assert!(wrong.contains("Time: a time is wanted"), "{wrong}");
 }
 
 // Ours: a text that is pasted is judged as the proxy would judge it.
-#[test]
-fn a_pasted_robots_txt_is_judged_in_every_reading_and_with_overrides() {
-    run(async {
-        let own = "robots.override = [{ origin = \"http://q.test\", path = \"/\", action = \"allow\", reason = \"ours\", until = 2999-01-01T00:00:00Z }]";
-        let browser = Browser::idle(Place::with(&Config::default().set(own))).await;
-        let ask = async |url: &str| {
-            let robots = "User-agent:%20*%0ADisallow:%20/private";
-            let target = format!("/test?agent=FooBot&url={url}&robots={robots}");
-            browser.get(&target).await.text()
-        };
-        let refused = ask("http://p.test/private").await;
-        assert!(refused.contains("answer disallow"), "{refused}");
-        // Servers take both for one path.
-        let reading = ask("http://p.test//private").await;
-        assert!(reading.contains("answer disallow"), "{reading}");
-        assert!(
-            reading.contains("/private: the path as a server may read it"),
-            "{reading}"
-        );
-        let overridden = ask("http://q.test/private").await;
-        assert!(overridden.contains("answer allow"), "{overridden}");
-    });
+#[tokio::test]
+async fn a_pasted_robots_txt_is_judged_in_every_reading_and_with_overrides() {
+    let own = "robots.override = [{ origin = \"http://q.test\", path = \"/\", action = \"allow\", reason = \"ours\", until = 2999-01-01T00:00:00Z }]";
+    let browser = Browser::idle(Place::with(&Config::default().set(own))).await;
+    let ask = async |url: &str| {
+        let robots = "User-agent:%20*%0ADisallow:%20/private";
+        let target = format!("/test?agent=FooBot&url={url}&robots={robots}");
+        browser.get(&target).await.text()
+    };
+    let refused = ask("http://p.test/private").await;
+    assert!(refused.contains("answer disallow"), "{refused}");
+    // Servers take both for one path.
+    let reading = ask("http://p.test//private").await;
+    assert!(reading.contains("answer disallow"), "{reading}");
+    assert!(
+        reading.contains("/private: the path as a server may read it"),
+        "{reading}"
+    );
+    let overridden = ask("http://q.test/private").await;
+    assert!(overridden.contains("answer allow"), "{overridden}");
 }
 
 // Ours: the page says what would be done, not what would be if the proxy enforced.
-#[test]
-fn a_test_of_a_url_says_what_the_proxy_would_do() {
-    run(async {
-        let config = Config::default().set("enforcement.mode = \"report\"");
-        let browser = Browser::new(config).await;
-        let ask = async |query: &str| {
-            let target = format!("/test?agent=ExampleBot/1.0&url=http://o.test/private&{query}");
-            browser.get(&target).await.text()
-        };
-        let page = ask("").await;
-        assert!(page.contains("answer disallow"), "{page}");
-        assert!(page.contains("forwarded all the same"), "{page}");
-        let to_come = ask("at=2999-01-01").await;
-        assert!(to_come.contains("one that is over is wanted"), "{to_come}");
-        // No number leads to more than it counts: a star at the end would be a pattern.
-        get(&browser.proxy, "http://o.test/open*").await;
-        let rows = browser.proxy.place().completed(5).await;
-        let is_it = |row: &&serde_json::Value| row["url"] == "http://o.test/open*";
-        let seq = &rows.iter().find(is_it).unwrap()["seq"];
-        let page = browser.get(&format!("/decisions/{seq}")).await.text();
-        assert!(!page.contains(">this URL<"), "{page}");
-        let other = browser.get(&format!("/decisions/{}", rows[0]["seq"])).await;
-        assert!(other.text().contains(">this URL<"), "{}", other.text());
-    });
+#[tokio::test]
+async fn a_test_of_a_url_says_what_the_proxy_would_do() {
+    let config = Config::default().set("enforcement.mode = \"report\"");
+    let browser = Browser::new(config).await;
+    let ask = async |query: &str| {
+        let target = format!("/test?agent=ExampleBot/1.0&url=http://o.test/private&{query}");
+        browser.get(&target).await.text()
+    };
+    let page = ask("").await;
+    assert!(page.contains("answer disallow"), "{page}");
+    assert!(page.contains("forwarded all the same"), "{page}");
+    let to_come = ask("at=2999-01-01").await;
+    assert!(to_come.contains("one that is over is wanted"), "{to_come}");
+    // No number leads to more than it counts: a star at the end would be a pattern.
+    get(&browser.proxy, "http://o.test/open*").await;
+    let rows = browser.proxy.place().completed(5).await;
+    let is_it = |row: &&serde_json::Value| row["url"] == "http://o.test/open*";
+    let seq = &rows.iter().find(is_it).unwrap()["seq"];
+    let page = browser.get(&format!("/decisions/{seq}")).await.text();
+    assert!(!page.contains(">this URL<"), "{page}");
+    let other = browser.get(&format!("/decisions/{}", rows[0]["seq"])).await;
+    assert!(other.text().contains(">this URL<"), "{}", other.text());
 }

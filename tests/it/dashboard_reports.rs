@@ -13,7 +13,7 @@ use crate::dashboard::Browser;
 use crate::kit::client::Reply;
 use crate::kit::program::{finish, run_in};
 use crate::kit::proxy::Config;
-use crate::kit::{run, soon};
+use crate::kit::soon;
 
 /// Times of a report that can be made twice.
 const TIMES: &str = "from=2026-01-01&until=2999-01-01";
@@ -36,176 +36,168 @@ fn without_time(report: &str) -> String {
     format!("{before}{after}")
 }
 
-#[test]
-fn a_report_is_that_of_the_command_line() {
-    run(async {
-        let browser = browser().await;
-        let place = browser.proxy.place();
-        let times = ["--from", "2026-01-01", "--until", "2999-01-01"];
-        for (path, arguments, name) in [
-            ("report?host=", vec![], "report.html"),
-            (
-                "report?host=O.test.",
-                vec!["--host", "o.test"],
-                "report-o.test.html",
-            ),
-            (
-                "site?host=o.test",
-                vec!["--for-site", "o.test"],
-                "site-o.test.html",
-            ),
-            (
-                "report?host=[::1]",
-                vec!["--host", "::1"],
-                "report----1-.html",
-            ),
-        ] {
-            // Without a new head between the two.
-            soon("the same report", async {
-                loop {
-                    let reply = browser.get(&format!("/reports/{path}&{TIMES}")).await;
-                    assert_file(&reply, name);
-                    let command = [&["audit", "report"][..], &times, &arguments].concat();
-                    let page = place.run(&command).await.stdout;
-                    if without_time(&reply.text()) == without_time(&page) {
-                        return;
-                    }
-                    sleep(Duration::from_millis(200)).await;
-                }
-            })
-            .await;
-        }
-        let json = browser.json(&format!("/api/v1/report?{TIMES}")).await;
-        assert_eq!(
-            (&json["requests"], &json["refused"]),
-            (&4.into(), &3.into())
-        );
-        assert_eq!(
-            (&json["mismatches"], &json["verified"]),
-            (&0.into(), &4.into())
-        );
-        let command = [&["audit", "report", "--digest"][..], &times].concat();
-        let digest = place.run(&command).await.stdout;
-        assert_eq!(json["sha256"].as_str(), Some(digest.trim()));
-    });
-}
-
-#[test]
-fn a_bundle_is_proved_by_its_key() {
-    run(async {
-        let browser = browser().await;
-        let path = format!("/reports/bundle?host=o.test&{TIMES}");
-        let bundle = soon("head", async {
+#[tokio::test]
+async fn a_report_is_that_of_the_command_line() {
+    let browser = browser().await;
+    let place = browser.proxy.place();
+    let times = ["--from", "2026-01-01", "--until", "2999-01-01"];
+    for (path, arguments, name) in [
+        ("report?host=", vec![], "report.html"),
+        (
+            "report?host=O.test.",
+            vec!["--host", "o.test"],
+            "report-o.test.html",
+        ),
+        (
+            "site?host=o.test",
+            vec!["--for-site", "o.test"],
+            "site-o.test.html",
+        ),
+        (
+            "report?host=[::1]",
+            vec!["--host", "::1"],
+            "report----1-.html",
+        ),
+    ] {
+        // Without a new head between the two.
+        soon("the same report", async {
             loop {
-                let reply = browser.get(&path).await;
-                if reply.status() == 200 {
-                    return reply;
+                let reply = browser.get(&format!("/reports/{path}&{TIMES}")).await;
+                assert_file(&reply, name);
+                let command = [&["audit", "report"][..], &times, &arguments].concat();
+                let page = place.run(&command).await.stdout;
+                if without_time(&reply.text()) == without_time(&page) {
+                    return;
                 }
-                // It says so on the page, with the form.
-                assert_eq!(reply.status(), 422, "{}", reply.text());
-                assert!(reply.text().contains("sealed yet") || reply.text().contains("no head"));
-                assert!(reply.text().contains("value=\"o.test\""));
                 sleep(Duration::from_millis(200)).await;
             }
         })
         .await;
-        assert_file(&bundle, "bundle-o.test.jsonl.gz");
-        let key = browser.proxy.place().run(&["audit", "key"]).await.stdout;
-        let elsewhere = TempDir::new().unwrap();
-        std::fs::write(elsewhere.path().join("b.jsonl.gz"), &bundle.body).unwrap();
-        let verify = ["audit", "verify", "b.jsonl.gz", "--key", key.trim_end()];
-        let proved = run_in(elsewhere.path(), &verify).await;
-        assert_eq!(proved.code, Some(0), "{proved:?}");
-        assert!(proved.stdout.contains("4 decisions"), "{proved:?}");
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/verify_bundle.py");
-        let mut command = Command::new("python3");
-        command
-            .arg(script)
-            .arg(elsewhere.path().join("b.jsonl.gz"))
-            .arg(key.trim_end());
-        let proved = finish(command, b"").await;
-        assert_eq!(proved.code, Some(0), "{proved:?}");
-        let other = browser
-            .get(&format!("/api/v1/bundle?host=o.test&{TIMES}"))
-            .await;
-        let lines = |body: &[u8]| {
-            let mut text = String::new();
-            GzDecoder::new(body).read_to_string(&mut text).unwrap();
-            text.lines().map(str::to_owned).collect::<Vec<_>>()
-        };
-        let (own, other) = (lines(&bundle.body), lines(&other.body));
-        // But for the time in the first line, which the last line has in its hash.
-        let last = own.len() - 1;
-        assert_eq!(own[1..last], other[1..last]);
-    });
+    }
+    let json = browser.json(&format!("/api/v1/report?{TIMES}")).await;
+    assert_eq!(
+        (&json["requests"], &json["refused"]),
+        (&4.into(), &3.into())
+    );
+    assert_eq!(
+        (&json["mismatches"], &json["verified"]),
+        (&0.into(), &4.into())
+    );
+    let command = [&["audit", "report", "--digest"][..], &times].concat();
+    let digest = place.run(&command).await.stdout;
+    assert_eq!(json["sha256"].as_str(), Some(digest.trim()));
 }
 
-#[test]
-fn what_cannot_be_made_is_told_with_the_form() {
-    run(async {
-        let browser = browser().await;
-        for (path, status, wanted) in [
-            ("/reports/report?from=yesterday", 400, "a time is wanted"),
-            ("/reports/report?host=%3Cscript%3E", 400, "host: "),
-            (
-                "/reports/site?from=24h",
-                400,
-                "the page for the owner of a site wants one",
-            ),
-            (
-                "/reports/bundle?crawler=FooBot",
-                400,
-                "and no other condition",
-            ),
-            ("/reports/bundle?host=never.test", 422, "sealed yet"),
-        ] {
-            let reply = browser.get(path).await;
-            assert_eq!(reply.status(), status, "{path}");
-            let page = reply.text();
-            assert!(
-                page.contains("role=\"alert\"") && page.contains("<form"),
-                "{page}"
-            );
-            assert!(
-                page.contains(wanted) || page.contains("has no head"),
-                "{path}: {page}"
-            );
-            assert!(!page.contains("<script>"), "{page}");
+#[tokio::test]
+async fn a_bundle_is_proved_by_its_key() {
+    let browser = browser().await;
+    let path = format!("/reports/bundle?host=o.test&{TIMES}");
+    let bundle = soon("head", async {
+        loop {
+            let reply = browser.get(&path).await;
+            if reply.status() == 200 {
+                return reply;
+            }
+            // It says so on the page, with the form.
+            assert_eq!(reply.status(), 422, "{}", reply.text());
+            assert!(reply.text().contains("sealed yet") || reply.text().contains("no head"));
+            assert!(reply.text().contains("value=\"o.test\""));
+            sleep(Duration::from_millis(200)).await;
         }
-        let api = browser.get("/api/v1/report?verdict=allow").await;
-        assert_eq!(api.status(), 400);
-        assert!(
-            api.text().ends_with("no other condition\n"),
-            "{}",
-            api.text()
-        );
-    });
+    })
+    .await;
+    assert_file(&bundle, "bundle-o.test.jsonl.gz");
+    let key = browser.proxy.place().run(&["audit", "key"]).await.stdout;
+    let elsewhere = TempDir::new().unwrap();
+    std::fs::write(elsewhere.path().join("b.jsonl.gz"), &bundle.body).unwrap();
+    let verify = ["audit", "verify", "b.jsonl.gz", "--key", key.trim_end()];
+    let proved = run_in(elsewhere.path(), &verify).await;
+    assert_eq!(proved.code, Some(0), "{proved:?}");
+    assert!(proved.stdout.contains("4 decisions"), "{proved:?}");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/verify_bundle.py");
+    let mut command = Command::new("python3");
+    command
+        .arg(script)
+        .arg(elsewhere.path().join("b.jsonl.gz"))
+        .arg(key.trim_end());
+    let proved = finish(command, b"").await;
+    assert_eq!(proved.code, Some(0), "{proved:?}");
+    let other = browser
+        .get(&format!("/api/v1/bundle?host=o.test&{TIMES}"))
+        .await;
+    let lines = |body: &[u8]| {
+        let mut text = String::new();
+        GzDecoder::new(body).read_to_string(&mut text).unwrap();
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (own, other) = (lines(&bundle.body), lines(&other.body));
+    // But for the time in the first line, which the last line has in its hash.
+    let last = own.len() - 1;
+    assert_eq!(own[1..last], other[1..last]);
 }
 
-#[test]
-fn one_is_made_at_a_time() {
-    run(async {
-        let browser = browser().await;
-        let ask = || browser.get("/reports/report");
-        soon("two at once", async {
-            loop {
-                let replies: [Reply; 4] = tokio::join!(ask(), ask(), ask(), ask()).into();
-                let is_busy = |reply: &&Reply| reply.status() == 503;
-                if let Some(busy) = replies.iter().find(is_busy) {
-                    assert_eq!(busy.head.value("retry-after"), "10");
-                    let page = busy.text();
-                    assert!(page.contains("somebody else is making one"), "{page}");
-                    return;
-                }
+#[tokio::test]
+async fn what_cannot_be_made_is_told_with_the_form() {
+    let browser = browser().await;
+    for (path, status, wanted) in [
+        ("/reports/report?from=yesterday", 400, "a time is wanted"),
+        ("/reports/report?host=%3Cscript%3E", 400, "host: "),
+        (
+            "/reports/site?from=24h",
+            400,
+            "the page for the owner of a site wants one",
+        ),
+        (
+            "/reports/bundle?crawler=FooBot",
+            400,
+            "and no other condition",
+        ),
+        ("/reports/bundle?host=never.test", 422, "sealed yet"),
+    ] {
+        let reply = browser.get(path).await;
+        assert_eq!(reply.status(), status, "{path}");
+        let page = reply.text();
+        assert!(
+            page.contains("role=\"alert\"") && page.contains("<form"),
+            "{page}"
+        );
+        assert!(
+            page.contains(wanted) || page.contains("has no head"),
+            "{path}: {page}"
+        );
+        assert!(!page.contains("<script>"), "{page}");
+    }
+    let api = browser.get("/api/v1/report?verdict=allow").await;
+    assert_eq!(api.status(), 400);
+    assert!(
+        api.text().ends_with("no other condition\n"),
+        "{}",
+        api.text()
+    );
+}
+
+#[tokio::test]
+async fn one_is_made_at_a_time() {
+    let browser = browser().await;
+    let ask = || browser.get("/reports/report");
+    soon("two at once", async {
+        loop {
+            let replies: [Reply; 4] = tokio::join!(ask(), ask(), ask(), ask()).into();
+            let is_busy = |reply: &&Reply| reply.status() == 503;
+            if let Some(busy) = replies.iter().find(is_busy) {
+                assert_eq!(busy.head.value("retry-after"), "10");
+                let page = busy.text();
+                assert!(page.contains("somebody else is making one"), "{page}");
+                return;
             }
-        })
-        .await;
-        // The place is free again, whoever had it.
-        soon("the place", async {
-            while ask().await.status() != 200 {
-                sleep(Duration::from_millis(10)).await;
-            }
-        })
-        .await;
-    });
+        }
+    })
+    .await;
+    // The place is free again, whoever had it.
+    soon("the place", async {
+        while ask().await.status() != 200 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
 }

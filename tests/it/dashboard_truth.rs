@@ -5,7 +5,6 @@ use crate::kit::client::{get, get_as};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::page::Page;
 use crate::kit::proxy::{Config, Place};
-use crate::kit::run;
 
 /// The same rule as sites write it, behind one that only some crawlers have.
 const SPELLINGS: [&str; 3] = [
@@ -66,31 +65,29 @@ async fn follow(browser: &Browser, path: &str) -> usize {
     followed
 }
 
-#[test]
-fn every_number_leads_to_as_many_rows() {
-    run(async {
-        for mode in ["enforce", "report"] {
-            let config = Config::default().set(&format!("enforcement.mode = \"{mode}\""));
-            let (browser, _origins) = asked(config).await;
-            for page in PAGES {
-                let followed = follow(&browser, page).await;
-                assert!(10 < followed, "{page}: {followed}");
-            }
-            let json = browser.json("/api/v1/overview?hours=1").await;
-            let names = |list: &str| {
-                let entries = json[list].as_array().unwrap().iter();
-                let names = entries.map(|entry| entry["name"].as_str().unwrap_or("*"));
-                names.map(str::to_ascii_lowercase).collect::<Vec<_>>()
-            };
-            assert_eq!(
-                names("crawlers"),
-                ["foobot", "*", "lonebot", "examplebot"],
-                "{json}"
-            );
-            assert_eq!(names("rules")[0].replace(' ', ""), "disallow:/p", "{json}");
-            assert_eq!(json["rules"].as_array().unwrap().len(), 3, "{json}");
+#[tokio::test]
+async fn every_number_leads_to_as_many_rows() {
+    for mode in ["enforce", "report"] {
+        let config = Config::default().set(&format!("enforcement.mode = \"{mode}\""));
+        let (browser, _origins) = asked(config).await;
+        for page in PAGES {
+            let followed = follow(&browser, page).await;
+            assert!(10 < followed, "{page}: {followed}");
         }
-    });
+        let json = browser.json("/api/v1/overview?hours=1").await;
+        let names = |list: &str| {
+            let entries = json[list].as_array().unwrap().iter();
+            let names = entries.map(|entry| entry["name"].as_str().unwrap_or("*"));
+            names.map(str::to_ascii_lowercase).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            names("crawlers"),
+            ["foobot", "*", "lonebot", "examplebot"],
+            "{json}"
+        );
+        assert_eq!(names("rules")[0].replace(' ', ""), "disallow:/p", "{json}");
+        assert_eq!(json["rules"].as_array().unwrap().len(), 3, "{json}");
+    }
 }
 
 /// Makes 72 requests of FooBot in one mode, of which 26 are refused, by rules. The name of
@@ -128,29 +125,27 @@ async fn ask_each(browser: &Browser, asked: &[(usize, &str)]) {
     browser.proxy.place().completed(total).await;
 }
 
-#[test]
-fn shares_and_order_are_those_of_the_numbers_shown() {
-    run(async {
-        for mode in ["enforce", "report"] {
-            let (browser, _origins) = made(mode).await;
-            for path in ["/?hours=1", "/?hours=24", "/crawlers?hours=24"] {
-                let page = browser.get(path).await.text();
-                assert!(page.contains(">26</a> <span"), "{mode} {path}: {page}");
-                assert!(page.contains("(36.1 %)"), "{mode} {path}: {page}");
-            }
-            let json = browser.json("/api/v1/overview").await;
-            let hosts = json["hosts"].as_array().unwrap().iter();
-            let refused = hosts.map(|host| {
-                let count = |key: &str| host[key].as_u64().unwrap();
-                (host["name"].as_str().unwrap(), count("refused"))
-            });
-            assert_eq!(
-                refused.collect::<Vec<_>>(),
-                [("a.test", 20), ("b.test", 6)],
-                "{mode}: {json}"
-            );
+#[tokio::test]
+async fn shares_and_order_are_those_of_the_numbers_shown() {
+    for mode in ["enforce", "report"] {
+        let (browser, _origins) = made(mode).await;
+        for path in ["/?hours=1", "/?hours=24", "/crawlers?hours=24"] {
+            let page = browser.get(path).await.text();
+            assert!(page.contains(">26</a> <span"), "{mode} {path}: {page}");
+            assert!(page.contains("(36.1 %)"), "{mode} {path}: {page}");
         }
-    });
+        let json = browser.json("/api/v1/overview").await;
+        let hosts = json["hosts"].as_array().unwrap().iter();
+        let refused = hosts.map(|host| {
+            let count = |key: &str| host[key].as_u64().unwrap();
+            (host["name"].as_str().unwrap(), count("refused"))
+        });
+        assert_eq!(
+            refused.collect::<Vec<_>>(),
+            [("a.test", 20), ("b.test", 6)],
+            "{mode}: {json}"
+        );
+    }
 }
 
 /// Classes of the requests of [`of_all_classes`], with their counts.
@@ -197,79 +192,73 @@ async fn of_all_classes(mode: &str) -> (Browser, [Origin; 2]) {
     (browser, origins)
 }
 
-#[test]
-fn each_decision_is_counted_in_one_class() {
-    run(async {
-        for mode in ["enforce", "report"] {
-            let (browser, _origins) = of_all_classes(mode).await;
-            let json = browser.json("/api/v1/overview").await;
-            let page = browser.get("/").await.text();
-            for (word, name, count) in CLASSES {
-                for sums in [&json["sums"], &json["crawlers"][0]] {
-                    assert_eq!(sums["classes"][word], count, "{mode} {word}: {sums}");
-                }
-                let hours = json["over_time"].as_array().unwrap().iter();
-                let by_hour = hours.map(|hour| hour["classes"][word].as_u64().unwrap());
-                assert_eq!(by_hour.sum::<u64>(), count, "{mode} {word}: {json}");
-                assert!(page.contains(&format!("<span>{name}</span>")), "{name}");
-                // A legend, and the heads of two tables, have the classes that occur.
-                let head = format!("<th scope=\"col\" class=\"n\">{name}</th>");
-                let is_there = 0 < count;
-                let heads = page.matches(&head).count();
-                assert_eq!(2 <= heads, is_there, "{name}: {page}");
-                let is_in_legend = page.contains(&format!("{name}: {count}<"));
-                assert_eq!(is_in_legend, is_there, "{name}: {page}");
-                let rows = browser
-                    .json(&format!("/api/v1/decisions?class={word}"))
-                    .await;
-                let found = rows["decisions"].as_array().unwrap().len();
-                assert_eq!(found as u64, count, "{mode} {word}: {rows}");
+#[tokio::test]
+async fn each_decision_is_counted_in_one_class() {
+    for mode in ["enforce", "report"] {
+        let (browser, _origins) = of_all_classes(mode).await;
+        let json = browser.json("/api/v1/overview").await;
+        let page = browser.get("/").await.text();
+        for (word, name, count) in CLASSES {
+            for sums in [&json["sums"], &json["crawlers"][0]] {
+                assert_eq!(sums["classes"][word], count, "{mode} {word}: {sums}");
             }
-            assert_eq!(json["sums"]["requests"], 23, "{json}");
+            let hours = json["over_time"].as_array().unwrap().iter();
+            let by_hour = hours.map(|hour| hour["classes"][word].as_u64().unwrap());
+            assert_eq!(by_hour.sum::<u64>(), count, "{mode} {word}: {json}");
+            assert!(page.contains(&format!("<span>{name}</span>")), "{name}");
+            // A legend, and the heads of two tables, have the classes that occur.
+            let head = format!("<th scope=\"col\" class=\"n\">{name}</th>");
+            let is_there = 0 < count;
+            let heads = page.matches(&head).count();
+            assert_eq!(2 <= heads, is_there, "{name}: {page}");
+            let is_in_legend = page.contains(&format!("{name}: {count}<"));
+            assert_eq!(is_in_legend, is_there, "{name}: {page}");
+            let rows = browser
+                .json(&format!("/api/v1/decisions?class={word}"))
+                .await;
+            let found = rows["decisions"].as_array().unwrap().len();
+            assert_eq!(found as u64, count, "{mode} {word}: {rows}");
         }
-    });
+        assert_eq!(json["sums"]["requests"], 23, "{json}");
+    }
 }
 
-#[test]
-fn whoever_gives_no_name_is_listed_beside_a_hundred() {
-    run(async {
-        let origin = Script::robots(SPELLINGS[0]).start().await;
-        let config = Config::default().resolve("o.test", origin.address());
-        let browser = Browser::idle(Place::with(&config)).await;
-        get_as(&browser.proxy, "(none)", "http://o.test/p").await;
-        let mut count = 1;
-        for stem in ["Foo", "Bar", "Baz", "Qux"] {
-            for letter in 'a'..='z' {
-                for path in ["p", "open"] {
-                    let url = format!("http://o.test/{path}");
-                    get_as(&browser.proxy, &format!("{stem}{letter}"), &url).await;
-                    count += 1;
-                }
+#[tokio::test]
+async fn whoever_gives_no_name_is_listed_beside_a_hundred() {
+    let origin = Script::robots(SPELLINGS[0]).start().await;
+    let config = Config::default().resolve("o.test", origin.address());
+    let browser = Browser::idle(Place::with(&config)).await;
+    get_as(&browser.proxy, "(none)", "http://o.test/p").await;
+    let mut count = 1;
+    for stem in ["Foo", "Bar", "Baz", "Qux"] {
+        for letter in 'a'..='z' {
+            for path in ["p", "open"] {
+                let url = format!("http://o.test/{path}");
+                get_as(&browser.proxy, &format!("{stem}{letter}"), &url).await;
+                count += 1;
             }
         }
-        browser.proxy.place().completed(count).await;
-        let page = browser.get("/crawlers").await.text();
-        for wanted in [
-            "Identity missing.",
-            ">1 request</a>",
-            "The 100 with most requests",
-        ] {
-            assert!(page.contains(wanted), "{wanted}: {page}");
-        }
-    });
+    }
+    browser.proxy.place().completed(count).await;
+    let page = browser.get("/crawlers").await.text();
+    for wanted in [
+        "Identity missing.",
+        ">1 request</a>",
+        "The 100 with most requests",
+    ] {
+        assert!(page.contains(wanted), "{wanted}: {page}");
+    }
 }
 
-#[test]
-fn a_record_that_cannot_be_written_is_told_with_its_cause() {
-    run(async {
-        let config = Config::default().set("audit.store = \"sqlite:data/audit.db\"");
-        let browser = Browser::new(config).await;
-        let place = browser.proxy.place();
-        std::fs::rename(place.path("data/audit.db"), place.path("data/moved")).unwrap();
-        let json = browser.json("/api/v1/configuration").await;
-        let problem = json["record"]["problem"].as_str().unwrap_or_default();
-        assert!(problem.contains("deleted or moved"), "{json}");
-        let export = browser.get("/decisions/export?form=xml").await;
-        assert_eq!(export.status(), 400);
-    });
+#[tokio::test]
+async fn a_record_that_cannot_be_written_is_told_with_its_cause() {
+    let config = Config::default().set("audit.store = \"sqlite:data/audit.db\"");
+    let browser = Browser::new(config).await;
+    let place = browser.proxy.place();
+    std::fs::rename(place.path("data/audit.db"), place.path("data/moved")).unwrap();
+    let json = browser.json("/api/v1/configuration").await;
+    let problem = json["record"]["problem"].as_str().unwrap_or_default();
+    assert!(problem.contains("deleted or moved"), "{json}");
+    let export = browser.get("/decisions/export?form=xml").await;
+    assert_eq!(export.status(), 400);
 }

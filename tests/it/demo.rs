@@ -8,88 +8,80 @@ use tempfile::TempDir;
 
 use crate::kit::demo::{Demo, shell};
 use crate::kit::program::{finish, politesse};
-use crate::kit::{run, until};
+use crate::kit::until;
 
 async fn pasted(folder: &Path, line: &str) -> String {
     finish(shell(folder, line), b"").await.stdout
 }
 
-#[test]
-fn every_line_that_the_demo_prints_works_when_pasted() {
-    run(async {
-        let mut demo = Demo::start(&[]).await;
-        let folder = demo.parent.path().to_owned();
-        assert_eq!(demo.lines.len(), 7, "{:?}", demo.lines);
-        let wanted = [
-            "Line 3 of http://shop.test/robots.txt",
-            "robots-directives: curl=(max-snippet;value=50;src=m noarchive;src=m);state=complete",
-            "Line 7 of http://shop.test/robots.txt",
-            "HungryBot",
-            "Disallow: /basket",
-            "0 mismatches, 0 missing",
-            "/login?once=",
-        ];
-        for (line, wanted) in demo.lines.iter().zip(wanted) {
-            let told = pasted(&folder, line).await;
-            assert!(told.contains(wanted), "{line}: {told}");
-        }
-        // The decisions are told while they are made, a line each.
-        for decided in [
-            "http://shop.test/basket  (line 3: Disallow: /basket)",
-            "https://shop.test/lamp",
-            "http://shop.test/lamp  (line 7: Disallow: /)",
-        ] {
-            demo.line_with(decided).await;
-        }
-        let (code, folder) = demo.interrupt().await;
-        assert_eq!(code, Some(0));
-        let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
-        assert!(left.is_empty(), "{left:?}");
-    });
+#[tokio::test]
+async fn every_line_that_the_demo_prints_works_when_pasted() {
+    let mut demo = Demo::start(&[]).await;
+    let folder = demo.parent.path().to_owned();
+    assert_eq!(demo.lines.len(), 7, "{:?}", demo.lines);
+    let wanted = [
+        "Line 3 of http://shop.test/robots.txt",
+        "robots-directives: curl=(max-snippet;value=50;src=m noarchive;src=m);state=complete",
+        "Line 7 of http://shop.test/robots.txt",
+        "HungryBot",
+        "Disallow: /basket",
+        "0 mismatches, 0 missing",
+        "/login?once=",
+    ];
+    for (line, wanted) in demo.lines.iter().zip(wanted) {
+        let told = pasted(&folder, line).await;
+        assert!(told.contains(wanted), "{line}: {told}");
+    }
+    // The decisions are told while they are made, a line each.
+    for decided in [
+        "http://shop.test/basket  (line 3: Disallow: /basket)",
+        "https://shop.test/lamp",
+        "http://shop.test/lamp  (line 7: Disallow: /)",
+    ] {
+        demo.line_with(decided).await;
+    }
+    let (code, folder) = demo.interrupt().await;
+    assert_eq!(code, Some(0));
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
-#[test]
-fn the_demo_takes_other_ports_where_the_usual_ones_are_taken() {
-    run(async {
-        // Another test's demo may have them for now, and give them back in between.
-        let port = async |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok();
-        let _taken = (
-            until("port 3128", async || port(3128).await).await,
-            until("port 3129", async || port(3129).await).await,
-        );
-        let demo = Demo::start(&[]).await;
-        assert!(!demo.lines[0].contains(":3128"), "{:?}", demo.lines);
-        let told = pasted(demo.parent.path(), &demo.lines[0]).await;
-        assert!(told.contains("Line 3 of"), "{told}");
-        assert_eq!(demo.interrupt().await.0, Some(0));
-    });
+#[tokio::test]
+async fn the_demo_takes_other_ports_where_the_usual_ones_are_taken() {
+    // Another test's demo may have them for now, and give them back in between.
+    let port = async |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok();
+    let _taken = (
+        until("port 3128", async || port(3128).await).await,
+        until("port 3129", async || port(3129).await).await,
+    );
+    let demo = Demo::start(&[]).await;
+    assert!(!demo.lines[0].contains(":3128"), "{:?}", demo.lines);
+    let told = pasted(demo.parent.path(), &demo.lines[0]).await;
+    assert!(told.contains("Line 3 of"), "{told}");
+    assert_eq!(demo.interrupt().await.0, Some(0));
 }
 
-#[test]
-fn a_command_joins_the_demo_whatever_ports_it_has() {
-    run(async {
-        let _taken = [3128, 3129].map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)));
-        let demo = Demo::start(&[]).await;
-        let list = demo.lines.iter().find(|line| line.ends_with("audit list"));
-        let joining = list.unwrap().replace(
-            "audit list",
-            "run -- curl -s --max-time 20 http://shop.test/basket 2>&1",
-        );
-        let told = pasted(demo.parent.path(), &joining).await;
-        assert!(told.contains("Line 3 of"), "{told}");
-        assert!(told.contains("1 asked, 0 allowed, 1 refused"), "{told}");
-        assert_eq!(demo.interrupt().await.0, Some(0));
-    });
+#[tokio::test]
+async fn a_command_joins_the_demo_whatever_ports_it_has() {
+    let _taken = [3128, 3129].map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)));
+    let demo = Demo::start(&[]).await;
+    let list = demo.lines.iter().find(|line| line.ends_with("audit list"));
+    let joining = list.unwrap().replace(
+        "audit list",
+        "run -- curl -s --max-time 20 http://shop.test/basket 2>&1",
+    );
+    let told = pasted(demo.parent.path(), &joining).await;
+    assert!(told.contains("Line 3 of"), "{told}");
+    assert!(told.contains("1 asked, 0 allowed, 1 refused"), "{told}");
+    assert_eq!(demo.interrupt().await.0, Some(0));
 }
 
-#[test]
-fn the_demo_takes_no_configuration() {
-    run(async {
-        let folder = TempDir::new().unwrap();
-        let mut command = politesse(folder.path());
-        command.args(["--config", "absent.toml", "demo"]);
-        let outcome = finish(command, b"").await;
-        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(2), ""));
-        assert!(outcome.stderr.contains("--config"), "{outcome:?}");
-    });
+#[tokio::test]
+async fn the_demo_takes_no_configuration() {
+    let folder = TempDir::new().unwrap();
+    let mut command = politesse(folder.path());
+    command.args(["--config", "absent.toml", "demo"]);
+    let outcome = finish(command, b"").await;
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(2), ""));
+    assert!(outcome.stderr.contains("--config"), "{outcome:?}");
 }

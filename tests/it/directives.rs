@@ -8,11 +8,11 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::kit::client::get_as;
-use crate::kit::origin::Script;
+use crate::kit::origin::{Script, site};
 use crate::kit::page::Page;
 use crate::kit::program::{Outcome, finish, politesse, run_in};
-use crate::kit::proxy::{Config, Place, resolve};
-use crate::kit::{run, soon};
+use crate::kit::proxy::{Config, Place};
+use crate::kit::soon;
 
 const CASES: &str = include_str!("../../crates/politesse-directives/cases/directives.jsonl");
 
@@ -58,453 +58,420 @@ fn assert_tells(outcome: &Outcome, lines: &[&str]) {
 }
 
 // Ours: all of cases/directives.jsonl.
-#[test]
-fn every_case_is_met_by_the_batch() {
-    run(async {
-        let cases = CASES
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap());
-        let cases: Vec<Value> = cases.collect();
-        let questions = cases.iter().map(|case: &Value| {
-            let mut question = case.clone();
-            let now = &mut question["now"];
-            if now.is_null() {
-                *now = json!("2026-11-20T00:00:00Z");
-            }
-            question
-        });
-        let outcome = batch(&questions.collect::<Vec<_>>()).await;
-        let answers = outcome.json_lines();
-        assert_eq!((outcome.code, answers.len()), (Some(0), cases.len()));
-        let mut missed = Vec::new();
-        for (case, answer) in cases.iter().zip(answers) {
-            assert_eq!(case["id"], answer["id"]);
-            let is_unmet = UNMET.iter().any(|(id, _)| case["id"] == *id);
-            let state = case.get("state").unwrap_or(&answer["state"]);
-            let is_met = answer["directives"] == case["expect"] && answer["state"] == *state;
-            if !is_met && !is_unmet {
-                missed.push(format!("{answer}: {}", case["why"]));
-            }
+#[tokio::test]
+async fn every_case_is_met_by_the_batch() {
+    let cases = CASES
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap());
+    let cases: Vec<Value> = cases.collect();
+    let questions = cases.iter().map(|case: &Value| {
+        let mut question = case.clone();
+        let now = &mut question["now"];
+        if now.is_null() {
+            *now = json!("2026-11-20T00:00:00Z");
         }
-        assert!(missed.is_empty(), "{missed:#?}");
+        question
     });
+    let outcome = batch(&questions.collect::<Vec<_>>()).await;
+    let answers = outcome.json_lines();
+    assert_eq!((outcome.code, answers.len()), (Some(0), cases.len()));
+    let mut missed = Vec::new();
+    for (case, answer) in cases.iter().zip(answers) {
+        assert_eq!(case["id"], answer["id"]);
+        let is_unmet = UNMET.iter().any(|(id, _)| case["id"] == *id);
+        let state = case.get("state").unwrap_or(&answer["state"]);
+        let is_met = answer["directives"] == case["expect"] && answer["state"] == *state;
+        if !is_met && !is_unmet {
+            missed.push(format!("{answer}: {}", case["why"]));
+        }
+    }
+    assert!(missed.is_empty(), "{missed:#?}");
 }
 
 // Ours: "a bad line gives an error and the rest goes on".
-#[test]
-fn a_batch_goes_on_past_bad_lines() {
-    run(async {
-        let lines = concat!(
-            "{\"id\":[1,{\"a\":null}],\"headers\":[[\"X-Robots-Tag\",\"noindex\"]],\"what\":1}\n",
-            "nonsense\n",
-            " \r\n",
-            "{\"headers\":[[\"X-Robots-Tag\",\"\u{394}\"]]}\n",
-            "{\"headers\":[[\"a b\",\"x\"]]}\n",
-            "{\"headers\":[[\"a\",\"x\\ny\"]]}\n",
-            "{\"now\":\"yesterday\"}\n",
-            "{\"status\":99}\n",
-            "{\"method\":\"\"}\n",
-            "{\"body_b64\":\"%\"}\n",
-            "{\"id\":\"last\",\"headers\":null,\"body\":null,\"content_type\":null,\"agent\":null}",
-        );
-        let outcome = batch_in(&std::env::temp_dir(), lines).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        let told = outcome.json_lines();
-        assert_eq!(
-            told[0],
-            json!({
-                "id": [1, {"a": null}],
-                "directives": ["noindex"],
-                "state": "complete",
-                "why": null,
-                "header": "*=(noindex;src=x);state=complete",
-            })
-        );
-        for (line, told) in [2, 4, 5, 6, 7, 8, 9, 10].into_iter().zip(&told[1..9]) {
-            assert_eq!(told["line"], line, "{told}");
-            assert!(told["error"].is_string(), "{told}");
-        }
-        assert_eq!((&told[9]["id"], told.len()), (&json!("last"), 10));
-    });
+#[tokio::test]
+async fn a_batch_goes_on_past_bad_lines() {
+    let lines = concat!(
+        "{\"id\":[1,{\"a\":null}],\"headers\":[[\"X-Robots-Tag\",\"noindex\"]],\"what\":1}\n",
+        "nonsense\n",
+        " \r\n",
+        "{\"headers\":[[\"X-Robots-Tag\",\"\u{394}\"]]}\n",
+        "{\"headers\":[[\"a b\",\"x\"]]}\n",
+        "{\"headers\":[[\"a\",\"x\\ny\"]]}\n",
+        "{\"now\":\"yesterday\"}\n",
+        "{\"status\":99}\n",
+        "{\"method\":\"\"}\n",
+        "{\"body_b64\":\"%\"}\n",
+        "{\"id\":\"last\",\"headers\":null,\"body\":null,\"content_type\":null,\"agent\":null}",
+    );
+    let outcome = batch_in(&std::env::temp_dir(), lines).await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let told = outcome.json_lines();
+    assert_eq!(
+        told[0],
+        json!({
+            "id": [1, {"a": null}],
+            "directives": ["noindex"],
+            "state": "complete",
+            "why": null,
+            "header": "*=(noindex;src=x);state=complete",
+        })
+    );
+    for (line, told) in [2, 4, 5, 6, 7, 8, 9, 10].into_iter().zip(&told[1..9]) {
+        assert_eq!(told["line"], line, "{told}");
+        assert!(told["error"].is_string(), "{told}");
+    }
+    assert_eq!((&told[9]["id"], told.len()), (&json!("last"), 10));
 }
 
 // Ours: what has no bound takes all memory.
-#[test]
-fn a_line_beyond_the_bound_costs_itself_only() {
-    run(async {
-        let line = vec![b'x'; 64 * 1024 * 1024 + 1];
-        let lines = [&line[..], b"\n{\"id\":2}\n"].concat();
-        let told = batch_in(&std::env::temp_dir(), lines).await.json_lines();
-        assert_eq!(told[0]["line"], 1);
-        assert!(
-            told[0]["error"].as_str().unwrap().contains("longer than"),
-            "{told:?}"
-        );
-        assert_eq!(told[1]["id"], 2);
-    });
+#[tokio::test]
+async fn a_line_beyond_the_bound_costs_itself_only() {
+    let line = vec![b'x'; 64 * 1024 * 1024 + 1];
+    let lines = [&line[..], b"\n{\"id\":2}\n"].concat();
+    let told = batch_in(&std::env::temp_dir(), lines).await.json_lines();
+    assert_eq!(told[0]["line"], 1);
+    assert!(
+        told[0]["error"].as_str().unwrap().contains("longer than"),
+        "{told:?}"
+    );
+    assert_eq!(told[1]["id"], 2);
 }
 
 // Ours: the keys of a question.
-#[test]
-fn every_key_of_a_question_counts() {
-    run(async {
-        let meta = "<meta name=robots content=noindex>";
-        let html = |more: Value| {
-            let mut question = json!({"content_type": "text/html", "body": meta});
-            let more = more.as_object().unwrap().clone();
-            question.as_object_mut().unwrap().extend(more);
-            question
-        };
-        let dated = json!([["X-Robots-Tag", "unavailable_after: 2026-01-02T00:00:00Z"]]);
-        let long = json!([[
-            "X-Robots-Tag",
-            format!("noai,{}, noindex", "a".repeat(9000))
-        ]]);
-        let quoted = json!([["X-Robots-Tag", "\u{93}noindex\u{94}"]]);
-        let until = "unavailable_after:2026-01-02T00:00:00Z";
-        let rows = [
-            (html(json!({})), json!(["noindex"]), "complete"),
-            // Base64 of `<title>`: of two bodies this one counts.
-            (
-                html(json!({"body_b64": "PHRpdGxlPg=="})),
-                json!([]),
-                "complete",
-            ),
-            (html(json!({"body": null})), json!([]), "complete"),
-            (html(json!({"method": "HEAD"})), json!([]), "partial"),
-            (html(json!({"status": 404})), json!([]), "complete"),
-            (html(json!({"status": 304})), json!([]), "partial"),
-            (html(json!({"scan_limit": 9})), json!([]), "partial"),
-            (
-                html(json!({"content_type": "text/plain"})),
-                json!([]),
-                "complete",
-            ),
-            (
-                html(json!({"headers": [["content-type", "image/png"]]})),
-                json!(["noindex"]),
-                "complete",
-            ),
-            (json!({"body": format!("<p>{meta}")}), json!([]), "complete"),
-            (
-                json!({"headers": dated, "now": "2026-01-01T00:00:00Z"}),
-                json!([until]),
-                "complete",
-            ),
-            (
-                json!({"headers": dated}),
-                json!(["noindex", until]),
-                "complete",
-            ),
-            (
-                json!({"headers": long}),
-                json!(["noai", "noindex"]),
-                "complete",
-            ),
-            (
-                json!({"headers": long, "field_limit": 8192}),
-                json!(["noai"]),
-                "partial",
-            ),
-            (json!({"headers": quoted}), json!(["noindex"]), "complete"),
-        ];
-        let questions: Vec<Value> = rows.iter().map(|(question, ..)| question.clone()).collect();
-        let told = batch(&questions).await.json_lines();
-        for ((question, directives, state), told) in rows.iter().zip(told) {
-            let found = (&told["directives"], &told["state"]);
-            assert_eq!(found, (directives, &json!(state)), "{question}");
-        }
-    });
+#[tokio::test]
+async fn every_key_of_a_question_counts() {
+    let meta = "<meta name=robots content=noindex>";
+    let html = |more: Value| {
+        let mut question = json!({"content_type": "text/html", "body": meta});
+        let more = more.as_object().unwrap().clone();
+        question.as_object_mut().unwrap().extend(more);
+        question
+    };
+    let dated = json!([["X-Robots-Tag", "unavailable_after: 2026-01-02T00:00:00Z"]]);
+    let long = json!([[
+        "X-Robots-Tag",
+        format!("noai,{}, noindex", "a".repeat(9000))
+    ]]);
+    let quoted = json!([["X-Robots-Tag", "\u{93}noindex\u{94}"]]);
+    let until = "unavailable_after:2026-01-02T00:00:00Z";
+    let rows = [
+        (html(json!({})), json!(["noindex"]), "complete"),
+        // Base64 of `<title>`: of two bodies this one counts.
+        (
+            html(json!({"body_b64": "PHRpdGxlPg=="})),
+            json!([]),
+            "complete",
+        ),
+        (html(json!({"body": null})), json!([]), "complete"),
+        (html(json!({"method": "HEAD"})), json!([]), "partial"),
+        (html(json!({"status": 404})), json!([]), "complete"),
+        (html(json!({"status": 304})), json!([]), "partial"),
+        (html(json!({"scan_limit": 9})), json!([]), "partial"),
+        (
+            html(json!({"content_type": "text/plain"})),
+            json!([]),
+            "complete",
+        ),
+        (
+            html(json!({"headers": [["content-type", "image/png"]]})),
+            json!(["noindex"]),
+            "complete",
+        ),
+        (json!({"body": format!("<p>{meta}")}), json!([]), "complete"),
+        (
+            json!({"headers": dated, "now": "2026-01-01T00:00:00Z"}),
+            json!([until]),
+            "complete",
+        ),
+        (
+            json!({"headers": dated}),
+            json!(["noindex", until]),
+            "complete",
+        ),
+        (
+            json!({"headers": long}),
+            json!(["noai", "noindex"]),
+            "complete",
+        ),
+        (
+            json!({"headers": long, "field_limit": 8192}),
+            json!(["noai"]),
+            "partial",
+        ),
+        (json!({"headers": quoted}), json!(["noindex"]), "complete"),
+    ];
+    let questions: Vec<Value> = rows.iter().map(|(question, ..)| question.clone()).collect();
+    let told = batch(&questions).await.json_lines();
+    for ((question, directives, state), told) in rows.iter().zip(told) {
+        let found = (&told["directives"], &told["state"]);
+        assert_eq!(found, (directives, &json!(state)), "{question}");
+    }
 }
 
 // Ours: an agent is a token or a whole User-Agent value.
-#[test]
-fn a_batch_knows_an_agent_by_token_and_by_user_agent() {
-    run(async {
-        let headers = json!([["X-Robots-Tag", "foobot: noindex"]]);
-        let rows = [
-            (json!("FooBot"), "foobot=(noindex;src=x);state=complete"),
-            (json!(AGENT), "foobot=(noindex;src=x);state=complete"),
-            (json!("OtherBot"), "otherbot=();state=complete"),
-            (json!(null), "*=();state=complete"),
-            (json!("*"), "*=();state=complete"),
-        ];
-        let questions = rows.iter();
-        let questions = questions.map(|(agent, _)| json!({"agent": agent, "headers": headers}));
-        let told = batch(&questions.collect::<Vec<_>>()).await.json_lines();
-        for ((agent, header), told) in rows.iter().zip(told) {
-            assert_eq!(told["header"], *header, "{agent}");
-        }
-    });
+#[tokio::test]
+async fn a_batch_knows_an_agent_by_token_and_by_user_agent() {
+    let headers = json!([["X-Robots-Tag", "foobot: noindex"]]);
+    let rows = [
+        (json!("FooBot"), "foobot=(noindex;src=x);state=complete"),
+        (json!(AGENT), "foobot=(noindex;src=x);state=complete"),
+        (json!("OtherBot"), "otherbot=();state=complete"),
+        (json!(null), "*=();state=complete"),
+        (json!("*"), "*=();state=complete"),
+    ];
+    let questions = rows.iter();
+    let questions = questions.map(|(agent, _)| json!({"agent": agent, "headers": headers}));
+    let told = batch(&questions.collect::<Vec<_>>()).await.json_lines();
+    for ((agent, header), told) in rows.iter().zip(told) {
+        assert_eq!(told["header"], *header, "{agent}");
+    }
 }
 
 // Ours: as the proxy would say it, so by its configuration.
-#[test]
-fn the_configuration_counts() {
-    run(async {
-        let config = Config::default()
-            .set("directives.scan_limit = \"64B\"")
-            .set("directives.header = \"X-Said\"")
-            .set("crawler = [{ token = \"Known\", user_agent = \"libfoo\" }]");
-        let place = Place::with(&config);
-        let page = format!("<!-- {} --><meta name=robots content=noai>", "-".repeat(99));
-        let question = json!({"content_type": "text/html", "body": page, "agent": "libfoo/1"});
-        let told = batch_in(place.folder(), question.to_string()).await;
-        let header = "known=();state=partial;why=head-limit";
-        assert_eq!(told.json_lines()[0]["header"], header);
-        std::fs::write(place.path("page.html"), page).unwrap();
-        let told = place
-            .run(&["directives", "--agent", "libfoo/1", "page.html"])
-            .await;
-        assert_tells(
-            &told,
-            &[
-                "for Known: nothing is known to be in force",
-                &format!("x-said: {header}"),
-            ],
-        );
-    });
+#[tokio::test]
+async fn the_configuration_counts() {
+    let config = Config::default()
+        .set("directives.scan_limit = \"64B\"")
+        .set("directives.header = \"X-Said\"")
+        .set("crawler = [{ token = \"Known\", user_agent = \"libfoo\" }]");
+    let place = Place::with(&config);
+    let page = format!("<!-- {} --><meta name=robots content=noai>", "-".repeat(99));
+    let question = json!({"content_type": "text/html", "body": page, "agent": "libfoo/1"});
+    let told = batch_in(place.folder(), question.to_string()).await;
+    let header = "known=();state=partial;why=head-limit";
+    assert_eq!(told.json_lines()[0]["header"], header);
+    std::fs::write(place.path("page.html"), page).unwrap();
+    let told = place
+        .run(&["directives", "--agent", "libfoo/1", "page.html"])
+        .await;
+    assert_tells(
+        &told,
+        &[
+            "for Known: nothing is known to be in force",
+            &format!("x-said: {header}"),
+        ],
+    );
 }
 
 // Ours.
-#[test]
-fn a_page_is_explained_to_people() {
-    run(async {
-        let field = "X-Robots-Tag: noarchive, otherbot: noindex";
-        let outcome = of_page(HEAD, &["--agent", AGENT, "--header", field]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        assert_tells(
-            &outcome,
-            &[
-                "for FooBot: 5 directives are in force",
-                "max-snippet:20, said in <meta>",
-                "noai, said in <meta>",
-                "noarchive, said in X-Robots-Tag and <meta>",
-                "noindex, said in <meta>",
-                "unavailable_after:2020-01-01T00:00:00Z, which has come: noindex, said in <meta>",
-                "complete: what is not listed is not in force",
-                "names: FooBot, Foo",
-                &format!("body: {} bytes of it were looked at", HEAD.len()),
-                "robots-directives: foobot=(max-snippet;value=20;src=m noai;src=m \
+#[tokio::test]
+async fn a_page_is_explained_to_people() {
+    let field = "X-Robots-Tag: noarchive, otherbot: noindex";
+    let outcome = of_page(HEAD, &["--agent", AGENT, "--header", field]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_tells(
+        &outcome,
+        &[
+            "for FooBot: 5 directives are in force",
+            "max-snippet:20, said in <meta>",
+            "noai, said in <meta>",
+            "noarchive, said in X-Robots-Tag and <meta>",
+            "noindex, said in <meta>",
+            "unavailable_after:2020-01-01T00:00:00Z, which has come: noindex, said in <meta>",
+            "complete: what is not listed is not in force",
+            "names: FooBot, Foo",
+            &format!("body: {} bytes of it were looked at", HEAD.len()),
+            "robots-directives: foobot=(max-snippet;value=20;src=m noai;src=m \
                  noarchive;src=\"x m\" noindex;src=m unavailable_after;value=@1577836800;src=m)\
                  ;state=complete",
-            ],
-        );
-    });
+        ],
+    );
 }
 
 // Ours: a preference is no directive.
-#[test]
-fn preferences_are_told_apart() {
-    run(async {
-        let config = Config::default().set("directives.preferences = true");
-        let place = Place::with(&config);
-        let fields = [
-            "--header",
-            "Content-Usage: train-ai=n",
-            "--content-type",
-            "text/plain",
-        ];
-        let arguments = [&["directives"], &fields[..]].concat();
-        let told = place.run(&arguments).await;
-        assert_tells(
-            &told,
-            &[
-                "for everyone: nothing is in force",
-                "preferred: train-ai:n, said in a field",
-                "robots-directives: *=(train-ai;value=n;src=h);state=complete",
-            ],
-        );
-        let told = place.run(&[&arguments[..], &["--json"]].concat()).await;
-        let object = &told.json_lines()[0];
-        assert_eq!(object["sources"], json!([]));
-        assert_eq!(object["preferences"], json!(["train-ai:n"]));
-    });
+#[tokio::test]
+async fn preferences_are_told_apart() {
+    let config = Config::default().set("directives.preferences = true");
+    let place = Place::with(&config);
+    let fields = [
+        "--header",
+        "Content-Usage: train-ai=n",
+        "--content-type",
+        "text/plain",
+    ];
+    let arguments = [&["directives"], &fields[..]].concat();
+    let told = place.run(&arguments).await;
+    assert_tells(
+        &told,
+        &[
+            "for everyone: nothing is in force",
+            "preferred: train-ai:n, said in a field",
+            "robots-directives: *=(train-ai;value=n;src=h);state=complete",
+        ],
+    );
+    let told = place.run(&[&arguments[..], &["--json"]].concat()).await;
+    let object = &told.json_lines()[0];
+    assert_eq!(object["sources"], json!([]));
+    assert_eq!(object["preferences"], json!(["train-ai:n"]));
 }
 
 // Ours.
-#[test]
-fn a_page_is_explained_to_programs() {
-    run(async {
-        let arguments = [
-            "--json",
-            "--agent",
-            AGENT,
-            "--header",
-            "Robots-Tag: *;noarchive",
-        ];
-        let outcome = of_page(HEAD, &arguments).await;
-        let object = outcome.json_lines().remove(0);
-        for (member, value) in [
-            ("state", json!("complete")),
-            ("why", json!(null)),
-            ("field", json!("robots-directives")),
-            ("token", json!("FooBot")),
-            ("candidates", json!(["FooBot", "Foo"])),
-            ("user_agent", json!(AGENT)),
-            ("body", json!(HEAD.len())),
-        ] {
-            assert_eq!(object[member], value, "{member}");
-        }
-        let sources = object["sources"].as_array().unwrap();
-        let listed: Vec<&Value> = sources.iter().map(|said| &said["directive"]).collect();
-        assert_eq!(json!(listed), object["directives"]);
-        assert_eq!(
-            sources[2],
-            json!({"directive": "noarchive", "src": ["r", "m"]})
-        );
-        let question = json!({
-            "agent": AGENT, "headers": [["Robots-Tag", "*;noarchive"]], "body": HEAD,
-        });
-        let line = batch(&[question]).await.json_lines().remove(0);
-        for member in ["directives", "state", "why", "header"] {
-            assert_eq!(object[member], line[member], "{member}");
-        }
+#[tokio::test]
+async fn a_page_is_explained_to_programs() {
+    let arguments = [
+        "--json",
+        "--agent",
+        AGENT,
+        "--header",
+        "Robots-Tag: *;noarchive",
+    ];
+    let outcome = of_page(HEAD, &arguments).await;
+    let object = outcome.json_lines().remove(0);
+    for (member, value) in [
+        ("state", json!("complete")),
+        ("why", json!(null)),
+        ("field", json!("robots-directives")),
+        ("token", json!("FooBot")),
+        ("candidates", json!(["FooBot", "Foo"])),
+        ("user_agent", json!(AGENT)),
+        ("body", json!(HEAD.len())),
+    ] {
+        assert_eq!(object[member], value, "{member}");
+    }
+    let sources = object["sources"].as_array().unwrap();
+    let listed: Vec<&Value> = sources.iter().map(|said| &said["directive"]).collect();
+    assert_eq!(json!(listed), object["directives"]);
+    assert_eq!(
+        sources[2],
+        json!({"directive": "noarchive", "src": ["r", "m"]})
+    );
+    let question = json!({
+        "agent": AGENT, "headers": [["Robots-Tag", "*;noarchive"]], "body": HEAD,
     });
+    let line = batch(&[question]).await.json_lines().remove(0);
+    for member in ["directives", "state", "why", "header"] {
+        assert_eq!(object[member], line[member], "{member}");
+    }
 }
 
 // Ours: what the annotation would say.
-#[test]
-fn it_tells_what_the_proxy_sends() {
-    run(async {
-        let field = ("X-Robots-Tag", "max-image-preview:none, foobot: noai");
-        let page = Page::html(HEAD).field(field.0, field.1);
-        let origin = Script::robots("").page("/a", page).start().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let reply = get_as(&proxy, AGENT, "http://o.test/a").await;
-        let sent = reply.head.value("robots-directives");
-        let field = format!("{}: {}", field.0, field.1);
-        let told = of_page(HEAD, &["--agent", AGENT, "--header", &field]).await;
-        assert_tells(&told, &[&format!("robots-directives: {sent}")]);
-    });
+#[tokio::test]
+async fn it_tells_what_the_proxy_sends() {
+    let field = ("X-Robots-Tag", "max-image-preview:none, foobot: noai");
+    let page = Page::html(HEAD).field(field.0, field.1);
+    let (_origin, proxy) = site(Script::robots("").page("/a", page), &[]).await;
+    let reply = get_as(&proxy, AGENT, "http://o.test/a").await;
+    let sent = reply.head.value("robots-directives");
+    let field = format!("{}: {}", field.0, field.1);
+    let told = of_page(HEAD, &["--agent", AGENT, "--header", &field]).await;
+    assert_tells(&told, &[&format!("robots-directives: {sent}")]);
 }
 
 // Ours: without the page the fields are not all there is, unless the page can
 // hold no metas.
-#[test]
-fn fields_alone_are_complete_only_if_they_rule_out_metas() {
-    run(async {
-        let field = ["--header", "X-Robots-Tag: noindex"];
-        for (more, end) in [
-            (&[][..], "state=partial;why=method"),
-            (&["--content-type", "text/html"], "state=partial;why=method"),
-            (&["--content-type", "image/png"], "state=complete"),
-            (&["--status", "404"], "state=complete"),
-            (&["--status", "304"], "state=partial;why=not-modified"),
-        ] {
-            let outcome = of_fields(&[&field, more].concat()).await;
-            assert_eq!(outcome.code, Some(0), "{outcome:?}");
-            assert_tells(
-                &outcome,
-                &[
-                    "noindex, said in X-Robots-Tag",
-                    "body: none given, so that only the fields were read",
-                    &format!("robots-directives: *=(noindex;src=x);{end}"),
-                ],
-            );
-        }
-    });
+#[tokio::test]
+async fn fields_alone_are_complete_only_if_they_rule_out_metas() {
+    let field = ["--header", "X-Robots-Tag: noindex"];
+    for (more, end) in [
+        (&[][..], "state=partial;why=method"),
+        (&["--content-type", "text/html"], "state=partial;why=method"),
+        (&["--content-type", "image/png"], "state=complete"),
+        (&["--status", "404"], "state=complete"),
+        (&["--status", "304"], "state=partial;why=not-modified"),
+    ] {
+        let outcome = of_fields(&[&field, more].concat()).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert_tells(
+            &outcome,
+            &[
+                "noindex, said in X-Robots-Tag",
+                "body: none given, so that only the fields were read",
+                &format!("robots-directives: *=(noindex;src=x);{end}"),
+            ],
+        );
+    }
 }
 
 // Ours: a page without a type is read if it begins as HTML.
-#[test]
-fn a_page_that_does_not_begin_as_html_is_told_apart() {
-    run(async {
-        let page = "words <meta name=robots content=noindex>";
-        let told = of_page(page, &[]).await;
-        assert_tells(&told, &["for everyone: nothing is in force"]);
-        assert!(told.stdout.contains("--content-type text/html"), "{told:?}");
-        let told = of_page(page, &["--content-type", "text/html"]).await;
-        assert!(told.stdout.contains("of it were looked at"), "{told:?}");
-        let told = of_page(HEAD, &["--method", "HEAD"]).await;
-        assert_tells(&told, &["body: nothing of it was looked at"]);
-    });
+#[tokio::test]
+async fn a_page_that_does_not_begin_as_html_is_told_apart() {
+    let page = "words <meta name=robots content=noindex>";
+    let told = of_page(page, &[]).await;
+    assert_tells(&told, &["for everyone: nothing is in force"]);
+    assert!(told.stdout.contains("--content-type text/html"), "{told:?}");
+    let told = of_page(page, &["--content-type", "text/html"]).await;
+    assert!(told.stdout.contains("of it were looked at"), "{told:?}");
+    let told = of_page(HEAD, &["--method", "HEAD"]).await;
+    assert_tells(&told, &["body: nothing of it was looked at"]);
 }
 
 // Ours: exit codes.
-#[test]
-fn what_cannot_be_asked_or_found_out_is_told_by_the_exit_code() {
-    run(async {
-        let field = ["--header", "X-Robots-Tag: noindex"];
-        for (arguments, code, said) in [
-            (&[][..], 2, "required"),
-            (&["nowhere.html"], 3, "cannot read nowhere.html"),
-            (&["."], 3, "cannot read ."),
-            (
-                &["--batch", "nowhere.jsonl"],
-                2,
-                "cannot read nowhere.jsonl",
-            ),
-            (&["--batch", "-", "--json"], 2, "cannot be used with"),
-            (&["--header", "noindex"], 2, "NAME: VALUE"),
-            (&["--header", "X Robots: noindex"], 2, "NAME: VALUE"),
-            (&["--header", ": noindex"], 2, "NAME: VALUE"),
-            (&[&field[..], &["--method", "HEAD"]].concat(), 2, "<FILE>"),
-            (&[&field[..], &["--status", "20"]].concat(), 2, "--status"),
-            (
-                &[&field[..], &["--content-type", "\n"]].concat(),
-                2,
-                "--content-type",
-            ),
-        ] {
-            let folder = TempDir::new().unwrap();
-            let arguments = [&["directives"], arguments].concat();
-            let outcome = run_in(folder.path(), &arguments).await;
-            assert_eq!(outcome.code, Some(code), "{outcome:?}");
-            assert_eq!(outcome.stdout, "", "{outcome:?}");
-            assert!(outcome.stderr.contains(said), "{outcome:?}");
-        }
-    });
+#[tokio::test]
+async fn what_cannot_be_asked_or_found_out_is_told_by_the_exit_code() {
+    let field = ["--header", "X-Robots-Tag: noindex"];
+    for (arguments, code, said) in [
+        (&[][..], 2, "required"),
+        (&["nowhere.html"], 3, "cannot read nowhere.html"),
+        (&["."], 3, "cannot read ."),
+        (
+            &["--batch", "nowhere.jsonl"],
+            2,
+            "cannot read nowhere.jsonl",
+        ),
+        (&["--batch", "-", "--json"], 2, "cannot be used with"),
+        (&["--header", "noindex"], 2, "NAME: VALUE"),
+        (&["--header", "X Robots: noindex"], 2, "NAME: VALUE"),
+        (&["--header", ": noindex"], 2, "NAME: VALUE"),
+        (&[&field[..], &["--method", "HEAD"]].concat(), 2, "<FILE>"),
+        (&[&field[..], &["--status", "20"]].concat(), 2, "--status"),
+        (
+            &[&field[..], &["--content-type", "\n"]].concat(),
+            2,
+            "--content-type",
+        ),
+    ] {
+        let folder = TempDir::new().unwrap();
+        let arguments = [&["directives"], arguments].concat();
+        let outcome = run_in(folder.path(), &arguments).await;
+        assert_eq!(outcome.code, Some(code), "{outcome:?}");
+        assert_eq!(outcome.stdout, "", "{outcome:?}");
+        assert!(outcome.stderr.contains(said), "{outcome:?}");
+    }
 }
 
 // Ours: `--help` has an example.
-#[test]
-fn its_help_has_an_example() {
-    run(async {
-        let outcome = of_fields(&["--help"]).await;
-        assert!(outcome.stdout.contains("Example: politesse directives"));
-    });
+#[tokio::test]
+async fn its_help_has_an_example() {
+    let outcome = of_fields(&["--help"]).await;
+    assert!(outcome.stdout.contains("Example: politesse directives"));
 }
 
 // Ours: `| head` is no failure.
-#[test]
-fn a_reader_that_has_gone_is_no_failure() {
-    run(async {
-        let mut command = politesse(&std::env::temp_dir());
-        command.args(["directives", "--batch", "-"]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        drop(child.stdout.take());
-        let mut stdin = child.stdin.take().unwrap();
-        let _ = stdin.write_all("{}\n".repeat(2000).as_bytes()).await;
-        drop(stdin);
-        let end = soon("end of the batch", child.wait()).await.unwrap();
-        let mut said = String::new();
-        let mut stderr = child.stderr.take().unwrap();
-        stderr.read_to_string(&mut said).await.unwrap();
-        assert_eq!((end.code(), said.as_str()), (Some(0), ""));
-    });
+#[tokio::test]
+async fn a_reader_that_has_gone_is_no_failure() {
+    let mut command = politesse(&std::env::temp_dir());
+    command.args(["directives", "--batch", "-"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let mut stdin = child.stdin.take().unwrap();
+    let _ = stdin.write_all("{}\n".repeat(2000).as_bytes()).await;
+    drop(stdin);
+    let end = soon("end of the batch", child.wait()).await.unwrap();
+    let mut said = String::new();
+    let mut stderr = child.stderr.take().unwrap();
+    stderr.read_to_string(&mut said).await.unwrap();
+    assert_eq!((end.code(), said.as_str()), (Some(0), ""));
 }
 
 // Ours: what an agent or a page holds steers no terminal.
-#[test]
-fn what_is_printed_steers_no_terminal() {
-    run(async {
-        let steers = |text: &str| {
-            text.chars()
-                .any(|letter| letter != '\n' && (letter.is_control() || letter == '\u{202e}'))
-        };
-        let agent = "\u{1b}[2J\u{202e}";
-        let page = "<meta name=robots content='noindex\u{1b}[2J, \u{202e}nofollow'>";
-        let typed = ["--content-type", "text/html", "--agent", agent];
-        let people = of_page(page, &typed).await;
-        let programs = of_page(page, &[&typed[..], &["--json"]].concat()).await;
-        let question = json!({"id": agent, "agent": agent, "body": page});
-        let batch = batch(&[question]).await;
-        for outcome in [&people, &programs, &batch] {
-            assert_eq!(outcome.code, Some(0), "{outcome:?}");
-            assert!(!steers(&outcome.stdout), "{outcome:?}");
-        }
-        assert_eq!(batch.json_lines()[0]["id"], agent);
-    });
+#[tokio::test]
+async fn what_is_printed_steers_no_terminal() {
+    let steers = |text: &str| {
+        text.chars()
+            .any(|letter| letter != '\n' && (letter.is_control() || letter == '\u{202e}'))
+    };
+    let agent = "\u{1b}[2J\u{202e}";
+    let page = "<meta name=robots content='noindex\u{1b}[2J, \u{202e}nofollow'>";
+    let typed = ["--content-type", "text/html", "--agent", agent];
+    let people = of_page(page, &typed).await;
+    let programs = of_page(page, &[&typed[..], &["--json"]].concat()).await;
+    let question = json!({"id": agent, "agent": agent, "body": page});
+    let batch = batch(&[question]).await;
+    for outcome in [&people, &programs, &batch] {
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert!(!steers(&outcome.stdout), "{outcome:?}");
+    }
+    assert_eq!(batch.json_lines()[0]["id"], agent);
 }

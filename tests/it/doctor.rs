@@ -8,7 +8,6 @@ use crate::kit::client::get;
 use crate::kit::origin::Script;
 use crate::kit::program::{Outcome, finish, politesse};
 use crate::kit::proxy::{Config, Place, resolve};
-use crate::kit::run;
 
 /// Returns the line that begins with `start`, which must be there.
 fn line<'a>(outcome: &'a Outcome, start: &str) -> &'a str {
@@ -27,183 +26,164 @@ fn place() -> Place {
     )
 }
 
-#[test]
-fn a_new_installation_has_no_fault() {
-    run(async {
-        let outcome = place().run(&["doctor"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        line(&outcome, "ok       configuration: ");
-        line(
-            &outcome,
-            "ok       no proxy runs with this record, and its ports are free",
-        );
-        let ca = line(&outcome, "warning  there is no CA yet");
-        assert!(ca.contains("ca init`"), "{ca}");
-        line(&outcome, "ok       clock: ");
-        line(&outcome, "ok       disk: ");
-        line(&outcome, "ok       names: ");
-        assert!(!outcome.stdout.contains("fault"), "{outcome:?}");
-    });
+#[tokio::test]
+async fn a_new_installation_has_no_fault() {
+    let outcome = place().run(&["doctor"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    line(&outcome, "ok       configuration: ");
+    line(
+        &outcome,
+        "ok       no proxy runs with this record, and its ports are free",
+    );
+    let ca = line(&outcome, "warning  there is no CA yet");
+    assert!(ca.contains("ca init`"), "{ca}");
+    line(&outcome, "ok       clock: ");
+    line(&outcome, "ok       disk: ");
+    line(&outcome, "ok       names: ");
+    assert!(!outcome.stdout.contains("fault"), "{outcome:?}");
 }
 
-#[test]
-fn a_taken_port_is_a_fault_with_a_line_for_a_free_one() {
-    run(async {
-        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = taken.local_addr().unwrap();
-        let place = Place::with(&Config::default().set(&format!("proxy.listen = [\"{address}\"]")));
-        let outcome = place.run(&["doctor"]).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        let fault = line(&outcome, "fault    cannot listen on ");
-        assert!(
-            fault.contains(&format!("{address} (proxy.listen): ")),
-            "{fault}"
-        );
-        assert!(fault.contains("On free ports: "), "{fault}");
-        assert!(
-            fault.contains("serve --set 'proxy.listen=[\"127.0.0.1:0\"]'"),
-            "{fault}"
-        );
-    });
+#[tokio::test]
+async fn a_taken_port_is_a_fault_with_a_line_for_a_free_one() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let place = Place::with(&Config::default().set(&format!("proxy.listen = [\"{address}\"]")));
+    let outcome = place.run(&["doctor"]).await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let fault = line(&outcome, "fault    cannot listen on ");
+    assert!(
+        fault.contains(&format!("{address} (proxy.listen): ")),
+        "{fault}"
+    );
+    assert!(fault.contains("On free ports: "), "{fault}");
+    assert!(
+        fault.contains("serve --set 'proxy.listen=[\"127.0.0.1:0\"]'"),
+        "{fault}"
+    );
 }
 
-#[test]
-fn a_process_with_an_older_configuration_is_told_with_the_keys() {
-    run(async {
-        let place = place();
-        let proxy = place.start().await;
-        let outcome = proxy.place().run(&["doctor"]).await;
-        let runs = format!("ok       politesse serve runs, process {}", proxy.pid());
-        line(&outcome, &runs);
-        let file = proxy.place().path("politesse.toml");
-        let text = fs::read_to_string(&file).unwrap() + "pace.max_wait = \"7s\"\n";
-        fs::write(&file, text).unwrap();
-        let outcome = proxy.place().run(&["doctor"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        let older = line(
-            &outcome,
-            &format!("warning  politesse serve, process {}", proxy.pid()),
-        );
-        let told = format!(
-            "different here: pace.max_wait. To have it read the file again: kill -HUP {};",
-            proxy.pid()
-        );
-        assert!(older.contains(&told), "{older}");
-        crate::kit::client::reload(&proxy).await;
-        line(&proxy.place().run(&["doctor"]).await, &runs);
-    });
+#[tokio::test]
+async fn a_process_with_an_older_configuration_is_told_with_the_keys() {
+    let place = place();
+    let proxy = place.start().await;
+    let outcome = proxy.place().run(&["doctor"]).await;
+    let runs = format!("ok       politesse serve runs, process {}", proxy.pid());
+    line(&outcome, &runs);
+    let file = proxy.place().path("politesse.toml");
+    let text = fs::read_to_string(&file).unwrap() + "pace.max_wait = \"7s\"\n";
+    fs::write(&file, text).unwrap();
+    let outcome = proxy.place().run(&["doctor"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let older = line(
+        &outcome,
+        &format!("warning  politesse serve, process {}", proxy.pid()),
+    );
+    let told = format!(
+        "different here: pace.max_wait. To have it read the file again: kill -HUP {};",
+        proxy.pid()
+    );
+    assert!(older.contains(&told), "{older}");
+    crate::kit::client::reload(&proxy).await;
+    line(&proxy.place().run(&["doctor"]).await, &runs);
 }
 
-#[test]
-fn report_mode_is_told() {
-    run(async {
-        let place = place();
-        let outcome = place
-            .run(&["--set", "enforcement.mode=report", "doctor"])
-            .await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        line(&outcome, "warning  enforcement.mode is \"report\"");
-    });
+#[tokio::test]
+async fn report_mode_is_told() {
+    let place = place();
+    let outcome = place
+        .run(&["--set", "enforcement.mode=report", "doctor"])
+        .await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    line(&outcome, "warning  enforcement.mode is \"report\"");
 }
 
-#[test]
-fn a_clock_behind_the_record_is_a_fault() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let [address, admin] = free_addresses();
-        let config = resolve("o.test", origin.address())
-            .set(&format!("proxy.listen = [\"{address}\"]"))
-            .set(&format!("admin.listen = \"{admin}\""));
-        let proxy = config.start().await;
-        get(&proxy, "http://o.test/a").await;
-        let place = proxy.stop().await;
-        let hour = "UPDATE decision SET time_us = time_us + 3600000000";
-        place.database().execute_batch(hour).unwrap();
-        let outcome = place.run(&["doctor"]).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        let fault = line(&outcome, "fault    the clock says ");
-        assert!(fault.contains("the record was written at "), "{fault}");
-    });
+#[tokio::test]
+async fn a_clock_behind_the_record_is_a_fault() {
+    let origin = Script::robots("").start().await;
+    let [address, admin] = free_addresses();
+    let config = resolve("o.test", origin.address())
+        .set(&format!("proxy.listen = [\"{address}\"]"))
+        .set(&format!("admin.listen = \"{admin}\""));
+    let proxy = config.start().await;
+    get(&proxy, "http://o.test/a").await;
+    let place = proxy.stop().await;
+    let hour = "UPDATE decision SET time_us = time_us + 3600000000";
+    place.database().execute_batch(hour).unwrap();
+    let outcome = place.run(&["doctor"]).await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let fault = line(&outcome, "fault    the clock says ");
+    assert!(fault.contains("the record was written at "), "{fault}");
 }
 
-#[test]
-fn a_limit_of_descriptors_that_is_too_low_is_told() {
-    run(async {
-        let place = place();
-        let mut shell = politesse(place.folder());
-        let program = shell.as_std().get_program().to_owned();
-        shell = crate::kit::program::isolated("sh", place.folder());
-        shell
-            .args(["-c", "ulimit -n 500; exec \"$0\" doctor"])
-            .arg(program);
-        let outcome = finish(shell, b"").await;
-        line(&outcome, "warning  the hard limit of descriptors is 500");
-    });
+#[tokio::test]
+async fn a_limit_of_descriptors_that_is_too_low_is_told() {
+    let place = place();
+    let mut shell = politesse(place.folder());
+    let program = shell.as_std().get_program().to_owned();
+    shell = crate::kit::program::isolated("sh", place.folder());
+    shell
+        .args(["-c", "ulimit -n 500; exec \"$0\" doctor"])
+        .arg(program);
+    let outcome = finish(shell, b"").await;
+    line(&outcome, "warning  the hard limit of descriptors is 500");
 }
 
-#[test]
-fn a_proxy_variable_that_points_elsewhere_is_told() {
-    run(async {
-        let place = place();
-        let mut command = politesse(place.folder());
-        command
-            .arg("doctor")
-            .env("http_proxy", "http://192.0.2.1:8080");
-        let outcome = finish(command, b"").await;
-        line(
-            &outcome,
-            "warning  http_proxy leads to 192.0.2.1:8080, which is not this proxy",
-        );
-    });
+#[tokio::test]
+async fn a_proxy_variable_that_points_elsewhere_is_told() {
+    let place = place();
+    let mut command = politesse(place.folder());
+    command
+        .arg("doctor")
+        .env("http_proxy", "http://192.0.2.1:8080");
+    let outcome = finish(command, b"").await;
+    line(
+        &outcome,
+        "warning  http_proxy leads to 192.0.2.1:8080, which is not this proxy",
+    );
 }
 
 // Ours: of `config check`.
-#[test]
-fn files_that_cannot_be_used_are_faults() {
-    run(async {
-        let place = place();
-        let outcome = place
-            .run(&["--set", "https.upstream_roots=gone.pem", "doctor"])
-            .await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        let fault = line(
-            &outcome,
-            "fault    https.upstream_roots: cannot read the roots in ",
-        );
-        assert!(fault.contains("gone.pem"), "{fault}");
-    });
+#[tokio::test]
+async fn files_that_cannot_be_used_are_faults() {
+    let place = place();
+    let outcome = place
+        .run(&["--set", "https.upstream_roots=gone.pem", "doctor"])
+        .await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let fault = line(
+        &outcome,
+        "fault    https.upstream_roots: cannot read the roots in ",
+    );
+    assert!(fault.contains("gone.pem"), "{fault}");
 }
 
-#[test]
-fn a_client_that_does_not_trust_the_ca_is_a_fault() {
-    run(async {
-        let place = place();
-        place.run(&["ca", "init"]).await;
-        let asked = async |ca: &str| {
-            let mut command = politesse(place.folder());
-            command.args(["doctor", "--for", "node"]);
-            command.env("NODE_EXTRA_CA_CERTS", place.path(ca));
-            finish(command, b"").await
-        };
-        let outcome = asked("roots.pem").await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        let fault = line(&outcome, "fault    node does not trust the CA ");
-        assert!(fault.ends_with("ca trust --for node"), "{fault}");
-        let outcome = asked("certs/ca.pem").await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        line(&outcome, "ok       node trusts the CA ");
-        let outcome = place.run(&["doctor", "--for", "firefox"]).await;
-        line(&outcome, "warning  whether firefox trusts the CA ");
-    });
+#[tokio::test]
+async fn a_client_that_does_not_trust_the_ca_is_a_fault() {
+    let place = place();
+    place.run(&["ca", "init"]).await;
+    let asked = async |ca: &str| {
+        let mut command = politesse(place.folder());
+        command.args(["doctor", "--for", "node"]);
+        command.env("NODE_EXTRA_CA_CERTS", place.path(ca));
+        finish(command, b"").await
+    };
+    let outcome = asked("roots.pem").await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let fault = line(&outcome, "fault    node does not trust the CA ");
+    assert!(fault.ends_with("ca trust --for node"), "{fault}");
+    let outcome = asked("certs/ca.pem").await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    line(&outcome, "ok       node trusts the CA ");
+    let outcome = place.run(&["doctor", "--for", "firefox"]).await;
+    line(&outcome, "warning  whether firefox trusts the CA ");
 }
 
 // Ours: a CA may be mounted read-only; a folder in which one is to be made may not.
-#[test]
-fn a_folder_that_cannot_be_written_is_a_fault_only_if_something_is_to_be_made_there() {
-    run(async {
-        let place = place();
-        place.run(&["ca", "init"]).await;
-        let script = "
+#[tokio::test]
+async fn a_folder_that_cannot_be_written_is_a_fault_only_if_something_is_to_be_made_there() {
+    let place = place();
+    place.run(&["ca", "init"]).await;
+    let script = "
             mkdir mounted
             mount -t tmpfs none mounted
             cp certs/ca.pem certs/ca.key mounted
@@ -211,16 +191,15 @@ fn a_folder_that_cannot_be_written_is_a_fault_only_if_something_is_to_be_made_th
             ask() { \"$0\" --set https.ca_cert=mounted/$1.pem --set https.ca_key=mounted/$1.key doctor; }
             ask ca | grep cannot && exit 9
             ask other || true";
-        let mut command = crate::kit::program::isolated("unshare", place.folder());
-        command
-            .args(["--map-root-user", "--mount", "sh", "-euc", script])
-            .arg(env!("CARGO_BIN_EXE_politesse"))
-            .env("POLITESSE_CONFIG", place.path("politesse.toml"));
-        let outcome = finish(command, b"").await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        line(
-            &outcome,
-            "fault    the CA (https.ca_key) cannot be written: ",
-        );
-    });
+    let mut command = crate::kit::program::isolated("unshare", place.folder());
+    command
+        .args(["--map-root-user", "--mount", "sh", "-euc", script])
+        .arg(env!("CARGO_BIN_EXE_politesse"))
+        .env("POLITESSE_CONFIG", place.path("politesse.toml"));
+    let outcome = finish(command, b"").await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    line(
+        &outcome,
+        "fault    the CA (https.ca_key) cannot be written: ",
+    );
 }

@@ -5,7 +5,7 @@ use crate::kit::h2::H2Crawler;
 use crate::kit::origin::Script;
 use crate::kit::paced::{delaying, metric, queue, standard};
 use crate::kit::proxy::{Proxy, resolve};
-use crate::kit::{run, until};
+use crate::kit::until;
 
 /// Waits until `/readyz` says that the proxy drains.
 async fn draining(proxy: &Proxy) {
@@ -24,85 +24,81 @@ fn connection(reply: &Reply) -> Vec<&str> {
 
 // Issue: "rolling restart without a refused request". RFC 9112, section 9.6, and RFC
 // 9113, section 6.8: a client is told before its connection ends.
-#[test]
-fn a_proxy_that_drains_serves_each_request_on_a_connection_that_ends_with_it() {
-    run(async {
-        let origin = Script::robots("").start_tls().await;
-        let plain = Script::robots("").start().await;
-        let mut proxy = resolve("o.test", origin.address())
-            .resolve("p.test", plain.address())
-            .set("proxy.drain_time = \"1h\"")
-            .start()
-            .await;
-        let mut kept = Crawler::plain(&proxy).await;
-        assert_eq!(kept.get("http://p.test/1", "p.test").await.status(), 200);
-        let mut inside = Crawler::inside(&proxy, "o.test:443").await;
-        assert_eq!(connection(&inside.get("/1", "o.test").await), [""; 0]);
-        let mut streams = H2Crawler::inside(&proxy, "o.test:443").await;
-        assert_eq!(streams.get("https://o.test/1").await.status(), 200);
+#[tokio::test]
+async fn a_proxy_that_drains_serves_each_request_on_a_connection_that_ends_with_it() {
+    let origin = Script::robots("").tls().start().await;
+    let plain = Script::robots("").start().await;
+    let mut proxy = resolve("o.test", origin.address())
+        .resolve("p.test", plain.address())
+        .set("proxy.drain_time = \"1h\"")
+        .start()
+        .await;
+    let mut kept = Crawler::plain(&proxy).await;
+    assert_eq!(kept.get("http://p.test/1", "p.test").await.status(), 200);
+    let mut inside = Crawler::inside(&proxy, "o.test:443").await;
+    assert_eq!(connection(&inside.get("/1", "o.test").await), [""; 0]);
+    let mut streams = H2Crawler::inside(&proxy, "o.test:443").await;
+    assert_eq!(streams.get("https://o.test/1").await.status(), 200);
 
-        proxy.signal("TERM").await;
-        draining(&proxy).await;
-        assert_eq!(metric(&proxy, "politesse_draining").await, 1.0);
-        // Connections of before, and new ones.
-        for mut crawler in [kept, Crawler::plain(&proxy).await] {
-            let reply = crawler.get("http://p.test/2", "p.test").await;
-            assert_eq!((reply.status(), connection(&reply)), (200, vec!["close"]));
-            assert!(crawler.closes().await);
-        }
-        for mut crawler in [inside, Crawler::inside(&proxy, "o.test:443").await] {
-            let reply = crawler.get("/2", "o.test").await;
-            assert_eq!((reply.status(), connection(&reply)), (200, vec!["close"]));
-            assert!(crawler.closes().await);
-        }
-        for mut streams in [streams, H2Crawler::inside(&proxy, "o.test:443").await] {
-            assert_eq!(streams.get("https://o.test/2").await.status(), 200);
-            until("GOAWAY", async || {
-                let one_more = streams.open("https://o.test/3");
-                one_more.await.is_err().then_some(())
-            })
-            .await;
-        }
-        // The second signal ends the drain, the exit is that of any stop.
-        proxy.signal("TERM").await;
-        assert_eq!(proxy.ended().await.code(), Some(0), "{}", proxy.log());
-    });
+    proxy.signal("TERM").await;
+    draining(&proxy).await;
+    assert_eq!(metric(&proxy, "politesse_draining").await, 1.0);
+    // Connections of before, and new ones.
+    for mut crawler in [kept, Crawler::plain(&proxy).await] {
+        let reply = crawler.get("http://p.test/2", "p.test").await;
+        assert_eq!((reply.status(), connection(&reply)), (200, vec!["close"]));
+        assert!(crawler.closes().await);
+    }
+    for mut crawler in [inside, Crawler::inside(&proxy, "o.test:443").await] {
+        let reply = crawler.get("/2", "o.test").await;
+        assert_eq!((reply.status(), connection(&reply)), (200, vec!["close"]));
+        assert!(crawler.closes().await);
+    }
+    for mut streams in [streams, H2Crawler::inside(&proxy, "o.test:443").await] {
+        assert_eq!(streams.get("https://o.test/2").await.status(), 200);
+        until("GOAWAY", async || {
+            let one_more = streams.open("https://o.test/3");
+            one_more.await.is_err().then_some(())
+        })
+        .await;
+    }
+    // The second signal ends the drain, the exit is that of any stop.
+    proxy.signal("TERM").await;
+    assert_eq!(proxy.ended().await.code(), Some(0), "{}", proxy.log());
 }
 
 // Ours: whoever waits has a turn, if it comes before `proxy.shutdown_timeout`.
-#[test]
-fn after_a_drain_requests_have_their_turns_as_far_as_there_is_time() {
-    run(async {
-        let soon = delaying("0.5").start().await;
-        let late = delaying("300").start().await;
-        let mut proxy = standard(&soon)
-            .resolve("late.test", late.address())
-            .set("pace.max_wait = \"1h\"")
-            .set("proxy.drain_time = \"1ms\"")
-            .set("proxy.shutdown_timeout = \"1m\"")
-            .start()
-            .await;
-        for host in ["o.test", "late.test"] {
-            let url = format!("http://{host}/0");
-            assert_eq!(get(&proxy, &url).await.status(), 200);
-        }
-        let mut crawlers = Vec::new();
-        for (host, status) in [("o.test", 200), ("late.test", 503), ("o.test", 200)] {
-            let mut crawler = Crawler::plain(&proxy).await;
-            let number = crawlers.len();
-            let head = format!("GET http://{host}/{number} HTTP/1.1\r\nHost: {host}\r\n");
-            let head = head + "User-Agent: ExampleBot/1.0\r\n\r\n";
-            crawler.send(head.as_bytes()).await;
-            crawlers.push((crawler, status));
-        }
-        queue(&proxy, 3).await;
-        proxy.signal("TERM").await;
-        for (mut crawler, status) in crawlers {
-            let reply = crawler.reply_to("GET").await;
-            assert_eq!(reply.status(), status, "{}", reply.text());
-        }
-        // Not after the minute: what has no turn in it was answered at once.
-        assert_eq!(proxy.ended().await.code(), Some(0), "{}", proxy.log());
-        assert_eq!(late.targets(), ["/0"]);
-    });
+#[tokio::test]
+async fn after_a_drain_requests_have_their_turns_as_far_as_there_is_time() {
+    let soon = delaying("0.5").start().await;
+    let late = delaying("300").start().await;
+    let mut proxy = standard(&soon)
+        .resolve("late.test", late.address())
+        .set("pace.max_wait = \"1h\"")
+        .set("proxy.drain_time = \"1ms\"")
+        .set("proxy.shutdown_timeout = \"1m\"")
+        .start()
+        .await;
+    for host in ["o.test", "late.test"] {
+        let url = format!("http://{host}/0");
+        assert_eq!(get(&proxy, &url).await.status(), 200);
+    }
+    let mut crawlers = Vec::new();
+    for (host, status) in [("o.test", 200), ("late.test", 503), ("o.test", 200)] {
+        let mut crawler = Crawler::plain(&proxy).await;
+        let number = crawlers.len();
+        let head = format!("GET http://{host}/{number} HTTP/1.1\r\nHost: {host}\r\n");
+        let head = head + "User-Agent: ExampleBot/1.0\r\n\r\n";
+        crawler.send(head.as_bytes()).await;
+        crawlers.push((crawler, status));
+    }
+    queue(&proxy, 3).await;
+    proxy.signal("TERM").await;
+    for (mut crawler, status) in crawlers {
+        let reply = crawler.reply_to("GET").await;
+        assert_eq!(reply.status(), status, "{}", reply.text());
+    }
+    // Not after the minute: what has no turn in it was answered at once.
+    assert_eq!(proxy.ended().await.code(), Some(0), "{}", proxy.log());
+    assert_eq!(late.targets(), ["/0"]);
 }

@@ -4,9 +4,8 @@ use std::net::SocketAddr;
 
 use crate::kit::addresses::free_address;
 use crate::kit::client::{Crawler, Reply, get};
-use crate::kit::origin::{Origin, Script};
+use crate::kit::origin::{Origin, Script, site};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
-use crate::kit::run;
 
 fn assert_prohibited(reply: &Reply) {
     reply.assert_error(502, "destination_ip_prohibited");
@@ -40,45 +39,41 @@ async fn assert_recorded(proxy: &Proxy, count: usize) {
 
 // Ours: refused before anything is dialled, in every spelling that is one. The
 // rest of the table needs a network of its own, in `egress_namespace`.
-#[test]
-fn addresses_of_this_machine_are_not_dialled() {
-    run(async {
-        let origin = open().await;
-        let proxy = Config::default().start().await;
-        let port = origin.address().port();
-        let urls = [
-            format!("http://127.0.0.1:{port}/"),
-            format!("http://localhost:{port}/"),
-            format!("http://sub.localhost:{port}/"),
-            format!("http://[::1]:{port}/"),
-            format!("http://[::ffff:127.0.0.1]:{port}/"),
-            format!("http://0.0.0.0:{port}/"),
-            format!("https://127.0.0.1:{port}/"),
-            format!("http://127.0.0.2:{port}/"),
-        ];
-        for url in &urls {
-            assert_prohibited(&get(&proxy, url).await);
-        }
-        assert_recorded(&proxy, urls.len()).await;
-        assert_eq!(origin.connections(), 0);
-    });
+#[tokio::test]
+async fn addresses_of_this_machine_are_not_dialled() {
+    let origin = open().await;
+    let proxy = Config::default().start().await;
+    let port = origin.address().port();
+    let urls = [
+        format!("http://127.0.0.1:{port}/"),
+        format!("http://localhost:{port}/"),
+        format!("http://sub.localhost:{port}/"),
+        format!("http://[::1]:{port}/"),
+        format!("http://[::ffff:127.0.0.1]:{port}/"),
+        format!("http://0.0.0.0:{port}/"),
+        format!("https://127.0.0.1:{port}/"),
+        format!("http://127.0.0.2:{port}/"),
+    ];
+    for url in &urls {
+        assert_prohibited(&get(&proxy, url).await);
+    }
+    assert_recorded(&proxy, urls.len()).await;
+    assert_eq!(origin.connections(), 0);
 }
 
 // Ours: what only a resolver takes for an address.
-#[test]
-fn odd_spellings_of_addresses_are_not_dialled() {
-    run(async {
-        let proxy = Config::default().start().await;
-        for host in ["0177.1", "2130706433", "0x7f.1", "127.1"] {
-            let reply = get(&proxy, &format!("http://{host}/")).await;
-            assert!(
-                [400, 502].contains(&reply.status()),
-                "{host}: {}",
-                reply.status()
-            );
-            assert!(reply.head.value("proxy-status").starts_with("politesse;"));
-        }
-    });
+#[tokio::test]
+async fn odd_spellings_of_addresses_are_not_dialled() {
+    let proxy = Config::default().start().await;
+    for host in ["0177.1", "2130706433", "0x7f.1", "127.1"] {
+        let reply = get(&proxy, &format!("http://{host}/")).await;
+        assert!(
+            [400, 502].contains(&reply.status()),
+            "{host}: {}",
+            reply.status()
+        );
+        assert!(reply.head.value("proxy-status").starts_with("politesse;"));
+    }
 }
 
 /// Returns a proxy on a port known before it starts, so that its own
@@ -90,81 +85,77 @@ async fn with_known_port(lines: impl Fn(SocketAddr) -> Config) -> (SocketAddr, P
 }
 
 // Ours: our own listeners, under any name, whatever is allowed.
-#[test]
-fn our_own_listeners_are_denied_under_any_name() {
-    run(async {
-        let (address, proxy) = with_known_port(|address| {
-            resolve("me.test", address).set("egress.allow = [\"127.0.0.0/8\"]")
-        })
-        .await;
-        assert_prohibited(&get(&proxy, "http://me.test/").await);
-        assert_prohibited(&get(&proxy, &format!("http://{address}/")).await);
-        assert_prohibited(&get(&proxy, &format!("http://{}/metrics", proxy.admin())).await);
-        assert_recorded(&proxy, 3).await;
-    });
+#[tokio::test]
+async fn our_own_listeners_are_denied_under_any_name() {
+    let (address, proxy) = with_known_port(|address| {
+        resolve("me.test", address).set("egress.allow = [\"127.0.0.0/8\"]")
+    })
+    .await;
+    assert_prohibited(&get(&proxy, "http://me.test/").await);
+    assert_prohibited(&get(&proxy, &format!("http://{address}/")).await);
+    assert_prohibited(&get(&proxy, &format!("http://{}/metrics", proxy.admin())).await);
+    assert_recorded(&proxy, 3).await;
 }
 
 // Ours: the admin listener and the proxy itself, in every spelling of an address of
 // this machine and under names that lead there, whatever is allowed; also where they
 // listen on all addresses.
-#[test]
-fn no_spelling_leads_through_the_proxy_to_its_listeners() {
-    run(async {
-        let allow = "egress.allow = [\"127.0.0.0/8\", \"0.0.0.0/8\", \"::/0\", \"localhost\"]";
-        for listen in ["127.0.0.1", "0.0.0.0", "[::]"] {
-            let config = Config::default()
-                .set(allow)
-                .set("egress.deny = []")
-                .set(&format!("proxy.listen = [\"{listen}:0\"]"))
-                .set(&format!("admin.listen = \"{listen}:0\""))
-                .set("upstream.resolve.\"named.test\" = \"127.0.0.1\"");
-            let place = Place::with(&config);
-            let proxy = place.start().await;
-            let admin = proxy.admin().port();
-            for port in [admin, proxy.address().port()] {
-                for host in [
-                    "localhost",
-                    "LOCALHOST.",
-                    "127.0.0.1",
-                    "127.1",
-                    "127.0.1",
-                    "0x7f000001",
-                    "0x7f.1",
-                    "2130706433",
-                    "0177.0.0.1",
-                    "0.0.0.0",
-                    "0",
-                    "[::]",
-                    "[::1]",
-                    "[::ffff:127.0.0.1]",
-                    "[::ffff:7f00:1]",
-                    "[::127.0.0.1]",
-                    "[64:ff9b::127.0.0.1]",
-                    "named.test",
-                    "politesse.internal",
-                ] {
-                    // Inside CONNECT the answer comes over TLS, or none at all.
-                    let reply = get(&proxy, &format!("http://{host}:{port}/healthz")).await;
-                    let is_refused = (400..=599).contains(&reply.status());
-                    assert!(is_refused, "{listen}: {host}:{port}: {}", reply.text());
-                    assert_ne!(reply.text(), "ok\n", "{host}:{port}");
-                    let mut crawler = Crawler::plain(&proxy).await;
-                    let authority = format!("{host}:{port}");
-                    if crawler.ask_to_connect(&authority, &[]).await.status == 200 {
-                        let host = format!("Host: {authority}");
-                        let inside = crawler.ask(&["GET /healthz HTTP/1.1", &host]).await;
-                        assert!(400 <= inside.status(), "{listen}: CONNECT {authority}");
-                        assert_ne!(inside.text(), "ok\n", "CONNECT {authority}");
-                    }
+#[tokio::test]
+async fn no_spelling_leads_through_the_proxy_to_its_listeners() {
+    let allow = "egress.allow = [\"127.0.0.0/8\", \"0.0.0.0/8\", \"::/0\", \"localhost\"]";
+    for listen in ["127.0.0.1", "0.0.0.0", "[::]"] {
+        let config = Config::default()
+            .set(allow)
+            .set("egress.deny = []")
+            .set(&format!("proxy.listen = [\"{listen}:0\"]"))
+            .set(&format!("admin.listen = \"{listen}:0\""))
+            .set("upstream.resolve.\"named.test\" = \"127.0.0.1\"");
+        let place = Place::with(&config);
+        let proxy = place.start().await;
+        let admin = proxy.admin().port();
+        for port in [admin, proxy.address().port()] {
+            for host in [
+                "localhost",
+                "LOCALHOST.",
+                "127.0.0.1",
+                "127.1",
+                "127.0.1",
+                "0x7f000001",
+                "0x7f.1",
+                "2130706433",
+                "0177.0.0.1",
+                "0.0.0.0",
+                "0",
+                "[::]",
+                "[::1]",
+                "[::ffff:127.0.0.1]",
+                "[::ffff:7f00:1]",
+                "[::127.0.0.1]",
+                "[64:ff9b::127.0.0.1]",
+                "named.test",
+                "politesse.internal",
+            ] {
+                // Inside CONNECT the answer comes over TLS, or none at all.
+                let reply = get(&proxy, &format!("http://{host}:{port}/healthz")).await;
+                let is_refused = (400..=599).contains(&reply.status());
+                assert!(is_refused, "{listen}: {host}:{port}: {}", reply.text());
+                assert_ne!(reply.text(), "ok\n", "{host}:{port}");
+                let mut crawler = Crawler::plain(&proxy).await;
+                let authority = format!("{host}:{port}");
+                if crawler.ask_to_connect(&authority, &[]).await.status == 200 {
+                    let host = format!("Host: {authority}");
+                    let inside = crawler.ask(&["GET /healthz HTTP/1.1", &host]).await;
+                    assert!(400 <= inside.status(), "{listen}: CONNECT {authority}");
+                    assert_ne!(inside.text(), "ok\n", "CONNECT {authority}");
                 }
             }
-            let line = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
-            let mut direct = Crawler::to(SocketAddr::from(([127, 0, 0, 1], admin))).await;
-            direct.send(line.as_bytes()).await;
-            // The listener is there, or nothing of this would show anything.
-            assert_eq!(direct.reply_to("GET").await.status(), 200);
         }
-    });
+        let line = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let mut direct = Crawler::to(SocketAddr::from(([127, 0, 0, 1], admin))).await;
+        direct.send(line.as_bytes()).await;
+        // The listener is there, or nothing of this would show anything.
+        assert_eq!(direct.reply_to("GET").await.status(), 200);
+    }
 }
 
 /// Loopback allowed, so that it is the port alone that denies.
@@ -173,93 +164,80 @@ fn loopback() -> Config {
 }
 
 // Ours: egress.ports.
-#[test]
-fn a_port_that_may_not_be_asked_for_is_not_dialled() {
-    run(async {
-        let (first, second) = (open().await, open().await);
-        let port = first.address().port();
-        let proxy = loopback()
-            .set(&format!("egress.ports = [\"{port}\"]"))
-            .start()
-            .await;
-        let url = |origin: &Origin| format!("http://{}/a", origin.address());
-        assert_eq!(get(&proxy, &url(&first)).await.status(), 200);
-        assert_prohibited(&get(&proxy, &url(&second)).await);
-        assert_eq!((first.targets().len(), second.connections()), (1, 0));
-    });
+#[tokio::test]
+async fn a_port_that_may_not_be_asked_for_is_not_dialled() {
+    let (first, second) = (open().await, open().await);
+    let port = first.address().port();
+    let proxy = loopback()
+        .set(&format!("egress.ports = [\"{port}\"]"))
+        .start()
+        .await;
+    let url = |origin: &Origin| format!("http://{}/a", origin.address());
+    assert_eq!(get(&proxy, &url(&first)).await.status(), 200);
+    assert_prohibited(&get(&proxy, &url(&second)).await);
+    assert_eq!((first.targets().len(), second.connections()), (1, 0));
 }
 
 // Ours: well-known databases are not asked by default.
-#[test]
-fn ports_of_databases_are_denied_by_default() {
-    run(async {
-        let proxy = loopback().start().await;
-        for port in [22, 25, 2375, 3306, 5432, 6379, 9200, 11_211, 27_017] {
-            assert_prohibited(&get(&proxy, &format!("http://127.0.0.1:{port}/")).await);
-        }
-    });
+#[tokio::test]
+async fn ports_of_databases_are_denied_by_default() {
+    let proxy = loopback().start().await;
+    for port in [22, 25, 2375, 3306, 5432, 6379, 9200, 11_211, 27_017] {
+        assert_prohibited(&get(&proxy, &format!("http://127.0.0.1:{port}/")).await);
+    }
 }
 
 // Ours: CONNECT is answered with 200 whenever its authority is well-formed;
 // what may not be dialled is told inside.
-#[test]
-fn a_port_that_may_not_be_asked_for_is_told_inside_connect() {
-    run(async {
-        let origin = open().await;
-        let port = origin.address().port();
-        let proxy = loopback().set("egress.ports = [\"443\"]").start().await;
-        for port in [22, 80, 6379, port] {
-            let authority = format!("127.0.0.1:{port}");
-            let mut inside = Crawler::inside(&proxy, &authority).await;
-            assert_prohibited(&inside.get("/a", &authority).await);
-            let mut plain = Crawler::connect(&proxy, &authority).await;
-            assert_prohibited(&plain.get("/a", &authority).await);
-        }
-        assert_recorded(&proxy, 8).await;
-        assert_eq!(origin.connections(), 0);
-    });
+#[tokio::test]
+async fn a_port_that_may_not_be_asked_for_is_told_inside_connect() {
+    let origin = open().await;
+    let port = origin.address().port();
+    let proxy = loopback().set("egress.ports = [\"443\"]").start().await;
+    for port in [22, 80, 6379, port] {
+        let authority = format!("127.0.0.1:{port}");
+        let mut inside = Crawler::inside(&proxy, &authority).await;
+        assert_prohibited(&inside.get("/a", &authority).await);
+        let mut plain = Crawler::connect(&proxy, &authority).await;
+        assert_prohibited(&plain.get("/a", &authority).await);
+    }
+    assert_recorded(&proxy, 8).await;
+    assert_eq!(origin.connections(), 0);
 }
 
 // Ours: egress.allow makes exceptions.
-#[test]
-fn an_allowed_network_is_dialled() {
-    run(async {
-        let origin = open().await;
-        let config = Config::default().set("egress.allow = [\"127.0.0.1/32\"]");
-        let proxy = config.start().await;
-        let reply = get(&proxy, &format!("http://{}/a", origin.address())).await;
-        assert_eq!(reply.status(), 200);
-        assert_prohibited(&get(&proxy, "http://127.0.0.2:8080/a").await);
-        assert_eq!(origin.targets(), ["/a"]);
-    });
+#[tokio::test]
+async fn an_allowed_network_is_dialled() {
+    let origin = open().await;
+    let config = Config::default().set("egress.allow = [\"127.0.0.1/32\"]");
+    let proxy = config.start().await;
+    let reply = get(&proxy, &format!("http://{}/a", origin.address())).await;
+    assert_eq!(reply.status(), 200);
+    assert_prohibited(&get(&proxy, "http://127.0.0.2:8080/a").await);
+    assert_eq!(origin.targets(), ["/a"]);
 }
 
 // Ours: checked for the address dialled too; here a robots.txt that redirects
 // to one that is denied.
-#[test]
-fn a_robots_txt_cannot_lead_us_to_a_denied_address() {
-    run(async {
-        let hidden = open().await;
-        let location = format!("http://{}/robots.txt", hidden.address());
-        let script = Script::robots_page(crate::kit::page::Page::redirect(&location));
-        let origin = script.start().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let reply = get(&proxy, "http://o.test/a").await;
-        reply.assert_error(403, "http_request_denied");
-        assert_eq!(hidden.connections(), 0);
-        origin.assert_only_robots_fetched();
-    });
+#[tokio::test]
+async fn a_robots_txt_cannot_lead_us_to_a_denied_address() {
+    let hidden = open().await;
+    let location = format!("http://{}/robots.txt", hidden.address());
+    let script = Script::robots_page(crate::kit::page::Page::redirect(&location));
+    let (origin, proxy) = site(script, &[]).await;
+    let reply = get(&proxy, "http://o.test/a").await;
+    reply.assert_error(403, "http_request_denied");
+    assert_eq!(hidden.connections(), 0);
+    origin.assert_only_robots_fetched();
 }
 
 // Ours: the same holds for what `check` fetches.
-#[test]
-fn check_dials_no_denied_address_either() {
-    run(async {
-        let origin = open().await;
-        let place = Place::with(&Config::default());
-        let url = format!("http://{}/a", origin.address());
-        let outcome = place.run(&["check", "--agent", "FooBot", &url]).await;
-        assert_eq!(outcome.code, Some(3), "{outcome:?}");
-        assert_eq!(origin.connections(), 0);
-    });
+#[tokio::test]
+async fn check_dials_no_denied_address_either() {
+    let origin = open().await;
+    let place = Place::with(&Config::default());
+    let url = format!("http://{}/a", origin.address());
+    let outcome = place.run(&["check", "--agent", "FooBot", &url]).await;
+    assert_eq!(outcome.code, Some(3), "{outcome:?}");
+    assert_eq!(origin.connections(), 0);
 }

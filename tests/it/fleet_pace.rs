@@ -11,7 +11,7 @@ use crate::kit::fleet::{Load, all_are, node, quoted};
 use crate::kit::paced::{metric, ms};
 use crate::kit::redis::Redis;
 use crate::kit::timed_origin::{Served, TimedOrigin};
-use crate::kit::{run, until};
+use crate::kit::until;
 
 /// Delay that the host asks for.
 pub(crate) const DELAY: Duration = Duration::from_millis(200);
@@ -76,80 +76,78 @@ pub(crate) async fn paced_pages(origin: &TimedOrigin, from: Instant, count: u32)
 // Issue: "8 real processes, one host …: no gap under the delay while the store is
 // there, mean rate never above 1/delay without it". Three here; `fleet_long.rs` has
 // the eight, for ten minutes.
-#[test]
-fn a_host_sees_one_pace_whatever_happens_to_the_nodes_and_to_their_store() {
-    run(async {
-        let origin = TimedOrigin::start("User-agent: *\nCrawl-delay: 0.2\n", "x", ms(2)).await;
-        let mut leader = Redis::start(&[]).await;
-        let mut second = Redis::copy_of(&leader).await;
-        let stores = quoted(&[&leader, &second]);
-        let mut nodes = Vec::new();
-        for number in 0..3 {
-            nodes.push(node(number, &stores, origin.address()).start().await);
-        }
-        all_are(&nodes, "ready").await;
-        let mut load: Vec<_> = nodes.iter().map(Load::on).collect();
-        let from = clock::instant();
-        paced_pages(&origin, from, 10).await;
+#[tokio::test]
+async fn a_host_sees_one_pace_whatever_happens_to_the_nodes_and_to_their_store() {
+    let origin = TimedOrigin::start("User-agent: *\nCrawl-delay: 0.2\n", "x", ms(2)).await;
+    let mut leader = Redis::start(&[]).await;
+    let mut second = Redis::copy_of(&leader).await;
+    let stores = quoted(&[&leader, &second]);
+    let mut nodes = Vec::new();
+    for number in 0..3 {
+        nodes.push(node(number, &stores, origin.address()).start().await);
+    }
+    all_are(&nodes, "ready").await;
+    let mut load: Vec<_> = nodes.iter().map(Load::on).collect();
+    let from = clock::instant();
+    paced_pages(&origin, from, 10).await;
 
-        // A node is killed. Its lease ends by itself.
-        load.remove(0);
-        let place = nodes.remove(0).kill().await;
-        paced_pages(&origin, clock::instant(), 5).await;
-        let again = place.start().await;
-        load.push(Load::on(&again));
-        nodes.push(again);
-        paced_pages(&origin, clock::instant(), 5).await;
+    // A node is killed. Its lease ends by itself.
+    load.remove(0);
+    let place = nodes.remove(0).kill().await;
+    paced_pages(&origin, clock::instant(), 5).await;
+    let again = place.start().await;
+    load.push(Load::on(&again));
+    nodes.push(again);
+    paced_pages(&origin, clock::instant(), 5).await;
 
-        // One stands still until the others have the host, and goes on.
-        nodes[0].signal("STOP").await;
-        paced_pages(&origin, clock::instant() + 2 * DELAY, 10).await;
-        nodes[0].signal("CONT").await;
-        paced_pages(&origin, clock::instant(), 5).await;
+    // One stands still until the others have the host, and goes on.
+    nodes[0].signal("STOP").await;
+    paced_pages(&origin, clock::instant() + 2 * DELAY, 10).await;
+    nodes[0].signal("CONT").await;
+    paced_pages(&origin, clock::instant(), 5).await;
 
-        // A fail-over, after which the store may have forgotten the latest leases.
-        leader.kill().await;
-        second.promote().await;
-        all_are(&nodes, "ready").await;
-        paced_pages(&origin, clock::instant(), 10).await;
-        paced_pages(&origin, from, 30).await;
+    // A fail-over, after which the store may have forgotten the latest leases.
+    leader.kill().await;
+    second.promote().await;
+    all_are(&nodes, "ready").await;
+    paced_pages(&origin, clock::instant(), 10).await;
+    paced_pages(&origin, from, 30).await;
 
-        // Without any store each node goes on by itself.
-        let lost = clock::instant();
-        second.kill().await;
-        all_are(&nodes, "degraded").await;
-        let alone = clock::instant();
-        until("pages without a store", async || {
-            let seen = SeenPages::between(&origin, alone, clock::instant());
-            (10 <= seen.count).then_some(())
-        })
-        .await;
-        let back = clock::instant();
-        SeenPages::between(&origin, lost, back).assert_mean_rate(back - lost, EDGES);
-        assert_eq!(metric(&nodes[0], "politesse_fleet_degraded").await, 1.0);
+    // Without any store each node goes on by itself.
+    let lost = clock::instant();
+    second.kill().await;
+    all_are(&nodes, "degraded").await;
+    let alone = clock::instant();
+    until("pages without a store", async || {
+        let seen = SeenPages::between(&origin, alone, clock::instant());
+        (10 <= seen.count).then_some(())
+    })
+    .await;
+    let back = clock::instant();
+    SeenPages::between(&origin, lost, back).assert_mean_rate(back - lost, EDGES);
+    assert_eq!(metric(&nodes[0], "politesse_fleet_degraded").await, 1.0);
 
-        second.restart().await;
-        all_are(&nodes, "ready").await;
-        paced_pages(&origin, clock::instant() + DELAY, 10).await;
-        assert_eq!(metric(&nodes[0], "politesse_fleet_nodes").await, 3.0);
+    second.restart().await;
+    all_are(&nodes, "ready").await;
+    paced_pages(&origin, clock::instant() + DELAY, 10).await;
+    assert_eq!(metric(&nodes[0], "politesse_fleet_nodes").await, 3.0);
 
-        // The store stands still, and wakes up with all that it knew.
-        let lost = clock::instant();
-        second.signal("STOP").await;
-        all_are(&nodes, "degraded").await;
-        second.signal("CONT").await;
-        all_are(&nodes, "ready").await;
-        let back = clock::instant();
-        SeenPages::between(&origin, lost, back).assert_mean_rate(back - lost, EDGES);
-        paced_pages(&origin, back + DELAY, 5).await;
+    // The store stands still, and wakes up with all that it knew.
+    let lost = clock::instant();
+    second.signal("STOP").await;
+    all_are(&nodes, "degraded").await;
+    second.signal("CONT").await;
+    all_are(&nodes, "ready").await;
+    let back = clock::instant();
+    SeenPages::between(&origin, lost, back).assert_mean_rate(back - lost, EDGES);
+    paced_pages(&origin, back + DELAY, 5).await;
 
-        // Who stops is waited for by nobody.
-        drop(load);
-        nodes.pop().unwrap().stop().await;
-        until("two nodes", async || {
-            let nodes = metric(&nodes[0], "politesse_fleet_nodes").await;
-            (nodes == 2.0).then_some(())
-        })
-        .await;
-    });
+    // Who stops is waited for by nobody.
+    drop(load);
+    nodes.pop().unwrap().stop().await;
+    until("two nodes", async || {
+        let nodes = metric(&nodes[0], "politesse_fleet_nodes").await;
+        (nodes == 2.0).then_some(())
+    })
+    .await;
 }

@@ -18,113 +18,103 @@ use crate::kit::redis::Redis;
 use crate::kit::{run, until};
 
 // Issue: "1,000 hosts over 4 nodes, cold: exactly 1,000 robots.txt fetches".
-#[test]
-fn a_robots_txt_is_fetched_once_for_all_nodes() {
-    run(async {
-        let store = Redis::start(&[]).await;
-        let fleet = ColdFleet::start(1000, &store).await;
-        fleet.ask_all_hosts().await;
-        println!("{}", fleet.assert_each_fetched_once().await);
-    });
+#[tokio::test]
+async fn a_robots_txt_is_fetched_once_for_all_nodes() {
+    let store = Redis::start(&[]).await;
+    let fleet = ColdFleet::start(1000, &store).await;
+    fleet.ask_all_hosts().await;
+    println!("{}", fleet.assert_each_fetched_once().await);
 }
 
 // Ours: nor is one fetched twice where the store is late for longer than a call waits
 // (`fleet.timeout`, 200 ms).
-#[test]
-fn a_robots_txt_is_fetched_once_though_the_store_is_late() {
-    run(async {
-        let store = Redis::start(&[]).await;
-        let fleet = ColdFleet::start(300, &store).await;
-        let pauses = async {
-            loop {
-                store.signal("STOP").await;
-                sleep(ms(350)).await;
-                store.signal("CONT").await;
-                sleep(ms(650)).await;
-            }
-        };
-        tokio::select! {
-            () = fleet.ask_all_hosts() => {}
-            () = pauses => {}
+#[tokio::test]
+async fn a_robots_txt_is_fetched_once_though_the_store_is_late() {
+    let store = Redis::start(&[]).await;
+    let fleet = ColdFleet::start(300, &store).await;
+    let pauses = async {
+        loop {
+            store.signal("STOP").await;
+            sleep(ms(350)).await;
+            store.signal("CONT").await;
+            sleep(ms(650)).await;
         }
-        store.signal("CONT").await;
-        fleet.assert_each_fetched_once().await;
-        assert!(
-            0.0 < fleet.counted("late").await,
-            "the store was never late"
-        );
-    });
+    };
+    tokio::select! {
+        () = fleet.ask_all_hosts() => {}
+        () = pauses => {}
+    }
+    store.signal("CONT").await;
+    fleet.assert_each_fetched_once().await;
+    assert!(
+        0.0 < fleet.counted("late").await,
+        "the store was never late"
+    );
 }
 
 // Ours: nobody waits for a claim that no node can have made.
-#[test]
-fn what_is_no_claim_keeps_nobody_from_a_robots_txt() {
-    run(async {
-        let origin = Script::robots("User-agent: *\nDisallow: /no\n");
-        let origin = origin.start().await;
-        let store = Redis::start(&[]).await;
-        let mut config = sharing(0, &quoted(&[&store]), origin.address());
-        let claims: [&[&str]; 4] = [
-            &["set", "somebody"],
-            // It would hold for ever.
-            &["set", "somebody 1"],
-            // Longer than any node claims.
-            &["set", "somebody 1", "px", "86400000"],
-            &["hset", "holder", "somebody"],
-        ];
-        for (host, claim) in claims.iter().enumerate() {
-            config = config.resolve(&format!("h{host}.test"), origin.address());
-            let key = format!("politesse:fetch:http://h{host}.test ");
-            let words = [&claim[..1], &[&key], &claim[1..]].concat();
-            store.cli(&words).await;
-        }
-        let nodes = [start_with_key(&config, SECRET).await];
-        all_are(&nodes, "ready").await;
-        let mut crawler = Crawler::to(nodes[0].address()).await;
-        for host in 0..claims.len() {
-            is_refused(&mut crawler, &format!("h{host}.test")).await;
-        }
-        assert_eq!(origin.robots_fetches(), claims.len());
-        until("claims that are given back", async || {
-            let claims = store.cli(&["keys", "politesse:fetch:*"]).await;
-            claims.trim().is_empty().then_some(())
-        })
-        .await;
-    });
+#[tokio::test]
+async fn what_is_no_claim_keeps_nobody_from_a_robots_txt() {
+    let origin = Script::robots("User-agent: *\nDisallow: /no\n");
+    let origin = origin.start().await;
+    let store = Redis::start(&[]).await;
+    let mut config = sharing(0, &quoted(&[&store]), origin.address());
+    let claims: [&[&str]; 4] = [
+        &["set", "somebody"],
+        // It would hold for ever.
+        &["set", "somebody 1"],
+        // Longer than any node claims.
+        &["set", "somebody 1", "px", "86400000"],
+        &["hset", "holder", "somebody"],
+    ];
+    for (host, claim) in claims.iter().enumerate() {
+        config = config.resolve(&format!("h{host}.test"), origin.address());
+        let key = format!("politesse:fetch:http://h{host}.test ");
+        let words = [&claim[..1], &[&key], &claim[1..]].concat();
+        store.cli(&words).await;
+    }
+    let nodes = [start_with_key(&config, SECRET).await];
+    all_are(&nodes, "ready").await;
+    let mut crawler = Crawler::to(nodes[0].address()).await;
+    for host in 0..claims.len() {
+        is_refused(&mut crawler, &format!("h{host}.test")).await;
+    }
+    assert_eq!(origin.robots_fetches(), claims.len());
+    until("claims that are given back", async || {
+        let claims = store.cli(&["keys", "politesse:fetch:*"]).await;
+        claims.trim().is_empty().then_some(())
+    })
+    .await;
 }
 
 // Ours: keys of another type keep no node from the fleet, nor from a robots.txt that
 // another one has fetched or found changed.
-#[test]
-fn keys_of_another_type_are_removed_and_files_are_shared() {
-    run(async {
-        let store = Redis::start(&[]).await;
-        for key in ["state", "nodes", "notes", "changes"] {
-            let key = format!("politesse:{{fleet}}:{key}");
-            store.cli(&["set", &key, "x"]).await;
-        }
-        let answer = "politesse:robots:http://o.test examplebot";
-        store.cli(&["hset", answer, "x", "x"]).await;
-        // Again when all nodes have the file: nobody knows from the store then that it is
-        // another one.
-        let script = "redis.call('DEL', KEYS[1]) redis.call('HSET', KEYS[1], 'x', 'x')";
-        let fault = ["eval", script, "1", answer];
-        changed_robots_txt_reaches(2, &store, &fault).await;
-        assert_eq!(store.cli(&["type", answer]).await.trim(), "string");
-    });
+#[tokio::test]
+async fn keys_of_another_type_are_removed_and_files_are_shared() {
+    let store = Redis::start(&[]).await;
+    for key in ["state", "nodes", "notes", "changes"] {
+        let key = format!("politesse:{{fleet}}:{key}");
+        store.cli(&["set", &key, "x"]).await;
+    }
+    let answer = "politesse:robots:http://o.test examplebot";
+    store.cli(&["hset", answer, "x", "x"]).await;
+    // Again when all nodes have the file: nobody knows from the store then that it is
+    // another one.
+    let script = "redis.call('DEL', KEYS[1]) redis.call('HSET', KEYS[1], 'x', 'x')";
+    let fault = ["eval", script, "1", answer];
+    changed_robots_txt_reaches(2, &store, &fault).await;
+    assert_eq!(store.cli(&["type", answer]).await.trim(), "string");
 }
 
 // Ours: a list of changes that somebody ended is begun anew, and read from there.
-#[test]
-fn a_list_of_changes_that_is_at_its_end_is_begun_anew() {
-    run(async {
-        let store = Redis::start(&[]).await;
-        let (changes, last) = ("politesse:{fleet}:changes", u64::MAX);
-        let end = format!("{last}-{last}");
-        store.cli(&["xadd", changes, &end, "url", "x"]).await;
-        changed_robots_txt_reaches(2, &store, &["ping"]).await;
-        assert_eq!(store.cli(&["xlen", changes]).await.trim(), "1");
-    });
+#[tokio::test]
+async fn a_list_of_changes_that_is_at_its_end_is_begun_anew() {
+    let store = Redis::start(&[]).await;
+    let (changes, last) = ("politesse:{fleet}:changes", u64::MAX);
+    let end = format!("{last}-{last}");
+    store.cli(&["xadd", changes, &end, "url", "x"]).await;
+    changed_robots_txt_reaches(2, &store, &["ping"]).await;
+    assert_eq!(store.cli(&["xlen", changes]).await.trim(), "1");
 }
 
 /// Asks for a page that the robots.txt of `host` disallows.
@@ -217,14 +207,12 @@ fn a_changed_robots_txt_reaches_every_node() {
     });
 }
 
-#[test]
+#[tokio::test]
 #[ignore = "a second is short beside other tests: tests/full.sh runs it"]
-fn a_changed_robots_txt_reaches_four_nodes_within_a_second() {
-    run(async {
-        let took = changed_robots_txt_reaches(4, &Redis::start(&[]).await, &["ping"]).await;
-        println!("known to four nodes after {took:?}");
-        assert!(took < Duration::from_secs(1), "{took:?}");
-    });
+async fn a_changed_robots_txt_reaches_four_nodes_within_a_second() {
+    let took = changed_robots_txt_reaches(4, &Redis::start(&[]).await, &["ping"]).await;
+    println!("known to four nodes after {took:?}");
+    assert!(took < Duration::from_secs(1), "{took:?}");
 }
 
 /// Returns the time from when one of some nodes has a changed robots.txt until all have it.
@@ -275,25 +263,23 @@ async fn changed_robots_txt_reaches(count: usize, store: &Redis, fault: &[&str])
 }
 
 // Issue: "an unverified robots.txt is fetched anew".
-#[test]
-fn a_robots_txt_of_another_fleet_is_not_believed() {
-    run(async {
-        let origin = Script::robots("User-agent: *\nDisallow: /no\n")
-            .start()
-            .await;
-        let store = Redis::start(&[]).await;
-        let mut nodes = Vec::new();
-        for (number, secret) in [SECRET, &SECRET.replace('0', "1")].into_iter().enumerate() {
-            let config = sharing(number, &quoted(&[&store]), origin.address());
-            nodes.push(start_with_key(&config, secret).await);
-        }
-        all_are(&nodes, "ready").await;
-        for node in &nodes {
-            assert_eq!(get(node, "http://o.test/no").await.status(), 403);
-        }
-        assert_eq!(origin.robots_fetches(), 2);
-        let unverified = "politesse_fleet_robots_total{result=\"unverified\"}";
-        assert_eq!(metric(&nodes[1], unverified).await, 2.0);
-        nodes[1].logged("fleet.key").await;
-    });
+#[tokio::test]
+async fn a_robots_txt_of_another_fleet_is_not_believed() {
+    let origin = Script::robots("User-agent: *\nDisallow: /no\n")
+        .start()
+        .await;
+    let store = Redis::start(&[]).await;
+    let mut nodes = Vec::new();
+    for (number, secret) in [SECRET, &SECRET.replace('0', "1")].into_iter().enumerate() {
+        let config = sharing(number, &quoted(&[&store]), origin.address());
+        nodes.push(start_with_key(&config, secret).await);
+    }
+    all_are(&nodes, "ready").await;
+    for node in &nodes {
+        assert_eq!(get(node, "http://o.test/no").await.status(), 403);
+    }
+    assert_eq!(origin.robots_fetches(), 2);
+    let unverified = "politesse_fleet_robots_total{result=\"unverified\"}";
+    assert_eq!(metric(&nodes[1], unverified).await, 2.0);
+    nodes[1].logged("fleet.key").await;
 }

@@ -85,7 +85,7 @@ async fn measure<F: Future<Output = ()> + Send + 'static>(
     // Of the crowd, so that the page of the client that behaves has an origin with
     // nothing else to do.
     let plain = crowd.origin(endless.clone().start()).await;
-    let secure = crowd.origin(endless.start_tls()).await;
+    let secure = crowd.origin(endless.tls().start()).await;
     let origin = Script::robots("").start().await;
     let config = resolve("o.test:80", origin.address())
         .resolve("o.test:443", secure.address())

@@ -15,7 +15,6 @@ use serde_json::Value;
 
 use crate::cases::{body, cases, text};
 use crate::kit::program::{ended, politesse};
-use crate::kit::run;
 
 const SUITES: [&str; 8] = [
     include_str!("../../crates/politesse-robots/cases/foreign/cpython.jsonl"),
@@ -115,27 +114,25 @@ fn the_library_answers_as_other_suites_want_but_where_a_row_says_why_not() {
     assert!(missed.is_empty(), "{missed:#?}");
 }
 
-#[test]
-fn check_answers_as_other_suites_want_but_where_a_row_says_why_not() {
-    run(async {
-        let rows = rows();
-        let folder = tempfile::tempdir().unwrap();
-        let mut command = politesse(folder.path());
-        command.args(["check", "--batch", "-"]);
-        let lines = rows.iter().map(|row| format!("{row}\n"));
-        let outcome = ended(command, lines.collect::<String>().as_bytes()).await;
-        let told = outcome.stdout.split('\n').filter(|line| !line.is_empty());
-        let told: Vec<Value> = told
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
-        assert_eq!(told.len(), rows.len(), "{}", outcome.stderr);
-        let answers = told.iter().map(|answer| {
-            let verdict = answer["verdict"].as_str();
-            verdict.unwrap_or("error").to_owned()
-        });
-        let missed = misses(&rows, answers);
-        assert!(missed.is_empty(), "{missed:#?}");
+#[tokio::test]
+async fn check_answers_as_other_suites_want_but_where_a_row_says_why_not() {
+    let rows = rows();
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = politesse(folder.path());
+    command.args(["check", "--batch", "-"]);
+    let lines = rows.iter().map(|row| format!("{row}\n"));
+    let outcome = ended(command, lines.collect::<String>().as_bytes()).await;
+    let told = outcome.stdout.split('\n').filter(|line| !line.is_empty());
+    let told: Vec<Value> = told
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(told.len(), rows.len(), "{}", outcome.stderr);
+    let answers = told.iter().map(|answer| {
+        let verdict = answer["verdict"].as_str();
+        verdict.unwrap_or("error").to_owned()
     });
+    let missed = misses(&rows, answers);
+    assert!(missed.is_empty(), "{missed:#?}");
 }
 
 #[test]

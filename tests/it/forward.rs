@@ -2,22 +2,16 @@
 //! is the origin's, byte for byte.
 
 use crate::kit::client::{Crawler, End, ask, get};
-use crate::kit::origin::{Origin, Script};
+use crate::kit::origin::{Script, site};
 use crate::kit::page::{Gate, Length, Page};
 use crate::kit::proxy::{Proxy, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
-use crate::kit::{run, soon, stream_digest, stream_part};
+use crate::kit::{soon, stream_digest, stream_part};
 
 const MIB_100: u64 = 100 * 1024 * 1024;
 /// Growth of the resident memory that 100 MiB may cost, in KiB: buffers, never
 /// the body.
 const RSS_GROWTH_MAX_KIB: u64 = 40 * 1024;
-
-async fn open(script: Script) -> (Origin, Proxy) {
-    let origin = script.start().await;
-    let proxy = resolve("o.test", origin.address()).start().await;
-    (origin, proxy)
-}
 
 async fn raw(page: Bytes) -> (RawOrigin, Proxy) {
     let origin = RawOrigin::with("", page).await;
@@ -34,33 +28,31 @@ fn lines(request: &[u8]) -> Vec<String> {
 }
 
 // Ours: SHA-256 equal, with Content-Length and chunked, down.
-#[test]
-fn bodies_of_all_sizes_come_down_as_they_were() {
-    run(async {
-        let mut script = Script::robots("");
-        for length in [0, 1, 65_536] {
-            for announced in [Length::Announced, Length::Chunked] {
-                let target = format!("/{length}/{announced:?}");
-                script = script.page(&target, Page::stream(length, announced));
-            }
+#[tokio::test]
+async fn bodies_of_all_sizes_come_down_as_they_were() {
+    let mut script = Script::robots("");
+    for length in [0, 1, 65_536] {
+        for announced in [Length::Announced, Length::Chunked] {
+            let target = format!("/{length}/{announced:?}");
+            script = script.page(&target, Page::stream(length, announced));
         }
-        let (_origin, proxy) = open(script).await;
-        for length in [0, 1, 65_536] {
-            for announced in [Length::Announced, Length::Chunked] {
-                let reply = get(&proxy, &format!("http://o.test/{length}/{announced:?}")).await;
-                assert_eq!(reply.end, End::Whole);
-                assert_eq!(reply.body.len() as u64, length);
-                assert_eq!(crate::kit::sha256(&reply.body), stream_digest(length));
-                let framed = reply.head.values("content-length").len();
-                assert_eq!(
-                    framed,
-                    usize::from(announced == Length::Announced),
-                    "{:?}",
-                    reply.head
-                );
-            }
+    }
+    let (_origin, proxy) = site(script, &[]).await;
+    for length in [0, 1, 65_536] {
+        for announced in [Length::Announced, Length::Chunked] {
+            let reply = get(&proxy, &format!("http://o.test/{length}/{announced:?}")).await;
+            assert_eq!(reply.end, End::Whole);
+            assert_eq!(reply.body.len() as u64, length);
+            assert_eq!(crate::kit::sha256(&reply.body), stream_digest(length));
+            let framed = reply.head.values("content-length").len();
+            assert_eq!(
+                framed,
+                usize::from(announced == Length::Announced),
+                "{:?}",
+                reply.head
+            );
         }
-    });
+    }
 }
 
 /// Sends the endless stream's first `length` bytes as the body of a request.
@@ -98,26 +90,24 @@ async fn post(crawler: &mut Crawler, target: &str, framing: (u64, Length)) -> u1
 }
 
 // Ours: the same up.
-#[test]
-fn bodies_of_all_sizes_go_up_as_they_were() {
-    run(async {
-        let (origin, proxy) = open(Script::robots("")).await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        for length in [0, 1, 65_536] {
-            for announced in [Length::Announced, Length::Chunked] {
-                let path = format!("/{length}/{announced:?}");
-                let status = post(
-                    &mut crawler,
-                    &format!("http://o.test{path}"),
-                    (length, announced),
-                )
-                .await;
-                assert_eq!(status, 200);
-                let seen = origin.whole(&path).await;
-                assert_eq!(seen.body, Some((length, stream_digest(length))), "{path}");
-            }
+#[tokio::test]
+async fn bodies_of_all_sizes_go_up_as_they_were() {
+    let (origin, proxy) = site(Script::robots(""), &[]).await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    for length in [0, 1, 65_536] {
+        for announced in [Length::Announced, Length::Chunked] {
+            let path = format!("/{length}/{announced:?}");
+            let status = post(
+                &mut crawler,
+                &format!("http://o.test{path}"),
+                (length, announced),
+            )
+            .await;
+            assert_eq!(status, 200);
+            let seen = origin.whole(&path).await;
+            assert_eq!(seen.body, Some((length, stream_digest(length))), "{path}");
         }
-    });
+    }
 }
 
 async fn down_100_mib(proxy: &Proxy, target: &str) {
@@ -133,485 +123,444 @@ async fn down_100_mib(proxy: &Proxy, target: &str) {
 
 // Ours: 100 MiB both ways, both framings, through TLS on both sides, in flat
 // memory.
-#[test]
-fn a_hundred_mebibytes_pass_in_flat_memory() {
-    run(async {
-        let script = Script::robots("")
-            .page("/counted", Page::stream(MIB_100, Length::Announced))
-            .page("/chunked", Page::stream(MIB_100, Length::Chunked));
-        let origin = script.start_tls().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        assert_eq!(get(&proxy, "https://o.test/small").await.status(), 200);
-        let before = proxy.rss_kib();
-        down_100_mib(&proxy, "/counted").await;
-        down_100_mib(&proxy, "/chunked").await;
-        let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
-        for announced in [Length::Announced, Length::Chunked] {
-            let path = format!("/up/{announced:?}");
-            assert_eq!(post(&mut crawler, &path, (MIB_100, announced)).await, 200);
-            let seen = origin.whole(&path).await;
-            assert_eq!(seen.body, Some((MIB_100, stream_digest(MIB_100))));
-        }
-        let after = proxy.rss_kib();
-        println!("resident memory: {before} KiB before 4 times 100 MiB, {after} KiB after");
-        assert!(
-            after < before + RSS_GROWTH_MAX_KIB,
-            "{before} KiB grew to {after} KiB"
-        );
-    });
+#[tokio::test]
+async fn a_hundred_mebibytes_pass_in_flat_memory() {
+    let script = Script::robots("")
+        .page("/counted", Page::stream(MIB_100, Length::Announced))
+        .page("/chunked", Page::stream(MIB_100, Length::Chunked));
+    let (origin, proxy) = site(script.tls(), &[]).await;
+    assert_eq!(get(&proxy, "https://o.test/small").await.status(), 200);
+    let before = proxy.rss_kib();
+    down_100_mib(&proxy, "/counted").await;
+    down_100_mib(&proxy, "/chunked").await;
+    let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
+    for announced in [Length::Announced, Length::Chunked] {
+        let path = format!("/up/{announced:?}");
+        assert_eq!(post(&mut crawler, &path, (MIB_100, announced)).await, 200);
+        let seen = origin.whole(&path).await;
+        assert_eq!(seen.body, Some((MIB_100, stream_digest(MIB_100))));
+    }
+    let after = proxy.rss_kib();
+    println!("resident memory: {before} KiB before 4 times 100 MiB, {after} KiB after");
+    assert!(
+        after < before + RSS_GROWTH_MAX_KIB,
+        "{before} KiB grew to {after} KiB"
+    );
 }
 
 // Ours: streamed, not stored.
-#[test]
-fn the_first_byte_of_a_slow_body_arrives_before_its_last_is_sent() {
-    run(async {
-        let gate = Gate::shut();
-        let script = Script::robots("").page("/slow", Page::stepped(&["first", "last"], &gate));
-        let (_origin, proxy) = open(script).await;
-        let mut crawler = Crawler::plain(&proxy).await;
+#[tokio::test]
+async fn the_first_byte_of_a_slow_body_arrives_before_its_last_is_sent() {
+    let gate = Gate::shut();
+    let script = Script::robots("").page("/slow", Page::stepped(&["first", "last"], &gate));
+    let (_origin, proxy) = site(script, &[]).await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    crawler
+        .send(b"GET http://o.test/slow HTTP/1.1\r\nHost: o.test\r\n\r\n")
+        .await;
+    let head = crawler.head().await.unwrap();
+    let start = crawler.peek(10).await;
+    assert!(String::from_utf8_lossy(start).contains("first"));
+    gate.open(1);
+    let mut body = Vec::new();
+    assert_eq!(
         crawler
-            .send(b"GET http://o.test/slow HTTP/1.1\r\nHost: o.test\r\n\r\n")
-            .await;
-        let head = crawler.head().await.unwrap();
-        let start = crawler.peek(10).await;
-        assert!(String::from_utf8_lossy(start).contains("first"));
-        gate.open(1);
-        let mut body = Vec::new();
-        assert_eq!(
-            crawler
-                .body(&head, |bytes| body.extend_from_slice(bytes))
-                .await,
-            End::Whole
-        );
-        assert_eq!(body, b"firstlast");
-    });
+            .body(&head, |bytes| body.extend_from_slice(bytes))
+            .await,
+        End::Whole
+    );
+    assert_eq!(body, b"firstlast");
 }
 
 // Ours: the same up: the origin has the request before the body ended.
-#[test]
-fn an_upload_reaches_the_origin_while_it_is_sent() {
-    run(async {
-        let (origin, proxy) = open(Script::robots("")).await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        crawler
-            .send(b"POST http://o.test/up HTTP/1.1\r\nHost: o.test\r\nContent-Length: 4\r\n\r\nab")
-            .await;
-        assert_eq!(origin.arrival("/up").await.body, None);
-        crawler.send(b"cd").await;
-        assert_eq!(crawler.reply_to("POST").await.status(), 200);
-    });
+#[tokio::test]
+async fn an_upload_reaches_the_origin_while_it_is_sent() {
+    let (origin, proxy) = site(Script::robots(""), &[]).await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    crawler
+        .send(b"POST http://o.test/up HTTP/1.1\r\nHost: o.test\r\nContent-Length: 4\r\n\r\nab")
+        .await;
+    assert_eq!(origin.arrival("/up").await.body, None);
+    crawler.send(b"cd").await;
+    assert_eq!(crawler.reply_to("POST").await.status(), 200);
 }
 
 // RFC 9112, section 3.2.2: Host is written from the target.
-#[test]
-fn host_is_written_from_the_target() {
-    run(async {
-        let (origin, proxy) = raw(Bytes::text("ok")).await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        crawler
-            .ask(&["GET http://o.test:80/a HTTP/1.1", "Host: p.test"])
-            .await;
-        crawler
-            .ask(&["GET http://O.TEST:8080/b HTTP/1.1", "Host: p.test"])
-            .await;
-        let requests = origin.requests();
-        assert!(
-            lines(&requests[0]).contains(&"Host: o.test".to_owned()),
-            "{:?}",
-            lines(&requests[0])
-        );
-        assert!(lines(&requests[1]).contains(&"Host: o.test:8080".to_owned()));
-        assert!(lines(&requests[1])[0].starts_with("GET /b HTTP/1.1"));
-    });
+#[tokio::test]
+async fn host_is_written_from_the_target() {
+    let (origin, proxy) = raw(Bytes::text("ok")).await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    crawler
+        .ask(&["GET http://o.test:80/a HTTP/1.1", "Host: p.test"])
+        .await;
+    crawler
+        .ask(&["GET http://O.TEST:8080/b HTTP/1.1", "Host: p.test"])
+        .await;
+    let requests = origin.requests();
+    assert!(
+        lines(&requests[0]).contains(&"Host: o.test".to_owned()),
+        "{:?}",
+        lines(&requests[0])
+    );
+    assert!(lines(&requests[1]).contains(&"Host: o.test:8080".to_owned()));
+    assert!(lines(&requests[1])[0].starts_with("GET /b HTTP/1.1"));
 }
 
 // Ours: names as sent, order as sent.
-#[test]
-fn a_request_keeps_the_order_and_case_of_its_fields() {
-    run(async {
-        let (origin, proxy) = raw(Bytes::text("ok")).await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        let sent = [
-            "GET http://o.test/a?b=%7e&&c HTTP/1.1",
-            "Host: o.test",
-            "uSER-aGENT: ExampleBot/1.0",
-            "Proxy-Connection: keep-alive",
-            "X-One: 1",
-            "ACCEPT: */*",
-            "x-two: 2",
-            "X-One: 3",
-            "Cookie: a=b",
-        ];
-        crawler.ask(&sent).await;
-        let got = lines(&origin.requests()[0]);
-        assert_eq!(got[0], "GET /a?b=%7e&&c HTTP/1.1");
-        let place = |line: &str| got.iter().position(|found| found == line);
-        // Equal names stand together: hyper groups them.
-        for line in [
-            "Host: o.test",
-            "uSER-aGENT: ExampleBot/1.0",
-            "ACCEPT: */*",
-            "x-two: 2",
-            "Cookie: a=b",
-        ] {
-            assert!(place(line).is_some(), "{line} in {got:?}");
-        }
-        assert!(place("X-One: 1") < place("X-One: 3"), "{got:?}");
-        assert!(
-            place("uSER-aGENT: ExampleBot/1.0") < place("X-One: 1"),
-            "{got:?}"
-        );
-        assert!(place("X-One: 1") < place("ACCEPT: */*"), "{got:?}");
-        assert!(place("ACCEPT: */*") < place("x-two: 2"), "{got:?}");
-        assert!(place("x-two: 2") < place("Cookie: a=b"), "{got:?}");
-    });
+#[tokio::test]
+async fn a_request_keeps_the_order_and_case_of_its_fields() {
+    let (origin, proxy) = raw(Bytes::text("ok")).await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    let sent = [
+        "GET http://o.test/a?b=%7e&&c HTTP/1.1",
+        "Host: o.test",
+        "uSER-aGENT: ExampleBot/1.0",
+        "Proxy-Connection: keep-alive",
+        "X-One: 1",
+        "ACCEPT: */*",
+        "x-two: 2",
+        "X-One: 3",
+        "Cookie: a=b",
+    ];
+    crawler.ask(&sent).await;
+    let got = lines(&origin.requests()[0]);
+    assert_eq!(got[0], "GET /a?b=%7e&&c HTTP/1.1");
+    let place = |line: &str| got.iter().position(|found| found == line);
+    // Equal names stand together: hyper groups them.
+    for line in [
+        "Host: o.test",
+        "uSER-aGENT: ExampleBot/1.0",
+        "ACCEPT: */*",
+        "x-two: 2",
+        "Cookie: a=b",
+    ] {
+        assert!(place(line).is_some(), "{line} in {got:?}");
+    }
+    assert!(place("X-One: 1") < place("X-One: 3"), "{got:?}");
+    assert!(
+        place("uSER-aGENT: ExampleBot/1.0") < place("X-One: 1"),
+        "{got:?}"
+    );
+    assert!(place("X-One: 1") < place("ACCEPT: */*"), "{got:?}");
+    assert!(place("ACCEPT: */*") < place("x-two: 2"), "{got:?}");
+    assert!(place("x-two: 2") < place("Cookie: a=b"), "{got:?}");
 }
 
 // RFC 9110, section 7.6.1.
-#[test]
-fn what_concerns_one_connection_is_not_forwarded() {
-    run(async {
-        let (origin, proxy) = raw(Bytes::text("ok")).await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        let sent = [
-            "GET http://o.test/a HTTP/1.1",
-            "Host: o.test",
-            "Connection: keep-alive, X-Mine",
-            "Keep-Alive: timeout=5",
-            "X-Mine: 1",
-            "TE: gzip",
-            "Upgrade: foo",
-            "Proxy-Authorization: Basic c2VjcmV0",
-            "Proxy-Connection: keep-alive",
-            "Authorization: Basic dG9vcmlnaW4=",
-            "X-Kept: 1",
-        ];
-        assert_eq!(crawler.ask(&sent).await.status(), 200);
-        let got = lines(&origin.requests()[0]).join("\n").to_ascii_lowercase();
-        for name in [
-            "keep-alive",
-            "x-mine",
-            "te: gzip",
-            "upgrade",
-            "proxy-",
-            "c2vjcmv0",
-        ] {
-            assert!(!got.contains(name), "{name} in {got}");
-        }
-        assert!(got.contains("x-kept: 1") && got.contains("authorization: basic dg9vcmlnaw4="));
-        let robots = String::from_utf8_lossy(&origin.robots_requests()[0]).to_ascii_lowercase();
-        assert!(!robots.contains("authorization"), "{robots}");
-    });
+#[tokio::test]
+async fn what_concerns_one_connection_is_not_forwarded() {
+    let (origin, proxy) = raw(Bytes::text("ok")).await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    let sent = [
+        "GET http://o.test/a HTTP/1.1",
+        "Host: o.test",
+        "Connection: keep-alive, X-Mine",
+        "Keep-Alive: timeout=5",
+        "X-Mine: 1",
+        "TE: gzip",
+        "Upgrade: foo",
+        "Proxy-Authorization: Basic c2VjcmV0",
+        "Proxy-Connection: keep-alive",
+        "Authorization: Basic dG9vcmlnaW4=",
+        "X-Kept: 1",
+    ];
+    assert_eq!(crawler.ask(&sent).await.status(), 200);
+    let got = lines(&origin.requests()[0]).join("\n").to_ascii_lowercase();
+    for name in [
+        "keep-alive",
+        "x-mine",
+        "te: gzip",
+        "upgrade",
+        "proxy-",
+        "c2vjcmv0",
+    ] {
+        assert!(!got.contains(name), "{name} in {got}");
+    }
+    assert!(got.contains("x-kept: 1") && got.contains("authorization: basic dg9vcmlnaw4="));
+    let robots = String::from_utf8_lossy(&origin.robots_requests()[0]).to_ascii_lowercase();
+    assert!(!robots.contains("authorization"), "{robots}");
 }
 
 // RFC 9110, section 7.6.3.
-#[test]
-fn via_is_added_both_ways() {
-    run(async {
-        let page = "HTTP/1.1 200 OK\r\nVia: 1.0 cache\r\nContent-Length: 2\r\n\r\nok";
-        let (origin, proxy) = raw(Bytes::of(page.as_bytes())).await;
-        let reply = ask(&proxy, "GET", "http://o.test/a", &["Via: 1.1 corp"]).await;
-        assert_eq!(
-            reply.head.values("via").join(", "),
-            "1.0 cache, 1.1 politesse"
-        );
-        let got = lines(&origin.requests()[0]);
-        let via: Vec<_> = got
-            .iter()
-            .filter_map(|line| line.strip_prefix("Via: ").or(line.strip_prefix("via: ")))
-            .collect();
-        assert_eq!(via.join(", "), "1.1 corp, 1.1 politesse");
-    });
+#[tokio::test]
+async fn via_is_added_both_ways() {
+    let page = "HTTP/1.1 200 OK\r\nVia: 1.0 cache\r\nContent-Length: 2\r\n\r\nok";
+    let (origin, proxy) = raw(Bytes::of(page.as_bytes())).await;
+    let reply = ask(&proxy, "GET", "http://o.test/a", &["Via: 1.1 corp"]).await;
+    assert_eq!(
+        reply.head.values("via").join(", "),
+        "1.0 cache, 1.1 politesse"
+    );
+    let got = lines(&origin.requests()[0]);
+    let via: Vec<_> = got
+        .iter()
+        .filter_map(|line| line.strip_prefix("Via: ").or(line.strip_prefix("via: ")))
+        .collect();
+    assert_eq!(via.join(", "), "1.1 corp, 1.1 politesse");
 }
 
 // Ours: proxy.via = false, and nothing of ours reaches the origin.
-#[test]
-fn without_via_nothing_of_ours_reaches_the_origin() {
-    run(async {
-        let origin = RawOrigin::with("", Bytes::text("ok")).await;
-        let proxy = resolve("o.test", origin.address())
-            .set("proxy.via = false")
-            .start()
-            .await;
-        ask(&proxy, "GET", "http://o.test/a", &["X-A: 1"]).await;
-        assert_eq!(
-            lines(&origin.requests()[0]),
-            ["GET /a HTTP/1.1", "Host: o.test", "X-A: 1"]
-        );
-    });
+#[tokio::test]
+async fn without_via_nothing_of_ours_reaches_the_origin() {
+    let origin = RawOrigin::with("", Bytes::text("ok")).await;
+    let proxy = resolve("o.test", origin.address())
+        .set("proxy.via = false")
+        .start()
+        .await;
+    ask(&proxy, "GET", "http://o.test/a", &["X-A: 1"]).await;
+    assert_eq!(
+        lines(&origin.requests()[0]),
+        ["GET /a HTTP/1.1", "Host: o.test", "X-A: 1"]
+    );
 }
 
 // RFC 9110, section 7.6.3; RFC 9209: proxy_loop_detected.
-#[test]
-fn a_request_that_has_come_through_us_is_a_loop() {
-    run(async {
-        let (origin, proxy) = open(Script::robots("")).await;
-        let reply = ask(
-            &proxy,
-            "GET",
-            "http://o.test/a",
-            &["Via: 1.1 corp, 1.1 politesse"],
-        )
-        .await;
-        reply.assert_error(502, "proxy_loop_detected");
-        assert_eq!(origin.log().len(), 0);
-    });
+#[tokio::test]
+async fn a_request_that_has_come_through_us_is_a_loop() {
+    let (origin, proxy) = site(Script::robots(""), &[]).await;
+    let reply = ask(
+        &proxy,
+        "GET",
+        "http://o.test/a",
+        &["Via: 1.1 corp, 1.1 politesse"],
+    )
+    .await;
+    reply.assert_error(502, "proxy_loop_detected");
+    assert_eq!(origin.log().len(), 0);
 }
 
 // Ours: a forwarded response, less hop-by-hop and Alt-Svc.
-#[test]
-fn a_response_is_the_origins_less_what_concerns_its_connection() {
-    run(async {
-        let page = "HTTP/1.1 203 Fine\r\nServer: x/1\r\nX-Robots-Tag: noindex\r\nset-cookie: a=1\r\n\
+#[tokio::test]
+async fn a_response_is_the_origins_less_what_concerns_its_connection() {
+    let page = "HTTP/1.1 203 Fine\r\nServer: x/1\r\nX-Robots-Tag: noindex\r\nset-cookie: a=1\r\n\
             ETAG: \"e\"\r\nConnection: X-Hop\r\nX-Hop: 1\r\nAlt-Svc: h3=\":443\"\r\n\
             Keep-Alive: timeout=9\r\nProxy-Authenticate: Basic\r\nset-cookie: b=2\r\n\
             Proxy-Status: politesse; error=http_request_denied, ExampleCDN; hit\r\n\
             Robots-Directives: *=();state=complete\r\nContent-Length: 2\r\n\r\nok";
-        let (_origin, proxy) = raw(Bytes::of(page.as_bytes())).await;
-        let reply = get(&proxy, "http://o.test/a").await;
-        assert_eq!((reply.status(), reply.text().as_str()), (203, "ok"));
-        assert_eq!(reply.head.values("set-cookie"), ["a=1", "b=2"]);
-        for gone in [
-            "alt-svc",
-            "connection",
-            "x-hop",
-            "keep-alive",
-            "proxy-authenticate",
-        ] {
-            assert_eq!(reply.head.values(gone), [""; 0], "{gone}");
-        }
-        let status = reply.head.value("proxy-status");
-        assert!(
-            status.contains("ExampleCDN") && !status.contains("politesse"),
-            "{status}"
-        );
-        assert!(
-            reply.head.value("robots-directives").contains("noindex"),
-            "ours alone stands"
-        );
-        let names: Vec<_> = reply
-            .head
-            .fields
-            .iter()
-            .map(|(name, _)| name.as_str())
-            .collect();
-        let kept: Vec<_> = names
-            .into_iter()
-            .filter(|name| ["Server", "set-cookie", "ETAG"].contains(name))
-            .collect();
-        assert_eq!(kept, ["Server", "set-cookie", "set-cookie", "ETAG"]);
-    });
+    let (_origin, proxy) = raw(Bytes::of(page.as_bytes())).await;
+    let reply = get(&proxy, "http://o.test/a").await;
+    assert_eq!((reply.status(), reply.text().as_str()), (203, "ok"));
+    assert_eq!(reply.head.values("set-cookie"), ["a=1", "b=2"]);
+    for gone in [
+        "alt-svc",
+        "connection",
+        "x-hop",
+        "keep-alive",
+        "proxy-authenticate",
+    ] {
+        assert_eq!(reply.head.values(gone), [""; 0], "{gone}");
+    }
+    let status = reply.head.value("proxy-status");
+    assert!(
+        status.contains("ExampleCDN") && !status.contains("politesse"),
+        "{status}"
+    );
+    assert!(
+        reply.head.value("robots-directives").contains("noindex"),
+        "ours alone stands"
+    );
+    let names: Vec<_> = reply
+        .head
+        .fields
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    let kept: Vec<_> = names
+        .into_iter()
+        .filter(|name| ["Server", "set-cookie", "ETAG"].contains(name))
+        .collect();
+    assert_eq!(kept, ["Server", "set-cookie", "set-cookie", "ETAG"]);
 }
 
 // Ours: redirects are passed on, never followed (ARCHITECTURE.md, invariant 7).
-#[test]
-fn redirects_and_errors_of_the_origin_are_passed_on() {
-    run(async {
-        let script = Script::robots("")
-            .page("/moved", Page::redirect("http://o.test/private"))
-            .page("/gone", Page::text("gone").with_status(410))
-            .page(
-                "/failed",
-                Page::text("oops")
-                    .with_status(503)
-                    .field("Retry-After", "9"),
-            );
-        let (origin, proxy) = open(script).await;
-        let moved = get(&proxy, "http://o.test/moved").await;
-        assert_eq!(
-            (moved.status(), moved.head.value("location")),
-            (302, "http://o.test/private")
+#[tokio::test]
+async fn redirects_and_errors_of_the_origin_are_passed_on() {
+    let script = Script::robots("")
+        .page("/moved", Page::redirect("http://o.test/private"))
+        .page("/gone", Page::text("gone").with_status(410))
+        .page(
+            "/failed",
+            Page::text("oops")
+                .with_status(503)
+                .field("Retry-After", "9"),
         );
-        assert_eq!(get(&proxy, "http://o.test/gone").await.status(), 410);
-        let failed = get(&proxy, "http://o.test/failed").await;
-        assert_eq!(
-            (failed.status(), failed.head.value("retry-after")),
-            (503, "9")
-        );
-        assert_eq!(
-            failed.head.values("proxy-status"),
-            [""; 0],
-            "an origin's own never does"
-        );
-        assert_eq!(origin.targets(), ["/moved", "/gone", "/failed"]);
-    });
+    let (origin, proxy) = site(script, &[]).await;
+    let moved = get(&proxy, "http://o.test/moved").await;
+    assert_eq!(
+        (moved.status(), moved.head.value("location")),
+        (302, "http://o.test/private")
+    );
+    assert_eq!(get(&proxy, "http://o.test/gone").await.status(), 410);
+    let failed = get(&proxy, "http://o.test/failed").await;
+    assert_eq!(
+        (failed.status(), failed.head.value("retry-after")),
+        (503, "9")
+    );
+    assert_eq!(
+        failed.head.values("proxy-status"),
+        [""; 0],
+        "an origin's own never does"
+    );
+    assert_eq!(origin.targets(), ["/moved", "/gone", "/failed"]);
 }
 
 // Ours: what a client takes is counted by pieces. Where they have 128 KiB, one that takes
 // 20 KiB a second looks like one that takes nothing for 5 seconds.
-#[test]
-fn a_long_body_is_passed_on_in_pieces() {
-    run(async {
-        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n400000\r\n";
-        let body = stream_part(0, 4 << 20);
-        let page = [head.as_bytes(), &body, b"\r\n0\r\n\r\n"].concat();
-        let (_origin, proxy) = raw(Bytes::of(&page)).await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        crawler
-            .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
-            .await;
-        crawler.head().await.unwrap();
-        let (mut longest, mut received) = (0, Vec::new());
-        loop {
-            let mut take = |bytes: &[u8]| received.extend_from_slice(bytes);
-            let length = crawler.chunk(&mut take).await.expect("a chunk");
-            if length == 0 {
-                break;
-            }
-            longest = longest.max(length);
+#[tokio::test]
+async fn a_long_body_is_passed_on_in_pieces() {
+    let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n400000\r\n";
+    let body = stream_part(0, 4 << 20);
+    let page = [head.as_bytes(), &body, b"\r\n0\r\n\r\n"].concat();
+    let (_origin, proxy) = raw(Bytes::of(&page)).await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    crawler
+        .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
+        .await;
+    crawler.head().await.unwrap();
+    let (mut longest, mut received) = (0, Vec::new());
+    loop {
+        let mut take = |bytes: &[u8]| received.extend_from_slice(bytes);
+        let length = crawler.chunk(&mut take).await.expect("a chunk");
+        if length == 0 {
+            break;
         }
-        assert!(longest < 64 * 1024, "{longest}");
-        assert!(received == body);
-    });
+        longest = longest.max(length);
+    }
+    assert!(longest < 64 * 1024, "{longest}");
+    assert!(received == body);
 }
 
 // Ours: HTTP/1.0 clients.
-#[test]
-fn an_http_1_0_client_is_served() {
-    run(async {
-        let script = Script::robots("").page("/a", Page::stream(70_000, Length::Chunked));
-        let (origin, proxy) = open(script).await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        let reply = crawler.ask(&["GET http://o.test/a HTTP/1.0"]).await;
-        assert_eq!(reply.head.values("transfer-encoding"), [""; 0]);
-        assert_eq!(crate::kit::sha256(&reply.body), stream_digest(70_000));
-        let seen = origin.whole("/a").await;
-        assert_eq!(
-            (seen.version, seen.authority.as_str()),
-            (http::Version::HTTP_11, "o.test")
-        );
-    });
+#[tokio::test]
+async fn an_http_1_0_client_is_served() {
+    let script = Script::robots("").page("/a", Page::stream(70_000, Length::Chunked));
+    let (origin, proxy) = site(script, &[]).await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    let reply = crawler.ask(&["GET http://o.test/a HTTP/1.0"]).await;
+    assert_eq!(reply.head.values("transfer-encoding"), [""; 0]);
+    assert_eq!(crate::kit::sha256(&reply.body), stream_digest(70_000));
+    let seen = origin.whole("/a").await;
+    assert_eq!(
+        (seen.version, seen.authority.as_str()),
+        (http::Version::HTTP_11, "o.test")
+    );
 }
 
 // Ours: an origin that closes half-way.
-#[test]
-fn a_body_that_breaks_off_arrives_broken() {
-    run(async {
-        for framing in [
-            "Content-Length: 100\r\n\r\nabc",
-            "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
-        ] {
-            let page = format!("HTTP/1.1 200 OK\r\n{framing}");
-            let origin = RawOrigin::with("", Bytes::closing(page.as_bytes())).await;
-            let proxy = resolve("o.test", origin.address()).start().await;
-            let reply = get(&proxy, "http://o.test/cut").await;
-            assert_eq!(
-                (reply.end, reply.text().as_str()),
-                (End::Broken, "abc"),
-                "{framing}"
-            );
-            let rows = proxy.place().completed(1).await;
-            assert_eq!(rows[0]["error"], "http_response_incomplete");
-            assert_eq!(
-                get(&proxy, "http://o.test/cut").await.end,
-                End::Broken,
-                "still well"
-            );
-        }
-    });
+#[tokio::test]
+async fn a_body_that_breaks_off_arrives_broken() {
+    for framing in [
+        "Content-Length: 100\r\n\r\nabc",
+        "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+    ] {
+        let page = format!("HTTP/1.1 200 OK\r\n{framing}");
+        let origin = RawOrigin::with("", Bytes::closing(page.as_bytes())).await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let reply = get(&proxy, "http://o.test/cut").await;
+        assert_eq!(
+            (reply.end, reply.text().as_str()),
+            (End::Broken, "abc"),
+            "{framing}"
+        );
+        let rows = proxy.place().completed(1).await;
+        assert_eq!(rows[0]["error"], "http_response_incomplete");
+        assert_eq!(
+            get(&proxy, "http://o.test/cut").await.end,
+            End::Broken,
+            "still well"
+        );
+    }
 }
 
 // Ours: a pool of upstream connections.
-#[test]
-fn connections_to_an_origin_are_used_again() {
-    run(async {
-        let (origin, proxy) = open(Script::robots("")).await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        for n in 0..10 {
-            assert_eq!(
-                crawler
-                    .get(&format!("http://o.test/{n}"), "o.test")
-                    .await
-                    .status(),
-                200
-            );
-        }
-        assert!(
-            origin.connections() <= 3,
-            "{} connections",
-            origin.connections()
+#[tokio::test]
+async fn connections_to_an_origin_are_used_again() {
+    let (origin, proxy) = site(Script::robots(""), &[]).await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    for n in 0..10 {
+        assert_eq!(
+            crawler
+                .get(&format!("http://o.test/{n}"), "o.test")
+                .await
+                .status(),
+            200
         );
-    });
+    }
+    assert!(
+        origin.connections() <= 3,
+        "{} connections",
+        origin.connections()
+    );
 }
 
 // Ours: an idle connection that the origin closed.
-#[test]
-fn a_connection_that_the_origin_closed_costs_no_error() {
-    run(async {
-        let page = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-        let origin = RawOrigin::with("", Bytes::closing(page.as_bytes())).await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        for n in 0..50 {
-            let reply = crawler.get(&format!("http://o.test/{n}"), "o.test").await;
-            assert_eq!(reply.status(), 200, "request {n}: {}", reply.text());
-        }
-    });
+#[tokio::test]
+async fn a_connection_that_the_origin_closed_costs_no_error() {
+    let page = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    let origin = RawOrigin::with("", Bytes::closing(page.as_bytes())).await;
+    let proxy = resolve("o.test", origin.address()).start().await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    for n in 0..50 {
+        let reply = crawler.get(&format!("http://o.test/{n}"), "o.test").await;
+        assert_eq!(reply.status(), 200, "request {n}: {}", reply.text());
+    }
 }
 
 // Ours: a client that half-closes gets its answer.
-#[test]
-fn a_crawler_that_half_closes_gets_its_answer() {
-    run(async {
-        let (_origin, proxy) = open(Script::robots("")).await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        crawler
-            .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
-            .await;
-        crawler.finish_sending().await;
-        assert_eq!(crawler.reply_to("GET").await.status(), 200);
-    });
+#[tokio::test]
+async fn a_crawler_that_half_closes_gets_its_answer() {
+    let (_origin, proxy) = site(Script::robots(""), &[]).await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    crawler
+        .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
+        .await;
+    crawler.finish_sending().await;
+    assert_eq!(crawler.reply_to("GET").await.status(), 200);
 }
 
 // Ours: an upload that breaks off is no finished body at the origin.
-#[test]
-fn an_upload_that_breaks_off_never_ends_at_the_origin() {
-    run(async {
-        let (origin, proxy) = open(Script::robots("")).await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        crawler.send(b"POST http://o.test/up HTTP/1.1\r\nHost: o.test\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n").await;
-        origin.arrival("/up").await;
-        drop(crawler);
-        let rows = soon("row", proxy.place().completed(1)).await;
-        assert_eq!(rows[0]["verdict"], "allow");
-        assert_eq!(origin.arrival("/up").await.body, None);
-    });
+#[tokio::test]
+async fn an_upload_that_breaks_off_never_ends_at_the_origin() {
+    let (origin, proxy) = site(Script::robots(""), &[]).await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    crawler.send(b"POST http://o.test/up HTTP/1.1\r\nHost: o.test\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n").await;
+    origin.arrival("/up").await;
+    drop(crawler);
+    let rows = soon("row", proxy.place().completed(1)).await;
+    assert_eq!(rows[0]["verdict"], "allow");
+    assert_eq!(origin.arrival("/up").await.body, None);
 }
 
 // Ours: a body with trailers has ended well when they have passed.
-#[test]
-fn a_response_with_trailers_is_completed_in_the_record() {
-    run(async {
-        let answer = "HTTP/1.1 200 OK\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n";
-        let origin = RawOrigin::with("", Bytes::of(answer.as_bytes())).await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let reply = get(&proxy, "http://o.test/a").await;
-        assert_eq!((reply.end, reply.text().as_str()), (End::Whole, "hello"));
-        let rows = proxy.place().completed(1).await;
-        assert_eq!(
-            (&rows[0]["bytes"], &rows[0]["error"]),
-            (&5.into(), &serde_json::Value::Null)
-        );
-    });
+#[tokio::test]
+async fn a_response_with_trailers_is_completed_in_the_record() {
+    let answer = "HTTP/1.1 200 OK\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n";
+    let origin = RawOrigin::with("", Bytes::of(answer.as_bytes())).await;
+    let proxy = resolve("o.test", origin.address()).start().await;
+    let reply = get(&proxy, "http://o.test/a").await;
+    assert_eq!((reply.end, reply.text().as_str()), (End::Whole, "hello"));
+    let rows = proxy.place().completed(1).await;
+    assert_eq!(
+        (&rows[0]["bytes"], &rows[0]["error"]),
+        (&5.into(), &serde_json::Value::Null)
+    );
 }
 
 // RFC 9112, section 3.2.1: a client sends `/` where the path is empty. `http` says that it
 // is, and keeps it empty before a fragment.
-#[test]
-fn an_empty_path_is_sent_as_the_root() {
-    run(async {
-        let (origin, proxy) = raw(Bytes::text("x")).await;
-        for target in [
-            "http://o.test",
-            "http://o.test#x",
-            "http://o.test/#x",
-            "http://o.test?q#x",
-        ] {
-            let mut crawler = Crawler::plain(&proxy).await;
-            let head = format!("GET {target} HTTP/1.1\r\nHost: o.test\r\n\r\n");
-            crawler.send(head.as_bytes()).await;
-            crawler.reply_to("GET").await;
-        }
-        assert_eq!(origin.lines(), ["GET /", "GET /", "GET /", "GET /?q"]);
-    });
+#[tokio::test]
+async fn an_empty_path_is_sent_as_the_root() {
+    let (origin, proxy) = raw(Bytes::text("x")).await;
+    for target in [
+        "http://o.test",
+        "http://o.test#x",
+        "http://o.test/#x",
+        "http://o.test?q#x",
+    ] {
+        let mut crawler = Crawler::plain(&proxy).await;
+        let head = format!("GET {target} HTTP/1.1\r\nHost: o.test\r\n\r\n");
+        crawler.send(head.as_bytes()).await;
+        crawler.reply_to("GET").await;
+    }
+    assert_eq!(origin.lines(), ["GET /", "GET /", "GET /", "GET /?q"]);
 }

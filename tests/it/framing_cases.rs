@@ -13,7 +13,6 @@ use super::case_files::{self, Line, Skipped};
 use super::kit::client::Crawler;
 use super::kit::proxy::{Config, Proxy};
 use super::kit::raw_origin::{After, Bytes};
-use super::kit::run;
 use super::strict::{End, Message, Reader, Seen, StrictOrigin};
 
 const CASES: &str = include_str!("../cases/framing.jsonl");
@@ -65,22 +64,18 @@ fn cases(direction: Direction) -> Vec<Case> {
     cases
 }
 
-#[test]
-fn no_request_reaches_an_origin_that_could_be_read_in_two_ways() {
-    run(async {
-        let cases = cases(Direction::Request);
-        assert_eq!(cases.len(), 85);
-        case_files::every(cases, |case| async move { case.meet_as_request().await }).await;
-    });
+#[tokio::test]
+async fn no_request_reaches_an_origin_that_could_be_read_in_two_ways() {
+    let cases = cases(Direction::Request);
+    assert_eq!(cases.len(), 85);
+    case_files::every(cases, |case| async move { case.meet_as_request().await }).await;
 }
 
-#[test]
-fn no_response_reaches_a_crawler_that_could_be_read_in_two_ways() {
-    run(async {
-        let cases = cases(Direction::Response);
-        assert_eq!(cases.len(), 45);
-        case_files::every(cases, |case| async move { case.meet_as_response().await }).await;
-    });
+#[tokio::test]
+async fn no_response_reaches_a_crawler_that_could_be_read_in_two_ways() {
+    let cases = cases(Direction::Response);
+    assert_eq!(cases.len(), 45);
+    case_files::every(cases, |case| async move { case.meet_as_response().await }).await;
 }
 
 /// The answers that a connection carried, and how it ended.

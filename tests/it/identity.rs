@@ -4,10 +4,9 @@
 
 use crate::kit::client::{Crawler, Reply, get_as, get_from, metrics};
 use crate::kit::h2::H2Crawler;
-use crate::kit::origin::Script;
+use crate::kit::origin::{Script, site};
 use crate::kit::proxy::{Proxy, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
-use crate::kit::run;
 
 /// BadBot may fetch nothing, everyone else all but /p.
 const ROBOTS: &str = "User-agent: BadBot\nUser-agent: B\u{e4}dBot\nDisallow: /\n\n\
@@ -41,277 +40,256 @@ fn hidden(before: &str) -> Vec<u8> {
     format!("{before}BadBot/1.0").into_bytes()
 }
 
-#[test]
-fn a_name_is_found_wherever_a_product_or_a_crawler_s_comment_can_stand() {
-    run(async {
-        let (origin, proxy) = origin().await;
-        let generic = "Mozilla/5.0 ".repeat(4_000);
-        for agent in [
-            hidden(""),
-            hidden("Mozilla/5.0 "),
-            hidden("Other/1 "),
-            hidden("Other/1\t"),
-            hidden("Other/1\t \t"),
-            hidden("(a (nested (deeply) ) comment) "),
-            hidden("Mozilla/5.0 (x; (y; (compatible; "),
-            hidden("\\( "),
-            hidden(&generic),
-            hidden(&format!("Mozilla/5.0 ({}) ", "x".repeat(60_000))),
-            hidden(&"A/1 ".repeat(63)),
-            b"bADbOT".to_vec(),
-            b"BadBot".to_vec(),
-            b"* BadBot/1".to_vec(),
-            b"/ BadBot/1".to_vec(),
-            "B\u{e4}dBot/1".as_bytes().to_vec(),
-        ] {
-            let reply = ask(&proxy, "/a", &agent).await;
-            let shown = String::from_utf8_lossy(&agent[..agent.len().min(60)]).into_owned();
-            assert_eq!(reply.status(), 403, "{shown}: {}", reply.text());
-            assert_eq!(reply.json()["rule"]["line"], 3, "{shown}");
-        }
-        assert_eq!(origin.lines(), [""; 0]);
-        let outcome = proxy.stop().await.run(&["audit", "verify"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    });
+#[tokio::test]
+async fn a_name_is_found_wherever_a_product_or_a_crawler_s_comment_can_stand() {
+    let (origin, proxy) = origin().await;
+    let generic = "Mozilla/5.0 ".repeat(4_000);
+    for agent in [
+        hidden(""),
+        hidden("Mozilla/5.0 "),
+        hidden("Other/1 "),
+        hidden("Other/1\t"),
+        hidden("Other/1\t \t"),
+        hidden("(a (nested (deeply) ) comment) "),
+        hidden("Mozilla/5.0 (x; (y; (compatible; "),
+        hidden("\\( "),
+        hidden(&generic),
+        hidden(&format!("Mozilla/5.0 ({}) ", "x".repeat(60_000))),
+        hidden(&"A/1 ".repeat(63)),
+        b"bADbOT".to_vec(),
+        b"BadBot".to_vec(),
+        b"* BadBot/1".to_vec(),
+        b"/ BadBot/1".to_vec(),
+        "B\u{e4}dBot/1".as_bytes().to_vec(),
+    ] {
+        let reply = ask(&proxy, "/a", &agent).await;
+        let shown = String::from_utf8_lossy(&agent[..agent.len().min(60)]).into_owned();
+        assert_eq!(reply.status(), 403, "{shown}: {}", reply.text());
+        assert_eq!(reply.json()["rule"]["line"], 3, "{shown}");
+    }
+    assert_eq!(origin.lines(), [""; 0]);
+    let outcome = proxy.stop().await.run(&["audit", "verify"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
 /// Names that RFC 9309, section 2.2.1, has no letters for.
 const ODD_NAMES: &str = "User-agent: 008\nUser-agent: grub-client\nUser-agent: larbin\n\
                          User-agent: J\u{e4}vla-Foobot\nDisallow: /\n";
 
-#[test]
-fn a_name_binds_by_its_digits_and_without_its_version_and_with_all_its_letters() {
-    run(async {
-        let origin = RawOrigin::with(ODD_NAMES, Bytes::text("page")).await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let refused: [&[u8]; 6] = [
-            b"Mozilla/5.0 (compatible; 008/0.83; http://www.80legs.com/webcrawler.html) Gecko/2008032620",
-            b"008",
-            b"grub-client-1.4.3",
-            b"larbin_2.6.3 (larbin2.6.3@unspecified.mail)",
-            "j\u{e4}vla-foobot/1".as_bytes(),
-            b"j\xE4vla-foobot/1",
-        ];
-        for agent in refused {
-            let reply = ask(&proxy, "/a", agent).await;
-            let shown = String::from_utf8_lossy(agent);
-            assert_eq!(reply.status(), 403, "{shown}: {}", reply.text());
-        }
-        assert_eq!(origin.lines(), [""; 0]);
-        let allowed: [&[u8]; 6] = [
-            b"Mozilla/5.0 (X11; 008) Gecko/008",
-            b"grub-client-news-1.4.3",
-            b"larbin2.6.3",
-            "j\u{e4}vla-fanbot/1".as_bytes(),
-            b"j\xF6vla-foobot/1",
-            b"J/1",
-        ];
-        for agent in allowed {
-            let shown = String::from_utf8_lossy(agent);
-            assert_eq!(ask(&proxy, "/a", agent).await.status(), 200, "{shown}");
-        }
-        let outcome = proxy.stop().await.run(&["audit", "verify"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    });
+#[tokio::test]
+async fn a_name_binds_by_its_digits_and_without_its_version_and_with_all_its_letters() {
+    let origin = RawOrigin::with(ODD_NAMES, Bytes::text("page")).await;
+    let proxy = resolve("o.test", origin.address()).start().await;
+    let refused: [&[u8]; 6] = [
+        b"Mozilla/5.0 (compatible; 008/0.83; http://www.80legs.com/webcrawler.html) Gecko/2008032620",
+        b"008",
+        b"grub-client-1.4.3",
+        b"larbin_2.6.3 (larbin2.6.3@unspecified.mail)",
+        "j\u{e4}vla-foobot/1".as_bytes(),
+        b"j\xE4vla-foobot/1",
+    ];
+    for agent in refused {
+        let reply = ask(&proxy, "/a", agent).await;
+        let shown = String::from_utf8_lossy(agent);
+        assert_eq!(reply.status(), 403, "{shown}: {}", reply.text());
+    }
+    assert_eq!(origin.lines(), [""; 0]);
+    let allowed: [&[u8]; 6] = [
+        b"Mozilla/5.0 (X11; 008) Gecko/008",
+        b"grub-client-news-1.4.3",
+        b"larbin2.6.3",
+        "j\u{e4}vla-fanbot/1".as_bytes(),
+        b"j\xF6vla-foobot/1",
+        b"J/1",
+    ];
+    for agent in allowed {
+        let shown = String::from_utf8_lossy(agent);
+        assert_eq!(ask(&proxy, "/a", agent).await.status(), 200, "{shown}");
+    }
+    let outcome = proxy.stop().await.run(&["audit", "verify"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
-#[test]
-fn who_gives_no_name_is_bound_as_everyone() {
-    run(async {
-        let (origin, proxy) = origin().await;
-        let agents: [&[u8]; 10] = [
-            b"",
-            b" \t ",
-            b"*",
-            b"*/1.0",
-            b"/",
-            b"//",
-            b"()",
-            b"((((",
-            b"\xff\xfe/1",
-            b"Nobody/1",
-        ];
-        for agent in agents {
-            let refused = ask(&proxy, "/p", agent).await;
-            assert_eq!(refused.status(), 403, "{agent:?}: {}", refused.text());
-            assert_eq!(refused.json()["rule"]["group"][0], "*", "{agent:?}");
-            assert_eq!(ask(&proxy, "/a", agent).await.status(), 200, "{agent:?}");
-        }
-        assert_eq!(origin.lines(), ["GET /a"; 10]);
-    });
+#[tokio::test]
+async fn who_gives_no_name_is_bound_as_everyone() {
+    let (origin, proxy) = origin().await;
+    let agents: [&[u8]; 10] = [
+        b"",
+        b" \t ",
+        b"*",
+        b"*/1.0",
+        b"/",
+        b"//",
+        b"()",
+        b"((((",
+        b"\xff\xfe/1",
+        b"Nobody/1",
+    ];
+    for agent in agents {
+        let refused = ask(&proxy, "/p", agent).await;
+        assert_eq!(refused.status(), 403, "{agent:?}: {}", refused.text());
+        assert_eq!(refused.json()["rule"]["group"][0], "*", "{agent:?}");
+        assert_eq!(ask(&proxy, "/a", agent).await.status(), 200, "{agent:?}");
+    }
+    assert_eq!(origin.lines(), ["GET /a"; 10]);
 }
 
 // A name that is not looked at could be the one that robots.txt speaks to.
-#[test]
-fn names_beyond_the_bounds_are_malformed_and_reach_no_origin() {
-    run(async {
-        let (origin, proxy) = origin().await;
-        let many: String = (0..300).map(|n| format!("Bot{n}/1 ")).collect();
-        for agent in [
-            hidden(&many),
-            // A library is nobody's name, and hides one all the same.
-            hidden(&"curl/8 ".repeat(64)),
-            format!("Other/1 {}/1", "x".repeat(257)).into_bytes(),
-            format!("{}/1", "x".repeat(60_000)).into_bytes(),
-        ] {
-            let reply = ask(&proxy, "/a", &agent).await;
-            reply.assert_error(400, "http_request_error");
-            assert!(reply.text().contains("[[crawler]]"), "{}", reply.text());
-        }
-        let longer_than_a_head =
-            try_ask(&proxy, "/a", &hidden(&"Mozilla/5.0 ".repeat(25_000))).await;
-        assert!(longer_than_a_head.is_none_or(|reply| reply.status() == 431));
-        assert_eq!(origin.lines(), [""; 0]);
-        assert_eq!(origin.robots_requests().len(), 0);
-    });
+#[tokio::test]
+async fn names_beyond_the_bounds_are_malformed_and_reach_no_origin() {
+    let (origin, proxy) = origin().await;
+    let many: String = (0..300).map(|n| format!("Bot{n}/1 ")).collect();
+    for agent in [
+        hidden(&many),
+        // A library is nobody's name, and hides one all the same.
+        hidden(&"curl/8 ".repeat(64)),
+        format!("Other/1 {}/1", "x".repeat(257)).into_bytes(),
+        format!("{}/1", "x".repeat(60_000)).into_bytes(),
+    ] {
+        let reply = ask(&proxy, "/a", &agent).await;
+        reply.assert_error(400, "http_request_error");
+        assert!(reply.text().contains("[[crawler]]"), "{}", reply.text());
+    }
+    let longer_than_a_head = try_ask(&proxy, "/a", &hidden(&"Mozilla/5.0 ".repeat(25_000))).await;
+    assert!(longer_than_a_head.is_none_or(|reply| reply.status() == 431));
+    assert_eq!(origin.lines(), [""; 0]);
+    assert_eq!(origin.robots_requests().len(), 0);
 }
 
 // The operator's word needs no User-Agent.
-#[test]
-fn a_configured_crawler_may_call_itself_what_it_likes() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let table = "crawler = [{ token = \"GoodBot\", client = \"127.0.0.1\" }]";
-        let proxy = resolve("o.test", origin.address()).set(table).start().await;
-        let agent: String = (0..300).map(|n| format!("Bot{n}/1 ")).collect();
-        assert_eq!(ask(&proxy, "/a", agent.as_bytes()).await.status(), 200);
-    });
+#[tokio::test]
+async fn a_configured_crawler_may_call_itself_what_it_likes() {
+    let origin = Script::robots(ROBOTS).start().await;
+    let table = "crawler = [{ token = \"GoodBot\", client = \"127.0.0.1\" }]";
+    let proxy = resolve("o.test", origin.address()).set(table).start().await;
+    let agent: String = (0..300).map(|n| format!("Bot{n}/1 ")).collect();
+    assert_eq!(ask(&proxy, "/a", agent.as_bytes()).await.status(), 200);
 }
 
 // RFC 9110, section 5.3: User-Agent is one value. Which of two an origin goes
 // by when it hands out its robots.txt cannot be told.
-#[test]
-fn two_user_agents_are_malformed_in_either_protocol() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start_tls().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        for (first, second) in [("Good/1", "BadBot/1"), ("A/1", "A/1"), ("", "BadBot/1")] {
-            let mut one = Crawler::inside(&proxy, "o.test:443").await;
-            let lines = [
-                "GET /a HTTP/1.1",
-                "Host: o.test",
-                &format!("User-Agent: {first}"),
-                &format!("USER-AGENT: {second}"),
-            ];
-            one.ask(&lines)
-                .await
-                .assert_error(400, "http_request_error");
-            let mut two = H2Crawler::inside(&proxy, "o.test:443").await;
-            let request = http::Request::get("https://o.test/a")
-                .header("user-agent", first)
-                .header("user-agent", second);
-            assert_eq!(two.ask(request).await.unwrap().status(), 400);
-        }
-        assert_eq!(origin.log().len(), 0);
-    });
+#[tokio::test]
+async fn two_user_agents_are_malformed_in_either_protocol() {
+    let (origin, proxy) = site(Script::robots(ROBOTS).tls(), &[]).await;
+    for (first, second) in [("Good/1", "BadBot/1"), ("A/1", "A/1"), ("", "BadBot/1")] {
+        let mut one = Crawler::inside(&proxy, "o.test:443").await;
+        let lines = [
+            "GET /a HTTP/1.1",
+            "Host: o.test",
+            &format!("User-Agent: {first}"),
+            &format!("USER-AGENT: {second}"),
+        ];
+        one.ask(&lines)
+            .await
+            .assert_error(400, "http_request_error");
+        let mut two = H2Crawler::inside(&proxy, "o.test:443").await;
+        let request = http::Request::get("https://o.test/a")
+            .header("user-agent", first)
+            .header("user-agent", second);
+        assert_eq!(two.ask(request).await.unwrap().status(), 400);
+    }
+    assert_eq!(origin.log().len(), 0);
 }
 
 // Ours: nobody has an origin asked without end.
-#[test]
-fn invented_names_ask_an_origin_no_more_often_than_the_bound() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let other = Script::robots(ROBOTS).start().await;
-        let proxy = resolve("o.test", origin.address())
-            .resolve("p.test", other.address())
-            .set("robots.max_names = 8")
-            .start()
-            .await;
-        for n in 0..40 {
-            let reply = get_as(&proxy, &format!("Bot{n}/1"), "http://o.test/a").await;
-            if n < 8 {
-                assert_eq!(reply.status(), 200, "{n}: {}", reply.text());
-                continue;
-            }
-            reply.assert_error(403, "http_request_denied");
-            assert_eq!(reply.json()["reason"], "unreachable");
-            assert!(
-                reply.text().contains("too many crawlers by name"),
-                "{}",
-                reply.text()
-            );
-            let seconds: u64 = reply.head.value("retry-after").parse().unwrap();
-            assert!((1..=3_601).contains(&seconds), "{seconds}");
+#[tokio::test]
+async fn invented_names_ask_an_origin_no_more_often_than_the_bound() {
+    let origin = Script::robots(ROBOTS).start().await;
+    let other = Script::robots(ROBOTS).start().await;
+    let proxy = resolve("o.test", origin.address())
+        .resolve("p.test", other.address())
+        .set("robots.max_names = 8")
+        .start()
+        .await;
+    for n in 0..40 {
+        let reply = get_as(&proxy, &format!("Bot{n}/1"), "http://o.test/a").await;
+        if n < 8 {
+            assert_eq!(reply.status(), 200, "{n}: {}", reply.text());
+            continue;
         }
-        assert_eq!(origin.robots_fetches(), 8);
-        assert_eq!(origin.targets().len(), 8);
-        let known = get_as(&proxy, "bot3/2", "http://o.test/b").await;
-        assert_eq!(known.status(), 200, "{}", known.text());
-        let nameless = get_as(&proxy, "*", "http://o.test/c").await;
-        assert_eq!(nameless.status(), 200, "{}", nameless.text());
-        let elsewhere = get_as(&proxy, "Bot39/1", "http://p.test/a").await;
-        assert_eq!(elsewhere.status(), 200, "{}", elsewhere.text());
-        let text = metrics(&proxy).await;
+        reply.assert_error(403, "http_request_denied");
+        assert_eq!(reply.json()["reason"], "unreachable");
         assert!(
-            text.contains("politesse_robots_max_names_total 32\n"),
-            "{text}"
+            reply.text().contains("too many crawlers by name"),
+            "{}",
+            reply.text()
         );
-        proxy.place().completed(43).await;
-        let outcome = proxy.stop().await.run(&["audit", "verify"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    });
+        let seconds: u64 = reply.head.value("retry-after").parse().unwrap();
+        assert!((1..=3_601).contains(&seconds), "{seconds}");
+    }
+    assert_eq!(origin.robots_fetches(), 8);
+    assert_eq!(origin.targets().len(), 8);
+    let known = get_as(&proxy, "bot3/2", "http://o.test/b").await;
+    assert_eq!(known.status(), 200, "{}", known.text());
+    let nameless = get_as(&proxy, "*", "http://o.test/c").await;
+    assert_eq!(nameless.status(), 200, "{}", nameless.text());
+    let elsewhere = get_as(&proxy, "Bot39/1", "http://p.test/a").await;
+    assert_eq!(elsewhere.status(), 200, "{}", elsewhere.text());
+    let text = metrics(&proxy).await;
+    assert!(
+        text.contains("politesse_robots_max_names_total 32\n"),
+        "{text}"
+    );
+    proxy.place().completed(43).await;
+    let outcome = proxy.stop().await.run(&["audit", "verify"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
 // Ours: with a fixed User-Agent a name costs nothing.
-#[test]
-fn names_are_not_counted_where_one_robots_txt_serves_all() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let proxy = resolve("o.test", origin.address())
-            .set("robots.max_names = 1")
-            .set("robots.user_agent = \"Ours/1\"")
-            .start()
-            .await;
-        for n in 0..4 {
-            let reply = get_as(&proxy, &format!("Bot{n}/1"), "http://o.test/a").await;
-            assert_eq!(reply.status(), 200, "{n}");
-        }
-        assert_eq!(origin.robots_fetches(), 1);
-    });
+#[tokio::test]
+async fn names_are_not_counted_where_one_robots_txt_serves_all() {
+    let (origin, proxy) = site(
+        Script::robots(ROBOTS),
+        &["robots.max_names = 1", "robots.user_agent = \"Ours/1\""],
+    )
+    .await;
+    for n in 0..4 {
+        let reply = get_as(&proxy, &format!("Bot{n}/1"), "http://o.test/a").await;
+        assert_eq!(reply.status(), 200, "{n}");
+    }
+    assert_eq!(origin.robots_fetches(), 1);
 }
 
 const PINNED: &str = "crawler = [{ token = \"GoodBot\", client = [\"127.0.0.3\"] }]";
 
 // Ours: docs/clients.md.
-#[test]
-fn a_name_that_an_entry_pins_to_clients_is_refused_to_others() {
-    run(async {
-        let origin = Script::robots("User-agent: *\nDisallow: /p\n")
-            .start()
-            .await;
-        let config = resolve("o.test", origin.address()).set(PINNED);
-        let proxy = config.set("enforcement.mode = \"report\"").start().await;
-        for agent in [
-            "GoodBot/1",
-            "goodbot/2 evil",
-            "Other/1 GoodBot/1",
-            "Mozilla/5.0 (compatible; Other/1; GoodBot)",
-        ] {
-            for path in ["/a", "/robots.txt"] {
-                let url = format!("http://o.test{path}");
-                let reply = get_from(&proxy, 2, &url, agent).await;
-                reply.assert_error(403, "http_request_denied");
-                let told = reply.json();
-                assert_eq!(told["type"], "urn:politesse:refused", "{agent}");
-                assert_eq!(told["reason"], "identity", "{agent}");
-                assert_eq!(told["effect"], "enforced", "{agent}");
-                let detail = told["detail"].as_str().unwrap();
-                assert!(detail.starts_with("GoodBot belongs"), "{detail}");
-                assert!(!reply.text().contains("127.0.0.3"), "{}", reply.text());
-            }
+#[tokio::test]
+async fn a_name_that_an_entry_pins_to_clients_is_refused_to_others() {
+    let (origin, proxy) = site(
+        Script::robots("User-agent: *\nDisallow: /p\n"),
+        &[PINNED, "enforcement.mode = \"report\""],
+    )
+    .await;
+    for agent in [
+        "GoodBot/1",
+        "goodbot/2 evil",
+        "Other/1 GoodBot/1",
+        "Mozilla/5.0 (compatible; Other/1; GoodBot)",
+    ] {
+        for path in ["/a", "/robots.txt"] {
+            let url = format!("http://o.test{path}");
+            let reply = get_from(&proxy, 2, &url, agent).await;
+            reply.assert_error(403, "http_request_denied");
+            let told = reply.json();
+            assert_eq!(told["type"], "urn:politesse:refused", "{agent}");
+            assert_eq!(told["reason"], "identity", "{agent}");
+            assert_eq!(told["effect"], "enforced", "{agent}");
+            let detail = told["detail"].as_str().unwrap();
+            assert!(detail.starts_with("GoodBot belongs"), "{detail}");
+            assert!(!reply.text().contains("127.0.0.3"), "{}", reply.text());
         }
-        // Not even its robots.txt: the name would be used for it.
-        assert_eq!(origin.targets(), [""; 0]);
-        for (last, agent) in [(2, "GoodBot-News/1"), (3, "GoodBot/1"), (3, "Other/1")] {
-            let reply = get_from(&proxy, last, "http://o.test/a", agent).await;
-            assert_eq!(reply.status(), 200, "{agent}");
-        }
-        let place = proxy.stop().await;
-        let rows = place.completed(11).await;
-        assert_eq!(rows[0]["verdict"], "disallow");
-        assert_eq!(rows[0]["reason"], "identity");
-        assert_eq!(rows[0]["status"], 403);
-        let outcome = place.run(&["audit", "verify"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    });
+    }
+    // Not even its robots.txt: the name would be used for it.
+    assert_eq!(origin.targets(), [""; 0]);
+    for (last, agent) in [(2, "GoodBot-News/1"), (3, "GoodBot/1"), (3, "Other/1")] {
+        let reply = get_from(&proxy, last, "http://o.test/a", agent).await;
+        assert_eq!(reply.status(), 200, "{agent}");
+    }
+    let place = proxy.stop().await;
+    let rows = place.completed(11).await;
+    assert_eq!(rows[0]["verdict"], "disallow");
+    assert_eq!(rows[0]["reason"], "identity");
+    assert_eq!(rows[0]["status"], 403);
+    let outcome = place.run(&["audit", "verify"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }

@@ -10,7 +10,6 @@ use toml::Table;
 
 use crate::kit::checkout::{done, root, text, yaml};
 use crate::kit::program::politesse;
-use crate::kit::run;
 
 const MANIFEST: &str = "contrib/kubernetes/politesse.yaml";
 
@@ -72,222 +71,207 @@ fn write_in(folder: &Path, configuration: &str) {
 }
 
 // Ours: a volume keeps what the proxy makes, and nothing else of the image changes.
-#[test]
-fn the_image_writes_to_its_volume_alone_as_a_user_of_its_own() {
-    run(async {
-        let volume = instruction("VOLUME");
-        let file = root().join("contrib/image/politesse.toml");
-        let configuration = configuration(&file).await;
-        for (section, key) in [
-            ("https", "ca_cert"),
-            ("https", "ca_key"),
-            ("audit", "store"),
-            ("admin", "token_file"),
-        ] {
-            let path = configuration[section][key].as_str().unwrap();
-            let path = path.trim_start_matches("sqlite:");
-            assert!(path.starts_with(&format!("{volume}/")), "{key}: {path}");
-        }
-        assert_eq!(instruction("WORKDIR"), volume);
-        assert_eq!(instruction("USER"), "10001:10001");
-        let owned = format!("--chown={} volume {volume}", instruction("USER"));
-        assert!(text("contrib/image/Dockerfile").contains(&owned), "{owned}");
-        let exposed: u64 = instruction("EXPOSE").parse().unwrap();
-        assert_eq!(exposed, port(&configuration["proxy"]["listen"]));
-        // SIGTERM drains; other signals do not.
-        assert_eq!(instruction("STOPSIGNAL"), "SIGTERM");
-        let folder = TempDir::with_prefix("politesse-image-").unwrap();
-        write_in(folder.path(), &text("contrib/image/politesse.toml"));
-        let mut check = politesse(folder.path());
-        check.args(["config", "check"]);
-        done(check).await;
-    });
+#[tokio::test]
+async fn the_image_writes_to_its_volume_alone_as_a_user_of_its_own() {
+    let volume = instruction("VOLUME");
+    let file = root().join("contrib/image/politesse.toml");
+    let configuration = configuration(&file).await;
+    for (section, key) in [
+        ("https", "ca_cert"),
+        ("https", "ca_key"),
+        ("audit", "store"),
+        ("admin", "token_file"),
+    ] {
+        let path = configuration[section][key].as_str().unwrap();
+        let path = path.trim_start_matches("sqlite:");
+        assert!(path.starts_with(&format!("{volume}/")), "{key}: {path}");
+    }
+    assert_eq!(instruction("WORKDIR"), volume);
+    assert_eq!(instruction("USER"), "10001:10001");
+    let owned = format!("--chown={} volume {volume}", instruction("USER"));
+    assert!(text("contrib/image/Dockerfile").contains(&owned), "{owned}");
+    let exposed: u64 = instruction("EXPOSE").parse().unwrap();
+    assert_eq!(exposed, port(&configuration["proxy"]["listen"]));
+    // SIGTERM drains; other signals do not.
+    assert_eq!(instruction("STOPSIGNAL"), "SIGTERM");
+    let folder = TempDir::with_prefix("politesse-image-").unwrap();
+    write_in(folder.path(), &text("contrib/image/politesse.toml"));
+    let mut check = politesse(folder.path());
+    check.args(["config", "check"]);
+    done(check).await;
 }
 
 // Ours: a published port must not make an open proxy, or show the dashboard.
-#[test]
-fn the_image_serves_private_networks_and_shows_its_dashboard_to_none() {
-    run(async {
-        let file = root().join("contrib/image/politesse.toml");
-        let configuration = configuration(&file).await;
-        let clients = toml::Value::from(vec!["private", "loopback"]);
-        assert_eq!(configuration["proxy"]["clients"], clients);
-        let admin = configuration["admin"]["listen"].as_str().unwrap();
-        assert!(admin.starts_with("127.0.0.1:"), "{admin}");
-        // The file that the program looks for by itself.
-        let build = text("contrib/image/build");
-        assert!(build.contains("\"$root/etc/politesse/politesse.toml\""));
-    });
+#[tokio::test]
+async fn the_image_serves_private_networks_and_shows_its_dashboard_to_none() {
+    let file = root().join("contrib/image/politesse.toml");
+    let configuration = configuration(&file).await;
+    let clients = toml::Value::from(vec!["private", "loopback"]);
+    assert_eq!(configuration["proxy"]["clients"], clients);
+    let admin = configuration["admin"]["listen"].as_str().unwrap();
+    assert!(admin.starts_with("127.0.0.1:"), "{admin}");
+    // The file that the program looks for by itself.
+    let build = text("contrib/image/build");
+    assert!(build.contains("\"$root/etc/politesse/politesse.toml\""));
 }
 
 // Ours: an image without a shell runs the program alone.
-#[test]
-fn commands_of_the_image_are_those_of_the_program() {
-    run(async {
-        let health = instruction("HEALTHCHECK");
-        let health = health.split(" CMD ").nth(1).unwrap();
-        let start = [instruction("ENTRYPOINT"), instruction("CMD")];
-        let [program, serve] =
-            start.map(|words| serde_json::from_str::<Vec<String>>(&words).unwrap());
-        let health: Vec<String> = serde_json::from_str(health).unwrap();
-        assert_eq!(health[..1], program);
-        for command in [&serve[0], &health[1]] {
-            let mut help = politesse(root());
-            help.args([command, "--help"]);
-            done(help).await;
-        }
-        let build = text("contrib/image/build");
-        assert!(build.contains(&format!("\"$root{}\"", program[0])));
-    });
+#[tokio::test]
+async fn commands_of_the_image_are_those_of_the_program() {
+    let health = instruction("HEALTHCHECK");
+    let health = health.split(" CMD ").nth(1).unwrap();
+    let start = [instruction("ENTRYPOINT"), instruction("CMD")];
+    let [program, serve] = start.map(|words| serde_json::from_str::<Vec<String>>(&words).unwrap());
+    let health: Vec<String> = serde_json::from_str(health).unwrap();
+    assert_eq!(health[..1], program);
+    for command in [&serve[0], &health[1]] {
+        let mut help = politesse(root());
+        help.args([command, "--help"]);
+        done(help).await;
+    }
+    let build = text("contrib/image/build");
+    assert!(build.contains(&format!("\"$root{}\"", program[0])));
 }
 
 // Ours: the pod has what the image and the configuration want.
-#[test]
-fn the_manifest_agrees_with_the_image_and_its_own_configuration() {
-    run(async {
-        let manifest = Manifest::read().await;
-        let folder = TempDir::with_prefix("politesse-kubernetes-").unwrap();
-        let plain = folder.path().join("plain.toml");
-        std::fs::write(&plain, manifest.configuration_file()).unwrap();
-        let configuration = configuration(&plain).await;
-        let pod = manifest.pod();
-        let container = &pod["containers"][0];
-        let version = env!("CARGO_PKG_VERSION");
-        assert_eq!(container["image"], format!("politesse:{version}"));
-        assert!(
-            text("contrib/compose/compose.yaml").contains(&format!("image: politesse:{version}\n"))
-        );
+#[tokio::test]
+async fn the_manifest_agrees_with_the_image_and_its_own_configuration() {
+    let manifest = Manifest::read().await;
+    let folder = TempDir::with_prefix("politesse-kubernetes-").unwrap();
+    let plain = folder.path().join("plain.toml");
+    std::fs::write(&plain, manifest.configuration_file()).unwrap();
+    let configuration = configuration(&plain).await;
+    let pod = manifest.pod();
+    let container = &pod["containers"][0];
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(container["image"], format!("politesse:{version}"));
+    assert!(
+        text("contrib/compose/compose.yaml").contains(&format!("image: politesse:{version}\n"))
+    );
 
-        let (proxy, admin) = (&configuration["proxy"], &configuration["admin"]);
-        let ports = json!([
-            { "name": "proxy", "containerPort": port(&proxy["listen"]) },
-            { "name": "admin", "containerPort": port(&admin["listen"]) },
-        ]);
-        assert_eq!(container["ports"], ports);
-        for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
-            assert_eq!(container[probe]["httpGet"]["port"], "admin", "{probe}");
-        }
-        let seconds = |key: &str| -> u64 {
-            let text = proxy[key].as_str().unwrap();
-            text.trim_end_matches('s').parse().unwrap()
-        };
-        let grace = pod["terminationGracePeriodSeconds"].as_u64().unwrap();
-        assert!(seconds("drain_time") + seconds("shutdown_timeout") < grace);
+    let (proxy, admin) = (&configuration["proxy"], &configuration["admin"]);
+    let ports = json!([
+        { "name": "proxy", "containerPort": port(&proxy["listen"]) },
+        { "name": "admin", "containerPort": port(&admin["listen"]) },
+    ]);
+    assert_eq!(container["ports"], ports);
+    for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+        assert_eq!(container[probe]["httpGet"]["port"], "admin", "{probe}");
+    }
+    let seconds = |key: &str| -> u64 {
+        let text = proxy[key].as_str().unwrap();
+        text.trim_end_matches('s').parse().unwrap()
+    };
+    let grace = pod["terminationGracePeriodSeconds"].as_u64().unwrap();
+    assert!(seconds("drain_time") + seconds("shutdown_timeout") < grace);
 
-        // Paths of the configuration are where the pod mounts something.
-        let mount = |name: &str| {
-            let mounts = container["volumeMounts"].as_array().unwrap();
-            let found = mounts.iter().find(|mount| mount["name"] == name).unwrap();
-            found["mountPath"].as_str().unwrap().to_owned()
-        };
-        assert_eq!(mount("configuration"), "/etc/politesse");
-        assert_eq!(mount("data"), instruction("VOLUME"));
-        for made in [&configuration["audit"]["store"], &admin["token_file"]] {
-            let path = made.as_str().unwrap().trim_start_matches("sqlite:");
-            assert!(path.starts_with(&format!("{}/", mount("data"))), "{path}");
-        }
-        let volumes = pod["volumes"].as_array().unwrap();
-        let secret = volumes
-            .iter()
-            .find(|volume| volume["name"] == "ca")
-            .unwrap();
-        let files = secret["secret"]["items"].as_array().unwrap();
-        let files = files.iter().map(|item| item["path"].as_str().unwrap());
-        let files: Vec<String> = files
-            .map(|file| format!("{}/{file}", mount("ca")))
-            .collect();
-        let https = &configuration["https"];
-        let wanted = ["ca_cert", "ca_key"].map(|key| https[key].as_str().unwrap());
-        assert_eq!(files, wanted);
-    });
+    // Paths of the configuration are where the pod mounts something.
+    let mount = |name: &str| {
+        let mounts = container["volumeMounts"].as_array().unwrap();
+        let found = mounts.iter().find(|mount| mount["name"] == name).unwrap();
+        found["mountPath"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(mount("configuration"), "/etc/politesse");
+    assert_eq!(mount("data"), instruction("VOLUME"));
+    for made in [&configuration["audit"]["store"], &admin["token_file"]] {
+        let path = made.as_str().unwrap().trim_start_matches("sqlite:");
+        assert!(path.starts_with(&format!("{}/", mount("data"))), "{path}");
+    }
+    let volumes = pod["volumes"].as_array().unwrap();
+    let secret = volumes
+        .iter()
+        .find(|volume| volume["name"] == "ca")
+        .unwrap();
+    let files = secret["secret"]["items"].as_array().unwrap();
+    let files = files.iter().map(|item| item["path"].as_str().unwrap());
+    let files: Vec<String> = files
+        .map(|file| format!("{}/{file}", mount("ca")))
+        .collect();
+    let https = &configuration["https"];
+    let wanted = ["ca_cert", "ca_key"].map(|key| https[key].as_str().unwrap());
+    assert_eq!(files, wanted);
 }
 
 // Ours: one process writes the record, as a user without rights.
-#[test]
-fn the_pod_is_alone_and_has_no_rights() {
-    run(async {
-        let manifest = Manifest::read().await;
-        let deployment = &manifest.object("Deployment", "politesse")["spec"];
-        assert_eq!(deployment["replicas"], 1);
-        assert_eq!(deployment["strategy"]["type"], "Recreate");
-        let pod = manifest.pod();
-        let user: u64 = instruction("USER")
-            .split(':')
-            .next()
-            .unwrap()
-            .parse()
-            .unwrap();
-        let context = &pod["securityContext"];
-        for key in ["runAsUser", "runAsGroup", "fsGroup"] {
-            assert_eq!(context[key], user, "{key}");
-        }
-        assert_eq!(context["runAsNonRoot"], true);
-        // "Always" opens the record's files to the group at each start.
-        assert_eq!(context["fsGroupChangePolicy"], "OnRootMismatch");
-        assert_eq!(context["seccompProfile"]["type"], "RuntimeDefault");
-        assert_eq!(pod["automountServiceAccountToken"], false);
-        let context = json!({
-            "allowPrivilegeEscalation": false,
-            "readOnlyRootFilesystem": true,
-            "capabilities": { "drop": ["ALL"] },
-        });
-        assert_eq!(pod["containers"][0]["securityContext"], context);
+#[tokio::test]
+async fn the_pod_is_alone_and_has_no_rights() {
+    let manifest = Manifest::read().await;
+    let deployment = &manifest.object("Deployment", "politesse")["spec"];
+    assert_eq!(deployment["replicas"], 1);
+    assert_eq!(deployment["strategy"]["type"], "Recreate");
+    let pod = manifest.pod();
+    let user: u64 = instruction("USER")
+        .split(':')
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let context = &pod["securityContext"];
+    for key in ["runAsUser", "runAsGroup", "fsGroup"] {
+        assert_eq!(context[key], user, "{key}");
+    }
+    assert_eq!(context["runAsNonRoot"], true);
+    // "Always" opens the record's files to the group at each start.
+    assert_eq!(context["fsGroupChangePolicy"], "OnRootMismatch");
+    assert_eq!(context["seccompProfile"]["type"], "RuntimeDefault");
+    assert_eq!(pod["automountServiceAccountToken"], false);
+    let context = json!({
+        "allowPrivilegeEscalation": false,
+        "readOnlyRootFilesystem": true,
+        "capabilities": { "drop": ["ALL"] },
     });
+    assert_eq!(pod["containers"][0]["securityContext"], context);
 }
 
 // Ours.
-#[test]
-fn a_crawler_reaches_the_port_of_the_proxy_and_nothing_else() {
-    run(async {
-        let manifest = Manifest::read().await;
-        let labels =
-            &manifest.object("Deployment", "politesse")["spec"]["template"]["metadata"]["labels"];
-        let service = &manifest.object("Service", "politesse")["spec"];
-        assert_eq!(service["selector"], *labels);
-        assert_eq!(service["ports"][0]["targetPort"], "proxy");
-        let port = &manifest.pod()["containers"][0]["ports"][0]["containerPort"];
-        assert_eq!(service["ports"][0]["port"], *port);
+#[tokio::test]
+async fn a_crawler_reaches_the_port_of_the_proxy_and_nothing_else() {
+    let manifest = Manifest::read().await;
+    let labels =
+        &manifest.object("Deployment", "politesse")["spec"]["template"]["metadata"]["labels"];
+    let service = &manifest.object("Service", "politesse")["spec"];
+    assert_eq!(service["selector"], *labels);
+    assert_eq!(service["ports"][0]["targetPort"], "proxy");
+    let port = &manifest.pod()["containers"][0]["ports"][0]["containerPort"];
+    assert_eq!(service["ports"][0]["port"], *port);
 
-        let crawler = json!({ "matchLabels": { "politesse": "crawler" } });
-        let ports = json!([{ "protocol": "TCP", "port": port }]);
-        let crawlers = &manifest.object("NetworkPolicy", "politesse-crawlers")["spec"];
-        let only_way = json!({
-            "podSelector": crawler,
-            "policyTypes": ["Egress"],
-            "egress": [{ "to": [{ "podSelector": { "matchLabels": labels } }], "ports": ports }],
-        });
-        assert_eq!(*crawlers, only_way);
-        let proxy = &manifest.object("NetworkPolicy", "politesse")["spec"];
-        assert_eq!(proxy["podSelector"]["matchLabels"], *labels);
-        let from_crawlers = json!({ "from": [{ "podSelector": crawler }], "ports": ports });
-        assert_eq!(proxy["ingress"][0], from_crawlers);
+    let crawler = json!({ "matchLabels": { "politesse": "crawler" } });
+    let ports = json!([{ "protocol": "TCP", "port": port }]);
+    let crawlers = &manifest.object("NetworkPolicy", "politesse-crawlers")["spec"];
+    let only_way = json!({
+        "podSelector": crawler,
+        "policyTypes": ["Egress"],
+        "egress": [{ "to": [{ "podSelector": { "matchLabels": labels } }], "ports": ports }],
     });
+    assert_eq!(*crawlers, only_way);
+    let proxy = &manifest.object("NetworkPolicy", "politesse")["spec"];
+    assert_eq!(proxy["podSelector"]["matchLabels"], *labels);
+    let from_crawlers = json!({ "from": [{ "podSelector": crawler }], "ports": ports });
+    assert_eq!(proxy["ingress"][0], from_crawlers);
 }
 
 // Ours: the commands at the head of the manifest make what it names.
-#[test]
-fn the_secret_of_the_manifest_is_what_ca_init_makes() {
-    run(async {
-        let manifest = Manifest::read().await;
-        let folder = TempDir::with_prefix("politesse-kubernetes-").unwrap();
-        let head = text(MANIFEST);
-        let line = |start: &str| {
-            head.lines()
-                .find_map(|line| line.strip_prefix(start))
-                .unwrap()
-        };
-        let make = line("#   politesse ");
-        std::fs::create_dir(folder.path().join("secret")).unwrap();
-        let mut init = politesse(&folder.path().join("secret"));
-        init.args(make.split(' '));
-        done(init).await;
-        assert_eq!(
-            line("#   kubectl create secret "),
-            "tls politesse-ca --cert tls.crt --key tls.key"
-        );
-        write_in(folder.path(), manifest.configuration_file());
-        let mut check = politesse(folder.path());
-        check.args(["config", "check"]);
-        done(check).await;
-    });
+#[tokio::test]
+async fn the_secret_of_the_manifest_is_what_ca_init_makes() {
+    let manifest = Manifest::read().await;
+    let folder = TempDir::with_prefix("politesse-kubernetes-").unwrap();
+    let head = text(MANIFEST);
+    let line = |start: &str| {
+        head.lines()
+            .find_map(|line| line.strip_prefix(start))
+            .unwrap()
+    };
+    let make = line("#   politesse ");
+    std::fs::create_dir(folder.path().join("secret")).unwrap();
+    let mut init = politesse(&folder.path().join("secret"));
+    init.args(make.split(' '));
+    done(init).await;
+    assert_eq!(
+        line("#   kubectl create secret "),
+        "tls politesse-ca --cert tls.crt --key tls.key"
+    );
+    write_in(folder.path(), manifest.configuration_file());
+    let mut check = politesse(folder.path());
+    check.args(["config", "check"]);
+    done(check).await;
 }

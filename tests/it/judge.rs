@@ -94,105 +94,99 @@ fn thousand(mut warc: Warc) -> (Warc, Vec<Value>) {
 }
 
 // Ours: the core decides both.
-#[test]
-fn a_thousand_requests_are_judged_as_check_judges_them() {
-    run(async {
-        for warc in [Warc::plain(), Warc::gzip(6)] {
-            let (warc, questions) = thousand(warc);
-            assert_eq!(questions.len(), 1000);
-            let outcome = judged(&warc, &["--requests", "--json"]).await;
-            let rows = outcome.json_lines().into_iter();
-            let rows: Vec<_> = rows.filter(|row| row["reason"] != "robots_txt").collect();
-            let mut command = politesse(std::env::temp_dir().as_path());
-            command.args(["check", "--batch", "-"]);
-            let lines: String = questions.iter().map(|line| format!("{line}\n")).collect();
-            let answers = finish(command, lines.as_bytes()).await.json_lines();
-            assert_eq!(rows.len(), answers.len());
-            for (row, answer) in rows.iter().zip(&answers) {
-                for member in MEMBERS {
-                    assert_eq!(row[member], answer[member], "{member} of {row}");
-                }
+#[tokio::test]
+async fn a_thousand_requests_are_judged_as_check_judges_them() {
+    for warc in [Warc::plain(), Warc::gzip(6)] {
+        let (warc, questions) = thousand(warc);
+        assert_eq!(questions.len(), 1000);
+        let outcome = judged(&warc, &["--requests", "--json"]).await;
+        let rows = outcome.json_lines().into_iter();
+        let rows: Vec<_> = rows.filter(|row| row["reason"] != "robots_txt").collect();
+        let mut command = politesse(std::env::temp_dir().as_path());
+        command.args(["check", "--batch", "-"]);
+        let lines: String = questions.iter().map(|line| format!("{line}\n")).collect();
+        let answers = finish(command, lines.as_bytes()).await.json_lines();
+        assert_eq!(rows.len(), answers.len());
+        for (row, answer) in rows.iter().zip(&answers) {
+            for member in MEMBERS {
+                assert_eq!(row[member], answer[member], "{member} of {row}");
             }
-            assert_eq!(outcome.code, Some(1));
         }
-    });
+        assert_eq!(outcome.code, Some(1));
+    }
 }
 
 // Ours: what is nearest is known when all has been read.
-#[test]
-fn archives_are_judged_alike_in_any_order_and_compression() {
-    run(async {
-        let (plain, _) = thousand(Warc::plain());
-        let (gzip, _) = thousand(Warc::gzip(1));
-        let folder = TempDir::new().unwrap();
-        let half = plain.places[plain.places.len() / 2];
-        for (name, bytes) in [
-            ("all.warc", &plain.bytes[..]),
-            ("all.warc.gz", &gzip.bytes),
-            ("one.warc", &plain.bytes[..half]),
-            ("two.warc", &plain.bytes[half..]),
-        ] {
-            std::fs::write(folder.path().join(name), bytes).unwrap();
-        }
-        let mut whole = GzEncoder::new(Vec::new(), Compression::fast());
-        whole.write_all(&plain.bytes).unwrap();
-        std::fs::write(folder.path().join("one-member.gz"), whole.finish().unwrap()).unwrap();
-        let mut reports = Vec::new();
-        for files in [
-            &["all.warc"][..],
-            &["all.warc.gz"],
-            &["one-member.gz"],
-            &["one.warc", "two.warc"],
-            &["two.warc", "one.warc"],
-        ] {
-            let arguments = [&["judge", "--json", "--warc"], files].concat();
-            let mut report = run_in(folder.path(), &arguments).await.json_lines();
-            let mut report = report.remove(0);
-            for member in ["files", "samples"] {
-                report[member] = Value::Null;
-            }
-            reports.push(report);
-        }
-        let mut command = politesse(folder.path());
-        command.args(["judge", "--json", "--warc", "-"]);
-        let mut piped = finish(command, &gzip.bytes).await.json_lines().remove(0);
+#[tokio::test]
+async fn archives_are_judged_alike_in_any_order_and_compression() {
+    let (plain, _) = thousand(Warc::plain());
+    let (gzip, _) = thousand(Warc::gzip(1));
+    let folder = TempDir::new().unwrap();
+    let half = plain.places[plain.places.len() / 2];
+    for (name, bytes) in [
+        ("all.warc", &plain.bytes[..]),
+        ("all.warc.gz", &gzip.bytes),
+        ("one.warc", &plain.bytes[..half]),
+        ("two.warc", &plain.bytes[half..]),
+    ] {
+        std::fs::write(folder.path().join(name), bytes).unwrap();
+    }
+    let mut whole = GzEncoder::new(Vec::new(), Compression::fast());
+    whole.write_all(&plain.bytes).unwrap();
+    std::fs::write(folder.path().join("one-member.gz"), whole.finish().unwrap()).unwrap();
+    let mut reports = Vec::new();
+    for files in [
+        &["all.warc"][..],
+        &["all.warc.gz"],
+        &["one-member.gz"],
+        &["one.warc", "two.warc"],
+        &["two.warc", "one.warc"],
+    ] {
+        let arguments = [&["judge", "--json", "--warc"], files].concat();
+        let mut report = run_in(folder.path(), &arguments).await.json_lines();
+        let mut report = report.remove(0);
         for member in ["files", "samples"] {
-            piped[member] = Value::Null;
+            report[member] = Value::Null;
         }
-        reports.push(piped);
-        assert_eq!(reports[0]["requests"], 1040);
-        for report in &reports {
-            assert_eq!(report, &reports[0]);
-        }
-    });
+        reports.push(report);
+    }
+    let mut command = politesse(folder.path());
+    command.args(["judge", "--json", "--warc", "-"]);
+    let mut piped = finish(command, &gzip.bytes).await.json_lines().remove(0);
+    for member in ["files", "samples"] {
+        piped[member] = Value::Null;
+    }
+    reports.push(piped);
+    assert_eq!(reports[0]["requests"], 1040);
+    for report in &reports {
+        assert_eq!(report, &reports[0]);
+    }
 }
 
 // Ours: the last robots.txt before a request counts.
-#[test]
-fn the_nearest_robots_txt_before_a_request_judges_it() {
-    run(async {
-        let mut warc = Warc::plain();
-        warc.page("2026-01-02T00:00:00Z", "https://h.test/early")
-            .robots("2026-01-02T02:00:00Z", NONE)
-            .robots("2026-01-02T01:00:00Z", ALL)
-            .page("2026-01-02T01:30:00Z", "https://h.test/between")
-            .page("2026-01-02T02:00:00Z", "https://h.test/same")
-            .page("2026-01-05T02:00:00Z", "https://h.test/late")
-            .page("2026-01-02T03:00:00Z", "https://other.test/");
-        let mut wanted = [
-            "/early unknown robots_later",
-            "/between allow no_rule",
-            "/same disallow rule",
-            "/late disallow rule",
-            "/ unknown no_robots",
-        ];
-        assert_eq!(verdicts(&warc, &[]).await, wanted);
-        wanted[0] = "/early allow no_rule";
-        assert_eq!(verdicts(&warc, &["--nearest-after"]).await, wanted);
-        let report = judged(&warc, &["--json"]).await.json_lines().remove(0);
-        assert_eq!(report["old_robots"], 1);
-        assert_eq!(report["unknown"], 2);
-    });
+#[tokio::test]
+async fn the_nearest_robots_txt_before_a_request_judges_it() {
+    let mut warc = Warc::plain();
+    warc.page("2026-01-02T00:00:00Z", "https://h.test/early")
+        .robots("2026-01-02T02:00:00Z", NONE)
+        .robots("2026-01-02T01:00:00Z", ALL)
+        .page("2026-01-02T01:30:00Z", "https://h.test/between")
+        .page("2026-01-02T02:00:00Z", "https://h.test/same")
+        .page("2026-01-05T02:00:00Z", "https://h.test/late")
+        .page("2026-01-02T03:00:00Z", "https://other.test/");
+    let mut wanted = [
+        "/early unknown robots_later",
+        "/between allow no_rule",
+        "/same disallow rule",
+        "/late disallow rule",
+        "/ unknown no_robots",
+    ];
+    assert_eq!(verdicts(&warc, &[]).await, wanted);
+    wanted[0] = "/early allow no_rule";
+    assert_eq!(verdicts(&warc, &["--nearest-after"]).await, wanted);
+    let report = judged(&warc, &["--json"]).await.json_lines().remove(0);
+    assert_eq!(report["old_robots"], 1);
+    assert_eq!(report["unknown"], 2);
 }
 
 /// One test a row: what the answers for a robots.txt make of a request after
@@ -457,245 +451,229 @@ fn a_request_is_judged_for_several_crawlers_and_disallowed_if_it_is_for_any() {
 }
 
 // Ours: the exit code of the worst that is known.
-#[test]
-fn exit_codes_tell_disallowed_from_unknown() {
-    run(async {
-        for (pages, code) in [
-            (&["https://h.test/b"][..], 0),
-            (&["https://h.test/a"], 1),
-            (&["https://other.test/"], 3),
-            (&["https://h.test/a", "https://other.test/"], 1),
-        ] {
-            let mut warc = Warc::plain();
-            warc.robots("2026-01-02T00:00:00Z", "User-agent: *\nDisallow: /a\n");
-            for page in pages {
-                warc.page("2026-01-02T00:01:00Z", page);
-            }
-            assert_eq!(judged(&warc, &[]).await.code, Some(code), "{pages:?}");
+#[tokio::test]
+async fn exit_codes_tell_disallowed_from_unknown() {
+    for (pages, code) in [
+        (&["https://h.test/b"][..], 0),
+        (&["https://h.test/a"], 1),
+        (&["https://other.test/"], 3),
+        (&["https://h.test/a", "https://other.test/"], 1),
+    ] {
+        let mut warc = Warc::plain();
+        warc.robots("2026-01-02T00:00:00Z", "User-agent: *\nDisallow: /a\n");
+        for page in pages {
+            warc.page("2026-01-02T00:01:00Z", page);
         }
-        // Nothing was judged: it does not pass for a crawl that kept to the rules.
-        let nothing = judged(&Warc::plain(), &[]).await;
-        assert_eq!(nothing.code, Some(3), "{nothing:?}");
-        let said = "there is no request to judge";
-        assert!(nothing.stderr.contains(said), "{nothing:?}");
-        let folder = folder(&Warc::plain());
-        std::fs::write(folder.path().join("page.html"), "<html>").unwrap();
-        for arguments in [
-            &["judge"][..],
-            &["judge", "--warc", "nowhere.warc"],
-            &["judge", "--warc", "page.html"],
-            &["judge", "--warc", "a.warc", "--log", "a.log"],
-            &["judge", "--log", "a.log"],
-        ] {
-            let outcome = run_in(folder.path(), arguments).await;
-            assert_eq!(outcome.code, Some(2), "{arguments:?} {outcome:?}");
-        }
-    });
+        assert_eq!(judged(&warc, &[]).await.code, Some(code), "{pages:?}");
+    }
+    // Nothing was judged: it does not pass for a crawl that kept to the rules.
+    let nothing = judged(&Warc::plain(), &[]).await;
+    assert_eq!(nothing.code, Some(3), "{nothing:?}");
+    let said = "there is no request to judge";
+    assert!(nothing.stderr.contains(said), "{nothing:?}");
+    let folder = folder(&Warc::plain());
+    std::fs::write(folder.path().join("page.html"), "<html>").unwrap();
+    for arguments in [
+        &["judge"][..],
+        &["judge", "--warc", "nowhere.warc"],
+        &["judge", "--warc", "page.html"],
+        &["judge", "--warc", "a.warc", "--log", "a.log"],
+        &["judge", "--log", "a.log"],
+    ] {
+        let outcome = run_in(folder.path(), arguments).await;
+        assert_eq!(outcome.code, Some(2), "{arguments:?} {outcome:?}");
+    }
 }
 
 // Ours: a damaged record costs itself, and is told with its place.
-#[test]
-fn a_damaged_record_costs_itself_alone() {
-    run(async {
-        for mut warc in [Warc::plain(), Warc::gzip(6)] {
-            warc.robots("2026-01-02T00:00:00Z", NONE);
-            for page in 0..10 {
-                let url = format!("https://h.test/{page}");
-                warc.request("2026-01-02T00:01:00Z", &url, Some(FOO));
-            }
-            let (begin, end) = (warc.places[6], warc.places[7]);
-            for byte in &mut warc.bytes[begin + 10..end - 4] {
-                *byte ^= 0x55;
-            }
-            let folder = folder(&warc);
-            let arguments = ["judge", "--json", "--warc", "a.warc"];
-            let report = run_in(folder.path(), &arguments)
-                .await
-                .json_lines()
-                .remove(0);
-            assert_eq!(report["disallowed"], 9, "{report}");
-            assert_eq!(report["unread"], 1, "{report}");
-            assert_eq!(report["unread_parts"][0]["place"], begin, "{report}");
+#[tokio::test]
+async fn a_damaged_record_costs_itself_alone() {
+    for mut warc in [Warc::plain(), Warc::gzip(6)] {
+        warc.robots("2026-01-02T00:00:00Z", NONE);
+        for page in 0..10 {
+            let url = format!("https://h.test/{page}");
+            warc.request("2026-01-02T00:01:00Z", &url, Some(FOO));
         }
-    });
+        let (begin, end) = (warc.places[6], warc.places[7]);
+        for byte in &mut warc.bytes[begin + 10..end - 4] {
+            *byte ^= 0x55;
+        }
+        let folder = folder(&warc);
+        let arguments = ["judge", "--json", "--warc", "a.warc"];
+        let report = run_in(folder.path(), &arguments)
+            .await
+            .json_lines()
+            .remove(0);
+        assert_eq!(report["disallowed"], 9, "{report}");
+        assert_eq!(report["unread"], 1, "{report}");
+        assert_eq!(report["unread_parts"][0]["place"], begin, "{report}");
+    }
 }
 
 // Ours: what stands in the body of a record is none of the crawl, wherever the
 // cores begin to read.
-#[test]
-fn an_archive_within_an_archive_is_not_read() {
-    run(async {
-        let mut inner = Warc::gzip(0);
-        inner.robots("2026-01-01T00:00:00Z", ALL);
-        let filler = "x".repeat(60_000);
-        for page in 0..120 {
-            let url = format!("https://h.test/inner/{page}");
-            inner.exchange("2026-01-01T00:00:01Z", &url, ok(&filler));
-        }
-        let mut outer = Warc::gzip(0);
-        outer.robots("2026-01-02T00:00:00Z", NONE);
-        let body = [&b"HTTP/1.1 200 OK\r\n\r\n"[..], &inner.bytes].concat();
-        // Stored as it is, the inner archive looks like members of the outer one.
-        outer
-            .exchange(
-                "2026-01-02T00:00:01Z",
-                "https://h.test/inner.warc.gz",
-                &body,
-            )
-            .page("2026-01-02T00:00:02Z", "https://h.test/after");
-        assert!(outer.bytes.len() > 6 * 1024 * 1024);
-        let wanted = ["/inner.warc.gz disallow rule", "/after disallow rule"];
-        assert_eq!(verdicts(&outer, &[]).await, wanted);
-    });
+#[tokio::test]
+async fn an_archive_within_an_archive_is_not_read() {
+    let mut inner = Warc::gzip(0);
+    inner.robots("2026-01-01T00:00:00Z", ALL);
+    let filler = "x".repeat(60_000);
+    for page in 0..120 {
+        let url = format!("https://h.test/inner/{page}");
+        inner.exchange("2026-01-01T00:00:01Z", &url, ok(&filler));
+    }
+    let mut outer = Warc::gzip(0);
+    outer.robots("2026-01-02T00:00:00Z", NONE);
+    let body = [&b"HTTP/1.1 200 OK\r\n\r\n"[..], &inner.bytes].concat();
+    // Stored as it is, the inner archive looks like members of the outer one.
+    outer
+        .exchange(
+            "2026-01-02T00:00:01Z",
+            "https://h.test/inner.warc.gz",
+            &body,
+        )
+        .page("2026-01-02T00:00:02Z", "https://h.test/after");
+    assert!(outer.bytes.len() > 6 * 1024 * 1024);
+    let wanted = ["/inner.warc.gz disallow rule", "/after disallow rule"];
+    assert_eq!(verdicts(&outer, &[]).await, wanted);
 }
 
 // RFC 1952 has members of any length: a file that was compressed in blocks has
 // records that begin in the middle of one.
-#[test]
-fn members_that_are_not_of_records_are_read() {
-    run(async {
-        let mut plain = Warc::plain();
-        plain.robots("2026-01-02T00:00:00Z", NONE);
-        let filler = "x".repeat(50_000);
-        for page in 0..200 {
-            let url = format!("https://h.test/{page}");
-            plain.exchange("2026-01-02T00:00:01Z", &url, ok(&filler));
-        }
-        let blocks = plain.bytes.chunks(100_000).flat_map(|block| {
-            let mut member = GzEncoder::new(Vec::new(), Compression::none());
-            member.write_all(block).unwrap();
-            member.finish().unwrap()
-        });
-        let mut in_blocks = Warc::plain();
-        in_blocks.bytes = blocks.collect();
-        assert!(in_blocks.bytes.len() > 8 * 1024 * 1024);
-        let report = judged(&in_blocks, &["--json"]).await.json_lines().remove(0);
-        assert_eq!(report["disallowed"], 200, "{report}");
-        assert_eq!(report["unread"], 0, "{report}");
+#[tokio::test]
+async fn members_that_are_not_of_records_are_read() {
+    let mut plain = Warc::plain();
+    plain.robots("2026-01-02T00:00:00Z", NONE);
+    let filler = "x".repeat(50_000);
+    for page in 0..200 {
+        let url = format!("https://h.test/{page}");
+        plain.exchange("2026-01-02T00:00:01Z", &url, ok(&filler));
+    }
+    let blocks = plain.bytes.chunks(100_000).flat_map(|block| {
+        let mut member = GzEncoder::new(Vec::new(), Compression::none());
+        member.write_all(block).unwrap();
+        member.finish().unwrap()
     });
+    let mut in_blocks = Warc::plain();
+    in_blocks.bytes = blocks.collect();
+    assert!(in_blocks.bytes.len() > 8 * 1024 * 1024);
+    let report = judged(&in_blocks, &["--json"]).await.json_lines().remove(0);
+    assert_eq!(report["disallowed"], 200, "{report}");
+    assert_eq!(report["unread"], 0, "{report}");
 }
 
 // Ours: what a crawl has fetched does not act on who reads of it.
-#[test]
-fn hostile_archives_print_nothing_that_acts() {
-    run(async {
-        let mut warc = Warc::plain();
-        let agent = "=cmd()\u{1b}[2J\u{202e}";
-        warc.robots(
-            "2026-01-02T00:00:00Z",
-            "User-agent: *\nDisallow: /\u{1b}[2J\u{202e}\n",
+#[tokio::test]
+async fn hostile_archives_print_nothing_that_acts() {
+    let mut warc = Warc::plain();
+    let agent = "=cmd()\u{1b}[2J\u{202e}";
+    warc.robots(
+        "2026-01-02T00:00:00Z",
+        "User-agent: *\nDisallow: /\u{1b}[2J\u{202e}\n",
+    );
+    let url = "https://h.test/\u{1b}[2J\u{202e}";
+    warc.request("2026-01-02T00:01:00Z", url, Some(agent))
+        .request(
+            "2026-01-02T00:01:00Z",
+            "https://\u{1b}[2J\u{202e}/",
+            Some(agent),
+        )
+        .record(
+            &[("WARC-Type", "request"), ("WARC-Target-URI", "=1")],
+            "\u{1b}[2J",
         );
-        let url = "https://h.test/\u{1b}[2J\u{202e}";
-        warc.request("2026-01-02T00:01:00Z", url, Some(agent))
-            .request(
-                "2026-01-02T00:01:00Z",
-                "https://\u{1b}[2J\u{202e}/",
-                Some(agent),
-            )
-            .record(
-                &[("WARC-Type", "request"), ("WARC-Target-URI", "=1")],
-                "\u{1b}[2J",
-            );
-        for arguments in [
-            &[][..],
-            &["--json"],
-            &["--csv"],
-            &["--requests"],
-            &["--requests", "--json"],
-            &["--requests", "--csv"],
-        ] {
-            let outcome = judged(&warc, arguments).await;
-            let text = outcome.stdout + &outcome.stderr;
-            assert!(text.contains("disallow"), "{arguments:?} {text}");
-            assert!(
-                !text.contains(['\u{1b}', '\u{202e}']),
-                "{arguments:?} {text}"
-            );
-            for field in text.split([',', '\n']) {
-                let is_formula = arguments.contains(&"--csv") && field.starts_with('=');
-                assert!(!is_formula, "{field}");
-            }
+    for arguments in [
+        &[][..],
+        &["--json"],
+        &["--csv"],
+        &["--requests"],
+        &["--requests", "--json"],
+        &["--requests", "--csv"],
+    ] {
+        let outcome = judged(&warc, arguments).await;
+        let text = outcome.stdout + &outcome.stderr;
+        assert!(text.contains("disallow"), "{arguments:?} {text}");
+        assert!(
+            !text.contains(['\u{1b}', '\u{202e}']),
+            "{arguments:?} {text}"
+        );
+        for field in text.split([',', '\n']) {
+            let is_formula = arguments.contains(&"--csv") && field.starts_with('=');
+            assert!(!is_formula, "{field}");
         }
-    });
+    }
 }
 
 // Ours: a page for people, on which nothing that a crawl has fetched acts.
-#[test]
-fn a_page_tells_what_was_disallowed_and_of_which_files() {
-    run(async {
-        let mut warc = Warc::plain();
-        let rule = "User-agent: *\nDisallow: /<script>\u{202e}\nDisallow: /b\n";
-        warc.robots("2026-01-02T00:00:00Z", rule);
-        for path in ["b", "b", "c", "<script>\u{202e}"] {
-            let url = format!("https://h.test/{path}");
-            warc.request("2026-01-02T01:01:00Z", &url, Some("<b>Bot\u{1b}/1"));
-        }
-        let folder = folder(&warc);
-        let arguments = ["judge", "--warc", "a.warc", "--html", "page.html"];
-        let outcome = run_in(folder.path(), &arguments).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
-        let sha256 = Digest::of(&warc.bytes).to_string();
-        for told in [
-            "disallowed by robots.txt</span>",
-            "<td data-label=\"Line of its robots.txt\">3: <code><bdi>Disallow: /b</bdi></code></td>\
+#[tokio::test]
+async fn a_page_tells_what_was_disallowed_and_of_which_files() {
+    let mut warc = Warc::plain();
+    let rule = "User-agent: *\nDisallow: /<script>\u{202e}\nDisallow: /b\n";
+    warc.robots("2026-01-02T00:00:00Z", rule);
+    for path in ["b", "b", "c", "<script>\u{202e}"] {
+        let url = format!("https://h.test/{path}");
+        warc.request("2026-01-02T01:01:00Z", &url, Some("<b>Bot\u{1b}/1"));
+    }
+    let folder = folder(&warc);
+    let arguments = ["judge", "--warc", "a.warc", "--html", "page.html"];
+    let outcome = run_in(folder.path(), &arguments).await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
+    let sha256 = Digest::of(&warc.bytes).to_string();
+    for told in [
+        "disallowed by robots.txt</span>",
+        "<td data-label=\"Line of its robots.txt\">3: <code><bdi>Disallow: /b</bdi></code></td>\
              <td class=\"n\" data-label=\"Disallowed\">2</td>",
-            &*sha256,
-            "politesse <bdi>judge --warc a.warc --html page.html</bdi>",
-        ] {
-            assert!(page.contains(told), "{told}: {page}");
-        }
-        assert!(!page.contains(['\u{1b}', '\u{202e}']), "{page}");
-        assert!(
-            !page.contains("<script") && !page.contains("<b>Bot"),
-            "{page}"
-        );
-        let again = run_in(folder.path(), &arguments).await;
-        assert_eq!(again.code, Some(2), "{again:?}");
-    });
+        &*sha256,
+        "politesse <bdi>judge --warc a.warc --html page.html</bdi>",
+    ] {
+        assert!(page.contains(told), "{told}: {page}");
+    }
+    assert!(!page.contains(['\u{1b}', '\u{202e}']), "{page}");
+    assert!(
+        !page.contains("<script") && !page.contains("<b>Bot"),
+        "{page}"
+    );
+    let again = run_in(folder.path(), &arguments).await;
+    assert_eq!(again.code, Some(2), "{again:?}");
 }
 
 // Ours: whoever gets the page gets no secret with it; and a path need not be UTF-8.
-#[test]
-fn a_page_tells_its_command_without_secrets() {
-    run(async {
-        let mut warc = Warc::plain();
-        warc.robots("2026-01-02T00:00:00Z", NONE);
-        let folder = folder(&warc);
-        let name = OsStr::from_bytes(b"page-\xe4.html");
-        let mut command = politesse(folder.path());
-        command.args(["judge", "--warc", "a.warc", "--set"]);
-        let digest = "0a".repeat(32);
-        let crawler = format!("{{ token = \"FooBot\", credential = \"sha256:{digest}\" }}");
-        command.arg(format!("crawler=[{crawler}]"));
-        command.args(["--set", "audit.seal_to=[\"https://hooks.test/t0b0\"]"]);
-        command.arg("--html").arg(name);
-        let outcome = finish(command, b"").await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        let page = std::fs::read_to_string(folder.path().join(name)).unwrap();
-        assert!(page.contains("sha256:…"), "{page}");
-        assert!(page.contains("page-\u{fffd}.html"), "{page}");
-        assert!(page.contains("audit.seal_to=…"), "{page}");
-        assert!(!page.contains(&digest) && !page.contains("t0b0"), "{page}");
-    });
+#[tokio::test]
+async fn a_page_tells_its_command_without_secrets() {
+    let mut warc = Warc::plain();
+    warc.robots("2026-01-02T00:00:00Z", NONE);
+    let folder = folder(&warc);
+    let name = OsStr::from_bytes(b"page-\xe4.html");
+    let mut command = politesse(folder.path());
+    command.args(["judge", "--warc", "a.warc", "--set"]);
+    let digest = "0a".repeat(32);
+    let crawler = format!("{{ token = \"FooBot\", credential = \"sha256:{digest}\" }}");
+    command.arg(format!("crawler=[{crawler}]"));
+    command.args(["--set", "audit.seal_to=[\"https://hooks.test/t0b0\"]"]);
+    command.arg("--html").arg(name);
+    let outcome = finish(command, b"").await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let page = std::fs::read_to_string(folder.path().join(name)).unwrap();
+    assert!(page.contains("sha256:…"), "{page}");
+    assert!(page.contains("page-\u{fffd}.html"), "{page}");
+    assert!(page.contains("audit.seal_to=…"), "{page}");
+    assert!(!page.contains(&digest) && !page.contains("t0b0"), "{page}");
 }
 
 // Ours: `--robots` takes the place of the archive's files.
-#[test]
-fn saved_files_judge_in_place_of_those_in_the_archive() {
-    run(async {
-        let mut warc = Warc::plain();
-        warc.robots("2026-01-02T00:00:00Z", NONE)
-            .page("2026-01-02T00:01:00Z", "https://h.test/a")
-            .page("2026-01-02T00:01:00Z", "https://other.test/a");
-        let folder = folder(&warc);
-        std::fs::write(folder.path().join("h.test.txt"), ALL).unwrap();
-        let arguments = ["judge", "--warc", "a.warc", "--robots", ".", "--csv"];
-        let outcome = run_in(folder.path(), &arguments).await;
-        let rows = "host,crawler,verdict,reason,line,rule,requests\r\n\
+#[tokio::test]
+async fn saved_files_judge_in_place_of_those_in_the_archive() {
+    let mut warc = Warc::plain();
+    warc.robots("2026-01-02T00:00:00Z", NONE)
+        .page("2026-01-02T00:01:00Z", "https://h.test/a")
+        .page("2026-01-02T00:01:00Z", "https://other.test/a");
+    let folder = folder(&warc);
+    std::fs::write(folder.path().join("h.test.txt"), ALL).unwrap();
+    let arguments = ["judge", "--warc", "a.warc", "--robots", ".", "--csv"];
+    let outcome = run_in(folder.path(), &arguments).await;
+    let rows = "host,crawler,verdict,reason,line,rule,requests\r\n\
                     h.test,FooBot,allow,no_rule,,,1\r\n\
                     h.test,FooBot,allow,robots_txt,,,1\r\n\
                     other.test,FooBot,unknown,no_robots,,,1\r\n";
-        assert_eq!(outcome.stdout, rows);
-    });
+    assert_eq!(outcome.stdout, rows);
 }

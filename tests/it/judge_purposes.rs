@@ -100,61 +100,57 @@ fn three() -> Warc {
 }
 
 // Ours: which pages did this crawl take under train-ai=n?
-#[test]
-fn denied_pages_are_counted_by_host_statement_and_purpose() {
-    run(async {
-        let warc = three();
-        let report = judged(&warc, &["--purpose", "train-ai", "--json"]).await;
-        assert_eq!(report.code, Some(1), "{report:?}");
-        let report = report.json_lines().remove(0);
-        assert_eq!(
-            (&report["disallowed"], &report["allowed"]),
-            (&json!(0), &json!(4))
-        );
-        let purposes = &report["purposes"];
-        let counts = ["pages", "denied", "unseen", "partial"].map(|name| &purposes[name]);
-        assert_eq!(counts, [3, 1, 0, 0], "{purposes}");
-        let stated = json!([{
-            "host": "h.test", "purpose": "train-ai", "statement": "train-ai=n",
-            "places": "robots.txt line 3", "pages": 1,
-        }]);
-        assert_eq!(purposes["stated"], stated);
-        assert_eq!(purposes["samples"][0]["url"], "https://h.test/data");
+#[tokio::test]
+async fn denied_pages_are_counted_by_host_statement_and_purpose() {
+    let warc = three();
+    let report = judged(&warc, &["--purpose", "train-ai", "--json"]).await;
+    assert_eq!(report.code, Some(1), "{report:?}");
+    let report = report.json_lines().remove(0);
+    assert_eq!(
+        (&report["disallowed"], &report["allowed"]),
+        (&json!(0), &json!(4))
+    );
+    let purposes = &report["purposes"];
+    let counts = ["pages", "denied", "unseen", "partial"].map(|name| &purposes[name]);
+    assert_eq!(counts, [3, 1, 0, 0], "{purposes}");
+    let stated = json!([{
+        "host": "h.test", "purpose": "train-ai", "statement": "train-ai=n",
+        "places": "robots.txt line 3", "pages": 1,
+    }]);
+    assert_eq!(purposes["stated"], stated);
+    assert_eq!(purposes["samples"][0]["url"], "https://h.test/data");
 
-        let text = judged(&warc, &["--purpose", "train-ai"]).await.stdout;
-        for line in [
-            "\n1 of 3 pages denied for train-ai\n",
-            "\nh.test  1      train-ai  train-ai=n (robots.txt line 3)\n",
-            "\n  2026-01-02T00:01:00Z https://h.test/data train-ai (train-ai=n, line 3)\n",
-        ] {
-            assert!(text.contains(line), "{line}: {text}");
-        }
-        let arguments = ["--purpose", "train-ai", "--requests", "--denied", "--csv"];
-        let rows = judged(&warc, &arguments).await.stdout;
-        assert_eq!(rows.lines().count(), 2, "{rows}");
-        assert!(rows.contains("https://h.test/data,allow,no_rule"), "{rows}");
-    });
+    let text = judged(&warc, &["--purpose", "train-ai"]).await.stdout;
+    for line in [
+        "\n1 of 3 pages denied for train-ai\n",
+        "\nh.test  1      train-ai  train-ai=n (robots.txt line 3)\n",
+        "\n  2026-01-02T00:01:00Z https://h.test/data train-ai (train-ai=n, line 3)\n",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    let arguments = ["--purpose", "train-ai", "--requests", "--denied", "--csv"];
+    let rows = judged(&warc, &arguments).await.stdout;
+    assert_eq!(rows.lines().count(), 2, "{rows}");
+    assert!(rows.contains("https://h.test/data,allow,no_rule"), "{rows}");
 }
 
 // Ours: a crawl with several purposes keeps what it may use for one of them.
-#[test]
-fn a_page_is_denied_if_every_purpose_is() {
-    run(async {
-        let mut warc = three();
-        let both = html("X-Robots-Tag: noindex, noai\r\n", "");
-        warc.exchange(AT, "https://h.test/c", both);
-        for (purposes, denied) in [("train-ai", 2), ("search", 2), ("search,train-ai", 1)] {
-            let report = judged(&warc, &["--purpose", purposes, "--json"]).await;
-            let report = report.json_lines().remove(0);
-            assert_eq!(report["purposes"]["denied"], denied, "{report}");
-        }
-        let without = judged(&warc, &["--json"]).await;
-        assert_eq!(without.code, Some(0), "{without:?}");
-        assert_eq!(without.json_lines()[0]["purposes"], Value::Null);
-        for wrong in [&["--purpose", "training"][..], &["--requests", "--denied"]] {
-            assert_eq!(judged(&warc, wrong).await.code, Some(2), "{wrong:?}");
-        }
-    });
+#[tokio::test]
+async fn a_page_is_denied_if_every_purpose_is() {
+    let mut warc = three();
+    let both = html("X-Robots-Tag: noindex, noai\r\n", "");
+    warc.exchange(AT, "https://h.test/c", both);
+    for (purposes, denied) in [("train-ai", 2), ("search", 2), ("search,train-ai", 1)] {
+        let report = judged(&warc, &["--purpose", purposes, "--json"]).await;
+        let report = report.json_lines().remove(0);
+        assert_eq!(report["purposes"]["denied"], denied, "{report}");
+    }
+    let without = judged(&warc, &["--json"]).await;
+    assert_eq!(without.code, Some(0), "{without:?}");
+    assert_eq!(without.json_lines()[0]["purposes"], Value::Null);
+    for wrong in [&["--purpose", "training"][..], &["--requests", "--denied"]] {
+        assert_eq!(judged(&warc, wrong).await.code, Some(2), "{wrong:?}");
+    }
 }
 
 // Ours: what was not read is not taken for a page that states nothing.
@@ -196,86 +192,80 @@ fn pages_that_were_not_read_whole_are_told() {
 }
 
 // Ours: a directive may be for one of several crawlers.
-#[test]
-fn a_page_is_denied_if_it_is_for_any_of_several_crawlers() {
-    run(async {
-        let mut warc = Warc::plain();
-        let page = html("X-Robots-Tag: barbot: noai\r\n", "");
-        warc.robots("2026-01-02T00:00:00Z", ROBOTS)
-            .exchange(AT, "https://h.test/a", page);
-        for (agents, denied) in [("FooBot,BarBot", 1), ("FooBot,BazBot", 0)] {
-            let arguments = ["--agents", agents, "--purpose", "train-ai", "--json"];
-            let report = judged(&warc, &arguments).await.json_lines().remove(0);
-            assert_eq!(report["purposes"]["denied"], denied, "{agents}");
-        }
-    });
+#[tokio::test]
+async fn a_page_is_denied_if_it_is_for_any_of_several_crawlers() {
+    let mut warc = Warc::plain();
+    let page = html("X-Robots-Tag: barbot: noai\r\n", "");
+    warc.robots("2026-01-02T00:00:00Z", ROBOTS)
+        .exchange(AT, "https://h.test/a", page);
+    for (agents, denied) in [("FooBot,BarBot", 1), ("FooBot,BazBot", 0)] {
+        let arguments = ["--agents", agents, "--purpose", "train-ai", "--json"];
+        let report = judged(&warc, &arguments).await.json_lines().remove(0);
+        assert_eq!(report["purposes"]["denied"], denied, "{agents}");
+    }
 }
 
 // Ours: a log has no responses.
-#[test]
-fn a_log_is_judged_for_purposes_by_robots_txt_alone() {
-    run(async {
-        let folder = TempDir::new().unwrap();
-        std::fs::write(folder.path().join("h.test"), ROBOTS).unwrap();
-        let line = |path: &str| {
-            format!(
-                "1.2.3.4 - - [02/Jan/2026:00:01:00 +0000] \"GET {path} HTTP/1.1\" 200 1 \"-\" \"Foo/1\"\n"
-            )
-        };
-        let log = line("/data/1") + &line("/b");
-        std::fs::write(folder.path().join("a.log"), log).unwrap();
-        let arguments = [
-            "judge",
-            "--log",
-            "a.log",
-            "--robots",
-            ".",
-            "--origin",
-            "https://h.test",
-            "--purpose",
-            "train-ai",
-        ];
-        let outcome = run_in(folder.path(), &arguments).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        for line in [
-            "1 of 2 pages denied for train-ai",
-            "2 pages judged for purposes by robots.txt alone, since the files have no response.",
-        ] {
-            assert!(outcome.stdout.contains(line), "{line}: {outcome:?}");
-        }
-    });
+#[tokio::test]
+async fn a_log_is_judged_for_purposes_by_robots_txt_alone() {
+    let folder = TempDir::new().unwrap();
+    std::fs::write(folder.path().join("h.test"), ROBOTS).unwrap();
+    let line = |path: &str| {
+        format!(
+            "1.2.3.4 - - [02/Jan/2026:00:01:00 +0000] \"GET {path} HTTP/1.1\" 200 1 \"-\" \"Foo/1\"\n"
+        )
+    };
+    let log = line("/data/1") + &line("/b");
+    std::fs::write(folder.path().join("a.log"), log).unwrap();
+    let arguments = [
+        "judge",
+        "--log",
+        "a.log",
+        "--robots",
+        ".",
+        "--origin",
+        "https://h.test",
+        "--purpose",
+        "train-ai",
+    ];
+    let outcome = run_in(folder.path(), &arguments).await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    for line in [
+        "1 of 2 pages denied for train-ai",
+        "2 pages judged for purposes by robots.txt alone, since the files have no response.",
+    ] {
+        assert!(outcome.stdout.contains(line), "{line}: {outcome:?}");
+    }
 }
 
 // Ours: what a page states is text and nothing else.
-#[test]
-fn hostile_statements_print_nothing_that_acts() {
-    run(async {
-        let mut warc = Warc::plain();
-        let hostile = meta("robots", "noai,<script>\u{1b}[2J\u{202e}");
-        warc.robots("2026-01-02T00:00:00Z", ROBOTS).exchange(
-            AT,
-            "https://h.test/<script>\u{1b}[2J\u{202e}",
-            html("", hostile),
-        );
-        let folder = TempDir::new().unwrap();
-        std::fs::write(folder.path().join("a.warc"), &warc.bytes).unwrap();
-        let arguments = [
-            "judge",
-            "--warc",
-            "a.warc",
-            "--purpose",
-            "train-ai",
-            "--html",
-            "page.html",
-        ];
-        let outcome = run_in(folder.path(), &arguments).await;
-        let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
-        for text in [&outcome.stdout, &page] {
-            assert!(text.contains("noai"), "{text}");
-            assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text}");
-        }
-        assert!(!page.contains("<script"), "{page}");
-        let told = "1 of 1 page was denied for train-ai.";
-        assert!(page.contains(told), "{page}");
-    });
+#[tokio::test]
+async fn hostile_statements_print_nothing_that_acts() {
+    let mut warc = Warc::plain();
+    let hostile = meta("robots", "noai,<script>\u{1b}[2J\u{202e}");
+    warc.robots("2026-01-02T00:00:00Z", ROBOTS).exchange(
+        AT,
+        "https://h.test/<script>\u{1b}[2J\u{202e}",
+        html("", hostile),
+    );
+    let folder = TempDir::new().unwrap();
+    std::fs::write(folder.path().join("a.warc"), &warc.bytes).unwrap();
+    let arguments = [
+        "judge",
+        "--warc",
+        "a.warc",
+        "--purpose",
+        "train-ai",
+        "--html",
+        "page.html",
+    ];
+    let outcome = run_in(folder.path(), &arguments).await;
+    let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
+    for text in [&outcome.stdout, &page] {
+        assert!(text.contains("noai"), "{text}");
+        assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text}");
+    }
+    assert!(!page.contains("<script"), "{page}");
+    let told = "1 of 1 page was denied for train-ai.";
+    assert!(page.contains(told), "{page}");
 }

@@ -11,359 +11,331 @@ use tokio::process::Command;
 
 use crate::kit::client::{Crawler, get, metrics};
 use crate::kit::h2::H2Crawler;
-use crate::kit::origin::Script;
+use crate::kit::origin::{Script, site};
 use crate::kit::page::{Gate, Length, Page};
 use crate::kit::program::{finish, politesse};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
-use crate::kit::{run, until};
+use crate::kit::until;
 
 // Ours: `proxy.max_connections` counts, not what a shell gives to who does not
 // ask.
-#[test]
-fn all_descriptors_that_may_be_had_are_taken() {
-    run(async {
-        let place = Place::with(&Config::default());
-        let program = politesse(place.folder());
+#[tokio::test]
+async fn all_descriptors_that_may_be_had_are_taken() {
+    let place = Place::with(&Config::default());
+    let program = politesse(place.folder());
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "ulimit -S -n 100 && exec \"$0\" serve"])
+        .arg(program.as_std().get_program())
+        .env("POLITESSE_CONFIG", place.path("politesse.toml"))
+        .current_dir(place.folder())
+        .kill_on_drop(true);
+    let proxy = Proxy::start(place, command).await;
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", proxy.pid())).unwrap();
+    let row = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"));
+    let mut words = row.unwrap().split_whitespace().skip(3);
+    assert_eq!(words.next(), words.next(), "{limits}");
+}
+
+// Ours: too little memory is said, and no panic or abort (docs/operating.md).
+#[tokio::test]
+async fn too_little_memory_for_a_start_is_said() {
+    let place = Place::with(&Config::default());
+    let program = politesse(place.folder());
+    // In KiB; with less than the first the program cannot be loaded.
+    for limit in [120_000, 256_000, 262_144, 460_000, 532_000, 852_000] {
         let mut command = Command::new("sh");
+        let script = format!("ulimit -c 0; ulimit -v {limit}; exec \"$0\" run -- true");
         command
-            .args(["-c", "ulimit -S -n 100 && exec \"$0\" serve"])
+            .args(["-c", &script])
             .arg(program.as_std().get_program())
             .env("POLITESSE_CONFIG", place.path("politesse.toml"))
             .current_dir(place.folder())
             .kill_on_drop(true);
-        let proxy = Proxy::start(place, command).await;
-        let limits = std::fs::read_to_string(format!("/proc/{}/limits", proxy.pid())).unwrap();
-        let row = limits
-            .lines()
-            .find(|line| line.starts_with("Max open files"));
-        let mut words = row.unwrap().split_whitespace().skip(3);
-        assert_eq!(words.next(), words.next(), "{limits}");
-    });
-}
-
-// Ours: too little memory is said, and no panic or abort (docs/operating.md).
-#[test]
-fn too_little_memory_for_a_start_is_said() {
-    run(async {
-        let place = Place::with(&Config::default());
-        let program = politesse(place.folder());
-        // In KiB; with less than the first the program cannot be loaded.
-        for limit in [120_000, 256_000, 262_144, 460_000, 532_000, 852_000] {
-            let mut command = Command::new("sh");
-            let script = format!("ulimit -c 0; ulimit -v {limit}; exec \"$0\" run -- true");
-            command
-                .args(["-c", &script])
-                .arg(program.as_std().get_program())
-                .env("POLITESSE_CONFIG", place.path("politesse.toml"))
-                .current_dir(place.folder())
-                .kill_on_drop(true);
-            let outcome = finish(command, b"").await;
-            assert_eq!(outcome.code, Some(1), "{limit}: {outcome:?}");
-            let words = "MiB of address space";
-            assert!(outcome.stderr.contains(words), "{limit}: {outcome:?}");
-        }
-    });
+        let outcome = finish(command, b"").await;
+        assert_eq!(outcome.code, Some(1), "{limit}: {outcome:?}");
+        let words = "MiB of address space";
+        assert!(outcome.stderr.contains(words), "{limit}: {outcome:?}");
+    }
 }
 
 // Ours: malformed request lines.
-#[test]
-fn malformed_requests_are_answered_with_400_and_closed() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        for head in [
-            "GET  http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n",
-            "GET http://o.test/a b HTTP/1.1\r\nHost: o.test\r\n\r\n",
-            "GE(T http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n",
-            "GET http://o.test/a HTTP/9.9\r\nHost: o.test\r\n\r\n",
-            "GET http://o.test/a\x01 HTTP/1.1\r\nHost: o.test\r\n\r\n",
-            "GET http://o.test/a HTTP/1.1\r\nHost : o.test\r\n\r\n",
-            "GET http://o.test/a HTTP/1.1\r\n\r\n",
-            "GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\nHost: o.test\r\n\r\n",
-            "GET /a HTTP/1.1\r\nHost: o.test\r\n\r\n",
-            "GET ftp://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n",
-            "GET http://u:p@o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n",
-            "GET http://o.test:99999/a HTTP/1.1\r\nHost: o.test\r\n\r\n",
-            "nonsense\r\n\r\n",
-        ] {
-            let mut crawler = Crawler::plain(&proxy).await;
-            crawler.send(head.as_bytes()).await;
-            assert_eq!(crawler.reply_to("GET").await.status(), 400, "{head:?}");
-            assert!(crawler.closes().await, "{head:?}");
-        }
-        assert_eq!(origin.connections(), 0);
-        assert_eq!(
-            get(&proxy, "http://o.test/a").await.status(),
-            200,
-            "still well"
-        );
-    });
+#[tokio::test]
+async fn malformed_requests_are_answered_with_400_and_closed() {
+    let (origin, proxy) = site(Script::robots(""), &[]).await;
+    for head in [
+        "GET  http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n",
+        "GET http://o.test/a b HTTP/1.1\r\nHost: o.test\r\n\r\n",
+        "GE(T http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n",
+        "GET http://o.test/a HTTP/9.9\r\nHost: o.test\r\n\r\n",
+        "GET http://o.test/a\x01 HTTP/1.1\r\nHost: o.test\r\n\r\n",
+        "GET http://o.test/a HTTP/1.1\r\nHost : o.test\r\n\r\n",
+        "GET http://o.test/a HTTP/1.1\r\n\r\n",
+        "GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\nHost: o.test\r\n\r\n",
+        "GET /a HTTP/1.1\r\nHost: o.test\r\n\r\n",
+        "GET ftp://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n",
+        "GET http://u:p@o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n",
+        "GET http://o.test:99999/a HTTP/1.1\r\nHost: o.test\r\n\r\n",
+        "nonsense\r\n\r\n",
+    ] {
+        let mut crawler = Crawler::plain(&proxy).await;
+        crawler.send(head.as_bytes()).await;
+        assert_eq!(crawler.reply_to("GET").await.status(), 400, "{head:?}");
+        assert!(crawler.closes().await, "{head:?}");
+    }
+    assert_eq!(origin.connections(), 0);
+    assert_eq!(
+        get(&proxy, "http://o.test/a").await.status(),
+        200,
+        "still well"
+    );
 }
 
 // Ours: a head of 64 KiB and 256 fields.
-#[test]
-fn heads_beyond_the_limits_are_refused() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let many: String = (0..300).map(|n| format!("X-{n}: y\r\n")).collect();
-        let large = format!("X: {}\r\n", "y".repeat(300_000));
-        for fields in [many, large] {
-            let mut crawler = Crawler::plain(&proxy).await;
-            let head = format!("GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n{fields}\r\n");
-            // The answer may come before all is sent.
-            let _ = crawler.try_send(head.as_bytes()).await;
-            let reply = crawler.try_reply_to("GET").await;
-            assert!(reply.is_none_or(|reply| [400, 431].contains(&reply.status())));
-        }
-        assert_eq!(origin.connections(), 0);
-        let some: Vec<_> = (0..200).map(|n| format!("X-{n}: y")).collect();
-        let mut lines = vec!["GET http://o.test/a HTTP/1.1", "Host: o.test"];
-        lines.extend(some.iter().map(String::as_str));
-        assert_eq!(Crawler::plain(&proxy).await.ask(&lines).await.status(), 200);
-    });
+#[tokio::test]
+async fn heads_beyond_the_limits_are_refused() {
+    let (origin, proxy) = site(Script::robots(""), &[]).await;
+    let many: String = (0..300).map(|n| format!("X-{n}: y\r\n")).collect();
+    let large = format!("X: {}\r\n", "y".repeat(300_000));
+    for fields in [many, large] {
+        let mut crawler = Crawler::plain(&proxy).await;
+        let head = format!("GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n{fields}\r\n");
+        // The answer may come before all is sent.
+        let _ = crawler.try_send(head.as_bytes()).await;
+        let reply = crawler.try_reply_to("GET").await;
+        assert!(reply.is_none_or(|reply| [400, 431].contains(&reply.status())));
+    }
+    assert_eq!(origin.connections(), 0);
+    let some: Vec<_> = (0..200).map(|n| format!("X-{n}: y")).collect();
+    let mut lines = vec!["GET http://o.test/a HTTP/1.1", "Host: o.test"];
+    lines.extend(some.iter().map(String::as_str));
+    assert_eq!(Crawler::plain(&proxy).await.ask(&lines).await.status(), 200);
 }
 
 // Ours: proxy.clients; others are closed at once.
-#[test]
-fn an_address_that_may_not_use_the_proxy_is_closed_at_once() {
-    run(async {
-        let proxy = Config::default()
-            .set("proxy.clients = [\"192.0.2.0/24\"]")
-            .start()
-            .await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        assert!(crawler.closes().await);
-    });
+#[tokio::test]
+async fn an_address_that_may_not_use_the_proxy_is_closed_at_once() {
+    let proxy = Config::default()
+        .set("proxy.clients = [\"192.0.2.0/24\"]")
+        .start()
+        .await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    assert!(crawler.closes().await);
 }
 
 // RFC 9110, section 15.5.9; proxy.header_timeout.
-#[test]
-fn a_silent_connection_ends_and_half_a_head_is_answered_with_408() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let config = resolve("o.test", origin.address())
-            .set("proxy.header_timeout = \"300ms\"")
-            .set("https.handshake_timeout = \"300ms\"");
-        let proxy = config.start().await;
-        assert!(Crawler::plain(&proxy).await.closes().await);
-        let mut half = Crawler::plain(&proxy).await;
-        half.send(b"GET http://o.te").await;
-        half.reply_to("GET")
-            .await
-            .assert_error(408, "http_request_error");
-        assert!(half.closes().await);
-        // A later head has the time from its first byte, and so has one in TLS.
-        let mut later = Crawler::plain(&proxy).await;
-        assert_eq!(later.get("http://o.test/", "o.test").await.status(), 200);
-        later.send(b"GET http://o.te").await;
-        later
-            .reply_to("GET")
-            .await
-            .assert_error(408, "http_request_error");
-        let mut inside = Crawler::inside(&proxy, "o.test:443").await;
-        inside.send(b"GET / HT").await;
-        inside
-            .reply_to("GET")
-            .await
-            .assert_error(408, "http_request_error");
-        let mut opened = Crawler::connect(&proxy, "o.test:443").await;
-        opened.send(b"\x16\x03").await;
-        assert!(opened.closes().await);
-        let counted = "politesse_slow_clients_total{result=\"head\"} 3";
-        assert!(metrics(&proxy).await.contains(counted));
-    });
+#[tokio::test]
+async fn a_silent_connection_ends_and_half_a_head_is_answered_with_408() {
+    let (_origin, proxy) = site(
+        Script::robots(""),
+        &[
+            "proxy.header_timeout = \"300ms\"",
+            "https.handshake_timeout = \"300ms\"",
+        ],
+    )
+    .await;
+    assert!(Crawler::plain(&proxy).await.closes().await);
+    let mut half = Crawler::plain(&proxy).await;
+    half.send(b"GET http://o.te").await;
+    half.reply_to("GET")
+        .await
+        .assert_error(408, "http_request_error");
+    assert!(half.closes().await);
+    // A later head has the time from its first byte, and so has one in TLS.
+    let mut later = Crawler::plain(&proxy).await;
+    assert_eq!(later.get("http://o.test/", "o.test").await.status(), 200);
+    later.send(b"GET http://o.te").await;
+    later
+        .reply_to("GET")
+        .await
+        .assert_error(408, "http_request_error");
+    let mut inside = Crawler::inside(&proxy, "o.test:443").await;
+    inside.send(b"GET / HT").await;
+    inside
+        .reply_to("GET")
+        .await
+        .assert_error(408, "http_request_error");
+    let mut opened = Crawler::connect(&proxy, "o.test:443").await;
+    opened.send(b"\x16\x03").await;
+    assert!(opened.closes().await);
+    let counted = "politesse_slow_clients_total{result=\"head\"} 3";
+    assert!(metrics(&proxy).await.contains(counted));
 }
 
 // Ours: proxy.min_progress, proxy.progress_window.
-#[test]
-fn an_upload_that_drips_is_cut_off() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let proxy = resolve("o.test", origin.address())
-            .set("proxy.progress_window = \"500ms\"")
-            .start()
-            .await;
-        let mut slow = Crawler::plain(&proxy).await;
-        let head = "PUT http://o.test/a HTTP/1.1\r\nHost: o.test\r\nContent-Length: 100000\r\n\r\n";
-        slow.send(head.as_bytes()).await;
-        // Each part comes long before proxy.idle_timeout.
-        until("the end of the upload", async || {
-            let sent = slow.try_send(b"x").await;
-            let ended = metrics(&proxy).await;
-            let is_counted = ended.contains("politesse_slow_clients_total{result=\"upload\"} 1");
-            (sent.is_err() || is_counted).then_some(())
-        })
-        .await;
-        let rows = proxy.place().completed(1).await;
-        assert_eq!(rows[0]["error"], "http_request_error");
-    });
+#[tokio::test]
+async fn an_upload_that_drips_is_cut_off() {
+    let (_origin, proxy) = site(Script::robots(""), &["proxy.progress_window = \"500ms\""]).await;
+    let mut slow = Crawler::plain(&proxy).await;
+    let head = "PUT http://o.test/a HTTP/1.1\r\nHost: o.test\r\nContent-Length: 100000\r\n\r\n";
+    slow.send(head.as_bytes()).await;
+    // Each part comes long before proxy.idle_timeout.
+    until("the end of the upload", async || {
+        let sent = slow.try_send(b"x").await;
+        let ended = metrics(&proxy).await;
+        let is_counted = ended.contains("politesse_slow_clients_total{result=\"upload\"} 1");
+        (sent.is_err() || is_counted).then_some(())
+    })
+    .await;
+    let rows = proxy.place().completed(1).await;
+    assert_eq!(rows[0]["error"], "http_request_error");
 }
 
 // Ours: proxy.min_progress; over HTTP/2 the stream ends, and its connection does
 // not.
-#[test]
-fn a_response_that_nobody_takes_is_cut_off() {
-    run(async {
-        let large = Page::stream(64 << 20, Length::Announced);
-        let script = Script::robots("").page("/large", large);
-        let origin = script.start_tls().await;
-        let proxy = resolve("o.test", origin.address())
-            .set("proxy.header_timeout = \"200ms\"")
-            .set("proxy.progress_window = \"500ms\"")
-            .start()
-            .await;
-        let mut slow = Crawler::inside(&proxy, "o.test:443").await;
-        slow.send(b"GET /large HTTP/1.1\r\nHost: o.test\r\n\r\n")
-            .await;
-        proxy.place().completed(1).await;
-        let mut streams = H2Crawler::inside(&proxy, "o.test:443").await;
-        let stalled = streams.head_of("https://o.test/large").await;
-        let rows = proxy.place().completed(2).await;
-        assert!(
-            rows.iter().all(|row| row["error"] == "client_too_slow"),
-            "{rows:?}"
-        );
-        assert!(stalled.into_body().collect().await.is_err());
-        assert_eq!(streams.get("https://o.test/small").await.status(), 200);
-        let counted = "politesse_slow_clients_total{result=\"response\"} 2";
-        assert!(metrics(&proxy).await.contains(counted));
-    });
+#[tokio::test]
+async fn a_response_that_nobody_takes_is_cut_off() {
+    let large = Page::stream(64 << 20, Length::Announced);
+    let script = Script::robots("").page("/large", large);
+    let (_origin, proxy) = site(
+        script.tls(),
+        &[
+            "proxy.header_timeout = \"200ms\"",
+            "proxy.progress_window = \"500ms\"",
+        ],
+    )
+    .await;
+    let mut slow = Crawler::inside(&proxy, "o.test:443").await;
+    slow.send(b"GET /large HTTP/1.1\r\nHost: o.test\r\n\r\n")
+        .await;
+    proxy.place().completed(1).await;
+    let mut streams = H2Crawler::inside(&proxy, "o.test:443").await;
+    let stalled = streams.head_of("https://o.test/large").await;
+    let rows = proxy.place().completed(2).await;
+    assert!(
+        rows.iter().all(|row| row["error"] == "client_too_slow"),
+        "{rows:?}"
+    );
+    assert!(stalled.into_body().collect().await.is_err());
+    assert_eq!(streams.get("https://o.test/small").await.status(), 200);
+    let counted = "politesse_slow_clients_total{result=\"response\"} 2";
+    assert!(metrics(&proxy).await.contains(counted));
 }
 
 // Ours: upstream.first_byte_timeout.
-#[test]
-fn an_origin_that_never_answers_is_a_gateway_timeout() {
-    run(async {
-        let never = Gate::shut();
-        let origin = Script::robots("")
-            .page("/a", Page::text("").after(&never))
-            .start()
-            .await;
-        let config =
-            resolve("o.test", origin.address()).set("upstream.first_byte_timeout = \"300ms\"");
-        let proxy = config.start().await;
-        get(&proxy, "http://o.test/a")
-            .await
-            .assert_error(504, "http_response_timeout");
-        let rows = proxy.place().completed(1).await;
-        assert_eq!(
-            (&rows[0]["status"], &rows[0]["error"]),
-            (&504.into(), &"http_response_timeout".into())
-        );
-    });
+#[tokio::test]
+async fn an_origin_that_never_answers_is_a_gateway_timeout() {
+    let never = Gate::shut();
+    let (_origin, proxy) = site(
+        Script::robots("").page("/a", Page::text("").after(&never)),
+        &["upstream.first_byte_timeout = \"300ms\""],
+    )
+    .await;
+    get(&proxy, "http://o.test/a")
+        .await
+        .assert_error(504, "http_response_timeout");
+    let rows = proxy.place().completed(1).await;
+    assert_eq!(
+        (&rows[0]["status"], &rows[0]["error"]),
+        (&504.into(), &"http_response_timeout".into())
+    );
 }
 
 // Ours: upstream.idle_timeout, of a body that stalls.
-#[test]
-fn a_body_that_stalls_breaks_off() {
-    run(async {
-        let never = Gate::shut();
-        let origin = Script::robots("")
-            .page("/a", Page::stepped(&["some", "more"], &never))
-            .start()
-            .await;
-        let config = resolve("o.test", origin.address()).set("upstream.idle_timeout = \"300ms\"");
-        let reply = get(&config.start().await, "http://o.test/a").await;
-        assert_eq!(
-            (reply.end, reply.text().as_str()),
-            (crate::kit::client::End::Broken, "some")
-        );
-    });
+#[tokio::test]
+async fn a_body_that_stalls_breaks_off() {
+    let never = Gate::shut();
+    let origin = Script::robots("")
+        .page("/a", Page::stepped(&["some", "more"], &never))
+        .start()
+        .await;
+    let config = resolve("o.test", origin.address()).set("upstream.idle_timeout = \"300ms\"");
+    let reply = get(&config.start().await, "http://o.test/a").await;
+    assert_eq!(
+        (reply.end, reply.text().as_str()),
+        (crate::kit::client::End::Broken, "some")
+    );
 }
 
 // Ours: what an origin may not send is 502, and only that.
-#[test]
-fn an_answer_that_is_no_http_is_a_bad_gateway() {
-    run(async {
-        for (bytes, error) in [
-            (&b"<html>hello</html>\r\n\r\n"[..], "http_protocol_error"),
-            (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "http_protocol_error"),
-            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "http_response_transfer_coding"),
-            (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n", "http_upgrade_failed"),
-            (b"HTTP/1.1 200 OK\r\nX: y", "http_response_incomplete"),
-        ] {
-            let origin = RawOrigin::with("", Bytes::closing(bytes)).await;
-            let proxy = resolve("o.test", origin.address()).start().await;
-            get(&proxy, "http://o.test/a").await.assert_error(502, error);
-        }
-    });
+#[tokio::test]
+async fn an_answer_that_is_no_http_is_a_bad_gateway() {
+    for (bytes, error) in [
+        (&b"<html>hello</html>\r\n\r\n"[..], "http_protocol_error"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            "http_protocol_error",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+            "http_response_transfer_coding",
+        ),
+        (
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n",
+            "http_upgrade_failed",
+        ),
+        (b"HTTP/1.1 200 OK\r\nX: y", "http_response_incomplete"),
+    ] {
+        let origin = RawOrigin::with("", Bytes::closing(bytes)).await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        get(&proxy, "http://o.test/a")
+            .await
+            .assert_error(502, error);
+    }
 }
 
 // Ours: proxy.header_timeout is about heads. A connection that has asked may
 // take its time, for the answer as for the next request.
-#[test]
-fn a_slow_answer_is_not_cut_by_the_limit_for_heads() {
-    run(async {
-        let gate = Gate::shut();
-        let script = Script::robots("").page("/a", Page::stepped(&["some", "more"], &gate));
-        let origin = script.start().await;
-        let proxy = resolve("o.test", origin.address())
-            .set("proxy.header_timeout = \"300ms\"")
-            .start()
-            .await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        crawler
-            .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
-            .await;
-        origin.arrival("/a").await;
-        // One that comes later and says nothing is closed by then.
-        assert!(Crawler::plain(&proxy).await.closes().await);
-        gate.open(2);
-        let reply = crawler.reply_to("GET").await;
-        assert_eq!(reply.text(), "somemore");
-        assert_eq!(crawler.get("http://o.test/b", "o.test").await.status(), 200);
-    });
+#[tokio::test]
+async fn a_slow_answer_is_not_cut_by_the_limit_for_heads() {
+    let gate = Gate::shut();
+    let script = Script::robots("").page("/a", Page::stepped(&["some", "more"], &gate));
+    let (origin, proxy) = site(script, &["proxy.header_timeout = \"300ms\""]).await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    crawler
+        .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
+        .await;
+    origin.arrival("/a").await;
+    // One that comes later and says nothing is closed by then.
+    assert!(Crawler::plain(&proxy).await.closes().await);
+    gate.open(2);
+    let reply = crawler.reply_to("GET").await;
+    assert_eq!(reply.text(), "somemore");
+    assert_eq!(crawler.get("http://o.test/b", "o.test").await.status(), 200);
 }
 
 // Ours: an origin that pauses within upstream.idle_timeout is waited for,
 // however short proxy.idle_timeout is.
-#[test]
-fn a_pause_of_the_origin_is_no_idleness_of_the_crawler() {
-    run(async {
-        let gate = Gate::shut();
-        let script = Script::robots("").page("/a", Page::stepped(&["some", "more"], &gate));
-        let origin = script.start().await;
-        let proxy = resolve("o.test", origin.address())
-            .set("proxy.idle_timeout = \"300ms\"")
-            .start()
-            .await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        crawler
-            .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
-            .await;
-        gate.open(1);
-        origin.arrival("/a").await;
-        // Idle connections opened later are closed one after the other.
-        for _ in 0..3 {
-            let mut other = Crawler::plain(&proxy).await;
-            assert_eq!(other.get("http://o.test/b", "o.test").await.status(), 200);
-            assert!(other.closes().await);
-        }
-        gate.open(1);
-        assert_eq!(crawler.reply_to("GET").await.text(), "somemore");
-    });
+#[tokio::test]
+async fn a_pause_of_the_origin_is_no_idleness_of_the_crawler() {
+    let gate = Gate::shut();
+    let script = Script::robots("").page("/a", Page::stepped(&["some", "more"], &gate));
+    let (origin, proxy) = site(script, &["proxy.idle_timeout = \"300ms\""]).await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    crawler
+        .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
+        .await;
+    gate.open(1);
+    origin.arrival("/a").await;
+    // Idle connections opened later are closed one after the other.
+    for _ in 0..3 {
+        let mut other = Crawler::plain(&proxy).await;
+        assert_eq!(other.get("http://o.test/b", "o.test").await.status(), 200);
+        assert!(other.closes().await);
+    }
+    gate.open(1);
+    assert_eq!(crawler.reply_to("GET").await.text(), "somemore");
 }
 
 // Ours: a crawler that takes nothing gives its place back.
-#[test]
-fn a_crawler_that_reads_nothing_is_closed() {
-    run(async {
-        let length = 64 * 1024 * 1024;
-        let page = Page::stream(length, Length::Announced);
-        let origin = Script::robots("").page("/a", page).start().await;
-        let proxy = resolve("o.test", origin.address())
-            .set("proxy.idle_timeout = \"300ms\"")
-            .start()
-            .await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        crawler
-            .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
-            .await;
-        let rows = proxy.place().completed(1).await;
-        assert_eq!(rows[0]["error"], "client_idle", "{rows:?}");
-    });
+#[tokio::test]
+async fn a_crawler_that_reads_nothing_is_closed() {
+    let length = 64 * 1024 * 1024;
+    let page = Page::stream(length, Length::Announced);
+    let (_origin, proxy) = site(
+        Script::robots("").page("/a", page),
+        &["proxy.idle_timeout = \"300ms\""],
+    )
+    .await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    crawler
+        .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
+        .await;
+    let rows = proxy.place().completed(1).await;
+    assert_eq!(rows[0]["error"], "client_idle", "{rows:?}");
 }
 
 /// Returns the address of an origin that answers each request as soon as its head has
@@ -389,23 +361,21 @@ async fn hasty() -> SocketAddr {
 }
 
 // Ours: what is still being uploaded behind its answer is no head that is late.
-#[test]
-fn an_upload_may_go_on_behind_its_answer() {
-    run(async {
-        let proxy = resolve("o.test", hasty().await)
-            .set("proxy.header_timeout = \"300ms\"")
-            .set("proxy.idle_timeout = \"300ms\"")
-            .start()
-            .await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        crawler
-            .send(b"PUT http://o.test/a HTTP/1.1\r\nHost: o.test\r\nContent-Length: 8\r\n\r\n")
-            .await;
-        assert_eq!(crawler.reply_to("PUT").await.status(), 200);
-        for _ in 0..8 {
-            crawler.send(b"x").await;
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        assert_eq!(crawler.get("http://o.test/", "o.test").await.status(), 200);
-    });
+#[tokio::test]
+async fn an_upload_may_go_on_behind_its_answer() {
+    let proxy = resolve("o.test", hasty().await)
+        .set("proxy.header_timeout = \"300ms\"")
+        .set("proxy.idle_timeout = \"300ms\"")
+        .start()
+        .await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    crawler
+        .send(b"PUT http://o.test/a HTTP/1.1\r\nHost: o.test\r\nContent-Length: 8\r\n\r\n")
+        .await;
+    assert_eq!(crawler.reply_to("PUT").await.status(), 200);
+    for _ in 0..8 {
+        crawler.send(b"x").await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(crawler.get("http://o.test/", "o.test").await.status(), 200);
 }

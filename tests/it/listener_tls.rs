@@ -10,7 +10,7 @@ use crate::kit::client::{Crawler, metrics, reload};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::program::{finish, isolated};
 use crate::kit::proxy::{Config, Place, Proxy, address_in, resolve};
-use crate::kit::{clock, run, sha256};
+use crate::kit::{clock, sha256};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
@@ -49,61 +49,57 @@ fn secure(proxy: &Proxy) -> SocketAddr {
     address_in(&banner[1])
 }
 
-#[test]
-fn requests_and_connects_come_over_tls_as_they_do_without() {
-    run(async {
-        let plain = Script::robots(ROBOTS).start().await;
-        let origin = Script::robots(ROBOTS).start_tls().await;
-        let config = config(&origin).resolve("p.test", plain.address());
-        let proxy = start(&config).await;
-        let address = secure(&proxy);
-        let mut crawler = Crawler::over_tls(address).await.unwrap();
-        for (path, status) in [("/a", 200), ("/private", 403)] {
-            let reply = crawler.get(&format!("http://p.test{path}"), "p.test").await;
-            assert_eq!(reply.status(), status, "{}", reply.text());
-        }
-        let opened = crawler.ask_to_connect("o.test:443", &[]).await;
-        assert_eq!(opened.status, 200);
-        let inside = crawler.secured(&proxy, "o.test:443", Some("o.test")).await;
-        let mut inside = inside.unwrap();
-        for (path, status) in [("/a", 200), ("/private", 403)] {
-            let reply = inside.get(path, "o.test").await;
-            assert_eq!(reply.status(), status, "{}", reply.text());
-        }
-        // The other listener speaks without TLS all the while.
-        let mut other = Crawler::plain(&proxy).await;
-        let reply = other.get("http://p.test/a", "p.test").await;
-        assert_eq!(reply.status(), 200);
-    });
+#[tokio::test]
+async fn requests_and_connects_come_over_tls_as_they_do_without() {
+    let plain = Script::robots(ROBOTS).start().await;
+    let origin = Script::robots(ROBOTS).tls().start().await;
+    let config = config(&origin).resolve("p.test", plain.address());
+    let proxy = start(&config).await;
+    let address = secure(&proxy);
+    let mut crawler = Crawler::over_tls(address).await.unwrap();
+    for (path, status) in [("/a", 200), ("/private", 403)] {
+        let reply = crawler.get(&format!("http://p.test{path}"), "p.test").await;
+        assert_eq!(reply.status(), status, "{}", reply.text());
+    }
+    let opened = crawler.ask_to_connect("o.test:443", &[]).await;
+    assert_eq!(opened.status, 200);
+    let inside = crawler.secured(&proxy, "o.test:443", Some("o.test")).await;
+    let mut inside = inside.unwrap();
+    for (path, status) in [("/a", 200), ("/private", 403)] {
+        let reply = inside.get(path, "o.test").await;
+        assert_eq!(reply.status(), status, "{}", reply.text());
+    }
+    // The other listener speaks without TLS all the while.
+    let mut other = Crawler::plain(&proxy).await;
+    let reply = other.get("http://p.test/a", "p.test").await;
+    assert_eq!(reply.status(), 200);
 }
 
-#[test]
-fn a_reload_takes_another_certificate_and_drops_no_connection() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let proxy = start(&config(&origin)).await;
-        let address = secure(&proxy);
-        let mut open = Crawler::over_tls(address).await.unwrap();
-        assert_eq!(open.get("http://o.test/a", "o.test").await.status(), 200);
-        let text = metrics(&proxy).await;
-        let name = "politesse_tls_cert_end_timestamp_seconds ";
-        let end = text.lines().find_map(|line| line.strip_prefix(name));
-        let end: i64 = end.unwrap().parse().unwrap();
-        assert!(clock::now().as_second() < end, "{end}");
-        // A certificate that the client does not trust shows which one is in force.
-        let [cert, key] = foreign_pair();
-        std::fs::write(proxy.place().path("proxy.pem"), cert).unwrap();
-        write_key(proxy.place(), &key);
-        reload(&proxy).await;
-        assert!(Crawler::over_tls(address).await.is_err());
-        assert_eq!(open.get("http://o.test/b", "o.test").await.status(), 200);
-        write_pair(proxy.place());
-        reload(&proxy).await;
-        let mut anew = Crawler::over_tls(address).await.unwrap();
-        assert_eq!(anew.get("http://o.test/c", "o.test").await.status(), 200);
-        assert_eq!(open.get("http://o.test/d", "o.test").await.status(), 200);
-        assert_eq!(origin.targets(), ["/a", "/b", "/c", "/d"]);
-    });
+#[tokio::test]
+async fn a_reload_takes_another_certificate_and_drops_no_connection() {
+    let origin = Script::robots(ROBOTS).start().await;
+    let proxy = start(&config(&origin)).await;
+    let address = secure(&proxy);
+    let mut open = Crawler::over_tls(address).await.unwrap();
+    assert_eq!(open.get("http://o.test/a", "o.test").await.status(), 200);
+    let text = metrics(&proxy).await;
+    let name = "politesse_tls_cert_end_timestamp_seconds ";
+    let end = text.lines().find_map(|line| line.strip_prefix(name));
+    let end: i64 = end.unwrap().parse().unwrap();
+    assert!(clock::now().as_second() < end, "{end}");
+    // A certificate that the client does not trust shows which one is in force.
+    let [cert, key] = foreign_pair();
+    std::fs::write(proxy.place().path("proxy.pem"), cert).unwrap();
+    write_key(proxy.place(), &key);
+    reload(&proxy).await;
+    assert!(Crawler::over_tls(address).await.is_err());
+    assert_eq!(open.get("http://o.test/b", "o.test").await.status(), 200);
+    write_pair(proxy.place());
+    reload(&proxy).await;
+    let mut anew = Crawler::over_tls(address).await.unwrap();
+    assert_eq!(anew.get("http://o.test/c", "o.test").await.status(), 200);
+    assert_eq!(open.get("http://o.test/d", "o.test").await.status(), 200);
+    assert_eq!(origin.targets(), ["/a", "/b", "/c", "/d"]);
 }
 
 /// Returns a certificate that signed itself.
@@ -114,160 +110,150 @@ fn foreign_pair() -> [String; 2] {
     [cert, key.serialize_pem()]
 }
 
-#[test]
-fn files_that_cannot_be_used_are_told_at_the_start_and_at_a_reload() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let proxy = start(&config(&origin)).await;
-        let address = secure(&proxy);
-        let [_, other_key] = foreign_pair();
-        write_key(proxy.place(), &other_key);
-        proxy.signal("HUP").await;
-        let told = "proxy.key (proxy.tls_key) is not that of the first certificate";
-        proxy.logged(told).await;
-        let mut crawler = Crawler::over_tls(address).await.unwrap();
-        assert_eq!(crawler.get("http://o.test/a", "o.test").await.status(), 200);
-        let place = proxy.stop().await;
-        let outcome = place.run(&["serve"]).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        assert!(outcome.stderr.contains(told), "{outcome:?}");
+#[tokio::test]
+async fn files_that_cannot_be_used_are_told_at_the_start_and_at_a_reload() {
+    let origin = Script::robots(ROBOTS).start().await;
+    let proxy = start(&config(&origin)).await;
+    let address = secure(&proxy);
+    let [_, other_key] = foreign_pair();
+    write_key(proxy.place(), &other_key);
+    proxy.signal("HUP").await;
+    let told = "proxy.key (proxy.tls_key) is not that of the first certificate";
+    proxy.logged(told).await;
+    let mut crawler = Crawler::over_tls(address).await.unwrap();
+    assert_eq!(crawler.get("http://o.test/a", "o.test").await.status(), 200);
+    let place = proxy.stop().await;
+    let outcome = place.run(&["serve"]).await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.stderr.contains(told), "{outcome:?}");
 
-        write_pair(&place);
-        let open_to_others = Permissions::from_mode(0o640);
-        std::fs::set_permissions(place.path("proxy.key"), open_to_others).unwrap();
-        let outcome = place.run(&["serve"]).await;
-        let told = "proxy.key (proxy.tls_key) may be read by others (mode 640)";
-        assert!(outcome.stderr.contains(told), "{outcome:?}");
+    write_pair(&place);
+    let open_to_others = Permissions::from_mode(0o640);
+    std::fs::set_permissions(place.path("proxy.key"), open_to_others).unwrap();
+    let outcome = place.run(&["serve"]).await;
+    let told = "proxy.key (proxy.tls_key) may be read by others (mode 640)";
+    assert!(outcome.stderr.contains(told), "{outcome:?}");
 
-        place.configure(&config(&origin).set("proxy.tls_key = \"none\""));
-        let outcome = place.run(&["serve"]).await;
-        let told = "proxy.listen has an address with https://, and proxy.tls_key is \"none\"";
-        assert!(outcome.stderr.contains(told), "{outcome:?}");
-    });
+    place.configure(&config(&origin).set("proxy.tls_key = \"none\""));
+    let outcome = place.run(&["serve"]).await;
+    let told = "proxy.listen has an address with https://, and proxy.tls_key is \"none\"";
+    assert!(outcome.stderr.contains(told), "{outcome:?}");
 }
 
 // Ours: before anything is made, and all at once.
-#[test]
-fn what_is_impossible_together_is_told_by_the_check_too() {
-    run(async {
-        let place = Place::with(&Config::default());
-        let listen = "proxy.listen=[\"https://127.0.0.1:3128\",\"127.0.0.1:3128\",\
+#[tokio::test]
+async fn what_is_impossible_together_is_told_by_the_check_too() {
+    let place = Place::with(&Config::default());
+    let listen = "proxy.listen=[\"https://127.0.0.1:3128\",\"127.0.0.1:3128\",\
                       \"0.0.0.0:3200\",\"[::1]:3200\"]";
-        let admin = "admin.listen=\"127.0.0.1:3200\"";
-        let cert = "admin.tls_cert=\"admin.pem\"";
-        let set = ["--set", listen, "--set", admin, "--set", cert];
-        for command in [&["config", "check"][..], &["serve"]] {
-            let outcome = place.run(&[&set, command].concat()).await;
-            assert_eq!(outcome.code, Some(2), "{outcome:?}");
-            for told in [
-                "proxy.listen has an address with https://, and proxy.tls_cert is \"none\"",
-                "admin has one of the two files of a certificate, and admin.tls_key is \"none\"",
-                "of 127.0.0.1:3128 and 127.0.0.1:3128, in proxy.listen and admin.listen, only one",
-                "of 0.0.0.0:3200 and 127.0.0.1:3200, in proxy.listen and admin.listen, only one",
-            ] {
-                assert!(outcome.stderr.contains(told), "{outcome:?}");
-            }
-            // Two families are two addresses.
-            assert!(!outcome.stderr.contains("[::1]:3200"), "{outcome:?}");
-            assert!(!place.path("certs").exists());
-        }
-    });
-}
-
-#[test]
-fn a_handshake_that_does_not_come_or_is_none_ends_the_connection() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let config = config(&origin).set("proxy.header_timeout = \"300ms\"");
-        let proxy = start(&config).await;
-        let address = secure(&proxy);
-        let mut silent = Crawler::to(address).await;
-        assert!(silent.closes().await);
-        let mut half = Crawler::to(address).await;
-        half.send(&[0x16, 3, 1, 2, 0, 1]).await;
-        assert!(half.closes().await);
-        let mut none = Crawler::to(address).await;
-        none.send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
-            .await;
-        // An alert may come, and no answer.
-        assert!(none.try_reply_to("GET").await.is_none());
-        let text = metrics(&proxy).await;
-        let line = "politesse_tls_handshake_failures_total 3\n";
-        assert!(text.contains(line), "{text}");
-        assert!(
-            proxy
-                .log()
-                .contains("no TLS handshake with the proxy within")
-        );
-        let mut good = Crawler::over_tls(address).await.unwrap();
-        assert_eq!(good.get("http://o.test/a", "o.test").await.status(), 200);
-    });
-}
-
-#[test]
-fn curl_comes_over_tls_with_a_credential() {
-    run(async {
-        let plain = Script::robots(ROBOTS).start().await;
-        let origin = Script::robots(ROBOTS).start_tls().await;
-        let token = "0123456789abcdef".repeat(4);
-        let digest = sha256(token.as_bytes());
-        let table = format!("crawler = [{{ token = \"A\", credential = \"sha256:{digest}\" }}]");
-        let config = config(&origin)
-            .resolve("p.test", plain.address())
-            .set(&table)
-            .set("proxy.auth = \"required\"");
-        let proxy = start(&config).await;
-        let port = secure(&proxy).port();
-        let with = format!("https://A:{token}@localhost:{port}");
-        let without = format!("https://localhost:{port}");
-        for (address, url, wanted) in [
-            (&with, "http://p.test/a", "200 0"),
-            (&with, "https://o.test/a", "200 200"),
-            (&without, "http://p.test/a", "407 0"),
-            (&without, "https://o.test/a", "000 407"),
+    let admin = "admin.listen=\"127.0.0.1:3200\"";
+    let cert = "admin.tls_cert=\"admin.pem\"";
+    let set = ["--set", listen, "--set", admin, "--set", cert];
+    for command in [&["config", "check"][..], &["serve"]] {
+        let outcome = place.run(&[&set, command].concat()).await;
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        for told in [
+            "proxy.listen has an address with https://, and proxy.tls_cert is \"none\"",
+            "admin has one of the two files of a certificate, and admin.tls_key is \"none\"",
+            "of 127.0.0.1:3128 and 127.0.0.1:3128, in proxy.listen and admin.listen, only one",
+            "of 0.0.0.0:3200 and 127.0.0.1:3200, in proxy.listen and admin.listen, only one",
         ] {
-            let place = proxy.place();
-            let mut command = isolated("curl", place.folder());
-            command
-                .args(["-s", "-o", "page", "--max-time", "30"])
-                .args(["-w", "%{http_code} %{http_connect}"])
-                .args(["--proxy", address, "--proxy-cacert"])
-                .arg(place.path("roots.pem"))
-                .arg("--cacert")
-                .arg(place.path("certs/ca.pem"))
-                .arg(url);
-            let outcome = finish(command, b"").await;
-            let codes: Vec<u16> = outcome
-                .stdout
-                .split(' ')
-                .map(|code| code.parse().unwrap())
-                .collect();
-            let wanted: Vec<u16> = wanted
-                .split(' ')
-                .map(|code| code.parse().unwrap())
-                .collect();
-            assert_eq!(codes, wanted, "{address} {url} {outcome:?}");
+            assert!(outcome.stderr.contains(told), "{outcome:?}");
         }
-    });
+        // Two families are two addresses.
+        assert!(!outcome.stderr.contains("[::1]:3200"), "{outcome:?}");
+        assert!(!place.path("certs").exists());
+    }
 }
 
-#[test]
-fn the_page_for_clients_says_how_to_come_over_tls() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let proxy = start(&config(&origin)).await;
-        let address = secure(&proxy);
-        let mut crawler = Crawler::over_tls(address).await.unwrap();
-        let name = "politesse.internal";
-        let pac = crawler.get(&format!("http://{name}/proxy.pac"), name).await;
-        assert!(
-            pac.text().contains(&format!("\"HTTPS {address}\"")),
-            "{}",
-            pac.text()
-        );
-        let guide = crawler.get(&format!("http://{name}/"), name).await.text();
-        let line = format!("--proxy https://{address} --proxy-cacert");
-        assert!(guide.contains(&line), "{guide}");
-        assert!(guide.contains("speaks TLS"), "{guide}");
-    });
+#[tokio::test]
+async fn a_handshake_that_does_not_come_or_is_none_ends_the_connection() {
+    let origin = Script::robots(ROBOTS).start().await;
+    let config = config(&origin).set("proxy.header_timeout = \"300ms\"");
+    let proxy = start(&config).await;
+    let address = secure(&proxy);
+    let mut silent = Crawler::to(address).await;
+    assert!(silent.closes().await);
+    let mut half = Crawler::to(address).await;
+    half.send(&[0x16, 3, 1, 2, 0, 1]).await;
+    assert!(half.closes().await);
+    let mut none = Crawler::to(address).await;
+    none.send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
+        .await;
+    // An alert may come, and no answer.
+    assert!(none.try_reply_to("GET").await.is_none());
+    let text = metrics(&proxy).await;
+    let line = "politesse_tls_handshake_failures_total 3\n";
+    assert!(text.contains(line), "{text}");
+    assert!(
+        proxy
+            .log()
+            .contains("no TLS handshake with the proxy within")
+    );
+    let mut good = Crawler::over_tls(address).await.unwrap();
+    assert_eq!(good.get("http://o.test/a", "o.test").await.status(), 200);
+}
+
+#[tokio::test]
+async fn curl_comes_over_tls_with_a_credential() {
+    let plain = Script::robots(ROBOTS).start().await;
+    let origin = Script::robots(ROBOTS).tls().start().await;
+    let token = "0123456789abcdef".repeat(4);
+    let digest = sha256(token.as_bytes());
+    let table = format!("crawler = [{{ token = \"A\", credential = \"sha256:{digest}\" }}]");
+    let config = config(&origin)
+        .resolve("p.test", plain.address())
+        .set(&table)
+        .set("proxy.auth = \"required\"");
+    let proxy = start(&config).await;
+    let port = secure(&proxy).port();
+    let with = format!("https://A:{token}@localhost:{port}");
+    let without = format!("https://localhost:{port}");
+    for (address, url, wanted) in [
+        (&with, "http://p.test/a", "200 0"),
+        (&with, "https://o.test/a", "200 200"),
+        (&without, "http://p.test/a", "407 0"),
+        (&without, "https://o.test/a", "000 407"),
+    ] {
+        let place = proxy.place();
+        let mut command = isolated("curl", place.folder());
+        command
+            .args(["-s", "-o", "page", "--max-time", "30"])
+            .args(["-w", "%{http_code} %{http_connect}"])
+            .args(["--proxy", address, "--proxy-cacert"])
+            .arg(place.path("roots.pem"))
+            .arg("--cacert")
+            .arg(place.path("certs/ca.pem"))
+            .arg(url);
+        let outcome = finish(command, b"").await;
+        let codes: Vec<u16> = outcome
+            .stdout
+            .split(' ')
+            .map(|code| code.parse().unwrap())
+            .collect();
+        let wanted: Vec<u16> = wanted
+            .split(' ')
+            .map(|code| code.parse().unwrap())
+            .collect();
+        assert_eq!(codes, wanted, "{address} {url} {outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_page_for_clients_says_how_to_come_over_tls() {
+    let origin = Script::robots(ROBOTS).start().await;
+    let proxy = start(&config(&origin)).await;
+    let address = secure(&proxy);
+    let mut crawler = Crawler::over_tls(address).await.unwrap();
+    let name = "politesse.internal";
+    let pac = crawler.get(&format!("http://{name}/proxy.pac"), name).await;
+    assert!(
+        pac.text().contains(&format!("\"HTTPS {address}\"")),
+        "{}",
+        pac.text()
+    );
+    let guide = crawler.get(&format!("http://{name}/"), name).await.text();
+    let line = format!("--proxy https://{address} --proxy-cacert");
+    assert!(guide.contains(&line), "{guide}");
+    assert!(guide.contains("speaks TLS"), "{guide}");
 }

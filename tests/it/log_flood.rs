@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::kit::client::{Crawler, metrics};
 use crate::kit::proxy::{Config, Proxy};
-use crate::kit::{run, until};
+use crate::kit::until;
 
 /// Returns the lines of the log whose message holds `text`.
 fn lines(proxy: &Proxy, text: &str) -> Vec<Value> {
@@ -33,55 +33,49 @@ async fn counted(proxy: &Proxy, text: &str, count: u64) -> usize {
 }
 
 // Ours: 17,066 lines in 5 s came of clients that may not connect.
-#[test]
-fn outsiders_cannot_flood_the_log() {
-    run(async {
-        let config = Config::default().set("proxy.clients = [\"192.0.2.0/24\"]");
-        let proxy = config.start().await;
-        for _ in 0..500 {
-            assert!(Crawler::plain(&proxy).await.closes().await);
-        }
-        let written = counted(&proxy, "not in proxy.clients", 500).await;
-        assert!((5..100).contains(&written), "{written}");
-        let shown = metrics(&proxy).await;
-        let left_out = format!("politesse_log_lines_left_out_total {}\n", 500 - written);
-        assert!(shown.contains(&left_out), "{left_out}: {shown}");
-    });
+#[tokio::test]
+async fn outsiders_cannot_flood_the_log() {
+    let config = Config::default().set("proxy.clients = [\"192.0.2.0/24\"]");
+    let proxy = config.start().await;
+    for _ in 0..500 {
+        assert!(Crawler::plain(&proxy).await.closes().await);
+    }
+    let written = counted(&proxy, "not in proxy.clients", 500).await;
+    assert!((5..100).contains(&written), "{written}");
+    let shown = metrics(&proxy).await;
+    let left_out = format!("politesse_log_lines_left_out_total {}\n", 500 - written);
+    assert!(shown.contains(&left_out), "{left_out}: {shown}");
 }
 
 // Ours: each kind has lines of its own, and what is left out is told before
 // the end.
-#[test]
-fn failed_handshakes_and_other_protocols_do_not_hide_each_other() {
-    run(async {
-        let config = Config::default().set("log.burst = 2").start().await;
-        let proxy = config;
-        for _ in 0..20 {
-            let mut crawler = Crawler::connect(&proxy, "o.test:22").await;
-            crawler.send(b"SSH-2.0-A\r\n").await;
-            assert!(crawler.closes().await);
-            assert!(Crawler::tls(&proxy, "o.test:443", "p.test").await.is_err());
-        }
-        counted(&proxy, "another protocol inside CONNECT", 20).await;
-        counted(&proxy, "the handshake asks for", 20).await;
-    });
+#[tokio::test]
+async fn failed_handshakes_and_other_protocols_do_not_hide_each_other() {
+    let config = Config::default().set("log.burst = 2").start().await;
+    let proxy = config;
+    for _ in 0..20 {
+        let mut crawler = Crawler::connect(&proxy, "o.test:22").await;
+        crawler.send(b"SSH-2.0-A\r\n").await;
+        assert!(crawler.closes().await);
+        assert!(Crawler::tls(&proxy, "o.test:443", "p.test").await.is_err());
+    }
+    counted(&proxy, "another protocol inside CONNECT", 20).await;
+    counted(&proxy, "the handshake asks for", 20).await;
 }
 
 // Ours: what only the operator can cause is written as often as it comes.
-#[test]
-fn mistakes_of_the_operator_are_all_told() {
-    run(async {
-        let proxy = Config::default().start().await;
-        let mut config = Config::default();
-        for number in 0..20 {
-            config = config.set(&format!("proxy.unknown{number} = 1"));
-        }
-        proxy.place().configure(&config);
-        proxy.signal("HUP").await;
-        until("the end of the mistakes", async || {
-            lines(&proxy, "the configuration was not reloaded").pop()
-        })
-        .await;
-        assert_eq!(lines(&proxy, "is not a key").len(), 20);
-    });
+#[tokio::test]
+async fn mistakes_of_the_operator_are_all_told() {
+    let proxy = Config::default().start().await;
+    let mut config = Config::default();
+    for number in 0..20 {
+        config = config.set(&format!("proxy.unknown{number} = 1"));
+    }
+    proxy.place().configure(&config);
+    proxy.signal("HUP").await;
+    until("the end of the mistakes", async || {
+        lines(&proxy, "the configuration was not reloaded").pop()
+    })
+    .await;
+    assert_eq!(lines(&proxy, "is not a key").len(), 20);
 }

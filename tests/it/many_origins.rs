@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::kit::client::Crawler;
 use crate::kit::proxy::{Config, Place, Proxy};
-use crate::kit::{run, run_within};
+use crate::kit::run_within;
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 const WORKERS: usize = 32;
@@ -310,15 +310,13 @@ async fn crawled(crowd: &Arc<Crowd>, config: &Config) -> (Proxy, Crawl) {
 
 // Ours: no robots.txt is asked for more often than its lifetime says, in spite
 // of evictions and a restart; nothing disallowed is fetched.
-#[test]
-fn a_crawl_of_many_origins_asks_each_for_its_robots_txt_once() {
-    run(async {
-        let crowd = Crowd::start(500, true).await;
-        let (proxy, crawl) = crawled(&crowd, &config(50)).await;
-        assert_eq!(crawl.pages.len(), 450);
-        let verified = proxy.place().run(&["audit", "verify"]).await;
-        assert_eq!(verified.code, Some(0), "{verified:?}");
-    });
+#[tokio::test]
+async fn a_crawl_of_many_origins_asks_each_for_its_robots_txt_once() {
+    let crowd = Crowd::start(500, true).await;
+    let (proxy, crawl) = crawled(&crowd, &config(50)).await;
+    assert_eq!(crawl.pages.len(), 450);
+    let verified = proxy.place().run(&["audit", "verify"]).await;
+    assert_eq!(verified.code, Some(0), "{verified:?}");
 }
 
 // The same at its full size, with what it takes.

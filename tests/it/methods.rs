@@ -3,232 +3,215 @@
 
 use crate::kit::client::{Crawler, ask, get};
 use crate::kit::h2::H2Crawler;
-use crate::kit::origin::Script;
+use crate::kit::origin::{Script, site};
 use crate::kit::page::Page;
 use crate::kit::proxy::resolve;
 use crate::kit::raw_origin::{Bytes, RawOrigin};
-use crate::kit::run;
 
 const ROBOTS: &str = "User-agent: BadBot\nDisallow: /$\n\nUser-agent: *\nDisallow: /private\n";
 
 // Ours: judged as `/`; RFC 9112, section 3.2.4: sent as it came.
-#[test]
-fn options_about_a_server_is_judged_as_its_root_and_sent_as_it_came() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start_tls().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        for (agent, status) in [("GoodBot/1", 200), ("BadBot/1", 403)] {
-            let mut one = Crawler::inside(&proxy, "o.test:443").await;
-            let agent_line = format!("User-Agent: {agent}");
-            let reply = one
-                .ask(&["OPTIONS * HTTP/1.1", "Host: o.test", &agent_line])
-                .await;
-            assert_eq!(reply.status(), status, "{}", reply.text());
-            let mut two = H2Crawler::inside(&proxy, "o.test:443").await;
-            let uri = http::Uri::builder()
-                .scheme("https")
-                .authority("o.test")
-                .path_and_query("*");
-            let request = http::Request::options(uri.build().unwrap()).header("user-agent", agent);
-            assert_eq!(two.ask(request).await.unwrap().status(), status);
-        }
-        let log = origin.log();
-        let asked: Vec<_> = log
-            .iter()
-            .filter(|seen| seen.method == "OPTIONS")
-            .map(|seen| (seen.target.as_str(), seen.authority.as_str()))
-            .collect();
-        assert_eq!(asked, [("*", "o.test"); 2]);
-        let rows = proxy.place().completed(4).await;
-        assert!(rows.iter().all(|row| row["url"] == "https://o.test/"));
-        let outcome = proxy.stop().await.run(&["audit", "verify"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    });
+#[tokio::test]
+async fn options_about_a_server_is_judged_as_its_root_and_sent_as_it_came() {
+    let (origin, proxy) = site(Script::robots(ROBOTS).tls(), &[]).await;
+    for (agent, status) in [("GoodBot/1", 200), ("BadBot/1", 403)] {
+        let mut one = Crawler::inside(&proxy, "o.test:443").await;
+        let agent_line = format!("User-Agent: {agent}");
+        let reply = one
+            .ask(&["OPTIONS * HTTP/1.1", "Host: o.test", &agent_line])
+            .await;
+        assert_eq!(reply.status(), status, "{}", reply.text());
+        let mut two = H2Crawler::inside(&proxy, "o.test:443").await;
+        let uri = http::Uri::builder()
+            .scheme("https")
+            .authority("o.test")
+            .path_and_query("*");
+        let request = http::Request::options(uri.build().unwrap()).header("user-agent", agent);
+        assert_eq!(two.ask(request).await.unwrap().status(), status);
+    }
+    let log = origin.log();
+    let asked: Vec<_> = log
+        .iter()
+        .filter(|seen| seen.method == "OPTIONS")
+        .map(|seen| (seen.target.as_str(), seen.authority.as_str()))
+        .collect();
+    assert_eq!(asked, [("*", "o.test"); 2]);
+    let rows = proxy.place().completed(4).await;
+    assert!(rows.iter().all(|row| row["url"] == "https://o.test/"));
+    let outcome = proxy.stop().await.run(&["audit", "verify"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
 // The same over HTTP/1.1 to the origin, at its raw log; other methods know no
 // asterisk (cases u73, h06).
-#[test]
-fn the_asterisk_goes_out_for_options_alone() {
-    run(async {
-        let origin = RawOrigin::with(ROBOTS, Bytes::text("ok")).await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let mut crawler = Crawler::connect(&proxy, "o.test:80").await;
-        let asked = crawler.ask(&["OPTIONS * HTTP/1.1", "Host: o.test"]).await;
-        assert_eq!(asked.status(), 200, "{}", asked.text());
-        let root = crawler.ask(&["OPTIONS / HTTP/1.1", "Host: o.test"]).await;
-        assert_eq!(root.status(), 200);
-        let other = crawler.ask(&["GET * HTTP/1.1", "Host: o.test"]).await;
-        other.assert_error(400, "http_request_error");
-        let mut outside = Crawler::plain(&proxy).await;
-        let ours = outside.ask(&["OPTIONS * HTTP/1.1", "Host: o.test"]).await;
-        ours.assert_error(400, "http_request_error");
-        assert_eq!(origin.lines(), ["OPTIONS *", "OPTIONS /"]);
-    });
+#[tokio::test]
+async fn the_asterisk_goes_out_for_options_alone() {
+    let origin = RawOrigin::with(ROBOTS, Bytes::text("ok")).await;
+    let proxy = resolve("o.test", origin.address()).start().await;
+    let mut crawler = Crawler::connect(&proxy, "o.test:80").await;
+    let asked = crawler.ask(&["OPTIONS * HTTP/1.1", "Host: o.test"]).await;
+    assert_eq!(asked.status(), 200, "{}", asked.text());
+    let root = crawler.ask(&["OPTIONS / HTTP/1.1", "Host: o.test"]).await;
+    assert_eq!(root.status(), 200);
+    let other = crawler.ask(&["GET * HTTP/1.1", "Host: o.test"]).await;
+    other.assert_error(400, "http_request_error");
+    let mut outside = Crawler::plain(&proxy).await;
+    let ours = outside.ask(&["OPTIONS * HTTP/1.1", "Host: o.test"]).await;
+    ours.assert_error(400, "http_request_error");
+    assert_eq!(origin.lines(), ["OPTIONS *", "OPTIONS /"]);
 }
 
 // RFC 9110, sections 7.6.2 and 9.3.8.
-#[test]
-fn a_request_that_may_go_no_further_is_answered_here_without_secrets() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let fields = [
-            "User-Agent: A/1",
-            "X-Kept: yes",
-            "Max-Forwards: 0",
-            "Authorization: Basic canary",
-            "Cookie: a=canary",
-            "Proxy-Authorization: Basic canary",
-            "X-Api-Key: canary",
-        ];
-        let url = "http://o.test/private/a?b";
-        let traced = ask(&proxy, "TRACE", url, &fields).await;
-        assert_eq!(traced.status(), 200, "{}", traced.text());
-        assert_eq!(traced.head.value("content-type"), "message/http");
-        let status = traced.head.value("proxy-status");
-        assert_eq!(
-            status,
-            "politesse;details=\"answered here: Max-Forwards is 0\""
-        );
-        let text = traced.text();
-        assert!(
-            text.starts_with(&format!("TRACE {url} HTTP/1.1\r\n")),
-            "{text}"
-        );
-        assert!(
-            text.contains("x-kept: yes\r\n") && text.ends_with("\r\n\r\n"),
-            "{text}"
-        );
-        assert!(!text.contains("canary"), "{text}");
-        let options = ask(&proxy, "OPTIONS", url, &fields).await;
-        assert_eq!((options.status(), options.text().as_str()), (200, ""));
-        assert_eq!(origin.log().len(), 0, "not even robots.txt is asked for");
-        assert_eq!(proxy.place().rows().await.len(), 0);
-        // What is malformed is so before anybody answers it.
-        let malformed = ask(&proxy, "TRACE", "http://u@o.test/", &["Max-Forwards: 0"]).await;
-        malformed.assert_error(400, "http_request_error");
-    });
+#[tokio::test]
+async fn a_request_that_may_go_no_further_is_answered_here_without_secrets() {
+    let (origin, proxy) = site(Script::robots(ROBOTS), &[]).await;
+    let fields = [
+        "User-Agent: A/1",
+        "X-Kept: yes",
+        "Max-Forwards: 0",
+        "Authorization: Basic canary",
+        "Cookie: a=canary",
+        "Proxy-Authorization: Basic canary",
+        "X-Api-Key: canary",
+    ];
+    let url = "http://o.test/private/a?b";
+    let traced = ask(&proxy, "TRACE", url, &fields).await;
+    assert_eq!(traced.status(), 200, "{}", traced.text());
+    assert_eq!(traced.head.value("content-type"), "message/http");
+    let status = traced.head.value("proxy-status");
+    assert_eq!(
+        status,
+        "politesse;details=\"answered here: Max-Forwards is 0\""
+    );
+    let text = traced.text();
+    assert!(
+        text.starts_with(&format!("TRACE {url} HTTP/1.1\r\n")),
+        "{text}"
+    );
+    assert!(
+        text.contains("x-kept: yes\r\n") && text.ends_with("\r\n\r\n"),
+        "{text}"
+    );
+    assert!(!text.contains("canary"), "{text}");
+    let options = ask(&proxy, "OPTIONS", url, &fields).await;
+    assert_eq!((options.status(), options.text().as_str()), (200, ""));
+    assert_eq!(origin.log().len(), 0, "not even robots.txt is asked for");
+    assert_eq!(proxy.place().rows().await.len(), 0);
+    // What is malformed is so before anybody answers it.
+    let malformed = ask(&proxy, "TRACE", "http://u@o.test/", &["Max-Forwards: 0"]).await;
+    malformed.assert_error(400, "http_request_error");
 }
 
 // RFC 9110, section 7.6.2.
-#[test]
-fn a_hop_is_taken_off_for_trace_and_options_alone() {
-    run(async {
-        let origin = RawOrigin::with(ROBOTS, Bytes::text("ok")).await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        for (method, field, status) in [
-            ("TRACE", "Max-Forwards: 1", 200),
-            ("OPTIONS", "Max-Forwards: 10", 200),
-            ("GET", "Max-Forwards: 0", 200),
-            ("OPTIONS", "Max-Forwards: 99999999999999999999", 200),
-            ("OPTIONS", "Max-Forwards: x", 400),
-            ("TRACE", "Max-Forwards: 0\r\nMax-Forwards: 1", 400),
-        ] {
-            let reply = ask(&proxy, method, "http://o.test/a", &[field]).await;
-            assert_eq!(reply.status(), status, "{method} {field}");
-        }
-        let hops: Vec<String> = origin
-            .requests()
-            .iter()
-            .map(|request| String::from_utf8_lossy(request).into_owned())
-            .map(|text| {
-                let mut lines = text.lines();
-                let hops = lines.find(|line| line.starts_with("Max-Forwards: "));
-                hops.unwrap().to_owned()
-            })
-            .collect();
-        assert_eq!(
-            hops,
-            [
-                "Max-Forwards: 0",
-                "Max-Forwards: 9",
-                "Max-Forwards: 0",
-                "Max-Forwards: 18446744073709551614",
-            ]
-        );
-    });
+#[tokio::test]
+async fn a_hop_is_taken_off_for_trace_and_options_alone() {
+    let origin = RawOrigin::with(ROBOTS, Bytes::text("ok")).await;
+    let proxy = resolve("o.test", origin.address()).start().await;
+    for (method, field, status) in [
+        ("TRACE", "Max-Forwards: 1", 200),
+        ("OPTIONS", "Max-Forwards: 10", 200),
+        ("GET", "Max-Forwards: 0", 200),
+        ("OPTIONS", "Max-Forwards: 99999999999999999999", 200),
+        ("OPTIONS", "Max-Forwards: x", 400),
+        ("TRACE", "Max-Forwards: 0\r\nMax-Forwards: 1", 400),
+    ] {
+        let reply = ask(&proxy, method, "http://o.test/a", &[field]).await;
+        assert_eq!(reply.status(), status, "{method} {field}");
+    }
+    let hops: Vec<String> = origin
+        .requests()
+        .iter()
+        .map(|request| String::from_utf8_lossy(request).into_owned())
+        .map(|text| {
+            let mut lines = text.lines();
+            let hops = lines.find(|line| line.starts_with("Max-Forwards: "));
+            hops.unwrap().to_owned()
+        })
+        .collect();
+    assert_eq!(
+        hops,
+        [
+            "Max-Forwards: 0",
+            "Max-Forwards: 9",
+            "Max-Forwards: 0",
+            "Max-Forwards: 18446744073709551614",
+        ]
+    );
 }
 
 // RFC 9110, section 9.3.8: a client must not send content in a TRACE. `Max-Forwards`
 // makes no difference, nor does a body that turns out to be empty.
-#[test]
-fn trace_with_content_is_malformed_wherever_it_comes() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start_tls().await;
-        let plain = RawOrigin::with(ROBOTS, Bytes::text("ok")).await;
-        let proxy = resolve("o.test", origin.address())
-            .resolve("p.test", plain.address())
-            .start()
-            .await;
-        for (framing, hops, body, status) in [
-            ("Content-Length: 0", "X: y", "", 200),
-            ("Content-Length: 4", "X: y", "body", 400),
-            ("Content-Length: 4", "Max-Forwards: 0", "body", 400),
-            (
-                "Transfer-Encoding: chunked",
-                "X: y",
-                "4\r\nbody\r\n0\r\n\r\n",
-                400,
-            ),
-            ("Transfer-Encoding: chunked", "X: y", "0\r\n\r\n", 400),
+#[tokio::test]
+async fn trace_with_content_is_malformed_wherever_it_comes() {
+    let origin = Script::robots(ROBOTS).tls().start().await;
+    let plain = RawOrigin::with(ROBOTS, Bytes::text("ok")).await;
+    let proxy = resolve("o.test", origin.address())
+        .resolve("p.test", plain.address())
+        .start()
+        .await;
+    for (framing, hops, body, status) in [
+        ("Content-Length: 0", "X: y", "", 200),
+        ("Content-Length: 4", "X: y", "body", 400),
+        ("Content-Length: 4", "Max-Forwards: 0", "body", 400),
+        (
+            "Transfer-Encoding: chunked",
+            "X: y",
+            "4\r\nbody\r\n0\r\n\r\n",
+            400,
+        ),
+        ("Transfer-Encoding: chunked", "X: y", "0\r\n\r\n", 400),
+    ] {
+        let message = |target: &str, host: &str| {
+            format!("TRACE {target} HTTP/1.1\r\nHost: {host}\r\n{hops}\r\n{framing}\r\n\r\n{body}")
+        };
+        let mut outside = Crawler::plain(&proxy).await;
+        let mut cleartext = Crawler::connect(&proxy, "p.test:80").await;
+        let mut secured = Crawler::inside(&proxy, "o.test:443").await;
+        for (crawler, message) in [
+            (&mut outside, message("http://p.test/a", "p.test")),
+            (&mut cleartext, message("/a", "p.test")),
+            (&mut secured, message("/a", "o.test")),
         ] {
-            let message = |target: &str, host: &str| {
-                format!(
-                    "TRACE {target} HTTP/1.1\r\nHost: {host}\r\n{hops}\r\n{framing}\r\n\r\n{body}"
-                )
-            };
-            let mut outside = Crawler::plain(&proxy).await;
-            let mut cleartext = Crawler::connect(&proxy, "p.test:80").await;
-            let mut secured = Crawler::inside(&proxy, "o.test:443").await;
-            for (crawler, message) in [
-                (&mut outside, message("http://p.test/a", "p.test")),
-                (&mut cleartext, message("/a", "p.test")),
-                (&mut secured, message("/a", "o.test")),
-            ] {
-                crawler.send(message.as_bytes()).await;
-                let reply = crawler.reply_to("TRACE").await;
-                assert_eq!(reply.status(), status, "{message:?}: {}", reply.text());
-                assert!(status == 200 || crawler.closes().await, "{message:?}");
-            }
+            crawler.send(message.as_bytes()).await;
+            let reply = crawler.reply_to("TRACE").await;
+            assert_eq!(reply.status(), status, "{message:?}: {}", reply.text());
+            assert!(status == 200 || crawler.closes().await, "{message:?}");
         }
-        for (body, status) in [("", 200), ("body", 400)] {
-            let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
-            let request = http::Request::builder()
-                .method("TRACE")
-                .uri("https://o.test/a");
-            let reply = crawler.send(request, body.into()).await.unwrap();
-            assert_eq!(reply.status(), status, "{body:?}");
-        }
-        assert_eq!(plain.lines(), ["TRACE /a"; 2]);
-        assert_eq!(origin.targets(), ["/a"; 2]);
-    });
+    }
+    for (body, status) in [("", 200), ("body", 400)] {
+        let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
+        let request = http::Request::builder()
+            .method("TRACE")
+            .uri("https://o.test/a");
+        let reply = crawler.send(request, body.into()).await.unwrap();
+        assert_eq!(reply.status(), status, "{body:?}");
+    }
+    assert_eq!(plain.lines(), ["TRACE /a"; 2]);
+    assert_eq!(origin.targets(), ["/a"; 2]);
 }
 
 // Ours: robots.unreachable_answer.
-#[test]
-fn what_is_unreachable_can_be_answered_with_503() {
-    run(async {
-        let origin = Script::robots_page(Page::status(500)).start().await;
-        let ruled = Script::robots(ROBOTS).start().await;
-        let proxy = resolve("o.test", origin.address())
-            .resolve("p.test", ruled.address())
-            .set("robots.unreachable_answer = 503")
-            .start()
-            .await;
-        let reply = get(&proxy, "http://o.test/a").await;
-        reply.assert_error(503, "http_request_denied");
-        assert!(!reply.head.value("retry-after").is_empty());
-        assert_eq!(reply.json()["status"], 503);
-        assert_eq!(reply.json()["reason"], "unreachable");
-        assert_eq!(get(&proxy, "http://p.test/private").await.status(), 403);
-        let denied = get(&proxy, "http://10.0.0.1/a").await;
-        denied.assert_error(502, "destination_ip_prohibited");
-        let rows = proxy.place().completed(3).await;
-        assert_eq!(
-            (&rows[0]["status"], &rows[0]["error"]),
-            (&503.into(), &().into())
-        );
-        origin.assert_only_robots_fetched();
-    });
+#[tokio::test]
+async fn what_is_unreachable_can_be_answered_with_503() {
+    let origin = Script::robots_page(Page::status(500)).start().await;
+    let ruled = Script::robots(ROBOTS).start().await;
+    let proxy = resolve("o.test", origin.address())
+        .resolve("p.test", ruled.address())
+        .set("robots.unreachable_answer = 503")
+        .start()
+        .await;
+    let reply = get(&proxy, "http://o.test/a").await;
+    reply.assert_error(503, "http_request_denied");
+    assert!(!reply.head.value("retry-after").is_empty());
+    assert_eq!(reply.json()["status"], 503);
+    assert_eq!(reply.json()["reason"], "unreachable");
+    assert_eq!(get(&proxy, "http://p.test/private").await.status(), 403);
+    let denied = get(&proxy, "http://10.0.0.1/a").await;
+    denied.assert_error(502, "destination_ip_prohibited");
+    let rows = proxy.place().completed(3).await;
+    assert_eq!(
+        (&rows[0]["status"], &rows[0]["error"]),
+        (&503.into(), &().into())
+    );
+    origin.assert_only_robots_fetched();
 }

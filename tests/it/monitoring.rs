@@ -12,7 +12,7 @@ use crate::kit::origin::Script;
 use crate::kit::paced::asking_for_less;
 use crate::kit::page::Page;
 use crate::kit::proxy::{Config, resolve};
-use crate::kit::{run, until};
+use crate::kit::until;
 
 const DASHBOARD: &str = "contrib/grafana/politesse.json";
 const RULES: [&str; 2] = [
@@ -219,132 +219,127 @@ fn labels(text: &str) -> BTreeSet<(String, String)> {
 }
 
 // Ours: /metrics is open, so that it names nobody, whatever happens.
-#[test]
-fn no_label_names_a_host_a_url_or_a_crawler() {
-    run(async {
-        let robots = "User-agent: *\nDisallow: /secret-path\n";
-        let origin = Script::robots(robots)
-            .page("/less", asking_for_less(503, Some("9")))
-            .page("/page", Page::html("<meta name=robots content=noindex>"))
-            .start()
-            .await;
-        let tls = Script::robots("")
-            .name("secret-tls.test")
-            .expired()
-            .start_tls()
-            .await;
-        let gone = "127.0.0.1:9".parse().unwrap();
-        let proxy = resolve("secret-host.test", origin.address())
-            .resolve("secret-tls.test", tls.address())
-            .resolve("secret-gone.test", gone)
-            .start()
-            .await;
-        let agent = "SecretBot/1.0 (+https://secret-contact.test/)";
-        for path in ["page", "secret-path", "less", "robots.txt", "%zz"] {
-            get_as(&proxy, agent, &format!("http://secret-host.test/{path}")).await;
-        }
-        for url in [
-            "https://secret-tls.test/",
-            "http://secret-gone.test/",
-            "http://secret-unknown.invalid/",
-            "http://127.0.0.1:81/secret-path",
-            "http://secret@secret-host.test/",
-            "http://secret-host.test:25/",
-        ] {
-            get(&proxy, url).await;
-        }
-        ask(
-            &proxy,
-            "TRACE",
-            "http://secret-host.test/",
-            &["Max-Forwards: secret"],
-        )
+#[tokio::test]
+async fn no_label_names_a_host_a_url_or_a_crawler() {
+    let robots = "User-agent: *\nDisallow: /secret-path\n";
+    let origin = Script::robots(robots)
+        .page("/less", asking_for_less(503, Some("9")))
+        .page("/page", Page::html("<meta name=robots content=noindex>"))
+        .start()
         .await;
-        let mut odd = Crawler::plain(&proxy).await;
-        odd.ask_to_connect("secret-host.test:secret", &[]).await;
-        let mut admin = Crawler::to(proxy.admin()).await;
-        let host = format!("Host: {}", proxy.admin());
-        let wrong = [
-            "GET /api/v1/pace HTTP/1.1",
-            &host,
-            "Authorization: Bearer secret",
-        ];
-        assert_eq!(admin.ask(&wrong).await.status(), 401);
-        let text = metrics(&proxy).await;
-        assert!(!text.to_lowercase().contains("secret"), "{text}");
-        let known: BTreeSet<String> = series().into_values().flatten().collect();
-        for (label, value) in labels(&text) {
-            assert!(known.contains(&label) || label == "le", "{label}");
-            let is_word = |letter: char| letter.is_ascii_alphanumeric() || "_.-+".contains(letter);
-            assert!(value.chars().all(is_word), "{label}: {value}");
-        }
-        // What was done is counted, or the test would show nothing.
-        assert!(10 < labels(&text).len(), "{text}");
-    });
+    let tls = Script::robots("")
+        .name("secret-tls.test")
+        .expired()
+        .tls()
+        .start()
+        .await;
+    let gone = "127.0.0.1:9".parse().unwrap();
+    let proxy = resolve("secret-host.test", origin.address())
+        .resolve("secret-tls.test", tls.address())
+        .resolve("secret-gone.test", gone)
+        .start()
+        .await;
+    let agent = "SecretBot/1.0 (+https://secret-contact.test/)";
+    for path in ["page", "secret-path", "less", "robots.txt", "%zz"] {
+        get_as(&proxy, agent, &format!("http://secret-host.test/{path}")).await;
+    }
+    for url in [
+        "https://secret-tls.test/",
+        "http://secret-gone.test/",
+        "http://secret-unknown.invalid/",
+        "http://127.0.0.1:81/secret-path",
+        "http://secret@secret-host.test/",
+        "http://secret-host.test:25/",
+    ] {
+        get(&proxy, url).await;
+    }
+    ask(
+        &proxy,
+        "TRACE",
+        "http://secret-host.test/",
+        &["Max-Forwards: secret"],
+    )
+    .await;
+    let mut odd = Crawler::plain(&proxy).await;
+    odd.ask_to_connect("secret-host.test:secret", &[]).await;
+    let mut admin = Crawler::to(proxy.admin()).await;
+    let host = format!("Host: {}", proxy.admin());
+    let wrong = [
+        "GET /api/v1/pace HTTP/1.1",
+        &host,
+        "Authorization: Bearer secret",
+    ];
+    assert_eq!(admin.ask(&wrong).await.status(), 401);
+    let text = metrics(&proxy).await;
+    assert!(!text.to_lowercase().contains("secret"), "{text}");
+    let known: BTreeSet<String> = series().into_values().flatten().collect();
+    for (label, value) in labels(&text) {
+        assert!(known.contains(&label) || label == "le", "{label}");
+        let is_word = |letter: char| letter.is_ascii_alphanumeric() || "_.-+".contains(letter);
+        assert!(value.chars().all(is_word), "{label}: {value}");
+    }
+    // What was done is counted, or the test would show nothing.
+    assert!(10 < labels(&text).len(), "{text}");
 }
 
 // Ours: every series without labels is there from the first moment on.
-#[test]
-fn what_has_no_labels_is_shown_at_once_and_says_what_it_should() {
-    run(async {
-        let less = asking_for_less(503, Some("300"));
-        let origin = Script::robots("").page("/less", less).start().await;
-        let backoff = "pace.backoff = { first = \"60s\", longest = \"1h\", forgive = \"30m\" }";
-        let proxy = resolve("o.test", origin.address())
-            .set(backoff)
-            .start()
-            .await;
-        let value = async |name: &str| {
-            let text = metrics(&proxy).await;
-            let line = format!("{name} ");
-            let value = text.lines().find_map(|row| row.strip_prefix(&line));
-            let value = value.unwrap_or_else(|| panic!("{name} is not in {text}"));
-            value.parse::<f64>().unwrap()
-        };
-        for (name, labels) in series() {
-            if labels.is_empty() && !name.ends_with("_bucket") {
-                value(&name).await;
-            }
-        }
-        assert!(value("politesse_audit_free_bytes").await > 0.0);
-        assert_eq!(value("politesse_tls_cert_end_timestamp_seconds").await, 0.0);
-        let start = value("politesse_start_timestamp_seconds").await;
-        let years = (value("politesse_ca_end_timestamp_seconds").await - start) / 31_557_600.0;
-        assert!((9.0..11.0).contains(&years), "{years}");
-        assert_eq!(value("politesse_pace_backed_off").await, 0.0);
-        get(&proxy, "http://o.test/less").await;
-        assert_eq!(value("politesse_pace_backed_off").await, 1.0);
+#[tokio::test]
+async fn what_has_no_labels_is_shown_at_once_and_says_what_it_should() {
+    let less = asking_for_less(503, Some("300"));
+    let origin = Script::robots("").page("/less", less).start().await;
+    let backoff = "pace.backoff = { first = \"60s\", longest = \"1h\", forgive = \"30m\" }";
+    let proxy = resolve("o.test", origin.address())
+        .set(backoff)
+        .start()
+        .await;
+    let value = async |name: &str| {
         let text = metrics(&proxy).await;
-        let build = concat!(
-            "politesse_build_info{version=\"",
-            env!("CARGO_PKG_VERSION"),
-            "\"} 1"
-        );
-        assert!(text.contains(build), "{text}");
-    });
+        let line = format!("{name} ");
+        let value = text.lines().find_map(|row| row.strip_prefix(&line));
+        let value = value.unwrap_or_else(|| panic!("{name} is not in {text}"));
+        value.parse::<f64>().unwrap()
+    };
+    for (name, labels) in series() {
+        if labels.is_empty() && !name.ends_with("_bucket") {
+            value(&name).await;
+        }
+    }
+    assert!(value("politesse_audit_free_bytes").await > 0.0);
+    assert_eq!(value("politesse_tls_cert_end_timestamp_seconds").await, 0.0);
+    let start = value("politesse_start_timestamp_seconds").await;
+    let years = (value("politesse_ca_end_timestamp_seconds").await - start) / 31_557_600.0;
+    assert!((9.0..11.0).contains(&years), "{years}");
+    assert_eq!(value("politesse_pace_backed_off").await, 0.0);
+    get(&proxy, "http://o.test/less").await;
+    assert_eq!(value("politesse_pace_backed_off").await, 1.0);
+    let text = metrics(&proxy).await;
+    let build = concat!(
+        "politesse_build_info{version=\"",
+        env!("CARGO_PKG_VERSION"),
+        "\"} 1"
+    );
+    assert!(text.contains(build), "{text}");
 }
 
 // Ours: Prometheus sees no increase in a series that begins with 1.
-#[test]
-fn counters_that_alerts_rise_on_are_there_at_0() {
-    run(async {
-        let text = metrics(&Config::default().start().await).await;
-        let rules = file(RULES[0]);
-        let lines = rules.lines().map(str::trim);
-        let mut seen = 0;
-        for expression in lines.filter_map(|line| line.strip_prefix("expr: ")) {
-            for Selector { name, matchers } in selectors(expression) {
-                for (label, words) in matchers {
-                    for word in words.split('|') {
-                        let line = format!("{name}{{{label}=\"{word}\"}} 0\n");
-                        assert!(text.contains(&line), "{line}{text}");
-                        seen += 1;
-                    }
+#[tokio::test]
+async fn counters_that_alerts_rise_on_are_there_at_0() {
+    let text = metrics(&Config::default().start().await).await;
+    let rules = file(RULES[0]);
+    let lines = rules.lines().map(str::trim);
+    let mut seen = 0;
+    for expression in lines.filter_map(|line| line.strip_prefix("expr: ")) {
+        for Selector { name, matchers } in selectors(expression) {
+            for (label, words) in matchers {
+                for word in words.split('|') {
+                    let line = format!("{name}{{{label}=\"{word}\"}} 0\n");
+                    assert!(text.contains(&line), "{line}{text}");
+                    seen += 1;
                 }
             }
         }
-        assert!(6 < seen, "{seen}");
-    });
+    }
+    assert!(6 < seen, "{seen}");
 }
 
 // Ours: docs/archive.md. What is shown nowhere is missed by nobody.
@@ -360,39 +355,35 @@ fn the_dashboard_shows_all_of_the_archive() {
 }
 
 // Ours: a client that hangs up is counted once, also while it waits.
-#[test]
-fn a_client_that_leaves_is_counted() {
-    run(async {
-        let (gate, origin) = crate::kit::paced::held("/slow").await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        get(&proxy, "http://o.test/1").await;
-        let mut crawler = Crawler::abrupt(&proxy).await;
-        crawler
-            .send(b"GET http://o.test/slow HTTP/1.1\r\nHost: o.test\r\n\r\n")
-            .await;
-        origin.arrival("/slow").await;
-        drop(crawler);
-        let line = "politesse_clients_gone_total 1\n";
-        until("the count", async || {
-            metrics(&proxy).await.contains(line).then_some(())
-        })
+#[tokio::test]
+async fn a_client_that_leaves_is_counted() {
+    let (gate, origin) = crate::kit::paced::held("/slow").await;
+    let proxy = resolve("o.test", origin.address()).start().await;
+    get(&proxy, "http://o.test/1").await;
+    let mut crawler = Crawler::abrupt(&proxy).await;
+    crawler
+        .send(b"GET http://o.test/slow HTTP/1.1\r\nHost: o.test\r\n\r\n")
         .await;
-        gate.open(1);
-    });
+    origin.arrival("/slow").await;
+    drop(crawler);
+    let line = "politesse_clients_gone_total 1\n";
+    until("the count", async || {
+        metrics(&proxy).await.contains(line).then_some(())
+    })
+    .await;
+    gate.open(1);
 }
 
 // Ours: the certificates of the configuration in force.
-#[test]
-fn without_interception_no_authority_ends() {
-    run(async {
-        let proxy = Config::default()
-            .set("https.mode = \"refuse\"")
-            .start()
-            .await;
-        let text = metrics(&proxy).await;
-        assert!(
-            text.contains("politesse_ca_end_timestamp_seconds 0\n"),
-            "{text}"
-        );
-    });
+#[tokio::test]
+async fn without_interception_no_authority_ends() {
+    let proxy = Config::default()
+        .set("https.mode = \"refuse\"")
+        .start()
+        .await;
+    let text = metrics(&proxy).await;
+    assert!(
+        text.contains("politesse_ca_end_timestamp_seconds 0\n"),
+        "{text}"
+    );
 }

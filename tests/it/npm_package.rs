@@ -13,7 +13,6 @@ use crate::kit::origin::Script;
 use crate::kit::page::Page;
 use crate::kit::program::{Outcome, ended, finish, isolated, politesse};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
-use crate::kit::run;
 
 /// Time for a browser to start and to open three pages, on a busy machine.
 const BROWSER: Duration = Duration::from_secs(100);
@@ -28,11 +27,12 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-async fn site() -> (crate::kit::origin::Origin, Config) {
+async fn shop() -> (crate::kit::origin::Origin, Config) {
     let origin = Script::robots("User-agent: *\nDisallow: /private\n")
         .page("/lamp", Page::html("A lamp."))
         .page("/own", Page::html("No.").with_status(403))
-        .start_tls()
+        .tls()
+        .start()
         .await;
     // Chromium asks for hosts of its own: a parent that refuses them keeps them here.
     let config = resolve("o.test", origin.address());
@@ -75,80 +75,73 @@ fn node() -> Command {
     command
 }
 
-#[test]
-fn playwright_opens_pages_with_the_options_of_the_package() {
-    run(async {
-        let (_origin, config) = site().await;
-        let proxy: Proxy = config.start().await;
-        let address = format!("http://{}", proxy.address());
-        let ca = proxy.place().path("certs/ca.pem");
-        let options = serde_json::json!({ "proxy": address, "ca": ca }).to_string();
-        let mut command = node();
+#[tokio::test]
+async fn playwright_opens_pages_with_the_options_of_the_package() {
+    let (_origin, config) = shop().await;
+    let proxy: Proxy = config.start().await;
+    let address = format!("http://{}", proxy.address());
+    let ca = proxy.place().path("certs/ca.pem");
+    let options = serde_json::json!({ "proxy": address, "ca": ca }).to_string();
+    let mut command = node();
+    with_pages(&mut command, &options);
+    assert_polite(&opened(command).await);
+    // Another CA opens nothing.
+    let options = serde_json::json!({ "proxy": address, "ca": proxy.place().path("roots.pem") });
+    let mut command = node();
+    with_pages(&mut command, &options.to_string());
+    let outcome = opened(command).await;
+    let refused = "000 ERR_CERT_AUTHORITY_INVALID\n".repeat(3);
+    assert_eq!(outcome.stdout, refused, "{outcome:?}");
+}
+
+#[tokio::test]
+async fn under_run_the_options_come_from_the_environment() {
+    let (_origin, config) = shop().await;
+    let place = Place::with(&config);
+    let mut command = politesse(place.folder());
+    command.current_dir(root().join("target/node"));
+    command.args(["run", "--", "node"]);
+    with_pages(&mut command, "{}");
+    let outcome = opened(command).await;
+    assert_polite(&outcome);
+    let refused = "refused 1 × Disallow: /private (line 2 of https://o.test/robots.txt)";
+    assert!(outcome.stderr.contains(refused), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_missing_proxy_or_ca_is_told_with_the_way_out() {
+    let place = Place::with(&Config::default());
+    let system = "/etc/ssl/certs/ca-certificates.crt";
+    for (options, told) in [
+        (
+            "{}".to_owned(),
+            "no proxy: start this program with `politesse run",
+        ),
+        (
+            r#"{"proxy":"socks5://h:1"}"#.to_owned(),
+            "http://HOST:PORT is wanted",
+        ),
+        (
+            r#"{"proxy":"http://h:1"}"#.to_owned(),
+            "no CA: start this program with",
+        ),
+        (
+            r#"{"proxy":"http://h:1","ca":"none.pem"}"#.to_owned(),
+            "cannot read the CA's",
+        ),
+        (
+            format!(r#"{{"proxy":"http://h:1","ca":"{system}"}}"#),
+            "that of politesse alone",
+        ),
+    ] {
+        let mut command = isolated("node", place.folder());
+        command
+            .env_remove("NODE_EXTRA_CA_CERTS")
+            .current_dir(root().join("target/node"));
         with_pages(&mut command, &options);
-        assert_polite(&opened(command).await);
-        // Another CA opens nothing.
-        let options =
-            serde_json::json!({ "proxy": address, "ca": proxy.place().path("roots.pem") });
-        let mut command = node();
-        with_pages(&mut command, &options.to_string());
         let outcome = opened(command).await;
-        let refused = "000 ERR_CERT_AUTHORITY_INVALID\n".repeat(3);
-        assert_eq!(outcome.stdout, refused, "{outcome:?}");
-    });
-}
-
-#[test]
-fn under_run_the_options_come_from_the_environment() {
-    run(async {
-        let (_origin, config) = site().await;
-        let place = Place::with(&config);
-        let mut command = politesse(place.folder());
-        command.current_dir(root().join("target/node"));
-        command.args(["run", "--", "node"]);
-        with_pages(&mut command, "{}");
-        let outcome = opened(command).await;
-        assert_polite(&outcome);
-        let refused = "refused 1 × Disallow: /private (line 2 of https://o.test/robots.txt)";
-        assert!(outcome.stderr.contains(refused), "{outcome:?}");
-    });
-}
-
-#[test]
-fn a_missing_proxy_or_ca_is_told_with_the_way_out() {
-    run(async {
-        let place = Place::with(&Config::default());
-        let system = "/etc/ssl/certs/ca-certificates.crt";
-        for (options, told) in [
-            (
-                "{}".to_owned(),
-                "no proxy: start this program with `politesse run",
-            ),
-            (
-                r#"{"proxy":"socks5://h:1"}"#.to_owned(),
-                "http://HOST:PORT is wanted",
-            ),
-            (
-                r#"{"proxy":"http://h:1"}"#.to_owned(),
-                "no CA: start this program with",
-            ),
-            (
-                r#"{"proxy":"http://h:1","ca":"none.pem"}"#.to_owned(),
-                "cannot read the CA's",
-            ),
-            (
-                format!(r#"{{"proxy":"http://h:1","ca":"{system}"}}"#),
-                "that of politesse alone",
-            ),
-        ] {
-            let mut command = isolated("node", place.folder());
-            command
-                .env_remove("NODE_EXTRA_CA_CERTS")
-                .current_dir(root().join("target/node"));
-            with_pages(&mut command, &options);
-            let outcome = opened(command).await;
-            assert!(outcome.stderr.contains(told), "{options}: {outcome:?}");
-        }
-    });
+        assert!(outcome.stderr.contains(told), "{options}: {outcome:?}");
+    }
 }
 
 /// Packs `binary`, and installs the package into `folder` without the network.
@@ -168,24 +161,22 @@ async fn installed(binary: &Path, folder: &Path) -> PathBuf {
 }
 
 // Ours: tests/full.sh packs the binary of the other packages; here a program stands in.
-#[test]
-fn npm_installs_the_given_binary_unchanged() {
-    run(async {
-        let folder = TempDir::new().unwrap();
-        let binary = Path::new("/bin/true");
-        let program = installed(binary, folder.path()).await;
-        assert_eq!(
-            std::fs::read(&program).unwrap(),
-            std::fs::read(binary).unwrap()
-        );
-        assert!(Command::new(program).status().await.unwrap().success());
-        let mut require = isolated("node", folder.path());
-        require.args(["--input-type=module", "-e"]);
-        require.arg("import * as all from 'politesse'; console.log(Object.keys(all).join(' '))");
-        let outcome = finish(require, b"").await;
-        assert_eq!(
-            outcome.stdout, "crawlerOptions launchOptions refusal\n",
-            "{outcome:?}"
-        );
-    });
+#[tokio::test]
+async fn npm_installs_the_given_binary_unchanged() {
+    let folder = TempDir::new().unwrap();
+    let binary = Path::new("/bin/true");
+    let program = installed(binary, folder.path()).await;
+    assert_eq!(
+        std::fs::read(&program).unwrap(),
+        std::fs::read(binary).unwrap()
+    );
+    assert!(Command::new(program).status().await.unwrap().success());
+    let mut require = isolated("node", folder.path());
+    require.args(["--input-type=module", "-e"]);
+    require.arg("import * as all from 'politesse'; console.log(Object.keys(all).join(' '))");
+    let outcome = finish(require, b"").await;
+    assert_eq!(
+        outcome.stdout, "crawlerOptions launchOptions refusal\n",
+        "{outcome:?}"
+    );
 }

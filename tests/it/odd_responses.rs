@@ -14,7 +14,6 @@ use super::kit::certificates::{Leaf, TestCa, Validity};
 use super::kit::client::{Crawler, End, ask, curl, get};
 use super::kit::proxy::{Proxy, resolve};
 use super::kit::raw_origin::{Bytes, RawOrigin};
-use super::kit::run;
 
 /// Returns an answer of status 200 with these field lines and this body.
 fn answer(fields: &str, body: &str) -> Bytes {
@@ -41,113 +40,103 @@ async fn answering(robots: Bytes, page: Bytes) -> (RawOrigin, Proxy) {
 }
 
 // RFC 9110, section 5.5; RFC 9112, sections 5.1 and 5.2.
-#[test]
-fn odd_fields_of_a_page_are_passed_on_in_their_regular_form() {
-    run(async {
-        let odd = "X-Control: a\x01b\x7fc\r\nX-Fold: a\r\n  b\r\nX-Robots-Tag : noindex\r\n\
+#[tokio::test]
+async fn odd_fields_of_a_page_are_passed_on_in_their_regular_form() {
+    let odd = "X-Control: a\x01b\x7fc\r\nX-Fold: a\r\n  b\r\nX-Robots-Tag : noindex\r\n\
             PHP Warning: in /a.php\r\nX-Last: z\r\n";
-        let (origin, proxy) = answering(Bytes::text(""), answer(odd, "the page")).await;
-        let fetched = curl(&proxy, &["--include", "http://o.test/a"]).await;
-        assert_eq!(fetched.code, Some(0), "{fetched:?}");
-        let text = fetched.stdout.to_ascii_lowercase();
-        for line in [
-            "x-control: a b c\r\n",
-            "x-fold: a b\r\n",
-            "x-robots-tag: noindex\r\n",
-            "x-last: z\r\n",
-        ] {
-            assert!(text.contains(line), "{line}: {text}");
-        }
-        assert!(
-            !text.contains("warning") && text.ends_with("the page"),
-            "{text}"
-        );
-        let page = get(&proxy, "http://o.test/b").await;
-        assert!(page.head.value("robots-directives").contains("noindex"));
-        assert_eq!(origin.lines().len(), 2);
-    });
+    let (origin, proxy) = answering(Bytes::text(""), answer(odd, "the page")).await;
+    let fetched = curl(&proxy, &["--include", "http://o.test/a"]).await;
+    assert_eq!(fetched.code, Some(0), "{fetched:?}");
+    let text = fetched.stdout.to_ascii_lowercase();
+    for line in [
+        "x-control: a b c\r\n",
+        "x-fold: a b\r\n",
+        "x-robots-tag: noindex\r\n",
+        "x-last: z\r\n",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert!(
+        !text.contains("warning") && text.ends_with("the page"),
+        "{text}"
+    );
+    let page = get(&proxy, "http://o.test/b").await;
+    assert!(page.head.value("robots-directives").contains("noindex"));
+    assert_eq!(origin.lines().len(), 2);
 }
 
 // Ours: it was refused, and the whole site with it.
-#[test]
-fn odd_fields_of_a_robots_txt_do_not_hide_its_rules() {
-    run(async {
-        for fields in [
-            "X: a\x02b\r\n",
-            "X: a\r\n\tb\r\n",
-            "X : a\r\n",
-            "X Y: a\r\n",
-            "X[]: a\r\n",
-        ] {
-            let robots = answer(fields, "User-agent: *\nDisallow: /no\n");
-            let (origin, proxy) = answering(robots, Bytes::text("the page")).await;
-            assert_eq!(get(&proxy, "http://o.test/a").await.text(), "the page");
-            let refused = get(&proxy, "http://o.test/no").await;
-            assert_eq!(
-                (refused.status(), &refused.json()["reason"]),
-                (403, &"rule".into())
-            );
-            assert_eq!(origin.lines(), ["GET /a"], "{fields:?}");
-        }
-    });
+#[tokio::test]
+async fn odd_fields_of_a_robots_txt_do_not_hide_its_rules() {
+    for fields in [
+        "X: a\x02b\r\n",
+        "X: a\r\n\tb\r\n",
+        "X : a\r\n",
+        "X Y: a\r\n",
+        "X[]: a\r\n",
+    ] {
+        let robots = answer(fields, "User-agent: *\nDisallow: /no\n");
+        let (origin, proxy) = answering(robots, Bytes::text("the page")).await;
+        assert_eq!(get(&proxy, "http://o.test/a").await.text(), "the page");
+        let refused = get(&proxy, "http://o.test/no").await;
+        assert_eq!(
+            (refused.status(), &refused.json()["reason"]),
+            (403, &"rule".into())
+        );
+        assert_eq!(origin.lines(), ["GET /a"], "{fields:?}");
+    }
 }
 
 // RFC 9110, section 5.5; RFC 9112, sections 2.2, 5.1 and 6.3. Ours: names that
 // resemble others.
-#[test]
-fn fields_that_can_be_read_in_two_ways_are_refused() {
-    run(async {
-        for fields in [
-            "X: a\0b\r\n",
-            "X: a\rb\r\n",
-            "X\r\n",
-            "X\u{e9}: a\r\n",
-            "Transfer-Encoding : chunked\r\n",
-            "Connection : close\r\n",
-            "Content Length: 3\r\n",
-            "X Robots Tag: noindex\r\n",
-        ] {
-            let (_origin, proxy) = answering(Bytes::text(""), answer(fields, "the page")).await;
-            let refused = get(&proxy, "http://o.test/a").await;
-            refused.assert_error(502, "http_protocol_error");
-        }
-        let page = Bytes::of(b"HTTP/1.1 200 OK\r\nContent-Length : 3\r\n\r\nabc");
-        let (_origin, proxy) = answering(Bytes::text(""), page).await;
-        get(&proxy, "http://o.test/a")
-            .await
-            .assert_error(502, "http_protocol_error");
-    });
+#[tokio::test]
+async fn fields_that_can_be_read_in_two_ways_are_refused() {
+    for fields in [
+        "X: a\0b\r\n",
+        "X: a\rb\r\n",
+        "X\r\n",
+        "X\u{e9}: a\r\n",
+        "Transfer-Encoding : chunked\r\n",
+        "Connection : close\r\n",
+        "Content Length: 3\r\n",
+        "X Robots Tag: noindex\r\n",
+    ] {
+        let (_origin, proxy) = answering(Bytes::text(""), answer(fields, "the page")).await;
+        let refused = get(&proxy, "http://o.test/a").await;
+        refused.assert_error(502, "http_protocol_error");
+    }
+    let page = Bytes::of(b"HTTP/1.1 200 OK\r\nContent-Length : 3\r\n\r\nabc");
+    let (_origin, proxy) = answering(Bytes::text(""), page).await;
+    get(&proxy, "http://o.test/a")
+        .await
+        .assert_error(502, "http_protocol_error");
 }
 
 // Ours: what is held back of one response must not reach the next.
-#[test]
-fn a_connection_is_used_again_after_an_odd_head() {
-    run(async {
-        let (origin, proxy) = answering(answer("X : a\r\n", ""), answer("X : a\r\n", "page")).await;
-        for _ in 0..3 {
-            assert_eq!(get(&proxy, "http://o.test/a").await.text(), "page");
-        }
-        assert_eq!(origin.connections(), 1);
-    });
+#[tokio::test]
+async fn a_connection_is_used_again_after_an_odd_head() {
+    let (origin, proxy) = answering(answer("X : a\r\n", ""), answer("X : a\r\n", "page")).await;
+    for _ in 0..3 {
+        assert_eq!(get(&proxy, "http://o.test/a").await.text(), "page");
+    }
+    assert_eq!(origin.connections(), 1);
 }
 
 // Ours: Content-Encoding as sites write it for files that have none.
-#[test]
-fn a_robots_txt_with_a_coding_that_is_none_is_read() {
-    run(async {
-        for coding in ["none", "identity", "UTF-8", "gzip"] {
-            let fields = format!("Content-Encoding: {coding}\r\n");
-            let robots = answer(&fields, "User-agent: *\nDisallow: /no\n");
-            let (_origin, proxy) = answering(robots, Bytes::text("the page")).await;
-            assert_eq!(
-                get(&proxy, "http://o.test/a").await.status(),
-                200,
-                "{coding}"
-            );
-            let refused = get(&proxy, "http://o.test/no").await;
-            assert_eq!(refused.json()["reason"], "rule", "{coding}");
-        }
-    });
+#[tokio::test]
+async fn a_robots_txt_with_a_coding_that_is_none_is_read() {
+    for coding in ["none", "identity", "UTF-8", "gzip"] {
+        let fields = format!("Content-Encoding: {coding}\r\n");
+        let robots = answer(&fields, "User-agent: *\nDisallow: /no\n");
+        let (_origin, proxy) = answering(robots, Bytes::text("the page")).await;
+        assert_eq!(
+            get(&proxy, "http://o.test/a").await.status(),
+            200,
+            "{coding}"
+        );
+        let refused = get(&proxy, "http://o.test/no").await;
+        assert_eq!(refused.json()["reason"], "rule", "{coding}");
+    }
 }
 
 /// Returns a TLS listener for `o.test`, and its address.
@@ -202,62 +191,56 @@ async fn unclosing(robots: &'static str, page: Unclosed) -> SocketAddr {
 }
 
 // RFC 9112, section 9.8, calls it incomplete. Ours: every client tried takes it.
-#[test]
-fn a_page_that_ends_without_close_notify_is_whole_and_marked_in_the_record() {
-    run(async {
-        let address = unclosing("", Unclosed::Fin).await;
-        let proxy = resolve("o.test", address).start().await;
-        let fetched = curl(&proxy, &["https://o.test/a"]).await;
-        assert_eq!((fetched.code, &*fetched.stdout), (Some(0), "the page"));
-        let rows = proxy.place().completed(1).await;
-        assert_eq!(
-            (&rows[0]["status"], &rows[0]["error"]),
-            (&200.into(), &"no_close_notify".into())
-        );
-    });
+#[tokio::test]
+async fn a_page_that_ends_without_close_notify_is_whole_and_marked_in_the_record() {
+    let address = unclosing("", Unclosed::Fin).await;
+    let proxy = resolve("o.test", address).start().await;
+    let fetched = curl(&proxy, &["https://o.test/a"]).await;
+    assert_eq!((fetched.code, &*fetched.stdout), (Some(0), "the page"));
+    let rows = proxy.place().completed(1).await;
+    assert_eq!(
+        (&rows[0]["status"], &rows[0]["error"]),
+        (&200.into(), &"no_close_notify".into())
+    );
 }
 
 // RFC 9112, section 9.8.
-#[test]
-fn a_page_that_ends_by_a_reset_is_broken() {
-    run(async {
-        let reset = Arc::new(Notify::new());
-        let address = unclosing("", Unclosed::Reset(Arc::clone(&reset))).await;
-        let proxy = resolve("o.test", address).start().await;
-        let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
-        crawler
-            .send(b"GET /a HTTP/1.1\r\nHost: o.test\r\n\r\n")
-            .await;
-        let head = crawler.head().await.unwrap();
-        reset.notify_one();
-        assert_eq!(crawler.body(&head, |_| ()).await, End::Broken);
-        let rows = proxy.place().completed(1).await;
-        assert_eq!(rows[0]["error"], "http_response_incomplete");
-    });
+#[tokio::test]
+async fn a_page_that_ends_by_a_reset_is_broken() {
+    let reset = Arc::new(Notify::new());
+    let address = unclosing("", Unclosed::Reset(Arc::clone(&reset))).await;
+    let proxy = resolve("o.test", address).start().await;
+    let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
+    crawler
+        .send(b"GET /a HTTP/1.1\r\nHost: o.test\r\n\r\n")
+        .await;
+    let head = crawler.head().await.unwrap();
+    reset.notify_one();
+    assert_eq!(crawler.body(&head, |_| ()).await, End::Broken);
+    let rows = proxy.place().completed(1).await;
+    assert_eq!(rows[0]["error"], "http_response_incomplete");
 }
 
 // Ours: the last line may be half a line.
-#[test]
-fn the_last_line_of_a_robots_txt_without_close_notify_counts_unless_it_allows() {
-    run(async {
-        for (robots, refused) in [
-            ("User-agent: *\nDisallow: /a", &["/a", "/a/b"][..]),
-            ("User-agent: *\nDisallow: /a\nAllow: /a/b", &["/a", "/a/b"]),
-            ("User-agent: *\nDisallow: /a\nAllow: /a/b\n", &["/a"]),
-            (
-                "User-agent: *\nDisallow: /a\nUser-agent: ExampleBot",
-                &["/a", "/a/b"],
-            ),
-        ] {
-            let address = unclosing(robots, Unclosed::Fin).await;
-            let proxy = resolve("o.test", address).start().await;
-            for path in ["/a", "/a/b", "/b"] {
-                let reply = get(&proxy, &format!("https://o.test{path}")).await;
-                let wanted = if refused.contains(&path) { 403 } else { 200 };
-                assert_eq!(reply.status(), wanted, "{path} by {robots:?}");
-            }
+#[tokio::test]
+async fn the_last_line_of_a_robots_txt_without_close_notify_counts_unless_it_allows() {
+    for (robots, refused) in [
+        ("User-agent: *\nDisallow: /a", &["/a", "/a/b"][..]),
+        ("User-agent: *\nDisallow: /a\nAllow: /a/b", &["/a", "/a/b"]),
+        ("User-agent: *\nDisallow: /a\nAllow: /a/b\n", &["/a"]),
+        (
+            "User-agent: *\nDisallow: /a\nUser-agent: ExampleBot",
+            &["/a", "/a/b"],
+        ),
+    ] {
+        let address = unclosing(robots, Unclosed::Fin).await;
+        let proxy = resolve("o.test", address).start().await;
+        for path in ["/a", "/a/b", "/b"] {
+            let reply = get(&proxy, &format!("https://o.test{path}")).await;
+            let wanted = if refused.contains(&path) { 403 } else { 200 };
+            assert_eq!(reply.status(), wanted, "{path} by {robots:?}");
         }
-    });
+    }
 }
 
 /// Reasons for a stream to be reset (RFC 9113, section 7).
@@ -350,65 +333,57 @@ const STATUS_200: u8 = 8;
 const STATUS_404: u8 = 13;
 
 // RFC 9113, section 7.
-#[test]
-fn a_request_that_wants_http_1_is_asked_again_and_the_origin_is_remembered() {
-    run(async {
-        for method in ["GET", "POST"] {
-            let answers = &[Ok(STATUS_404), Err(HTTP_1_1_REQUIRED)];
-            let origin = ResettingOrigin::start(answers).await;
-            let proxy = resolve("o.test", origin.address).start().await;
-            for path in ["a", "b"] {
-                let reply = ask(&proxy, method, &format!("https://o.test/{path}"), &[]).await;
-                assert_eq!((reply.status(), &*reply.text()), (200, "h1"));
-            }
-            let [a, b] = ["a", "b"].map(|path| format!("{method} /{path}"));
-            assert_eq!(origin.log(), ["h2".to_owned(), "h2".to_owned(), a, b]);
+#[tokio::test]
+async fn a_request_that_wants_http_1_is_asked_again_and_the_origin_is_remembered() {
+    for method in ["GET", "POST"] {
+        let answers = &[Ok(STATUS_404), Err(HTTP_1_1_REQUIRED)];
+        let origin = ResettingOrigin::start(answers).await;
+        let proxy = resolve("o.test", origin.address).start().await;
+        for path in ["a", "b"] {
+            let reply = ask(&proxy, method, &format!("https://o.test/{path}"), &[]).await;
+            assert_eq!((reply.status(), &*reply.text()), (200, "h1"));
         }
-    });
+        let [a, b] = ["a", "b"].map(|path| format!("{method} /{path}"));
+        assert_eq!(origin.log(), ["h2".to_owned(), "h2".to_owned(), a, b]);
+    }
 }
 
 // RFC 9113, section 8.7: also on a new connection, and whatever the method.
-#[test]
-fn a_request_that_was_refused_unprocessed_is_asked_again() {
-    run(async {
-        let answers = &[
-            Err(REFUSED_STREAM),
-            Ok(STATUS_404),
-            Err(REFUSED_STREAM),
-            Ok(STATUS_200),
-        ];
-        let origin = ResettingOrigin::start(answers).await;
-        let proxy = resolve("o.test", origin.address).start().await;
-        let reply = ask(&proxy, "POST", "https://o.test/a", &[]).await;
-        assert_eq!(reply.status(), 200);
-        assert_eq!(origin.log(), ["h2"; 4]);
-    });
+#[tokio::test]
+async fn a_request_that_was_refused_unprocessed_is_asked_again() {
+    let answers = &[
+        Err(REFUSED_STREAM),
+        Ok(STATUS_404),
+        Err(REFUSED_STREAM),
+        Ok(STATUS_200),
+    ];
+    let origin = ResettingOrigin::start(answers).await;
+    let proxy = resolve("o.test", origin.address).start().await;
+    let reply = ask(&proxy, "POST", "https://o.test/a", &[]).await;
+    assert_eq!(reply.status(), 200);
+    assert_eq!(origin.log(), ["h2"; 4]);
 }
 
 // RFC 9113, section 8.7: a body of which nothing was taken can be sent again.
-#[test]
-fn an_upload_that_was_refused_before_its_body_came_is_asked_again() {
-    run(async {
-        let answers = &[Ok(STATUS_404), Err(REFUSED_STREAM), Ok(STATUS_200)];
-        let origin = ResettingOrigin::start(answers).await;
-        let proxy = resolve("o.test", origin.address).start().await;
-        let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
-        let head = b"POST /a HTTP/1.1\r\nHost: o.test\r\nContent-Length: 4\r\n\r\n";
-        crawler.send(head).await;
-        assert_eq!(crawler.head().await.unwrap().status, 200);
-        assert_eq!(origin.log(), ["h2"; 3]);
-    });
+#[tokio::test]
+async fn an_upload_that_was_refused_before_its_body_came_is_asked_again() {
+    let answers = &[Ok(STATUS_404), Err(REFUSED_STREAM), Ok(STATUS_200)];
+    let origin = ResettingOrigin::start(answers).await;
+    let proxy = resolve("o.test", origin.address).start().await;
+    let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
+    let head = b"POST /a HTTP/1.1\r\nHost: o.test\r\nContent-Length: 4\r\n\r\n";
+    crawler.send(head).await;
+    assert_eq!(crawler.head().await.unwrap().status, 200);
+    assert_eq!(origin.log(), ["h2"; 3]);
 }
 
 // Ours: Permit::SENDS_MAX.
-#[test]
-fn a_request_that_is_always_refused_is_asked_twice() {
-    run(async {
-        let answers = &[Ok(STATUS_404), Err(REFUSED_STREAM)];
-        let origin = ResettingOrigin::start(answers).await;
-        let proxy = resolve("o.test", origin.address).start().await;
-        let reply = get(&proxy, "https://o.test/a").await;
-        reply.assert_error(502, "http_response_incomplete");
-        assert_eq!(origin.log(), ["h2"; 3]);
-    });
+#[tokio::test]
+async fn a_request_that_is_always_refused_is_asked_twice() {
+    let answers = &[Ok(STATUS_404), Err(REFUSED_STREAM)];
+    let origin = ResettingOrigin::start(answers).await;
+    let proxy = resolve("o.test", origin.address).start().await;
+    let reply = get(&proxy, "https://o.test/a").await;
+    reply.assert_error(502, "http_response_incomplete");
+    assert_eq!(origin.log(), ["h2"; 3]);
 }

@@ -8,7 +8,6 @@ use crate::kit::origin::{Origin, Script};
 use crate::kit::page::{Gate, Page};
 use crate::kit::program::{finish, isolated};
 use crate::kit::proxy::{Place, Proxy, resolve};
-use crate::kit::run;
 
 /// Returns the proxy's program, confined to one processor.
 fn confined(place: &Place) -> Command {
@@ -26,42 +25,38 @@ async fn origin(gate: &Gate) -> Origin {
 }
 
 // Ours.
-#[test]
-fn a_proxy_on_one_processor_serves_refuses_and_finishes() {
-    run(async {
-        let gate = Gate::shut();
-        let origin = origin(&gate).await;
-        let place = Place::with(&resolve("o.test", origin.address()));
-        let mut command = confined(&place);
-        command.arg("serve");
-        let mut proxy = Proxy::start(place, command).await;
-        let mut slow = Crawler::plain(&proxy).await;
-        slow.send(b"GET http://o.test/slow HTTP/1.1\r\nHost: o.test\r\n\r\n")
-            .await;
-        origin.arrival("/slow").await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        for (path, status) in [("/page", 200), ("/private", 403), ("/page", 200)] {
-            let head = format!("GET http://o.test{path} HTTP/1.1\r\nHost: o.test\r\n\r\n");
-            crawler.send(head.as_bytes()).await;
-            assert_eq!(crawler.reply_to("GET").await.status(), status, "{path}");
-        }
-        proxy.signal("TERM").await;
-        gate.open(1);
-        assert_eq!(slow.reply_to("GET").await.text(), "slow");
-        assert_eq!(proxy.ended().await.code(), Some(0), "{}", proxy.log());
-    });
+#[tokio::test]
+async fn a_proxy_on_one_processor_serves_refuses_and_finishes() {
+    let gate = Gate::shut();
+    let origin = origin(&gate).await;
+    let place = Place::with(&resolve("o.test", origin.address()));
+    let mut command = confined(&place);
+    command.arg("serve");
+    let mut proxy = Proxy::start(place, command).await;
+    let mut slow = Crawler::plain(&proxy).await;
+    slow.send(b"GET http://o.test/slow HTTP/1.1\r\nHost: o.test\r\n\r\n")
+        .await;
+    origin.arrival("/slow").await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    for (path, status) in [("/page", 200), ("/private", 403), ("/page", 200)] {
+        let head = format!("GET http://o.test{path} HTTP/1.1\r\nHost: o.test\r\n\r\n");
+        crawler.send(head.as_bytes()).await;
+        assert_eq!(crawler.reply_to("GET").await.status(), status, "{path}");
+    }
+    proxy.signal("TERM").await;
+    gate.open(1);
+    assert_eq!(slow.reply_to("GET").await.text(), "slow");
+    assert_eq!(proxy.ended().await.code(), Some(0), "{}", proxy.log());
 }
 
 // Ours.
-#[test]
-fn a_command_on_one_processor_runs_through_its_own_proxy() {
-    run(async {
-        let origin = origin(&Gate::shut()).await;
-        let place = Place::with(&resolve("o.test", origin.address()));
-        let mut command = confined(&place);
-        command.args(["run", "--", "curl", "-sS", "http://o.test/page"]);
-        let outcome = finish(command, b"").await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        assert_eq!(outcome.stdout, "page", "{outcome:?}");
-    });
+#[tokio::test]
+async fn a_command_on_one_processor_runs_through_its_own_proxy() {
+    let origin = origin(&Gate::shut()).await;
+    let place = Place::with(&resolve("o.test", origin.address()));
+    let mut command = confined(&place);
+    command.args(["run", "--", "curl", "-sS", "http://o.test/page"]);
+    let outcome = finish(command, b"").await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(outcome.stdout, "page", "{outcome:?}");
 }

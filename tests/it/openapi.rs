@@ -16,7 +16,7 @@ use crate::kit::page::Page;
 use crate::kit::program::finish;
 use crate::kit::proxy::{Proxy, resolve};
 use crate::kit::redis::Redis;
-use crate::kit::{run, soon, until};
+use crate::kit::{soon, until};
 
 /// What to do about a document that is not in step.
 const MEND: &str = "\ncrates/politesse-admin/src/openapi.json describes every route under /api/v1. A new route is \
@@ -379,28 +379,26 @@ impl Api {
     }
 }
 
-#[test]
-fn every_answer_is_as_the_document_says() {
-    run(async {
-        let mut api = Api::new().await;
-        api.ask_all_without_token().await;
-        api.ask_of_the_record().await;
-        api.ask_of_now().await;
-        soon("bundle", api.make_reports()).await;
-        api.watch("/api/v1/decisions/stream", "decision").await;
-        api.watch("/api/v1/overview/stream", "counts").await;
-        api.order().await;
-        let mut command = Command::new(root().join("target/venv/bin/python"));
-        command
-            .arg(root().join("tests/clients/openapi.py"))
-            .arg(root().join("crates/politesse-admin/src/openapi.json"));
-        let outcome = finish(command, api.lines.join("\n").as_bytes()).await;
-        assert_eq!(
-            outcome.code,
-            Some(0),
-            "{}{}{MEND}",
-            outcome.stdout,
-            outcome.stderr
-        );
-    });
+#[tokio::test]
+async fn every_answer_is_as_the_document_says() {
+    let mut api = Api::new().await;
+    api.ask_all_without_token().await;
+    api.ask_of_the_record().await;
+    api.ask_of_now().await;
+    soon("bundle", api.make_reports()).await;
+    api.watch("/api/v1/decisions/stream", "decision").await;
+    api.watch("/api/v1/overview/stream", "counts").await;
+    api.order().await;
+    let mut command = Command::new(root().join("target/venv/bin/python"));
+    command
+        .arg(root().join("tests/clients/openapi.py"))
+        .arg(root().join("crates/politesse-admin/src/openapi.json"));
+    let outcome = finish(command, api.lines.join("\n").as_bytes()).await;
+    assert_eq!(
+        outcome.code,
+        Some(0),
+        "{}{}{MEND}",
+        outcome.stdout,
+        outcome.stderr
+    );
 }

@@ -5,11 +5,11 @@ use serde_json::Value;
 
 use crate::kit::addresses::free_address;
 use crate::kit::client::{get, get_as};
-use crate::kit::origin::Script;
+use crate::kit::origin::{Script, site};
 use crate::kit::page::Page;
 use crate::kit::program::Outcome;
-use crate::kit::proxy::{Config, Place, Proxy, resolve};
-use crate::kit::{run, until};
+use crate::kit::proxy::{Config, Place, resolve};
+use crate::kit::until;
 
 const ROBOTS: &str = "User-agent: FooBot\nDisallow: /\n\n\
                       User-agent: BarBot\nAllow: /\n\n\
@@ -35,320 +35,294 @@ fn said(row: &Value) -> (&str, &str, &str, Option<u64>) {
 }
 
 // Ours.
-#[test]
-fn a_configured_crawler_is_known_by_its_tokens_alone() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let table = "crawler = [\
+#[tokio::test]
+async fn a_configured_crawler_is_known_by_its_tokens_alone() {
+    let origin = Script::robots(ROBOTS).start().await;
+    let table = "crawler = [\
             { token = \"FooBot\", user_agent = \"LEGACY\", client = \"203.0.113.0/24\" }, \
             { token = [\"FooBot\", \"Foo\"], user_agent = \"legacy\", client = [\"loopback\"] }]";
-        let proxy = resolve("o.test", origin.address()).set(table).start().await;
-        let refused = get_as(&proxy, "BarBot/1 (Legacy)", "http://o.test/a").await;
-        refused.assert_error(403, "http_request_denied");
-        assert_eq!(refused.json()["crawler"], "FooBot");
-        assert_eq!(refused.json()["rule"]["line"], 2);
-        let allowed = get_as(&proxy, "BarBot/1", "http://o.test/a").await;
-        assert_eq!(allowed.status(), 200, "{}", allowed.text());
-        let rows = proxy.place().completed(2).await;
-        assert_eq!(rows[0]["crawler"], "FooBot");
-        assert_eq!(rows[0]["user_agent"], "BarBot/1 (Legacy)");
-        assert_eq!(rows[1]["crawler"], "BarBot");
-        assert_eq!(origin.robots_fetches(), 2, "one for each first token");
-        let outcome = verify(&proxy.stop().await).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    });
+    let proxy = resolve("o.test", origin.address()).set(table).start().await;
+    let refused = get_as(&proxy, "BarBot/1 (Legacy)", "http://o.test/a").await;
+    refused.assert_error(403, "http_request_denied");
+    assert_eq!(refused.json()["crawler"], "FooBot");
+    assert_eq!(refused.json()["rule"]["line"], 2);
+    let allowed = get_as(&proxy, "BarBot/1", "http://o.test/a").await;
+    assert_eq!(allowed.status(), 200, "{}", allowed.text());
+    let rows = proxy.place().completed(2).await;
+    assert_eq!(rows[0]["crawler"], "FooBot");
+    assert_eq!(rows[0]["user_agent"], "BarBot/1 (Legacy)");
+    assert_eq!(rows[1]["crawler"], "BarBot");
+    assert_eq!(origin.robots_fetches(), 2, "one for each first token");
+    let outcome = verify(&proxy.stop().await).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
 // Ours: a snapshot belongs to a token.
-#[test]
-fn crawlers_of_one_configured_token_share_a_robots_txt() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let proxy = resolve("o.test", origin.address())
-            .set("crawler = [{ token = \"FooBot\" }]")
-            .start()
-            .await;
-        for agent in ["A/1", "B/1", "C/1"] {
-            let reply = get_as(&proxy, agent, "http://o.test/a").await;
-            reply.assert_error(403, "http_request_denied");
-        }
-        assert_eq!(origin.robots_fetches(), 1);
-    });
+#[tokio::test]
+async fn crawlers_of_one_configured_token_share_a_robots_txt() {
+    let (origin, proxy) = site(
+        Script::robots(ROBOTS),
+        &["crawler = [{ token = \"FooBot\" }]"],
+    )
+    .await;
+    for agent in ["A/1", "B/1", "C/1"] {
+        let reply = get_as(&proxy, agent, "http://o.test/a").await;
+        reply.assert_error(403, "http_request_denied");
+    }
+    assert_eq!(origin.robots_fetches(), 1);
 }
 
 // Ours.
-#[test]
-fn every_candidate_must_be_allowed_where_all_count() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let agent = "BarBot/1 FooBot/1";
-        for (candidates, status) in [("first", 200), ("all", 403)] {
-            let proxy = resolve("o.test", origin.address())
-                .set(&format!("enforcement.candidates = \"{candidates}\""))
-                .start()
-                .await;
-            let reply = get_as(&proxy, agent, "http://o.test/a").await;
-            assert_eq!(reply.status(), status, "{candidates}");
-            let rows = proxy.place().completed(1).await;
-            let bound = if status == 200 { "BarBot" } else { "FooBot" };
-            assert_eq!(rows[0]["crawler"], bound);
-            let outcome = verify(&proxy.stop().await).await;
-            assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        }
-    });
-}
-
-async fn overridden(keys: &str) -> (crate::kit::origin::Origin, Proxy) {
+#[tokio::test]
+async fn every_candidate_must_be_allowed_where_all_count() {
     let origin = Script::robots(ROBOTS).start().await;
-    let config = resolve("o.test", origin.address()).set(&overriding(keys));
-    (origin, config.start().await)
+    let agent = "BarBot/1 FooBot/1";
+    for (candidates, status) in [("first", 200), ("all", 403)] {
+        let proxy = resolve("o.test", origin.address())
+            .set(&format!("enforcement.candidates = \"{candidates}\""))
+            .start()
+            .await;
+        let reply = get_as(&proxy, agent, "http://o.test/a").await;
+        assert_eq!(reply.status(), status, "{candidates}");
+        let rows = proxy.place().completed(1).await;
+        let bound = if status == 200 { "BarBot" } else { "FooBot" };
+        assert_eq!(rows[0]["crawler"], bound);
+        let outcome = verify(&proxy.stop().await).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    }
 }
 
 // Ours: `overridden`, with the reason that was set aside.
-#[test]
-fn an_allowed_override_is_forwarded_and_recorded_with_what_it_set_aside() {
-    run(async {
-        let (origin, proxy) = overridden(LEAVE).await;
-        let reply = get(&proxy, "http://o.test/private/open/a").await;
-        assert_eq!(reply.status(), 200, "{}", reply.text());
-        assert_eq!(reply.head.values("proxy-status"), [""; 0]);
-        let closed = get(&proxy, "http://o.test/private/b").await;
-        closed.assert_error(403, "http_request_denied");
-        let beside = get(&proxy, "http://o.test/private/open/../b").await;
-        beside.assert_error(403, "http_request_denied");
-        get(&proxy, "http://o.test/a").await;
-        assert_eq!(origin.targets(), ["/private/open/a", "/a"]);
-        let rows = proxy.place().completed(4).await;
-        assert_eq!(said(&rows[0]), ("allow", "rule", "overridden", Some(8)));
-        assert_eq!(rows[0]["rule"], "Disallow: /private");
-        assert_eq!(said(&rows[1]), ("disallow", "rule", "enforced", Some(8)));
-        assert_eq!(said(&rows[2]), ("disallow", "rule", "enforced", Some(8)));
-        assert_eq!(said(&rows[3]), ("allow", "no_rule", "enforced", None));
-        let place = proxy.stop().await;
-        let list = place.run(&["audit", "list"]).await.stdout;
-        assert_eq!(list.matches("  overridden").count(), 1, "{list}");
-        let outcome = verify(&place).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    });
+#[tokio::test]
+async fn an_allowed_override_is_forwarded_and_recorded_with_what_it_set_aside() {
+    let (origin, proxy) = site(Script::robots(ROBOTS), &[&overriding(LEAVE)]).await;
+    let reply = get(&proxy, "http://o.test/private/open/a").await;
+    assert_eq!(reply.status(), 200, "{}", reply.text());
+    assert_eq!(reply.head.values("proxy-status"), [""; 0]);
+    let closed = get(&proxy, "http://o.test/private/b").await;
+    closed.assert_error(403, "http_request_denied");
+    let beside = get(&proxy, "http://o.test/private/open/../b").await;
+    beside.assert_error(403, "http_request_denied");
+    get(&proxy, "http://o.test/a").await;
+    assert_eq!(origin.targets(), ["/private/open/a", "/a"]);
+    let rows = proxy.place().completed(4).await;
+    assert_eq!(said(&rows[0]), ("allow", "rule", "overridden", Some(8)));
+    assert_eq!(rows[0]["rule"], "Disallow: /private");
+    assert_eq!(said(&rows[1]), ("disallow", "rule", "enforced", Some(8)));
+    assert_eq!(said(&rows[2]), ("disallow", "rule", "enforced", Some(8)));
+    assert_eq!(said(&rows[3]), ("allow", "no_rule", "enforced", None));
+    let place = proxy.stop().await;
+    let list = place.run(&["audit", "list"]).await.stdout;
+    assert_eq!(list.matches("  overridden").count(), 1, "{list}");
+    let outcome = verify(&place).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
 // Invariant 2 (ARCHITECTURE.md): the time is evidence, too.
-#[test]
-fn a_row_moved_past_the_end_of_its_override_is_found() {
-    run(async {
-        let (_origin, proxy) = overridden(LEAVE).await;
-        get(&proxy, "http://o.test/private/open/a").await;
-        proxy.place().completed(1).await;
-        let place = proxy.stop().await;
-        let year_3000 = 32_503_680_000_000_000_i64;
-        let changed = place
-            .database()
-            .execute("UPDATE decision SET time_us = ?", [year_3000])
-            .unwrap();
-        assert_eq!(changed, 1);
-        let outcome = verify(&place).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        assert!(
-            outcome.stdout.contains(
-                "3: the row says allow rule for ExampleBot (line 8, \"Disallow: /private\"), \
+#[tokio::test]
+async fn a_row_moved_past_the_end_of_its_override_is_found() {
+    let (_origin, proxy) = site(Script::robots(ROBOTS), &[&overriding(LEAVE)]).await;
+    get(&proxy, "http://o.test/private/open/a").await;
+    proxy.place().completed(1).await;
+    let place = proxy.stop().await;
+    let year_3000 = 32_503_680_000_000_000_i64;
+    let changed = place
+        .database()
+        .execute("UPDATE decision SET time_us = ?", [year_3000])
+        .unwrap();
+    assert_eq!(changed, 1);
+    let outcome = verify(&place).await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(
+        outcome.stdout.contains(
+            "3: the row says allow rule for ExampleBot (line 8, \"Disallow: /private\"), \
                  overridden, its evidence disallow rule"
-            ),
-            "{}",
-            outcome.stdout
-        );
-    });
+        ),
+        "{}",
+        outcome.stdout
+    );
 }
 
 // Ours: `override`.
-#[test]
-fn a_denied_override_is_refused_in_the_operator_s_words() {
-    run(async {
-        let (origin, proxy) = overridden(BAN).await;
-        for path in ["/closed/a", "/x/../closed"] {
-            let reply = get(&proxy, &format!("http://o.test{path}")).await;
-            reply.assert_error(403, "http_request_denied");
-            let told = reply.json();
-            assert_eq!(told["type"], "urn:politesse:refused");
-            assert_eq!(told["title"], "Refused by the operator");
-            assert_eq!(
-                (&told["reason"], &told["effect"], &told["rule"]),
-                (&"override".into(), &"enforced".into(), &Value::Null)
-            );
-            let detail = told["detail"].as_str().unwrap();
-            assert!(detail.ends_with(": asked by mail, “please”."), "{detail}");
-            assert_eq!(detail.contains("take for /closed:"), path != "/closed/a");
-            let status = reply.head.value("proxy-status");
-            assert!(status.contains("asked by mail"), "{status}");
-        }
-        assert_eq!(get(&proxy, "http://o.test/robots.txt").await.status(), 200);
-        origin.assert_only_robots_fetched();
-        let rows = proxy.place().completed(3).await;
-        assert_eq!(said(&rows[0]), ("disallow", "override", "enforced", None));
-        assert_eq!(rows[0]["group"], Value::Null);
-        let outcome = verify(&proxy.stop().await).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    });
+#[tokio::test]
+async fn a_denied_override_is_refused_in_the_operator_s_words() {
+    let (origin, proxy) = site(Script::robots(ROBOTS), &[&overriding(BAN)]).await;
+    for path in ["/closed/a", "/x/../closed"] {
+        let reply = get(&proxy, &format!("http://o.test{path}")).await;
+        reply.assert_error(403, "http_request_denied");
+        let told = reply.json();
+        assert_eq!(told["type"], "urn:politesse:refused");
+        assert_eq!(told["title"], "Refused by the operator");
+        assert_eq!(
+            (&told["reason"], &told["effect"], &told["rule"]),
+            (&"override".into(), &"enforced".into(), &Value::Null)
+        );
+        let detail = told["detail"].as_str().unwrap();
+        assert!(detail.ends_with(": asked by mail, “please”."), "{detail}");
+        assert_eq!(detail.contains("take for /closed:"), path != "/closed/a");
+        let status = reply.head.value("proxy-status");
+        assert!(status.contains("asked by mail"), "{status}");
+    }
+    assert_eq!(get(&proxy, "http://o.test/robots.txt").await.status(), 200);
+    origin.assert_only_robots_fetched();
+    let rows = proxy.place().completed(3).await;
+    assert_eq!(said(&rows[0]), ("disallow", "override", "enforced", None));
+    assert_eq!(rows[0]["group"], Value::Null);
+    let outcome = verify(&proxy.stop().await).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
 // Ours: `until`.
-#[test]
-fn an_override_that_has_ended_is_told_at_the_start_and_does_nothing() {
-    run(async {
-        let (origin, proxy) = overridden(&LEAVE.replace("2999", "2020")).await;
-        let reply = get(&proxy, "http://o.test/private/open/a").await;
-        reply.assert_error(403, "http_request_denied");
-        origin.assert_only_robots_fetched();
-        let told = |log: &str| {
-            let lines = log.lines().filter(|line| line.contains("has ended"));
-            lines.filter(|line| line.contains("contract 114")).count()
-        };
-        until("warning", async || (told(&proxy.log()) == 1).then_some(())).await;
-    });
+#[tokio::test]
+async fn an_override_that_has_ended_is_told_at_the_start_and_does_nothing() {
+    let (origin, proxy) = site(
+        Script::robots(ROBOTS),
+        &[&overriding(&LEAVE.replace("2999", "2020"))],
+    )
+    .await;
+    let reply = get(&proxy, "http://o.test/private/open/a").await;
+    reply.assert_error(403, "http_request_denied");
+    origin.assert_only_robots_fetched();
+    let told = |log: &str| {
+        let lines = log.lines().filter(|line| line.contains("has ended"));
+        lines.filter(|line| line.contains("contract 114")).count()
+    };
+    until("warning", async || (told(&proxy.log()) == 1).then_some(())).await;
 }
 
 // Ours: it may stand in for a robots.txt that is not to be had, and never for
 // egress.
-#[test]
-fn an_override_allows_where_robots_txt_is_unreachable_and_never_what_egress_denies() {
-    run(async {
-        let origin = Script::robots_page(Page::status(503)).start().await;
-        let down = free_address();
-        let entry = |origin: &str| {
-            format!(
-                "{{ origin = \"{origin}\", action = \"allow\", reason = \"x\", \
+#[tokio::test]
+async fn an_override_allows_where_robots_txt_is_unreachable_and_never_what_egress_denies() {
+    let origin = Script::robots_page(Page::status(503)).start().await;
+    let down = free_address();
+    let entry = |origin: &str| {
+        format!(
+            "{{ origin = \"{origin}\", action = \"allow\", reason = \"x\", \
                  until = \"2999-01-01T00:00:00Z\" }}"
-            )
-        };
-        let entries = ["http://o.test", "http://p.test", "http://127.0.0.2"].map(entry);
-        let proxy = resolve("o.test", origin.address())
-            .resolve("p.test", down)
-            .set(&format!("robots.override = [{}]", entries.join(", ")))
-            .start()
-            .await;
-        assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
-        let refused = get(&proxy, "http://p.test/a").await;
-        refused.assert_error(502, "connection_refused");
-        let denied = get(&proxy, "http://127.0.0.2/a").await;
-        denied.assert_error(502, "destination_ip_prohibited");
-        let rows = proxy.place().completed(3).await;
-        assert_eq!(said(&rows[0]), ("allow", "unreachable", "overridden", None));
-        assert_eq!(said(&rows[1]), ("allow", "unreachable", "overridden", None));
-        assert_eq!(rows[1]["error"], "connection_refused");
-        assert_eq!(said(&rows[2]), ("disallow", "egress", "enforced", None));
-        let outcome = verify(&proxy.stop().await).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    });
+        )
+    };
+    let entries = ["http://o.test", "http://p.test", "http://127.0.0.2"].map(entry);
+    let proxy = resolve("o.test", origin.address())
+        .resolve("p.test", down)
+        .set(&format!("robots.override = [{}]", entries.join(", ")))
+        .start()
+        .await;
+    assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
+    let refused = get(&proxy, "http://p.test/a").await;
+    refused.assert_error(502, "connection_refused");
+    let denied = get(&proxy, "http://127.0.0.2/a").await;
+    denied.assert_error(502, "destination_ip_prohibited");
+    let rows = proxy.place().completed(3).await;
+    assert_eq!(said(&rows[0]), ("allow", "unreachable", "overridden", None));
+    assert_eq!(said(&rows[1]), ("allow", "unreachable", "overridden", None));
+    assert_eq!(rows[1]["error"], "connection_refused");
+    assert_eq!(said(&rows[2]), ("disallow", "egress", "enforced", None));
+    let outcome = verify(&proxy.stop().await).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
 // Ours: `check`.
-#[test]
-fn check_shows_the_override_that_decides_with_its_reason_and_end() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let entries = [LEAVE, BAN].map(|keys| {
-            let line = overriding(keys);
-            line["robots.override = [".len()..line.len() - 1].to_owned()
-        });
-        let config = resolve("o.test", origin.address())
-            .set(&format!("robots.override = [{}]", entries.join(", ")));
-        let place = Place::with(&config);
-        let check = async |url: &str| place.run(&["check", "--agent", "Any", url]).await;
-        let opened = check("http://o.test/private/open/a").await;
-        assert_eq!(opened.code, Some(0), "{opened:?}");
-        for line in [
-            "http://o.test/private/open/a: allowed by an override of the operator that sets aside \
-             for Any: line 8, Disallow: /private",
-            "  override     the operator allows it until 2999-01-01T00:00:00Z: contract 114",
-        ] {
-            assert!(opened.stdout.lines().any(|told| told == line), "{opened:?}");
-        }
-        let closed = check("http://o.test/closed").await;
-        assert_eq!(closed.code, Some(1), "{closed:?}");
-        let line = "  override     the operator denies it: asked by mail, “please”";
-        assert!(closed.stdout.lines().any(|told| told == line), "{closed:?}");
-        let json = place
-            .run(&[
-                "check",
-                "--json",
-                "http://o.test/private/open",
-                "http://o.test/a",
-            ])
-            .await
-            .json_lines();
-        assert_eq!(json[0]["override"]["action"], "allow");
-        assert_eq!(json[0]["override"]["reason"], "contract 114");
-        assert_eq!(json[0]["override"]["until"], "2999-01-01T00:00:00Z");
-        assert_eq!(
-            (&json[0]["reason"], &json[0]["line"]),
-            (&"rule".into(), &8.into())
-        );
-        assert_eq!(json[1]["override"], Value::Null);
-        origin.assert_only_robots_fetched();
+#[tokio::test]
+async fn check_shows_the_override_that_decides_with_its_reason_and_end() {
+    let origin = Script::robots(ROBOTS).start().await;
+    let entries = [LEAVE, BAN].map(|keys| {
+        let line = overriding(keys);
+        line["robots.override = [".len()..line.len() - 1].to_owned()
     });
+    let config = resolve("o.test", origin.address())
+        .set(&format!("robots.override = [{}]", entries.join(", ")));
+    let place = Place::with(&config);
+    let check = async |url: &str| place.run(&["check", "--agent", "Any", url]).await;
+    let opened = check("http://o.test/private/open/a").await;
+    assert_eq!(opened.code, Some(0), "{opened:?}");
+    for line in [
+        "http://o.test/private/open/a: allowed by an override of the operator that sets aside \
+             for Any: line 8, Disallow: /private",
+        "  override     the operator allows it until 2999-01-01T00:00:00Z: contract 114",
+    ] {
+        assert!(opened.stdout.lines().any(|told| told == line), "{opened:?}");
+    }
+    let closed = check("http://o.test/closed").await;
+    assert_eq!(closed.code, Some(1), "{closed:?}");
+    let line = "  override     the operator denies it: asked by mail, “please”";
+    assert!(closed.stdout.lines().any(|told| told == line), "{closed:?}");
+    let json = place
+        .run(&[
+            "check",
+            "--json",
+            "http://o.test/private/open",
+            "http://o.test/a",
+        ])
+        .await
+        .json_lines();
+    assert_eq!(json[0]["override"]["action"], "allow");
+    assert_eq!(json[0]["override"]["reason"], "contract 114");
+    assert_eq!(json[0]["override"]["until"], "2999-01-01T00:00:00Z");
+    assert_eq!(
+        (&json[0]["reason"], &json[0]["line"]),
+        (&"rule".into(), &8.into())
+    );
+    assert_eq!(json[1]["override"], Value::Null);
+    origin.assert_only_robots_fetched();
 }
 
 // Ours: `check --help`.
-#[test]
-fn check_knows_crawlers_by_the_configuration_that_counts() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let table = "crawler = [{ token = \"BarBot\", client = \"127.0.0.1\" }, \
+#[tokio::test]
+async fn check_knows_crawlers_by_the_configuration_that_counts() {
+    let origin = Script::robots(ROBOTS).start().await;
+    let table = "crawler = [{ token = \"BarBot\", client = \"127.0.0.1\" }, \
                      { token = \"FooBot\", user_agent = \"legacy/\" }]";
-        let place = Place::with(&resolve("o.test", origin.address()).set(table));
-        std::fs::write(place.path("robots.txt"), ROBOTS).unwrap();
-        let saved = ["--robots", "robots.txt"];
-        let named = ["--config", "politesse.toml"];
-        let neither: &[&str] = &[];
-        for (options, agent, token) in [
-            (neither, "Legacy/1", "FooBot"),
-            (neither, "Other/1", "Other"),
-            (&saved, "Legacy/1", "Legacy"),
-            (&[saved, named].concat(), "Legacy/1", "FooBot"),
-        ] {
-            let arguments = ["check", "--json", "--agent", agent, "http://o.test/a"];
-            let outcome = place.run(&[&arguments[..], options].concat()).await;
-            assert_eq!(
-                outcome.json_lines()[0]["token"],
-                token,
-                "{options:?} {agent}"
-            );
-        }
-    });
+    let place = Place::with(&resolve("o.test", origin.address()).set(table));
+    std::fs::write(place.path("robots.txt"), ROBOTS).unwrap();
+    let saved = ["--robots", "robots.txt"];
+    let named = ["--config", "politesse.toml"];
+    let neither: &[&str] = &[];
+    for (options, agent, token) in [
+        (neither, "Legacy/1", "FooBot"),
+        (neither, "Other/1", "Other"),
+        (&saved, "Legacy/1", "Legacy"),
+        (&[saved, named].concat(), "Legacy/1", "FooBot"),
+    ] {
+        let arguments = ["check", "--json", "--agent", agent, "http://o.test/a"];
+        let outcome = place.run(&[&arguments[..], options].concat()).await;
+        assert_eq!(
+            outcome.json_lines()[0]["token"],
+            token,
+            "{options:?} {agent}"
+        );
+    }
 }
 
 // Ours: every problem at once, and nothing starts.
-#[test]
-fn mistakes_in_tables_are_all_told_and_nothing_starts() {
-    run(async {
-        let config = Config::default()
-            .set("crawler = [{ token = \"a/b\", username = \"x\" }]")
-            .set("robots.override = [{ origin = \"o.test\", action = \"allow\", reason = \"\" }]");
-        let place = Place::with(&config);
-        for command in [&["serve"][..], &["config", "check"]] {
-            let outcome = place.run(command).await;
-            assert_eq!(outcome.code, Some(2), "{outcome:?}");
-            for told in [
-                "line 11: token of entry 1 of crawler is \"a/b\"",
-                "line 11: crawler.username is not a key",
-                "line 12: origin of entry 1 of robots.override is \"o.test\"",
-                "line 12: reason of entry 1 of robots.override is \"\"",
-                "line 12: entry 1 of robots.override is {",
-            ] {
-                assert!(outcome.stderr.contains(told), "{told}: {}", outcome.stderr);
-            }
+#[tokio::test]
+async fn mistakes_in_tables_are_all_told_and_nothing_starts() {
+    let config = Config::default()
+        .set("crawler = [{ token = \"a/b\", username = \"x\" }]")
+        .set("robots.override = [{ origin = \"o.test\", action = \"allow\", reason = \"\" }]");
+    let place = Place::with(&config);
+    for command in [&["serve"][..], &["config", "check"]] {
+        let outcome = place.run(command).await;
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        for told in [
+            "line 11: token of entry 1 of crawler is \"a/b\"",
+            "line 11: crawler.username is not a key",
+            "line 12: origin of entry 1 of robots.override is \"o.test\"",
+            "line 12: reason of entry 1 of robots.override is \"\"",
+            "line 12: entry 1 of robots.override is {",
+        ] {
+            assert!(outcome.stderr.contains(told), "{told}: {}", outcome.stderr);
         }
-    });
+    }
 }
 
 // Ours: what has ended is no mistake, but it does nothing.
-#[test]
-fn an_override_that_has_ended_is_told_by_config_check() {
-    run(async {
-        let ended = LEAVE.replace("2999", "2001");
-        let place = Place::with(&Config::default().set(&overriding(&ended)));
-        let outcome = place.run(&["config", "check"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        let told = "the allow of robots.override for http://o.test ended at 2001-01-01T00:00:00Z";
-        assert!(outcome.stdout.contains(told), "{outcome:?}");
-    });
+#[tokio::test]
+async fn an_override_that_has_ended_is_told_by_config_check() {
+    let ended = LEAVE.replace("2999", "2001");
+    let place = Place::with(&Config::default().set(&overriding(&ended)));
+    let outcome = place.run(&["config", "check"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let told = "the allow of robots.override for http://o.test ended at 2001-01-01T00:00:00Z";
+    assert!(outcome.stdout.contains(told), "{outcome:?}");
 }

@@ -6,12 +6,11 @@ use std::net::SocketAddr;
 
 use crate::kit::client::{Crawler, Reply, ask, curl, get, metrics, reload};
 use crate::kit::h2::H2Crawler;
-use crate::kit::origin::Script;
+use crate::kit::origin::{Script, site};
 use crate::kit::page::Page;
 use crate::kit::program::finish;
 use crate::kit::proxy::{Config, Place, Proxy, address_in, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
-use crate::kit::run;
 
 const NAME: &str = "politesse.internal";
 const ROOT: &str = "http://politesse.internal";
@@ -44,145 +43,141 @@ fn assert_page(reply: &Reply, media_type: &str) {
     assert!(reply.head.values("set-cookie").is_empty());
 }
 
-#[test]
-fn the_pages_are_served_under_the_name_and_at_the_admin_listener() {
-    run(async {
-        let proxy = Config::default().start().await;
-        let fingerprint = fingerprint(&proxy).await;
-        let pac = format!("\"PROXY {}\"", proxy.address());
-        let curl_line = format!("curl --proxy http://{} --cacert", proxy.address());
-        for (path, at, media_type, parts) in [
-            ("/", "/client", "text/html", vec![&fingerprint, &curl_line]),
-            ("/ca.pem", "/ca.pem", "application/x-pem-file", vec![]),
-            (
-                "/proxy.pac",
-                "/proxy.pac",
-                "application/x-ns-proxy-autoconfig",
-                vec![&pac],
-            ),
-            ("/client.css", "/client.css", "text/css", vec![]),
-        ] {
-            let here = get(&proxy, &format!("{ROOT}{path}")).await;
-            let there = at_admin(proxy.admin(), at).await;
-            for reply in [&here, &there] {
-                assert_page(reply, media_type);
-                for part in &parts {
-                    assert!(
-                        reply.text().contains(part.as_str()),
-                        "{part} in {}",
-                        reply.text()
-                    );
-                }
+#[tokio::test]
+async fn the_pages_are_served_under_the_name_and_at_the_admin_listener() {
+    let proxy = Config::default().start().await;
+    let fingerprint = fingerprint(&proxy).await;
+    let pac = format!("\"PROXY {}\"", proxy.address());
+    let curl_line = format!("curl --proxy http://{} --cacert", proxy.address());
+    for (path, at, media_type, parts) in [
+        ("/", "/client", "text/html", vec![&fingerprint, &curl_line]),
+        ("/ca.pem", "/ca.pem", "application/x-pem-file", vec![]),
+        (
+            "/proxy.pac",
+            "/proxy.pac",
+            "application/x-ns-proxy-autoconfig",
+            vec![&pac],
+        ),
+        ("/client.css", "/client.css", "text/css", vec![]),
+    ] {
+        let here = get(&proxy, &format!("{ROOT}{path}")).await;
+        let there = at_admin(proxy.admin(), at).await;
+        for reply in [&here, &there] {
+            assert_page(reply, media_type);
+            for part in &parts {
+                assert!(
+                    reply.text().contains(part.as_str()),
+                    "{part} in {}",
+                    reply.text()
+                );
             }
-            assert_eq!(here.text(), there.text(), "{path}");
-            let status = here.head.value("proxy-status");
-            assert!(status.contains("answered here"), "{status}");
         }
-        let pem = get(&proxy, &format!("{ROOT}/ca.pem")).await.text();
-        assert_eq!(pem, certificate(&proxy));
-        // What a page says names nobody, and what is asked of them is no decision.
-        assert_eq!(proxy.place().rows().await, Vec::<serde_json::Value>::new());
-        let text = metrics(&proxy).await;
-        for line in [
-            "{result=\"guide\"} 1",
-            "{result=\"ca\"} 2",
-            "{result=\"pac\"} 1",
-        ] {
-            assert!(
-                text.contains(&format!("politesse_own_pages_total{line}\n")),
-                "{text}"
-            );
-        }
-    });
+        assert_eq!(here.text(), there.text(), "{path}");
+        let status = here.head.value("proxy-status");
+        assert!(status.contains("answered here"), "{status}");
+    }
+    let pem = get(&proxy, &format!("{ROOT}/ca.pem")).await.text();
+    assert_eq!(pem, certificate(&proxy));
+    // What a page says names nobody, and what is asked of them is no decision.
+    assert_eq!(proxy.place().rows().await, Vec::<serde_json::Value>::new());
+    let text = metrics(&proxy).await;
+    for line in [
+        "{result=\"guide\"} 1",
+        "{result=\"ca\"} 2",
+        "{result=\"pac\"} 1",
+    ] {
+        assert!(
+            text.contains(&format!("politesse_own_pages_total{line}\n")),
+            "{text}"
+        );
+    }
 }
 
 // RFC 9110, section 9.3.2; RFC 9112, section 3.2.
-#[test]
-fn the_name_has_any_case_and_port_80_or_none() {
-    run(async {
-        let proxy = Config::default().start().await;
-        for (line, fields) in [
-            (
-                "HEAD http://politesse.internal/ca.pem HTTP/1.1",
-                &["Host: politesse.internal"][..],
-            ),
-            (
-                "GET http://POLITESSE.INTERNAL:80/ca.pem HTTP/1.1",
-                &["Host: Politesse.Internal"],
-            ),
-            ("GET http://politesse.internal/ca.pem HTTP/1.0", &[]),
-        ] {
-            let mut crawler = Crawler::plain(&proxy).await;
-            let mut head = format!("{line}\r\n");
-            for field in fields {
-                head.push_str(&format!("{field}\r\n"));
-            }
-            crawler.send(format!("{head}\r\n").as_bytes()).await;
-            let method = line.split(' ').next().unwrap();
-            let reply = crawler.reply_to(method).await;
-            assert_page(&reply, "application/x-pem-file");
-            let length = certificate(&proxy).len();
-            assert_eq!(reply.head.value("content-length"), length.to_string());
-            let sent = if method == "HEAD" { 0 } else { length };
-            assert_eq!(reply.body.len(), sent, "{line}");
+#[tokio::test]
+async fn the_name_has_any_case_and_port_80_or_none() {
+    let proxy = Config::default().start().await;
+    for (line, fields) in [
+        (
+            "HEAD http://politesse.internal/ca.pem HTTP/1.1",
+            &["Host: politesse.internal"][..],
+        ),
+        (
+            "GET http://POLITESSE.INTERNAL:80/ca.pem HTTP/1.1",
+            &["Host: Politesse.Internal"],
+        ),
+        ("GET http://politesse.internal/ca.pem HTTP/1.0", &[]),
+    ] {
+        let mut crawler = Crawler::plain(&proxy).await;
+        let mut head = format!("{line}\r\n");
+        for field in fields {
+            head.push_str(&format!("{field}\r\n"));
         }
-        for path in [
-            "/metrics",
-            "/ca.pem/",
-            "//ca.pem",
-            "/ca.pem?x",
-            "/%63a.pem",
-            "/robots.txt",
-        ] {
-            let reply = get(&proxy, &format!("{ROOT}{path}")).await;
-            assert_eq!(reply.status(), 404, "{path}");
-        }
-    });
+        crawler.send(format!("{head}\r\n").as_bytes()).await;
+        let method = line.split(' ').next().unwrap();
+        let reply = crawler.reply_to(method).await;
+        assert_page(&reply, "application/x-pem-file");
+        let length = certificate(&proxy).len();
+        assert_eq!(reply.head.value("content-length"), length.to_string());
+        let sent = if method == "HEAD" { 0 } else { length };
+        assert_eq!(reply.body.len(), sent, "{line}");
+    }
+    for path in [
+        "/metrics",
+        "/ca.pem/",
+        "//ca.pem",
+        "/ca.pem?x",
+        "/%63a.pem",
+        "/robots.txt",
+    ] {
+        let reply = get(&proxy, &format!("{ROOT}{path}")).await;
+        assert_eq!(reply.status(), 404, "{path}");
+    }
 }
 
-#[test]
-fn a_real_client_follows_the_page() {
-    run(async {
-        let origin = Script::robots("")
+#[tokio::test]
+async fn a_real_client_follows_the_page() {
+    let (_origin, proxy) = site(
+        Script::robots("")
             .page("/a", Page::text("over https"))
             .name("o.test")
-            .start_tls()
-            .await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let file = proxy.place().path("fetched.pem").display().to_string();
-        let fetched = curl(
-            &proxy,
-            &[
-                "-o",
-                &file,
-                "-w",
-                "%{content_type}",
-                &format!("{ROOT}/ca.pem"),
-            ],
-        )
-        .await;
-        assert_eq!(fetched.stdout, "application/x-pem-file", "{fetched:?}");
-        // The line of the page, with the file that was fetched and a URL.
-        let guide = curl(&proxy, &[&format!("{ROOT}/")]).await.stdout;
-        let start = guide.find("curl --proxy").unwrap();
-        let line = guide[start..].split("</code>").next().unwrap();
-        let line = line
-            .replace("ca.pem", &file)
-            .replace("https://…", "https://o.test/a");
-        let mut words = line.split(' ');
-        let mut command = tokio::process::Command::new(words.next().unwrap());
-        command.arg("--silent").args(words);
-        let page = finish(command, b"").await;
-        assert_eq!(page.stdout, "over https", "{line}: {page:?}");
-        // Both forms of the fingerprint are of the file that was fetched.
-        let mut openssl = tokio::process::Command::new("openssl");
-        openssl.args(["x509", "-noout", "-fingerprint", "-sha256", "-in", &file]);
-        let printed = finish(openssl, b"").await.stdout;
-        let (_, with_colons) = printed.trim().split_once('=').unwrap();
-        // Places where it may go on in the next line are no text.
-        let text = guide.replace("<wbr>", "");
-        assert!(text.contains(with_colons), "{with_colons}");
-    });
+            .tls(),
+        &[],
+    )
+    .await;
+    let file = proxy.place().path("fetched.pem").display().to_string();
+    let fetched = curl(
+        &proxy,
+        &[
+            "-o",
+            &file,
+            "-w",
+            "%{content_type}",
+            &format!("{ROOT}/ca.pem"),
+        ],
+    )
+    .await;
+    assert_eq!(fetched.stdout, "application/x-pem-file", "{fetched:?}");
+    // The line of the page, with the file that was fetched and a URL.
+    let guide = curl(&proxy, &[&format!("{ROOT}/")]).await.stdout;
+    let start = guide.find("curl --proxy").unwrap();
+    let line = guide[start..].split("</code>").next().unwrap();
+    let line = line
+        .replace("ca.pem", &file)
+        .replace("https://…", "https://o.test/a");
+    let mut words = line.split(' ');
+    let mut command = tokio::process::Command::new(words.next().unwrap());
+    command.arg("--silent").args(words);
+    let page = finish(command, b"").await;
+    assert_eq!(page.stdout, "over https", "{line}: {page:?}");
+    // Both forms of the fingerprint are of the file that was fetched.
+    let mut openssl = tokio::process::Command::new("openssl");
+    openssl.args(["x509", "-noout", "-fingerprint", "-sha256", "-in", &file]);
+    let printed = finish(openssl, b"").await.stdout;
+    let (_, with_colons) = printed.trim().split_once('=').unwrap();
+    // Places where it may go on in the next line are no text.
+    let text = guide.replace("<wbr>", "");
+    assert!(text.contains(with_colons), "{with_colons}");
 }
 
 /// Returns the status of a request with these lines, from the proxy.
@@ -249,188 +244,170 @@ async fn assert_refused(proxy: &Proxy) {
 }
 
 // The origin that `upstream.resolve` has for the name sees no connection.
-#[test]
-fn another_use_of_the_name_is_refused_and_never_leaves() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let config = resolve(NAME, origin.address()).resolve("o.test", origin.address());
-        let proxy = config.start().await;
-        assert_refused(&proxy).await;
-        let reply = ask(&proxy, "POST", &format!("{ROOT}/"), &[]).await;
-        reply.assert_error(421, "http_request_error");
-        assert!(reply.text().contains("GET and HEAD"), "{}", reply.text());
-        assert_eq!(origin.connections(), 0);
-        assert_eq!(proxy.place().rows().await, Vec::<serde_json::Value>::new());
-        let text = metrics(&proxy).await;
-        assert!(
-            text.contains("politesse_own_pages_total{result=\"refused\"}"),
-            "{text}"
-        );
-    });
+#[tokio::test]
+async fn another_use_of_the_name_is_refused_and_never_leaves() {
+    let origin = Script::robots("").start().await;
+    let config = resolve(NAME, origin.address()).resolve("o.test", origin.address());
+    let proxy = config.start().await;
+    assert_refused(&proxy).await;
+    let reply = ask(&proxy, "POST", &format!("{ROOT}/"), &[]).await;
+    reply.assert_error(421, "http_request_error");
+    assert!(reply.text().contains("GET and HEAD"), "{}", reply.text());
+    assert_eq!(origin.connections(), 0);
+    assert_eq!(proxy.place().rows().await, Vec::<serde_json::Value>::new());
+    let text = metrics(&proxy).await;
+    assert!(
+        text.contains("politesse_own_pages_total{result=\"refused\"}"),
+        "{text}"
+    );
 }
 
-#[test]
-fn a_parent_proxy_hears_nothing_of_the_name() {
-    run(async {
-        let parent = RawOrigin::start(|_| Bytes::text("from the parent")).await;
-        let config = Config::default().set(&format!(
-            "upstream.parent = \"http://{}\"",
-            parent.address()
-        ));
-        let proxy = config.start().await;
-        assert_refused(&proxy).await;
-        assert_eq!(
-            get(&proxy, &format!("{ROOT}/ca.pem")).await.text(),
-            certificate(&proxy)
-        );
-        assert_eq!(
-            (parent.requests(), parent.robots_requests()),
-            (vec![], vec![])
-        );
-    });
+#[tokio::test]
+async fn a_parent_proxy_hears_nothing_of_the_name() {
+    let parent = RawOrigin::start(|_| Bytes::text("from the parent")).await;
+    let config = Config::default().set(&format!(
+        "upstream.parent = \"http://{}\"",
+        parent.address()
+    ));
+    let proxy = config.start().await;
+    assert_refused(&proxy).await;
+    assert_eq!(
+        get(&proxy, &format!("{ROOT}/ca.pem")).await.text(),
+        certificate(&proxy)
+    );
+    assert_eq!(
+        (parent.requests(), parent.robots_requests()),
+        (vec![], vec![])
+    );
 }
 
 // RFC 9110, section 7.4.
-#[test]
-fn inside_a_tunnel_the_name_is_of_another_origin() {
-    run(async {
-        let script = Script::robots("").name("o.test").alpn(&["h2", "http/1.1"]);
-        let origin = script.start_tls().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        for lines in [
-            ["GET / HTTP/1.1", "Host: politesse.internal"],
-            ["GET /ca.pem HTTP/1.1", "Host: politesse.internal:80"],
-            [
-                "GET http://politesse.internal/ HTTP/1.1",
-                "Host: politesse.internal",
-            ],
-            ["GET https://politesse.internal/ HTTP/1.1", "Host: o.test"],
-        ] {
-            let mut inside = Crawler::inside(&proxy, "o.test:443").await;
-            assert_eq!(inside.ask(&lines).await.status(), 421, "{lines:?}");
+#[tokio::test]
+async fn inside_a_tunnel_the_name_is_of_another_origin() {
+    let script = Script::robots("").name("o.test").alpn(&["h2", "http/1.1"]);
+    let (origin, proxy) = site(script.tls(), &[]).await;
+    for lines in [
+        ["GET / HTTP/1.1", "Host: politesse.internal"],
+        ["GET /ca.pem HTTP/1.1", "Host: politesse.internal:80"],
+        [
+            "GET http://politesse.internal/ HTTP/1.1",
+            "Host: politesse.internal",
+        ],
+        ["GET https://politesse.internal/ HTTP/1.1", "Host: o.test"],
+    ] {
+        let mut inside = Crawler::inside(&proxy, "o.test:443").await;
+        assert_eq!(inside.ask(&lines).await.status(), 421, "{lines:?}");
+    }
+    let mut plain = Crawler::connect(&proxy, "o.test:443").await;
+    let reply = plain
+        .ask(&["GET / HTTP/1.1", "Host: politesse.internal"])
+        .await;
+    assert_eq!(reply.status(), 421);
+    let mut inside = H2Crawler::inside(&proxy, "o.test:443").await;
+    for url in [
+        "https://politesse.internal/",
+        "http://politesse.internal/ca.pem",
+    ] {
+        // Another scheme than that of the connection is reset.
+        if let Ok(reply) = inside.ask(http::Request::get(url)).await {
+            assert_eq!(reply.status().as_u16(), 421, "{url}");
         }
-        let mut plain = Crawler::connect(&proxy, "o.test:443").await;
-        let reply = plain
-            .ask(&["GET / HTTP/1.1", "Host: politesse.internal"])
-            .await;
-        assert_eq!(reply.status(), 421);
-        let mut inside = H2Crawler::inside(&proxy, "o.test:443").await;
-        for url in [
-            "https://politesse.internal/",
-            "http://politesse.internal/ca.pem",
-        ] {
-            // Another scheme than that of the connection is reset.
-            if let Ok(reply) = inside.ask(http::Request::get(url)).await {
-                assert_eq!(reply.status().as_u16(), 421, "{url}");
-            }
-        }
-        assert_eq!(origin.log().len(), 0);
-    });
+    }
+    assert_eq!(origin.log().len(), 0);
 }
 
 // Whatever leads there on another way: a redirect of a robots.txt, and a question.
-#[test]
-fn nothing_else_of_the_proxy_asks_for_the_name() {
-    run(async {
-        let own = Script::robots("").start().await;
-        let to_us = Page::text("")
-            .with_status(302)
-            .field("Location", &format!("{ROOT}/robots.txt"));
-        let origin = Script::robots_page(to_us).start().await;
-        let config = resolve("o.test", origin.address()).resolve(NAME, own.address());
-        let proxy = config.start().await;
-        let reply = get(&proxy, "http://o.test/").await;
-        assert_eq!(reply.status(), 403, "{}", reply.text());
-        let check = proxy.place().run(&["check", &format!("{ROOT}/")]).await;
-        assert!(check.stdout.contains("is this proxy"), "{check:?}");
-        assert_eq!((own.connections(), origin.targets().len()), (0, 0));
-    });
+#[tokio::test]
+async fn nothing_else_of_the_proxy_asks_for_the_name() {
+    let own = Script::robots("").start().await;
+    let to_us = Page::text("")
+        .with_status(302)
+        .field("Location", &format!("{ROOT}/robots.txt"));
+    let origin = Script::robots_page(to_us).start().await;
+    let config = resolve("o.test", origin.address()).resolve(NAME, own.address());
+    let proxy = config.start().await;
+    let reply = get(&proxy, "http://o.test/").await;
+    assert_eq!(reply.status(), 403, "{}", reply.text());
+    let check = proxy.place().run(&["check", &format!("{ROOT}/")]).await;
+    assert!(check.stdout.contains("is this proxy"), "{check:?}");
+    assert_eq!((own.connections(), origin.targets().len()), (0, 0));
 }
 
-#[test]
-fn whoever_may_not_use_the_proxy_gets_what_it_always_gets() {
-    run(async {
-        let proxy = Config::default()
-            .set("proxy.clients = [\"10.0.0.0/8\"]")
-            .start()
-            .await;
-        let mut stranger = Crawler::plain(&proxy).await;
-        let line = format!("GET {ROOT}/ca.pem HTTP/1.1\r\nHost: {NAME}\r\n\r\n");
-        let _ = stranger.try_send(line.as_bytes()).await;
-        assert!(stranger.try_reply_to("GET").await.is_none());
-        let proxy = Config::default()
-            .set("proxy.auth = \"required\"")
-            .start()
-            .await;
-        assert_eq!(get(&proxy, &format!("{ROOT}/")).await.status(), 407);
-        assert_eq!(at_admin(proxy.admin(), "/client").await.status(), 200);
-    });
+#[tokio::test]
+async fn whoever_may_not_use_the_proxy_gets_what_it_always_gets() {
+    let proxy = Config::default()
+        .set("proxy.clients = [\"10.0.0.0/8\"]")
+        .start()
+        .await;
+    let mut stranger = Crawler::plain(&proxy).await;
+    let line = format!("GET {ROOT}/ca.pem HTTP/1.1\r\nHost: {NAME}\r\n\r\n");
+    let _ = stranger.try_send(line.as_bytes()).await;
+    assert!(stranger.try_reply_to("GET").await.is_none());
+    let proxy = Config::default()
+        .set("proxy.auth = \"required\"")
+        .start()
+        .await;
+    assert_eq!(get(&proxy, &format!("{ROOT}/")).await.status(), 407);
+    assert_eq!(at_admin(proxy.admin(), "/client").await.status(), 200);
 }
 
-#[test]
-fn another_name_or_none_can_be_configured_and_a_reload_takes_it() {
-    run(async {
-        let origin = Script::robots("")
-            .page("/", Page::text("a site"))
-            .start()
-            .await;
-        let config = |name: &str| {
-            resolve(NAME, origin.address()).set(&format!("proxy.internal_name = \"{name}\""))
-        };
-        let proxy = config("").start().await;
-        assert_eq!(get(&proxy, &format!("{ROOT}/")).await.text(), "a site");
-        proxy.place().configure(&config("Proxy.Example"));
-        reload(&proxy).await;
-        assert_eq!(get(&proxy, &format!("{ROOT}/")).await.text(), "a site");
-        let guide = get(&proxy, "http://proxy.example/").await;
-        assert_page(&guide, "text/html");
-        proxy.place().configure(&config(NAME));
-        reload(&proxy).await;
-        assert_page(&get(&proxy, &format!("{ROOT}/")).await, "text/html");
-    });
+#[tokio::test]
+async fn another_name_or_none_can_be_configured_and_a_reload_takes_it() {
+    let origin = Script::robots("")
+        .page("/", Page::text("a site"))
+        .start()
+        .await;
+    let config = |name: &str| {
+        resolve(NAME, origin.address()).set(&format!("proxy.internal_name = \"{name}\""))
+    };
+    let proxy = config("").start().await;
+    assert_eq!(get(&proxy, &format!("{ROOT}/")).await.text(), "a site");
+    proxy.place().configure(&config("Proxy.Example"));
+    reload(&proxy).await;
+    assert_eq!(get(&proxy, &format!("{ROOT}/")).await.text(), "a site");
+    let guide = get(&proxy, "http://proxy.example/").await;
+    assert_page(&guide, "text/html");
+    proxy.place().configure(&config(NAME));
+    reload(&proxy).await;
+    assert_page(&get(&proxy, &format!("{ROOT}/")).await, "text/html");
 }
 
-#[test]
-fn without_interception_there_is_no_certificate() {
-    run(async {
-        let proxy = Config::default()
-            .set("https.mode = \"refuse\"")
-            .start()
-            .await;
-        assert_eq!(get(&proxy, &format!("{ROOT}/ca.pem")).await.status(), 404);
-        assert_eq!(at_admin(proxy.admin(), "/ca.pem").await.status(), 404);
-        let guide = get(&proxy, &format!("{ROOT}/")).await.text();
-        assert!(guide.contains("refuses HTTPS"), "{guide}");
-    });
+#[tokio::test]
+async fn without_interception_there_is_no_certificate() {
+    let proxy = Config::default()
+        .set("https.mode = \"refuse\"")
+        .start()
+        .await;
+    assert_eq!(get(&proxy, &format!("{ROOT}/ca.pem")).await.status(), 404);
+    assert_eq!(at_admin(proxy.admin(), "/ca.pem").await.status(), 404);
+    let guide = get(&proxy, &format!("{ROOT}/")).await.text();
+    assert!(guide.contains("refuses HTTPS"), "{guide}");
 }
 
 // The address is the one that the client has used, also where the proxy listens on
 // all, and speaks TLS.
-#[test]
-fn the_pages_name_the_address_that_the_client_has_reached() {
-    run(async {
-        let place = Place::with(
-            &Config::default().set("proxy.listen = [\"0.0.0.0:0\", \"http://[::1]:0\"]"),
-        );
-        let proxy = place.start().await;
-        let port = proxy.address().port();
-        let line = format!("GET {ROOT}/proxy.pac HTTP/1.1");
-        let host = format!("Host: {NAME}");
-        for last in [1, 7] {
-            let address = SocketAddr::from(([127, 0, 0, last], port));
-            let pac = Crawler::to(address).await.ask(&[&line, &host]).await.text();
-            assert!(pac.contains(&format!("\"PROXY {address}\"")), "{pac}");
-        }
-        let banner = proxy.banner().join("\n");
-        let v6 = banner.lines().find(|line| line.contains("[::1]")).unwrap();
-        let address = address_in(v6);
+#[tokio::test]
+async fn the_pages_name_the_address_that_the_client_has_reached() {
+    let place =
+        Place::with(&Config::default().set("proxy.listen = [\"0.0.0.0:0\", \"http://[::1]:0\"]"));
+    let proxy = place.start().await;
+    let port = proxy.address().port();
+    let line = format!("GET {ROOT}/proxy.pac HTTP/1.1");
+    let host = format!("Host: {NAME}");
+    for last in [1, 7] {
+        let address = SocketAddr::from(([127, 0, 0, last], port));
         let pac = Crawler::to(address).await.ask(&[&line, &host]).await.text();
         assert!(pac.contains(&format!("\"PROXY {address}\"")), "{pac}");
-        let guide = at_admin(proxy.admin(), "/client").await.text();
-        assert!(
-            guide.contains(&format!("http://127.0.0.1:{port}")),
-            "{guide}"
-        );
-        assert!(guide.contains(&format!("http://{address}")), "{guide}");
-    });
+    }
+    let banner = proxy.banner().join("\n");
+    let v6 = banner.lines().find(|line| line.contains("[::1]")).unwrap();
+    let address = address_in(v6);
+    let pac = Crawler::to(address).await.ask(&[&line, &host]).await.text();
+    assert!(pac.contains(&format!("\"PROXY {address}\"")), "{pac}");
+    let guide = at_admin(proxy.admin(), "/client").await.text();
+    assert!(
+        guide.contains(&format!("http://127.0.0.1:{port}")),
+        "{guide}"
+    );
+    assert!(guide.contains(&format!("http://{address}")), "{guide}");
 }

@@ -15,266 +15,246 @@ use crate::kit::paced::{
 };
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::resolve;
-use crate::kit::{clock, run, until};
+use crate::kit::{clock, until};
 
 // Ours: gaps are never under the delay.
-#[test]
-fn a_crawl_delay_keeps_requests_apart_that_come_at_once() {
-    run(async {
-        let origin = delaying("0.4").start().await;
-        let proxy = Arc::new(standard(&origin).start().await);
-        let begun = clock::instant();
-        let replies = all(&proxy, &urls(8)).await;
-        assert_eq!(statuses(&replies), [200; 8]);
-        assert!(clock::since(begun) < ms(400 * 7 + 3000));
-        assert_apart(&pages(&[&origin]), 8, ms(400));
-        let queued = metric(&proxy, "politesse_pace_queued").await;
-        let waits = metric(&proxy, "politesse_pace_wait_seconds_count").await;
-        assert_eq!((queued, waits), (0.0, 7.0));
-        // Ours: waits in each record.
-        let (_place, rows) = verified(proxy, 8).await;
-        let mut waits: Vec<_> = rows
-            .iter()
-            .map(|row| row["wait_ms"].as_u64().unwrap())
-            .collect();
-        waits.sort_unstable();
-        assert_eq!(waits[0], 0);
-        // The first began to wait a little after the turn it waits for.
-        let rising = waits.iter().zip(0_u64..);
-        assert!(
-            rising.clone().all(|(wait, turn)| turn * 400 <= wait + 300),
-            "{waits:?}"
-        );
-        assert!(
-            waits.windows(2).all(|pair| pair[0] + 300 <= pair[1]),
-            "{waits:?}"
-        );
-    });
+#[tokio::test]
+async fn a_crawl_delay_keeps_requests_apart_that_come_at_once() {
+    let origin = delaying("0.4").start().await;
+    let proxy = Arc::new(standard(&origin).start().await);
+    let begun = clock::instant();
+    let replies = all(&proxy, &urls(8)).await;
+    assert_eq!(statuses(&replies), [200; 8]);
+    assert!(clock::since(begun) < ms(400 * 7 + 3000));
+    assert_apart(&pages(&[&origin]), 8, ms(400));
+    let queued = metric(&proxy, "politesse_pace_queued").await;
+    let waits = metric(&proxy, "politesse_pace_wait_seconds_count").await;
+    assert_eq!((queued, waits), (0.0, 7.0));
+    // Ours: waits in each record.
+    let (_place, rows) = verified(proxy, 8).await;
+    let mut waits: Vec<_> = rows
+        .iter()
+        .map(|row| row["wait_ms"].as_u64().unwrap())
+        .collect();
+    waits.sort_unstable();
+    assert_eq!(waits[0], 0);
+    // The first began to wait a little after the turn it waits for.
+    let rising = waits.iter().zip(0_u64..);
+    assert!(
+        rising.clone().all(|(wait, turn)| turn * 400 <= wait + 300),
+        "{waits:?}"
+    );
+    assert!(
+        waits.windows(2).all(|pair| pair[0] + 300 <= pair[1]),
+        "{waits:?}"
+    );
 }
 
 // Ours: counted from completion; one under way at a time.
-#[test]
-fn a_crawl_delay_counts_from_the_end_of_the_response() {
-    run(async {
-        let gate = Gate::shut();
-        let script = delaying("0.5").page("/1", Page::stepped(&["a", "b"], &gate));
-        let origin = script.start().await;
-        let proxy = Arc::new(standard(&origin).start().await);
-        let asking = tokio::spawn({
-            let proxy = Arc::clone(&proxy);
-            async move { get(&proxy, "http://o.test/1").await }
-        });
-        origin.arrival("/1").await;
-        let second = tokio::spawn({
-            let proxy = Arc::clone(&proxy);
-            async move { get(&proxy, "http://o.test/2").await }
-        });
-        tokio::time::sleep(ms(900)).await;
-        assert_eq!(origin.targets(), ["/1"]);
-        let opened = clock::instant();
-        gate.open(1);
-        assert_eq!(asking.await.unwrap().text(), "ab");
-        assert_eq!(second.await.unwrap().status(), 200);
-        let pause = when(&origin, "/2").duration_since(opened);
-        assert!((ms(500)..ms(3000)).contains(&pause), "{pause:?}");
-        verified(proxy, 2).await;
+#[tokio::test]
+async fn a_crawl_delay_counts_from_the_end_of_the_response() {
+    let gate = Gate::shut();
+    let script = delaying("0.5").page("/1", Page::stepped(&["a", "b"], &gate));
+    let origin = script.start().await;
+    let proxy = Arc::new(standard(&origin).start().await);
+    let asking = tokio::spawn({
+        let proxy = Arc::clone(&proxy);
+        async move { get(&proxy, "http://o.test/1").await }
     });
+    origin.arrival("/1").await;
+    let second = tokio::spawn({
+        let proxy = Arc::clone(&proxy);
+        async move { get(&proxy, "http://o.test/2").await }
+    });
+    tokio::time::sleep(ms(900)).await;
+    assert_eq!(origin.targets(), ["/1"]);
+    let opened = clock::instant();
+    gate.open(1);
+    assert_eq!(asking.await.unwrap().text(), "ab");
+    assert_eq!(second.await.unwrap().status(), 200);
+    let pause = when(&origin, "/2").duration_since(opened);
+    assert!((ms(500)..ms(3000)).contains(&pause), "{pause:?}");
+    verified(proxy, 2).await;
 }
 
 // Ours: one for all ports and schemes of a host; our robots.txt fetches take
 // turns too.
-#[test]
-fn one_host_has_one_pace_over_schemes_and_ports() {
-    run(async {
-        let plain = delaying("0.4").start().await;
-        let other = delaying("0.4").start().await;
-        let tls = delaying("0.4").start_tls().await;
-        let config = standard(&plain)
-            .resolve("o.test:8081", other.address())
-            .resolve("o.test:443", tls.address());
-        let proxy = Arc::new(config.start().await);
-        let mut asked = Vec::new();
-        for number in 1..=2 {
-            for origin in ["http://o.test", "http://O.test:8081", "https://o.test"] {
-                asked.push(format!("{origin}/{number}"));
-            }
+#[tokio::test]
+async fn one_host_has_one_pace_over_schemes_and_ports() {
+    let plain = delaying("0.4").start().await;
+    let other = delaying("0.4").start().await;
+    let tls = delaying("0.4").tls().start().await;
+    let config = standard(&plain)
+        .resolve("o.test:8081", other.address())
+        .resolve("o.test:443", tls.address());
+    let proxy = Arc::new(config.start().await);
+    let mut asked = Vec::new();
+    for number in 1..=2 {
+        for origin in ["http://o.test", "http://O.test:8081", "https://o.test"] {
+            asked.push(format!("{origin}/{number}"));
         }
-        let replies = all(&proxy, &asked).await;
-        assert_eq!(statuses(&replies), [200; 6]);
-        let origins = [&plain, &other, &tls];
-        assert_apart(&pages(&origins), 6, ms(400));
-        for origin in origins {
-            assert_eq!((origin.targets().len(), origin.robots_fetches()), (2, 1));
-        }
-        verified(proxy, 6).await;
-    });
+    }
+    let replies = all(&proxy, &asked).await;
+    assert_eq!(statuses(&replies), [200; 6]);
+    let origins = [&plain, &other, &tls];
+    assert_apart(&pages(&origins), 6, ms(400));
+    for origin in origins {
+        assert_eq!((origin.targets().len(), origin.robots_fetches()), (2, 1));
+    }
+    verified(proxy, 6).await;
 }
 
 // Ours: our robots.txt fetches take turns, first in line.
-#[test]
-fn a_robots_txt_waits_for_its_turn_and_comes_first() {
-    run(async {
-        let plain = delaying("0.6").start().await;
-        let tls = delaying("0.6").start_tls().await;
-        let config = standard(&plain).resolve("o.test:443", tls.address());
-        let proxy = Arc::new(config.start().await);
-        assert_eq!(get(&proxy, "http://o.test/0").await.status(), 200);
-        let queued = tokio::spawn({
-            let proxy = Arc::clone(&proxy);
-            async move { all(&proxy, &urls(3)).await }
-        });
-        until("a queue", async || {
-            (metric(&proxy, "politesse_pace_queued").await == 3.0).then_some(())
-        })
-        .await;
-        let page = get(&proxy, "https://o.test/x").await;
-        assert_eq!(page.status(), 200);
-        assert_eq!(statuses(&queued.await.unwrap()), [200; 3]);
-        let mut seen = [plain.log(), tls.log()].concat();
-        seen.sort_by_key(|seen| seen.at);
-        // The first is read before any page is.
-        assert_apart(&seen[1..], 6, ms(600));
-        let second = seen.iter().rposition(|seen| seen.target == "/robots.txt");
-        assert_eq!(second, Some(2), "{seen:?}");
-        verified(proxy, 5).await;
+#[tokio::test]
+async fn a_robots_txt_waits_for_its_turn_and_comes_first() {
+    let plain = delaying("0.6").start().await;
+    let tls = delaying("0.6").tls().start().await;
+    let config = standard(&plain).resolve("o.test:443", tls.address());
+    let proxy = Arc::new(config.start().await);
+    assert_eq!(get(&proxy, "http://o.test/0").await.status(), 200);
+    let queued = tokio::spawn({
+        let proxy = Arc::clone(&proxy);
+        async move { all(&proxy, &urls(3)).await }
     });
+    until("a queue", async || {
+        (metric(&proxy, "politesse_pace_queued").await == 3.0).then_some(())
+    })
+    .await;
+    let page = get(&proxy, "https://o.test/x").await;
+    assert_eq!(page.status(), 200);
+    assert_eq!(statuses(&queued.await.unwrap()), [200; 3]);
+    let mut seen = [plain.log(), tls.log()].concat();
+    seen.sort_by_key(|seen| seen.at);
+    // The first is read before any page is.
+    assert_apart(&seen[1..], 6, ms(600));
+    let second = seen.iter().rposition(|seen| seen.target == "/robots.txt");
+    assert_eq!(second, Some(2), "{seen:?}");
+    verified(proxy, 5).await;
 }
 
 // Ours: over HTTP/2 as well, where all share a connection.
-#[test]
-fn streams_of_one_connection_wait_for_their_turns() {
-    run(async {
-        let origin = delaying("0.3").start_tls().await;
-        let proxy = Arc::new(standard(&origin).start().await);
-        let crawler = H2Crawler::inside(&proxy, "o.test:443").await;
-        let mut asking = JoinSet::new();
-        for number in 1..=8 {
-            let mut stream = crawler.beside();
-            let url = format!("https://o.test/{number}");
-            asking.spawn(async move { stream.get(&url).await.status().as_u16() });
-        }
-        assert_eq!(asking.join_all().await, [200; 8]);
-        assert_apart(&pages(&[&origin]), 8, ms(300));
-        drop(crawler);
-        verified(proxy, 8).await;
-    });
+#[tokio::test]
+async fn streams_of_one_connection_wait_for_their_turns() {
+    let origin = delaying("0.3").tls().start().await;
+    let proxy = Arc::new(standard(&origin).start().await);
+    let crawler = H2Crawler::inside(&proxy, "o.test:443").await;
+    let mut asking = JoinSet::new();
+    for number in 1..=8 {
+        let mut stream = crawler.beside();
+        let url = format!("https://o.test/{number}");
+        asking.spawn(async move { stream.get(&url).await.status().as_u16() });
+    }
+    assert_eq!(asking.join_all().await, [200; 8]);
+    assert_apart(&pages(&[&origin]), 8, ms(300));
+    drop(crawler);
+    verified(proxy, 8).await;
 }
 
 // Ours: 5 requests a second and host.
-#[test]
-fn without_a_delay_the_standard_rate_holds() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let proxy = Arc::new(standard(&origin).start().await);
-        let replies = all(&proxy, &urls(8)).await;
-        assert_eq!(statuses(&replies), [200; 8]);
-        let span = span(&pages(&[&origin]));
-        // What a start takes to arrive varies.
-        assert!(
-            (ms(7 * 200 - 150)..ms(7 * 200 + 3000)).contains(&span),
-            "{span:?}"
-        );
-        verified(proxy, 8).await;
-    });
+#[tokio::test]
+async fn without_a_delay_the_standard_rate_holds() {
+    let origin = Script::robots("").start().await;
+    let proxy = Arc::new(standard(&origin).start().await);
+    let replies = all(&proxy, &urls(8)).await;
+    assert_eq!(statuses(&replies), [200; 8]);
+    let span = span(&pages(&[&origin]));
+    // What a start takes to arrive varies.
+    assert!(
+        (ms(7 * 200 - 150)..ms(7 * 200 + 3000)).contains(&span),
+        "{span:?}"
+    );
+    verified(proxy, 8).await;
 }
 
 // Ours: 4 requests at the same time and host.
-#[test]
-fn without_a_delay_four_are_under_way_at_most() {
-    run(async {
-        let gate = Gate::shut();
-        let mut script = Script::robots("");
-        for number in 1..=6 {
-            script = script.page(&format!("/{number}"), Page::text("x").after(&gate));
-        }
-        let origin = script.start().await;
-        let proxy = Arc::new(standard(&origin).start().await);
-        let asking = tokio::spawn({
-            let proxy = Arc::clone(&proxy);
-            async move { all(&proxy, &urls(6)).await }
-        });
-        until("four requests", async || {
-            (origin.targets().len() == 4).then_some(())
-        })
-        .await;
-        tokio::time::sleep(ms(800)).await;
-        assert_eq!(origin.targets().len(), 4);
-        assert_eq!(metric(&proxy, "politesse_pace_in_flight").await, 4.0);
-        gate.open(6);
-        assert_eq!(statuses(&asking.await.unwrap()), [200; 6]);
-        verified(proxy, 6).await;
+#[tokio::test]
+async fn without_a_delay_four_are_under_way_at_most() {
+    let gate = Gate::shut();
+    let mut script = Script::robots("");
+    for number in 1..=6 {
+        script = script.page(&format!("/{number}"), Page::text("x").after(&gate));
+    }
+    let origin = script.start().await;
+    let proxy = Arc::new(standard(&origin).start().await);
+    let asking = tokio::spawn({
+        let proxy = Arc::clone(&proxy);
+        async move { all(&proxy, &urls(6)).await }
     });
+    until("four requests", async || {
+        (origin.targets().len() == 4).then_some(())
+    })
+    .await;
+    tokio::time::sleep(ms(800)).await;
+    assert_eq!(origin.targets().len(), 4);
+    assert_eq!(metric(&proxy, "politesse_pace_in_flight").await, 4.0);
+    gate.open(6);
+    assert_eq!(statuses(&asking.await.unwrap()), [200; 6]);
+    verified(proxy, 6).await;
 }
 
 // Ours: ten origins in parallel do not slow one another.
-#[test]
-fn hosts_do_not_slow_one_another() {
-    run(async {
-        let origin = delaying("0.6").start().await;
-        let mut config = standard(&origin);
-        let mut asked = Vec::new();
-        for host in 0..10 {
-            config = config.resolve(&format!("h{host}.test"), origin.address());
-            asked.extend((1..=4).map(|number| format!("http://h{host}.test/{number}")));
-        }
-        let proxy = Arc::new(config.start().await);
-        let replies = all(&proxy, &asked).await;
-        assert_eq!(statuses(&replies), [200; 40]);
-        let seen = pages(&[&origin]);
-        // One after the other they would need 18 s.
-        assert!(span(&seen) < ms(5000), "{:?}", span(&seen));
-        for host in 0..10 {
-            let mut own = seen.clone();
-            own.retain(|seen| seen.authority == format!("h{host}.test"));
-            assert_apart(&own, 4, ms(600));
-        }
-        verified(proxy, 40).await;
-    });
+#[tokio::test]
+async fn hosts_do_not_slow_one_another() {
+    let origin = delaying("0.6").start().await;
+    let mut config = standard(&origin);
+    let mut asked = Vec::new();
+    for host in 0..10 {
+        config = config.resolve(&format!("h{host}.test"), origin.address());
+        asked.extend((1..=4).map(|number| format!("http://h{host}.test/{number}")));
+    }
+    let proxy = Arc::new(config.start().await);
+    let replies = all(&proxy, &asked).await;
+    assert_eq!(statuses(&replies), [200; 40]);
+    let seen = pages(&[&origin]);
+    // One after the other they would need 18 s.
+    assert!(span(&seen) < ms(5000), "{:?}", span(&seen));
+    for host in 0..10 {
+        let mut own = seen.clone();
+        own.retain(|seen| seen.authority == format!("h{host}.test"));
+        assert_apart(&own, 4, ms(600));
+    }
+    verified(proxy, 40).await;
 }
 
 // Ours: a delay is that of its group. It counts from the last request of anyone,
 // and a longer one binds only the crawler that it is asked of.
-#[test]
-fn a_crawler_keeps_its_own_delay_from_the_requests_of_all() {
-    run(async {
-        let robots = "User-agent: FooBot\nDisallow: /x\nCrawl-delay: 0.9\n\n\
+#[tokio::test]
+async fn a_crawler_keeps_its_own_delay_from_the_requests_of_all() {
+    let robots = "User-agent: FooBot\nDisallow: /x\nCrawl-delay: 0.9\n\n\
                       User-agent: *\nDisallow: /x\nCrawl-delay: 0.1\n";
-        let origin = Script::robots(robots).start().await;
-        let proxy = Arc::new(standard(&origin).start().await);
-        // Known to all before: the first of them asks for its robots.txt.
-        let first = [("BarBot", "http://o.test/0"), ("FooBot", "http://o.test/0")];
-        for request in first {
-            assert_eq!(statuses(&at_once(&proxy, &[request]).await), [200]);
-        }
-        let requests = [
-            ("FooBot", "http://o.test/foo"),
-            ("BarBot", "http://o.test/a"),
-            ("BarBot", "http://o.test/b"),
-            ("BarBot", "http://o.test/c"),
-        ];
-        assert_eq!(statuses(&at_once(&proxy, &requests).await), [200; 4]);
-        let seen = pages(&[&origin]);
-        let targets: Vec<&str> = seen.iter().map(|seen| &*seen.target).collect();
-        assert_eq!(targets[5], "/foo", "{targets:?}");
-        assert_apart(&seen[1..5], 4, ms(100));
-        assert_apart(&seen[4..], 2, ms(900));
-        verified(proxy, 6).await;
-    });
+    let origin = Script::robots(robots).start().await;
+    let proxy = Arc::new(standard(&origin).start().await);
+    // Known to all before: the first of them asks for its robots.txt.
+    let first = [("BarBot", "http://o.test/0"), ("FooBot", "http://o.test/0")];
+    for request in first {
+        assert_eq!(statuses(&at_once(&proxy, &[request]).await), [200]);
+    }
+    let requests = [
+        ("FooBot", "http://o.test/foo"),
+        ("BarBot", "http://o.test/a"),
+        ("BarBot", "http://o.test/b"),
+        ("BarBot", "http://o.test/c"),
+    ];
+    assert_eq!(statuses(&at_once(&proxy, &requests).await), [200; 4]);
+    let seen = pages(&[&origin]);
+    let targets: Vec<&str> = seen.iter().map(|seen| &*seen.target).collect();
+    assert_eq!(targets[5], "/foo", "{targets:?}");
+    assert_apart(&seen[1..5], 4, ms(100));
+    assert_apart(&seen[4..], 2, ms(900));
+    verified(proxy, 6).await;
 }
 
 // Ours: Request-rate.
-#[test]
-fn a_request_rate_keeps_requests_apart() {
-    run(async {
-        let origin = Script::robots("User-agent: *\nRequest-rate: 2/1\n")
-            .start()
-            .await;
-        let proxy = Arc::new(standard(&origin).start().await);
-        let replies = all(&proxy, &urls(4)).await;
-        assert_eq!(statuses(&replies), [200; 4]);
-        assert_apart(&pages(&[&origin]), 4, ms(500));
-        verified(proxy, 4).await;
-    });
+#[tokio::test]
+async fn a_request_rate_keeps_requests_apart() {
+    let origin = Script::robots("User-agent: *\nRequest-rate: 2/1\n")
+        .start()
+        .await;
+    let proxy = Arc::new(standard(&origin).start().await);
+    let replies = all(&proxy, &urls(4)).await;
+    assert_eq!(statuses(&replies), [200; 4]);
+    assert_apart(&pages(&[&origin]), 4, ms(500));
+    verified(proxy, 4).await;
 }
 
 /// Returns a time of day, `hours` from now, as robots.txt writes it.
@@ -284,60 +264,56 @@ fn time_of_day(now: Timestamp, hours: i32) -> String {
 }
 
 // Ours: Visit-time, in UTC.
-#[test]
-fn a_site_is_visited_in_its_time_alone() {
-    run(async {
-        let now = clock::now();
-        let shut = format!(
-            "User-agent: *\nVisit-time: {}-{}\n",
-            time_of_day(now, 2),
-            time_of_day(now, 3)
-        );
-        let open = format!(
-            "User-agent: *\nVisit-time: {}-{}\n",
-            time_of_day(now, -1),
-            time_of_day(now, 1)
-        );
-        let (shut, open) = (
-            Script::robots(&shut).start().await,
-            Script::robots(&open).start().await,
-        );
-        let config = standard(&shut).resolve("open.test", open.address());
-        let proxy = Arc::new(config.start().await);
-        let reply = get(&proxy, "http://o.test/1").await;
-        let seconds = i64::try_from(assert_later(&reply, "visit_time")).unwrap();
-        let minute = now.as_second() / 60 * 60;
-        let opening = minute + 2 * 60 * 60;
-        let told = clock::now().as_second() + seconds;
-        assert!(
-            (opening..opening + 5).contains(&told),
-            "{told} for {opening}"
-        );
-        assert_eq!(get(&proxy, "http://open.test/1").await.status(), 200);
-        shut.assert_only_robots_fetched();
-        let (_place, rows) = verified(proxy, 2).await;
-        assert_eq!(
-            (&rows[0]["verdict"], &rows[0]["reason"]),
-            (&"later".into(), &"visit_time".into())
-        );
-        assert_eq!(rows[1]["verdict"], "allow");
-    });
+#[tokio::test]
+async fn a_site_is_visited_in_its_time_alone() {
+    let now = clock::now();
+    let shut = format!(
+        "User-agent: *\nVisit-time: {}-{}\n",
+        time_of_day(now, 2),
+        time_of_day(now, 3)
+    );
+    let open = format!(
+        "User-agent: *\nVisit-time: {}-{}\n",
+        time_of_day(now, -1),
+        time_of_day(now, 1)
+    );
+    let (shut, open) = (
+        Script::robots(&shut).start().await,
+        Script::robots(&open).start().await,
+    );
+    let config = standard(&shut).resolve("open.test", open.address());
+    let proxy = Arc::new(config.start().await);
+    let reply = get(&proxy, "http://o.test/1").await;
+    let seconds = i64::try_from(assert_later(&reply, "visit_time")).unwrap();
+    let minute = now.as_second() / 60 * 60;
+    let opening = minute + 2 * 60 * 60;
+    let told = clock::now().as_second() + seconds;
+    assert!(
+        (opening..opening + 5).contains(&told),
+        "{told} for {opening}"
+    );
+    assert_eq!(get(&proxy, "http://open.test/1").await.status(), 200);
+    shut.assert_only_robots_fetched();
+    let (_place, rows) = verified(proxy, 2).await;
+    assert_eq!(
+        (&rows[0]["verdict"], &rows[0]["reason"]),
+        (&"later".into(), &"visit_time".into())
+    );
+    assert_eq!(rows[1]["verdict"], "allow");
 }
 
 // Ours: who has no turn to take waits for none.
-#[test]
-fn what_is_refused_and_what_we_hold_takes_no_turn() {
-    run(async {
-        let robots = "User-agent: *\nDisallow: /private\nCrawl-delay: 60\n";
-        let origin = Script::robots(robots).start().await;
-        let proxy = Arc::new(resolve("o.test", origin.address()).start().await);
-        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
-        let begun = clock::instant();
-        get(&proxy, "http://o.test/private")
-            .await
-            .assert_error(403, "http_request_denied");
-        assert_eq!(get(&proxy, "http://o.test/robots.txt").await.text(), robots);
-        assert!(clock::since(begun) < ms(5000));
-        verified(proxy, 3).await;
-    });
+#[tokio::test]
+async fn what_is_refused_and_what_we_hold_takes_no_turn() {
+    let robots = "User-agent: *\nDisallow: /private\nCrawl-delay: 60\n";
+    let origin = Script::robots(robots).start().await;
+    let proxy = Arc::new(resolve("o.test", origin.address()).start().await);
+    assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
+    let begun = clock::instant();
+    get(&proxy, "http://o.test/private")
+        .await
+        .assert_error(403, "http_request_denied");
+    assert_eq!(get(&proxy, "http://o.test/robots.txt").await.text(), robots);
+    assert!(clock::since(begun) < ms(5000));
+    verified(proxy, 3).await;
 }

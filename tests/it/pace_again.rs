@@ -14,7 +14,7 @@ use crate::kit::client::{ask, get, reload};
 use crate::kit::paced::{metric, ms};
 use crate::kit::proxy::{Config, resolve};
 use crate::kit::raw_origin::find;
-use crate::kit::{clock, run, until};
+use crate::kit::{clock, until};
 
 /// Path that the origin takes [`HOLD`] for, where it does not answer.
 const HELD: &str = "/held";
@@ -116,155 +116,139 @@ async fn next(stream: &mut TcpStream, log: &Mutex<Vec<(String, Instant)>>) -> Op
     Some(target)
 }
 
-#[test]
-fn what_is_sent_again_waits_for_the_pause() {
-    run(async {
-        let origin = Closing::start("User-agent: *\nCrawl-delay: 0.6\n").await;
-        let proxy = origin.config().start().await;
-        for page in ["/1", "/2", "/3"] {
-            let reply = get(&proxy, &format!("http://o.test{page}")).await;
-            assert_eq!(reply.status(), 200, "{page}: {}", reply.text());
-        }
-        origin.assert_apart(ms(600));
-        let again = metric(&proxy, "politesse_upstream_retries_total").await;
-        assert_eq!(origin.targets().len() as f64, 3.0 + again);
-        assert!(1.0 <= again, "no connection was used again");
-    });
+#[tokio::test]
+async fn what_is_sent_again_waits_for_the_pause() {
+    let origin = Closing::start("User-agent: *\nCrawl-delay: 0.6\n").await;
+    let proxy = origin.config().start().await;
+    for page in ["/1", "/2", "/3"] {
+        let reply = get(&proxy, &format!("http://o.test{page}")).await;
+        assert_eq!(reply.status(), 200, "{page}: {}", reply.text());
+    }
+    origin.assert_apart(ms(600));
+    let again = metric(&proxy, "politesse_upstream_retries_total").await;
+    assert_eq!(origin.targets().len() as f64, 3.0 + again);
+    assert!(1.0 <= again, "no connection was used again");
 }
 
 // A page must not be lost, and the pause is not to be waited for twice.
-#[test]
-fn where_the_pause_is_long_nothing_is_sent_again() {
-    run(async {
-        let origin = Closing::start("User-agent: *\nCrawl-delay: 1.2\n").await;
-        let proxy = origin.config().start().await;
-        for page in ["/1", "/2", "/3"] {
-            assert_eq!(
-                get(&proxy, &format!("http://o.test{page}")).await.status(),
-                200
-            );
-        }
-        origin.assert_apart(ms(1200));
-        assert_eq!(origin.targets(), ["/1", "/2", "/3"]);
-    });
+#[tokio::test]
+async fn where_the_pause_is_long_nothing_is_sent_again() {
+    let origin = Closing::start("User-agent: *\nCrawl-delay: 1.2\n").await;
+    let proxy = origin.config().start().await;
+    for page in ["/1", "/2", "/3"] {
+        assert_eq!(
+            get(&proxy, &format!("http://o.test{page}")).await.status(),
+            200
+        );
+    }
+    origin.assert_apart(ms(1200));
+    assert_eq!(origin.targets(), ["/1", "/2", "/3"]);
 }
 
 // The same for the operator's rate: five a second by default.
-#[test]
-fn without_a_pause_what_is_sent_again_comes_soon() {
-    run(async {
-        let origin = Closing::start("").await;
-        let proxy = origin.config().start().await;
-        let begun = clock::instant();
-        for page in 1..=4 {
-            assert_eq!(
-                get(&proxy, &format!("http://o.test/{page}")).await.status(),
-                200
-            );
-        }
-        assert!(clock::since(begun) < ms(5000));
-        // From start to start; what comes may come a little sooner.
-        origin.assert_apart(ms(150));
-        assert!(4 < origin.targets().len(), "no connection was used again");
-    });
+#[tokio::test]
+async fn without_a_pause_what_is_sent_again_comes_soon() {
+    let origin = Closing::start("").await;
+    let proxy = origin.config().start().await;
+    let begun = clock::instant();
+    for page in 1..=4 {
+        assert_eq!(
+            get(&proxy, &format!("http://o.test/{page}")).await.status(),
+            200
+        );
+    }
+    assert!(clock::since(begun) < ms(5000));
+    // From start to start; what comes may come a little sooner.
+    origin.assert_apart(ms(150));
+    assert!(4 < origin.targets().len(), "no connection was used again");
 }
 
-#[test]
-fn a_robots_txt_that_is_sent_again_waits_as_well() {
-    run(async {
-        let origin = Closing::start("User-agent: *\nCrawl-delay: 0.6\n").await;
-        let config = origin.config().set("robots.ttl = \"1s\"");
-        let proxy = config.set("robots.ttl_min = \"1s\"").start().await;
-        for page in 1..=5 {
-            let reply = get(&proxy, &format!("http://o.test/{page}")).await;
-            assert_eq!(reply.status(), 200, "{page}: {}", reply.text());
-        }
-        let targets = origin.targets();
-        assert!(targets.contains(&"/robots.txt".to_owned()), "{targets:?}");
-        origin.assert_apart(ms(600));
-    });
+#[tokio::test]
+async fn a_robots_txt_that_is_sent_again_waits_as_well() {
+    let origin = Closing::start("User-agent: *\nCrawl-delay: 0.6\n").await;
+    let config = origin.config().set("robots.ttl = \"1s\"");
+    let proxy = config.set("robots.ttl_min = \"1s\"").start().await;
+    for page in 1..=5 {
+        let reply = get(&proxy, &format!("http://o.test/{page}")).await;
+        assert_eq!(reply.status(), 200, "{page}: {}", reply.text());
+    }
+    let targets = origin.targets();
+    assert!(targets.contains(&"/robots.txt".to_owned()), "{targets:?}");
+    origin.assert_apart(ms(600));
 }
 
 // Ours: the wait is bounded. RFC 9209, section 2.3.
-#[test]
-fn who_would_wait_too_long_is_told_that_no_answer_came() {
-    run(async {
-        let origin = Closing::start("User-agent: *\nCrawl-delay: 0.8\n").await;
-        let proxy = origin.config().start().await;
-        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
-        tokio::time::sleep(ms(900)).await;
-        let fields = ["User-Agent: ExampleBot/1.0", "Prefer: wait=0"];
-        let lost = ask(&proxy, "GET", "http://o.test/2", &fields).await;
-        lost.assert_error(502, "http_response_incomplete");
-        let targets = origin.targets();
-        let sent = targets.iter().filter(|target| *target == "/2").count();
-        assert_eq!(sent, 1, "{targets:?}");
-        let rows = proxy.place().completed(2).await;
-        assert_eq!(rows[1]["status"], 502, "{rows:?}");
-        assert_eq!(rows[1]["verdict"], "allow");
-    });
+#[tokio::test]
+async fn who_would_wait_too_long_is_told_that_no_answer_came() {
+    let origin = Closing::start("User-agent: *\nCrawl-delay: 0.8\n").await;
+    let proxy = origin.config().start().await;
+    assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
+    tokio::time::sleep(ms(900)).await;
+    let fields = ["User-Agent: ExampleBot/1.0", "Prefer: wait=0"];
+    let lost = ask(&proxy, "GET", "http://o.test/2", &fields).await;
+    lost.assert_error(502, "http_response_incomplete");
+    let targets = origin.targets();
+    let sent = targets.iter().filter(|target| *target == "/2").count();
+    assert_eq!(sent, 1, "{targets:?}");
+    let rows = proxy.place().completed(2).await;
+    assert_eq!(rows[1]["status"], 502, "{rows:?}");
+    assert_eq!(rows[1]["verdict"], "allow");
 }
 
-#[test]
-fn what_is_no_longer_allowed_is_not_sent_again() {
-    run(async {
-        let origin = Closing::start("User-agent: *\nDisallow: /2\nCrawl-delay: 1\n").await;
-        let until = clock::now() + ms(5000);
-        let leave = "origin = \"http://o.test\", action = \"allow\", reason = \"ours\"";
-        let leave = format!("robots.override = [{{ {leave}, until = {until} }}]");
-        let proxy = origin.config().set(&leave).start().await;
-        let first = get(&proxy, "http://o.test/1").await;
-        assert_eq!(first.status(), 200, "{}", first.text());
-        let left = until.duration_since(clock::now()) - SignedDuration::from_millis(500);
-        tokio::time::sleep(left.try_into().unwrap_or_default()).await;
-        let reply = get(&proxy, "http://o.test/2").await;
-        // On a slow machine it is refused before it was sent at all.
-        assert!([403, 502].contains(&reply.status()), "{}", reply.text());
-        let targets = origin.targets();
-        let sent = targets.iter().filter(|target| *target == "/2").count();
-        assert!(sent <= 1, "{targets:?}");
-    });
+#[tokio::test]
+async fn what_is_no_longer_allowed_is_not_sent_again() {
+    let origin = Closing::start("User-agent: *\nDisallow: /2\nCrawl-delay: 1\n").await;
+    let until = clock::now() + ms(5000);
+    let leave = "origin = \"http://o.test\", action = \"allow\", reason = \"ours\"";
+    let leave = format!("robots.override = [{{ {leave}, until = {until} }}]");
+    let proxy = origin.config().set(&leave).start().await;
+    let first = get(&proxy, "http://o.test/1").await;
+    assert_eq!(first.status(), 200, "{}", first.text());
+    let left = until.duration_since(clock::now()) - SignedDuration::from_millis(500);
+    tokio::time::sleep(left.try_into().unwrap_or_default()).await;
+    let reply = get(&proxy, "http://o.test/2").await;
+    // On a slow machine it is refused before it was sent at all.
+    assert!([403, 502].contains(&reply.status()), "{}", reply.text());
+    let targets = origin.targets();
+    let sent = targets.iter().filter(|target| *target == "/2").count();
+    assert!(sent <= 1, "{targets:?}");
 }
 
 // Ours: the pause of the host is long over when the connection breaks, so the turn comes
 // at once.
-#[test]
-fn what_was_forbidden_while_its_origin_had_it_is_not_sent_again() {
-    run(async {
-        let origin = Closing::start("User-agent: *\nDisallow: /held\n").await;
-        let until = clock::now() + ms(4000);
-        let leave = "origin = \"http://o.test\", action = \"allow\", reason = \"ours\"";
-        let leave = format!("robots.override = [{{ {leave}, until = {until} }}]");
-        let proxy = origin.config().set(&leave).start().await;
-        let first = get(&proxy, "http://o.test/1").await;
-        assert_eq!(first.status(), 200, "{}", first.text());
-        let reply = get(&proxy, &format!("http://o.test{HELD}")).await;
-        // On a slow machine it is refused before it was sent at all.
-        assert!([403, 502].contains(&reply.status()), "{}", reply.text());
-        let targets = origin.targets();
-        let sent = targets.iter().filter(|target| *target == HELD).count();
-        assert!(sent <= 1, "{targets:?}");
-    });
+#[tokio::test]
+async fn what_was_forbidden_while_its_origin_had_it_is_not_sent_again() {
+    let origin = Closing::start("User-agent: *\nDisallow: /held\n").await;
+    let until = clock::now() + ms(4000);
+    let leave = "origin = \"http://o.test\", action = \"allow\", reason = \"ours\"";
+    let leave = format!("robots.override = [{{ {leave}, until = {until} }}]");
+    let proxy = origin.config().set(&leave).start().await;
+    let first = get(&proxy, "http://o.test/1").await;
+    assert_eq!(first.status(), 200, "{}", first.text());
+    let reply = get(&proxy, &format!("http://o.test{HELD}")).await;
+    // On a slow machine it is refused before it was sent at all.
+    assert!([403, 502].contains(&reply.status()), "{}", reply.text());
+    let targets = origin.targets();
+    let sent = targets.iter().filter(|target| *target == HELD).count();
+    assert!(sent <= 1, "{targets:?}");
 }
 
 // Ours: what is only reported is sent while that is the policy, and not again.
-#[test]
-fn what_is_enforced_while_its_origin_has_it_is_not_sent_again() {
-    run(async {
-        let origin = Closing::start("User-agent: *\nDisallow: /held\n").await;
-        let report = origin.config().set("enforcement.mode = \"report\"");
-        let proxy = Arc::new(report.start().await);
-        let first = get(&proxy, "http://o.test/1").await;
-        assert_eq!(first.status(), 200, "{}", first.text());
-        let asking = tokio::spawn({
-            let proxy = Arc::clone(&proxy);
-            async move { get(&proxy, &format!("http://o.test{HELD}")).await }
-        });
-        let held = || origin.targets().iter().filter(|at| *at == HELD).count();
-        until("the request", async || (held() == 1).then_some(())).await;
-        proxy.place().configure(&origin.config());
-        reload(&proxy).await;
-        assert_eq!(asking.await.unwrap().status(), 502);
-        assert_eq!(held(), 1);
+#[tokio::test]
+async fn what_is_enforced_while_its_origin_has_it_is_not_sent_again() {
+    let origin = Closing::start("User-agent: *\nDisallow: /held\n").await;
+    let report = origin.config().set("enforcement.mode = \"report\"");
+    let proxy = Arc::new(report.start().await);
+    let first = get(&proxy, "http://o.test/1").await;
+    assert_eq!(first.status(), 200, "{}", first.text());
+    let asking = tokio::spawn({
+        let proxy = Arc::clone(&proxy);
+        async move { get(&proxy, &format!("http://o.test{HELD}")).await }
     });
+    let held = || origin.targets().iter().filter(|at| *at == HELD).count();
+    until("the request", async || (held() == 1).then_some(())).await;
+    proxy.place().configure(&origin.config());
+    reload(&proxy).await;
+    assert_eq!(asking.await.unwrap().status(), 502);
+    assert_eq!(held(), 1);
 }

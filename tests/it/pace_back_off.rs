@@ -59,163 +59,147 @@ fn a_503_is_passed_on_and_obeyed() {
     run(is_left_alone(503, "300"));
 }
 
-#[test]
-fn a_date_in_retry_after_is_obeyed() {
-    run(async {
-        let then = clock::now().checked_add(300.seconds()).unwrap();
-        let date = then.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
-        is_left_alone(429, &date).await;
-    });
+#[tokio::test]
+async fn a_date_in_retry_after_is_obeyed() {
+    let then = clock::now().checked_add(300.seconds()).unwrap();
+    let date = then.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+    is_left_alone(429, &date).await;
 }
 
 // Ours: over TLS and all ports, it is one host.
-#[test]
-fn a_host_is_left_alone_on_all_its_ports() {
-    run(async {
-        let plain = origin(asking_for_less(429, Some("300"))).await;
-        let tls = Script::robots("").start_tls().await;
-        let config = standard(&plain).resolve("o.test:443", tls.address());
-        let proxy = Arc::new(config.start().await);
-        // Known before: a robots.txt that cannot be asked for allows nothing.
-        assert_eq!(get(&proxy, "https://o.test/1").await.status(), 200);
-        assert_own(&get(&proxy, "http://o.test/1").await, 429);
-        assert_later(&get(&proxy, "https://o.test/2").await, "backoff");
-        assert_eq!(tls.targets(), ["/1"]);
-        verified(proxy, 3).await;
-    });
+#[tokio::test]
+async fn a_host_is_left_alone_on_all_its_ports() {
+    let plain = origin(asking_for_less(429, Some("300"))).await;
+    let tls = Script::robots("").tls().start().await;
+    let config = standard(&plain).resolve("o.test:443", tls.address());
+    let proxy = Arc::new(config.start().await);
+    // Known before: a robots.txt that cannot be asked for allows nothing.
+    assert_eq!(get(&proxy, "https://o.test/1").await.status(), 200);
+    assert_own(&get(&proxy, "http://o.test/1").await, 429);
+    assert_later(&get(&proxy, "https://o.test/2").await, "backoff");
+    assert_eq!(tls.targets(), ["/1"]);
+    verified(proxy, 3).await;
 }
 
 // RFC 9110, section 10.2.3.
-#[test]
-fn after_the_time_named_requests_go_out_again() {
-    run(async {
-        let origin = origin(asking_for_less(503, Some("1"))).await;
-        let proxy = Arc::new(standard(&origin).start().await);
-        assert_own(&get(&proxy, "http://o.test/1").await, 503);
-        assert_eq!(get(&proxy, "http://o.test/2").await.status(), 200);
-        let gap = gaps(&pages(&[&origin]))[0];
-        assert!((ms(1000)..ms(4000)).contains(&gap), "{gap:?}");
-        verified(proxy, 2).await;
-    });
+#[tokio::test]
+async fn after_the_time_named_requests_go_out_again() {
+    let origin = origin(asking_for_less(503, Some("1"))).await;
+    let proxy = Arc::new(standard(&origin).start().await);
+    assert_own(&get(&proxy, "http://o.test/1").await, 503);
+    assert_eq!(get(&proxy, "http://o.test/2").await.status(), 200);
+    let gap = gaps(&pages(&[&origin]))[0];
+    assert!((ms(1000)..ms(4000)).contains(&gap), "{gap:?}");
+    verified(proxy, 2).await;
 }
 
 // Ours: doubling, jitter upwards.
-#[test]
-fn without_retry_after_pauses_of_ours_double() {
-    run(async {
-        let mut script = Script::robots("");
-        for (target, status) in [("/1", 429), ("/2", 503), ("/3", 429)] {
-            script = script.page(target, asking_for_less(status, None));
-        }
-        let origin = script.start().await;
-        let proxy = Arc::new(standard(&origin).set(LEARNING).start().await);
-        for (url, status) in urls(4).iter().zip([429, 503, 429, 200]) {
-            assert_eq!(get(&proxy, url).await.status(), status, "{url}");
-        }
-        let gaps = gaps(&pages(&[&origin]));
-        for (gap, pause) in gaps.iter().zip([500, 1000, 2000]) {
-            let longest = ms(pause) + ms(pause / 10) + ms(400);
-            assert!(ms(pause) <= *gap && *gap < longest, "{gaps:?}");
-        }
-        assert_eq!(metric(&proxy, "politesse_pace_backoffs_total").await, 3.0);
-        verified(proxy, 4).await;
-    });
+#[tokio::test]
+async fn without_retry_after_pauses_of_ours_double() {
+    let mut script = Script::robots("");
+    for (target, status) in [("/1", 429), ("/2", 503), ("/3", 429)] {
+        script = script.page(target, asking_for_less(status, None));
+    }
+    let origin = script.start().await;
+    let proxy = Arc::new(standard(&origin).set(LEARNING).start().await);
+    for (url, status) in urls(4).iter().zip([429, 503, 429, 200]) {
+        assert_eq!(get(&proxy, url).await.status(), status, "{url}");
+    }
+    let gaps = gaps(&pages(&[&origin]));
+    for (gap, pause) in gaps.iter().zip([500, 1000, 2000]) {
+        let longest = ms(pause) + ms(pause / 10) + ms(400);
+        assert!(ms(pause) <= *gap && *gap < longest, "{gaps:?}");
+    }
+    assert_eq!(metric(&proxy, "politesse_pace_backoffs_total").await, 3.0);
+    verified(proxy, 4).await;
 }
 
 // Ours: `pace.backoff.longest`.
-#[test]
-fn no_pause_is_longer_than_the_longest() {
-    run(async {
-        let origin = origin(asking_for_less(429, Some("86400"))).await;
-        let longest = "pace.backoff = { first = \"1s\", longest = \"1s\", forgive = \"1h\" }";
-        let proxy = Arc::new(standard(&origin).set(longest).start().await);
-        assert_own(&get(&proxy, "http://o.test/1").await, 429);
-        assert_eq!(get(&proxy, "http://o.test/2").await.status(), 200);
-        let gap = gaps(&pages(&[&origin]))[0];
-        assert!((ms(1000)..ms(4000)).contains(&gap), "{gap:?}");
-        verified(proxy, 2).await;
-    });
+#[tokio::test]
+async fn no_pause_is_longer_than_the_longest() {
+    let origin = origin(asking_for_less(429, Some("86400"))).await;
+    let longest = "pace.backoff = { first = \"1s\", longest = \"1s\", forgive = \"1h\" }";
+    let proxy = Arc::new(standard(&origin).set(longest).start().await);
+    assert_own(&get(&proxy, "http://o.test/1").await, 429);
+    assert_eq!(get(&proxy, "http://o.test/2").await.status(), 200);
+    let gap = gaps(&pages(&[&origin]))[0];
+    assert!((ms(1000)..ms(4000)).contains(&gap), "{gap:?}");
+    verified(proxy, 2).await;
 }
 
 // Ours: other statuses say nothing about when.
-#[test]
-fn other_statuses_change_nothing() {
-    run(async {
-        let mut script = Script::robots("");
-        for (target, status) in [("/1", 403), ("/2", 404), ("/3", 500), ("/4", 502)] {
-            script = script.page(target, asking_for_less(status, Some("300")));
-        }
-        let origin = script.start().await;
-        let proxy = Arc::new(standard(&origin).start().await);
-        for (url, status) in urls(5).iter().zip([403, 404, 500, 502, 200]) {
-            assert_eq!(get(&proxy, url).await.status(), status, "{url}");
-        }
-        verified(proxy, 5).await;
-    });
+#[tokio::test]
+async fn other_statuses_change_nothing() {
+    let mut script = Script::robots("");
+    for (target, status) in [("/1", 403), ("/2", 404), ("/3", 500), ("/4", 502)] {
+        script = script.page(target, asking_for_less(status, Some("300")));
+    }
+    let origin = script.start().await;
+    let proxy = Arc::new(standard(&origin).start().await);
+    for (url, status) in urls(5).iter().zip([403, 404, 500, 502, 200]) {
+        assert_eq!(get(&proxy, url).await.status(), status, "{url}");
+    }
+    verified(proxy, 5).await;
 }
 
 // Ours: those who would wait too long are told at once.
-#[test]
-fn who_waits_while_a_host_asks_for_less_is_told_at_once() {
-    run(async {
-        let gate = Gate::shut();
-        let origin = origin(asking_for_less(429, Some("300")).after(&gate)).await;
-        let config: Config = standard(&origin).set("pace.origin = { in_flight = 1 }");
-        let proxy = Arc::new(config.start().await);
-        let asking = tokio::spawn({
-            let proxy = Arc::clone(&proxy);
-            async move { get(&proxy, "http://o.test/1").await }
-        });
-        origin.arrival("/1").await;
-        let waiting = tokio::spawn({
-            let proxy = Arc::clone(&proxy);
-            async move { all(&proxy, &urls(5)[1..]).await }
-        });
-        until("a queue", async || {
-            (metric(&proxy, "politesse_pace_queued").await == 4.0).then_some(())
-        })
-        .await;
-        gate.open(1);
-        assert_own(&asking.await.unwrap(), 429);
-        for reply in waiting.await.unwrap() {
-            assert_later(&reply, "backoff");
-        }
-        assert_eq!(origin.targets(), ["/1"]);
-        verified(proxy, 5).await;
+#[tokio::test]
+async fn who_waits_while_a_host_asks_for_less_is_told_at_once() {
+    let gate = Gate::shut();
+    let origin = origin(asking_for_less(429, Some("300")).after(&gate)).await;
+    let config: Config = standard(&origin).set("pace.origin = { in_flight = 1 }");
+    let proxy = Arc::new(config.start().await);
+    let asking = tokio::spawn({
+        let proxy = Arc::clone(&proxy);
+        async move { get(&proxy, "http://o.test/1").await }
     });
+    origin.arrival("/1").await;
+    let waiting = tokio::spawn({
+        let proxy = Arc::clone(&proxy);
+        async move { all(&proxy, &urls(5)[1..]).await }
+    });
+    until("a queue", async || {
+        (metric(&proxy, "politesse_pace_queued").await == 4.0).then_some(())
+    })
+    .await;
+    gate.open(1);
+    assert_own(&asking.await.unwrap(), 429);
+    for reply in waiting.await.unwrap() {
+        assert_later(&reply, "backoff");
+    }
+    assert_eq!(origin.targets(), ["/1"]);
+    verified(proxy, 5).await;
 }
 
 // Ours: several in one back-off are one incident.
-#[test]
-fn answers_that_were_on_their_way_count_once() {
-    run(async {
-        let gate = Gate::shut();
-        let mut script = Script::robots("");
-        for target in ["/1", "/2", "/3"] {
-            script = script.page(target, asking_for_less(429, None).after(&gate));
-        }
-        let origin = script.start().await;
-        let config = standard(&origin)
-            .set(LEARNING)
-            .set("pace.profile = \"owned\"");
-        let proxy = Arc::new(config.start().await);
-        let asking = tokio::spawn({
-            let proxy = Arc::clone(&proxy);
-            async move { all(&proxy, &urls(3)).await }
-        });
-        origin.arrival("/1").await;
-        origin.arrival("/2").await;
-        origin.arrival("/3").await;
-        let opened = clock::instant();
-        gate.open(3);
-        for reply in asking.await.unwrap() {
-            assert_own(&reply, 429);
-        }
-        assert_eq!(get(&proxy, "http://o.test/4").await.status(), 200);
-        let pause = when(&origin, "/4").duration_since(opened);
-        // 2 s if each had counted.
-        assert!((ms(500)..ms(1500)).contains(&pause), "{pause:?}");
-        assert_eq!(metric(&proxy, "politesse_pace_backoffs_total").await, 1.0);
-        verified(proxy, 4).await;
+#[tokio::test]
+async fn answers_that_were_on_their_way_count_once() {
+    let gate = Gate::shut();
+    let mut script = Script::robots("");
+    for target in ["/1", "/2", "/3"] {
+        script = script.page(target, asking_for_less(429, None).after(&gate));
+    }
+    let origin = script.start().await;
+    let config = standard(&origin)
+        .set(LEARNING)
+        .set("pace.profile = \"owned\"");
+    let proxy = Arc::new(config.start().await);
+    let asking = tokio::spawn({
+        let proxy = Arc::clone(&proxy);
+        async move { all(&proxy, &urls(3)).await }
     });
+    origin.arrival("/1").await;
+    origin.arrival("/2").await;
+    origin.arrival("/3").await;
+    let opened = clock::instant();
+    gate.open(3);
+    for reply in asking.await.unwrap() {
+        assert_own(&reply, 429);
+    }
+    assert_eq!(get(&proxy, "http://o.test/4").await.status(), 200);
+    let pause = when(&origin, "/4").duration_since(opened);
+    // 2 s if each had counted.
+    assert!((ms(500)..ms(1500)).contains(&pause), "{pause:?}");
+    assert_eq!(metric(&proxy, "politesse_pace_backoffs_total").await, 1.0);
+    verified(proxy, 4).await;
 }

@@ -14,7 +14,7 @@ use crate::kit::paced::{
 };
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, Proxy};
-use crate::kit::{clock, run, until};
+use crate::kit::{clock, until};
 
 /// Returns the first answer to a request for robots.txt, and that to every
 /// later one.
@@ -51,356 +51,330 @@ async fn reload(proxy: &Proxy, config: &Config) {
     .await;
 }
 
-#[test]
-fn a_robots_txt_that_changes_while_a_request_waits_decides() {
-    run(async {
-        let delay = "User-agent: *\nCrawl-delay: 0.7\n";
-        let origin = changing(delay, &format!("{delay}Disallow: /\n"))
-            .start()
-            .await;
-        let config = standard(&origin).set("robots.ttl_min = \"1ms\"");
-        let proxy = Arc::new(config.start().await);
-        let replies = queued(&proxy, 6).await.await.unwrap();
-        let log = origin.log();
-        let second = log
-            .iter()
-            .rposition(|seen| seen.target == "/robots.txt")
-            .unwrap();
-        // Nothing after the file that forbids it.
-        assert_eq!(second, log.len() - 1, "{log:?}");
-        let mut statuses = statuses(&replies);
-        statuses.sort_unstable();
-        let served = log.len() - 2;
-        assert!((1..=3).contains(&served), "{log:?}");
-        assert_eq!(
-            statuses,
-            [vec![200; served], vec![403; 6 - served]].concat()
-        );
-        for reply in replies.iter().filter(|reply| reply.status() == 403) {
-            assert_eq!(reply.json()["reason"], "rule");
-        }
-        assert_apart(&pages(&[&origin]), served, ms(700));
-        let (_place, rows) = verified(proxy, 6).await;
-        let refused = rows.iter().filter(|row| row["verdict"] == "disallow");
-        assert!(
-            refused
-                .clone()
-                .all(|row| 700 < row["wait_ms"].as_u64().unwrap()),
-            "{rows:?}"
-        );
-        assert_eq!(refused.count(), 6 - served);
-    });
+#[tokio::test]
+async fn a_robots_txt_that_changes_while_a_request_waits_decides() {
+    let delay = "User-agent: *\nCrawl-delay: 0.7\n";
+    let origin = changing(delay, &format!("{delay}Disallow: /\n"))
+        .start()
+        .await;
+    let config = standard(&origin).set("robots.ttl_min = \"1ms\"");
+    let proxy = Arc::new(config.start().await);
+    let replies = queued(&proxy, 6).await.await.unwrap();
+    let log = origin.log();
+    let second = log
+        .iter()
+        .rposition(|seen| seen.target == "/robots.txt")
+        .unwrap();
+    // Nothing after the file that forbids it.
+    assert_eq!(second, log.len() - 1, "{log:?}");
+    let mut statuses = statuses(&replies);
+    statuses.sort_unstable();
+    let served = log.len() - 2;
+    assert!((1..=3).contains(&served), "{log:?}");
+    assert_eq!(
+        statuses,
+        [vec![200; served], vec![403; 6 - served]].concat()
+    );
+    for reply in replies.iter().filter(|reply| reply.status() == 403) {
+        assert_eq!(reply.json()["reason"], "rule");
+    }
+    assert_apart(&pages(&[&origin]), served, ms(700));
+    let (_place, rows) = verified(proxy, 6).await;
+    let refused = rows.iter().filter(|row| row["verdict"] == "disallow");
+    assert!(
+        refused
+            .clone()
+            .all(|row| 700 < row["wait_ms"].as_u64().unwrap()),
+        "{rows:?}"
+    );
+    assert_eq!(refused.count(), 6 - served);
 }
 
 // The same for what it asks of pace.
-#[test]
-fn a_delay_that_grows_while_requests_wait_holds_for_them() {
-    run(async {
-        let then = "User-agent: *\nCrawl-delay: 1.5\n";
-        let origin = changing("User-agent: *\nCrawl-delay: 0.6\n", then)
-            .start()
-            .await;
-        let config = standard(&origin).set("robots.ttl_min = \"1ms\"");
-        let proxy = Arc::new(config.start().await);
-        let replies = queued(&proxy, 5).await.await.unwrap();
-        assert_eq!(statuses(&replies), [200; 5]);
-        let log = origin.log();
-        let second = log
-            .iter()
-            .rposition(|seen| seen.target == "/robots.txt")
-            .unwrap();
-        assert!((2..=4).contains(&second), "{log:?}");
-        assert_apart(&log[second + 1..], 6 - second, ms(1500));
-        assert_apart(&pages(&[&origin]), 5, ms(600));
-        verified(proxy, 5).await;
-    });
+#[tokio::test]
+async fn a_delay_that_grows_while_requests_wait_holds_for_them() {
+    let then = "User-agent: *\nCrawl-delay: 1.5\n";
+    let origin = changing("User-agent: *\nCrawl-delay: 0.6\n", then)
+        .start()
+        .await;
+    let config = standard(&origin).set("robots.ttl_min = \"1ms\"");
+    let proxy = Arc::new(config.start().await);
+    let replies = queued(&proxy, 5).await.await.unwrap();
+    assert_eq!(statuses(&replies), [200; 5]);
+    let log = origin.log();
+    let second = log
+        .iter()
+        .rposition(|seen| seen.target == "/robots.txt")
+        .unwrap();
+    assert!((2..=4).contains(&second), "{log:?}");
+    assert_apart(&log[second + 1..], 6 - second, ms(1500));
+    assert_apart(&pages(&[&origin]), 5, ms(600));
+    verified(proxy, 5).await;
 }
 
-#[test]
-fn an_override_that_ends_while_a_request_waits_lets_nothing_through() {
-    run(async {
-        let origin = Script::robots("User-agent: *\nDisallow: /\nCrawl-delay: 0.8\n")
-            .start()
-            .await;
-        let (now, instant) = (clock::now(), clock::instant());
-        let until = now.checked_add(3.seconds()).unwrap();
-        let table = format!(
-            "robots.override = [{{ origin = \"http://o.test\", action = \"allow\", \
+#[tokio::test]
+async fn an_override_that_ends_while_a_request_waits_lets_nothing_through() {
+    let origin = Script::robots("User-agent: *\nDisallow: /\nCrawl-delay: 0.8\n")
+        .start()
+        .await;
+    let (now, instant) = (clock::now(), clock::instant());
+    let until = now.checked_add(3.seconds()).unwrap();
+    let table = format!(
+        "robots.override = [{{ origin = \"http://o.test\", action = \"allow\", \
              reason = \"contract 114\", until = {until} }}]"
-        );
-        let proxy = Arc::new(standard(&origin).set(&table).start().await);
-        let replies = all(&proxy, &urls(8)).await;
-        let served = origin.targets().len();
-        assert!((1..=4).contains(&served), "{served}");
-        let mut statuses = statuses(&replies);
-        statuses.sort_unstable();
-        assert_eq!(
-            statuses,
-            [vec![200; served], vec![403; 8 - served]].concat()
-        );
-        for seen in pages(&[&origin]) {
-            let at = seen.at.duration_since(instant);
-            assert!(at < ms(3100), "{at:?}");
-        }
-        assert!(until <= clock::now());
-        verified(proxy, 8).await;
-    });
+    );
+    let proxy = Arc::new(standard(&origin).set(&table).start().await);
+    let replies = all(&proxy, &urls(8)).await;
+    let served = origin.targets().len();
+    assert!((1..=4).contains(&served), "{served}");
+    let mut statuses = statuses(&replies);
+    statuses.sort_unstable();
+    assert_eq!(
+        statuses,
+        [vec![200; served], vec![403; 8 - served]].concat()
+    );
+    for seen in pages(&[&origin]) {
+        let at = seen.at.duration_since(instant);
+        assert!(at < ms(3100), "{at:?}");
+    }
+    assert!(until <= clock::now());
+    verified(proxy, 8).await;
 }
 
 // Ours: delays that change at run time.
-#[test]
-fn a_pace_that_the_operator_lifts_lets_those_who_wait_go() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let slow = standard(&origin).set("pace.origin = { rate = \"1/m\" }");
-        let proxy = Arc::new(slow.start().await);
-        let asking = queued(&proxy, 3).await;
-        // Its turn comes before its row is committed, and it is sent after that.
-        until("the first page", async || {
-            (origin.targets().len() == 1).then_some(())
-        })
-        .await;
-        reload(&proxy, &standard(&origin).set("pace.profile = \"owned\"")).await;
-        assert_eq!(statuses(&asking.await.unwrap()), [200; 3]);
-        verified(proxy, 3).await;
-    });
+#[tokio::test]
+async fn a_pace_that_the_operator_lifts_lets_those_who_wait_go() {
+    let origin = Script::robots("").start().await;
+    let slow = standard(&origin).set("pace.origin = { rate = \"1/m\" }");
+    let proxy = Arc::new(slow.start().await);
+    let asking = queued(&proxy, 3).await;
+    // Its turn comes before its row is committed, and it is sent after that.
+    until("the first page", async || {
+        (origin.targets().len() == 1).then_some(())
+    })
+    .await;
+    reload(&proxy, &standard(&origin).set("pace.profile = \"owned\"")).await;
+    assert_eq!(statuses(&asking.await.unwrap()), [200; 3]);
+    verified(proxy, 3).await;
 }
 
-#[test]
-fn a_pace_that_the_operator_lowers_holds_for_those_who_wait() {
-    run(async {
-        let origin = delaying("1").start().await;
-        let config = |rate: &str| {
-            let config = standard(&origin).set("pace.max_wait = \"4s\"");
-            config.set(&format!("pace.origin = {{ rate = \"{rate}\" }}"))
-        };
-        let proxy = Arc::new(config("5/s").start().await);
-        let asking = queued(&proxy, 3).await;
-        reload(&proxy, &config("1/m")).await;
-        // A page that had its turn before the reload may not be sent yet.
-        until("no page under way", async || {
-            (metric(&proxy, "politesse_pace_in_flight").await == 0.0).then_some(())
-        })
-        .await;
-        let served = origin.targets().len();
-        let replies = asking.await.unwrap();
-        assert_eq!(origin.targets().len(), served);
-        let put_off: Vec<_> = replies
-            .iter()
-            .filter(|reply| reply.status() != 200)
-            .collect();
-        assert_eq!(put_off.len(), 3 - served);
-        for reply in put_off {
-            assert!(40 < assert_later(reply, "ceiling"));
-        }
-        verified(proxy, 3).await;
-    });
+#[tokio::test]
+async fn a_pace_that_the_operator_lowers_holds_for_those_who_wait() {
+    let origin = delaying("1").start().await;
+    let config = |rate: &str| {
+        let config = standard(&origin).set("pace.max_wait = \"4s\"");
+        config.set(&format!("pace.origin = {{ rate = \"{rate}\" }}"))
+    };
+    let proxy = Arc::new(config("5/s").start().await);
+    let asking = queued(&proxy, 3).await;
+    reload(&proxy, &config("1/m")).await;
+    // A page that had its turn before the reload may not be sent yet.
+    until("no page under way", async || {
+        (metric(&proxy, "politesse_pace_in_flight").await == 0.0).then_some(())
+    })
+    .await;
+    let served = origin.targets().len();
+    let replies = asking.await.unwrap();
+    assert_eq!(origin.targets().len(), served);
+    let put_off: Vec<_> = replies
+        .iter()
+        .filter(|reply| reply.status() != 200)
+        .collect();
+    assert_eq!(put_off.len(), 3 - served);
+    for reply in put_off {
+        assert!(40 < assert_later(reply, "ceiling"));
+    }
+    verified(proxy, 3).await;
 }
 
 // Architecture, "A crawler that hangs up cancels its own exchange and nothing
 // else": the delay counts from there, and the place is free.
-#[test]
-fn a_crawler_that_hangs_up_in_a_response_ends_its_turn() {
-    run(async {
-        let gate = Gate::shut();
-        let page = Page::stepped(&["a", "b"], &gate);
-        let origin = delaying("0.6").page("/1", page).start().await;
-        let proxy = Arc::new(standard(&origin).start().await);
-        let mut crawler = Crawler::abrupt(&proxy).await;
-        crawler
-            .send(b"GET http://o.test/1 HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1.0\r\n\r\n")
-            .await;
-        assert_eq!(crawler.head().await.unwrap().status, 200);
-        let next = tokio::spawn({
-            let proxy = Arc::clone(&proxy);
-            async move { get(&proxy, "http://o.test/2").await.status() }
-        });
-        tokio::time::sleep(ms(800)).await;
-        assert_eq!(origin.targets(), ["/1"]);
-        let gone = clock::instant();
-        drop(crawler);
-        assert_eq!(next.await.unwrap(), 200);
-        let pause = when(&origin, "/2").duration_since(gone);
-        assert!((ms(600)..ms(3000)).contains(&pause), "{pause:?}");
-        none_in_flight(&proxy).await;
-        verified(proxy, 2).await;
+#[tokio::test]
+async fn a_crawler_that_hangs_up_in_a_response_ends_its_turn() {
+    let gate = Gate::shut();
+    let page = Page::stepped(&["a", "b"], &gate);
+    let origin = delaying("0.6").page("/1", page).start().await;
+    let proxy = Arc::new(standard(&origin).start().await);
+    let mut crawler = Crawler::abrupt(&proxy).await;
+    crawler
+        .send(b"GET http://o.test/1 HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1.0\r\n\r\n")
+        .await;
+    assert_eq!(crawler.head().await.unwrap().status, 200);
+    let next = tokio::spawn({
+        let proxy = Arc::clone(&proxy);
+        async move { get(&proxy, "http://o.test/2").await.status() }
     });
+    tokio::time::sleep(ms(800)).await;
+    assert_eq!(origin.targets(), ["/1"]);
+    let gone = clock::instant();
+    drop(crawler);
+    assert_eq!(next.await.unwrap(), 200);
+    let pause = when(&origin, "/2").duration_since(gone);
+    assert!((ms(600)..ms(3000)).contains(&pause), "{pause:?}");
+    none_in_flight(&proxy).await;
+    verified(proxy, 2).await;
 }
 
 // Ours: a turn that led to no connection keeps nobody's place.
-#[test]
-fn a_host_that_cannot_be_reached_keeps_no_turn() {
-    run(async {
-        let tls = delaying("0.3").start_tls().await;
-        let config = standard(&tls)
-            .resolve("o.test:8081", free_address())
-            .set("pace.origin = { in_flight = 1 }");
-        let proxy = Arc::new(config.start().await);
-        for _ in 0..3 {
-            let reply = get(&proxy, "http://o.test:8081/1").await;
-            reply.assert_error(502, "connection_refused");
-        }
-        assert_eq!(get(&proxy, "https://o.test/1").await.status(), 200);
-        assert_eq!(get(&proxy, "https://o.test/2").await.status(), 200);
-        none_in_flight(&proxy).await;
-        verified(proxy, 5).await;
-    });
+#[tokio::test]
+async fn a_host_that_cannot_be_reached_keeps_no_turn() {
+    let tls = delaying("0.3").tls().start().await;
+    let config = standard(&tls)
+        .resolve("o.test:8081", free_address())
+        .set("pace.origin = { in_flight = 1 }");
+    let proxy = Arc::new(config.start().await);
+    for _ in 0..3 {
+        let reply = get(&proxy, "http://o.test:8081/1").await;
+        reply.assert_error(502, "connection_refused");
+    }
+    assert_eq!(get(&proxy, "https://o.test/1").await.status(), 200);
+    assert_eq!(get(&proxy, "https://o.test/2").await.status(), 200);
+    none_in_flight(&proxy).await;
+    verified(proxy, 5).await;
 }
 
 // Ours: who waits for longer than the stop may take is not sent.
-#[test]
-fn a_stop_waits_no_longer_for_turns_than_it_may() {
-    run(async {
-        let origin = delaying("60").start().await;
-        let config = standard(&origin).set("proxy.shutdown_timeout = \"1s\"");
-        let proxy = config.start().await;
-        assert_eq!(get(&proxy, "http://o.test/0").await.status(), 200);
-        let mut crawler = Crawler::plain(&proxy).await;
-        crawler
-            .send(b"GET http://o.test/1 HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1.0\r\n\r\n")
-            .await;
-        until("a queue", async || {
-            (metric(&proxy, "politesse_pace_queued").await == 1.0).then_some(())
-        })
+#[tokio::test]
+async fn a_stop_waits_no_longer_for_turns_than_it_may() {
+    let origin = delaying("60").start().await;
+    let config = standard(&origin).set("proxy.shutdown_timeout = \"1s\"");
+    let proxy = config.start().await;
+    assert_eq!(get(&proxy, "http://o.test/0").await.status(), 200);
+    let mut crawler = Crawler::plain(&proxy).await;
+    crawler
+        .send(b"GET http://o.test/1 HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1.0\r\n\r\n")
         .await;
-        let begun = clock::instant();
-        let mut proxy = proxy;
-        proxy.signal("TERM").await;
-        proxy.ended().await;
-        assert!(clock::since(begun) < ms(8000), "{:?}", clock::since(begun));
-        assert_eq!(origin.targets(), ["/0"]);
-        let outcome = proxy.place().run(&["audit", "verify"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    });
+    until("a queue", async || {
+        (metric(&proxy, "politesse_pace_queued").await == 1.0).then_some(())
+    })
+    .await;
+    let begun = clock::instant();
+    let mut proxy = proxy;
+    proxy.signal("TERM").await;
+    proxy.ended().await;
+    assert!(clock::since(begun) < ms(8000), "{:?}", clock::since(begun));
+    assert_eq!(origin.targets(), ["/0"]);
+    let outcome = proxy.place().run(&["audit", "verify"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
 // Ours: a verdict of the operator's does not age, either.
-#[test]
-fn an_override_that_comes_while_requests_wait_decides() {
-    run(async {
-        let origin = delaying("1").start().await;
-        let proxy = Arc::new(standard(&origin).start().await);
-        let asking = queued(&proxy, 4).await;
-        let deny = "robots.override = [{ origin = \"http://o.test\", path = \"/\", action = \"deny\", reason = \"its owner asked\" }]";
-        reload(&proxy, &standard(&origin).set(deny)).await;
-        let mut statuses = statuses(&asking.await.unwrap());
-        statuses.sort_unstable();
-        // One had its turn already, and one may have had it meanwhile.
-        let served = pages(&[&origin]).len();
-        assert!((1..=2).contains(&served), "{statuses:?}");
-        let refused = vec![403; 4 - served];
-        assert_eq!(statuses, [vec![200; served], refused].concat());
-        verified(proxy, 4).await;
-    });
+#[tokio::test]
+async fn an_override_that_comes_while_requests_wait_decides() {
+    let origin = delaying("1").start().await;
+    let proxy = Arc::new(standard(&origin).start().await);
+    let asking = queued(&proxy, 4).await;
+    let deny = "robots.override = [{ origin = \"http://o.test\", path = \"/\", action = \"deny\", reason = \"its owner asked\" }]";
+    reload(&proxy, &standard(&origin).set(deny)).await;
+    let mut statuses = statuses(&asking.await.unwrap());
+    statuses.sort_unstable();
+    // One had its turn already, and one may have had it meanwhile.
+    let served = pages(&[&origin]).len();
+    assert!((1..=2).contains(&served), "{statuses:?}");
+    let refused = vec![403; 4 - served];
+    assert_eq!(statuses, [vec![200; served], refused].concat());
+    verified(proxy, 4).await;
 }
 
 // Ours: whatever else the reload changes. The file in memory was read in another dialect.
-#[test]
-fn an_override_that_comes_with_another_dialect_decides() {
-    run(async {
-        let origin = delaying("2").start().await;
-        let proxy = Arc::new(standard(&origin).start().await);
-        let asking = queued(&proxy, 2).await;
-        let deny = "robots.override = [{ origin = \"http://o.test\", path = \"/\", action = \"deny\", reason = \"its owner asked\" }]";
-        let config = standard(&origin).set(deny).set("robots.dialect = \"1994\"");
-        reload(&proxy, &config).await;
-        let mut statuses = statuses(&asking.await.unwrap());
-        statuses.sort_unstable();
-        assert_eq!(statuses, [200, 403]);
-        verified(proxy, 2).await;
-    });
+#[tokio::test]
+async fn an_override_that_comes_with_another_dialect_decides() {
+    let origin = delaying("2").start().await;
+    let proxy = Arc::new(standard(&origin).start().await);
+    let asking = queued(&proxy, 2).await;
+    let deny = "robots.override = [{ origin = \"http://o.test\", path = \"/\", action = \"deny\", reason = \"its owner asked\" }]";
+    let config = standard(&origin).set(deny).set("robots.dialect = \"1994\"");
+    reload(&proxy, &config).await;
+    let mut statuses = statuses(&asking.await.unwrap());
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 403]);
+    verified(proxy, 2).await;
 }
 
 // Ours: the first request to a host has no turn to wait for once its robots.txt is there.
-#[test]
-fn an_override_that_comes_while_a_robots_txt_is_awaited_decides() {
-    run(async {
-        let gate = Gate::shut();
-        let robots = Page::text("User-agent: *\nAllow: /\n").after(&gate);
-        let origin = Script::robots_page(robots).start().await;
-        let proxy = Arc::new(standard(&origin).start().await);
-        let asking = tokio::spawn({
-            let proxy = Arc::clone(&proxy);
-            async move { get(&proxy, "http://o.test/1").await }
-        });
-        until("a fetch", async || (!origin.log().is_empty()).then_some(())).await;
-        let deny = "robots.override = [{ origin = \"http://o.test\", path = \"/\", action = \"deny\", reason = \"its owner asked\" }]";
-        reload(&proxy, &standard(&origin).set(deny)).await;
-        gate.open(1);
-        let reply = asking.await.unwrap();
-        assert_eq!(reply.status(), 403, "{}", reply.text());
-        assert!(pages(&[&origin]).is_empty());
-        let (_, rows) = verified(proxy, 1).await;
-        assert_eq!(rows[0]["reason"], "override");
+#[tokio::test]
+async fn an_override_that_comes_while_a_robots_txt_is_awaited_decides() {
+    let gate = Gate::shut();
+    let robots = Page::text("User-agent: *\nAllow: /\n").after(&gate);
+    let origin = Script::robots_page(robots).start().await;
+    let proxy = Arc::new(standard(&origin).start().await);
+    let asking = tokio::spawn({
+        let proxy = Arc::clone(&proxy);
+        async move { get(&proxy, "http://o.test/1").await }
     });
+    until("a fetch", async || (!origin.log().is_empty()).then_some(())).await;
+    let deny = "robots.override = [{ origin = \"http://o.test\", path = \"/\", action = \"deny\", reason = \"its owner asked\" }]";
+    reload(&proxy, &standard(&origin).set(deny)).await;
+    gate.open(1);
+    let reply = asking.await.unwrap();
+    assert_eq!(reply.status(), 403, "{}", reply.text());
+    assert!(pages(&[&origin]).is_empty());
+    let (_, rows) = verified(proxy, 1).await;
+    assert_eq!(rows[0]["reason"], "override");
 }
 
 // Ours: the operator closes a network at once, whatever connections are open to it.
-#[test]
-fn an_address_that_is_denied_while_requests_wait_is_asked_no_more() {
-    run(async {
-        let (gate, origin) = held("/1").await;
-        let one = || Config::default().set("pace.origin = { in_flight = 1 }");
-        let open = one().set("egress.allow = [\"127.0.0.0/8\"]");
-        let proxy = Arc::new(open.start().await);
-        let get = |path: &'static str| {
-            let (proxy, address) = (Arc::clone(&proxy), origin.address());
-            tokio::spawn(async move { get(&proxy, &format!("http://{address}{path}")).await })
-        };
-        let first = get("/1");
-        origin.arrival("/1").await;
-        let second = get("/2");
-        until("a queue", async || {
-            (metric(&proxy, "politesse_pace_queued").await == 1.0).then_some(())
-        })
-        .await;
-        // The first of these closes it, the second changes another thing about origins.
-        reload(&proxy, &one()).await;
-        reload(&proxy, &one().set("upstream.dns_ttl = \"9s\"")).await;
-        gate.open(1);
-        assert_eq!(first.await.unwrap().status(), 200);
-        let refused = second.await.unwrap();
-        refused.assert_error(502, "destination_ip_prohibited");
-        assert_eq!(origin.targets(), ["/1"]);
-        let (_place, rows) = verified(proxy, 2).await;
-        assert_eq!(rows[1]["sent"], 0);
-        assert_eq!(rows[1]["error"], "destination_ip_prohibited");
-    });
+#[tokio::test]
+async fn an_address_that_is_denied_while_requests_wait_is_asked_no_more() {
+    let (gate, origin) = held("/1").await;
+    let one = || Config::default().set("pace.origin = { in_flight = 1 }");
+    let open = one().set("egress.allow = [\"127.0.0.0/8\"]");
+    let proxy = Arc::new(open.start().await);
+    let get = |path: &'static str| {
+        let (proxy, address) = (Arc::clone(&proxy), origin.address());
+        tokio::spawn(async move { get(&proxy, &format!("http://{address}{path}")).await })
+    };
+    let first = get("/1");
+    origin.arrival("/1").await;
+    let second = get("/2");
+    until("a queue", async || {
+        (metric(&proxy, "politesse_pace_queued").await == 1.0).then_some(())
+    })
+    .await;
+    // The first of these closes it, the second changes another thing about origins.
+    reload(&proxy, &one()).await;
+    reload(&proxy, &one().set("upstream.dns_ttl = \"9s\"")).await;
+    gate.open(1);
+    assert_eq!(first.await.unwrap().status(), 200);
+    let refused = second.await.unwrap();
+    refused.assert_error(502, "destination_ip_prohibited");
+    assert_eq!(origin.targets(), ["/1"]);
+    let (_place, rows) = verified(proxy, 2).await;
+    assert_eq!(rows[1]["sent"], 0);
+    assert_eq!(rows[1]["error"], "destination_ip_prohibited");
 }
 
 // Ours: a robots.txt that cannot be asked for again is judged by the policy in force, not
 // by the one that has set it aside.
-#[test]
-fn an_override_that_is_taken_back_sets_no_old_robots_txt_aside() {
-    run(async {
-        let gate = Gate::shut();
-        let rules = Page::text("User-agent: *\nCrawl-delay: 2\nDisallow: /\n");
-        let rules = rules.field("Cache-Control", "max-age=1");
-        let origin = Script::robots_page(rules).start().await;
-        let busy = Script::robots_page(Page::text("").after(&gate));
-        let busy = busy.start().await;
-        let config = || {
-            let config = standard(&origin).resolve("p.test", busy.address());
-            config
-                .set("robots.ttl_min = \"1ms\"")
-                .set("robots.max_waiting = 1")
-        };
-        let leave = "robots.override = [{ origin = \"http://o.test\", action = \"allow\", reason = \"ours\", until = 2099-01-01T00:00:00Z }]";
-        let proxy = Arc::new(config().set(leave).start().await);
-        let asking = queued(&proxy, 2).await;
-        // It takes the place of the only fetch that may wait.
-        let fetching = tokio::spawn({
-            let proxy = Arc::clone(&proxy);
-            async move { get(&proxy, "http://p.test/1").await }
-        });
-        until("a fetch", async || (!busy.log().is_empty()).then_some(())).await;
-        reload(&proxy, &config()).await;
-        let mut statuses = statuses(&asking.await.unwrap());
-        statuses.sort_unstable();
-        assert_eq!(statuses, [200, 403]);
-        assert_eq!(pages(&[&origin]).len(), 1);
-        gate.open(1);
-        assert_eq!(fetching.await.unwrap().status(), 200);
-        verified(proxy, 3).await;
+#[tokio::test]
+async fn an_override_that_is_taken_back_sets_no_old_robots_txt_aside() {
+    let gate = Gate::shut();
+    let rules = Page::text("User-agent: *\nCrawl-delay: 2\nDisallow: /\n");
+    let rules = rules.field("Cache-Control", "max-age=1");
+    let origin = Script::robots_page(rules).start().await;
+    let busy = Script::robots_page(Page::text("").after(&gate));
+    let busy = busy.start().await;
+    let config = || {
+        let config = standard(&origin).resolve("p.test", busy.address());
+        config
+            .set("robots.ttl_min = \"1ms\"")
+            .set("robots.max_waiting = 1")
+    };
+    let leave = "robots.override = [{ origin = \"http://o.test\", action = \"allow\", reason = \"ours\", until = 2099-01-01T00:00:00Z }]";
+    let proxy = Arc::new(config().set(leave).start().await);
+    let asking = queued(&proxy, 2).await;
+    // It takes the place of the only fetch that may wait.
+    let fetching = tokio::spawn({
+        let proxy = Arc::clone(&proxy);
+        async move { get(&proxy, "http://p.test/1").await }
     });
+    until("a fetch", async || (!busy.log().is_empty()).then_some(())).await;
+    reload(&proxy, &config()).await;
+    let mut statuses = statuses(&asking.await.unwrap());
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 403]);
+    assert_eq!(pages(&[&origin]).len(), 1);
+    gate.open(1);
+    assert_eq!(fetching.await.unwrap().status(), 200);
+    verified(proxy, 3).await;
 }

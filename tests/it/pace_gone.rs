@@ -34,7 +34,7 @@ impl Scheme {
     async fn start(self, script: Script) -> Origin {
         match self {
             Self::Http => script.start().await,
-            Self::Https => script.start_tls().await,
+            Self::Https => script.tls().start().await,
         }
     }
 
@@ -181,30 +181,28 @@ fn who_closes_its_sending_side_and_has_its_turn_gets_its_answer() {
 }
 
 // RFC 9112, section 9.3.2: in the order of the requests.
-#[test]
-fn what_stands_behind_a_waiting_request_is_answered_in_order() {
-    run(async {
-        let (origin, proxy) = after_one(Scheme::Http, "0.5").await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        // More than is read with the first.
-        let padding = format!("X-Padding: {}\r\n", "x".repeat(20_000));
-        let mut both = request("http://o.test/1", "");
-        both.extend(request("http://o.test/2", &padding));
-        crawler.send(&both).await;
-        for _ in 0..2 {
-            assert_eq!(crawler.reply_to("GET").await.status(), 200);
-        }
-        assert_eq!(asked_for(&origin), ["/first", "/1", "/2"]);
-        // And if nobody waits for them any more.
-        crawler.send(&both).await;
-        queue(&proxy, 1).await;
-        crawler.finish_sending().await;
-        for _ in 0..2 {
-            assert_later(&crawler.reply_to("GET").await, "crawl_delay");
-        }
-        assert_eq!(pages(&[&origin]).len(), 3);
-        verified(proxy, 5).await;
-    });
+#[tokio::test]
+async fn what_stands_behind_a_waiting_request_is_answered_in_order() {
+    let (origin, proxy) = after_one(Scheme::Http, "0.5").await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    // More than is read with the first.
+    let padding = format!("X-Padding: {}\r\n", "x".repeat(20_000));
+    let mut both = request("http://o.test/1", "");
+    both.extend(request("http://o.test/2", &padding));
+    crawler.send(&both).await;
+    for _ in 0..2 {
+        assert_eq!(crawler.reply_to("GET").await.status(), 200);
+    }
+    assert_eq!(asked_for(&origin), ["/first", "/1", "/2"]);
+    // And if nobody waits for them any more.
+    crawler.send(&both).await;
+    queue(&proxy, 1).await;
+    crawler.finish_sending().await;
+    for _ in 0..2 {
+        assert_later(&crawler.reply_to("GET").await, "crawl_delay");
+    }
+    assert_eq!(pages(&[&origin]).len(), 3);
+    verified(proxy, 5).await;
 }
 
 // Ours: our robots.txt fetches take turns, too.
@@ -235,48 +233,44 @@ fn who_closes_while_its_robots_txt_waits_gives_up_that_place() {
 
 // Ours: the fetch of one who has left may come to wait later, for where it is
 // redirected to.
-#[test]
-fn who_closed_before_its_robots_txt_had_to_wait_gives_up_as_well() {
-    run(async {
-        let gate = Gate::shut();
-        let hop = Page::redirect("/rules").after(&gate);
-        let rules = Page::text("User-agent: *\nCrawl-delay: 4\n");
-        let script = Script::robots_page(hop).page("/rules", rules);
-        let origin = script.start().await;
-        let proxy = Arc::new(standard(&origin).start().await);
-        gate.open(1);
-        assert_eq!(get(&proxy, "http://o.test/first").await.status(), 200);
-        let mut crawler = Scheme::Http.asking(&proxy, "/1").await;
-        until("its robots.txt under way", async || {
-            (origin.robots_fetches() == 2).then_some(())
-        })
-        .await;
-        crawler.finish_sending().await;
-        let begun = clock::instant();
-        gate.open(1);
-        assert_later(&crawler.reply_to("GET").await, "crawl_delay");
-        assert!(clock::since(begun) < ms(3500));
-        verified(proxy, 2).await;
-    });
+#[tokio::test]
+async fn who_closed_before_its_robots_txt_had_to_wait_gives_up_as_well() {
+    let gate = Gate::shut();
+    let hop = Page::redirect("/rules").after(&gate);
+    let rules = Page::text("User-agent: *\nCrawl-delay: 4\n");
+    let script = Script::robots_page(hop).page("/rules", rules);
+    let origin = script.start().await;
+    let proxy = Arc::new(standard(&origin).start().await);
+    gate.open(1);
+    assert_eq!(get(&proxy, "http://o.test/first").await.status(), 200);
+    let mut crawler = Scheme::Http.asking(&proxy, "/1").await;
+    until("its robots.txt under way", async || {
+        (origin.robots_fetches() == 2).then_some(())
+    })
+    .await;
+    crawler.finish_sending().await;
+    let begun = clock::instant();
+    gate.open(1);
+    assert_later(&crawler.reply_to("GET").await, "crawl_delay");
+    assert!(clock::since(begun) < ms(3500));
+    verified(proxy, 2).await;
 }
 
 // Architecture, "A crawler that hangs up cancels its own exchange and nothing
 // else".
-#[test]
-fn who_closes_takes_no_robots_txt_from_others() {
-    run(async {
-        let origin = delaying("2").start().await;
-        let proxy = Arc::new(standard(&origin).start().await);
-        assert_eq!(get(&proxy, "http://o.test/first").await.status(), 200);
-        let mut gone = Scheme::Http.asking(&proxy, "/1").await;
-        robots_waiting(&proxy, 1.0).await;
-        let mut stays = Scheme::Http.asking(&proxy, "/2").await;
-        gone.finish_sending().await;
-        assert_later(&gone.reply_to("GET").await, "crawl_delay");
-        assert_eq!(stays.reply_to("GET").await.status(), 200);
-        assert_eq!(asked_for(&origin), ["/first", "/2"]);
-        verified(proxy, 3).await;
-    });
+#[tokio::test]
+async fn who_closes_takes_no_robots_txt_from_others() {
+    let origin = delaying("2").start().await;
+    let proxy = Arc::new(standard(&origin).start().await);
+    assert_eq!(get(&proxy, "http://o.test/first").await.status(), 200);
+    let mut gone = Scheme::Http.asking(&proxy, "/1").await;
+    robots_waiting(&proxy, 1.0).await;
+    let mut stays = Scheme::Http.asking(&proxy, "/2").await;
+    gone.finish_sending().await;
+    assert_later(&gone.reply_to("GET").await, "crawl_delay");
+    assert_eq!(stays.reply_to("GET").await.status(), 200);
+    assert_eq!(asked_for(&origin), ["/first", "/2"]);
+    verified(proxy, 3).await;
 }
 
 /// Waits until so many robots.txt are asked for or wait.
@@ -289,46 +283,42 @@ async fn robots_waiting(proxy: &Proxy, count: f64) {
 }
 
 // RFC 9113, section 8.1: a stream that is reset is cancelled.
-#[test]
-fn a_stream_that_is_reset_while_waiting_gives_up_its_place() {
-    run(async {
-        let (origin, proxy) = after_one(Scheme::Https, "60").await;
-        let crawler = H2Crawler::inside(&proxy, "o.test:443").await;
-        let mut one = crawler.beside();
-        let asking = tokio::spawn(async move { one.get("https://o.test/gone").await });
-        queue(&proxy, 1).await;
-        asking.abort();
-        queue(&proxy, 0).await;
-        assert_eq!(asked_for(&origin), ["/first"]);
-        drop(crawler);
-        verified(proxy, 1).await;
-    });
+#[tokio::test]
+async fn a_stream_that_is_reset_while_waiting_gives_up_its_place() {
+    let (origin, proxy) = after_one(Scheme::Https, "60").await;
+    let crawler = H2Crawler::inside(&proxy, "o.test:443").await;
+    let mut one = crawler.beside();
+    let asking = tokio::spawn(async move { one.get("https://o.test/gone").await });
+    queue(&proxy, 1).await;
+    asking.abort();
+    queue(&proxy, 0).await;
+    assert_eq!(asked_for(&origin), ["/first"]);
+    drop(crawler);
+    verified(proxy, 1).await;
 }
 
 // RFC 9113, section 5.4.1: the end of the connection is that of its streams.
-#[test]
-fn a_connection_of_streams_that_ends_gives_up_their_places() {
-    run(async {
-        let (origin, proxy) = after_one(Scheme::Https, "60").await;
-        let raw = Crawler::connect(&proxy, "o.test:443").await.into_stream();
-        let config = certificates::client(&proxy.ca(), &["h2"]);
-        let name = "o.test".try_into().unwrap();
-        let connecting = tokio_rustls::TlsConnector::from(config).connect(name, raw);
-        let mut stream = connecting.await.unwrap();
-        let fields = [
-            (":method", "GET"),
-            (":scheme", "https"),
-            (":authority", "o.test"),
-            (":path", "/gone"),
-            ("user-agent", "GoneBot/1.0"),
-        ];
-        let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        frames::send(&mut stream, &fields).await;
-        queue(&proxy, 1).await;
-        stream.shutdown().await.unwrap();
-        queue(&proxy, 0).await;
-        assert_eq!(asked_for(&origin), ["/first"]);
-        drop(stream);
-        verified(proxy, 1).await;
-    });
+#[tokio::test]
+async fn a_connection_of_streams_that_ends_gives_up_their_places() {
+    let (origin, proxy) = after_one(Scheme::Https, "60").await;
+    let raw = Crawler::connect(&proxy, "o.test:443").await.into_stream();
+    let config = certificates::client(&proxy.ca(), &["h2"]);
+    let name = "o.test".try_into().unwrap();
+    let connecting = tokio_rustls::TlsConnector::from(config).connect(name, raw);
+    let mut stream = connecting.await.unwrap();
+    let fields = [
+        (":method", "GET"),
+        (":scheme", "https"),
+        (":authority", "o.test"),
+        (":path", "/gone"),
+        ("user-agent", "GoneBot/1.0"),
+    ];
+    let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    frames::send(&mut stream, &fields).await;
+    queue(&proxy, 1).await;
+    stream.shutdown().await.unwrap();
+    queue(&proxy, 0).await;
+    assert_eq!(asked_for(&origin), ["/first"]);
+    drop(stream);
+    verified(proxy, 1).await;
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::kit::client::{Reply, get};
-use crate::kit::origin::Script;
+use crate::kit::origin::{Script, site};
 use crate::kit::paced::{all, assert_later, delaying, queue, verified};
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::resolve;
-use crate::kit::{run, until};
+use crate::kit::until;
 
 /// The default, as no other test wants it.
 const BACK_OFF: &str = "pace.backoff = { first = \"60s\", longest = \"24h\", forgive = \"30m\" }";
@@ -24,114 +24,104 @@ fn assert_put_off(reply: &Reply) {
 }
 
 // Ours: 429 with the time, where a 403 would lose the page.
-#[test]
-fn what_nobody_may_be_asked_about_yet_is_put_off() {
-    run(async {
-        let busy = Page::status(503).field("Retry-After", "300");
-        let origin = Script::robots("").page("/1", busy).start().await;
-        let other = Script::robots("").start().await;
-        let config = resolve("o.test", origin.address()).resolve("o.test:81", other.address());
-        let proxy = config
-            .set(BACK_OFF)
-            .set("egress.ports = [\"default\", \"81\"]")
-            .start()
-            .await;
-        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 503);
-        // Of this origin, on the same host, no robots.txt was read before.
-        assert_put_off(&get(&proxy, "http://o.test:81/1").await);
-        other.assert_only_robots_fetched();
-        assert_eq!(other.robots_fetches(), 0);
-        let place = proxy.stop().await;
-        let verified = place.run(&["audit", "verify"]).await;
-        assert!(verified.stdout.contains(" 0 mismatches"), "{verified:?}");
-    });
+#[tokio::test]
+async fn what_nobody_may_be_asked_about_yet_is_put_off() {
+    let busy = Page::status(503).field("Retry-After", "300");
+    let origin = Script::robots("").page("/1", busy).start().await;
+    let other = Script::robots("").start().await;
+    let config = resolve("o.test", origin.address()).resolve("o.test:81", other.address());
+    let proxy = config
+        .set(BACK_OFF)
+        .set("egress.ports = [\"default\", \"81\"]")
+        .start()
+        .await;
+    assert_eq!(get(&proxy, "http://o.test/1").await.status(), 503);
+    // Of this origin, on the same host, no robots.txt was read before.
+    assert_put_off(&get(&proxy, "http://o.test:81/1").await);
+    other.assert_only_robots_fetched();
+    assert_eq!(other.robots_fetches(), 0);
+    let place = proxy.stop().await;
+    let verified = place.run(&["audit", "verify"]).await;
+    assert!(verified.stdout.contains(" 0 mismatches"), "{verified:?}");
 }
 
 // Ours: waits for a robots.txt that is asked for again and again are waits.
-#[test]
-fn a_request_is_not_held_longer_whatever_it_waits_for() {
-    run(async {
-        let hop = Page::redirect("/robots-2.txt");
-        let rules =
-            Page::text("User-agent: *\nCrawl-delay: 2\n").field("Cache-Control", "max-age=1");
-        let origin = Script::robots_page(hop)
-            .page("/robots-2.txt", rules)
-            .start()
-            .await;
-        let proxy = resolve("o.test", origin.address())
-            .set("robots.ttl_min = \"1s\"")
-            .set("robots.timeout = \"900ms\"")
-            .set("pace.max_wait = \"6s\"")
-            .start()
-            .await;
-        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
-        let held = timeout(Duration::from_secs(7), get(&proxy, "http://o.test/2"));
-        assert!(held.await.is_ok());
-    });
+#[tokio::test]
+async fn a_request_is_not_held_longer_whatever_it_waits_for() {
+    let hop = Page::redirect("/robots-2.txt");
+    let rules = Page::text("User-agent: *\nCrawl-delay: 2\n").field("Cache-Control", "max-age=1");
+    let (_origin, proxy) = site(
+        Script::robots_page(hop).page("/robots-2.txt", rules),
+        &[
+            "robots.ttl_min = \"1s\"",
+            "robots.timeout = \"900ms\"",
+            "pace.max_wait = \"6s\"",
+        ],
+    )
+    .await;
+    assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
+    let held = timeout(Duration::from_secs(7), get(&proxy, "http://o.test/2"));
+    assert!(held.await.is_ok());
 }
 
 // Ours: `overload`. A 403 would lose the page for a robots.txt that nobody had
 // the room to ask for.
-#[test]
-fn what_there_is_no_room_to_ask_for_is_put_off() {
-    run(async {
-        let gate = Gate::shut();
-        let slow = Page::text("").after(&gate);
-        let slow = Script::robots_page(slow).start().await;
-        let other = Script::robots("").start().await;
-        let proxy = resolve("slow.test", slow.address())
-            .resolve("o.test", other.address())
-            .set("robots.max_waiting = 1")
-            .start()
-            .await;
-        let proxy = Arc::new(proxy);
-        let first = tokio::spawn({
-            let proxy = Arc::clone(&proxy);
-            async move { get(&proxy, "http://slow.test/1").await.status() }
-        });
-        until("a fetch", async || {
-            (slow.robots_fetches() == 1).then_some(())
-        })
+#[tokio::test]
+async fn what_there_is_no_room_to_ask_for_is_put_off() {
+    let gate = Gate::shut();
+    let slow = Page::text("").after(&gate);
+    let slow = Script::robots_page(slow).start().await;
+    let other = Script::robots("").start().await;
+    let proxy = resolve("slow.test", slow.address())
+        .resolve("o.test", other.address())
+        .set("robots.max_waiting = 1")
+        .start()
         .await;
-        let reply = get(&proxy, "http://o.test/1").await;
-        assert_eq!(reply.status(), 503, "{}", reply.text());
-        assert_eq!(reply.json()["reason"], "overload");
-        assert_eq!(reply.head.value("retry-after"), "1");
-        gate.open(1);
-        assert_eq!(first.await.unwrap(), 200);
-        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
-        verified(proxy, 3).await;
+    let proxy = Arc::new(proxy);
+    let first = tokio::spawn({
+        let proxy = Arc::clone(&proxy);
+        async move { get(&proxy, "http://slow.test/1").await.status() }
     });
+    until("a fetch", async || {
+        (slow.robots_fetches() == 1).then_some(())
+    })
+    .await;
+    let reply = get(&proxy, "http://o.test/1").await;
+    assert_eq!(reply.status(), 503, "{}", reply.text());
+    assert_eq!(reply.json()["reason"], "overload");
+    assert_eq!(reply.head.value("retry-after"), "1");
+    gate.open(1);
+    assert_eq!(first.await.unwrap(), 200);
+    assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
+    verified(proxy, 3).await;
 }
 
 // Ours: who waits for a robots.txt in line waits, too. At a stop nobody does.
-#[test]
-fn who_waits_behind_a_robots_txt_has_a_place() {
-    run(async {
-        let first = delaying("30").start().await;
-        let other = delaying("30").start().await;
-        let config = resolve("o.test", first.address()).resolve("o.test:81", other.address());
-        let proxy = config
-            .set("egress.ports = [\"default\", \"81\"]")
-            .set("pace.queue = { crawler = 2 }")
-            .start()
-            .await;
-        let proxy = Arc::new(proxy);
-        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
-        let urls: Vec<_> = (0..2)
-            .map(|page| format!("http://o.test:81/{page}"))
-            .collect();
-        let held = tokio::spawn({
-            let proxy = Arc::clone(&proxy);
-            async move { all(&proxy, &urls).await }
-        });
-        queue(&proxy, 2).await;
-        let full = get(&proxy, "http://o.test:81/3").await;
-        assert_later(&full, "queue_full");
-        proxy.signal("TERM").await;
-        for reply in held.await.unwrap() {
-            assert_eq!(reply.status(), 503, "{}", reply.text());
-            assert_eq!(reply.json()["reason"], "overload");
-        }
+#[tokio::test]
+async fn who_waits_behind_a_robots_txt_has_a_place() {
+    let first = delaying("30").start().await;
+    let other = delaying("30").start().await;
+    let config = resolve("o.test", first.address()).resolve("o.test:81", other.address());
+    let proxy = config
+        .set("egress.ports = [\"default\", \"81\"]")
+        .set("pace.queue = { crawler = 2 }")
+        .start()
+        .await;
+    let proxy = Arc::new(proxy);
+    assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
+    let urls: Vec<_> = (0..2)
+        .map(|page| format!("http://o.test:81/{page}"))
+        .collect();
+    let held = tokio::spawn({
+        let proxy = Arc::clone(&proxy);
+        async move { all(&proxy, &urls).await }
     });
+    queue(&proxy, 2).await;
+    let full = get(&proxy, "http://o.test:81/3").await;
+    assert_later(&full, "queue_full");
+    proxy.signal("TERM").await;
+    for reply in held.await.unwrap() {
+        assert_eq!(reply.status(), 503, "{}", reply.text());
+        assert_eq!(reply.json()["reason"], "overload");
+    }
 }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use crate::kit::client::{Crawler, ask, get};
+use crate::kit::clock;
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::Origin;
 use crate::kit::paced::{
     ONE_FILE, asking, assert_later, delaying, held, metric, ms, standard, statuses, verified,
 };
 use crate::kit::proxy::Proxy;
-use crate::kit::{clock, run};
 
 const FIRST: &str = "http://o.test/first";
 
@@ -27,93 +27,87 @@ async fn after_one(lines: &[&str]) -> (Origin, Arc<Proxy>) {
 }
 
 // RFC 9457, RFC 9209, RFC 9110, section 10.2.3.
-#[test]
-fn who_would_wait_too_long_is_told_at_once_in_the_kind_it_wants() {
-    run(async {
-        let (origin, proxy) = after_one(&[]).await;
-        let begun = clock::instant();
-        let url = "http://o.test/1";
-        let fields = |accept: &str| format!("Accept: {accept}");
-        let kinds = [
-            (
-                "application/problem+json",
-                "\"type\":\"urn:politesse:later\"",
-            ),
-            ("text/html", "<dt>reason</dt><dd><bdi>crawl_delay: "),
-            ("text/plain", "reason       crawl_delay: "),
-        ];
-        for (kind, part) in kinds {
-            let reply = ask(&proxy, "GET", url, &[&fields(kind), "User-Agent: A/1"]).await;
-            reply.assert_error(429, "http_request_denied");
-            let told = reply.head.value("content-type");
-            assert!(told.starts_with(kind), "{told}");
-            assert!(reply.text().contains(part), "{}", reply.text());
-            let seconds: u64 = reply.head.value("retry-after").parse().unwrap();
-            assert!((50..=60).contains(&seconds), "{seconds}");
-        }
-        let head = ask(&proxy, "HEAD", url, &["User-Agent: A/1"]).await;
-        assert_eq!((head.status(), head.body.len()), (429, 0));
-        let told = get(&proxy, url).await.json();
-        assert_eq!(
-            (&told["url"], &told["crawler"]),
-            (&url.into(), &"ExampleBot".into())
-        );
-        assert_eq!(told["robots"]["url"], "http://o.test/robots.txt");
-        // Not even the second that it might have waited.
-        assert!(clock::since(begun) < ms(5000));
-        assert_eq!(origin.targets(), ["/first"]);
-        let later = "politesse_pace_later_total{reason=\"crawl_delay\"}";
-        assert_eq!(metric(&proxy, later).await, 5.0);
-        verified(proxy, 6).await;
-    });
+#[tokio::test]
+async fn who_would_wait_too_long_is_told_at_once_in_the_kind_it_wants() {
+    let (origin, proxy) = after_one(&[]).await;
+    let begun = clock::instant();
+    let url = "http://o.test/1";
+    let fields = |accept: &str| format!("Accept: {accept}");
+    let kinds = [
+        (
+            "application/problem+json",
+            "\"type\":\"urn:politesse:later\"",
+        ),
+        ("text/html", "<dt>reason</dt><dd><bdi>crawl_delay: "),
+        ("text/plain", "reason       crawl_delay: "),
+    ];
+    for (kind, part) in kinds {
+        let reply = ask(&proxy, "GET", url, &[&fields(kind), "User-Agent: A/1"]).await;
+        reply.assert_error(429, "http_request_denied");
+        let told = reply.head.value("content-type");
+        assert!(told.starts_with(kind), "{told}");
+        assert!(reply.text().contains(part), "{}", reply.text());
+        let seconds: u64 = reply.head.value("retry-after").parse().unwrap();
+        assert!((50..=60).contains(&seconds), "{seconds}");
+    }
+    let head = ask(&proxy, "HEAD", url, &["User-Agent: A/1"]).await;
+    assert_eq!((head.status(), head.body.len()), (429, 0));
+    let told = get(&proxy, url).await.json();
+    assert_eq!(
+        (&told["url"], &told["crawler"]),
+        (&url.into(), &"ExampleBot".into())
+    );
+    assert_eq!(told["robots"]["url"], "http://o.test/robots.txt");
+    // Not even the second that it might have waited.
+    assert!(clock::since(begun) < ms(5000));
+    assert_eq!(origin.targets(), ["/first"]);
+    let later = "politesse_pace_later_total{reason=\"crawl_delay\"}";
+    assert_eq!(metric(&proxy, later).await, 5.0);
+    verified(proxy, 6).await;
 }
 
 // Ours: inside the intercepted connection, which goes on.
-#[test]
-fn it_is_told_inside_the_intercepted_connection() {
-    run(async {
-        let origin = delaying("60").start_tls().await;
-        let config = standard(&origin).set("pace.max_wait = \"1s\"");
-        let proxy = Arc::new(config.start().await);
-        let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
-        assert_eq!(crawler.get("/1", "o.test").await.status(), 200);
-        for target in ["/2", "/3"] {
-            let seconds = assert_later(&crawler.get(target, "o.test").await, "crawl_delay");
-            assert!((50..=60).contains(&seconds), "{seconds}");
-        }
-        let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
-        for target in ["/4", "/5"] {
-            let reply = crawler.get(&format!("https://o.test{target}")).await;
-            assert_eq!(reply.status(), 429);
-            let said = reply.headers()["proxy-status"].to_str().unwrap();
-            assert!(said.contains("error=http_request_denied"), "{said}");
-            assert!(reply.headers().contains_key("retry-after"));
-            let told: serde_json::Value = serde_json::from_slice(reply.body()).unwrap();
-            assert_eq!(told["reason"], "crawl_delay");
-        }
-        assert_eq!(origin.targets(), ["/1"]);
-        drop(crawler);
-        verified(proxy, 5).await;
-    });
+#[tokio::test]
+async fn it_is_told_inside_the_intercepted_connection() {
+    let origin = delaying("60").tls().start().await;
+    let config = standard(&origin).set("pace.max_wait = \"1s\"");
+    let proxy = Arc::new(config.start().await);
+    let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
+    assert_eq!(crawler.get("/1", "o.test").await.status(), 200);
+    for target in ["/2", "/3"] {
+        let seconds = assert_later(&crawler.get(target, "o.test").await, "crawl_delay");
+        assert!((50..=60).contains(&seconds), "{seconds}");
+    }
+    let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
+    for target in ["/4", "/5"] {
+        let reply = crawler.get(&format!("https://o.test{target}")).await;
+        assert_eq!(reply.status(), 429);
+        let said = reply.headers()["proxy-status"].to_str().unwrap();
+        assert!(said.contains("error=http_request_denied"), "{said}");
+        assert!(reply.headers().contains_key("retry-after"));
+        let told: serde_json::Value = serde_json::from_slice(reply.body()).unwrap();
+        assert_eq!(told["reason"], "crawl_delay");
+    }
+    assert_eq!(origin.targets(), ["/1"]);
+    drop(crawler);
+    verified(proxy, 5).await;
 }
 
 // Ours: an upload is judged at the head, and the connection closes.
-#[test]
-fn an_upload_that_is_put_off_is_not_read() {
-    run(async {
-        let (origin, proxy) = after_one(&[]).await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        let lines = [
-            "POST http://o.test/1 HTTP/1.1",
-            "Host: o.test",
-            "User-Agent: A/1",
-            "Content-Length: 1000000",
-        ];
-        assert_later(&crawler.ask(&lines).await, "crawl_delay");
-        assert!(crawler.closes().await);
-        assert_eq!(origin.targets(), ["/first"]);
-        verified(proxy, 2).await;
-    });
+#[tokio::test]
+async fn an_upload_that_is_put_off_is_not_read() {
+    let (origin, proxy) = after_one(&[]).await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    let lines = [
+        "POST http://o.test/1 HTTP/1.1",
+        "Host: o.test",
+        "User-Agent: A/1",
+        "Content-Length: 1000000",
+    ];
+    assert_later(&crawler.ask(&lines).await, "crawl_delay");
+    assert!(crawler.closes().await);
+    assert_eq!(origin.targets(), ["/first"]);
+    verified(proxy, 2).await;
 }
 
 /// Returns how long it took until the request was put off.
@@ -125,68 +119,64 @@ async fn put_off(proxy: &Proxy, fields: &[&str]) -> u64 {
 }
 
 // RFC 7240, section 4.3: `max_wait`, of all and of a crawler.
-#[test]
-fn a_wait_is_as_long_as_operator_and_crawler_allow() {
-    run(async {
-        let (gate, origin) = held("/first").await;
-        let config = standard(&origin)
-            .set("pace.origin = { in_flight = 1 }")
-            .set("pace.max_wait = \"2s\"")
-            .set(ONE_FILE)
-            .set("crawler = [{ token = \"SlowBot\", user_agent = \"slow\", max_wait = \"3s\" }, { token = \"HastyBot\", user_agent = \"hasty\", max_wait = \"500ms\" }]");
-        let proxy = Arc::new(config.start().await);
-        let first = asking(&proxy, "ExampleBot", &["/first"]);
-        origin.arrival("/first").await;
-        let rows = [
-            ("A/1", None, 2000),
-            ("A/1", Some("wait=0"), 0),
-            ("A/1", Some("respond-async, wait=1"), 1000),
-            ("A/1", Some("wait=60"), 2000),
-            ("slow/1", None, 3000),
-            ("slow/1", Some("wait=1"), 1000),
-            ("hasty/1", None, 500),
-            ("hasty/1", Some("wait=60"), 500),
-        ];
-        for (agent, prefer, wanted) in rows {
-            let agent = format!("User-Agent: {agent}");
-            let prefer = prefer.map(|prefer| format!("Prefer: {prefer}"));
-            let mut fields = vec![&*agent];
-            fields.extend(prefer.as_deref());
-            let took = put_off(&proxy, &fields).await;
-            assert!((wanted..wanted + 500).contains(&took), "{fields:?}: {took}");
-        }
-        assert_eq!(origin.targets(), ["/first"]);
-        gate.open(1);
-        assert_eq!(statuses(&first.await.unwrap()), [200]);
-        verified(proxy, 9).await;
-    });
+#[tokio::test]
+async fn a_wait_is_as_long_as_operator_and_crawler_allow() {
+    let (gate, origin) = held("/first").await;
+    let config = standard(&origin)
+        .set("pace.origin = { in_flight = 1 }")
+        .set("pace.max_wait = \"2s\"")
+        .set(ONE_FILE)
+        .set("crawler = [{ token = \"SlowBot\", user_agent = \"slow\", max_wait = \"3s\" }, { token = \"HastyBot\", user_agent = \"hasty\", max_wait = \"500ms\" }]");
+    let proxy = Arc::new(config.start().await);
+    let first = asking(&proxy, "ExampleBot", &["/first"]);
+    origin.arrival("/first").await;
+    let rows = [
+        ("A/1", None, 2000),
+        ("A/1", Some("wait=0"), 0),
+        ("A/1", Some("respond-async, wait=1"), 1000),
+        ("A/1", Some("wait=60"), 2000),
+        ("slow/1", None, 3000),
+        ("slow/1", Some("wait=1"), 1000),
+        ("hasty/1", None, 500),
+        ("hasty/1", Some("wait=60"), 500),
+    ];
+    for (agent, prefer, wanted) in rows {
+        let agent = format!("User-Agent: {agent}");
+        let prefer = prefer.map(|prefer| format!("Prefer: {prefer}"));
+        let mut fields = vec![&*agent];
+        fields.extend(prefer.as_deref());
+        let took = put_off(&proxy, &fields).await;
+        assert!((wanted..wanted + 500).contains(&took), "{fields:?}: {took}");
+    }
+    assert_eq!(origin.targets(), ["/first"]);
+    gate.open(1);
+    assert_eq!(statuses(&first.await.unwrap()), [200]);
+    verified(proxy, 9).await;
 }
 
-#[test]
-fn the_record_tells_what_was_put_off_and_why() {
-    run(async {
-        let (_origin, proxy) = after_one(&["pace.max_wait = \"0s\""]).await;
-        assert_later(&get(&proxy, "http://o.test/1").await, "crawl_delay");
-        let (place, rows) = verified(proxy, 2).await;
-        let said = |key: &str| rows.iter().map(|row| row[key].clone()).collect::<Vec<_>>();
-        assert_eq!(said("verdict"), ["allow", "later"]);
-        assert_eq!(said("wait_ms"), [0, 0]);
-        let listed = ["audit", "list", "--verdict", "later", "--json"];
-        let listed = place.run(&listed).await.json_lines();
-        assert_eq!(listed.len(), 1, "{listed:?}");
-        assert_eq!(listed[0], rows[1]);
-        assert_eq!(listed[0]["reason"], "crawl_delay");
-        assert_eq!(listed[0]["status"], 429);
-        let text = place.run(&["audit", "list", "--verdict", "later"]).await;
-        assert!(text.stdout.contains("later"), "{text:?}");
-        // Invariant 2 (ARCHITECTURE.md): the evidence is why it might have
-        // come.
-        let changed = place.database().execute(
-            "UPDATE ruling SET verdict = 'allow' WHERE verdict = 'later'",
-            [],
-        );
-        assert_eq!(changed.unwrap(), 1);
-        let outcome = place.run(&["audit", "verify"]).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
-    });
+#[tokio::test]
+async fn the_record_tells_what_was_put_off_and_why() {
+    let (_origin, proxy) = after_one(&["pace.max_wait = \"0s\""]).await;
+    assert_later(&get(&proxy, "http://o.test/1").await, "crawl_delay");
+    let (place, rows) = verified(proxy, 2).await;
+    let said = |key: &str| rows.iter().map(|row| row[key].clone()).collect::<Vec<_>>();
+    assert_eq!(said("verdict"), ["allow", "later"]);
+    assert_eq!(said("wait_ms"), [0, 0]);
+    let listed = ["audit", "list", "--verdict", "later", "--json"];
+    let listed = place.run(&listed).await.json_lines();
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert_eq!(listed[0], rows[1]);
+    assert_eq!(listed[0]["reason"], "crawl_delay");
+    assert_eq!(listed[0]["status"], 429);
+    let text = place.run(&["audit", "list", "--verdict", "later"]).await;
+    assert!(text.stdout.contains("later"), "{text:?}");
+    // Invariant 2 (ARCHITECTURE.md): the evidence is why it might have
+    // come.
+    let changed = place.database().execute(
+        "UPDATE ruling SET verdict = 'allow' WHERE verdict = 'later'",
+        [],
+    );
+    assert_eq!(changed.unwrap(), 1);
+    let outcome = place.run(&["audit", "verify"]).await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
 }

@@ -35,21 +35,19 @@ async fn answers(questions: &[Value]) -> Vec<Value> {
     answers
 }
 
-#[test]
-fn every_pace_case_holds() {
-    run(async {
-        let cases = cases(include_str!(
-            "../../crates/politesse-robots/cases/pace.jsonl"
-        ));
-        let questions: Vec<Value> = cases.iter().map(question).collect();
-        for (case, answer) in cases.iter().zip(answers(&questions).await) {
-            let delay = answer["crawl_delay"].as_f64();
-            assert_eq!(delay, case["crawl_delay"].as_f64(), "{case}");
-            let (rates, visits) = rates_and_visits(case);
-            assert_eq!(json!(rates), case["request_rate"], "{case}");
-            assert_eq!(json!(visits), case["visit_time"], "{case}");
-        }
-    });
+#[tokio::test]
+async fn every_pace_case_holds() {
+    let cases = cases(include_str!(
+        "../../crates/politesse-robots/cases/pace.jsonl"
+    ));
+    let questions: Vec<Value> = cases.iter().map(question).collect();
+    for (case, answer) in cases.iter().zip(answers(&questions).await) {
+        let delay = answer["crawl_delay"].as_f64();
+        assert_eq!(delay, case["crawl_delay"].as_f64(), "{case}");
+        let (rates, visits) = rates_and_visits(case);
+        assert_eq!(json!(rates), case["request_rate"], "{case}");
+        assert_eq!(json!(visits), case["visit_time"], "{case}");
+    }
 }
 
 fn question(case: &Value) -> Value {

@@ -7,74 +7,69 @@ use crate::kit::client::get;
 use crate::kit::origin::Script;
 use crate::kit::paced::{asking_for_less, assert_later, standard, verified};
 use crate::kit::proxy::Place;
-use crate::kit::run;
 
 // Ours: an operator ends a back-off, on record with who did it and why.
-#[test]
-fn an_operator_ends_a_back_off() {
-    run(async {
-        let page = asking_for_less(429, Some("86400"));
-        let origin = Script::robots("").page("/bad", page).start().await;
-        let proxy = Arc::new(standard(&origin).start().await);
-        let admin = format!("admin.listen=\"{}\"", proxy.admin());
-        let release = async |host: &str| {
-            let reason = "--reason=asked its owner";
-            let arguments = ["pace", "release", host, reason, "--set", &admin];
-            proxy.place().run(&arguments).await
-        };
-        let none = release("o.test").await;
-        assert_eq!(none.code, Some(1), "{none:?}");
-        assert!(none.stderr.contains("o.test has no back-off"), "{none:?}");
-        assert_eq!(get(&proxy, "http://o.test/bad").await.status(), 429);
-        assert_later(&get(&proxy, "http://o.test/1").await, "backoff");
-        let done = release("O.test").await;
-        assert_eq!(done.code, Some(0), "{done:?}");
-        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
-        let (place, _) = verified(proxy, 3).await;
-        let events = place.run(&["audit", "events"]).await;
-        let line = "backoff_released o.test  by admin token from 127.0.0.1: asked its owner\n";
-        assert!(events.stdout.contains(line), "{events:?}");
-    });
+#[tokio::test]
+async fn an_operator_ends_a_back_off() {
+    let page = asking_for_less(429, Some("86400"));
+    let origin = Script::robots("").page("/bad", page).start().await;
+    let proxy = Arc::new(standard(&origin).start().await);
+    let admin = format!("admin.listen=\"{}\"", proxy.admin());
+    let release = async |host: &str| {
+        let reason = "--reason=asked its owner";
+        let arguments = ["pace", "release", host, reason, "--set", &admin];
+        proxy.place().run(&arguments).await
+    };
+    let none = release("o.test").await;
+    assert_eq!(none.code, Some(1), "{none:?}");
+    assert!(none.stderr.contains("o.test has no back-off"), "{none:?}");
+    assert_eq!(get(&proxy, "http://o.test/bad").await.status(), 429);
+    assert_later(&get(&proxy, "http://o.test/1").await, "backoff");
+    let done = release("O.test").await;
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
+    let (place, _) = verified(proxy, 3).await;
+    let events = place.run(&["audit", "events"]).await;
+    let line = "backoff_released o.test  by admin token from 127.0.0.1: asked its owner\n";
+    assert!(events.stdout.contains(line), "{events:?}");
 }
 
 // Ours: the button of the dashboard, by the same order.
-#[test]
-fn a_back_off_is_ended_in_the_dashboard() {
-    run(async {
-        let page = asking_for_less(429, Some("86400"));
-        let origin = Script::robots("").page("/bad", page).start().await;
-        let browser = Browser::idle(Place::with(&standard(&origin))).await;
-        let proxy = &browser.proxy;
-        let (admin, own) = (proxy.admin(), format!("Origin: http://{}", proxy.admin()));
-        assert_eq!(get(proxy, "http://o.test/bad").await.status(), 429);
-        let page = browser.get("/queues").await.text();
-        assert!(page.contains("End the back-off"), "{page}");
-        let token = browser.form_token().await;
-        let order = async |token: &str, host: &str, reason: &str| {
-            let form = format!("form_token={token}&host={host}&reason={reason}");
-            post(admin, "/queues", &[&own, &browser.cookie], &form).await
-        };
-        for (token, host, reason, status, text) in [
-            ("0", "o.test", "a+reason", 403, ""),
-            (&*token, "o.test", "+", 400, "a reason is wanted"),
-            (&token, "o.test:80", "a+reason", 400, "a host is wanted"),
-            (&token, "p.test", "a+reason", 404, "p.test has no back-off"),
-        ] {
-            let refused = order(token, host, reason).await;
-            assert_eq!(refused.status(), status, "{host} {reason}");
-            assert!(refused.text().contains(text), "{}", refused.text());
-        }
-        assert_later(&get(proxy, "http://o.test/1").await, "backoff");
-        let done = order(&token, "O.test", "asked+its+%3Cowner%3E").await;
-        assert_eq!(done.status(), 200);
-        assert!(done.text().contains("The back-off of"), "{}", done.text());
-        assert_eq!(get(proxy, "http://o.test/1").await.status(), 200);
-        let events = proxy.place().run(&["audit", "events"]).await;
-        let line = "backoff_released o.test  by admin token from 127.0.0.1: asked its <owner>\n";
-        assert!(events.stdout.contains(line), "{events:?}");
-        let page = browser.get("/hosts?host=o.test").await.text();
-        for told in ["admin token from 127.0.0.1", "asked its &lt;owner&gt;"] {
-            assert!(page.contains(told), "{told}: {page}");
-        }
-    });
+#[tokio::test]
+async fn a_back_off_is_ended_in_the_dashboard() {
+    let page = asking_for_less(429, Some("86400"));
+    let origin = Script::robots("").page("/bad", page).start().await;
+    let browser = Browser::idle(Place::with(&standard(&origin))).await;
+    let proxy = &browser.proxy;
+    let (admin, own) = (proxy.admin(), format!("Origin: http://{}", proxy.admin()));
+    assert_eq!(get(proxy, "http://o.test/bad").await.status(), 429);
+    let page = browser.get("/queues").await.text();
+    assert!(page.contains("End the back-off"), "{page}");
+    let token = browser.form_token().await;
+    let order = async |token: &str, host: &str, reason: &str| {
+        let form = format!("form_token={token}&host={host}&reason={reason}");
+        post(admin, "/queues", &[&own, &browser.cookie], &form).await
+    };
+    for (token, host, reason, status, text) in [
+        ("0", "o.test", "a+reason", 403, ""),
+        (&*token, "o.test", "+", 400, "a reason is wanted"),
+        (&token, "o.test:80", "a+reason", 400, "a host is wanted"),
+        (&token, "p.test", "a+reason", 404, "p.test has no back-off"),
+    ] {
+        let refused = order(token, host, reason).await;
+        assert_eq!(refused.status(), status, "{host} {reason}");
+        assert!(refused.text().contains(text), "{}", refused.text());
+    }
+    assert_later(&get(proxy, "http://o.test/1").await, "backoff");
+    let done = order(&token, "O.test", "asked+its+%3Cowner%3E").await;
+    assert_eq!(done.status(), 200);
+    assert!(done.text().contains("The back-off of"), "{}", done.text());
+    assert_eq!(get(proxy, "http://o.test/1").await.status(), 200);
+    let events = proxy.place().run(&["audit", "events"]).await;
+    let line = "backoff_released o.test  by admin token from 127.0.0.1: asked its <owner>\n";
+    assert!(events.stdout.contains(line), "{events:?}");
+    let page = browser.get("/hosts?host=o.test").await.text();
+    for told in ["admin token from 127.0.0.1", "asked its &lt;owner&gt;"] {
+        assert!(page.contains(told), "{told}: {page}");
+    }
 }

@@ -7,54 +7,49 @@ use crate::kit::origin::Script;
 use crate::kit::paced::{
     all, asking_for_less, assert_apart, assert_later, ms, pages, standard, statuses, verified,
 };
-use crate::kit::run;
 
 // Ours: forwarded all the same, but not faster.
-#[test]
-fn what_is_forwarded_although_it_is_disallowed_takes_turns() {
-    run(async {
-        let robots = "User-agent: *\nDisallow: /private\nCrawl-delay: 0.4\n";
-        let origin = Script::robots(robots).start().await;
-        let config = standard(&origin).set("enforcement.mode = \"report\"");
-        let proxy = Arc::new(config.start().await);
-        let asked: Vec<_> = ["/private/1", "/2", "/private/3", "/4"]
-            .iter()
-            .map(|path| format!("http://o.test{path}"))
-            .collect();
-        assert_eq!(statuses(&all(&proxy, &asked).await), [200; 4]);
-        assert_apart(&pages(&[&origin]), 4, ms(400));
-        let (_place, rows) = verified(proxy, 4).await;
-        let reported = rows.iter().filter(|row| row["effect"] == "reported");
-        assert_eq!(reported.count(), 2, "{rows:?}");
-        let waits = rows
-            .iter()
-            .filter(|row| ms(0) < ms(row["wait_ms"].as_u64().unwrap()));
-        assert_eq!(waits.count(), 3, "{rows:?}");
-    });
+#[tokio::test]
+async fn what_is_forwarded_although_it_is_disallowed_takes_turns() {
+    let robots = "User-agent: *\nDisallow: /private\nCrawl-delay: 0.4\n";
+    let origin = Script::robots(robots).start().await;
+    let config = standard(&origin).set("enforcement.mode = \"report\"");
+    let proxy = Arc::new(config.start().await);
+    let asked: Vec<_> = ["/private/1", "/2", "/private/3", "/4"]
+        .iter()
+        .map(|path| format!("http://o.test{path}"))
+        .collect();
+    assert_eq!(statuses(&all(&proxy, &asked).await), [200; 4]);
+    assert_apart(&pages(&[&origin]), 4, ms(400));
+    let (_place, rows) = verified(proxy, 4).await;
+    let reported = rows.iter().filter(|row| row["effect"] == "reported");
+    assert_eq!(reported.count(), 2, "{rows:?}");
+    let waits = rows
+        .iter()
+        .filter(|row| ms(0) < ms(row["wait_ms"].as_u64().unwrap()));
+    assert_eq!(waits.count(), 3, "{rows:?}");
 }
 
 // Ours: what is put off is put off in every mode.
-#[test]
-fn a_host_that_asks_for_less_is_left_alone_in_report_mode_too() {
-    run(async {
-        let origin = Script::robots("User-agent: *\nDisallow: /private\n")
-            .page("/private/1", asking_for_less(503, Some("300")))
-            .start()
-            .await;
-        let config = standard(&origin).set("enforcement.mode = \"report\"");
-        let proxy = Arc::new(config.start().await);
-        assert_eq!(get(&proxy, "http://o.test/private/1").await.status(), 503);
-        for path in ["/private/2", "/3"] {
-            let seconds = assert_later(
-                &get(&proxy, &format!("http://o.test{path}")).await,
-                "backoff",
-            );
-            assert!((290..=300).contains(&seconds), "{seconds}");
-        }
-        assert_eq!(origin.targets(), ["/private/1"]);
-        let (_place, rows) = verified(proxy, 3).await;
-        let said = |key: &str| rows.iter().map(|row| row[key].clone()).collect::<Vec<_>>();
-        assert_eq!(said("verdict"), ["disallow", "later", "later"]);
-        assert_eq!(said("effect"), ["reported", "enforced", "enforced"]);
-    });
+#[tokio::test]
+async fn a_host_that_asks_for_less_is_left_alone_in_report_mode_too() {
+    let origin = Script::robots("User-agent: *\nDisallow: /private\n")
+        .page("/private/1", asking_for_less(503, Some("300")))
+        .start()
+        .await;
+    let config = standard(&origin).set("enforcement.mode = \"report\"");
+    let proxy = Arc::new(config.start().await);
+    assert_eq!(get(&proxy, "http://o.test/private/1").await.status(), 503);
+    for path in ["/private/2", "/3"] {
+        let seconds = assert_later(
+            &get(&proxy, &format!("http://o.test{path}")).await,
+            "backoff",
+        );
+        assert!((290..=300).contains(&seconds), "{seconds}");
+    }
+    assert_eq!(origin.targets(), ["/private/1"]);
+    let (_place, rows) = verified(proxy, 3).await;
+    let said = |key: &str| rows.iter().map(|row| row[key].clone()).collect::<Vec<_>>();
+    assert_eq!(said("verdict"), ["disallow", "later", "later"]);
+    assert_eq!(said("effect"), ["reported", "enforced", "enforced"]);
 }

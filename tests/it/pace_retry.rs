@@ -11,7 +11,7 @@ use crate::kit::paced::{
     all, asking_for_less, assert_apart, assert_later, metric, ms, pages, standard, urls, verified,
 };
 use crate::kit::proxy::Config;
-use crate::kit::{run, until};
+use crate::kit::until;
 
 const TWICE: &str = "pace.retry = 2";
 const RETRIES: &str = "politesse_pace_retries_total";
@@ -32,207 +32,183 @@ fn column(rows: &[Value], key: &str) -> Vec<Value> {
 
 // Ours: each sending is a decision with its row, and none comes before the time that the
 // site names.
-#[test]
-fn a_429_within_patience_is_waited_for_and_sent_again() {
-    run(async {
-        let origin = refusing(2, "1").await;
-        let proxy = Arc::new(retrying(&origin).start().await);
-        let reply = get(&proxy, "http://o.test/1").await;
-        assert_eq!((reply.status(), &*reply.text()), (200, "this is /1\n"));
-        assert_apart(&pages(&[&origin]), 3, ms(1000));
-        assert_eq!(metric(&proxy, RETRIES).await, 2.0);
-        let (_place, rows) = verified(proxy, 3).await;
-        assert_eq!(column(&rows, "verdict"), ["allow"; 3]);
-        assert_eq!(column(&rows, "status"), [429, 429, 200]);
-        assert_eq!(column(&rows, "sent"), [1, 1, 1]);
-        let errors = ["retried".into(), "retried".into(), Value::Null];
-        assert_eq!(column(&rows, "error"), errors);
-    });
+#[tokio::test]
+async fn a_429_within_patience_is_waited_for_and_sent_again() {
+    let origin = refusing(2, "1").await;
+    let proxy = Arc::new(retrying(&origin).start().await);
+    let reply = get(&proxy, "http://o.test/1").await;
+    assert_eq!((reply.status(), &*reply.text()), (200, "this is /1\n"));
+    assert_apart(&pages(&[&origin]), 3, ms(1000));
+    assert_eq!(metric(&proxy, RETRIES).await, 2.0);
+    let (_place, rows) = verified(proxy, 3).await;
+    assert_eq!(column(&rows, "verdict"), ["allow"; 3]);
+    assert_eq!(column(&rows, "status"), [429, 429, 200]);
+    assert_eq!(column(&rows, "sent"), [1, 1, 1]);
+    let errors = ["retried".into(), "retried".into(), Value::Null];
+    assert_eq!(column(&rows, "error"), errors);
 }
 
 // Ours: a page that is always 503 would double the back-off of its host, and the other
 // pages would be put off.
-#[test]
-fn a_503_without_retry_after_is_passed_on() {
-    run(async {
-        let page = asking_for_less(503, None);
-        let origin = Script::robots("").page("/1", page).start().await;
-        let backoff = "pace.backoff = { first = \"700ms\", longest = \"1h\", forgive = \"1h\" }";
-        let proxy = Arc::new(retrying(&origin).set(backoff).start().await);
-        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 503);
-        assert_eq!(get(&proxy, "http://o.test/2").await.status(), 200);
-        assert_eq!(origin.targets(), ["/1", "/2"]);
-        verified(proxy, 2).await;
-    });
+#[tokio::test]
+async fn a_503_without_retry_after_is_passed_on() {
+    let page = asking_for_less(503, None);
+    let origin = Script::robots("").page("/1", page).start().await;
+    let backoff = "pace.backoff = { first = \"700ms\", longest = \"1h\", forgive = \"1h\" }";
+    let proxy = Arc::new(retrying(&origin).set(backoff).start().await);
+    assert_eq!(get(&proxy, "http://o.test/1").await.status(), 503);
+    assert_eq!(get(&proxy, "http://o.test/2").await.status(), 200);
+    assert_eq!(origin.targets(), ["/1", "/2"]);
+    verified(proxy, 2).await;
 }
 
 // Ours: a wait is counted once, in the row of the sending that it was for.
-#[test]
-fn each_sending_has_its_own_wait() {
-    run(async {
-        let origin = refusing(2, "1").await;
-        let proxy = Arc::new(retrying(&origin).start().await);
-        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
-        let (_place, rows) = verified(proxy, 3).await;
-        let waits = rows.iter().map(|row| row["wait_ms"].as_u64().unwrap());
-        assert!(waits.sum::<u64>() < 2900, "{rows:?}");
-    });
+#[tokio::test]
+async fn each_sending_has_its_own_wait() {
+    let origin = refusing(2, "1").await;
+    let proxy = Arc::new(retrying(&origin).start().await);
+    assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
+    let (_place, rows) = verified(proxy, 3).await;
+    let waits = rows.iter().map(|row| row["wait_ms"].as_u64().unwrap());
+    assert!(waits.sum::<u64>() < 2900, "{rows:?}");
 }
 
 // Ours: our 429 is worth less to the client than the site's.
-#[test]
-fn a_503_is_passed_on_where_others_come_first() {
-    run(async {
-        let page = asking_for_less(503, Some("1"));
-        let origin = Script::robots("User-agent: *\nCrawl-delay: 3\n")
-            .at_first("/1", 1, page)
+#[tokio::test]
+async fn a_503_is_passed_on_where_others_come_first() {
+    let page = asking_for_less(503, Some("1"));
+    let origin = Script::robots("User-agent: *\nCrawl-delay: 3\n")
+        .at_first("/1", 1, page)
+        .start()
+        .await;
+    let proxy = Arc::new(
+        retrying(&origin)
+            .set("pace.max_wait = \"2s\"")
             .start()
-            .await;
-        let proxy = Arc::new(
-            retrying(&origin)
-                .set("pace.max_wait = \"2s\"")
-                .start()
-                .await,
-        );
-        let reply = get(&proxy, "http://o.test/1").await;
-        assert_eq!((reply.status(), &*reply.text()), (503, "too much\n"));
-        verified(proxy, 1).await;
-    });
+            .await,
+    );
+    let reply = get(&proxy, "http://o.test/1").await;
+    assert_eq!((reply.status(), &*reply.text()), (503, "too much\n"));
+    verified(proxy, 1).await;
 }
 
 // Ours: `pace.retry` is a bound, and 0 turns it off.
-#[test]
-fn the_last_429_is_passed_on() {
-    run(async {
-        for (line, sendings) in [("pace.retry = 1", 2), ("pace.retry = 0", 1)] {
-            let origin = refusing(5, "1").await;
-            let proxy = Arc::new(standard(&origin).set(line).start().await);
-            let reply = get(&proxy, "http://o.test/1").await;
-            assert_eq!((reply.status(), &*reply.text()), (429, "too much\n"));
-            assert_eq!(origin.targets().len(), sendings, "{line}");
-            verified(proxy, sendings).await;
-        }
-    });
+#[tokio::test]
+async fn the_last_429_is_passed_on() {
+    for (line, sendings) in [("pace.retry = 1", 2), ("pace.retry = 0", 1)] {
+        let origin = refusing(5, "1").await;
+        let proxy = Arc::new(standard(&origin).set(line).start().await);
+        let reply = get(&proxy, "http://o.test/1").await;
+        assert_eq!((reply.status(), &*reply.text()), (429, "too much\n"));
+        assert_eq!(origin.targets().len(), sendings, "{line}");
+        verified(proxy, sendings).await;
+    }
 }
 
-#[test]
-fn a_retry_after_beyond_patience_is_passed_on_at_once() {
-    run(async {
-        let origin = refusing(1, "3").await;
-        let proxy = Arc::new(
-            retrying(&origin)
-                .set("pace.max_wait = \"2s\"")
-                .start()
-                .await,
-        );
-        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 429);
-        assert_eq!(origin.targets(), ["/1"]);
-        assert_later(&get(&proxy, "http://o.test/1").await, "backoff");
-        verified(proxy, 2).await;
-    });
+#[tokio::test]
+async fn a_retry_after_beyond_patience_is_passed_on_at_once() {
+    let origin = refusing(1, "3").await;
+    let proxy = Arc::new(
+        retrying(&origin)
+            .set("pace.max_wait = \"2s\"")
+            .start()
+            .await,
+    );
+    assert_eq!(get(&proxy, "http://o.test/1").await.status(), 429);
+    assert_eq!(origin.targets(), ["/1"]);
+    assert_later(&get(&proxy, "http://o.test/1").await, "backoff");
+    verified(proxy, 2).await;
 }
 
 // Ours: one patience for all tries.
-#[test]
-fn tries_share_one_patience() {
-    run(async {
-        let origin = refusing(5, "1").await;
-        let patience = "pace.max_wait = \"1500ms\"";
-        let config = standard(&origin).set("pace.retry = 10").set(patience);
-        let proxy = Arc::new(config.start().await);
-        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 429);
-        assert_eq!(origin.targets().len(), 2);
-        verified(proxy, 2).await;
-    });
+#[tokio::test]
+async fn tries_share_one_patience() {
+    let origin = refusing(5, "1").await;
+    let patience = "pace.max_wait = \"1500ms\"";
+    let config = standard(&origin).set("pace.retry = 10").set(patience);
+    let proxy = Arc::new(config.start().await);
+    assert_eq!(get(&proxy, "http://o.test/1").await.status(), 429);
+    assert_eq!(origin.targets().len(), 2);
+    verified(proxy, 2).await;
 }
 
 // RFC 9110, section 9.2.1: other methods may change something.
-#[test]
-fn other_methods_and_bodies_are_sent_once() {
-    run(async {
-        let origin = refusing(1, "1").await;
-        let proxy = Arc::new(retrying(&origin).start().await);
-        let reply = ask(&proxy, "POST", "http://o.test/1", &["Content-Length: 0"]).await;
-        assert_eq!(reply.status(), 429);
-        assert_eq!(origin.targets(), ["/1"]);
-        verified(proxy, 1).await;
-    });
+#[tokio::test]
+async fn other_methods_and_bodies_are_sent_once() {
+    let origin = refusing(1, "1").await;
+    let proxy = Arc::new(retrying(&origin).start().await);
+    let reply = ask(&proxy, "POST", "http://o.test/1", &["Content-Length: 0"]).await;
+    assert_eq!(reply.status(), 429);
+    assert_eq!(origin.targets(), ["/1"]);
+    verified(proxy, 1).await;
 }
 
 // Ours: what robots.txt disallows by then is refused, and the rest keeps its pace.
-#[test]
-fn a_retry_is_decided_by_the_robots_txt_of_its_time() {
-    run(async {
-        let origin = refusing(1, "2").await;
-        let proxy = Arc::new(retrying(&origin).start().await);
-        let asked = tokio::spawn({
-            let proxy = Arc::clone(&proxy);
-            async move { get(&proxy, "http://o.test/1").await }
-        });
-        origin.arrival("/1").await;
-        let refusing = standard(&origin)
-            .set(TWICE)
-            .set("robots.override = [{ origin = \"http://o.test\", action = \"deny\", reason = \"asked\" }]");
-        proxy.place().configure(&refusing);
-        reload(&proxy).await;
-        let reply = asked.await.unwrap();
-        assert_eq!(reply.status(), 403, "{}", reply.text());
-        assert_eq!(origin.targets(), ["/1"]);
-        let (_place, rows) = verified(proxy, 2).await;
-        assert_eq!(column(&rows, "verdict"), ["allow", "disallow"]);
+#[tokio::test]
+async fn a_retry_is_decided_by_the_robots_txt_of_its_time() {
+    let origin = refusing(1, "2").await;
+    let proxy = Arc::new(retrying(&origin).start().await);
+    let asked = tokio::spawn({
+        let proxy = Arc::clone(&proxy);
+        async move { get(&proxy, "http://o.test/1").await }
     });
+    origin.arrival("/1").await;
+    let refusing = standard(&origin).set(TWICE).set(
+        "robots.override = [{ origin = \"http://o.test\", action = \"deny\", reason = \"asked\" }]",
+    );
+    proxy.place().configure(&refusing);
+    reload(&proxy).await;
+    let reply = asked.await.unwrap();
+    assert_eq!(reply.status(), 403, "{}", reply.text());
+    assert_eq!(origin.targets(), ["/1"]);
+    let (_place, rows) = verified(proxy, 2).await;
+    assert_eq!(column(&rows, "verdict"), ["allow", "disallow"]);
 }
 
 // Ours: a client that hangs up frees its place.
-#[test]
-fn a_client_that_hangs_up_is_not_sent_for_again() {
-    run(async {
-        let origin = refusing(1, "2").await;
-        let proxy = Arc::new(retrying(&origin).start().await);
-        let mut crawler = Crawler::plain(&proxy).await;
-        crawler
-            .send(b"GET http://o.test/1 HTTP/1.1\r\nHost: o.test\r\n\r\n")
-            .await;
-        until("a request that waits", async || {
-            (metric(&proxy, "politesse_pace_queued").await == 1.0).then_some(())
-        })
+#[tokio::test]
+async fn a_client_that_hangs_up_is_not_sent_for_again() {
+    let origin = refusing(1, "2").await;
+    let proxy = Arc::new(retrying(&origin).start().await);
+    let mut crawler = Crawler::plain(&proxy).await;
+    crawler
+        .send(b"GET http://o.test/1 HTTP/1.1\r\nHost: o.test\r\n\r\n")
         .await;
-        drop(crawler);
-        until("an empty queue", async || {
-            (metric(&proxy, "politesse_pace_queued").await == 0.0).then_some(())
-        })
-        .await;
-        // The time of the host comes and nothing is sent.
-        assert_eq!(get(&proxy, "http://o.test/2").await.status(), 200);
-        assert_eq!(origin.targets(), ["/1", "/2"]);
-        verified(proxy, 3).await;
-    });
+    until("a request that waits", async || {
+        (metric(&proxy, "politesse_pace_queued").await == 1.0).then_some(())
+    })
+    .await;
+    drop(crawler);
+    until("an empty queue", async || {
+        (metric(&proxy, "politesse_pace_queued").await == 0.0).then_some(())
+    })
+    .await;
+    // The time of the host comes and nothing is sent.
+    assert_eq!(get(&proxy, "http://o.test/2").await.status(), 200);
+    assert_eq!(origin.targets(), ["/1", "/2"]);
+    verified(proxy, 3).await;
 }
 
-#[test]
-fn many_requests_behind_one_429_all_arrive() {
-    run(async {
-        let origin = refusing(1, "1").await;
-        let proxy = Arc::new(
-            retrying(&origin)
-                .set("pace.profile = \"owned\"")
-                .start()
-                .await,
-        );
-        for reply in all(&proxy, &urls(12)).await {
-            assert_eq!(reply.status(), 200);
-        }
-        verified(proxy, 13).await;
-    });
+#[tokio::test]
+async fn many_requests_behind_one_429_all_arrive() {
+    let origin = refusing(1, "1").await;
+    let proxy = Arc::new(
+        retrying(&origin)
+            .set("pace.profile = \"owned\"")
+            .start()
+            .await,
+    );
+    for reply in all(&proxy, &urls(12)).await {
+        assert_eq!(reply.status(), 200);
+    }
+    verified(proxy, 13).await;
 }
 
-#[test]
-fn curl_gets_the_page_after_a_429() {
-    run(async {
-        let origin = refusing(1, "1").await;
-        let proxy = Arc::new(retrying(&origin).start().await);
-        let outcome = curl(&proxy, &["-sS", "--fail", "http://o.test/1"]).await;
-        assert_eq!(outcome.stdout, "this is /1\n", "{outcome:?}");
-        verified(proxy, 2).await;
-    });
+#[tokio::test]
+async fn curl_gets_the_page_after_a_429() {
+    let origin = refusing(1, "1").await;
+    let proxy = Arc::new(retrying(&origin).start().await);
+    let outcome = curl(&proxy, &["-sS", "--fail", "http://o.test/1"]).await;
+    assert_eq!(outcome.stdout, "this is /1\n", "{outcome:?}");
+    verified(proxy, 2).await;
 }

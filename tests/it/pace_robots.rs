@@ -14,7 +14,7 @@ use crate::kit::paced::{
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, Proxy, resolve};
 use crate::kit::tenant::{GOOD, bad};
-use crate::kit::{clock, run, until};
+use crate::kit::{clock, until};
 
 /// Returns a robots.txt that holds for a second, and asks for as many.
 fn short_lived(seconds: &str) -> Page {
@@ -35,154 +35,140 @@ fn robots(origin: &Origin) -> usize {
 // Ours: robots.txt fetches take turns. Redirects on the same host are one turn;
 // a pause longer than `robots.timeout` between them would make the page
 // unreachable.
-#[test]
-fn a_redirected_robots_txt_is_no_time_out_however_long_the_pause() {
-    run(async {
-        let origin = Script::robots_page(Page::redirect("/rules"))
-            .page("/rules", short_lived("2"))
-            .start()
-            .await;
-        let proxy = proxy(&origin).set("robots.timeout = \"1s\"").start().await;
-        for page in 0..4 {
-            let reply = get(&proxy, &format!("http://o.test/{page}")).await;
-            assert_eq!(reply.status(), 200, "{page}: {}", reply.text());
-        }
-        let log = origin.log();
-        let count = |target: &str| log.iter().filter(|seen| seen.target == target).count();
-        assert!(2 <= count("/rules"), "{log:?}");
-        assert_eq!(count("/robots.txt"), count("/rules"), "{log:?}");
-    });
+#[tokio::test]
+async fn a_redirected_robots_txt_is_no_time_out_however_long_the_pause() {
+    let origin = Script::robots_page(Page::redirect("/rules"))
+        .page("/rules", short_lived("2"))
+        .start()
+        .await;
+    let proxy = proxy(&origin).set("robots.timeout = \"1s\"").start().await;
+    for page in 0..4 {
+        let reply = get(&proxy, &format!("http://o.test/{page}")).await;
+        assert_eq!(reply.status(), 200, "{page}: {}", reply.text());
+    }
+    let log = origin.log();
+    let count = |target: &str| log.iter().filter(|seen| seen.target == target).count();
+    assert!(2 <= count("/rules"), "{log:?}");
+    assert_eq!(count("/robots.txt"), count("/rules"), "{log:?}");
 }
 
 // Ours: order within a crawler, no two starts closer than the delay, and what
 // is asked for comes, though each robots.txt has expired when the next turn
 // comes.
-#[test]
-fn a_robots_txt_that_holds_shorter_than_the_pause_keeps_no_page() {
-    run(async {
-        let origin = Script::robots_page(short_lived("1.2")).start().await;
-        let proxy = Arc::new(proxy(&origin).start().await);
-        let urls: Vec<_> = (0..4).map(|page| format!("http://o.test/{page}")).collect();
-        let all: Vec<_> = urls.iter().map(|url| ("ExampleBot", &**url)).collect();
-        let replies = timeout(Duration::from_secs(15), at_once(&proxy, &all)).await;
-        assert_eq!(statuses(&replies.unwrap()), [200; 4]);
-        assert_apart(&pages(&[&origin]), 4, ms(1200));
-        assert!(3 <= robots(&origin), "{:?}", origin.log());
-        verified(proxy, 4).await;
-    });
+#[tokio::test]
+async fn a_robots_txt_that_holds_shorter_than_the_pause_keeps_no_page() {
+    let origin = Script::robots_page(short_lived("1.2")).start().await;
+    let proxy = Arc::new(proxy(&origin).start().await);
+    let urls: Vec<_> = (0..4).map(|page| format!("http://o.test/{page}")).collect();
+    let all: Vec<_> = urls.iter().map(|url| ("ExampleBot", &**url)).collect();
+    let replies = timeout(Duration::from_secs(15), at_once(&proxy, &all)).await;
+    assert_eq!(statuses(&replies.unwrap()), [200; 4]);
+    assert_apart(&pages(&[&origin]), 4, ms(1200));
+    assert!(3 <= robots(&origin), "{:?}", origin.log());
+    verified(proxy, 4).await;
 }
 
 // Ours: a crawler that may not wait so long, and comes again when it was told
 // to, has its page then.
-#[test]
-fn who_comes_again_as_told_finds_no_robots_txt_in_its_way() {
-    run(async {
-        let origin = Script::robots_page(short_lived("2")).start().await;
-        let proxy = proxy(&origin).set("pace.max_wait = \"1s\"").start().await;
-        let mut put_off = 0;
-        for page in 0..3 {
-            let url = format!("http://o.test/{page}");
-            let mut reply = get(&proxy, &url).await;
-            if reply.status() == 429 {
-                put_off += 1;
-                let pause = assert_later(&reply, "crawl_delay");
-                sleep(Duration::from_secs(pause)).await;
-                reply = get(&proxy, &url).await;
-            }
-            assert_eq!(reply.status(), 200, "{page}: {}", reply.text());
+#[tokio::test]
+async fn who_comes_again_as_told_finds_no_robots_txt_in_its_way() {
+    let origin = Script::robots_page(short_lived("2")).start().await;
+    let proxy = proxy(&origin).set("pace.max_wait = \"1s\"").start().await;
+    let mut put_off = 0;
+    for page in 0..3 {
+        let url = format!("http://o.test/{page}");
+        let mut reply = get(&proxy, &url).await;
+        if reply.status() == 429 {
+            put_off += 1;
+            let pause = assert_later(&reply, "crawl_delay");
+            sleep(Duration::from_secs(pause)).await;
+            reply = get(&proxy, &url).await;
         }
-        assert_eq!(put_off, 2);
-        assert_apart(&pages(&[&origin]), 3, ms(2000));
-    });
+        assert_eq!(reply.status(), 200, "{page}: {}", reply.text());
+    }
+    assert_eq!(put_off, 2);
+    assert_apart(&pages(&[&origin]), 3, ms(2000));
 }
 
 // Ours: the turn for the robots.txt that has expired would come too late, that
 // for a page at once.
-#[test]
-fn an_expired_robots_txt_allows_nothing_because_it_cannot_be_asked_for() {
-    run(async {
-        let page = |text: &str| Page::text(&format!("User-agent: *\nCrawl-delay: 4\n{text}"));
-        let first = page("").field("Cache-Control", "max-age=1");
-        let script = Script::robots_page(first.field("ETag", "\"1\""))
-            .robots_if_conditional(page("Disallow: /\n"))
-            .robots_for("OtherBot", page("Disallow: /\n"));
-        let origin = script.start().await;
-        let proxy = proxy(&origin).set("pace.max_wait = \"2s\"").start().await;
-        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
-        sleep(ms(4100)).await;
-        let other = get_as(&proxy, "OtherBot/1.0", "http://o.test/2").await;
-        assert_eq!(other.status(), 403, "{}", other.text());
-        let late = get(&proxy, "http://o.test/2").await;
-        let pause = assert_later(&late, "crawl_delay");
-        sleep(Duration::from_secs(pause)).await;
-        assert_eq!(get(&proxy, "http://o.test/2").await.status(), 403);
-        assert_eq!((pages(&[&origin]).len(), robots(&origin)), (1, 3));
-        verified(Arc::new(proxy), 4).await;
-    });
+#[tokio::test]
+async fn an_expired_robots_txt_allows_nothing_because_it_cannot_be_asked_for() {
+    let page = |text: &str| Page::text(&format!("User-agent: *\nCrawl-delay: 4\n{text}"));
+    let first = page("").field("Cache-Control", "max-age=1");
+    let script = Script::robots_page(first.field("ETag", "\"1\""))
+        .robots_if_conditional(page("Disallow: /\n"))
+        .robots_for("OtherBot", page("Disallow: /\n"));
+    let origin = script.start().await;
+    let proxy = proxy(&origin).set("pace.max_wait = \"2s\"").start().await;
+    assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
+    sleep(ms(4100)).await;
+    let other = get_as(&proxy, "OtherBot/1.0", "http://o.test/2").await;
+    assert_eq!(other.status(), 403, "{}", other.text());
+    let late = get(&proxy, "http://o.test/2").await;
+    let pause = assert_later(&late, "crawl_delay");
+    sleep(Duration::from_secs(pause)).await;
+    assert_eq!(get(&proxy, "http://o.test/2").await.status(), 403);
+    assert_eq!((pages(&[&origin]).len(), robots(&origin)), (1, 3));
+    verified(Arc::new(proxy), 4).await;
 }
 
 // Ours: robots.txt fetches take turns, by what the site asks for.
-#[test]
-fn robots_txts_are_apart_where_no_page_may_follow() {
-    run(async {
-        let text = "User-agent: *\nDisallow: /\nCrawl-delay: 2\n";
-        let origin = Script::robots(text).start().await;
-        let proxy = proxy(&origin).start().await;
-        for name in ["ABot/1.0", "BBot/1.0", "CBot/1.0"] {
-            let reply = get_as(&proxy, name, "http://o.test/1").await;
-            assert_eq!(reply.status(), 403, "{}", reply.text());
-        }
-        assert_apart(&origin.log(), 3, ms(2000));
-    });
+#[tokio::test]
+async fn robots_txts_are_apart_where_no_page_may_follow() {
+    let text = "User-agent: *\nDisallow: /\nCrawl-delay: 2\n";
+    let origin = Script::robots(text).start().await;
+    let proxy = proxy(&origin).start().await;
+    for name in ["ABot/1.0", "BBot/1.0", "CBot/1.0"] {
+        let reply = get_as(&proxy, name, "http://o.test/1").await;
+        assert_eq!(reply.status(), 403, "{}", reply.text());
+    }
+    assert_apart(&origin.log(), 3, ms(2000));
 }
 
 // Ours: when to come again is worth knowing, also where it is another host that
 // the robots.txt is at; the first is not asked in vain.
-#[test]
-fn a_robots_txt_behind_a_host_that_is_left_alone_is_not_sought_each_second() {
-    run(async {
-        let page = Page::status(503).field("Retry-After", "300");
-        let other = Script::robots("").page("/1", page).start().await;
-        let to = Page::redirect("http://p.test/robots.txt");
-        let origin = Script::robots_page(to).start().await;
-        let config = standard(&origin).resolve("p.test", other.address());
-        let proxy = config.start().await;
-        assert_eq!(get(&proxy, "http://p.test/1").await.status(), 503);
-        for _ in 0..2 {
-            let reply = get_as(&proxy, "OtherBot/1.0", "http://o.test/1").await;
-            assert!([429, 503].contains(&reply.status()), "{}", reply.text());
-            let pause: u64 = reply.head.value("retry-after").parse().unwrap();
-            assert!((250..=300).contains(&pause), "{pause}");
-            sleep(ms(1200)).await;
-        }
-        assert_eq!(robots(&origin), 1, "{:?}", origin.log());
-        origin.assert_only_robots_fetched();
-    });
+#[tokio::test]
+async fn a_robots_txt_behind_a_host_that_is_left_alone_is_not_sought_each_second() {
+    let page = Page::status(503).field("Retry-After", "300");
+    let other = Script::robots("").page("/1", page).start().await;
+    let to = Page::redirect("http://p.test/robots.txt");
+    let origin = Script::robots_page(to).start().await;
+    let config = standard(&origin).resolve("p.test", other.address());
+    let proxy = config.start().await;
+    assert_eq!(get(&proxy, "http://p.test/1").await.status(), 503);
+    for _ in 0..2 {
+        let reply = get_as(&proxy, "OtherBot/1.0", "http://o.test/1").await;
+        assert!([429, 503].contains(&reply.status()), "{}", reply.text());
+        let pause: u64 = reply.head.value("retry-after").parse().unwrap();
+        assert!((250..=300).contains(&pause), "{pause}");
+        sleep(ms(1200)).await;
+    }
+    assert_eq!(robots(&origin), 1, "{:?}", origin.log());
+    origin.assert_only_robots_fetched();
 }
 
 // Ours: the reason is always why. How long the turn of another takes is not
 // known, and the proxy has nothing too much to do.
-#[test]
-fn who_waits_for_a_robots_txt_behind_a_long_response_is_told_of_the_pause() {
-    run(async {
-        let gate = Gate::shut();
-        let page = Page::stepped(&["a", "b"], &gate);
-        let origin = delaying("0.5").page("/1", page).start().await;
-        let config = standard(&origin).set("pace.max_wait = \"1s\"");
-        let proxy = Arc::new(config.start().await);
-        let long = tokio::spawn({
-            let proxy = Arc::clone(&proxy);
-            async move { get(&proxy, "http://o.test/1").await.status() }
-        });
-        origin.arrival("/1").await;
-        for _ in 0..2 {
-            let reply = get_as(&proxy, "OtherBot/1.0", "http://o.test/2").await;
-            assert_later(&reply, "crawl_delay");
-        }
-        gate.open(1);
-        assert_eq!(long.await.unwrap(), 200);
-        verified(proxy, 3).await;
+#[tokio::test]
+async fn who_waits_for_a_robots_txt_behind_a_long_response_is_told_of_the_pause() {
+    let gate = Gate::shut();
+    let page = Page::stepped(&["a", "b"], &gate);
+    let origin = delaying("0.5").page("/1", page).start().await;
+    let config = standard(&origin).set("pace.max_wait = \"1s\"");
+    let proxy = Arc::new(config.start().await);
+    let long = tokio::spawn({
+        let proxy = Arc::clone(&proxy);
+        async move { get(&proxy, "http://o.test/1").await.status() }
     });
+    origin.arrival("/1").await;
+    for _ in 0..2 {
+        let reply = get_as(&proxy, "OtherBot/1.0", "http://o.test/2").await;
+        assert_later(&reply, "crawl_delay");
+    }
+    gate.open(1);
+    assert_eq!(long.await.unwrap(), 200);
+    verified(proxy, 3).await;
 }
 
 /// Asks for a page of an origin whose robots.txt is not known, on a host that
@@ -207,82 +193,75 @@ async fn asked_behind_a_page(lines: &[&str], fields: &[&str]) -> (Reply, Duratio
 
 // Ours: bounded by `Prefer: wait`, whatever is waited for. RFC 7240, section
 // 4.3.
-#[test]
-fn a_preferred_wait_bounds_that_for_a_robots_txt() {
-    run(async {
-        for wait in ["wait=0", "wait=1"] {
-            let prefer = format!("Prefer: {wait}");
-            let (reply, took) = asked_behind_a_page(&[], &[&prefer]).await;
-            let pause = assert_later(&reply, "crawl_delay");
-            assert!((2..=4).contains(&pause), "{pause}");
-            assert!(took < ms(2000), "{wait}: {took:?}");
-        }
-    });
+#[tokio::test]
+async fn a_preferred_wait_bounds_that_for_a_robots_txt() {
+    for wait in ["wait=0", "wait=1"] {
+        let prefer = format!("Prefer: {wait}");
+        let (reply, took) = asked_behind_a_page(&[], &[&prefer]).await;
+        let pause = assert_later(&reply, "crawl_delay");
+        assert!((2..=4).contains(&pause), "{pause}");
+        assert!(took < ms(2000), "{wait}: {took:?}");
+    }
 }
 
 // Ours: `crawler.max_wait`.
-#[test]
-fn the_wait_of_a_crawler_bounds_that_for_a_robots_txt() {
-    run(async {
-        let crawler = "crawler = [{ token = \"ExampleBot\", user_agent = \"ExampleBot\", max_wait = \"1s\" }]";
-        let (reply, took) = asked_behind_a_page(&[crawler], &[]).await;
-        let pause = assert_later(&reply, "crawl_delay");
-        assert!((2..=4).contains(&pause), "{pause}");
-        assert!(took < ms(2000), "{took:?}");
-    });
+#[tokio::test]
+async fn the_wait_of_a_crawler_bounds_that_for_a_robots_txt() {
+    let crawler =
+        "crawler = [{ token = \"ExampleBot\", user_agent = \"ExampleBot\", max_wait = \"1s\" }]";
+    let (reply, took) = asked_behind_a_page(&[crawler], &[]).await;
+    let pause = assert_later(&reply, "crawl_delay");
+    assert!((2..=4).contains(&pause), "{pause}");
+    assert!(took < ms(2000), "{took:?}");
 }
 
 // Ours: `crawler.max_wait`, in place of `pace.max_wait`.
-#[test]
-fn a_crawler_that_may_wait_for_longer_waits_for_a_robots_txt_too() {
-    run(async {
-        let origin = delaying("2").start().await;
-        let patient =
-            "crawler = [{ token = \"PatientBot\", user_agent = \"patient\", max_wait = \"20s\" }]";
-        let config = resolve("o.test", origin.address()).set(patient);
-        let proxy = config.set("pace.max_wait = \"1s\"").start().await;
-        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
-        let patient = get_as(&proxy, "patient/1.0", "http://o.test/2");
-        let hasty = async {
-            sleep(ms(300)).await;
-            get_as(&proxy, "HastyBot/1.0", "http://o.test/3").await
-        };
-        let (patient, hasty) = tokio::join!(patient, hasty);
-        assert_eq!(patient.status(), 200, "{}", patient.text());
-        assert_later(&hasty, "crawl_delay");
-    });
+#[tokio::test]
+async fn a_crawler_that_may_wait_for_longer_waits_for_a_robots_txt_too() {
+    let origin = delaying("2").start().await;
+    let patient =
+        "crawler = [{ token = \"PatientBot\", user_agent = \"patient\", max_wait = \"20s\" }]";
+    let config = resolve("o.test", origin.address()).set(patient);
+    let proxy = config.set("pace.max_wait = \"1s\"").start().await;
+    assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
+    let patient = get_as(&proxy, "patient/1.0", "http://o.test/2");
+    let hasty = async {
+        sleep(ms(300)).await;
+        get_as(&proxy, "HastyBot/1.0", "http://o.test/3").await
+    };
+    let (patient, hasty) = tokio::join!(patient, hasty);
+    assert_eq!(patient.status(), 200, "{}", patient.text());
+    assert_later(&hasty, "crawl_delay");
 }
 
 // Ours: a flooder never delays another crawler by more than one turn each, not
 // even by names that it makes up, each with its own robots.txt.
-#[test]
-fn made_up_names_hold_nobody_up() {
-    run(async {
-        let origin = delaying("0.5").start().await;
-        let proxy = Arc::new(resolve("o.test", origin.address()).start().await);
-        assert_eq!(get(&proxy, "http://o.test/0").await.status(), 200);
-        let names: Vec<_> = (0..12)
-            .map(|name| format!("Made{}Up", "x".repeat(name)))
-            .collect();
-        let requests: Vec<_> = names
-            .iter()
-            .map(|name| (&**name, "http://o.test/x"))
-            .collect();
-        let flood = at_once(&proxy, &requests);
-        let other = async {
-            sleep(ms(300)).await;
-            let begun = clock::instant();
-            let reply = get_as(&proxy, "ExampleBot/1.0", "http://o.test/1").await;
-            (reply.status(), clock::since(begun))
-        };
-        let (flood, (status, took)) = tokio::join!(flood, other);
-        assert_eq!(status, 200);
-        // The turn that was next when it came, one robots.txt, its own.
-        assert!(took < ms(2500), "{took:?}");
-        assert_eq!(statuses(&flood), [200; 12]);
-        let log = origin.log();
-        assert_apart(&log[1..], 26, ms(500));
-    });
+#[tokio::test]
+async fn made_up_names_hold_nobody_up() {
+    let origin = delaying("0.5").start().await;
+    let proxy = Arc::new(resolve("o.test", origin.address()).start().await);
+    assert_eq!(get(&proxy, "http://o.test/0").await.status(), 200);
+    let names: Vec<_> = (0..12)
+        .map(|name| format!("Made{}Up", "x".repeat(name)))
+        .collect();
+    let requests: Vec<_> = names
+        .iter()
+        .map(|name| (&**name, "http://o.test/x"))
+        .collect();
+    let flood = at_once(&proxy, &requests);
+    let other = async {
+        sleep(ms(300)).await;
+        let begun = clock::instant();
+        let reply = get_as(&proxy, "ExampleBot/1.0", "http://o.test/1").await;
+        (reply.status(), clock::since(begun))
+    };
+    let (flood, (status, took)) = tokio::join!(flood, other);
+    assert_eq!(status, 200);
+    // The turn that was next when it came, one robots.txt, its own.
+    assert!(took < ms(2500), "{took:?}");
+    assert_eq!(statuses(&flood), [200; 12]);
+    let log = origin.log();
+    assert_apart(&log[1..], 26, ms(500));
 }
 
 /// Number of names that a client asks by at once.
@@ -324,26 +303,22 @@ async fn assert_soon(proxy: &Proxy, name: &str) {
 }
 
 // Ours: fetches of robots.txt go round by client.
-#[test]
-fn many_names_of_one_client_hold_up_no_first_page_of_another() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let proxy = standard(&origin).start().await;
-        let _waiting = many_names(&proxy, &origin).await;
-        assert_soon(&proxy, "GoodBot/1").await;
-        assert!(robots(&origin) < NAMES / 2, "{:?}", origin.log());
-    });
+#[tokio::test]
+async fn many_names_of_one_client_hold_up_no_first_page_of_another() {
+    let origin = Script::robots("").start().await;
+    let proxy = standard(&origin).start().await;
+    let _waiting = many_names(&proxy, &origin).await;
+    assert_soon(&proxy, "GoodBot/1").await;
+    assert!(robots(&origin) < NAMES / 2, "{:?}", origin.log());
 }
 
 // Ours: a fetch that several clients wait for is made in the share of any of them.
-#[test]
-fn a_robots_txt_of_two_clients_does_not_wait_for_the_share_of_the_first() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let proxy = standard(&origin).start().await;
-        let _waiting = many_names(&proxy, &origin).await;
-        let last = format!("Bad{}", "x".repeat(NAMES - 1));
-        assert_soon(&proxy, &last).await;
-        assert!(robots(&origin) < NAMES / 2, "{:?}", origin.log());
-    });
+#[tokio::test]
+async fn a_robots_txt_of_two_clients_does_not_wait_for_the_share_of_the_first() {
+    let origin = Script::robots("").start().await;
+    let proxy = standard(&origin).start().await;
+    let _waiting = many_names(&proxy, &origin).await;
+    let last = format!("Bad{}", "x".repeat(NAMES - 1));
+    assert_soon(&proxy, &last).await;
+    assert!(robots(&origin) < NAMES / 2, "{:?}", origin.log());
 }

@@ -15,7 +15,7 @@ use crate::kit::paced::{asking_for_less, delaying, metric};
 use crate::kit::page::Page;
 use crate::kit::program::{Outcome, finish};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
-use crate::kit::{run, until};
+use crate::kit::until;
 
 /// File in which the proxy of a [`Place`] has its token.
 const TOKEN_FILE: &str = "data/admin-token";
@@ -64,240 +64,224 @@ async fn show(place: &Place, admin: SocketAddr, arguments: &[&str]) -> Outcome {
 }
 
 // RFC 7617 and RFC 6750.
-#[test]
-fn the_api_is_told_to_who_knows_the_token() {
-    run(async {
-        let proxy = Config::default().start().await;
-        let right = credentials(proxy.place()).await;
-        let (_, token) = right.split_once(':').unwrap();
-        let (status, body) = curl(proxy.admin(), &["-u", &right]).await;
-        assert_eq!(status, "200", "{body}");
-        let body: serde_json::Value = serde_json::from_str(&body).unwrap();
-        assert!(body["hosts"].is_array() && body["total"].is_u64(), "{body}");
-        let bearer = format!("Authorization: Bearer {token}");
-        assert_eq!(curl(proxy.admin(), &["-H", &bearer]).await.0, "200");
-        for wrong in ["admin:password", "admin:", &format!("root:{token}")] {
-            let (status, _) = curl(proxy.admin(), &["-u", wrong]).await;
-            assert_eq!(status, "401", "{wrong}");
-        }
-        let (status, head) = curl(proxy.admin(), &["-i"]).await;
-        assert_eq!(status, "401");
-        assert!(head.contains("www-authenticate: Basic "), "{head}");
-        assert!(head.contains(" admin token"), "{head}");
-        // A log is read by more people than may know the token.
-        assert!(!proxy.log().contains(token), "{}", proxy.log());
-    });
+#[tokio::test]
+async fn the_api_is_told_to_who_knows_the_token() {
+    let proxy = Config::default().start().await;
+    let right = credentials(proxy.place()).await;
+    let (_, token) = right.split_once(':').unwrap();
+    let (status, body) = curl(proxy.admin(), &["-u", &right]).await;
+    assert_eq!(status, "200", "{body}");
+    let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+    assert!(body["hosts"].is_array() && body["total"].is_u64(), "{body}");
+    let bearer = format!("Authorization: Bearer {token}");
+    assert_eq!(curl(proxy.admin(), &["-H", &bearer]).await.0, "200");
+    for wrong in ["admin:password", "admin:", &format!("root:{token}")] {
+        let (status, _) = curl(proxy.admin(), &["-u", wrong]).await;
+        assert_eq!(status, "401", "{wrong}");
+    }
+    let (status, head) = curl(proxy.admin(), &["-i"]).await;
+    assert_eq!(status, "401");
+    assert!(head.contains("www-authenticate: Basic "), "{head}");
+    assert!(head.contains(" admin token"), "{head}");
+    // A log is read by more people than may know the token.
+    assert!(!proxy.log().contains(token), "{}", proxy.log());
 }
 
 // Ours: made once, for its owner alone.
-#[test]
-fn the_first_start_makes_the_token_and_later_ones_keep_it() {
-    run(async {
-        let place = Place::with(&Config::default());
-        let before = place.run(&["admin", "token"]).await;
-        assert_eq!(before.code, Some(1), "{before:?}");
-        assert!(
-            before.stderr.contains("makes it when it starts"),
-            "{before:?}"
-        );
-        let show = place.run(&["pace", "show"]).await;
-        assert!(show.stderr.contains("makes it when it starts"), "{show:?}");
-        let place = place.start().await.stop().await;
-        let first = credentials(&place).await;
-        assert_eq!(first.len(), "admin:".len() + 64);
-        let mode = metadata(place.path(TOKEN_FILE)).unwrap().permissions();
-        assert_eq!(mode.mode() & 0o777, 0o600);
-        let proxy = place.start().await;
-        assert_eq!(credentials(proxy.place()).await, first);
-    });
+#[tokio::test]
+async fn the_first_start_makes_the_token_and_later_ones_keep_it() {
+    let place = Place::with(&Config::default());
+    let before = place.run(&["admin", "token"]).await;
+    assert_eq!(before.code, Some(1), "{before:?}");
+    assert!(
+        before.stderr.contains("makes it when it starts"),
+        "{before:?}"
+    );
+    let show = place.run(&["pace", "show"]).await;
+    assert!(show.stderr.contains("makes it when it starts"), "{show:?}");
+    let place = place.start().await.stop().await;
+    let first = credentials(&place).await;
+    assert_eq!(first.len(), "admin:".len() + 64);
+    let mode = metadata(place.path(TOKEN_FILE)).unwrap().permissions();
+    assert_eq!(mode.mode() & 0o777, 0o600);
+    let proxy = place.start().await;
+    assert_eq!(credentials(proxy.place()).await, first);
 }
 
 // Ours: a token that somebody else can choose is none.
-#[test]
-fn nothing_starts_with_a_token_file_that_cannot_be_used() {
-    run(async {
-        let place = Place::with(&Config::default());
-        write_token(&place, &"a".repeat(64), 0o620);
-        let writable = place.run(&["serve"]).await;
-        write_token(&place, "password", 0o600);
-        let foreign = place.run(&["serve"]).await;
-        for (outcome, why) in [
-            (writable, "may be written by others (mode 620)"),
-            (foreign, "does not hold 64 hexadecimal digits"),
-        ] {
-            assert_eq!(outcome.code, Some(1), "{outcome:?}");
-            let told = &outcome.stderr;
-            assert!(told.contains(TOKEN_FILE) && told.contains(why), "{told}");
-        }
-        write_token(&place, &"a".repeat(64), 0o644);
-        let readable = place.start().await;
-        assert!(readable.log().contains("others than the owner may read"));
-    });
+#[tokio::test]
+async fn nothing_starts_with_a_token_file_that_cannot_be_used() {
+    let place = Place::with(&Config::default());
+    write_token(&place, &"a".repeat(64), 0o620);
+    let writable = place.run(&["serve"]).await;
+    write_token(&place, "password", 0o600);
+    let foreign = place.run(&["serve"]).await;
+    for (outcome, why) in [
+        (writable, "may be written by others (mode 620)"),
+        (foreign, "does not hold 64 hexadecimal digits"),
+    ] {
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        let told = &outcome.stderr;
+        assert!(told.contains(TOKEN_FILE) && told.contains(why), "{told}");
+    }
+    write_token(&place, &"a".repeat(64), 0o644);
+    let readable = place.start().await;
+    assert!(readable.log().contains("others than the owner may read"));
 }
 
 // Ours: a reload changes it.
-#[test]
-fn a_token_is_changed_by_sighup() {
-    run(async {
-        let proxy = Config::default().start().await;
-        let old = credentials(proxy.place()).await;
-        remove_file(proxy.place().path(TOKEN_FILE)).unwrap();
-        assert_eq!(curl(proxy.admin(), &["-u", &old]).await.0, "200");
-        proxy.signal("HUP").await;
-        until("the new token", async || {
-            let status = curl(proxy.admin(), &["-u", &old]).await.0;
-            (status == "401").then_some(())
-        })
-        .await;
-        let new = credentials(proxy.place()).await;
-        assert_eq!(curl(proxy.admin(), &["-u", &new]).await.0, "200");
-        // Not in force, whole: a file that cannot be used leaves the old one.
-        write_token(proxy.place(), "", 0o600);
-        proxy.signal("HUP").await;
-        until("a refusal", async || {
-            proxy.log().contains("was not reloaded").then_some(())
-        })
-        .await;
-        assert_eq!(curl(proxy.admin(), &["-u", &new]).await.0, "200");
-    });
+#[tokio::test]
+async fn a_token_is_changed_by_sighup() {
+    let proxy = Config::default().start().await;
+    let old = credentials(proxy.place()).await;
+    remove_file(proxy.place().path(TOKEN_FILE)).unwrap();
+    assert_eq!(curl(proxy.admin(), &["-u", &old]).await.0, "200");
+    proxy.signal("HUP").await;
+    until("the new token", async || {
+        let status = curl(proxy.admin(), &["-u", &old]).await.0;
+        (status == "401").then_some(())
+    })
+    .await;
+    let new = credentials(proxy.place()).await;
+    assert_eq!(curl(proxy.admin(), &["-u", &new]).await.0, "200");
+    // Not in force, whole: a file that cannot be used leaves the old one.
+    write_token(proxy.place(), "", 0o600);
+    proxy.signal("HUP").await;
+    until("a refusal", async || {
+        proxy.log().contains("was not reloaded").then_some(())
+    })
+    .await;
+    assert_eq!(curl(proxy.admin(), &["-u", &new]).await.0, "200");
 }
 
 // Ours.
-#[test]
-fn pace_show_asks_the_proxy_that_runs() {
-    run(async {
-        let proxy = Config::default().start().await;
-        let (place, admin) = (proxy.place(), proxy.admin());
-        let table = show(place, admin, &[]).await;
-        assert_eq!(table.code, Some(0), "{table:?}");
-        assert!(
-            table
-                .stdout
-                .starts_with("HOST  IN FLIGHT  QUEUED  NEXT START"),
-            "{table:?}"
-        );
-        let json = show(place, admin, &["--json"]).await.json_lines();
-        assert_eq!((json.len(), json[0]["hosts"].is_array()), (1, true));
-        let bad = show(place, admin, &["--host", "a:1"]).await;
-        assert_eq!(bad.code, Some(1), "{bad:?}");
-        assert!(bad.stderr.contains("without a port"), "{bad:?}");
-    });
+#[tokio::test]
+async fn pace_show_asks_the_proxy_that_runs() {
+    let proxy = Config::default().start().await;
+    let (place, admin) = (proxy.place(), proxy.admin());
+    let table = show(place, admin, &[]).await;
+    assert_eq!(table.code, Some(0), "{table:?}");
+    assert!(
+        table
+            .stdout
+            .starts_with("HOST  IN FLIGHT  QUEUED  NEXT START"),
+        "{table:?}"
+    );
+    let json = show(place, admin, &["--json"]).await.json_lines();
+    assert_eq!((json.len(), json[0]["hosts"].is_array()), (1, true));
+    let bad = show(place, admin, &["--host", "a:1"]).await;
+    assert_eq!(bad.code, Some(1), "{bad:?}");
+    assert!(bad.stderr.contains("without a port"), "{bad:?}");
 }
 
 // Ours: host, in flight, queued, next start, cause, back-off.
-#[test]
-fn pace_show_prints_what_the_proxy_tells() {
-    run(async {
-        let answer = json!({"hosts": [{
-            "host": "o.test", "in_flight": 1, "queued": 7,
-            "next_start": "2026-11-21T10:00:02Z", "cause": "backoff",
-            "backoff_until": "2026-11-21T11:00:00Z",
-        }], "total": 1});
-        let page = Page::typed("application/json", answer.to_string().as_bytes());
-        let target = "/api/v1/pace?limit=7&host=O.test";
-        let told = Script::robots("").page(target, page).start().await;
-        let place = Place::with(&Config::default());
-        write_token(&place, &"a".repeat(64), 0o600);
-        let asked = ["--limit", "7", "--host", "O.test"];
-        let table = show(&place, told.address(), &asked).await;
-        assert_eq!(
-            table.stdout,
-            "HOST    IN FLIGHT  QUEUED  NEXT START            CAUSE    BACK-OFF UNTIL\n\
+#[tokio::test]
+async fn pace_show_prints_what_the_proxy_tells() {
+    let answer = json!({"hosts": [{
+        "host": "o.test", "in_flight": 1, "queued": 7,
+        "next_start": "2026-11-21T10:00:02Z", "cause": "backoff",
+        "backoff_until": "2026-11-21T11:00:00Z",
+    }], "total": 1});
+    let page = Page::typed("application/json", answer.to_string().as_bytes());
+    let target = "/api/v1/pace?limit=7&host=O.test";
+    let told = Script::robots("").page(target, page).start().await;
+    let place = Place::with(&Config::default());
+    write_token(&place, &"a".repeat(64), 0o600);
+    let asked = ["--limit", "7", "--host", "O.test"];
+    let table = show(&place, told.address(), &asked).await;
+    assert_eq!(
+        table.stdout,
+        "HOST    IN FLIGHT  QUEUED  NEXT START            CAUSE    BACK-OFF UNTIL\n\
              o.test  1          7       2026-11-21T10:00:02Z  backoff  2026-11-21T11:00:00Z\n",
-            "{table:?}"
-        );
-        let json = show(
-            &place,
-            told.address(),
-            &["--limit", "7", "--host", "O.test", "--json"],
-        );
-        assert_eq!(json.await.json_lines(), [answer]);
-        let credentials = STANDARD.encode(format!("admin:{}", "a".repeat(64)));
-        assert_eq!(
-            told.log()[0].values("authorization"),
-            [format!("Basic {credentials}")]
-        );
-    });
+        "{table:?}"
+    );
+    let json = show(
+        &place,
+        told.address(),
+        &["--limit", "7", "--host", "O.test", "--json"],
+    );
+    assert_eq!(json.await.json_lines(), [answer]);
+    let credentials = STANDARD.encode(format!("admin:{}", "a".repeat(64)));
+    assert_eq!(
+        told.log()[0].values("authorization"),
+        [format!("Basic {credentials}")]
+    );
 }
 
 // Ours: said so that the operator knows what to do.
-#[test]
-fn pace_show_says_why_it_cannot_tell() {
-    run(async {
-        let proxy = Config::default().start().await;
-        let (place, admin) = (proxy.place(), proxy.admin());
-        assert_eq!(show(place, admin, &[]).await.code, Some(0));
-        write_token(place, &"a".repeat(64), 0o600);
-        let refused = show(place, admin, &[]).await;
-        assert_eq!(refused.code, Some(1), "{refused:?}");
-        assert!(refused.stderr.contains("token was refused"), "{refused:?}");
-        let foreign = Script::robots("").start().await;
-        let page = show(place, foreign.address(), &[]).await;
-        assert_eq!(page.code, Some(1), "{page:?}");
-        assert!(page.stderr.contains("is it a politesse"), "{page:?}");
-        let place = proxy.stop().await;
-        let nobody = show(&place, admin, &[]).await;
-        assert_eq!(nobody.code, Some(1), "{nobody:?}");
-        assert!(nobody.stderr.contains("nothing listens on"), "{nobody:?}");
-    });
+#[tokio::test]
+async fn pace_show_says_why_it_cannot_tell() {
+    let proxy = Config::default().start().await;
+    let (place, admin) = (proxy.place(), proxy.admin());
+    assert_eq!(show(place, admin, &[]).await.code, Some(0));
+    write_token(place, &"a".repeat(64), 0o600);
+    let refused = show(place, admin, &[]).await;
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("token was refused"), "{refused:?}");
+    let foreign = Script::robots("").start().await;
+    let page = show(place, foreign.address(), &[]).await;
+    assert_eq!(page.code, Some(1), "{page:?}");
+    assert!(page.stderr.contains("is it a politesse"), "{page:?}");
+    let place = proxy.stop().await;
+    let nobody = show(&place, admin, &[]).await;
+    assert_eq!(nobody.code, Some(1), "{nobody:?}");
+    assert!(nobody.stderr.contains("nothing listens on"), "{nobody:?}");
 }
 
 // Ours: an event when an origin enters and leaves back-off.
-#[test]
-fn events_are_listed_and_verified() {
-    run(async {
-        let place = Config::default().start().await.stop().await;
-        let events = ["audit", "events", "--kind"];
-        let none = place.run(&[&events[..], &["backoff_left"]].concat()).await;
-        assert_eq!(
-            (none.code, none.stdout.as_str()),
-            (Some(0), "0 rows\n"),
-            "{none:?}"
-        );
-        // 2026-11-21T10:00:00Z; the digests are not those of the rows.
-        place
-            .database()
-            .execute_batch(
-                "INSERT INTO event (seq, time_us, host, kind, status, until_us, incidents, leaf) VALUES
+#[tokio::test]
+async fn events_are_listed_and_verified() {
+    let place = Config::default().start().await.stop().await;
+    let events = ["audit", "events", "--kind"];
+    let none = place.run(&[&events[..], &["backoff_left"]].concat()).await;
+    assert_eq!(
+        (none.code, none.stdout.as_str()),
+        (Some(0), "0 rows\n"),
+        "{none:?}"
+    );
+    // 2026-11-21T10:00:00Z; the digests are not those of the rows.
+    place
+        .database()
+        .execute_batch(
+            "INSERT INTO event (seq, time_us, host, kind, status, until_us, incidents, leaf) VALUES
                    (101, 1795255200000000, 'o.test', 'backoff_entered', 429, 1795255290000000, 2, x''),
                    (102, 1795255290000000, 'p.test', 'backoff_left', NULL, 1795255290000000, 1, x'');",
-            )
-            .unwrap();
-        let before = ["audit", "events", "--until", "2026-11-21T10:02:00Z"];
-        let all = place.run(&before).await;
-        assert_eq!(
-            all.stdout,
-            "   SEQ TIME                 KIND             HOST (STATUS, UNTIL, INCIDENT)\n   \
+        )
+        .unwrap();
+    let before = ["audit", "events", "--until", "2026-11-21T10:02:00Z"];
+    let all = place.run(&before).await;
+    assert_eq!(
+        all.stdout,
+        "   SEQ TIME                 KIND             HOST (STATUS, UNTIL, INCIDENT)\n   \
              102 2026-11-21T10:01:30Z backoff_left     p.test  until 2026-11-21T10:01:30Z, incident 1\n   \
              101 2026-11-21T10:00:00Z backoff_entered  o.test  429, until 2026-11-21T10:01:30Z, incident 2\n"
-        );
-        let told = json!({
-            "seq": 101, "time": "2026-11-21T10:00:00Z", "host": "o.test",
-            "kind": "backoff_entered", "status": 429,
-            "until": "2026-11-21T10:01:30Z", "incidents": 2,
-        });
-        for filter in [["--host", "O.test"], ["--until", "2026-11-21T10:01:00Z"]] {
-            let one = place
-                .run(&["audit", "events", "--json", filter[0], filter[1]])
-                .await;
-            let one = one.json_lines();
-            assert_eq!((one.len(), &one[0]), (1, &told), "{filter:?}");
-        }
-        let later = [
-            "audit",
-            "events",
-            "--from",
-            "2026-11-21T10:01:00Z",
-            "--json",
-        ];
-        assert_eq!(place.run(&later).await.json_lines()[0]["seq"], 102);
-        let newest = ["audit", "events", "--limit", "1", "--json"];
-        assert_eq!(place.run(&newest).await.json_lines()[0]["seq"], 102);
-        let verified = place.run(&["audit", "verify"]).await;
-        assert_eq!(verified.code, Some(1), "{verified:?}");
-        let changed = "event 101: the row is not as it was written\n";
-        assert!(verified.stdout.contains(changed), "{verified:?}");
+    );
+    let told = json!({
+        "seq": 101, "time": "2026-11-21T10:00:00Z", "host": "o.test",
+        "kind": "backoff_entered", "status": 429,
+        "until": "2026-11-21T10:01:30Z", "incidents": 2,
     });
+    for filter in [["--host", "O.test"], ["--until", "2026-11-21T10:01:00Z"]] {
+        let one = place
+            .run(&["audit", "events", "--json", filter[0], filter[1]])
+            .await;
+        let one = one.json_lines();
+        assert_eq!((one.len(), &one[0]), (1, &told), "{filter:?}");
+    }
+    let later = [
+        "audit",
+        "events",
+        "--from",
+        "2026-11-21T10:01:00Z",
+        "--json",
+    ];
+    assert_eq!(place.run(&later).await.json_lines()[0]["seq"], 102);
+    let newest = ["audit", "events", "--limit", "1", "--json"];
+    assert_eq!(place.run(&newest).await.json_lines()[0]["seq"], 102);
+    let verified = place.run(&["audit", "verify"]).await;
+    assert_eq!(verified.code, Some(1), "{verified:?}");
+    let changed = "event 101: the row is not as it was written\n";
+    assert!(verified.stdout.contains(changed), "{verified:?}");
 }
 
 /// Returns the events of the host on record, oldest first.
@@ -312,93 +296,88 @@ async fn events(place: &Place) -> Vec<serde_json::Value> {
 
 // Ours: an origin that asks for less is on record, is seen,
 // and is left alone by the next process too.
-#[test]
-fn a_back_off_is_on_record_and_outlives_a_restart() {
-    run(async {
-        let busy = |pause: &str| Page::status(429).field("Retry-After", pause);
-        let script = Script::robots("")
-            .page("/short", busy("1"))
-            .page("/long", busy("300"));
-        let origin = script.start().await;
-        let config = || {
-            resolve("o.test", origin.address())
-                .set("pace.backoff = { first = \"60s\", longest = \"1h\", forgive = \"30m\" }")
-        };
-        let proxy = config().start().await;
-        let ask =
-            async |proxy: &Proxy, path: &str| get(proxy, &format!("http://o.test{path}")).await;
-        assert_eq!(ask(&proxy, "/short").await.head.value("retry-after"), "1");
-        assert_eq!(ask(&proxy, "/page").await.status(), 200, "after a second");
-        let told = until("two events", async || {
-            Some(events(proxy.place()).await).filter(|events| 2 <= events.len())
-        })
-        .await;
-        let words: Vec<_> = told.iter().map(|event| event["kind"].clone()).collect();
-        assert_eq!(words, ["backoff_entered", "backoff_left"], "{told:?}");
-        assert_eq!(
-            (&told[0]["host"], &told[0]["status"]),
-            (&json!("o.test"), &json!(429))
-        );
+#[tokio::test]
+async fn a_back_off_is_on_record_and_outlives_a_restart() {
+    let busy = |pause: &str| Page::status(429).field("Retry-After", pause);
+    let script = Script::robots("")
+        .page("/short", busy("1"))
+        .page("/long", busy("300"));
+    let origin = script.start().await;
+    let config = || {
+        resolve("o.test", origin.address())
+            .set("pace.backoff = { first = \"60s\", longest = \"1h\", forgive = \"30m\" }")
+    };
+    let proxy = config().start().await;
+    let ask = async |proxy: &Proxy, path: &str| get(proxy, &format!("http://o.test{path}")).await;
+    assert_eq!(ask(&proxy, "/short").await.head.value("retry-after"), "1");
+    assert_eq!(ask(&proxy, "/page").await.status(), 200, "after a second");
+    let told = until("two events", async || {
+        Some(events(proxy.place()).await).filter(|events| 2 <= events.len())
+    })
+    .await;
+    let words: Vec<_> = told.iter().map(|event| event["kind"].clone()).collect();
+    assert_eq!(words, ["backoff_entered", "backoff_left"], "{told:?}");
+    assert_eq!(
+        (&told[0]["host"], &told[0]["status"]),
+        (&json!("o.test"), &json!(429))
+    );
 
-        assert_eq!(ask(&proxy, "/long").await.status(), 429);
-        let right = credentials(proxy.place()).await;
-        let (status, body) = curl(proxy.admin(), &["-u", &right]).await;
-        assert_eq!(status, "200", "{body}");
-        let seen: serde_json::Value = serde_json::from_str(&body).unwrap();
-        assert_eq!(seen["hosts"][0]["host"], "o.test");
-        assert_eq!(seen["hosts"][0]["cause"], "backoff");
-        assert!(seen["hosts"][0]["backoff_until"].is_string(), "{body}");
-        let asked = origin.log().len();
-        let proxy = proxy.stop().await.start().await;
-        let refused = ask(&proxy, "/page").await;
-        refused.assert_error(429, "http_request_denied");
-        let pause: u64 = refused.head.value("retry-after").parse().unwrap();
-        assert!((200..=300).contains(&pause), "{pause}");
-        assert_eq!(refused.json()["reason"], "backoff");
-        assert_eq!(origin.log().len(), asked, "nothing is sent");
-        let verified = proxy.stop().await.run(&["audit", "verify"]).await;
-        assert_eq!(verified.code, Some(0), "{verified:?}");
-    });
+    assert_eq!(ask(&proxy, "/long").await.status(), 429);
+    let right = credentials(proxy.place()).await;
+    let (status, body) = curl(proxy.admin(), &["-u", &right]).await;
+    assert_eq!(status, "200", "{body}");
+    let seen: serde_json::Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(seen["hosts"][0]["host"], "o.test");
+    assert_eq!(seen["hosts"][0]["cause"], "backoff");
+    assert!(seen["hosts"][0]["backoff_until"].is_string(), "{body}");
+    let asked = origin.log().len();
+    let proxy = proxy.stop().await.start().await;
+    let refused = ask(&proxy, "/page").await;
+    refused.assert_error(429, "http_request_denied");
+    let pause: u64 = refused.head.value("retry-after").parse().unwrap();
+    assert!((200..=300).contains(&pause), "{pause}");
+    assert_eq!(refused.json()["reason"], "backoff");
+    assert_eq!(origin.log().len(), asked, "nothing is sent");
+    let verified = proxy.stop().await.run(&["audit", "verify"]).await;
+    assert_eq!(verified.code, Some(0), "{verified:?}");
 }
 
 // Ours: what waits, for what, and which host is left alone.
-#[test]
-fn the_api_tells_the_pace_of_hosts_as_it_is() {
-    run(async {
-        let origin = delaying("60").start().await;
-        let less = asking_for_less(429, Some("300"));
-        let other = Script::robots("").page("/1", less).start().await;
-        let config = resolve("o.test", origin.address())
-            .resolve("other.test", other.address())
-            .set("pace.backoff = { first = \"60s\", longest = \"1h\", forgive = \"1h\" }");
-        let proxy = config.start().await;
-        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
-        assert_eq!(get(&proxy, "http://other.test/1").await.status(), 429);
-        let mut waiting = Crawler::plain(&proxy).await;
-        waiting
-            .send(b"GET http://o.test/2 HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1.0\r\n\r\n")
-            .await;
-        until("a queue", async || {
-            (metric(&proxy, "politesse_pace_queued").await == 1.0).then_some(())
-        })
+#[tokio::test]
+async fn the_api_tells_the_pace_of_hosts_as_it_is() {
+    let origin = delaying("60").start().await;
+    let less = asking_for_less(429, Some("300"));
+    let other = Script::robots("").page("/1", less).start().await;
+    let config = resolve("o.test", origin.address())
+        .resolve("other.test", other.address())
+        .set("pace.backoff = { first = \"60s\", longest = \"1h\", forgive = \"1h\" }");
+    let proxy = config.start().await;
+    assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
+    assert_eq!(get(&proxy, "http://other.test/1").await.status(), 429);
+    let mut waiting = Crawler::plain(&proxy).await;
+    waiting
+        .send(b"GET http://o.test/2 HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1.0\r\n\r\n")
         .await;
-        let right = credentials(proxy.place()).await;
-        let (_, body) = curl(proxy.admin(), &["-u", &right]).await;
-        let body: serde_json::Value = serde_json::from_str(&body).unwrap();
-        let host = |name: &str| {
-            let mut hosts = body["hosts"].as_array().unwrap().iter();
-            hosts.find(|host| host["host"] == name).unwrap().clone()
-        };
-        let queued = host("o.test");
-        assert_eq!(
-            (&queued["queued"], &queued["in_flight"]),
-            (&1.into(), &0.into())
-        );
-        assert_eq!(queued["cause"], "crawl_delay");
-        assert!(queued["next_start"].is_string() && queued["backoff_until"].is_null());
-        let left = host("other.test");
-        assert_eq!(left["cause"], "backoff");
-        assert_eq!(left["backoff_until"], left["next_start"]);
-        assert!(left["backoff_until"].is_string());
-    });
+    until("a queue", async || {
+        (metric(&proxy, "politesse_pace_queued").await == 1.0).then_some(())
+    })
+    .await;
+    let right = credentials(proxy.place()).await;
+    let (_, body) = curl(proxy.admin(), &["-u", &right]).await;
+    let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+    let host = |name: &str| {
+        let mut hosts = body["hosts"].as_array().unwrap().iter();
+        hosts.find(|host| host["host"] == name).unwrap().clone()
+    };
+    let queued = host("o.test");
+    assert_eq!(
+        (&queued["queued"], &queued["in_flight"]),
+        (&1.into(), &0.into())
+    );
+    assert_eq!(queued["cause"], "crawl_delay");
+    assert!(queued["next_start"].is_string() && queued["backoff_until"].is_null());
+    let left = host("other.test");
+    assert_eq!(left["cause"], "backoff");
+    assert_eq!(left["backoff_until"], left["next_start"]);
+    assert!(left["backoff_until"].is_string());
 }

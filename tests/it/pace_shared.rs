@@ -6,7 +6,6 @@ use crate::kit::client::{Crawler, Reply, get_as};
 use crate::kit::origin::Script;
 use crate::kit::paced::{assert_later, delaying, metric, queue, standard};
 use crate::kit::proxy::Proxy;
-use crate::kit::run;
 
 /// Sends a request of the client at 127.0.0.`last`.
 async fn asking(proxy: &Proxy, last: u8, url: &str) -> Crawler {
@@ -24,51 +23,47 @@ async fn reply(mut crawler: Crawler) -> Reply {
 
 // Ours: `pace.queue.total` is shared by client: the latest of who has most goes, at
 // once and with a time to come again.
-#[test]
-fn a_client_that_waits_with_fewer_requests_takes_a_place() {
-    run(async {
-        let origin = delaying("20").start().await;
-        let config = standard(&origin).set("pace.queue = { total = 3 }");
-        let proxy = Arc::new(config.start().await);
-        let first = get_as(&proxy, "FooBot", "http://o.test/0").await;
-        assert_eq!(first.status(), 200);
-        let mut bad = Vec::new();
-        for number in 1..=3 {
-            bad.push(asking(&proxy, 2, &format!("http://o.test/{number}")).await);
-            queue(&proxy, number).await;
-        }
-        let good = asking(&proxy, 3, "http://o.test/4").await;
-        let lost = reply(bad.pop().unwrap()).await;
-        assert!(1 <= assert_later(&lost, "queue_full"));
-        queue(&proxy, 3).await;
-        let displaced = "politesse_client_shares_total{resource=\"waiting\",result=\"displaced\"}";
-        assert_eq!(metric(&proxy, displaced).await, 1.0);
-        drop((bad, good));
-    });
+#[tokio::test]
+async fn a_client_that_waits_with_fewer_requests_takes_a_place() {
+    let origin = delaying("20").start().await;
+    let config = standard(&origin).set("pace.queue = { total = 3 }");
+    let proxy = Arc::new(config.start().await);
+    let first = get_as(&proxy, "FooBot", "http://o.test/0").await;
+    assert_eq!(first.status(), 200);
+    let mut bad = Vec::new();
+    for number in 1..=3 {
+        bad.push(asking(&proxy, 2, &format!("http://o.test/{number}")).await);
+        queue(&proxy, number).await;
+    }
+    let good = asking(&proxy, 3, "http://o.test/4").await;
+    let lost = reply(bad.pop().unwrap()).await;
+    assert!(1 <= assert_later(&lost, "queue_full"));
+    queue(&proxy, 3).await;
+    let displaced = "politesse_client_shares_total{resource=\"waiting\",result=\"displaced\"}";
+    assert_eq!(metric(&proxy, displaced).await, 1.0);
+    drop((bad, good));
 }
 
 // Ours: a request that waits loses its place among those under way, too.
-#[test]
-fn a_request_that_waits_gives_way_to_another_client() {
-    run(async {
-        let slow = delaying("60").start().await;
-        let idle = Script::robots("").start().await;
-        let config = standard(&slow)
-            .resolve("idle.test", idle.address())
-            .set("proxy.max_requests = 2");
-        let proxy = Arc::new(config.start().await);
-        let first = get_as(&proxy, "FooBot", "http://o.test/0").await;
-        assert_eq!(first.status(), 200);
-        let mut bad = Vec::new();
-        for number in 1..=2 {
-            bad.push(asking(&proxy, 2, &format!("http://o.test/{number}")).await);
-            queue(&proxy, number).await;
-        }
-        let good = reply(asking(&proxy, 3, "http://idle.test/1").await).await;
-        assert_eq!(good.status(), 200, "{}", good.text());
-        let lost = reply(bad.pop().unwrap()).await;
-        assert_eq!(lost.json()["reason"], "overload", "{}", lost.text());
-        assert!(!lost.head.value("retry-after").is_empty());
-        drop(bad);
-    });
+#[tokio::test]
+async fn a_request_that_waits_gives_way_to_another_client() {
+    let slow = delaying("60").start().await;
+    let idle = Script::robots("").start().await;
+    let config = standard(&slow)
+        .resolve("idle.test", idle.address())
+        .set("proxy.max_requests = 2");
+    let proxy = Arc::new(config.start().await);
+    let first = get_as(&proxy, "FooBot", "http://o.test/0").await;
+    assert_eq!(first.status(), 200);
+    let mut bad = Vec::new();
+    for number in 1..=2 {
+        bad.push(asking(&proxy, 2, &format!("http://o.test/{number}")).await);
+        queue(&proxy, number).await;
+    }
+    let good = reply(asking(&proxy, 3, "http://idle.test/1").await).await;
+    assert_eq!(good.status(), 200, "{}", good.text());
+    let lost = reply(bad.pop().unwrap()).await;
+    assert_eq!(lost.json()["reason"], "overload", "{}", lost.text());
+    assert!(!lost.head.value("retry-after").is_empty());
+    drop(bad);
 }

@@ -8,7 +8,6 @@ use crate::kit::client::{Crawler, get};
 use crate::kit::origin::Script;
 use crate::kit::paced::{asking_for_less, queue, standard};
 use crate::kit::proxy::Proxy;
-use crate::kit::run;
 
 /// `pace show` with these arguments: what it prints.
 async fn show(proxy: &Proxy, arguments: &[&str]) -> String {
@@ -43,52 +42,50 @@ fn cells(table: &str) -> Vec<Vec<&str>> {
         .collect()
 }
 
-#[test]
-fn what_waits_and_what_is_left_alone_is_shown() {
-    run(async {
-        let less = asking_for_less(503, Some("300"));
-        let busy = Script::robots("").page("/1", less).start().await;
-        let port = at_an_ipv6_address().await;
-        let config = standard(&busy).set("egress.allow = [\"::1\"]");
-        let proxy = config.start().await;
-        let first = get(&proxy, &format!("http://[::1]:{port}/1")).await;
-        assert_eq!(first.status(), 200, "{}", first.text());
-        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 503);
-        let mut waiting = Crawler::plain(&proxy).await;
-        let line = format!("GET http://[::1]:{port}/2 HTTP/1.1\r\nHost: [::1]:{port}\r\n");
-        waiting
-            .send((line + "User-Agent: ExampleBot/1.0\r\n\r\n").as_bytes())
-            .await;
-        queue(&proxy, 1).await;
-        let all = show(&proxy, &[]).await;
-        let rows = cells(&all);
-        assert_eq!(rows.len(), 2, "{all}");
-        let row = |host: &str| rows.iter().find(|row| row[0] == host).unwrap();
-        let slow = row("[::1]");
-        assert_eq!(
-            (&slow[1..3], slow[4], slow[5]),
-            (&["0", "1"][..], "crawl_delay", "-")
-        );
-        let left = row("o.test");
-        assert_eq!((&left[1..3], left[4]), (&["0", "0"][..], "backoff"));
-        assert_eq!(left[3], left[5]);
-        for spelling in ["::1", "[::1]", "0:0:0:0:0:0:0:1"] {
-            let one = show(&proxy, &["--host", spelling]).await;
-            assert_eq!(cells(&one).len(), 1, "{spelling}: {one}");
-            assert!(one.contains("[::1]"), "{spelling}: {one}");
-        }
-        let one = show(&proxy, &["--host", "O.test.", "--json"]).await;
-        let one: Value = serde_json::from_str(&one).unwrap();
-        assert_eq!(
-            (&one["hosts"][0]["host"], &one["total"]),
-            (&"o.test".into(), &1.into())
-        );
-        let nobody = show(&proxy, &["--host", "nobody.test"]).await;
-        assert_eq!(cells(&nobody), Vec::<Vec<&str>>::new());
-        let first = show(&proxy, &["--limit", "1"]).await;
-        assert!(
-            first.ends_with("1 of 2 hosts; --limit 0 shows all\n"),
-            "{first}"
-        );
-    });
+#[tokio::test]
+async fn what_waits_and_what_is_left_alone_is_shown() {
+    let less = asking_for_less(503, Some("300"));
+    let busy = Script::robots("").page("/1", less).start().await;
+    let port = at_an_ipv6_address().await;
+    let config = standard(&busy).set("egress.allow = [\"::1\"]");
+    let proxy = config.start().await;
+    let first = get(&proxy, &format!("http://[::1]:{port}/1")).await;
+    assert_eq!(first.status(), 200, "{}", first.text());
+    assert_eq!(get(&proxy, "http://o.test/1").await.status(), 503);
+    let mut waiting = Crawler::plain(&proxy).await;
+    let line = format!("GET http://[::1]:{port}/2 HTTP/1.1\r\nHost: [::1]:{port}\r\n");
+    waiting
+        .send((line + "User-Agent: ExampleBot/1.0\r\n\r\n").as_bytes())
+        .await;
+    queue(&proxy, 1).await;
+    let all = show(&proxy, &[]).await;
+    let rows = cells(&all);
+    assert_eq!(rows.len(), 2, "{all}");
+    let row = |host: &str| rows.iter().find(|row| row[0] == host).unwrap();
+    let slow = row("[::1]");
+    assert_eq!(
+        (&slow[1..3], slow[4], slow[5]),
+        (&["0", "1"][..], "crawl_delay", "-")
+    );
+    let left = row("o.test");
+    assert_eq!((&left[1..3], left[4]), (&["0", "0"][..], "backoff"));
+    assert_eq!(left[3], left[5]);
+    for spelling in ["::1", "[::1]", "0:0:0:0:0:0:0:1"] {
+        let one = show(&proxy, &["--host", spelling]).await;
+        assert_eq!(cells(&one).len(), 1, "{spelling}: {one}");
+        assert!(one.contains("[::1]"), "{spelling}: {one}");
+    }
+    let one = show(&proxy, &["--host", "O.test.", "--json"]).await;
+    let one: Value = serde_json::from_str(&one).unwrap();
+    assert_eq!(
+        (&one["hosts"][0]["host"], &one["total"]),
+        (&"o.test".into(), &1.into())
+    );
+    let nobody = show(&proxy, &["--host", "nobody.test"]).await;
+    assert_eq!(cells(&nobody), Vec::<Vec<&str>>::new());
+    let first = show(&proxy, &["--limit", "1"]).await;
+    assert!(
+        first.ends_with("1 of 2 hosts; --limit 0 shows all\n"),
+        "{first}"
+    );
 }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::kit::client::get;
+use crate::kit::clock;
 use crate::kit::h2::H2Crawler;
 use crate::kit::paced::{
     all, asking, assert_apart, assert_later, delaying, held, ms, none_in_flight, pages, queue,
     standard, statuses, urls, verified, when,
 };
 use crate::kit::proxy::Proxy;
-use crate::kit::{clock, run};
 
 /// Returns a crawler whose robots.txt is known: the first page has been
 /// answered.
@@ -23,119 +23,109 @@ async fn known(proxy: &Proxy) -> H2Crawler {
 }
 
 // Ours: order within a crawler.
-#[test]
-fn streams_are_sent_in_the_order_in_which_they_came() {
-    run(async {
-        let origin = delaying("0.2").start_tls().await;
-        let proxy = Arc::new(standard(&origin).start().await);
-        let mut crawler = known(&proxy).await;
-        let paths: Vec<_> = (1..=10).map(|number| format!("/{number}")).collect();
-        let mut streams = Vec::new();
-        for path in &paths {
-            streams.push(crawler.open(&format!("https://o.test{path}")));
-        }
-        for stream in streams {
-            assert_eq!(stream.await.unwrap(), 200);
-        }
-        assert_eq!(origin.targets()[1..], paths);
-        assert_apart(&pages(&[&origin]), 11, ms(200));
-        drop(crawler);
-        verified(proxy, 11).await;
-    });
+#[tokio::test]
+async fn streams_are_sent_in_the_order_in_which_they_came() {
+    let origin = delaying("0.2").tls().start().await;
+    let proxy = Arc::new(standard(&origin).start().await);
+    let mut crawler = known(&proxy).await;
+    let paths: Vec<_> = (1..=10).map(|number| format!("/{number}")).collect();
+    let mut streams = Vec::new();
+    for path in &paths {
+        streams.push(crawler.open(&format!("https://o.test{path}")));
+    }
+    for stream in streams {
+        assert_eq!(stream.await.unwrap(), 200);
+    }
+    assert_eq!(origin.targets()[1..], paths);
+    assert_apart(&pages(&[&origin]), 11, ms(200));
+    drop(crawler);
+    verified(proxy, 11).await;
 }
 
 // Ours: cancellation gives the turn back; RFC 9113, section 8.1.
-#[test]
-fn a_stream_that_is_reset_gives_its_place_up() {
-    run(async {
-        let origin = delaying("1").start_tls().await;
-        let proxy = Arc::new(standard(&origin).start().await);
-        let mut crawler = known(&proxy).await;
-        let mut gone = Vec::new();
-        for number in 1..=5 {
-            gone.push(crawler.open(&format!("https://o.test/gone/{number}")));
-        }
-        queue(&proxy, 5).await;
-        let last = crawler.open("https://o.test/last");
-        queue(&proxy, 6).await;
-        drop(gone);
-        queue(&proxy, 1).await;
-        assert_eq!(last.await.unwrap(), 200);
-        assert_eq!(origin.targets(), ["/0", "/last"]);
-        let pause = when(&origin, "/last").duration_since(when(&origin, "/0"));
-        assert!((ms(1000)..ms(4500)).contains(&pause), "{pause:?}");
-        none_in_flight(&proxy).await;
-        drop(crawler);
-        verified(proxy, 2).await;
-    });
+#[tokio::test]
+async fn a_stream_that_is_reset_gives_its_place_up() {
+    let origin = delaying("1").tls().start().await;
+    let proxy = Arc::new(standard(&origin).start().await);
+    let mut crawler = known(&proxy).await;
+    let mut gone = Vec::new();
+    for number in 1..=5 {
+        gone.push(crawler.open(&format!("https://o.test/gone/{number}")));
+    }
+    queue(&proxy, 5).await;
+    let last = crawler.open("https://o.test/last");
+    queue(&proxy, 6).await;
+    drop(gone);
+    queue(&proxy, 1).await;
+    assert_eq!(last.await.unwrap(), 200);
+    assert_eq!(origin.targets(), ["/0", "/last"]);
+    let pause = when(&origin, "/last").duration_since(when(&origin, "/0"));
+    assert!((ms(1000)..ms(4500)).contains(&pause), "{pause:?}");
+    none_in_flight(&proxy).await;
+    drop(crawler);
+    verified(proxy, 2).await;
 }
 
 // Ours: a queue for each host.
-#[test]
-fn streams_that_wait_keep_no_other_host_waiting() {
-    run(async {
-        let slow = delaying("60").start_tls().await;
-        let other = delaying("60").name("other.test").start_tls().await;
-        let config = standard(&slow)
-            .resolve("other.test", other.address())
-            .set("pace.max_wait = \"1h\"");
-        let proxy = Arc::new(config.start().await);
-        let mut crawler = known(&proxy).await;
-        let mut waiting = Vec::new();
-        for number in 1..=10 {
-            waiting.push(crawler.open(&format!("https://o.test/{number}")));
-        }
-        queue(&proxy, 10).await;
-        let begun = clock::instant();
-        let mut free = H2Crawler::inside(&proxy, "other.test:443").await;
-        let reply = free.get("https://other.test/1").await;
-        assert_eq!(reply.status(), 200);
-        assert!(clock::since(begun) < ms(10_000));
-        assert_eq!(slow.targets(), ["/0"]);
-        drop((waiting, crawler, free));
-        queue(&proxy, 0).await;
-        verified(proxy, 2).await;
-    });
+#[tokio::test]
+async fn streams_that_wait_keep_no_other_host_waiting() {
+    let slow = delaying("60").tls().start().await;
+    let other = delaying("60").name("other.test").tls().start().await;
+    let config = standard(&slow)
+        .resolve("other.test", other.address())
+        .set("pace.max_wait = \"1h\"");
+    let proxy = Arc::new(config.start().await);
+    let mut crawler = known(&proxy).await;
+    let mut waiting = Vec::new();
+    for number in 1..=10 {
+        waiting.push(crawler.open(&format!("https://o.test/{number}")));
+    }
+    queue(&proxy, 10).await;
+    let begun = clock::instant();
+    let mut free = H2Crawler::inside(&proxy, "other.test:443").await;
+    let reply = free.get("https://other.test/1").await;
+    assert_eq!(reply.status(), 200);
+    assert!(clock::since(begun) < ms(10_000));
+    assert_eq!(slow.targets(), ["/0"]);
+    drop((waiting, crawler, free));
+    queue(&proxy, 0).await;
+    verified(proxy, 2).await;
 }
 
 // Ours: waits in each record, as the crawler saw them.
-#[test]
-fn the_wait_on_record_is_that_of_the_crawler() {
-    run(async {
-        let origin = delaying("0.5").start().await;
-        let proxy = Arc::new(standard(&origin).start().await);
-        assert_eq!(get(&proxy, "http://o.test/0").await.status(), 200);
-        let begun = clock::instant();
-        assert_eq!(statuses(&all(&proxy, &urls(3)).await), [200; 3]);
-        let took = clock::since(begun);
-        let (_place, rows) = verified(proxy, 4).await;
-        let wait = |row: &Value| ms(row["wait_ms"].as_u64().unwrap());
-        let longest = rows.iter().map(wait).max().unwrap();
-        // Nothing else takes long here.
-        assert!(
-            longest <= took && took < longest + ms(1500),
-            "{longest:?} of {took:?}"
-        );
-    });
+#[tokio::test]
+async fn the_wait_on_record_is_that_of_the_crawler() {
+    let origin = delaying("0.5").start().await;
+    let proxy = Arc::new(standard(&origin).start().await);
+    assert_eq!(get(&proxy, "http://o.test/0").await.status(), 200);
+    let begun = clock::instant();
+    assert_eq!(statuses(&all(&proxy, &urls(3)).await), [200; 3]);
+    let took = clock::since(begun);
+    let (_place, rows) = verified(proxy, 4).await;
+    let wait = |row: &Value| ms(row["wait_ms"].as_u64().unwrap());
+    let longest = rows.iter().map(wait).max().unwrap();
+    // Nothing else takes long here.
+    assert!(
+        longest <= took && took < longest + ms(1500),
+        "{longest:?} of {took:?}"
+    );
 }
 
 // The same of a wait that was in vain.
-#[test]
-fn the_wait_on_record_is_that_of_who_was_put_off_after_it() {
-    run(async {
-        let (gate, origin) = held("/first").await;
-        let config = standard(&origin)
-            .set("pace.origin = { in_flight = 1 }")
-            .set("pace.max_wait = \"700ms\"");
-        let proxy = Arc::new(config.start().await);
-        let first = asking(&proxy, "ExampleBot", &["/first"]);
-        origin.arrival("/first").await;
-        assert_later(&get(&proxy, "http://o.test/1").await, "ceiling");
-        gate.open(1);
-        first.await.unwrap();
-        let (_place, rows) = verified(proxy, 2).await;
-        let put_off = rows.iter().find(|row| row["verdict"] == "later");
-        let waited = put_off.unwrap()["wait_ms"].as_u64().unwrap();
-        assert!((700..2200).contains(&waited), "{waited}");
-    });
+#[tokio::test]
+async fn the_wait_on_record_is_that_of_who_was_put_off_after_it() {
+    let (gate, origin) = held("/first").await;
+    let config = standard(&origin)
+        .set("pace.origin = { in_flight = 1 }")
+        .set("pace.max_wait = \"700ms\"");
+    let proxy = Arc::new(config.start().await);
+    let first = asking(&proxy, "ExampleBot", &["/first"]);
+    origin.arrival("/first").await;
+    assert_later(&get(&proxy, "http://o.test/1").await, "ceiling");
+    gate.open(1);
+    first.await.unwrap();
+    let (_place, rows) = verified(proxy, 2).await;
+    let put_off = rows.iter().find(|row| row["verdict"] == "later");
+    let waited = put_off.unwrap()["wait_ms"].as_u64().unwrap();
+    assert!((700..2200).contains(&waited), "{waited}");
 }

@@ -12,7 +12,7 @@ use crate::kit::paced::{
 };
 use crate::kit::page::Gate;
 use crate::kit::proxy::{Config, Proxy};
-use crate::kit::{run, until};
+use crate::kit::until;
 
 const FIRST: &str = "http://o.test/first";
 
@@ -33,174 +33,160 @@ async fn taken(lines: &[&str]) -> (Origin, Arc<Proxy>, Gate, JoinHandle<Vec<Repl
 }
 
 // Ours: the bound on each, and what the next gets.
-#[test]
-fn no_more_wait_for_a_host_than_may() {
-    run(async {
-        let limit = "pace.queue = { origin = 2, crawler = 512, total = 10000 }";
-        let (origin, proxy, gate, first) = taken(&[limit]).await;
-        let waiting = asking(&proxy, "ExampleBot", &["/1"]);
-        queue(&proxy, 1).await;
-        let second = asking(&proxy, "SecondBot", &["/2"]);
-        queue(&proxy, 2).await;
-        assert_later(
-            &get_as(&proxy, "OtherBot", "http://o.test/3").await,
-            "queue_full",
-        );
-        assert_eq!(get(&proxy, "http://other.test/1").await.status(), 200);
-        gate.open(1);
-        assert_eq!(statuses(&waiting.await.unwrap()), [200]);
-        assert_eq!(statuses(&second.await.unwrap()), [200]);
-        first.await.unwrap();
-        // There is room again.
-        assert_eq!(get(&proxy, "http://o.test/4").await.status(), 200);
-        assert!(!origin.targets().contains(&"/3".to_owned()));
-        let later = "politesse_pace_later_total{reason=\"queue_full\"}";
-        assert_eq!(metric(&proxy, later).await, 1.0);
-        verified(proxy, 6).await;
-    });
+#[tokio::test]
+async fn no_more_wait_for_a_host_than_may() {
+    let limit = "pace.queue = { origin = 2, crawler = 512, total = 10000 }";
+    let (origin, proxy, gate, first) = taken(&[limit]).await;
+    let waiting = asking(&proxy, "ExampleBot", &["/1"]);
+    queue(&proxy, 1).await;
+    let second = asking(&proxy, "SecondBot", &["/2"]);
+    queue(&proxy, 2).await;
+    assert_later(
+        &get_as(&proxy, "OtherBot", "http://o.test/3").await,
+        "queue_full",
+    );
+    assert_eq!(get(&proxy, "http://other.test/1").await.status(), 200);
+    gate.open(1);
+    assert_eq!(statuses(&waiting.await.unwrap()), [200]);
+    assert_eq!(statuses(&second.await.unwrap()), [200]);
+    first.await.unwrap();
+    // There is room again.
+    assert_eq!(get(&proxy, "http://o.test/4").await.status(), 200);
+    assert!(!origin.targets().contains(&"/3".to_owned()));
+    let later = "politesse_pace_later_total{reason=\"queue_full\"}";
+    assert_eq!(metric(&proxy, later).await, 1.0);
+    verified(proxy, 6).await;
 }
 
 // Ours: a flooder that fills the line gives way to another.
-#[test]
-fn a_flooder_keeps_nobody_out_of_the_line() {
-    run(async {
-        let limit = "pace.queue = { origin = 3, crawler = 512, total = 10000 }";
-        let (_origin, proxy, gate, first) = taken(&[limit]).await;
-        let flood = asking(&proxy, "FloodBot", &["/1", "/2", "/3"]);
-        queue(&proxy, 3).await;
-        let other = asking(&proxy, "OtherBot", &["/4"]);
-        until("one to give way", async || {
-            let name = "politesse_pace_later_total{reason=\"queue_full\"}";
-            (metric(&proxy, name).await == 1.0).then_some(())
-        })
-        .await;
-        gate.open(1);
-        let mut flood = statuses(&flood.await.unwrap());
-        flood.sort_unstable();
-        assert_eq!(flood, [200, 200, 429]);
-        assert_eq!(statuses(&other.await.unwrap()), [200]);
-        first.await.unwrap();
-        verified(proxy, 5).await;
-    });
+#[tokio::test]
+async fn a_flooder_keeps_nobody_out_of_the_line() {
+    let limit = "pace.queue = { origin = 3, crawler = 512, total = 10000 }";
+    let (_origin, proxy, gate, first) = taken(&[limit]).await;
+    let flood = asking(&proxy, "FloodBot", &["/1", "/2", "/3"]);
+    queue(&proxy, 3).await;
+    let other = asking(&proxy, "OtherBot", &["/4"]);
+    until("one to give way", async || {
+        let name = "politesse_pace_later_total{reason=\"queue_full\"}";
+        (metric(&proxy, name).await == 1.0).then_some(())
+    })
+    .await;
+    gate.open(1);
+    let mut flood = statuses(&flood.await.unwrap());
+    flood.sort_unstable();
+    assert_eq!(flood, [200, 200, 429]);
+    assert_eq!(statuses(&other.await.unwrap()), [200]);
+    first.await.unwrap();
+    verified(proxy, 5).await;
 }
 
-#[test]
-fn no_more_of_a_crawler_wait_than_may() {
-    run(async {
-        let limit = "pace.queue = { origin = 256, crawler = 2, total = 10000 }";
-        let (_origin, proxy, gate, first) = taken(&[limit]).await;
-        let waiting = asking(&proxy, "ExampleBot", &["/1", "/2"]);
-        queue(&proxy, 2).await;
-        assert_later(&get(&proxy, "http://o.test/3").await, "queue_full");
-        let other = asking(&proxy, "OtherBot", &["/4"]);
-        queue(&proxy, 3).await;
-        gate.open(1);
-        assert_eq!(statuses(&waiting.await.unwrap()), [200; 2]);
-        assert_eq!(statuses(&other.await.unwrap()), [200]);
-        first.await.unwrap();
-        verified(proxy, 5).await;
-    });
+#[tokio::test]
+async fn no_more_of_a_crawler_wait_than_may() {
+    let limit = "pace.queue = { origin = 256, crawler = 2, total = 10000 }";
+    let (_origin, proxy, gate, first) = taken(&[limit]).await;
+    let waiting = asking(&proxy, "ExampleBot", &["/1", "/2"]);
+    queue(&proxy, 2).await;
+    assert_later(&get(&proxy, "http://o.test/3").await, "queue_full");
+    let other = asking(&proxy, "OtherBot", &["/4"]);
+    queue(&proxy, 3).await;
+    gate.open(1);
+    assert_eq!(statuses(&waiting.await.unwrap()), [200; 2]);
+    assert_eq!(statuses(&other.await.unwrap()), [200]);
+    first.await.unwrap();
+    verified(proxy, 5).await;
 }
 
-#[test]
-fn no_more_wait_in_all_than_may() {
-    run(async {
-        let limit = "pace.queue = { origin = 256, crawler = 512, total = 2 }";
-        let (_origin, proxy, gate, first) = taken(&[limit]).await;
-        let waiting = asking(&proxy, "ExampleBot", &["/1"]);
-        let other = asking(&proxy, "OtherBot", &["/2"]);
-        queue(&proxy, 2).await;
-        assert_later(
-            &get_as(&proxy, "ThirdBot", "http://o.test/3").await,
-            "queue_full",
-        );
-        gate.open(1);
-        assert_eq!(statuses(&waiting.await.unwrap()), [200]);
-        assert_eq!(statuses(&other.await.unwrap()), [200]);
-        first.await.unwrap();
-        verified(proxy, 4).await;
-    });
+#[tokio::test]
+async fn no_more_wait_in_all_than_may() {
+    let limit = "pace.queue = { origin = 256, crawler = 512, total = 2 }";
+    let (_origin, proxy, gate, first) = taken(&[limit]).await;
+    let waiting = asking(&proxy, "ExampleBot", &["/1"]);
+    let other = asking(&proxy, "OtherBot", &["/2"]);
+    queue(&proxy, 2).await;
+    assert_later(
+        &get_as(&proxy, "ThirdBot", "http://o.test/3").await,
+        "queue_full",
+    );
+    gate.open(1);
+    assert_eq!(statuses(&waiting.await.unwrap()), [200]);
+    assert_eq!(statuses(&other.await.unwrap()), [200]);
+    first.await.unwrap();
+    verified(proxy, 4).await;
 }
 
 // Ours: cancellation gives the turn back.
-#[test]
-fn a_crawler_that_hangs_up_takes_no_turn() {
-    run(async {
-        let origin = delaying("0.8").start().await;
-        let proxy = Arc::new(standard(&origin).start().await);
-        assert_eq!(get(&proxy, FIRST).await.status(), 200);
-        let mut gone = Vec::new();
-        for number in 1..=5 {
-            let mut crawler = Crawler::abrupt(&proxy).await;
-            let line = format!("GET http://o.test/gone/{number} HTTP/1.1\r\n");
-            crawler
-                .send((line + "Host: o.test\r\nUser-Agent: GoneBot/1.0\r\n\r\n").as_bytes())
-                .await;
-            gone.push(crawler);
-        }
-        queue(&proxy, 5).await;
-        drop(gone);
-        queue(&proxy, 0).await;
-        let replies = all(&proxy, &urls(2)).await;
-        assert_eq!(statuses(&replies), [200; 2]);
-        let seen = pages(&[&origin]);
-        assert_apart(&seen, 3, ms(800));
-        // The places of those who left are free: five of them are 4 s.
-        let span = seen[2].at.duration_since(seen[0].at);
-        assert!(span < ms(3500), "{span:?}");
-        verified(proxy, 3).await;
-    });
+#[tokio::test]
+async fn a_crawler_that_hangs_up_takes_no_turn() {
+    let origin = delaying("0.8").start().await;
+    let proxy = Arc::new(standard(&origin).start().await);
+    assert_eq!(get(&proxy, FIRST).await.status(), 200);
+    let mut gone = Vec::new();
+    for number in 1..=5 {
+        let mut crawler = Crawler::abrupt(&proxy).await;
+        let line = format!("GET http://o.test/gone/{number} HTTP/1.1\r\n");
+        crawler
+            .send((line + "Host: o.test\r\nUser-Agent: GoneBot/1.0\r\n\r\n").as_bytes())
+            .await;
+        gone.push(crawler);
+    }
+    queue(&proxy, 5).await;
+    drop(gone);
+    queue(&proxy, 0).await;
+    let replies = all(&proxy, &urls(2)).await;
+    assert_eq!(statuses(&replies), [200; 2]);
+    let seen = pages(&[&origin]);
+    assert_apart(&seen, 3, ms(800));
+    // The places of those who left are free: five of them are 4 s.
+    let span = seen[2].at.duration_since(seen[0].at);
+    assert!(span < ms(3500), "{span:?}");
+    verified(proxy, 3).await;
 }
 
 // Ours: a flooder delays another crawler by one turn at most.
-#[test]
-fn a_flooder_keeps_nobody_waiting_for_its_queue() {
-    run(async {
-        let origin = delaying("0.3").start().await;
-        let proxy = Arc::new(standard(&origin).start().await);
-        // So that its robots.txt is known.
-        assert_eq!(get_as(&proxy, "QuietBot/1.0", FIRST).await.status(), 200);
-        assert_eq!(get_as(&proxy, "FloodBot/1.0", FIRST).await.status(), 200);
-        let paths: Vec<_> = (1..=20).map(|number| format!("/flood/{number}")).collect();
-        let paths: Vec<_> = paths.iter().map(String::as_str).collect();
-        let flood = asking(&proxy, "FloodBot", &paths);
-        until("a flood", async || {
-            (15.0 <= metric(&proxy, "politesse_pace_queued").await).then_some(())
-        })
-        .await;
-        let before = origin.targets().len();
-        let quiet = asking(&proxy, "QuietBot", &["/quiet"]);
-        assert_eq!(statuses(&quiet.await.unwrap()), [200]);
-        let targets = origin.targets();
-        let place = targets
-            .iter()
-            .position(|target| target == "/quiet")
-            .unwrap();
-        // One that is granted while it comes, and one ahead in the round.
-        assert!(place <= before + 2, "{before}: {targets:?}");
-        assert_eq!(statuses(&flood.await.unwrap()), [200; 20]);
-        assert_apart(&pages(&[&origin]), 23, ms(300));
-        verified(proxy, 23).await;
-    });
+#[tokio::test]
+async fn a_flooder_keeps_nobody_waiting_for_its_queue() {
+    let origin = delaying("0.3").start().await;
+    let proxy = Arc::new(standard(&origin).start().await);
+    // So that its robots.txt is known.
+    assert_eq!(get_as(&proxy, "QuietBot/1.0", FIRST).await.status(), 200);
+    assert_eq!(get_as(&proxy, "FloodBot/1.0", FIRST).await.status(), 200);
+    let paths: Vec<_> = (1..=20).map(|number| format!("/flood/{number}")).collect();
+    let paths: Vec<_> = paths.iter().map(String::as_str).collect();
+    let flood = asking(&proxy, "FloodBot", &paths);
+    until("a flood", async || {
+        (15.0 <= metric(&proxy, "politesse_pace_queued").await).then_some(())
+    })
+    .await;
+    let before = origin.targets().len();
+    let quiet = asking(&proxy, "QuietBot", &["/quiet"]);
+    assert_eq!(statuses(&quiet.await.unwrap()), [200]);
+    let targets = origin.targets();
+    let place = targets
+        .iter()
+        .position(|target| target == "/quiet")
+        .unwrap();
+    // One that is granted while it comes, and one ahead in the round.
+    assert!(place <= before + 2, "{before}: {targets:?}");
+    assert_eq!(statuses(&flood.await.unwrap()), [200; 20]);
+    assert_apart(&pages(&[&origin]), 23, ms(300));
+    verified(proxy, 23).await;
 }
 
 // Ours: order within a crawler.
-#[test]
-fn requests_of_one_crawler_keep_their_order() {
-    run(async {
-        let origin = delaying("0.2").start().await;
-        let proxy = Arc::new(standard(&origin).start().await);
-        assert_eq!(get(&proxy, FIRST).await.status(), 200);
-        let mut waiting = Vec::new();
-        let paths = ["/1", "/2", "/3", "/4", "/5"];
-        for path in paths {
-            waiting.push(asking(&proxy, "ExampleBot", &[path]));
-            tokio::time::sleep(ms(15)).await;
-        }
-        for reply in waiting {
-            assert_eq!(statuses(&reply.await.unwrap()), [200]);
-        }
-        assert_eq!(origin.targets()[1..], paths);
-        verified(proxy, 6).await;
-    });
+#[tokio::test]
+async fn requests_of_one_crawler_keep_their_order() {
+    let origin = delaying("0.2").start().await;
+    let proxy = Arc::new(standard(&origin).start().await);
+    assert_eq!(get(&proxy, FIRST).await.status(), 200);
+    let mut waiting = Vec::new();
+    let paths = ["/1", "/2", "/3", "/4", "/5"];
+    for path in paths {
+        waiting.push(asking(&proxy, "ExampleBot", &[path]));
+        tokio::time::sleep(ms(15)).await;
+    }
+    for reply in waiting {
+        assert_eq!(statuses(&reply.await.unwrap()), [200]);
+    }
+    assert_eq!(origin.targets()[1..], paths);
+    verified(proxy, 6).await;
 }

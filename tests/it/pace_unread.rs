@@ -62,32 +62,28 @@ fn a_host_whose_robots_txt_is_429_is_left_alone() {
     run(is_left_alone(429, "300"));
 }
 
-#[test]
-fn a_host_whose_robots_txt_is_503_until_a_date_is_left_alone() {
-    run(async {
-        let then = clock::now().checked_add(300.seconds()).unwrap();
-        let date = then.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
-        is_left_alone(503, &date).await;
-    });
+#[tokio::test]
+async fn a_host_whose_robots_txt_is_503_until_a_date_is_left_alone() {
+    let then = clock::now().checked_add(300.seconds()).unwrap();
+    let date = then.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+    is_left_alone(503, &date).await;
 }
 
 // Ours: unreachable until it was asked for again, and that not before its time.
-#[test]
-fn a_robots_txt_is_asked_for_again_when_it_said() {
-    run(async {
-        let busy = Page::status(429).field("Retry-After", "2");
-        let origin = Script::robots_page(busy).start().await;
-        let proxy = standard(&origin)
-            .set("robots.retry = [\"1ms\", \"1ms\"]")
-            .start()
-            .await;
-        until("a second request for robots.txt", async || {
-            assert_eq!(page(&proxy, 1).await.json()["reason"], "unreachable");
-            (origin.robots_fetches() == 2).then_some(())
-        })
+#[tokio::test]
+async fn a_robots_txt_is_asked_for_again_when_it_said() {
+    let busy = Page::status(429).field("Retry-After", "2");
+    let origin = Script::robots_page(busy).start().await;
+    let proxy = standard(&origin)
+        .set("robots.retry = [\"1ms\", \"1ms\"]")
+        .start()
         .await;
-        let gap = gaps(&origin.log())[0];
-        assert!((ms(2000)..ms(6000)).contains(&gap), "{gap:?}");
-        origin.assert_only_robots_fetched();
-    });
+    until("a second request for robots.txt", async || {
+        assert_eq!(page(&proxy, 1).await.json()["reason"], "unreachable");
+        (origin.robots_fetches() == 2).then_some(())
+    })
+    .await;
+    let gap = gaps(&origin.log())[0];
+    assert!((ms(2000)..ms(6000)).contains(&gap), "{gap:?}");
+    origin.assert_only_robots_fetched();
 }

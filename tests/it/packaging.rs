@@ -11,7 +11,7 @@ use tokio::net::UnixDatagram;
 use crate::kit::certificates::TestCa;
 use crate::kit::program::{Outcome, finish, isolated, politesse, run_in};
 use crate::kit::proxy::{Config, Place, Proxy};
-use crate::kit::{run, soon};
+use crate::kit::soon;
 
 /// Commands of the program that people see.
 const COMMANDS: [&str; 6] = ["serve", "run", "check", "audit", "doctor", "completions"];
@@ -21,68 +21,62 @@ async fn alone(arguments: &[&str]) -> Outcome {
 }
 
 // Ours: bash itself asks for the completions of a word.
-#[test]
-fn bash_completes_commands_and_their_options() {
-    run(async {
-        let folder = TempDir::new().unwrap();
-        let script = alone(&["completions", "bash"]).await.stdout;
-        std::fs::write(folder.path().join("politesse"), script).unwrap();
-        let ask = "
+#[tokio::test]
+async fn bash_completes_commands_and_their_options() {
+    let folder = TempDir::new().unwrap();
+    let script = alone(&["completions", "bash"]).await.stdout;
+    std::fs::write(folder.path().join("politesse"), script).unwrap();
+    let ask = "
             . ./politesse
             ask() { COMP_WORDS=(\"$@\") COMP_CWORD=$(($# - 1)) COMPREPLY=()
                 _politesse politesse \"${@: -1}\" \"${@: -2:1}\"; echo \"${COMPREPLY[@]}\"; }
             ask politesse se; ask politesse audit li; ask politesse audit list --verd";
-        let mut bash = isolated("bash", folder.path());
-        bash.args(["-c", ask]);
-        let outcome = finish(bash, b"").await;
-        assert_eq!(outcome.stdout, "serve\nlist\n--verdict\n", "{outcome:?}");
-    });
+    let mut bash = isolated("bash", folder.path());
+    bash.args(["-c", ask]);
+    let outcome = finish(bash, b"").await;
+    assert_eq!(outcome.stdout, "serve\nlist\n--verdict\n", "{outcome:?}");
 }
 
 // Ours: no zsh or fish is at hand, so their scripts are read.
-#[test]
-fn each_shell_has_completions_of_the_visible_commands_alone() {
-    run(async {
-        for shell in ["bash", "zsh", "fish"] {
-            let outcome = alone(&["completions", shell]).await;
-            assert_eq!(outcome.code, Some(0), "{outcome:?}");
-            for command in COMMANDS {
-                assert!(outcome.stdout.contains(command), "{shell}: {command}");
-            }
+#[tokio::test]
+async fn each_shell_has_completions_of_the_visible_commands_alone() {
+    for shell in ["bash", "zsh", "fish"] {
+        let outcome = alone(&["completions", shell]).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        for command in COMMANDS {
+            assert!(outcome.stdout.contains(command), "{shell}: {command}");
         }
-        assert_eq!(alone(&["completions", "csh"]).await.code, Some(2));
-    });
+    }
+    assert_eq!(alone(&["completions", "csh"]).await.code, Some(2));
 }
 
 // Ours.
-#[test]
-fn each_visible_command_has_a_manual_page() {
-    run(async {
-        let folder = TempDir::new().unwrap();
-        let outcome = run_in(folder.path(), &["man", "man1"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        let page = |name: &str| std::fs::read_to_string(folder.path().join("man1").join(name));
-        for command in COMMANDS {
-            let text = page(&format!("politesse-{command}.1")).unwrap();
-            assert!(text.contains(".TH politesse-"), "{text}");
-        }
-        assert!(
-            page("politesse-audit-list.1")
-                .unwrap()
-                .contains("\\-\\-verdict")
-        );
-        let whole = page("politesse.1").unwrap();
-        assert!(page("politesse-reference.1").is_err() && !whole.contains("reference"));
-        // Without a folder the page of the program is printed.
-        assert_eq!(alone(&["man"]).await.stdout, whole);
-        let refused = run_in(folder.path(), &["man", "/proc/none"]).await;
-        assert_eq!(refused.code, Some(1), "{refused:?}");
-        assert!(
-            refused
-                .stderr
-                .contains("cannot write manual pages to /proc/none")
-        );
-    });
+#[tokio::test]
+async fn each_visible_command_has_a_manual_page() {
+    let folder = TempDir::new().unwrap();
+    let outcome = run_in(folder.path(), &["man", "man1"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let page = |name: &str| std::fs::read_to_string(folder.path().join("man1").join(name));
+    for command in COMMANDS {
+        let text = page(&format!("politesse-{command}.1")).unwrap();
+        assert!(text.contains(".TH politesse-"), "{text}");
+    }
+    assert!(
+        page("politesse-audit-list.1")
+            .unwrap()
+            .contains("\\-\\-verdict")
+    );
+    let whole = page("politesse.1").unwrap();
+    assert!(page("politesse-reference.1").is_err() && !whole.contains("reference"));
+    // Without a folder the page of the program is printed.
+    assert_eq!(alone(&["man"]).await.stdout, whole);
+    let refused = run_in(folder.path(), &["man", "/proc/none"]).await;
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(
+        refused
+            .stderr
+            .contains("cannot write manual pages to /proc/none")
+    );
 }
 
 /// Builds `build.rs`, and returns what it prints for a profile.
@@ -146,61 +140,55 @@ fn show_admin_certificate(place: &Place) {
 }
 
 // Ours: a health check of an image or a service.
-#[test]
-fn health_is_zero_while_the_proxy_is_ready() {
-    run(async {
-        for proxy in [Config::default().start().await, with_admin_tls().await] {
-            // The check of a container has no business with the token.
-            std::fs::remove_file(proxy.place().path("data/admin-token")).unwrap();
-            let outcome = proxy.run_admin(&["health"]).await;
-            assert_eq!(
-                (outcome.code, outcome.stdout.as_str()),
-                (Some(0), "ready\n"),
-                "{outcome:?}"
-            );
-            let listen = format!("admin.listen=\"{}\"", proxy.admin());
-            let outcome = proxy.stop().await.run(&["--set", &listen, "health"]).await;
-            assert_eq!(outcome.code, Some(1), "{outcome:?}");
-            assert!(outcome.stderr.contains("nothing listens on"), "{outcome:?}");
-        }
-    });
+#[tokio::test]
+async fn health_is_zero_while_the_proxy_is_ready() {
+    for proxy in [Config::default().start().await, with_admin_tls().await] {
+        // The check of a container has no business with the token.
+        std::fs::remove_file(proxy.place().path("data/admin-token")).unwrap();
+        let outcome = proxy.run_admin(&["health"]).await;
+        assert_eq!(
+            (outcome.code, outcome.stdout.as_str()),
+            (Some(0), "ready\n"),
+            "{outcome:?}"
+        );
+        let listen = format!("admin.listen=\"{}\"", proxy.admin());
+        let outcome = proxy.stop().await.run(&["--set", &listen, "health"]).await;
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!(outcome.stderr.contains("nothing listens on"), "{outcome:?}");
+    }
 }
 
 // Ours: the certificate of the configuration is the one that is trusted, and no other.
-#[test]
-fn commands_reach_an_admin_listener_with_tls() {
-    run(async {
-        let proxy = with_admin_tls().await;
-        let outcome = proxy.run_admin(&["clients"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        show_admin_certificate(proxy.place());
-        let outcome = proxy.run_admin(&["clients"]).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        let way_out = "After a change of that file the proxy needs SIGHUP";
-        assert!(outcome.stderr.contains(way_out), "{outcome:?}");
-        crate::kit::client::reload(&proxy).await;
-        assert_eq!(proxy.run_admin(&["clients"]).await.code, Some(0));
-    });
+#[tokio::test]
+async fn commands_reach_an_admin_listener_with_tls() {
+    let proxy = with_admin_tls().await;
+    let outcome = proxy.run_admin(&["clients"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    show_admin_certificate(proxy.place());
+    let outcome = proxy.run_admin(&["clients"]).await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let way_out = "After a change of that file the proxy needs SIGHUP";
+    assert!(outcome.stderr.contains(way_out), "{outcome:?}");
+    crate::kit::client::reload(&proxy).await;
+    assert_eq!(proxy.run_admin(&["clients"]).await.code, Some(0));
 }
 
 // sd_notify(3): READY=1 after the start, STOPPING=1 at the beginning of the stop.
-#[test]
-fn a_service_manager_learns_of_start_and_stop() {
-    run(async {
-        let place = Place::with(&Config::default());
-        let socket = UnixDatagram::bind(place.path("notify.sock")).unwrap();
-        let mut command = politesse(place.folder());
-        command
-            .arg("serve")
-            .env("NOTIFY_SOCKET", place.path("notify.sock"));
-        let proxy = Proxy::start(place, command).await;
-        let message = async || {
-            let mut bytes = [0; 64];
-            let length = soon("a message", socket.recv(&mut bytes)).await.unwrap();
-            String::from_utf8_lossy(&bytes[..length]).into_owned()
-        };
-        assert_eq!(message().await, "READY=1\n");
-        proxy.stop().await;
-        assert_eq!(message().await, "STOPPING=1\n");
-    });
+#[tokio::test]
+async fn a_service_manager_learns_of_start_and_stop() {
+    let place = Place::with(&Config::default());
+    let socket = UnixDatagram::bind(place.path("notify.sock")).unwrap();
+    let mut command = politesse(place.folder());
+    command
+        .arg("serve")
+        .env("NOTIFY_SOCKET", place.path("notify.sock"));
+    let proxy = Proxy::start(place, command).await;
+    let message = async || {
+        let mut bytes = [0; 64];
+        let length = soon("a message", socket.recv(&mut bytes)).await.unwrap();
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    };
+    assert_eq!(message().await, "READY=1\n");
+    proxy.stop().await;
+    assert_eq!(message().await, "STOPPING=1\n");
 }

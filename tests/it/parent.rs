@@ -34,114 +34,104 @@ fn write_credentials(place: &Place, text: &str, mode: u32) {
 const SHOWN: &str = "Proxy-Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==\r\n";
 
 // Ours: what is mended is mended by a reload.
-#[test]
-fn credentials_are_read_again_on_reload() {
-    run(async {
-        let parent = RawOrigin::start(|_| Bytes::text("")).await;
-        let proxy = with_credentials(through(parent.address())).start().await;
-        assert_eq!(get(&proxy, "http://nowhere.test/a").await.status(), 200);
-        write_credentials(proxy.place(), "Ali:Baba\n", 0o600);
-        proxy.signal("HUP").await;
-        until("new credentials", async || {
-            get(&proxy, "http://nowhere.test/b").await;
-            let last = parent.requests().pop().unwrap();
-            let sent = String::from_utf8_lossy(&last).into_owned();
-            sent.contains("Basic QWxpOkJhYmE=").then_some(())
-        })
-        .await;
-    });
+#[tokio::test]
+async fn credentials_are_read_again_on_reload() {
+    let parent = RawOrigin::start(|_| Bytes::text("")).await;
+    let proxy = with_credentials(through(parent.address())).start().await;
+    assert_eq!(get(&proxy, "http://nowhere.test/a").await.status(), 200);
+    write_credentials(proxy.place(), "Ali:Baba\n", 0o600);
+    proxy.signal("HUP").await;
+    until("new credentials", async || {
+        get(&proxy, "http://nowhere.test/b").await;
+        let last = parent.requests().pop().unwrap();
+        let sent = String::from_utf8_lossy(&last).into_owned();
+        sent.contains("Basic QWxpOkJhYmE=").then_some(())
+    })
+    .await;
 }
 
 // RFC 6761, section 6.4.
-#[test]
-fn a_name_that_never_has_an_address_is_not_passed_to_the_parent() {
-    run(async {
-        let parent = RawOrigin::start(|_| Bytes::text("")).await;
-        let proxy = through(parent.address()).start().await;
-        for url in ["http://x.invalid/", "https://invalid/"] {
-            get(&proxy, url).await.assert_error(502, "dns_error");
-        }
-        assert_eq!(parent.lines(), [""; 0]);
-    });
+#[tokio::test]
+async fn a_name_that_never_has_an_address_is_not_passed_to_the_parent() {
+    let parent = RawOrigin::start(|_| Bytes::text("")).await;
+    let proxy = through(parent.address()).start().await;
+    for url in ["http://x.invalid/", "https://invalid/"] {
+        get(&proxy, url).await.assert_error(502, "dns_error");
+    }
+    assert_eq!(parent.lines(), [""; 0]);
 }
 
 // RFC 9112, section 3.2.2; RFC 9110, section 11.7.
-#[test]
-fn a_plain_request_goes_whole_to_the_parent_with_our_credentials_alone() {
-    run(async {
-        let parent = RawOrigin::start(|target| match target {
-            "http://nowhere.test/robots.txt" => Bytes::text("User-agent: *\nDisallow: /b\n"),
-            _ => Bytes::text("from the parent"),
-        })
-        .await;
-        let proxy = with_credentials(through(parent.address())).start().await;
-        let fields = [
-            "User-Agent: ExampleBot/1.0",
-            "Proxy-Authorization: Basic Y3Jhd2xlcjpzZWNyZXQ=",
-            "Proxy-Connection: keep-alive",
-            "Cookie: a=b",
-        ];
-        let reply = ask(&proxy, "GET", "http://nowhere.test/a%2fb?c", &fields).await;
-        assert_eq!(
-            (reply.status(), reply.text().as_str()),
-            (200, "from the parent")
-        );
-        let refused = ask(&proxy, "GET", "http://nowhere.test/b", &fields).await;
-        refused.assert_error(403, "http_request_denied");
+#[tokio::test]
+async fn a_plain_request_goes_whole_to_the_parent_with_our_credentials_alone() {
+    let parent = RawOrigin::start(|target| match target {
+        "http://nowhere.test/robots.txt" => Bytes::text("User-agent: *\nDisallow: /b\n"),
+        _ => Bytes::text("from the parent"),
+    })
+    .await;
+    let proxy = with_credentials(through(parent.address())).start().await;
+    let fields = [
+        "User-Agent: ExampleBot/1.0",
+        "Proxy-Authorization: Basic Y3Jhd2xlcjpzZWNyZXQ=",
+        "Proxy-Connection: keep-alive",
+        "Cookie: a=b",
+    ];
+    let reply = ask(&proxy, "GET", "http://nowhere.test/a%2fb?c", &fields).await;
+    assert_eq!(
+        (reply.status(), reply.text().as_str()),
+        (200, "from the parent")
+    );
+    let refused = ask(&proxy, "GET", "http://nowhere.test/b", &fields).await;
+    refused.assert_error(403, "http_request_denied");
 
-        let sent = parent.requests();
-        let sent: Vec<_> = sent
-            .iter()
-            .map(|head| String::from_utf8_lossy(head))
-            .collect();
-        assert_eq!(sent.len(), 2, "{sent:?}");
-        assert!(sent[0].starts_with("GET http://nowhere.test/robots.txt HTTP/1.1\r\n"));
-        assert!(sent[1].starts_with("GET http://nowhere.test/a%2fb?c HTTP/1.1\r\n"));
-        assert!(sent[1].contains("Cookie: a=b\r\n") && !sent[0].contains("Cookie"));
-        for head in sent {
-            assert!(head.contains("Host: nowhere.test\r\n"), "{head}");
-            assert_eq!(head.matches("Proxy-").count(), 1, "{head}");
-            assert!(head.contains(SHOWN), "{head}");
-        }
-    });
+    let sent = parent.requests();
+    let sent: Vec<_> = sent
+        .iter()
+        .map(|head| String::from_utf8_lossy(head))
+        .collect();
+    assert_eq!(sent.len(), 2, "{sent:?}");
+    assert!(sent[0].starts_with("GET http://nowhere.test/robots.txt HTTP/1.1\r\n"));
+    assert!(sent[1].starts_with("GET http://nowhere.test/a%2fb?c HTTP/1.1\r\n"));
+    assert!(sent[1].contains("Cookie: a=b\r\n") && !sent[0].contains("Cookie"));
+    for head in sent {
+        assert!(head.contains("Host: nowhere.test\r\n"), "{head}");
+        assert_eq!(head.matches("Proxy-").count(), 1, "{head}");
+        assert!(head.contains(SHOWN), "{head}");
+    }
 }
 
 // RFC 9110, section 9.3.6; RFC 9112, section 3.2.3.
-#[test]
-fn https_goes_through_a_connect_and_the_origin_sees_no_credentials() {
-    run(async {
-        let script = Script::robots("User-agent: *\nDisallow: /b\n").name("nowhere.test");
-        let origin = script.start_tls().await;
-        let parent = Parent::start(ESTABLISHED, origin.address()).await;
-        let proxy = with_credentials(through(parent.address())).start().await;
-        assert_eq!(get(&proxy, "https://nowhere.test/a").await.status(), 200);
-        let refused = get(&proxy, "https://nowhere.test/b").await;
-        refused.assert_error(403, "http_request_denied");
-        assert_eq!(origin.targets(), ["/a"]);
-        for seen in origin.log() {
-            assert_eq!(seen.version, http::Version::HTTP_2);
-            assert_eq!(seen.values("proxy-authorization"), [""; 0]);
-        }
-        let heads = parent.heads();
-        assert_eq!(heads.len(), 1, "{heads:?}");
-        assert!(heads[0].starts_with("CONNECT nowhere.test:443 HTTP/1.1\r\n"));
-        assert!(heads[0].contains("Host: nowhere.test:443\r\n"), "{heads:?}");
-        assert!(heads[0].contains(SHOWN), "{heads:?}");
-    });
+#[tokio::test]
+async fn https_goes_through_a_connect_and_the_origin_sees_no_credentials() {
+    let script = Script::robots("User-agent: *\nDisallow: /b\n").name("nowhere.test");
+    let origin = script.tls().start().await;
+    let parent = Parent::start(ESTABLISHED, origin.address()).await;
+    let proxy = with_credentials(through(parent.address())).start().await;
+    assert_eq!(get(&proxy, "https://nowhere.test/a").await.status(), 200);
+    let refused = get(&proxy, "https://nowhere.test/b").await;
+    refused.assert_error(403, "http_request_denied");
+    assert_eq!(origin.targets(), ["/a"]);
+    for seen in origin.log() {
+        assert_eq!(seen.version, http::Version::HTTP_2);
+        assert_eq!(seen.values("proxy-authorization"), [""; 0]);
+    }
+    let heads = parent.heads();
+    assert_eq!(heads.len(), 1, "{heads:?}");
+    assert!(heads[0].starts_with("CONNECT nowhere.test:443 HTTP/1.1\r\n"));
+    assert!(heads[0].contains("Host: nowhere.test:443\r\n"), "{heads:?}");
+    assert!(heads[0].contains(SHOWN), "{heads:?}");
 }
 
 // Ours: behind a parent, too.
-#[test]
-fn the_certificate_of_the_origin_is_verified_through_a_parent() {
-    run(async {
-        let script = Script::robots("").name("nowhere.test").expired();
-        let origin = script.start_tls().await;
-        let parent = Parent::start(ESTABLISHED, origin.address()).await;
-        let proxy = through(parent.address()).start().await;
-        let reply = get(&proxy, "https://nowhere.test/a").await;
-        reply.assert_error(502, "tls_certificate_error");
-        assert_eq!(origin.log().len(), 0);
-    });
+#[tokio::test]
+async fn the_certificate_of_the_origin_is_verified_through_a_parent() {
+    let script = Script::robots("").name("nowhere.test").expired();
+    let origin = script.tls().start().await;
+    let parent = Parent::start(ESTABLISHED, origin.address()).await;
+    let proxy = through(parent.address()).start().await;
+    let reply = get(&proxy, "https://nowhere.test/a").await;
+    reply.assert_error(502, "tls_certificate_error");
+    assert_eq!(origin.log().len(), 0);
 }
 
 /// One test a row: an answer to CONNECT, and what the client gets: the page, or
@@ -152,7 +142,7 @@ macro_rules! answers {
         fn $name() {
             run(async {
                 let script = Script::robots("").name("nowhere.test");
-                let origin = script.start_tls().await;
+                let origin = script.tls().start().await;
                 let parent = Parent::start(&$answer, origin.address()).await;
                 let config = through(parent.address()).set("upstream.connect_timeout = \"2s\"");
                 let proxy = config.start().await;
@@ -232,83 +222,75 @@ own_answers! {
     a_503_of_a_parent_allows_nothing: "503 Service Unavailable" => 403 "http_request_denied";
 }
 
-#[test]
-fn a_407_for_a_page_is_not_passed_on() {
-    run(async {
-        let parent = RawOrigin::start(|target| match target {
-            "http://nowhere.test/robots.txt" => Bytes::text(""),
-            _ => Bytes::of(
-                b"HTTP/1.1 407 x\r\nProxy-Authenticate: Basic realm=x\r\nContent-Length: 0\r\n\r\n",
-            ),
-        })
-        .await;
-        let proxy = through(parent.address()).start().await;
-        let reply = get(&proxy, "http://nowhere.test/a").await;
-        reply.assert_error(502, "proxy_configuration_error");
-    });
+#[tokio::test]
+async fn a_407_for_a_page_is_not_passed_on() {
+    let parent = RawOrigin::start(|target| match target {
+        "http://nowhere.test/robots.txt" => Bytes::text(""),
+        _ => Bytes::of(
+            b"HTTP/1.1 407 x\r\nProxy-Authenticate: Basic realm=x\r\nContent-Length: 0\r\n\r\n",
+        ),
+    })
+    .await;
+    let proxy = through(parent.address()).start().await;
+    let reply = get(&proxy, "http://nowhere.test/a").await;
+    reply.assert_error(502, "proxy_configuration_error");
 }
 
 // Ours: "we judge names and literals only and say so at start".
-#[test]
-fn literals_names_and_ports_are_judged_before_the_parent_is_asked() {
-    run(async {
-        let parent = RawOrigin::start(|_| Bytes::text("")).await;
-        let proxy = through(parent.address()).start().await;
-        let (own, admin) = (proxy.address(), proxy.admin());
-        for url in [
-            "http://10.0.0.1/",
-            "http://[fd00:ec2::254]/",
-            "http://169.254.169.254/latest/",
-            "https://127.0.0.1/",
-            "http://metadata.google.internal/",
-            "http://nowhere.test:6379/",
-            &format!("http://{own}/"),
-            &format!("http://{admin}/metrics"),
-            &format!("http://{}/", parent.address()),
-        ] {
-            get(&proxy, url)
-                .await
-                .assert_error(502, "destination_ip_prohibited");
-        }
-        assert_eq!(parent.lines(), [""; 0]);
-        assert!(
-            proxy.log().contains("upstream.parent resolves"),
-            "{}",
-            proxy.log()
-        );
-    });
+#[tokio::test]
+async fn literals_names_and_ports_are_judged_before_the_parent_is_asked() {
+    let parent = RawOrigin::start(|_| Bytes::text("")).await;
+    let proxy = through(parent.address()).start().await;
+    let (own, admin) = (proxy.address(), proxy.admin());
+    for url in [
+        "http://10.0.0.1/",
+        "http://[fd00:ec2::254]/",
+        "http://169.254.169.254/latest/",
+        "https://127.0.0.1/",
+        "http://metadata.google.internal/",
+        "http://nowhere.test:6379/",
+        &format!("http://{own}/"),
+        &format!("http://{admin}/metrics"),
+        &format!("http://{}/", parent.address()),
+    ] {
+        get(&proxy, url)
+            .await
+            .assert_error(502, "destination_ip_prohibited");
+    }
+    assert_eq!(parent.lines(), [""; 0]);
+    assert!(
+        proxy.log().contains("upstream.parent resolves"),
+        "{}",
+        proxy.log()
+    );
 }
 
 // Ours: the operator said where it is.
-#[test]
-fn a_name_in_resolve_does_not_go_through_the_parent() {
-    run(async {
-        let parent = RawOrigin::start(|_| Bytes::text("")).await;
-        let origin = Script::robots("").start().await;
-        let line = format!("upstream.parent = \"http://{}\"", parent.address());
-        let proxy = resolve("near.test", origin.address())
-            .set(&line)
-            .start()
-            .await;
-        assert_eq!(get(&proxy, "http://near.test/a").await.status(), 200);
-        assert_eq!(
-            (origin.targets(), parent.lines()),
-            (vec!["/a".into()], vec![])
-        );
-    });
+#[tokio::test]
+async fn a_name_in_resolve_does_not_go_through_the_parent() {
+    let parent = RawOrigin::start(|_| Bytes::text("")).await;
+    let origin = Script::robots("").start().await;
+    let line = format!("upstream.parent = \"http://{}\"", parent.address());
+    let proxy = resolve("near.test", origin.address())
+        .set(&line)
+        .start()
+        .await;
+    assert_eq!(get(&proxy, "http://near.test/a").await.status(), 200);
+    assert_eq!(
+        (origin.targets(), parent.lines()),
+        (vec!["/a".into()], vec![])
+    );
 }
 
-#[test]
-fn a_parent_that_cannot_be_reached_is_a_502() {
-    run(async {
-        let address = free_address();
-        let proxy = through(address).start().await;
-        for url in ["http://nowhere.test/", "https://nowhere.test/"] {
-            get(&proxy, url)
-                .await
-                .assert_error(502, "connection_refused");
-        }
-    });
+#[tokio::test]
+async fn a_parent_that_cannot_be_reached_is_a_502() {
+    let address = free_address();
+    let proxy = through(address).start().await;
+    for url in ["http://nowhere.test/", "https://nowhere.test/"] {
+        get(&proxy, url)
+            .await
+            .assert_error(502, "connection_refused");
+    }
 }
 
 /// Holds that a proxy with `place` does not start, and says `why`.
@@ -318,29 +300,25 @@ async fn assert_no_start(place: &Place, why: &str) {
     assert!(outcome.stderr.contains(why), "{outcome:?}");
 }
 
-#[test]
-fn a_parent_that_is_this_proxy_is_refused_at_the_start() {
-    run(async {
-        let address = free_address();
-        let config = through(address).set(&format!("proxy.listen = [\"{address}\"]"));
-        assert_no_start(&Place::with(&config), "is this proxy").await;
-    });
+#[tokio::test]
+async fn a_parent_that_is_this_proxy_is_refused_at_the_start() {
+    let address = free_address();
+    let config = through(address).set(&format!("proxy.listen = [\"{address}\"]"));
+    assert_no_start(&Place::with(&config), "is this proxy").await;
 }
 
 // Ours: secrets from files of the owner's alone.
-#[test]
-fn credentials_that_others_may_read_are_refused_and_none_are_shown() {
-    run(async {
-        let place = with_credentials(through("127.0.0.1:9".parse().unwrap()));
-        write_credentials(&place, "Aladdin:open sesame\n", 0o644);
-        assert_no_start(&place, "may be read by others (mode 644)").await;
-        write_credentials(&place, "open sesame\n", 0o600);
-        assert_no_start(&place, "does not hold one line of the form user:password").await;
-        std::fs::remove_file(place.path("parent.auth")).unwrap();
-        assert_no_start(&place, "cannot read").await;
-        write_credentials(&place, "Aladdin:open sesame\n", 0o600);
-        let shown = place.run(&["config", "show"]).await.stdout;
-        assert!(shown.contains("parent_auth = \"parent.auth\""), "{shown}");
-        assert!(!shown.contains("sesame"), "{shown}");
-    });
+#[tokio::test]
+async fn credentials_that_others_may_read_are_refused_and_none_are_shown() {
+    let place = with_credentials(through("127.0.0.1:9".parse().unwrap()));
+    write_credentials(&place, "Aladdin:open sesame\n", 0o644);
+    assert_no_start(&place, "may be read by others (mode 644)").await;
+    write_credentials(&place, "open sesame\n", 0o600);
+    assert_no_start(&place, "does not hold one line of the form user:password").await;
+    std::fs::remove_file(place.path("parent.auth")).unwrap();
+    assert_no_start(&place, "cannot read").await;
+    write_credentials(&place, "Aladdin:open sesame\n", 0o600);
+    let shown = place.run(&["config", "show"]).await.stdout;
+    assert!(shown.contains("parent_auth = \"parent.auth\""), "{shown}");
+    assert!(!shown.contains("sesame"), "{shown}");
 }

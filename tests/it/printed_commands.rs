@@ -5,10 +5,9 @@ use tempfile::TempDir;
 
 use crate::kit::client::{Crawler, Reply, ask};
 use crate::kit::demo::shell;
-use crate::kit::origin::Script;
+use crate::kit::origin::{Script, site};
 use crate::kit::program::{finish, politesse};
 use crate::kit::proxy::{Place, Proxy, resolve};
-use crate::kit::run;
 
 /// Starts a proxy without a configuration file, in a folder that it is told to use.
 async fn started_here(origin: &str) -> Proxy {
@@ -84,41 +83,32 @@ async fn every_command_works(proxy: &Proxy) {
 }
 
 // A setting of the environment is carried along: without it another record is asked.
-#[test]
-fn every_command_names_the_variables_that_say_where_files_are() {
-    run(async {
-        let origin = Script::robots("User-agent: *\nDisallow: /private\n")
-            .start()
-            .await;
-        let place = Place::with(&resolve("o.test", origin.address()));
-        let mut command = politesse(place.folder());
-        command
-            .arg("serve")
-            .env("POLITESSE_AUDIT__STORE", "sqlite:other/audit.db")
-            .env("POLITESSE_ADMIN__TOKEN_FILE", "other/token");
-        let proxy = Proxy::start(place, command).await;
-        every_command_works(&proxy).await;
-    });
+#[tokio::test]
+async fn every_command_names_the_variables_that_say_where_files_are() {
+    let origin = Script::robots("User-agent: *\nDisallow: /private\n")
+        .start()
+        .await;
+    let place = Place::with(&resolve("o.test", origin.address()));
+    let mut command = politesse(place.folder());
+    command
+        .arg("serve")
+        .env("POLITESSE_AUDIT__STORE", "sqlite:other/audit.db")
+        .env("POLITESSE_ADMIN__TOKEN_FILE", "other/token");
+    let proxy = Proxy::start(place, command).await;
+    every_command_works(&proxy).await;
 }
 
-#[test]
-fn every_command_names_the_configuration_file() {
-    run(async {
-        let origin = Script::robots("User-agent: *\nDisallow: /private\n")
-            .start()
-            .await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        every_command_works(&proxy).await;
-    });
+#[tokio::test]
+async fn every_command_names_the_configuration_file() {
+    let (_origin, proxy) = site(Script::robots("User-agent: *\nDisallow: /private\n"), &[]).await;
+    every_command_works(&proxy).await;
 }
 
-#[test]
-fn every_command_names_the_folder_of_here() {
-    run(async {
-        let origin = Script::robots("User-agent: *\nDisallow: /private\n")
-            .start()
-            .await;
-        let proxy = started_here(&origin.address().to_string()).await;
-        every_command_works(&proxy).await;
-    });
+#[tokio::test]
+async fn every_command_names_the_folder_of_here() {
+    let origin = Script::robots("User-agent: *\nDisallow: /private\n")
+        .start()
+        .await;
+    let proxy = started_here(&origin.address().to_string()).await;
+    every_command_works(&proxy).await;
 }

@@ -8,7 +8,6 @@ use serde_json::Value;
 use crate::kit::client::{get, get_as};
 use crate::kit::origin::Script;
 use crate::kit::proxy::{Place, resolve};
-use crate::kit::run;
 
 /// Part of the query strings and of the user information that are sent.
 const SECRET: &str = "s3cr3t";
@@ -84,80 +83,74 @@ async fn verified(place: &Place) -> String {
 }
 
 // Ours.
-#[test]
-fn by_default_all_is_written_but_user_information() {
-    run(async {
-        let (place, rows) = crawled("full", "full").await;
-        let urls = values(&rows, "url");
-        let url = format!("http://p.test/private?token={SECRET}");
-        assert!(urls.contains(&&*url), "{urls:?}");
-        assert!(urls.iter().all(|url| !url.contains("user")), "{urls:?}");
-        assert!(values(&rows, "client").contains(&"127.0.0.1"));
-        assert!(!verified(&place).await.contains("query strings"));
-    });
+#[tokio::test]
+async fn by_default_all_is_written_but_user_information() {
+    let (place, rows) = crawled("full", "full").await;
+    let urls = values(&rows, "url");
+    let url = format!("http://p.test/private?token={SECRET}");
+    assert!(urls.contains(&&*url), "{urls:?}");
+    assert!(urls.iter().all(|url| !url.contains("user")), "{urls:?}");
+    assert!(values(&rows, "client").contains(&"127.0.0.1"));
+    assert!(!verified(&place).await.contains("query strings"));
 }
 
 // Ours.
-#[test]
-fn what_is_omitted_is_in_no_file_and_the_rest_is_decided_again() {
-    run(async {
-        let (place, rows) = crawled("omitted", "shortened").await;
-        let urls = values(&rows, "url");
-        for url in [
-            "http://p.test/private?#",
-            "http://p.test/open?#",
-            "http://q.test/a?#",
-        ] {
-            assert!(urls.contains(&url), "{urls:?}");
-        }
-        assert!(
-            values(&rows, "client")
-                .iter()
-                .all(|client| *client == "127.0.0.0/24")
-        );
-        let said = verified(&place).await;
-        assert!(
-            said.contains("1 by query strings that are not on record"),
-            "{said}"
-        );
-        // A verdict that cannot rest on a query string is still found to be wrong.
-        let database = rusqlite::Connection::open(place.path("data/audit.db")).unwrap();
-        let changed = database.execute(
-            "UPDATE decision SET ruling = (SELECT d.ruling FROM decision AS d WHERE d.path = '/open?#')
+#[tokio::test]
+async fn what_is_omitted_is_in_no_file_and_the_rest_is_decided_again() {
+    let (place, rows) = crawled("omitted", "shortened").await;
+    let urls = values(&rows, "url");
+    for url in [
+        "http://p.test/private?#",
+        "http://p.test/open?#",
+        "http://q.test/a?#",
+    ] {
+        assert!(urls.contains(&url), "{urls:?}");
+    }
+    assert!(
+        values(&rows, "client")
+            .iter()
+            .all(|client| *client == "127.0.0.0/24")
+    );
+    let said = verified(&place).await;
+    assert!(
+        said.contains("1 by query strings that are not on record"),
+        "{said}"
+    );
+    // A verdict that cannot rest on a query string is still found to be wrong.
+    let database = rusqlite::Connection::open(place.path("data/audit.db")).unwrap();
+    let changed = database.execute(
+        "UPDATE decision SET ruling = (SELECT d.ruling FROM decision AS d WHERE d.path = '/open?#')
              WHERE path = '/private?#'",
-            [],
-        );
-        assert_eq!(changed.unwrap(), 1);
-        let outcome = place.run(&["audit", "verify"]).await;
-        assert_eq!(outcome.code, Some(1));
-        assert!(
-            outcome.stdout.contains("its evidence disallow rule"),
-            "{outcome:?}"
-        );
-    });
+        [],
+    );
+    assert_eq!(changed.unwrap(), 1);
+    let outcome = place.run(&["audit", "verify"]).await;
+    assert_eq!(outcome.code, Some(1));
+    assert!(
+        outcome.stdout.contains("its evidence disallow rule"),
+        "{outcome:?}"
+    );
 }
 
 // Ours.
-#[test]
-fn keyed_values_tell_equal_ones_and_nothing_else() {
-    run(async {
-        let (place, rows) = crawled("keyed", "keyed").await;
-        let mut urls = values(&rows, "url");
-        urls.retain(|url| url.starts_with("http://p.test/open?#keyed:"));
-        assert_eq!(urls.len(), 2);
-        assert_ne!(urls[0], urls[1]);
-        assert!(
-            values(&rows, "client")
-                .iter()
-                .all(|client| client.starts_with("keyed:"))
-        );
-        verified(&place).await;
-        // Another start uses the same key.
-        let proxy = place.start().await;
-        get(&proxy, &format!("http://p.test/open?token={SECRET}")).await;
-        let place = proxy.stop().await;
-        let rows = place.rows().await;
-        let again = values(&rows, "url");
-        assert_eq!(again.iter().filter(|url| urls.contains(url)).count(), 3);
-    });
+#[tokio::test]
+async fn keyed_values_tell_equal_ones_and_nothing_else() {
+    let (place, rows) = crawled("keyed", "keyed").await;
+    let mut urls = values(&rows, "url");
+    urls.retain(|url| url.starts_with("http://p.test/open?#keyed:"));
+    assert_eq!(urls.len(), 2);
+    assert_ne!(urls[0], urls[1]);
+    assert!(
+        values(&rows, "client")
+            .iter()
+            .all(|client| client.starts_with("keyed:"))
+    );
+    verified(&place).await;
+    // Another start uses the same key.
+    let proxy = place.start().await;
+    get(&proxy, &format!("http://p.test/open?token={SECRET}")).await;
+    let place = proxy.stop().await;
+    let rows = place.rows().await;
+    let again = values(&rows, "url");
+    assert_eq!(again.iter().filter(|url| urls.contains(url)).count(), 3);
 }

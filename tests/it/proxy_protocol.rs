@@ -7,7 +7,7 @@ use crate::kit::certificates::TestCa;
 use crate::kit::client::{Crawler, metrics, reload};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::proxy::{Config, Place, Proxy, address_in, resolve};
-use crate::kit::{run, until};
+use crate::kit::until;
 
 /// Last byte of the balancer's address, 127.0.0.5.
 const BALANCER: u8 = 5;
@@ -72,79 +72,73 @@ async fn refused(proxy: &Proxy, result: &str, value: usize) {
     counted(proxy, &counter, value).await;
 }
 
-#[test]
-fn the_client_of_a_header_is_the_one_on_record() {
-    run(async {
-        let origin = origin().await;
-        let proxy = config(&origin).start().await;
-        let v4: IpAddr = "192.0.2.7".parse().unwrap();
-        let v6: IpAddr = "2001:db8::7".parse().unwrap();
-        let mapped: IpAddr = "::ffff:192.0.2.8".parse().unwrap();
-        let line = b"PROXY TCP4 192.0.2.9 127.0.0.1 0 3128\r\n".to_vec();
-        for header in [v2(v4), v2(v6), v2(mapped), line, HEALTH_CHECK.to_vec()] {
-            let mut crawler = balanced(&proxy, &header).await;
-            // Each request of the connection is that client's.
-            assert_eq!(asks(&mut crawler, "/a").await, 200);
-            assert_eq!(asks(&mut crawler, "/b").await, 200);
-        }
-        let rows = proxy.place().completed(10).await;
-        let clients: Vec<_> = rows
-            .iter()
-            .map(|row| row["client"].as_str().unwrap())
-            .collect();
-        let wanted = [
-            "192.0.2.7",
-            "2001:db8::7",
-            "192.0.2.8",
-            "192.0.2.9",
-            "127.0.0.5",
-        ];
-        assert_eq!(clients, wanted.map(|client| [client; 2]).concat());
-    });
+#[tokio::test]
+async fn the_client_of_a_header_is_the_one_on_record() {
+    let origin = origin().await;
+    let proxy = config(&origin).start().await;
+    let v4: IpAddr = "192.0.2.7".parse().unwrap();
+    let v6: IpAddr = "2001:db8::7".parse().unwrap();
+    let mapped: IpAddr = "::ffff:192.0.2.8".parse().unwrap();
+    let line = b"PROXY TCP4 192.0.2.9 127.0.0.1 0 3128\r\n".to_vec();
+    for header in [v2(v4), v2(v6), v2(mapped), line, HEALTH_CHECK.to_vec()] {
+        let mut crawler = balanced(&proxy, &header).await;
+        // Each request of the connection is that client's.
+        assert_eq!(asks(&mut crawler, "/a").await, 200);
+        assert_eq!(asks(&mut crawler, "/b").await, 200);
+    }
+    let rows = proxy.place().completed(10).await;
+    let clients: Vec<_> = rows
+        .iter()
+        .map(|row| row["client"].as_str().unwrap())
+        .collect();
+    let wanted = [
+        "192.0.2.7",
+        "2001:db8::7",
+        "192.0.2.8",
+        "192.0.2.9",
+        "127.0.0.5",
+    ];
+    assert_eq!(clients, wanted.map(|client| [client; 2]).concat());
 }
 
-#[test]
-fn a_client_behind_a_balancer_has_its_own_limits_and_admission() {
-    run(async {
-        let origin = origin().await;
-        let config = config(&origin)
-            .set("proxy.clients = [\"192.0.2.0/24\"]")
-            .set("proxy.per_client = { connections = 1 }");
-        let proxy = config.start().await;
-        let first = v2("192.0.2.7".parse().unwrap());
-        let mut one = balanced(&proxy, &first).await;
-        assert_eq!(asks(&mut one, "/a").await, 200);
-        let mut another = balanced(&proxy, &first).await;
-        assert_eq!(asks(&mut another, "/a").await, 503);
-        let mut other = balanced(&proxy, &v2("192.0.2.8".parse().unwrap())).await;
-        assert_eq!(asks(&mut other, "/a").await, 200);
-        // Neither somebody else nor the balancer itself may use the proxy.
-        for header in [v2("198.51.100.7".parse().unwrap()), HEALTH_CHECK.to_vec()] {
-            assert!(balanced(&proxy, &header).await.closes().await);
-        }
-        refused(&proxy, "client", 2).await;
-    });
+#[tokio::test]
+async fn a_client_behind_a_balancer_has_its_own_limits_and_admission() {
+    let origin = origin().await;
+    let config = config(&origin)
+        .set("proxy.clients = [\"192.0.2.0/24\"]")
+        .set("proxy.per_client = { connections = 1 }");
+    let proxy = config.start().await;
+    let first = v2("192.0.2.7".parse().unwrap());
+    let mut one = balanced(&proxy, &first).await;
+    assert_eq!(asks(&mut one, "/a").await, 200);
+    let mut another = balanced(&proxy, &first).await;
+    assert_eq!(asks(&mut another, "/a").await, 503);
+    let mut other = balanced(&proxy, &v2("192.0.2.8".parse().unwrap())).await;
+    assert_eq!(asks(&mut other, "/a").await, 200);
+    // Neither somebody else nor the balancer itself may use the proxy.
+    for header in [v2("198.51.100.7".parse().unwrap()), HEALTH_CHECK.to_vec()] {
+        assert!(balanced(&proxy, &header).await.closes().await);
+    }
+    refused(&proxy, "client", 2).await;
 }
 
-#[test]
-fn a_connection_of_a_balancer_without_a_header_is_closed() {
-    run(async {
-        let origin = origin().await;
-        let proxy = config(&origin).start().await;
-        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-        let hello = b"\x16\x03\x01\x02\0\x01";
-        let tls_first: [&[u8]; 3] = [preface, hello, REQUEST];
-        for bytes in tls_first {
-            let mut crawler = balanced(&proxy, bytes).await;
-            assert!(crawler.closes().await);
-        }
-        refused(&proxy, "proxy_header", 3).await;
-        let log = proxy
-            .logged("does not begin with a PROXY header, closed")
-            .await;
-        assert!(log.contains("127.0.0.5"), "{log}");
-        assert!(proxy.place().rows().await.is_empty());
-    });
+#[tokio::test]
+async fn a_connection_of_a_balancer_without_a_header_is_closed() {
+    let origin = origin().await;
+    let proxy = config(&origin).start().await;
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let hello = b"\x16\x03\x01\x02\0\x01";
+    let tls_first: [&[u8]; 3] = [preface, hello, REQUEST];
+    for bytes in tls_first {
+        let mut crawler = balanced(&proxy, bytes).await;
+        assert!(crawler.closes().await);
+    }
+    refused(&proxy, "proxy_header", 3).await;
+    let log = proxy
+        .logged("does not begin with a PROXY header, closed")
+        .await;
+    assert!(log.contains("127.0.0.5"), "{log}");
+    assert!(proxy.place().rows().await.is_empty());
 }
 
 /// Header of version 2 with its command, its family and what it says of its length.
@@ -154,114 +148,108 @@ fn odd(command_and_family: [u8; 2], length: u16, rest: &[u8]) -> Vec<u8> {
 
 // proxy-protocol.txt, sections 2.1, 2.2; the bounds are ours. What the client behind a
 // header asks for must not be read as anything else.
-#[test]
-fn each_malformed_header_is_refused_counted_and_told() {
-    run(async {
-        let origin = origin().await;
-        // Each is told, not some of them.
-        let proxy = config(&origin).set("log.burst = 100").start().await;
-        let (malformed, ended) = (
-            "the PROXY header is malformed, closed",
-            "the connection ended before its PROXY header",
-        );
-        let (long, other) = (
-            "the PROXY header is longer than",
-            "the PROXY header is not about a TCP connection",
-        );
-        let whole = v2("192.0.2.7".parse().unwrap());
-        let line_end = [&b"PROXY UNKNOWN "[..], &[b'a'; 200], b"\r\n"].concat();
-        let table: [(Vec<u8>, &str); 14] = [
-            // Cut short: in its start, in its length, in its addresses, in a line.
-            (START[..7].to_vec(), ended),
-            (whole[..15].to_vec(), ended),
-            (whole[..whole.len() - 1].to_vec(), ended),
-            (b"PROXY TCP4 192.0.2.7".to_vec(), ended),
-            // A length that does not hold the addresses, one that holds the request, too,
-            // and extensions that nobody has room for.
-            (odd([0x21, 0x11], 11, &[0; 11]), malformed),
-            (odd([0x21, 0x21], 12, &[0; 12]), malformed),
-            (odd([0x21, 0x11], 500, &whole[16..]), ended),
-            (odd([0x21, 0x11], u16::MAX, &whole[16..]), long),
-            // Another version, command and family, and a datagram.
-            (odd([0x11, 0x11], 12, &[0; 12]), malformed),
-            (odd([0x22, 0x11], 12, &[0; 12]), malformed),
-            (odd([0x21, 0x41], 12, &[0; 12]), malformed),
-            (odd([0x21, 0x12], 12, &[0; 12]), other),
-            // Lines.
-            (
-                b"PROXY TCP4 192.0.2.256 127.0.0.1 1 2\r\n".to_vec(),
-                malformed,
-            ),
-            (line_end, long),
-        ];
-        for (number, (header, line)) in table.into_iter().enumerate() {
-            let before = proxy.log().matches(line).count();
-            let mut crawler = balanced(&proxy, &header).await;
-            if line != ended || header.len() == whole.len() {
-                // The proxy may have closed it by then.
-                let _ = crawler.try_send(REQUEST).await;
-            }
-            let _ = crawler.try_finish_sending().await;
-            assert!(crawler.closes().await, "{}", header.escape_ascii());
-            refused(&proxy, "proxy_header", number + 1).await;
-            until(line, async || {
-                let told = proxy.log().matches(line).count();
-                (told == before + 1).then_some(())
-            })
-            .await;
+#[tokio::test]
+async fn each_malformed_header_is_refused_counted_and_told() {
+    let origin = origin().await;
+    // Each is told, not some of them.
+    let proxy = config(&origin).set("log.burst = 100").start().await;
+    let (malformed, ended) = (
+        "the PROXY header is malformed, closed",
+        "the connection ended before its PROXY header",
+    );
+    let (long, other) = (
+        "the PROXY header is longer than",
+        "the PROXY header is not about a TCP connection",
+    );
+    let whole = v2("192.0.2.7".parse().unwrap());
+    let line_end = [&b"PROXY UNKNOWN "[..], &[b'a'; 200], b"\r\n"].concat();
+    let table: [(Vec<u8>, &str); 14] = [
+        // Cut short: in its start, in its length, in its addresses, in a line.
+        (START[..7].to_vec(), ended),
+        (whole[..15].to_vec(), ended),
+        (whole[..whole.len() - 1].to_vec(), ended),
+        (b"PROXY TCP4 192.0.2.7".to_vec(), ended),
+        // A length that does not hold the addresses, one that holds the request, too,
+        // and extensions that nobody has room for.
+        (odd([0x21, 0x11], 11, &[0; 11]), malformed),
+        (odd([0x21, 0x21], 12, &[0; 12]), malformed),
+        (odd([0x21, 0x11], 500, &whole[16..]), ended),
+        (odd([0x21, 0x11], u16::MAX, &whole[16..]), long),
+        // Another version, command and family, and a datagram.
+        (odd([0x11, 0x11], 12, &[0; 12]), malformed),
+        (odd([0x22, 0x11], 12, &[0; 12]), malformed),
+        (odd([0x21, 0x41], 12, &[0; 12]), malformed),
+        (odd([0x21, 0x12], 12, &[0; 12]), other),
+        // Lines.
+        (
+            b"PROXY TCP4 192.0.2.256 127.0.0.1 1 2\r\n".to_vec(),
+            malformed,
+        ),
+        (line_end, long),
+    ];
+    for (number, (header, line)) in table.into_iter().enumerate() {
+        let before = proxy.log().matches(line).count();
+        let mut crawler = balanced(&proxy, &header).await;
+        if line != ended || header.len() == whole.len() {
+            // The proxy may have closed it by then.
+            let _ = crawler.try_send(REQUEST).await;
         }
-        assert!(proxy.place().rows().await.is_empty());
-        assert!(origin.targets().is_empty());
-    });
+        let _ = crawler.try_finish_sending().await;
+        assert!(crawler.closes().await, "{}", header.escape_ascii());
+        refused(&proxy, "proxy_header", number + 1).await;
+        until(line, async || {
+            let told = proxy.log().matches(line).count();
+            (told == before + 1).then_some(())
+        })
+        .await;
+    }
+    assert!(proxy.place().rows().await.is_empty());
+    assert!(origin.targets().is_empty());
 }
 
 // Ours: one header counts. Behind it the client speaks, who is to be believed in nothing.
-#[test]
-fn a_second_header_is_what_the_client_of_the_first_said() {
-    run(async {
-        let origin = origin().await;
-        let proxy = config(&origin).start().await;
-        let [first, second] = ["192.0.2.7", "192.0.2.8"].map(|client| v2(client.parse().unwrap()));
-        let line = b"PROXY TCP4 192.0.2.8 127.0.0.1 1 3128\r\n";
-        for (one, two) in [
-            (&first[..], &second[..]),
-            (&first, line),
-            (line, &first),
-            (HEALTH_CHECK, &second),
-        ] {
-            is_malformed(balanced(&proxy, &[one, two, REQUEST].concat()).await).await;
-        }
-        assert!(proxy.place().rows().await.is_empty());
-        assert!(origin.targets().is_empty());
-    });
+#[tokio::test]
+async fn a_second_header_is_what_the_client_of_the_first_said() {
+    let origin = origin().await;
+    let proxy = config(&origin).start().await;
+    let [first, second] = ["192.0.2.7", "192.0.2.8"].map(|client| v2(client.parse().unwrap()));
+    let line = b"PROXY TCP4 192.0.2.8 127.0.0.1 1 3128\r\n";
+    for (one, two) in [
+        (&first[..], &second[..]),
+        (&first, line),
+        (line, &first),
+        (HEALTH_CHECK, &second),
+    ] {
+        is_malformed(balanced(&proxy, &[one, two, REQUEST].concat()).await).await;
+    }
+    assert!(proxy.place().rows().await.is_empty());
+    assert!(origin.targets().is_empty());
 }
 
 // RFC 4291, section 2.5.5.2: a listener for both families sees the balancer's address as
 // one of IPv6. LOCAL and Unix sockets name no client, whatever addresses they carry.
-#[test]
-fn a_balancer_is_known_by_its_mapped_address_and_may_name_nobody() {
-    run(async {
-        let origin = origin().await;
-        let config = config(&origin).set("proxy.listen = [\"[::]:0\"]");
-        let proxy = config.start().await;
-        let local = odd([0x20, 0x11], 12, &v2("192.0.2.7".parse().unwrap())[16..]);
-        let unix = odd([0x21, 0x31], 216, &[b'/'; 216]);
-        let extended = [&whole_with(500)[..], &[0; 500]].concat();
-        for (number, (header, client)) in [
-            (v2("192.0.2.7".parse().unwrap()), "192.0.2.7"),
-            (extended, "192.0.2.9"),
-            (local, "127.0.0.5"),
-            (unix, "127.0.0.5"),
-        ]
-        .into_iter()
-        .enumerate()
-        {
-            let mut crawler = balanced(&proxy, &header).await;
-            assert_eq!(asks(&mut crawler, &format!("/{number}")).await, 200);
-            let rows = proxy.place().completed(number + 1).await;
-            assert_eq!(rows[number]["client"], client);
-        }
-    });
+#[tokio::test]
+async fn a_balancer_is_known_by_its_mapped_address_and_may_name_nobody() {
+    let origin = origin().await;
+    let config = config(&origin).set("proxy.listen = [\"[::]:0\"]");
+    let proxy = config.start().await;
+    let local = odd([0x20, 0x11], 12, &v2("192.0.2.7".parse().unwrap())[16..]);
+    let unix = odd([0x21, 0x31], 216, &[b'/'; 216]);
+    let extended = [&whole_with(500)[..], &[0; 500]].concat();
+    for (number, (header, client)) in [
+        (v2("192.0.2.7".parse().unwrap()), "192.0.2.7"),
+        (extended, "192.0.2.9"),
+        (local, "127.0.0.5"),
+        (unix, "127.0.0.5"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut crawler = balanced(&proxy, &header).await;
+        assert_eq!(asks(&mut crawler, &format!("/{number}")).await, 200);
+        let rows = proxy.place().completed(number + 1).await;
+        assert_eq!(rows[number]["client"], client);
+    }
 }
 
 /// Header of a connection from 192.0.2.9 that says that so many bytes follow it.
@@ -270,118 +258,108 @@ fn whole_with(extensions: u16) -> Vec<u8> {
     odd([0x21, 0x11], 12 + extensions, addresses)
 }
 
-#[test]
-fn a_header_from_anybody_else_is_a_malformed_request() {
-    run(async {
-        let origin = origin().await;
-        let proxy = config(&origin).start().await;
-        let client: IpAddr = "192.0.2.7".parse().unwrap();
-        let line = b"PROXY TCP4 192.0.2.7 127.0.0.1 1 3128\r\n".to_vec();
-        for header in [v2(client), line, HEALTH_CHECK.to_vec()] {
-            let mut crawler = Crawler::plain(&proxy).await;
-            crawler.send(&[&header[..], REQUEST].concat()).await;
-            is_malformed(crawler).await;
-        }
-        assert!(proxy.place().rows().await.is_empty());
-        assert!(origin.targets().is_empty());
-    });
+#[tokio::test]
+async fn a_header_from_anybody_else_is_a_malformed_request() {
+    let origin = origin().await;
+    let proxy = config(&origin).start().await;
+    let client: IpAddr = "192.0.2.7".parse().unwrap();
+    let line = b"PROXY TCP4 192.0.2.7 127.0.0.1 1 3128\r\n".to_vec();
+    for header in [v2(client), line, HEALTH_CHECK.to_vec()] {
+        let mut crawler = Crawler::plain(&proxy).await;
+        crawler.send(&[&header[..], REQUEST].concat()).await;
+        is_malformed(crawler).await;
+    }
+    assert!(proxy.place().rows().await.is_empty());
+    assert!(origin.targets().is_empty());
 }
 
-#[test]
-fn a_header_comes_before_tls() {
-    run(async {
-        let origin = Script::robots("").start_tls().await;
-        let config = config(&origin)
-            .set("proxy.listen = [\"https://127.0.0.1:0\"]")
-            .set("proxy.tls_cert = \"proxy.pem\"")
-            .set("proxy.tls_key = \"proxy.key\"")
-            .set("proxy.proxy_protocol_from = [\"127.0.0.0/8\"]");
-        let place = Place::with(&config);
-        let [cert, key] = TestCa::get().pair(&["127.0.0.1"]);
-        std::fs::write(place.path("proxy.pem"), cert).unwrap();
-        std::fs::write(place.path("proxy.key"), key).unwrap();
-        let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-        std::fs::set_permissions(place.path("proxy.key"), private).unwrap();
-        let proxy = place.start().await;
-        let address = address_in(&proxy.banner()[0]);
-        let mut raw = Crawler::to(address).await;
-        raw.send(&v2("192.0.2.7".parse().unwrap())).await;
-        let mut crawler = raw.tls_to(address).await.unwrap();
-        let opened = crawler.ask_to_connect("o.test:443", &[]).await;
-        assert_eq!(opened.status, 200);
-        let inside = crawler.secured(&proxy, "o.test:443", Some("o.test")).await;
-        assert_eq!(inside.unwrap().get("/a", "o.test").await.status(), 200);
-        let rows = proxy.place().completed(1).await;
-        assert_eq!(rows[0]["client"], "192.0.2.7");
-        assert!(Crawler::over_tls(address).await.is_err());
-    });
+#[tokio::test]
+async fn a_header_comes_before_tls() {
+    let origin = Script::robots("").tls().start().await;
+    let config = config(&origin)
+        .set("proxy.listen = [\"https://127.0.0.1:0\"]")
+        .set("proxy.tls_cert = \"proxy.pem\"")
+        .set("proxy.tls_key = \"proxy.key\"")
+        .set("proxy.proxy_protocol_from = [\"127.0.0.0/8\"]");
+    let place = Place::with(&config);
+    let [cert, key] = TestCa::get().pair(&["127.0.0.1"]);
+    std::fs::write(place.path("proxy.pem"), cert).unwrap();
+    std::fs::write(place.path("proxy.key"), key).unwrap();
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(place.path("proxy.key"), private).unwrap();
+    let proxy = place.start().await;
+    let address = address_in(&proxy.banner()[0]);
+    let mut raw = Crawler::to(address).await;
+    raw.send(&v2("192.0.2.7".parse().unwrap())).await;
+    let mut crawler = raw.tls_to(address).await.unwrap();
+    let opened = crawler.ask_to_connect("o.test:443", &[]).await;
+    assert_eq!(opened.status, 200);
+    let inside = crawler.secured(&proxy, "o.test:443", Some("o.test")).await;
+    assert_eq!(inside.unwrap().get("/a", "o.test").await.status(), 200);
+    let rows = proxy.place().completed(1).await;
+    assert_eq!(rows[0]["client"], "192.0.2.7");
+    assert!(Crawler::over_tls(address).await.is_err());
 }
 
 // Ours: neither silence nor single bytes hold a place for long.
-#[test]
-fn a_header_has_the_time_of_a_head() {
-    run(async {
-        let origin = origin().await;
-        let config = config(&origin).set("proxy.header_timeout = \"1s\"");
-        let proxy = config.start().await;
-        let mut silent = Crawler::from(&proxy, BALANCER).await;
-        let mut slow = balanced(&proxy, b"PROXY TCP4 192.0.2.7 127").await;
-        assert!(silent.closes().await);
-        assert!(slow.closes().await);
-        refused(&proxy, "proxy_header", 2).await;
-        proxy
-            .logged("no PROXY header within proxy.header_timeout")
-            .await;
-        // The time of the first request begins behind the header.
-        let mut only_header = balanced(&proxy, &v2("192.0.2.7".parse().unwrap())).await;
-        assert!(only_header.closes().await);
-    });
+#[tokio::test]
+async fn a_header_has_the_time_of_a_head() {
+    let origin = origin().await;
+    let config = config(&origin).set("proxy.header_timeout = \"1s\"");
+    let proxy = config.start().await;
+    let mut silent = Crawler::from(&proxy, BALANCER).await;
+    let mut slow = balanced(&proxy, b"PROXY TCP4 192.0.2.7 127").await;
+    assert!(silent.closes().await);
+    assert!(slow.closes().await);
+    refused(&proxy, "proxy_header", 2).await;
+    proxy
+        .logged("no PROXY header within proxy.header_timeout")
+        .await;
+    // The time of the first request begins behind the header.
+    let mut only_header = balanced(&proxy, &v2("192.0.2.7".parse().unwrap())).await;
+    assert!(only_header.closes().await);
 }
 
-#[test]
-fn connections_without_a_header_keep_out_none_with_one() {
-    run(async {
-        let origin = origin().await;
-        let config = config(&origin)
-            .set("proxy.max_handshakes = 20")
-            .set("proxy.max_connections = 20");
-        let proxy = config.start().await;
-        let mut silent = Vec::new();
-        for _ in 0..200 {
-            silent.push(Crawler::from(&proxy, BALANCER).await);
-        }
-        refused(&proxy, "max_handshakes", 180).await;
-        counted(&proxy, "politesse_connections", 0).await;
-        let header = v2("192.0.2.7".parse().unwrap());
-        let mut crawler = balanced(&proxy, &header).await;
-        assert_eq!(asks(&mut crawler, "/a").await, 200);
-        assert!(silent[0].closes().await);
-        // The latest still has its place.
-        let mut last = silent.pop().unwrap();
-        last.send(&header).await;
-        assert_eq!(asks(&mut last, "/a").await, 200);
-    });
+#[tokio::test]
+async fn connections_without_a_header_keep_out_none_with_one() {
+    let origin = origin().await;
+    let config = config(&origin)
+        .set("proxy.max_handshakes = 20")
+        .set("proxy.max_connections = 20");
+    let proxy = config.start().await;
+    let mut silent = Vec::new();
+    for _ in 0..200 {
+        silent.push(Crawler::from(&proxy, BALANCER).await);
+    }
+    refused(&proxy, "max_handshakes", 180).await;
+    counted(&proxy, "politesse_connections", 0).await;
+    let header = v2("192.0.2.7".parse().unwrap());
+    let mut crawler = balanced(&proxy, &header).await;
+    assert_eq!(asks(&mut crawler, "/a").await, 200);
+    assert!(silent[0].closes().await);
+    // The latest still has its place.
+    let mut last = silent.pop().unwrap();
+    last.send(&header).await;
+    assert_eq!(asks(&mut last, "/a").await, 200);
 }
 
-#[test]
-fn a_reload_names_other_balancers_and_leaves_open_connections_alone() {
-    run(async {
-        let origin = origin().await;
-        let proxy = config(&origin).start().await;
-        let header = v2("192.0.2.7".parse().unwrap());
-        let mut before = balanced(&proxy, &header).await;
-        assert_eq!(asks(&mut before, "/a").await, 200);
-        let other = config(&origin).set("proxy.proxy_protocol_from = [\"127.0.0.6\"]");
-        proxy.place().configure(&other);
-        reload(&proxy).await;
-        assert_eq!(asks(&mut before, "/b").await, 200);
-        let mut removed = balanced(&proxy, &header).await;
-        assert_eq!(asks(&mut removed, "/c").await, 400);
-        let source = Ipv4Addr::new(127, 0, 0, 6);
-        let mut added = Crawler::at(source, &proxy).await.unwrap();
-        added.send(&header).await;
-        assert_eq!(asks(&mut added, "/d").await, 200);
-        let rows = proxy.place().completed(3).await;
-        assert!(rows.iter().all(|row| row["client"] == "192.0.2.7"));
-    });
+#[tokio::test]
+async fn a_reload_names_other_balancers_and_leaves_open_connections_alone() {
+    let origin = origin().await;
+    let proxy = config(&origin).start().await;
+    let header = v2("192.0.2.7".parse().unwrap());
+    let mut before = balanced(&proxy, &header).await;
+    assert_eq!(asks(&mut before, "/a").await, 200);
+    let other = config(&origin).set("proxy.proxy_protocol_from = [\"127.0.0.6\"]");
+    proxy.place().configure(&other);
+    reload(&proxy).await;
+    assert_eq!(asks(&mut before, "/b").await, 200);
+    let mut removed = balanced(&proxy, &header).await;
+    assert_eq!(asks(&mut removed, "/c").await, 400);
+    let source = Ipv4Addr::new(127, 0, 0, 6);
+    let mut added = Crawler::at(source, &proxy).await.unwrap();
+    added.send(&header).await;
+    assert_eq!(asks(&mut added, "/d").await, 200);
+    let rows = proxy.place().completed(3).await;
+    assert!(rows.iter().all(|row| row["client"] == "192.0.2.7"));
 }

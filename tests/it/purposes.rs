@@ -7,7 +7,6 @@ use serde_json::Value;
 use crate::kit::client::{Reply, get_as, reload};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::proxy::{Config, Proxy, resolve};
-use crate::kit::run;
 
 /// Denies training below `/a`, search below `/b`, and disallows `/private`.
 const ROBOTS: &str = "User-agent: *\nContent-Usage: /a train-ai=n\nContent-Usage: /b search=n\n\
@@ -38,195 +37,181 @@ async fn ask(proxy: &Proxy, agent: &str, path: &str) -> Reply {
     get_as(proxy, agent, &format!("http://o.test{path}")).await
 }
 
-#[test]
-fn a_page_that_is_denied_for_every_purpose_is_refused_with_the_line() {
-    run(async {
-        let origin = origin().await;
-        let proxy = config(&origin, "refuse").start().await;
-        for (agent, path, status) in [
-            ("TrainBot/1", "/a/1", 403),
-            ("TrainBot/1", "/b/1", 200),
-            ("FindBot/1", "/a/2", 200),
-            ("FindBot/1", "/b/2", 403),
-            // One of its two purposes is not denied.
-            ("BothBot/1", "/a/3", 200),
-            ("BothBot/1", "/b/3", 200),
-            ("AnyBot/1", "/a/4", 200),
-            ("AnyBot/1", "/b/4", 200),
-            ("TrainBot/1", "/robots.txt", 200),
-        ] {
-            assert_eq!(
-                ask(&proxy, agent, path).await.status(),
-                status,
-                "{agent} {path}"
-            );
-        }
-        let refused = ask(&proxy, "TrainBot/1", "/a/5").await;
-        refused.assert_error(403, "http_request_denied");
-        let body = refused.json();
-        assert_eq!(body["reason"], "preference");
-        assert_eq!(body["rule"]["line"], 2);
-        assert_eq!(body["rule"]["text"], "Content-Usage: /a train-ai=n");
-        assert!(
-            body["detail"].as_str().unwrap().contains("train-ai"),
-            "{body}"
+#[tokio::test]
+async fn a_page_that_is_denied_for_every_purpose_is_refused_with_the_line() {
+    let origin = origin().await;
+    let proxy = config(&origin, "refuse").start().await;
+    for (agent, path, status) in [
+        ("TrainBot/1", "/a/1", 403),
+        ("TrainBot/1", "/b/1", 200),
+        ("FindBot/1", "/a/2", 200),
+        ("FindBot/1", "/b/2", 403),
+        // One of its two purposes is not denied.
+        ("BothBot/1", "/a/3", 200),
+        ("BothBot/1", "/b/3", 200),
+        ("AnyBot/1", "/a/4", 200),
+        ("AnyBot/1", "/b/4", 200),
+        ("TrainBot/1", "/robots.txt", 200),
+    ] {
+        assert_eq!(
+            ask(&proxy, agent, path).await.status(),
+            status,
+            "{agent} {path}"
         );
-        let why = proxy
-            .place()
-            .run(&["audit", "why", "http://o.test/a/5"])
-            .await;
-        for told in [
-            "denied       train-ai (train-ai=n, line 2)",
-            "purposes   train-ai",
-        ] {
-            assert!(why.stdout.contains(told), "{}", why.stdout);
-        }
-        // A rule refuses for any purpose.
-        let by_rule = ask(&proxy, "FindBot/1", "/private").await.json();
-        assert_eq!(by_rule["reason"], "rule");
-        let seen = origin.targets();
-        for path in ["/a/1", "/b/2", "/a/5", "/private"] {
-            assert!(!seen.iter().any(|target| target == path), "{seen:?}");
-        }
-        proxy.place().assert_verified().await;
-    });
+    }
+    let refused = ask(&proxy, "TrainBot/1", "/a/5").await;
+    refused.assert_error(403, "http_request_denied");
+    let body = refused.json();
+    assert_eq!(body["reason"], "preference");
+    assert_eq!(body["rule"]["line"], 2);
+    assert_eq!(body["rule"]["text"], "Content-Usage: /a train-ai=n");
+    assert!(
+        body["detail"].as_str().unwrap().contains("train-ai"),
+        "{body}"
+    );
+    let why = proxy
+        .place()
+        .run(&["audit", "why", "http://o.test/a/5"])
+        .await;
+    for told in [
+        "denied       train-ai (train-ai=n, line 2)",
+        "purposes   train-ai",
+    ] {
+        assert!(why.stdout.contains(told), "{}", why.stdout);
+    }
+    // A rule refuses for any purpose.
+    let by_rule = ask(&proxy, "FindBot/1", "/private").await.json();
+    assert_eq!(by_rule["reason"], "rule");
+    let seen = origin.targets();
+    for path in ["/a/1", "/b/2", "/a/5", "/private"] {
+        assert!(!seen.iter().any(|target| target == path), "{seen:?}");
+    }
+    proxy.place().assert_verified().await;
 }
 
-#[test]
-fn any_denied_purpose_is_enough_with_the_key() {
-    run(async {
-        let origin = origin().await;
-        let any = config(&origin, "refuse").set("preferences.any = true");
-        let proxy = any.start().await;
-        for (agent, path, status) in [
-            ("BothBot/1", "/a/1", 403),
-            ("BothBot/1", "/b/1", 403),
-            ("BothBot/1", "/c/1", 200),
-            ("AnyBot/1", "/a/1", 200),
-        ] {
-            assert_eq!(
-                ask(&proxy, agent, path).await.status(),
-                status,
-                "{agent} {path}"
-            );
-        }
-        proxy.place().assert_verified().await;
-    });
+#[tokio::test]
+async fn any_denied_purpose_is_enough_with_the_key() {
+    let origin = origin().await;
+    let any = config(&origin, "refuse").set("preferences.any = true");
+    let proxy = any.start().await;
+    for (agent, path, status) in [
+        ("BothBot/1", "/a/1", 403),
+        ("BothBot/1", "/b/1", 403),
+        ("BothBot/1", "/c/1", 200),
+        ("AnyBot/1", "/a/1", 200),
+    ] {
+        assert_eq!(
+            ask(&proxy, agent, path).await.status(),
+            status,
+            "{agent} {path}"
+        );
+    }
+    proxy.place().assert_verified().await;
 }
 
-#[test]
-fn a_report_forwards_and_an_entry_may_differ_from_the_rest() {
-    run(async {
-        let origin = origin().await;
-        let own = "crawler = [\
+#[tokio::test]
+async fn a_report_forwards_and_an_entry_may_differ_from_the_rest() {
+    let origin = origin().await;
+    let own = "crawler = [\
             { token = \"TrainBot\", user_agent = \"trainbot\", purpose = \"train-ai\" }, \
             { token = \"HardBot\", user_agent = \"hardbot\", purpose = \"train-ai\", \
               preferences = \"refuse\" }]";
-        let proxy = config_of(own, &origin, "report").start().await;
-        let forwarded = ask(&proxy, "TrainBot/1", "/a/1").await;
-        assert_eq!(forwarded.status(), 200);
-        let told = forwarded.head.value("proxy-status");
-        assert!(told.contains("would be refused"), "{told}");
-        assert_eq!(ask(&proxy, "TrainBot/1", "/private").await.status(), 403);
-        let rows = proxy.place().completed(2).await;
-        assert_eq!(rows[0]["reason"], "preference");
-        assert_eq!(rows[0]["effect"], "reported");
-        assert_eq!(ask(&proxy, "HardBot/1", "/a/2").await.status(), 403);
-        proxy.place().assert_verified().await;
-    });
+    let proxy = config_of(own, &origin, "report").start().await;
+    let forwarded = ask(&proxy, "TrainBot/1", "/a/1").await;
+    assert_eq!(forwarded.status(), 200);
+    let told = forwarded.head.value("proxy-status");
+    assert!(told.contains("would be refused"), "{told}");
+    assert_eq!(ask(&proxy, "TrainBot/1", "/private").await.status(), 403);
+    let rows = proxy.place().completed(2).await;
+    assert_eq!(rows[0]["reason"], "preference");
+    assert_eq!(rows[0]["effect"], "reported");
+    assert_eq!(ask(&proxy, "HardBot/1", "/a/2").await.status(), 403);
+    proxy.place().assert_verified().await;
 }
 
-#[test]
-fn no_purpose_leaves_the_policy_as_it_was() {
-    run(async {
-        let origin = origin().await;
-        let policies = async |config: Config| -> Vec<Value> {
-            let proxy = config.start().await;
-            ask(&proxy, "AnyBot/1", "/a/1").await;
-            let rows = proxy.place().completed(1).await;
-            rows.iter().map(|row| row["policy"].clone()).collect()
-        };
-        let without = policies(resolve("o.test", origin.address())).await;
-        let with = policies(config(&origin, "refuse")).await;
-        assert_eq!(without, with);
-    });
+#[tokio::test]
+async fn no_purpose_leaves_the_policy_as_it_was() {
+    let origin = origin().await;
+    let policies = async |config: Config| -> Vec<Value> {
+        let proxy = config.start().await;
+        ask(&proxy, "AnyBot/1", "/a/1").await;
+        let rows = proxy.place().completed(1).await;
+        rows.iter().map(|row| row["policy"].clone()).collect()
+    };
+    let without = policies(resolve("o.test", origin.address())).await;
+    let with = policies(config(&origin, "refuse")).await;
+    assert_eq!(without, with);
 }
 
-#[test]
-fn a_reload_and_a_command_change_what_is_refused() {
-    run(async {
-        let origin = origin().await;
-        let proxy = config(&origin, "off").start().await;
-        assert_eq!(ask(&proxy, "TrainBot/1", "/a/1").await.status(), 200);
-        proxy.place().configure(&config(&origin, "refuse"));
-        reload(&proxy).await;
-        assert_eq!(ask(&proxy, "TrainBot/1", "/a/2").await.status(), 403);
-        let fetch = |purpose| {
-            let curl = [
-                "curl",
-                "-s",
-                "-o",
-                "/dev/null",
-                "-w",
-                "%{http_code}",
-                "http://o.test/a/3",
-            ];
-            [&["run", "--purpose", purpose, "--"][..], &curl].concat()
-        };
-        let place = proxy.place();
-        assert_eq!(place.run(&fetch("train-ai")).await.stdout, "403");
-        assert_eq!(place.run(&fetch("search,images")).await.stdout, "200");
-        let wrong = place.run(&fetch("profit")).await;
-        assert_eq!(wrong.code, Some(2), "{wrong:?}");
-        assert!(wrong.stderr.contains("train-ai, search"), "{wrong:?}");
-        proxy.place().assert_verified().await;
-    });
-}
-
-#[test]
-fn check_and_replay_decide_as_the_proxy_does() {
-    run(async {
-        let origin = origin().await;
-        let proxy = config(&origin, "off").start().await;
-        for (agent, path) in [("TrainBot/1", "/a/1"), ("FindBot/1", "/a/1")] {
-            assert_eq!(ask(&proxy, agent, path).await.status(), 200);
-        }
-        let place = proxy.stop().await;
-        let set = ["--set", "preferences.enforce=refuse"];
-        let check = [
-            "check",
-            "--agent",
-            "TrainBot/1",
-            "--json",
-            "http://o.test/a/1",
+#[tokio::test]
+async fn a_reload_and_a_command_change_what_is_refused() {
+    let origin = origin().await;
+    let proxy = config(&origin, "off").start().await;
+    assert_eq!(ask(&proxy, "TrainBot/1", "/a/1").await.status(), 200);
+    proxy.place().configure(&config(&origin, "refuse"));
+    reload(&proxy).await;
+    assert_eq!(ask(&proxy, "TrainBot/1", "/a/2").await.status(), 403);
+    let fetch = |purpose| {
+        let curl = [
+            "curl",
+            "-s",
+            "-o",
+            "/dev/null",
+            "-w",
+            "%{http_code}",
+            "http://o.test/a/3",
         ];
-        let checked = place.run(&[&set[..], &check].concat()).await;
-        assert_eq!(checked.code, Some(1), "{checked:?}");
-        assert_eq!(checked.json_lines()[0]["reason"], "preference");
-        assert_eq!(place.run(&check).await.code, Some(0));
-        let replayed = place
-            .run(&[&set[..], &["audit", "replay", "--json"]].concat())
-            .await;
-        assert_eq!(replayed.code, Some(1), "{replayed:?}");
-        assert!(replayed.stdout.contains("preference"), "{replayed:?}");
-        let again = place
-            .run(&["audit", "replay", "--against", "recorded"])
-            .await;
-        assert_eq!(again.code, Some(0), "{again:?}");
-    });
+        [&["run", "--purpose", purpose, "--"][..], &curl].concat()
+    };
+    let place = proxy.place();
+    assert_eq!(place.run(&fetch("train-ai")).await.stdout, "403");
+    assert_eq!(place.run(&fetch("search,images")).await.stdout, "200");
+    let wrong = place.run(&fetch("profit")).await;
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+    assert!(wrong.stderr.contains("train-ai, search"), "{wrong:?}");
+    proxy.place().assert_verified().await;
+}
+
+#[tokio::test]
+async fn check_and_replay_decide_as_the_proxy_does() {
+    let origin = origin().await;
+    let proxy = config(&origin, "off").start().await;
+    for (agent, path) in [("TrainBot/1", "/a/1"), ("FindBot/1", "/a/1")] {
+        assert_eq!(ask(&proxy, agent, path).await.status(), 200);
+    }
+    let place = proxy.stop().await;
+    let set = ["--set", "preferences.enforce=refuse"];
+    let check = [
+        "check",
+        "--agent",
+        "TrainBot/1",
+        "--json",
+        "http://o.test/a/1",
+    ];
+    let checked = place.run(&[&set[..], &check].concat()).await;
+    assert_eq!(checked.code, Some(1), "{checked:?}");
+    assert_eq!(checked.json_lines()[0]["reason"], "preference");
+    assert_eq!(place.run(&check).await.code, Some(0));
+    let replayed = place
+        .run(&[&set[..], &["audit", "replay", "--json"]].concat())
+        .await;
+    assert_eq!(replayed.code, Some(1), "{replayed:?}");
+    assert!(replayed.stdout.contains("preference"), "{replayed:?}");
+    let again = place
+        .run(&["audit", "replay", "--against", "recorded"])
+        .await;
+    assert_eq!(again.code, Some(0), "{again:?}");
 }
 
 // contentsignals.org: a signal of the group.
-#[test]
-fn a_content_signal_denies_as_well() {
-    run(async {
-        let robots = "User-agent: *\nContent-Signal: ai-train=no, search=yes\nAllow: /\n";
-        let origin = Script::robots(robots).start().await;
-        let proxy = config(&origin, "refuse").start().await;
-        let refused = ask(&proxy, "TrainBot/1", "/a").await;
-        assert_eq!(refused.status(), 403);
-        assert_eq!(refused.json()["rule"]["line"], 2);
-        assert_eq!(ask(&proxy, "FindBot/1", "/a").await.status(), 200);
-        proxy.place().assert_verified().await;
-    });
+#[tokio::test]
+async fn a_content_signal_denies_as_well() {
+    let robots = "User-agent: *\nContent-Signal: ai-train=no, search=yes\nAllow: /\n";
+    let origin = Script::robots(robots).start().await;
+    let proxy = config(&origin, "refuse").start().await;
+    let refused = ask(&proxy, "TrainBot/1", "/a").await;
+    assert_eq!(refused.status(), 403);
+    assert_eq!(refused.json()["rule"]["line"], 2);
+    assert_eq!(ask(&proxy, "FindBot/1", "/a").await.status(), 200);
+    proxy.place().assert_verified().await;
 }

@@ -9,11 +9,11 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::clients::python_command;
-use crate::kit::origin::Script;
+use crate::kit::origin::{Script, site};
 use crate::kit::page::Page;
 use crate::kit::program::finish;
-use crate::kit::proxy::{Proxy, resolve};
-use crate::kit::{run, sha256};
+use crate::kit::proxy::Proxy;
+use crate::kit::sha256;
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /basket\n";
 
@@ -46,163 +46,150 @@ fn urls(paths: &[&str]) -> Vec<String> {
     urls.collect()
 }
 
-#[test]
-fn a_refusal_is_ignored_with_the_rule_in_its_message() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let proxy = resolve("shop.test", origin.address()).start().await;
-        let report = scrapy(&proxy, "addon", &urls(&["/lamp", "/basket"])).await;
-        assert_eq!(report["pages"], json!({"http://shop.test/lamp": 200}));
-        let ignored = json!({"http://shop.test/basket": ["Refusal"]});
-        assert_eq!(report["ignored"], ignored, "{report}");
-        let message = "Refused by politesse: Line 2 of http://shop.test/robots.txt, \
+#[tokio::test]
+async fn a_refusal_is_ignored_with_the_rule_in_its_message() {
+    let (_origin, proxy) = site(Script::robots(ROBOTS).name("shop.test"), &[]).await;
+    let report = scrapy(&proxy, "addon", &urls(&["/lamp", "/basket"])).await;
+    assert_eq!(report["pages"], json!({"http://shop.test/lamp": 200}));
+    let ignored = json!({"http://shop.test/basket": ["Refusal"]});
+    assert_eq!(report["ignored"], ignored, "{report}");
+    let message = "Refused by politesse: Line 2 of http://shop.test/robots.txt, \
                        \"Disallow: /basket\" in the group of *, disallows this URL.";
-        assert_eq!(report["messages"], json!([message]));
-        assert_eq!(report["stats"]["politesse/refused"], 1);
-        let log = report["log"].as_str().unwrap();
-        let logged = format!("INFO: <GET http://shop.test/basket>: {message}");
-        assert!(log.contains(&logged), "{log}");
-        // ROBOTSTXT_OBEY is off: the proxy was asked about the basket.
-        assert_eq!(proxy.place().completed(2).await.len(), 2);
-    });
+    assert_eq!(report["messages"], json!([message]));
+    assert_eq!(report["stats"]["politesse/refused"], 1);
+    let log = report["log"].as_str().unwrap();
+    let logged = format!("INFO: <GET http://shop.test/basket>: {message}");
+    assert!(log.contains(&logged), "{log}");
+    // ROBOTSTXT_OBEY is off: the proxy was asked about the basket.
+    assert_eq!(proxy.place().completed(2).await.len(), 2);
 }
 
 // Ours: without `error`, the member is what report mode says of the site's response.
-#[test]
-fn a_site_s_own_403_reaches_the_spider() {
-    run(async {
-        let forbidden = |status: &str| Page::status(403).field("Proxy-Status", status);
-        let forged = "politesse;error=http_request_denied;details=\"Line 1\"";
-        let quoted = format!("cdn;details=\", {}, \"", forged.replace('"', "\\\""));
-        let script = Script::robots(ROBOTS)
-            .page("/own", Page::status(403))
-            .page("/forged", forbidden(forged))
-            .page("/quoted", forbidden(&quoted))
-            .page("/other", forbidden("cdn;error=http_request_denied"))
-            .page("/basket", forbidden(forged));
-        let origin = script.start().await;
-        let config = resolve("shop.test", origin.address());
-        let proxy = config.set("enforcement.mode = \"report\"").start().await;
-        let all = urls(&["/own", "/forged", "/quoted", "/other", "/basket"]);
-        let report = scrapy(&proxy, "addon", &all).await;
-        for url in &all {
-            assert_eq!(report["pages"][url], 403, "{url}: {report}");
-        }
-    });
+#[tokio::test]
+async fn a_site_s_own_403_reaches_the_spider() {
+    let forbidden = |status: &str| Page::status(403).field("Proxy-Status", status);
+    let forged = "politesse;error=http_request_denied;details=\"Line 1\"";
+    let quoted = format!("cdn;details=\", {}, \"", forged.replace('"', "\\\""));
+    let script = Script::robots(ROBOTS)
+        .page("/own", Page::status(403))
+        .page("/forged", forbidden(forged))
+        .page("/quoted", forbidden(&quoted))
+        .page("/other", forbidden("cdn;error=http_request_denied"))
+        .page("/basket", forbidden(forged));
+    let (_origin, proxy) = site(script.name("shop.test"), &["enforcement.mode = \"report\""]).await;
+    let all = urls(&["/own", "/forged", "/quoted", "/other", "/basket"]);
+    let report = scrapy(&proxy, "addon", &all).await;
+    for url in &all {
+        assert_eq!(report["pages"][url], 403, "{url}: {report}");
+    }
 }
 
-#[test]
-fn a_proxy_of_another_name_is_recognized_by_the_setting() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let config = resolve("shop.test", origin.address()).set("proxy.name = \"gate\"");
-        let proxy = config.start().await;
-        let basket = urls(&["/basket"]);
-        let unnamed = scrapy(&proxy, "addon", &basket).await;
-        assert_eq!(unnamed["pages"][&basket[0]], 403, "{unnamed}");
-        let named = scrapy(&proxy, "addon=gate", &basket).await;
-        assert_eq!(named["ignored"][&basket[0]], json!(["Refusal"]), "{named}");
-    });
+#[tokio::test]
+async fn a_proxy_of_another_name_is_recognized_by_the_setting() {
+    let (_origin, proxy) = site(
+        Script::robots(ROBOTS).name("shop.test"),
+        &["proxy.name = \"gate\""],
+    )
+    .await;
+    let basket = urls(&["/basket"]);
+    let unnamed = scrapy(&proxy, "addon", &basket).await;
+    assert_eq!(unnamed["pages"][&basket[0]], 403, "{unnamed}");
+    let named = scrapy(&proxy, "addon=gate", &basket).await;
+    assert_eq!(named["ignored"][&basket[0]], json!(["Refusal"]), "{named}");
 }
 
 // Ours: a company's proxy obeys no robots.txt.
-#[test]
-fn behind_a_proxy_that_run_did_not_set_scrapy_still_obeys_robots_txt() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let proxy = resolve("shop.test", origin.address()).start().await;
-        let basket = urls(&["/basket"]);
-        for (name, value) in [("POLITESSE_RUN", ""), ("no_proxy", "other.test")] {
-            let mut command = scrapy_command(&proxy, "addon", &basket);
-            command.env(name, value);
-            let report = report(command).await;
-            let ignored = json!(["IgnoreRequest"]);
-            assert_eq!(report["ignored"][&basket[0]], ignored, "{name}: {report}");
-        }
-    });
+#[tokio::test]
+async fn behind_a_proxy_that_run_did_not_set_scrapy_still_obeys_robots_txt() {
+    let (_origin, proxy) = site(Script::robots(ROBOTS).name("shop.test"), &[]).await;
+    let basket = urls(&["/basket"]);
+    for (name, value) in [("POLITESSE_RUN", ""), ("no_proxy", "other.test")] {
+        let mut command = scrapy_command(&proxy, "addon", &basket);
+        command.env(name, value);
+        let report = report(command).await;
+        let ignored = json!(["IgnoreRequest"]);
+        assert_eq!(report["ignored"][&basket[0]], ignored, "{name}: {report}");
+    }
 }
 
 // Ours: a site that always answers 429 ends in Scrapy's own retries.
-#[test]
-fn a_page_that_is_put_off_too_often_is_left_to_scrapy() {
-    run(async {
-        let again = Page::status(429).field("Retry-After", "0");
-        let origin = Script::robots(ROBOTS).page("/lamp", again).start().await;
-        let proxy = resolve("shop.test", origin.address()).start().await;
-        let mut command = scrapy_command(&proxy, "addon", &urls(&["/lamp"]));
-        let few = r#"{"POLITESSE_DEFERRALS_MAX": 1, "RETRY_TIMES": 1}"#;
-        command.env("ADDON_SETTINGS", few);
-        let report = report(command).await;
-        assert_eq!(report["stats"]["politesse/put_off"], 1, "{report}");
-        assert_eq!(report["stats"]["retry/max_reached"], 1, "{report}");
-    });
+#[tokio::test]
+async fn a_page_that_is_put_off_too_often_is_left_to_scrapy() {
+    let again = Page::status(429).field("Retry-After", "0");
+    let (_origin, proxy) = site(
+        Script::robots(ROBOTS)
+            .page("/lamp", again)
+            .name("shop.test"),
+        &[],
+    )
+    .await;
+    let mut command = scrapy_command(&proxy, "addon", &urls(&["/lamp"]));
+    let few = r#"{"POLITESSE_DEFERRALS_MAX": 1, "RETRY_TIMES": 1}"#;
+    command.env("ADDON_SETTINGS", few);
+    let report = report(command).await;
+    assert_eq!(report["stats"]["politesse/put_off"], 1, "{report}");
+    assert_eq!(report["stats"]["retry/max_reached"], 1, "{report}");
 }
 
 // Ours: a crawl that does not go through the proxy has to obey by itself.
-#[test]
-fn without_a_proxy_scrapy_still_obeys_robots_txt() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let proxy = resolve("shop.test", origin.address()).start().await;
-        let basket = format!("http://{}/basket", origin.address());
-        let mut command = scrapy_command(&proxy, "addon", std::slice::from_ref(&basket));
-        for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"] {
-            command.env_remove(name);
-        }
-        let report = report(command).await;
-        assert_eq!(
-            report["ignored"][&basket],
-            json!(["IgnoreRequest"]),
-            "{report}"
-        );
-        origin.assert_only_robots_fetched();
-    });
+#[tokio::test]
+async fn without_a_proxy_scrapy_still_obeys_robots_txt() {
+    let (origin, proxy) = site(Script::robots(ROBOTS).name("shop.test"), &[]).await;
+    let basket = format!("http://{}/basket", origin.address());
+    let mut command = scrapy_command(&proxy, "addon", std::slice::from_ref(&basket));
+    for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"] {
+        command.env_remove(name);
+    }
+    let report = report(command).await;
+    assert_eq!(
+        report["ignored"][&basket],
+        json!(["IgnoreRequest"]),
+        "{report}"
+    );
+    origin.assert_only_robots_fetched();
 }
 
-#[test]
-fn the_annotation_is_in_the_meta_of_the_response() {
-    run(async {
-        let page = Page::html("<meta name=robots content='noarchive, max-snippet:20'>");
-        let date = Page::text("x").field("X-Robots-Tag", "unavailable_after: 2100-01-01");
-        let script = Script::robots(ROBOTS)
-            .page("/page", page)
-            .page("/date", date);
-        let origin = script.start().await;
-        let proxy = resolve("shop.test", origin.address()).start().await;
-        let both = urls(&["/page", "/date"]);
-        let report = scrapy(&proxy, "addon", &both).await;
-        let listed = json!([["max-snippet", 20, "m"], ["noarchive", true, "m"]]);
-        let expected = json!({"pagebot": ["complete", null, listed, false]});
-        assert_eq!(report["annotations"][&both[0]], expected, "{report}");
-        let listed = json!([["unavailable_after", "2100-01-01 00:00:00+00:00", "x"]]);
-        let expected = json!({"pagebot": ["complete", null, listed, false]});
-        assert_eq!(report["annotations"][&both[1]], expected, "{report}");
-    });
+#[tokio::test]
+async fn the_annotation_is_in_the_meta_of_the_response() {
+    let page = Page::html("<meta name=robots content='noarchive, max-snippet:20'>");
+    let date = Page::text("x").field("X-Robots-Tag", "unavailable_after: 2100-01-01");
+    let script = Script::robots(ROBOTS)
+        .page("/page", page)
+        .page("/date", date);
+    let (_origin, proxy) = site(script.name("shop.test"), &[]).await;
+    let both = urls(&["/page", "/date"]);
+    let report = scrapy(&proxy, "addon", &both).await;
+    let listed = json!([["max-snippet", 20, "m"], ["noarchive", true, "m"]]);
+    let expected = json!({"pagebot": ["complete", null, listed, false]});
+    assert_eq!(report["annotations"][&both[0]], expected, "{report}");
+    let listed = json!([["unavailable_after", "2100-01-01 00:00:00+00:00", "x"]]);
+    let expected = json!({"pagebot": ["complete", null, listed, false]});
+    assert_eq!(report["annotations"][&both[1]], expected, "{report}");
 }
 
 // Ours: Scrapy as it is loses pages that are put off.
-#[test]
-fn sixty_pages_that_are_put_off_all_arrive() {
-    run(async {
-        let robots = "User-agent: *\nCrawl-delay: 0.05\n";
-        let origin = Script::robots(robots).start().await;
-        let config = resolve("shop.test", origin.address()).set("pace.max_wait = \"1s\"");
-        let proxy = config.start().await;
-        let paths: Vec<_> = (0..60).map(|page| format!("/page/{page}")).collect();
-        let pages = urls(&paths.iter().map(String::as_str).collect::<Vec<_>>());
-        let count = |report: &Value| report["pages"].as_object().unwrap().len();
-        let defaults = scrapy(&proxy, "defaults", &pages).await;
-        assert!(count(&defaults) < 60, "{defaults}");
-        let report = scrapy(&proxy, "addon", &pages).await;
-        assert_eq!(count(&report), 60, "{report}");
-        assert!(report["stats"]["politesse/put_off"].as_u64() > Some(0));
-        assert_eq!(report["stats"].get("retry/count"), None, "{report}");
-        let ignored = report["ignored"].as_object().unwrap().values();
-        let kinds: Vec<_> = ignored
-            .flat_map(|kinds| kinds.as_array().unwrap())
-            .collect();
-        assert!(kinds.iter().all(|kind| **kind == "Deferral"), "{report}");
-    });
+#[tokio::test]
+async fn sixty_pages_that_are_put_off_all_arrive() {
+    let robots = "User-agent: *\nCrawl-delay: 0.05\n";
+    let (_origin, proxy) = site(
+        Script::robots(robots).name("shop.test"),
+        &["pace.max_wait = \"1s\""],
+    )
+    .await;
+    let paths: Vec<_> = (0..60).map(|page| format!("/page/{page}")).collect();
+    let pages = urls(&paths.iter().map(String::as_str).collect::<Vec<_>>());
+    let count = |report: &Value| report["pages"].as_object().unwrap().len();
+    let defaults = scrapy(&proxy, "defaults", &pages).await;
+    assert!(count(&defaults) < 60, "{defaults}");
+    let report = scrapy(&proxy, "addon", &pages).await;
+    assert_eq!(count(&report), 60, "{report}");
+    assert!(report["stats"]["politesse/put_off"].as_u64() > Some(0));
+    assert_eq!(report["stats"].get("retry/count"), None, "{report}");
+    let ignored = report["ignored"].as_object().unwrap().values();
+    let kinds: Vec<_> = ignored
+        .flat_map(|kinds| kinds.as_array().unwrap())
+        .collect();
+    assert!(kinds.iter().all(|kind| **kind == "Deferral"), "{report}");
 }
 
 /// Packs `binary` into a wheel in `folder`, and returns what is in it.
@@ -228,38 +215,36 @@ async fn wheel(binary: &Path, folder: &Path) -> Value {
     serde_json::from_str(&outcome.stdout).unwrap()
 }
 
-#[test]
-fn the_wheel_has_the_given_binary_and_the_package() {
-    run(async {
-        let folder = TempDir::new().unwrap();
-        let binary = folder.path().join("some-name");
-        let bytes = b"\x7fELF is never run here, and never changed";
-        std::fs::write(&binary, bytes).unwrap();
-        let content = wheel(&binary, folder.path()).await;
-        let version = env!("CARGO_PKG_VERSION");
-        let script = format!("politesse-{version}.data/scripts/politesse");
-        assert_eq!(content["files"][&script], sha256(bytes), "{content}");
-        let info = format!("politesse-{version}.dist-info");
-        let files: Vec<_> = content["files"].as_object().unwrap().keys().collect();
-        let expected = [
-            "politesse/__init__.py",
-            "politesse/annotation.py",
-            "politesse/ask.py",
-            "politesse/py.typed",
-            "politesse/scrapy.py",
-            &format!("politesse-{version}.data/data/share/doc/politesse/copyright"),
-            &script,
-            &format!("{info}/METADATA"),
-            &format!("{info}/WHEEL"),
-            &format!("{info}/licenses/LICENSE-APACHE"),
-            &format!("{info}/licenses/LICENSE-MIT"),
-            &format!("{info}/RECORD"),
-        ];
-        assert_eq!(files, expected);
-        let again = TempDir::new().unwrap();
-        assert_eq!(
-            wheel(&binary, again.path()).await["sha256"],
-            content["sha256"]
-        );
-    });
+#[tokio::test]
+async fn the_wheel_has_the_given_binary_and_the_package() {
+    let folder = TempDir::new().unwrap();
+    let binary = folder.path().join("some-name");
+    let bytes = b"\x7fELF is never run here, and never changed";
+    std::fs::write(&binary, bytes).unwrap();
+    let content = wheel(&binary, folder.path()).await;
+    let version = env!("CARGO_PKG_VERSION");
+    let script = format!("politesse-{version}.data/scripts/politesse");
+    assert_eq!(content["files"][&script], sha256(bytes), "{content}");
+    let info = format!("politesse-{version}.dist-info");
+    let files: Vec<_> = content["files"].as_object().unwrap().keys().collect();
+    let expected = [
+        "politesse/__init__.py",
+        "politesse/annotation.py",
+        "politesse/ask.py",
+        "politesse/py.typed",
+        "politesse/scrapy.py",
+        &format!("politesse-{version}.data/data/share/doc/politesse/copyright"),
+        &script,
+        &format!("{info}/METADATA"),
+        &format!("{info}/WHEEL"),
+        &format!("{info}/licenses/LICENSE-APACHE"),
+        &format!("{info}/licenses/LICENSE-MIT"),
+        &format!("{info}/RECORD"),
+    ];
+    assert_eq!(files, expected);
+    let again = TempDir::new().unwrap();
+    assert_eq!(
+        wheel(&binary, again.path()).await["sha256"],
+        content["sha256"]
+    );
 }

@@ -14,7 +14,6 @@ use serde_json::json;
 use tokio::process::Command;
 
 use crate::kit::program::finish;
-use crate::kit::run;
 
 #[path = "../../crates/politesse-directives/examples/read_field.rs"]
 #[expect(dead_code, reason = "an example has a main of its own")]
@@ -185,50 +184,44 @@ fn installed(path: &str) -> PathBuf {
     path
 }
 
-#[test]
-fn the_field_is_read_in_python() {
-    run(async {
-        let mut command = Command::new(installed("target/venv/bin/python"));
-        let ask = "import json, sys\n\
+#[tokio::test]
+async fn the_field_is_read_in_python() {
+    let mut command = Command::new(installed("target/venv/bin/python"));
+    let ask = "import json, sys\n\
                    for question in json.load(sys.stdin): print(may_index(*question))";
-        command.args(["-c", &format!("{}\n{ask}", block("python"))]);
-        assert_answers(command).await;
-    });
+    command.args(["-c", &format!("{}\n{ask}", block("python"))]);
+    assert_answers(command).await;
 }
 
 // Ours: politesse.annotation.
-#[test]
-fn the_field_is_read_by_the_python_package() {
-    run(async {
-        let mut command = Command::new("python3");
-        crate::clients::with_package(&mut command);
-        let ask = "import json, sys\n\
+#[tokio::test]
+async fn the_field_is_read_by_the_python_package() {
+    let mut command = Command::new("python3");
+    crate::clients::with_package(&mut command);
+    let ask = "import json, sys\n\
                    from politesse.annotation import parse\n\
                    answers = {True: 'no', False: 'yes', None: 'not known'}\n\
                    for field, crawler in json.load(sys.stdin):\n    \
                        said = parse(field or '')\n    \
                        annotation = said.get(crawler, said.get('*'))\n    \
                        print(answers[annotation and annotation.has('noindex')])";
-        command.args(["-c", ask]);
-        assert_answers(command).await;
-    });
+    command.args(["-c", ask]);
+    assert_answers(command).await;
 }
 
-#[test]
-fn the_field_is_read_in_javascript() {
-    run(async {
-        let mut command = Command::new("node");
-        let ask = "import { readFileSync } from 'node:fs';\n\
+#[tokio::test]
+async fn the_field_is_read_in_javascript() {
+    let mut command = Command::new("node");
+    let ask = "import { readFileSync } from 'node:fs';\n\
                    for (const question of JSON.parse(readFileSync(0))) console.log(mayIndex(...question));";
-        // What is imported is looked for from here.
-        command.current_dir(installed("target/node"));
-        command.args([
-            "--input-type=module",
-            "-e",
-            &format!("{}\n{ask}", block("js")),
-        ]);
-        assert_answers(command).await;
-    });
+    // What is imported is looked for from here.
+    command.current_dir(installed("target/node"));
+    command.args([
+        "--input-type=module",
+        "-e",
+        &format!("{}\n{ask}", block("js")),
+    ]);
+    assert_answers(command).await;
 }
 
 #[test]

@@ -327,38 +327,34 @@ async fn start(kind: Kind) -> WebServer {
 
 // The reference that properties are held against is itself held against the
 // real one: what it names is what is served, and what it refuses is refused.
-#[test]
-fn the_reference_serves_what_nginx_serves() {
-    run(async {
-        let server = start(Kind::Nginx).await;
-        for spelling in spellings() {
-            let (status, body) = server.direct(&spelling).await;
-            let file = served(status, &body);
-            let Some(wanted) = nginx::file(&spelling) else {
-                assert_eq!(status, 400, "{spelling}");
-                continue;
-            };
-            let wanted = String::from_utf8_lossy(&wanted).into_owned();
-            assert_ne!(status, 400, "{spelling} is {wanted}");
-            let exists = FILES.contains(&&*wanted);
-            assert_eq!(file, exists.then_some(wanted), "{spelling}");
-        }
-    });
+#[tokio::test]
+async fn the_reference_serves_what_nginx_serves() {
+    let server = start(Kind::Nginx).await;
+    for spelling in spellings() {
+        let (status, body) = server.direct(&spelling).await;
+        let file = served(status, &body);
+        let Some(wanted) = nginx::file(&spelling) else {
+            assert_eq!(status, 400, "{spelling}");
+            continue;
+        };
+        let wanted = String::from_utf8_lossy(&wanted).into_owned();
+        assert_ne!(status, 400, "{spelling} is {wanted}");
+        let exists = FILES.contains(&&*wanted);
+        assert_eq!(file, exists.then_some(wanted), "{spelling}");
+    }
 }
 
 // Nobody is left behind by a test that ends.
-#[test]
-fn every_server_answers_and_ends() {
-    run(async {
-        for kind in Kind::ALL {
-            let server = start(kind).await;
-            let address = server.address();
-            assert_eq!(server.direct("/a/page").await.0, 200, "{kind:?}");
-            server.access_log().await;
-            assert!(
-                tokio::net::TcpStream::connect(address).await.is_err(),
-                "{kind:?}"
-            );
-        }
-    });
+#[tokio::test]
+async fn every_server_answers_and_ends() {
+    for kind in Kind::ALL {
+        let server = start(kind).await;
+        let address = server.address();
+        assert_eq!(server.direct("/a/page").await.0, 200, "{kind:?}");
+        server.access_log().await;
+        assert!(
+            tokio::net::TcpStream::connect(address).await.is_err(),
+            "{kind:?}"
+        );
+    }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::kit::client::get;
 use crate::kit::origin::{Origin, Script};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
-use crate::kit::{run, until};
+use crate::kit::until;
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
@@ -50,142 +50,136 @@ async fn verified(place: &Place) -> (Vec<Value>, Value) {
 }
 
 // Ours: one sequence for all that happens, each with the facts that name it.
-#[test]
-fn a_start_reloads_and_a_stop_are_on_record_among_the_decisions() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let named = || {
-            to(&origin)
-                .set("audit.operator = \"Example Library\"")
-                .set("proxy.contact = \"https://u:p@a.test/\"")
-        };
-        let proxy = named().start().await;
-        for path in ["/a", "/private", "/b"] {
-            get(&proxy, &format!("http://o.test{path}")).await;
-        }
-        // With another value, as it was, and with one that only a start changes.
-        let changed = named().set(OVERRIDE);
-        proxy.place().configure(&changed);
-        reload(&proxy, 4).await;
-        reload(&proxy, 5).await;
-        proxy.place().configure(&changed.set("proxy.backlog = 77"));
-        reload(&proxy, 6).await;
-        let place = proxy.stop().await;
-        let events = events(&place).await;
-        assert_eq!(
-            kinds(&events),
-            [
-                "started",
-                "configuration",
-                "reloaded",
-                "configuration",
-                "reloaded",
-                "reloaded",
-                "stopped",
-            ]
-        );
-        let version = json!({ "version": env!("CARGO_PKG_VERSION") });
-        assert_eq!(
-            (&events[0]["seq"], &events[0]["sent"]),
-            (&1.into(), &0.into())
-        );
-        assert_eq!(events[0]["detail"], version);
-        let (before, after) = (&events[1]["detail"], &events[3]["detail"]);
-        assert_ne!(before["sha256"], after["sha256"]);
-        assert_eq!(before["operator"], "Example Library");
-        let text = before["text"].as_str().unwrap();
-        assert!(
-            text.contains("[pace]\n") && text.contains("[egress]\n"),
-            "{text}"
-        );
-        assert!(text.contains("contact = \"https://…@a.test/\"\n"), "{text}");
-        let shown = place.run(&["audit", "show", "2"]).await.stdout;
-        assert!(
-            shown.contains("\noperator = \"Example Library\"\n"),
-            "{shown}"
-        );
-        let listed = place.run(&["audit", "events"]).await.stdout;
-        assert!(!listed.contains("[egress]"), "{listed}");
-        assert_eq!(before["overrides"], Value::Null);
-        assert_eq!(after["overrides"]["count"], 1);
-        assert_eq!(after["overrides"]["sha256"].as_array().unwrap().len(), 1);
-        // Decisions name the same policy.
-        let rows = place.rows().await;
-        assert!(rows.iter().all(|row| row["policy"] == before["policy"]));
-        let sent: Vec<_> = rows
-            .iter()
-            .map(|row| row["sent"].as_u64().unwrap())
-            .collect();
-        assert_eq!(sent, [1, 0, 1]);
-        let reloads = [2, 4, 5].map(|at: usize| &events[at]["detail"]);
-        assert_eq!(
-            reloads,
-            [
-                &json!({ "result": "successful", "changed": ["robots.override"] }),
-                &json!({ "result": "successful", "changed": [] }),
-                &json!({ "result": "failed" }),
-            ]
-        );
-        assert_eq!(events[6]["sent"], 2);
-        assert_eq!(verified(&place).await.0, Vec::<Value>::new());
-    });
+#[tokio::test]
+async fn a_start_reloads_and_a_stop_are_on_record_among_the_decisions() {
+    let origin = Script::robots(ROBOTS).start().await;
+    let named = || {
+        to(&origin)
+            .set("audit.operator = \"Example Library\"")
+            .set("proxy.contact = \"https://u:p@a.test/\"")
+    };
+    let proxy = named().start().await;
+    for path in ["/a", "/private", "/b"] {
+        get(&proxy, &format!("http://o.test{path}")).await;
+    }
+    // With another value, as it was, and with one that only a start changes.
+    let changed = named().set(OVERRIDE);
+    proxy.place().configure(&changed);
+    reload(&proxy, 4).await;
+    reload(&proxy, 5).await;
+    proxy.place().configure(&changed.set("proxy.backlog = 77"));
+    reload(&proxy, 6).await;
+    let place = proxy.stop().await;
+    let events = events(&place).await;
+    assert_eq!(
+        kinds(&events),
+        [
+            "started",
+            "configuration",
+            "reloaded",
+            "configuration",
+            "reloaded",
+            "reloaded",
+            "stopped",
+        ]
+    );
+    let version = json!({ "version": env!("CARGO_PKG_VERSION") });
+    assert_eq!(
+        (&events[0]["seq"], &events[0]["sent"]),
+        (&1.into(), &0.into())
+    );
+    assert_eq!(events[0]["detail"], version);
+    let (before, after) = (&events[1]["detail"], &events[3]["detail"]);
+    assert_ne!(before["sha256"], after["sha256"]);
+    assert_eq!(before["operator"], "Example Library");
+    let text = before["text"].as_str().unwrap();
+    assert!(
+        text.contains("[pace]\n") && text.contains("[egress]\n"),
+        "{text}"
+    );
+    assert!(text.contains("contact = \"https://…@a.test/\"\n"), "{text}");
+    let shown = place.run(&["audit", "show", "2"]).await.stdout;
+    assert!(
+        shown.contains("\noperator = \"Example Library\"\n"),
+        "{shown}"
+    );
+    let listed = place.run(&["audit", "events"]).await.stdout;
+    assert!(!listed.contains("[egress]"), "{listed}");
+    assert_eq!(before["overrides"], Value::Null);
+    assert_eq!(after["overrides"]["count"], 1);
+    assert_eq!(after["overrides"]["sha256"].as_array().unwrap().len(), 1);
+    // Decisions name the same policy.
+    let rows = place.rows().await;
+    assert!(rows.iter().all(|row| row["policy"] == before["policy"]));
+    let sent: Vec<_> = rows
+        .iter()
+        .map(|row| row["sent"].as_u64().unwrap())
+        .collect();
+    assert_eq!(sent, [1, 0, 1]);
+    let reloads = [2, 4, 5].map(|at: usize| &events[at]["detail"]);
+    assert_eq!(
+        reloads,
+        [
+            &json!({ "result": "successful", "changed": ["robots.override"] }),
+            &json!({ "result": "successful", "changed": [] }),
+            &json!({ "result": "failed" }),
+        ]
+    );
+    assert_eq!(events[6]["sent"], 2);
+    assert_eq!(verified(&place).await.0, Vec::<Value>::new());
 }
 
 // Ours: a lone number changed by hand is told by its leaf, and by the count.
-#[test]
-fn a_count_that_does_not_fit_is_found() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let proxy = to(&origin).start().await;
-        get(&proxy, "http://o.test/a").await;
-        let place = proxy.stop().await;
-        assert_eq!(verified(&place).await.0, Vec::<Value>::new());
-        place
-            .database()
-            .execute_batch("UPDATE event SET sent = 3 WHERE kind = 'stopped'")
-            .unwrap();
-        let (found, sums) = verified(&place).await;
-        let last = events(&place).await.pop().unwrap()["seq"].clone();
-        assert_eq!(
-            found,
-            [
-                json!(format!("event {last}: the row is not as it was written")),
-                json!(format!("1 to {last}: requests sent and not on record: 2")),
-            ]
-        );
-        assert_eq!(
-            (&sums["unrecorded"], &sums["mismatches"]),
-            (&2.into(), &2.into())
-        );
-        let text = place.run(&["audit", "verify"]).await;
-        assert_eq!(text.code, Some(1), "{text:?}");
-        assert!(
-            text.stdout.contains(", 2 sent and not on record"),
-            "{text:?}"
-        );
-    });
+#[tokio::test]
+async fn a_count_that_does_not_fit_is_found() {
+    let origin = Script::robots(ROBOTS).start().await;
+    let proxy = to(&origin).start().await;
+    get(&proxy, "http://o.test/a").await;
+    let place = proxy.stop().await;
+    assert_eq!(verified(&place).await.0, Vec::<Value>::new());
+    place
+        .database()
+        .execute_batch("UPDATE event SET sent = 3 WHERE kind = 'stopped'")
+        .unwrap();
+    let (found, sums) = verified(&place).await;
+    let last = events(&place).await.pop().unwrap()["seq"].clone();
+    assert_eq!(
+        found,
+        [
+            json!(format!("event {last}: the row is not as it was written")),
+            json!(format!("1 to {last}: requests sent and not on record: 2")),
+        ]
+    );
+    assert_eq!(
+        (&sums["unrecorded"], &sums["mismatches"]),
+        (&2.into(), &2.into())
+    );
+    let text = place.run(&["audit", "verify"]).await;
+    assert_eq!(text.code, Some(1), "{text:?}");
+    assert!(
+        text.stdout.contains(", 2 sent and not on record"),
+        "{text:?}"
+    );
 }
 
 // Ours: a crash takes the count with it. That is said, and is no finding.
-#[test]
-fn a_kill_is_no_alarm_and_is_told() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let proxy = to(&origin).start().await;
-        get(&proxy, "http://o.test/a").await;
-        proxy.place().completed(1).await;
-        let proxy = proxy.kill().await.start().await;
-        get(&proxy, "http://o.test/b").await;
-        let place = proxy.stop().await;
-        let (found, sums) = verified(&place).await;
-        assert_eq!(found.len(), 1, "{found:?}");
-        let finding = found[0].as_str().unwrap();
-        assert!(finding.starts_with("after 1: the process ended without a word"));
-        assert_eq!(
-            (&sums["unknown_ends"], &sums["mismatches"]),
-            (&1.into(), &0.into())
-        );
-        let verified = place.run(&["audit", "verify"]).await;
-        assert_eq!(verified.code, Some(0), "{verified:?}");
-    });
+#[tokio::test]
+async fn a_kill_is_no_alarm_and_is_told() {
+    let origin = Script::robots(ROBOTS).start().await;
+    let proxy = to(&origin).start().await;
+    get(&proxy, "http://o.test/a").await;
+    proxy.place().completed(1).await;
+    let proxy = proxy.kill().await.start().await;
+    get(&proxy, "http://o.test/b").await;
+    let place = proxy.stop().await;
+    let (found, sums) = verified(&place).await;
+    assert_eq!(found.len(), 1, "{found:?}");
+    let finding = found[0].as_str().unwrap();
+    assert!(finding.starts_with("after 1: the process ended without a word"));
+    assert_eq!(
+        (&sums["unknown_ends"], &sums["mismatches"]),
+        (&1.into(), &0.into())
+    );
+    let verified = place.run(&["audit", "verify"]).await;
+    assert_eq!(verified.code, Some(0), "{verified:?}");
 }

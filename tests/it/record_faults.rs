@@ -111,93 +111,85 @@ fn move_away(data: &Path) {
 }
 
 // Ours.
-#[test]
-fn a_record_that_was_deleted_stops_the_crawl_and_is_missed_at_the_next_start() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let proxy = config(&origin).start().await;
-        fault_under_load(&proxy, &origin, remove_all).await;
-        let (status, text) = readyz(&proxy).await;
-        assert_eq!(status, 503);
-        assert!(text.contains("audit.db was deleted or moved"), "{text}");
-        proxy.logged("put the same file back, or restart").await;
-        let seen = origin.targets().len() - origin.robots_fetches();
-        let place = proxy.stop().await;
-        let said = refused_start(&place).await;
-        assert!(said.contains("there is no audit.db"), "{said}");
-        assert!(
-            2 * seen <= entries(&said) + 3 * CRAWLERS,
-            "{seen} were sent: {said}"
-        );
-        let proxy = start_anew(place).await;
-        assert_eq!(get(&proxy, "http://o.test/new").await.status(), 200);
-        let place = proxy.stop().await;
-        let events = place.run(&["audit", "events"]).await;
-        assert!(events.stdout.contains("record_begun"), "{events:?}");
-        assert_eq!(place.run(&["audit", "verify"]).await.code, Some(0));
-    });
+#[tokio::test]
+async fn a_record_that_was_deleted_stops_the_crawl_and_is_missed_at_the_next_start() {
+    let origin = Script::robots("").start().await;
+    let proxy = config(&origin).start().await;
+    fault_under_load(&proxy, &origin, remove_all).await;
+    let (status, text) = readyz(&proxy).await;
+    assert_eq!(status, 503);
+    assert!(text.contains("audit.db was deleted or moved"), "{text}");
+    proxy.logged("put the same file back, or restart").await;
+    let seen = origin.targets().len() - origin.robots_fetches();
+    let place = proxy.stop().await;
+    let said = refused_start(&place).await;
+    assert!(said.contains("there is no audit.db"), "{said}");
+    assert!(
+        2 * seen <= entries(&said) + 3 * CRAWLERS,
+        "{seen} were sent: {said}"
+    );
+    let proxy = start_anew(place).await;
+    assert_eq!(get(&proxy, "http://o.test/new").await.status(), 200);
+    let place = proxy.stop().await;
+    let events = place.run(&["audit", "events"]).await;
+    assert!(events.stdout.contains("record_begun"), "{events:?}");
+    assert_eq!(place.run(&["audit", "verify"]).await.code, Some(0));
 }
 
 // Ours: nothing is lost by a copy in the place of the database, since the rest
 // is in the WAL.
-#[test]
-fn a_database_replaced_by_its_copy_stops_the_crawl_until_a_restart() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let proxy = config(&origin).start().await;
-        fault_under_load(&proxy, &origin, replace_by_copy).await;
-        let reply = get(&proxy, "http://o.test/a").await;
-        assert_eq!(reply.status(), 503);
-        assert!(
-            reply.text().contains("audit.db was replaced"),
-            "{}",
-            reply.text()
-        );
-        assert_eq!(reply.json()["type"], "urn:politesse:audit");
-        let seen = origin.targets().len() - origin.robots_fetches();
-        let proxy = proxy.stop().await.start().await;
-        assert_eq!(get(&proxy, "http://o.test/b").await.status(), 200);
-        assert!(seen <= proxy.place().rows().await.len());
-        let verified = proxy.place().run(&["audit", "verify"]).await;
-        assert_eq!(verified.code, Some(0), "{verified:?}");
-    });
+#[tokio::test]
+async fn a_database_replaced_by_its_copy_stops_the_crawl_until_a_restart() {
+    let origin = Script::robots("").start().await;
+    let proxy = config(&origin).start().await;
+    fault_under_load(&proxy, &origin, replace_by_copy).await;
+    let reply = get(&proxy, "http://o.test/a").await;
+    assert_eq!(reply.status(), 503);
+    assert!(
+        reply.text().contains("audit.db was replaced"),
+        "{}",
+        reply.text()
+    );
+    assert_eq!(reply.json()["type"], "urn:politesse:audit");
+    let seen = origin.targets().len() - origin.robots_fetches();
+    let proxy = proxy.stop().await.start().await;
+    assert_eq!(get(&proxy, "http://o.test/b").await.status(), 200);
+    assert!(seen <= proxy.place().rows().await.len());
+    let verified = proxy.place().run(&["audit", "verify"]).await;
+    assert_eq!(verified.code, Some(0), "{verified:?}");
 }
 
 // Ours.
-#[test]
-fn a_database_that_was_cut_stops_the_crawl_and_is_missed_at_the_next_start() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let proxy = config(&origin).start().await;
-        fault_under_load(&proxy, &origin, cut).await;
-        let (status, text) = readyz(&proxy).await;
-        assert_eq!(status, 503);
-        assert!(text.contains("audit.db was cut to 4096"), "{text}");
-        // As a restart that does not wait for an end.
-        let place = proxy.kill().await;
-        let said = refused_start(&place).await;
-        assert!(said.contains("it is damaged"), "{said}");
-        start_anew(place).await;
-    });
+#[tokio::test]
+async fn a_database_that_was_cut_stops_the_crawl_and_is_missed_at_the_next_start() {
+    let origin = Script::robots("").start().await;
+    let proxy = config(&origin).start().await;
+    fault_under_load(&proxy, &origin, cut).await;
+    let (status, text) = readyz(&proxy).await;
+    assert_eq!(status, 503);
+    assert!(text.contains("audit.db was cut to 4096"), "{text}");
+    // As a restart that does not wait for an end.
+    let place = proxy.kill().await;
+    let said = refused_start(&place).await;
+    assert!(said.contains("it is damaged"), "{said}");
+    start_anew(place).await;
 }
 
 // Ours.
-#[test]
-fn a_folder_that_was_moved_stops_the_crawl_until_it_is_back() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let proxy = config(&origin).start().await;
-        fault_under_load(&proxy, &origin, move_away).await;
-        assert_eq!(readyz(&proxy).await.0, 503);
-        let seen = origin.targets().len() - origin.robots_fetches();
-        fs::rename(proxy.place().path("moved"), data(proxy.place())).unwrap();
-        assert_eq!(get(&proxy, "http://o.test/back").await.status(), 200);
-        assert_eq!(readyz(&proxy).await, (200, "ready\n".to_owned()));
-        let place = proxy.stop().await;
-        assert!(seen < place.rows().await.len());
-        let verified = place.run(&["audit", "verify"]).await;
-        assert_eq!(verified.code, Some(0), "{verified:?}");
-    });
+#[tokio::test]
+async fn a_folder_that_was_moved_stops_the_crawl_until_it_is_back() {
+    let origin = Script::robots("").start().await;
+    let proxy = config(&origin).start().await;
+    fault_under_load(&proxy, &origin, move_away).await;
+    assert_eq!(readyz(&proxy).await.0, 503);
+    let seen = origin.targets().len() - origin.robots_fetches();
+    fs::rename(proxy.place().path("moved"), data(proxy.place())).unwrap();
+    assert_eq!(get(&proxy, "http://o.test/back").await.status(), 200);
+    assert_eq!(readyz(&proxy).await, (200, "ready\n".to_owned()));
+    let place = proxy.stop().await;
+    assert!(seen < place.rows().await.len());
+    let verified = place.run(&["audit", "verify"]).await;
+    assert_eq!(verified.code, Some(0), "{verified:?}");
 }
 
 /// Returns a program that reads the database and does not end its transaction.
@@ -232,33 +224,31 @@ async fn wal_bytes(proxy: &Proxy) -> u64 {
 const MIB: u64 = 1 << 20;
 
 // Ours.
-#[test]
-fn a_reader_that_stays_stops_the_crawl_at_the_bound_until_it_goes() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let proxy = config(&origin)
-            .set("audit.wal_max = \"16MiB\"")
-            .start()
-            .await;
-        get(&proxy, "http://o.test/a").await;
-        let reader = reader_that_stays(proxy.place());
-        crawl_until_refused(&proxy).await;
-        let (status, text) = readyz(&proxy).await;
-        assert_eq!(status, 503);
-        assert!(
-            text.contains("audit.wal_max is reached: a reader"),
-            "{text}"
-        );
-        let wal = wal_bytes(&proxy).await;
-        assert!((16 * MIB..17 * MIB).contains(&wal), "{wal}");
-        drop(reader);
-        assert_eq!(get(&proxy, "http://o.test/b").await.status(), 200);
-        assert!(wal_bytes(&proxy).await < MIB);
-        let seen = origin.targets().len() - origin.robots_fetches();
-        let place = proxy.stop().await;
-        assert!(seen <= place.rows().await.len());
-        assert_eq!(place.run(&["audit", "verify"]).await.code, Some(0));
-    });
+#[tokio::test]
+async fn a_reader_that_stays_stops_the_crawl_at_the_bound_until_it_goes() {
+    let origin = Script::robots("").start().await;
+    let proxy = config(&origin)
+        .set("audit.wal_max = \"16MiB\"")
+        .start()
+        .await;
+    get(&proxy, "http://o.test/a").await;
+    let reader = reader_that_stays(proxy.place());
+    crawl_until_refused(&proxy).await;
+    let (status, text) = readyz(&proxy).await;
+    assert_eq!(status, 503);
+    assert!(
+        text.contains("audit.wal_max is reached: a reader"),
+        "{text}"
+    );
+    let wal = wal_bytes(&proxy).await;
+    assert!((16 * MIB..17 * MIB).contains(&wal), "{wal}");
+    drop(reader);
+    assert_eq!(get(&proxy, "http://o.test/b").await.status(), 200);
+    assert!(wal_bytes(&proxy).await < MIB);
+    let seen = origin.targets().len() - origin.robots_fetches();
+    let place = proxy.stop().await;
+    assert!(seen <= place.rows().await.len());
+    assert_eq!(place.run(&["audit", "verify"]).await.code, Some(0));
 }
 
 async fn verified(place: &Place) -> Outcome {
@@ -307,28 +297,26 @@ fn a_full_disk_stops_the_crawl_until_there_is_room() {
 }
 
 // Ours.
-#[test]
-fn a_program_that_locks_the_database_stops_the_crawl_until_it_ends() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let proxy = config(&origin).start().await;
-        get(&proxy, "http://o.test/a").await;
-        let program = rusqlite::Connection::open(data(proxy.place()).join("audit.db")).unwrap();
-        program.execute_batch("BEGIN IMMEDIATE").unwrap();
-        let reply = get(&proxy, "http://o.test/b").await;
-        assert_eq!(reply.status(), 503);
-        assert!(reply.text().contains("another program has locked"));
-        assert!(
-            readyz(&proxy)
-                .await
-                .1
-                .contains("another program has locked")
-        );
-        drop(program);
-        assert_eq!(get(&proxy, "http://o.test/c").await.status(), 200);
-        assert!(!origin.targets().contains(&"/b".to_owned()));
-        verified(&proxy.stop().await).await;
-    });
+#[tokio::test]
+async fn a_program_that_locks_the_database_stops_the_crawl_until_it_ends() {
+    let origin = Script::robots("").start().await;
+    let proxy = config(&origin).start().await;
+    get(&proxy, "http://o.test/a").await;
+    let program = rusqlite::Connection::open(data(proxy.place()).join("audit.db")).unwrap();
+    program.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let reply = get(&proxy, "http://o.test/b").await;
+    assert_eq!(reply.status(), 503);
+    assert!(reply.text().contains("another program has locked"));
+    assert!(
+        readyz(&proxy)
+            .await
+            .1
+            .contains("another program has locked")
+    );
+    drop(program);
+    assert_eq!(get(&proxy, "http://o.test/c").await.status(), 200);
+    assert!(!origin.targets().contains(&"/b".to_owned()));
+    verified(&proxy.stop().await).await;
 }
 
 /// Overwrites the page in which `table` begins.
@@ -377,73 +365,69 @@ fn halve_leaf(data: &Path) {
 }
 
 // Ours: cases/tampering.md. A part of a record does not pass for the whole.
-#[test]
-fn a_page_that_hides_rows_is_noticed_by_whatever_reads_all() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let proxy = config(&origin).start().await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        for page in 0..200 {
-            crawler
-                .get(&format!("http://o.test/{page}"), "o.test")
-                .await;
-        }
-        let place = proxy.stop().await;
-        halve_leaf(&data(&place));
-        for arguments in [
-            &["audit", "list", "--limit", "0"][..],
-            &["audit", "export", "--as", "jsonl"],
-            &["audit", "stats", "--by", "host"],
-            &["audit", "top", "rules"],
-            &["audit", "backup", "copy.db"],
-        ] {
-            let outcome = place.run(arguments).await;
-            assert_eq!(outcome.code, Some(1), "{arguments:?}: {outcome:?}");
-            assert!(outcome.stderr.contains("audit.db"), "{outcome:?}");
-        }
-        assert!(!place.path("copy.db").exists());
-    });
+#[tokio::test]
+async fn a_page_that_hides_rows_is_noticed_by_whatever_reads_all() {
+    let origin = Script::robots("").start().await;
+    let proxy = config(&origin).start().await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    for page in 0..200 {
+        crawler
+            .get(&format!("http://o.test/{page}"), "o.test")
+            .await;
+    }
+    let place = proxy.stop().await;
+    halve_leaf(&data(&place));
+    for arguments in [
+        &["audit", "list", "--limit", "0"][..],
+        &["audit", "export", "--as", "jsonl"],
+        &["audit", "stats", "--by", "host"],
+        &["audit", "top", "rules"],
+        &["audit", "backup", "copy.db"],
+    ] {
+        let outcome = place.run(arguments).await;
+        assert_eq!(outcome.code, Some(1), "{arguments:?}: {outcome:?}");
+        assert!(outcome.stderr.contains("audit.db"), "{outcome:?}");
+    }
+    assert!(!place.path("copy.db").exists());
 }
 
 // Ours: whichever page it is, nothing goes out unrecorded, and nothing more is
 // written to a database that is damaged.
-#[test]
-fn one_bad_page_stops_the_crawl_until_the_record_is_set_aside() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let proxy = config(&origin).start().await;
-        get(&proxy, "http://o.test/a").await;
-        let mut place = proxy.stop().await;
-        damage(&data(&place), "clock_step");
-        let proxy = place.start().await;
-        let before = origin.targets();
-        for page in ["b", "c"] {
-            let reply = get(&proxy, &format!("http://o.test/{page}")).await;
-            assert_eq!(reply.status(), 503);
-            assert!(
-                reply.text().contains("audit.db is damaged"),
-                "{}",
-                reply.text()
-            );
-        }
-        assert_eq!(origin.targets(), before);
-        let (status, text) = readyz(&proxy).await;
-        assert_eq!(status, 503);
-        assert!(text.contains("restore the file from a backup"), "{text}");
-        let line = "every request is refused";
-        assert_eq!(proxy.logged(line).await.matches(line).count(), 1);
-        place = proxy.stop().await;
-        let proxy = start_anew(place).await;
-        let reply = get(&proxy, "http://o.test/d").await;
-        assert_eq!(reply.status(), 200, "{} {}", reply.text(), proxy.log());
-        place = proxy.stop().await;
-        verified(&place).await;
-        // A page that the start has to read: it says so, and begins nothing.
-        damage(&data(&place), "decision");
-        let said = refused_start(&place).await;
-        assert!(said.contains("damaged"), "{said}");
-        assert!(said.contains("--new-record"), "{said}");
-    });
+#[tokio::test]
+async fn one_bad_page_stops_the_crawl_until_the_record_is_set_aside() {
+    let origin = Script::robots("").start().await;
+    let proxy = config(&origin).start().await;
+    get(&proxy, "http://o.test/a").await;
+    let mut place = proxy.stop().await;
+    damage(&data(&place), "clock_step");
+    let proxy = place.start().await;
+    let before = origin.targets();
+    for page in ["b", "c"] {
+        let reply = get(&proxy, &format!("http://o.test/{page}")).await;
+        assert_eq!(reply.status(), 503);
+        assert!(
+            reply.text().contains("audit.db is damaged"),
+            "{}",
+            reply.text()
+        );
+    }
+    assert_eq!(origin.targets(), before);
+    let (status, text) = readyz(&proxy).await;
+    assert_eq!(status, 503);
+    assert!(text.contains("restore the file from a backup"), "{text}");
+    let line = "every request is refused";
+    assert_eq!(proxy.logged(line).await.matches(line).count(), 1);
+    place = proxy.stop().await;
+    let proxy = start_anew(place).await;
+    let reply = get(&proxy, "http://o.test/d").await;
+    assert_eq!(reply.status(), 200, "{} {}", reply.text(), proxy.log());
+    place = proxy.stop().await;
+    verified(&place).await;
+    // A page that the start has to read: it says so, and begins nothing.
+    damage(&data(&place), "decision");
+    let said = refused_start(&place).await;
+    assert!(said.contains("damaged"), "{said}");
+    assert!(said.contains("--new-record"), "{said}");
 }
 
 // Ours.
@@ -472,20 +456,18 @@ fn a_start_refuses_what_others_may_write_and_tells_what_they_may_read() {
 }
 
 // Ours: what a start cannot find out, or cannot hold against others, is told.
-#[test]
-fn a_start_tells_that_the_marker_is_gone_and_that_another_user_owns_the_record() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let proxy = config(&origin).start().await;
-        assert!(!proxy.log().contains("is gone"), "{}", proxy.log());
-        let place = proxy.stop().await;
-        fs::remove_file(place.path("data/record")).unwrap();
-        // Only the administrator may give a file away.
-        let is_given = chown(place.path("data/audit.db"), Some(1234), None).is_ok();
-        let proxy = place.start().await;
-        proxy.logged("data/record is gone: what").await;
-        let line = "data/audit.db belongs to another user (1234)";
-        let log = proxy.logged_times(line, usize::from(is_given)).await;
-        assert_eq!(log.contains(line), is_given, "{log}");
-    });
+#[tokio::test]
+async fn a_start_tells_that_the_marker_is_gone_and_that_another_user_owns_the_record() {
+    let origin = Script::robots("").start().await;
+    let proxy = config(&origin).start().await;
+    assert!(!proxy.log().contains("is gone"), "{}", proxy.log());
+    let place = proxy.stop().await;
+    fs::remove_file(place.path("data/record")).unwrap();
+    // Only the administrator may give a file away.
+    let is_given = chown(place.path("data/audit.db"), Some(1234), None).is_ok();
+    let proxy = place.start().await;
+    proxy.logged("data/record is gone: what").await;
+    let line = "data/audit.db belongs to another user (1234)";
+    let log = proxy.logged_times(line, usize::from(is_given)).await;
+    assert_eq!(log.contains(line), is_given, "{log}");
 }

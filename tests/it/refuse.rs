@@ -6,22 +6,19 @@ use serde_json::Value;
 
 use crate::kit::client::{Crawler, ask, get, get_as};
 use crate::kit::h2::H2Crawler;
-use crate::kit::origin::{Origin, Script};
+use crate::kit::origin::{Origin, Script, site};
 use crate::kit::page::Page;
 use crate::kit::proxy::{Proxy, resolve};
-use crate::kit::run;
 
 const ROBOTS: &str = "# keep out\nUser-agent: *\nAllow: /\nDisallow: /private\n";
 
 async fn plain() -> (Origin, Proxy) {
-    let origin = Script::robots(ROBOTS).start().await;
-    let proxy = resolve("o.test", origin.address()).start().await;
+    let (origin, proxy) = site(Script::robots(ROBOTS), &[]).await;
     (origin, proxy)
 }
 
 async fn tls() -> (Origin, Proxy) {
-    let origin = Script::robots(ROBOTS).start_tls().await;
-    let proxy = resolve("o.test", origin.address()).start().await;
+    let (origin, proxy) = site(Script::robots(ROBOTS).tls(), &[]).await;
     (origin, proxy)
 }
 
@@ -53,368 +50,332 @@ fn assert_explained(told: &Value, url: &str) {
 }
 
 // RFC 9309, section 2.2.2; RFC 9457.
-#[test]
-fn a_disallowed_url_is_refused_with_its_rule_and_line() {
-    run(async {
-        let (origin, proxy) = plain().await;
-        let reply = get(&proxy, "http://o.test/private/x").await;
-        reply.assert_error(403, "http_request_denied");
-        assert_eq!(reply.head.value("cache-control"), "no-store");
-        assert_eq!(reply.head.value("content-type"), "application/problem+json");
-        let told = reply.json();
-        assert_explained(&told, "http://o.test/private/x");
-        assert_eq!(told["robots"]["url"], "http://o.test/robots.txt");
-        let rows = proxy.place().completed(1).await;
-        assert_eq!(told["decision"], rows[0]["seq"].to_string());
-        origin.assert_only_robots_fetched();
-    });
+#[tokio::test]
+async fn a_disallowed_url_is_refused_with_its_rule_and_line() {
+    let (origin, proxy) = plain().await;
+    let reply = get(&proxy, "http://o.test/private/x").await;
+    reply.assert_error(403, "http_request_denied");
+    assert_eq!(reply.head.value("cache-control"), "no-store");
+    assert_eq!(reply.head.value("content-type"), "application/problem+json");
+    let told = reply.json();
+    assert_explained(&told, "http://o.test/private/x");
+    assert_eq!(told["robots"]["url"], "http://o.test/robots.txt");
+    let rows = proxy.place().completed(1).await;
+    assert_eq!(told["decision"], rows[0]["seq"].to_string());
+    origin.assert_only_robots_fetched();
 }
 
 // Ours: inside an intercepted connection.
-#[test]
-fn on_https_the_refusal_is_answered_inside_the_connection() {
-    run(async {
-        let (origin, proxy) = tls().await;
-        let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
-        let reply = crawler.get("/private/x", "o.test").await;
-        reply.assert_error(403, "http_request_denied");
-        assert_explained(&reply.json(), "https://o.test/private/x");
-        let again = crawler.get("/private/y", "o.test").await;
-        assert_eq!(again.status(), 403, "the connection goes on");
-        origin.assert_only_robots_fetched();
-    });
+#[tokio::test]
+async fn on_https_the_refusal_is_answered_inside_the_connection() {
+    let (origin, proxy) = tls().await;
+    let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
+    let reply = crawler.get("/private/x", "o.test").await;
+    reply.assert_error(403, "http_request_denied");
+    assert_explained(&reply.json(), "https://o.test/private/x");
+    let again = crawler.get("/private/y", "o.test").await;
+    assert_eq!(again.status(), 403, "the connection goes on");
+    origin.assert_only_robots_fetched();
 }
 
 // Ours.
-#[test]
-fn over_http_2_the_refusal_is_the_same() {
-    run(async {
-        let (origin, proxy) = tls().await;
-        let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
-        let reply = crawler.get("https://o.test/private/x").await;
-        assert_eq!(reply.status(), 403);
-        assert!(
-            reply.headers()["proxy-status"]
-                .to_str()
-                .unwrap()
-                .contains("http_request_denied")
-        );
-        assert_explained(
-            &serde_json::from_slice(reply.body()).unwrap(),
-            "https://o.test/private/x",
-        );
-        let dots = crawler.get("https://o.test/a/../private/x").await;
-        assert_eq!(dots.status(), 403, "case h01");
-        origin.assert_only_robots_fetched();
-    });
+#[tokio::test]
+async fn over_http_2_the_refusal_is_the_same() {
+    let (origin, proxy) = tls().await;
+    let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
+    let reply = crawler.get("https://o.test/private/x").await;
+    assert_eq!(reply.status(), 403);
+    assert!(
+        reply.headers()["proxy-status"]
+            .to_str()
+            .unwrap()
+            .contains("http_request_denied")
+    );
+    assert_explained(
+        &serde_json::from_slice(reply.body()).unwrap(),
+        "https://o.test/private/x",
+    );
+    let dots = crawler.get("https://o.test/a/../private/x").await;
+    assert_eq!(dots.status(), 403, "case h01");
+    origin.assert_only_robots_fetched();
 }
 
 // Ours: the kind that Accept prefers (RFC 9110, section 12.5.1).
-#[test]
-fn the_refusal_comes_in_the_kind_that_accept_prefers() {
-    run(async {
-        let (origin, proxy) = plain().await;
-        for (accept, media_type) in [
-            (
-                "text/html,application/xhtml+xml,*/*;q=0.8",
-                "text/html; charset=utf-8",
-            ),
-            ("text/plain", "text/plain; charset=utf-8"),
-            (
-                "text/plain;q=0.5, text/html;q=0.4",
-                "text/plain; charset=utf-8",
-            ),
-            ("application/problem+json", "application/problem+json"),
-            ("*/*", "application/problem+json"),
-            ("image/png", "application/problem+json"),
-        ] {
-            let accept_line = format!("Accept: {accept}");
-            let reply = ask(&proxy, "GET", "http://o.test/private/x", &[&accept_line]).await;
-            assert_eq!(reply.head.value("content-type"), media_type, "for {accept}");
-            assert!(
-                reply.text().contains("Disallow: /private"),
-                "{}",
-                reply.text()
-            );
-        }
-        origin.assert_only_robots_fetched();
-    });
-}
-
-// Ours: who reads the page is not to write to the site.
-#[test]
-fn the_refusal_for_people_says_who_refused_whom_to_ask_and_its_number() {
-    run(async {
-        let origin = Script::robots("User-agent: *\nDisallow: /private\n")
-            .start()
-            .await;
-        let config = resolve("o.test", origin.address());
-        let config = config.set("proxy.contact = \"crawl@site.example\"");
-        let proxy = config.start().await;
-        let url = "http://o.test/private";
-        for (kind, ask_whom) in [
-            (
-                "text/html",
-                "Ask <a href=\"mailto:crawl@site.example\">crawl@site.example</a>.",
-            ),
-            ("text/plain", "Ask crawl@site.example."),
-        ] {
-            let reply = ask(&proxy, "GET", url, &[&format!("Accept: {kind}")]).await;
-            let page = reply.text();
-            let number = proxy.place().rows().await.last().unwrap()["seq"].to_string();
-            for wanted in [
-                "Refused by politesse, the crawl proxy of this machine, not by the site.",
-                ask_whom,
-                &format!(" audit show {number}"),
-            ] {
-                assert!(page.contains(wanted), "{wanted}: {page}");
-            }
-        }
-        let json = ask(&proxy, "GET", url, &[]).await.json();
-        assert!(!json.to_string().contains("crawl@site.example"), "{json}");
-    });
-}
-
-// Ours: bytes from outside are inert in HTML.
-#[test]
-fn a_url_is_inert_in_the_refusal_as_html() {
-    run(async {
-        let (origin, proxy) = plain().await;
-        let url = "http://o.test/private/'onload='alert(1)&amp;x";
-        let reply = ask(&proxy, "GET", url, &["Accept: text/html"]).await;
-        assert_eq!(reply.status(), 403, "{}", reply.text());
+#[tokio::test]
+async fn the_refusal_comes_in_the_kind_that_accept_prefers() {
+    let (origin, proxy) = plain().await;
+    for (accept, media_type) in [
+        (
+            "text/html,application/xhtml+xml,*/*;q=0.8",
+            "text/html; charset=utf-8",
+        ),
+        ("text/plain", "text/plain; charset=utf-8"),
+        (
+            "text/plain;q=0.5, text/html;q=0.4",
+            "text/plain; charset=utf-8",
+        ),
+        ("application/problem+json", "application/problem+json"),
+        ("*/*", "application/problem+json"),
+        ("image/png", "application/problem+json"),
+    ] {
+        let accept_line = format!("Accept: {accept}");
+        let reply = ask(&proxy, "GET", "http://o.test/private/x", &[&accept_line]).await;
+        assert_eq!(reply.head.value("content-type"), media_type, "for {accept}");
         assert!(
-            !reply.text().contains("/'onload='") || reply.text().contains("&amp;amp;"),
+            reply.text().contains("Disallow: /private"),
             "{}",
             reply.text()
         );
-        assert!(
-            reply
-                .head
-                .value("content-security-policy")
-                .contains("default-src 'none'")
-        );
-        origin.assert_only_robots_fetched();
-    });
+    }
+    origin.assert_only_robots_fetched();
+}
+
+// Ours: who reads the page is not to write to the site.
+#[tokio::test]
+async fn the_refusal_for_people_says_who_refused_whom_to_ask_and_its_number() {
+    let origin = Script::robots("User-agent: *\nDisallow: /private\n")
+        .start()
+        .await;
+    let config = resolve("o.test", origin.address());
+    let config = config.set("proxy.contact = \"crawl@site.example\"");
+    let proxy = config.start().await;
+    let url = "http://o.test/private";
+    for (kind, ask_whom) in [
+        (
+            "text/html",
+            "Ask <a href=\"mailto:crawl@site.example\">crawl@site.example</a>.",
+        ),
+        ("text/plain", "Ask crawl@site.example."),
+    ] {
+        let reply = ask(&proxy, "GET", url, &[&format!("Accept: {kind}")]).await;
+        let page = reply.text();
+        let number = proxy.place().rows().await.last().unwrap()["seq"].to_string();
+        for wanted in [
+            "Refused by politesse, the crawl proxy of this machine, not by the site.",
+            ask_whom,
+            &format!(" audit show {number}"),
+        ] {
+            assert!(page.contains(wanted), "{wanted}: {page}");
+        }
+    }
+    let json = ask(&proxy, "GET", url, &[]).await.json();
+    assert!(!json.to_string().contains("crawl@site.example"), "{json}");
+}
+
+// Ours: bytes from outside are inert in HTML.
+#[tokio::test]
+async fn a_url_is_inert_in_the_refusal_as_html() {
+    let (origin, proxy) = plain().await;
+    let url = "http://o.test/private/'onload='alert(1)&amp;x";
+    let reply = ask(&proxy, "GET", url, &["Accept: text/html"]).await;
+    assert_eq!(reply.status(), 403, "{}", reply.text());
+    assert!(
+        !reply.text().contains("/'onload='") || reply.text().contains("&amp;amp;"),
+        "{}",
+        reply.text()
+    );
+    assert!(
+        reply
+            .head
+            .value("content-security-policy")
+            .contains("default-src 'none'")
+    );
+    origin.assert_only_robots_fetched();
 }
 
 // RFC 9110, section 9.3.2: HEAD has the fields, no content.
-#[test]
-fn a_head_request_is_refused_without_content() {
-    run(async {
-        let (origin, proxy) = plain().await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        let lines = [
-            "HEAD http://o.test/private HTTP/1.1",
-            "Host: o.test",
-            "User-Agent: ExampleBot/1.0",
-        ];
-        crawler
-            .ask(&lines)
-            .await
-            .assert_error(403, "http_request_denied");
-        // Content after the head would be read as the head of this answer.
-        let next = crawler.get("http://o.test/private", "o.test").await;
-        next.assert_error(403, "http_request_denied");
-        origin.assert_only_robots_fetched();
-    });
+#[tokio::test]
+async fn a_head_request_is_refused_without_content() {
+    let (origin, proxy) = plain().await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    let lines = [
+        "HEAD http://o.test/private HTTP/1.1",
+        "Host: o.test",
+        "User-Agent: ExampleBot/1.0",
+    ];
+    crawler
+        .ask(&lines)
+        .await
+        .assert_error(403, "http_request_denied");
+    // Content after the head would be read as the head of this answer.
+    let next = crawler.get("http://o.test/private", "o.test").await;
+    next.assert_error(403, "http_request_denied");
+    origin.assert_only_robots_fetched();
 }
 
 // Ours: uploads are judged at the head, then the connection closes.
-#[test]
-fn an_upload_is_refused_before_its_body_is_read() {
-    run(async {
-        let (origin, proxy) = plain().await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        let lines = [
-            "POST http://o.test/private HTTP/1.1",
-            "Host: o.test",
-            "Content-Length: 1000000",
-        ];
-        let reply = crawler.ask(&lines).await;
-        reply.assert_error(403, "http_request_denied");
-        assert!(crawler.closes().await);
-        origin.assert_only_robots_fetched();
-    });
+#[tokio::test]
+async fn an_upload_is_refused_before_its_body_is_read() {
+    let (origin, proxy) = plain().await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    let lines = [
+        "POST http://o.test/private HTTP/1.1",
+        "Host: o.test",
+        "Content-Length: 1000000",
+    ];
+    let reply = crawler.ask(&lines).await;
+    reply.assert_error(403, "http_request_denied");
+    assert!(crawler.closes().await);
+    origin.assert_only_robots_fetched();
 }
 
 // RFC 9110, section 10.1.1: no 100 for an upload that is refused.
-#[test]
-fn a_refused_upload_is_not_told_to_continue() {
-    run(async {
-        let (origin, proxy) = plain().await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        let head = "PUT http://o.test/private HTTP/1.1\r\nHost: o.test\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n";
-        crawler.send(head.as_bytes()).await;
-        assert_eq!(crawler.head().await.unwrap().status, 403);
-        origin.assert_only_robots_fetched();
-    });
+#[tokio::test]
+async fn a_refused_upload_is_not_told_to_continue() {
+    let (origin, proxy) = plain().await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    let head = "PUT http://o.test/private HTTP/1.1\r\nHost: o.test\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n";
+    crawler.send(head.as_bytes()).await;
+    assert_eq!(crawler.head().await.unwrap().status, 403);
+    origin.assert_only_robots_fetched();
 }
 
 // Ours: decided for every method.
-#[test]
-fn every_method_is_judged() {
-    run(async {
-        let (origin, proxy) = plain().await;
-        for method in [
-            "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "PROPFIND",
-        ] {
-            let reply = ask(
-                &proxy,
-                method,
-                "http://o.test/private",
-                &["Content-Length: 0"],
-            )
-            .await;
-            assert_eq!(reply.status(), 403, "{method}");
-        }
-        origin.assert_only_robots_fetched();
-    });
+#[tokio::test]
+async fn every_method_is_judged() {
+    let (origin, proxy) = plain().await;
+    for method in [
+        "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "PROPFIND",
+    ] {
+        let reply = ask(
+            &proxy,
+            method,
+            "http://o.test/private",
+            &["Content-Length: 0"],
+        )
+        .await;
+        assert_eq!(reply.status(), 403, "{method}");
+    }
+    origin.assert_only_robots_fetched();
 }
 
 // Ours: the reading `dots` (docs/readings.md).
-#[test]
-fn dot_segments_do_not_lead_round_a_rule() {
-    run(async {
-        let (origin, proxy) = plain().await;
-        for path in [
-            "/a/../private/x",
-            "/a/%2e%2e/private/x",
-            "/a/%2E./private",
-            "/./private/x",
-            "/../private/x",
-            "/private/../private",
-            "/robots.txt/../private/x",
-        ] {
-            let reply = get(&proxy, &format!("http://o.test{path}")).await;
-            reply.assert_error(403, "http_request_denied");
-        }
-        origin.assert_only_robots_fetched();
-    });
+#[tokio::test]
+async fn dot_segments_do_not_lead_round_a_rule() {
+    let (origin, proxy) = plain().await;
+    for path in [
+        "/a/../private/x",
+        "/a/%2e%2e/private/x",
+        "/a/%2E./private",
+        "/./private/x",
+        "/../private/x",
+        "/private/../private",
+        "/robots.txt/../private/x",
+    ] {
+        let reply = get(&proxy, &format!("http://o.test{path}")).await;
+        reply.assert_error(403, "http_request_denied");
+    }
+    origin.assert_only_robots_fetched();
 }
 
 // RFC 9309, section 2.2.2: the file itself is always allowed; the exemption is
 // the bare path.
-#[test]
-fn only_the_bare_robots_txt_is_exempt() {
-    run(async {
-        let origin = Script::robots("User-agent: *\nDisallow: /\n").start().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        assert_eq!(get(&proxy, "http://o.test/robots.txt").await.status(), 200);
-        for path in [
-            "/robots.txt?x",
-            "//robots.txt",
-            "/ROBOTS.TXT",
-            "/robots.txt/../x",
-        ] {
-            let reply = get(&proxy, &format!("http://o.test{path}")).await;
-            reply.assert_error(403, "http_request_denied");
-        }
-        origin.assert_only_robots_fetched();
-    });
+#[tokio::test]
+async fn only_the_bare_robots_txt_is_exempt() {
+    let (origin, proxy) = site(Script::robots("User-agent: *\nDisallow: /\n"), &[]).await;
+    assert_eq!(get(&proxy, "http://o.test/robots.txt").await.status(), 200);
+    for path in [
+        "/robots.txt?x",
+        "//robots.txt",
+        "/ROBOTS.TXT",
+        "/robots.txt/../x",
+    ] {
+        let reply = get(&proxy, &format!("http://o.test{path}")).await;
+        reply.assert_error(403, "http_request_denied");
+    }
+    origin.assert_only_robots_fetched();
 }
 
 // RFC 9309, section 2.2.1: the crawler's own group binds, in any case.
-#[test]
-fn each_crawler_is_bound_by_its_own_group() {
-    run(async {
-        let robots = "User-agent: FooBot\nDisallow: /foo\n\nUser-agent: *\nDisallow: /\n";
-        let origin = Script::robots(robots).start().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        for (agent, path, status) in [
-            ("FOOBOT/2.0 (+http://foo.test/)", "/open", 200),
-            (
-                "Mozilla/5.0 (compatible; FooBot/2.1; +http://foo.test/)",
-                "/foo",
-                403,
-            ),
-            ("BarBot/1.0", "/open", 403),
-        ] {
-            let reply = get_as(&proxy, agent, &format!("http://o.test{path}")).await;
-            assert_eq!(reply.status(), status, "{agent} {path}: {}", reply.text());
-        }
-        assert_eq!(origin.targets(), ["/open"]);
-    });
+#[tokio::test]
+async fn each_crawler_is_bound_by_its_own_group() {
+    let robots = "User-agent: FooBot\nDisallow: /foo\n\nUser-agent: *\nDisallow: /\n";
+    let (origin, proxy) = site(Script::robots(robots), &[]).await;
+    for (agent, path, status) in [
+        ("FOOBOT/2.0 (+http://foo.test/)", "/open", 200),
+        (
+            "Mozilla/5.0 (compatible; FooBot/2.1; +http://foo.test/)",
+            "/foo",
+            403,
+        ),
+        ("BarBot/1.0", "/open", 403),
+    ] {
+        let reply = get_as(&proxy, agent, &format!("http://o.test{path}")).await;
+        assert_eq!(reply.status(), status, "{agent} {path}: {}", reply.text());
+    }
+    assert_eq!(origin.targets(), ["/open"]);
 }
 
 // Ours: a file that another crawler was given loosens nothing.
-#[test]
-fn a_file_given_to_one_crawler_does_not_decide_for_another() {
-    run(async {
-        let script = Script::robots("User-agent: *\nDisallow: /\n");
-        let origin = script
-            .robots_for("EvilBot", Page::status(404))
-            .start()
-            .await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let evil = get_as(&proxy, "EvilBot/1.0", "http://o.test/page").await;
-        assert_eq!(evil.status(), 200);
-        let good = get_as(&proxy, "GoodBot/1.0", "http://o.test/other").await;
-        good.assert_error(403, "http_request_denied");
-        assert_eq!(origin.targets(), ["/page"]);
-    });
+#[tokio::test]
+async fn a_file_given_to_one_crawler_does_not_decide_for_another() {
+    let script = Script::robots("User-agent: *\nDisallow: /\n");
+    let origin = script
+        .robots_for("EvilBot", Page::status(404))
+        .start()
+        .await;
+    let proxy = resolve("o.test", origin.address()).start().await;
+    let evil = get_as(&proxy, "EvilBot/1.0", "http://o.test/page").await;
+    assert_eq!(evil.status(), 200);
+    let good = get_as(&proxy, "GoodBot/1.0", "http://o.test/other").await;
+    good.assert_error(403, "http_request_denied");
+    assert_eq!(origin.targets(), ["/page"]);
 }
 
 // ARCHITECTURE.md, invariant 6.
-#[test]
-fn two_origins_of_one_host_have_two_files() {
-    run(async {
-        let open = Script::robots("").start().await;
-        let shut = Script::robots("User-agent: *\nDisallow: /\n")
-            .start_tls()
-            .await;
-        let config = resolve("o.test:80", open.address()).resolve("o.test:443", shut.address());
-        let proxy = config.start().await;
-        assert_eq!(get(&proxy, "http://o.test/x").await.status(), 200);
-        get(&proxy, "https://o.test/x")
-            .await
-            .assert_error(403, "http_request_denied");
-        shut.assert_only_robots_fetched();
-        assert_eq!(open.targets(), ["/x"]);
-    });
+#[tokio::test]
+async fn two_origins_of_one_host_have_two_files() {
+    let open = Script::robots("").start().await;
+    let shut = Script::robots("User-agent: *\nDisallow: /\n")
+        .tls()
+        .start()
+        .await;
+    let config = resolve("o.test:80", open.address()).resolve("o.test:443", shut.address());
+    let proxy = config.start().await;
+    assert_eq!(get(&proxy, "http://o.test/x").await.status(), 200);
+    get(&proxy, "https://o.test/x")
+        .await
+        .assert_error(403, "http_request_denied");
+    shut.assert_only_robots_fetched();
+    assert_eq!(open.targets(), ["/x"]);
 }
 
 // RFC 9112, section 9.3.2 (pipelining): each request is judged.
-#[test]
-fn a_refused_request_between_allowed_ones_is_refused_alone() {
-    run(async {
-        let (origin, proxy) = plain().await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        let one = |path: &str| format!("GET http://o.test{path} HTTP/1.1\r\nHost: o.test\r\n\r\n");
-        let all = one("/a") + &one("/private") + &one("/b");
-        crawler.send(all.as_bytes()).await;
-        let mut statuses = Vec::new();
-        for _ in 0..3 {
-            statuses.push(crawler.reply_to("GET").await.status());
-        }
-        assert_eq!(statuses, [200, 403, 200]);
-        assert_eq!(origin.targets(), ["/a", "/b"]);
-    });
+#[tokio::test]
+async fn a_refused_request_between_allowed_ones_is_refused_alone() {
+    let (origin, proxy) = plain().await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    let one = |path: &str| format!("GET http://o.test{path} HTTP/1.1\r\nHost: o.test\r\n\r\n");
+    let all = one("/a") + &one("/private") + &one("/b");
+    crawler.send(all.as_bytes()).await;
+    let mut statuses = Vec::new();
+    for _ in 0..3 {
+        statuses.push(crawler.reply_to("GET").await.status());
+    }
+    assert_eq!(statuses, [200, 403, 200]);
+    assert_eq!(origin.targets(), ["/a", "/b"]);
 }
 
 // Ours: what cannot be found out in time is refused, and said to be that.
-#[test]
-fn a_url_that_would_take_too_long_to_judge_is_refused_as_undecided() {
-    run(async {
-        let letter = |digit: usize| char::from(b"abcdefgh"[digit % 8]);
-        let rules = (0..15_000).map(|n| {
-            let letters = (0..6).map(|place| format!("*{}", letter(n >> (3 * place))));
-            format!("Disallow: /{}*0\n", letters.collect::<String>())
-        });
-        let robots = format!("User-agent: *\n{}", rules.collect::<String>());
-        let origin = Script::robots(&robots).start().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let url = format!("http://o.test/{}", "abcdefgh".repeat(250));
-        let reply = get(&proxy, &url).await;
-        let told: Value = serde_json::from_slice(&reply.body).unwrap();
-        assert_eq!(
-            (reply.status(), &told["reason"]),
-            (403, &"undecided".into())
-        );
-        assert!(
-            told["detail"].as_str().unwrap().contains("too long"),
-            "{told}"
-        );
-        origin.assert_only_robots_fetched();
+#[tokio::test]
+async fn a_url_that_would_take_too_long_to_judge_is_refused_as_undecided() {
+    let letter = |digit: usize| char::from(b"abcdefgh"[digit % 8]);
+    let rules = (0..15_000).map(|n| {
+        let letters = (0..6).map(|place| format!("*{}", letter(n >> (3 * place))));
+        format!("Disallow: /{}*0\n", letters.collect::<String>())
     });
+    let robots = format!("User-agent: *\n{}", rules.collect::<String>());
+    let (origin, proxy) = site(Script::robots(&robots), &[]).await;
+    let url = format!("http://o.test/{}", "abcdefgh".repeat(250));
+    let reply = get(&proxy, &url).await;
+    let told: Value = serde_json::from_slice(&reply.body).unwrap();
+    assert_eq!(
+        (reply.status(), &told["reason"]),
+        (403, &"undecided".into())
+    );
+    assert!(
+        told["detail"].as_str().unwrap().contains("too long"),
+        "{told}"
+    );
+    origin.assert_only_robots_fetched();
 }

@@ -8,12 +8,11 @@ use crate::kit::client::{get, metrics};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::page::Page;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
-use crate::kit::run;
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
 /// Starts a site whose pages are answered as their names say.
-async fn site() -> Origin {
+async fn refusing_origin() -> Origin {
     let html = || Page::html("<p>No.</p>");
     Script::robots(ROBOTS)
         .page("/login", Page::status(401))
@@ -44,7 +43,7 @@ fn to(origin: &Origin) -> Config {
 }
 
 async fn crawled() -> (Origin, Proxy) {
-    let origin = site().await;
+    let origin = refusing_origin().await;
     let proxy = to(&origin).start().await;
     crawl(&proxy).await;
     (origin, proxy)
@@ -76,126 +75,116 @@ async fn json_of(place: &Place, arguments: &[&str]) -> Vec<Value> {
     outcome.json_lines()
 }
 
-#[test]
-fn what_a_site_refuses_is_counted_apart_by_each_command() {
-    run(async {
-        let (_origin, proxy) = crawled().await;
-        let counted = "politesse_refused_by_site_total 6\n";
-        assert!(metrics(&proxy).await.contains(counted));
-        let place = proxy.stop().await;
-        let stats = ["audit", "stats", "--by", "host", "--json"];
-        let sums = json_of(&place, &stats).await;
-        let counts = |row: &Value| {
-            json!([
-                row["host"],
-                row["requests"],
-                row["refusals"],
-                row["errors"],
-                row["withheld"],
-                row["refused_by_site"]
-            ])
-        };
-        let seen: Vec<_> = sums.iter().map(counts).collect();
-        assert_eq!(
-            json!(seen),
-            json!([["o.test", 9, 1, 0, 0, 6], ["p.test", 1, 0, 0, 0, 0]])
-        );
-        let missed = json_of(&place, &["audit", "missed", "--json"]).await;
-        let refused = missed.iter().filter(|row| row["why"] == "refused_by_site");
-        assert_eq!(refused.count(), 6, "{missed:?}");
-        assert_eq!(missed.len(), 7, "{missed:?}");
-    });
+#[tokio::test]
+async fn what_a_site_refuses_is_counted_apart_by_each_command() {
+    let (_origin, proxy) = crawled().await;
+    let counted = "politesse_refused_by_site_total 6\n";
+    assert!(metrics(&proxy).await.contains(counted));
+    let place = proxy.stop().await;
+    let stats = ["audit", "stats", "--by", "host", "--json"];
+    let sums = json_of(&place, &stats).await;
+    let counts = |row: &Value| {
+        json!([
+            row["host"],
+            row["requests"],
+            row["refusals"],
+            row["errors"],
+            row["withheld"],
+            row["refused_by_site"]
+        ])
+    };
+    let seen: Vec<_> = sums.iter().map(counts).collect();
+    assert_eq!(
+        json!(seen),
+        json!([["o.test", 9, 1, 0, 0, 6], ["p.test", 1, 0, 0, 0, 0]])
+    );
+    let missed = json_of(&place, &["audit", "missed", "--json"]).await;
+    let refused = missed.iter().filter(|row| row["why"] == "refused_by_site");
+    assert_eq!(refused.count(), 6, "{missed:?}");
+    assert_eq!(missed.len(), 7, "{missed:?}");
 }
 
-#[test]
-fn what_a_site_refuses_is_counted_apart_in_a_report() {
-    run(async {
-        let (_origin, proxy) = crawled().await;
-        let place = proxy.stop().await;
-        let page = place.run(&["audit", "report"]).await.stdout;
-        for wanted in [
-            "<b>6</b><span>refused by the website</span>",
-            "<b>0</b><span>fetched, and withheld</span>",
-            "What websites refused themselves",
-            "1 × 401, 1 × 402, 1 × 403, 1 × 451, 2 × challenge",
-            "USD 0.02",
-        ] {
-            assert!(page.contains(wanted), "{wanted}: {page}");
-        }
-        let site = ["audit", "report", "--for-site", "p.test"];
-        let page = place.run(&site).await.stdout;
-        assert!(
-            !page.contains("These requests you refused yourself"),
-            "{page}"
-        );
-    });
+#[tokio::test]
+async fn what_a_site_refuses_is_counted_apart_in_a_report() {
+    let (_origin, proxy) = crawled().await;
+    let place = proxy.stop().await;
+    let page = place.run(&["audit", "report"]).await.stdout;
+    for wanted in [
+        "<b>6</b><span>refused by the website</span>",
+        "<b>0</b><span>fetched, and withheld</span>",
+        "What websites refused themselves",
+        "1 × 401, 1 × 402, 1 × 403, 1 × 451, 2 × challenge",
+        "USD 0.02",
+    ] {
+        assert!(page.contains(wanted), "{wanted}: {page}");
+    }
+    let site = ["audit", "report", "--for-site", "p.test"];
+    let page = place.run(&site).await.stdout;
+    assert!(
+        !page.contains("These requests you refused yourself"),
+        "{page}"
+    );
 }
 
-#[test]
-fn the_dashboard_and_the_api_count_what_a_site_refuses() {
-    run(async {
-        let origin = site().await;
-        let browser = Browser::idle(Place::with(&to(&origin))).await;
-        crawl(&browser.proxy).await;
-        let overview = browser.json("/api/v1/overview").await;
-        assert_eq!(overview["sums"]["refused_by_site"], 6, "{overview}");
-        assert_eq!(overview["sums"]["withheld"], 0);
-        let hosts = overview["refusing_hosts"].as_array().unwrap();
-        assert_eq!(hosts.len(), 1, "{overview}");
-        assert_eq!(hosts[0]["name"], "o.test");
-        let host = browser.json("/api/v1/hosts?host=o.test").await;
-        assert_eq!(host["refused_by_site"], 6, "{host}");
-        let report = browser.json("/api/v1/report").await;
-        let wanted = json!([{
-            "host": "o.test", "requests": 6, "price": "USD 0.02",
-            "answers": { "401": 1, "402": 1, "403": 1, "451": 1, "challenge": 2 },
-        }]);
-        assert_eq!(report["site_refusals"], wanted);
-        for (path, text) in [
-            ("/", "Sites that refused requests"),
-            ("/hosts?host=o.test", "6 refused by the site"),
-        ] {
-            let page = browser.get(path).await.text();
-            assert!(page.contains(text), "{path}: {page}");
-        }
-    });
+#[tokio::test]
+async fn the_dashboard_and_the_api_count_what_a_site_refuses() {
+    let origin = refusing_origin().await;
+    let browser = Browser::idle(Place::with(&to(&origin))).await;
+    crawl(&browser.proxy).await;
+    let overview = browser.json("/api/v1/overview").await;
+    assert_eq!(overview["sums"]["refused_by_site"], 6, "{overview}");
+    assert_eq!(overview["sums"]["withheld"], 0);
+    let hosts = overview["refusing_hosts"].as_array().unwrap();
+    assert_eq!(hosts.len(), 1, "{overview}");
+    assert_eq!(hosts[0]["name"], "o.test");
+    let host = browser.json("/api/v1/hosts?host=o.test").await;
+    assert_eq!(host["refused_by_site"], 6, "{host}");
+    let report = browser.json("/api/v1/report").await;
+    let wanted = json!([{
+        "host": "o.test", "requests": 6, "price": "USD 0.02",
+        "answers": { "401": 1, "402": 1, "403": 1, "451": 1, "challenge": 2 },
+    }]);
+    assert_eq!(report["site_refusals"], wanted);
+    for (path, text) in [
+        ("/", "Sites that refused requests"),
+        ("/hosts?host=o.test", "6 refused by the site"),
+    ] {
+        let page = browser.get(path).await.text();
+        assert!(page.contains(text), "{path}: {page}");
+    }
 }
 
-#[test]
-fn a_challenge_and_a_price_are_on_record() {
-    run(async {
-        let (_origin, proxy) = crawled().await;
-        let rows = proxy.place().completed(10).await;
-        let errors: Vec<_> = rows.iter().map(|row| row["error"].as_str()).collect();
-        let challenge = Some("bot_challenge");
-        let wanted = [
-            None, None, None, None, challenge, challenge, None, None, None, None,
-        ];
-        assert_eq!(errors, wanted);
-        let price = rows[1]["seq"].to_string();
-        let shown = proxy.place().run(&["audit", "show", &price]).await;
-        assert!(
-            shown.stdout.contains("crawler-price: USD 0.02"),
-            "{shown:?}"
-        );
-        let outcome = proxy.place().run(&["audit", "verify"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    });
+#[tokio::test]
+async fn a_challenge_and_a_price_are_on_record() {
+    let (_origin, proxy) = crawled().await;
+    let rows = proxy.place().completed(10).await;
+    let errors: Vec<_> = rows.iter().map(|row| row["error"].as_str()).collect();
+    let challenge = Some("bot_challenge");
+    let wanted = [
+        None, None, None, None, challenge, challenge, None, None, None, None,
+    ];
+    assert_eq!(errors, wanted);
+    let price = rows[1]["seq"].to_string();
+    let shown = proxy.place().run(&["audit", "show", &price]).await;
+    assert!(
+        shown.stdout.contains("crawler-price: USD 0.02"),
+        "{shown:?}"
+    );
+    let outcome = proxy.place().run(&["audit", "verify"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
-#[test]
-fn run_tells_what_the_site_refused() {
-    run(async {
-        let origin = site().await;
-        let place = Place::with(&to(&origin));
-        let urls = [
-            "http://o.test/price",
-            "http://o.test/waf",
-            "http://o.test/gone",
-        ];
-        let command = [["run", "--", "curl", "-sS"].as_slice(), &urls].concat();
-        let outcome = place.run(&command).await;
-        let told = "3 asked, 3 allowed, 0 refused, 2 refused by the site;";
-        assert!(outcome.stderr.contains(told), "{outcome:?}");
-    });
+#[tokio::test]
+async fn run_tells_what_the_site_refused() {
+    let origin = refusing_origin().await;
+    let place = Place::with(&to(&origin));
+    let urls = [
+        "http://o.test/price",
+        "http://o.test/waf",
+        "http://o.test/gone",
+    ];
+    let command = [["run", "--", "curl", "-sS"].as_slice(), &urls].concat();
+    let outcome = place.run(&command).await;
+    let told = "3 asked, 3 allowed, 0 refused, 2 refused by the site;";
+    assert!(outcome.stderr.contains(told), "{outcome:?}");
 }

@@ -9,7 +9,6 @@ use tokio::process::Command;
 
 use crate::kit::checkout::{done, root, text};
 use crate::kit::program::{finish, politesse};
-use crate::kit::run;
 
 /// Returns the files that sources of a package include: by `include_str!` or `#[path]`.
 fn included(source: &str) -> Vec<PathBuf> {
@@ -23,121 +22,113 @@ fn included(source: &str) -> Vec<PathBuf> {
 }
 
 // Ours.
-#[test]
-fn sources_of_a_package_include_files_of_that_package_alone() {
-    run(async {
-        let mut seen = 0;
-        for (name, folder) in [
-            ("politesse", ""),
-            ("politesse-crawls", "crates/politesse-crawls/"),
-            ("politesse-directives", "crates/politesse-directives/"),
-            ("politesse-robots", "crates/politesse-robots/"),
-        ] {
-            let mut list = Command::new(env!("CARGO"));
-            list.args([
-                "package",
-                "--list",
-                "--locked",
-                "--offline",
-                "--allow-dirty",
-                "-p",
-                name,
-            ])
-            .current_dir(root());
-            let list = done(list).await;
-            let files: BTreeSet<&str> = list.lines().collect();
-            for file in ["README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
-                assert!(files.contains(file), "{name}: {file}");
-            }
-            for source in files.iter().filter(|file| file.ends_with(".rs")) {
-                for path in included(&format!("{folder}{source}")) {
-                    let own = path.strip_prefix(root().join(folder)).ok();
-                    let is_own = own.is_some_and(|own| files.contains(own.to_str().unwrap()));
-                    assert!(is_own, "{name}: {source} includes {}", path.display());
-                    seen += 1;
-                }
+#[tokio::test]
+async fn sources_of_a_package_include_files_of_that_package_alone() {
+    let mut seen = 0;
+    for (name, folder) in [
+        ("politesse", ""),
+        ("politesse-crawls", "crates/politesse-crawls/"),
+        ("politesse-directives", "crates/politesse-directives/"),
+        ("politesse-robots", "crates/politesse-robots/"),
+    ] {
+        let mut list = Command::new(env!("CARGO"));
+        list.args([
+            "package",
+            "--list",
+            "--locked",
+            "--offline",
+            "--allow-dirty",
+            "-p",
+            name,
+        ])
+        .current_dir(root());
+        let list = done(list).await;
+        let files: BTreeSet<&str> = list.lines().collect();
+        for file in ["README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
+            assert!(files.contains(file), "{name}: {file}");
+        }
+        for source in files.iter().filter(|file| file.ends_with(".rs")) {
+            for path in included(&format!("{folder}{source}")) {
+                let own = path.strip_prefix(root().join(folder)).ok();
+                let is_own = own.is_some_and(|own| files.contains(own.to_str().unwrap()));
+                assert!(is_own, "{name}: {source} includes {}", path.display());
+                seen += 1;
             }
         }
-        assert!(20 < seen, "{seen}");
-    });
+    }
+    assert!(20 < seen, "{seen}");
 }
 
 // Ours.
-#[test]
-fn workflows_have_the_form_that_github_takes() {
-    run(async {
-        let mut check = Command::new(root().join("target/venv/bin/check-jsonschema"));
-        check.args(["--builtin-schema", "vendor.github-workflows"]);
-        for name in ["ci.yml", "release.yml"] {
-            let path = root().join(".github/workflows").join(name);
-            // A script that a workflow names is there.
-            let workflow = std::fs::read_to_string(&path).unwrap();
-            for word in workflow.split([' ', '\n']) {
-                let is_script = ["contrib/", "tests/"]
-                    .iter()
-                    .any(|folder| word.starts_with(folder));
-                assert!(!is_script || root().join(word).is_file(), "{name}: {word}");
-            }
-            check.arg(path);
+#[tokio::test]
+async fn workflows_have_the_form_that_github_takes() {
+    let mut check = Command::new(root().join("target/venv/bin/check-jsonschema"));
+    check.args(["--builtin-schema", "vendor.github-workflows"]);
+    for name in ["ci.yml", "release.yml"] {
+        let path = root().join(".github/workflows").join(name);
+        // A script that a workflow names is there.
+        let workflow = std::fs::read_to_string(&path).unwrap();
+        for word in workflow.split([' ', '\n']) {
+            let is_script = ["contrib/", "tests/"]
+                .iter()
+                .any(|folder| word.starts_with(folder));
+            assert!(!is_script || root().join(word).is_file(), "{name}: {word}");
         }
-        done(check).await;
-    });
+        check.arg(path);
+    }
+    done(check).await;
 }
 
 // Ours.
-#[test]
-fn the_notes_of_a_release_are_the_section_of_its_version() {
-    run(async {
-        let notes = async |version: &str| {
-            let mut notes = Command::new(root().join("contrib/release/notes"));
-            notes.arg(version);
-            finish(notes, b"").await
-        };
-        let outcome = notes(env!("CARGO_PKG_VERSION")).await;
-        assert_eq!(outcome.code, Some(0));
-        assert!(outcome.stdout.contains("### Added"));
-        assert!(text("CHANGELOG.md").contains(&outcome.stdout));
-        assert!(!outcome.stdout.lines().any(|line| line.starts_with("## ")));
-        assert_eq!(notes("0.0.9").await.code, Some(1));
-    });
+#[tokio::test]
+async fn the_notes_of_a_release_are_the_section_of_its_version() {
+    let notes = async |version: &str| {
+        let mut notes = Command::new(root().join("contrib/release/notes"));
+        notes.arg(version);
+        finish(notes, b"").await
+    };
+    let outcome = notes(env!("CARGO_PKG_VERSION")).await;
+    assert_eq!(outcome.code, Some(0));
+    assert!(outcome.stdout.contains("### Added"));
+    assert!(text("CHANGELOG.md").contains(&outcome.stdout));
+    assert!(!outcome.stdout.lines().any(|line| line.starts_with("## ")));
+    assert_eq!(notes("0.0.9").await.code, Some(1));
 }
 
 // Ours: contrib/release/try installs the package.
-#[test]
-fn the_debian_package_has_files_that_are_there_and_work() {
-    run(async {
-        let manifest: toml::Table = text("Cargo.toml").parse().unwrap();
-        let deb = &manifest["package"]["metadata"]["deb"];
-        for asset in deb["assets"].as_array().unwrap() {
-            let path = asset[0].as_str().unwrap();
-            // The others are made by contrib/release/build.
-            let is_made = path.starts_with("target/packages/root/");
-            assert!(is_made || root().join(path).is_file(), "{path}");
-        }
-        for script in ["postinst", "prerm", "postrm"] {
-            let mut check = Command::new("sh");
-            check.arg("-n").arg(root().join("contrib/deb").join(script));
-            done(check).await;
-        }
-        let place = TempDir::new().unwrap();
-        let mut show = politesse(place.path());
-        show.env(
-            "POLITESSE_CONFIG",
-            root().join("contrib/deb/politesse.toml"),
-        );
-        show.args(["config", "show"]);
-        let shown = done(show).await;
-        // The unit may write there alone.
-        for made in [
-            "store = \"sqlite:",
-            "token_file = \"",
-            "ca_cert = \"",
-            "ca_key = \"",
-        ] {
-            let wanted = format!("{made}/var/lib/politesse/");
-            assert!(shown.contains(&wanted), "{wanted}: {shown}");
-        }
-    });
+#[tokio::test]
+async fn the_debian_package_has_files_that_are_there_and_work() {
+    let manifest: toml::Table = text("Cargo.toml").parse().unwrap();
+    let deb = &manifest["package"]["metadata"]["deb"];
+    for asset in deb["assets"].as_array().unwrap() {
+        let path = asset[0].as_str().unwrap();
+        // The others are made by contrib/release/build.
+        let is_made = path.starts_with("target/packages/root/");
+        assert!(is_made || root().join(path).is_file(), "{path}");
+    }
+    for script in ["postinst", "prerm", "postrm"] {
+        let mut check = Command::new("sh");
+        check.arg("-n").arg(root().join("contrib/deb").join(script));
+        done(check).await;
+    }
+    let place = TempDir::new().unwrap();
+    let mut show = politesse(place.path());
+    show.env(
+        "POLITESSE_CONFIG",
+        root().join("contrib/deb/politesse.toml"),
+    );
+    show.args(["config", "show"]);
+    let shown = done(show).await;
+    // The unit may write there alone.
+    for made in [
+        "store = \"sqlite:",
+        "token_file = \"",
+        "ca_cert = \"",
+        "ca_key = \"",
+    ] {
+        let wanted = format!("{made}/var/lib/politesse/");
+        assert!(shown.contains(&wanted), "{wanted}: {shown}");
+    }
 }
 
 // Ours.

@@ -4,12 +4,11 @@
 use crate::kit::addresses::free_address;
 use crate::kit::client::{Crawler, Reply, get, metrics};
 use crate::kit::h2::H2Crawler;
-use crate::kit::origin::Script;
+use crate::kit::origin::{Script, site};
 use crate::kit::page::Page;
 use crate::kit::program::Outcome;
 use crate::kit::proxy::{Config, Place, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
-use crate::kit::run;
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 const WOULD: &str = "politesse;details=\"would be refused: ";
@@ -40,234 +39,217 @@ fn assert_reported(reply: &Reply, detail: &str) {
     assert!(!member.contains("error="), "{member}");
 }
 
-#[test]
-fn what_would_be_refused_is_forwarded_as_it_came_and_told() {
-    run(async {
-        let page = Bytes::text("page");
-        let origin = RawOrigin::with(ROBOTS, page).await;
-        let proxy = reporting(resolve("o.test", origin.address())).start().await;
-        assert_reported(
-            &get(&proxy, "http://o.test/private/a").await,
-            "Line 2 of http://o.test/robots.txt, \\\"Disallow: /private\\\" in the group of *",
-        );
-        assert_reported(
-            &get(&proxy, "http://o.test/x/../private/b").await,
-            "servers take for /private/b",
-        );
-        let open = get(&proxy, "http://o.test/open").await;
-        assert_eq!((open.status(), told(&open)), (200, vec![]));
-        let lines: Vec<String> = origin
-            .requests()
-            .iter()
-            .map(|request| {
-                String::from_utf8_lossy(request)
-                    .lines()
-                    .next()
-                    .unwrap()
-                    .into()
-            })
-            .collect();
+#[tokio::test]
+async fn what_would_be_refused_is_forwarded_as_it_came_and_told() {
+    let page = Bytes::text("page");
+    let origin = RawOrigin::with(ROBOTS, page).await;
+    let proxy = reporting(resolve("o.test", origin.address())).start().await;
+    assert_reported(
+        &get(&proxy, "http://o.test/private/a").await,
+        "Line 2 of http://o.test/robots.txt, \\\"Disallow: /private\\\" in the group of *",
+    );
+    assert_reported(
+        &get(&proxy, "http://o.test/x/../private/b").await,
+        "servers take for /private/b",
+    );
+    let open = get(&proxy, "http://o.test/open").await;
+    assert_eq!((open.status(), told(&open)), (200, vec![]));
+    let lines: Vec<String> = origin
+        .requests()
+        .iter()
+        .map(|request| {
+            String::from_utf8_lossy(request)
+                .lines()
+                .next()
+                .unwrap()
+                .into()
+        })
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "GET /private/a HTTP/1.1",
+            "GET /x/../private/b HTTP/1.1",
+            "GET /open HTTP/1.1"
+        ]
+    );
+    let rows = proxy.place().completed(3).await;
+    for (row, (verdict, effect)) in rows.iter().zip([
+        ("disallow", "reported"),
+        ("disallow", "reported"),
+        ("allow", "enforced"),
+    ]) {
         assert_eq!(
-            lines,
-            [
-                "GET /private/a HTTP/1.1",
-                "GET /x/../private/b HTTP/1.1",
-                "GET /open HTTP/1.1"
-            ]
+            (&row["verdict"], &row["effect"]),
+            (&verdict.into(), &effect.into())
         );
-        let rows = proxy.place().completed(3).await;
-        for (row, (verdict, effect)) in rows.iter().zip([
-            ("disallow", "reported"),
-            ("disallow", "reported"),
-            ("allow", "enforced"),
-        ]) {
-            assert_eq!(
-                (&row["verdict"], &row["effect"]),
-                (&verdict.into(), &effect.into())
-            );
-            assert_eq!(row["status"], 200);
-        }
-        let text = metrics(&proxy).await;
-        for line in [
-            "politesse_reported_total{reason=\"rule\"} 2",
-            "politesse_report_mode 1",
-        ] {
-            assert!(text.contains(line), "{line} in {text}");
-        }
-        let outcome = verify(&proxy.stop().await).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    });
+        assert_eq!(row["status"], 200);
+    }
+    let text = metrics(&proxy).await;
+    for line in [
+        "politesse_reported_total{reason=\"rule\"} 2",
+        "politesse_report_mode 1",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+    let outcome = verify(&proxy.stop().await).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
 // Ours: the reasons that robots.txt and the operator give.
-#[test]
-fn every_reason_of_robots_txt_and_of_the_operator_is_reported() {
-    run(async {
-        let restricted = Script::robots_page(Page::status(403)).start().await;
-        let unreachable = Script::robots_page(Page::status(503)).start().await;
-        let denied = Script::robots("").start().await;
-        let deny = "robots.override = [{ origin = \"http://r.test\", action = \"deny\", \
+#[tokio::test]
+async fn every_reason_of_robots_txt_and_of_the_operator_is_reported() {
+    let restricted = Script::robots_page(Page::status(403)).start().await;
+    let unreachable = Script::robots_page(Page::status(503)).start().await;
+    let denied = Script::robots("").start().await;
+    let deny = "robots.override = [{ origin = \"http://r.test\", action = \"deny\", \
                     reason = \"asked by \u{fc}ber\" }]";
-        let config = resolve("p.test", restricted.address())
-            .resolve("q.test", unreachable.address())
-            .resolve("r.test", denied.address())
-            .set("robots.status.unauthorized = \"refuse\"")
-            .set(deny);
-        let proxy = reporting(config).start().await;
-        for (host, detail) in [
-            ("p.test", "was answered with 403"),
-            ("q.test", "could not be read (status 503)"),
-            ("r.test", "denies this URL: asked by %C3%BCber"),
-        ] {
-            assert_reported(&get(&proxy, &format!("http://{host}/a")).await, detail);
-        }
-        assert_eq!(restricted.targets(), ["/a"]);
-        assert_eq!(unreachable.targets(), ["/a"]);
-        assert_eq!(denied.targets(), ["/a"]);
-        let rows = proxy.place().completed(3).await;
-        for (row, reason) in rows.iter().zip(["restricted", "unreachable", "override"]) {
-            assert_eq!(
-                (&row["reason"], &row["effect"]),
-                (&reason.into(), &"reported".into())
-            );
-        }
-        let outcome = verify(&proxy.stop().await).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    });
+    let config = resolve("p.test", restricted.address())
+        .resolve("q.test", unreachable.address())
+        .resolve("r.test", denied.address())
+        .set("robots.status.unauthorized = \"refuse\"")
+        .set(deny);
+    let proxy = reporting(config).start().await;
+    for (host, detail) in [
+        ("p.test", "was answered with 403"),
+        ("q.test", "could not be read (status 503)"),
+        ("r.test", "denies this URL: asked by %C3%BCber"),
+    ] {
+        assert_reported(&get(&proxy, &format!("http://{host}/a")).await, detail);
+    }
+    assert_eq!(restricted.targets(), ["/a"]);
+    assert_eq!(unreachable.targets(), ["/a"]);
+    assert_eq!(denied.targets(), ["/a"]);
+    let rows = proxy.place().completed(3).await;
+    for (row, reason) in rows.iter().zip(["restricted", "unreachable", "override"]) {
+        assert_eq!(
+            (&row["reason"], &row["effect"]),
+            (&reason.into(), &"reported".into())
+        );
+    }
+    let outcome = verify(&proxy.stop().await).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
 // Ours: never forwarded, in any mode.
-#[test]
-fn what_no_rule_refuses_is_refused_in_report_mode_too() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let down = free_address();
-        let config = resolve("o.test", origin.address()).resolve("p.test", down);
-        let proxy = reporting(config).start().await;
-        get(&proxy, "http://10.0.0.1/a")
-            .await
-            .assert_error(502, "destination_ip_prohibited");
-        get(&proxy, "http://p.test/a")
-            .await
-            .assert_error(502, "connection_refused");
-        let mut crawler = Crawler::plain(&proxy).await;
-        let malformed = crawler
-            .ask(&["GET http://u@o.test/private HTTP/1.1", "Host: o.test"])
-            .await;
-        malformed.assert_error(400, "http_request_error");
-        let rows = proxy.place().completed(2).await;
-        assert!(rows.iter().all(|row| row["effect"] == "enforced"));
-        proxy
-            .place()
-            .database()
-            .execute_batch("DROP VIEW audit_log; DROP TABLE decision;")
-            .unwrap();
-        let unrecorded = get(&proxy, "http://o.test/private/a").await;
-        assert_eq!(unrecorded.status(), 503, "{}", unrecorded.text());
-        origin.assert_only_robots_fetched();
-    });
+#[tokio::test]
+async fn what_no_rule_refuses_is_refused_in_report_mode_too() {
+    let origin = Script::robots(ROBOTS).start().await;
+    let down = free_address();
+    let config = resolve("o.test", origin.address()).resolve("p.test", down);
+    let proxy = reporting(config).start().await;
+    get(&proxy, "http://10.0.0.1/a")
+        .await
+        .assert_error(502, "destination_ip_prohibited");
+    get(&proxy, "http://p.test/a")
+        .await
+        .assert_error(502, "connection_refused");
+    let mut crawler = Crawler::plain(&proxy).await;
+    let malformed = crawler
+        .ask(&["GET http://u@o.test/private HTTP/1.1", "Host: o.test"])
+        .await;
+    malformed.assert_error(400, "http_request_error");
+    let rows = proxy.place().completed(2).await;
+    assert!(rows.iter().all(|row| row["effect"] == "enforced"));
+    proxy
+        .place()
+        .database()
+        .execute_batch("DROP VIEW audit_log; DROP TABLE decision;")
+        .unwrap();
+    let unrecorded = get(&proxy, "http://o.test/private/a").await;
+    assert_eq!(unrecorded.status(), 503, "{}", unrecorded.text());
+    origin.assert_only_robots_fetched();
 }
 
 // Ours: a hop that is disallowed is not sent; no crawler asked for it.
-#[test]
-fn a_redirect_of_robots_txt_is_judged_in_report_mode_too() {
-    run(async {
-        let other = Script::robots(ROBOTS).start().await;
-        let hop = format!("http://p.test:{}/private/robots", other.address().port());
-        let origin = Script::robots_page(Page::redirect(&hop)).start().await;
-        let config = resolve("o.test", origin.address()).resolve("p.test", other.address());
-        let proxy = reporting(config).start().await;
-        let reply = get(&proxy, "http://o.test/a").await;
-        assert_reported(
-            &reply,
-            "a redirect to a page that its own robots.txt disallows",
-        );
-        other.assert_only_robots_fetched();
-    });
+#[tokio::test]
+async fn a_redirect_of_robots_txt_is_judged_in_report_mode_too() {
+    let other = Script::robots(ROBOTS).start().await;
+    let hop = format!("http://p.test:{}/private/robots", other.address().port());
+    let origin = Script::robots_page(Page::redirect(&hop)).start().await;
+    let config = resolve("o.test", origin.address()).resolve("p.test", other.address());
+    let proxy = reporting(config).start().await;
+    let reply = get(&proxy, "http://o.test/a").await;
+    assert_reported(
+        &reply,
+        "a redirect to a page that its own robots.txt disallows",
+    );
+    other.assert_only_robots_fetched();
 }
 
 // Ours: beside the origin's own members, none of which may speak in our name.
-#[test]
-fn the_origin_s_own_proxy_status_is_kept_beside_ours() {
-    run(async {
-        let page = Page::text("x").field(
-            "Proxy-Status",
-            "cdn; details=\"a\", politesse; details=\"forged\"",
-        );
-        let origin = Script::robots(ROBOTS).page("/private", page).start().await;
-        let proxy = reporting(resolve("o.test", origin.address())).start().await;
-        let reply = get(&proxy, "http://o.test/private").await;
-        assert_reported(&reply, "Disallow: /private");
-        assert_eq!(reply.head.values("proxy-status")[0], "cdn;details=\"a\"");
-        assert!(!format!("{:?}", reply.head).contains("forged"));
-    });
+#[tokio::test]
+async fn the_origin_s_own_proxy_status_is_kept_beside_ours() {
+    let page = Page::text("x").field(
+        "Proxy-Status",
+        "cdn; details=\"a\", politesse; details=\"forged\"",
+    );
+    let origin = Script::robots(ROBOTS).page("/private", page).start().await;
+    let proxy = reporting(resolve("o.test", origin.address())).start().await;
+    let reply = get(&proxy, "http://o.test/private").await;
+    assert_reported(&reply, "Disallow: /private");
+    assert_eq!(reply.head.values("proxy-status")[0], "cdn;details=\"a\"");
+    assert!(!format!("{:?}", reply.head).contains("forged"));
 }
 
-#[test]
-fn a_page_over_http_2_is_annotated_and_told_to_be_reported() {
-    run(async {
-        let page = Page::html("<head><meta name=robots content=noindex></head>");
-        let script = Script::robots(ROBOTS).page("/private/p", page);
-        let origin = script.start_tls().await;
-        let proxy = reporting(resolve("o.test", origin.address())).start().await;
-        let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
-        let reply = crawler.get("https://o.test/private/p").await;
-        assert_eq!(reply.status(), 200);
-        let text = |name: &str| reply.headers()[name].to_str().unwrap().to_owned();
-        assert!(text("proxy-status").starts_with(WOULD), "{reply:?}");
-        let field = text("robots-directives");
-        assert!(field.contains("noindex"), "{field}");
-        assert!(field.contains("state=complete"), "{field}");
-        assert_eq!(origin.targets(), ["/private/p"]);
-    });
+#[tokio::test]
+async fn a_page_over_http_2_is_annotated_and_told_to_be_reported() {
+    let page = Page::html("<head><meta name=robots content=noindex></head>");
+    let script = Script::robots(ROBOTS).page("/private/p", page);
+    let origin = script.tls().start().await;
+    let proxy = reporting(resolve("o.test", origin.address())).start().await;
+    let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
+    let reply = crawler.get("https://o.test/private/p").await;
+    assert_eq!(reply.status(), 200);
+    let text = |name: &str| reply.headers()[name].to_str().unwrap().to_owned();
+    assert!(text("proxy-status").starts_with(WOULD), "{reply:?}");
+    let field = text("robots-directives");
+    assert!(field.contains("noindex"), "{field}");
+    assert!(field.contains("state=complete"), "{field}");
+    assert_eq!(origin.targets(), ["/private/p"]);
 }
 
 // draft-ietf-aipref-attach-05, section 3.1: robots.txt says nothing about the
 // use of what it disallows.
-#[test]
-fn robots_txt_states_no_preference_about_what_is_reported() {
-    run(async {
-        let robots = "User-agent: *\nContent-Usage: train-ai=n\nDisallow: /private\n";
-        let origin = Script::robots(robots).start().await;
-        let config = resolve("o.test", origin.address()).set("directives.preferences = true");
-        let proxy = reporting(config).start().await;
-        let open = get(&proxy, "http://o.test/open").await;
-        assert!(open.head.value("robots-directives").contains("train-ai"));
-        let reported = get(&proxy, "http://o.test/private").await;
-        assert!(
-            !reported
-                .head
-                .value("robots-directives")
-                .contains("train-ai")
-        );
-    });
+#[tokio::test]
+async fn robots_txt_states_no_preference_about_what_is_reported() {
+    let robots = "User-agent: *\nContent-Usage: train-ai=n\nDisallow: /private\n";
+    let origin = Script::robots(robots).start().await;
+    let config = resolve("o.test", origin.address()).set("directives.preferences = true");
+    let proxy = reporting(config).start().await;
+    let open = get(&proxy, "http://o.test/open").await;
+    assert!(open.head.value("robots-directives").contains("train-ai"));
+    let reported = get(&proxy, "http://o.test/private").await;
+    assert!(
+        !reported
+            .head
+            .value("robots-directives")
+            .contains("train-ai")
+    );
 }
 
 // Ours: /robots.txt is allowed in any mode, and answered from our copy.
-#[test]
-fn robots_txt_itself_is_answered_as_ever() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let proxy = reporting(resolve("o.test", origin.address())).start().await;
-        for _ in 0..2 {
-            let reply = get(&proxy, "http://o.test/robots.txt").await;
-            assert_eq!((reply.status(), reply.text()), (200, ROBOTS.to_owned()));
-            assert_eq!(told(&reply), [""; 0]);
-        }
-        assert_eq!(origin.robots_fetches(), 1);
-        let rows = proxy.place().completed(2).await;
-        assert!(rows.iter().all(|row| row["effect"] == "cached"));
-    });
+#[tokio::test]
+async fn robots_txt_itself_is_answered_as_ever() {
+    let origin = Script::robots(ROBOTS).start().await;
+    let proxy = reporting(resolve("o.test", origin.address())).start().await;
+    for _ in 0..2 {
+        let reply = get(&proxy, "http://o.test/robots.txt").await;
+        assert_eq!((reply.status(), reply.text()), (200, ROBOTS.to_owned()));
+        assert_eq!(told(&reply), [""; 0]);
+    }
+    assert_eq!(origin.robots_fetches(), 1);
+    let rows = proxy.place().completed(2).await;
+    assert!(rows.iter().all(|row| row["effect"] == "cached"));
 }
 
 /// Returns the folder of a proxy that reported one request and allowed another.
 async fn crawled(mode: &str) -> Place {
-    let origin = Script::robots(ROBOTS).start().await;
-    let config = resolve("o.test", origin.address());
-    let proxy = config
-        .set(&format!("enforcement.mode = \"{mode}\""))
-        .start()
-        .await;
+    let (_origin, proxy) = site(
+        Script::robots(ROBOTS),
+        &[&format!("enforcement.mode = \"{mode}\"")],
+    )
+    .await;
     for path in ["private/a", "open", "robots.txt"] {
         get(&proxy, &format!("http://o.test/{path}")).await;
     }
@@ -276,100 +258,91 @@ async fn crawled(mode: &str) -> Place {
 }
 
 // Ours: what enforcing would have cost.
-#[test]
-fn the_record_is_searched_by_what_was_done() {
-    run(async {
-        let place = crawled("report").await;
-        for (effect, url) in [
-            ("reported", "http://o.test/private/a"),
-            ("enforced", "http://o.test/open"),
-            ("cached", "http://o.test/robots.txt"),
-        ] {
-            let list = place
-                .run(&["audit", "list", "--effect", effect, "--json"])
-                .await;
-            let urls: Vec<_> = list
-                .json_lines()
-                .iter()
-                .map(|row| row["url"].clone())
-                .collect();
-            assert_eq!(urls, [url], "{effect}");
-        }
-        let list = place.run(&["audit", "list", "--effect", "reported"]).await;
-        assert!(
-            list.stdout
-                .contains("(line 2: Disallow: /private)  reported"),
-            "{list:?}"
-        );
-        let none = place
-            .run(&["audit", "list", "--effect", "overridden"])
+#[tokio::test]
+async fn the_record_is_searched_by_what_was_done() {
+    let place = crawled("report").await;
+    for (effect, url) in [
+        ("reported", "http://o.test/private/a"),
+        ("enforced", "http://o.test/open"),
+        ("cached", "http://o.test/robots.txt"),
+    ] {
+        let list = place
+            .run(&["audit", "list", "--effect", effect, "--json"])
             .await;
-        assert_eq!((none.code, none.stdout.as_str()), (Some(0), "0 rows\n"));
-        let wrong = place.run(&["audit", "list", "--effect", "ignored"]).await;
-        assert_eq!(wrong.code, Some(2), "{wrong:?}");
-    });
+        let urls: Vec<_> = list
+            .json_lines()
+            .iter()
+            .map(|row| row["url"].clone())
+            .collect();
+        assert_eq!(urls, [url], "{effect}");
+    }
+    let list = place.run(&["audit", "list", "--effect", "reported"]).await;
+    assert!(
+        list.stdout
+            .contains("(line 2: Disallow: /private)  reported"),
+        "{list:?}"
+    );
+    let none = place
+        .run(&["audit", "list", "--effect", "overridden"])
+        .await;
+    assert_eq!((none.code, none.stdout.as_str()), (Some(0), "0 rows\n"));
+    let wrong = place.run(&["audit", "list", "--effect", "ignored"]).await;
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
 }
 
 // Invariant 2 (ARCHITECTURE.md): the policy that a row names says whether it
 // could be reported.
-#[test]
-fn an_effect_that_its_policy_does_not_give_is_found() {
-    run(async {
-        for (mode, honest, forged) in [
-            ("report", "reported", "enforced"),
-            ("enforce", "enforced", "reported"),
-        ] {
-            let place = crawled(mode).await;
-            assert_eq!(verify(&place).await.code, Some(0), "{mode}");
-            let sql = "UPDATE ruling SET effect = ?1 WHERE verdict = 'disallow' AND effect = ?2";
-            let changed = place.database().execute(sql, [forged, honest]).unwrap();
-            assert_eq!(changed, 1, "{mode}");
-            let outcome = verify(&place).await;
-            assert_eq!(outcome.code, Some(1), "{mode}: {outcome:?}");
-            let says =
-                "3: the row says disallow rule for ExampleBot (line 2, \"Disallow: /private\")";
-            assert!(outcome.stdout.contains(&format!("\n{says}")), "{outcome:?}");
-            assert!(outcome.stdout.contains(", reported"), "{outcome:?}");
-        }
-    });
+#[tokio::test]
+async fn an_effect_that_its_policy_does_not_give_is_found() {
+    for (mode, honest, forged) in [
+        ("report", "reported", "enforced"),
+        ("enforce", "enforced", "reported"),
+    ] {
+        let place = crawled(mode).await;
+        assert_eq!(verify(&place).await.code, Some(0), "{mode}");
+        let sql = "UPDATE ruling SET effect = ?1 WHERE verdict = 'disallow' AND effect = ?2";
+        let changed = place.database().execute(sql, [forged, honest]).unwrap();
+        assert_eq!(changed, 1, "{mode}");
+        let outcome = verify(&place).await;
+        assert_eq!(outcome.code, Some(1), "{mode}: {outcome:?}");
+        let says = "3: the row says disallow rule for ExampleBot (line 2, \"Disallow: /private\")";
+        assert!(outcome.stdout.contains(&format!("\n{says}")), "{outcome:?}");
+        assert!(outcome.stdout.contains(", reported"), "{outcome:?}");
+    }
 }
 
-#[test]
-fn report_mode_is_told_at_the_start_and_by_config_check() {
-    run(async {
-        let proxy = reporting(Config::default()).start().await;
-        proxy.logged("enforcement.mode is").await;
-        let check = proxy.place().run(&["config", "check"]).await;
-        assert!(
-            check.stdout.contains("nothing is refused by robots.txt"),
-            "{check:?}"
-        );
-        let enforcing = Config::default().start().await;
-        assert!(!enforcing.log().contains("enforcement.mode is"));
-        assert!(
-            metrics(&enforcing)
-                .await
-                .contains("politesse_report_mode 0")
-        );
-    });
+#[tokio::test]
+async fn report_mode_is_told_at_the_start_and_by_config_check() {
+    let proxy = reporting(Config::default()).start().await;
+    proxy.logged("enforcement.mode is").await;
+    let check = proxy.place().run(&["config", "check"]).await;
+    assert!(
+        check.stdout.contains("nothing is refused by robots.txt"),
+        "{check:?}"
+    );
+    let enforcing = Config::default().start().await;
+    assert!(!enforcing.log().contains("enforcement.mode is"));
+    assert!(
+        metrics(&enforcing)
+            .await
+            .contains("politesse_report_mode 0")
+    );
 }
 
 // Ours: `run` tells at its end what was asked and refused.
-#[test]
-fn run_counts_what_is_reported_apart() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start().await;
-        let place = Place::with(&reporting(resolve("o.test", origin.address())));
-        let urls = "http://o.test/private/a http://o.test/private/b http://o.test/open";
-        let outcome = place
-            .run(&["run", "--", "sh", "-c", &format!("curl -sS {urls}")])
-            .await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        for told in [
-            "3 asked, 1 allowed, 0 refused, 2 reported (enforcement.mode); waited",
-            "would refuse 2 × Disallow: /private (line 2 of http://o.test/robots.txt)",
-        ] {
-            assert!(outcome.stderr.contains(told), "{told}: {}", outcome.stderr);
-        }
-    });
+#[tokio::test]
+async fn run_counts_what_is_reported_apart() {
+    let origin = Script::robots(ROBOTS).start().await;
+    let place = Place::with(&reporting(resolve("o.test", origin.address())));
+    let urls = "http://o.test/private/a http://o.test/private/b http://o.test/open";
+    let outcome = place
+        .run(&["run", "--", "sh", "-c", &format!("curl -sS {urls}")])
+        .await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    for told in [
+        "3 asked, 1 allowed, 0 refused, 2 reported (enforcement.mode); waited",
+        "would refuse 2 × Disallow: /private (line 2 of http://o.test/robots.txt)",
+    ] {
+        assert!(outcome.stderr.contains(told), "{told}: {}", outcome.stderr);
+    }
 }

@@ -143,97 +143,87 @@ async fn asked_again_after_kill_9(config: Config) -> usize {
 
 // Ours: with every decision on disk before it is acted on, only those are asked
 // again whose answer nobody had got yet.
-#[test]
-fn after_kill_9_only_what_was_under_way_is_asked_for_again() {
-    run(async {
-        let again = asked_again_after_kill_9(patient()).await;
-        assert!(again <= usize::from(CRAWLERS), "{again} were asked again");
-    });
+#[tokio::test]
+async fn after_kill_9_only_what_was_under_way_is_asked_for_again() {
+    let again = asked_again_after_kill_9(patient()).await;
+    assert!(again <= usize::from(CRAWLERS), "{again} were asked again");
 }
 
 // Ours: a bounded number in memory with the rest on disk.
-#[test]
-fn what_there_is_no_room_for_is_not_asked_for_again() {
-    run(async {
-        let origins = Origins::start(ORIGINS).await;
-        let proxy = patient().set("robots.max_snapshots = 10").start().await;
-        let before = crawl(&proxy, &origins).await;
-        assert_answers(&before);
-        assert_eq!(crawl(&proxy, &origins).await, before);
-        origins.assert_fetched(origins.numbers(), 1);
-        let kept = loads(&proxy, "kept").await + loads(&proxy, "pending").await;
-        assert!(u64::from(ORIGINS) / 2 < kept, "{kept}");
-    });
+#[tokio::test]
+async fn what_there_is_no_room_for_is_not_asked_for_again() {
+    let origins = Origins::start(ORIGINS).await;
+    let proxy = patient().set("robots.max_snapshots = 10").start().await;
+    let before = crawl(&proxy, &origins).await;
+    assert_answers(&before);
+    assert_eq!(crawl(&proxy, &origins).await, before);
+    origins.assert_fetched(origins.numbers(), 1);
+    let kept = loads(&proxy, "kept").await + loads(&proxy, "pending").await;
+    assert!(u64::from(ORIGINS) / 2 < kept, "{kept}");
 }
 
 // Ours: a restart makes no copy hold longer.
-#[test]
-fn what_has_expired_is_asked_for_again() {
-    run(async {
-        let origins = Origins::start(6).await;
-        let config = ["ttl", "ttl_min", "unavailable_ttl"]
-            .into_iter()
-            .fold(retrying("[\"1s\", \"1s\"]"), |config, key| {
-                config.set(&format!("robots.{key} = \"1s\""))
-            });
-        let proxy = config.start().await;
-        for number in origins.numbers() {
-            get(&proxy, &origins.url(number, "/open")).await;
-        }
-        let place = proxy.stop().await;
-        tokio::time::sleep(Duration::from_millis(1_100)).await;
-        let proxy = place.start().await;
-        for number in origins.numbers() {
-            get(&proxy, &origins.url(number, "/open")).await;
-        }
-        origins.assert_fetched(origins.numbers(), 2);
-    });
+#[tokio::test]
+async fn what_has_expired_is_asked_for_again() {
+    let origins = Origins::start(6).await;
+    let config = ["ttl", "ttl_min", "unavailable_ttl"]
+        .into_iter()
+        .fold(retrying("[\"1s\", \"1s\"]"), |config, key| {
+            config.set(&format!("robots.{key} = \"1s\""))
+        });
+    let proxy = config.start().await;
+    for number in origins.numbers() {
+        get(&proxy, &origins.url(number, "/open")).await;
+    }
+    let place = proxy.stop().await;
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    let proxy = place.start().await;
+    for number in origins.numbers() {
+        get(&proxy, &origins.url(number, "/open")).await;
+    }
+    origins.assert_fetched(origins.numbers(), 2);
 }
 
 // Ours: what somebody's hand was in is asked for again, and nothing else.
-#[test]
-fn what_was_changed_by_hand_is_asked_for_again() {
-    run(async {
-        let origins = Origins::start(12).await;
-        let proxy = patient().start().await;
-        let before = crawl(&proxy, &origins).await;
-        let place = proxy.stop().await;
-        let changed = origins.url(3, "");
-        let sql = "UPDATE kept SET result = 'successful' WHERE origin = ?";
-        assert_eq!(place.database().execute(sql, [&changed]).unwrap(), 1);
-        let outcome = place.run(&["audit", "verify"]).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        assert!(outcome.stdout.contains(&changed), "{outcome:?}");
-        let proxy = place.start().await;
-        assert_eq!(crawl(&proxy, &origins).await, before);
-        origins.assert_fetched([3], 2);
-        origins.assert_fetched(origins.numbers().filter(|number| *number != 3), 1);
-        assert_eq!(loads(&proxy, "changed").await, 1);
-    });
+#[tokio::test]
+async fn what_was_changed_by_hand_is_asked_for_again() {
+    let origins = Origins::start(12).await;
+    let proxy = patient().start().await;
+    let before = crawl(&proxy, &origins).await;
+    let place = proxy.stop().await;
+    let changed = origins.url(3, "");
+    let sql = "UPDATE kept SET result = 'successful' WHERE origin = ?";
+    assert_eq!(place.database().execute(sql, [&changed]).unwrap(), 1);
+    let outcome = place.run(&["audit", "verify"]).await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.stdout.contains(&changed), "{outcome:?}");
+    let proxy = place.start().await;
+    assert_eq!(crawl(&proxy, &origins).await, before);
+    origins.assert_fetched([3], 2);
+    origins.assert_fetched(origins.numbers().filter(|number| *number != 3), 1);
+    assert_eq!(loads(&proxy, "changed").await, 1);
 }
 
 // Ours: what cannot be kept is asked for again, and stops nothing.
-#[test]
-fn a_store_that_keeps_nothing_costs_no_request() {
-    run(async {
-        let origins = Origins::start(12).await;
-        let proxy = patient().start().await;
-        proxy
-            .place()
-            .database()
-            .execute_batch(
-                "CREATE TRIGGER broken BEFORE INSERT ON kept
+#[tokio::test]
+async fn a_store_that_keeps_nothing_costs_no_request() {
+    let origins = Origins::start(12).await;
+    let proxy = patient().start().await;
+    proxy
+        .place()
+        .database()
+        .execute_batch(
+            "CREATE TRIGGER broken BEFORE INSERT ON kept
                  BEGIN SELECT RAISE(ABORT, 'disk full'); END;",
-            )
-            .unwrap();
-        let before = crawl(&proxy, &origins).await;
-        assert_answers(&before);
-        assert_eq!(crawl(&proxy, &origins).await, before);
-        origins.assert_fetched(origins.numbers(), 1);
-        let lost = "politesse_robots_saved_total{result=\"lost\"} 12";
-        assert!(metrics(&proxy).await.contains(lost));
-        let proxy = proxy.stop().await.start().await;
-        assert_eq!(crawl(&proxy, &origins).await, before);
-        origins.assert_fetched(origins.numbers(), 2);
-    });
+        )
+        .unwrap();
+    let before = crawl(&proxy, &origins).await;
+    assert_answers(&before);
+    assert_eq!(crawl(&proxy, &origins).await, before);
+    origins.assert_fetched(origins.numbers(), 1);
+    let lost = "politesse_robots_saved_total{result=\"lost\"} 12";
+    assert!(metrics(&proxy).await.contains(lost));
+    let proxy = proxy.stop().await.start().await;
+    assert_eq!(crawl(&proxy, &origins).await, before);
+    origins.assert_fetched(origins.numbers(), 2);
 }

@@ -4,11 +4,10 @@
 use serde_json::{Value, json};
 
 use crate::kit::client::get;
-use crate::kit::origin::{Origin, Script};
+use crate::kit::origin::{Origin, Script, site};
 use crate::kit::page::Page;
 use crate::kit::proxy::{Proxy, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
-use crate::kit::run;
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
@@ -31,100 +30,91 @@ fn hops_of_two() -> Value {
 }
 
 // Ours: each hop is in the audit.
-#[test]
-fn the_record_and_the_403_tell_each_redirect_of_a_robots_txt() {
-    run(async {
-        let (_first, _second, proxy) = moved_twice().await;
-        let refused = get(&proxy, "http://o.test/private").await;
-        refused.assert_error(403, "http_request_denied");
-        get(&proxy, "http://o.test/open").await;
-        get(&proxy, "http://p.test/private").await;
-        let told = refused.json();
-        assert_eq!(told["robots"]["url"], "http://p.test/robots.txt");
-        assert_eq!(told["robots"]["hops"], hops_of_two());
-        let rows = proxy.place().completed(3).await;
-        for row in &rows[..2] {
-            assert_eq!(row["robots"]["url"], "http://p.test/robots.txt");
-            assert_eq!(row["robots"]["hops"], hops_of_two());
-        }
-        assert!(rows[2]["robots"].get("hops").is_none(), "{}", rows[2]);
-        let outcome = proxy.place().run(&["audit", "verify"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    });
+#[tokio::test]
+async fn the_record_and_the_403_tell_each_redirect_of_a_robots_txt() {
+    let (_first, _second, proxy) = moved_twice().await;
+    let refused = get(&proxy, "http://o.test/private").await;
+    refused.assert_error(403, "http_request_denied");
+    get(&proxy, "http://o.test/open").await;
+    get(&proxy, "http://p.test/private").await;
+    let told = refused.json();
+    assert_eq!(told["robots"]["url"], "http://p.test/robots.txt");
+    assert_eq!(told["robots"]["hops"], hops_of_two());
+    let rows = proxy.place().completed(3).await;
+    for row in &rows[..2] {
+        assert_eq!(row["robots"]["url"], "http://p.test/robots.txt");
+        assert_eq!(row["robots"]["hops"], hops_of_two());
+    }
+    assert!(rows[2]["robots"].get("hops").is_none(), "{}", rows[2]);
+    let outcome = proxy.place().run(&["audit", "verify"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
 // Ours: also where they lead round, and no rules are known in the end.
-#[test]
-fn a_loop_of_redirects_is_on_record_hop_by_hop() {
-    run(async {
-        let origin = Script::robots_page(Page::redirect("/1"))
+#[tokio::test]
+async fn a_loop_of_redirects_is_on_record_hop_by_hop() {
+    let (_origin, proxy) = site(
+        Script::robots_page(Page::redirect("/1"))
             .page("/1", Page::redirect("/2"))
-            .page("/2", Page::redirect("/1"))
-            .start()
-            .await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let refused = get(&proxy, "http://o.test/a").await.json();
-        let rows = proxy.place().completed(1).await;
-        for (told, reason) in [
-            (&refused["robots"], &refused["reason"]),
-            (&rows[0]["robots"], &rows[0]["reason"]),
-        ] {
-            assert_eq!(reason, "unreachable");
-            assert_eq!(
-                (&told["url"], &told["status"]),
-                (&json!("http://o.test/2"), &json!(302))
-            );
-            let hops = ["http://o.test/robots.txt", "http://o.test/1"];
-            assert_eq!(told["hops"], json!(hops));
-        }
-    });
+            .page("/2", Page::redirect("/1")),
+        &[],
+    )
+    .await;
+    let refused = get(&proxy, "http://o.test/a").await.json();
+    let rows = proxy.place().completed(1).await;
+    for (told, reason) in [
+        (&refused["robots"], &refused["reason"]),
+        (&rows[0]["robots"], &rows[0]["reason"]),
+    ] {
+        assert_eq!(reason, "unreachable");
+        assert_eq!(
+            (&told["url"], &told["status"]),
+            (&json!("http://o.test/2"), &json!(302))
+        );
+        let hops = ["http://o.test/robots.txt", "http://o.test/1"];
+        assert_eq!(told["hops"], json!(hops));
+    }
 }
 
 // Ours: hops are evidence as the rest is.
-#[test]
-fn hops_changed_by_hand_are_found() {
-    run(async {
-        for change in ["hops = NULL", "hops = replace(hops, 'moved', 'open')"] {
-            let (_first, _second, proxy) = moved_twice().await;
-            get(&proxy, "http://o.test/open").await;
-            let place = proxy.stop().await;
-            let sql = format!("UPDATE snapshot SET {change}");
-            assert_eq!(place.database().execute(&sql, []).unwrap(), 1);
-            let outcome = place.run(&["audit", "verify"]).await;
-            assert_eq!(outcome.code, Some(1), "{outcome:?}");
-            assert!(outcome.stdout.contains("\n3: "), "{outcome:?}");
-        }
-    });
+#[tokio::test]
+async fn hops_changed_by_hand_are_found() {
+    for change in ["hops = NULL", "hops = replace(hops, 'moved', 'open')"] {
+        let (_first, _second, proxy) = moved_twice().await;
+        get(&proxy, "http://o.test/open").await;
+        let place = proxy.stop().await;
+        let sql = format!("UPDATE snapshot SET {change}");
+        assert_eq!(place.database().execute(&sql, []).unwrap(), 1);
+        let outcome = place.run(&["audit", "verify"]).await;
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!(outcome.stdout.contains("\n3: "), "{outcome:?}");
+    }
 }
 
 // Ours: what was kept for a restart tells them too.
-#[test]
-fn hops_outlive_a_restart() {
-    run(async {
-        let (first, _second, proxy) = moved_twice().await;
-        get(&proxy, "http://o.test/open").await;
-        let again = proxy.stop().await.start().await;
-        let refused = get(&again, "http://o.test/private").await.json();
-        assert_eq!(refused["robots"]["hops"], hops_of_two());
-        assert_eq!(first.robots_fetches(), 1);
-    });
+#[tokio::test]
+async fn hops_outlive_a_restart() {
+    let (first, _second, proxy) = moved_twice().await;
+    get(&proxy, "http://o.test/open").await;
+    let again = proxy.stop().await.start().await;
+    let refused = get(&again, "http://o.test/private").await.json();
+    assert_eq!(refused["robots"]["hops"], hops_of_two());
+    assert_eq!(first.robots_fetches(), 1);
 }
 
 // Ours: sites write a path in UTF-8 where RFC 3986, section 2.1, wants escapes.
-#[test]
-fn a_location_in_raw_utf8_is_followed() {
-    run(async {
-        let origin = RawOrigin::start(|target| match target {
-            "/robots.txt" => Bytes::of(
-                "HTTP/1.1 301 Moved\r\nLocation: /r\u{f6}bots.txt\r\nContent-Length: 0\r\n\r\n"
-                    .as_bytes(),
-            ),
-            _ if target.contains("bots.txt") => Bytes::text("User-agent: *\nDisallow: /private\n"),
-            _ => Bytes::text("a page"),
-        })
-        .await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        assert_eq!(get(&proxy, "http://o.test/private").await.status(), 403);
-        assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
-    });
+#[tokio::test]
+async fn a_location_in_raw_utf8_is_followed() {
+    let origin = RawOrigin::start(|target| match target {
+        "/robots.txt" => Bytes::of(
+            "HTTP/1.1 301 Moved\r\nLocation: /r\u{f6}bots.txt\r\nContent-Length: 0\r\n\r\n"
+                .as_bytes(),
+        ),
+        _ if target.contains("bots.txt") => Bytes::text("User-agent: *\nDisallow: /private\n"),
+        _ => Bytes::text("a page"),
+    })
+    .await;
+    let proxy = resolve("o.test", origin.address()).start().await;
+    assert_eq!(get(&proxy, "http://o.test/private").await.status(), 403);
+    assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
 }

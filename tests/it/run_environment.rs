@@ -21,7 +21,7 @@ const ROBOTS: &str = "User-agent: *\nDisallow: /basket\n";
 
 async fn shop(name: &str) -> Origin {
     let script = Script::robots(ROBOTS).page("/page", Page::html("A page"));
-    script.name(name).start_tls().await
+    script.name(name).tls().start().await
 }
 
 /// Returns a folder for `run`, with one for its temporary files and a home.
@@ -69,43 +69,39 @@ async fn changed_variables(place: &Place) -> HashMap<String, String> {
 }
 
 // Ours: a client that replaces its roots trusts one certificate, ours.
-#[test]
-fn every_variable_of_roots_names_one_file_with_our_authority() {
-    run(async {
-        let place = place(&Config::default());
-        let variables = changed_variables(&place).await;
-        let file = &variables["SSL_CERT_FILE"];
-        for name in [
-            "CURL_CA_BUNDLE",
-            "REQUESTS_CA_BUNDLE",
-            "PERL_LWP_SSL_CA_FILE",
-            "NODE_EXTRA_CA_CERTS",
-            "DENO_CERT",
-            "AWS_CA_BUNDLE",
-            "PIP_CERT",
-            "GIT_SSL_CAINFO",
-            "CARGO_HTTP_CAINFO",
-            "npm_config_cafile",
-        ] {
-            assert_eq!(variables.get(name), Some(file), "{name}");
-        }
-        let show = "cat \"$SSL_CERT_FILE\"; ls -A \"$SSL_CERT_DIR\"";
-        let shown = finish(through_run(&place, &["sh", "-c", show]), b"").await;
-        let authority = fs::read_to_string(place.path("certs/ca.pem")).unwrap();
-        assert_eq!(shown.stdout, authority, "{shown:?}");
-    });
+#[tokio::test]
+async fn every_variable_of_roots_names_one_file_with_our_authority() {
+    let place = place(&Config::default());
+    let variables = changed_variables(&place).await;
+    let file = &variables["SSL_CERT_FILE"];
+    for name in [
+        "CURL_CA_BUNDLE",
+        "REQUESTS_CA_BUNDLE",
+        "PERL_LWP_SSL_CA_FILE",
+        "NODE_EXTRA_CA_CERTS",
+        "DENO_CERT",
+        "AWS_CA_BUNDLE",
+        "PIP_CERT",
+        "GIT_SSL_CAINFO",
+        "CARGO_HTTP_CAINFO",
+        "npm_config_cafile",
+    ] {
+        assert_eq!(variables.get(name), Some(file), "{name}");
+    }
+    let show = "cat \"$SSL_CERT_FILE\"; ls -A \"$SSL_CERT_DIR\"";
+    let shown = finish(through_run(&place, &["sh", "-c", show]), b"").await;
+    let authority = fs::read_to_string(place.path("certs/ca.pem")).unwrap();
+    assert_eq!(shown.stdout, authority, "{shown:?}");
 }
 
 // Ours: nothing is intercepted, so there is no authority to trust.
-#[test]
-fn without_interception_the_roots_stay_the_users() {
-    run(async {
-        let place = place(&Config::default().set("https.mode = \"refuse\""));
-        let variables = changed_variables(&place).await;
-        assert!(variables.contains_key("https_proxy"), "{variables:?}");
-        assert!(!variables.contains_key("SSL_CERT_FILE"), "{variables:?}");
-        assert!(temporary_files(&place).is_empty());
-    });
+#[tokio::test]
+async fn without_interception_the_roots_stay_the_users() {
+    let place = place(&Config::default().set("https.mode = \"refuse\""));
+    let variables = changed_variables(&place).await;
+    assert!(variables.contains_key("https_proxy"), "{variables:?}");
+    assert!(!variables.contains_key("SSL_CERT_FILE"), "{variables:?}");
+    assert!(temporary_files(&place).is_empty());
 }
 
 /// Runs `command` through the proxy against a shop, and expects that a page
@@ -146,29 +142,27 @@ fn curl_and_requests_trust_the_authority_under_a_seal() {
 }
 
 // Ours: what the user set for wget stays, but not where it leads round us.
-#[test]
-fn wget_keeps_the_settings_of_its_user_and_trusts_the_authority() {
-    run(async {
-        let origin = shop("shop.test").await;
-        let place = place(&resolve("shop.test", origin.address()));
-        let own = "header = X-Own: yes\nuse_proxy = off\nhttps_proxy = http://127.0.0.1:1\n";
-        fs::write(place.path("home/.wgetrc"), own).unwrap();
-        let urls = ["https://shop.test/page", "https://shop.test/basket"];
-        let command = [
-            "wget",
-            "-nv",
-            "-t",
-            "1",
-            "-O",
-            "/dev/null",
-            urls[0],
-            urls[1],
-        ];
-        let outcome = assert_led(&place, &origin, through_run(&place, &command)).await;
-        // A server's error (wget(1), "Exit status"): the refusal.
-        assert_eq!(outcome.code, Some(8), "{outcome:?}");
-        assert_eq!(origin.arrival("/page").await.values("x-own"), ["yes"]);
-    });
+#[tokio::test]
+async fn wget_keeps_the_settings_of_its_user_and_trusts_the_authority() {
+    let origin = shop("shop.test").await;
+    let place = place(&resolve("shop.test", origin.address()));
+    let own = "header = X-Own: yes\nuse_proxy = off\nhttps_proxy = http://127.0.0.1:1\n";
+    fs::write(place.path("home/.wgetrc"), own).unwrap();
+    let urls = ["https://shop.test/page", "https://shop.test/basket"];
+    let command = [
+        "wget",
+        "-nv",
+        "-t",
+        "1",
+        "-O",
+        "/dev/null",
+        urls[0],
+        urls[1],
+    ];
+    let outcome = assert_led(&place, &origin, through_run(&place, &command)).await;
+    // A server's error (wget(1), "Exit status"): the refusal.
+    assert_eq!(outcome.code, Some(8), "{outcome:?}");
+    assert_eq!(origin.arrival("/page").await.values("x-own"), ["yes"]);
 }
 
 /// Returns a program that goes to https://localhost:PORT/page whatever the
@@ -195,68 +189,62 @@ async fn round_the_proxy(program: &[&str]) -> (Outcome, Outcome) {
 }
 
 // Ours: over https a bypass fails closed, since no site's root is trusted.
-#[test]
-fn a_client_that_goes_round_gets_nothing_over_https() {
-    run(async {
-        let curl = ["curl", "-sS", "--noproxy", "*"];
-        let (alone, led) = round_the_proxy(&curl).await;
-        assert_eq!(alone.code, Some(0), "{alone:?}");
-        // The peer's certificate is not known to be good (curl(1), "Exit codes").
-        assert_eq!(led.code, Some(60), "{led:?}");
-        let script = "require('https').get(process.argv[1], { agent: new (require('https').Agent)() }, \
+#[tokio::test]
+async fn a_client_that_goes_round_gets_nothing_over_https() {
+    let curl = ["curl", "-sS", "--noproxy", "*"];
+    let (alone, led) = round_the_proxy(&curl).await;
+    assert_eq!(alone.code, Some(0), "{alone:?}");
+    // The peer's certificate is not known to be good (curl(1), "Exit codes").
+    assert_eq!(led.code, Some(60), "{led:?}");
+    let script = "require('https').get(process.argv[1], { agent: new (require('https').Agent)() }, \
                       response => console.log(response.statusCode))";
-        let (alone, led) = round_the_proxy(&["node", "-e", script]).await;
-        assert_eq!(alone.stdout, "200\n", "{alone:?}");
-        assert!(led.stderr.contains("certificate"), "{led:?}");
-    });
+    let (alone, led) = round_the_proxy(&["node", "-e", script]).await;
+    assert_eq!(alone.stdout, "200\n", "{alone:?}");
+    assert!(led.stderr.contains("certificate"), "{led:?}");
 }
 
 // Ours: a command may run as another user and must find whom to trust; a user's
 // settings may hold passwords. All goes with the run.
-#[test]
-fn of_the_files_of_a_run_the_users_own_are_private_and_all_go_after_a_signal() {
-    run(async {
-        let place = place(&Config::default());
-        fs::write(place.path("home/.wgetrc"), "password = secret").unwrap();
-        let mut command = through_run(&place, &["sh", "-c", "touch ready; exec sleep 60"]);
-        let mut child = command
-            .current_dir(place.folder())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let ready = place.path("ready");
-        until("the command", async || ready.exists().then_some(())).await;
-        let folders = temporary_files(&place);
-        let mode = |path: &PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!(folders.iter().map(mode).collect::<Vec<_>>(), [0o755]);
-        for entry in fs::read_dir(&folders[0]).unwrap() {
-            let path = entry.unwrap().path();
-            let wanted = match path.is_dir() {
-                true => 0o755,
-                false if path.ends_with("wgetrc") => 0o600,
-                false => 0o644,
-            };
-            assert_eq!(mode(&path), wanted, "{}", path.display());
-        }
-        let pid = Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap();
-        kill_process(pid, Signal::TERM).unwrap();
-        assert_eq!(child.wait().await.unwrap().code(), Some(128 + 15));
-        assert!(temporary_files(&place).is_empty());
-    });
+#[tokio::test]
+async fn of_the_files_of_a_run_the_users_own_are_private_and_all_go_after_a_signal() {
+    let place = place(&Config::default());
+    fs::write(place.path("home/.wgetrc"), "password = secret").unwrap();
+    let mut command = through_run(&place, &["sh", "-c", "touch ready; exec sleep 60"]);
+    let mut child = command
+        .current_dir(place.folder())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let ready = place.path("ready");
+    until("the command", async || ready.exists().then_some(())).await;
+    let folders = temporary_files(&place);
+    let mode = |path: &PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(folders.iter().map(mode).collect::<Vec<_>>(), [0o755]);
+    for entry in fs::read_dir(&folders[0]).unwrap() {
+        let path = entry.unwrap().path();
+        let wanted = match path.is_dir() {
+            true => 0o755,
+            false if path.ends_with("wgetrc") => 0o600,
+            false => 0o644,
+        };
+        assert_eq!(mode(&path), wanted, "{}", path.display());
+    }
+    let pid = Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    assert_eq!(child.wait().await.unwrap().code(), Some(128 + 15));
+    assert!(temporary_files(&place).is_empty());
 }
 
 // Ours: HOME is /dev/null for some services, and another user's after a change
 // of user.
-#[test]
-fn a_home_that_cannot_be_read_keeps_no_command_from_starting() {
-    run(async {
-        let place = place(&Config::default());
-        fs::create_dir(place.path("home/.wgetrc")).unwrap();
-        for home in ["/dev/null", "home"] {
-            let mut command = through_run(&place, &["sh", "-c", "exit 6"]);
-            command.current_dir(place.folder()).env("HOME", home);
-            let outcome = finish(command, b"").await;
-            assert_eq!(outcome.code, Some(6), "{home}: {outcome:?}");
-        }
-    });
+#[tokio::test]
+async fn a_home_that_cannot_be_read_keeps_no_command_from_starting() {
+    let place = place(&Config::default());
+    fs::create_dir(place.path("home/.wgetrc")).unwrap();
+    for home in ["/dev/null", "home"] {
+        let mut command = through_run(&place, &["sh", "-c", "exit 6"]);
+        command.current_dir(place.folder()).env("HOME", home);
+        let outcome = finish(command, b"").await;
+        assert_eq!(outcome.code, Some(6), "{home}: {outcome:?}");
+    }
 }

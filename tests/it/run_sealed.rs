@@ -12,7 +12,7 @@ use crate::kit::namespace::{Addresses, inside};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::program::{Outcome, finish, politesse};
 use crate::kit::proxy::{Config, Place, resolve};
-use crate::kit::{run, soon, until};
+use crate::kit::{soon, until};
 
 /// An address that is reached without a seal, and not with one.
 const OUTSIDE: Addresses = Addresses::These(&["192.0.2.1/32", "2001:db8::1/128"]);
@@ -92,148 +92,133 @@ fn a_name_that_is_looked_up_inside_is_counted() {
 
 // ours: what is fetched inside is decided and counted as without a seal, HTTPS
 // and a proxy of another process included.
-#[test]
-fn a_sealed_command_joins_the_proxy_that_holds_the_record() {
-    run(async {
-        let origin = Script::robots(ROBOTS).start_tls().await;
-        let proxy = to(&origin).start().await;
-        let script = "curl -sS https://o.test/a; curl -sS https://o.test/private/b";
-        let outcome = run_sealed(proxy.place(), script).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        for told in [
-            "2 asked, 1 allowed, 1 refused;",
-            "refused 1 × Disallow: /private (line 2 of https://o.test/robots.txt)",
-            "0 attempts to connect",
-        ] {
-            assert!(outcome.stderr.contains(told), "{told}: {outcome:?}");
-        }
-        assert_eq!(origin.targets(), ["/a"]);
-    });
+#[tokio::test]
+async fn a_sealed_command_joins_the_proxy_that_holds_the_record() {
+    let origin = Script::robots(ROBOTS).tls().start().await;
+    let proxy = to(&origin).start().await;
+    let script = "curl -sS https://o.test/a; curl -sS https://o.test/private/b";
+    let outcome = run_sealed(proxy.place(), script).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    for told in [
+        "2 asked, 1 allowed, 1 refused;",
+        "refused 1 × Disallow: /private (line 2 of https://o.test/robots.txt)",
+        "0 attempts to connect",
+    ] {
+        assert!(outcome.stderr.contains(told), "{told}: {outcome:?}");
+    }
+    assert_eq!(origin.targets(), ["/a"]);
 }
 
 // ours: the user, the folder and the input are the command's own.
-#[test]
-fn a_sealed_command_is_who_it_is_without_the_seal() {
-    run(async {
-        let place = Place::with(&Config::default());
-        let script = "id -u; id -g; pwd; cat; echo made > made";
-        let outcome = finish(sealed(&place, script), b"the input\n").await;
-        let own = std::fs::metadata("/proc/self").unwrap();
-        let folder = place.folder().canonicalize().unwrap();
-        let wanted = format!(
-            "{}\n{}\n{}\nthe input\n",
-            own.uid(),
-            own.gid(),
-            folder.display()
-        );
-        assert_eq!(outcome.stdout, wanted, "{outcome:?}");
-        let made = std::fs::metadata(place.path("made")).unwrap();
-        assert_eq!((made.uid(), made.gid()), (own.uid(), own.gid()));
-    });
+#[tokio::test]
+async fn a_sealed_command_is_who_it_is_without_the_seal() {
+    let place = Place::with(&Config::default());
+    let script = "id -u; id -g; pwd; cat; echo made > made";
+    let outcome = finish(sealed(&place, script), b"the input\n").await;
+    let own = std::fs::metadata("/proc/self").unwrap();
+    let folder = place.folder().canonicalize().unwrap();
+    let wanted = format!(
+        "{}\n{}\n{}\nthe input\n",
+        own.uid(),
+        own.gid(),
+        folder.display()
+    );
+    assert_eq!(outcome.stdout, wanted, "{outcome:?}");
+    let made = std::fs::metadata(place.path("made")).unwrap();
+    assert_eq!((made.uid(), made.gid()), (own.uid(), own.gid()));
 }
 
 // user_namespaces(7): an administrator with no other user than itself has no
 // power over the files of others.
-#[test]
-fn an_administrator_stays_one_inside() {
-    run(async {
-        let place = Place::with(&Config::default());
-        let path = place.path("of-another");
-        std::fs::write(&path, "read").unwrap();
-        if chown(&path, Some(1234), Some(1234)).is_err() {
-            eprintln!("skipped: only the administrator can give a file away");
-            return;
-        }
-        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
-            .unwrap();
-        let script = "cat of-another; setpriv --reuid 1234 --clear-groups id -u";
-        let outcome = run_sealed(&place, script).await;
-        assert_eq!(outcome.stdout, "read1234\n", "{outcome:?}");
-    });
+#[tokio::test]
+async fn an_administrator_stays_one_inside() {
+    let place = Place::with(&Config::default());
+    let path = place.path("of-another");
+    std::fs::write(&path, "read").unwrap();
+    if chown(&path, Some(1234), Some(1234)).is_err() {
+        eprintln!("skipped: only the administrator can give a file away");
+        return;
+    }
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let script = "cat of-another; setpriv --reuid 1234 --clear-groups id -u";
+    let outcome = run_sealed(&place, script).await;
+    assert_eq!(outcome.stdout, "read1234\n", "{outcome:?}");
 }
 
 // ours: signals and exit codes as without the seal.
-#[test]
-fn a_signal_reaches_a_sealed_command() {
-    run(async {
-        let place = Place::with(&Config::default());
-        let script = "trap 'exit 9' TERM; touch started; while :; do sleep 0.05; done";
-        let mut command = sealed(&place, script);
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        let mut child = command.stderr(Stdio::null()).spawn().unwrap();
-        let started = place.path("started");
-        until("start", async || started.exists().then_some(())).await;
-        let mut kill = Command::new("kill");
-        kill.arg("-TERM").arg(child.id().unwrap().to_string());
-        assert!(kill.status().await.unwrap().success());
-        let status = soon("end of run", child.wait()).await.unwrap();
-        assert_eq!(status.code(), Some(9));
-    });
+#[tokio::test]
+async fn a_signal_reaches_a_sealed_command() {
+    let place = Place::with(&Config::default());
+    let script = "trap 'exit 9' TERM; touch started; while :; do sleep 0.05; done";
+    let mut command = sealed(&place, script);
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    let started = place.path("started");
+    until("start", async || started.exists().then_some(())).await;
+    let mut kill = Command::new("kill");
+    kill.arg("-TERM").arg(child.id().unwrap().to_string());
+    assert!(kill.status().await.unwrap().success());
+    let status = soon("end of run", child.wait()).await.unwrap();
+    assert_eq!(status.code(), Some(9));
 }
 
 // ours: as without the seal.
-#[test]
-fn a_command_that_is_not_there_is_told_under_a_seal() {
-    run(async {
-        let place = Place::with(&Config::default());
-        for seal in [&["--sealed"][..], &[], &["--sealed"]] {
-            let command = [&["run"], seal, &["--", "./nowhere"]].concat();
-            let outcome = place.run(&command).await;
-            assert_eq!(outcome.code, Some(2), "{outcome:?}");
-            let told = "politesse: ./nowhere: no such command";
-            assert!(outcome.stderr.contains(told), "{outcome:?}");
-        }
-        // The record tells of each proxy that was started for it how it ended.
-        let verified = place.run(&["audit", "verify", "--json"]).await;
-        let sums = verified.json_lines().remove(0);
-        assert_eq!(
-            (&sums["unknown_ends"], &sums["events"]),
-            (&0.into(), &9.into())
-        );
-    });
+#[tokio::test]
+async fn a_command_that_is_not_there_is_told_under_a_seal() {
+    let place = Place::with(&Config::default());
+    for seal in [&["--sealed"][..], &[], &["--sealed"]] {
+        let command = [&["run"], seal, &["--", "./nowhere"]].concat();
+        let outcome = place.run(&command).await;
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        let told = "politesse: ./nowhere: no such command";
+        assert!(outcome.stderr.contains(told), "{outcome:?}");
+    }
+    // The record tells of each proxy that was started for it how it ended.
+    let verified = place.run(&["audit", "verify", "--json"]).await;
+    let sums = verified.json_lines().remove(0);
+    assert_eq!(
+        (&sums["unknown_ends"], &sums["events"]),
+        (&0.into(), &9.into())
+    );
 }
 
 // ours: never a fallback. The bound holds for what is made inside the user
 // namespace of the test, and nowhere else.
-#[test]
-fn where_namespaces_are_forbidden_nothing_is_started() {
-    run(async {
-        let place = Place::with(&Config::default());
-        let mut unshare = Command::new("unshare");
-        unshare.args(["--user", "--map-root-user", "sh", "-c"]);
-        unshare.arg("echo 0 > /proc/sys/user/max_user_namespaces && exec \"$0\" \"$@\"");
-        unshare.arg(env!("CARGO_BIN_EXE_politesse"));
-        unshare.args(["run", "--sealed", "--", "touch", "never"]);
-        unshare.current_dir(place.folder());
-        unshare.env("POLITESSE_CONFIG", place.path("politesse.toml"));
-        let outcome = finish(unshare, b"").await;
-        if !outcome.stderr.contains("politesse") {
-            eprintln!("skipped: no user namespace to forbid others in: {outcome:?}");
-            return;
-        }
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        for told in [
-            "--sealed is not possible here, and the command was not started",
-            "user.max_user_namespaces is 0",
-            "sysctl user.max_user_namespaces=",
-        ] {
-            assert!(outcome.stderr.contains(told), "{told}: {outcome:?}");
-        }
-        assert!(!place.path("never").exists());
-    });
+#[tokio::test]
+async fn where_namespaces_are_forbidden_nothing_is_started() {
+    let place = Place::with(&Config::default());
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--user", "--map-root-user", "sh", "-c"]);
+    unshare.arg("echo 0 > /proc/sys/user/max_user_namespaces && exec \"$0\" \"$@\"");
+    unshare.arg(env!("CARGO_BIN_EXE_politesse"));
+    unshare.args(["run", "--sealed", "--", "touch", "never"]);
+    unshare.current_dir(place.folder());
+    unshare.env("POLITESSE_CONFIG", place.path("politesse.toml"));
+    let outcome = finish(unshare, b"").await;
+    if !outcome.stderr.contains("politesse") {
+        eprintln!("skipped: no user namespace to forbid others in: {outcome:?}");
+        return;
+    }
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    for told in [
+        "--sealed is not possible here, and the command was not started",
+        "user.max_user_namespaces is 0",
+        "sysctl user.max_user_namespaces=",
+    ] {
+        assert!(outcome.stderr.contains(told), "{told}: {outcome:?}");
+    }
+    assert!(!place.path("never").exists());
 }
 
 // ours: a client that ignores the variables says nothing, so `run` must.
-#[test]
-fn without_a_seal_nothing_asked_is_a_warning_that_names_it() {
-    run(async {
-        let origin = origin().await;
-        let place = Place::with(&to(&origin));
-        let script = format!("curl -sS --noproxy '*' http://{}/a", origin.address());
-        let outcome = place.run(&["run", "--", "sh", "-c", &script]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        let told = "warning: nothing came through the proxy";
-        assert!(outcome.stderr.contains(told), "{outcome:?}");
-        assert!(outcome.stderr.contains("--sealed"), "{outcome:?}");
-    });
+#[tokio::test]
+async fn without_a_seal_nothing_asked_is_a_warning_that_names_it() {
+    let origin = origin().await;
+    let place = Place::with(&to(&origin));
+    let script = format!("curl -sS --noproxy '*' http://{}/a", origin.address());
+    let outcome = place.run(&["run", "--", "sh", "-c", &script]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let told = "warning: nothing came through the proxy";
+    assert!(outcome.stderr.contains(told), "{outcome:?}");
+    assert!(outcome.stderr.contains("--sealed"), "{outcome:?}");
 }

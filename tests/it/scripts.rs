@@ -8,7 +8,6 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::kit::program::{Outcome, finish};
-use crate::kit::run;
 
 /// The repository's scripts in a folder of their own, and the commands that
 /// they find first.
@@ -71,43 +70,37 @@ const TWO_BINARIES: &str = "\
 echo 'test result: ok. 7 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s'
 echo 'test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out'";
 
-#[test]
-fn the_last_line_of_the_tests_is_the_sum_of_all_binaries() {
-    run(async {
-        let whole = Scripts::with(&format!("[ $1 = test ] || exit 0\n{TWO_BINARIES}"));
-        let outcome = whole.run("tests/run", &[]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        assert_eq!(last_line(&outcome), "10 passed, 2 failed");
-    });
+#[tokio::test]
+async fn the_last_line_of_the_tests_is_the_sum_of_all_binaries() {
+    let whole = Scripts::with(&format!("[ $1 = test ] || exit 0\n{TWO_BINARIES}"));
+    let outcome = whole.run("tests/run", &[]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(last_line(&outcome), "10 passed, 2 failed");
 }
 
-#[test]
-fn tests_that_fail_are_summed_and_end_with_cargos_code() {
-    run(async {
-        let failing = Scripts::with(&format!(
-            "[ $1 = test ] || exit 0\n{TWO_BINARIES}\nexit 101"
-        ));
-        let outcome = failing.run("tests/run", &[]).await;
-        assert_eq!(outcome.code, Some(101), "{outcome:?}");
-        assert_eq!(last_line(&outcome), "10 passed, 2 failed");
-    });
+#[tokio::test]
+async fn tests_that_fail_are_summed_and_end_with_cargos_code() {
+    let failing = Scripts::with(&format!(
+        "[ $1 = test ] || exit 0\n{TWO_BINARIES}\nexit 101"
+    ));
+    let outcome = failing.run("tests/run", &[]).await;
+    assert_eq!(outcome.code, Some(101), "{outcome:?}");
+    assert_eq!(last_line(&outcome), "10 passed, 2 failed");
 }
 
-#[test]
-fn what_fails_before_the_tests_counts_as_one() {
-    run(async {
-        let unformatted = Scripts::with("[ $1 != fmt ]");
-        let outcome = unformatted.run("tests/run", &[]).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        assert_eq!(last_line(&outcome), "0 passed, 1 failed");
-        // A binary that dies has no result.
-        let dying = Scripts::with("[ $1 != test ]");
-        let outcome = dying.run("tests/run", &[]).await;
-        assert_eq!(
-            (outcome.code, last_line(&outcome)),
-            (Some(1), "0 passed, 1 failed")
-        );
-    });
+#[tokio::test]
+async fn what_fails_before_the_tests_counts_as_one() {
+    let unformatted = Scripts::with("[ $1 != fmt ]");
+    let outcome = unformatted.run("tests/run", &[]).await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert_eq!(last_line(&outcome), "0 passed, 1 failed");
+    // A binary that dies has no result.
+    let dying = Scripts::with("[ $1 != test ]");
+    let outcome = dying.run("tests/run", &[]).await;
+    assert_eq!(
+        (outcome.code, last_line(&outcome)),
+        (Some(1), "0 passed, 1 failed")
+    );
 }
 
 const BUILD: &str = "\
@@ -116,39 +109,35 @@ mkdir -p target/release
 printf '#!/bin/sh\\necho \"arguments: $*\"\\n' > target/release/politesse
 chmod 755 target/release/politesse";
 
-#[test]
-fn the_start_says_how_long_it_takes_and_links_the_program() {
-    run(async {
-        let scripts = Scripts::with(BUILD);
-        let link = scripts.path("politesse");
-        let told = format!(
-            "start.sh: the program is {}, a link to {}",
-            link.display(),
-            scripts.path("target/release/politesse").display()
-        );
-        let start = async || {
-            let outcome = scripts.run("start.sh", &["--config", "a b.toml"]).await;
-            assert_eq!(outcome.code, Some(0), "{outcome:?}");
-            assert_eq!(outcome.stdout, "arguments: --here --config a b.toml\n");
-            outcome.stderr
-        };
-        let first = start().await;
-        let lines: Vec<_> = first.lines().collect();
-        assert!(lines[0].contains("The first time takes some "), "{first}");
-        assert!(lines[0].contains(" minutes on "), "{first}");
-        assert_eq!(lines[1..], ["building", told.as_str()]);
-        let linked = Command::new(&link).arg("a").output().await.unwrap();
-        assert_eq!(linked.stdout, b"arguments: a\n");
-        // A program that is there is built again in seconds, or not at all.
-        assert_eq!(start().await, format!("building\n{told}\n"));
-    });
+#[tokio::test]
+async fn the_start_says_how_long_it_takes_and_links_the_program() {
+    let scripts = Scripts::with(BUILD);
+    let link = scripts.path("politesse");
+    let told = format!(
+        "start.sh: the program is {}, a link to {}",
+        link.display(),
+        scripts.path("target/release/politesse").display()
+    );
+    let start = async || {
+        let outcome = scripts.run("start.sh", &["--config", "a b.toml"]).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert_eq!(outcome.stdout, "arguments: --here --config a b.toml\n");
+        outcome.stderr
+    };
+    let first = start().await;
+    let lines: Vec<_> = first.lines().collect();
+    assert!(lines[0].contains("The first time takes some "), "{first}");
+    assert!(lines[0].contains(" minutes on "), "{first}");
+    assert_eq!(lines[1..], ["building", told.as_str()]);
+    let linked = Command::new(&link).arg("a").output().await.unwrap();
+    assert_eq!(linked.stdout, b"arguments: a\n");
+    // A program that is there is built again in seconds, or not at all.
+    assert_eq!(start().await, format!("building\n{told}\n"));
 }
 
-#[test]
-fn a_build_that_fails_starts_nothing() {
-    run(async {
-        let outcome = Scripts::with("exit 101").run("start.sh", &[]).await;
-        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(101), ""));
-        assert!(!outcome.stderr.contains("the program is"), "{outcome:?}");
-    });
+#[tokio::test]
+async fn a_build_that_fails_starts_nothing() {
+    let outcome = Scripts::with("exit 101").run("start.sh", &[]).await;
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(101), ""));
+    assert!(!outcome.stderr.contains("the program is"), "{outcome:?}");
 }

@@ -8,17 +8,14 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use crate::kit::client::{Crawler, get, metrics};
-use crate::kit::origin::Script;
+use crate::kit::origin::{Script, site};
 use crate::kit::program::politesse;
 use crate::kit::proxy::{Place, Proxy, resolve};
-use crate::kit::{run, until};
+use crate::kit::until;
 
 /// Returns the folder of a proxy that refused a request, and has stopped.
 async fn crawled() -> Place {
-    let origin = Script::robots("User-agent: *\nDisallow: /private\n")
-        .start()
-        .await;
-    let proxy = resolve("o.test", origin.address()).start().await;
+    let (_origin, proxy) = site(Script::robots("User-agent: *\nDisallow: /private\n"), &[]).await;
     for path in ["/private", "/open"] {
         get(&proxy, &format!("http://o.test{path}")).await;
     }
@@ -38,132 +35,126 @@ async fn exported(place: &Place) -> [String; 2] {
 }
 
 // Ours: docs/decisions/023-seals.md.
-#[test]
-fn a_record_is_proved_by_a_key_and_a_head_from_elsewhere() {
-    run(async {
-        let place = crawled().await;
-        let [key, head] = exported(&place).await;
-        let text = fs::read_to_string(&head).unwrap();
-        let name = text.lines().next().unwrap();
-        assert!(name.starts_with("politesse/"), "{text}");
-        assert!(text.contains(&format!("\n\u{2014} {name} ")), "{text}");
-        assert!(
-            fs::read_to_string(&key)
-                .unwrap()
-                .starts_with(&format!("{name}+"))
-        );
-        let arguments = ["audit", "verify", "--key", &key, "--head", &head];
-        let whole = place.run(&arguments).await;
-        assert_eq!(whole.code, Some(0), "{whole:?}");
-        let [.., sealed, "OK"] = whole.stdout.lines().collect::<Vec<_>>()[..] else {
-            panic!("{whole:?}");
-        };
-        assert!(sealed.starts_with("sealed: entries 1 to "), "{sealed}");
-        let proved = "; signed by a key of --key; 1 of 1 exported heads hold";
-        assert!(sealed.ends_with(proved), "{sealed}");
-        // The key by itself, and sums for programs.
-        let vkey = fs::read_to_string(&key).unwrap();
-        let with_key = ["audit", "verify", "--json", "--key", vkey.trim()];
-        let sums: Value = serde_json::from_str(&place.run(&with_key).await.stdout).unwrap();
-        let size: u64 = text.lines().nth(1).unwrap().parse().unwrap();
-        assert_eq!((&sums["sealed"], &sums["heads"]), (&size.into(), &1.into()));
-        assert_eq!(sums["signer"], vkey.trim());
-        assert_eq!(sums["result"], "OK");
-        // Cut below the head, with every trace of what was cut.
-        let database = place.database();
-        database
-            .execute_batch(
-                "DELETE FROM event WHERE seq = (SELECT max(seq) FROM event);
+#[tokio::test]
+async fn a_record_is_proved_by_a_key_and_a_head_from_elsewhere() {
+    let place = crawled().await;
+    let [key, head] = exported(&place).await;
+    let text = fs::read_to_string(&head).unwrap();
+    let name = text.lines().next().unwrap();
+    assert!(name.starts_with("politesse/"), "{text}");
+    assert!(text.contains(&format!("\n\u{2014} {name} ")), "{text}");
+    assert!(
+        fs::read_to_string(&key)
+            .unwrap()
+            .starts_with(&format!("{name}+"))
+    );
+    let arguments = ["audit", "verify", "--key", &key, "--head", &head];
+    let whole = place.run(&arguments).await;
+    assert_eq!(whole.code, Some(0), "{whole:?}");
+    let [.., sealed, "OK"] = whole.stdout.lines().collect::<Vec<_>>()[..] else {
+        panic!("{whole:?}");
+    };
+    assert!(sealed.starts_with("sealed: entries 1 to "), "{sealed}");
+    let proved = "; signed by a key of --key; 1 of 1 exported heads hold";
+    assert!(sealed.ends_with(proved), "{sealed}");
+    // The key by itself, and sums for programs.
+    let vkey = fs::read_to_string(&key).unwrap();
+    let with_key = ["audit", "verify", "--json", "--key", vkey.trim()];
+    let sums: Value = serde_json::from_str(&place.run(&with_key).await.stdout).unwrap();
+    let size: u64 = text.lines().nth(1).unwrap().parse().unwrap();
+    assert_eq!((&sums["sealed"], &sums["heads"]), (&size.into(), &1.into()));
+    assert_eq!(sums["signer"], vkey.trim());
+    assert_eq!(sums["result"], "OK");
+    // Cut below the head, with every trace of what was cut.
+    let database = place.database();
+    database
+        .execute_batch(
+            "DELETE FROM event WHERE seq = (SELECT max(seq) FROM event);
                  DELETE FROM sequence; DELETE FROM seal",
-            )
-            .unwrap();
-        fs::remove_file(place.path("record")).unwrap();
-        let cut = place.run(&arguments).await;
-        assert_eq!(cut.code, Some(1), "{cut:?}");
-        assert_eq!(cut.stdout.lines().last(), Some("FAILED"));
-        let said = format!("{head} (head of {size} entries): the record ends at");
-        assert!(cut.stdout.contains(&said), "{cut:?}");
-    });
+        )
+        .unwrap();
+    fs::remove_file(place.path("record")).unwrap();
+    let cut = place.run(&arguments).await;
+    assert_eq!(cut.code, Some(1), "{cut:?}");
+    assert_eq!(cut.stdout.lines().last(), Some("FAILED"));
+    let said = format!("{head} (head of {size} entries): the record ends at");
+    assert!(cut.stdout.contains(&said), "{cut:?}");
 }
 
 // Ours: cases/tampering.md. A record whose heads are gone, with every other trace of them,
 // agrees with itself; the key says how much of it nothing signed covers.
-#[test]
-fn a_key_tells_how_many_entries_no_checked_signature_covers() {
-    run(async {
-        let place = crawled().await;
-        let [key, _] = exported(&place).await;
-        let proxy = place.start().await;
-        get(&proxy, "http://o.test/private").await;
-        let place = proxy.kill().await;
-        let verify = ["audit", "verify", "--key", &key];
-        let unsealed = async || {
-            let verified = place.run(&verify).await;
-            assert_eq!(verified.code, Some(3), "{verified:?}");
-            let last = verified.stdout.lines().last().unwrap();
-            let said = "OK, but entries without a checked signature: ";
-            let counts = last.strip_prefix(said).unwrap();
-            let (some, all) = counts
-                .split(';')
-                .next()
-                .unwrap()
-                .split_once(" of ")
-                .unwrap();
-            [some, all].map(|count| count.parse::<u64>().unwrap())
-        };
-        let [tail, all] = unsealed().await;
-        assert!(0 < tail && tail < all, "{tail} of {all}");
-        let forgotten = "DELETE FROM seal; DELETE FROM subtree";
-        place.database().execute_batch(forgotten).unwrap();
-        fs::remove_file(place.path("record")).unwrap();
-        assert_eq!(unsealed().await, [all, all]);
-    });
+#[tokio::test]
+async fn a_key_tells_how_many_entries_no_checked_signature_covers() {
+    let place = crawled().await;
+    let [key, _] = exported(&place).await;
+    let proxy = place.start().await;
+    get(&proxy, "http://o.test/private").await;
+    let place = proxy.kill().await;
+    let verify = ["audit", "verify", "--key", &key];
+    let unsealed = async || {
+        let verified = place.run(&verify).await;
+        assert_eq!(verified.code, Some(3), "{verified:?}");
+        let last = verified.stdout.lines().last().unwrap();
+        let said = "OK, but entries without a checked signature: ";
+        let counts = last.strip_prefix(said).unwrap();
+        let (some, all) = counts
+            .split(';')
+            .next()
+            .unwrap()
+            .split_once(" of ")
+            .unwrap();
+        [some, all].map(|count| count.parse::<u64>().unwrap())
+    };
+    let [tail, all] = unsealed().await;
+    assert!(0 < tail && tail < all, "{tail} of {all}");
+    let forgotten = "DELETE FROM seal; DELETE FROM subtree";
+    place.database().execute_batch(forgotten).unwrap();
+    fs::remove_file(place.path("record")).unwrap();
+    assert_eq!(unsealed().await, [all, all]);
 }
 
-#[test]
-fn a_head_of_another_record_and_wrong_arguments_are_told() {
-    run(async {
-        let (place, other) = (crawled().await, crawled().await);
-        let [other_key, other_head] = exported(&other).await;
-        let found = place.run(&["audit", "verify", "--head", &other_head]).await;
-        assert_eq!(found.code, Some(1), "{found:?}");
-        assert!(
-            found.stdout.contains("is that of another record"),
-            "{found:?}"
-        );
-        let found = place.run(&["audit", "verify", "--key", &other_key]).await;
-        assert_eq!(found.code, Some(1), "{found:?}");
-        assert!(
-            found
-                .stdout
-                .contains("is not signed by a key that --key names"),
-            "{found:?}"
-        );
-        let [key, head] = exported(&place).await;
-        for (arguments, said) in [
-            (["--head", "/nowhere"], "cannot read /nowhere"),
-            (["--head", &key], "it is no signed note"),
-            (["--key", "/nowhere"], "is no key"),
-            (["--key", &head], "is no key"),
-        ] {
-            let outcome = place
-                .run(&[&["audit", "verify"], &arguments[..]].concat())
-                .await;
-            assert_eq!(outcome.code, Some(2), "{outcome:?}");
-            assert!(outcome.stderr.contains(said), "{outcome:?}");
-        }
-        let narrow = ["audit", "verify", "--from", "1h", "--head", &head];
-        let outcome = place.run(&narrow).await;
+#[tokio::test]
+async fn a_head_of_another_record_and_wrong_arguments_are_told() {
+    let (place, other) = (crawled().await, crawled().await);
+    let [other_key, other_head] = exported(&other).await;
+    let found = place.run(&["audit", "verify", "--head", &other_head]).await;
+    assert_eq!(found.code, Some(1), "{found:?}");
+    assert!(
+        found.stdout.contains("is that of another record"),
+        "{found:?}"
+    );
+    let found = place.run(&["audit", "verify", "--key", &other_key]).await;
+    assert_eq!(found.code, Some(1), "{found:?}");
+    assert!(
+        found
+            .stdout
+            .contains("is not signed by a key that --key names"),
+        "{found:?}"
+    );
+    let [key, head] = exported(&place).await;
+    for (arguments, said) in [
+        (["--head", "/nowhere"], "cannot read /nowhere"),
+        (["--head", &key], "it is no signed note"),
+        (["--key", "/nowhere"], "is no key"),
+        (["--key", &head], "is no key"),
+    ] {
+        let outcome = place
+            .run(&[&["audit", "verify"], &arguments[..]].concat())
+            .await;
         assert_eq!(outcome.code, Some(2), "{outcome:?}");
-        // A copy of the record without its key: the key of the newest head.
-        fs::remove_file(place.path("seal.key")).unwrap();
-        let printed = place.run(&["audit", "key"]).await;
-        assert_eq!(printed.stdout, fs::read_to_string(&key).unwrap());
-        assert!(printed.stderr.contains("newest head"), "{printed:?}");
-        place.database().execute("DELETE FROM seal", []).unwrap();
-        let none = place.run(&["audit", "head"]).await;
-        assert_eq!((none.code, &*none.stdout), (Some(1), ""));
-    });
+        assert!(outcome.stderr.contains(said), "{outcome:?}");
+    }
+    let narrow = ["audit", "verify", "--from", "1h", "--head", &head];
+    let outcome = place.run(&narrow).await;
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    // A copy of the record without its key: the key of the newest head.
+    fs::remove_file(place.path("seal.key")).unwrap();
+    let printed = place.run(&["audit", "key"]).await;
+    assert_eq!(printed.stdout, fs::read_to_string(&key).unwrap());
+    assert!(printed.stderr.contains("newest head"), "{printed:?}");
+    place.database().execute("DELETE FROM seal", []).unwrap();
+    let none = place.run(&["audit", "head"]).await;
+    assert_eq!((none.code, &*none.stdout), (Some(1), ""));
 }
 
 /// Answers requests at `listener`, the first with 503. Returns the second one whole.
@@ -187,88 +178,84 @@ async fn second_post(listener: TcpListener) -> String {
 }
 
 // Ours: heads are where whoever changes the record cannot reach them.
-#[test]
-fn heads_are_exported_to_files_commands_and_urls_and_tried_again() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let posted = tokio::spawn(second_post(listener));
-        let config = resolve("o.test", origin.address()).set("audit.seal_interval = \"1s\"");
-        let place = Place::with(&config);
-        let command = place.path("by-command");
-        place.configure(&config.set(&format!(
-            "audit.seal_to = [\"heads.txt\", \"exec:cat > {}\", \"exec:exit 3\", \
+#[tokio::test]
+async fn heads_are_exported_to_files_commands_and_urls_and_tried_again() {
+    let origin = Script::robots("").start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let posted = tokio::spawn(second_post(listener));
+    let config = resolve("o.test", origin.address()).set("audit.seal_interval = \"1s\"");
+    let place = Place::with(&config);
+    let command = place.path("by-command");
+    place.configure(&config.set(&format!(
+        "audit.seal_to = [\"heads.txt\", \"exec:cat > {}\", \"exec:exit 3\", \
              \"http://{address}/heads?token=secret\"]",
-            command.display()
-        )));
-        let proxy = place.start().await;
-        get(&proxy, "http://o.test/a").await;
-        let request = posted.await.unwrap();
-        assert!(
-            request.starts_with("POST /heads?token=secret HTTP/1.1\r\n"),
-            "{request}"
-        );
-        assert!(
-            request.contains(&format!("host: {address}\r\n")),
-            "{request}"
-        );
-        assert!(request.contains("\r\n\r\npolitesse/"), "{request}");
-        let page = until("failed exports", async || {
-            let page = metrics(&proxy).await;
-            page.contains("seals_exported_total{result=\"failed\"}")
-                .then_some(page)
-        });
-        assert!(page.await.contains("seals_exported_total{result=\"sent\"}"));
-        assert!(!proxy.log().contains("secret"), "{}", proxy.log());
-        let place = proxy.stop().await;
-        // The last head, which was made at the stop, is there as well.
-        let newest = place.run(&["audit", "head"]).await.stdout;
-        let file = place.path("heads.txt");
-        let heads = fs::read_to_string(&file).unwrap();
-        assert!(heads.ends_with(&newest), "{heads}");
-        assert_eq!(fs::read_to_string(&command).unwrap(), newest);
-        // After a start that made no head it is there once.
-        let place = place.start().await.stop().await;
-        let again = fs::read_to_string(&file).unwrap();
-        assert_eq!(again.matches(&newest).count(), 1, "{again}");
-        let file = file.to_str().unwrap();
-        let verified = place.run(&["audit", "verify", "--head", file]).await;
-        assert_eq!(verified.code, Some(0), "{verified:?}");
-        assert!(
-            verified.stdout.contains("exported heads hold"),
-            "{verified:?}"
-        );
+        command.display()
+    )));
+    let proxy = place.start().await;
+    get(&proxy, "http://o.test/a").await;
+    let request = posted.await.unwrap();
+    assert!(
+        request.starts_with("POST /heads?token=secret HTTP/1.1\r\n"),
+        "{request}"
+    );
+    assert!(
+        request.contains(&format!("host: {address}\r\n")),
+        "{request}"
+    );
+    assert!(request.contains("\r\n\r\npolitesse/"), "{request}");
+    let page = until("failed exports", async || {
+        let page = metrics(&proxy).await;
+        page.contains("seals_exported_total{result=\"failed\"}")
+            .then_some(page)
     });
+    assert!(page.await.contains("seals_exported_total{result=\"sent\"}"));
+    assert!(!proxy.log().contains("secret"), "{}", proxy.log());
+    let place = proxy.stop().await;
+    // The last head, which was made at the stop, is there as well.
+    let newest = place.run(&["audit", "head"]).await.stdout;
+    let file = place.path("heads.txt");
+    let heads = fs::read_to_string(&file).unwrap();
+    assert!(heads.ends_with(&newest), "{heads}");
+    assert_eq!(fs::read_to_string(&command).unwrap(), newest);
+    // After a start that made no head it is there once.
+    let place = place.start().await.stop().await;
+    let again = fs::read_to_string(&file).unwrap();
+    assert_eq!(again.matches(&newest).count(), 1, "{again}");
+    let file = file.to_str().unwrap();
+    let verified = place.run(&["audit", "verify", "--head", file]).await;
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    assert!(
+        verified.stdout.contains("exported heads hold"),
+        "{verified:?}"
+    );
 }
 
 // Ours: a start with root's help does not vouch for what was changed meanwhile.
-#[test]
-fn readyz_says_that_heads_were_removed_until_somebody_accepts_it() {
-    run(async {
-        let place = crawled().await;
-        place
-            .database()
-            .execute_batch("DELETE FROM seal; DELETE FROM subtree")
-            .unwrap();
-        let proxy = place.start().await;
-        let fault = "ready, but the record is not sealed any further: its newest head was of ";
-        let ready = readyz(&proxy).await;
-        assert!(ready.starts_with(fault), "{ready}");
-        proxy.logged("politesse serve --accept-lost-heads").await;
-        let place = proxy.stop().await;
-        let mut command = politesse(place.folder());
-        command.args(["serve", "--accept-lost-heads"]);
-        let place = Proxy::start(place, command).await.stop().await;
-        let proxy = place.start().await;
-        assert_eq!(readyz(&proxy).await, "ready\n");
-        let events = proxy
-            .stop()
-            .await
-            .run(&["audit", "events", "--kind", "heads_lost"])
-            .await;
-        assert!(events.stdout.contains("\"found\":0"), "{events:?}");
-    });
+#[tokio::test]
+async fn readyz_says_that_heads_were_removed_until_somebody_accepts_it() {
+    let place = crawled().await;
+    place
+        .database()
+        .execute_batch("DELETE FROM seal; DELETE FROM subtree")
+        .unwrap();
+    let proxy = place.start().await;
+    let fault = "ready, but the record is not sealed any further: its newest head was of ";
+    let ready = readyz(&proxy).await;
+    assert!(ready.starts_with(fault), "{ready}");
+    proxy.logged("politesse serve --accept-lost-heads").await;
+    let place = proxy.stop().await;
+    let mut command = politesse(place.folder());
+    command.args(["serve", "--accept-lost-heads"]);
+    let place = Proxy::start(place, command).await.stop().await;
+    let proxy = place.start().await;
+    assert_eq!(readyz(&proxy).await, "ready\n");
+    let events = proxy
+        .stop()
+        .await
+        .run(&["audit", "events", "--kind", "heads_lost"])
+        .await;
+    assert!(events.stdout.contains("\"found\":0"), "{events:?}");
 }
 
 async fn readyz(proxy: &Proxy) -> String {

@@ -81,56 +81,52 @@ fn ten_clients_with_all_connections_do_not_keep_an_eleventh_out() {
 
 // Ours: shares of waiting places. The streams of the bad client wait at a host
 // with a crawl delay; the requests of the good one wait for each other at another.
-#[test]
-fn a_client_whose_requests_fill_the_queue_does_not_keep_another_out() {
-    run(async {
-        let slow = Script::robots("User-agent: *\nCrawl-delay: 1\n").name("slow.test");
-        let slow = slow.start_tls().await;
-        let origin = origin().await;
-        let config = standard(&origin)
-            .resolve("slow.test", slow.address())
-            .set("pace.origin = { rate = \"20/s\", in_flight = 1 }")
-            .set("pace.queue = { total = 60, crawler = 1000, origin = 1000 }");
-        let proxy = Arc::new(config.start().await);
-        let mut connection = H2Crawler::inside(&proxy, "slow.test:443").await;
-        let _waiting: JoinSet<_> = (0..90)
-            .map(|number| connection.open(&format!("https://slow.test/{number}")))
-            .collect();
-        at_least(&proxy, 40).await;
-        let twenty = (0..20).map(|_| {
-            let proxy = Arc::clone(&proxy);
-            tokio::spawn(async move { ask(&proxy, GOOD, "GoodBot", URL).await })
-        });
-        for asked in twenty.collect::<Vec<_>>() {
-            assert_eq!(asked.await.unwrap(), Ok(()));
-        }
+#[tokio::test]
+async fn a_client_whose_requests_fill_the_queue_does_not_keep_another_out() {
+    let slow = Script::robots("User-agent: *\nCrawl-delay: 1\n").name("slow.test");
+    let slow = slow.tls().start().await;
+    let origin = origin().await;
+    let config = standard(&origin)
+        .resolve("slow.test", slow.address())
+        .set("pace.origin = { rate = \"20/s\", in_flight = 1 }")
+        .set("pace.queue = { total = 60, crawler = 1000, origin = 1000 }");
+    let proxy = Arc::new(config.start().await);
+    let mut connection = H2Crawler::inside(&proxy, "slow.test:443").await;
+    let _waiting: JoinSet<_> = (0..90)
+        .map(|number| connection.open(&format!("https://slow.test/{number}")))
+        .collect();
+    at_least(&proxy, 40).await;
+    let twenty = (0..20).map(|_| {
+        let proxy = Arc::clone(&proxy);
+        tokio::spawn(async move { ask(&proxy, GOOD, "GoodBot", URL).await })
     });
+    for asked in twenty.collect::<Vec<_>>() {
+        assert_eq!(asked.await.unwrap(), Ok(()));
+    }
 }
 
 // Ours: turns go round by client first.
-#[test]
-fn sixty_names_of_one_client_get_no_more_turns_than_the_one_of_another() {
-    run(async {
-        let origin = origin().await;
-        let config = standard(&origin)
-            .set(ONE_FILE)
-            .set("pace.origin = { rate = \"20/s\", in_flight = 1 }");
-        let proxy = Arc::new(config.start().await);
-        let mut crowd = Crowd::default();
-        for number in 0..60 {
-            let agent = format!("Bad{}{}", letter(number / 26), letter(number % 26));
-            crowd.repeat(&proxy, move |proxy| {
-                let agent = agent.clone();
-                async move { drop(ask(&proxy, bad(0), &agent, URL).await) }
-            });
-        }
-        at_least(&proxy, 50).await;
-        let good = crawl(&proxy, GOOD, "GoodBot", URL, TIME).await;
-        assert!(good.errors.is_empty(), "{:?}", good.errors);
-        // 20 turns a second, of which half are its own.
-        let fair = 20.0 * TIME.as_secs_f64() * OF_TWO;
-        assert!(fair <= good.times.len() as f64, "{}", good.times.len());
-    });
+#[tokio::test]
+async fn sixty_names_of_one_client_get_no_more_turns_than_the_one_of_another() {
+    let origin = origin().await;
+    let config = standard(&origin)
+        .set(ONE_FILE)
+        .set("pace.origin = { rate = \"20/s\", in_flight = 1 }");
+    let proxy = Arc::new(config.start().await);
+    let mut crowd = Crowd::default();
+    for number in 0..60 {
+        let agent = format!("Bad{}{}", letter(number / 26), letter(number % 26));
+        crowd.repeat(&proxy, move |proxy| {
+            let agent = agent.clone();
+            async move { drop(ask(&proxy, bad(0), &agent, URL).await) }
+        });
+    }
+    at_least(&proxy, 50).await;
+    let good = crawl(&proxy, GOOD, "GoodBot", URL, TIME).await;
+    assert!(good.errors.is_empty(), "{:?}", good.errors);
+    // 20 turns a second, of which half are its own.
+    let fair = 20.0 * TIME.as_secs_f64() * OF_TWO;
+    assert!(fair <= good.times.len() as f64, "{}", good.times.len());
 }
 
 fn letter(number: u8) -> char {
@@ -138,19 +134,17 @@ fn letter(number: u8) -> char {
 }
 
 // Ours: a crawl delay binds the crawler that it is meant for.
-#[test]
-fn a_crawl_delay_of_another_crawler_holds_nobody_up() {
-    run(async {
-        let robots = "User-agent: SlowBot\nCrawl-delay: 2000\n\nUser-agent: *\nDisallow:\n";
-        let origin = Script::robots(robots).start().await;
-        let proxy = standard(&origin).start().await;
-        ask(&proxy, bad(0), "SlowBot", URL).await.unwrap();
-        let again = ask(&proxy, bad(0), "SlowBot", URL).await.unwrap_err();
-        assert!(again.contains("crawl_delay"), "{again}");
-        for _ in 0..3 {
-            ask(&proxy, GOOD, "GoodBot", URL).await.unwrap();
-        }
-    });
+#[tokio::test]
+async fn a_crawl_delay_of_another_crawler_holds_nobody_up() {
+    let robots = "User-agent: SlowBot\nCrawl-delay: 2000\n\nUser-agent: *\nDisallow:\n";
+    let origin = Script::robots(robots).start().await;
+    let proxy = standard(&origin).start().await;
+    ask(&proxy, bad(0), "SlowBot", URL).await.unwrap();
+    let again = ask(&proxy, bad(0), "SlowBot", URL).await.unwrap_err();
+    assert!(again.contains("crawl_delay"), "{again}");
+    for _ in 0..3 {
+        ask(&proxy, GOOD, "GoodBot", URL).await.unwrap();
+    }
 }
 
 /// Uploads a byte now and then, for as long as the proxy lets it.
@@ -215,26 +209,24 @@ fn readers_that_take_nothing_hold_no_turn_for_long() {
 }
 
 // Ours: what is shown to the operator.
-#[test]
-fn the_operator_sees_who_holds_what() {
-    run(async {
-        let origin = origin().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let mut open = Vec::new();
-        for _ in 0..7 {
-            open.extend(Crawler::at(bad(3), &proxy).await);
-        }
-        ask(&proxy, GOOD, "GoodBot", URL).await.unwrap();
-        let listen = format!("admin.listen=\"{}\"", proxy.admin());
-        let arguments = ["--set", &listen, "clients"];
-        until("seven connections", async || {
-            let outcome = proxy.place().run(&arguments).await;
-            assert_eq!(outcome.code, Some(0), "{outcome:?}");
-            let mut lines = outcome.stdout.lines().map(str::split_whitespace);
-            let row = lines.find(|row| row.clone().take(2).eq(["127.0.1.3", "connections"]));
-            row.is_some_and(|mut row| row.nth(2) == Some("7"))
-                .then_some(())
-        })
-        .await;
-    });
+#[tokio::test]
+async fn the_operator_sees_who_holds_what() {
+    let origin = origin().await;
+    let proxy = resolve("o.test", origin.address()).start().await;
+    let mut open = Vec::new();
+    for _ in 0..7 {
+        open.extend(Crawler::at(bad(3), &proxy).await);
+    }
+    ask(&proxy, GOOD, "GoodBot", URL).await.unwrap();
+    let listen = format!("admin.listen=\"{}\"", proxy.admin());
+    let arguments = ["--set", &listen, "clients"];
+    until("seven connections", async || {
+        let outcome = proxy.place().run(&arguments).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let mut lines = outcome.stdout.lines().map(str::split_whitespace);
+        let row = lines.find(|row| row.clone().take(2).eq(["127.0.1.3", "connections"]));
+        row.is_some_and(|mut row| row.nth(2) == Some("7"))
+            .then_some(())
+    })
+    .await;
 }

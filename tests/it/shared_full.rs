@@ -204,7 +204,7 @@ async fn beside_waiting_streams(others: u8) {
     take_descriptors();
     let slow = Script::robots("User-agent: *\nCrawl-delay: 1\n");
     let names: Vec<_> = (0..50).map(|number| format!("h{number}.test")).collect();
-    let slow = slow.names(names.clone()).start_tls().await;
+    let slow = slow.names(names.clone()).tls().start().await;
     let origin = Script::robots("").start().await;
     let mut config = resolve("o.test", origin.address())
         .set(ONE_FILE)

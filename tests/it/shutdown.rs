@@ -4,11 +4,11 @@
 use tokio::net::TcpStream;
 
 use crate::kit::client::Crawler;
-use crate::kit::origin::{Origin, Script};
+use crate::kit::origin::{Origin, Script, site};
 use crate::kit::page::{Gate, Page};
 use crate::kit::program::politesse;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
-use crate::kit::{run, until};
+use crate::kit::until;
 
 /// Returns a proxy with one exchange under way that ends when the gate opens.
 async fn busy(config: Config) -> (Gate, Origin, Proxy, Crawler) {
@@ -27,120 +27,108 @@ async fn busy(config: Config) -> (Gate, Origin, Proxy, Crawler) {
 }
 
 // Ours.
-#[test]
-fn both_signals_let_an_exchange_finish_and_exit_0() {
-    run(async {
-        for signal in ["TERM", "INT"] {
-            let (gate, _origin, mut proxy, mut crawler) = busy(Config::default()).await;
-            let address = proxy.address();
-            proxy.signal(signal).await;
-            until("a closed listener", async || {
-                TcpStream::connect(address).await.err()
-            })
-            .await;
-            gate.open(1);
-            assert_eq!(crawler.reply_to("GET").await.text(), "slow");
-            assert_eq!(proxy.ended().await.code(), Some(0), "{}", proxy.log());
-            let rows = proxy.place().rows().await;
-            assert_eq!(
-                (&rows[0]["status"], &rows[0]["bytes"]),
-                (&200.into(), &4.into())
-            );
-        }
-    });
-}
-
-// Ours: proxy.shutdown_timeout.
-#[test]
-fn an_exchange_beyond_the_limit_is_cut_off_and_on_record() {
-    run(async {
-        let config = Config::default().set("proxy.shutdown_timeout = \"300ms\"");
-        let (_gate, _origin, mut proxy, mut crawler) = busy(config).await;
-        proxy.signal("TERM").await;
-        assert!(
-            crawler
-                .try_reply_to("GET")
-                .await
-                .is_none_or(|reply| reply.status() >= 500)
-        );
-        assert_eq!(proxy.ended().await.code(), Some(0), "{}", proxy.log());
-        let rows = proxy.place().rows().await;
-        assert_eq!(rows[0]["verdict"], "allow");
-        assert_eq!(rows[0]["error"], "proxy_stopped", "{rows:?}");
-    });
-}
-
-// Architecture, section 6: a second signal ends at once, after the flush.
-#[test]
-fn a_second_signal_ends_at_once() {
-    run(async {
-        let config = Config::default().set("proxy.shutdown_timeout = \"10m\"");
-        let (_gate, _origin, mut proxy, _crawler) = busy(config).await;
+#[tokio::test]
+async fn both_signals_let_an_exchange_finish_and_exit_0() {
+    for signal in ["TERM", "INT"] {
+        let (gate, _origin, mut proxy, mut crawler) = busy(Config::default()).await;
         let address = proxy.address();
-        proxy.signal("TERM").await;
+        proxy.signal(signal).await;
         until("a closed listener", async || {
             TcpStream::connect(address).await.err()
         })
         .await;
-        proxy.signal("TERM").await;
-        proxy.ended().await;
-        assert_eq!(proxy.place().rows().await.len(), 1);
-    });
+        gate.open(1);
+        assert_eq!(crawler.reply_to("GET").await.text(), "slow");
+        assert_eq!(proxy.ended().await.code(), Some(0), "{}", proxy.log());
+        let rows = proxy.place().rows().await;
+        assert_eq!(
+            (&rows[0]["status"], &rows[0]["bytes"]),
+            (&200.into(), &4.into())
+        );
+    }
+}
+
+// Ours: proxy.shutdown_timeout.
+#[tokio::test]
+async fn an_exchange_beyond_the_limit_is_cut_off_and_on_record() {
+    let config = Config::default().set("proxy.shutdown_timeout = \"300ms\"");
+    let (_gate, _origin, mut proxy, mut crawler) = busy(config).await;
+    proxy.signal("TERM").await;
+    assert!(
+        crawler
+            .try_reply_to("GET")
+            .await
+            .is_none_or(|reply| reply.status() >= 500)
+    );
+    assert_eq!(proxy.ended().await.code(), Some(0), "{}", proxy.log());
+    let rows = proxy.place().rows().await;
+    assert_eq!(rows[0]["verdict"], "allow");
+    assert_eq!(rows[0]["error"], "proxy_stopped", "{rows:?}");
+}
+
+// Architecture, section 6: a second signal ends at once, after the flush.
+#[tokio::test]
+async fn a_second_signal_ends_at_once() {
+    let config = Config::default().set("proxy.shutdown_timeout = \"10m\"");
+    let (_gate, _origin, mut proxy, _crawler) = busy(config).await;
+    let address = proxy.address();
+    proxy.signal("TERM").await;
+    until("a closed listener", async || {
+        TcpStream::connect(address).await.err()
+    })
+    .await;
+    proxy.signal("TERM").await;
+    proxy.ended().await;
+    assert_eq!(proxy.place().rows().await.len(), 1);
 }
 
 // Ours: idle connections do not hold it up.
-#[test]
-fn idle_connections_do_not_delay_the_end() {
-    run(async {
-        let origin = Script::robots("").start_tls().await;
-        let proxy = resolve("o.test", origin.address())
-            .set("proxy.shutdown_timeout = \"10m\"")
-            .start()
-            .await;
-        let _silent = Crawler::plain(&proxy).await;
-        let _opened = Crawler::connect(&proxy, "o.test:443").await;
-        let mut used = Crawler::inside(&proxy, "o.test:443").await;
-        assert_eq!(used.get("/a", "o.test").await.status(), 200);
-        proxy.stop().await;
-    });
+#[tokio::test]
+async fn idle_connections_do_not_delay_the_end() {
+    let (_origin, proxy) = site(
+        Script::robots("").tls(),
+        &["proxy.shutdown_timeout = \"10m\""],
+    )
+    .await;
+    let _silent = Crawler::plain(&proxy).await;
+    let _opened = Crawler::connect(&proxy, "o.test:443").await;
+    let mut used = Crawler::inside(&proxy, "o.test:443").await;
+    assert_eq!(used.get("/a", "o.test").await.status(), 200);
+    proxy.stop().await;
 }
 
 // Ours: half a request to the admin listener, or half a handshake, holds up
 // neither the end nor the audit.
-#[test]
-fn half_a_request_anywhere_does_not_delay_the_end() {
-    run(async {
-        let proxy = Config::default()
-            .set("proxy.shutdown_timeout = \"10m\"")
-            .set("https.handshake_timeout = \"1m\"")
-            .start()
-            .await;
-        let mut admin = Crawler::to(proxy.admin()).await;
-        admin.send(b"GET /metr").await;
-        let mut inside = Crawler::connect(&proxy, "o.test:443").await;
-        inside.send(&[0x16, 3, 1]).await;
-        proxy.stop().await;
-    });
+#[tokio::test]
+async fn half_a_request_anywhere_does_not_delay_the_end() {
+    let proxy = Config::default()
+        .set("proxy.shutdown_timeout = \"10m\"")
+        .set("https.handshake_timeout = \"1m\"")
+        .start()
+        .await;
+    let mut admin = Crawler::to(proxy.admin()).await;
+    admin.send(b"GET /metr").await;
+    let mut inside = Crawler::connect(&proxy, "o.test:443").await;
+    inside.send(&[0x16, 3, 1]).await;
+    proxy.stop().await;
 }
 
 // Ours: a log that nobody reads costs no exchange.
-#[test]
-fn a_log_that_cannot_be_written_costs_no_exchange() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let place = Place::with(&resolve("o.test", origin.address()));
-        let program = politesse(place.folder()).as_std().get_program().to_owned();
-        let mut shell = tokio::process::Command::new("sh");
-        shell
-            .current_dir(place.folder())
-            .env("POLITESSE_CONFIG", place.path("politesse.toml"))
-            .kill_on_drop(true)
-            .args(["-c", "exec \"$0\" serve 2>/dev/full"])
-            .arg(program);
-        let proxy = Proxy::start(place, shell).await;
-        let reply = crate::kit::client::get(&proxy, "http://o.test/a").await;
-        assert_eq!(reply.status(), 200);
-        let place = proxy.stop().await;
-        assert_eq!(place.rows().await[0]["status"], 200);
-    });
+#[tokio::test]
+async fn a_log_that_cannot_be_written_costs_no_exchange() {
+    let origin = Script::robots("").start().await;
+    let place = Place::with(&resolve("o.test", origin.address()));
+    let program = politesse(place.folder()).as_std().get_program().to_owned();
+    let mut shell = tokio::process::Command::new("sh");
+    shell
+        .current_dir(place.folder())
+        .env("POLITESSE_CONFIG", place.path("politesse.toml"))
+        .kill_on_drop(true)
+        .args(["-c", "exec \"$0\" serve 2>/dev/full"])
+        .arg(program);
+    let proxy = Proxy::start(place, shell).await;
+    let reply = crate::kit::client::get(&proxy, "http://o.test/a").await;
+    assert_eq!(reply.status(), 200);
+    let place = proxy.stop().await;
+    assert_eq!(place.rows().await[0]["status"], 200);
 }

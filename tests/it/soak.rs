@@ -4,9 +4,8 @@
 
 use std::time::Duration;
 
-use crate::kit::origin::Script;
+use crate::kit::origin::{Script, site};
 use crate::kit::page::Page;
-use crate::kit::proxy::resolve;
 use crate::kit::{client::Crawler, run_within};
 
 const ROUNDS: usize = 30;
@@ -42,8 +41,7 @@ fn a_crawl_of_a_minute_leaves_memory_flat_and_the_record_whole() {
     run_within(Duration::from_secs(600), async {
         let script = Script::robots("User-agent: *\nDisallow: /private\n")
             .page("/page", Page::html("<p>page"));
-        let origin = script.start().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
+        let (origin, proxy) = site(script, &[]).await;
         for warm in 0..3 {
             round(&proxy, warm).await;
         }

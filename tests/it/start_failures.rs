@@ -6,61 +6,56 @@ use std::net::TcpListener;
 use crate::kit::addresses::free_addresses;
 use crate::kit::program::isolated;
 use crate::kit::proxy::{Config, Place, Proxy};
-use crate::kit::run;
 
-#[test]
-fn a_port_of_another_program_is_named_with_a_line_that_works() {
-    run(async {
-        let taken = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-        let [listen, admin] = taken.each_ref().map(|taken| taken.local_addr().unwrap());
-        let config = Config::default()
-            .set(&format!("proxy.listen = [\"127.0.0.2:0\", \"{listen}\"]"))
-            .set(&format!("admin.listen = \"{admin}\""));
-        let place = Place::with(&config);
-        let outcome = place.run(&["serve"]).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        for (key, address) in [("proxy.listen", listen), ("admin.listen", admin)] {
-            let told = format!("cannot listen on {address} ({key}): Address already in use");
-            assert!(outcome.stderr.contains(&told), "{told}: {outcome:?}");
-        }
-        let (_, line) = outcome.stderr.split_once("on a free one: ").unwrap();
-        let mut command = isolated("sh", place.folder());
-        command.args(["-c", &format!("exec {}", line.trim())]);
-        let proxy = Proxy::start(place, command).await;
-        // The address that was free is still listened on.
-        assert!(
-            proxy.banner()[0].contains("127.0.0.2:"),
-            "{:?}",
-            proxy.banner()
-        );
-        assert!(
-            proxy.banner()[1].contains("127.0.0.1:"),
-            "{:?}",
-            proxy.banner()
-        );
-        proxy.stop().await;
-    });
+#[tokio::test]
+async fn a_port_of_another_program_is_named_with_a_line_that_works() {
+    let taken = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [listen, admin] = taken.each_ref().map(|taken| taken.local_addr().unwrap());
+    let config = Config::default()
+        .set(&format!("proxy.listen = [\"127.0.0.2:0\", \"{listen}\"]"))
+        .set(&format!("admin.listen = \"{admin}\""));
+    let place = Place::with(&config);
+    let outcome = place.run(&["serve"]).await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    for (key, address) in [("proxy.listen", listen), ("admin.listen", admin)] {
+        let told = format!("cannot listen on {address} ({key}): Address already in use");
+        assert!(outcome.stderr.contains(&told), "{told}: {outcome:?}");
+    }
+    let (_, line) = outcome.stderr.split_once("on a free one: ").unwrap();
+    let mut command = isolated("sh", place.folder());
+    command.args(["-c", &format!("exec {}", line.trim())]);
+    let proxy = Proxy::start(place, command).await;
+    // The address that was free is still listened on.
+    assert!(
+        proxy.banner()[0].contains("127.0.0.2:"),
+        "{:?}",
+        proxy.banner()
+    );
+    assert!(
+        proxy.banner()[1].contains("127.0.0.1:"),
+        "{:?}",
+        proxy.banner()
+    );
+    proxy.stop().await;
 }
 
-#[test]
-fn a_second_start_names_the_process_that_holds_the_record() {
-    run(async {
-        let [listen, admin] = free_addresses();
-        let config = Config::default()
-            .set(&format!("proxy.listen = \"{listen}\""))
-            .set(&format!("admin.listen = \"{admin}\""));
-        let proxy = Place::with(&config).start().await;
-        let pid = proxy.pid();
-        let told = format!(
-            "politesse serve, process {pid}, holds this record and listens on {listen}: use it, \
+#[tokio::test]
+async fn a_second_start_names_the_process_that_holds_the_record() {
+    let [listen, admin] = free_addresses();
+    let config = Config::default()
+        .set(&format!("proxy.listen = \"{listen}\""))
+        .set(&format!("admin.listen = \"{admin}\""));
+    let proxy = Place::with(&config).start().await;
+    let pid = proxy.pid();
+    let told = format!(
+        "politesse serve, process {pid}, holds this record and listens on {listen}: use it, \
              or stop it with `kill {pid}`"
-        );
-        let elsewhere = ["proxy.listen=127.0.0.1:0", "admin.listen=127.0.0.1:0"];
-        let elsewhere = elsewhere.map(|value| ["--set", value]).concat();
-        for arguments in [vec!["serve"], [&elsewhere[..], &["serve"]].concat()] {
-            let outcome = proxy.place().run(&arguments).await;
-            assert_eq!(outcome.code, Some(1), "{outcome:?}");
-            assert!(outcome.stderr.contains(&told), "{told}: {outcome:?}");
-        }
-    });
+    );
+    let elsewhere = ["proxy.listen=127.0.0.1:0", "admin.listen=127.0.0.1:0"];
+    let elsewhere = elsewhere.map(|value| ["--set", value]).concat();
+    for arguments in [vec!["serve"], [&elsewhere[..], &["serve"]].concat()] {
+        let outcome = proxy.place().run(&arguments).await;
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!(outcome.stderr.contains(&told), "{told}: {outcome:?}");
+    }
 }

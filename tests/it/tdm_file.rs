@@ -53,93 +53,89 @@ async fn assert_verified(place: &Place) {
     assert_eq!(verified.code, Some(0), "{}", verified.stdout);
 }
 
-#[test]
-fn a_reserved_page_is_refused_before_it_is_asked_for() {
-    run(async {
-        let origin = origin_with(Page::typed("application/json", FILE.as_bytes())).await;
-        let proxy = config(&origin, "refuse").start().await;
-        for (agent, path, status) in [
-            ("TrainBot/1", "/a/1", 403),
-            ("TrainBot/1", "/a/free", 200),
-            ("TrainBot/1", "/b", 200),
-            // One of its two purposes is not denied.
-            ("BothBot/1", "/a/2", 200),
-            ("AnyBot/1", "/a/3", 200),
-            // The file itself is judged by robots.txt alone.
-            ("TrainBot/1", PATH, 200),
-        ] {
-            let got = ask(&proxy, agent, path).await.status();
-            assert_eq!(got, status, "{agent} {path}");
-        }
-        let body = ask(&proxy, "TrainBot/1", "/a/1").await.json();
-        assert_eq!(body["reason"], "preference");
-        assert_eq!(body["rule"]["line"], Value::Null);
-        let rule = "tdm-reservation=1 for /a (tdmrep.json)";
-        assert_eq!(body["rule"]["text"], rule);
-        let why = proxy
-            .place()
-            .run(&["audit", "why", "http://o.test/a/1"])
-            .await;
-        for told in [
-            rule,
-            "denied       train-ai (tdm-reservation=1, tdmrep.json)",
-        ] {
-            assert!(why.stdout.contains(told), "{}", why.stdout);
-        }
-        assert!(!origin.targets().contains(&"/a/1".to_owned()));
-        // Once for each of two crawlers, and the one that was asked for by itself.
-        assert_eq!(fetches(&origin), 3);
-        assert_verified(proxy.place()).await;
-    });
+#[tokio::test]
+async fn a_reserved_page_is_refused_before_it_is_asked_for() {
+    let origin = origin_with(Page::typed("application/json", FILE.as_bytes())).await;
+    let proxy = config(&origin, "refuse").start().await;
+    for (agent, path, status) in [
+        ("TrainBot/1", "/a/1", 403),
+        ("TrainBot/1", "/a/free", 200),
+        ("TrainBot/1", "/b", 200),
+        // One of its two purposes is not denied.
+        ("BothBot/1", "/a/2", 200),
+        ("AnyBot/1", "/a/3", 200),
+        // The file itself is judged by robots.txt alone.
+        ("TrainBot/1", PATH, 200),
+    ] {
+        let got = ask(&proxy, agent, path).await.status();
+        assert_eq!(got, status, "{agent} {path}");
+    }
+    let body = ask(&proxy, "TrainBot/1", "/a/1").await.json();
+    assert_eq!(body["reason"], "preference");
+    assert_eq!(body["rule"]["line"], Value::Null);
+    let rule = "tdm-reservation=1 for /a (tdmrep.json)";
+    assert_eq!(body["rule"]["text"], rule);
+    let why = proxy
+        .place()
+        .run(&["audit", "why", "http://o.test/a/1"])
+        .await;
+    for told in [
+        rule,
+        "denied       train-ai (tdm-reservation=1, tdmrep.json)",
+    ] {
+        assert!(why.stdout.contains(told), "{}", why.stdout);
+    }
+    assert!(!origin.targets().contains(&"/a/1".to_owned()));
+    // Once for each of two crawlers, and the one that was asked for by itself.
+    assert_eq!(fetches(&origin), 3);
+    assert_verified(proxy.place()).await;
 }
 
 // ARCHITECTURE.md, invariants 1 and 3: the file is a page.
-#[test]
-fn the_file_has_a_row_of_its_own_in_the_name_of_the_crawler() {
-    run(async {
-        let origin = origin_with(Page::typed("application/json", FILE.as_bytes())).await;
-        let proxy = config(&origin, "refuse").start().await;
-        assert_eq!(ask(&proxy, "TrainBot/1", "/a/1").await.status(), 403);
-        let rows = proxy.place().completed(2).await;
-        let (file, page) = (&rows[0], &rows[1]);
-        assert_eq!(file["url"], format!("http://o.test{PATH}"));
-        assert_eq!(file["crawler"], "TrainBot");
-        assert_eq!(file["verdict"], "allow");
-        assert_eq!(file["status"], 200);
-        assert_eq!(file["bytes"], FILE.len());
-        assert_eq!(page["reason"], "preference");
-        assert_eq!(page["robots"]["tdm"]["result"]["file"], FILE);
-        let seen = origin.arrival(PATH).await;
-        assert_eq!(seen.values("user-agent"), ["TrainBot/1"]);
-        let changes = [
-            "UPDATE snapshot SET tdm = replace(tdm, '/a', '/c')",
-            "UPDATE ruling SET rule = 'x' WHERE reason = 'preference'",
-        ];
-        let place = proxy.stop().await;
-        assert_verified(&place).await;
-        let bundle = ["audit", "bundle", "-o", "b.jsonl.gz"];
-        assert_eq!(place.run(&bundle).await.code, Some(0));
-        // 3: without a key the signer is unknown.
-        let verified = place.run(&["audit", "verify", "b.jsonl.gz"]).await;
-        assert_eq!(verified.code, Some(3), "{verified:?}");
-        assert!(verified.stdout.contains("0 mismatches"), "{verified:?}");
-        let mut python = Command::new("python3");
-        python.arg(concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/docs/verify_bundle.py"
-        ));
-        python.arg(place.path("b.jsonl.gz"));
-        let by_script = finish(python, b"").await;
-        assert_eq!(by_script.code, Some(3), "{by_script:?}");
-        for sql in changes {
-            let changed = place.copied();
-            let database = changed.database();
-            assert!(0 < database.execute(sql, []).unwrap(), "{sql}");
-            drop(database);
-            let verified = changed.run(&["audit", "verify"]).await;
-            assert_eq!(verified.code, Some(1), "{sql}: {}", verified.stdout);
-        }
-    });
+#[tokio::test]
+async fn the_file_has_a_row_of_its_own_in_the_name_of_the_crawler() {
+    let origin = origin_with(Page::typed("application/json", FILE.as_bytes())).await;
+    let proxy = config(&origin, "refuse").start().await;
+    assert_eq!(ask(&proxy, "TrainBot/1", "/a/1").await.status(), 403);
+    let rows = proxy.place().completed(2).await;
+    let (file, page) = (&rows[0], &rows[1]);
+    assert_eq!(file["url"], format!("http://o.test{PATH}"));
+    assert_eq!(file["crawler"], "TrainBot");
+    assert_eq!(file["verdict"], "allow");
+    assert_eq!(file["status"], 200);
+    assert_eq!(file["bytes"], FILE.len());
+    assert_eq!(page["reason"], "preference");
+    assert_eq!(page["robots"]["tdm"]["result"]["file"], FILE);
+    let seen = origin.arrival(PATH).await;
+    assert_eq!(seen.values("user-agent"), ["TrainBot/1"]);
+    let changes = [
+        "UPDATE snapshot SET tdm = replace(tdm, '/a', '/c')",
+        "UPDATE ruling SET rule = 'x' WHERE reason = 'preference'",
+    ];
+    let place = proxy.stop().await;
+    assert_verified(&place).await;
+    let bundle = ["audit", "bundle", "-o", "b.jsonl.gz"];
+    assert_eq!(place.run(&bundle).await.code, Some(0));
+    // 3: without a key the signer is unknown.
+    let verified = place.run(&["audit", "verify", "b.jsonl.gz"]).await;
+    assert_eq!(verified.code, Some(3), "{verified:?}");
+    assert!(verified.stdout.contains("0 mismatches"), "{verified:?}");
+    let mut python = Command::new("python3");
+    python.arg(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/docs/verify_bundle.py"
+    ));
+    python.arg(place.path("b.jsonl.gz"));
+    let by_script = finish(python, b"").await;
+    assert_eq!(by_script.code, Some(3), "{by_script:?}");
+    for sql in changes {
+        let changed = place.copied();
+        let database = changed.database();
+        assert!(0 < database.execute(sql, []).unwrap(), "{sql}");
+        drop(database);
+        let verified = changed.run(&["audit", "verify"]).await;
+        assert_eq!(verified.code, Some(1), "{sql}: {}", verified.stdout);
+    }
 }
 
 /// One test a row: `answer, says "robots.txt", for the file; pass, refuse [status], asked
@@ -179,83 +175,73 @@ answers! {
     a_file_is_read_by_whatever_type: Page::text(FILE), robots "" passes 403 refuses 403 asked 1;
 }
 
-#[test]
-fn a_file_counts_where_there_is_no_robots_txt() {
-    run(async {
-        let script = Script::robots_page(Page::status(404)).page(PATH, Page::text(FILE));
-        let origin = script.start().await;
-        let proxy = config(&origin, "refuse").start().await;
-        assert_eq!(ask(&proxy, "TrainBot/1", "/a/1").await.status(), 403);
-        assert_eq!(ask(&proxy, "TrainBot/1", "/b").await.status(), 200);
-        assert_verified(proxy.place()).await;
-    });
+#[tokio::test]
+async fn a_file_counts_where_there_is_no_robots_txt() {
+    let script = Script::robots_page(Page::status(404)).page(PATH, Page::text(FILE));
+    let origin = script.start().await;
+    let proxy = config(&origin, "refuse").start().await;
+    assert_eq!(ask(&proxy, "TrainBot/1", "/a/1").await.status(), 403);
+    assert_eq!(ask(&proxy, "TrainBot/1", "/b").await.status(), 200);
+    assert_verified(proxy.place()).await;
 }
 
-#[test]
-fn pages_that_come_at_once_share_one_request() {
-    run(async {
-        let gate = Gate::shut();
-        let origin = origin_with(Page::text(FILE).after(&gate)).await;
-        let proxy = Arc::new(config(&origin, "refuse").start().await);
-        let urls: Vec<_> = (0..20).map(|at| format!("http://o.test/a/{at}")).collect();
-        let requests: Vec<_> = urls.iter().map(|url| ("TrainBot", &**url)).collect();
-        let (replies, ()) = tokio::join!(at_once(&proxy, &requests), async {
-            origin.arrival(PATH).await;
-            gate.open(1);
-        });
-        assert!(replies.iter().all(|reply| reply.status() == 403));
-        assert_eq!(origin.targets(), [PATH]);
-        let text = metrics(&proxy).await;
-        assert!(
-            text.contains("politesse_tdm_fetches_total{result=\"file\"} 1"),
-            "{text}"
-        );
-        assert!(text.contains("politesse_tdm_files 1\n"), "{text}");
-        assert_verified(proxy.place()).await;
+#[tokio::test]
+async fn pages_that_come_at_once_share_one_request() {
+    let gate = Gate::shut();
+    let origin = origin_with(Page::text(FILE).after(&gate)).await;
+    let proxy = Arc::new(config(&origin, "refuse").start().await);
+    let urls: Vec<_> = (0..20).map(|at| format!("http://o.test/a/{at}")).collect();
+    let requests: Vec<_> = urls.iter().map(|url| ("TrainBot", &**url)).collect();
+    let (replies, ()) = tokio::join!(at_once(&proxy, &requests), async {
+        origin.arrival(PATH).await;
+        gate.open(1);
     });
+    assert!(replies.iter().all(|reply| reply.status() == 403));
+    assert_eq!(origin.targets(), [PATH]);
+    let text = metrics(&proxy).await;
+    assert!(
+        text.contains("politesse_tdm_fetches_total{result=\"file\"} 1"),
+        "{text}"
+    );
+    assert!(text.contains("politesse_tdm_files 1\n"), "{text}");
+    assert_verified(proxy.place()).await;
 }
 
-#[test]
-fn the_file_is_asked_for_only_where_it_could_deny_a_purpose() {
-    run(async {
-        let origin = origin_with(Page::text(FILE)).await;
-        let off = config(&origin, "off").start().await;
-        assert_eq!(ask(&off, "TrainBot/1", "/a/1").await.status(), 200);
-        let on = config(&origin, "refuse").start().await;
-        for agent in ["FindBot/1", "AnyBot/1"] {
-            assert_eq!(ask(&on, agent, "/a/1").await.status(), 200);
-        }
-        assert_eq!(ask(&on, "TrainBot/1", "/robots.txt").await.status(), 200);
-        assert_eq!(fetches(&origin), 0);
-    });
+#[tokio::test]
+async fn the_file_is_asked_for_only_where_it_could_deny_a_purpose() {
+    let origin = origin_with(Page::text(FILE)).await;
+    let off = config(&origin, "off").start().await;
+    assert_eq!(ask(&off, "TrainBot/1", "/a/1").await.status(), 200);
+    let on = config(&origin, "refuse").start().await;
+    for agent in ["FindBot/1", "AnyBot/1"] {
+        assert_eq!(ask(&on, agent, "/a/1").await.status(), 200);
+    }
+    assert_eq!(ask(&on, "TrainBot/1", "/robots.txt").await.status(), 200);
+    assert_eq!(fetches(&origin), 0);
 }
 
-#[test]
-fn a_report_forwards_what_the_file_reserves() {
-    run(async {
-        let origin = origin_with(Page::text(FILE)).await;
-        let proxy = config(&origin, "report").start().await;
-        let forwarded = ask(&proxy, "TrainBot/1", "/a/1").await;
-        assert_eq!(forwarded.status(), 200);
-        let told = forwarded.head.value("proxy-status");
-        assert!(told.contains("tdmrep.json"), "{told}");
-        let rows = proxy.place().completed(2).await;
-        assert_eq!(rows[1]["effect"], "reported");
-        let stated = rows[1]["directives"]["value"].as_str().unwrap();
-        assert!(stated.contains("tdm-reservation;value=1;src=f"), "{stated}");
-        assert_verified(proxy.place()).await;
-    });
+#[tokio::test]
+async fn a_report_forwards_what_the_file_reserves() {
+    let origin = origin_with(Page::text(FILE)).await;
+    let proxy = config(&origin, "report").start().await;
+    let forwarded = ask(&proxy, "TrainBot/1", "/a/1").await;
+    assert_eq!(forwarded.status(), 200);
+    let told = forwarded.head.value("proxy-status");
+    assert!(told.contains("tdmrep.json"), "{told}");
+    let rows = proxy.place().completed(2).await;
+    assert_eq!(rows[1]["effect"], "reported");
+    let stated = rows[1]["directives"]["value"].as_str().unwrap();
+    assert!(stated.contains("tdm-reservation;value=1;src=f"), "{stated}");
+    assert_verified(proxy.place()).await;
 }
 
 // docs/pace.md: the page keeps its distance from the file.
-#[test]
-fn the_file_takes_a_turn_at_its_host() {
-    run(async {
-        let origin = origin_with(Page::status(404)).await;
-        let paced = config(&origin, "refuse").set("pace.origin = { rate = \"1/s\" }");
-        let proxy = paced.start().await;
-        assert_eq!(ask(&proxy, "TrainBot/1", "/a").await.status(), 200);
-        let (file, page) = (origin.arrival(PATH).await, origin.arrival("/a").await);
-        assert!(page.at.duration_since(file.at).as_millis() >= 900);
-    });
+#[tokio::test]
+async fn the_file_takes_a_turn_at_its_host() {
+    let origin = origin_with(Page::status(404)).await;
+    let paced = config(&origin, "refuse").set("pace.origin = { rate = \"1/s\" }");
+    let proxy = paced.start().await;
+    assert_eq!(ask(&proxy, "TrainBot/1", "/a").await.status(), 200);
+    let (file, page) = (origin.arrival(PATH).await, origin.arrival("/a").await);
+    assert!(page.at.duration_since(file.at).as_millis() >= 900);
 }

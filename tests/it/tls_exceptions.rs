@@ -6,7 +6,6 @@ use serde_json::Value;
 use crate::kit::client::get;
 use crate::kit::origin::{Origin, Script};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
-use crate::kit::run;
 
 const EXPIRED: &str = "upstream.tls = [{ host = \"o.test\", verify = false, \
                        reason = \"expired in 2020\" }]";
@@ -22,8 +21,8 @@ impl Sites {
     async fn start() -> Self {
         let expired = |name: &str| Script::robots("").name(name).expired();
         Self {
-            o: expired("o.test").start_tls().await,
-            p: expired("p.test").start_tls().await,
+            o: expired("o.test").tls().start().await,
+            p: expired("p.test").tls().start().await,
         }
     }
 
@@ -38,27 +37,25 @@ async fn assert_verified(proxy: &Proxy, url: &str) {
 }
 
 // Ours.
-#[test]
-fn an_exception_is_told_at_the_start_and_in_the_record_of_each_decision() {
-    run(async {
-        let sites = Sites::start().await;
-        let proxy = sites.config().set(EXPIRED).start().await;
-        proxy
-            .logged("the certificate of a host is not verified")
-            .await;
-        let reply = get(&proxy, "https://o.test/a").await;
-        assert_eq!(reply.status(), 200, "{}", reply.text());
-        assert_verified(&proxy, "https://p.test/a").await;
-        proxy.place().completed(2).await;
-        let place = proxy.stop().await;
-        assert_shown(&place).await;
-        let outcome = place.run(&["audit", "verify"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        let outcome = place.run(&["doctor"]).await;
-        let line = "warning  upstream.tls: the certificates of these hosts are not verified: \
+#[tokio::test]
+async fn an_exception_is_told_at_the_start_and_in_the_record_of_each_decision() {
+    let sites = Sites::start().await;
+    let proxy = sites.config().set(EXPIRED).start().await;
+    proxy
+        .logged("the certificate of a host is not verified")
+        .await;
+    let reply = get(&proxy, "https://o.test/a").await;
+    assert_eq!(reply.status(), 200, "{}", reply.text());
+    assert_verified(&proxy, "https://p.test/a").await;
+    proxy.place().completed(2).await;
+    let place = proxy.stop().await;
+    assert_shown(&place).await;
+    let outcome = place.run(&["audit", "verify"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = place.run(&["doctor"]).await;
+    let line = "warning  upstream.tls: the certificates of these hosts are not verified: \
                     o.test (expired in 2020)";
-        assert!(outcome.stdout.contains(line), "{outcome:?}");
-    });
+    assert!(outcome.stdout.contains(line), "{outcome:?}");
 }
 
 /// Holds that commands show the exception for the one host, and none for the other.
@@ -81,37 +78,33 @@ async fn assert_shown(place: &Place) {
 }
 
 // Ours: new connections after a reload go by its exceptions, and so does the record.
-#[test]
-fn a_reload_adds_and_removes_exceptions() {
-    run(async {
-        let sites = Sites::start().await;
-        let proxy = sites.config().start().await;
-        assert_verified(&proxy, "https://o.test/a").await;
-        proxy.place().configure(&sites.config().set(EXPIRED));
-        crate::kit::client::reload(&proxy).await;
-        let reply = get(&proxy, "https://o.test/b").await;
-        assert_eq!(reply.status(), 200, "{}", reply.text());
-        proxy.place().configure(&sites.config());
-        crate::kit::client::reload(&proxy).await;
-        assert_verified(&proxy, "https://o.test/c").await;
-        let rows = proxy.place().completed(3).await;
-        assert_eq!(rows[0]["policy"], rows[2]["policy"]);
-        assert_ne!(rows[0]["policy"], rows[1]["policy"]);
-        let outcome = proxy.stop().await.run(&["audit", "verify"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    });
+#[tokio::test]
+async fn a_reload_adds_and_removes_exceptions() {
+    let sites = Sites::start().await;
+    let proxy = sites.config().start().await;
+    assert_verified(&proxy, "https://o.test/a").await;
+    proxy.place().configure(&sites.config().set(EXPIRED));
+    crate::kit::client::reload(&proxy).await;
+    let reply = get(&proxy, "https://o.test/b").await;
+    assert_eq!(reply.status(), 200, "{}", reply.text());
+    proxy.place().configure(&sites.config());
+    crate::kit::client::reload(&proxy).await;
+    assert_verified(&proxy, "https://o.test/c").await;
+    let rows = proxy.place().completed(3).await;
+    assert_eq!(rows[0]["policy"], rows[2]["policy"]);
+    assert_ne!(rows[0]["policy"], rows[1]["policy"]);
+    let outcome = proxy.stop().await.run(&["audit", "verify"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
 // Ours: `config check` opens the files that a start would.
-#[test]
-fn a_file_of_roots_that_is_missing_keeps_a_proxy_from_starting() {
-    run(async {
-        let line = "upstream.tls = [{ host = \"o.test\", roots = \"absent.pem\", reason = \"x\" }]";
-        let place = Place::with(&Config::default().set(line));
-        for command in [&["config", "check"][..], &["serve"]] {
-            let outcome = place.run(command).await;
-            assert_ne!(outcome.code, Some(0), "{outcome:?}");
-            assert!(outcome.stderr.contains("absent.pem"), "{outcome:?}");
-        }
-    });
+#[tokio::test]
+async fn a_file_of_roots_that_is_missing_keeps_a_proxy_from_starting() {
+    let line = "upstream.tls = [{ host = \"o.test\", roots = \"absent.pem\", reason = \"x\" }]";
+    let place = Place::with(&Config::default().set(line));
+    for command in [&["config", "check"][..], &["serve"]] {
+        let outcome = place.run(command).await;
+        assert_ne!(outcome.code, Some(0), "{outcome:?}");
+        assert!(outcome.stderr.contains("absent.pem"), "{outcome:?}");
+    }
 }

@@ -10,11 +10,10 @@ use crate::kit::addresses::free_address;
 use crate::kit::certificates::TestCa;
 use crate::kit::client::{Reply, get, metrics};
 use crate::kit::codings::coded;
-use crate::kit::origin::Script;
+use crate::kit::origin::{Script, site};
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
-use crate::kit::run;
 
 /// Holds that `reply` refuses for want of a robots.txt and says when to come
 /// back.
@@ -31,342 +30,297 @@ fn assert_unreachable(reply: &Reply) {
 }
 
 // RFC 9309, section 2.3.1.4.
-#[test]
-fn a_status_that_is_no_answer_refuses_everything() {
-    run(async {
-        for status in [429, 500, 502, 503, 599, 201, 202, 205, 206, 304] {
-            let origin = Script::robots_page(Page::status(status)).start().await;
-            let proxy = resolve("o.test", origin.address()).start().await;
-            assert_unreachable(&get(&proxy, "http://o.test/a").await);
-            let rows = proxy.place().completed(1).await;
-            assert_eq!(
-                (&rows[0]["verdict"], &rows[0]["reason"]),
-                (&"disallow".into(), &"unreachable".into())
-            );
-            assert_eq!(rows[0]["robots"]["status"], status);
-            origin.assert_only_robots_fetched();
-        }
-    });
+#[tokio::test]
+async fn a_status_that_is_no_answer_refuses_everything() {
+    for status in [429, 500, 502, 503, 599, 201, 202, 205, 206, 304] {
+        let (origin, proxy) = site(Script::robots_page(Page::status(status)), &[]).await;
+        assert_unreachable(&get(&proxy, "http://o.test/a").await);
+        let rows = proxy.place().completed(1).await;
+        assert_eq!(
+            (&rows[0]["verdict"], &rows[0]["reason"]),
+            (&"disallow".into(), &"unreachable".into())
+        );
+        assert_eq!(rows[0]["robots"]["status"], status);
+        origin.assert_only_robots_fetched();
+    }
 }
 
 // Same: redirects that lead nowhere, or in a ring.
-#[test]
-fn redirects_that_lead_nowhere_refuse_everything() {
-    run(async {
-        for page in [
-            Page::status(302),
-            Page::redirect("/robots.txt"),
-            Page::redirect("ftp://o.test/robots.txt"),
-            Page::redirect("http://[bad/"),
-            Page::redirect("http://nowhere.invalid/robots.txt"),
-        ] {
-            let origin = Script::robots_page(page).start().await;
-            let proxy = resolve("o.test", origin.address()).start().await;
-            assert_unreachable(&get(&proxy, "http://o.test/a").await);
-            origin.assert_only_robots_fetched();
-        }
-    });
+#[tokio::test]
+async fn redirects_that_lead_nowhere_refuse_everything() {
+    for page in [
+        Page::status(302),
+        Page::redirect("/robots.txt"),
+        Page::redirect("ftp://o.test/robots.txt"),
+        Page::redirect("http://[bad/"),
+        Page::redirect("http://nowhere.invalid/robots.txt"),
+    ] {
+        let (origin, proxy) = site(Script::robots_page(page), &[]).await;
+        assert_unreachable(&get(&proxy, "http://o.test/a").await);
+        origin.assert_only_robots_fetched();
+    }
 }
 
 // Ours: a time limit: robots.timeout.
-#[test]
-fn a_robots_txt_that_never_comes_refuses_after_its_time() {
-    run(async {
-        let never = Gate::shut();
-        for page in [
-            Page::text("").after(&never),
-            Page::stepped(&["User-agent: *\n", "Allow: /\n"], &never),
-        ] {
-            let origin = Script::robots_page(page).start().await;
-            let proxy = resolve("o.test", origin.address())
-                .set("robots.timeout = \"1s\"")
-                .start()
-                .await;
-            assert_unreachable(&get(&proxy, "http://o.test/a").await);
-            origin.assert_only_robots_fetched();
-        }
-    });
+#[tokio::test]
+async fn a_robots_txt_that_never_comes_refuses_after_its_time() {
+    let never = Gate::shut();
+    for page in [
+        Page::text("").after(&never),
+        Page::stepped(&["User-agent: *\n", "Allow: /\n"], &never),
+    ] {
+        let (origin, proxy) = site(Script::robots_page(page), &["robots.timeout = \"1s\""]).await;
+        assert_unreachable(&get(&proxy, "http://o.test/a").await);
+        origin.assert_only_robots_fetched();
+    }
 }
 
 // Ours: what is not understood to its end is no file, however little is
 // missing.
-#[test]
-fn a_coded_robots_txt_that_cannot_be_decoded_refuses_everything() {
-    run(async {
-        let body = coded("gzip", b"User-agent: *\nAllow: /\n".to_vec());
-        // Empty blocks without end: much comes in, and nothing goes out.
-        let mut drip = body[..10].to_vec();
-        drip.extend([0, 0, 0, 0xff, 0xff].repeat(200_000));
-        for (coding, bytes) in [
-            ("x-unknown", body.as_slice()),
-            ("gzip", b"\x1fUser-agent: *\nAllow: /\n"),
-            ("gzip", &body[..body.len() - 9]),
-            ("gzip", &drip),
-            ("br", &body),
-        ] {
-            let page = Page::untyped(bytes).field("Content-Encoding", coding);
-            let origin = Script::robots_page(page).start().await;
-            let proxy = resolve("o.test", origin.address()).start().await;
-            assert_unreachable(&get(&proxy, "http://o.test/a").await);
-            origin.assert_only_robots_fetched();
-        }
-    });
+#[tokio::test]
+async fn a_coded_robots_txt_that_cannot_be_decoded_refuses_everything() {
+    let body = coded("gzip", b"User-agent: *\nAllow: /\n".to_vec());
+    // Empty blocks without end: much comes in, and nothing goes out.
+    let mut drip = body[..10].to_vec();
+    drip.extend([0, 0, 0, 0xff, 0xff].repeat(200_000));
+    for (coding, bytes) in [
+        ("x-unknown", body.as_slice()),
+        ("gzip", b"\x1fUser-agent: *\nAllow: /\n"),
+        ("gzip", &body[..body.len() - 9]),
+        ("gzip", &drip),
+        ("br", &body),
+    ] {
+        let page = Page::untyped(bytes).field("Content-Encoding", coding);
+        let (origin, proxy) = site(Script::robots_page(page), &[]).await;
+        assert_unreachable(&get(&proxy, "http://o.test/a").await);
+        origin.assert_only_robots_fetched();
+    }
 }
 
 // Ours: what is inside an archive, or under a coding that nobody declared, is unknown.
-#[test]
-fn a_body_that_is_no_text_refuses_everything() {
-    run(async {
-        let rules = b"User-agent: *\nAllow: /\n".to_vec();
-        let zip = [b"PK\x03\x04\x14\0\0\0\0\0".as_slice(), &rules].concat();
-        let utf_32: Vec<u8> = rules.iter().flat_map(|&byte| [0, 0, 0, byte]).collect();
-        for body in [
-            zip.as_slice(),
-            &utf_32,
-            b"\x89PNG\r\n\x1A\n\0\0\0\rIHDR",
-            &[0; 40],
-            &coded("br", rules.clone()),
-            &coded("zstd", rules.clone()),
-            &coded("deflate", rules.clone()),
-            &coded("gzip, gzip", rules.clone()),
-        ] {
-            let origin = Script::robots_page(Page::untyped(body)).start().await;
-            let proxy = resolve("o.test", origin.address()).start().await;
-            let reply = get(&proxy, "http://o.test/a").await;
-            assert_unreachable(&reply);
-            assert!(reply.text().contains("its body is no text"), "{body:?}");
-            origin.assert_only_robots_fetched();
-        }
-    });
+#[tokio::test]
+async fn a_body_that_is_no_text_refuses_everything() {
+    let rules = b"User-agent: *\nAllow: /\n".to_vec();
+    let zip = [b"PK\x03\x04\x14\0\0\0\0\0".as_slice(), &rules].concat();
+    let utf_32: Vec<u8> = rules.iter().flat_map(|&byte| [0, 0, 0, byte]).collect();
+    for body in [
+        zip.as_slice(),
+        &utf_32,
+        b"\x89PNG\r\n\x1A\n\0\0\0\rIHDR",
+        &[0; 40],
+        &coded("br", rules.clone()),
+        &coded("zstd", rules.clone()),
+        &coded("deflate", rules.clone()),
+        &coded("gzip, gzip", rules.clone()),
+    ] {
+        let (origin, proxy) = site(Script::robots_page(Page::untyped(body)), &[]).await;
+        let reply = get(&proxy, "http://o.test/a").await;
+        assert_unreachable(&reply);
+        assert!(reply.text().contains("its body is no text"), "{body:?}");
+        origin.assert_only_robots_fetched();
+    }
 }
 
 // Ours: a challenge is no file. RFC 9309, section 2.3.1.3, makes no exception for one
 // that comes with 403.
-#[test]
-fn a_bot_challenge_is_counted_and_refuses_unless_it_is_403() {
-    run(async {
-        for (field, status) in [("cf-mitigated", 200), ("x-amzn-waf-action", 403)] {
-            let page = Page::html("<p>Are you human?").field(field, "challenge");
-            let origin = Script::robots_page(page.with_status(status)).start().await;
-            let proxy = resolve("o.test", origin.address()).start().await;
-            let reply = get(&proxy, "http://o.test/a").await;
-            if status == 200 {
-                assert_unreachable(&reply);
-                assert!(reply.text().contains("a bot challenge in place of it"));
-            } else {
-                assert_eq!(reply.status(), 200);
-            }
-            let counted = "politesse_robots_fetches_total{result=\"challenge\"} 1\n";
-            assert!(metrics(&proxy).await.contains(counted));
+#[tokio::test]
+async fn a_bot_challenge_is_counted_and_refuses_unless_it_is_403() {
+    for (field, status) in [("cf-mitigated", 200), ("x-amzn-waf-action", 403)] {
+        let page = Page::html("<p>Are you human?").field(field, "challenge");
+        let (_origin, proxy) = site(Script::robots_page(page.with_status(status)), &[]).await;
+        let reply = get(&proxy, "http://o.test/a").await;
+        if status == 200 {
+            assert_unreachable(&reply);
+            assert!(reply.text().contains("a bot challenge in place of it"));
+        } else {
+            assert_eq!(reply.status(), 200);
         }
-    });
+        let counted = "politesse_robots_fetches_total{result=\"challenge\"} 1\n";
+        assert!(metrics(&proxy).await.contains(counted));
+    }
 }
 
 // Ours: a byte now and then, a head without end, interim responses without end.
-#[test]
-fn a_robots_txt_that_goes_on_and_on_refuses_everything() {
-    run(async {
-        let head = b"HTTP/1.1 200 OK\r\n".to_vec();
-        let fields = [head.clone(), b"X: y\r\n".repeat(100_000)].concat();
-        let interim = b"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(1000);
-        for bytes in [fields, interim] {
-            let origin = RawOrigin::start(move |_| Bytes::of(&bytes)).await;
-            let proxy = resolve("o.test", origin.address())
-                .set("robots.timeout = \"5s\"")
-                .start()
-                .await;
-            assert_unreachable(&get(&proxy, "http://o.test/a").await);
-            assert_eq!(origin.lines(), [""; 0]);
-        }
-        let gate = Gate::shut();
-        let origin = Script::robots_page(Page::stepped(&["#"; 1000], &gate))
-            .start()
-            .await;
+#[tokio::test]
+async fn a_robots_txt_that_goes_on_and_on_refuses_everything() {
+    let head = b"HTTP/1.1 200 OK\r\n".to_vec();
+    let fields = [head.clone(), b"X: y\r\n".repeat(100_000)].concat();
+    let interim = b"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(1000);
+    for bytes in [fields, interim] {
+        let origin = RawOrigin::start(move |_| Bytes::of(&bytes)).await;
         let proxy = resolve("o.test", origin.address())
-            .set("robots.timeout = \"1s\"")
+            .set("robots.timeout = \"5s\"")
             .start()
             .await;
-        let dripping = async {
-            loop {
-                gate.open(1);
-                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-            }
-        };
-        let reply = tokio::select! {
-            reply = get(&proxy, "http://o.test/a") => reply,
-            () = dripping => unreachable!("it drips on"),
-        };
-        assert_unreachable(&reply);
-        origin.assert_only_robots_fetched();
-    });
+        assert_unreachable(&get(&proxy, "http://o.test/a").await);
+        assert_eq!(origin.lines(), [""; 0]);
+    }
+    let gate = Gate::shut();
+    let origin = Script::robots_page(Page::stepped(&["#"; 1000], &gate))
+        .start()
+        .await;
+    let proxy = resolve("o.test", origin.address())
+        .set("robots.timeout = \"1s\"")
+        .start()
+        .await;
+    let dripping = async {
+        loop {
+            gate.open(1);
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    let reply = tokio::select! {
+        reply = get(&proxy, "http://o.test/a") => reply,
+        () = dripping => unreachable!("it drips on"),
+    };
+    assert_unreachable(&reply);
+    origin.assert_only_robots_fetched();
 }
 
 // Ours: a redirect is checked like any address.
-#[test]
-fn a_redirect_to_what_may_not_be_dialled_refuses_everything() {
-    run(async {
-        let silent = Script::robots("").start().await;
-        for location in [
-            format!("http://{}/robots.txt", silent.address()),
-            format!(
-                "http://[::ffff:127.0.0.1]:{}/robots.txt",
-                silent.address().port()
-            ),
-            "http://169.254.169.254/robots.txt".to_owned(),
-            "http://localhost/robots.txt".to_owned(),
-        ] {
-            let origin = Script::robots_page(Page::redirect(&location)).start().await;
-            let proxy = resolve("o.test", origin.address()).start().await;
-            assert_unreachable(&get(&proxy, "http://o.test/a").await);
-            assert_eq!((origin.targets(), origin.robots_fetches()), (Vec::new(), 1));
-        }
-        assert_eq!(silent.connections(), 0);
-    });
+#[tokio::test]
+async fn a_redirect_to_what_may_not_be_dialled_refuses_everything() {
+    let silent = Script::robots("").start().await;
+    for location in [
+        format!("http://{}/robots.txt", silent.address()),
+        format!(
+            "http://[::ffff:127.0.0.1]:{}/robots.txt",
+            silent.address().port()
+        ),
+        "http://169.254.169.254/robots.txt".to_owned(),
+        "http://localhost/robots.txt".to_owned(),
+    ] {
+        let (origin, proxy) = site(Script::robots_page(Page::redirect(&location)), &[]).await;
+        assert_unreachable(&get(&proxy, "http://o.test/a").await);
+        assert_eq!((origin.targets(), origin.robots_fetches()), (Vec::new(), 1));
+    }
+    assert_eq!(silent.connections(), 0);
 }
 
 // Ours: two origins that redirect to each other's pages do not wait for each
 // other.
-#[test]
-fn origins_that_judge_each_other_are_unreachable_at_once() {
-    run(async {
-        let first = Script::robots_page(Page::redirect("http://p.test/x"))
-            .start()
-            .await;
-        let second = Script::robots_page(Page::redirect("http://o.test/x"))
-            .start()
-            .await;
-        let config = resolve("o.test", first.address()).resolve("p.test", second.address());
-        let proxy = config.set("robots.timeout = \"60s\"").start().await;
-        let (one, two) = tokio::join!(
-            get(&proxy, "http://o.test/a"),
-            get(&proxy, "http://p.test/a")
-        );
-        assert_unreachable(&one);
-        assert_unreachable(&two);
-        first.assert_only_robots_fetched();
-        second.assert_only_robots_fetched();
-    });
+#[tokio::test]
+async fn origins_that_judge_each_other_are_unreachable_at_once() {
+    let first = Script::robots_page(Page::redirect("http://p.test/x"))
+        .start()
+        .await;
+    let second = Script::robots_page(Page::redirect("http://o.test/x"))
+        .start()
+        .await;
+    let config = resolve("o.test", first.address()).resolve("p.test", second.address());
+    let proxy = config.set("robots.timeout = \"60s\"").start().await;
+    let (one, two) = tokio::join!(
+        get(&proxy, "http://o.test/a"),
+        get(&proxy, "http://p.test/a")
+    );
+    assert_unreachable(&one);
+    assert_unreachable(&two);
+    first.assert_only_robots_fetched();
+    second.assert_only_robots_fetched();
 }
 
 // RFC 9110, section 10.2.3: an origin that says when to come back is believed.
-#[test]
-fn a_retry_after_of_the_origin_is_passed_on() {
-    run(async {
-        let page = Page::status(503).field("Retry-After", "7200");
-        let origin = Script::robots_page(page).start().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let reply = get(&proxy, "http://o.test/a").await;
-        let seconds: u32 = reply.head.value("retry-after").parse().unwrap();
-        assert!((7190..=7200).contains(&seconds), "{seconds}");
-    });
+#[tokio::test]
+async fn a_retry_after_of_the_origin_is_passed_on() {
+    let page = Page::status(503).field("Retry-After", "7200");
+    let (_origin, proxy) = site(Script::robots_page(page), &[]).await;
+    let reply = get(&proxy, "http://o.test/a").await;
+    let seconds: u32 = reply.head.value("retry-after").parse().unwrap();
+    assert!((7190..=7200).contains(&seconds), "{seconds}");
 }
 
 // Ours: connected, but no whole answer.
-#[test]
-fn a_robots_txt_that_breaks_off_refuses_everything() {
-    run(async {
-        for bytes in [
-            &b""[..],
-            b"HTTP/1.1 200 OK\r\nX: ",
-            b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nUser-agent: *\nAllow: /\n",
-            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
-            b"no HTTP at all\r\n\r\n",
-        ] {
-            let bytes = bytes.to_vec();
-            let origin = RawOrigin::start(move |_| Bytes::closing(&bytes)).await;
-            let proxy = resolve("o.test", origin.address()).start().await;
-            assert_unreachable(&get(&proxy, "http://o.test/a").await);
-            assert_eq!(origin.lines(), [""; 0]);
-        }
-    });
+#[tokio::test]
+async fn a_robots_txt_that_breaks_off_refuses_everything() {
+    for bytes in [
+        &b""[..],
+        b"HTTP/1.1 200 OK\r\nX: ",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nUser-agent: *\nAllow: /\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+        b"no HTTP at all\r\n\r\n",
+    ] {
+        let bytes = bytes.to_vec();
+        let origin = RawOrigin::start(move |_| Bytes::closing(&bytes)).await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        assert_unreachable(&get(&proxy, "http://o.test/a").await);
+        assert_eq!(origin.lines(), [""; 0]);
+    }
 }
 
 // Ours: robots.retry; the same answer meanwhile, without asking.
-#[test]
-fn an_unreachable_origin_is_not_asked_again_at_once() {
-    run(async {
-        let origin = Script::robots_page(Page::status(503)).start().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        for _ in 0..5 {
-            assert_unreachable(&get(&proxy, "http://o.test/a").await);
-        }
-        assert_eq!(origin.robots_fetches(), 1);
-    });
+#[tokio::test]
+async fn an_unreachable_origin_is_not_asked_again_at_once() {
+    let (origin, proxy) = site(Script::robots_page(Page::status(503)), &[]).await;
+    for _ in 0..5 {
+        assert_unreachable(&get(&proxy, "http://o.test/a").await);
+    }
+    assert_eq!(origin.robots_fetches(), 1);
 }
 
 // Ours: no connection at all is 502 and its RFC 9209 type.
-#[test]
-fn an_origin_that_refuses_connections_is_a_bad_gateway() {
-    run(async {
-        let proxy = resolve("o.test", free_address()).start().await;
-        for url in ["http://o.test/a", "https://o.test/a"] {
-            get(&proxy, url)
-                .await
-                .assert_error(502, "connection_refused");
-        }
-        let rows = proxy.place().completed(2).await;
-        for row in rows {
-            assert_eq!(
-                (&row["verdict"], &row["reason"], &row["status"]),
-                (&"disallow".into(), &"unreachable".into(), &502.into())
-            );
-        }
-    });
+#[tokio::test]
+async fn an_origin_that_refuses_connections_is_a_bad_gateway() {
+    let proxy = resolve("o.test", free_address()).start().await;
+    for url in ["http://o.test/a", "https://o.test/a"] {
+        get(&proxy, url)
+            .await
+            .assert_error(502, "connection_refused");
+    }
+    let rows = proxy.place().completed(2).await;
+    for row in rows {
+        assert_eq!(
+            (&row["verdict"], &row["reason"], &row["status"]),
+            (&"disallow".into(), &"unreachable".into(), &502.into())
+        );
+    }
 }
 
 // Same: TLS that cannot be made.
-#[test]
-fn an_origin_that_speaks_no_tls_is_a_bad_gateway() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let reply = get(&proxy, "https://o.test/a").await;
-        reply.assert_error(502, "tls_protocol_error");
-        origin.assert_only_robots_fetched();
-    });
+#[tokio::test]
+async fn an_origin_that_speaks_no_tls_is_a_bad_gateway() {
+    let (origin, proxy) = site(Script::robots(""), &[]).await;
+    let reply = get(&proxy, "https://o.test/a").await;
+    reply.assert_error(502, "tls_protocol_error");
+    origin.assert_only_robots_fetched();
 }
 
 // RFC 9209, section 2.3.13; RFC 8446, section 4.4.2.4: in TLS 1.3 the alert comes behind
 // the handshake.
-#[test]
-fn an_origin_that_wants_a_client_certificate_says_so() {
-    run(async {
-        for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let proxy = resolve("o.test", listener.local_addr().unwrap())
-                .start()
-                .await;
-            let tls = TlsAcceptor::from(TestCa::get().server_for_clients("o.test", version));
-            tokio::spawn(async move {
-                while let Ok((stream, _)) = listener.accept().await {
-                    stream.set_nodelay(true).unwrap();
-                    // It never succeeds: no client shows a certificate. To close on the
-                    // request that has come by then would lose the alert in a reset.
-                    if let Err((_, mut stream)) = tls.accept(stream).into_fallible().await {
-                        stream.shutdown().await.unwrap();
-                        let _ = stream.read_to_end(&mut Vec::new()).await;
-                    }
+#[tokio::test]
+async fn an_origin_that_wants_a_client_certificate_says_so() {
+    for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let proxy = resolve("o.test", listener.local_addr().unwrap())
+            .start()
+            .await;
+        let tls = TlsAcceptor::from(TestCa::get().server_for_clients("o.test", version));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                stream.set_nodelay(true).unwrap();
+                // It never succeeds: no client shows a certificate. To close on the
+                // request that has come by then would lose the alert in a reset.
+                if let Err((_, mut stream)) = tls.accept(stream).into_fallible().await {
+                    stream.shutdown().await.unwrap();
+                    let _ = stream.read_to_end(&mut Vec::new()).await;
                 }
-            });
-            let reply = get(&proxy, "https://o.test/a").await;
-            reply.assert_error(502, "tls_alert_received");
-            assert!(
-                reply.text().contains("client certificate"),
-                "{}",
-                reply.text()
-            );
-            let rows = proxy.place().completed(1).await;
-            assert_eq!(rows[0]["error"], "tls_alert_received");
-        }
-    });
+            }
+        });
+        let reply = get(&proxy, "https://o.test/a").await;
+        reply.assert_error(502, "tls_alert_received");
+        assert!(
+            reply.text().contains("client certificate"),
+            "{}",
+            reply.text()
+        );
+        let rows = proxy.place().completed(1).await;
+        assert_eq!(rows[0]["error"], "tls_alert_received");
+    }
 }
 
 // Ours: a name that cannot be resolved is told as such, at once.
-#[test]
-fn a_name_that_cannot_be_resolved_is_a_dns_error() {
-    run(async {
-        let proxy = Config::default().start().await;
-        let reply = get(&proxy, "http://a.b.invalid/robots.txt").await;
-        reply.assert_error(502, "dns_error");
-    });
+#[tokio::test]
+async fn a_name_that_cannot_be_resolved_is_a_dns_error() {
+    let proxy = Config::default().start().await;
+    let reply = get(&proxy, "http://a.b.invalid/robots.txt").await;
+    reply.assert_error(502, "dns_error");
 }

@@ -6,7 +6,6 @@ use crate::kit::origin::Script;
 use crate::kit::page::Page;
 use crate::kit::program::{Outcome, politesse};
 use crate::kit::proxy::{Place, resolve};
-use crate::kit::run;
 
 /// Returns the folder of a proxy that refused one request, allowed one, denied
 /// one by egress, and found one origin without a robots.txt and one
@@ -45,177 +44,159 @@ fn change(place: &Place, sql: &str) {
 }
 
 // Ours.
-#[test]
-fn an_untouched_log_verifies() {
-    run(async {
-        let place = crawled().await;
-        let outcome = verify(&place).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        assert!(
-            outcome
-                .stdout
-                .contains("6 decided again, 1 checked for form, 0 mismatches"),
-            "{}",
-            outcome.stdout
-        );
-    });
+#[tokio::test]
+async fn an_untouched_log_verifies() {
+    let place = crawled().await;
+    let outcome = verify(&place).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(
+        outcome
+            .stdout
+            .contains("6 decided again, 1 checked for form, 0 mismatches"),
+        "{}",
+        outcome.stdout
+    );
 }
 
 // Invariant 2 (ARCHITECTURE.md): what was decided by another level of readings,
 // as earlier versions did, is decided again by that.
-#[test]
-fn rows_are_decided_again_by_the_readings_of_their_policy() {
-    run(async {
-        let origin = Script::robots("User-agent: *\nDisallow: /private\n")
-            .start()
-            .await;
-        let levels = [("sent", 200), ("dots", 200), ("server", 403)];
-        let config = |level: &str| {
-            resolve("o.test", origin.address()).set(&format!("robots.readings = \"{level}\""))
-        };
-        let mut place = Place::with(&config("sent"));
-        for (level, status) in levels {
-            place.configure(&config(level));
-            let proxy = place.start().await;
-            for path in ["//private", "/a/..;/private"] {
-                let reply = get(&proxy, &format!("http://o.test{path}")).await;
-                assert_eq!(reply.status(), status, "{path} by {level}");
-            }
-            place = proxy.stop().await;
+#[tokio::test]
+async fn rows_are_decided_again_by_the_readings_of_their_policy() {
+    let origin = Script::robots("User-agent: *\nDisallow: /private\n")
+        .start()
+        .await;
+    let levels = [("sent", 200), ("dots", 200), ("server", 403)];
+    let config = |level: &str| {
+        resolve("o.test", origin.address()).set(&format!("robots.readings = \"{level}\""))
+    };
+    let mut place = Place::with(&config("sent"));
+    for (level, status) in levels {
+        place.configure(&config(level));
+        let proxy = place.start().await;
+        for path in ["//private", "/a/..;/private"] {
+            let reply = get(&proxy, &format!("http://o.test{path}")).await;
+            assert_eq!(reply.status(), status, "{path} by {level}");
         }
-        let policies: i64 = place
-            .database()
-            .query_row("SELECT count(*) FROM policy", (), |row| row.get(0))
-            .unwrap();
-        assert_eq!(policies, 3);
-        let outcome = verify(&place).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        assert!(outcome.stdout.contains("6 decided again"), "{outcome:?}");
-    });
+        place = proxy.stop().await;
+    }
+    let policies: i64 = place
+        .database()
+        .query_row("SELECT count(*) FROM policy", (), |row| row.get(0))
+        .unwrap();
+    assert_eq!(policies, 3);
+    let outcome = verify(&place).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.stdout.contains("6 decided again"), "{outcome:?}");
 }
 
 // Ours: a row whose verdict was changed by hand.
-#[test]
-fn a_verdict_changed_by_hand_is_found_by_its_number() {
-    run(async {
-        let place = crawled().await;
-        let columns = "'allow', reason, effect, line, rule, groups, crawler, denials";
-        place.refer_to_copy(1, "ruling", columns);
-        let outcome = verify(&place).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        assert!(
-            outcome.stdout.lines().any(|line| line.starts_with("3: ")),
-            "{}",
-            outcome.stdout
-        );
-    });
+#[tokio::test]
+async fn a_verdict_changed_by_hand_is_found_by_its_number() {
+    let place = crawled().await;
+    let columns = "'allow', reason, effect, line, rule, groups, crawler, denials";
+    place.refer_to_copy(1, "ruling", columns);
+    let outcome = verify(&place).await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(
+        outcome.stdout.lines().any(|line| line.starts_with("3: ")),
+        "{}",
+        outcome.stdout
+    );
 }
 
 // Ours: exit codes. Whoever has read enough of the output changes nothing about them.
-#[test]
-fn what_was_found_is_told_by_the_exit_code_to_whoever_reads_nothing() {
-    run(async {
-        let place = crawled().await;
-        for (is_changed, code) in [(false, 0), (true, 1)] {
-            if is_changed {
-                let columns = "'allow', reason, effect, line, rule, groups, crawler, denials";
-                place.refer_to_copy(1, "ruling", columns);
-            }
-            for form in [&[][..], &["--json"]] {
-                let (reader, writer) = std::io::pipe().unwrap();
-                drop(reader);
-                let mut command = politesse(place.folder());
-                command.args([&["audit", "verify"], form].concat());
-                let status = command.stdout(writer).status().await.unwrap();
-                assert_eq!(status.code(), Some(code));
-            }
+#[tokio::test]
+async fn what_was_found_is_told_by_the_exit_code_to_whoever_reads_nothing() {
+    let place = crawled().await;
+    for (is_changed, code) in [(false, 0), (true, 1)] {
+        if is_changed {
+            let columns = "'allow', reason, effect, line, rule, groups, crawler, denials";
+            place.refer_to_copy(1, "ruling", columns);
         }
-    });
+        for form in [&[][..], &["--json"]] {
+            let (reader, writer) = std::io::pipe().unwrap();
+            drop(reader);
+            let mut command = politesse(place.folder());
+            command.args([&["audit", "verify"], form].concat());
+            let status = command.stdout(writer).status().await.unwrap();
+            assert_eq!(status.code(), Some(code));
+        }
+    }
 }
 
 // Ours: whatever a verdict rests on cannot be changed unseen either.
-#[test]
-fn changed_evidence_is_found() {
-    run(async {
-        for sql in [
-            "UPDATE ruling SET verdict = 'disallow' WHERE reason = 'no_rule'",
-            "UPDATE decision SET path = '/open' WHERE seq = 3",
-            "UPDATE ruling SET rule = 'Disallow: /' WHERE rule IS NOT NULL",
-            "UPDATE ruling SET reason = 'no_rule' WHERE reason = 'rule'",
-            "UPDATE ruling SET line = 7 WHERE line IS NOT NULL",
-            "UPDATE decision SET ruling = (SELECT id FROM ruling WHERE reason = 'no_rule') WHERE seq = 3",
-            "UPDATE ending SET status = 200 WHERE decision = 3",
-            "UPDATE snapshot SET status = 200 WHERE status = 404",
-            "UPDATE body SET body = x'00'",
-            "UPDATE policy SET json = replace(json, '{', '{ ')",
-        ] {
-            let place = crawled().await;
-            change(&place, sql);
-            let outcome = verify(&place).await;
-            assert_eq!(outcome.code, Some(1), "{sql}: {outcome:?}");
-        }
-    });
+#[tokio::test]
+async fn changed_evidence_is_found() {
+    for sql in [
+        "UPDATE ruling SET verdict = 'disallow' WHERE reason = 'no_rule'",
+        "UPDATE decision SET path = '/open' WHERE seq = 3",
+        "UPDATE ruling SET rule = 'Disallow: /' WHERE rule IS NOT NULL",
+        "UPDATE ruling SET reason = 'no_rule' WHERE reason = 'rule'",
+        "UPDATE ruling SET line = 7 WHERE line IS NOT NULL",
+        "UPDATE decision SET ruling = (SELECT id FROM ruling WHERE reason = 'no_rule') WHERE seq = 3",
+        "UPDATE ending SET status = 200 WHERE decision = 3",
+        "UPDATE snapshot SET status = 200 WHERE status = 404",
+        "UPDATE body SET body = x'00'",
+        "UPDATE policy SET json = replace(json, '{', '{ ')",
+    ] {
+        let place = crawled().await;
+        change(&place, sql);
+        let outcome = verify(&place).await;
+        assert_eq!(outcome.code, Some(1), "{sql}: {outcome:?}");
+    }
 }
 
 // Ours: rows that are gone are told.
-#[test]
-fn a_missing_row_is_told() {
-    run(async {
-        let place = crawled().await;
-        let second = place.number(2);
-        change(
-            &place,
-            &format!("DELETE FROM decision WHERE seq = {second}"),
-        );
-        let outcome = verify(&place).await;
-        assert!(outcome.stdout.contains("1 missing"), "{}", outcome.stdout);
-        assert_eq!(outcome.code, Some(1));
-    });
+#[tokio::test]
+async fn a_missing_row_is_told() {
+    let place = crawled().await;
+    let second = place.number(2);
+    change(
+        &place,
+        &format!("DELETE FROM decision WHERE seq = {second}"),
+    );
+    let outcome = verify(&place).await;
+    assert!(outcome.stdout.contains("1 missing"), "{}", outcome.stdout);
+    assert_eq!(outcome.code, Some(1));
 }
 
 // Ours: it works beside a running proxy.
-#[test]
-fn a_log_in_use_can_be_verified() {
-    run(async {
-        let proxy = crawled().await.start().await;
-        let outcome = verify(proxy.place()).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    });
+#[tokio::test]
+async fn a_log_in_use_can_be_verified() {
+    let proxy = crawled().await.start().await;
+    let outcome = verify(proxy.place()).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
 // Ours: a row that no version would write hides no other.
-#[test]
-fn a_row_with_bytes_that_are_no_text_is_told_and_hides_no_other() {
-    run(async {
-        let place = crawled().await;
-        let before = place.rows().await.len();
-        place.refer_to_copy(1, "crawler", "candidates, CAST(x'ff' AS TEXT), label");
-        let outcome = verify(&place).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        assert!(outcome.stdout.starts_with("crawler 9999: "), "{outcome:?}");
-        assert!(outcome.stdout.contains("\n3: "), "{outcome:?}");
-        assert_eq!(place.rows().await.len(), before);
-    });
+#[tokio::test]
+async fn a_row_with_bytes_that_are_no_text_is_told_and_hides_no_other() {
+    let place = crawled().await;
+    let before = place.rows().await.len();
+    place.refer_to_copy(1, "crawler", "candidates, CAST(x'ff' AS TEXT), label");
+    let outcome = verify(&place).await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.stdout.starts_with("crawler 9999: "), "{outcome:?}");
+    assert!(outcome.stdout.contains("\n3: "), "{outcome:?}");
+    assert_eq!(place.rows().await.len(), before);
 }
 
 // Ours: a number is given by the commit, so a crash takes none.
-#[test]
-fn a_crash_takes_no_number() {
-    run(async {
-        let origin = Script::robots("User-agent: *\nDisallow: /private\n")
-            .start()
-            .await;
-        let mut proxy = resolve("o.test", origin.address()).start().await;
-        for _ in 0..3 {
-            let refused = get(&proxy, "http://o.test/private").await.json();
-            let told = refused["decision"].as_str().unwrap().to_owned();
-            proxy = proxy.kill().await.start().await;
-            let shown = proxy.place().run(&["audit", "show", &told]).await;
-            assert_eq!(shown.code, Some(0), "{shown:?}");
-            let outcome = verify(proxy.place()).await;
-            assert_eq!(outcome.code, Some(0), "{outcome:?}");
-            assert!(outcome.stdout.contains("0 missing"), "{outcome:?}");
-            assert!(!outcome.stdout.contains("numbers skipped"), "{outcome:?}");
-        }
-    });
+#[tokio::test]
+async fn a_crash_takes_no_number() {
+    let origin = Script::robots("User-agent: *\nDisallow: /private\n")
+        .start()
+        .await;
+    let mut proxy = resolve("o.test", origin.address()).start().await;
+    for _ in 0..3 {
+        let refused = get(&proxy, "http://o.test/private").await.json();
+        let told = refused["decision"].as_str().unwrap().to_owned();
+        proxy = proxy.kill().await.start().await;
+        let shown = proxy.place().run(&["audit", "show", &told]).await;
+        assert_eq!(shown.code, Some(0), "{shown:?}");
+        let outcome = verify(proxy.place()).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert!(outcome.stdout.contains("0 missing"), "{outcome:?}");
+        assert!(!outcome.stdout.contains("numbers skipped"), "{outcome:?}");
+    }
 }

@@ -12,10 +12,10 @@ use tokio::task::JoinSet;
 
 use crate::kit::client::{Reply, get_as, metrics};
 use crate::kit::h2::H2Crawler;
-use crate::kit::origin::{Origin, Script};
+use crate::kit::origin::{Origin, Script, site};
 use crate::kit::page::Page;
 use crate::kit::proxy::{Config, Proxy, resolve};
-use crate::kit::{run, run_within};
+use crate::kit::run_within;
 
 /// Part of every page's content.
 const CONTENT: &str = "the content of the page";
@@ -59,13 +59,7 @@ fn script() -> Script {
 }
 
 async fn started(settings: &[&str]) -> (Origin, Proxy) {
-    let origin = script().start().await;
-    let config = resolve("o.test", origin.address()).set(CRAWLERS);
-    let config = settings
-        .iter()
-        .fold(config, |config, line| config.set(line));
-    let proxy = config.start().await;
-    (origin, proxy)
+    site(script(), &[&[CRAWLERS], settings].concat()).await
 }
 
 async fn ask(proxy: &Proxy, agent: &str, path: &str) -> Reply {
@@ -84,244 +78,226 @@ async fn page_rows(proxy: &Proxy, count: usize) -> Vec<Value> {
     rows.await.into_iter().filter(|row| is_page(&row)).collect()
 }
 
-#[test]
-fn a_response_that_denies_every_purpose_is_withheld() {
-    run(async {
-        let (origin, proxy) = started(&["preferences.enforce = \"refuse\""]).await;
-        for (agent, path, status) in [
-            ("TrainBot/1", "/open", 200),
-            ("TrainBot/1", "/meta", 403),
-            ("TrainBot/1", "/field", 403),
-            ("TrainBot/1", "/reserved", 403),
-            ("TrainBot/1", "/gone", 403),
-            ("TrainBot/1", "/moved", 302),
-            ("FindBot/1", "/meta", 200),
-            ("BothBot/1", "/meta", 200),
-            // robots.txt denies one purpose, the page the other.
-            ("BothBot/1", "/both", 403),
-            ("AnyBot/1", "/meta", 200),
-        ] {
-            let reply = ask(&proxy, agent, path).await;
-            assert_eq!(reply.status(), status, "{agent} {path}");
-            let has_content = reply.text().contains(CONTENT);
-            assert_eq!(has_content, status == 200, "{agent} {path}");
-        }
-        assert!(origin.targets().contains(&"/meta".to_owned()));
-        assert!(
-            metrics(&proxy)
-                .await
-                .contains("politesse_withheld_total{reason=\"directive\"} 2")
-        );
-        proxy.place().assert_verified().await;
-    });
+#[tokio::test]
+async fn a_response_that_denies_every_purpose_is_withheld() {
+    let (origin, proxy) = started(&["preferences.enforce = \"refuse\""]).await;
+    for (agent, path, status) in [
+        ("TrainBot/1", "/open", 200),
+        ("TrainBot/1", "/meta", 403),
+        ("TrainBot/1", "/field", 403),
+        ("TrainBot/1", "/reserved", 403),
+        ("TrainBot/1", "/gone", 403),
+        ("TrainBot/1", "/moved", 302),
+        ("FindBot/1", "/meta", 200),
+        ("BothBot/1", "/meta", 200),
+        // robots.txt denies one purpose, the page the other.
+        ("BothBot/1", "/both", 403),
+        ("AnyBot/1", "/meta", 200),
+    ] {
+        let reply = ask(&proxy, agent, path).await;
+        assert_eq!(reply.status(), status, "{agent} {path}");
+        let has_content = reply.text().contains(CONTENT);
+        assert_eq!(has_content, status == 200, "{agent} {path}");
+    }
+    assert!(origin.targets().contains(&"/meta".to_owned()));
+    assert!(
+        metrics(&proxy)
+            .await
+            .contains("politesse_withheld_total{reason=\"directive\"} 2")
+    );
+    proxy.place().assert_verified().await;
 }
 
-#[test]
-fn the_answer_and_the_record_name_the_statement() {
-    run(async {
-        let (_origin, proxy) = started(&["preferences.enforce = \"refuse\""]).await;
-        let withheld = ask(&proxy, "TrainBot/1", "/meta").await;
-        withheld.assert_error(403, "http_request_denied");
-        let body = withheld.json();
-        assert_eq!(body["type"], "urn:politesse:withheld");
-        assert_eq!(body["reason"], "directive");
-        assert_eq!(body["origin_status"], 200);
-        assert_eq!(body["denials"][0]["statement"], "noai");
-        assert_eq!(body["denials"][0]["src"], "m");
-        let detail = body["detail"].as_str().unwrap();
-        assert!(
-            detail.contains("answered with 200") && detail.contains("noai"),
-            "{body}"
-        );
-        assert_eq!(
-            ask(&proxy, "TrainBot/1", "/field").await.json()["reason"],
-            "preference"
-        );
-        let rows = page_rows(&proxy, 2).await;
-        let row = &rows[0];
-        assert_eq!(
-            (&row["verdict"], &row["reason"]),
-            (&"allow".into(), &"rule".into())
-        );
-        assert_eq!(
-            (&row["status"], &row["error"]),
-            (&403.into(), &"withheld".into())
-        );
-        assert_eq!((&row["sent"], &row["bytes"]), (&1.into(), &0.into()));
-        assert_eq!(row["purposes"], serde_json::json!(["train-ai"]));
-        assert_eq!(row["denials"][0]["purpose"], "train-ai");
-        let place = proxy.place();
-        let listed = place
-            .run(&["audit", "list", "--preference", "noai", "--json"])
-            .await;
-        assert_eq!(listed.json_lines().len(), 1, "{listed:?}");
-        let by = ["audit", "stats", "--by", "preference,purpose", "--json"];
-        let groups = place.run(&by).await.json_lines();
-        let group = |statement: &str| {
-            let mut groups = groups.iter();
-            groups
-                .find(|group| group["preference"] == statement)
-                .unwrap()["requests"]
-                .clone()
-        };
-        assert_eq!((group("noai"), group("train-ai=n")), (1.into(), 1.into()));
-        let shown = place.run(&["audit", "show", &row["seq"].to_string()]).await;
-        assert!(shown.stdout.contains("noai"), "{}", shown.stdout);
-        let why = place.run(&["audit", "why", "http://o.test/meta"]).await;
-        assert!(
-            why.stdout.contains("and withheld from the client"),
-            "{}",
-            why.stdout
-        );
-    });
+#[tokio::test]
+async fn the_answer_and_the_record_name_the_statement() {
+    let (_origin, proxy) = started(&["preferences.enforce = \"refuse\""]).await;
+    let withheld = ask(&proxy, "TrainBot/1", "/meta").await;
+    withheld.assert_error(403, "http_request_denied");
+    let body = withheld.json();
+    assert_eq!(body["type"], "urn:politesse:withheld");
+    assert_eq!(body["reason"], "directive");
+    assert_eq!(body["origin_status"], 200);
+    assert_eq!(body["denials"][0]["statement"], "noai");
+    assert_eq!(body["denials"][0]["src"], "m");
+    let detail = body["detail"].as_str().unwrap();
+    assert!(
+        detail.contains("answered with 200") && detail.contains("noai"),
+        "{body}"
+    );
+    assert_eq!(
+        ask(&proxy, "TrainBot/1", "/field").await.json()["reason"],
+        "preference"
+    );
+    let rows = page_rows(&proxy, 2).await;
+    let row = &rows[0];
+    assert_eq!(
+        (&row["verdict"], &row["reason"]),
+        (&"allow".into(), &"rule".into())
+    );
+    assert_eq!(
+        (&row["status"], &row["error"]),
+        (&403.into(), &"withheld".into())
+    );
+    assert_eq!((&row["sent"], &row["bytes"]), (&1.into(), &0.into()));
+    assert_eq!(row["purposes"], serde_json::json!(["train-ai"]));
+    assert_eq!(row["denials"][0]["purpose"], "train-ai");
+    let place = proxy.place();
+    let listed = place
+        .run(&["audit", "list", "--preference", "noai", "--json"])
+        .await;
+    assert_eq!(listed.json_lines().len(), 1, "{listed:?}");
+    let by = ["audit", "stats", "--by", "preference,purpose", "--json"];
+    let groups = place.run(&by).await.json_lines();
+    let group = |statement: &str| {
+        let mut groups = groups.iter();
+        groups
+            .find(|group| group["preference"] == statement)
+            .unwrap()["requests"]
+            .clone()
+    };
+    assert_eq!((group("noai"), group("train-ai=n")), (1.into(), 1.into()));
+    let shown = place.run(&["audit", "show", &row["seq"].to_string()]).await;
+    assert!(shown.stdout.contains("noai"), "{}", shown.stdout);
+    let why = place.run(&["audit", "why", "http://o.test/meta"]).await;
+    assert!(
+        why.stdout.contains("and withheld from the client"),
+        "{}",
+        why.stdout
+    );
 }
 
-#[test]
-fn a_report_gives_the_page_and_says_what_would_be_withheld() {
-    run(async {
-        let (_origin, proxy) = started(&["preferences.enforce = \"report\""]).await;
-        let given = ask(&proxy, "TrainBot/1", "/meta").await;
-        assert_eq!(given.status(), 200);
-        assert!(given.text().contains(CONTENT));
-        let told = given.head.value("proxy-status");
-        assert!(
-            told.contains("would be withheld") && told.contains("noai"),
-            "{told}"
-        );
-        let rows = page_rows(&proxy, 1).await;
-        assert_eq!(rows[0]["denials"][0]["statement"], "noai");
-        assert_eq!(rows[0]["error"], Value::Null);
-        let why = proxy
-            .place()
-            .run(&["audit", "why", "http://o.test/meta"])
-            .await;
-        assert!(why.stdout.contains("would be withheld"), "{}", why.stdout);
-        proxy.place().assert_verified().await;
-    });
+#[tokio::test]
+async fn a_report_gives_the_page_and_says_what_would_be_withheld() {
+    let (_origin, proxy) = started(&["preferences.enforce = \"report\""]).await;
+    let given = ask(&proxy, "TrainBot/1", "/meta").await;
+    assert_eq!(given.status(), 200);
+    assert!(given.text().contains(CONTENT));
+    let told = given.head.value("proxy-status");
+    assert!(
+        told.contains("would be withheld") && told.contains("noai"),
+        "{told}"
+    );
+    let rows = page_rows(&proxy, 1).await;
+    assert_eq!(rows[0]["denials"][0]["statement"], "noai");
+    assert_eq!(rows[0]["error"], Value::Null);
+    let why = proxy
+        .place()
+        .run(&["audit", "why", "http://o.test/meta"])
+        .await;
+    assert!(why.stdout.contains("would be withheld"), "{}", why.stdout);
+    proxy.place().assert_verified().await;
 }
 
-#[test]
-fn denials_are_counted_where_nothing_follows_from_them() {
-    run(async {
-        let (_origin, proxy) = started(&[]).await;
-        let given = ask(&proxy, "TrainBot/1", "/meta").await;
-        assert_eq!(given.status(), 200);
-        assert!(given.head.values("proxy-status").is_empty());
-        let rows = page_rows(&proxy, 1).await;
-        assert_eq!(rows[0]["denials"][0]["statement"], "noai");
-        proxy.place().assert_verified().await;
-    });
+#[tokio::test]
+async fn denials_are_counted_where_nothing_follows_from_them() {
+    let (_origin, proxy) = started(&[]).await;
+    let given = ask(&proxy, "TrainBot/1", "/meta").await;
+    assert_eq!(given.status(), 200);
+    assert!(given.head.values("proxy-status").is_empty());
+    let rows = page_rows(&proxy, 1).await;
+    assert_eq!(rows[0]["denials"][0]["statement"], "noai");
+    proxy.place().assert_verified().await;
 }
 
-#[test]
-fn a_page_that_is_not_read_whole_is_treated_as_configured() {
-    run(async {
-        let small = "directives.scan_limit = \"4KiB\"";
-        for (unknown, status) in [("pass", 200), ("refuse", 403)] {
-            let unknown = format!("preferences.unknown = \"{unknown}\"");
-            let settings = ["preferences.enforce = \"refuse\"", small, &unknown];
-            let (_origin, proxy) = started(&settings).await;
-            let reply = ask(&proxy, "TrainBot/1", "/late").await;
-            assert_eq!(reply.status(), status, "{unknown}");
-            assert_eq!(ask(&proxy, "TrainBot/1", "/open").await.status(), 200);
-            assert_eq!(ask(&proxy, "AnyBot/1", "/late").await.status(), 200);
-            if status == 403 {
-                let detail = reply.json()["detail"].to_string();
-                assert!(detail.contains("head-limit"), "{detail}");
-            }
-            proxy.place().assert_verified().await;
-        }
-    });
-}
-
-#[test]
-fn nothing_of_a_page_reaches_a_client_over_http2() {
-    run(async {
-        let origin = script().start_tls().await;
-        let config = resolve("o.test", origin.address()).set(CRAWLERS);
-        let config = config.set("preferences.enforce = \"refuse\"");
-        let proxy = config.start().await;
-        let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
-        for (method, path, status) in [
-            ("GET", "/meta", 403),
-            ("GET", "/field", 403),
-            ("HEAD", "/field", 403),
-            ("POST", "/meta", 403),
-            ("GET", "/open", 200),
-        ] {
-            let url = format!("https://o.test{path}");
-            let request = Request::builder().method(method).uri(url);
-            let request = request.header("user-agent", "TrainBot/1");
-            let reply = crawler.ask(request).await.unwrap();
-            assert_eq!(reply.status(), status, "{method} {path}");
-            let body = String::from_utf8_lossy(reply.body());
-            assert_eq!(body.contains(CONTENT), status == 200, "{method} {path}");
+#[tokio::test]
+async fn a_page_that_is_not_read_whole_is_treated_as_configured() {
+    let small = "directives.scan_limit = \"4KiB\"";
+    for (unknown, status) in [("pass", 200), ("refuse", 403)] {
+        let unknown = format!("preferences.unknown = \"{unknown}\"");
+        let settings = ["preferences.enforce = \"refuse\"", small, &unknown];
+        let (_origin, proxy) = started(&settings).await;
+        let reply = ask(&proxy, "TrainBot/1", "/late").await;
+        assert_eq!(reply.status(), status, "{unknown}");
+        assert_eq!(ask(&proxy, "TrainBot/1", "/open").await.status(), 200);
+        assert_eq!(ask(&proxy, "AnyBot/1", "/late").await.status(), 200);
+        if status == 403 {
+            let detail = reply.json()["detail"].to_string();
+            assert!(detail.contains("head-limit"), "{detail}");
         }
         proxy.place().assert_verified().await;
-    });
+    }
+}
+
+#[tokio::test]
+async fn nothing_of_a_page_reaches_a_client_over_http2() {
+    let origin = script().tls().start().await;
+    let config = resolve("o.test", origin.address()).set(CRAWLERS);
+    let config = config.set("preferences.enforce = \"refuse\"");
+    let proxy = config.start().await;
+    let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
+    for (method, path, status) in [
+        ("GET", "/meta", 403),
+        ("GET", "/field", 403),
+        ("HEAD", "/field", 403),
+        ("POST", "/meta", 403),
+        ("GET", "/open", 200),
+    ] {
+        let url = format!("https://o.test{path}");
+        let request = Request::builder().method(method).uri(url);
+        let request = request.header("user-agent", "TrainBot/1");
+        let reply = crawler.ask(request).await.unwrap();
+        assert_eq!(reply.status(), status, "{method} {path}");
+        let body = String::from_utf8_lossy(reply.body());
+        assert_eq!(body.contains(CONTENT), status == 200, "{method} {path}");
+    }
+    proxy.place().assert_verified().await;
 }
 
 // Ours: an override must cover every path that a server may take the URL for.
-#[test]
-fn an_override_frees_its_own_pages_and_no_others() {
-    run(async {
-        let others = [
-            "/field",
-            "/meta/%2e%2e/field",
-            "/meta/../field",
-            "/meta/..;/field",
-        ];
-        let denied = || page("").field("X-Robots-Tag", "noai");
-        let mut origin = script();
-        for path in others {
-            origin = origin.page(path, denied());
-        }
-        let origin = origin.start().await;
-        let open = "robots.override = [{ origin = \"http://o.test\", path = \"/meta\", \
+#[tokio::test]
+async fn an_override_frees_its_own_pages_and_no_others() {
+    let others = [
+        "/field",
+        "/meta/%2e%2e/field",
+        "/meta/../field",
+        "/meta/..;/field",
+    ];
+    let denied = || page("").field("X-Robots-Tag", "noai");
+    let mut origin = script();
+    for path in others {
+        origin = origin.page(path, denied());
+    }
+    let origin = origin.start().await;
+    let open = "robots.override = [{ origin = \"http://o.test\", path = \"/meta\", \
                     action = \"allow\", reason = \"contract\", until = 2100-01-01T00:00:00Z }]";
-        let config = resolve("o.test", origin.address()).set(CRAWLERS).set(open);
-        let proxy = config.set("preferences.enforce = \"refuse\"").start().await;
-        assert_eq!(ask(&proxy, "TrainBot/1", "/meta").await.status(), 200);
-        for path in others {
-            let reply = ask(&proxy, "TrainBot/1", path).await;
-            assert_eq!(reply.status(), 403, "{path}");
-        }
-        proxy.place().assert_verified().await;
-    });
+    let config = resolve("o.test", origin.address()).set(CRAWLERS).set(open);
+    let proxy = config.set("preferences.enforce = \"refuse\"").start().await;
+    assert_eq!(ask(&proxy, "TrainBot/1", "/meta").await.status(), 200);
+    for path in others {
+        let reply = ask(&proxy, "TrainBot/1", path).await;
+        assert_eq!(reply.status(), 403, "{path}");
+    }
+    proxy.place().assert_verified().await;
 }
 
 // Ours: without the query string nobody can tell which URLs the override allowed.
-#[test]
-fn a_query_that_is_not_on_record_accuses_no_row() {
-    run(async {
-        let open = "robots.override = [{ origin = \"http://o.test\", path = \"/meta?free\", \
+#[tokio::test]
+async fn a_query_that_is_not_on_record_accuses_no_row() {
+    let open = "robots.override = [{ origin = \"http://o.test\", path = \"/meta?free\", \
                     action = \"allow\", reason = \"contract\", until = 2100-01-01T00:00:00Z }]";
-        let omitted = "audit.query_strings = \"omitted\"";
-        let settings = ["preferences.enforce = \"refuse\"", open, omitted];
-        let origin = script().page("/meta?free", page("<meta name=robots content=noai>"));
-        let origin = origin.start().await;
-        let config = resolve("o.test", origin.address()).set(CRAWLERS);
-        let config = settings
-            .iter()
-            .fold(config, |config, line| config.set(line));
-        let proxy = config.start().await;
-        assert_eq!(ask(&proxy, "TrainBot/1", "/meta?free").await.status(), 200);
-        proxy.place().assert_verified().await;
-    });
+    let omitted = "audit.query_strings = \"omitted\"";
+    let settings = ["preferences.enforce = \"refuse\"", open, omitted];
+    let origin = script().page("/meta?free", page("<meta name=robots content=noai>"));
+    let origin = origin.start().await;
+    let config = resolve("o.test", origin.address()).set(CRAWLERS);
+    let config = settings
+        .iter()
+        .fold(config, |config, line| config.set(line));
+    let proxy = config.start().await;
+    assert_eq!(ask(&proxy, "TrainBot/1", "/meta?free").await.status(), 200);
+    proxy.place().assert_verified().await;
 }
 
 // RFC 9309, section 2.2.2: a crawler that may not read the rules cannot obey them.
-#[test]
-fn robots_txt_is_never_withheld() {
-    run(async {
-        let robots = Page::text("User-agent: *\nAllow: /\n").field("X-Robots-Tag", "noai");
-        let origin = Script::robots_page(robots).start().await;
-        let config = resolve("o.test", origin.address()).set(CRAWLERS);
-        let config = config.set("preferences.enforce = \"refuse\"");
-        let proxy = config.set("robots.serve_cached = false").start().await;
-        assert_eq!(ask(&proxy, "TrainBot/1", "/robots.txt").await.status(), 200);
-        proxy.place().assert_verified().await;
-    });
+#[tokio::test]
+async fn robots_txt_is_never_withheld() {
+    let robots = Page::text("User-agent: *\nAllow: /\n").field("X-Robots-Tag", "noai");
+    let origin = Script::robots_page(robots).start().await;
+    let config = resolve("o.test", origin.address()).set(CRAWLERS);
+    let config = config.set("preferences.enforce = \"refuse\"");
+    let proxy = config.set("robots.serve_cached = false").start().await;
+    assert_eq!(ask(&proxy, "TrainBot/1", "/robots.txt").await.status(), 200);
+    proxy.place().assert_verified().await;
 }
 
 /// Ways to state something, and the purposes that each denies.
@@ -345,7 +321,7 @@ const AGENTS: [(&str, &[&str]); 3] = [
 ];
 
 /// Makes the site that states two of [`STATEMENTS`].
-fn site(number: usize) -> Script {
+fn denying(number: usize) -> Script {
     let (mut robots, mut metas) = ("User-agent: *\nAllow: /\n".to_owned(), String::new());
     let mut fields = Vec::new();
     for (text, _) in statements_of(number) {
@@ -421,7 +397,7 @@ fn no_denied_page_reaches_a_client_under_load_nor_from_a_proxy_that_is_killed() 
         let mut origins = Vec::new();
         let mut config = Config::default().set(CRAWLERS);
         for number in 0..100 {
-            let origin = site(number).start().await;
+            let origin = denying(number).start().await;
             config = config.resolve(&format!("s{number}.test"), origin.address());
             origins.push(origin);
         }

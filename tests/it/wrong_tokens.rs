@@ -18,7 +18,7 @@ use crate::kit::client::{Crawler, metrics};
 use crate::kit::origin::Script;
 use crate::kit::proxy::{Place, Proxy, resolve};
 use crate::kit::tenant::{Crowd, GOOD, Least, Service, bad};
-use crate::kit::{run, sha256, soon};
+use crate::kit::{sha256, soon};
 
 /// Wrong tokens that are sent, over so many connections at a time.
 const TOKENS: usize = 100_000;
@@ -144,43 +144,41 @@ async fn assert_none_shown(proxy: &Proxy) {
 }
 
 // Ours.
-#[test]
+#[tokio::test]
 #[ignore = "measures rates: tests/full.sh runs it"]
-fn a_hundred_thousand_wrong_tokens_cost_another_client_nothing_and_are_not_kept() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let digest = sha256(RIGHT.as_bytes());
-        let table = format!("{{ token = \"FooBot\", credential = \"sha256:{digest}\" }}");
-        let config = resolve("o.test", origin.address())
-            .set(&format!("crawler = [{table}]"))
-            .set("proxy.auth = \"required\"")
-            .set("log.exchanges = true");
-        let proxy = Arc::new(config.start().await);
-        let alone = crawl(&proxy, |time| time < ALONE).await;
-        let (sent, mut crowd) = (Arc::new(AtomicUsize::new(0)), Crowd::default());
-        for _ in 0..CONNECTIONS {
-            let sent = Arc::clone(&sent);
-            crowd.repeat(&proxy, move |proxy| {
-                send_wrong(proxy, bad(0), Arc::clone(&sent))
-            });
-        }
-        let all_sent = async {
-            let goes_on = |_| sent.load(Ordering::Relaxed) < TOKENS;
-            crawl(&proxy, goes_on).await
-        };
-        let beside = soon("all tokens", all_sent).await;
-        drop(crowd);
-        let refused = "politesse_credentials_refused_total{reason=\"wrong\"} 100000\n";
-        let text = metrics(&proxy).await;
-        assert!(text.contains(refused), "{text}");
-        assert_none_shown(&proxy).await;
-        assert_none("the log", proxy.log().as_bytes());
-        let place = Arc::into_inner(proxy).unwrap().stop().await;
-        assert_none_written(&place).await;
-        let half = Least {
-            share: 0.8 / 2.0,
-            p99: 3.0,
-        };
-        beside.assert_least(&alone, half);
-    });
+async fn a_hundred_thousand_wrong_tokens_cost_another_client_nothing_and_are_not_kept() {
+    let origin = Script::robots("").start().await;
+    let digest = sha256(RIGHT.as_bytes());
+    let table = format!("{{ token = \"FooBot\", credential = \"sha256:{digest}\" }}");
+    let config = resolve("o.test", origin.address())
+        .set(&format!("crawler = [{table}]"))
+        .set("proxy.auth = \"required\"")
+        .set("log.exchanges = true");
+    let proxy = Arc::new(config.start().await);
+    let alone = crawl(&proxy, |time| time < ALONE).await;
+    let (sent, mut crowd) = (Arc::new(AtomicUsize::new(0)), Crowd::default());
+    for _ in 0..CONNECTIONS {
+        let sent = Arc::clone(&sent);
+        crowd.repeat(&proxy, move |proxy| {
+            send_wrong(proxy, bad(0), Arc::clone(&sent))
+        });
+    }
+    let all_sent = async {
+        let goes_on = |_| sent.load(Ordering::Relaxed) < TOKENS;
+        crawl(&proxy, goes_on).await
+    };
+    let beside = soon("all tokens", all_sent).await;
+    drop(crowd);
+    let refused = "politesse_credentials_refused_total{reason=\"wrong\"} 100000\n";
+    let text = metrics(&proxy).await;
+    assert!(text.contains(refused), "{text}");
+    assert_none_shown(&proxy).await;
+    assert_none("the log", proxy.log().as_bytes());
+    let place = Arc::into_inner(proxy).unwrap().stop().await;
+    assert_none_written(&place).await;
+    let half = Least {
+        share: 0.8 / 2.0,
+        p99: 3.0,
+    };
+    beside.assert_least(&alone, half);
 }

@@ -18,6 +18,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::certificates::{Leaf, TestCa, Validity};
 use super::page::{OutBody, Page};
+use super::proxy::{Config, Proxy};
 use super::{Digest, clock, soon};
 
 /// One request as an origin saw it.
@@ -61,6 +62,7 @@ pub(crate) struct Script {
     names: Vec<String>,
     validity: Validity,
     alpn: Vec<&'static str>,
+    is_tls: bool,
 }
 
 impl Script {
@@ -81,6 +83,7 @@ impl Script {
             names: vec!["o.test".to_owned()],
             validity: Validity::Current,
             alpn: vec!["h2", "http/1.1"],
+            is_tls: false,
         }
     }
 
@@ -113,15 +116,20 @@ impl Script {
         self
     }
 
-    /// Returns the name its certificate is made for (`o.test` if nothing is
-    /// said).
+    /// Sets the origin's name, which its certificate is for; `o.test` by default.
     pub(crate) fn name(self, name: &str) -> Self {
-        self.names([name.to_owned()])
+        self.names([name])
     }
 
-    /// Returns the same with several names.
-    pub(crate) fn names(mut self, names: impl IntoIterator<Item = String>) -> Self {
-        self.names = names.into_iter().collect();
+    /// Sets several names of the origin.
+    pub(crate) fn names(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.names = names.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Serves the script over TLS.
+    pub(crate) fn tls(mut self) -> Self {
+        self.is_tls = true;
         self
     }
 
@@ -136,20 +144,29 @@ impl Script {
         self
     }
 
-    /// Serves the script over plain TCP.
+    /// Serves the script, over plain TCP unless [`tls`](Self::tls) was called.
     pub(crate) async fn start(self) -> Origin {
-        Origin::start(self, None).await
+        let acceptor = self.is_tls.then(|| {
+            let leaf = Leaf {
+                names: self.names.clone(),
+                validity: self.validity,
+            };
+            TlsAcceptor::from(TestCa::get().server(&leaf, &self.alpn))
+        });
+        Origin::start(self, acceptor).await
     }
+}
 
-    /// Serves the script over TLS.
-    pub(crate) async fn start_tls(self) -> Origin {
-        let leaf = Leaf {
-            names: self.names.clone(),
-            validity: self.validity,
-        };
-        let config = TestCa::get().server(&leaf, &self.alpn);
-        Origin::start(self, Some(TlsAcceptor::from(config))).await
-    }
+/// Starts `script`, and a proxy to which its names mean that origin; `lines` are those of
+/// the proxy's configuration, as `section.key = value`.
+pub(crate) async fn site(script: Script, lines: &[&str]) -> (Origin, Proxy) {
+    let names = script.names.clone();
+    let origin = script.start().await;
+    let named = names.iter().fold(Config::default(), |config, name| {
+        config.resolve(name, origin.address())
+    });
+    let config = lines.iter().fold(named, |config, line| config.set(line));
+    (origin, config.start().await)
 }
 
 /// A running scripted origin. A panic in one of its tasks fails the test when

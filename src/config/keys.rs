@@ -730,8 +730,8 @@ keys! {
     ["egress"] egress: Egress {
         /// Addresses that the proxy does not connect to, since a crawler follows links
         /// that strangers wrote. "default" is loopback, private, link-local and all other
-        /// addresses that are not of the public Internet, and the names of cloud metadata
-        /// services.
+        /// addresses that are not of the public Internet, and names such as localhost and
+        /// those of cloud metadata services.
         // Each address that a name leads to is compared with one entry after
         // the other.
         deny: Vec<Deny> = r#"["default"]"#, List { of: DENY, len: 0..=1024 };
@@ -759,8 +759,8 @@ keys! {
         // batches.
         wal_max: usize = r#""256MiB""#, Size(16 * MIB..=16_384 * MIB);
         /// Age at which entries are removed, with everything that only they refer to.
-        /// They are removed 8,192 at a time, once the youngest of these is older. "none"
-        /// keeps them.
+        /// They are removed 8,192 at a time, once the youngest of these is older than
+        /// that. "none" keeps them.
         retention: Option<Duration> = r#""none""#, SpanOrNone(Span(Duration::from_secs(1)..=CENTURY));
         /// Person or organisation that runs this proxy. The name is recorded with each
         /// configuration that comes into force, and appears in reports.

@@ -471,8 +471,8 @@ keys! {
         /// Treatment of a page that robots.txt allows, but whose site denies the purposes
         /// of the crawler.
         /// - "refuse": the request is refused, as by a rule, if robots.txt or
-        ///   `/.well-known/tdmrep.json` denies them. If only the response does (fields,
-        ///   <meta>), the response is withheld.
+        ///   `/.well-known/tdmrep.json` denies them. If only fields or <meta> of the
+        ///   response do, the response is withheld.
         /// - "report": request and response are forwarded, and the record says what would
         ///   have been refused or withheld.
         /// - "off": denials are only recorded.

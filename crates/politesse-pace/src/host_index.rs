@@ -1,18 +1,18 @@
-//! Index of the operator's rules by the hosts that they are about: the first of many
-//! rules that fits a host.
+//! Index of the operator's rules by host: finds the first of many rules that matches a
+//! host.
 
 use std::collections::BTreeMap;
 
 use politesse_robots::host_pattern::HostPattern;
 use politesse_robots::origin::Host;
 
-/// Index of the first pattern of a list that fits a host. A look-up takes one
-/// search for each label of the name, and does not go through the list.
+/// Index of the first pattern of a list that matches a host. A lookup takes one search
+/// for each label of the name and does not scan the list.
 #[derive(Clone, Debug)]
 pub(super) struct FirstByHost(BTreeMap<HostPattern, usize>);
 
 impl FirstByHost {
-    /// Makes the index of `patterns`.
+    /// Builds the index of `patterns`.
     pub(super) fn of<'a>(patterns: impl Iterator<Item = &'a HostPattern>) -> Self {
         let mut first = BTreeMap::new();
         for (place, pattern) in patterns.enumerate() {
@@ -21,7 +21,7 @@ impl FirstByHost {
         Self(first)
     }
 
-    /// Returns the place of the first pattern that fits `host`.
+    /// Returns the position of the first pattern that matches `host`.
     pub(super) fn place(&self, host: &Host) -> Option<usize> {
         if self.0.is_empty() {
             return None;
@@ -34,8 +34,8 @@ impl FirstByHost {
         let above = above.filter_map(|(dot, _)| name.get(dot + 1..));
         let below = above.map(|name| HostPattern::Below(name.into()));
         let patterns = below.chain([HostPattern::One(host.clone())]);
-        // The first rule of the file counts, even if a later one names the host
-        // more exactly.
+        // The first rule in the file wins, even if a later one matches the host more
+        // closely.
         patterns.filter_map(|fits| self.0.get(&fits).copied()).min()
     }
 }
@@ -44,9 +44,9 @@ impl FirstByHost {
 mod tests {
     use super::*;
 
-    // Ours: the first that fits.
+    // Ours: the first match.
     #[test]
-    fn the_first_entry_that_fits_counts() {
+    fn the_first_matching_entry_wins() {
         let entries = [
             "a.site.example",
             "*.site.example",

@@ -1,13 +1,14 @@
-//! Pace of [politesse](https://crates.io/crates/politesse): when a request may be sent, and
-//! how fast requests follow each other.
+//! Pace of [politesse](https://crates.io/crates/politesse): when a request may be sent,
+//! and how fast requests follow each other.
 //!
-//! A request asks the [`Scheduler`] for a [`Turn`]. What its site asks for, what
-//! the operator lays down and what the host has answered so far meet in the
-//! queue of the host, where the request starts, waits, or is put off with a
-//! [`Delay`](politesse_decision::delay::Delay). Nothing here says whether a request may be sent.
+//! A request asks the [`Scheduler`] for a [`Turn`]. The queue of its host combines the
+//! delays that the site asks for, the operator's limits and the host's earlier
+//! responses. There the request starts, waits, or is put off with a
+//! [`Delay`](politesse_decision::delay::Delay). This crate does not know whether a
+//! request may be sent at all.
 //!
-//! The hours of the day are those of UTC. In reading order, and a module uses
-//! only those below it:
+//! Hours of the day are in UTC. The modules are listed in reading order; each uses only
+//! the modules below it.
 
 mod scheduler;
 

@@ -10,52 +10,53 @@ use super::policy::{PaceLimits, PacePolicy};
 /// Options of the pace layer.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Longest wait of any request: the longest of `pace.max_wait` and those of
-    /// crawlers, since a robots.txt may be for each of them.
+    /// Longest wait of any request: the maximum of `pace.max_wait` and of the waits set
+    /// for single crawlers. A robots.txt may be fetched for any of them, so it may wait
+    /// this long.
     pub max_wait: Duration,
-    /// Bounds of the requests that wait (`pace.queue`).
+    /// Limits on the number of waiting requests (`pace.queue`).
     pub queue: QueueLimits,
     /// Growth of back-offs (`pace.backoff`).
     pub back_off: BackOffLimits,
     /// Limits of each crawler (`pace.crawler`).
     pub crawler: PaceLimits,
-    /// Limits of all together (`pace.total`).
+    /// Limits of all crawlers together (`pace.total`).
     pub total: PaceLimits,
-    /// Limits of all hosts of a registered domain (`pace.domain`).
+    /// Limits of all hosts of one registered domain (`pace.domain`).
     pub domain: PaceLimits,
-    /// Limits of all hosts at an address (`pace.address`).
+    /// Limits of all hosts at one address (`pace.address`).
     pub address: PaceLimits,
-    /// Longest time for which a response keeps others from its host
+    /// Longest time for which a response keeps other requests from its host
     /// (`pace.max_turn`).
     pub max_turn: Duration,
-    /// Longest time for which a client that takes or sends nothing keeps its turn
-    /// from others (`pace.max_stall`).
+    /// Longest time for which a client that neither reads nor sends keeps its turn from
+    /// other requests (`pace.max_stall`).
     pub max_stall: Duration,
-    /// Hosts that are remembered (`pace.max_hosts`).
+    /// Largest number of hosts that are remembered (`pace.max_hosts`).
     pub max_hosts: NonZeroUsize,
-    /// Bounds of the files that follow a page (`pace.requisites`).
+    /// Limits on the files that follow a page (`pace.requisites`).
     pub requisites: RequisiteLimits,
-    /// Terms for hosts (`pace.profile`, `pace.origin`, `pace.rule`).
+    /// Operator's terms for hosts (`pace.profile`, `pace.origin`, `pace.rule`).
     pub policy: Arc<PacePolicy>,
 }
 
-/// Bounds of the requests that wait.
+/// Limits on the number of waiting requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLimits {
-    /// Requests for one host.
+    /// Requests waiting for one host.
     pub origin: NonZeroUsize,
-    /// Requests of one crawler, for all hosts.
+    /// Requests of one crawler, over all hosts.
     pub crawler: NonZeroUsize,
-    /// Requests in all.
+    /// Requests in total.
     pub total: NonZeroUsize,
 }
 
-/// Bounds of the files that a page embeds and that go in its turn.
+/// Limits on the embedded files that share the turn of their page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequisiteLimits {
-    /// Time after the page in which they may follow.
+    /// Time after the page within which its files may follow.
     pub time: Duration,
-    /// Files of each page.
+    /// Number of files per page.
     pub files: NonZeroUsize,
 }
 

@@ -1,7 +1,7 @@
-//! Pace that the operator lays down: rates, profiles, and rules for some hosts
+//! Pace that the operator sets: rates, profiles, and rules for some hosts
 //! (`pace.profile`, `pace.origin`, `pace.rule`).
 //!
-//! Does not know what a site asks for, which counts beside it in full.
+//! Does not know what a site asks for; that applies in full in addition.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -16,7 +16,7 @@ use politesse_robots::VisitTime;
 use politesse_robots::host_pattern::HostPattern;
 use politesse_robots::origin::Host;
 
-/// Number of requests in some time: `5/s`, `20/m`, `3/h`.
+/// Number of requests per time unit: `5/s`, `20/m`, `3/h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// Requests, at least 1.
@@ -32,7 +32,7 @@ const UNITS: [(&str, Duration); 3] = [
     ("h", Duration::from_secs(60 * 60)),
 ];
 
-/// The text is no rate.
+/// The text is not a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "not a rate such as 5/s, 20/m or 3/h, from 1 to {}",
@@ -41,7 +41,7 @@ const UNITS: [(&str, Duration); 3] = [
 pub struct InvalidRate;
 
 impl Rate {
-    /// More than any proxy sends in a second.
+    /// Largest number of requests: more than any proxy sends in a second.
     pub const REQUESTS_MAX: u32 = 1_000_000;
 
     /// Returns the time from one start to the next.
@@ -59,7 +59,7 @@ impl FromStr for Rate {
         let mut units = UNITS.into_iter();
         let unit = units.find(|(name, _)| *name == unit);
         let (_, per) = unit.ok_or(InvalidRate)?;
-        // `u32::from_str` takes a sign, which a rate has not.
+        // `u32::from_str` accepts a sign, which a rate does not have.
         if !requests.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(InvalidRate);
         }
@@ -79,12 +79,12 @@ impl fmt::Display for Rate {
     }
 }
 
-/// Limits of requests at a time and in some time; `None` is no limit.
+/// Limits on requests in flight and on the start rate; `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PaceLimits {
     /// Requests in flight.
     pub in_flight: Option<NonZeroU32>,
-    /// Starts in some time.
+    /// Starts per time unit.
     pub rate: Option<Rate>,
 }
 
@@ -96,7 +96,7 @@ impl PaceLimits {
     }
 }
 
-/// Pause that grows with the time that a host takes: some times as long as its
+/// Pause that grows with the response time of a host: a multiple of the time that the
 /// last response took.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdaptivePause {
@@ -109,12 +109,12 @@ pub struct AdaptivePause {
 }
 
 impl AdaptivePause {
-    /// Returns the pause after a response that took so long.
+    /// Returns the pause after a response that took `response`.
     #[must_use]
     pub fn pause(&self, response: Duration) -> Duration {
         let seconds = response.as_secs_f64() * self.factor;
         let pause = Duration::try_from_secs_f64(seconds).unwrap_or(self.longest);
-        // Not `clamp`, which panics if the shortest is longer than the longest.
+        // Not `clamp`, which panics if `shortest` is longer than `longest`.
         pause.min(self.longest).max(self.shortest)
     }
 }
@@ -124,13 +124,13 @@ impl AdaptivePause {
 pub struct HostTerms {
     /// Requests in flight, at least 1.
     pub in_flight: u32,
-    /// Starts in some time.
+    /// Starts per time unit.
     pub rate: Option<Rate>,
     /// Pause after each response.
     pub adaptive: Option<AdaptivePause>,
-    /// Hours in which the host may be visited; `None`: all.
+    /// Hours in which the host may be visited; `None` means any hour.
     pub hours: Option<VisitTime>,
-    /// Reason that the operator wrote, if a rule is about this host.
+    /// Reason that the operator gave, if a rule covers this host.
     pub reason: Option<Arc<str>>,
 }
 
@@ -144,21 +144,21 @@ impl HostTerms {
     }
 }
 
-/// Terms where nothing else is laid down (`pace.profile`).
+/// Base terms of all hosts, where the operator sets nothing else (`pace.profile`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
-    /// A few requests at a time, for sites of others.
+    /// A few requests at a time, for third-party sites.
     #[default]
     Standard,
-    /// One request after the other, and the slower the site, the slower; the
-    /// factor is Heritrix's.
+    /// One request at a time, with a longer pause the slower the site responds.
+    /// Heritrix uses the same factor.
     Archive,
-    /// Many requests at a time, for a site of the operator's own.
+    /// Many requests at a time, for the operator's own sites.
     Owned,
 }
 
 impl Profile {
-    /// Returns its terms, for every host.
+    /// Returns the terms of this profile, which are the same for every host.
     #[must_use]
     pub fn terms(self) -> HostTerms {
         let terms = |in_flight| HostTerms {
@@ -192,19 +192,20 @@ impl Profile {
 /// Rule of the operator for some hosts (`pace.rule`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PaceRule {
-    /// Hosts that the rule is about.
+    /// Hosts that the rule applies to.
     pub hosts: HostPattern,
-    /// Profile for what the rule does not limit; `None`: the terms of all hosts.
+    /// Profile for everything that the rule does not limit; `None` means the terms that
+    /// apply to all hosts.
     pub profile: Option<Profile>,
-    /// Limits of each of the hosts.
+    /// Limits of each host.
     pub ceilings: PaceLimits,
-    /// Hours in which they may be visited.
+    /// Hours in which the hosts may be visited.
     pub hours: Option<VisitTime>,
     /// Reason, in the operator's words.
     pub reason: Arc<str>,
 }
 
-/// Terms of the operator for all hosts.
+/// Operator's terms for all hosts.
 #[derive(Clone, Debug)]
 pub struct PacePolicy {
     usual: Arc<HostTerms>,
@@ -213,8 +214,8 @@ pub struct PacePolicy {
 }
 
 impl PacePolicy {
-    /// Makes the terms of `profile` with `limits` in place of its own, and of
-    /// the first rule that fits a host.
+    /// Builds the policy. Hosts get the terms of `profile`, with `limits` replacing its
+    /// own, or those of the first rule that matches them.
     #[must_use]
     pub fn new(profile: Profile, limits: &PaceLimits, rules: Vec<PaceRule>) -> Self {
         let usual = profile.terms().within(limits);
@@ -235,7 +236,8 @@ impl PacePolicy {
         }
     }
 
-    /// Returns the terms of `host`.
+    /// Returns the terms of `host`: those of the first matching rule, else the usual
+    /// ones.
     #[must_use]
     pub fn terms(&self, host: &Host) -> &Arc<HostTerms> {
         let rule = self.first_rule.place(host);

@@ -24,7 +24,7 @@ fn terms(policy: &PacePolicy, host: &str) -> HostTerms {
 }
 
 #[test]
-fn profiles_lay_down_what_decisions_say() {
+fn profiles_have_their_documented_limits() {
     let standard = Profile::default().terms();
     assert_eq!((standard.in_flight, standard.rate), (4, rate("5/s")));
     assert_eq!(standard.adaptive, None);
@@ -35,9 +35,9 @@ fn profiles_lay_down_what_decisions_say() {
     assert_eq!(owned.adaptive, None);
 }
 
-// Ours: 5 times the last response's duration, 3 s to 30 s.
+// Ours: 5 times the duration of the last response, from 3 s to 30 s.
 #[test]
-fn an_archive_waits_five_times_as_long_as_the_site_took() {
+fn the_archive_profile_waits_five_times_the_response_time() {
     let adaptive = Profile::Archive.terms().adaptive.unwrap();
     let pause = |ms| adaptive.pause(Duration::from_millis(ms)).as_millis();
     assert_eq!(pause(0), 3000);
@@ -48,9 +48,9 @@ fn an_archive_waits_five_times_as_long_as_the_site_took() {
     assert_eq!(adaptive.pause(Duration::MAX), adaptive.longest);
 }
 
-// Ours: the profile fills what is absent.
+// Ours: the profile supplies limits that are not set.
 #[test]
-fn ceilings_are_in_place_of_those_of_the_profile() {
+fn configured_limits_replace_those_of_the_profile() {
     let one = PaceLimits {
         in_flight: NonZeroU32::new(2),
         rate: None,
@@ -60,9 +60,9 @@ fn ceilings_are_in_place_of_those_of_the_profile() {
     assert_eq!((terms.in_flight, terms.rate), (2, rate("5/s")));
 }
 
-// Ours: the first rule that fits; the rest is as for all.
+// Ours: the first matching rule applies; everything it leaves open is as for all hosts.
 #[test]
-fn the_first_rule_that_fits_counts() {
+fn the_first_matching_rule_applies() {
     let mut own = rule("own.example", None);
     own.profile = Some(Profile::Owned);
     let mut night = rule("*.museum.example", rate("20/m"));
@@ -79,8 +79,7 @@ fn the_first_rule_that_fits_counts() {
     assert_eq!(other, Profile::Standard.terms());
 }
 
-// Ours: by origin pattern, with as many rules as may be
-// written.
+// Ours: rules by origin pattern, up to the largest number that the configuration allows.
 #[test]
 fn ten_thousand_rules_are_looked_up_by_name() {
     let rules = (0..10_000).map(|number| {
@@ -98,7 +97,7 @@ fn ten_thousand_rules_are_looked_up_by_name() {
 
 // Ours: rates are written `5/s`.
 #[test]
-fn rates_have_a_number_and_a_unit() {
+fn a_rate_is_a_number_and_a_unit() {
     for (text, requests, seconds) in [
         ("5/s", 5, 1),
         ("20/m", 20, 60),
@@ -129,7 +128,7 @@ fn rates_have_a_number_and_a_unit() {
 
 // Ours.
 #[test]
-fn pause_is_the_time_for_one_request() {
+fn the_pause_of_a_rate_is_the_time_for_one_request() {
     let rate: Rate = "20/m".parse().unwrap();
     assert_eq!(rate.pause(), Duration::from_secs(3));
 }

@@ -1,23 +1,23 @@
-//! Requests of one kind that wait at one host, in the order of their turns: by
-//! client, then by crawler, then by arrival.
+//! Waiting requests of one kind at one host, in the order of their turns: by client,
+//! then by crawler, then by arrival.
 //!
-//! Does not know which of them may start, nor the other kind.
+//! Does not know which of them may start, nor the other kinds.
 
 use std::collections::VecDeque;
 
 use super::request::{QueuePlace, RequestsAhead, TurnOwner, Waiter};
 use super::schedule::Uptime;
 
-/// Clients with requests, in the order of their next turns; none is empty.
+/// Clients with waiting requests, in the order of their next turns; none is empty.
 #[derive(Debug, Default)]
 pub(super) struct ClientTurns(VecDeque<ClientLines>);
 
-/// Requests of one client: its crawlers in the order of their next turns; none is
-/// empty. Its robots.txt fetches are one line.
+/// Waiting requests of one client: its crawlers in the order of their next turns; none
+/// is empty. All robots.txt fetches of a client form one line.
 #[derive(Debug, Default)]
 struct ClientLines(VecDeque<CrawlerLine>);
 
-/// Requests of one crawler in the order of arrival.
+/// Requests of one crawler, in order of arrival.
 type CrawlerLine = VecDeque<Waiter>;
 
 /// Position of a crawler's line.
@@ -33,7 +33,7 @@ impl LineIndex {
         Self { crawler: 0, ..self }
     }
 
-    /// Returns the position behind this one.
+    /// Returns the position after this one.
     pub(super) fn next(self) -> Self {
         Self {
             crawler: self.crawler + 1,
@@ -56,12 +56,12 @@ impl ClientLines {
         self.0.front().and_then(VecDeque::front)
     }
 
-    /// Adds the requests of the client that come at most before one of `owner`.
+    /// Adds an upper bound of the client's requests that start before one of `owner`.
     fn add_ahead(&self, owner: &TurnOwner, arrival: u64, ahead: &mut RequestsAhead) {
         let own = self.0.iter().find(|line| is_of(line, owner));
         let own_before = own.map_or(0, |line| before(line, arrival));
         for line in &self.0 {
-            // Every other crawler may come once before each request of this one.
+            // Each other crawler may have one turn before each request of this one.
             let count = if is_of(line, owner) {
                 own_before
             } else {
@@ -82,21 +82,21 @@ impl ClientTurns {
         self.0.is_empty()
     }
 
-    /// Adds a request, in its place by number of arrival.
+    /// Inserts a request by its arrival number.
     pub(super) fn push(&mut self, waiter: Waiter) {
         let Some(line) = self.line_or_new(&waiter.place.owner) else {
             return;
         };
         let index = before(line, waiter.place.arrival);
-        // Only the first of a line is looked at. If it is first no more, it must
-        // not keep a place under a ceiling.
+        // Only the first request of a line is checked. A request that is no longer first
+        // must not hold a place under a ceiling.
         if let Some(first) = line.front_mut().filter(|_| index == 0) {
             first.give_way();
         }
         line.insert(index, waiter);
     }
 
-    /// Returns the requests that come at most before one that joins now.
+    /// Returns an upper bound of the requests that start before one that joins now.
     pub(super) fn ahead(&self, place: &QueuePlace) -> RequestsAhead {
         let (owner, mut ahead) = (&place.owner, RequestsAhead::default());
         if let Some(own) = self.0.iter().find(|client| client.is_of(owner)) {
@@ -104,20 +104,19 @@ impl ClientTurns {
         }
         let own_before = ahead.page_count();
         for client in self.0.iter().filter(|client| !client.is_of(owner)) {
-            // Every other client may come once before each request of this one.
+            // Each other client may have one turn before each request of this one.
             ahead.add(client.len().min(own_before + 1), client.first());
         }
         ahead
     }
 
-    /// Returns the requests that come first in their lines, whether they may start
-    /// or not.
+    /// Returns the first request of each line, whether it may start or not.
     pub(super) fn firsts(&self) -> impl Iterator<Item = &Waiter> {
         let lines = self.0.iter().flat_map(|client| &client.0);
         lines.filter_map(VecDeque::front)
     }
 
-    /// Returns the first requests of the line at `from` and of those behind it.
+    /// Returns the first request of the line at `from` and of each line after it.
     pub(super) fn firsts_from(
         &mut self,
         from: LineIndex,
@@ -136,14 +135,14 @@ impl ClientTurns {
         })
     }
 
-    /// Returns the request that comes next, whether it may start or not.
+    /// Returns the next request, whether it may start or not.
     pub(super) fn first_mut(&mut self) -> Option<&mut Waiter> {
         let mut firsts = self.firsts_from(LineIndex::default());
         firsts.next().map(|(_, first)| first)
     }
 
-    /// Returns the first request that is to be looked at, in the line at `from` or
-    /// behind that.
+    /// Returns the first request that is due to be checked, in the line at `from` or
+    /// after it.
     pub(super) fn next_due(
         &mut self,
         from: LineIndex,
@@ -153,8 +152,8 @@ impl ClientTurns {
         firsts.find(|(_, first)| first.not_before <= now)
     }
 
-    /// Returns the time at which to look at the first of the requests that need not
-    /// be looked at now.
+    /// Returns the earliest time at which one of the requests not due now has to be
+    /// checked.
     pub(super) fn next_look(&self, now: Uptime) -> Uptime {
         let times = self.firsts().map(|first| first.not_before);
         times
@@ -163,8 +162,8 @@ impl ClientTurns {
             .unwrap_or(Uptime::MAX)
     }
 
-    /// Takes out the first request of a line, for its turn. Its crawler comes last
-    /// of its client then, and that last of all.
+    /// Removes the first request of a line, which starts now. Its crawler becomes the
+    /// last of its client, and its client the last of all.
     pub(super) fn pop(&mut self, index: LineIndex) -> Option<Waiter> {
         let mut own = self.0.remove(index.client)?;
         let mut line = own.0.remove(index.crawler)?;
@@ -178,7 +177,7 @@ impl ClientTurns {
         waiter
     }
 
-    /// Takes out the first request of a line, without a turn.
+    /// Removes the first request of a line without giving it a turn.
     pub(super) fn drop_first(&mut self, index: LineIndex) -> Option<Waiter> {
         let own = self.0.get_mut(index.client)?;
         let waiter = own.0.get_mut(index.crawler)?.pop_front();
@@ -186,10 +185,10 @@ impl ClientTurns {
         waiter
     }
 
-    /// Takes out a request to make room for one of `owner`: the latest of the client
-    /// that has most, if that would still have no fewer than this one, and of that
-    /// client's crawlers of the one that has most. The crawlers of one client make
-    /// room for each other in the same way.
+    /// Removes a request to make room for one of `owner`. It is the latest request of
+    /// the client with the most requests, from that client's longest line, provided
+    /// that the client still has no fewer than this one afterwards. The crawlers of one
+    /// client make room for each other in the same way.
     pub(super) fn make_room(&mut self, owner: &TurnOwner) -> Option<Waiter> {
         let own = self.0.iter().find(|client| client.is_of(owner));
         let own_requests = own.map_or(0, ClientLines::len);
@@ -214,7 +213,7 @@ impl ClientTurns {
         latest
     }
 
-    /// Takes out a request that waits no longer.
+    /// Removes a request that no longer waits.
     pub(super) fn remove(&mut self, place: &QueuePlace) -> Option<Waiter> {
         let owner = &place.owner;
         let lines = self.0.iter_mut().filter(|own| own.is_of(owner));
@@ -228,7 +227,7 @@ impl ClientTurns {
         waiter
     }
 
-    /// Takes out the requests for which `leaves` holds.
+    /// Removes the requests for which `leaves` returns true.
     pub(super) fn remove_all(&mut self, leaves: impl Fn(&Waiter) -> bool) -> Vec<Waiter> {
         let mut gone = Vec::new();
         for line in self.lines_mut() {
@@ -246,12 +245,12 @@ impl ClientTurns {
         lines.flatten()
     }
 
-    /// Returns every line, which may be changed but not emptied.
+    /// Returns every line. Callers may change a line but must not leave it empty.
     pub(super) fn lines_mut(&mut self) -> impl Iterator<Item = &mut VecDeque<Waiter>> {
         self.0.iter_mut().flat_map(|client| &mut client.0)
     }
 
-    /// Returns the line of `owner`, made if there is none.
+    /// Returns the line of `owner`, creating it if needed.
     fn line_or_new(&mut self, owner: &TurnOwner) -> Option<&mut CrawlerLine> {
         let known = self.0.iter().position(|own| own.is_of(owner));
         let client = known.unwrap_or_else(|| {
@@ -280,8 +279,8 @@ fn is_of(line: &CrawlerLine, owner: &TurnOwner) -> bool {
     first.is_some_and(|first| first.place.owner.crawler == owner.crawler)
 }
 
-/// Returns how many requests of a line came before number `arrival`. Numbers of
-/// arrival rise within a line.
+/// Returns how many requests of a line have a lower arrival number than `arrival`.
+/// Arrival numbers rise within a line.
 fn before(line: &CrawlerLine, arrival: u64) -> usize {
     line.partition_point(|waiter| waiter.place.arrival < arrival)
 }

@@ -1,13 +1,13 @@
-//! Order in which the requests that wait at one host start.
+//! Start order of the requests that wait for one host.
 //!
-//! A robots.txt comes first, since pages wait for it, but not twice in a row
-//! while a page waits. Both are taken from each client in turn, and of its pages
-//! from each of its crawlers in turn: neither a thousand requests nor a hundred
-//! names delay another client by more than one turn. Those of one crawler, and the
-//! robots.txt fetches of one client, start in the order of arrival. Requisites have
-//! lines of their own, in which they do not wait for pages that wait for a rate, and
-//! take turns with all others. Does not know what delays a request: the state of the
-//! host says that.
+//! A robots.txt comes first, since pages wait for it, but not twice in a row while a
+//! page waits. Robots.txt fetches and pages are taken from each client in turn, and a
+//! client's pages from each of its crawlers in turn. So neither a thousand requests nor
+//! a hundred names delay another client by more than one turn. Requests of one crawler,
+//! and robots.txt fetches of one client, start in order of arrival. Requisites have
+//! lines of their own, so they do not wait for pages that wait for a rate, and they
+//! alternate with all other requests. Does not know what delays a request: the state of
+//! the host decides that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,12 +22,12 @@ use super::schedule::{Kind, Uptime};
 use politesse_decision::delay::{Delay, DelayEnd, DelayScope};
 use politesse_decision::reason::Reason;
 
-/// Requests that wait at one host, in the order in which they start.
+/// Requests waiting for one host, in the order in which they start.
 #[derive(Debug, Default)]
 pub(super) struct FairQueue {
     robots: ClientTurns,
     pages: ClientTurns,
-    /// Files that pages embed.
+    /// Files embedded in pages.
     requisites: ClientTurns,
     /// Whether the last turn of a robots.txt or page went to a robots.txt.
     was_robots: bool,
@@ -46,16 +46,16 @@ impl FairQueue {
         self.pages.is_empty() && self.requisites.is_empty() && self.robots.is_empty()
     }
 
-    /// Adds a request, in its place by number of arrival.
+    /// Inserts a request by its arrival number.
     pub(super) fn push(&mut self, waiter: Waiter) {
         self.turns_mut(&waiter.place).push(waiter);
     }
 
-    /// Returns the requests that come at most before one that joins now.
+    /// Returns an upper bound of the requests that start before one that joins now.
     pub(super) fn ahead(&self, place: &QueuePlace) -> RequestsAhead {
         match place.kind {
             Kind::RobotsTxt => {}
-            // No pause between requests holds it up.
+            // Requisites do not wait for the pause between requests.
             Kind::Requisite => return RequestsAhead::default(),
             Kind::Page | Kind::PageAtOnce => {
                 let mut ahead = self.pages.ahead(place);
@@ -68,23 +68,23 @@ impl FairQueue {
             robots,
             ..RequestsAhead::default()
         };
-        // A page comes between two of them, as long as there are pages.
+        // A page starts between two robots.txt fetches, as long as pages wait.
         ahead.add(robots.min(self.pages.len()), self.firsts().next());
         ahead
     }
 
-    /// Starts the request that comes next.
+    /// Starts the next request.
     ///
     /// # Errors
     ///
-    /// Time at which to look again; [`Uptime::MAX`] if the driver is woken.
+    /// Time at which to check again; [`Uptime::MAX`] if the driver will be woken.
     pub(super) fn serve(
         &mut self,
         host: &mut HostState,
         now: &Now,
     ) -> Result<(Waiter, Grant), Uptime> {
-        // Where both may start, neither pages full of files nor many pages hold up the
-        // other.
+        // Requisites and other requests alternate when both may start, so that neither
+        // holds up the other: not pages full of files, and not many pages.
         if self.was_requisite {
             let until = match self.serve_others(host, now) {
                 Ok(served) => return Ok(served),
@@ -102,7 +102,7 @@ impl FairQueue {
             .map_err(|other| until.min(other))
     }
 
-    /// Starts the robots.txt or page that comes next.
+    /// Starts the next robots.txt or page.
     fn serve_others(&mut self, host: &mut HostState, now: &Now) -> Result<(Waiter, Grant), Uptime> {
         if self.is_robots_turn() {
             let until = match self.serve_robots(host, now) {
@@ -115,10 +115,10 @@ impl FairQueue {
             Ok(served) => return Ok(served),
             Err(until) => until,
         };
-        // A robots.txt needs less distance than a page may, and each would set the page
-        // back once more.
+        // A robots.txt may need a shorter delay than a page, and each one would
+        // postpone the page again.
         if self.firsts().any(|page| host.is_set_back(page, now)) {
-            // It must not keep a place under a ceiling meanwhile.
+            // In the meantime the robots.txt must not hold a place under a ceiling.
             if let Some(first) = self.robots.first_mut() {
                 first.give_way();
             }
@@ -161,27 +161,26 @@ impl FairQueue {
         Ok((self.requisites.pop(index).ok_or(now.uptime)?, grant))
     }
 
-    /// Returns whether a robots.txt comes next, if there is one.
+    /// Returns whether the next turn belongs to a robots.txt, if one waits.
     fn is_robots_turn(&self) -> bool {
         !self.was_robots || self.pages.is_empty()
     }
 
-    /// Takes out the robots.txt that comes next, for its turn.
+    /// Removes the next robots.txt, which starts now.
     fn pop_robots(&mut self) -> Option<Waiter> {
         self.was_robots = true;
         self.was_requisite = false;
         self.robots.pop(LineIndex::default())
     }
 
-    /// Takes out the first page of a line, for its turn.
+    /// Removes the first page of a line, which starts now.
     fn pop_page(&mut self, index: LineIndex) -> Option<Waiter> {
         self.was_robots = false;
         self.was_requisite = false;
         self.pages.pop(index)
     }
 
-    /// Returns the pages that come first in their lines, whether they may start
-    /// or not.
+    /// Returns the first page of each line, whether it may start or not.
     pub(super) fn firsts(&self) -> impl Iterator<Item = &Waiter> {
         self.pages.firsts()
     }
@@ -194,8 +193,8 @@ impl FairQueue {
             .any(|first| first.held_by == Some(Reason::Ceiling))
     }
 
-    /// Makes room for one more request where `pages_max` pages, or as many requisites,
-    /// wait ([`ClientTurns::make_room`]). Returns whether there is room.
+    /// Makes room for one more request if `pages_max` pages, or as many requisites,
+    /// already wait ([`ClientTurns::make_room`]). Returns whether there is room.
     pub(super) fn make_room(&mut self, place: &QueuePlace, pages_max: usize) -> bool {
         let turns = self.turns_mut(place);
         if place.kind == Kind::RobotsTxt || turns.len() < pages_max {
@@ -204,18 +203,18 @@ impl FairQueue {
         let Some(latest) = turns.make_room(&place.owner) else {
             return false;
         };
-        // When the queue has room again is not known.
+        // There is no way to know when the queue has room again.
         let end = DelayEnd::OnEvent(Duration::MAX);
         latest.answer(Err(Delay::of_crawler(Reason::QueueFull, end)));
         true
     }
 
-    /// Takes out a request that waits no longer.
+    /// Removes a request that no longer waits.
     pub(super) fn remove(&mut self, place: &QueuePlace) -> Option<Waiter> {
         self.turns_mut(place).remove(place)
     }
 
-    /// Takes out the requests for which `leaves` holds.
+    /// Removes the requests for which `leaves` returns true.
     pub(super) fn remove_all(&mut self, leaves: impl Fn(&Waiter) -> bool) -> Vec<Waiter> {
         let all = [&mut self.pages, &mut self.requisites, &mut self.robots];
         let gone = all.into_iter().map(|turns| turns.remove_all(&leaves));
@@ -228,21 +227,21 @@ impl FairQueue {
         self.pages.waiters().chain(others)
     }
 
-    /// Calls `each` with every request.
+    /// Calls `each` for every request.
     pub(super) fn for_each(&mut self, each: impl FnMut(&mut Waiter)) {
         let all = [&mut self.pages, &mut self.requisites, &mut self.robots];
         let lines = all.into_iter().flat_map(ClientTurns::lines_mut);
         lines.flatten().for_each(each);
     }
 
-    /// Calls `each` with the first page and the first requisite of every crawler.
+    /// Calls `each` for the first page and the first requisite of every crawler.
     pub(super) fn for_each_first(&mut self, each: impl FnMut(&mut Waiter)) {
         let pages = self.pages.firsts_from(LineIndex::default());
         let firsts = pages.chain(self.requisites.firsts_from(LineIndex::default()));
         firsts.map(|(_, first)| first).for_each(each);
     }
 
-    /// Returns the requests of the kind of `place`.
+    /// Returns the requests of the same kind as `place`.
     fn turns_mut(&mut self, place: &QueuePlace) -> &mut ClientTurns {
         match place.kind {
             Kind::Page | Kind::PageAtOnce => &mut self.pages,
@@ -252,7 +251,8 @@ impl FairQueue {
     }
 }
 
-/// Starts the first request that may start of those in `turns`, which stays there.
+/// Starts the first request in `turns` that may start. The caller removes it from
+/// `turns`.
 ///
 /// # Errors
 ///
@@ -272,19 +272,18 @@ fn start_first(
             if let Some(waiter) = turns.drop_first(index) {
                 waiter.answer(Err(delay));
             }
-            // The line may be gone, and its client, too.
+            // The line may be gone, and its client as well.
             from = index.first_of_client();
         } else if delay.scope == DelayScope::Crawler {
-            // Other crawlers need not wait for this one's delay, hours or
-            // ceilings.
-            // It keeps its place before them.
+            // Other crawlers need not wait for this one's delay, hours or ceilings. It
+            // keeps its place before them.
             first.hold(&delay, now);
             from = index.next();
         } else {
             first.held_by = None;
-            // Those before it are not held up by the host, or were not looked
-            // at. If they gave way as well, two hosts could wake each other
-            // without end.
+            // Only the requests from `index` on give way. Those before it are not held
+            // up by the host, or were not checked. If they gave way as well, two hosts
+            // could keep waking each other.
             let held_up = turns.firsts_from(index);
             held_up.for_each(|(_, first)| first.give_way());
             let until = now.uptime.saturating_add(delay.recheck_after());

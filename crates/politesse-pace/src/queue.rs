@@ -1,9 +1,9 @@
-//! Queue of one host: the state of the host, and the requests that wait there.
+//! Queue of one host: the state of the host and the requests that wait for it.
 //!
-//! A request that need not wait starts under the lock and is gone. While some
-//! wait, one task ([`HostQueue::drive`]) sleeps for all of them and grants turns
-//! one by one; it is woken when a request ends or a limit changes. The guard
-//! never crosses an await, and no lock of another host is taken under it.
+//! A request that need not wait starts under the lock and leaves no trace here. While
+//! requests wait, one task ([`HostQueue::drive`]) sleeps for all of them and grants
+//! turns one by one; it is woken when a request ends or a limit changes. The guard is
+//! never held across an await, and no lock of another host is taken under it.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -39,14 +39,14 @@ pub(super) struct HostQueue {
 #[derive(Debug)]
 struct QueueState {
     host: HostState,
-    /// Present as long as a task drives it; most hosts have none.
+    /// Present as long as a task drives it; most hosts have no waiting requests.
     waiting: Option<Box<FairQueue>>,
-    /// Time before which none of those that wait can start; zero if that is not known.
+    /// Time before which no waiting request can start; zero if unknown.
     next_look: Uptime,
 }
 
-/// Ticket of a request that waits in a queue. Dropped, its place is free, and so
-/// is a turn that was granted and not taken.
+/// Ticket of a request that waits in a queue. Dropping it frees the place, and gives
+/// back a turn that was granted and not taken.
 #[derive(Debug)]
 pub(super) struct Ticket {
     pub(super) queue: Arc<HostQueue>,
@@ -54,7 +54,7 @@ pub(super) struct Ticket {
     answer: oneshot::Receiver<TurnAnswer>,
     joined_at: Uptime,
     deadline: Uptime,
-    /// Counts the request as long as it waits; a robots.txt has none.
+    /// Counts the request while it waits; `None` for a robots.txt.
     seat: Option<Seat>,
 }
 
@@ -74,25 +74,25 @@ impl HostQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `look` with the state of the host, and does not wake the driver.
+    /// Calls `look` with the state of the host, without waking the driver.
     pub(super) fn with_host<T>(&self, look: impl FnOnce(&mut HostState) -> T) -> T {
         look(&mut self.lock().host)
     }
 
-    /// Changes the state of the host, and wakes the driver.
+    /// Changes the state of the host and wakes the driver.
     pub(super) fn update<T>(self: &Arc<Self>, change: impl FnOnce(&mut HostState) -> T) -> T {
         let mut state = self.lock();
         let result = change(&mut state.host);
-        // The request whose end those that wait waited for may have ended. Whoever looks
-        // after the lease may come before the driver, and would give it back for a wait
-        // that is over.
+        // The request that the others waited for may have ended. The lease task may run
+        // before the driver, and with an old `next_look` it would give the lease back
+        // although the wait is over.
         state.next_look = Uptime::ZERO;
         state.wake_driver();
         self.look_after_lease(&mut state);
         result
     }
 
-    /// Wakes the driver, and whoever looks after the lease.
+    /// Wakes the driver and the lease task.
     pub(super) fn wake(self: &Arc<Self>, host: &Host) {
         let now = self.context.now();
         let mut state = self.lock();
@@ -101,7 +101,7 @@ impl HostQueue {
         self.look_after_lease(&mut state);
     }
 
-    /// Takes the options in force. Requests that wait are looked at again, under
+    /// Applies the options in force. Waiting requests are checked again, under
     /// `ceilings` if those are new.
     pub(super) fn refresh(&self, host: &Host, now: &Now, ceilings: Option<&Ceilings>) {
         let mut state = self.lock();
@@ -145,7 +145,7 @@ impl HostQueue {
         Err(state.host.estimate(waiter, &ahead, now))
     }
 
-    /// Estimates the delay of a request that comes now.
+    /// Estimates the delay of a request that arrives now.
     pub(super) fn estimate(&self, waiter: &Waiter, now: &Now) -> Delay {
         let state = self.lock();
         let waiting = state.waiting.as_ref();
@@ -153,7 +153,8 @@ impl HostQueue {
         state.host.estimate(waiter, &ahead.unwrap_or_default(), now)
     }
 
-    /// Estimates when a request could start that comes now, and joins no queue.
+    /// Estimates when a request that arrives now could start, without adding it to the
+    /// queue.
     pub(super) fn estimate_start(&self, waiter: &Waiter, now: &Now) -> StartEstimate {
         let state = self.lock();
         let waiting = state.waiting.as_ref();
@@ -169,7 +170,7 @@ impl HostQueue {
         state.waiting.is_some() || state.host.delay(Kind::RobotsTxt, now).is_some()
     }
 
-    /// Adds a request to the queue, with the seat that it takes; `None` if too
+    /// Adds a request to the queue, with the seat that it holds. Returns `None` if too
     /// many pages wait (`pace.queue.origin`).
     pub(super) fn join(
         self: Arc<Self>,
@@ -192,8 +193,8 @@ impl HostQueue {
         waiting.push(waiter);
         driver.notify_one();
         drop(state);
-        // Read after the request has joined: the scheduler sets it before it
-        // closes the queues, so a request that `close` missed is found here.
+        // Read after the request has joined. The scheduler sets the flag before it
+        // closes the queues, so a request that `close` missed finds it set here.
         if self.context.is_closed.load(Ordering::SeqCst) {
             self.close();
         }
@@ -211,7 +212,8 @@ impl HostQueue {
         })
     }
 
-    /// Leaves the queue before a turn; `None` if the request was answered.
+    /// Takes a request out of the queue before its turn; `None` if it was already
+    /// answered.
     fn leave(&self, place: &QueuePlace) -> Option<Waiter> {
         let mut state = self.lock();
         let waiter = state.waiting.as_mut()?.remove(place)?;
@@ -219,7 +221,7 @@ impl HostQueue {
         Some(waiter)
     }
 
-    /// Sends away every request that waits.
+    /// Removes every waiting request.
     pub(super) fn close(&self) {
         let mut state = self.lock();
         let waiting = state.waiting.as_mut();
@@ -227,12 +229,13 @@ impl HostQueue {
         state.wake_driver();
         state.wake_keeper();
         drop(state);
-        // A ticket whose sender is dropped knows that no answer comes. To drop
-        // a waiter's place under a ceiling takes that lock.
+        // A ticket whose sender is dropped gets no answer. Dropping a waiter that holds
+        // a place under a ceiling takes that lock, so it happens after this one is
+        // released.
         drop(gone);
     }
 
-    /// Sends away the requests that could not start within `time`.
+    /// Removes the requests that could not start within `time`.
     pub(super) fn close_beyond(&self, time: Duration, now: &Now) {
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -244,7 +247,8 @@ impl HostQueue {
             let wait = state.host.estimate(waiter, &ahead, now).wait();
             wait.is_some_and(|wait| time < wait)
         };
-        // First all are found, since each estimate counts those ahead.
+        // All late requests are found before any is removed, because each estimate
+        // counts the requests ahead.
         let late: HashSet<_> = waiting
             .waiters()
             .filter(is_late)
@@ -256,8 +260,8 @@ impl HostQueue {
         drop(gone);
     }
 
-    /// Records a response that asks for less. Requests whose patience ends
-    /// before the back-off are answered at once.
+    /// Records a 429 or 503. Requests that would have to give up before the back-off
+    /// ends are answered at once.
     pub(super) fn record_throttle(self: &Arc<Self>, response: &ThrottleResponse) -> BackOffUpdate {
         let now = &self.context.now();
         let mut state = self.lock();
@@ -290,11 +294,11 @@ impl HostQueue {
         state.waiting.is_none() && state.host.is_idle(now)
     }
 
-    /// Describes the queue for people.
+    /// Describes the queue for display.
     pub(super) fn snapshot(&self, host: &Host, now: &Now) -> HostPace {
         let state = self.lock();
         let waiting = state.waiting.as_deref();
-        // Where the host is free, each request is held up alone.
+        // If nothing delays the host, each request has a delay of its own.
         let own_delay = || {
             let firsts = waiting?.firsts();
             firsts.min_by_key(|first| first.not_before)?.own_delay(now)
@@ -315,15 +319,15 @@ impl HostQueue {
         }
     }
 
-    /// Grants turns for as long as requests wait.
+    /// Grants turns as long as requests wait.
     async fn drive(self: Arc<Self>, driver: Arc<Notify>) {
         while let Some(until) = self.grant_turns() {
             self.context.wait_until(until, driver.notified()).await;
         }
     }
 
-    /// Grants the turns that are due. Returns when to look again, unless the
-    /// driver is woken before; `None` if no request waits.
+    /// Grants the turns that are due. Returns when to check again unless the driver is
+    /// woken earlier; `None` if no request waits.
     fn grant_turns(self: &Arc<Self>) -> Option<Uptime> {
         loop {
             self.context.metrics.pace_wakeups.inc();
@@ -331,7 +335,7 @@ impl HostQueue {
             let mut state = self.lock();
             let waiting = state.waiting.take();
             let mut waiting = waiting.filter(|waiting| !waiting.is_empty())?;
-            // A wake-up does not say whom it is for.
+            // A wake-up does not say which request it is for.
             waiting.for_each_first(Waiter::wake);
             let served = waiting.serve(&mut state.host, &now);
             state.waiting = Some(waiting);
@@ -345,7 +349,7 @@ impl HostQueue {
             match served {
                 Err(until) => return Some(until),
                 Ok((waiter, grant)) => {
-                    // Nobody takes it: the client hung up since.
+                    // The ticket is gone: the client hung up in the meantime.
                     if let Some(unused) = waiter.answer(Ok(grant)) {
                         self.update(|host| host.give_back(&unused));
                     }
@@ -354,8 +358,7 @@ impl HostQueue {
         }
     }
 
-    /// Has a task look after the lease of the host, if something is to be done about
-    /// it.
+    /// Makes sure that a task works on the lease of the host if it needs attention.
     fn look_after_lease(self: &Arc<Self>, state: &mut QueueState) {
         let Some(lease) = &mut state.host.lease else {
             return;
@@ -371,8 +374,8 @@ impl HostQueue {
         }
     }
 
-    /// Asks for the lease of the host, renews it and gives it back, as long as there
-    /// is something to do.
+    /// Claims the lease of the host, renews it and gives it back, until nothing is left
+    /// to do.
     async fn keep_lease(self: Arc<Self>, host: Host, keeper: Arc<Notify>) {
         let Some(fleet) = self.context.fleet.get() else {
             return;
@@ -393,9 +396,9 @@ impl HostQueue {
             };
             let answer = match call.order {
                 LeaseOrder::Release(_) => {
-                    // Never closed.
+                    // The semaphore is never closed.
                     let place = fleet.telling.acquire().await;
-                    // The host may have asked for something meanwhile.
+                    // The host may have answered with a 429 or 503 in the meantime.
                     let history = self.with_host(|host| host.history(&self.context.now()));
                     let order = LeaseOrder::Release(history);
                     let answer = fleet.store.lease(LeaseCall { order, ..call }).await;
@@ -421,10 +424,11 @@ impl HostQueue {
         }
     }
 
-    /// Returns the next step of whoever looks after the lease.
+    /// Returns the next step of the lease task.
     fn lease_step(&self) -> LeaseStep {
         let mut state = self.lock();
-        // Under the lock: whoever has set the fleet's part since has yet to look here.
+        // Read under the lock: a thread that has changed the fleet part since then
+        // wakes this queue afterwards.
         let now = self.context.now();
         if state
             .host
@@ -458,7 +462,7 @@ impl HostQueue {
             .is_none_or(|fleet| fleet.mode != FleetMode::Leased)
         {
             lease.forget();
-            // Whoever sets the mode looks here again.
+            // After a mode change, `wake` starts the task again.
             lease.is_kept = false;
             return LeaseStep::Rest;
         }
@@ -487,9 +491,9 @@ impl Ticket {
     ///
     /// # Errors
     ///
-    /// The [`Delay`] that is longer than the request may wait: as soon as that
-    /// is known, at the deadline at the latest; or that of a request whose seat
-    /// was lost to another client.
+    /// A [`Delay`] as soon as it is known to be longer than the request may wait, at
+    /// the latest at the deadline. Or the delay of a request whose seat was taken by
+    /// another client.
     pub(super) async fn grant(mut self) -> Result<Grant, Delay> {
         let mut is_displaced = false;
         let answered = {
@@ -520,11 +524,11 @@ impl Ticket {
                     });
                 }
                 Some(waiter) => return Err(self.final_delay(waiter)),
-                // It was taken out of the queue: its answer is on the way.
+                // The request was taken out of the queue, so its answer is on the way.
                 None => (&mut self.answer).await,
             },
         };
-        // The sender is gone when the queue was closed.
+        // The sender is dropped when the queue is closed.
         let grant = answer.unwrap_or_else(|_closed| Err(stopping()))?;
         let now = self.queue.context.uptime();
         Ok(Grant {
@@ -537,11 +541,11 @@ impl Ticket {
     /// Returns the delay of a request that has left the queue.
     fn final_delay(&self, mut waiter: Waiter) -> Delay {
         let now = &self.queue.context.now();
-        // It would be the last if it came again.
+        // If the request came again, it would be the last in the queue.
         waiter.place.arrival = u64::MAX;
         let mut delay = self.queue.estimate(&waiter, now);
-        // Where nothing else would delay the request now, it waited for what
-        // held it up alone.
+        // If nothing else would delay the request now, it was held up by a delay of its
+        // own.
         if let Some(reason) = waiter.held_by.filter(|_| delay.is_over()) {
             delay.reason = reason;
         }
@@ -552,7 +556,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.queue.leave(&self.place);
-        // From here on no turn can be granted; one may have been before.
+        // No turn can be granted after this point; one may have been granted before.
         self.answer.close();
         if let Ok(Ok(unused)) = self.answer.try_recv() {
             self.queue.update(|host| host.give_back(&unused));
@@ -560,9 +564,9 @@ impl Drop for Ticket {
     }
 }
 
-/// Makes the delay of a request that would have to wait while the proxy stops.
+/// Returns the delay of a request that would have to wait while the proxy stops.
 pub(super) fn stopping() -> Delay {
-    // When the next process takes requests is not known.
+    // The start of the next process is unknown.
     let end = DelayEnd::OnEvent(Duration::MAX);
     Delay::of_host(Reason::Overload, end).explained("the proxy is stopping")
 }

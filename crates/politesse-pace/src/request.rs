@@ -1,5 +1,5 @@
-//! A request for a turn at a host: as it is asked for, as it waits, and the
-//! start that it is granted.
+//! Request for a turn at a host: as it is made, as it waits, and the start that it is
+//! granted.
 //!
 //! Does not know the host's limits, nor the queue.
 
@@ -21,19 +21,18 @@ use politesse_decision::reason::Reason;
 use politesse_robots::PaceRecords;
 use politesse_robots::origin::{Host, Target};
 
-/// Client and crawler that a request is from, by which turns and places are
-/// shared out.
+/// Client and crawler of a request, between which turns and places are shared fairly.
 #[derive(Debug, Clone)]
 pub struct TurnOwner {
     /// Client.
     pub client: Arc<Client>,
-    /// Product token of the crawler, in lower case, otherwise the client's address;
-    /// `None` for our own fetch of a robots.txt that the client waits for.
+    /// Product token of the crawler in lower case, otherwise the client's address. `None`
+    /// for our own fetch of a robots.txt that the client waits for.
     pub crawler: Option<Arc<str>>,
 }
 
 impl TurnOwner {
-    /// Makes the owner of our own fetch of a robots.txt for `client`.
+    /// Makes the owner of our own robots.txt fetch for `client`.
     pub fn of_robots(client: &Arc<Client>) -> Self {
         Self {
             client: Arc::clone(client),
@@ -41,13 +40,13 @@ impl TurnOwner {
         }
     }
 
-    /// Returns the client of a page; `None` for our own fetch of a robots.txt, whose
+    /// Returns the client of a page; `None` for our own robots.txt fetch, whose
     /// response no client reads.
     pub(super) fn reader(&self) -> Option<&Arc<Client>> {
         self.crawler.as_ref().map(|_| &self.client)
     }
 
-    /// Returns whether both are from the same client.
+    /// Returns whether both have the same client.
     pub(super) fn has_client_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.client, &other.client)
     }
@@ -60,26 +59,27 @@ pub struct TurnRequest<'a> {
     pub host: &'a Host,
     /// Client and crawler.
     pub owner: &'a TurnOwner,
-    /// Address of the host, if known; for `pace.address`.
+    /// Address of the host if known, for `pace.address`.
     pub address: Option<IpAddr>,
     /// Pace records that the site states for this crawler.
     pub pace_records: Option<Arc<PaceRecords>>,
     /// Longest wait.
     pub max_wait: Duration,
-    /// Time at which the origin's robots.txt was fetched. If that was before
-    /// this process began, a page may have been asked for until then.
+    /// Time at which the origin's robots.txt was fetched. If that was before this
+    /// process began, the previous process may have requested a page since.
     pub robots_fetched_at: Option<Timestamp>,
     /// Whether the origin's robots.txt had to be fetched first.
     pub robots_fetch: RobotsFetch,
-    /// Number of arrival that the request has from a turn that it gave back
+    /// Arrival number of the request's previous turn, which it gave back
     /// ([`super::Turn::arrival`]).
     pub arrival: Option<u64>,
-    /// Relation to a page, if the crawler's requisites follow their page; `None`: a
-    /// request that waits for a turn of its own.
+    /// Relation to a page, if the crawler's requisites share the turn of their page.
+    /// `None`: the request waits for a turn of its own.
     pub embedding: Option<Embedding>,
 }
 
-/// Relation of a request to the pages that may embed its URL, as its fields state it.
+/// Relation of a request to the pages that may embed its URL, as stated by its header
+/// fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Embedding {
     /// Requested URL.
@@ -102,7 +102,7 @@ pub enum Destination {
     Unknown,
 }
 
-/// Number that stands for a URL in the memory of a host.
+/// Number that represents a URL in the state of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UrlNumber(u64);
 
@@ -110,73 +110,75 @@ impl UrlNumber {
     /// Returns the number of `url`.
     #[must_use]
     pub fn of(url: &Target) -> Self {
-        // Keyed at random, so that no one can make a URL with the number of another.
+        // Keyed at random, so that no one can construct a URL with the number of
+        // another.
         static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         Self(HASHER.hash_one(url))
     }
 }
 
-/// Robots.txt that had to be fetched before a page, from which the page keeps its
-/// distance or not.
+/// Whether a robots.txt had to be fetched before a page, and whether the page keeps its
+/// delay after that fetch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RobotsFetch {
     /// No fetch: the cached robots.txt was used.
     #[default]
     No,
-    /// Fetched after the request came. The page keeps its distance from it,
-    /// unless that takes longer than the request may wait: its crawler, which
-    /// comes again, would find the robots.txt expired again.
+    /// Fetched after the request arrived. The page keeps its delay after the fetch,
+    /// unless that takes longer than the request may wait. In that case it starts at
+    /// once: on each retry its crawler would find the robots.txt expired again.
     Once,
-    /// Fetched after the page's turn came. It expires before the delay is over,
-    /// so the page follows at once.
+    /// Fetched after the page's turn came. The robots.txt expires before the delay is
+    /// over, so the page follows at once.
     Again,
 }
 
-/// Estimate of when a request could start, were it made now.
+/// Estimate of when a request could start if it were made now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartEstimate {
-    /// Reason and length of its delay.
+    /// Reason for the delay, and its length.
     pub delay: Delay,
-    /// Least time from a start at the host to the next one, about.
+    /// Approximate minimum time from one start at the host to the next.
     pub pause: Duration,
 }
 
-/// Answer to a request that waits.
+/// Answer to a waiting request.
 pub(super) type TurnAnswer = Result<Grant, Delay>;
 
 /// Place of a request in the queue of its host.
 #[derive(Debug, Clone)]
 pub(super) struct QueuePlace {
-    /// Client and crawler that take turns with the others.
+    /// Client and crawler that take turns with others.
     pub(super) owner: TurnOwner,
-    /// Kind: robots.txt, requisites and pages have lines of their own.
+    /// Kind of request: robots.txt fetches, requisites and pages have lines of their
+    /// own.
     pub(super) kind: Kind,
-    /// Number of arrival, by which the requests of one crawler are in order.
+    /// Arrival number, which orders the requests of one crawler.
     pub(super) arrival: u64,
 }
 
-/// Request from when it asks for its turn until it starts or leaves.
+/// Request from the moment it asks for its turn until it starts or leaves.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) place: QueuePlace,
     pub(super) pace_records: Option<Arc<PaceRecords>>,
     pub(super) address: Option<IpAddr>,
-    /// Claim on its ceilings, if it comes under any.
+    /// Claim on the request's ceilings, if any apply.
     pub(super) claim: Option<CeilingClaim>,
     pub(super) deadline: Uptime,
-    /// Time before which the request need not be looked at.
+    /// Time before which the request need not be checked.
     pub(super) not_before: Uptime,
-    /// Whether the request is looked at sooner if the driver is woken.
+    /// Whether a wake-up of the driver makes it check the request earlier.
     pub(super) is_woken: bool,
-    /// Reason that holds up this request while its host is free.
+    /// Reason for a delay that holds up this request while its host is free.
     pub(super) held_by: Option<Reason>,
     /// Wakes the driver of the queue; `None` before the request joins one.
     pub(super) driver: Option<Arc<Notify>>,
-    /// Way to the ticket; `None` before the request joins a queue.
+    /// Sends the answer to the ticket; `None` before the request joins a queue.
     pub(super) ticket: Option<oneshot::Sender<TurnAnswer>>,
 }
 
-/// Requests that start before another one, as many as may be.
+/// Upper bound of the requests that start before another one.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct RequestsAhead {
     /// Number of robots.txt fetches.
@@ -188,7 +190,7 @@ pub(super) struct RequestsAhead {
 /// Pages of one crawler that start before another request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PagesAhead {
-    /// Number.
+    /// Number of pages.
     pub(super) count: usize,
     /// Pace records that the site states for their crawler.
     pub(super) records: Option<Arc<PaceRecords>>,
@@ -207,23 +209,24 @@ impl RequestsAhead {
     }
 }
 
-/// Start that was granted, with all that has to be undone or reported with it.
+/// Granted start, with everything that has to be undone or reported with it.
 #[derive(Debug)]
 pub(super) struct Grant {
-    /// Start in the host's schedule, to be ended or given back.
+    /// Start in the host's schedule, to be ended or given back later.
     pub(super) start: Start,
     /// Client of the request; `None` for our own robots.txt fetch.
     pub(super) client: Option<Arc<Client>>,
-    /// Claim on the ceilings, which counts the request in until it is dropped.
+    /// Claim on the ceilings, which counts the request as in flight until it is
+    /// dropped.
     pub(super) ceilings: Option<CeilingClaim>,
-    /// Number of the lease in which the request was started; `None` outside a fleet, and
-    /// where the node is alone.
+    /// Number of the lease under which the request was started. `None` outside a fleet,
+    /// and while the node works without a store.
     pub(super) tenure: Option<u32>,
     /// Time of the start.
     pub(super) at: Uptime,
-    /// Least time until the next start at the host.
+    /// Minimum time until the next start at the host.
     pub(super) pause: Duration,
-    /// Back-off that ended before this start, not reported yet.
+    /// Back-off that ended before this start and is not reported yet.
     pub(super) ended_back_off: Option<BackOff>,
     /// Overruns of the host since the previous grant, for the metrics.
     pub(super) overruns: u32,
@@ -232,7 +235,7 @@ pub(super) struct Grant {
     pub(super) stalls: u32,
     /// Time that the request waited.
     pub(super) waited: Duration,
-    /// Number of arrival, if the request waited.
+    /// Arrival number, if the request waited.
     pub(super) arrival: Option<u64>,
 }
 
@@ -254,7 +257,8 @@ impl<'a> TurnRequest<'a> {
 }
 
 impl Waiter {
-    /// Makes the waiter of a request; `arrival` is its number if it has none.
+    /// Makes the waiter of a request; `arrival` is used if the request has no number
+    /// yet.
     pub(super) fn new(request: &TurnRequest<'_>, arrival: u64, now: &Now) -> Self {
         let crawler = request.owner.crawler.as_deref();
         let kind = match (crawler, request.robots_fetch) {
@@ -281,14 +285,15 @@ impl Waiter {
         }
     }
 
-    /// Makes this the waiter of a requisite.
+    /// Turns this into the waiter of a requisite.
     pub(super) fn follow_page(&mut self) {
         self.place.kind = Kind::Requisite;
         let claim = self.claim.take();
         self.set_claim(claim);
     }
 
-    /// Sets the request's claim on its ceilings. Their rates do not count a requisite.
+    /// Sets the request's claim on its ceilings. A requisite does not count under their
+    /// rates.
     pub(super) fn set_claim(&mut self, claim: Option<CeilingClaim>) {
         self.claim = match self.place.kind {
             Kind::Requisite => claim.and_then(CeilingClaim::without_rates),
@@ -296,9 +301,9 @@ impl Waiter {
         };
     }
 
-    /// Answers the ticket. Returns a grant that nobody takes.
+    /// Answers the ticket. Returns the grant if the ticket is gone.
     pub(super) fn answer(self, answer: TurnAnswer) -> Option<Grant> {
-        // The ticket may be gone: the client hung up.
+        // The client may have hung up.
         self.ticket?.send(answer).err()?.ok()
     }
 
@@ -310,14 +315,14 @@ impl Waiter {
         }
     }
 
-    /// Lets the driver look at the request again, if it waits to be woken.
+    /// Lets the driver check the request again, if it waits for a wake-up.
     pub(super) fn wake(&mut self) {
         if std::mem::take(&mut self.is_woken) {
             self.not_before = Uptime::ZERO;
         }
     }
 
-    /// Notes a delay that holds up this request while its host is free.
+    /// Records a delay that holds up this request while its host is free.
     pub(super) fn hold(&mut self, delay: &Delay, now: &Now) {
         self.not_before = now.uptime.saturating_add(delay.recheck_after());
         self.is_woken = matches!(delay.end, DelayEnd::OnEvent(_));

@@ -1,9 +1,9 @@
-//! Seats, by which the requests that wait are counted for each client, for each
-//! crawler and in all (`pace.queue`).
+//! Seats, which count the waiting requests per client, per crawler and in total
+//! (`pace.queue`).
 //!
-//! Where all seats are taken, a client that holds fewer than another takes the
-//! latest one of that. Does not know where requests wait: in a queue, or for
-//! their robots.txt.
+//! When all seats are taken, a client that holds fewer than another takes over that
+//! client's latest seat. Does not know where requests wait: in a queue, or for their
+//! robots.txt.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,16 +15,16 @@ use politesse_base::clients::client::Resource;
 use politesse_base::clients::shares::{DisplacementOrder, Share, ShareRefusal, Shares};
 use politesse_base::metrics::Metrics;
 
-/// Seats of all requests that wait, in a queue or for their robots.txt.
+/// Seats of all waiting requests, in a queue or for their robots.txt.
 #[derive(Debug)]
 pub(super) struct Seats {
     shares: Arc<Shares>,
-    /// Seats by crawler; crawlers without any are not remembered.
+    /// Seats by crawler; crawlers without seats are removed.
     by_crawler: Mutex<HashMap<Arc<str>, usize>>,
     metrics: Arc<Metrics>,
 }
 
-/// Seat of one request that waits, counted until this is dropped.
+/// Seat of one waiting request, counted until this is dropped.
 #[derive(Debug)]
 pub struct Seat {
     seats: Arc<Seats>,
@@ -37,7 +37,7 @@ impl Seats {
         let shares = Shares::new(
             Resource::Waiting,
             limits.total.get(),
-            // The latest has waited least, and comes back soonest.
+            // The latest request has waited least, and its crawler retries soonest.
             DisplacementOrder::NewestFirst,
             Arc::clone(&metrics),
         );
@@ -48,7 +48,7 @@ impl Seats {
         })
     }
 
-    /// Puts other limits in force; seats that are taken stay.
+    /// Applies new limits; taken seats are kept.
     pub(super) fn set_limits(&self, limits: &QueueLimits) {
         self.shares.set_limit(limits.total.get());
     }
@@ -60,12 +60,12 @@ impl Seats {
     }
 
     /// Takes a seat for one more request of `owner`; `None` for a robots.txt, which
-    /// needs none. Whoever holds it waits for [`Seat::displaced`], too.
+    /// needs none. The caller must also wait for [`Seat::displaced`].
     ///
     /// # Errors
     ///
-    /// An explanation if no seat is left: for this crawler, for this client or
-    /// in all.
+    /// An explanation if no seat is left for this crawler, for this client, or in
+    /// total.
     pub(super) fn take(
         self: &Arc<Self>,
         owner: &TurnOwner,
@@ -74,8 +74,8 @@ impl Seats {
         let Some(crawler) = &owner.crawler else {
             return Ok(None);
         };
-        // A limit for each crawler within that for all, or one crawler could
-        // take every seat by all of its clients.
+        // The crawler limit applies in addition to the total. Without it, one crawler
+        // could take every seat through its many clients.
         self.count_crawler(crawler, limits)?;
         match self.shares.take_now(&owner.client) {
             Ok(share) => {
@@ -127,7 +127,7 @@ fn in_words(refusal: &ShareRefusal) -> Cow<'static, str> {
 }
 
 impl Seat {
-    /// Waits until the seat is lost to a client that holds fewer.
+    /// Waits until a client with fewer seats takes this one over.
     pub async fn displaced(&self) {
         self.share.displaced().await;
     }
@@ -186,9 +186,9 @@ mod tests {
         assert_eq!(seats.metrics.pace_queued.get(), 1);
     }
 
-    // Ours: max-min fairness by client, whatever names a client gives itself.
+    // Ours: max-min fairness by client, no matter which names a client uses.
     #[tokio::test(start_paused = true)]
-    async fn a_client_with_fewer_seats_takes_the_latest_of_the_one_with_most() {
+    async fn a_client_with_fewer_seats_takes_the_latest_seat_of_the_one_with_most() {
         let (limits, directory) = (limits(9, 4), ClientDirectory::default());
         let seats = Seats::new(&limits, Arc::default());
         let take = |client, name: &str| {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_the_operator_is_named() {
+    fn a_refusal_names_the_operators_limit() {
         let (limits, directory) = (limits(9, 9), ClientDirectory::default());
         let mut each = ClientLimits::default();
         each.set(Resource::Waiting, 1);

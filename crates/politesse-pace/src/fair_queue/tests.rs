@@ -1,4 +1,4 @@
-//! Order of those who wait at one host.
+//! Order of the waiting requests at one host.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -13,12 +13,12 @@ use crate::schedule::Kind;
 use politesse_base::clients::directory::ClientDirectory;
 
 thread_local! {
-    /// Directory of a test, so that a client is the same wherever it is named.
+    /// Directory of a test, so that the same address always gives the same client.
     static CLIENTS: RefCell<ClientDirectory> = RefCell::default();
 }
 
-/// A place of a crawler, which a client of another number than 0 has as a prefix:
-/// `1/a`; without one, that of a robots.txt for client 0.
+/// A place of a crawler. A client number other than 0 is a prefix: `1/a`. Without a
+/// crawler, the place of a robots.txt for client 0.
 fn place(crawler: Option<&str>, arrival: u64) -> QueuePlace {
     let name = crawler.unwrap_or_default();
     let (client, name) = name.split_once('/').unwrap_or(("0", name));
@@ -36,7 +36,7 @@ fn place(crawler: Option<&str>, arrival: u64) -> QueuePlace {
     }
 }
 
-/// A place of a robots.txt for the client of this number.
+/// A place of a robots.txt for the client with this number.
 fn robots(client: u32, arrival: u64) -> QueuePlace {
     let address = IpAddr::V4(client.into());
     let owner = CLIENTS.with_borrow(|clients| TurnOwner::of_robots(&clients.at(address)));
@@ -74,7 +74,7 @@ fn queue(of: &[(&str, u64)]) -> FairQueue {
     queue
 }
 
-/// Returns how many turns come before that of a request which joins.
+/// Returns how many turns come before that of a request that joins.
 fn turns(queue: &FairQueue, place: &QueuePlace) -> usize {
     let ahead = queue.ahead(place);
     ahead.robots + ahead.page_count()
@@ -92,16 +92,16 @@ fn next_page(queue: &mut FairQueue) -> Option<Waiter> {
     queue.pop_page(LineIndex::default())
 }
 
-// Ours: round robin, first in first out within one.
+// Ours: round robin between crawlers, first in first out within one.
 #[test]
-fn crawlers_take_turns_in_their_own_order() {
+fn crawlers_take_turns_and_keep_their_own_order() {
     let mut queue = queue(&[("a", 1), ("a", 2), ("a", 3), ("b", 4), ("c", 5), ("b", 6)]);
     assert_eq!(served(&mut queue), [1, 4, 5, 2, 6, 3]);
     assert!(queue.is_empty());
 }
 
 #[test]
-fn a_robots_txt_comes_first_but_not_twice_before_a_page() {
+fn a_robots_txt_comes_first_but_not_twice_in_a_row() {
     let mut queue = queue(&[("a", 1), ("b", 2)]);
     queue.push(waiter(place(None, 3)));
     queue.push(waiter(place(None, 4)));
@@ -119,9 +119,9 @@ fn a_robots_txt_comes_first_but_not_twice_before_a_page() {
     assert!(queue.is_robots_turn());
 }
 
-// Ours: the names of one client hold up the robots.txt of no other.
+// Ours: the names of one client do not hold up the robots.txt of another.
 #[test]
-fn robots_txts_are_taken_from_each_client_in_turn() {
+fn robots_txt_fetches_are_taken_from_each_client_in_turn() {
     let mut queue = FairQueue::default();
     for (client, arrival) in [(1, 1), (1, 2), (1, 3), (2, 4), (1, 5), (3, 6), (2, 7)] {
         queue.push(waiter(robots(client, arrival)));
@@ -133,10 +133,10 @@ fn robots_txts_are_taken_from_each_client_in_turn() {
     assert!(queue.is_empty());
 }
 
-// Ours: order within a crawler, also for a request that gave its turn back to
-// have the robots.txt fetched again.
+// Ours: order within a crawler, even for a request that gave its turn back to have the
+// robots.txt fetched again.
 #[test]
-fn one_that_comes_back_has_its_place() {
+fn a_returning_request_regains_its_place() {
     let total = PaceLimits {
         in_flight: NonZeroU32::new(1),
         rate: None,
@@ -164,8 +164,8 @@ fn one_that_comes_back_has_its_place() {
     }
     assert_eq!(turns(&queue, &place(Some("a"), 1)), 1);
     queue.push(page("a", 1));
-    // Only the first of a crawler is looked at: the second must not keep its
-    // place under the ceiling.
+    // Only the first request of a crawler is checked: the second must not hold a place
+    // under the ceiling.
     drop(in_flight);
     assert!(claim().start(Uptime::ZERO, None).is_ok());
     assert_eq!(served(&mut queue), [1, 5, 2, 3]);
@@ -187,7 +187,7 @@ fn turns_ahead_are_counted_in_the_order_of_service() {
 }
 
 #[test]
-fn one_that_left_is_in_nobodys_way() {
+fn a_removed_request_no_longer_holds_up_others() {
     let mut queue = queue(&[("a", 1), ("b", 2), ("a", 3)]);
     assert!(queue.remove(&place(Some("a"), 2)).is_none());
     assert!(queue.remove(&place(Some("b"), 2)).is_some());
@@ -198,7 +198,7 @@ fn one_that_left_is_in_nobodys_way() {
 }
 
 #[test]
-fn a_crawler_that_may_not_yet_is_passed_over_and_keeps_its_place() {
+fn a_crawler_that_must_wait_is_skipped_and_keeps_its_place() {
     let later = Waiter {
         not_before: Uptime::from_secs(9),
         ..page("a", 1)
@@ -223,10 +223,10 @@ fn a_crawler_that_may_not_yet_is_passed_over_and_keeps_its_place() {
     assert_eq!(first(&mut queue, at_nine).unwrap().1, 1);
 }
 
-// Ours: shares are by client first: sixty names of one client get no more turns
-// than the one of another.
+// Ours: turns are shared by client first, so sixty names of one client get no more turns
+// than the single name of another.
 #[test]
-fn clients_take_turns_and_within_them_their_crawlers() {
+fn clients_take_turns_and_their_crawlers_within_them() {
     let mut queue = queue(&[
         ("1/a", 1),
         ("1/a", 2),
@@ -239,7 +239,7 @@ fn clients_take_turns_and_within_them_their_crawlers() {
     ]);
     assert_eq!(turns(&queue, &place(Some("4/y"), 9)), 3);
     assert_eq!(turns(&queue, &place(Some("3/x"), 9)), 3 + 2);
-    // Four pages of its own, and four of the others: they have no more.
+    // Four pages of its own, and four of the others, which have no more.
     assert_eq!(turns(&queue, &place(Some("1/a"), 9)), 4 + 4);
     assert_eq!(turns(&queue, &place(Some("1/b"), 2)), 2 + 3 + 1);
     assert_eq!(served(&mut queue), [1, 5, 8, 3, 6, 4, 7, 2]);
@@ -248,12 +248,12 @@ fn clients_take_turns_and_within_them_their_crawlers() {
 
 // Ours: `pace.queue.origin`.
 #[test]
-fn a_full_queue_puts_off_the_latest_of_the_client_with_most() {
+fn a_full_queue_drops_the_latest_request_of_the_client_with_most() {
     let mut queue = queue(&[("1/a", 1), ("1/b", 2), ("1/b", 3), ("2/c", 4)]);
     let has_room = |queue: &mut FairQueue, name| queue.make_room(&place(Some(name), 9), 4);
     assert!(queue.make_room(&place(None, 9), 4));
     assert!(queue.make_room(&place(Some("1/b"), 9), 5));
-    // Of its own: a name that has fewer takes the place of another.
+    // Within one client, a name with fewer requests displaces one of another name.
     assert!(!has_room(&mut queue, "1/b"));
     assert!(!has_room(&mut queue, "1/a"));
     assert!(has_room(&mut queue, "1/z"));
@@ -262,7 +262,8 @@ fn a_full_queue_puts_off_the_latest_of_the_client_with_most() {
     assert!(has_room(&mut queue, "3/x"));
     assert_eq!(queue.pages.len(), 3);
     queue.push(page("3/x", 6));
-    // Two of the first client, one each of the others: nobody has more.
+    // Two requests of the first client, one of each other client: the first has no
+    // surplus.
     assert!(!has_room(&mut queue, "3/x"));
     assert!(!has_room(&mut queue, "1/z"));
     assert!(has_room(&mut queue, "4/new"));

@@ -1,8 +1,8 @@
 //! Requests in flight under each ceiling, its last start, and its waiting line.
 //!
-//! A request that waits at any host is in the line of a ceiling, and only the
-//! first of a line is woken when there is room: with thousands of hosts that
-//! wait, a grant wakes one. Does not know any limit.
+//! A waiting request of any host stands in the line of a ceiling, and only the first of
+//! a line is woken when there is room. So even with thousands of waiting hosts, a grant
+//! wakes only one. Does not know any limit.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -43,13 +43,13 @@ impl CeilingLines {
         self.lines.get(&key).map_or(0, |line| line.in_flight)
     }
 
-    /// Returns the number of requests that wait.
+    /// Returns the number of waiting requests.
     pub(super) fn waiting(&self, key: CeilingKey) -> usize {
         self.lines.get(&key).map_or(0, |line| line.waiting.len())
     }
 
-    /// Returns whether no request waits before `place`, or before a request that
-    /// has none.
+    /// Returns whether no request waits before `place`, or, without a place, whether
+    /// none waits.
     pub(super) fn is_next(&self, key: CeilingKey, place: Option<u64>) -> bool {
         let line = self.lines.get(&key);
         let first = line.and_then(|line| line.waiting.keys().next());
@@ -61,20 +61,20 @@ impl CeilingLines {
         self.lines.entry(key).or_default().in_flight += 1;
     }
 
-    /// Counts one request less in flight, and wakes the first that waits.
+    /// Removes one request from those in flight, and wakes the first waiting one.
     pub(super) fn end(&mut self, key: CeilingKey) {
         self.change(key, |line| {
-            // One that ends makes room for one, so no more are woken.
+            // One request that ends makes room for one other.
             line.in_flight = line.in_flight.saturating_sub(1);
             line.wake_first();
         });
     }
 
-    /// Counts a start, if the last one is long enough ago for `rate`.
+    /// Counts a start, if the last one is far enough in the past for `rate`.
     ///
     /// # Errors
     ///
-    /// Time from which a start is counted.
+    /// Earliest time at which a start will be counted.
     pub(super) fn count_start(
         &mut self,
         key: CeilingKey,
@@ -92,7 +92,7 @@ impl CeilingLines {
         Ok(())
     }
 
-    /// Forgets the starts for which `is_over` holds.
+    /// Forgets the starts for which `is_over` returns true.
     pub(super) fn forget_starts(&mut self, is_over: impl Fn(CeilingKey, Uptime) -> bool) {
         self.lines.retain(|key, line| {
             line.started = line.started.filter(|started| !is_over(*key, *started));
@@ -101,7 +101,7 @@ impl CeilingLines {
         self.lines.shrink_to_fit();
     }
 
-    /// Takes the last place of a line; `waker` is notified when it may start.
+    /// Takes the last place of a line; `waker` is notified when the request may start.
     pub(super) fn join(&mut self, key: CeilingKey, waker: &Arc<Notify>) -> u64 {
         let place = self.next_place;
         self.next_place += 1;
@@ -110,7 +110,7 @@ impl CeilingLines {
         place
     }
 
-    /// Gives up a place. If it was the first, the next one is woken.
+    /// Gives up a place. If it was the first, wakes the next request.
     pub(super) fn leave(&mut self, key: CeilingKey, place: u64) {
         let was_first = self.is_next(key, Some(place));
         self.change(key, |line| {
@@ -130,8 +130,8 @@ impl CeilingLines {
         }
     }
 
-    /// Returns the number of lines that are remembered, without those that only
-    /// a rate remembers if `busy` is set.
+    /// Returns the number of remembered lines. With `busy`, lines that exist only
+    /// because of a rate are not counted.
     #[cfg(test)]
     pub(super) fn len(&self, busy: bool) -> usize {
         let lines = self.lines.values();

@@ -1,8 +1,8 @@
-//! Limits of the operator over many hosts: for a crawler, a registered domain,
-//! an address, and in all (`pace.crawler`, `.domain`, `.address`, `.total`).
+//! Operator's limits over many hosts: per crawler, per registered domain, per address,
+//! and in total (`pace.crawler`, `.domain`, `.address`, `.total`).
 //!
-//! Rates have no burst: `20/m` is one start each three seconds, so that no
-//! minute has more than twenty. Does not know what a host itself asks for.
+//! Rates allow no burst: `20/m` is one start every three seconds, so no minute has more
+//! than twenty. Does not know what a host itself asks for.
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::net::IpAddr;
@@ -17,11 +17,11 @@ use super::policy::PaceLimits;
 use super::schedule::Uptime;
 use politesse_robots::origin::Host;
 
-/// Names are told apart by this many numbers, so that made-up names take no
-/// memory. Two names that share a number share a limit: neither gets more.
+/// Number of hash values for names. It bounds the memory that made-up names can take.
+/// Two names with the same value share one limit, so neither gets more than its own.
 const NUMBERS: u64 = 1 << 18;
 
-/// Kinds of ceiling, in the order in which a request waits for them.
+/// Number of kinds of ceiling. A request waits for them in the order below.
 const KINDS: usize = 4;
 const CRAWLER: usize = 0;
 const DOMAIN: usize = 1;
@@ -36,9 +36,9 @@ pub(super) struct Ceilings {
     hasher: RandomState,
 }
 
-/// Lines of all ceilings, under one lock: a request starts under all of its
-/// ceilings or under none. Shared by all configurations, since requests are in
-/// flight across a reload.
+/// Lines of all ceilings, under one lock: a request starts under all of its ceilings or
+/// under none. Shared by all configurations, because requests stay in flight across a
+/// reload.
 #[derive(Debug, Clone, Default)]
 struct SharedLines(Arc<Mutex<CeilingLines>>);
 
@@ -48,32 +48,31 @@ impl SharedLines {
     }
 }
 
-/// Claim of one request on its ceilings: on a start, and when that was made on
-/// its part of those in flight. Given up when this is dropped.
+/// Claim of one request on its ceilings: first for a start, then for its share of the
+/// requests in flight. Dropping it gives both up.
 #[derive(Debug)]
 pub(super) struct CeilingClaim {
-    /// Ceilings that the request comes under, in the order in which it waits
-    /// for them.
+    /// Ceilings that apply to the request, in the order in which it waits for them.
     stops: Vec<CeilingStop>,
-    /// Index of the ceiling that held the request up last.
+    /// Index of the ceiling that held up the request last.
     current: Option<usize>,
     refusal: Option<CeilingRefusal>,
     is_started: bool,
-    /// Whether the request starts before those that wait in a line.
+    /// Whether the request starts before the requests that wait in a line.
     skips_lines: bool,
     lines: SharedLines,
 }
 
-/// One of the ceilings that a request comes under.
+/// One of the ceilings that apply to a request.
 #[derive(Debug)]
 struct CeilingStop {
     key: CeilingKey,
     limits: PaceLimits,
-    /// Whether the rate has counted the request: once, however often the other
-    /// ceilings hold it up.
+    /// Whether the rate has counted the request. It does so once, even if other
+    /// ceilings hold the request up again.
     is_counted: bool,
-    /// Place in its line: at the current ceiling, and perhaps at the previous
-    /// one.
+    /// Place in the line of this ceiling. A request has one at its current ceiling, and
+    /// perhaps at the previous one.
     place: Option<u64>,
 }
 
@@ -82,20 +81,20 @@ struct CeilingStop {
 struct CeilingRefusal {
     /// Index of the ceiling.
     stop: usize,
-    /// Time at which its rate has room. The request stays in that line until
-    /// then: between two lines that hold each other up it could go back and
-    /// forth without end.
+    /// Time at which the rate has room. The request stays in that line until then.
+    /// Otherwise it could move between two lines that hold each other up without ever
+    /// starting.
     until: Uptime,
 }
 
 impl Ceilings {
-    /// Makes the ceilings of `options`. The ceilings in force `before` hand
-    /// over their starts and their requests in flight.
+    /// Makes the ceilings of `options`. The ceilings `before`, if any, pass on their
+    /// starts and their requests in flight.
     pub(super) fn new(options: &Options, before: Option<&Self>) -> Arc<Self> {
         Arc::new(Self {
             limits: limits_of(options),
             lines: before.map_or_else(SharedLines::default, |before| before.lines.clone()),
-            // With another hasher the lines would belong to other names.
+            // With another hasher, the lines would belong to different names.
             hasher: before.map_or_else(RandomState::new, |before| before.hasher.clone()),
         })
     }
@@ -105,8 +104,8 @@ impl Ceilings {
         self.limits == limits_of(options)
     }
 
-    /// Makes the claim of a request; one without a crawler is for a robots.txt.
-    /// `None` if the request comes under no ceiling.
+    /// Makes the claim of a request; one without a crawler is for a robots.txt. Returns
+    /// `None` if no ceiling applies to the request.
     pub(super) fn claim(
         &self,
         crawler: Option<&str>,
@@ -156,8 +155,7 @@ impl Ceilings {
         });
     }
 
-    /// Returns the number of lines that are remembered
-    /// ([`CeilingLines::len`]).
+    /// Returns the number of remembered lines ([`CeilingLines::len`]).
     #[cfg(test)]
     pub(super) fn len(&self, busy: bool) -> usize {
         self.lines.lock().len(busy)
@@ -165,24 +163,25 @@ impl Ceilings {
 }
 
 impl CeilingClaim {
-    /// Returns the claim of a requisite, which rates do not count; `None` if it comes
-    /// under no other limit.
+    /// Returns the claim of a requisite, which does not count under rates; `None` if no
+    /// other limit applies to it.
     pub(super) fn without_rates(mut self) -> Option<Self> {
         self.stops.retain(|stop| stop.limits.in_flight.is_some());
         self.stops
             .iter_mut()
             .for_each(|stop| stop.limits.rate = None);
-        // The first of a line may wait for the rate.
+        // The first request in a line may be waiting for the rate.
         self.skips_lines = true;
         (!self.stops.is_empty()).then_some(self)
     }
 
-    /// Counts the request in if all of its ceilings let it start at `now`. One
-    /// that waits in a queue takes a place in line, to be woken by `driver`.
+    /// Counts the request as in flight if all of its ceilings let it start at `now`.
+    /// Otherwise, a request in a queue takes a place in line, and `driver` is woken
+    /// when it may start.
     ///
     /// # Errors
     ///
-    /// Time at which to ask again; [`Uptime::MAX`] if the driver is woken.
+    /// Time at which to ask again; [`Uptime::MAX`] if the driver will be woken.
     pub(super) fn start(
         &mut self,
         now: Uptime,
@@ -213,9 +212,9 @@ impl CeilingClaim {
             return Err(refusal);
         }
         for (index, stop) in self.stops.iter().enumerate() {
-            // A request that waits for one ceiling keeps to the order of that
-            // line and of the lines after it, not of those that it has passed.
-            // In two lines at once, two requests could wait for each other.
+            // A request that waits for one ceiling respects the order of that line and
+            // of the lines after it, but not of the lines that it has passed. In two
+            // lines at once, two requests could wait for each other.
             let is_past = self.skips_lines || self.current.is_some_and(|current| index < current);
             if stop.is_full(lines) || !(is_past || stop.is_next(lines)) {
                 return Err(CeilingRefusal {
@@ -234,8 +233,8 @@ impl CeilingClaim {
         Ok(())
     }
 
-    /// Puts a request in the line of the ceiling that refused it, and returns
-    /// when to ask again.
+    /// Puts a request in the line of the ceiling that refused it. Returns when to ask
+    /// again.
     fn wait_for(
         &mut self,
         refusal: CeilingRefusal,
@@ -247,9 +246,9 @@ impl CeilingClaim {
             let is_total = self.stops[stop].key.kind == TOTAL;
             let stops = self.stops.iter_mut().enumerate();
             for (index, other) in stops.filter(|(index, _)| *index != stop) {
-                // A request that goes on to the line of the total keeps the first
-                // place in the previous line: the next ones there would come no
-                // further than it has, and go back.
+                // A request that moves on to the line of the total keeps the first
+                // place in its previous line. The next requests there would get no
+                // further and would come back.
                 let is_before = is_total && self.current == Some(index);
                 if !(is_before && other.is_next(lines)) {
                     other.leave(lines);
@@ -260,7 +259,7 @@ impl CeilingClaim {
         let stop = &mut self.stops[stop];
         stop.place
             .get_or_insert_with(|| lines.join(stop.key, driver));
-        // Only the first of a line watches the clock; it wakes the next one.
+        // Only the first request of a line watches the clock; it wakes the next one.
         if stop.is_next(lines) && stop.limits.rate.is_some() && !stop.is_full(lines) {
             until
         } else {
@@ -268,10 +267,10 @@ impl CeilingClaim {
         }
     }
 
-    /// Returns about how long the rates make a request wait that comes now.
+    /// Returns roughly how long the rates make a request wait that arrives now.
     pub(super) fn wait(&self) -> Duration {
         let lines = self.lines.lock();
-        // The longest, not the sum: time goes by under all rates at once.
+        // The longest wait, not the sum: time passes under all rates at once.
         let waits = self.stops.iter().map(|stop| stop.wait(&lines));
         waits.max().unwrap_or_default()
     }
@@ -285,7 +284,7 @@ impl CeilingClaim {
         }
     }
 
-    /// Returns the ceilings with a limit of requests in flight.
+    /// Returns the ceilings that limit the requests in flight.
     fn limited_in_flight(&self) -> impl Iterator<Item = CeilingKey> + '_ {
         let limited = |stop: &&CeilingStop| stop.limits.in_flight.is_some();
         self.stops.iter().filter(limited).map(|stop| stop.key)
@@ -307,8 +306,7 @@ impl CeilingStop {
         lines.is_next(self.key, self.place)
     }
 
-    /// Returns about how long the rate makes a request wait at the end of the
-    /// line.
+    /// Returns roughly how long the rate makes a request wait at the end of the line.
     fn wait(&self, lines: &CeilingLines) -> Duration {
         let pause = self.limits.rate.map_or(Duration::ZERO, |rate| rate.pause());
         let waiting = u32::try_from(lines.waiting(self.key)).unwrap_or(u32::MAX);
@@ -341,8 +339,8 @@ fn limits_of(options: &Options) -> [PaceLimits; KINDS] {
     ]
 }
 
-/// Returns the domain that somebody registered, by the public suffix list; a
-/// name below no suffix is its own.
+/// Returns the registered domain of a host, by the public suffix list. A name that is itself
+/// a suffix is returned unchanged.
 fn registered_domain(host: &Host) -> String {
     match host {
         Host::Name(name) => psl::domain_str(name).unwrap_or(name).to_owned(),

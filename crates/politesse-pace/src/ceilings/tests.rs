@@ -1,4 +1,4 @@
-//! `pace.crawler`, `.domain`, `.address`, `.total`.
+//! Ceilings: `pace.crawler`, `.domain`, `.address`, `.total`.
 
 use std::num::NonZeroU32;
 
@@ -27,7 +27,7 @@ fn at_once(requests: u32) -> PaceLimits {
     }
 }
 
-/// Ceilings, and those who wait under them.
+/// Ceilings, and the clock of the test.
 struct Kit {
     ceilings: Arc<Ceilings>,
     epoch: Instant,
@@ -47,7 +47,7 @@ impl Kit {
             .unwrap()
     }
 
-    /// A claim of one that waits, and what it is told by.
+    /// A waiting claim and the notification that wakes it.
     fn waiting(&self, crawler: &str, name: &str) -> (CeilingClaim, Arc<Notify>) {
         (self.claim(crawler, name), Arc::default())
     }
@@ -64,7 +64,7 @@ impl Kit {
         claim.start(self.now(), Some(told))
     }
 
-    /// Number of lines that are remembered, after a sweep.
+    /// Returns the number of remembered lines, after a sweep.
     fn len(&self) -> usize {
         self.ceilings.sweep(self.now());
         self.ceilings.len(false)
@@ -75,9 +75,9 @@ async fn is_told(told: &Notify) -> bool {
     timeout(Duration::ZERO, told.notified()).await.is_ok()
 }
 
-// The public suffix list.
+// Source: the public suffix list.
 #[test]
-fn a_registered_domain_is_what_somebody_registered() {
+fn the_registered_domain_follows_the_public_suffix_list() {
     let rows = [
         ("a.b.museum.example", "museum.example"),
         ("www.site.co.uk", "site.co.uk"),
@@ -90,8 +90,8 @@ fn a_registered_domain_is_what_somebody_registered() {
     }
 }
 
-// Ours: a rate is never exceeded in any second, and a request that is held up
-// by one ceiling does not count twice under another.
+// Ours: a rate is never exceeded in any second, and a request that one ceiling holds up
+// is not counted twice by another.
 #[tokio::test(start_paused = true)]
 async fn a_rate_has_no_burst_and_counts_a_request_once() {
     let kit = Kit::new(&Options {
@@ -109,10 +109,10 @@ async fn a_rate_has_no_burst_and_counts_a_request_once() {
     assert_eq!(kit.len(), 0);
 }
 
-// Ours: no wake-up storm. The first in line has a clock, and
-// tells the next; nobody that comes new is before them.
+// Ours: no wake-up storm. The first in line watches the clock and wakes the next; a new
+// request never overtakes it.
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_rate_is_told_in_order() {
+async fn requests_waiting_for_a_rate_are_woken_in_order() {
     let kit = Kit::new(&Options {
         total: rate(1),
         ..Options::default()
@@ -132,7 +132,8 @@ async fn who_waits_for_a_rate_is_told_in_order() {
     assert!(kit.wait(&mut first, &told_first).is_ok());
     assert!(is_told(&told).await && !is_told(&told_third).await);
     assert_eq!(kit.wait(&mut second, &told).unwrap_err().as_secs(), 2);
-    // Who leaves, or cannot start for another reason, lets the next one go.
+    // A request that leaves, or cannot start for another reason, lets the next one
+    // through.
     second.give_way();
     assert!(is_told(&told_third).await);
     assert_eq!(kit.wait(&mut third, &told_third).unwrap_err().as_secs(), 2);
@@ -141,7 +142,7 @@ async fn who_waits_for_a_rate_is_told_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_under_way_is_counted_until_it_ends() {
+async fn a_request_counts_as_in_flight_until_it_ends() {
     let kit = Kit::new(&Options {
         domain: at_once(1),
         address: at_once(1),
@@ -161,10 +162,10 @@ async fn what_is_under_way_is_counted_until_it_ends() {
     assert_eq!(kit.len(), 0);
 }
 
-// Ours: no crawl waits without need. Whoever ends one tells the
-// first that waits for it, and he does not tell himself.
+// Ours: no request waits longer than necessary. The end of a request wakes the first one
+// in line, and only that one.
 #[tokio::test(start_paused = true)]
-async fn who_ends_a_request_tells_the_first_that_waits() {
+async fn the_end_of_a_request_wakes_the_first_one_waiting() {
     let limits = PaceLimits {
         rate: rate(1).rate,
         ..at_once(1)
@@ -184,7 +185,7 @@ async fn who_ends_a_request_tells_the_first_that_waits() {
     assert!(!is_told(&told).await);
     drop(held);
     assert!(is_told(&told).await && !is_told(&told_second).await);
-    // There is room, but it is too early.
+    // There is room, but the rate does not allow a start yet.
     assert_eq!(kit.wait(&mut first, &told).unwrap_err().as_secs(), 1);
     assert!(!is_told(&told).await);
     advance(Duration::from_secs(1)).await;
@@ -199,9 +200,9 @@ async fn who_ends_a_request_tells_the_first_that_waits() {
     assert_eq!(kit.len(), 0);
 }
 
-// SIGHUP reloads: what is under way counts on.
+// Ours: requests in flight keep counting across a reload (SIGHUP).
 #[tokio::test(start_paused = true)]
-async fn what_is_under_way_counts_under_new_ceilings_too() {
+async fn requests_in_flight_count_under_new_ceilings() {
     let options = |most| Options {
         crawler: at_once(most),
         total: at_once(9),
@@ -220,9 +221,9 @@ async fn what_is_under_way_counts_under_new_ceilings_too() {
     assert_eq!(kit.len(), 0);
 }
 
-// Ours: a robots.txt comes under what is over all crawlers.
+// Ours: the ceilings over all crawlers also apply to a robots.txt.
 #[tokio::test(start_paused = true)]
-async fn a_robots_txt_comes_under_the_total() {
+async fn the_total_ceiling_applies_to_a_robots_txt() {
     let kit = Kit::new(&Options {
         crawler: at_once(1),
         total: at_once(1),
@@ -240,10 +241,10 @@ async fn a_robots_txt_comes_under_the_total() {
     drop(held);
 }
 
-// Ours: no wake-up storm. Between a rate and another ceiling
-// that is full one went back and forth, waking the next one each time.
+// Ours: no wake-up storm. Without this, a request between a rate and another full ceiling
+// went back and forth and woke the next one each time.
 #[tokio::test(start_paused = true)]
-async fn who_a_rate_holds_up_waits_for_that_alone_until_it_lets_him() {
+async fn a_request_held_up_by_a_rate_stays_in_that_line() {
     let kit = Kit::new(&Options {
         domain: rate(1),
         total: at_once(1),
@@ -261,10 +262,10 @@ async fn who_a_rate_holds_up_waits_for_that_alone_until_it_lets_him() {
     assert!(kit.wait(&mut waiting, &told).is_ok());
 }
 
-// Ours: a request that has left is not waited for, nor remembered while another
-// one waits.
+// Ours: a request that has left no longer counts in the line, nor is it remembered while
+// another one waits.
 #[tokio::test(start_paused = true)]
-async fn who_left_a_line_does_not_count_in_it() {
+async fn a_request_that_left_a_line_no_longer_counts() {
     let kit = Kit::new(&Options {
         total: rate(1),
         ..Options::default()

@@ -1,4 +1,4 @@
-//! Parts that the scheduler shares with its turns and drivers: the clock, the
+//! State that the scheduler shares with its turns and drivers: the clock, the
 //! configuration in force, metrics, and the back-off listener.
 //!
 //! Does not know any queue.
@@ -26,27 +26,27 @@ use politesse_decision::back_off::{BackOffChange, BackOffEvent, ReleaseOrder};
 use politesse_decision::delay::DelayEnd;
 use politesse_robots::origin::Host;
 
-/// Configuration in force, with the ceilings that follow from it.
+/// Configuration in force, with its ceilings.
 #[derive(Debug)]
 pub(super) struct ActivePace {
     pub(super) options: Options,
     pub(super) ceilings: Arc<Ceilings>,
-    /// Number of the configuration, by which a host sees that its terms are
-    /// those of another one; wraps.
+    /// Number of the configuration, which tells a host that its terms are outdated;
+    /// wraps.
     pub(super) generation: u32,
 }
 
-/// Current time, and the configuration that holds at it.
+/// Current time, and the configuration in force at that time.
 #[derive(Debug)]
 pub(super) struct Now {
     pub(super) uptime: Uptime,
     pub(super) wall: Timestamp,
     pub(super) active: Guard<Arc<ActivePace>>,
-    /// Part that this node plays in a fleet, if it is in one.
+    /// Role of this node in its fleet; `None` outside a fleet.
     pub(super) fleet: Option<FleetPart>,
-    /// Whether `fleet` is not what holds any more: the process stood still for so long
-    /// that it may have lost its leases, or that the store may be back, and it has not
-    /// asked the store since.
+    /// Whether `fleet` may no longer hold. That is so if the process was suspended for
+    /// so long that it may have lost its leases, or that the store may be back, and it
+    /// has not asked the store since.
     pub(super) is_fleet_outdated: bool,
 }
 
@@ -61,8 +61,8 @@ impl Now {
 
     /// Returns the end of a delay that lasts until `until`.
     ///
-    /// [`Uptime::MAX`] stands for no known time: the request waits for another
-    /// one to end or to leave, and is woken then.
+    /// [`Uptime::MAX`] means that the time is unknown: the request waits until another
+    /// one ends or leaves, which wakes it.
     pub(super) fn end_at(&self, until: Uptime) -> DelayEnd {
         match until {
             Uptime::MAX => DelayEnd::OnEvent(Duration::MAX),
@@ -71,7 +71,7 @@ impl Now {
     }
 }
 
-/// Parts that the scheduler shares with its turns and drivers.
+/// State that the scheduler shares with its turns and drivers.
 #[derive(Debug)]
 pub(super) struct PaceContext {
     pub(super) active: ArcSwap<ActivePace>,
@@ -81,28 +81,30 @@ pub(super) struct PaceContext {
     pub(super) tasks: Tasks,
     pub(super) host_tasks: HostTasks,
     pub(super) listener: OnceLock<BackOffListener>,
-    /// Whether a stop is near, and leases are given back where nothing waits.
+    /// Whether the process will stop soon, so that leases are given back where nothing
+    /// waits.
     pub(super) is_draining: AtomicBool,
     /// Whether requests may no longer wait.
     pub(super) is_closed: AtomicBool,
-    /// Fleet that this node is in, if any.
+    /// Fleet of this node, if any.
     pub(super) fleet: OnceLock<PaceFleet>,
 }
 
-/// Calls at a time that tell the store of hosts, or give leases back.
+/// Largest number of concurrent calls that report hosts to the store or give leases
+/// back.
 const TELLING_MAX: usize = 64;
 
-/// Fleet that this node is in.
+/// Fleet that this node belongs to.
 #[derive(Debug)]
 pub(super) struct PaceFleet {
     pub(super) store: Arc<dyn LeaseStore>,
-    /// Places of calls that tell of hosts. Each generation of the store is told of all
-    /// back-offs, and heartbeats go over the same connection.
+    /// Permits for calls that report hosts. All back-offs are reported to each
+    /// generation of the store, and heartbeats share the connection.
     pub(super) telling: Semaphore,
     pub(super) part: ArcSwap<FleetPart>,
-    /// Time until which `part` holds if the store is not heard of, in microseconds of
-    /// [`Uptime`]. Not in `part`: it changes with each answer, of which hosts need
-    /// know nothing.
+    /// Time until which `part` is valid if the store does not answer again, in
+    /// microseconds of [`Uptime`]. Not in `part`: it changes with each answer, and
+    /// hosts need not be woken for that.
     valid_until: AtomicU64,
 }
 
@@ -122,8 +124,8 @@ impl PaceFleet {
         }
     }
 
-    /// Sets the part that holds until `valid_until`. Returns whether hosts have to be
-    /// looked at again at `now`.
+    /// Sets the part that is valid until `valid_until`. Returns whether hosts have to
+    /// be checked again at `now`.
     pub(super) fn set_part(&self, part: FleetPart, valid_until: Uptime, now: Uptime) -> bool {
         let was_outdated = self.is_outdated(now);
         let until = u64::try_from(valid_until.as_micros()).unwrap_or(u64::MAX);
@@ -164,7 +166,7 @@ impl PaceContext {
     /// Puts other options in force. Returns the ceilings if they are new.
     pub(super) fn set_options(&self, options: Options) -> Option<Arc<Ceilings>> {
         let previous = self.active.load_full();
-        // Equal ceilings stay, and with them the places of requests that wait.
+        // Equal ceilings are kept, and with them the places of waiting requests.
         let is_same = previous.ceilings.are_of(&options);
         let replaced = (!is_same).then(|| Ceilings::new(&options, Some(&previous.ceilings)));
         let ceilings = replaced.as_ref().unwrap_or(&previous.ceilings);
@@ -191,8 +193,7 @@ impl PaceContext {
         }
     }
 
-    /// Waits for `event`, until `deadline` at the latest; `None` if that comes
-    /// first.
+    /// Waits for `event`, but not past `deadline`; `None` if that comes first.
     pub(super) async fn wait_until<E: Future>(
         &self,
         deadline: Uptime,
@@ -200,7 +201,7 @@ impl PaceContext {
     ) -> Option<E::Output> {
         match self.epoch.checked_add(deadline) {
             Some(deadline) => timeout_at(deadline, event).await.ok(),
-            // The clock does not reach that far.
+            // The deadline is later than the clock can represent.
             None => Some(event.await),
         }
     }
@@ -228,8 +229,8 @@ impl PaceContext {
         });
     }
 
-    /// Returns the time of `uptime` on the wall clock, by both clocks as they are
-    /// now: the wall clock may have been set since.
+    /// Converts `uptime` to wall-clock time, using the current reading of both clocks:
+    /// the wall clock may have been set since.
     fn wall_at(&self, uptime: Uptime, wall: Timestamp) -> Timestamp {
         let now = self.uptime();
         let time = match uptime.checked_sub(now) {
@@ -247,12 +248,12 @@ pub(super) enum BackOffReport {
     Entered(u16),
     /// The host may be asked again.
     Left,
-    /// An operator ended it.
+    /// An operator ended the back-off.
     Released(ReleaseOrder),
 }
 
-/// Tasks that look after hosts: those that grant turns, and those that keep leases. In
-/// tests, all of one simulated process can stand still.
+/// Tasks that grant turns of hosts, and tasks that hold their leases. Tests can suspend
+/// all tasks of one simulated process.
 #[derive(Debug)]
 pub(super) struct HostTasks {
     tasks: Tasks,

@@ -1,43 +1,43 @@
-//! Part that this node plays in a fleet of proxies, as far as the pace depends on it.
+//! Role of this node in a fleet of proxies, as far as the pace depends on it.
 //!
-//! As long as the store can be reached, a host is asked by the one node that holds
-//! its lease. Without the store each node keeps a longer distance, so that all
-//! together keep the host's. A node that others do not hear of may be doing that, so
-//! that they keep a longer distance, too. Does not know the store. Where a host
-//! changes hands, its history goes along ([`HostHistory`]).
+//! While the store can be reached, only the node that holds the lease of a host sends
+//! requests to it. Without the store, each node keeps a longer distance, so that all
+//! nodes together keep the host's. A node that the others no longer hear from may be
+//! doing that, so the others also keep a longer distance. When the lease of a host moves
+//! to another node, its history moves with it ([`HostHistory`]). Does not know the store.
 
 use std::time::Duration;
 
 use jiff::SignedDuration;
 
-/// How this node may ask hosts.
+/// Condition under which this node may send requests to hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FleetMode {
     /// With the host's lease.
     Leased,
-    /// Without, since the store cannot be reached.
+    /// Without leases, because the store cannot be reached.
     Alone(AloneSince),
-    /// Not at all: the store cannot be reached, and that is what the operator wants
-    /// then, or it was not reached yet.
+    /// Never: the store was not reached yet, or it cannot be reached and the operator has
+    /// chosen to stop in that case.
     Closed,
 }
 
-/// Since when a node is alone, and after how many others it begins.
+/// Start of the time without a store, and the node's position in the order of starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AloneSince {
-    /// Time at which no lease of before holds any more, on the scheduler's clock
+    /// Time at which all earlier leases have expired, on the scheduler's clock
     /// ([`super::Scheduler::uptime`]).
     pub from: Duration,
-    /// Nodes that begin before this one.
+    /// Number of nodes that start before this one.
     pub place: u32,
 }
 
-/// How many nodes share a host, and for how many this one stands.
+/// Number of nodes that share a host, and the part of them that this node accounts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FleetShare {
-    /// Nodes of the fleet, heard of or not; at least 1.
+    /// Nodes of the fleet, reachable or not; at least 1.
     pub nodes: u32,
-    /// Nodes that share the lease with this one, itself included; at least 1.
+    /// Nodes that share the lease with this one, including itself; at least 1.
     pub sharing: u32,
 }
 
@@ -48,7 +48,7 @@ impl FleetShare {
         sharing: 1,
     };
 
-    /// Returns the distance that this node keeps, where the fleet keeps `pause`.
+    /// Returns the pause that this node keeps so that the whole fleet keeps `pause`.
     #[must_use]
     pub fn stretch(&self, pause: Duration) -> Duration {
         let sharing = self.sharing.max(1);
@@ -58,8 +58,8 @@ impl FleetShare {
         pause.saturating_mul(self.nodes) / sharing
     }
 
-    /// Returns how many requests this node may have in flight, of `most` in all; at
-    /// least 1.
+    /// Returns how many requests this node may have in flight, out of `most` for the
+    /// whole fleet; at least 1.
     #[must_use]
     pub fn of_places(&self, most: u32) -> u32 {
         let nodes = u64::from(self.nodes.max(1));
@@ -68,41 +68,41 @@ impl FleetShare {
     }
 }
 
-/// Part that this node plays in a fleet.
+/// Role of this node in a fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FleetPart {
-    /// How it may ask hosts.
+    /// Condition under which this node may send requests to hosts.
     pub mode: FleetMode,
-    /// Its share of each host.
+    /// Share of each host.
     pub share: FleetShare,
-    /// Number of the store's generation; 0 before the first. Of what was told to an
-    /// earlier one the store may know nothing.
+    /// Number of the store's generation; 0 before the first. The store may have lost
+    /// everything that was reported to an earlier generation.
     pub generation: u64,
 }
 
-/// History of a host as the holder of its lease knows it, in times from now.
+/// History of a host as the holder of its lease knows it, in times relative to now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostHistory {
-    /// Time since the latest page began; `None`: none is known.
+    /// Time since the latest page started; `None` if unknown.
     pub started: Option<Duration>,
     /// Time since the latest page ended.
     pub ended: Option<Duration>,
-    /// Time since the latest robots.txt ended, or began.
+    /// Time since the latest robots.txt ended, or started.
     pub robots: Option<Duration>,
-    /// Pause that follows from how long the last response took.
+    /// Pause derived from the duration of the last response.
     pub adaptive: Duration,
-    /// Delay that the next robots.txt keeps.
+    /// Delay of the next robots.txt.
     pub robots_delay: Duration,
-    /// Time until the host's back-off ends, or since it ended; `None`: there was
-    /// none.
+    /// Time until the host's back-off ends, or, if negative, since it ended. `None`:
+    /// there was none.
     pub back_off_end: Option<SignedDuration>,
-    /// Time since the host asked this node for less; `None`: it did not, or another
-    /// process of it knows.
+    /// Time since this node last received a 429 or 503 from the host. `None`: it received
+    /// none, or only an earlier process did.
     pub asked_for_less: Option<Duration>,
-    /// Back-offs in a row in which the host named no time.
+    /// Number of back-offs in a row for which the host named no time.
     pub incidents: u32,
-    /// Time for which this has to be remembered: the longest delay that any page
-    /// asked for.
+    /// Time for which the history has to be remembered: at least the longest delay of any
+    /// page.
     pub remembered: Duration,
 }
 
@@ -112,10 +112,9 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    // Ours: operations.md, 2.3: the mean rate of all stays within one request in a
-    // delay.
+    // Ours: the mean rate of all nodes stays within one request per delay.
     #[test]
-    fn a_node_keeps_the_distance_of_those_that_it_stands_for() {
+    fn a_node_stretches_pauses_by_its_share_of_the_fleet() {
         let pause = |nodes, sharing| FleetShare { nodes, sharing }.stretch(SECOND);
         assert_eq!(FleetShare::WHOLE.stretch(SECOND), SECOND);
         assert_eq!(pause(8, 1), 8 * SECOND);
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_shared_and_each_node_has_one() {
+    fn places_in_flight_are_shared_and_each_node_has_at_least_one() {
         let places = |nodes, sharing| FleetShare { nodes, sharing }.of_places(4);
         assert_eq!([places(1, 1), places(2, 1), places(8, 1)], [4, 2, 1]);
         assert_eq!([places(4, 3), places(0, 0), places(1, 9)], [3, 1, 4]);

@@ -1,15 +1,15 @@
-//! Lease of a host: the right of one node of a fleet to ask the host.
+//! Lease of a host: the right of one fleet node to send requests to the host.
 //!
-//! Only the holder starts requests, so that every limit of the host is that of the
-//! whole fleet, and no call is made for a request. The next holder learns when the
-//! host was asked last ([`HostHistory`]). Where others want the host, the holder
-//! hands the lease on after a while.
+//! Only the holder starts requests, so every limit of the host applies to the whole
+//! fleet, and a single request needs no call to the store. The next holder learns when
+//! the host last received a request ([`HostHistory`]). If other nodes want the host, the
+//! holder hands the lease on after a while.
 //!
-//! Time is that of the node's monotonic clock; a lease also ends by the wall clock,
-//! since the other one stands still while a machine sleeps. A call takes time, and
-//! nobody knows when within it the store acted: a lease counts from when it was asked
-//! for, and ages from when they came. Does not know which requests wait, nor how the
-//! store is reached.
+//! Time is measured by the node's monotonic clock. A lease also ends by the wall clock,
+//! because the monotonic clock stops while a machine sleeps. A call takes time, and the
+//! node cannot tell when during the call the store acted. So a lease counts from when it
+//! was asked for, and ages count from when they arrived. Does not know which requests
+//! wait, nor how the store is reached.
 
 use std::fmt;
 use std::future::Future;
@@ -26,41 +26,43 @@ use super::schedule::Uptime;
 use politesse_base::clock;
 use politesse_robots::origin::Host;
 
-/// Part of a lease after which its holder renews it or hands it on.
+/// Divisor of a lease's length: after this part of it, the holder renews it or hands it
+/// on.
 const PARTS: u32 = 4;
 
-/// Part of a lease that its holder does not use, since clocks differ in speed.
+/// Divisor of a lease's length: this part is left unused, because clocks run at different
+/// speeds.
 const UNUSED_PARTS: u32 = 50;
 
-/// Part of a lease within which a host was asked that keeps its lease although nothing
-/// waits.
+/// Divisor of a lease's length: a host with a start within this part keeps its lease
+/// although nothing waits.
 const RECENT_PARTS: u32 = 16;
 
-/// Shortest and longest time after which a node asks again for a lease that
-/// another one holds.
+/// Shortest and longest time before a node asks again for a lease that another node
+/// holds.
 const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(50));
 
-/// Order about the lease of a host.
+/// Order to the store about the lease of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseOrder {
-    /// Take the lease, if nobody holds it.
+    /// Take the lease if no node holds it.
     Claim,
-    /// Hold it for longer.
+    /// Extend the lease.
     Renew(HostHistory),
-    /// Give it back, or tell of requests that ended after it was lost.
+    /// Give the lease back, or report requests that ended after it was lost.
     Release(HostHistory),
-    /// End the host's back-off, by order of an operator.
+    /// End the host's back-off, on an operator's order.
     EndBackOff,
 }
 
 /// Call to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseCall<'a> {
-    /// Host that is asked about.
+    /// Host whose lease the call is about.
     pub host: &'a Host,
     /// Number of this node's latest claim for the host.
     pub number: u32,
-    /// Action that the store is asked for.
+    /// Action that the store carries out.
     pub order: LeaseOrder,
 }
 
@@ -69,19 +71,20 @@ pub struct LeaseCall<'a> {
 pub enum LeaseAnswer {
     /// The node holds the lease, for this time from when it asked.
     Held {
-        /// Time for which it holds.
+        /// Length of the lease.
         length: Duration,
-        /// Whether another node wants it.
+        /// Whether another node wants the lease.
         is_wanted: bool,
-        /// History of the host: with a claim, and if an operator ended its back-off
-        /// meanwhile.
+        /// History of the host. Present after a claim, and if an operator has ended the
+        /// back-off in the meantime.
         history: Option<HostHistory>,
     },
-    /// Not now: another node holds it, or nobody may, for this time at most.
+    /// Refused for at most this time: another node holds the lease, or none may hold it
+    /// yet.
     Refused(Duration),
-    /// What was told is known.
+    /// The store has recorded the history.
     Noted,
-    /// The host has no back-off any more.
+    /// The host no longer has a back-off.
     Freed,
 }
 
@@ -90,7 +93,7 @@ pub enum LeaseAnswer {
 #[error("the store of the fleet does not answer")]
 pub struct StoreLost;
 
-/// Answer to a call, when it comes.
+/// Pending answer to a call.
 pub type LeaseFuture<'a> =
     Pin<Box<dyn Future<Output = Result<LeaseAnswer, StoreLost>> + Send + 'a>>;
 
@@ -100,10 +103,10 @@ pub trait LeaseStore: fmt::Debug + Send + Sync {
     fn lease<'a>(&'a self, call: LeaseCall<'a>) -> LeaseFuture<'a>;
 }
 
-/// Next step of whoever looks after the lease of a host.
+/// Next step of the lease task of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeaseStep {
-    /// Call the store, with the number of the latest claim.
+    /// Call the store with this order and the number of the latest claim.
     Call(u32, LeaseOrder),
     /// Wait until then, or until something changes.
     Wait(Uptime),
@@ -111,24 +114,26 @@ pub(super) enum LeaseStep {
     Rest,
 }
 
-/// Needs of the requests at a host, as far as its lease depends on them.
+/// Needs of the requests at a host that its lease depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct HostNeeds {
     /// Whether requests wait.
     pub(super) is_waiting: bool,
     /// Requests in flight.
     pub(super) in_flight: u32,
-    /// Time before which none of those that wait can start.
+    /// Time before which no waiting request can start.
     pub(super) next_look: Uptime,
-    /// Whether one of them waits for a ceiling over many hosts, not for this one.
+    /// Whether a waiting request is held up by a ceiling over many hosts, not by this
+    /// host.
     pub(super) is_under_ceiling: bool,
-    /// What is known of the host.
+    /// History of the host, as this node knows it.
     pub(super) history: HostHistory,
-    /// Whether a stop is near: other nodes are to have the host soon.
+    /// Whether the process will stop soon, so that other nodes should get the host early.
     pub(super) is_draining: bool,
     /// Whether the process stops.
     pub(super) is_closing: bool,
-    /// Whether the node has to ask the store who is there before it takes a lease.
+    /// Whether the node must ask the store for the current members before it takes a
+    /// lease.
     pub(super) is_fleet_outdated: bool,
 }
 
@@ -139,50 +144,51 @@ pub(super) struct LeaseTime {
     pub(super) wall: Timestamp,
 }
 
-/// Whether the lease is held.
+/// Whether the node holds the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hold {
-    /// It is not; it is asked for from then on.
+    /// Not held; asked for from this time on.
     Not(Uptime),
-    /// It is.
+    /// Held.
     Held(Tenure),
 }
 
-/// Time for which a lease is held.
+/// Period for which a lease is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tenure {
     until: Uptime,
-    /// Time at which the lease was asked for, and for how long it holds from then.
+    /// Time at which the lease was asked for.
     asked_at: LeaseTime,
+    /// Length of the lease, counted from `asked_at`.
     length: Duration,
     /// Time from which it is renewed or handed on.
     look_at: Uptime,
     /// Whether another node wants it.
     is_wanted: bool,
-    /// Time at which the latest request was started in it.
+    /// Time at which the latest request was started under it.
     latest_start: Option<Uptime>,
-    /// Whether the host was at rest when the lease was renewed: it is given back at once
-    /// if another node wants it.
+    /// Whether the host was at rest when the lease was renewed. If so, the lease is given
+    /// back at once when another node wants it.
     is_spare: bool,
-    /// Whether it is handed on as soon as nothing is in flight.
+    /// Whether the lease is handed on as soon as nothing is in flight.
     is_leaving: bool,
 }
 
 impl Tenure {
-    /// Returns whether the lease still holds.
+    /// Returns whether the lease is still valid.
     fn lasts(&self, now: LeaseTime) -> bool {
         let by_wall = clock::passed(self.asked_at.wall, now.wall);
         now.uptime < self.until && by_wall < self.length
     }
 
-    /// Returns whether the lease is to be given back now.
+    /// Returns whether the lease should be given back now.
     fn ends(&mut self, needs: &HostNeeds, now: Uptime) -> bool {
         let is_due = self.look_at <= now;
         let is_used = self.latest_start.is_some();
         self.is_leaving |= needs.is_closing || is_due && self.is_wanted && is_used;
-        // A host that is asked often is asked again soon, and a claim takes a while. Not
-        // before it was used: the request that it was claimed for may be about to join
-        // the queue.
+        // A host that gets requests often will need the lease again soon, and a claim
+        // takes time. A lease that no request has used yet is kept: the request that it
+        // was claimed for may be about to join the queue.
         let recently = self.length / RECENT_PARTS;
         let is_recent = |start: Uptime| now < start.saturating_add(recently);
         let is_recent = self.latest_start.is_some_and(is_recent);
@@ -194,7 +200,7 @@ impl Tenure {
         needs.in_flight == 0 && (self.is_leaving || is_idle || is_long)
     }
 
-    /// Returns whether those that wait do so for longer than the lease lasts.
+    /// Returns whether the requests wait for longer than the lease lasts.
     fn is_too_short(&self, needs: &HostNeeds) -> bool {
         needs.is_waiting && self.until < needs.next_look
     }
@@ -204,31 +210,31 @@ impl Tenure {
 #[derive(Debug)]
 pub(super) struct HostLease {
     pub(super) host: Host,
-    /// Number of the latest claim: a call that was on its way for long must not end a
-    /// later tenure.
+    /// Number of the latest claim. It keeps a call that was delayed on its way from
+    /// ending a later tenure.
     pub(super) number: u32,
     hold: Hold,
-    /// Whether a request could not start for want of the lease.
+    /// Whether a request is blocked on the lease.
     is_missed: bool,
-    /// Whether it was asked for since.
+    /// Whether the lease was asked for since then.
     is_asked: bool,
-    /// Time until which it is not asked for, since the host has asked for longer: what is
-    /// known of it says when requests may start.
+    /// Time until which the lease is not asked for, because the host has a longer delay.
+    /// In the meantime the local schedule decides when requests may start.
     rests_until: Option<Uptime>,
-    /// Whether a request ended of which the store knows nothing.
+    /// Whether a request ended that the store does not know of.
     is_untold: bool,
     /// Whether the store does not know yet that an operator ended the back-off.
     is_freed: bool,
-    /// Generation of the store that was told last.
+    /// Generation of the store to which the host was last reported.
     generation: u64,
-    /// Whether a task looks after the lease.
+    /// Whether a task works on the lease.
     pub(super) is_kept: bool,
     /// Wakes that task.
     pub(super) keeper: Arc<Notify>,
 }
 
 impl HostLease {
-    /// Makes one of a host of which the store's `generation` knows all that is to be told.
+    /// Makes the lease of a host that needs no report to this `generation` of the store.
     pub(super) fn new(host: &Host, generation: u64) -> Self {
         Self {
             host: host.clone(),
@@ -245,7 +251,7 @@ impl HostLease {
         }
     }
 
-    /// Returns whether a request may start; if not, the lease will be asked for.
+    /// Returns whether a request may start. If not, the lease will be asked for.
     pub(super) fn may_start(&mut self, now: LeaseTime) -> bool {
         let may_start = match &self.hold {
             Hold::Not(_) => false,
@@ -255,19 +261,19 @@ impl HostLease {
         may_start
     }
 
-    /// Returns whether the lease was given back because all that wait do so for long.
+    /// Returns whether the lease was given back because all waiting requests have a long
+    /// delay.
     pub(super) fn rests(&self, now: Uptime) -> bool {
         self.rests_until.is_some_and(|until| now < until)
     }
 
-    /// Returns whether a request that was started in the tenure of this number may
-    /// still be sent.
+    /// Returns whether a request that was started in tenure `number` may still be sent.
     pub(super) fn holds(&self, number: u32, now: LeaseTime) -> bool {
         let lasts = matches!(&self.hold, Hold::Held(tenure) if tenure.lasts(now));
         lasts && self.number == number
     }
 
-    /// Notes that a request was started. Returns the number of the tenure.
+    /// Records that a request was started. Returns the number of the tenure.
     pub(super) fn use_up(&mut self, now: Uptime) -> u32 {
         if let Hold::Held(tenure) = &mut self.hold {
             tenure.latest_start = Some(now);
@@ -275,15 +281,15 @@ impl HostLease {
         self.number
     }
 
-    /// Notes that a request ended.
+    /// Records that a request ended.
     pub(super) fn end(&mut self) {
         self.is_untold |= matches!(self.hold, Hold::Not(_));
     }
 
-    /// Has the store know at once what the host asked for: this node may end before
+    /// Reports a new back-off of the host to the store at once: this node may stop before
     /// it renews the lease.
     pub(super) fn tell(&mut self) {
-        // An operator has ended an earlier one.
+        // The operator's order applied to an earlier back-off.
         self.is_freed = false;
         match &mut self.hold {
             Hold::Not(_) => self.is_untold = true,
@@ -291,8 +297,8 @@ impl HostLease {
         }
     }
 
-    /// Takes in the generation of the store. Another one knows nothing of a host that is to
-    /// be left alone, as this one is if `is_left_alone`.
+    /// Records the generation of the store. A new one knows nothing of a host in
+    /// back-off, which this host is if `is_left_alone`.
     pub(super) fn enter(&mut self, generation: u64, is_left_alone: bool) {
         if self.generation != generation {
             self.generation = generation;
@@ -300,7 +306,7 @@ impl HostLease {
         }
     }
 
-    /// Has the store know that an operator ended the host's back-off.
+    /// Reports to the store that an operator ended the host's back-off.
     pub(super) fn free(&mut self) {
         self.is_freed = true;
         if let Hold::Held(tenure) = &mut self.hold {
@@ -308,20 +314,20 @@ impl HostLease {
         }
     }
 
-    /// Returns whether the host asked for something of which the store knows nothing.
+    /// Returns whether there is something to report to the store.
     pub(super) fn is_untold(&self) -> bool {
         self.is_untold
     }
 
-    /// Gives up the lease, since the store was lost, and what was to be told, but for what
-    /// an operator has said.
+    /// Drops the lease because the store was lost, and everything that was to be reported
+    /// except an operator's order.
     pub(super) fn forget(&mut self) {
         self.hold = Hold::Not(Uptime::ZERO);
         self.is_missed = false;
         self.is_asked = false;
         self.rests_until = None;
         self.is_untold = false;
-        // Once the store is back, it is told of what is still on.
+        // Once the store is back, active back-offs are reported to it again.
         self.generation = 0;
     }
 
@@ -330,19 +336,19 @@ impl HostLease {
         matches!(&self.hold, Hold::Held(tenure) if now < tenure.until)
     }
 
-    /// Returns whether this node holds the lease and another one waits for it.
+    /// Returns whether this node holds the lease and should hand it on.
     pub(super) fn is_wanted(&self) -> bool {
         matches!(&self.hold, Hold::Held(tenure) if tenure.is_wanted || tenure.is_leaving)
     }
 
-    /// Returns whether something has to be done about the lease.
+    /// Returns whether the lease needs attention.
     pub(super) fn is_due(&self) -> bool {
         let is_held = matches!(self.hold, Hold::Held(_));
         let is_asked_for = self.is_missed || self.rests_until.is_some();
         is_asked_for || self.is_untold || self.is_freed || is_held
     }
 
-    /// Returns whether a request could not start for want of the lease.
+    /// Returns whether a request is blocked on the lease.
     pub(super) fn is_missed(&self) -> bool {
         self.is_missed
     }
@@ -369,15 +375,15 @@ impl HostLease {
                     let latest = now.saturating_add(tenure.length);
                     self.rests_until = Some(needs.next_look.min(latest));
                 }
-                // From here on, also if the answer is lost. The others may have it
-                // first, who ask more often than that.
+                // Applies from now on, even if the answer is lost. Other nodes ask at
+                // shorter intervals, so they may get the lease first.
                 self.hold = Hold::Not(now.saturating_add(2 * ASK_AGAIN.1));
                 self.is_untold = true;
                 LeaseStep::Call(self.number, LeaseOrder::Release(needs.history))
             }
             Hold::Held(_) => {
-                // Nobody renewed it in time: the machine stood still, or the store
-                // did not answer.
+                // The lease was not renewed in time: the machine was suspended, or the
+                // store did not answer.
                 self.hold = Hold::Not(now);
                 self.is_missed = needs.is_waiting;
                 self.is_untold = true;
@@ -388,11 +394,11 @@ impl HostLease {
             Hold::Not(_) if self.is_untold && needs.in_flight == 0 => {
                 LeaseStep::Call(self.number, LeaseOrder::Release(needs.history))
             }
-            // The number of its generation is old, and so is its share of the host.
+            // The node's generation number is outdated, and so is its share of the host.
             Hold::Not(_) if is_needed && needs.is_fleet_outdated => {
                 LeaseStep::Wait(now.saturating_add(ASK_AGAIN.1))
             }
-            // What is known here may have changed at another node.
+            // Another node may have changed the delays that are known here.
             Hold::Not(_) if !self.is_missed && needs.is_waiting && rests => {
                 LeaseStep::Wait(self.rests_until.unwrap_or(now))
             }
@@ -410,7 +416,7 @@ impl HostLease {
         }
     }
 
-    /// Returns whether the lease is to be asked for.
+    /// Returns whether the lease should be asked for.
     fn is_needed(&self, needs: &HostNeeds) -> bool {
         match needs.is_waiting {
             true => self.is_missed || self.rests_until.is_some(),
@@ -418,8 +424,8 @@ impl HostLease {
         }
     }
 
-    /// Takes the answer to a call that was made at `asked_at`. Returns what earlier
-    /// holders knew, if the lease was taken.
+    /// Applies the answer to a call that was made at `asked_at`. Returns the history from
+    /// earlier holders, if the answer contains one.
     pub(super) fn take(
         &mut self,
         answer: Result<LeaseAnswer, StoreLost>,
@@ -455,7 +461,7 @@ impl HostLease {
             }
             Ok(LeaseAnswer::Refused(time)) => {
                 let (least, most) = ASK_AGAIN;
-                // What was told with a renewal is not there, either.
+                // The history sent with a renewal was not recorded, either.
                 self.is_untold |= matches!(self.hold, Hold::Held(_));
                 self.hold = Hold::Not(now.saturating_add(time.clamp(least, most)));
                 None

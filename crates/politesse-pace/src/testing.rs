@@ -1,5 +1,5 @@
-//! Gate that stops all tasks of a simulated process, as SIGSTOP does: time passes, timers
-//! end and messages arrive, and no task looks at them.
+//! Gate that suspends all tasks of a simulated process, as SIGSTOP does: time passes,
+//! timers expire and messages arrive, but no task handles them.
 //!
 //! For the unit tests of the crates above (feature `testing`). A scheduler without a gate
 //! behaves as it does without the feature.
@@ -14,13 +14,13 @@ use std::task::{Context, Poll, Waker};
 use crate::Scheduler;
 
 impl Scheduler {
-    /// Stops the tasks of hosts while `gate` is shut. Only the first call counts.
+    /// Suspends the tasks of hosts while `gate` is shut. Only the first call counts.
     pub fn stand_still_at(&self, gate: Gate) {
         let _ = self.context.host_tasks.gate.set(gate);
     }
 }
 
-/// Gate before the tasks of one process.
+/// Gate in front of the tasks of one process.
 #[derive(Clone, Debug, Default)]
 pub struct Gate(Arc<Mutex<GateState>>);
 
@@ -31,7 +31,7 @@ struct GateState {
 }
 
 impl Gate {
-    /// Stops the tasks.
+    /// Suspends the tasks.
     pub fn shut(&self) {
         self.0.lock().unwrap().is_shut = true;
     }
@@ -43,7 +43,7 @@ impl Gate {
         state.waiting.drain(..).for_each(Waker::wake);
     }
 
-    /// Returns the task with this gate before each of its polls.
+    /// Wraps `task` so that each poll first checks this gate.
     pub fn hold<F: Future>(&self, task: F) -> impl Future<Output = F::Output> + use<F> {
         GatedTask {
             gate: self.clone(),

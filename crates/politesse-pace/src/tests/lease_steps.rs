@@ -1,4 +1,4 @@
-//! Steps of whoever looks after a lease, as data in and data out.
+//! Steps of the lease task, as pure functions of their input.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::lease::{HostLease, HostNeeds, LeaseAnswer, LeaseOrder, LeaseStep, Lea
 use crate::schedule::Uptime;
 
 const LEASE: Duration = Duration::from_secs(2);
-/// Time after which a lease is looked at.
+/// Time after which a lease is renewed or handed on.
 const PART: Duration = Duration::from_millis(500);
 
 fn at(since: Duration) -> LeaseTime {
@@ -36,7 +36,7 @@ fn order(lease: &mut HostLease, needs: &HostNeeds, time: LeaseTime) -> Option<Le
     }
 }
 
-/// Returns a lease in which a request was started and has ended.
+/// Returns a lease under which one request was started and has ended.
 fn used() -> HostLease {
     let mut lease = HostLease::new(&"o.test".parse().unwrap(), 1);
     answer(&mut lease, at(Duration::ZERO), false);
@@ -44,10 +44,10 @@ fn used() -> HostLease {
     lease
 }
 
-// Ours: a host at which nothing ever waits lost its lease at each look, and the next
-// request waited for another one.
+// Ours: without this, a host at which nothing waits lost its lease at each check, and its
+// next request had to wait for a new one.
 #[test]
-fn a_host_that_is_asked_again_and_again_keeps_its_lease() {
+fn a_host_with_frequent_requests_keeps_its_lease() {
     let mut lease = used();
     for parts in 1..10 {
         let time = at(PART * parts);
@@ -64,14 +64,14 @@ fn a_host_that_is_asked_again_and_again_keeps_its_lease() {
 
 // Ours.
 #[test]
-fn a_host_that_is_not_asked_any_more_is_given_back() {
+fn the_lease_of_an_unused_host_is_given_back() {
     let next = order(&mut used(), &HostNeeds::default(), at(PART));
     assert_eq!(next, Some(LeaseOrder::Release(HostHistory::default())));
 }
 
-// Ours: nobody waits for another part of a lease on behalf of a host at rest.
+// Ours: other nodes need not wait for the rest of a lease while the host is at rest.
 #[test]
-fn a_host_at_rest_that_another_node_wants_is_given_back_at_once() {
+fn the_lease_of_a_host_at_rest_goes_at_once_to_a_node_that_wants_it() {
     let mut lease = used();
     lease.use_up(at(PART - PART / 8).uptime);
     order(&mut lease, &HostNeeds::default(), at(PART));
@@ -82,7 +82,7 @@ fn a_host_at_rest_that_another_node_wants_is_given_back_at_once() {
 
 // Ours: each hand-over takes time.
 #[test]
-fn a_busy_host_that_another_node_wants_is_kept_for_another_part() {
+fn the_lease_of_a_busy_host_is_kept_for_another_part() {
     let busy = HostNeeds {
         in_flight: 1,
         ..HostNeeds::default()
@@ -97,7 +97,7 @@ fn a_busy_host_that_another_node_wants_is_kept_for_another_part() {
 
 // Ours.
 #[test]
-fn a_node_that_drains_gives_back_what_is_at_rest() {
+fn a_draining_node_gives_back_leases_at_rest() {
     let draining = HostNeeds {
         is_draining: true,
         ..HostNeeds::default()

@@ -1,4 +1,4 @@
-//! Turns of a node in a fleet: those that it may no longer use.
+//! Turns of a fleet node, in particular turns that may no longer be used.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -23,17 +23,17 @@ const ALONE: FleetMode = FleetMode::Alone(AloneSince {
     place: 0,
 });
 
-/// Store that gives every lease at once.
+/// Store that grants every lease at once.
 #[derive(Debug, Default)]
 struct Generous {
     releases: AtomicU32,
-    /// Releases that told of a back-off.
+    /// Number of releases that reported a back-off.
     back_offs: AtomicU32,
-    /// Orders of an operator to end one.
+    /// Number of an operator's orders to end a back-off.
     ended: AtomicU32,
-    /// Seconds for which the latest release is to be remembered.
+    /// Seconds for which the latest release asks to be remembered.
     remembered: AtomicU64,
-    /// Whether another node wants each.
+    /// Whether another node wants each lease.
     is_wanted: bool,
 }
 
@@ -106,8 +106,8 @@ fn in_a_fleet_with(mode: FleetMode, store: Arc<Generous>) -> Origin {
     origin
 }
 
-// Ours: the end of a request wakes the driver of the queue and whoever looks after the
-// lease, and on a runtime of several threads the latter comes first.
+// Ours: the end of a request wakes both the driver of the queue and the lease task, and
+// on a multi-threaded runtime the lease task may run first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_lease_is_kept_from_one_page_to_the_next() {
     let store = Arc::<Generous>::default();
@@ -119,7 +119,7 @@ async fn a_lease_is_kept_from_one_page_to_the_next() {
     });
     let crawlers = ["a", "b"].map(|name| {
         let (origin, records) = (origin.clone(), Arc::clone(&records));
-        // On the worker, as in the proxy.
+        // On a worker thread, as in the proxy.
         tokio::spawn(async move {
             for _ in 0..8 {
                 let turn = origin.turn(Get::by(name, Some(&records))).await.unwrap();
@@ -135,24 +135,24 @@ async fn a_lease_is_kept_from_one_page_to_the_next() {
     assert_eq!(store.releases.load(Ordering::Relaxed), 0);
 }
 
-// Ours: a process that stood still (SIGSTOP) with a turn in hand. Timers have ended
-// meanwhile, and nothing has renewed the lease.
+// Ours: a process that was suspended (SIGSTOP) while it held a turn. Timers expired in
+// the meantime, and nothing renewed the lease.
 #[tokio::test(start_paused = true)]
-async fn a_turn_is_lost_with_the_lease_that_it_was_granted_in() {
+async fn a_turn_is_lost_with_the_lease_it_was_granted_under() {
     let origin = in_a_fleet(FleetMode::Leased);
     let turn = origin.turn(Get::by("a", None)).await.unwrap();
     assert!(turn.holds());
     advance(LEASE).await;
     assert!(!turn.holds());
-    // Another lease is no reason to send what was to be sent in the one before.
+    // A new lease does not allow sending a request that started under the old one.
     let another = origin.turn(Get::by("b", None)).await.unwrap();
     assert!(another.holds() && !turn.holds());
     drop((turn, another));
 }
 
-// Ours: a machine that slept, whose monotonic clock stood still.
+// Ours: a machine that slept, with its monotonic clock stopped.
 #[tokio::test(start_paused = true)]
-async fn a_lease_ends_by_the_wall_clock_too() {
+async fn a_lease_also_ends_by_the_wall_clock() {
     let origin = in_a_fleet(FleetMode::Leased);
     let turn = origin.turn(Get::by("a", None)).await.unwrap();
     set_wall_by(SignedDuration::from_hours(-1));
@@ -162,10 +162,10 @@ async fn a_lease_ends_by_the_wall_clock_too() {
     drop(turn);
 }
 
-// Ours: the number of its generation and its share are old until the store is asked. One
-// that was alone may find others with leases.
+// Ours: a suspended node has an outdated generation number and share until it asks the
+// store. If it worked without the store, other nodes may hold leases by now.
 #[tokio::test(start_paused = true)]
-async fn nothing_starts_before_a_node_that_stood_still_has_asked_the_store() {
+async fn a_suspended_node_starts_nothing_before_it_asks_the_store() {
     for mode in [FleetMode::Leased, ALONE] {
         let origin = in_a_fleet(mode);
         let turn = origin.turn(Get::by("a", None)).await.unwrap();
@@ -181,9 +181,9 @@ async fn nothing_starts_before_a_node_that_stood_still_has_asked_the_store() {
     }
 }
 
-// Ours: once it has reached the store again, a node needs a lease for what it sends.
+// Ours: once a node has reached the store again, it needs a lease for what it sends.
 #[tokio::test(start_paused = true)]
-async fn a_turn_of_a_node_that_was_alone_is_lost_when_it_is_back() {
+async fn a_turn_granted_without_the_store_is_lost_when_the_store_is_back() {
     let origin = in_a_fleet(ALONE);
     let turn = origin.turn(Get::by("a", None)).await.unwrap();
     assert!(turn.holds());
@@ -192,10 +192,10 @@ async fn a_turn_of_a_node_that_was_alone_is_lost_when_it_is_back() {
     drop(turn);
 }
 
-// Ours: `pace.max_turn`: what is long here is long for another node, too. Nothing waits
-// here meanwhile.
+// Ours: `pace.max_turn` also limits how long another node waits. Nothing waits on this
+// node.
 #[tokio::test(start_paused = true)]
-async fn a_long_response_keeps_the_host_from_other_nodes_no_longer_than_from_this_one() {
+async fn max_turn_also_limits_how_long_other_nodes_wait_for_a_host() {
     let store = Arc::new(Generous {
         is_wanted: true,
         ..Generous::default()
@@ -212,17 +212,17 @@ async fn a_long_response_keeps_the_host_from_other_nodes_no_longer_than_from_thi
     drop(turn);
 }
 
-/// Makes a request whose answer asks to come back after so many seconds.
+/// Makes a request that is answered with a 429 and this pause in seconds.
 async fn is_asked_for_less(origin: &Origin, pause: u64) {
     let turn = origin.turn(Get::by("a", None)).await.unwrap();
     turn.mark_sent();
     turn.record_status(429, Some(seconds(pause)));
 }
 
-// Ours: a store that was lost and came back empty knows of no 429, and any node could have
-// the host.
+// Ours: a store that was lost and came back empty knows of no 429, and might lease the
+// host to any node.
 #[tokio::test(start_paused = true)]
-async fn a_back_off_is_told_to_each_generation_of_the_store() {
+async fn a_back_off_is_reported_to_each_generation_of_the_store() {
     let store = Arc::<Generous>::default();
     let origin = in_a_fleet_with(FleetMode::Leased, Arc::clone(&store));
     is_asked_for_less(&origin, 3600).await;
@@ -231,7 +231,7 @@ async fn a_back_off_is_told_to_each_generation_of_the_store() {
         store.back_offs.load(Ordering::Relaxed)
     };
     assert_eq!(told().await, 1);
-    // Each change of its part wakes a node; nothing is new of the store.
+    // Each change of its role wakes a node; there is nothing new to report to the store.
     for (mode, nodes) in [(FleetMode::Leased, 2), (FleetMode::Leased, 1)] {
         set_share(&origin, mode, nodes);
         assert_eq!(told().await, 1);
@@ -240,9 +240,9 @@ async fn a_back_off_is_told_to_each_generation_of_the_store() {
     assert_eq!(told().await, 2);
 }
 
-// Ours: a node that was cut off when the answer came, and is back.
+// Ours: a node that was cut off from the store when the 429 came, and is back.
 #[tokio::test(start_paused = true)]
-async fn a_back_off_of_a_node_that_was_cut_off_is_told_when_it_is_back() {
+async fn a_node_that_was_cut_off_reports_its_back_off_when_it_is_back() {
     let store = Arc::<Generous>::default();
     let origin = in_a_fleet_with(FleetMode::Leased, Arc::clone(&store));
     let turn = origin.turn(Get::by("a", None)).await.unwrap();
@@ -257,9 +257,9 @@ async fn a_back_off_of_a_node_that_was_cut_off_is_told_when_it_is_back() {
     assert_eq!(store.back_offs.load(Ordering::Relaxed), 1);
 }
 
-// Ours: what an operator says of a node that is alone holds when the store is back.
+// Ours: an operator's order to a node without a store still holds when the store is back.
 #[tokio::test(start_paused = true)]
-async fn a_back_off_that_an_operator_ended_meanwhile_is_ended_when_the_store_is_back() {
+async fn an_operators_release_reaches_the_store_once_it_is_back() {
     let store = Arc::<Generous>::default();
     let origin = in_a_fleet_with(FleetMode::Leased, Arc::clone(&store));
     is_asked_for_less(&origin, 3600).await;
@@ -281,10 +281,10 @@ async fn a_back_off_that_an_operator_ended_meanwhile_is_ended_when_the_store_is_
     assert_eq!(store.ended.load(Ordering::Relaxed), 1);
 }
 
-// Ours: the store has one call a second for a host at which requests wait for long, not
+// Ours: for a host with a long wait, the store gets about one call per second, not
 // twenty.
 #[tokio::test(start_paused = true)]
-async fn a_host_that_all_wait_for_is_asked_for_once_in_a_lease() {
+async fn a_host_with_a_long_wait_is_claimed_once_per_lease() {
     let store = Arc::<Generous>::default();
     let origin = in_a_fleet_with(FleetMode::Leased, Arc::clone(&store));
     is_asked_for_less(&origin, 60).await;
@@ -301,10 +301,10 @@ async fn a_host_that_all_wait_for_is_asked_for_once_in_a_lease() {
     assert!((seconds(60)..seconds(61)).contains(&waited), "{waited:?}");
 }
 
-// Ours: the next holder is to know of the latest start for as long as the operator's rate
+// Ours: the next holder must know the latest start for as long as the operator's rate
 // counts from it.
 #[tokio::test(start_paused = true)]
-async fn a_host_is_remembered_for_as_long_as_its_rate_counts() {
+async fn a_history_is_remembered_for_as_long_as_the_rate_counts() {
     let store = Arc::<Generous>::default();
     let limits = PaceLimits {
         rate: Some("3/h".parse().unwrap()),

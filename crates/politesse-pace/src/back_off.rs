@@ -1,9 +1,8 @@
 //! Back-off of one host: leaving it alone after a 429 or 503, and coming back.
 //!
-//! `Retry-After` is obeyed (RFC 9110, section 10.2.3; RFC 6585, section 4).
-//! Without it the pause is the operator's, and doubles from one back-off to the
-//! next until the host was quiet for a while; after `Retry-After: 0` it begins with a
-//! second.
+//! `Retry-After` is obeyed (RFC 9110, section 10.2.3; RFC 6585, section 4). Without it
+//! the operator's pause applies. It doubles from one back-off to the next, until the host
+//! has been quiet for a while; after `Retry-After: 0` it starts at one second.
 //!
 //! Does not know clocks or chance, nor the record of back-offs: `serve` connects the
 //! listener to it.
@@ -18,11 +17,11 @@ use super::schedule::Uptime;
 /// Growth and forgiveness of back-offs (`pace.backoff`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackOffLimits {
-    /// First pause where the host names none.
+    /// First pause if the host names none.
     pub first: Duration,
-    /// Longest pause, whoever names it.
+    /// Longest pause, whether the host or the operator sets it.
     pub longest: Duration,
-    /// Time without a 429 or 503 after which the next pause is the first again.
+    /// Time without a 429 or 503 after which the next pause is the first one again.
     pub forgive: Duration,
 }
 
@@ -36,8 +35,8 @@ impl Default for BackOffLimits {
     }
 }
 
-/// Returns whether a status asks to come back later: those for which RFC 9110
-/// and RFC 6585 name `Retry-After`. A 403 says whether, not when.
+/// Returns whether a status asks the client to come back later: one for which RFC 9110 or
+/// RFC 6585 mentions `Retry-After`. A 403 says whether to come back, not when.
 pub(super) fn asks_for_less(status: u16) -> bool {
     matches!(status, 429 | 503)
 }
@@ -65,35 +64,35 @@ pub(super) struct ThrottleResponse {
 /// Back-off of one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct BackOff {
-    /// End of the latest back-off, over or not.
+    /// End of the latest back-off, which may have passed.
     pub(super) end: Option<Uptime>,
-    /// Back-offs in a row whose pause was the operator's.
+    /// Number of back-offs in a row that used the operator's pause.
     pub(super) incidents: u32,
-    /// Whether no event has reported the end. A request that would have shown it
-    /// and was not sent leaves it unreported.
+    /// Whether the end is still to be reported in an event. That remains so if the first
+    /// request after the end was not sent.
     pub(super) is_end_unreported: bool,
-    /// Time of the latest response to this process that asked for less.
+    /// Time of the latest 429 or 503 that this process received.
     pub(super) asked_at: Option<Uptime>,
-    /// Beginning of the first of the back-offs that followed one another without being
-    /// forgiven, as far as this process knows.
+    /// Start of the first in a series of back-offs without forgiveness in between, as far
+    /// as this process knows.
     pub(super) first_at: Option<Uptime>,
 }
 
 impl BackOff {
-    /// Part of an operator's pause that is added to it at most, so that crawlers
-    /// do not come back all at once. Nothing is ever taken off.
+    /// Largest part of the operator's pause that is added to it, so that crawlers do not
+    /// return all at once. Nothing is ever subtracted.
     const JITTER: f64 = 0.1;
 
-    /// First pause after `Retry-After: 0`, which asks to come again at once: a minute
-    /// would slow a crawl for nothing, and no pause would hammer a host that means it
-    /// each time.
+    /// First pause after `Retry-After: 0`, which invites an immediate retry. A full
+    /// minute would slow a crawl for nothing; no pause at all would hammer a host that
+    /// sends it every time.
     const FIRST_OF_ZERO: Duration = Duration::from_secs(1);
 
-    /// Time in back-off after which a person should look at the host: most sites that are
-    /// asked too fast recover within minutes.
+    /// Time in back-off after which a person should look at the host: most sites recover
+    /// within minutes once requests slow down.
     const LONG: Duration = Duration::from_secs(60 * 60);
 
-    /// Records a response that asks for less.
+    /// Records a 429 or 503.
     pub(super) fn record(
         &mut self,
         response: &ThrottleResponse,
@@ -104,9 +103,9 @@ impl BackOff {
         let retry_after = response.retry_after.filter(|pause| !pause.is_zero());
         let named = retry_after.map(|pause| pause.min(limits.longest));
         if self.until(now).is_some() {
-            // A response that was on its way when the back-off began. It may make that
-            // longer, but counts as one incident. `None`, a response that names no time,
-            // is less than any time.
+            // A response that was on its way when the back-off began. It may extend the
+            // back-off, but counts as the same incident. `None`, a response that names no
+            // time, compares less than any time.
             let end = named.map(|pause| now.saturating_add(pause));
             if end <= self.end {
                 return BackOffUpdate::None;
@@ -118,7 +117,8 @@ impl BackOff {
             self.incidents = 0;
             self.first_at = None;
         }
-        // The pause before this one may be over: the host was asked once, and refused again.
+        // The pause before this one may have ended: the host got one request and refused
+        // again.
         self.first_at.get_or_insert(now);
         let pause = named.unwrap_or_else(|| self.grown_pause(response, limits));
         let end = now.saturating_add(pause.min(limits.longest));
@@ -132,30 +132,31 @@ impl BackOff {
         self.end.filter(|end| now < *end)
     }
 
-    /// Reports whether the host is in back-off now, and has been for longer than
-    /// [`BackOff::LONG`]. It may have been asked in between: each answer was a 429 or 503.
+    /// Returns whether the host is in back-off now and has been for longer than
+    /// [`BackOff::LONG`]. Single requests in between do not count if each was answered
+    /// with 429 or 503.
     pub(super) fn is_long(&self, now: Uptime) -> bool {
         let is_long = |first: Uptime| Self::LONG < now.saturating_sub(first);
         self.until(now).is_some() && self.first_at.is_some_and(is_long)
     }
 
-    /// Returns a back-off that is over and whose end is unreported, and marks it
-    /// as reported.
+    /// Returns a back-off that has ended and is not reported yet, and marks it as
+    /// reported.
     pub(super) fn take_end(&mut self, now: Uptime) -> Option<Self> {
         let is_new = self.until(now).is_none() && std::mem::take(&mut self.is_end_unreported);
         is_new.then(|| self.clone())
     }
 
-    /// Returns whether the host was quiet for so long that nothing of it has to
-    /// be remembered.
+    /// Returns whether the host was quiet for long enough that nothing about it has to be
+    /// remembered.
     pub(super) fn is_forgiven(&self, limits: &BackOffLimits, now: Uptime) -> bool {
         let is_quiet = |end: Uptime| end.saturating_add(limits.forgive) <= now;
         self.end.is_none_or(is_quiet)
     }
 
-    /// Returns the next pause of the operator's, and counts it.
+    /// Returns the next operator's pause and counts it.
     fn grown_pause(&mut self, response: &ThrottleResponse, limits: &BackOffLimits) -> Duration {
-        // A `Retry-After` of any time but zero would be the pause itself.
+        // Any other `Retry-After` than zero would be the pause itself.
         let first = match response.retry_after {
             Some(_) => limits.first.min(Self::FIRST_OF_ZERO),
             None => limits.first,
@@ -163,7 +164,7 @@ impl BackOff {
         let doubled = 2_u32.saturating_pow(self.incidents);
         self.incidents = self.incidents.saturating_add(1);
         let pause = first.saturating_mul(doubled).min(limits.longest);
-        // `max` after `clamp`: NaN passes the one and not the other.
+        // `max` after `clamp`, because `clamp` returns NaN for NaN and `max` does not.
         let part = response.chance.clamp(0.0, 1.0).max(0.0) * Self::JITTER;
         pause.saturating_add(pause.mul_f64(part))
     }
@@ -197,7 +198,7 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// A back-off with what happens to it, in seconds.
+    /// Back-off with helpers that take times in seconds.
     #[derive(Default)]
     struct Host(BackOff);
 
@@ -221,7 +222,7 @@ mod tests {
 
     // RFC 9110, section 10.2.3; RFC 6585, section 4.
     #[test]
-    fn what_retry_after_says_is_obeyed() {
+    fn retry_after_is_obeyed() {
         for status in [429, 503] {
             let mut host = Host::default();
             assert_eq!(host.says(status, Some(7), 100), BackOffUpdate::Entered);
@@ -231,7 +232,7 @@ mod tests {
         }
     }
 
-    // Ours: the wait between two answers that ask for less counts.
+    // Ours: the pauses between repeated 429s count as one back-off.
     #[test]
     fn a_host_that_keeps_asking_for_less_is_in_a_long_back_off_after_an_hour() {
         let mut host = Host::default();
@@ -243,14 +244,14 @@ mod tests {
             now = until;
         }
         assert_eq!(first_long, Some(60 * MINUTE + 1));
-        // The end of a back-off, and a quiet time.
+        // At the end of a back-off, and after a quiet time.
         assert!(!host.0.is_long(at(now)));
         let later = now + 30 * MINUTE;
         host.says(429, None, later);
         assert!(!host.0.is_long(at(later + 59)));
     }
 
-    // Ours: 403 and 404 never.
+    // Ours: 403 and 404 never start a back-off.
     #[test]
     fn other_statuses_change_nothing() {
         let mut host = Host::default();
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn without_it_the_pause_doubles_from_a_minute_to_a_day() {
+    fn without_retry_after_the_pause_doubles_from_a_minute_to_a_day() {
         let mut host = Host::default();
         let (mut now, mut pauses) = (0, Vec::new());
         for _ in 0..40 {
@@ -281,7 +282,7 @@ mod tests {
 
     // Ours: RFC 9110, section 10.2.3, allows a zero.
     #[test]
-    fn after_a_zero_the_pause_doubles_from_a_second() {
+    fn after_retry_after_zero_the_pause_doubles_from_a_second() {
         let mut host = Host::default();
         let mut now = 0;
         for pause in [1, 2, 4, 8] {
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn thirty_quiet_minutes_forgive() {
+    fn a_host_is_forgiven_after_thirty_quiet_minutes() {
         for (quiet, pause) in [(30 * MINUTE - 1, 120), (30 * MINUTE, 60)] {
             let mut host = Host::default();
             host.says(429, None, 0);
@@ -307,7 +308,7 @@ mod tests {
 
     // Ours: failures in one window escalate once.
     #[test]
-    fn answers_that_were_on_their_way_count_as_one() {
+    fn responses_already_on_their_way_count_as_one_incident() {
         let mut host = Host::default();
         assert_eq!(host.says(429, None, 0), BackOffUpdate::Entered);
         for now in 1..20 {
@@ -319,7 +320,7 @@ mod tests {
         assert_eq!(host.until(60), Some(180));
     }
 
-    // Ours: obeyed in full, by the longest that was said.
+    // Ours: obeyed in full, using the longest that the host sent.
     #[test]
     fn the_longest_retry_after_of_one_back_off_counts() {
         let mut host = Host::default();
@@ -341,7 +342,7 @@ mod tests {
         assert_eq!(host.until(9), Some(9 + day));
     }
 
-    // Ours: what the host says does not make our own pauses longer.
+    // Ours: pauses that the host names do not lengthen our own.
     #[test]
     fn only_pauses_of_our_own_escalate() {
         let mut host = Host::default();
@@ -352,8 +353,7 @@ mod tests {
         assert_eq!(host.until(10), Some(70));
     }
 
-    // Ours: jitter lengthens by a tenth at most, and only what is
-    // ours.
+    // Ours: jitter adds at most a tenth, and only to our own pauses.
     #[test]
     fn jitter_lengthens_by_a_tenth_at_most() {
         let pause = |chance, retry_after| {
@@ -379,9 +379,9 @@ mod tests {
         }
     }
 
-    // Ours: an event where a back-off ends.
+    // Ours: the end of a back-off is an event.
     #[test]
-    fn the_end_is_told_once() {
+    fn the_end_of_a_back_off_is_reported_once() {
         let mut host = Host::default();
         assert!(host.0.take_end(at(0)).is_none());
         host.says(429, Some(10), 0);
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_goes_on() {
+    fn a_restored_back_off_keeps_its_end_and_incidents() {
         let mut state = BackOff {
             end: Some(at(100)),
             incidents: 3,

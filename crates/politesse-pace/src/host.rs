@@ -1,9 +1,8 @@
 //! State of one host, and the delay of a request that follows from it.
 //!
-//! The delay is the longest of those that come from the pace records of the
-//! site, the operator's terms for the host, its back-off, and the ceilings over
-//! many hosts. The schedule counts it from earlier requests to the host. Does
-//! not know the queue.
+//! The delay is the longest of the delays from the pace records of the site, the
+//! operator's terms for the host, its back-off, and the ceilings over many hosts. The
+//! schedule measures it from earlier requests to the host. Does not know the queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,17 +31,17 @@ use politesse_robots::origin::Host;
 /// Time for which an idle host is remembered.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
-/// Time after which a request is looked at again that waits for its host's lease.
+/// Interval at which a request that waits for its host's lease is checked again.
 const LEASE_CHECK: Duration = Duration::from_secs(1);
 
 const ELSEWHERE: &str = "another node of the fleet asks this host at present";
 
 const LOST: &str = "the store of the fleet does not answer (fleet.on_loss)";
 
-/// Shortest time between two looks at clients that may have stalled.
+/// Shortest time between two checks for stalled clients.
 const STALL_CHECK_MIN: Duration = Duration::from_millis(1);
 
-/// Turn that ends.
+/// Turn that is ending.
 #[derive(Debug)]
 pub(super) struct EndedTurn<'a> {
     /// Its start.
@@ -51,28 +50,28 @@ pub(super) struct EndedTurn<'a> {
     pub(super) outcome: Outcome,
     /// Time from the last byte of its request to the end of the response.
     pub(super) response_time: Duration,
-    /// Activity, if its client was ever waited for.
+    /// Activity, if the turn ever waited for its client.
     pub(super) activity: Option<&'a Arc<TurnActivity>>,
 }
 
-/// State of one host; small, because there are many.
+/// State of one host. Kept small, because there are many hosts.
 #[derive(Debug)]
 pub(super) struct HostState {
     pub(super) schedule: Schedule,
     terms: Arc<HostTerms>,
-    /// Number of the configuration that `terms` come from.
+    /// Generation of the configuration that `terms` come from.
     generation: u32,
     pub(super) back_off: BackOff,
-    /// Turns whose clients were waited for, and clients that stalled; few hosts
+    /// Turns that have waited for their clients, and clients that stalled; few hosts
     /// have any.
     watch: Option<Box<StallWatch>>,
     /// Pages whose requisites may follow; few hosts have any.
     given_pages: Option<Box<GivenPages>>,
     /// Overruns that no turn has reported yet.
     overruns: u32,
-    /// Turns that were given up, and not reported yet.
+    /// Turns that were given up and are not reported yet.
     stalls: u32,
-    /// Lease, of a node in a fleet.
+    /// Lease of the host; `None` outside a fleet.
     pub(super) lease: Option<Box<HostLease>>,
 }
 
@@ -91,10 +90,10 @@ impl HostState {
         }
     }
 
-    /// Takes over the terms of the configuration in force, if that is newer.
+    /// Applies the terms of the configuration in force, if it is newer.
     pub(super) fn refresh(&mut self, host: &Host, now: &Now) {
-        // Another thread may still hold an older configuration, also after the
-        // number has wrapped.
+        // Another thread may still hold an older configuration. The comparison also
+        // holds after the number has wrapped.
         let ahead = now.active.generation.wrapping_sub(self.generation);
         if !(1..=u32::MAX / 2).contains(&ahead) {
             return;
@@ -106,7 +105,7 @@ impl HostState {
         }
     }
 
-    /// Estimates the delay of a request that starts after those `ahead`.
+    /// Estimates the delay of a request that starts after the requests `ahead`.
     pub(super) fn estimate(&self, waiter: &Waiter, ahead: &RequestsAhead, now: &Now) -> Delay {
         let limits = self.limits(waiter.pace_records.as_deref(), waiter.place.kind, now);
         if let Some(delay) = self.delay_of_fleet(waiter.place.kind, &limits, now) {
@@ -115,8 +114,8 @@ impl HostState {
         let next = self.schedule.next(waiter.place.kind, &limits, now.uptime);
         let back_off = limits.back_off_until.saturating_sub(now.uptime);
         let (wait, reason) = match next.wait() {
-            // When the other request ends is not known, but nothing starts
-            // before the back-off is over.
+            // The end of the other request is unknown, but nothing starts before the
+            // back-off is over.
             None if !back_off.is_zero() => (back_off, Reason::BackOff),
             wait => (wait.unwrap_or_default(), next.reason),
         };
@@ -132,11 +131,11 @@ impl HostState {
         }
     }
 
-    /// Estimates when a request could start that comes after those `ahead`, with
-    /// the pause to the next.
+    /// Estimates when a request could start that comes after the requests `ahead`, and
+    /// the pause until the next start.
     ///
-    /// Where the site asks for a delay and a request is in flight, that ends now at
-    /// the soonest, and the delay counts from its end.
+    /// If the site asks for a delay and a request is in flight, that request is assumed
+    /// to end now, and the delay counts from its end.
     pub(super) fn estimate_start(
         &self,
         waiter: &Waiter,
@@ -174,7 +173,7 @@ impl HostState {
         let pages = ahead.pages.iter().map(|pages| {
             let records = pages.records.as_ref();
             let asked = records.and_then(|records| records.delay(now.wall));
-            // A longer delay than its own holds up that crawler alone.
+            // A delay longer than `waiter`'s own holds up that crawler only.
             let delay = asked.map_or(Duration::ZERO, |(delay, _)| delay.min(own.delay));
             wait(delay, pages.count)
         });
@@ -228,11 +227,11 @@ impl HostState {
         })
     }
 
-    /// Returns whether a request is a requisite, which goes in the turn of its page, and
-    /// counts it as one of that page's.
+    /// Returns whether a request is a requisite, which shares the turn of its page, and
+    /// counts it as one of that page's files.
     ///
-    /// Where the site itself asks for a pause, each request waits for its own turn:
-    /// any crawler can send the fields that make it a requisite.
+    /// If the site itself asks for a pause, every request waits for its own turn: any
+    /// crawler can send the fields that mark a requisite.
     pub(super) fn takes_requisite(&mut self, request: &TurnRequest<'_>, now: &Now) -> bool {
         let (Some(embedding), Some(pages)) = (request.embedding, &mut self.given_pages) else {
             return false;
@@ -243,18 +242,18 @@ impl HostState {
             && pages.take_file(request.owner, &embedding, now)
     }
 
-    /// Records that a page was given to a crawler, whose requisites may follow now.
+    /// Records that a page was passed to a crawler, whose requisites may follow now.
     pub(super) fn give_page(&mut self, owner: &TurnOwner, embedding: &Embedding, now: &Now) {
         let pages = self.given_pages.get_or_insert_default();
         pages.give(owner, embedding, now);
     }
 
-    /// Forgets the pages after which no requisites may follow any more.
+    /// Forgets the pages whose requisites may no longer follow.
     pub(super) fn forget_pages(&mut self, now: &Now) {
         self.given_pages.take_if(|pages| pages.forget_old(now) == 0);
     }
 
-    /// Returns whether a page waits for nothing but its distance from a robots.txt.
+    /// Returns whether a page waits only because of its delay after a robots.txt.
     pub(super) fn is_set_back(&self, page: &Waiter, now: &Now) -> bool {
         let kind = Kind::PageAtOnce;
         let limits = self.limits(page.pace_records.as_deref(), kind, now);
@@ -262,8 +261,8 @@ impl HostState {
         delay.is_over() && page.held_by != Some(Reason::Ceiling)
     }
 
-    /// Counts as ended what takes too long, as for a request that waits here: another
-    /// node waits for all that is in flight.
+    /// Counts overlong turns as ended, as if a request waited here: another node waits
+    /// until nothing is in flight.
     pub(super) fn make_way(&mut self, now: &Now) {
         let limits = StartLimits {
             in_flight: 1,
@@ -277,8 +276,8 @@ impl HostState {
         self.give_up_stalled(kind, limits, now);
     }
 
-    /// Returns the delay of a request that is too early by what is known here, where the
-    /// lease was given back because of that.
+    /// Returns the delay of a request that is too early according to this node's
+    /// schedule, while the lease is given back because of such a delay.
     fn delay_at_rest(&self, kind: Kind, limits: &StartLimits, now: &Now) -> Option<Delay> {
         let is_leased = now.fleet?.mode == FleetMode::Leased;
         self.lease
@@ -298,7 +297,7 @@ impl HostState {
         (!may_start).then(|| Delay::of_host(Reason::Ceiling, end).explained(ELSEWHERE))
     }
 
-    /// Returns the delay of a request where the fleet has lost its store.
+    /// Returns the delay of a request while the fleet has no store.
     fn delay_of_fleet(&self, kind: Kind, limits: &StartLimits, now: &Now) -> Option<Delay> {
         match now.fleet?.mode {
             FleetMode::Leased => None,
@@ -307,7 +306,7 @@ impl HostState {
                 Some(Delay::of_host(Reason::Ceiling, end).explained(LOST))
             }
             FleetMode::Alone(since) => {
-                // The nodes begin one after the other, so that they are no burst.
+                // The nodes start one after the other, to avoid a burst.
                 let own = self.schedule.step(kind, limits).saturating_mul(since.place);
                 let from = since.from.saturating_add(own / limits.share.nodes.max(1));
                 let end = DelayEnd::After(from.saturating_sub(now.uptime));
@@ -316,7 +315,7 @@ impl HostState {
             FleetMode::Closed => {
                 let delay = Delay::of_host(Reason::Overload, DelayEnd::After(LEASE_CHECK));
                 Some(Delay {
-                    // Nobody waits for it: when the store is back nobody knows.
+                    // Without a known end, the client is answered at once.
                     scope: DelayScope::Request,
                     ..delay.explained(LOST)
                 })
@@ -348,7 +347,8 @@ impl HostState {
         history
     }
 
-    /// Has a store of another generation know the host's back-off: it may have lost all.
+    /// Reports the host's back-off to a store of a new generation, which may have lost
+    /// all data.
     pub(super) fn tell_again(&mut self, host: &Host, now: &Now) {
         let Some(fleet) = now.fleet else {
             return;
@@ -360,12 +360,13 @@ impl HostState {
         }
     }
 
-    /// Returns the lease of `host`, which is this one, in a fleet whose store has this
-    /// generation; makes it if there is none.
+    /// Returns the lease of `host`, the host of this state. Creates it, for a store with
+    /// this `generation`, if needed.
     pub(super) fn lease_in(&mut self, host: &Host, generation: u64, now: Uptime) -> &mut HostLease {
         let back_off = &self.back_off;
         self.lease.get_or_insert_with(|| {
-            // A back-off that is on is of the process before: no generation was told of it.
+            // An active back-off without a lease comes from the previous process, so
+            // this process has not reported it to any generation of the store.
             let told = if back_off.until(now).is_some() {
                 0
             } else {
@@ -375,20 +376,21 @@ impl HostState {
         })
     }
 
-    /// Takes over what earlier holders of the lease knew, as the store was asked at
-    /// `asked_at`.
+    /// Merges the history from earlier lease holders. `asked_at` is when the store was
+    /// asked.
     pub(super) fn learn(&mut self, history: &HostHistory, asked_at: Uptime, now: Uptime) {
         self.schedule.learn(history, now);
         let Some(from_now) = history.back_off_end else {
             return;
         };
         let end = time_at(from_now, now);
-        // What the store does not know yet may be a 429 of just now.
+        // If the store does not know our back-off yet, it may come from a 429 received
+        // just now.
         let is_new = self.back_off.asked_at.is_some_and(|at| asked_at <= at);
         let is_untold = is_new || self.lease.as_ref().is_some_and(|lease| lease.is_untold());
         let is_own = |own: Uptime| own.abs_diff(end) < LEASE_CHECK || is_untold && end < own;
         if !self.back_off.end.is_some_and(is_own) {
-            // One that is over may have been forgiven since.
+            // A back-off that is over may have been forgiven since.
             let first_at = self.back_off.until(now).and(self.back_off.first_at);
             self.back_off = BackOff {
                 end: Some(end),
@@ -413,8 +415,9 @@ impl HostState {
         }
     }
 
-    /// Returns the delay of a request whose client has stalled: what is given up is
-    /// free for others, and for the client itself it is still in flight.
+    /// Returns the delay of a request whose client has stalled. A turn that was given
+    /// up is free for other clients, but still counts as in flight for the client
+    /// itself.
     fn delay_of_stalled(&self, waiter: &Waiter, limits: &StartLimits, now: &Now) -> Option<Delay> {
         let client = waiter.place.owner.reader()?;
         let watch = self.watch.as_ref()?;
@@ -427,8 +430,8 @@ impl HostState {
         })
     }
 
-    /// Shortens the delay of a request that waits for another one to end to the
-    /// time at which a client may have stalled.
+    /// Limits the delay of a request that waits for another one to end to the time at
+    /// which a client may have stalled.
     fn until_stalled(&self, delay: Delay, now: &Now) -> Delay {
         let DelayEnd::OnEvent(at_latest) = delay.end else {
             return delay;
@@ -436,9 +439,10 @@ impl HostState {
         let max_stall = now.active.options.max_stall;
         let watch = self.watch.as_ref();
         let first = watch.and_then(|watch| watch.look_at(max_stall, now.uptime));
-        // A client that is not waited for yet may stall by then.
+        // A client that is not being waited for yet may stall by then.
         let left = first.map_or(max_stall, |first| first.saturating_sub(now.uptime));
-        // Not now: a client that is waited for since a moment ago was not given up.
+        // At least the minimum: a client may have been waited for since a moment ago,
+        // after the check for stalled ones.
         let until = left.clamp(STALL_CHECK_MIN, max_stall.max(STALL_CHECK_MIN));
         Delay {
             end: DelayEnd::OnEvent(at_latest.min(until)),
@@ -446,7 +450,7 @@ impl HostState {
         }
     }
 
-    /// Watches how long the client of a turn is waited for.
+    /// Watches how long the turn waits for its client.
     pub(super) fn watch(&mut self, activity: &Arc<TurnActivity>) {
         let watch = self.watch.get_or_insert_default();
         watch.turns.push(Arc::clone(activity));
@@ -466,8 +470,7 @@ impl HostState {
             max_turn: now.active.options.max_turn,
             share,
         };
-        // A short cut for most hosts, which have neither pace records nor
-        // hours.
+        // Shortcut for most hosts, which have neither pace records nor visiting hours.
         if records.is_none() && terms.hours.is_none() {
             return limits;
         }
@@ -475,7 +478,7 @@ impl HostState {
         if let Some((delay, record)) = records.and_then(|records| records.delay(wall)) {
             (limits.delay, limits.delay_reason) = (delay, record.into());
         }
-        // A robots.txt is fetched at any hour: it states which hours they are.
+        // A robots.txt is fetched at any hour, because it states the hours.
         if kind != Kind::RobotsTxt {
             let site = records.and_then(|records| records.opens(wall));
             let operator = terms.hours.and_then(|hours| hours.opens(wall));
@@ -487,15 +490,16 @@ impl HostState {
         limits
     }
 
-    /// Records the crawl delay that a robots.txt states, for the next robots.txt
-    /// of the host.
+    /// Records the crawl delay that a robots.txt states, for the next robots.txt of the
+    /// host.
     pub(super) fn record_crawl_delay(&mut self, records: &PaceRecords, now: &Now) {
         if let Some((delay, _)) = records.delay(now.wall) {
             self.schedule.set_robots_delay(delay);
         }
     }
 
-    /// Returns whether the lease holds still in which a request was started.
+    /// Returns whether the node still holds the lease under which the request was
+    /// started.
     pub(super) fn holds(&self, grant: &Grant, now: &Now) -> bool {
         let Some(number) = grant.tenure else {
             return now
@@ -507,8 +511,8 @@ impl HostState {
         has_lease && !now.is_fleet_outdated
     }
 
-    /// Takes back a start of which nothing was sent. If it ended a back-off,
-    /// the next start reports that.
+    /// Takes back a start after which nothing was sent. If it ended a back-off, the
+    /// next start reports that.
     pub(super) fn give_back(&mut self, grant: &Grant) {
         self.schedule.give_back(grant.start);
         self.back_off.is_end_unreported |= grant.ended_back_off.is_some();
@@ -532,7 +536,7 @@ impl HostState {
             self.schedule.end(grant.start, now);
         }
         let adaptive = self.terms.adaptive.as_ref();
-        // An image may come fast from a host whose pages are slow.
+        // A host whose pages are slow may still serve an image fast.
         if let Some(adaptive) = adaptive.filter(|_| grant.start.kind != Kind::Requisite) {
             self.schedule.adapt(adaptive, response_time, outcome);
         }
@@ -541,8 +545,8 @@ impl HostState {
         }
     }
 
-    /// Returns the delay of a request without pace records of its own; `None`
-    /// if it may start.
+    /// Returns the delay of a request without pace records of its own; `None` if it may
+    /// start.
     pub(super) fn delay(&self, kind: Kind, now: &Now) -> Option<Delay> {
         let limits = self.limits(None, kind, now);
         let of_fleet = self.delay_of_fleet(kind, &limits, now);
@@ -550,12 +554,12 @@ impl HostState {
         (!delay.is_over()).then_some(delay)
     }
 
-    /// Returns whether this state delays nothing that a new one would not delay
-    /// too, so that it can be forgotten.
+    /// Returns whether the state can be forgotten: every delay it imposes would also be
+    /// imposed by a new one.
     pub(super) fn is_idle(&self, now: &Now) -> bool {
         let back_off_limits = &now.active.options.back_off;
         let limits = StartLimits {
-            // A new state takes the operator's hours from the policy again.
+            // A new state reads the operator's hours from the policy again.
             opens_at: Uptime::ZERO,
             ..self.limits(None, Kind::Page, now)
         };
@@ -568,21 +572,21 @@ impl HostState {
             && self.schedule.is_idle(&limits, now.uptime)
     }
 
-    /// Returns whether the last request started or ended [`REMEMBERED`] ago or
-    /// earlier. An idle host is kept until then: the next crawler may be asked
-    /// for a longer delay, which counts from that request.
+    /// Returns whether the last request started or ended at least [`REMEMBERED`] ago.
+    /// An idle host is kept until then: the next crawler may have a longer delay, which
+    /// counts from that request.
     pub(super) fn is_at_rest(&self, now: &Now) -> bool {
         self.schedule.latest().saturating_add(REMEMBERED) <= now.uptime
     }
 }
 
-/// Returns the time from `now` until `time`, negative if that is over.
+/// Returns the time from `now` until `time`, negative if `time` has passed.
 fn signed(time: Uptime, now: Uptime) -> SignedDuration {
     let signed = |time: Duration| SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
     signed(time).saturating_sub(signed(now))
 }
 
-/// Returns the time that lies so far from `now`.
+/// Returns the point in time at the signed distance `from_now` from `now`.
 fn time_at(from_now: SignedDuration, now: Uptime) -> Uptime {
     let distance = from_now.unsigned_abs();
     if from_now.is_negative() {

@@ -1,7 +1,7 @@
-//! Queues of all hosts, bounded (`pace.max_hosts`).
+//! Queues of all hosts, limited in number (`pace.max_hosts`).
 //!
-//! A queue is forgotten only when it delays nothing that a new one would not
-//! delay too.
+//! A queue is forgotten only when every delay it imposes would also be imposed by a new
+//! one.
 
 use std::hash::RandomState;
 use std::sync::Arc;
@@ -17,23 +17,22 @@ use politesse_decision::delay::{Delay, DelayEnd};
 use politesse_decision::reason::Reason;
 use politesse_robots::origin::Host;
 
-/// Parts of the map, each under a lock of its own. A sweep holds one at a time,
-/// so that fewer than one request in a hundred can meet it.
+/// Shards of the map, each with its own lock. A sweep holds one lock at a time, so
+/// fewer than one request in a hundred has to wait for it.
 const SHARDS: usize = 1024;
 
-/// Queues that one search for room looks at; if none of them is idle there is
-/// no room.
+/// Queues that one search for room examines. If none of them is idle, there is no room.
 const SEARCHED: usize = 4096;
 
-/// Queues that one search forgets at most. It may have to pass over many, so
-/// that the next requests should find room without one.
+/// Largest number of queues that one search forgets. A search may have to pass over
+/// many queues, so it makes room for later requests as well.
 const FORGOTTEN: usize = 64;
 
 /// Queues of all hosts.
 #[derive(Debug)]
 pub(super) struct HostMap {
     queues: DashMap<Host, Arc<HostQueue>, RandomState>,
-    /// Length of `queues`: to ask the map itself would take all of its locks.
+    /// Length of `queues`: asking the map itself would take all of its locks.
     len: AtomicUsize,
     /// Queue at which the next search for room begins.
     next_search: AtomicUsize,
@@ -54,8 +53,8 @@ impl HostMap {
     ///
     /// # Errors
     ///
-    /// The [`Delay`] of a request where there are too many hosts, and all that
-    /// were looked at are in use.
+    /// A [`Delay`] with [`Reason::Overload`] if there are too many hosts and all
+    /// examined queues are in use.
     pub(super) fn queue(&self, host: &Host, now: &Now) -> Result<Arc<HostQueue>, Delay> {
         if let Some(queue) = self.queues.get(host) {
             return Ok(Arc::clone(&queue));
@@ -66,8 +65,8 @@ impl HostMap {
             let delay = Delay::of_host(Reason::Overload, end);
             return Err(delay.explained("the paces of too many hosts have to be remembered"));
         }
-        // Requests that come at the same moment may exceed the bound together,
-        // by as many as there are threads.
+        // Concurrent requests may together exceed the limit, by at most the number of
+        // threads.
         let queue = self.queues.entry(host.clone()).or_insert_with(|| {
             self.len.fetch_add(1, Ordering::Relaxed);
             self.context.metrics.pace_hosts.inc();
@@ -83,9 +82,8 @@ impl HostMap {
 
     /// Forgets some idle queues; returns whether there is room now.
     fn make_room(&self, now: &Now) -> bool {
-        // Each search begins a stretch after the previous one. If all began at
-        // the first queue, queues in use there would hide the idle ones after
-        // them.
+        // Each search begins one stretch after the previous one. If all searches began
+        // at the first queue, busy queues there would hide the idle ones after them.
         let searched = self.next_search.fetch_add(SEARCHED, Ordering::Relaxed);
         let begin = searched % self.len.load(Ordering::Relaxed).max(1);
         let all = self.queues.iter().skip(begin).chain(self.queues.iter());
@@ -106,8 +104,8 @@ impl HostMap {
         0 < forgotten || self.len.load(Ordering::Relaxed) < max_hosts
     }
 
-    /// Forgets the queues that have been at rest for long, and returns the
-    /// back-offs that are over and unreported.
+    /// Forgets the queues that have been at rest for long. Returns the back-offs that
+    /// have ended and are not reported yet.
     pub(super) fn sweep(&self, now: &Now) -> Vec<(Host, BackOff)> {
         let mut ended = Vec::new();
         self.queues.retain(|host, queue| {
@@ -120,14 +118,14 @@ impl HostMap {
             }
             let is_at_rest = queue.with_host(|host| host.is_at_rest(now));
             let stays = !is_at_rest || !is_forgettable(queue, now);
-            // Counted at once: a request that looks for room meanwhile would
-            // find neither an idle queue nor a place.
+            // Counted at once: a request that looks for room in the meantime would find
+            // neither an idle queue nor a free place.
             if !stays {
                 self.count_forgotten(1);
             }
             stays
         });
-        // A crawl that has moved on should not keep the memory of its peak.
+        // After the peak of a crawl, its memory is released.
         if self.queues.len() * 4 < self.queues.capacity() {
             self.queues.shrink_to_fit();
         }
@@ -140,7 +138,7 @@ impl HostMap {
         self.context.metrics.pace_hosts.dec_by(forgotten);
     }
 
-    /// Calls `look` with every host, under the lock of its part of the map.
+    /// Calls `look` for every host, under the lock of its shard.
     pub(super) fn for_each(&self, mut look: impl FnMut(&Host, &Arc<HostQueue>)) {
         for entry in &self.queues {
             look(entry.key(), entry.value());
@@ -148,8 +146,8 @@ impl HostMap {
     }
 }
 
-/// Returns whether a queue may be forgotten: not while anything else refers to
-/// it, because a request could still start through that reference.
+/// Returns whether a queue may be forgotten. Not while anything else refers to it: a
+/// request could still start through that reference.
 fn is_forgettable(queue: &Arc<HostQueue>, now: &Now) -> bool {
     Arc::strong_count(queue) == 1 && queue.is_idle(now)
 }

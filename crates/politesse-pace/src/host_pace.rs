@@ -1,6 +1,6 @@
-//! Pace of hosts as people are shown it, in plain values.
+//! Pace of hosts in plain values, for display.
 //!
-//! Written by the scheduler, shown by `admin`, and read by `politesse pace`.
+//! Produced by the scheduler, shown by `admin`, and read by `politesse pace`.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -17,17 +17,17 @@ pub struct HostPace {
     pub in_flight: u32,
     /// Requests that wait for their turns.
     pub queued: u32,
-    /// Time of the next start; `None` if that is now, or not known.
+    /// Time of the next start; `None` if that is now, or unknown.
     pub next_start: Option<Timestamp>,
-    /// Word of the reason for the delay, such as `crawl_delay`.
+    /// Reason word for the delay, such as `crawl_delay`.
     pub cause: Option<Cow<'static, str>>,
     /// End of the host's back-off.
     pub backoff_until: Option<Timestamp>,
 }
 
 impl HostPace {
-    /// Returns the sort key: hosts that delay requests come first, since those
-    /// are what one looks for.
+    /// Returns the sort key: hosts that delay requests come first, because users look for
+    /// those.
     fn rank(&self) -> impl Ord + '_ {
         let delays = 0 < self.queued || self.backoff_until.is_some();
         let counts = (Reverse(self.queued), Reverse(self.in_flight));
@@ -35,7 +35,7 @@ impl HostPace {
     }
 }
 
-/// Some of the hosts, and the number of all.
+/// Some of the hosts, and the number of all hosts.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct HostPaces {
     /// Hosts that are shown.
@@ -45,13 +45,13 @@ pub struct HostPaces {
 }
 
 impl HostPaces {
-    /// Takes the first `limit` of `hosts`: those with requests that wait or with
-    /// a back-off before the rest, the longest queue first.
+    /// Takes the first `limit` of `hosts`. Hosts with waiting requests or a back-off come
+    /// first, those with the longest queue before the others.
     #[must_use]
     pub fn first(mut hosts: Vec<HostPace>, limit: usize) -> Self {
         let total = hosts.len();
         if limit < total {
-            // There may be 200,000: only those that are shown are sorted.
+            // There may be 200,000 hosts, so only the shown ones are sorted.
             hosts.select_nth_unstable_by(limit, |one, other| one.rank().cmp(&other.rank()));
             hosts.truncate(limit);
         }
@@ -101,9 +101,9 @@ mod tests {
         "rests.test",
     ];
 
-    // Ours: what waits is what one looks for.
+    // Ours: users look for hosts that delay requests.
     #[test]
-    fn those_that_wait_or_have_backed_off_come_first() {
+    fn hosts_with_waiting_requests_or_a_back_off_come_first() {
         for limit in 0..=5 {
             let paces = HostPaces::first(five(), limit);
             assert_eq!(names(&paces), ORDER[..limit]);
@@ -112,9 +112,9 @@ mod tests {
         assert_eq!(names(&HostPaces::first(five(), usize::MAX)), ORDER);
     }
 
-    // Ours: what is written is what is read.
+    // Ours: the JSON that is written can be read back.
     #[test]
-    fn a_host_reads_as_it_was_written() {
+    fn a_host_pace_survives_a_json_round_trip() {
         let mut paces = HostPaces::first(five(), 5);
         paces.hosts[0].cause = Some("crawl_delay".into());
         let text = serde_json::to_string(&paces).unwrap();

@@ -1,17 +1,17 @@
 //! Earliest start of the next request to one host.
 //!
-//! A site's delay (`Crawl-delay`) is the pause from the end of one request to the
-//! start of the next, and lets one request be in flight at a time. Does not know
-//! which request comes next, nor where a limit comes from.
+//! A site's delay (`Crawl-delay`) is the pause from the end of one request to the start
+//! of the next, and allows one request in flight at a time. Does not know which request
+//! comes next, nor where a limit comes from.
 //!
-//! A request starts no sooner than its own delay after the latest end of any request
-//! to the host, whatever was given back, ended or changed in between. The delays of
-//! other requests do not count: if the site asks one crawler for an hour, the others
-//! need not wait for an hour. The exceptions are a robots.txt before the first page,
-//! and the page that follows its robots.txt at once ([`Kind`]).
+//! A request starts no sooner than its own delay after the latest end of any request to
+//! the host, no matter what was given back, ended or changed in between. The delays of
+//! other requests do not count: if the site asks one crawler to wait an hour, the others
+//! need not wait an hour. There are two exceptions: a robots.txt before the first page,
+//! and a page that follows its robots.txt at once ([`Kind`]).
 //!
-//! The operator's pauses are kept from page to page. A requisite (a file that a page
-//! embeds) neither waits for them nor begins one.
+//! The operator's pauses apply between pages. A requisite (a file that a page embeds)
+//! neither waits for them nor starts one.
 
 use std::time::Duration;
 
@@ -20,39 +20,39 @@ use super::policy::AdaptivePause;
 use politesse_decision::delay::{Delay, DelayEnd};
 use politesse_decision::reason::Reason;
 
-/// Longest delay before a robots.txt is fetched. Meanwhile the pages of other
-/// crawlers wait, too, and the site may ask them for no delay at all.
+/// Longest delay before a robots.txt is fetched. In the meantime the pages of other
+/// crawlers wait as well, and the site may ask no delay of them.
 const ROBOTS_DELAY_MAX: Duration = Duration::from_secs(10);
 
-/// Time since the scheduler began, on the monotonic clock: a wall clock that is
-/// set back must not bring a request forward.
+/// Time since the scheduler began, on the monotonic clock: setting the wall clock must
+/// never let a request start earlier.
 pub(super) type Uptime = Duration;
 
-/// Limits that the next start keeps; a duration of zero is no limit.
+/// Limits that apply to the next start; a duration of zero means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StartLimits {
-    /// Requests in flight, at least 1, where there is no `delay`.
+    /// Requests in flight, at least 1, if there is no `delay`.
     pub(super) in_flight: u32,
     /// Time from one start to the next.
     pub(super) spacing: Duration,
     /// Time from the end of one request to the next start.
     pub(super) delay: Duration,
-    /// Reason that a refusal names for `delay`.
+    /// Reason that a refusal gives for `delay`.
     pub(super) delay_reason: Reason,
     /// End of the host's back-off.
     pub(super) back_off_until: Uptime,
-    /// Beginning of the hours in which the host may be visited.
+    /// Next time at which the host may be visited (`Visit-time` or the operator's hours).
     pub(super) opens_at: Uptime,
     /// Longest time for which one request in flight makes others wait
     /// ([`Schedule::overrun`]).
     pub(super) max_turn: Duration,
-    /// Share of the host that this node of a fleet has. The smaller it is, the longer
-    /// are spacing and delay.
+    /// Share of the host that this fleet node has. The smaller it is, the longer are
+    /// spacing and delay.
     pub(super) share: FleetShare,
 }
 
 impl StartLimits {
-    /// Returns what a pause of the operator is for a request of `kind` at this node.
+    /// Returns how long an operator's `pause` is for a request of `kind` at this node.
     fn operators_pause(&self, kind: Kind, pause: Duration) -> Duration {
         match kind {
             Kind::Requisite => Duration::ZERO,
@@ -61,20 +61,20 @@ impl StartLimits {
     }
 }
 
-/// Kind of request, by the earlier requests after which it keeps its delay.
+/// Kind of request, which determines the earlier requests after which it keeps its delay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A page. Keeps its delay after pages and robots.txt; the first page of a host
-    /// starts directly after its robots.txt.
+    /// A page. Keeps its delay after pages and robots.txt fetches; the first page of a
+    /// host starts directly after its robots.txt.
     Page,
-    /// A page whose robots.txt expires before its delay is over. Keeps the delay
-    /// after pages only: otherwise each robots.txt fetched anew would delay it again,
-    /// and it would never start.
+    /// A page whose robots.txt expires before its delay is over. Keeps the delay after
+    /// pages only: otherwise each newly fetched robots.txt would delay it again, and it
+    /// would never start.
     PageAtOnce,
-    /// A file that a page embeds, which goes in the turn of the page. Keeps a site's
-    /// delay, and neither spacing nor adaptive pause.
+    /// A file that a page embeds and that shares the turn of the page. Keeps a site's
+    /// delay, but neither spacing nor the adaptive pause.
     Requisite,
-    /// A robots.txt. Keeps the delay that the host asked for last, up to
+    /// A robots.txt. Keeps the delay that the host last asked for, up to
     /// [`ROBOTS_DELAY_MAX`].
     RobotsTxt,
 }
@@ -85,14 +85,13 @@ impl Kind {
     }
 }
 
-/// Request that was started. Passed once to [`Schedule::end`] or
-/// [`Schedule::give_back`].
+/// Started request. Passed once to [`Schedule::end`] or [`Schedule::give_back`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Start {
     pub(super) kind: Kind,
     /// [`Track::number`] of this start.
     number: u32,
-    /// [`Schedule::overruns`] when it was made.
+    /// [`Schedule::overruns`] at the time of this start.
     overruns: u32,
     /// Time of this start.
     at: Uptime,
@@ -101,7 +100,7 @@ pub(super) struct Start {
     previous_delay: Duration,
 }
 
-/// Outcome of a request, as far as an adaptive pause depends on it.
+/// Outcome of a request, for the adaptive pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// A response below 400.
@@ -110,13 +109,14 @@ pub(super) enum Outcome {
     Failed,
 }
 
-/// Latest start and end of the pages, the requisites, or the robots.txt of a host.
+/// Latest start and end of the pages, the requisites, or the robots.txt fetches of a
+/// host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Track {
     /// Number of the latest start; wraps.
     number: u32,
     started: Option<Uptime>,
-    /// Kept apart from `started`: it must stay when a start is given back.
+    /// Separate from `started`: it must remain when a start is given back.
     ended: Option<Uptime>,
 }
 
@@ -127,13 +127,13 @@ pub(super) struct Schedule {
     pages: Track,
     requisites: Track,
     robots: Track,
-    /// Delay before the next robots.txt: that of the latest page, or as set by
+    /// Delay before the next robots.txt: that of the latest page, or the one set by
     /// [`Schedule::set_robots_delay`].
     delay: Duration,
-    /// Longest delay of any page so far. Until it is over the schedule is not idle,
-    /// and must not be forgotten.
+    /// Longest delay of any page so far. Until it is over, the schedule is not idle and
+    /// must not be forgotten.
     longest_delay: Duration,
-    /// Adaptive pause: longer, the longer the latest response took.
+    /// Adaptive pause, which grows with the time that the latest response took.
     adaptive: Duration,
     /// Number of times that everything in flight was counted as ended; wraps.
     overruns: u32,
@@ -145,7 +145,7 @@ impl Schedule {
         self.in_flight
     }
 
-    /// Returns the delay of a request that comes at `now`; it is over
+    /// Returns the delay of a request that arrives at `now`. The delay is over
     /// ([`Delay::is_over`]) if the request may start.
     pub(super) fn next(&self, kind: Kind, limits: &StartLimits, now: Uptime) -> Delay {
         let delay = self.delay(kind, limits);
@@ -168,7 +168,7 @@ impl Schedule {
         let ended = self.pages.ended.max(self.requisites.ended);
         let (from, reason) = [
             (
-                // The latest start is not known where a store has lost it.
+                // The latest start is unknown if a store has lost it.
                 after(
                     self.pages.started.or(self.pages.ended),
                     of_operator(limits.spacing),
@@ -185,13 +185,13 @@ impl Schedule {
         ]
         .into_iter()
         .filter(|(from, _)| !from.is_zero())
-        // `max_by_key` takes the last of equal times, so the order above matters: a
-        // back-off explains more than a rate.
+        // `max_by_key` returns the last of equal times, so the order above matters: a
+        // back-off is a better explanation than a rate.
         .max_by_key(|(from, _)| *from)
         .unwrap_or((Uptime::ZERO, Reason::Ceiling));
         let end = DelayEnd::After(from.saturating_sub(now));
-        // Hours and delays differ by crawler: a request of another crawler may be able
-        // to start now.
+        // Hours and delays differ by crawler: a request of another crawler may be able to
+        // start now.
         if reason == Reason::VisitTime || reason == limits.delay_reason {
             Delay::of_crawler(reason, end)
         } else {
@@ -211,12 +211,12 @@ impl Schedule {
         if limits.in_flight.max(1) <= self.in_flight {
             return Delay::of_host(reason, end);
         }
-        // This crawler has a delay, and so must be alone at the host; a request of
-        // another crawler may start now.
+        // This crawler has a delay, so its request must be the only one in flight. A
+        // request of another crawler may start now.
         Delay::of_crawler(reason, end)
     }
 
-    /// Returns the delay that a request keeps from the end of others.
+    /// Returns the delay that a request keeps after the end of others.
     fn delay(&self, kind: Kind, limits: &StartLimits) -> Duration {
         let delay = match kind {
             Kind::Page | Kind::PageAtOnce | Kind::Requisite => limits.delay,
@@ -225,9 +225,9 @@ impl Schedule {
         limits.share.stretch(delay)
     }
 
-    /// Counts everything in flight as ended if the next start waits for that
-    /// and the latest one took longer than `max_turn`: a client may read
-    /// slowly, or the host write slowly. Returns whether it did.
+    /// Counts everything in flight as ended if the next start waits for that and
+    /// `max_turn` has passed since the latest start: the client may read slowly, or the
+    /// host send slowly. Returns whether it did.
     pub(super) fn overrun(&mut self, kind: Kind, limits: &StartLimits, now: Uptime) -> bool {
         let at_latest = self.overrun_at(limits);
         if !self.is_full(kind, limits) || now < at_latest {
@@ -241,15 +241,15 @@ impl Schedule {
         true
     }
 
-    /// Returns whether a request waits for another one to end.
+    /// Returns whether a request of `kind` has to wait for another one to end.
     pub(super) fn is_full(&self, kind: Kind, limits: &StartLimits) -> bool {
         self.most(kind, limits) <= self.in_flight
     }
 
     /// Returns how many requests may be in flight.
     pub(super) fn most(&self, kind: Kind, limits: &StartLimits) -> u32 {
-        // A delay counts from the end of a request, so that one at a time is in
-        // flight.
+        // A delay counts from the end of a request, so only one may be in flight at a
+        // time.
         if self.delay(kind, limits).is_zero() {
             limits.in_flight.max(1)
         } else {
@@ -309,21 +309,21 @@ impl Schedule {
         })
     }
 
-    /// Takes back a start of which nothing was sent.
+    /// Takes back a start after which nothing was sent.
     pub(super) fn give_back(&mut self, start: Start) {
         if start.overruns != self.overruns {
             return;
         }
         self.in_flight = self.in_flight.saturating_sub(1);
         let track = self.track(start.kind);
-        // A later start has kept its distance from this one, which therefore
-        // goes on to count.
+        // A later start has kept its distance from this one, so this one still counts.
         if track.number != start.number {
             return;
         }
-        // The previous start is the latest again, and may be given back too.
+        // The previous start becomes the latest again, and may itself be given back
+        // later.
         track.number = track.number.wrapping_sub(1);
-        // Another node of the fleet may have asked since.
+        // Another fleet node may have sent a request since.
         if track.started == Some(start.at) {
             track.started = start.previous_start;
         }
@@ -334,7 +334,7 @@ impl Schedule {
 
     /// Ends a request.
     pub(super) fn end(&mut self, start: Start, now: Uptime) {
-        // After an overrun it is not in flight any more.
+        // After an overrun the request no longer counts as in flight.
         if start.overruns == self.overruns {
             self.in_flight = self.in_flight.saturating_sub(1);
         }
@@ -342,8 +342,8 @@ impl Schedule {
         track.ended = track.ended.max(Some(now));
     }
 
-    /// Ends a request that goes on after [`Schedule::end`] was called for it: its
-    /// response has ended by now.
+    /// Records the end of a request for which [`Schedule::end`] was already called: only
+    /// now has its response really ended.
     pub(super) fn end_given_up(&mut self, start: Start, now: Uptime) {
         let track = self.track(start.kind);
         track.ended = track.ended.max(Some(now));
@@ -369,8 +369,8 @@ impl Schedule {
         history.remembered = self.longest_delay;
     }
 
-    /// Merges the requests of earlier holders of the host's lease, of which `history`
-    /// tells, with those of this node.
+    /// Merges the requests in `history`, from earlier holders of the host's lease, with
+    /// those of this node.
     pub(super) fn learn(&mut self, history: &HostHistory, now: Uptime) {
         let time = |age: Option<Duration>| age.map(|age| now.saturating_sub(age));
         self.pages.started = self.pages.started.max(time(history.started));
@@ -381,8 +381,8 @@ impl Schedule {
         self.longest_delay = self.longest_delay.max(history.remembered);
     }
 
-    /// Sets the adaptive pause by the time that a response took. An error never
-    /// makes it shorter: a host in trouble may fail fast.
+    /// Sets the adaptive pause from the time that a response took. An error never
+    /// shortens it: a host in trouble may fail fast.
     pub(super) fn adapt(&mut self, adaptive: &AdaptivePause, duration: Duration, outcome: Outcome) {
         let pause = adaptive.pause(duration);
         self.adaptive = match outcome {
@@ -396,13 +396,13 @@ impl Schedule {
         self.adaptive = Duration::ZERO;
     }
 
-    /// Sets the delay that the next robots.txt keeps.
+    /// Sets the delay of the next robots.txt.
     pub(super) fn set_robots_delay(&mut self, delay: Duration) {
         self.delay = delay;
     }
 
-    /// Returns the expected time from one start to the next; zero where only the
-    /// number in flight is limited.
+    /// Returns the expected time from one start to the next; zero if only the number in
+    /// flight is limited.
     pub(super) fn step(&self, kind: Kind, limits: &StartLimits) -> Duration {
         let own = self.adaptive.max(limits.spacing);
         self.delay(kind, limits)
@@ -418,8 +418,8 @@ impl Schedule {
 
     /// Returns whether nothing is in flight and any request could start.
     pub(super) fn is_idle(&self, limits: &StartLimits, now: Uptime) -> bool {
-        // The delay of a page is checked first; all other limits apply to a robots.txt
-        // as well.
+        // The first check covers the delay of a page; all other limits apply to a
+        // robots.txt as well.
         self.in_flight == 0
             && self
                 .latest()

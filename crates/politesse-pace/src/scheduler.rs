@@ -1,12 +1,11 @@
-//! Scheduler: grants turns to send requests, one pace for a host on all its
-//! ports and by both schemes.
+//! Scheduler: grants turns to send requests, with one pace per host over all its ports
+//! and both schemes.
 //!
-//! Finds the queue of a host, has a request start or wait there, and says why
-//! where it may do neither. Does not know whether a request may be sent at all,
-//! and sends nothing.
+//! Finds the queue of a host, starts a request or lets it wait there, and explains a
+//! refusal. Does not know whether a request may be sent at all, and sends nothing.
 //!
-//! The requests that wait are bounded in number (`pace.queue`) and in time, and
-//! so is the number of hosts (`pace.max_hosts`; ARCHITECTURE.md, invariant 8).
+//! Waiting requests are limited in number (`pace.queue`) and in time, and so is the
+//! number of hosts (`pace.max_hosts`; ARCHITECTURE.md, invariant 8).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -38,7 +37,7 @@ use politesse_decision::reason::Reason;
 use politesse_robots::PaceRecords;
 use politesse_robots::origin::Host;
 
-/// Time between two sweeps; a host is kept for ten minutes anyway.
+/// Time between two sweeps. A host is kept for ten minutes in any case.
 const SWEEP_SECONDS: u64 = 60;
 
 /// Grants turns.
@@ -49,14 +48,14 @@ pub struct Scheduler {
     seats: Arc<Seats>,
     /// Wall-clock time at which this process began.
     began: Timestamp,
-    /// Next number of arrival.
+    /// Next arrival number.
     arrivals: AtomicU64,
     /// Uptime of the next sweep, in seconds.
     next_sweep: AtomicU64,
 }
 
 impl Scheduler {
-    /// Makes a scheduler that knows no host yet.
+    /// Creates a scheduler that knows no hosts yet.
     pub fn new(options: Options, metrics: Arc<Metrics>, tasks: Tasks) -> Self {
         let seats = Seats::new(&options.queue, Arc::clone(&metrics));
         let context = Arc::new(PaceContext::new(options, metrics, tasks));
@@ -70,8 +69,8 @@ impl Scheduler {
         }
     }
 
-    /// Puts other options in force, also for requests that wait. Requests in
-    /// flight stay as they are.
+    /// Applies new options, also to waiting requests. Requests in flight are not
+    /// affected.
     pub fn set_options(&self, options: Options) {
         self.seats.set_limits(&options.queue);
         let ceilings = self.context.set_options(options);
@@ -80,32 +79,31 @@ impl Scheduler {
             .for_each(|host, queue| queue.refresh(host, &now, ceilings.as_deref()));
     }
 
-    /// Joins a fleet, whose store keeps the leases of hosts. Only the first call
-    /// counts. Until [`Scheduler::set_fleet_part`] nothing starts.
+    /// Joins a fleet whose store keeps the leases of hosts. Only the first call counts.
+    /// Nothing starts until [`Scheduler::set_fleet_part`] is called.
     pub fn join_fleet(&self, store: Arc<dyn LeaseStore>) {
         let _ = self.context.fleet.set(PaceFleet::new(store));
     }
 
-    /// Sets the part that this node plays in its fleet, also for requests that wait.
-    /// It holds until `valid_until` ([`Scheduler::uptime`]) if no other is set: nothing
+    /// Sets the role of this node in its fleet, also for waiting requests. It is valid
+    /// until `valid_until` ([`Scheduler::uptime`]); unless another one is set, nothing
     /// starts after that.
     pub fn set_fleet_part(&self, part: FleetPart, valid_until: Duration) {
         let Some(fleet) = self.context.fleet.get() else {
             return;
         };
-        // Twice a second, and all hosts are woken only when something changed.
+        // Called twice a second, so hosts are woken only if something changed.
         if fleet.set_part(part, valid_until, self.uptime()) {
             self.hosts.for_each(|host, queue| queue.wake(host));
         }
     }
 
-    /// Returns the part that this node plays in its fleet, if it is in one.
+    /// Returns the role of this node in its fleet; `None` outside a fleet.
     pub fn fleet_part(&self) -> Option<FleetPart> {
         self.context.now().fleet
     }
 
-    /// Waits until the leases of all hosts were given back, after
-    /// [`Scheduler::close`].
+    /// Waits until the leases of all hosts are given back, after [`Scheduler::close`].
     pub async fn leases_released(&self) {
         let tasks = &self.context.tasks.0;
         tasks.close();
@@ -125,9 +123,9 @@ impl Scheduler {
 
     /// Restores the back-offs that the previous process saved.
     ///
-    /// The remaining time is capped at `pace.backoff.longest`, because the clock
-    /// may have been wrong when a back-off was saved. One that is over and not
-    /// forgiven yet keeps its incidents, so that the host's next is longer.
+    /// The remaining time is capped at `pace.backoff.longest`, because the clock may have
+    /// been wrong when a back-off was saved. A back-off that has ended and is not
+    /// forgiven yet keeps its incidents, so that the next one of that host is longer.
     pub fn restore_back_offs(&self, saved: impl IntoIterator<Item = SavedBackOff>) {
         let now = self.context.now();
         let limits = now.active.options.back_off;
@@ -141,7 +139,7 @@ impl Scheduler {
                 incidents: entry.incidents,
                 is_end_unreported: true,
                 asked_at: None,
-                // When it began is not on record.
+                // The record does not say when it began.
                 first_at: Some(now.uptime),
             };
             if let Ok(queue) = self.hosts.queue(&entry.host, &now) {
@@ -150,14 +148,14 @@ impl Scheduler {
         }
     }
 
-    /// Gives back the leases of hosts as soon as nothing waits there, since the process
-    /// is about to stop.
+    /// Gives back the leases of hosts as soon as nothing waits for them, because the
+    /// process is about to stop.
     pub fn drain(&self) {
         self.context.is_draining.store(true, Ordering::Relaxed);
         self.hosts.for_each(|host, queue| queue.wake(host));
     }
 
-    /// Ends the waits of requests that could not start within `time`, since the process
+    /// Ends the waits of requests that could not start within `time`, because the process
     /// stops then.
     pub fn close_beyond(&self, time: Duration) {
         let now = self.context.now();
@@ -165,8 +163,8 @@ impl Scheduler {
             .for_each(|_, queue| queue.close_beyond(time, &now));
     }
 
-    /// Ends all waits, since the process stops: requests that cannot start at
-    /// once are put off from now on ([`Reason::Overload`]).
+    /// Ends all waits, because the process stops. From now on, requests that cannot start
+    /// at once are put off ([`Reason::Overload`]).
     pub fn close(&self) {
         self.context.is_closed.store(true, Ordering::SeqCst);
         self.hosts.for_each(|_, queue| queue.close());
@@ -176,25 +174,25 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// The [`Delay`] of a request that is put off: at once where its wait would
-    /// be longer than it may be, and when that is over at the latest.
+    /// The [`Delay`] of a request that is put off: at once if its wait would exceed
+    /// `max_wait`, otherwise after `max_wait` at the latest.
     pub async fn turn(&self, request: TurnRequest<'_>) -> Result<Turn, Delay> {
         let turn = self.start_or_wait(&request).await;
         turn.map_err(|delay| self.put_off(request.host, delay))
     }
 
-    /// Waits for a turn to fetch a robots.txt for `client`, before all pages that
-    /// wait; `None` if that would take longer than any request may wait.
+    /// Waits for a turn to fetch a robots.txt for `client`, ahead of all waiting pages.
+    /// Returns `None` if that would take longer than any request may wait.
     pub async fn robots_turn(&self, host: &Host, client: &Arc<Client>) -> Option<Turn> {
-        // A robots.txt may be for any page, so it may wait as long as any.
+        // A robots.txt may be for any page, so it may wait as long as any page.
         let max_wait = self.context.active.load().options.max_wait;
         let owner = TurnOwner::of_robots(client);
         let request = TurnRequest::robots(host, &owner, max_wait);
         self.start_or_wait(&request).await.ok()
     }
 
-    /// Records the crawl delay of a robots.txt that no request for a page follows:
-    /// the next robots.txt of its host keeps it.
+    /// Records the crawl delay of a robots.txt that no page follows: the next robots.txt
+    /// of its host keeps this delay.
     pub fn record_crawl_delay(&self, host: &Host, records: &PaceRecords) {
         let now = self.context.now();
         if let Ok(queue) = self.hosts.queue(host, &now) {
@@ -202,14 +200,14 @@ impl Scheduler {
         }
     }
 
-    /// Returns about how long a robots.txt for `client` would wait for its turn now.
+    /// Returns roughly how long a robots.txt for `client` would wait for its turn now.
     pub fn robots_wait(&self, host: &Host, client: &Arc<Client>) -> Duration {
         let delay = self.estimate_robots(host, client);
         delay.wait().unwrap_or_default()
     }
 
-    /// Puts off a request of `client` whose robots.txt cannot be fetched now; `None`
-    /// if its host delays no robots.txt.
+    /// Puts off a request of `client` whose robots.txt cannot be fetched now; `None` if
+    /// the host delays no robots.txt.
     pub fn put_off_robots(&self, host: &Host, client: &Arc<Client>) -> Option<Delay> {
         let now = self.context.now();
         let queue = self.hosts.queue(host, &now);
@@ -217,8 +215,8 @@ impl Scheduler {
         is_delayed.then(|| self.put_off(host, self.estimate_robots(host, client)))
     }
 
-    /// Returns the delay of a request of `client` whose robots.txt would have to wait
-    /// for `wait`, because of `reason` if that is known.
+    /// Returns the delay of a request of `client` whose robots.txt would have to wait for
+    /// `wait`, because of `reason` if that is known.
     pub fn put_off_robots_by(
         &self,
         host: &Host,
@@ -226,21 +224,21 @@ impl Scheduler {
         reason: Option<Reason>,
         wait: Duration,
     ) -> Delay {
-        // Of the estimate only the reason counts: how long its fetch waits was
-        // found when that joined the queue.
+        // Only the reason is taken from the estimate: the length of the wait was
+        // determined when the fetch joined the queue.
         let reason = reason.unwrap_or_else(|| self.estimate_robots(host, client).reason);
         self.put_off(host, Delay::of_host(reason, DelayEnd::After(wait)))
     }
 
-    /// Takes a seat for a request that waits for its robots.txt, counted with
-    /// those that wait in queues; `None` if too many do (`pace.queue`).
+    /// Takes a seat for a request that waits for its robots.txt, counted together with
+    /// the requests in queues. Returns `None` if too many wait (`pace.queue`).
     pub fn seat(&self, owner: &TurnOwner) -> Option<Seat> {
         let limits = self.context.active.load().options.queue;
         self.seats.take(owner, &limits).ok().flatten()
     }
 
-    /// Ends the back-off of a host, by order of an operator.
-    /// Returns whether there was one.
+    /// Ends the back-off of a host, on an operator's order. Returns whether there was
+    /// one.
     pub fn release(&self, host: &Host, order: ReleaseOrder) -> bool {
         let now = self.context.now();
         let Some(queue) = self.hosts.known(host) else {
@@ -266,21 +264,20 @@ impl Scheduler {
         true
     }
 
-    /// Estimates when a request could start that is not made. It takes no place in
-    /// a queue, and its host is not remembered for it.
+    /// Estimates when a request could start, without making it. The estimate takes no
+    /// place in a queue, and does not make the scheduler remember the host.
     pub fn estimate(&self, request: &TurnRequest<'_>) -> StartEstimate {
         let now = self.context.now();
         let known = self.hosts.known(request.host);
-        // A list of hosts that are never asked must not take the places of those
-        // that are (`pace.max_hosts`).
+        // A list of hosts that never get a request must not take up the places of hosts
+        // that do (`pace.max_hosts`).
         let queue =
             known.unwrap_or_else(|| Arc::new(HostQueue::new(&self.context, request.host, &now)));
         self.assume_page_before(request, &queue);
         queue.estimate_start(&self.waiter(request, &now), &now)
     }
 
-    /// Counts the hosts that are left alone now. Takes milliseconds where hosts are
-    /// many.
+    /// Counts the hosts in back-off. Takes milliseconds if there are many hosts.
     pub fn backed_off(&self) -> BackedOffHosts {
         let now = self.context.now();
         let mut count = BackedOffHosts::default();
@@ -293,8 +290,8 @@ impl Scheduler {
         count
     }
 
-    /// Counts the hosts whose lease this node of a fleet holds. Takes milliseconds where
-    /// hosts are many.
+    /// Counts the hosts whose lease this fleet node holds. Takes milliseconds if there
+    /// are many hosts.
     pub fn leased_hosts(&self) -> u64 {
         let now = self.context.uptime();
         let mut count = 0;
@@ -315,9 +312,8 @@ impl Scheduler {
         hosts
     }
 
-    /// Forgets the hosts of which nothing has to be remembered, as is done each
-    /// minute in which a turn is asked for. Blocks for some milliseconds where
-    /// there are a hundred thousand hosts.
+    /// Forgets the hosts that need not be remembered. Also runs once a minute, when a
+    /// turn is asked for. Blocks for some milliseconds with a hundred thousand hosts.
     pub fn sweep(&self) {
         sweep(&self.context, &self.hosts);
     }
@@ -346,8 +342,8 @@ impl Scheduler {
                     .as_ref()
                     .is_err_and(|delay| !may_wait(delay, &waiter))
             {
-                // Put off now, it would find its robots.txt expired whenever it
-                // comes again, and keep a distance from that without end.
+                // If it were put off now, each retry would find its robots.txt expired
+                // and keep a delay after the new fetch, without ever starting.
                 waiter.place.kind = Kind::PageAtOnce;
                 started = queue.start(request.host, &mut waiter, &now);
             }
@@ -363,11 +359,11 @@ impl Scheduler {
         Ok(Turn::new(queue, request.host, ticket.grant().await?))
     }
 
-    /// Counts a page of the previous process at the host of `request`, if its
-    /// robots.txt is from then.
+    /// Counts a page of the previous process at the host of `request`, if its robots.txt
+    /// dates from that process.
     fn assume_page_before(&self, request: &TurnRequest<'_>, queue: &HostQueue) {
-        // It may have asked for a page just before it ended. That is stored
-        // nowhere, so a request at the start is assumed.
+        // The previous process may have requested a page just before it ended. No record
+        // of that exists, so a request at our own start is assumed.
         if request.robots_fetched_at.is_some_and(|at| at < self.began) {
             queue.with_host(|host| host.schedule.assume_page_at(Uptime::ZERO));
         }
@@ -377,7 +373,7 @@ impl Scheduler {
         Waiter::new(request, self.arrivals.fetch_add(1, Ordering::Relaxed), now)
     }
 
-    /// Has a request join a queue, on a seat if it is a page.
+    /// Adds a request to a queue, on a seat if it is a page.
     ///
     /// # Errors
     ///
@@ -406,8 +402,8 @@ impl Scheduler {
         }
     }
 
-    /// Counts a request that is put off, and explains its delay if it is not
-    /// explained yet.
+    /// Counts a request that is put off, and explains its delay unless it is already
+    /// explained.
     fn put_off(&self, host: &Host, delay: Delay) -> Delay {
         let delay = if !delay.detail.is_empty() {
             delay
@@ -424,7 +420,8 @@ impl Scheduler {
         delay
     }
 
-    /// Returns what the operator wrote about a limit of theirs, to be appended.
+    /// Returns the operator's text for a limit they set, to be appended to an
+    /// explanation.
     fn operators_reason(&self, host: &Host, reason: Reason) -> String {
         let active = self.context.active.load();
         let terms = active.options.policy.terms(host);
@@ -443,8 +440,8 @@ impl Scheduler {
         let is_ours = self.next_sweep.compare_exchange(due, next, order, order);
         if is_ours.is_ok() {
             let (context, hosts) = (Arc::clone(&self.context), Arc::clone(&self.hosts));
-            // With many hosts it takes milliseconds, in which no request of this
-            // thread would go on.
+            // With many hosts a sweep takes milliseconds, which would block the other
+            // requests of this thread.
             let tasks = &self.context.tasks;
             tasks.0.spawn_blocking(move || sweep(&context, &hosts));
         }

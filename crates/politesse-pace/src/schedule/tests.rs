@@ -26,20 +26,20 @@ fn delayed(delay: u64) -> StartLimits {
     }
 }
 
-/// Earliest start in seconds, and what makes it so late.
+/// Returns the earliest start in seconds, and the reason for the delay.
 fn from(schedule: &Schedule, kind: Kind, limits: &StartLimits) -> (u64, Reason) {
     let delay = schedule.next(kind, limits, Uptime::ZERO);
     (delay.wait().unwrap().as_secs(), delay.reason)
 }
 
-/// One request that takes a second.
+/// Makes one request that takes a second.
 fn visited(schedule: &mut Schedule, at: u64, limits: &StartLimits) {
     let start = schedule.start(Kind::Page, limits, seconds(at)).unwrap();
     schedule.end(start, seconds(at + 1));
 }
 
 #[test]
-fn a_delay_counts_from_the_end_and_lets_one_be_under_way() {
+fn a_delay_counts_from_the_end_and_allows_one_request_in_flight() {
     let mut schedule = Schedule::default();
     let limits = delayed(2);
     let start = schedule.start(Kind::Page, &limits, seconds(10)).unwrap();
@@ -55,7 +55,7 @@ fn a_delay_counts_from_the_end_and_lets_one_be_under_way() {
 }
 
 #[test]
-fn a_delay_that_grows_or_shrinks_keeps_what_was_started() {
+fn a_changed_delay_still_counts_from_the_last_end() {
     let mut schedule = Schedule::default();
     visited(&mut schedule, 10, &delayed(1));
     assert_eq!(
@@ -63,7 +63,7 @@ fn a_delay_that_grows_or_shrinks_keeps_what_was_started() {
         (21, Reason::CrawlDelay)
     );
     visited(&mut schedule, 21, &delayed(10));
-    // Of another crawler, or after a change of robots.txt.
+    // For another crawler, or after a change of robots.txt.
     assert_eq!(
         from(&schedule, Kind::Page, &delayed(1)),
         (23, Reason::CrawlDelay)
@@ -73,13 +73,13 @@ fn a_delay_that_grows_or_shrinks_keeps_what_was_started() {
         from(&schedule, Kind::Page, &delayed(10)),
         (34, Reason::CrawlDelay)
     );
-    // As long as the longest counts, there is something to remember.
+    // While the longest delay counts, the host must be remembered.
     assert!(!schedule.is_idle(&FREE, seconds(33)));
     assert!(schedule.is_idle(&FREE, seconds(34)));
 }
 
 #[test]
-fn a_start_given_back_is_free_unless_a_later_one_was_made() {
+fn a_start_given_back_is_free_unless_a_later_one_followed() {
     let limits = StartLimits {
         spacing: seconds(5),
         ..FREE
@@ -94,10 +94,10 @@ fn a_start_given_back_is_free_unless_a_later_one_was_made() {
     assert_eq!(schedule.in_flight(), 1);
 }
 
-// Ours: a store that came back empty does not know when a host was asked last, and has the
-// next lease count from when it may be given (docs/fleet.md: no delay is cut short).
+// Ours: a store that came back empty does not know the last request to a host, so the
+// next lease counts from when it could be granted (docs/fleet.md: no delay is cut short).
 #[test]
-fn a_rate_counts_from_an_end_where_no_start_is_known() {
+fn a_rate_counts_from_the_last_end_if_no_start_is_known() {
     let limits = StartLimits {
         spacing: seconds(60),
         ..FREE
@@ -111,9 +111,9 @@ fn a_rate_counts_from_an_end_where_no_start_is_known() {
     assert_eq!(from(&schedule, Kind::Page, &limits), (67, Reason::Ceiling));
 }
 
-// Ours: a turn that is given back takes nothing back of what another node has started.
+// Ours: giving a turn back does not undo a start at another node.
 #[test]
-fn a_start_that_another_node_made_since_stays() {
+fn giving_back_keeps_a_later_start_of_another_node() {
     let limits = StartLimits {
         spacing: seconds(5),
         ..FREE
@@ -129,10 +129,9 @@ fn a_start_that_another_node_made_since_stays() {
     assert_eq!(from(&schedule, Kind::Page, &limits), (17, Reason::Ceiling));
 }
 
-// Ours: robots.txt fetches take turns too, and set no delay for the
-// first page.
+// Ours: robots.txt fetches keep the delay as well, but do not delay the first page.
 #[test]
-fn a_robots_txt_takes_its_turn_and_a_page_may_come_at_once() {
+fn a_robots_txt_keeps_the_delay_and_a_page_may_follow_at_once() {
     let limits = delayed(10);
     let mut schedule = Schedule::default();
     visited(&mut schedule, 0, &limits);
@@ -154,9 +153,9 @@ fn a_robots_txt_takes_its_turn_and_a_page_may_come_at_once() {
     assert!(!schedule.is_idle(&FREE, seconds(24)));
 }
 
-// Ours: until a page asks for a pause, none is known.
+// Ours: no delay is known until a page asks for one.
 #[test]
-fn the_first_robots_txt_of_a_host_wait_for_nothing() {
+fn the_first_robots_txt_fetches_of_a_host_do_not_wait() {
     let mut schedule = Schedule::default();
     for at in [0, 1] {
         let robots = schedule.start(Kind::RobotsTxt, &FREE, seconds(at)).unwrap();
@@ -166,7 +165,7 @@ fn the_first_robots_txt_of_a_host_wait_for_nothing() {
 }
 
 #[test]
-fn what_one_kind_gives_back_is_nothing_to_the_other() {
+fn giving_back_one_kind_does_not_affect_the_other() {
     let limits = delayed(10);
     let mut schedule = Schedule::default();
     visited(&mut schedule, 0, &limits);
@@ -178,9 +177,9 @@ fn what_one_kind_gives_back_is_nothing_to_the_other() {
     visited(&mut schedule, 11, &limits);
 }
 
-// Ours: a crawler that reads slowly holds up nobody for ever.
+// Ours: a crawler that reads slowly cannot hold up others for ever.
 #[test]
-fn what_takes_too_long_counts_as_ended() {
+fn a_request_that_takes_too_long_counts_as_ended() {
     let limits = StartLimits {
         max_turn: seconds(100),
         ..delayed(10)
@@ -195,7 +194,7 @@ fn what_takes_too_long_counts_as_ended() {
     );
     let next = schedule.start(Kind::Page, &limits, seconds(115)).unwrap();
     assert_eq!(schedule.in_flight(), 1);
-    // It is over now, and takes nothing from the one that came meanwhile.
+    // The slow request is over now. That does not affect the request in flight.
     schedule.end(slow, seconds(120));
     assert_eq!(schedule.in_flight(), 1);
     schedule.end(next, seconds(125));
@@ -213,7 +212,7 @@ fn what_takes_too_long_counts_as_ended() {
 }
 
 #[test]
-fn what_makes_it_latest_is_named() {
+fn a_delay_names_the_limit_that_lasts_longest() {
     let mut schedule = Schedule::default();
     visited(&mut schedule, 10, &FREE);
     assert_eq!(
@@ -230,9 +229,9 @@ fn what_makes_it_latest_is_named() {
     assert_eq!(from(&schedule, Kind::Page, &limits), (200, Reason::BackOff));
 }
 
-// Heritrix's factor, and Scrapy's rule that an error makes nothing faster.
+// Ours: Heritrix's factor, and Scrapy's rule that an error speeds nothing up.
 #[test]
-fn an_adaptive_pause_follows_responses_within_bounds_and_no_error_shortens_it() {
+fn an_adaptive_pause_follows_response_times_and_errors_never_shorten_it() {
     let adaptive = AdaptivePause {
         factor: 5.0,
         shortest: seconds(3),
@@ -258,8 +257,8 @@ fn an_adaptive_pause_follows_responses_within_bounds_and_no_error_shortens_it() 
     assert_eq!(from(&schedule, Kind::Page, &FREE).0, 0);
 }
 
-// Ours: docs/pace.md. A node that takes over the lease of the host counts its rate from the
-// page, and the site's pause from the last file.
+// Ours: docs/pace.md. A node that takes over the lease of a host counts its own rate from
+// the page, and the site's delay from the last file.
 #[test]
 fn a_requisite_does_not_count_under_the_rate_of_a_fleet() {
     let limits = StartLimits {
@@ -280,7 +279,7 @@ fn a_requisite_does_not_count_under_the_rate_of_a_fleet() {
     assert_eq!(ages, (Some(seconds(10)), Some(seconds(7))));
 }
 
-/// Event that may happen to a schedule.
+/// Event in the life of a schedule.
 #[derive(Debug, Clone)]
 enum Happens {
     Passes(u64),
@@ -321,8 +320,9 @@ struct Seen {
 }
 
 impl Seen {
-    /// Whether a later one keeps its distance from it: all from pages and their files;
-    /// from a robots.txt the next one, and pages that are not the first.
+    /// Returns whether a later request of `kind` keeps its delay from this one. All keep
+    /// it from pages and their files. From a robots.txt, only the next robots.txt and
+    /// pages after the first do.
     fn binds(&self, kind: Kind, is_first: bool) -> bool {
         match kind {
             Kind::Page => self.kind != Kind::RobotsTxt || !is_first,
@@ -343,14 +343,14 @@ impl Seen {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    // Ours: no two starts at an origin closer than its delay, whatever
-    // arrivals, cancellations and changes.
+    // Ours: no two starts at an origin are closer than its delay, whatever the arrivals,
+    // cancellations and changes.
     #[test]
     fn no_two_starts_are_closer_than_the_delay(events in prop::collection::vec(happens(), 1..80)) {
         let mut schedule = Schedule::default();
         let mut now = seconds(1_000);
         let mut seen: Vec<Seen> = Vec::new();
-        // What is under way, and where it stands in `seen`.
+        // Starts in flight, with their positions in `seen`.
         let mut under_way: Vec<(Start, usize)> = Vec::new();
         for event in events {
             match event {
@@ -398,7 +398,7 @@ proptest! {
                     if later.any(|later| later.is_in_track_of(kind)) {
                         seen[place].ended = Some(Duration::ZERO);
                     } else {
-                        // The origin has seen nothing of it.
+                        // Nothing of it reached the origin.
                         seen.remove(place);
                         for (_, other) in &mut under_way {
                             *other -= usize::from(place < *other);
@@ -412,9 +412,9 @@ proptest! {
     }
 }
 
-// Ours: a start that is given back takes nothing else with it.
+// Ours: giving a start back affects no other request.
 #[test]
-fn the_end_of_a_robots_txt_stays_where_a_later_one_is_given_back() {
+fn giving_back_a_robots_txt_keeps_the_end_of_an_earlier_one() {
     let mut schedule = Schedule::default();
     let two = StartLimits {
         in_flight: 2,
@@ -432,9 +432,9 @@ fn the_end_of_a_robots_txt_stays_where_a_later_one_is_given_back() {
     assert_eq!(next, (8, Reason::CrawlDelay));
 }
 
-// Ours: the pause of the page that was sent is what is left.
+// Ours: the delay of the page that was really sent remains.
 #[test]
-fn starts_given_back_the_last_first_leave_no_trace() {
+fn starts_given_back_in_reverse_order_leave_no_trace() {
     let mut schedule = Schedule::default();
     let delay = StartLimits {
         delay: seconds(9),
@@ -450,14 +450,14 @@ fn starts_given_back_the_last_first_leave_no_trace() {
     let second = schedule.start(Kind::Page, &two, seconds(10)).unwrap();
     schedule.give_back(second);
     schedule.give_back(first);
-    // A robots.txt keeps it.
+    // A robots.txt keeps that delay.
     let next = from(&schedule, Kind::RobotsTxt, &FREE);
     assert_eq!(next, (10, Reason::CrawlDelay));
 }
 
-// Ours: what ends is not under way any more, however many there were.
+// Ours: a request that ends is no longer in flight, even after the numbers have wrapped.
 #[test]
-fn requests_end_after_their_numbers_wrapped() {
+fn requests_still_end_after_their_numbers_wrap() {
     for number in [u32::MAX / 2 - 1, u32::MAX / 2, u32::MAX / 2 + 1, u32::MAX] {
         let mut schedule = Schedule::default();
         (schedule.pages.number, schedule.robots.number) = (number, number);

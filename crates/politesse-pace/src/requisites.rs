@@ -1,10 +1,10 @@
-//! Pages of one host that were given to crawlers lately, and the files that may still
-//! follow each of them without a turn of its own.
+//! Pages of one host that were passed to crawlers recently, and the files that may
+//! follow each of them without turns of their own.
 //!
-//! A crawler can state of any request that a page embeds it. So a request is a
-//! requisite only after a page that had a turn, to the same crawler of the same client,
-//! for a short time, and a page has a bounded number of them (`pace.requisites`). Does
-//! not know which limits a requisite is free of.
+//! A crawler can claim of any request that a page embeds it. So a request counts as a
+//! requisite only after a page that had a turn, from the same crawler of the same
+//! client, for a short time, and each page may have a limited number of them
+//! (`pace.requisites`). Does not know which limits a requisite is exempt from.
 
 use std::collections::VecDeque;
 
@@ -12,11 +12,11 @@ use super::context::Now;
 use super::request::{Destination, Embedding, TurnOwner, UrlNumber};
 use super::schedule::Uptime;
 
-/// Pages that are remembered at one host. A page more makes the oldest one be
-/// forgotten, whose files then wait for turns of their own.
+/// Pages that are remembered per host. One more page evicts the oldest; the files of
+/// that one then wait for turns of their own.
 const PAGES_MAX: usize = 64;
 
-/// Pages that were given, in the order of time.
+/// Pages passed to crawlers, ordered by time.
 #[derive(Debug, Default)]
 pub(super) struct GivenPages(VecDeque<GivenPage>);
 
@@ -25,7 +25,7 @@ struct GivenPage {
     owner: TurnOwner,
     at: Uptime,
     /// URL of the page, followed by those of its files: a style sheet embeds fonts and
-    /// images, which name it as their referrer.
+    /// images, which name the style sheet as their referrer.
     urls: Vec<UrlNumber>,
 }
 
@@ -41,13 +41,13 @@ impl GivenPage {
 }
 
 impl GivenPages {
-    /// Records a page that was given to `owner`, unless the request was for a file.
+    /// Records a page that was passed to `owner`, unless the request was for a file.
     pub(super) fn give(&mut self, owner: &TurnOwner, embedding: &Embedding, now: &Now) {
         self.forget_old(now);
         let is_page = match embedding.destination {
             Destination::Page => true,
             Destination::File => false,
-            // A file beyond the bound of its page must not bring more files.
+            // A file beyond the limit of its page must not bring more files.
             Destination::Unknown => !self.is_embedded(owner, embedding),
         };
         if !is_page {
@@ -63,11 +63,11 @@ impl GivenPages {
         });
     }
 
-    /// Counts a request of `owner` as one of a page's files. Returns whether there is a
-    /// page that may have one more.
+    /// Counts a request of `owner` as one of a page's files. Returns false if no page
+    /// may have one more file.
     ///
-    /// A file is one of the page that its referrer names, otherwise of the latest page:
-    /// a page can keep browsers from sending a referrer.
+    /// A file belongs to the page that its referrer names, otherwise to the latest
+    /// page: a page can keep browsers from sending a referrer.
     pub(super) fn take_file(
         &mut self,
         owner: &TurnOwner,
@@ -89,13 +89,13 @@ impl GivenPages {
         page.map(|page| page.urls.push(embedding.url)).is_some()
     }
 
-    /// Returns whether the referrer is a page of `owner`, or a file of one.
+    /// Returns whether the referrer is a page of `owner`, or a file of such a page.
     fn is_embedded(&self, owner: &TurnOwner, embedding: &Embedding) -> bool {
         let mut pages = self.0.iter();
         pages.any(|page| page.is_of(owner) && page.embeds(embedding))
     }
 
-    /// Forgets the pages whose time is over. Returns the number of others.
+    /// Forgets the pages whose time is over. Returns how many pages are left.
     pub(super) fn forget_old(&mut self, now: &Now) -> usize {
         let time = now.active.options.requisites.time;
         let is_over = |page: &GivenPage| page.at.saturating_add(time) <= now.uptime;

@@ -1,9 +1,9 @@
-//! Turns at one host whose clients are waited for, and the clients that were waited
+//! Turns of one host that have waited for their clients, and the clients that stalled
 //! for too long.
 //!
-//! A client may stall for as long as `pace.max_stall`, in all of its turns together,
-//! and then, as long as that is remembered, hardly at all: otherwise a few that
-//! stall again and again would have the host for themselves most of the time. Does
+//! A client may stall for `pace.max_stall` in total, over all of its turns. After that,
+//! for as long as its stalls are remembered, it may hardly stall at all; otherwise a
+//! few clients that stall again and again would occupy the host most of the time. Does
 //! not know the schedule.
 
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use super::schedule::{Start, Uptime};
 use super::turn_activity::TurnActivity;
 use politesse_base::clients::client::Client;
 
-/// Longest stall of a client that has used up its time: more than the moments in
-/// which any client is waited for.
+/// Longest stall allowed to a client that has used up its time. It covers the short
+/// moments in which a turn waits for any client.
 const STALL_AGAIN: Duration = Duration::from_millis(50);
 
-/// Time for which stalls are remembered, since the last of a client.
+/// Time for which the stalls of a client are remembered, counted from its last one.
 const REMEMBERED: Duration = Duration::from_secs(120);
 
-/// Clients that are remembered at one host; the oldest goes first.
+/// Clients that are remembered per host; the oldest entry is evicted first.
 const CLIENTS_MAX: usize = 256;
 
 /// Turns and clients of one host.
 #[derive(Debug, Default)]
 pub(super) struct StallWatch {
-    /// Turns whose clients were waited for, until they end or are given up.
+    /// Turns that have waited for their clients, until they end or are given up.
     pub(super) turns: Vec<Arc<TurnActivity>>,
-    /// Clients that have stalled, in the order in which they did first.
+    /// Clients that have stalled, in the order of their first stalls.
     clients: Vec<StalledClient>,
 }
 
@@ -36,25 +36,26 @@ pub(super) struct StallWatch {
 #[derive(Debug)]
 struct StalledClient {
     client: Arc<Client>,
-    /// Time for which it was waited for in turns that are over or given up.
+    /// Total stall time in turns that ended or were given up.
     stalled: Duration,
-    /// Turns that were given up and go on, and when the last of them was.
+    /// Turns that were given up and still run, and when the last of them was given up.
     given_up: u32,
     given_up_at: Uptime,
-    /// Time until which that is remembered.
+    /// Time until which the stalls are remembered.
     until: Uptime,
 }
 
-/// Turns of a client that were given up and go on.
+/// Turns of one client that were given up and still run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct GivenUp {
     pub(super) turns: u32,
-    /// Time until which they count for the client itself.
+    /// Time until which they count as in flight for the client itself.
     pub(super) until: Uptime,
 }
 
 impl StallWatch {
-    /// Gives up the turns of clients that have stalled; returns their starts.
+    /// Gives up the turns of clients that have stalled. Returns the starts of those
+    /// turns.
     pub(super) fn give_up(&mut self, max_stall: Duration, now: Uptime) -> Vec<Start> {
         let Self { turns, clients } = self;
         let is_stalled =
@@ -100,7 +101,8 @@ impl StallWatch {
         clients.find(|known| Arc::ptr_eq(&known.client, client))
     }
 
-    /// Returns when to look at the first of the turns; `None` if there is none.
+    /// Returns the earliest time at which to check one of the turns; `None` without
+    /// turns.
     pub(super) fn look_at(&self, max_stall: Duration, now: Uptime) -> Option<Uptime> {
         let turns = self.turns.iter();
         turns
@@ -108,8 +110,8 @@ impl StallWatch {
             .min()
     }
 
-    /// Returns the turns of `client` that were given up and go on. After `max_turn` they
-    /// count as ended for the client itself, too.
+    /// Returns the turns of `client` that were given up and still run. After `max_turn`
+    /// they count as ended, even for the client itself.
     pub(super) fn given_up(
         &self,
         client: &Arc<Client>,
@@ -125,13 +127,12 @@ impl StallWatch {
         (given_up.turns != 0 && now < given_up.until).then_some(given_up)
     }
 
-    /// Forgets a turn that ends, but not its stall. Returns whether it was given up
-    /// before.
+    /// Removes a turn that ends, but remembers its stall. Returns whether the turn had
+    /// been given up.
     pub(super) fn end(&mut self, turn: &Arc<TurnActivity>, now: Uptime) -> bool {
         if !turn.is_given_up() {
             self.turns.retain(|watched| !Arc::ptr_eq(watched, turn));
-            // A client that goes just before its time is up has stalled all the
-            // same.
+            // A client that leaves just before its time is up has stalled nevertheless.
             if STALL_AGAIN < turn.stalled(now) {
                 self.remember(turn, now);
             }
@@ -143,7 +144,7 @@ impl StallWatch {
         true
     }
 
-    /// Returns whether there is nothing to remember.
+    /// Returns whether the watch can be dropped without losing anything.
     pub(super) fn is_idle(&self, now: Uptime) -> bool {
         self.turns.is_empty() && self.clients.iter().all(|client| client.is_idle(now))
     }
@@ -155,7 +156,7 @@ impl StalledClient {
     }
 }
 
-/// Returns when to look at a turn, beside `clients` that have stalled.
+/// Returns when to check a turn, given the `clients` that have stalled.
 fn look_at(
     turn: &TurnActivity,
     clients: &[StalledClient],

@@ -1,4 +1,4 @@
-//! A turn that was granted: leave to send one request to one host now.
+//! Granted turn: permission to send one request to one host now.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
@@ -20,24 +20,24 @@ use politesse_robots::origin::Host;
 
 /// Status of a turn before anything was sent.
 const UNUSED: u16 = 0;
-/// Status of a turn whose request was sent, and not answered.
+/// Status of a turn whose request was sent and is not answered yet.
 const SENT: u16 = 1;
 
-/// Leave to send one request now.
+/// Permission to send one request now.
 ///
-/// The request ends when this is dropped, and the host's delay counts from
-/// there; dropped before anything was sent, the turn is given back.
+/// Dropping the turn ends the request, and the host's delay counts from then. If
+/// nothing was sent, dropping it gives the turn back.
 #[derive(Debug)]
 pub struct Turn {
     queue: Arc<HostQueue>,
-    /// Boxed, since a turn is handed on from future to future.
+    /// Boxed, because a turn is moved from future to future.
     grant: Box<Grant>,
     /// [`UNUSED`], [`SENT`], or the status of the response.
     status: AtomicU16,
-    /// Microseconds of uptime when a new connection was there for the request; 0
-    /// without one. The time of a response does not hold that of connecting.
+    /// Microseconds of uptime at which a new connection for the request was ready; 0
+    /// without one. The response time excludes the time for connecting.
     connected: AtomicU64,
-    /// Activity of the client, made when it is first waited for.
+    /// Activity of the client, created on first use.
     activity: OnceLock<Arc<TurnActivity>>,
 }
 
@@ -55,7 +55,7 @@ impl Turn {
             let waited = grant.waited.as_secs_f64();
             metrics.pace_wait_seconds.observe(waited);
         }
-        // Reported once, also if the turn is given back.
+        // Reported once, even if the turn is given back.
         if let Some(back_off) = grant.ended_back_off.take() {
             queue.context.report(host, &back_off, BackOffReport::Left);
         }
@@ -68,8 +68,8 @@ impl Turn {
         }
     }
 
-    /// Returns the request's number of arrival, if it waited. A request that
-    /// gives its turn back and asks again with it has its place again.
+    /// Returns the request's arrival number, if it waited. A request that gives its
+    /// turn back and asks again with this number regains its place.
     pub fn arrival(&self) -> Option<u64> {
         self.grant.arrival
     }
@@ -79,14 +79,14 @@ impl Turn {
         self.grant.waited
     }
 
-    /// Returns the least time until the next start at the host.
+    /// Returns the minimum time until the next start at the host.
     pub fn pause(&self) -> Duration {
         self.grant.pause
     }
 
-    /// Returns the activity of the turn, by which bodies state that they wait for
-    /// the client: it loses the turn if that takes too long (`pace.max_stall`)
-    /// and another request waits for the host.
+    /// Returns the activity of the turn, on which bodies record that they wait for the
+    /// client. The client loses the turn if it stalls for too long (`pace.max_stall`)
+    /// while another request waits for the host.
     pub fn activity(&self) -> &Arc<TurnActivity> {
         self.activity.get_or_init(|| {
             let epoch = self.queue.context.epoch;
@@ -97,19 +97,21 @@ impl Turn {
         })
     }
 
-    /// States that the origin is waited for, not the client.
+    /// Records that the proxy waits for the origin, not for the client.
     pub fn wait_for_origin(&self) {
         if let Some(activity) = self.activity.get() {
             activity.wait_for_origin();
         }
     }
 
-    /// Returns whether the request may still be sent. A node of a fleet that stood still
-    /// since the turn was granted may have lost the lease of the host, and one that was
-    /// alone then may need a lease now. So this is asked just before the request is
+    /// Returns whether the request may still be sent. Called just before the request is
     /// handed to a connection.
+    ///
+    /// A fleet node that was suspended since the turn was granted may have lost the
+    /// lease of the host. A node that had no store when the turn was granted may need a
+    /// lease by now.
     pub fn holds(&self) -> bool {
-        // Without a call of any clock where there is no fleet.
+        // Outside a fleet, no clock is read.
         if self.queue.context.fleet.get().is_none() {
             return true;
         }
@@ -117,37 +119,37 @@ impl Turn {
         self.queue.with_host(|host| host.holds(&self.grant, &now))
     }
 
-    /// Marks the request as sent: from here on the host may have seen something.
+    /// Marks the request as sent: from now on the host may have received part of it.
     pub fn mark_sent(&self) {
-        // A status is never taken back.
+        // A status that is already set stays.
         let order = Ordering::Relaxed;
         let _ = self.status.compare_exchange(UNUSED, SENT, order, order);
     }
 
-    /// Notes that a connection was made for the request: before now the host could not
-    /// answer.
+    /// Records that a connection was made for the request: the host could not answer
+    /// earlier.
     pub fn note_connected(&self) {
         let uptime_us = self.queue.context.uptime().as_micros();
         let connected = u64::try_from(uptime_us).unwrap_or(u64::MAX);
         self.connected.store(connected, Ordering::Relaxed);
     }
 
-    /// Records that the page of `embedding` was given to its crawler: requisites of it
-    /// need no turns of their own for a while (`pace.requisites`).
+    /// Records that the page of `embedding` was passed to its crawler. For a while, its
+    /// requisites need no turns of their own (`pace.requisites`).
     pub fn give_page(&self, owner: &TurnOwner, embedding: &Embedding) {
         let now = self.queue.context.now();
         self.queue
             .with_host(|host| host.give_page(owner, embedding, &now));
     }
 
-    /// Records a response of `host`, as [`Turn::record_status`] does, and
-    /// reports a back-off to the listener.
+    /// Records a response of `host`, as [`Turn::record_status`] does, and reports a
+    /// back-off to the listener.
     ///
-    /// Returns how long the host is left alone, if the response asks for less and says for
-    /// how long.
+    /// Returns how long the host is left alone, if the response is a 429 or 503 with a
+    /// `Retry-After` that is not zero.
     pub fn record_response<B>(&self, host: &Host, response: &Response<B>) -> Option<Duration> {
         let status = response.status().as_u16();
-        // Only such a status starts a pause; most responses need no look at a clock.
+        // Only such a status starts a back-off; most responses need no look at a clock.
         let retry_after = asks_for_less(status)
             .then(|| retry_after(response.headers(), clock::now()))
             .flatten();
@@ -160,7 +162,8 @@ impl Turn {
             let report = BackOffReport::Entered(status);
             self.queue.context.report(host, &back_off, report);
         }
-        // To try again after a pause of ours doubles the next one, for all requests that wait.
+        // Without a time from the host there is no retry: another 429 would double our
+        // own pause, for all waiting requests.
         retry_after.filter(|pause| !pause.is_zero())?;
         let now = self.queue.context.uptime();
         back_off.until(now).map(|end| end.saturating_sub(now))
@@ -170,7 +173,7 @@ impl Turn {
     /// 10.2.3). After a 429 or 503 the host is left alone for a while. Returns what
     /// changed.
     pub fn record_status(&self, status: u16, retry_after: Option<Duration>) -> BackOffUpdate {
-        // A 0 would mean that the turn was not used.
+        // A 0 would mark the turn as unused.
         self.status.store(status.max(SENT), Ordering::Relaxed);
         if !asks_for_less(status) {
             return BackOffUpdate::None;
@@ -189,10 +192,11 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         self.queue.context.metrics.pace_in_flight.dec();
-        // Before the host's driver is woken, or it would find the ceiling full.
+        // Before the host's driver is woken, which would otherwise find the ceiling
+        // full.
         drop(self.grant.ceilings.take());
         let outcome = match self.status.load(Ordering::Relaxed) {
-            // A body is passed on in turns alone that were used.
+            // Only a turn that was used passes on a body.
             UNUSED if self.activity.get().is_none() => {
                 return self.queue.update(|host| host.give_back(&self.grant));
             }
@@ -216,7 +220,7 @@ impl Drop for Turn {
 
 /// Returns an unpredictable number from 0 to 1.
 fn chance() -> f64 {
-    // Each `RandomState` has keys of its own.
+    // Each `RandomState` has its own keys.
     let bits = RandomState::new().hash_one(()) >> 32;
     u32::try_from(bits).map_or(0.0, |bits| f64::from(bits) / f64::from(u32::MAX))
 }

@@ -1,10 +1,10 @@
-//! Activity of a turn: for how long its client was waited for.
+//! Activity of a turn: how long the proxy waited for its client.
 //!
-//! A client that takes a response slowly, or sends an upload slowly, keeps its
-//! turn from others for as long as that lasts. The bodies that are passed on
-//! state what they wait for; the state of the host gives the turn up when the
-//! client has used up its time and another request waits. Does not know hosts,
-//! nor bodies.
+//! A client that reads a response slowly, or sends an upload slowly, keeps its turn
+//! from other requests in the meantime. The bodies of the turn record whether they wait
+//! for the client or the origin. The state of the host gives the turn up when the
+//! client has used up its time and another request waits. Does not know hosts or
+//! bodies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,16 +16,14 @@ use super::schedule::{Start, Uptime};
 use politesse_base::clients::client::Client;
 use politesse_base::clock;
 
-/// Bytes that make up for a second of waiting, so that a turn is kept by a client
-/// that takes a long response at a moderate speed, and not by one that takes a
-/// byte now and then.
+/// Bytes that offset one second of waiting. A client that reads a long response at a
+/// moderate speed keeps its turn; a client that reads a byte now and then loses it.
 const BYTES_PER_SECOND: u64 = 16 * 1024;
 
-/// Shortest time until a turn is looked at again whose client is not waited for.
+/// Shortest time until the next check of a turn that is not waiting for its client.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// Activity of one turn, shared by the turn, the bodies that are passed on in it,
-/// and the state of its host.
+/// Activity of one turn, shared by the turn, its bodies, and the state of its host.
 #[derive(Debug)]
 pub struct TurnActivity {
     /// Start of the turn in the schedule of its host.
@@ -34,13 +32,14 @@ pub struct TurnActivity {
     pub(super) client: Option<Arc<Client>>,
     /// Moment from which [`Uptime`] counts.
     epoch: Instant,
-    /// Microseconds of uptime since when the client is waited for, at least 1;
-    /// 0 while it is not.
+    /// Microseconds of uptime at which the current wait for the client began, at least
+    /// 1; 0 while there is no such wait.
     since: AtomicU64,
-    /// Microseconds for which the client was waited for before that, without those
-    /// that it made up for.
+    /// Microseconds of earlier waits for the client, less the time that its bytes have
+    /// offset.
     waited: AtomicU64,
-    /// Microseconds of uptime when the upload had ended; 0 before, and without one.
+    /// Microseconds of uptime at which the upload ended; 0 before that, and without an
+    /// upload.
     uploaded: AtomicU64,
     /// Whether the turn was given up. Written under the lock of the host.
     is_given_up: AtomicBool,
@@ -59,17 +58,16 @@ impl TurnActivity {
         }
     }
 
-    /// States that the client is waited for from now on, unless that was so
-    /// before.
+    /// Records that the turn waits for the client from now on, unless it already does.
     pub fn wait_for_client(&self) {
-        // Relaxed everywhere: one task writes, and who reads a value that is a
-        // moment old gives the turn up a moment later.
+        // Relaxed everywhere: only one task writes, and a slightly old value makes the
+        // reader give up the turn only slightly later.
         if self.since.load(Ordering::Relaxed) == 0 {
             self.since.store(self.now().max(1), Ordering::Relaxed);
         }
     }
 
-    /// States that the client is not waited for any more.
+    /// Records that the turn no longer waits for the client.
     pub fn wait_for_origin(&self) {
         let since = self.since.swap(0, Ordering::Relaxed);
         if since != 0 {
@@ -78,19 +76,20 @@ impl TurnActivity {
         }
     }
 
-    /// States that the upload has ended: the response takes its time from now on.
+    /// Records that the upload has ended: the response time counts from now.
     pub fn end_upload(&self) {
         self.uploaded.store(self.now(), Ordering::Relaxed);
     }
 
-    /// Returns the uptime at which the upload had ended; zero before, and without one.
+    /// Returns the uptime at which the upload ended; zero before that, and without an
+    /// upload.
     pub(super) fn uploaded(&self) -> Uptime {
         Duration::from_micros(self.uploaded.load(Ordering::Relaxed))
     }
 
-    /// Counts bytes that the client took or sent: they make up for time for which
-    /// it was waited for, and for none to come. The buffers of a connection take
-    /// megabytes at once for a client that then takes nothing more.
+    /// Counts bytes that the client read or sent. They offset past waiting, never
+    /// future waiting: the buffers of a connection accept megabytes at once for a
+    /// client that then reads nothing more.
     pub fn add_client_bytes(&self, bytes: usize) {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         let earned = bytes.saturating_mul(1_000_000) / BYTES_PER_SECOND;
@@ -105,9 +104,9 @@ impl TurnActivity {
         }
     }
 
-    /// Returns when to look at the turn: it is given up if that is now or over.
-    /// A client may be waited for in all for `max_stall`, without the time that it
-    /// made up for.
+    /// Returns when to check the turn. If that time has come, the turn is given up. The
+    /// waits for the client may last `max_stall` in total, less the time that its bytes
+    /// have offset.
     pub(super) fn look_at(&self, max_stall: Duration, now: Uptime) -> Uptime {
         let waited = Duration::from_micros(self.waited.load(Ordering::Relaxed));
         let left = max_stall.saturating_sub(waited);
@@ -117,7 +116,8 @@ impl TurnActivity {
         }
     }
 
-    /// Returns for how long the client was waited for, without what it made up for.
+    /// Returns how long the turn waited for the client, less the time that its bytes
+    /// have offset.
     pub(super) fn stalled(&self, now: Uptime) -> Duration {
         let waited = Duration::from_micros(self.waited.load(Ordering::Relaxed));
         match self.since.load(Ordering::Relaxed) {
@@ -126,7 +126,7 @@ impl TurnActivity {
         }
     }
 
-    /// Marks the turn as given up. To be called under the lock of its host.
+    /// Marks the turn as given up. The caller must hold the lock of the host.
     pub(super) fn give_up(&self) {
         self.is_given_up.store(true, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Whatever happens, by a fixed seed.
+//! Random sequences of events, from fixed seeds.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::options::Options;
 use crate::policy::{PaceLimits, Profile};
 use tokio::time::sleep;
 
-/// Knuth's generator, so that a failure can be had again.
+/// Knuth's generator, so that a failure can be reproduced.
 pub(super) struct Chance(u64);
 
 impl Chance {
@@ -23,10 +23,10 @@ impl Chance {
     }
 }
 
-// Ours: whatever arrivals and cancellations, ceilings over
-// several hosts let everybody go in the end, and nobody too soon.
+// Ours: whatever the arrivals and cancellations, under ceilings over several hosts every
+// request starts in the end, and none too early.
 #[tokio::test(start_paused = true)]
-async fn nobody_is_forgotten_under_ceilings() {
+async fn every_request_under_ceilings_starts_and_none_too_early() {
     const HOSTS: [&str; 4] = [
         "a.one.example",
         "b.one.example",
@@ -97,10 +97,10 @@ pub(super) fn ceilings(in_flight: u32, rate: &str) -> PaceLimits {
     }
 }
 
-// Ours: no start at a host is closer to the one before than its delay, whatever
-// arrivals, cancellations and changes.
+// Ours: no start at a host comes sooner after the previous one than its delay, whatever
+// the arrivals, cancellations and changes.
 #[tokio::test(start_paused = true)]
-async fn no_start_is_closer_to_another_than_the_delay_that_it_asks_for() {
+async fn no_request_starts_sooner_after_another_than_its_delay() {
     const DELAYS: [u64; 4] = [0, 1, 3, 10];
     let mut starts = 0;
     for seed in 0..40 {
@@ -121,7 +121,7 @@ async fn no_start_is_closer_to_another_than_the_delay_that_it_asks_for() {
                     requests.remove(index.try_into().unwrap()).abort();
                 }
                 6 => {
-                    // Given back.
+                    // Given back unused.
                     let get = Get::by("unused", None).within(seconds(0));
                     drop(origin.turn(get).await);
                 }
@@ -138,8 +138,8 @@ async fn no_start_is_closer_to_another_than_the_delay_that_it_asks_for() {
         starts += times.len();
         let delays: Vec<u128> = order.iter().map(|delay| delay.parse().unwrap()).collect();
         for (index, (time, delay)) in std::iter::zip(&times, &delays).enumerate() {
-            // Of two at one time the second needs no delay; the log may have them
-            // the other way round.
+            // Of two starts at the same time, the second needs no delay. The log may list
+            // them in either order.
             let before = times[..index].iter().rfind(|before| *before < time);
             let gap = before.map_or(u128::MAX, |before| time - before);
             assert!(1000 * delay <= gap, "{seed}: {times:?}, {delays:?}");

@@ -1,4 +1,4 @@
-//! All that can happen to one who waits, at once, by a fixed seed.
+//! Everything that can happen to a waiting request, combined at random from fixed seeds.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroUsize;
@@ -128,10 +128,10 @@ impl Chance {
     }
 }
 
-// Ours: no wake-up storm, cancellation gives the turn back.
-// Nobody waits for ever, no driver spins, and nothing is left.
+// Ours: no wake-up storm, and cancellation gives the turn back. No request waits for
+// ever, no driver spins, and no state is left over.
 #[tokio::test(start_paused = true)]
-async fn nothing_is_left_whatever_happens() {
+async fn random_events_leave_no_state_behind() {
     for seed in 0..250 {
         let mut chance = Chance::of(seed);
         let scheduler = Arc::new(scheduler(chance.options()));

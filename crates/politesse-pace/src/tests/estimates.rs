@@ -1,4 +1,4 @@
-//! Estimates of starts that are not made: `Scheduler::estimate`.
+//! Estimates for requests that are not made: `Scheduler::estimate`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use politesse_base::clock;
 use politesse_decision::reason::Reason;
 use politesse_robots::{PaceRecords, VisitTime};
 
-/// Estimates the start of one more request of the crawler `a`.
+/// Estimates the start of one more request of crawler `a`.
 fn estimate(origin: &Origin, asked: Option<&Arc<PaceRecords>>) -> StartEstimate {
     let name = host("site.example");
     let owner = TurnOwner {
@@ -33,7 +33,7 @@ fn estimate(origin: &Origin, asked: Option<&Arc<PaceRecords>>) -> StartEstimate 
     })
 }
 
-/// Returns the time that a request waits which is made now.
+/// Returns how long a request made now waits.
 async fn wait(origin: &Origin, asked: Option<&Arc<PaceRecords>>) -> Duration {
     let before = clock::instant();
     let turn = origin.turn(Get::by("a", asked)).await.unwrap();
@@ -41,9 +41,9 @@ async fn wait(origin: &Origin, asked: Option<&Arc<PaceRecords>>) -> Duration {
     clock::instant() - before
 }
 
-// Ours: by a delay of the site, a rate of the operator, and those that wait.
+// Ours: with a delay of the site, a rate of the operator, and waiting requests.
 #[tokio::test(start_paused = true)]
-async fn an_estimate_is_the_wait_that_a_request_then_has() {
+async fn an_estimate_equals_the_wait_of_a_real_request() {
     for (profile_of, delay, waiting, passed, expected) in [
         (Profile::Owned, 10, 0, 3, 7),
         (Profile::Owned, 10, 2, 0, 30),
@@ -70,9 +70,9 @@ async fn an_estimate_is_the_wait_that_a_request_then_has() {
     }
 }
 
-// Ours: it may end at any moment, and the delay of the site counts from then.
+// Ours: the request may end at any moment, and the site's delay counts from then.
 #[tokio::test(start_paused = true)]
-async fn a_request_in_flight_ends_now_at_the_soonest() {
+async fn an_estimate_counts_the_delay_from_now_while_a_request_is_in_flight() {
     let origin = Origin::new(profile(Profile::Owned));
     let asked = asked(10);
     let slow = Get::by("a", asked.as_ref()).taking(seconds(5));
@@ -82,12 +82,12 @@ async fn a_request_in_flight_ends_now_at_the_soonest() {
     assert_eq!(estimated.delay.wait(), Some(seconds(10)));
     assert_eq!(estimated.delay.reason, Reason::CrawlDelay);
     assert_eq!(estimated.pause, seconds(10));
-    // Without a delay another one may be in flight.
+    // Without a delay, another request may be in flight.
     assert_eq!(estimate(&origin, None).delay.wait(), Some(Duration::ZERO));
     sleep(seconds(60)).await;
 }
 
-// Ours: hours count, in UTC.
+// Ours: visiting hours apply, in UTC.
 #[tokio::test(start_paused = true)]
 async fn an_estimate_waits_for_the_hours_of_the_site() {
     let origin = Origin::new(profile(Profile::Owned));
@@ -110,7 +110,7 @@ async fn an_estimate_waits_for_the_hours_of_the_site() {
     assert_eq!(estimated.delay.reason, Reason::VisitTime);
 }
 
-// Ours: a question is no request.
+// Ours: an estimate is not a request.
 #[tokio::test(start_paused = true)]
 async fn an_estimate_takes_no_turn_and_remembers_no_host() {
     let origin = Origin::new(profile(Profile::Archive));

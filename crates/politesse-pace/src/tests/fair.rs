@@ -1,11 +1,11 @@
-//! Who comes when.
+//! Order in which clients and crawlers get their turns.
 
 use super::kit::*;
 use crate::policy::Profile;
 use tokio::time::{advance, sleep};
 
-// Ours: a flooder with 100 queued and two clients with one request:
-// they are served at positions 2 and 3. One turn each at most.
+// Ours: with 100 requests of one flooding client queued, the single requests of two other
+// clients start second and third after it. Each waits one turn at most.
 #[tokio::test(start_paused = true)]
 async fn a_flooder_delays_others_by_one_turn() {
     let origin = Origin::new(profile(Profile::Owned));
@@ -21,10 +21,10 @@ async fn a_flooder_delays_others_by_one_turn() {
     assert_eq!(order[..5], ["flood", "flood", "b", "c", "flood"]);
 }
 
-// Ours: sixty names from one address at a host with 5/s: another client has half
+// Ours: sixty crawler names from one address at a host with 5/s. Another client gets half
 // of the turns.
 #[tokio::test(start_paused = true)]
-async fn a_client_with_sixty_names_gets_no_more_than_one_with_one() {
+async fn a_client_with_sixty_names_gets_no_more_turns_than_one_with_a_single_name() {
     let origin = Origin::new(profile(Profile::Standard));
     for number in 0..60 {
         let name = format!("bad{number}");
@@ -36,16 +36,17 @@ async fn a_client_with_sixty_names_gets_no_more_than_one_with_one() {
     sleep(seconds(30)).await;
     let order = origin.order();
     let good = (0..order.len()).filter(|turn| order[*turn] == "good");
-    // The first of the others had started by then, and one more may come.
+    // The first request of the other client had already started, and one more may precede
+    // each.
     let every_other = (0..10).map(|turn| 2 * turn + 2);
     assert!(good.eq(every_other), "{order:?}");
-    // One turn each 200 ms, of which every other.
+    // One turn every 200 ms, half of them for this client.
     assert!(origin.times()[20] <= 4_010, "{:?}", origin.times());
 }
 
-// Ours: order within a crawler.
+// Ours: requests of one crawler keep their order.
 #[tokio::test(start_paused = true)]
-async fn a_crawler_keeps_its_order() {
+async fn requests_of_a_crawler_start_in_order_of_arrival() {
     let origin = Origin::new(profile(Profile::Owned));
     let asked = asked(1);
     let mut expected = Vec::new();
@@ -63,9 +64,9 @@ async fn a_crawler_keeps_its_order() {
     assert_eq!(origin.order(), expected);
 }
 
-// Ours: of 10 that wait 8 hang up; those left get +1 s and +2 s.
+// Ours: of 10 waiting requests, 8 are cancelled; the other two start after 1 s and 2 s.
 #[tokio::test(start_paused = true)]
-async fn those_who_hang_up_leave_their_turns() {
+async fn cancelled_requests_leave_their_turns_to_others() {
     let origin = Origin::new(profile(Profile::Owned));
     let asked = asked(1);
     let mut waiting = Vec::new();
@@ -86,9 +87,9 @@ async fn those_who_hang_up_leave_their_turns() {
     assert_eq!(origin.scheduler.context.metrics.pace_queued.get(), 0);
 }
 
-// Ours: a turn given back unused frees its start.
+// Ours: a turn that is given back unused makes room for the next request.
 #[tokio::test(start_paused = true)]
-async fn a_turn_given_back_is_the_next_ones() {
+async fn an_unused_turn_passes_to_the_next_request() {
     let origin = Origin::new(profile(Profile::Owned));
     let asked = asked(10);
     let unused = origin.turn(Get::by("a", asked.as_ref())).await.unwrap();
@@ -102,17 +103,17 @@ async fn a_turn_given_back_is_the_next_ones() {
     assert_eq!(origin.order(), ["b", "c"]);
 }
 
-// Ours: the granted turn that nobody took goes on to the next. The one to
-// whom it is granted is cut off before it looks.
+// Ours: a granted turn that is never taken passes to the next request. Here the client
+// disconnects after the grant, before it sees it.
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_nobody_took_is_the_next_ones() {
+async fn a_granted_turn_that_is_not_taken_passes_to_the_next_request() {
     let origin = Origin::new(profile(Profile::Owned));
     let asked = asked(10);
     let first = origin.turn(Get::by("a", asked.as_ref())).await.unwrap();
     let mut gone = Box::pin(origin.turn(Get::by("b", asked.as_ref())));
     assert!(polled_once(&mut gone).await.is_none());
     origin.get(Get::by("c", asked.as_ref())).await;
-    // Nothing was sent, so that the driver grants the turn to `b` at once.
+    // Nothing was sent, so the driver grants the turn to `b` at once.
     drop(first);
     settle().await;
     assert_eq!(origin.scheduler.snapshot()[0].in_flight, 1);
@@ -122,9 +123,9 @@ async fn a_turn_that_nobody_took_is_the_next_ones() {
     assert_eq!(origin.order(), ["c"]);
 }
 
-// Ours: who leaves late takes nobody else's place.
+// Ours: a late cancellation does not take another request's place.
 #[tokio::test(start_paused = true)]
-async fn a_line_that_begins_anew_knows_its_own() {
+async fn a_late_cancellation_does_not_remove_a_newer_request() {
     let origin = Origin::new(profile(Profile::Owned));
     let asked = asked(10);
     let first = origin.turn(Get::by("a", asked.as_ref())).await.unwrap();
@@ -138,9 +139,9 @@ async fn a_line_that_begins_anew_knows_its_own() {
     assert!(waits.is_finished() && waits.await.unwrap().is_ok());
 }
 
-// Ours: origins in parallel do not slow one another.
+// Ours: origins in parallel do not slow each other down.
 #[tokio::test(start_paused = true)]
-async fn a_hundred_hosts_do_not_slow_one_another() {
+async fn a_hundred_hosts_do_not_slow_each_other_down() {
     let origin = Origin::new(profile(Profile::Owned));
     let asked = asked(2);
     for number in 0..100 {
@@ -156,10 +157,10 @@ async fn a_hundred_hosts_do_not_slow_one_another() {
     assert!(times.iter().all(|time| *time <= 10_010), "{times:?}");
 }
 
-// Ours: no wake-up storm. 200 wait; each is asked when it joins and when
-// its turn comes, and the driver once or twice a grant.
+// Ours: no wake-up storm. Each of 200 requests is polled when it joins and when its turn
+// comes; the driver wakes once or twice per grant.
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_are_not_woken_in_between() {
+async fn waiting_requests_are_woken_only_for_their_turns() {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     let origin = Origin::new(profile(Profile::Owned));
@@ -184,6 +185,6 @@ async fn those_who_wait_are_not_woken_in_between() {
     let polls = polls.load(Ordering::Relaxed);
     assert!(polls <= 400, "{polls}");
     let steps = origin.scheduler.context.metrics.pace_wakeups.get();
-    // A grant, a wait for its end, a sleep for the delay.
+    // A grant, a wait for the request to end, and a sleep for the delay.
     assert!(steps <= 3 * 200 + 3, "{steps}");
 }

@@ -39,7 +39,7 @@ pub(super) fn asked(seconds: u64) -> Option<Arc<PaceRecords>> {
     }))
 }
 
-/// Returns the options of a profile, with defaults for all else.
+/// Returns the options of a profile, with defaults for everything else.
 pub(super) fn profile(profile: Profile) -> Options {
     let policy = PacePolicy::new(profile, &PaceLimits::default(), Vec::new());
     Options {
@@ -53,7 +53,7 @@ pub(super) fn scheduler(options: Options) -> Scheduler {
     Scheduler::new(options, Arc::new(Metrics::default()), Tasks::default())
 }
 
-/// A scheduler with a log, shared by tasks.
+/// A scheduler with a log of starts, shared by tasks.
 #[derive(Clone)]
 pub(super) struct Origin {
     pub(super) scheduler: Arc<Scheduler>,
@@ -118,7 +118,7 @@ impl Origin {
         }
     }
 
-    /// Returns the client of this number.
+    /// Returns the client with this number.
     pub(super) fn client(&self, number: u32) -> Arc<Client> {
         self.clients.at(IpAddr::V4(number.into()))
     }
@@ -150,8 +150,8 @@ impl Origin {
         }
     }
 
-    /// A request from its request to its end, in a task of its own, which has
-    /// asked when this returns.
+    /// Runs a request from start to end in a task of its own. The request has asked for
+    /// its turn when this returns.
     pub(super) async fn get(&self, get: Get) -> JoinHandle<Result<(), Delay>> {
         let (origin, crawler, takes) = (self.clone(), get.crawler.clone(), get.takes);
         let (owner, embedding) = (self.owner(&get), get.embedding);
@@ -176,7 +176,7 @@ impl Origin {
         self.starts.lock().unwrap().push((at, crawler));
     }
 
-    /// Returns the crawlers that started, in order.
+    /// Returns the crawlers of the starts, in order.
     pub(super) fn order(&self) -> Vec<String> {
         let starts = self.starts.lock().unwrap();
         starts.iter().map(|(_, crawler)| crawler.clone()).collect()
@@ -189,7 +189,7 @@ impl Origin {
     }
 }
 
-/// Lets all tasks do what they can do now.
+/// Lets all tasks run until they wait.
 pub(super) async fn settle() {
     for _ in 0..20 {
         yield_now().await;

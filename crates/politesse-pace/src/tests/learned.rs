@@ -1,4 +1,4 @@
-//! What a host's answers lead to.
+//! Effects of a host's responses on its pace.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +14,7 @@ async fn answered(origin: &Origin, status: u16, retry_after: Option<u64>) -> Bac
     turn.record_status(status, retry_after.map(seconds))
 }
 
-/// For how many seconds it is left alone now.
+/// Returns for how many seconds the host is left alone now.
 async fn left_alone(origin: &Origin) -> u64 {
     match origin.turn(Get::by("a", None).within(seconds(0))).await {
         Ok(_unused) => 0,
@@ -25,9 +25,9 @@ async fn left_alone(origin: &Origin) -> u64 {
     }
 }
 
-// Ours: a back-off of 60 s with a longest of 5 s is refused at once.
+// Ours: with a back-off of 60 s, a request that may wait 5 s is refused at once.
 #[tokio::test(start_paused = true)]
-async fn a_back_off_refuses_those_who_would_wait_in_vain() {
+async fn a_back_off_refuses_requests_that_cannot_outwait_it() {
     let origin = Origin::new(profile(Profile::Owned));
     assert_eq!(
         answered(&origin, 429, Some(60)).await,
@@ -49,8 +49,7 @@ async fn a_back_off_refuses_those_who_would_wait_in_vain() {
     assert_eq!(origin.order(), ["a"]);
 }
 
-// Ours: 60 s doubling, jitter upwards by a tenth at most,
-// forgiven after 30 quiet minutes.
+// Ours: 60 s, doubling, plus a tenth of jitter at most; forgiven after 30 quiet minutes.
 #[tokio::test(start_paused = true)]
 async fn back_offs_double_and_are_forgiven_after_thirty_quiet_minutes() {
     let origin = Origin::new(profile(Profile::Owned));
@@ -64,9 +63,9 @@ async fn back_offs_double_and_are_forgiven_after_thirty_quiet_minutes() {
     assert!((60..=66).contains(&left_alone(&origin).await));
 }
 
-// Ours: a back-off that begins while requests wait takes effect.
+// Ours: a back-off that begins while requests wait applies to them.
 #[tokio::test(start_paused = true)]
-async fn a_back_off_holds_for_those_who_wait_already() {
+async fn a_back_off_applies_to_requests_that_already_wait() {
     let origin = Origin::new(profile(Profile::Owned));
     let asked = asked(5);
     let turn = origin.turn(Get::by("a", asked.as_ref())).await.unwrap();
@@ -88,9 +87,9 @@ async fn a_back_off_holds_for_those_who_wait_already() {
     assert!(long.is_finished());
 }
 
-// Ours: 403 and 404 never.
+// Ours: 403 and 404 never start a back-off.
 #[tokio::test(start_paused = true)]
-async fn other_errors_leave_nobody_alone() {
+async fn other_statuses_start_no_back_off() {
     let origin = Origin::new(profile(Profile::Owned));
     for status in [200, 301, 403, 404, 500, 502] {
         assert_eq!(
@@ -101,10 +100,10 @@ async fn other_errors_leave_nobody_alone() {
     }
 }
 
-// Ours: 5 times the last response's duration after its
-// end, from 3 s to 30 s.
+// Ours: 5 times the duration of the last response, counted from its end, from 3 s to 30
+// s.
 #[tokio::test(start_paused = true)]
-async fn an_archive_leaves_a_slow_site_more_time() {
+async fn the_archive_profile_pauses_longer_for_a_slow_site() {
     let origin = Origin::new(profile(Profile::Archive));
     for takes in [2, 0, 60, 0] {
         origin.get(Get::by("a", None).taking(seconds(takes))).await;
@@ -114,10 +113,9 @@ async fn an_archive_leaves_a_slow_site_more_time() {
     assert_eq!(times, [0, 12, 15, 105]);
 }
 
-// Ours: the host is not slow because it took long to connect to it, or to send the
-// upload.
+// Ours: a slow connect or a slow upload does not make a host slow.
 #[tokio::test(start_paused = true)]
-async fn an_archive_counts_a_response_from_the_end_of_its_request() {
+async fn the_response_time_counts_from_the_end_of_the_request() {
     let origin = Origin::new(profile(Profile::Archive));
     let turn = origin.turn(Get::by("a", None)).await.unwrap();
     sleep(seconds(5)).await;
@@ -138,7 +136,7 @@ async fn an_archive_counts_a_response_from_the_end_of_its_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_host_waits_for_is_shown() {
+async fn a_snapshot_shows_why_a_host_waits() {
     let origin = Origin::new(profile(Profile::Owned));
     let asked = asked(10);
     origin.get(Get::by("a", asked.as_ref())).await;
@@ -155,7 +153,7 @@ async fn what_a_host_waits_for_is_shown() {
     assert!(shown[0].backoff_until.is_some());
 }
 
-// Ours: nobody waits in vain, not even for a robots.txt.
+// Ours: a request that cannot succeed in time is answered early, even a robots.txt fetch.
 #[tokio::test(start_paused = true)]
 async fn a_back_off_ends_the_wait_for_a_robots_txt() {
     let origin = Origin::new(profile(Profile::Owned));
@@ -182,10 +180,10 @@ async fn a_back_off_ends_the_wait_for_a_robots_txt() {
     );
 }
 
-// Ours: an event where a host leaves its back-off, also if the first request
-// after it has hung up.
+// Ours: the end of a back-off is reported, even if the first request after it is
+// cancelled.
 #[tokio::test(start_paused = true)]
-async fn the_end_of_a_back_off_is_told_whoever_came_behind_it() {
+async fn the_end_of_a_back_off_is_reported_even_if_the_next_request_is_cancelled() {
     let origin = Origin::new(profile(Profile::Owned));
     let told = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&told);
@@ -211,10 +209,10 @@ async fn the_end_of_a_back_off_is_told_whoever_came_behind_it() {
     assert_eq!(*told.lock().unwrap(), both);
 }
 
-// Ours: A clock that was wrong is no reason to leave a host
-// alone for years, and what was forgiven is forgotten.
+// Ours: a wrong clock must not keep a host in back-off for years, and forgiven back-offs
+// are not restored.
 #[tokio::test(start_paused = true)]
-async fn what_the_process_before_knew_is_taken_up_within_bounds() {
+async fn saved_back_offs_are_restored_within_limits() {
     let wall = politesse_base::clock::now();
     let hours = jiff::SignedDuration::from_hours;
     let kept = |name: &str, ahead| SavedBackOff {
@@ -251,9 +249,9 @@ async fn what_the_process_before_knew_is_taken_up_within_bounds() {
     assert!((60..=66).contains(&later.retry_after().as_secs()));
 }
 
-// Ours: an operator ends it, on record.
+// Ours: an operator can end a back-off, and the release is reported.
 #[tokio::test(start_paused = true)]
-async fn a_back_off_can_be_ended_by_an_order() {
+async fn an_operator_can_end_a_back_off() {
     let origin = Origin::new(profile(Profile::Owned));
     let told = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&told);

@@ -1,4 +1,4 @@
-//! What the operator lays down, and what is bounded.
+//! Operator's limits, and bounds on resources.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ async fn no_second_has_more_than_five_starts_at_a_host() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_than_four_are_under_way_at_a_host() {
+async fn no_more_than_four_requests_are_in_flight_at_a_host() {
     let origin = Origin::new(profile(Profile::Standard));
     for _ in 0..8 {
         origin.get(Get::by("a", None).taking(seconds(30))).await;
@@ -55,7 +55,7 @@ async fn no_more_than_four_are_under_way_at_a_host() {
 
 // Ours: `pace.queue`; 429 `queue_full`.
 #[tokio::test(start_paused = true)]
-async fn lines_are_bounded_by_host_by_crawler_and_in_all() {
+async fn queues_are_limited_by_host_by_crawler_and_in_total() {
     let queue = QueueLimits {
         origin: places(3),
         crawler: places(2),
@@ -71,7 +71,7 @@ async fn lines_are_bounded_by_host_by_crawler_and_in_all() {
         ("one.example", "a", true),
         ("one.example", "a", false),
         ("one.example", "b", true),
-        // In place of the last of the crawler that has most.
+        // Displaces the latest request of the crawler with the most requests.
         ("one.example", "c", true),
         ("two.example", "b", true),
         ("two.example", "b", true),
@@ -96,10 +96,10 @@ async fn lines_are_bounded_by_host_by_crawler_and_in_all() {
     assert_eq!(metrics.pace_queued.get(), 0);
 }
 
-// Ours: waiting places by client. 150 connections with 100 streams each, at fifty
-// hosts, were all places there are.
+// Ours: waiting places are shared by client. Without this, 150 connections with 100
+// streams each, at fifty hosts, took all places.
 #[tokio::test(start_paused = true)]
-async fn a_client_that_holds_all_places_gives_way_to_another() {
+async fn a_client_that_holds_all_places_gives_way_to_another_client() {
     let queue = QueueLimits {
         origin: places(100),
         crawler: places(100),
@@ -138,7 +138,7 @@ async fn a_client_that_holds_all_places_gives_way_to_another() {
     let refused = origin.get(get(0, 2)).await.await.unwrap().unwrap_err();
     assert_eq!(refused.reason, Reason::QueueFull);
     assert!(refused.detail.contains("has its share"), "{refused:?}");
-    // A larger number counts at once.
+    // A larger limit takes effect at once.
     let queue = QueueLimits {
         total: places(11),
         ..queue
@@ -148,9 +148,9 @@ async fn a_client_that_holds_all_places_gives_way_to_another() {
     assert!(!origin.get(get(0, 2)).await.is_finished());
 }
 
-// Ours: who waits for its robots.txt has a place as well, and loses it as well.
+// Ours: a request that waits for its robots.txt also holds a seat, and can also lose it.
 #[tokio::test(start_paused = true)]
-async fn a_place_of_one_that_waits_for_a_robots_txt_is_lost_too() {
+async fn a_seat_held_while_waiting_for_robots_txt_can_be_lost() {
     let queue = QueueLimits {
         total: places(2),
         ..QueueLimits::default()
@@ -169,7 +169,7 @@ async fn a_place_of_one_that_waits_for_a_robots_txt_is_lost_too() {
 
 // Ours: `pace.total`, `pace.crawler`.
 #[tokio::test(start_paused = true)]
-async fn ceilings_hold_over_all_hosts() {
+async fn ceilings_apply_across_all_hosts() {
     let total = rate("2/s");
     let origin = Origin::new(Options {
         total,
@@ -192,7 +192,7 @@ async fn ceilings_hold_over_all_hosts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crawler_at_its_ceiling_keeps_nobody_else() {
+async fn a_crawler_at_its_ceiling_holds_up_no_other_crawler() {
     let crawler = PaceLimits {
         in_flight: NonZeroU32::new(2),
         rate: None,
@@ -210,10 +210,10 @@ async fn a_crawler_at_its_ceiling_keeps_nobody_else() {
     assert_eq!(origin.order(), ["a", "a", "b", "a", "a"]);
 }
 
-// Ours: beyond the cap idle hosts go first, never one that is queued or
-// left alone.
+// Ours: beyond the limit, idle hosts are forgotten, but none with waiting requests or a
+// back-off.
 #[tokio::test(start_paused = true)]
-async fn too_many_hosts_push_out_idle_ones_only() {
+async fn only_idle_hosts_make_room_for_new_ones() {
     let origin = Origin::new(Options {
         max_hosts: places(40),
         ..profile(Profile::Owned)
@@ -241,10 +241,9 @@ async fn too_many_hosts_push_out_idle_ones_only() {
     assert_eq!(Arc::strong_count(&origin.scheduler), 1);
 }
 
-// Ours: a ceiling that comes new holds for
-// those who wait already, each under its own name.
+// Ours: a new ceiling also applies to waiting requests, each under its own crawler name.
 #[tokio::test(start_paused = true)]
-async fn a_new_ceiling_holds_for_those_who_wait_already() {
+async fn a_new_ceiling_applies_to_requests_that_already_wait() {
     let crawler = PaceLimits {
         in_flight: NonZeroU32::new(1),
         rate: None,
@@ -264,9 +263,9 @@ async fn a_new_ceiling_holds_for_those_who_wait_already() {
     assert_eq!(origin.order(), ["first", "a", "b", "a"]);
 }
 
-// Ours: queued waiters are sent away at once.
+// Ours: waiting requests are sent away at once.
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_once_it_is_closed() {
+async fn no_request_waits_after_close() {
     let origin = Origin::new(profile(Profile::Owned));
     let asked = asked(60);
     let get = || Get::by("a", asked.as_ref());
@@ -286,7 +285,7 @@ async fn nobody_waits_once_it_is_closed() {
     assert_eq!(next.unwrap_err().reason, Reason::Overload);
     assert_eq!(clock::instant(), begun);
     assert_eq!(origin.order(), ["a"]);
-    // Who need not wait is served.
+    // A request that need not wait is still served.
     let other = Get {
         host: "other.example",
         ..get()
@@ -294,8 +293,8 @@ async fn nobody_waits_once_it_is_closed() {
     assert!(origin.turn(other).await.is_ok());
 }
 
-// Ours: O(1) work a grant, also where many hosts wait for one
-// ceiling; and their order is that of arrival.
+// Ours: each grant takes O(1) work, even if many hosts wait for one ceiling, and starts
+// follow the order of arrival.
 #[tokio::test(start_paused = true)]
 async fn hosts_that_wait_for_one_ceiling_are_woken_one_by_one() {
     let origin = Origin::new(Options {
@@ -318,9 +317,9 @@ async fn hosts_that_wait_for_one_ceiling_are_woken_one_by_one() {
     assert!(woken <= 2_500, "{woken}");
 }
 
-// Ours: no crawl waits without need.
+// Ours: no request waits longer than necessary.
 #[tokio::test(start_paused = true)]
-async fn a_crawler_at_its_ceiling_goes_on_when_its_request_ends() {
+async fn a_crawler_at_its_ceiling_continues_as_soon_as_a_request_ends() {
     let crawler = PaceLimits {
         in_flight: NonZeroU32::new(1),
         rate: None,
@@ -343,10 +342,10 @@ async fn a_crawler_at_its_ceiling_goes_on_when_its_request_ends() {
     assert_eq!(origin.times(), times);
 }
 
-// Ours: 429 at once where the wait would be too long, and
-// with the reason that it has.
+// Ours: a wait that would be too long is refused with 429 at once, and with the actual
+// reason.
 #[tokio::test(start_paused = true)]
-async fn a_rate_over_all_hosts_tells_how_long_it_takes() {
+async fn a_refusal_under_the_total_rate_names_the_wait() {
     let origin = Origin::new(Options {
         total: rate("6/m"),
         ..profile(Profile::Standard)
@@ -368,17 +367,16 @@ async fn a_rate_over_all_hosts_tells_how_long_it_takes() {
         (later.reason, later.retry_after()),
         (Reason::Ceiling, seconds(30))
     );
-    // What is waited for is shown, too.
+    // The delay is also visible in the snapshot.
     let shown = origin.scheduler.snapshot();
     let b = shown.iter().find(|host| host.host == "b.example").unwrap();
     assert_eq!((b.queued, b.cause.as_deref()), (1, Some("ceiling")));
     assert!(b.next_start.is_some());
 }
 
-// Ours: `pace.max_turn`: who reads slowly holds nobody up for
-// ever.
+// Ours: `pace.max_turn`: a client that reads slowly cannot hold up others for ever.
 #[tokio::test(start_paused = true)]
-async fn a_response_keeps_others_for_so_long_and_no_longer() {
+async fn a_response_holds_up_others_for_max_turn_and_no_longer() {
     let origin = Origin::new(profile(Profile::Owned));
     let asked = asked(10);
     let get = || Get::by("a", asked.as_ref());
@@ -393,10 +391,10 @@ async fn a_response_keeps_others_for_so_long_and_no_longer() {
     assert_eq!(origin.scheduler.snapshot()[0].in_flight, 0);
 }
 
-// Ours: `pace.max_stall`: who takes or sends nothing loses its turn to others who
-// wait, and no one loses it without need.
+// Ours: `pace.max_stall`: a client that neither reads nor sends loses its turn to waiting
+// requests, and only to them.
 #[tokio::test(start_paused = true)]
-async fn a_client_that_takes_nothing_loses_its_turn_to_those_who_wait() {
+async fn a_stalled_client_loses_its_turn_to_waiting_requests() {
     let origin = Origin::new(profile(Profile::Standard));
     let mut held = Vec::new();
     for client in [3, 1, 1, 1] {
@@ -405,8 +403,8 @@ async fn a_client_that_takes_nothing_loses_its_turn_to_those_who_wait() {
         turn.activity().wait_for_client();
         held.push(turn);
     }
-    // One goes on, one waits for the origin, two take nothing, of which one took
-    // much at the beginning.
+    // One client reads on, one turn waits for the origin, and two clients read nothing;
+    // one of those read a lot at the beginning.
     held[1].wait_for_origin();
     held[2].activity().add_client_bytes(1 << 30);
     sleep(seconds(20)).await;
@@ -420,7 +418,7 @@ async fn a_client_that_takes_nothing_loses_its_turn_to_those_who_wait() {
     sleep(seconds(1)).await;
     assert_eq!(origin.order(), ["good"; 2]);
     assert_eq!(origin.scheduler.snapshot()[0].in_flight, 4);
-    // The next waits until the first of those has stalled too, after 5 s more.
+    // The next request waits until the first client has stalled as well, for 5 s more.
     let takes = Get::by("good", None).at(2).taking(seconds(1000));
     origin.get(takes).await;
     sleep(seconds(3)).await;
@@ -433,17 +431,17 @@ async fn a_client_that_takes_nothing_loses_its_turn_to_those_who_wait() {
         (metrics.pace_stalls.get(), metrics.pace_overruns.get()),
         (3, 0)
     );
-    // Each counts once as ended: those in flight are the one that waits for the
-    // origin, and three others.
+    // Each stalled turn counts as ended once: in flight are the turn that waits for the
+    // origin and three others.
     drop(held);
     assert_eq!(origin.scheduler.snapshot()[0].in_flight, 3);
     sleep(seconds(2000)).await;
     assert_eq!(origin.scheduler.snapshot()[0].in_flight, 0);
 }
 
-// Ours: a client stalls once, and what is given up stays its own.
+// Ours: a client may stall once, and its given-up turns still count for itself.
 #[tokio::test(start_paused = true)]
-async fn a_client_that_stalls_again_and_again_keeps_nobody_waiting() {
+async fn a_client_that_stalls_repeatedly_does_not_hold_up_others_each_time() {
     let origin = Origin::new(profile(Profile::Standard));
     let stall = async || {
         let mut held = Vec::new();
@@ -465,7 +463,7 @@ async fn a_client_that_stalls_again_and_again_keeps_nobody_waiting() {
     drop(origin.turn(good()).await.unwrap());
     let waited = clock::instant() - begun;
     assert!(seconds(4) < waited && waited <= seconds(5), "{waited:?}");
-    // Others have what the first four gave up, and the client itself does not.
+    // Others get the turns that the first four gave up; the client itself does not.
     for _ in 0..10 {
         drop(origin.turn(good()).await.unwrap());
     }
@@ -477,7 +475,7 @@ async fn a_client_that_stalls_again_and_again_keeps_nobody_waiting() {
     let waited = clock::instant() - begun;
     assert!(again.len() == 4 && waited <= seconds(1), "{waited:?}");
     drop(again);
-    // One that always goes before its time is up has no more of it.
+    // A client that always leaves just before its time is up gets no more time either.
     sleep(seconds(200)).await;
     for _ in 0..2 {
         let some = stall().await;
@@ -493,10 +491,10 @@ async fn a_client_that_stalls_again_and_again_keeps_nobody_waiting() {
     assert_eq!(origin.scheduler.snapshot()[0].in_flight, 0);
 }
 
-// Ours: where the site asks for a delay one request is under way at a time, and that which
-// was given up is still under way for its own client.
+// Ours: if the site asks for a delay, one request is in flight at a time, and for its own
+// client a given-up turn is still in flight.
 #[tokio::test(start_paused = true)]
-async fn a_client_that_stalls_gets_no_second_turn_within_a_delay() {
+async fn a_stalled_client_gets_no_second_turn_while_a_delay_applies() {
     let origin = Origin::new(profile(Profile::Standard));
     let asked = asked(10);
     let slow = || Get::by("slow", asked.as_ref()).at(1);
@@ -506,7 +504,7 @@ async fn a_client_that_stalls_gets_no_second_turn_within_a_delay() {
     let second = tokio::spawn(origin.turn(slow()));
     sleep(seconds(100)).await;
     assert!(!second.is_finished());
-    // `pace.max_turn` after that.
+    // After another `pace.max_turn`.
     sleep(seconds(40)).await;
     assert!(second.is_finished());
     drop((held, second.await));
@@ -517,8 +515,8 @@ async fn soon<T>(turn: impl Future<Output = T>) -> Option<T> {
     tokio::time::timeout(seconds(3), turn).await.ok()
 }
 
-// Ours: a delay counts from when the turn was lost, and again from when the
-// response ended.
+// Ours: a delay counts from when the turn was lost, and again from the end of the
+// response.
 #[tokio::test(start_paused = true)]
 async fn a_crawl_delay_counts_from_the_loss_of_a_turn() {
     let origin = Origin::new(profile(Profile::Owned));
@@ -536,10 +534,10 @@ async fn a_crawl_delay_counts_from_the_loss_of_a_turn() {
     assert_eq!(times, [15, 28]);
 }
 
-// Ours: the reason is what was waited for. The pause of the site
-// is over; what has no room is the total.
+// Ours: the reason names the actual obstacle. The site's pause is over; the total has no
+// room.
 #[tokio::test(start_paused = true)]
-async fn who_waited_for_a_ceiling_in_vain_is_told_of_that() {
+async fn a_request_that_timed_out_under_a_ceiling_gets_that_reason() {
     let total = PaceLimits {
         in_flight: NonZeroU32::new(1),
         rate: None,
@@ -562,10 +560,10 @@ async fn who_waited_for_a_ceiling_in_vain_is_told_of_that() {
     assert_eq!(later.reason, Reason::Ceiling);
 }
 
-// The same where two ceilings meet: whoever goes on to the second keeps the
-// first place in the other line.
+// Ours: two ceilings do not multiply wake-ups either. A request that moves on to the
+// second line keeps the first place in the other.
 #[tokio::test(start_paused = true)]
-async fn two_ceilings_wake_hosts_one_by_one_too() {
+async fn hosts_under_two_ceilings_are_woken_one_by_one() {
     let most = |in_flight| PaceLimits {
         in_flight: NonZeroU32::new(in_flight),
         rate: None,

@@ -1,4 +1,5 @@
-//! Files that a page embeds: in its turn, within bounds, and no faster than the site wants.
+//! Files that a page embeds: they share its turn, within limits, and no faster than the
+//! site allows.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
@@ -21,7 +22,7 @@ fn page(path: &str) -> Embedding {
     }
 }
 
-/// A file, by its `Sec-Fetch-Dest`.
+/// A file, marked by its `Sec-Fetch-Dest`.
 fn file(path: &str) -> Embedding {
     Embedding {
         destination: Destination::File,
@@ -29,7 +30,7 @@ fn file(path: &str) -> Embedding {
     }
 }
 
-/// A request that has only a `Referer`.
+/// A request with only a `Referer`.
 fn referred(path: &str, by: &str) -> Embedding {
     Embedding {
         referrer: Some(url(by)),
@@ -52,7 +53,7 @@ fn limits(in_flight: u32, rate: &str) -> PaceLimits {
     }
 }
 
-/// One request a second, 4 in flight, and 5 files of each page within a minute.
+/// One request a second, 4 in flight, and 5 files per page within a minute.
 fn options() -> Options {
     let policy = PacePolicy::new(Profile::Standard, &limits(4, "1/s"), Vec::new());
     Options {
@@ -65,8 +66,8 @@ fn options() -> Options {
     }
 }
 
-/// Makes these requests one after the other, without waiting for their turns, then waits
-/// for ten seconds. Returns the times of the starts, in milliseconds.
+/// Makes these requests one after the other without waiting for their turns, then waits
+/// ten seconds. Returns the start times in milliseconds.
 async fn starts(options: Options, gets: impl IntoIterator<Item = Get>) -> Vec<u128> {
     let origin = Origin::new(options);
     for get in gets {
@@ -76,8 +77,8 @@ async fn starts(options: Options, gets: impl IntoIterator<Item = Get>) -> Vec<u1
     origin.times()
 }
 
-/// Returns how many of the requests of `gets` started without a turn of their own after
-/// the page `/`.
+/// Returns how many of the requests in `gets` start without turns of their own after the
+/// page `/`.
 async fn followed(gets: impl IntoIterator<Item = Get>) -> usize {
     let all = [get(page("/"))].into_iter().chain(gets);
     let times = starts(options(), all).await;
@@ -86,7 +87,7 @@ async fn followed(gets: impl IntoIterator<Item = Get>) -> usize {
 
 // Ours: `pace.requisites`.
 #[tokio::test(start_paused = true)]
-async fn files_of_a_page_go_in_its_turn_and_hold_up_no_page() {
+async fn files_share_the_turn_of_their_page_and_hold_up_no_page() {
     let other = Get {
         crawler: "b".to_owned(),
         ..get(page("/other"))
@@ -97,12 +98,12 @@ async fn files_of_a_page_go_in_its_turn_and_hold_up_no_page() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_has_a_bounded_number_of_files() {
+async fn a_page_has_a_limited_number_of_files() {
     let files = (0..8).map(|number| get(file(&format!("/{number}"))));
     assert_eq!(followed(files).await, 5);
     let files = (0..8).map(|number| get(referred(&format!("/{number}"), "/")));
     let all = [get(page("/"))].into_iter().chain(files);
-    // What comes later has turns of its own, and brings no more files.
+    // Later files need turns of their own, and bring no further files.
     let own = [1000, 2000, 3000];
     let times = starts(options(), all).await;
     assert_eq!(times, [[0; 6].as_slice(), &own].concat());
@@ -115,7 +116,7 @@ async fn a_style_sheet_embeds_files_of_its_page() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_other_request_profits() {
+async fn only_files_of_the_page_start_without_a_turn() {
     let by_another = Get {
         crawler: "b".to_owned(),
         ..get(file("/1"))
@@ -142,7 +143,7 @@ async fn no_other_request_profits() {
     ];
     for (name, request) in rows {
         let origin = Origin::new(options());
-        // Here no host waits for another.
+        // Nothing else delays a request here.
         let of_other = Get {
             host: request.host,
             ..Get::by("c", None)
@@ -160,7 +161,7 @@ async fn no_other_request_profits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_its_time_a_page_has_no_files() {
+async fn files_no_longer_follow_a_page_after_its_time() {
     for (after, expected) in [(59, 1), (60, 0)] {
         let origin = Origin::new(options());
         origin.get(get(page("/"))).await;
@@ -171,9 +172,9 @@ async fn after_its_time_a_page_has_no_files() {
     }
 }
 
-// Any crawler can send the fields of a browser.
+// Ours: any crawler can send the fields of a browser.
 #[tokio::test(start_paused = true)]
-async fn what_the_site_asks_for_holds_for_each_file() {
+async fn each_file_keeps_the_delay_of_the_site() {
     let asked = asked(2);
     let gets = [page("/"), file("/1"), file("/2")].map(|embedding| Get {
         asked: asked.clone(),
@@ -196,15 +197,15 @@ async fn a_back_off_holds_up_files() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn files_keep_to_the_number_in_flight() {
+async fn files_count_as_requests_in_flight() {
     let files = (0..5).map(|number| get(file(&format!("/{number}"))).taking(seconds(3)));
     let gets = [get(page("/"))].into_iter().chain(files);
     assert_eq!(starts(options(), gets).await, [0, 0, 0, 0, 0, 3000]);
 }
 
-// A page that waits for the rate of a ceiling stands first in its line.
+// Ours: a page that waits for the rate of a ceiling is first in its line.
 #[tokio::test(start_paused = true)]
-async fn files_come_under_no_rate_of_a_ceiling() {
+async fn the_rate_of_a_ceiling_does_not_apply_to_files() {
     let ceilings = Options {
         total: limits(2, "1/s"),
         ..profile(Profile::Owned)
@@ -213,7 +214,7 @@ async fn files_come_under_no_rate_of_a_ceiling() {
     assert_eq!(starts(ceilings, gets).await, [0, 0, 0, 1000]);
 }
 
-// Where both may start, they take turns.
+// Ours: when both may start, files and pages alternate.
 #[tokio::test(start_paused = true)]
 async fn files_and_pages_share_the_places_of_a_host() {
     let policy = PacePolicy::new(Profile::Owned, &limits(1, ""), Vec::new());
@@ -239,7 +240,7 @@ async fn files_and_pages_share_the_places_of_a_host() {
 
 // ARCHITECTURE.md, invariant 8.
 #[tokio::test(start_paused = true)]
-async fn few_pages_are_remembered_and_not_for_long() {
+async fn remembered_pages_are_limited_in_number_and_time() {
     let origin = Origin::new(profile(Profile::Owned));
     for number in 0..100 {
         origin.get(get(page(&format!("/{number}")))).await;
@@ -254,6 +255,6 @@ async fn few_pages_are_remembered_and_not_for_long() {
     sleep(seconds(61)).await;
     origin.scheduler.sweep();
     let client = origin.client(0);
-    // That of the directory, and this one.
+    // One reference in the directory, and this one.
     assert_eq!(Arc::strong_count(&client), 2);
 }

@@ -1,4 +1,4 @@
-//! How long requests wait, and what comes of it when that is too long.
+//! How long requests wait, and the answer when they cannot wait long enough.
 
 use super::kit::*;
 use crate::RobotsFetch;
@@ -6,7 +6,7 @@ use crate::policy::Profile;
 use politesse_decision::reason::Reason;
 use tokio::time::{advance, sleep};
 
-/// Times from timers are rounded up to a millisecond.
+/// Timers round up to a millisecond.
 fn in_seconds(times: &[u128]) -> Vec<u128> {
     times.iter().map(|time| time / 1000).collect()
 }
@@ -27,7 +27,7 @@ async fn a_delay_counts_from_the_end_of_a_response() {
 
 // Ours: the least gap is exactly the delay, over 102 grants.
 #[tokio::test(start_paused = true)]
-async fn starts_are_as_far_apart_as_is_asked_and_no_farther() {
+async fn starts_are_exactly_the_delay_apart() {
     let origin = Origin::new(profile(Profile::Standard));
     let asked = asked(1);
     for number in 0..102 {
@@ -45,10 +45,10 @@ async fn starts_are_as_far_apart_as_is_asked_and_no_farther() {
     );
 }
 
-// Ours: raising the delay from 1 to 10 s after a grant holds 10 s; the delay of
-// the one that starts counts.
+// Ours: if the delay rises from 1 to 10 s after a start, 10 s apply: the delay of the
+// starting request counts.
 #[tokio::test(start_paused = true)]
-async fn a_delay_that_changes_counts_from_what_was() {
+async fn a_changed_delay_counts_from_the_previous_request() {
     let origin = Origin::new(profile(Profile::Owned));
     let (short, long) = (asked(1), asked(10));
     origin.get(Get::by("a", short.as_ref())).await;
@@ -60,10 +60,10 @@ async fn a_delay_that_changes_counts_from_what_was() {
     assert_eq!(in_seconds(&origin.times()), [0, 10, 11, 12]);
 }
 
-// Ours: another crawler's longer delay binds only that crawler, and counts from
-// anyone's last completion.
+// Ours: a longer delay of another crawler holds up only that crawler, and counts from the
+// last end of any request.
 #[tokio::test(start_paused = true)]
-async fn a_longer_delay_holds_up_its_own_crawler_alone() {
+async fn a_longer_delay_holds_up_only_its_own_crawler() {
     let origin = Origin::new(profile(Profile::Owned));
     let (short, long) = (asked(5), asked(30));
     origin.get(Get::by("a", short.as_ref())).await;
@@ -75,10 +75,10 @@ async fn a_longer_delay_holds_up_its_own_crawler_alone() {
     assert_eq!(in_seconds(&origin.times()), [0, 0, 5, 35]);
 }
 
-// Ours: a crawler that names itself after one with a delay of 2000 s makes nobody
-// else wait: neither by its page nor by one that waits, nor for a robots.txt.
+// Ours: a crawler that takes the name of one with a delay of 2000 s makes no one else
+// wait: neither by its page, nor by a waiting one, nor for a robots.txt.
 #[tokio::test(start_paused = true)]
-async fn a_name_with_a_very_long_delay_keeps_nobody_from_a_host() {
+async fn a_crawler_name_with_a_very_long_delay_blocks_no_one_else() {
     let origin = Origin::new(profile(Profile::Standard));
     let long = asked(2000);
     for _ in 0..2 {
@@ -103,10 +103,10 @@ async fn a_name_with_a_very_long_delay_keeps_nobody_from_a_host() {
     assert_eq!(times[12] - times[11], 2000, "{times:?}");
 }
 
-// Ours: 429 at once only where the wait would be longer. Fifty before a crawler
-// with a long delay take their own time, not fifty times that delay.
+// Ours: 429 at once only if the wait would really be too long. Fifty requests ahead of a
+// crawler with a long delay take their own time, not fifty times that delay.
 #[tokio::test(start_paused = true)]
-async fn those_ahead_count_by_their_own_delay() {
+async fn requests_ahead_count_with_their_own_delays() {
     let origin = Origin::new(profile(Profile::Standard));
     let long = asked(10);
     for client in 0..50 {
@@ -122,7 +122,7 @@ async fn those_ahead_count_by_their_own_delay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_configuration_holds_for_those_who_wait_already() {
+async fn a_new_configuration_applies_to_requests_that_already_wait() {
     let origin = Origin::new(profile(Profile::Archive));
     for _ in 0..4 {
         origin.get(Get::by("a", None).taking(seconds(10))).await;
@@ -134,10 +134,10 @@ async fn another_configuration_holds_for_those_who_wait_already() {
     assert_eq!(in_seconds(&origin.times()), [0, 5, 5, 5]);
 }
 
-// Ours: a delay is kept from the requests of all crawlers, over ports and
-// schemes; one with a delay is alone at its host.
+// Ours: a delay is kept from the requests of all crawlers, over all ports and schemes. A
+// request with a delay is the only one in flight at its host.
 #[tokio::test(start_paused = true)]
-async fn a_delay_counts_from_the_last_end_of_anyones_request() {
+async fn a_delay_counts_from_the_last_end_of_any_request() {
     let origin = Origin::new(profile(Profile::Owned));
     let long = asked(10);
     origin.get(Get::by("a", None).taking(seconds(3))).await;
@@ -161,9 +161,9 @@ async fn robots(origin: &Origin) {
     settle().await;
 }
 
-// Ours: robots.txt first in line, and no delay for the first page.
+// Ours: a robots.txt is first in line, and does not delay the first page.
 #[tokio::test(start_paused = true)]
-async fn a_robots_txt_comes_first_and_delays_no_first_page() {
+async fn a_robots_txt_comes_first_and_does_not_delay_the_first_page() {
     let origin = Origin::new(profile(Profile::Owned));
     let name = host("site.example");
     let robots = origin
@@ -184,10 +184,10 @@ async fn a_robots_txt_comes_first_and_delays_no_first_page() {
     assert_eq!(in_seconds(&origin.times()), [0, 2, 4, 6]);
 }
 
-// Ours: a flooder never delays another crawler by more than
-// one turn each; not even by the robots.txt of names that it makes up.
+// Ours: a flooding client never delays another crawler by more than one turn each, not
+// even with robots.txt fetches for made-up names.
 #[tokio::test(start_paused = true)]
-async fn of_robots_txts_and_pages_every_other_has_its_turn() {
+async fn robots_txt_fetches_and_pages_alternate() {
     let origin = Origin::new(profile(Profile::Owned));
     let asked = asked(10);
     origin.get(Get::by("a", asked.as_ref())).await;
@@ -204,10 +204,10 @@ async fn of_robots_txts_and_pages_every_other_has_its_turn() {
     assert_eq!(in_seconds(&origin.times()), times);
 }
 
-// Ours: a robots.txt needs 10 s of distance at most, a page its whole delay. One after the
-// other would put a page off for ever, were it not for its turn.
+// Ours: a robots.txt needs a delay of 10 s at most, a page its whole delay. Without
+// turns, successive robots.txt fetches would put a page off for ever.
 #[tokio::test(start_paused = true)]
-async fn robots_txts_set_a_page_back_once() {
+async fn robots_txt_fetches_set_a_page_back_only_once() {
     let origin = Origin::new(profile(Profile::Owned));
     let asked = asked(30);
     origin.get(Get::by("a", asked.as_ref())).await;
@@ -223,10 +223,10 @@ async fn robots_txts_set_a_page_back_once() {
     assert_eq!(order.len(), 10);
 }
 
-// Ours: no turn without need for those whose site asks for
-// nothing, and cancellation gives a robots.txt's turn back as well.
+// Ours: a robots.txt waits only if the site asks for a delay, and cancelling it gives its
+// turn back.
 #[tokio::test(start_paused = true)]
-async fn a_robots_txt_that_nobody_waits_for_takes_no_turn() {
+async fn a_cancelled_robots_txt_fetch_takes_no_turn() {
     let origin = Origin::new(profile(Profile::Owned));
     let asked = asked(10);
     origin.get(Get::by("a", asked.as_ref())).await;
@@ -243,10 +243,10 @@ async fn a_robots_txt_that_nobody_waits_for_takes_no_turn() {
     assert_eq!(in_seconds(&origin.times()), [0, 10]);
 }
 
-// Ours: order within a crawler. Who gives its turn back to
-// have the robots.txt asked for first has its place again.
+// Ours: order within a crawler. A request that gives its turn back to have the robots.txt
+// fetched first regains its place.
 #[tokio::test(start_paused = true)]
-async fn one_that_comes_back_is_before_who_came_later() {
+async fn a_returning_request_starts_before_later_ones_of_its_crawler() {
     let origin = Origin::new(profile(Profile::Owned));
     let asked = asked(10);
     origin.get(Get::by("first", asked.as_ref())).await;
@@ -267,16 +267,16 @@ async fn one_that_comes_back_is_before_who_came_later() {
     drop(turn);
     settle().await;
     assert_eq!(origin.order(), ["first", "b"]);
-    // Its own came later: it waits one turn, not two.
+    // The other request of the same crawler came later, so this one waits one turn, not
+    // two.
     let turn = again.await.unwrap().unwrap();
     assert_eq!(turn.arrival(), number);
     assert_eq!(turn.waited().as_secs(), 10);
 }
 
-// Ours: no page waits for ever, where its robots.txt holds no
-// longer than the pause that it asks for.
+// Ours: no page waits for ever if its robots.txt expires before the delay is over.
 #[tokio::test(start_paused = true)]
-async fn a_page_that_may_not_wait_follows_its_robots_txt() {
+async fn a_page_that_cannot_wait_follows_its_robots_txt_at_once() {
     let origin = Origin::new(profile(Profile::Owned));
     let asked = asked(600);
     origin.get(Get::by("a", asked.as_ref())).await;
@@ -298,9 +298,9 @@ async fn a_page_that_may_not_wait_follows_its_robots_txt() {
     assert_eq!(later.retry_after(), seconds(600));
 }
 
-// Ours: a restart is no reason to come sooner.
+// Ours: a restart must not shorten a delay.
 #[tokio::test(start_paused = true)]
-async fn the_process_before_may_have_been_there_until_now() {
+async fn a_restart_assumes_a_request_of_the_previous_process() {
     let origin = Origin::new(profile(Profile::Owned));
     let asked = asked(10);
     let before = politesse_base::clock::now() - jiff::SignedDuration::from_secs(60);
@@ -316,7 +316,7 @@ async fn the_process_before_may_have_been_there_until_now() {
     sleep(seconds(10)).await;
     assert_eq!(origin.order(), ["new.example", "kept.example"]);
     assert_eq!(in_seconds(&origin.times()), [4, 10]);
-    // Of what this one did itself it knows.
+    // The process knows about its own requests.
     origin.get(get("kept.example", Some(before))).await;
     sleep(seconds(60)).await;
     assert_eq!(in_seconds(&origin.times()), [4, 10, 20]);
@@ -343,9 +343,10 @@ async fn a_wait_that_would_be_too_long_is_refused_at_once() {
     assert!(!waits.is_finished());
 }
 
-// Ours: nobody waits in vain where its pause is put off by others' requests.
+// Ours: a request is answered early once other requests have pushed its start past its
+// deadline.
 #[tokio::test(start_paused = true)]
-async fn who_would_wait_in_vain_by_now_is_told() {
+async fn a_request_pushed_past_its_deadline_is_refused_early() {
     let origin = Origin::new(profile(Profile::Owned));
     let long = asked(50);
     origin.get(Get::by("a", None)).await;
@@ -354,8 +355,8 @@ async fn who_would_wait_in_vain_by_now_is_told() {
     sleep(seconds(20)).await;
     origin.get(Get::by("a", None)).await;
     assert!(!waits.is_finished());
-    // Its time would be at 70 s, and its patience ends at 60 s: known when it is
-    // looked at again.
+    // Its start would be at 70 s, but it may wait until 60 s. That is noticed when it is
+    // checked again.
     sleep(seconds(31)).await;
     assert!(waits.is_finished());
     let later = waits.await.unwrap().unwrap_err();
@@ -365,9 +366,9 @@ async fn who_would_wait_in_vain_by_now_is_told() {
     );
 }
 
-// Ours: bounded, whatever was estimated.
+// Ours: waits are bounded, no matter what was estimated.
 #[tokio::test(start_paused = true)]
-async fn a_wait_ends_when_the_longest_is_over() {
+async fn a_wait_ends_at_its_deadline() {
     let origin = Origin::new(profile(Profile::Owned));
     let asked = asked(1);
     origin
@@ -391,10 +392,10 @@ async fn a_wait_ends_when_the_longest_is_over() {
     assert_eq!(origin.scheduler.context.metrics.pace_queued.get(), 0);
 }
 
-// Ours: UTC. No wait is that long, so it is refused
-// with the time until it opens.
+// Ours: hours are in UTC. No request may wait that long, so it is refused with the time
+// until the site opens.
 #[tokio::test(start_paused = true)]
-async fn outside_its_hours_a_site_is_visited_later() {
+async fn a_request_outside_visiting_hours_waits_or_is_refused() {
     use politesse_robots::PaceRecords;
     use politesse_robots::VisitTime;
     politesse_base::testing::follow_tokio();
@@ -416,7 +417,7 @@ async fn outside_its_hours_a_site_is_visited_later() {
     let later = refused.await.unwrap().unwrap_err();
     assert_eq!(later.reason, Reason::VisitTime);
     assert!((60..=120).contains(&later.retry_after().as_secs()));
-    // Who may come now is not kept by who may not.
+    // A request that may start now is not held up by one that may not.
     let other = origin.get(Get::by("b", None)).await;
     assert!(other.is_finished() && !waits.is_finished());
     sleep(seconds(130)).await;
@@ -424,9 +425,9 @@ async fn outside_its_hours_a_site_is_visited_later() {
     assert_eq!(origin.order(), ["b", "a"]);
 }
 
-// Ours: what is idle is forgotten, and what is not is kept.
+// Ours: idle hosts are forgotten, busy ones are kept.
 #[tokio::test(start_paused = true)]
-async fn idle_hosts_are_forgotten_and_others_kept() {
+async fn idle_hosts_are_forgotten_and_busy_ones_are_kept() {
     let origin = Origin::new(profile(Profile::Standard));
     let asked = asked(3600);
     let get = |host, asked: Option<&_>| Get {
@@ -445,7 +446,7 @@ async fn idle_hosts_are_forgotten_and_others_kept() {
     assert_eq!(metrics.pace_hosts.get(), 4);
     sleep(seconds(61)).await;
     origin.scheduler.sweep();
-    // One may come who is asked for a longer pause.
+    // The next crawler may have a longer delay.
     assert_eq!(metrics.pace_hosts.get(), 4);
     sleep(seconds(600)).await;
     origin.scheduler.sweep();

@@ -1,7 +1,7 @@
-//! Bounds of fetches: slots, and time.
+//! Limits of fetches: slots, and time.
 //!
-//! Slots bound how many fetches of robots.txt make requests at the same time;
-//! clients have equal shares of them. Does not know what is requested.
+//! Slots limit how many robots.txt fetches make requests at the same time; clients get
+//! equal shares of them. Does not know what is requested.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use politesse_base::clients::shares::{Share, ShareRefusal, Shares};
 use politesse_base::clock;
 use politesse_base::metrics::Metrics;
 
-/// Time that is left for something.
+/// Remaining time for an operation, and the time spent.
 #[derive(Debug)]
 pub(super) struct TimeBudget {
     pub(super) left: Duration,
@@ -32,7 +32,7 @@ impl TimeBudget {
         }
     }
 
-    /// Returns the output of `work`, or `None` if the time is up before.
+    /// Returns the output of `work`, or `None` if the time runs out first.
     pub(super) async fn spend<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         let begun = clock::instant();
         let done = timeout(self.left, work).await.ok();
@@ -43,14 +43,14 @@ impl TimeBudget {
     }
 }
 
-/// Slots of the fetches that make requests.
+/// Slots for the fetches that make requests.
 #[derive(Debug)]
 pub(super) struct FetchSlots {
     shares: Arc<Shares>,
     metrics: Arc<Metrics>,
 }
 
-/// A slot that is taken; free again when dropped.
+/// Taken slot; dropping it frees the slot.
 #[derive(Debug)]
 pub(super) struct FetchSlot {
     metrics: Arc<Metrics>,
@@ -58,17 +58,17 @@ pub(super) struct FetchSlot {
 }
 
 impl FetchSlots {
-    /// Makes slots of `shares`, for which up to `max_waiting` fetches wait.
+    /// Creates slots from `shares`. At most `max_waiting` fetches may wait for one.
     pub(super) fn new(shares: Arc<Shares>, max_waiting: usize, metrics: Arc<Metrics>) -> Self {
         shares.set_waiting_limit(max_waiting);
         Self { shares, metrics }
     }
 
-    /// Waits for a slot for `client`. Clients that have fewer come first.
+    /// Waits for a slot for `client`. Clients that hold fewer slots come first.
     ///
     /// # Errors
     ///
-    /// [`ShareRefusal`] if too many wait already.
+    /// [`ShareRefusal`] if too many fetches already wait.
     pub(super) async fn take(&self, client: &Arc<Client>) -> Result<FetchSlot, ShareRefusal> {
         let share = self.shares.take(client).await?;
         self.metrics.robots_fetches_under_way.inc();
@@ -79,11 +79,12 @@ impl FetchSlots {
     }
 }
 
-/// Waits until `take` succeeds for any of `clients`, of which more may come meanwhile.
+/// Waits until `take` succeeds for any of `clients`, to which more may be added in the
+/// meantime.
 ///
 /// # Errors
 ///
-/// That of the last client, once it has failed for all.
+/// The error of the last client, once `take` has failed for all.
 pub(super) async fn take_for_any<T, E, F: Future<Output = Result<T, E>>>(
     mut clients: watch::Receiver<Vec<Arc<Client>>>,
     take: impl Fn(Arc<Client>) -> F,
@@ -102,8 +103,8 @@ pub(super) async fn take_for_any<T, E, F: Future<Output = Result<T, E>>>(
     }
 }
 
-/// Returns what the first of `futures` gives that succeeds; once none is left, the last
-/// error. Those that have failed are removed.
+/// Returns the output of the first of `futures` that succeeds, or the last error once all
+/// have failed. Failed futures are removed.
 async fn first_success<T, E>(
     futures: &mut Vec<impl Future<Output = Result<T, E>> + Unpin>,
 ) -> Result<T, E> {
@@ -142,9 +143,9 @@ mod tests {
     use crate::tests::kit::options;
     use politesse_base::clients::directory::ClientDirectory;
 
-    // Ours: what one client may not have does not end what others wait for.
+    // Ours: a refusal for one client does not end the wait of the others.
     #[tokio::test]
-    async fn a_refused_place_leaves_those_of_other_clients() {
+    async fn a_refusal_for_one_client_leaves_others_waiting() {
         let place = |result: Result<u8, u8>, polls: usize| {
             let mut left = polls;
             poll_fn(move |cx| {
@@ -162,7 +163,7 @@ mod tests {
         assert_eq!(first_success(&mut refused).await, Err(1));
     }
 
-    // Ours: a client that wants all leaves the others some.
+    // Ours: a client that wants all slots leaves some to others.
     #[tokio::test(start_paused = true)]
     async fn a_client_leaves_others_a_share_of_the_slots() {
         let options = Options {

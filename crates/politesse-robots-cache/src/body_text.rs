@@ -1,8 +1,8 @@
-//! Text of a robots.txt whose body is not what it was declared to be.
+//! Text of a robots.txt whose body is not what the response declares.
 //!
-//! Some servers send a file that was compressed before, without saying so, or compress
-//! it a second time. Read as text, it would be an empty file, and open the site. Does
-//! not know how a body was received: a saved file goes the same way.
+//! Some servers send a compressed file without saying so, or compress it twice. Read as
+//! text, such a body would be an empty file and open the whole site. Does not know how a
+//! body was received: saved files are read in the same way.
 
 use std::ops::ControlFlow;
 
@@ -14,17 +14,17 @@ use politesse_decision::access::Cause;
 use politesse_directives::BodyDecoder;
 use politesse_robots::RobotsTxt;
 
-/// First bytes of every gzip member (RFC 1952, section 2.3.1), and of no text.
+/// First bytes of every gzip member (RFC 1952, section 2.3.1). No text starts with them.
 const GZIP_BEGINS: [u8; 2] = [0x1F, 0x8B];
 
-/// Returns the text of a body: the body itself, or what it holds under gzip, once. A
-/// body longer than `max` bytes may be cut; of what it holds, one byte more than `max`
-/// is returned at most, which tells that there is more.
+/// Returns the text of a body: the body itself, or its content after removing one layer
+/// of gzip. A body longer than `max` bytes may be truncated. At most `max` + 1 bytes of
+/// the content are returned; the extra byte shows that there is more.
 ///
 /// # Errors
 ///
 /// [`Cause::Coding`] if gzip cannot be decoded to its end or to `max` bytes, and
-/// [`Cause::NotText`] if the result is no text.
+/// [`Cause::NotText`] if the result is not text.
 pub fn decoded_text(body: Bytes, max: usize) -> Result<Bytes, Cause> {
     let text = if body.starts_with(&GZIP_BEGINS) {
         without_gzip(&body, max.saturating_add(1))?
@@ -48,7 +48,7 @@ fn without_gzip(body: &[u8], limit: usize) -> Result<Bytes, Cause> {
         }
         ControlFlow::Break(())
     });
-    // What is cut at the limit has no end to be checked.
+    // Content that was cut at the limit has no end to check.
     if text.len() < limit {
         outcome
             .and_then(|()| decoder.finish())

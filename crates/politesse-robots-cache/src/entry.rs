@@ -1,9 +1,9 @@
-//! Cache entry: a snapshot with the times at which it expires, is refreshed,
-//! and becomes too old to outlive its origin.
+//! Cache entry: a snapshot with the times at which it expires, is refreshed, and becomes
+//! too old to be used for an unreachable origin.
 //!
-//! RFC 9309, sections 2.3.1 and 2.4. Two clocks count: the monotonic one, which
-//! nobody sets, and the wall clock, which goes on while a machine sleeps. What
-//! has expired by either is not used. Does not know who waits for an entry.
+//! RFC 9309, sections 2.3.1 and 2.4. Two clocks count: the monotonic one, which cannot be
+//! set, and the wall clock, which advances while a machine sleeps. An entry that has
+//! expired by either of them is not used. Does not know which requests wait for an entry.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,40 +18,41 @@ use politesse_decision::access::Cause;
 use politesse_decision::snapshot::{AccessResult, Snapshot, StoredSnapshot, Validators};
 use politesse_net::client::Asker;
 
-/// An entry in use is fetched again in the last tenth of its lifetime, so that
-/// no request waits for the same robots.txt twice.
+/// An entry in use is refreshed in the last tenth of its lifetime, so that no request
+/// waits for the same robots.txt twice.
 const REFRESH_PART: u32 = 10;
 
-/// Pause after a fetch for which there was no room.
+/// Pause after a fetch that was refused for lack of room.
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Longest pause where a redirect leads to a host without a free turn: any
-/// sooner, the first host would be asked in vain.
+/// Longest pause if a redirect leads to a host without a free turn. Asking the first host
+/// any earlier would be pointless.
 const BUSY_PAUSE_MAX: Duration = Duration::from_secs(60 * 60);
 
-/// A snapshot and its lifetime.
+/// Snapshot and its lifetime.
 #[derive(Debug)]
 pub(super) struct CacheEntry {
     pub(super) snapshot: Arc<Snapshot>,
     expires: Instant,
     /// Time at which the origin last sent or confirmed the snapshot.
     confirmed: Stamp,
-    /// Start of the time in which it is refreshed while still in force; absent
-    /// where the origin did not answer.
+    /// Time from which the entry is refreshed while it is still in force; `None` if the
+    /// origin did not answer.
     refresh_from: Option<Instant>,
-    /// Failures of the origin in a row.
+    /// Number of consecutive failures of the origin.
     failures: u32,
-    /// Whether the store could not be read before the origin failed: it may have a file.
+    /// Whether the store had not been read when the origin failed. It may still hold a
+    /// file.
     pub(super) is_store_unread: bool,
-    /// Sender for whom the entry was fetched, without its client; `None` if `User-Agent` is
-    /// the same for all, and after a restart.
+    /// Sender for which the entry was fetched, without its client. `None` if all crawlers
+    /// use the same `User-Agent`, and after a restart.
     pub(super) asker: Option<Asker>,
-    /// Entry that is in force after this one, where a refresh has failed.
+    /// Entry that is in force after this one, if a refresh has failed.
     successor: Option<Arc<Self>>,
 }
 
 impl CacheEntry {
-    /// Returns the entry that follows from `outcome`, in place of `earlier`.
+    /// Returns the entry that follows from `outcome`, replacing `earlier`.
     pub(super) fn new(outcome: &FetchOutcome, options: &Options, earlier: Option<&Self>) -> Self {
         let lifetime = match outcome.snapshot.result {
             AccessResult::Successful(_) => options.file_lifetime(outcome.stated),
@@ -63,18 +64,18 @@ impl CacheEntry {
         Self::lasting(outcome.snapshot.clone(), lifetime, 0)
     }
 
-    /// Restores an entry from the store, with the lifetime that it has left by
-    /// the options of today.
+    /// Restores an entry from the store. Its remaining lifetime follows from the current
+    /// options.
     pub(super) fn restored(stored: &StoredSnapshot, options: &Options) -> Self {
         let (snapshot, now) = (&stored.snapshot, clock::now());
-        // The clock was set back: the age of the entry is unknown.
+        // The clock was set back, so the age of the entry is unknown.
         let is_age_unknown = now < snapshot.fetched_at;
         let age = if is_age_unknown {
             Duration::MAX
         } else {
             passed(snapshot.fetched_at, now)
         };
-        // A lifetime that was shortened since binds what was stored before.
+        // A lifetime that was shortened since also applies to stored entries.
         let longest = if snapshot.file().is_some() && snapshot.is_answer() {
             options.ttl.saturating_sub(age)
         } else if is_age_unknown {
@@ -89,9 +90,9 @@ impl CacheEntry {
         }
     }
 
-    /// Returns what the store keeps. After a failed refresh that is the same
-    /// file with the pause before the next try, so that a restart does not ask
-    /// any sooner.
+    /// Returns the snapshot for the store. After a failed refresh that is the same file
+    /// with the pause before the next try, so that the origin is not asked earlier after
+    /// a restart.
     pub(super) fn to_stored(&self) -> StoredSnapshot {
         let successor = self.successor.as_ref().map(|entry| &entry.snapshot);
         let same_file = successor.filter(|snapshot| snapshot.file().is_some());
@@ -110,7 +111,7 @@ impl CacheEntry {
         }
     }
 
-    /// Returns the entry with its refresh due now: it stays in force until a fetch ends.
+    /// Returns the entry with its refresh due now. It stays in force until a fetch ends.
     pub(super) fn due(self: &Arc<Self>) -> Arc<Self> {
         let latest = Arc::clone(self).latest();
         Arc::new(Self {
@@ -133,24 +134,24 @@ impl CacheEntry {
         now < self.expires && clock::now() < self.snapshot.expires_at
     }
 
-    /// Reports whether the entry is in force and needs no refresh yet.
+    /// Returns whether the entry is in force and needs no refresh yet.
     pub(super) fn is_settled(&self) -> bool {
         let now = clock::instant();
         let is_refresh_due = self.refresh_from.is_some_and(|from| from <= now);
         !is_refresh_due && self.is_fresh_at(now)
     }
 
-    /// Returns the validators for a conditional request to `url`. There are some
-    /// only for the URL that the file came from.
+    /// Returns the validators for a conditional request to `url`. They exist only for the
+    /// URL that the file came from.
     pub(super) fn validators(&self, url: &str) -> Option<&Validators> {
         let validators = &self.snapshot.file()?.validators;
         let is_usable = *validators != Validators::default() && self.snapshot.url == url;
         is_usable.then_some(validators)
     }
 
-    /// Returns the bytes that the entry takes, about: the body, its compiled
-    /// rules, the URLs that led there, which are as long as an origin likes, and the fields
-    /// of its sender.
+    /// Returns the approximate size of the entry in bytes: the body, its compiled rules,
+    /// the URLs of the redirects, whose length the origin chooses, and the fields of its
+    /// sender.
     pub(super) fn weight(&self) -> usize {
         let hops = self.snapshot.hops.iter().chain([&self.snapshot.url]);
         let urls: usize = hops.map(String::len).sum();
@@ -188,9 +189,8 @@ impl CacheEntry {
         }
     }
 
-    /// Returns the entry after a failure: `earlier` for as long as it is in
-    /// force, then its file for as long as `robots.stale` allows, then nothing
-    /// is allowed.
+    /// Returns the entry after a failure. `earlier` applies while it is in force, then
+    /// its file for as long as `robots.stale` allows, and after that nothing is allowed.
     fn after_failure(
         outcome: &FetchOutcome,
         cause: Cause,
@@ -217,14 +217,14 @@ impl CacheEntry {
                 };
                 Self {
                     confirmed: earlier.confirmed,
-                    // Until the next try and no longer: if that brings an
-                    // answer, the old file is not used any more.
+                    // Until the next try, not longer: once that brings an answer, the old
+                    // file is no longer used.
                     ..Self::lasting(snapshot, pause.min(left), failures)
                 }
             }
             None => Self::lasting(outcome.snapshot.clone(), pause, failures),
         };
-        // What others share stays in force beside the failure of one sender.
+        // The shared entry stays in force independently of one sender's failure.
         let is_same_key =
             |earlier: &&Self| earlier.snapshot.key.sender == outcome.snapshot.key.sender;
         match earlier.filter(is_same_key) {
@@ -242,7 +242,7 @@ impl CacheEntry {
         }
     }
 
-    /// Returns the time for which the file may be used though the origin is
+    /// Returns the time for which the file may still be used while the origin is
     /// unreachable; `None` if there is no file or it is too old.
     fn file_left(&self, stale: Duration) -> Option<Duration> {
         self.snapshot.file()?;

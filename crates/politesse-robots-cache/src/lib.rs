@@ -1,13 +1,14 @@
-//! Cache of robots.txt files of [politesse](https://crates.io/crates/politesse): one snapshot
-//! for each origin, product token and entry of `crawler`, fetched once for all requests that
-//! wait for it; and one for each sender that got another answer than a file
-//! (docs/decisions/031-shared-robots.md).
+//! Cache of robots.txt files of [politesse](https://crates.io/crates/politesse).
 //!
-//! RFC 9309, sections 2.3.1 and 2.4. With a fixed `robots.user_agent` there is one
-//! snapshot for all. Does not know the proxy: `serve` builds the cache and connects its
-//! store.
+//! There is one snapshot for each origin, product token and entry of `crawler`; all
+//! waiting requests share its fetch. A sender that got any other answer than a file has a
+//! snapshot of its own (docs/decisions/031-shared-robots.md).
 //!
-//! In reading order; a module uses only those below it:
+//! RFC 9309, sections 2.3.1 and 2.4. With a fixed `robots.user_agent` all crawlers share
+//! one snapshot per origin. Does not know the proxy: `serve` builds the cache and
+//! connects its store.
+//!
+//! The modules are listed in reading order; each uses only the modules below it.
 
 pub mod refetch;
 
@@ -60,44 +61,45 @@ use politesse_robots::origin::Host;
 
 pub use self::worker::{CacheSources, RobotsChangeListener};
 
-/// Fetches that one request waits for: its own, after those of the senders of many other
-/// clients that came at the same time.
+/// Fetches that one request waits for. Before its own fetch, it may have to wait for
+/// fetches of other clients' senders that arrived at the same time.
 const FETCHES_MAX: usize = 16 * SENDERS_MAX;
 
-/// Cache of robots.txt files. Bounded; the least recently used go first.
+/// Cache of robots.txt files. Its size is limited; the least recently used entries are
+/// evicted first.
 pub struct RobotsCache<F = HttpFetcher> {
     worker: Arc<FetchWorker<F>>,
-    /// TDM files, which decide beside the robots.txt of their origin.
+    /// TDM files, which are considered together with the robots.txt of their origin.
     pub tdm_files: TdmFiles,
 }
 
-/// Snapshot by which an inquiry is decided, and how it was come by.
+/// Snapshot that decides an inquiry, and how it was obtained.
 #[derive(Debug)]
 pub struct RobotsLookup {
     /// The snapshot.
     pub snapshot: Arc<Snapshot>,
-    /// Whether a fetch was waited for.
+    /// Whether the request waited for a fetch.
     pub was_fetched: bool,
-    /// Time that the fetch waited for turns meanwhile.
+    /// Time that the fetch spent waiting for turns in the meantime.
     pub waited: Duration,
-    /// Queue in which the fetch stood when the wait was given up, because it
-    /// would have been longer than the client waits. The snapshot is unreachable
-    /// then ([`Cause::Busy`]).
+    /// Queue of the fetch when the request gave up waiting, because the wait would have
+    /// been longer than the client allows. The snapshot is then unreachable
+    /// ([`Cause::Busy`]).
     pub queued: Option<QueuedFetch>,
 }
 
-/// A fetch that waits for a turn.
+/// Fetch that waits for a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueuedFetch {
-    /// Host at which it waits.
+    /// Host at which the fetch waits.
     pub host: Host,
-    /// Time until its turn, about.
+    /// Approximate time until its turn.
     pub wait: Duration,
 }
 
 impl<F: RobotsFetcher> RobotsCache<F> {
-    /// Creates a cache whose fetches run in tasks of `tracker`. It holds nothing
-    /// yet but what is in the store of `sources`.
+    /// Creates a cache whose fetches run in tasks of `tracker`. At first the cache holds
+    /// only what the store of `sources` contains.
     pub fn new(
         options: Options,
         sources: CacheSources<F>,
@@ -124,14 +126,14 @@ impl<F: RobotsFetcher> RobotsCache<F> {
         }
     }
 
-    /// Returns the snapshot in force for an inquiry, or that of one fetch, which
-    /// all requests that come meanwhile share.
+    /// Returns the snapshot in force for an inquiry. If no entry is in force, waits for a
+    /// fetch, which all requests that arrive in the meantime share.
     ///
-    /// Never fails, and takes little longer than `robots.timeout`; twice that
-    /// where the fetch has to wait for a slot, and as long again for each fetch of
-    /// another sender that brings no file. While the fetch waits for its turn at a
-    /// host, this returns when `patience` is over or will not do, or when `gone` is
-    /// ready. Dropping the future does not end the fetch.
+    /// Never fails, and takes little longer than `robots.timeout`: twice that if the
+    /// fetch has to wait for a slot, and as long again for each fetch of another sender
+    /// that yields no file. While the fetch waits for its turn at a host, this returns
+    /// early when `patience` has run out or cannot suffice, or when `gone` is ready.
+    /// Dropping the future does not end the fetch.
     pub async fn snapshot(
         &self,
         inquiry: &Inquiry,
@@ -156,7 +158,7 @@ impl<F: RobotsFetcher> RobotsCache<F> {
                 Ok(entry) if keys.include(&entry.snapshot) => {
                     break (Arc::clone(&entry.snapshot), None);
                 }
-                // It was answered for another sender, and this one asks again.
+                // The answer was for another sender, so this sender asks again.
                 Ok(_) if fetches < FETCHES_MAX => {}
                 Ok(_) => break (self.refusal(&keys.shared, Cause::Busy), None),
                 Err(UnfinishedFetch { cause, queued }) => {
@@ -172,28 +174,27 @@ impl<F: RobotsFetcher> RobotsCache<F> {
         }
     }
 
-    /// Returns the snapshot in memory by which an inquiry would be decided now;
-    /// `None` if the origin would have to be asked. Nothing is fetched.
+    /// Returns the snapshot in memory that would decide an inquiry now; `None` if the
+    /// origin would have to be asked. Nothing is fetched.
     pub fn cached(&self, inquiry: &Inquiry, asker: &Asker) -> Option<Arc<Snapshot>> {
         let known = self.worker.table.known(&self.worker.keys(inquiry, asker));
         Some(Arc::clone(&known.in_force()?.snapshot))
     }
 
-    /// Begins to fetch each copy of a robots.txt at `host` again, whatever its age, and
-    /// returns the fetches; none if there is no copy. Each is paced as any other, and until
-    /// it has an answer the copy stays in force.
+    /// Starts to fetch each copy of a robots.txt at `host` again, regardless of its age,
+    /// and returns the fetches; empty if there is no copy. Each fetch waits for its turn
+    /// as usual, and the copy stays in force until the fetch has an answer.
     pub async fn refetch(&self, host: &Host) -> Vec<Refetch> {
         self.worker.refetch(host).await
     }
 
-    /// Takes the answer that another node shared for `key`, if there is an older one in
-    /// memory.
+    /// Loads the answer that another node shared for `key`, if memory holds an older one.
     pub async fn take_newer(&self, key: &CacheKey) {
         self.worker.take_newer(key).await;
     }
 
-    /// Returns the snapshot that is in force now for an inquiry that was decided
-    /// by `before`; `None` if the origin has to be asked for a file of it.
+    /// Returns the snapshot in force now for an inquiry that was decided by `before`;
+    /// `None` if the origin has to be asked for one of its files.
     pub fn current(&self, before: &Arc<Snapshot>) -> Option<Arc<Snapshot>> {
         let robots = self.current_robots(before)?;
         let Some(tdm) = &before.tdm else {
@@ -221,7 +222,7 @@ impl<F: RobotsFetcher> RobotsCache<F> {
         if known.shared.is_some() || known.own.is_some() {
             return Some(Arc::clone(&known.in_force()?.snapshot));
         }
-        // Evicted for lack of room: the snapshot has not expired by that.
+        // Evicted to make room. The snapshot itself has not expired.
         (clock::now() < before.expires_at).then(|| Arc::clone(before))
     }
 
@@ -232,15 +233,15 @@ impl<F: RobotsFetcher> RobotsCache<F> {
     }
 }
 
-/// Reason why the end of a fetch was not waited for.
+/// Reason for not waiting until a fetch ended.
 struct UnfinishedFetch {
     cause: Cause,
     queued: Option<QueuedFetch>,
 }
 
-/// Waits for the entry of a fetch. While that waits for its turn, no longer than
-/// `patience` lasts, and until `gone` is ready. `own_wait` is the wait at a host in the
-/// share of the client that waits.
+/// Waits for the entry of a fetch. While the fetch waits for its turn, the wait ends when
+/// `patience` runs out or `gone` is ready. `own_wait` estimates the wait at a host in the
+/// share of the waiting client.
 async fn end_of(
     watch: &mut watch::Receiver<FetchState>,
     patience: &mut TimeBudget,
@@ -254,8 +255,8 @@ async fn end_of(
         match state.map(|state| state.clone()) {
             Ok(FetchState::Done(entry)) => return Ok(entry),
             Ok(FetchState::Queued { host, until }) => {
-                // `until` is that of the client that began the fetch. In the share of
-                // this one the turn may come sooner.
+                // `until` is the estimate for the client that started the fetch. In the
+                // share of this client the turn may come sooner.
                 let wait = || {
                     let first = until.saturating_duration_since(clock::instant());
                     first.min(own_wait(&host))
@@ -276,8 +277,8 @@ async fn end_of(
                     });
                 }
             }
-            // Every fetch that is waited for ends with an entry, even by a
-            // panic, so this is a mistake of ours. In doubt it refuses
+            // A fetch with waiting requests always ends with an entry, even after a
+            // panic, so this is a bug. When in doubt, the cache refuses
             // (docs/decisions/007-doubt-refuses.md).
             Ok(_) | Err(_) => {
                 let (cause, queued) = (Cause::Internal, None);

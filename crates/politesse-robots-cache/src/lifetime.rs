@@ -1,7 +1,7 @@
 //! Lifetime that a response states for itself.
 //!
-//! RFC 9111, sections 4.2.1 and 5.3, to which RFC 9309, section 2.4, refers.
-//! How far a stated lifetime counts is decided by `options`.
+//! RFC 9111, sections 4.2.1 and 5.3, referenced by RFC 9309, section 2.4. `options`
+//! decides how far a stated lifetime is used.
 
 use std::time::Duration;
 
@@ -13,32 +13,31 @@ use politesse_net::retry_after::{delta_seconds, http_date};
 
 const MAX_AGE: &[u8] = b"max-age=";
 
-/// Returns the lifetime that is left by `Cache-Control`, else by `Expires`;
-/// `None` if the response has neither.
+/// Returns the remaining lifetime by `Cache-Control`, else by `Expires`; `None` if the
+/// response has neither.
 ///
-/// `no-store` and `no-cache` count as a lifetime of zero: the bounds of the
-/// cache apply to them as to any short lifetime.
+/// `no-store` and `no-cache` count as a lifetime of zero. The cache applies its limits to
+/// them as to any short lifetime.
 pub(super) fn stated_lifetime(fields: &HeaderMap, now: Timestamp) -> Option<Duration> {
     cache_control(fields)
         .or_else(|| expires(fields, now))
         .map(|lifetime| lifetime.saturating_sub(age(fields)))
 }
 
-/// Returns the lifetime that is left by `Cache-Control` alone.
+/// Returns the remaining lifetime by `Cache-Control` alone.
 pub(super) fn stated_max_age(fields: &HeaderMap) -> Option<Duration> {
     cache_control(fields).map(|lifetime| lifetime.saturating_sub(age(fields)))
 }
 
-/// Returns the time for which a cache on the way has held the response (RFC
-/// 9111, section 5.1).
+/// Returns the time that the response spent in caches on the way (RFC 9111, section 5.1).
 fn age(fields: &HeaderMap) -> Duration {
     let value = fields.get(AGE).map(HeaderValue::as_bytes);
     let seconds = value.map(|value| delta_seconds(value.trim_ascii()));
     Duration::from_secs(seconds.unwrap_or_default())
 }
 
-/// Reads `Cache-Control`. The first `max-age` counts (RFC 9111, section 4.2.1),
-/// and an unreadable one is zero. `s-maxage` is for shared caches and not read.
+/// Reads `Cache-Control`. The first `max-age` counts (RFC 9111, section 4.2.1), and an
+/// unreadable one is zero. `s-maxage` is for shared caches and is ignored.
 fn cache_control(fields: &HeaderMap) -> Option<Duration> {
     let mut age = None;
     for value in fields.get_all(CACHE_CONTROL) {
@@ -47,8 +46,7 @@ fn cache_control(fields: &HeaderMap) -> Option<Duration> {
             if directive.eq_ignore_ascii_case(b"no-store")
                 || directive.eq_ignore_ascii_case(b"no-cache")
             {
-                // Whatever else the field says: these forbid to reuse the
-                // answer.
+                // These directives forbid reuse, regardless of the rest of the field.
                 return Some(Duration::ZERO);
             }
             if let Some((name, seconds)) = directive.split_at_checked(MAX_AGE.len())
@@ -61,8 +59,8 @@ fn cache_control(fields: &HeaderMap) -> Option<Duration> {
     age
 }
 
-/// Reads `Expires`, counted from `Date` so that a wrong clock of the server does
-/// not matter. An unreadable value, such as `0`, has passed.
+/// Reads `Expires`, relative to `Date`, so that a wrong server clock does not matter. An
+/// unreadable value such as `0` counts as expired.
 fn expires(fields: &HeaderMap, now: Timestamp) -> Option<Duration> {
     if !fields.contains_key(EXPIRES) {
         return None;
@@ -97,11 +95,11 @@ mod tests {
         stated_lifetime(&fields(lines), now()).map(|time| time.as_secs())
     }
 
-    /// To the end of all dates, from [`now`].
+    /// Seconds from [`now`] to the latest possible date.
     const NEVER: u64 = 252_618_098_400;
 
-    // RFC 9111, sections 4.2.3, 5.1 and 5.2.2.4: what a cache on the way has
-    // used up is gone.
+    // RFC 9111, sections 4.2.3, 5.1 and 5.2.2.4: the time spent in caches on the way
+    // counts.
     #[test]
     fn the_age_counts_towards_the_lifetime() {
         let hour = ("cache-control", "max-age=3600");

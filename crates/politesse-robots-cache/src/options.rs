@@ -1,8 +1,8 @@
-//! Settings of the robots.txt cache (`robots.*`), and the lifetimes that they
-//! give to what was fetched.
+//! Settings of the robots.txt cache (`robots.*`), and the lifetimes that follow from
+//! them.
 //!
-//! RFC 9309, section 2.4, sets the longest lifetime. What a response states
-//! about its own lifetime is read in `lifetime` and passed in here.
+//! RFC 9309, section 2.4, sets the longest lifetime. The lifetime that a response states
+//! is read in `lifetime` and passed in here.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -13,23 +13,21 @@ use politesse_base::clients::shares::{DisplacementOrder, Shares};
 use politesse_base::metrics::Metrics;
 use politesse_decision::decide::Policy;
 
-/// Longest time for which an entry is used without asking the origin again
-/// (RFC 9309, section 2.4).
+/// Longest time for which an entry is used without asking the origin again (RFC 9309,
+/// section 2.4).
 pub const LIFETIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Shortest lifetime. With less, an entry could expire before the request that
-/// it was fetched for is decided, and that request would fetch it again.
+/// Shortest lifetime. With less, an entry could expire before the decision on the request
+/// that caused its fetch, and that request would fetch it again.
 const LIFETIME_MIN: Duration = Duration::from_secs(1);
 
-/// `User-Agent` with which robots.txt files are requested
-/// (`robots.user_agent`).
+/// `User-Agent` of the requests for robots.txt files (`robots.user_agent`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UserAgent {
-    /// The `User-Agent` of the crawler that needs the file; one cache entry for
-    /// each product token.
+    /// The `User-Agent` of the crawler that needs the file. One cache entry per product
+    /// token.
     Crawler,
-    /// A fixed text; one cache entry for all crawlers, under the product token
-    /// in it.
+    /// A fixed text. One cache entry for all crawlers, under its product token.
     Fixed(String),
 }
 
@@ -38,49 +36,48 @@ pub enum UserAgent {
 pub struct Options {
     /// `User-Agent` of the requests.
     pub user_agent: UserAgent,
-    /// Largest number of bytes that are read of a file.
+    /// Largest number of bytes that are read from a file.
     pub max_bytes: usize,
-    /// Lifetime of a file whose response states none, and longest lifetime of
-    /// any file.
+    /// Lifetime of a file whose response states none, and longest lifetime of any file.
     pub ttl: Duration,
     /// Shortest lifetime of a file.
     pub ttl_min: Duration,
     /// Shortest lifetime of the answer that there is no file.
     pub unavailable_ttl: Duration,
-    /// Time for which a file is used while its origin is unreachable, counted
-    /// from when the origin last sent or confirmed it.
+    /// Time for which a file is used while its origin is unreachable, counted from when
+    /// the origin last sent or confirmed it.
     pub stale: Duration,
-    /// Pause after the first failure; each further one is twice as long.
+    /// Pause after the first failure; it doubles with each further one.
     pub retry_first: Duration,
-    /// Longest pause, unless the origin asks for more.
+    /// Longest pause, unless the origin asks for a longer one.
     pub retry_longest: Duration,
     /// Largest number of redirects that a fetch follows.
     pub redirects: u8,
-    /// Longest duration of a fetch, all redirects and bodies included.
+    /// Longest duration of a fetch, including all redirects and bodies.
     pub timeout: Duration,
-    /// Fetches that may make a request at the same time; others wait. Limit of
-    /// the shares that the cache is given.
+    /// Fetches that may make requests at the same time; others wait. It is the limit of
+    /// the shares passed to the cache.
     pub max_fetches: NonZeroUsize,
-    /// Fetches that may run or wait; others are refused.
+    /// Fetches that may run or wait; further ones are refused.
     pub max_waiting: NonZeroUsize,
-    /// Entries that are held in memory.
+    /// Largest number of entries in memory.
     pub max_snapshots: NonZeroUsize,
-    /// Approximate number of bytes that all entries in memory take together.
+    /// Approximate number of bytes of all entries in memory.
     pub max_snapshot_bytes: usize,
-    /// Policy of the proxy. It names the dialect that files are read by, and the
-    /// groups that are compiled in advance.
+    /// Policy of the proxy. It names the dialect for reading files, and the groups to
+    /// compile in advance.
     pub policy: Policy,
 }
 
 impl Options {
-    /// Makes the shares of the fetches that make a request.
+    /// Creates the shares that limit concurrent fetches.
     #[must_use]
     pub fn fetch_shares(&self, metrics: Arc<Metrics>) -> Arc<Shares> {
         Shares::new(
             Resource::RobotsFetches,
             self.max_fetches.get(),
-            // A fetch that has begun goes on: to ask the origin again later would
-            // cost it one request more.
+            // A fetch that has started continues: asking again later would cost the
+            // origin one more request.
             DisplacementOrder::Never,
             metrics,
         )

@@ -1,7 +1,7 @@
-//! Outcome of a fetch of robots.txt: the meaning of the last response.
+//! Outcome of a robots.txt fetch: the meaning of the last response.
 //!
-//! RFC 9309, section 2.3.1. Does not know how requests are made, nor for how
-//! long an outcome is used: that is decided in `entry`.
+//! RFC 9309, section 2.3.1. Does not know how requests are made. `entry` decides how long
+//! an outcome is used.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,35 +21,34 @@ use politesse_net::retry_after::retry_after;
 use politesse_robots::origin::Origin;
 use politesse_robots::{Dialect, FileSource};
 
-/// Bytes of a Content-Type that are kept.
+/// Largest number of bytes of a Content-Type that are stored.
 const CONTENT_TYPE_BYTES_MAX: usize = 256;
 
-/// Longest validator that is kept. Each conditional request would carry it, and
-/// an origin may send one of any length.
+/// Longest validator that is stored. Each conditional request would carry it, and an
+/// origin may send one of any length.
 const VALIDATOR_BYTES_MAX: usize = 1024;
 
-/// Result of one fetch, all redirects included.
+/// Result of one fetch, including all redirects.
 #[derive(Debug)]
 pub(super) struct FetchOutcome {
-    /// Snapshot without a lifetime: it expires as it is made.
+    /// Snapshot without a lifetime: it expires at the moment it is created.
     pub(super) snapshot: Snapshot,
     /// Lifetime that the response states, or pause that the origin asks for.
     pub(super) stated: Option<Duration>,
-    /// Whether the file is that of the earlier fetch (a 304).
+    /// Whether the file is the one of the earlier fetch (a 304).
     pub(super) is_confirmed: bool,
-    /// Whether the response was a bot challenge in place of the file.
+    /// Whether the response was a bot challenge instead of the file.
     pub(super) is_challenge: bool,
 }
 
 impl FetchOutcome {
-    /// Returns the outcome of a fetch that made no request, or that failed on
-    /// our side.
+    /// Returns the outcome of a fetch that made no request, or that failed on our side.
     pub(super) fn failed(key: &CacheKey, cause: Cause) -> Self {
         Snapshot::unreachable(key.clone(), cause, clock::now()).into()
     }
 
-    /// Reads the last response; `unread` says where it came from. There is an
-    /// `earlier` snapshot if the request carried the validators of its file.
+    /// Reads the last response; `unread` describes where it came from. `earlier` is
+    /// present if the request carried the validators of its file.
     ///
     /// Takes some milliseconds for a large file.
     pub(super) fn read(
@@ -64,7 +63,7 @@ impl FetchOutcome {
             let snapshot = Snapshot {
                 fetched_at: now,
                 stale: None,
-                // It was led there anew.
+                // This fetch may have followed other redirects than the earlier one.
                 hops: unread.hops,
                 ..earlier.clone()
             };
@@ -86,8 +85,8 @@ impl FetchOutcome {
             }
             StatusMeaning::Unavailable => (AccessResult::Unavailable, stated_max_age(fields)),
             StatusMeaning::Redirect | StatusMeaning::Unreachable => {
-                // On a redirect the field says when to follow it (RFC 9110,
-                // section 10.2.3), not when to ask here again.
+                // On a redirect, `Retry-After` says when to follow it (RFC 9110, section
+                // 10.2.3), not when to ask here again.
                 let asks_for_pause = matches!(status, 429 | 503);
                 let pause = retry_after(fields, now).filter(|_| asks_for_pause);
                 (AccessResult::Unreachable(Cause::Status), pause)
@@ -100,8 +99,8 @@ impl FetchOutcome {
         }
     }
 
-    /// Returns the word for it in the metrics. `entry` is the snapshot that
-    /// followed: an earlier file may have outlived a failure.
+    /// Returns the label of the outcome in the metrics. `entry` is the resulting
+    /// snapshot: it may still hold an earlier file after a failure.
     pub(super) fn label(&self, entry: &Snapshot) -> &'static str {
         if self.is_challenge {
             return "challenge";
@@ -134,8 +133,8 @@ impl AsRef<Snapshot> for FetchOutcome {
     }
 }
 
-/// Returns the lifetime that a 304 states. What it leaves out is as it was (RFC 9111,
-/// section 3.2), but where the origin failed meanwhile, that is not known.
+/// Returns the lifetime that a 304 states. A 304 without one keeps the earlier lifetime
+/// (RFC 9111, section 3.2), which is unknown if the origin failed in the meantime.
 fn confirmed_lifetime(fields: &HeaderMap, earlier: &Snapshot, now: Timestamp) -> Option<Duration> {
     let is_stated = [CACHE_CONTROL, EXPIRES]
         .iter()
@@ -149,8 +148,8 @@ fn confirmed_lifetime(fields: &HeaderMap, earlier: &Snapshot, now: Timestamp) ->
 fn file(response: &Response<RobotsBody>, dialect: Dialect, origin: &Origin) -> RobotsFile {
     let headers = response.headers();
     let content_type = headers.get(CONTENT_TYPE);
-    // As it came, the body is a slice of a read buffer, all of which would stay
-    // allocated for as long as the file is held.
+    // The body is a slice of a read buffer. Without a copy the whole buffer would stay
+    // allocated as long as the file is held.
     let body = RobotsBody {
         bytes: Bytes::copy_from_slice(&response.body().bytes),
         whole: response.body().whole,
@@ -171,7 +170,7 @@ fn file(response: &Response<RobotsBody>, dialect: Dialect, origin: &Origin) -> R
     }
 }
 
-/// Copies a validator: as it came it would keep the whole head allocated.
+/// Copies a validator. A slice of the head would keep the whole head allocated.
 fn validator(headers: &HeaderMap, name: &HeaderName) -> Option<HeaderValue> {
     let bytes = headers.get(name)?.as_bytes();
     let fits = bytes.len() <= VALIDATOR_BYTES_MAX;

@@ -1,8 +1,8 @@
-//! One request for a robots.txt, and what came back: status, header fields, and
-//! the body as far as it is wanted.
+//! One request for a robots.txt and its response: status, header fields, and as much of
+//! the body as is needed.
 //!
-//! RFC 9309, section 2.5. Does not know what a response means, how long it is
-//! used, or which redirects are followed.
+//! RFC 9309, section 2.5. Does not know what a response means, how long it is used, or
+//! which redirects are followed.
 
 use std::future::Future;
 use std::ops::ControlFlow;
@@ -30,67 +30,62 @@ use politesse_robots::origin::Host;
 
 pub use politesse_net::client::Asker;
 
-/// Bytes of a coded body that are read, unless more of a file is wanted. Some
+/// Bytes of an encoded body that are read, unless the limit for a file is higher. Some
 /// codings turn any number of bytes into nothing.
 const CODED_BYTES_MAX: usize = 512 * 1024;
 
-/// First byte of every gzip member (RFC 1952, section 2.3.1), and of no text.
+/// First byte of every gzip member (RFC 1952, section 2.3.1). No text starts with it.
 const GZIP_FIRST_BYTE: u8 = 0x1F;
 
-/// An error page this short is read to its end, so that its connection can be
-/// used again for the page that was asked for.
+/// Longest error page that is read to its end, so that its connection can be reused for
+/// the requested page.
 const UNREAD_BYTES_MAX: u64 = 64 * 1024;
 const UNREAD_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Request for a robots.txt, or for what one redirects to.
+/// Request for a robots.txt, or for a URL that it redirects to.
 #[derive(Debug)]
 pub struct RobotsRequest<'a> {
-    /// Leave for its URL.
+    /// Permission to request its URL.
     pub permit: RobotsPermit,
-    /// Client that it is made for.
+    /// Client for which the request is made.
     pub asker: &'a Asker,
-    /// Validators of an earlier file: with them the request is conditional.
+    /// Validators of an earlier file, which make the request conditional.
     pub known: Option<&'a Validators>,
-    /// Claim on the fetch that the request belongs to, of a node in a fleet. Without it
-    /// nothing is sent.
+    /// Claim on the fetch that the request belongs to, in a fleet. The request is sent
+    /// only while the node holds the claim.
     pub claim: Option<&'a Arc<FetchClaim>>,
 }
 
-/// Reason why a request for a robots.txt brought no response.
+/// Reason why a request for a robots.txt got no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FetchError {
-    /// Another node of the fleet may ask the host by now, or may have asked for the same
+    /// Another node of the fleet may use the host by now, or may have requested the same
     /// file.
     TurnLost,
     /// The origin counts as unreachable, for this cause.
     Unreachable(Cause),
 }
 
-/// Makes the requests of the cache, one at a time and in turn.
+/// Makes the requests of the cache, one at a time, in turn.
 ///
-/// A trait so that the cache can be tested with origins that fail on cue.
+/// This is a trait so that tests can use origins that fail on cue.
 pub trait RobotsFetcher: Send + Sync + 'static {
-    /// Leave to ask a host now.
+    /// Permission to make requests to a host now.
     type Turn: Send + Sync;
 
-    /// Waits for a turn at `host` in the share of `client`; `None` if it would not
-    /// come soon enough.
+    /// Waits for a turn at `host` in the share of `client`; `None` if it would not come
+    /// soon enough.
     fn turn(
         &self,
         host: &Host,
         client: &Arc<Client>,
     ) -> impl Future<Output = Option<Self::Turn>> + Send;
 
-    /// Returns about how long a turn at `host` would be waited for in the share of
-    /// `client`.
+    /// Returns the approximate wait for a turn at `host` in the share of `client`.
     fn wait(&self, host: &Host, client: &Arc<Client>) -> Duration;
 
-    /// Makes a request in `turn`. The body of the response is empty where its status has
-    /// none to parse.
-    ///
-    /// # Errors
-    ///
-    /// [`FetchError`].
+    /// Makes a request in `turn`. The body of the response is empty if its status means
+    /// that there is nothing to parse.
     fn fetch(
         &self,
         request: RobotsRequest<'_>,
@@ -98,21 +93,21 @@ pub trait RobotsFetcher: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Response<RobotsBody>, FetchError>> + Send;
 }
 
-/// A fetcher over HTTP.
+/// Fetcher over HTTP.
 #[derive(Debug)]
 pub struct HttpFetcher {
     /// Sends the requests.
     pub upstream: Arc<Upstream>,
-    /// Gives the turns at their hosts.
+    /// Grants the turns at hosts.
     pub scheduler: Arc<Scheduler>,
-    /// Bytes of a body that are read, at most (RFC 9309, section 2.5).
+    /// Largest number of bytes that are read of a body (RFC 9309, section 2.5).
     pub max_bytes: usize,
 }
 
-/// Turn of a fetch at a host, with what it takes to get another one.
+/// Turn of a fetch at a host, with everything needed to get another one.
 #[derive(Debug)]
 pub struct FetchTurn {
-    /// Client that the fetch is made for, once it makes a request.
+    /// Client for which the fetch is made, once it makes a request.
     client: Option<Arc<Client>>,
     /// Claim on the fetch, once it makes a request.
     claim: Option<Arc<FetchClaim>>,
@@ -144,10 +139,10 @@ impl HostTurns for FetchTurn {
     }
 
     async fn again(&mut self) -> bool {
-        // The turn that failed ends first: its pause counts from here.
+        // The failed turn ends first: its pause counts from here.
         self.turn = None;
-        // Where the claim is lost, another node may have fetched the file meanwhile: no
-        // turn is of use before somebody has looked.
+        // Without the claim, another node may have fetched the file in the meantime. The
+        // caller must look for its answer before it takes another turn.
         if self.claim.as_ref().is_some_and(|claim| !claim.is_held()) {
             return false;
         }
@@ -225,16 +220,15 @@ impl From<UpstreamError> for FetchError {
     }
 }
 
-/// Reads a body up to `max` bytes, cut at a line. Reading stops there: the
+/// Reads up to `max` bytes of a body, truncated at a line. Reading stops there: the
 /// connection of an endless file is closed.
 ///
-/// A body that is coded, though `identity` was asked for, is decoded: the rules
-/// in it are as good as others (RFC 9110, section 8.4). What cannot be decoded
-/// to its end is no file, since a part of the rules could allow what the whole
-/// disallows.
+/// A body that is encoded although `identity` was requested is decoded, because its rules
+/// are as valid as others (RFC 9110, section 8.4). A body that cannot be decoded to its
+/// end is not a file, because a part of the rules could allow what the whole disallows.
 async fn read(mut body: ResponseBody, fields: &HeaderMap, max: usize) -> Result<RobotsBody, Cause> {
     let codings = codings(fields);
-    // One byte more tells that there is more.
+    // One extra byte shows that there is more.
     let mut decoder =
         BodyDecoder::for_fields(&codings, max.saturating_add(1)).map_err(|_| Cause::Coding)?;
     let mut may_be_text = is_gzip(&codings);
@@ -266,8 +260,8 @@ async fn read(mut body: ResponseBody, fields: &HeaderMap, max: usize) -> Result<
         });
         pushed.map_err(|_| Cause::Coding)?;
         coded_left -= within.len();
-        // The coded bytes went beyond their bound before the file reached its
-        // own. Rules may be missing.
+        // The encoded bytes exceeded their limit before the file reached its own, so
+        // rules may be missing.
         if within.len() < data.len() && bytes.len() <= max {
             return Err(Cause::Coding);
         }
@@ -280,8 +274,8 @@ async fn read(mut body: ResponseBody, fields: &HeaderMap, max: usize) -> Result<
     })
 }
 
-/// Returns the fields that name the codings of a robots.txt, without names that
-/// sites write for a file without one: such a file must not count as unreachable.
+/// Returns the fields that name the codings of a robots.txt. Names that sites write for a
+/// file without a coding are left out: such a file must not count as unreachable.
 fn codings(fields: &HeaderMap) -> HeaderMap {
     let lines = fields.get_all(CONTENT_ENCODING).into_iter();
     let names = lines.flat_map(|line| line.as_bytes().split(|&byte| byte == b','));
@@ -291,15 +285,15 @@ fn codings(fields: &HeaderMap) -> HeaderMap {
     };
     let codings = names.map(<[u8]>::trim_ascii).filter(is_coding);
     let values = codings.filter_map(|name| HeaderValue::from_bytes(name).ok());
-    // A field may name thousands. With one more than are decoded, none is.
+    // A field may name thousands of codings. One more than the decoder accepts is enough
+    // to make it refuse.
     values
         .take(BodyDecoder::CODINGS_MAX + 1)
         .map(|value| (CONTENT_ENCODING, value))
         .collect()
 }
 
-/// Reports whether a file has the coding gzip alone. Some sites declare it for
-/// plain text.
+/// Returns whether gzip is the only coding. Some sites declare it for plain text.
 fn is_gzip(codings: &HeaderMap) -> bool {
     let mut names = codings.values();
     let is_gzip = names.next().is_some_and(|name| {
@@ -309,14 +303,14 @@ fn is_gzip(codings: &HeaderMap) -> bool {
     is_gzip && names.next().is_none()
 }
 
-/// Reads a short body to its end for the sake of its connection.
+/// Reads a short body to its end so that its connection can be reused.
 async fn skip(mut body: ResponseBody) {
     let length = body.size_hint().upper();
     if length.is_none_or(|bytes| UNREAD_BYTES_MAX < bytes) {
         return;
     }
     let end = async { while let Some(Ok(_)) = body.frame().await {} };
-    // A body that does not end in time closes its connection, and no more.
+    // A body that does not end in time only costs its connection.
     timeout(UNREAD_TIME_MAX, end).await.unwrap_or_default();
 }
 
@@ -332,7 +326,7 @@ mod tests {
     use politesse_decision::snapshot::CacheKey;
     use politesse_pace::options::Options;
 
-    // Ours: another node may have fetched the file then.
+    // Ours: another node may have fetched the file by then.
     #[tokio::test(start_paused = true)]
     async fn a_turn_does_not_hold_without_the_claim_on_its_fetch() {
         let scheduler = Scheduler::new(Options::default(), Arc::default(), Tasks::default());

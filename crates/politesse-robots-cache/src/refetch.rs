@@ -1,7 +1,7 @@
-//! Copies of a robots.txt that are fetched again by order of an operator.
+//! Copies of a robots.txt that are fetched again on an operator's order.
 //!
-//! A copy stays in force until its fetch has an answer; if the fetch fails, it is kept as
-//! after any refresh that failed. Does not know who gives the order.
+//! A copy stays in force until its fetch has an answer. If the fetch fails, the copy is
+//! kept as after any failed refresh. Does not know who gives the order.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -20,11 +20,12 @@ use politesse_decision::snapshot::{CacheKey, Snapshot};
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::Host;
 
-/// Fetches that one order begins. Of more copies, the oldest are fetched when their
-/// crawlers ask next: a site must not get a request for each crawler that ever asked.
+/// Largest number of fetches that one order starts. The other copies, the oldest ones,
+/// are fetched when their crawlers next ask: a site must not get one request for every
+/// crawler that ever asked.
 const REFETCHES_MAX: usize = 16;
 
-/// Fetch of a robots.txt of which there is a copy.
+/// Fetch of a robots.txt for which a copy exists.
 #[derive(Debug)]
 pub struct Refetch {
     /// Copy that the answer replaces.
@@ -40,14 +41,14 @@ pub enum RefetchOutcome {
     Changed(Arc<Snapshot>),
     /// The origin gave the same answer.
     Unchanged,
-    /// The origin gave no answer: the copy stays in force by the rules for stale ones.
+    /// The origin gave no answer. The copy stays in force by the rules for stale copies.
     Failed,
     /// The fetch has not ended.
     Pending,
 }
 
 impl RefetchOutcome {
-    /// Returns the word for it.
+    /// Returns the outcome as a word.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -60,8 +61,8 @@ impl RefetchOutcome {
 }
 
 impl Refetch {
-    /// Waits for the end of the fetch. Without one, the copy is fetched for the next
-    /// request: that is [`RefetchOutcome::Pending`].
+    /// Waits for the end of the fetch. Returns [`RefetchOutcome::Pending`] if it did not
+    /// start; the next request then fetches the copy.
     pub async fn outcome(&mut self) -> RefetchOutcome {
         let Some(state) = &mut self.state else {
             return RefetchOutcome::Pending;
@@ -83,10 +84,10 @@ impl Refetch {
     }
 }
 
-/// Returns the parts of a snapshot that rules follow from.
+/// Returns the parts of a snapshot that its rules follow from.
 fn answer(snapshot: &Snapshot) -> impl PartialEq {
     let file = snapshot.file().map(|file| file.digest);
-    // A file that a 304 confirmed has another status, and is the same.
+    // A file that a 304 confirmed has another status, but is the same file.
     (
         snapshot.is_answer(),
         file,
@@ -95,12 +96,12 @@ fn answer(snapshot: &Snapshot) -> impl PartialEq {
 }
 
 impl<F: RobotsFetcher> FetchWorker<F> {
-    /// Makes all copies at `host` due, and begins to fetch the newest.
+    /// Makes all copies at `host` due, and starts to fetch the newest.
     pub(super) async fn refetch(self: &Arc<Self>, host: &Host) -> Vec<Refetch> {
-        // A store that hangs must not keep those in memory from being fetched.
+        // A store that hangs must not keep the copies in memory from being fetched.
         let _ = timeout(LOAD_TIMEOUT, self.load_host(host)).await;
         let mut entries = self.table.make_due(host);
-        // The newest are those of the crawlers that ask now.
+        // The newest copies belong to the crawlers that are active now.
         entries.sort_by_key(|entry| Reverse(entry.snapshot.fetched_at));
         let (mut refetches, mut keys) = (Vec::new(), HashSet::new());
         for entry in entries {
@@ -111,7 +112,7 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         refetches
     }
 
-    /// Loads the entries at `host` that are in the store and not in memory.
+    /// Loads the entries at `host` that are in the store but not in memory.
     async fn load_host(&self, host: &Host) {
         let Some(store) = &self.sources.store else {
             return;
@@ -120,15 +121,15 @@ impl<F: RobotsFetcher> FetchWorker<F> {
             if self.table.latest(&key).is_some() {
                 continue;
             }
-            // One that cannot be read is fetched when it is asked for.
+            // An unreadable entry is fetched when it is next needed.
             if let Ok(Some(entry)) = self.load_own(&key, &crawler(&key)).await {
                 self.table.insert(&key, &entry);
             }
         }
     }
 
-    /// Begins to fetch the robots.txt of `entry`; `None` if one of `keys` stands for it,
-    /// to which it is added.
+    /// Starts to fetch the robots.txt of `entry` and adds its key to `keys`; `None` if
+    /// `keys` already contains it.
     fn refetch_entry(
         self: &Arc<Self>,
         entry: &Arc<CacheEntry>,
@@ -154,7 +155,7 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         });
         let running = match lookup {
             Lookup::Running(state) => Some(state),
-            // It began before the order, and is no older than the request for it.
+            // A fetch that was already running when the order came is used as well.
             Lookup::Fresh(_) => self.table.watch(&lookup_keys.shared),
         };
         Some(Refetch {
@@ -164,13 +165,14 @@ impl<F: RobotsFetcher> FetchWorker<F> {
     }
 }
 
-/// Returns the crawler that an entry is for, as far as its key tells.
+/// Returns the crawler of an entry, as far as its key identifies it.
 fn crawler(key: &CacheKey) -> Crawler {
     Crawler::parse(key.token.as_ref().map_or("", ProductToken::as_str))
 }
 
-/// Returns a sender that has the name of a key. Used after a restart, when nobody knows
-/// the whole `User-Agent`; an answer that counts for one sender counts for this one alone.
+/// Returns a sender with the name in `key`. Used after a restart, when the full
+/// `User-Agent` is unknown. An answer that applies to one sender only then applies to
+/// this one.
 fn named(key: &CacheKey) -> Asker {
     let token = key.token.as_ref().map(ProductToken::as_str);
     Asker {

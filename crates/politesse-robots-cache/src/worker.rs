@@ -1,9 +1,9 @@
-//! Fetches of the cache: each is a task that waits for admission, makes the
-//! requests, follows redirects, and ends with a cache entry.
+//! Fetches of the cache. Each is a task that waits for admission, makes the requests,
+//! follows redirects, and ends with a cache entry.
 //!
-//! RFC 9309, section 2.3.1.2. Not knowing means no (ARCHITECTURE.md, invariant
-//! 4): a fetch that fails, by a panic of our own too, ends with a snapshot that
-//! disallows. Does not know the requests that wait for a fetch.
+//! RFC 9309, section 2.3.1.2. An unknown answer means no (ARCHITECTURE.md, invariant 4):
+//! a fetch that fails, even through a panic of our own, ends with a snapshot that
+//! disallows everything. Does not know the requests that wait for a fetch.
 
 use std::fmt;
 use std::future::ready;
@@ -43,20 +43,20 @@ use politesse_robots::Dialect;
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::{Host, ROBOTS_TXT, Target};
 
-/// Longest wait for the store, whose queue is long after a restart. After that
-/// the origin is asked.
+/// Longest wait for the store, whose queue is long after a restart. After that the origin
+/// is asked.
 pub(super) const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A larger file is hashed and compiled on a blocking thread, since that takes
-/// some milliseconds a megabyte. A change of threads takes some microseconds,
-/// which is more than most files need.
+/// Largest file that is hashed and compiled on the current thread. Larger ones move to a
+/// blocking thread, because they take some milliseconds per megabyte. Switching threads
+/// takes some microseconds, more than most files need.
 const INLINE_BYTES_MAX: usize = 64 * 1024;
 
-/// Time after which a node looks again whether another one has fetched a file.
+/// Interval at which a node checks again whether another node has fetched a file.
 const CLAIM_CHECK: Duration = Duration::from_millis(100);
 
-/// Turns that a fetch may lose before it asked anything: a machine that stands still
-/// again and again does not get far.
+/// Largest number of turns that a fetch may lose before it made any request. A machine
+/// that is suspended again and again does not get further.
 const LOST_TURNS_MAX: u32 = 4;
 
 /// Crawler and client for which a fetch is made.
@@ -84,30 +84,30 @@ impl Requester {
     }
 }
 
-/// Sources of the snapshots of a cache: network and store, and the slots that
-/// bound the use of the network.
+/// Sources of a cache's snapshots: the network, the store, and the slots that limit the
+/// use of the network.
 pub struct CacheSources<F> {
     /// Makes the requests.
     pub fetcher: F,
-    /// Store of the snapshots that the previous process left; absent for
-    /// commands that ask once.
+    /// Snapshots that the previous process stored; `None` for commands that ask only
+    /// once.
     pub store: Option<Arc<dyn SnapshotStore>>,
-    /// Answers that the nodes of a fleet share; absent where each fetches for itself.
-    /// Answers alone: what one node cannot reach another may.
+    /// Answers that the nodes of a fleet share; `None` if each node fetches for itself.
+    /// Failures are not shared: another node may reach the origin.
     pub shared: Option<SharedAnswers>,
-    /// Shares of the fetches that make a request: [`Options::fetch_shares`].
+    /// Shares that limit the fetches making requests: [`Options::fetch_shares`].
     ///
     /// [`Options::fetch_shares`]: super::options::Options::fetch_shares
     pub slots: Arc<Shares>,
-    /// Listener of changes; absent for commands.
+    /// Listener of changes; `None` for commands.
     pub changes: Option<RobotsChangeListener>,
-    /// Policy in force, that of a later configuration included. It decides whether a
-    /// redirect to a page may be followed.
+    /// Policy currently in force, even if a later configuration brought it. It decides
+    /// whether a redirect to a page may be followed.
     pub latest_policy: Arc<ArcSwap<Policy>>,
 }
 
-/// Receives every change that a fetch brings. It must not block: requests wait for the
-/// fetch.
+/// Receives every change that a fetch brings. It must not block, because requests wait
+/// for the fetch.
 #[derive(Clone)]
 pub struct RobotsChangeListener(pub Arc<dyn Fn(AnswerChange) + Send + Sync>);
 
@@ -117,21 +117,21 @@ impl fmt::Debug for RobotsChangeListener {
     }
 }
 
-/// Starts fetches, and holds what they need.
+/// Starts fetches, and holds everything they need.
 pub(super) struct FetchWorker<F> {
     /// Requester of all fetches, if `robots.user_agent` is fixed.
     pub(super) fixed_requester: Option<Requester>,
     pub(super) sources: CacheSources<F>,
     pub(super) table: Arc<EntryTable>,
     pub(super) slots: FetchSlots,
-    /// Client of the fetches that are made for none.
+    /// Client for fetches that are made for no client in particular.
     pub(super) own: Arc<Client>,
     pub(super) tracker: TaskTracker,
-    /// Policy for redirects that was derived last.
+    /// Most recently derived policy for redirects.
     pub(super) redirect_policy: ArcSwapOption<RedirectPolicy>,
 }
 
-/// Policy for pages that a robots.txt redirects to, and what it was derived from.
+/// Policy for pages that a robots.txt redirects to, and the policy it was derived from.
 #[derive(Debug)]
 pub(super) struct RedirectPolicy {
     latest: Arc<Policy>,
@@ -139,7 +139,7 @@ pub(super) struct RedirectPolicy {
 }
 
 impl<F: RobotsFetcher> FetchWorker<F> {
-    /// Returns the keys of the entries that an inquiry of `asker` may be decided by.
+    /// Returns the keys of the entries that may decide an inquiry of `asker`.
     pub(super) fn keys<'a>(&self, inquiry: &Inquiry, asker: &'a Asker) -> LookupKeys<'a> {
         let fixed = self.fixed_requester.as_ref();
         let crawler = fixed.map_or(&inquiry.crawler, |fixed| &fixed.crawler);
@@ -159,9 +159,9 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         }
     }
 
-    /// Returns the requester of a fetch that `crawler` needs. A fixed
-    /// `User-Agent` takes the place of the crawler's; the address of the client
-    /// still counts for its share of the slots.
+    /// Returns the requester of a fetch that `crawler` needs. A fixed `User-Agent`
+    /// replaces the crawler's; the client's address still determines its share of the
+    /// slots.
     pub(super) fn requester(&self, crawler: &Crawler, asker: &Asker) -> Requester {
         let fixed = self.fixed_requester.as_ref();
         let sent = fixed.map_or(asker, |fixed| &fixed.asker);
@@ -174,8 +174,8 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         }
     }
 
-    /// Returns the entry for one of `keys`, or the fetch that it will come from, which
-    /// is started if none runs.
+    /// Returns the entry for one of `keys`, or the fetch that produces it, started if
+    /// needed.
     pub(super) fn look_up(
         self: &Arc<Self>,
         keys: &LookupKeys<'_>,
@@ -189,8 +189,8 @@ impl<F: RobotsFetcher> FetchWorker<F> {
 
     /// Starts a fetch.
     pub(super) fn start(self: &Arc<Self>, fetch: RunningFetch, requester: Requester) {
-        // A task of its own: other requests may wait for the fetch when the crawler that
-        // began it hangs up.
+        // A separate task: other requests may wait for the fetch when the crawler that
+        // started it hangs up.
         self.tracker.spawn(Arc::clone(self).run(fetch, requester));
     }
 
@@ -203,12 +203,12 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         let is_kept = match timeout(LOAD_TIMEOUT, self.load_kept(&mut fetch, &requester)).await {
             Ok(is_kept) => is_kept.unwrap_or(false),
             Err(_) => {
-                tracing::warn!(target: REPEATING, origin = %fetch.key.origin, "what is kept of a robots.txt was not read in time");
+                tracing::warn!(target: REPEATING, origin = %fetch.key.origin, "the stored copy of a robots.txt was not read in time");
                 false
             }
         };
-        // Also where this process left a file that is still in force: another node may
-        // have fetched a newer one since.
+        // Checked even if this process stored a file that is still in force: another node
+        // may have fetched a newer one since.
         if let Some(entry) = self.newer(&fetch).await {
             return self.keep(&entry, || fetch.finish(&entry)).await;
         }
@@ -234,8 +234,8 @@ impl<F: RobotsFetcher> FetchWorker<F> {
             if let Some(shared) = &self.sources.shared {
                 shared.save(&entry.to_stored()).await;
             }
-            // Turn and claim end after that: whichever node has the next one finds what
-            // this one fetched.
+            // Turn and claim end after that, so the next node to hold them finds the
+            // answer.
         } else if entry.is_store_unread {
             end();
         } else {
@@ -244,13 +244,14 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         walk.release_claim().await;
     }
 
-    /// Reports an answer that is not the one before. An outage is no answer.
+    /// Reports an answer that differs from the previous one. An outage is not an answer.
     fn report_change(&self, fetch: &RunningFetch, after: &Arc<Snapshot>) {
         let (Some(changes), Some(earlier)) = (&self.sources.changes, fetch.known.latest()) else {
             return;
         };
         let before = &earlier.snapshot;
-        // After an outage that outlasted the earlier answer nothing is known to compare with.
+        // After an outage that outlasted the earlier answer there is nothing to compare
+        // with.
         let was_answer = !matches!(before.result, AccessResult::Unreachable(_));
         if was_answer && after.is_answer() && !before.is_same_answer(after) {
             (changes.0)(AnswerChange {
@@ -260,11 +261,11 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         }
     }
 
-    /// Saves an entry in the store of this process, and has `hand_out` hand it out.
+    /// Saves an entry in the store of this process, and calls `hand_out` to hand it out.
     async fn keep(&self, entry: &CacheEntry, hand_out: impl FnOnce()) {
-        // `save` queues the write when it is called, not when its future is
-        // polled: before the entry is handed out, so that no decision rests on
-        // what a restart would not find.
+        // `save` queues the write when it is called, not when its future is polled. So
+        // the write is queued before the entry is handed out, and a restart finds every
+        // entry that a decision was based on.
         let store = self.sources.store.as_ref();
         let saving = store.map(|store| store.save(entry.to_stored()));
         hand_out();
@@ -273,8 +274,8 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         }
     }
 
-    /// Returns the entry in force that another node shared, unless the answer that is known
-    /// is at least as new.
+    /// Returns the entry in force that another node shared, unless the known answer is at
+    /// least as new.
     async fn newer(&self, fetch: &RunningFetch) -> Option<Arc<CacheEntry>> {
         let shared = self.sources.shared.as_ref()?;
         let known = &fetch.known;
@@ -283,7 +284,7 @@ impl<F: RobotsFetcher> FetchWorker<F> {
             slots.push((&fetch.own_key, &known.own));
         }
         for (key, earlier) in slots {
-            // A store that was not there for the first is not waited for again.
+            // If the store was unavailable for the first key, it is not tried again.
             let stored = shared.load(key, self.dialect()).await?;
             let newer = self.newer_than(earlier.as_deref(), stored).await;
             if newer.is_some() {
@@ -293,8 +294,8 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         None
     }
 
-    /// Returns the entry in force that was stored, unless `earlier` is an answer that is at
-    /// least as new.
+    /// Returns the stored entry if it is in force, unless `earlier` is an answer that is
+    /// at least as new.
     async fn newer_than(
         &self,
         earlier: Option<&CacheEntry>,
@@ -305,7 +306,7 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         let crawler = Crawler::parse(token.map_or("", ProductToken::as_str));
         let entry = self.restored(&stored, &crawler).await?;
         let asked_at = entry.snapshot.fetched_at;
-        // A failure takes the place of no answer that others still go by.
+        // A failure does not replace an answer that other nodes still use.
         let is_older = |known: &CacheEntry| {
             !known.snapshot.is_answer() || known.snapshot.fetched_at < asked_at
         };
@@ -313,7 +314,7 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         (is_newer && entry.is_fresh()).then_some(entry)
     }
 
-    /// Takes the entry that another node shared in place of an older one in memory.
+    /// Replaces an older entry in memory with the one that another node shared.
     pub(super) async fn take_newer(&self, key: &CacheKey) {
         let (Some(shared), Some(earlier)) = (&self.sources.shared, self.table.latest(key)) else {
             return;
@@ -324,16 +325,17 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         }
     }
 
-    /// Returns the dialect in which files are read.
+    /// Returns the dialect for reading files.
     fn dialect(&self) -> Dialect {
         self.table.options.policy.terms().dialect
     }
 
     /// Returns the policy in force for pages that a robots.txt redirects to, in the
-    /// dialect in which the files in memory were read.
+    /// dialect that was used for the files in memory.
     pub(super) fn redirect_policy(&self) -> Arc<Policy> {
         let latest = self.sources.latest_policy.load_full();
-        // A policy of many overrides takes a while to copy, and an origin can redirect often.
+        // A policy with many overrides takes a while to copy, and an origin can redirect
+        // often.
         let known = self.redirect_policy.load_full();
         if let Some(known) = known.filter(|known| Arc::ptr_eq(&known.latest, &latest)) {
             return Arc::clone(&known.derived);
@@ -346,8 +348,8 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         derived
     }
 
-    /// Loads the entries of a fetch that are in the store and not in memory, where they are
-    /// at least as new. Returns whether there were any.
+    /// Loads the entries of a fetch that are in the store but not in memory, if they are
+    /// at least as new. Returns whether any were found.
     async fn load_kept(
         &self,
         fetch: &mut RunningFetch,
@@ -371,7 +373,7 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         Ok(is_kept)
     }
 
-    /// Loads the entry for `key` that this process, or the one before it, has stored.
+    /// Loads the entry for `key` that this process or the previous one stored.
     pub(super) async fn load_own(
         &self,
         key: &CacheKey,
@@ -386,8 +388,8 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         }
     }
 
-    /// Returns the entry that was stored, its rules compiled; `None` if it counts for one
-    /// sender and is stored for all, as earlier versions did.
+    /// Returns the stored entry with its rules compiled. `None` if it applies to one
+    /// sender but was stored for all, as earlier versions did.
     async fn restored(
         &self,
         stored: &StoredSnapshot,
@@ -404,9 +406,9 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         Some(Arc::new(entry))
     }
 
-    /// Returns what `read` reads from about so many bytes, its rules compiled
-    /// for `crawler`, so that its first decision need not. Returns `None` if
-    /// that panicked on a blocking thread.
+    /// Returns the result of `read`, its rules compiled for `crawler`, so that the first
+    /// decision need not compile them. `bytes` is the approximate size of the input.
+    /// Returns `None` if `read` panicked on a blocking thread.
     async fn compiled<S: AsRef<Snapshot> + Send + 'static>(
         &self,
         bytes: usize,
@@ -440,35 +442,35 @@ struct Admission<T> {
     slot: FetchSlot,
 }
 
-/// Way in which a fetch ended.
+/// How a fetch ended.
 enum FetchEnd {
-    /// The last response, or the reason why there is none.
+    /// The last response, or the reason why there is no response.
     Response(Result<Response<RobotsBody>, Cause>),
     /// Another node of the fleet has fetched the file.
     Elsewhere(Arc<CacheEntry>),
-    /// Nobody waits for it any more.
+    /// No request waits for the fetch any longer.
     Abandon,
 }
 
-/// Leave to make the first request of a fetch.
+/// Permission to make the first request of a fetch.
 enum Leave<T> {
     /// The request may be made.
     Ask(Admission<T>),
     /// No request is needed: another node of the fleet has fetched the file.
     Found(Arc<CacheEntry>),
-    /// Neither in time.
+    /// Neither came in time.
     Busy,
 }
 
-/// The requests of one fetch, from the first URL to the last.
+/// Requests of one fetch, from the first URL to the last.
 ///
-/// Outlives the time limit of the fetch, so that a snapshot can say where the
-/// time ran out.
+/// Outlives the time limit of the fetch, so that a snapshot can state where the time ran
+/// out.
 struct Walk<'a, F: RobotsFetcher> {
     worker: &'a Arc<FetchWorker<F>>,
     fetch: &'a RunningFetch,
     requester: &'a Requester,
-    /// URL that is requested now.
+    /// URL that is being requested.
     url: Target,
     /// URLs whose redirects were followed, in order.
     hops: Vec<Target>,
@@ -476,12 +478,12 @@ struct Walk<'a, F: RobotsFetcher> {
     status: Option<u16>,
     /// Whether the request to `url` carried validators.
     is_conditional: bool,
-    /// Time after which the host of the next URL has a turn free, where none
-    /// came soon enough.
+    /// Time after which the host of the next URL has a free turn, if none came soon
+    /// enough.
     turn_in: Option<Duration>,
-    /// Turn of the last request, held until its answer has been shared.
+    /// Turn of the last request, held until its answer is shared.
     last_turn: Option<F::Turn>,
-    /// Claim on the fetch, of a node in a fleet.
+    /// Claim on the fetch; `None` outside a fleet.
     claim: Option<Arc<FetchClaim>>,
 }
 
@@ -505,17 +507,17 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
         }
     }
 
-    /// Waits for leave to ask, makes the requests and follows redirects.
+    /// Waits for permission, makes the requests and follows redirects.
     async fn run(&mut self) -> FetchEnd {
         for _ in 0..LOST_TURNS_MAX {
             let fetch = self.fetch;
             let leave = tokio::select! {
                 biased;
-                // First: leave that has come is used, and the file serves the next
-                // requests.
+                // Polled first: a permission that was granted is used, and the file
+                // serves later requests.
                 leave = self.leave() => leave,
-                // Every request that waited has hung up: their fetch would only
-                // delay others.
+                // Every waiting request has been cancelled, so the fetch would only delay
+                // others.
                 () = fetch.abandoned() => return FetchEnd::Abandon,
             };
             let admission = match leave {
@@ -532,7 +534,8 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
             match response {
                 Ok(response) => return FetchEnd::Response(Ok(response)),
                 Err(FetchError::Unreachable(cause)) => return FetchEnd::Response(Err(cause)),
-                // Another node may have asked meanwhile, so all begins anew.
+                // Another node may have made requests in the meantime, so everything
+                // starts over.
                 Err(FetchError::TurnLost) => self.begin_anew(),
             }
         }
@@ -545,9 +548,10 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
         self.claim = claim;
     }
 
-    /// Waits for admission, and until no other node of the fleet fetches the same file.
+    /// Waits for admission, and until no other node of the fleet is fetching the same
+    /// file.
     async fn leave(&mut self) -> Leave<F::Turn> {
-        // The wait for a turn does not count: it has a limit of its own.
+        // The wait for a turn does not count: it has its own limit.
         let mut elsewhere_since = None;
         loop {
             let Some(admission) = self.admit().await else {
@@ -559,20 +563,22 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
             };
             let claim = shared.claim(key).await;
             let is_elsewhere = matches!(claim, Claim::Elsewhere);
-            // One from before is over by now, and nothing is asked by it any more.
+            // An earlier claim has expired by now, and no request uses it any longer.
             self.claim = match claim {
                 Claim::Taken(claim) => Some(claim),
                 Claim::Alone | Claim::Elsewhere => None,
             };
-            // With the claim: whoever had it before has shared an answer by now.
+            // Checked while holding the claim: its previous holder has shared an answer
+            // by now.
             if let Some(entry) = worker.newer(self.fetch).await {
                 return Leave::Found(entry);
             }
             if !is_elsewhere {
                 return Leave::Ask(admission);
             }
-            // That node has no turn here, or lost it: it is redirected, or stood still, or
-            // was killed, and then its claim ends. Others use turn and slot meanwhile.
+            // The other node has no turn here or lost it: it was redirected, suspended or
+            // killed. In the last two cases its claim ends. Meanwhile others can use turn
+            // and slot.
             drop(admission);
             let since = *elsewhere_since.get_or_insert_with(clock::instant);
             if worker.table.options.timeout <= clock::instant().duration_since(since) {
@@ -582,19 +588,19 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
         }
     }
 
-    /// Gives the claim back, once nobody needs to wait any more.
+    /// Gives the claim back once no other node has to wait.
     async fn release_claim(&self) {
         if let Some(claim) = &self.claim {
             claim.release().await;
         }
     }
 
-    /// Waits for a turn at the host and a slot; `None` if they do not come
-    /// within `robots.timeout`.
+    /// Waits for a turn at the host and a slot; `None` if they do not come within
+    /// `robots.timeout`.
     ///
-    /// Neither is held while the fetch waits for the other. Slots are shared by
-    /// all hosts, and a turn by all fetches at one host: holding one would stop
-    /// fetches that need nothing but that.
+    /// Neither is held while the fetch waits for the other. Slots are shared by all
+    /// hosts, and the turns of a host by all its fetches: holding one would stop fetches
+    /// that need only that.
     async fn admit(&self) -> Option<Admission<F::Turn>> {
         let worker = self.worker;
         let host = self.url.origin.host();
@@ -612,8 +618,8 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
         }
     }
 
-    /// Waits for a slot of any client that waits for the fetch, so that none waits
-    /// behind what another one asks for.
+    /// Waits for a slot of any client that waits for the fetch, so that no client is held
+    /// up by the other requests of another.
     async fn slot(&self) -> Result<FetchSlot, ShareRefusal> {
         let (clients, slots) = (self.fetch.clients.subscribe(), &self.worker.slots);
         take_for_any(clients, async |client| slots.take(&client).await).await
@@ -627,10 +633,10 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
         take_for_any(clients, turn).await.ok()
     }
 
-    /// Waits for a turn at `host`; `None` if it would not come soon enough.
-    /// Reports the wait, since each waiting request has a patience of its own.
+    /// Waits for a turn at `host`; `None` if it would not come soon enough. Reports the
+    /// wait, because each waiting request has its own patience.
     async fn turn(&self, host: &Host) -> Option<F::Turn> {
-        // The estimate is made before the fetch stands in the queue itself.
+        // Estimated before the fetch itself joins the queue.
         let until = clock::instant() + self.wait(host);
         let mut turn = pin!(self.turn_for_any(host));
         if let Some(turn) = at_once(turn.as_mut()).await {
@@ -643,17 +649,17 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
         turn
     }
 
-    /// Returns about how long the client that began the fetch would wait for a turn.
+    /// Returns the approximate wait for a turn of the client that started the fetch.
     fn wait(&self, host: &Host) -> Duration {
         let fetcher = &self.worker.sources.fetcher;
         fetcher.wait(host, &self.fetch.client)
     }
 
-    /// Makes the requests and follows redirects within `robots.timeout`, which
-    /// begins with the admission and leaves out the waits for turns.
+    /// Makes the requests and follows redirects within `robots.timeout`, which starts
+    /// with the admission and excludes the waits for turns.
     ///
-    /// Redirects on the same host share one turn: a pause between them could be
-    /// longer than any client waits.
+    /// Redirects on the same host share one turn: a pause between them could be longer
+    /// than any client waits.
     async fn follow(
         &mut self,
         admission: Admission<F::Turn>,
@@ -665,8 +671,8 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
         loop {
             let request = budget.spend(self.request(permit, &mut turn)).await;
             let response = request.unwrap_or(Err(Cause::Timeout.into()))?;
-            // Held during the wait for another fetch, slots could be waited for
-            // in a circle.
+            // Released before waiting for another fetch, because fetches could wait for
+            // each other's slots in a circle.
             drop(slot);
             let status = response.status().as_u16();
             self.status = Some(status);
@@ -676,16 +682,16 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
             }
             let next = self.redirect(&response)?;
             let host = next.origin.host();
-            // Another origin's robots.txt may be read; a page of it only if its
-            // rules allow that.
+            // A robots.txt of another origin may be read in any case, a page there only
+            // if the rules of that origin allow it.
             let is_page = next.path_and_query() != ROBOTS_TXT;
             let is_checked = is_page && next.origin != *origin;
             if is_page && !is_checked {
                 self.check_denied(&next)?;
             }
             if is_checked || host != self.url.origin.host() {
-                // No turn is held during the wait for another: fetches could
-                // wait for each other in a circle.
+                // No turn is held while waiting for another one: fetches could wait for
+                // each other in a circle.
                 drop(turn);
                 if is_checked {
                     let check = budget.spend(self.check_redirect(&next)).await;
@@ -699,13 +705,13 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
                     }
                 };
             }
-            // For want of a slot of ours: that says nothing about the origin.
+            // `Busy`, because the missing slot is ours: it says nothing about the origin.
             slot = budget
                 .spend(self.slot())
                 .await
                 .and_then(Result::ok)
                 .ok_or(Cause::Busy)?;
-            // What was decided before the waits may not hold any more.
+            // Decisions made before the waits may no longer hold.
             if is_checked {
                 self.check_redirect_again(&next)?;
             } else if is_page {
@@ -733,9 +739,8 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
         };
         let fetched = self.worker.sources.fetcher.fetch(request, turn);
         fetched.await.map_err(|error| match error {
-            // Only the initial origin counts as one without a connection, which
-            // is answered with 502: the crawler requested nothing from the
-            // others.
+            // `NoConnection` is answered with 502, so only the initial origin may have
+            // it: the crawler requested nothing from the others.
             FetchError::Unreachable(Cause::NoConnection(_)) if !self.hops.is_empty() => {
                 Cause::RedirectTarget.into()
             }
@@ -743,8 +748,8 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
         })
     }
 
-    /// Returns the URL that a response redirects to, unless that is one redirect
-    /// too many, or a URL that was requested before.
+    /// Returns the URL that a response redirects to. An error if that is one redirect too
+    /// many, or a URL that was already requested.
     fn redirect(&self, response: &Response<RobotsBody>) -> Result<Target, Cause> {
         let next = redirect_target(&self.url, response.headers()).ok_or(Cause::RedirectTarget)?;
         let was_requested = self.url == next || self.hops.contains(&next);
@@ -755,12 +760,12 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
         Ok(next)
     }
 
-    /// Decides whether a redirect to a page of another origin may be followed,
-    /// by the rules of that origin.
+    /// Decides whether a redirect to a page of another origin may be followed, by the
+    /// rules of that origin.
     ///
-    /// Two origins may redirect to each other. So this does not wait for an
-    /// origin whose own fetch checks a redirect; and since each fetch reports
-    /// that it does so before it looks at the other, one of them sees it.
+    /// Two origins may redirect to each other. So this does not wait for an origin whose
+    /// own fetch is checking a redirect. Each fetch reports that it does so before it
+    /// looks at the other, so one of them sees it.
     async fn check_redirect(&mut self, target: &Target) -> Result<(), Cause> {
         self.fetch.report(FetchState::CheckingRedirect);
         let inquiry = self.inquiry(target);
@@ -777,7 +782,7 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
                         Ok(FetchState::Done(entry)) if keys.include(&entry.snapshot) => {
                             break Arc::clone(entry);
                         }
-                        // It was answered for another sender.
+                        // The answer was for another sender.
                         Ok(FetchState::Done(_)) => {}
                         Ok(_) | Err(_) => return Err(Cause::RedirectDisallowed),
                     }
@@ -788,8 +793,7 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
         self.judge_redirect(&inquiry, &entry)
     }
 
-    /// Decides a redirect to a page of another origin once more, by the robots.txt in
-    /// memory.
+    /// Decides a redirect to a page of another origin again, by the robots.txt in memory.
     fn check_redirect_again(&mut self, target: &Target) -> Result<(), Cause> {
         let inquiry = self.inquiry(target);
         let keys = self.worker.keys(&inquiry, &self.requester.asker);
@@ -804,7 +808,8 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
         let policy = self.worker.redirect_policy();
         let decision = decide(inquiry, &entry.snapshot, &policy, clock::now());
         match decision.ruling().verdict {
-            // What it allowed may be disallowed by now, and it is not asked for before.
+            // The evidence is out of date: a page it allowed may be disallowed by now.
+            // The page is not requested before the file has been fetched again.
             Verdict::Allow if decision.evidence().is_out_of_date() => {
                 self.turn_in = Some(decision.evidence().holds_for(clock::now()));
                 Err(Cause::Busy)
@@ -814,8 +819,9 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
         }
     }
 
-    /// Decides whether a redirect to a page of the same origin may be followed, by what the
-    /// operator says: what its own rules say is what is asked for.
+    /// Decides whether a redirect to a page of the same origin may be followed, by the
+    /// operator's policy alone: the rules of the origin are what this fetch is about to
+    /// find out.
     fn check_denied(&self, target: &Target) -> Result<(), Cause> {
         let (policy, now) = (self.worker.redirect_policy(), clock::now());
         let without_rules = Snapshot {
@@ -828,8 +834,8 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
         }
     }
 
-    /// Makes the inquiry of a page that is requested like one of the crawler, since it is
-    /// done in its name.
+    /// Makes the inquiry for a page that is requested on the crawler's behalf, as if the
+    /// crawler requested it.
     fn inquiry(&self, target: &Target) -> Arc<Inquiry> {
         Arc::new(Inquiry {
             crawler: self.requester.crawler.clone(),
@@ -868,7 +874,7 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
     }
 }
 
-/// Returns the output of `work` if it is ready without a wait.
+/// Returns the output of `work` if it is ready without waiting.
 async fn at_once<T>(work: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;

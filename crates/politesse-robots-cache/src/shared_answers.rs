@@ -1,10 +1,11 @@
 //! Robots.txt files that the nodes of a fleet fetch for each other: the answers that they
-//! share, and the claims that keep two nodes from the same request.
+//! share, and the claims that keep two nodes from making the same request.
 //!
-//! A node claims a robots.txt before it asks for it, renews the claim while it does, and
-//! gives it back once its answer is shared (docs/decisions/031-shared-robots.md). A store
-//! that is merely late is asked again, within a bound; one that is lost is done without.
-//! Does not know how a robots.txt is fetched, nor how the store is reached.
+//! A node claims a robots.txt before it requests it, renews the claim during the fetch,
+//! and gives it back once its answer is shared (docs/decisions/031-shared-robots.md). A
+//! store that is merely late is asked again, up to a limit; without a store the node
+//! continues alone. Does not know how a robots.txt is fetched, nor how the store is
+//! reached.
 
 use std::convert::Infallible;
 use std::fmt::Debug;
@@ -21,32 +22,34 @@ use politesse_base::clock::{self, Stamp};
 use politesse_decision::snapshot::{CacheKey, StoredSnapshot};
 use politesse_robots::Dialect;
 
-/// Time after which a store that was late is asked again.
+/// Pause before a late store is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Times that a claim is renewed while it lasts.
+/// Number of times that a claim is renewed before it would end.
 const PARTS: u32 = 4;
 
-/// Part of a claim that its holder does not use, since clocks differ in speed.
+/// Divisor of a claim's length: this part is left unused, because clocks run at different
+/// speeds.
 const UNUSED_PARTS: u32 = 50;
 
-/// Reason why the store of a fleet gave no answer.
+/// Reason why the fleet's store gave no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SharedStoreError {
-    /// The node takes the store to be there, so that it may answer the next time.
+    /// The node considers the store available, so the next call may be answered.
     #[error("the store of the fleet is late")]
     Late,
-    /// The store is lost, or does not take the order.
+    /// The store is lost, or refuses the order.
     #[error("the store of the fleet is lost, or refuses")]
     Lost,
 }
 
-/// Claim on the fetch of a robots.txt, as the store is asked for it.
+/// Call that claims the fetch of a robots.txt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClaimCall<'a> {
-    /// Robots.txt that is to be fetched.
+    /// Robots.txt to fetch.
     pub key: &'a CacheKey,
-    /// Number of the claim: what is late must not end a later claim of this process.
+    /// Number of the claim. It keeps a late call from ending a later claim of this
+    /// process.
     pub number: u64,
 }
 
@@ -55,7 +58,7 @@ pub struct ClaimCall<'a> {
 pub enum ClaimAnswer {
     /// This process has the claim.
     Take,
-    /// Another one has it.
+    /// Another process has the claim.
     Refuse,
 }
 
@@ -64,7 +67,8 @@ pub enum ClaimAnswer {
 pub struct SharedStoreTimes {
     /// Time for which a claim holds if it is not renewed.
     pub claim: Duration,
-    /// Longest time for which a late store is asked again before it is done without.
+    /// Longest time for which a late store is asked again before the node continues
+    /// without it.
     pub patience: Duration,
 }
 
@@ -73,14 +77,14 @@ pub trait SharedStore: Debug + Send + Sync + 'static {
     /// Returns the times of the store.
     fn times(&self) -> SharedStoreTimes;
 
-    /// Loads the answer that a node shared for `key`, its file read by `dialect`.
+    /// Loads the answer that a node shared for `key`, with its file read in `dialect`.
     fn load<'a>(
         &'a self,
         key: &'a CacheKey,
         dialect: Dialect,
     ) -> StoreFuture<'a, Result<Option<StoredSnapshot>, SharedStoreError>>;
 
-    /// Shares an answer, in place of an earlier one.
+    /// Shares an answer, replacing an earlier one.
     fn save(&self, answer: StoredSnapshot) -> StoreFuture<'_, Result<(), SharedStoreError>>;
 
     /// Claims a fetch, or renews the claim.
@@ -93,28 +97,28 @@ pub trait SharedStore: Debug + Send + Sync + 'static {
     fn release<'a>(&'a self, call: ClaimCall<'a>) -> StoreFuture<'a, Result<(), SharedStoreError>>;
 }
 
-/// Answers of a fleet, from a store that may be late.
+/// Shared answers of a fleet, from a store that may be late.
 #[derive(Clone, Debug)]
 pub struct SharedAnswers(Arc<dyn SharedStore>);
 
 /// Outcome of a claim.
 #[derive(Debug)]
 pub(super) enum Claim {
-    /// No other node fetches the robots.txt as long as this lasts.
+    /// No other node fetches the robots.txt while the claim lasts.
     Taken(Arc<FetchClaim>),
-    /// Another node fetches it.
+    /// Another node fetches the robots.txt.
     Elsewhere,
-    /// There is no store to agree with others by: this node goes on alone.
+    /// Without a store to coordinate with others, this node continues alone.
     Alone,
 }
 
 impl SharedAnswers {
-    /// Makes the answers that are in `store`.
+    /// Wraps the answers in `store`.
     pub fn new(store: Arc<dyn SharedStore>) -> Self {
         Self(store)
     }
 
-    /// Loads the answer for `key`, if there is one; `None` without a store.
+    /// Loads the answer for `key`, if any. The outer `Option` is `None` without a store.
     pub(super) async fn load(
         &self,
         key: &CacheKey,
@@ -125,7 +129,7 @@ impl SharedAnswers {
 
     /// Shares an answer.
     pub(super) async fn save(&self, answer: &StoredSnapshot) {
-        // Without a store there is nobody to share it with.
+        // Without a store there is no other node to share with.
         let _ = self.patiently(|| self.0.save(answer.clone())).await;
     }
 
@@ -134,7 +138,7 @@ impl SharedAnswers {
         let claim = FetchClaim {
             store: self.clone(),
             key: key.clone(),
-            // Each `RandomState` has keys of its own.
+            // Each `RandomState` has its own keys.
             number: RandomState::new().hash_one(()),
             since: Mutex::new(Some(Stamp::now())),
         };
@@ -145,7 +149,7 @@ impl SharedAnswers {
         }
     }
 
-    /// Returns the answer to `ask`, which is asked again while the store is late.
+    /// Returns the answer to `ask`, which is repeated while the store is late.
     async fn patiently<'a, T>(
         &'a self,
         ask: impl Fn() -> StoreFuture<'a, Result<T, SharedStoreError>>,
@@ -156,7 +160,7 @@ impl SharedAnswers {
                 Ok(answer) => return Some(answer),
                 Err(SharedStoreError::Lost) => return None,
                 Err(SharedStoreError::Late) => {
-                    // The crawl must not stand still for a store that answers nobody.
+                    // An unresponsive store must not stop the crawl.
                     if self.0.times().patience <= clock::instant().duration_since(began) {
                         return None;
                     }
@@ -167,15 +171,15 @@ impl SharedAnswers {
     }
 }
 
-/// Claim of this node on the fetch of a robots.txt. Dropped and not given back, it ends
-/// by itself.
+/// Claim of this node on the fetch of a robots.txt. A claim that is dropped without being
+/// given back expires.
 #[derive(Debug)]
 pub struct FetchClaim {
     store: SharedAnswers,
     key: CacheKey,
     number: u64,
-    /// Time of the latest question that the store answered with the claim; `None` once
-    /// the claim was lost, since another node may have fetched the file meanwhile.
+    /// Time of the latest call that the store answered with the claim. `None` once the
+    /// claim was lost, because another node may have fetched the file in the meantime.
     since: Mutex<Option<Stamp>>,
 }
 
@@ -198,7 +202,7 @@ impl FetchClaim {
         self.since().is_some_and(|since| since.age() < used)
     }
 
-    /// Renews the claim again and again, for as long as `work` takes.
+    /// Renews the claim regularly while `work` runs.
     pub(super) async fn during<T>(&self, work: impl Future<Output = T>) -> T {
         tokio::select! {
             biased;
@@ -223,7 +227,7 @@ impl FetchClaim {
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         match answer {
             Some(ClaimAnswer::Take) if is_held => *since = Some(asked_at),
-            // Taken anew after it was over: others had it, or could have had.
+            // Taken again after it had expired: other nodes had it, or could have had it.
             Some(_) => *since = None,
             None => {}
         }
@@ -231,7 +235,7 @@ impl FetchClaim {
 
     /// Gives the claim back.
     pub(super) async fn release(&self) {
-        // Once: a claim that is not given back is over soon.
+        // Tried once: a claim that is not given back expires soon.
         let _ = self.store.0.release(self.call()).await;
     }
 }

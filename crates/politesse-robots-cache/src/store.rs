@@ -1,9 +1,9 @@
-//! Storage of cache entries: the table in memory, which also holds the fetches
-//! that are running, and the interface of the store on disk.
+//! Storage of cache entries: the table in memory, which also holds the running fetches,
+//! and the interface of the store on disk.
 //!
-//! RFC 9309, section 2.4. The table is bounded, and the least recently used
-//! entry goes first. Running fetches are held apart from it, so that none is
-//! evicted while a request waits for it. Does not know how a fetch is made.
+//! RFC 9309, section 2.4. The table is limited in size; the least recently used entry is
+//! evicted first. Running fetches are held separately, so that none is evicted while a
+//! request waits for it. Does not know how a fetch is made.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -33,14 +33,15 @@ use politesse_decision::snapshot::{CacheKey, Snapshot, StoredSnapshot};
 use politesse_robots::Dialect;
 use politesse_robots::origin::Host;
 
-/// Clients with whose slots a fetch may begin; more of them wait all the same.
+/// Largest number of clients whose slots a fetch may use; further clients wait for it as
+/// well.
 const CLIENTS_MAX: usize = 16;
 
-/// Senders of one client that a key is asked for in [`SENDER_WINDOW`]. By client, so that
-/// no client uses up those of another.
+/// Senders of one client for which a key is fetched within [`SENDER_WINDOW`]. Counted per
+/// client, so that no client uses up the senders of another.
 pub(super) const SENDERS_MAX: usize = 8;
 
-/// Time for which a sender counts.
+/// Time for which a sender is counted.
 const SENDER_WINDOW: Duration = Duration::from_secs(60 * 60);
 
 /// Future of an operation on a [`SnapshotStore`].
@@ -48,76 +49,75 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The store could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("what is kept of a robots.txt could not be read")]
+#[error("the stored robots.txt could not be read")]
 pub struct StoreUnread;
 
-/// Store in which snapshots outlive the memory of the cache, and the process.
+/// Store that keeps snapshots after they leave memory, and after the process ends.
 ///
-/// A trait so that the cache does not know the audit log, and can be tested
+/// This is a trait so that the cache does not know the audit log and can be tested
 /// without one. A snapshot that cannot be loaded is fetched again.
 pub trait SnapshotStore: Debug + Send + Sync + 'static {
-    /// Loads the last snapshot that was saved under `key`, its file read by
+    /// Loads the last snapshot that was saved under `key`, with its file read in
     /// `dialect`.
     ///
     /// # Errors
     ///
-    /// [`StoreUnread`] where nobody knows whether there is one.
+    /// [`StoreUnread`] if it is unknown whether a snapshot exists.
     fn load<'a>(
         &'a self,
         key: &'a CacheKey,
         dialect: Dialect,
     ) -> StoreFuture<'a, Result<Option<StoredSnapshot>, StoreUnread>>;
 
-    /// Finds the keys under which there are snapshots of origins at `host`.
+    /// Returns the keys of the stored snapshots of origins at `host`.
     ///
     /// # Errors
     ///
-    /// [`StoreUnread`] where nobody knows which there are.
+    /// [`StoreUnread`] if it is unknown which snapshots exist.
     fn keys<'a>(&'a self, host: &'a Host) -> StoreFuture<'a, Result<Vec<CacheKey>, StoreUnread>>;
 
-    /// Saves a snapshot in place of the one under the same key.
+    /// Saves a snapshot, replacing the one under the same key.
     ///
-    /// The save begins with the call, not when the future is first polled: from
-    /// then on `load` finds it. Called before the snapshot is handed out, it is
-    /// on disk before any decision that rests on it, unless the queue of the
-    /// store is full or the disk fails.
+    /// The save begins with the call, not when the future is first polled; from then on
+    /// `load` finds the snapshot. If this is called before the snapshot is handed out, it
+    /// is on disk before any decision based on it, unless the queue of the store is full
+    /// or the disk fails.
     fn save(&self, snapshot: StoredSnapshot) -> StoreFuture<'_, ()>;
 }
 
 /// Progress of a running fetch, as seen by the requests that wait for it.
 #[derive(Debug, Clone)]
 pub(super) enum FetchState {
-    /// The fetch makes a request.
+    /// The fetch is making a request.
     Requesting,
-    /// The fetch waits for a turn at `host`, which comes at about `until`.
+    /// The fetch waits for a turn at `host`, which will come at about `until`.
     Queued { host: Host, until: Instant },
-    /// The fetch waits for the robots.txt of another origin, to which it was
-    /// redirected.
+    /// The fetch waits for the robots.txt of another origin that it was redirected to.
     CheckingRedirect,
     /// The fetch has ended with this entry.
     Done(Arc<CacheEntry>),
-    /// The fetch has ended without an entry, since no request waited for it.
+    /// The fetch has ended without an entry, because no request waited for it.
     Abandoned,
 }
 
-/// Result of looking a key up.
+/// Result of a lookup.
 pub(super) enum Lookup {
     /// An entry that is in force.
     Fresh(Arc<CacheEntry>),
-    /// A running fetch that the entry will come from.
+    /// A running fetch, which produces the entry later.
     Running(watch::Receiver<FetchState>),
 }
 
 /// Keys under which there may be an entry for a request.
 pub(super) struct LookupKeys<'a> {
-    /// Key of what all senders share. One fetch at a time runs for it.
+    /// Key of the entry that all senders share. At most one fetch runs for it at a time.
     pub(super) shared: CacheKey,
-    /// Sender of the request; `None` if `User-Agent` is the same for all.
+    /// Sender of the request; `None` if all crawlers use the same `User-Agent`.
     pub(super) asker: Option<&'a Asker>,
 }
 
 impl LookupKeys<'_> {
-    /// Returns the key of what counts for this sender alone.
+    /// Returns the key of the entry that applies to this sender alone.
     fn own(&self) -> CacheKey {
         CacheKey {
             sender: self.asker.map(Asker::sender),
@@ -125,13 +125,13 @@ impl LookupKeys<'_> {
         }
     }
 
-    /// Reports whether a snapshot counts for this sender.
+    /// Returns whether a snapshot applies to this sender.
     pub(super) fn include(&self, snapshot: &Snapshot) -> bool {
         snapshot.key.sender.is_none() || snapshot.key.sender == self.own().sender
     }
 }
 
-/// Entries that there are for a request, in force or not.
+/// Known entries for a request, in force or not.
 #[derive(Clone, Default)]
 pub(super) struct KnownEntries {
     /// Entry that all senders share.
@@ -141,12 +141,12 @@ pub(super) struct KnownEntries {
 }
 
 impl KnownEntries {
-    /// Returns the entry that counts now: the latest answer, else what the sender got, else
-    /// what all share.
+    /// Returns the entry in force: the latest answer, otherwise the sender's own entry,
+    /// otherwise the shared one.
     pub(super) fn in_force(&self) -> Option<Arc<CacheEntry>> {
         let known = [&self.shared, &self.own].into_iter().flatten();
         let fresh = known.filter(|entry| entry.is_fresh());
-        // Of equal ones the last counts.
+        // `max_by_key` returns the last of equal entries, which is the sender's own.
         let counts = fresh.max_by_key(|entry| {
             let answer = entry.snapshot.is_answer();
             (answer, answer.then_some(entry.snapshot.fetched_at))
@@ -154,16 +154,16 @@ impl KnownEntries {
         counts.cloned()
     }
 
-    /// Returns the entry that counts now, unless it is due for a refresh that its sender
-    /// has not tried yet.
+    /// Returns the entry in force, unless it is due for a refresh that its sender has not
+    /// tried yet.
     fn settled(&self) -> Option<Arc<CacheEntry>> {
         let is_tried = || self.own.as_ref().is_some_and(|own| own.is_settled());
         let entry = self.in_force()?;
         (entry.is_settled() || is_tried()).then_some(entry)
     }
 
-    /// Returns the entry with the latest answer, which a failure of its sender alone follows
-    /// on.
+    /// Returns the entry with the latest answer, on which a failure of this sender alone
+    /// is based.
     pub(super) fn latest(&self) -> Option<&CacheEntry> {
         let known = [&self.shared, &self.own].into_iter().flatten();
         let latest = known.max_by_key(|entry| {
@@ -175,36 +175,36 @@ impl KnownEntries {
     }
 }
 
-/// Sender that was answered with something else than a file.
+/// Sender that got any other answer than a file.
 struct SenderMark {
     sender: Option<Digest>,
     at: Stamp,
 }
 
-/// Senders of each client that were answered with something else than a file.
+/// Senders of each client that got any other answer than a file.
 type SenderTable = ByteCache<(ClientId, CacheKey), Vec<SenderMark>>;
 
 /// Entries and running fetches of all origins.
 pub(super) struct EntryTable {
     entries: Mutex<ByteCache<CacheKey, Arc<CacheEntry>>>,
-    /// As many lists as there may be entries.
+    /// At most as many lists as entries.
     senders: Mutex<SenderTable>,
-    /// Bytes that an entry counts for at least: its share of all.
+    /// Minimum size that an entry counts for: its share of the total.
     entry_bytes_min: usize,
     running: Mutex<RunningFetches>,
     pub(super) options: Options,
     pub(super) metrics: Arc<Metrics>,
 }
 
-/// A fetch, as requests find it.
+/// Running fetch, as requests find it.
 struct FetchEntry {
     state: watch::Sender<FetchState>,
-    /// Clients that wait for it, each once; the first began it.
+    /// Clients that wait for the fetch, each listed once; the first one started it.
     clients: watch::Sender<Vec<Arc<Client>>>,
 }
 
 impl FetchEntry {
-    /// Joins the fetch in the name of `client`.
+    /// Joins the fetch on behalf of `client`.
     fn join(&self, client: &Arc<Client>) -> watch::Receiver<FetchState> {
         self.clients.send_if_modified(|clients| {
             let is_known = clients.iter().any(|other| other.id == client.id);
@@ -221,7 +221,7 @@ impl FetchEntry {
 /// Fetches that run or wait.
 struct RunningFetches {
     fetches: HashMap<CacheKey, FetchEntry>,
-    /// Bound of their number (`robots.max_waiting`).
+    /// Limit of their number (`robots.max_waiting`).
     bound: SharedBound,
 }
 
@@ -235,7 +235,7 @@ impl EntryTable {
         Self {
             entries: Mutex::new(ByteCache::new(bytes_max)),
             senders: Mutex::new(ByteCache::new(options.max_snapshots.get())),
-            // So one capacity bounds both the bytes and the number of entries.
+            // So one capacity limits both the bytes and the number of entries.
             entry_bytes_min: bytes_max / options.max_snapshots.get(),
             running: Mutex::new(running),
             options,
@@ -257,21 +257,20 @@ impl EntryTable {
         }
     }
 
-    /// Returns the entry in force, or the fetch that it will come from: the one
-    /// that is running, or a new one for `client`, which `start` is called with.
-    /// No two fetches run for one key, and no more than `robots.max_waiting` in
-    /// all, of which no client has more than it leaves to others.
+    /// Returns the entry in force, or the fetch that produces it later: the running one,
+    /// or a new one for `client`, which is passed to `start`. At most one fetch runs per
+    /// key, and at most `robots.max_waiting` in total, shared fairly between clients.
     ///
-    /// The fetch that is running may be that of another sender, and end with an entry
-    /// that does not count for this one. `start` is also called where the entry in force
-    /// is due for a refresh.
+    /// The running fetch may be for another sender, and may end with an entry that does
+    /// not apply to this one. `start` is also called if the entry in force is due for a
+    /// refresh.
     pub(super) fn look_up(
         self: &Arc<Self>,
         keys: &LookupKeys<'_>,
         client: &Arc<Client>,
         start: impl FnOnce(RunningFetch),
     ) -> Lookup {
-        // By this nearly all requests are decided, and their own key is not made.
+        // Decides nearly all requests, without building the sender's own key.
         let shared = self.latest(&keys.shared);
         let is_enough = |entry: &Arc<CacheEntry>| entry.snapshot.is_answer() && entry.is_settled();
         if let Some(entry) = shared.filter(is_enough) {
@@ -281,7 +280,7 @@ impl EntryTable {
             return Lookup::Fresh(entry);
         }
         let mut running = self.running();
-        // Looked at again: a fetch may have ended before the lock was held.
+        // Checked again: a fetch may have ended before the lock was held.
         let mut known = self.known(keys);
         let fresh = known.in_force();
         if let Some(fetch) = running.fetches.get(&keys.shared) {
@@ -298,13 +297,13 @@ impl EntryTable {
                 self.metrics.robots_max_senders.inc();
                 return Lookup::Fresh(strictest);
             }
-            // All of them have expired, and count as one, whose pauses grow.
+            // All of them have expired. They count as one sender, whose pauses grow.
             known.own = Some(strictest);
         }
         if !running.bound.add(&client.id) {
             drop(running);
             client.count_refused(Resource::RobotsFetches);
-            // Not held, so that the next request tries again.
+            // Not stored, so that the next request tries again.
             let outcome = FetchOutcome::failed(&keys.shared, Cause::Busy);
             let busy = || Arc::new(self.entry(&outcome, known.shared.as_deref()));
             return Lookup::Fresh(fresh.unwrap_or_else(busy));
@@ -336,8 +335,8 @@ impl EntryTable {
         lookup
     }
 
-    /// Returns the strictest answer that other senders of `client` got, if they are so many
-    /// that no further one may ask; one in force before one that has expired.
+    /// Returns the strictest answer that other senders of `client` got, if they have used
+    /// up the limit on senders. Prefers an answer in force to an expired one.
     fn strictest(&self, keys: &LookupKeys<'_>, client: &Client) -> Option<Arc<CacheEntry>> {
         let list = (client.id.clone(), keys.shared.clone());
         let sender = keys.own().sender;
@@ -363,7 +362,7 @@ impl EntryTable {
         })
     }
 
-    /// Counts a sender of `client` that was answered with something else than a file.
+    /// Counts a sender of `client` that got any other answer than a file.
     fn count_sender(&self, client: &Client, key: &CacheKey) {
         let list = (client.id.clone(), key.shared());
         let mut senders = self.senders();
@@ -395,22 +394,24 @@ impl EntryTable {
         entry
     }
 
-    /// Holds an entry.
+    /// Stores an entry in memory.
     pub(super) fn insert(&self, key: &CacheKey, entry: &Arc<CacheEntry>) {
-        // As many as when it is inserted: its rules are compiled for further crawlers later.
+        // The size is fixed at insertion, although its rules are compiled for further
+        // crawlers later.
         let bytes = entry.weight().max(self.entry_bytes_min);
         let mut entries = self.entries();
         let removed = entries.insert(key.clone(), Arc::clone(entry), bytes);
-        // Without the lock: to free the rules of a large file takes a while.
+        // After the lock is released, because freeing the rules of a large file takes a
+        // while.
         drop(entries);
         drop(removed);
     }
 
-    /// Makes the refresh of all entries at `host` due now. Returns them.
+    /// Makes the refresh of all entries at `host` due now. Returns the entries.
     pub(super) fn make_due(&self, host: &Host) -> Vec<Arc<CacheEntry>> {
         let mut removed = Vec::new();
-        // All under one lock: a fetch that ends meanwhile must not lose its entry to the
-        // one that it replaced.
+        // All under one lock: otherwise the entry of a fetch that ends in the meantime
+        // could be overwritten with the older one.
         let mut entries = self.entries();
         let of_host = entries.iter().filter(|(key, _)| key.origin.host() == host);
         let all_due: Vec<_> = of_host
@@ -425,7 +426,7 @@ impl EntryTable {
         all_due.into_iter().map(|(_, due)| due).collect()
     }
 
-    /// Returns a receiver of the progress of the fetch that runs for `key`, if one does.
+    /// Returns a receiver for the progress of the fetch that runs for `key`, if any.
     pub(super) fn watch(&self, key: &CacheKey) -> Option<watch::Receiver<FetchState>> {
         let running = self.running();
         let fetch = running.fetches.get(key)?;
@@ -465,10 +466,10 @@ impl EntryTable {
     }
 }
 
-/// Returns a sender as an entry remembers it.
+/// Returns a sender in the form in which an entry stores it.
 fn remembered(asker: &Asker) -> Asker {
-    // Copied: the value of a request is a part of its whole head, which it would keep in
-    // memory.
+    // Copied: the values of a request are slices of its whole head, which they would keep
+    // in memory.
     let copy = |field: &Option<HeaderValue>| {
         let bytes = field.as_ref().map(HeaderValue::as_bytes)?;
         HeaderValue::from_bytes(bytes).ok()
@@ -481,24 +482,24 @@ fn remembered(asker: &Asker) -> Asker {
     }
 }
 
-/// A fetch that runs, and that requests may wait for.
+/// Running fetch that requests may wait for.
 ///
-/// Dropped before its end, by a panic or at the end of the runtime, it ends as a
+/// If it is dropped before its end, by a panic or at the end of the runtime, it ends as a
 /// failure, so that no request waits for ever.
 pub(super) struct RunningFetch {
     pub(super) key: CacheKey,
-    /// Key of an answer that counts for the sender of its requests alone.
+    /// Key of an answer that applies only to the sender of its requests.
     pub(super) own_key: CacheKey,
     /// Entries that the fetch replaces, from memory or from the store on disk.
     pub(super) known: KnownEntries,
-    /// Whether the store may have an entry that nobody has read yet: a failure must not
-    /// take its place.
+    /// Whether the store may have an entry that has not been read yet. A failure must not
+    /// replace it.
     pub(super) is_store_unread: bool,
-    /// Client that began it.
+    /// Client that started the fetch.
     pub(super) client: Arc<Client>,
-    /// Sender that it is made for, as its entry remembers it.
+    /// Sender for which the fetch is made, in the form in which its entry stores it.
     asker: Option<Asker>,
-    /// Clients that wait for it, that one included.
+    /// Clients that wait for the fetch, including the one that started it.
     pub(super) clients: watch::Sender<Vec<Arc<Client>>>,
     table: Arc<EntryTable>,
     state: watch::Sender<FetchState>,
@@ -506,18 +507,18 @@ pub(super) struct RunningFetch {
 }
 
 impl RunningFetch {
-    /// Returns a receiver of its progress.
+    /// Returns a receiver for the progress of the fetch.
     pub(super) fn watch(&self) -> watch::Receiver<FetchState> {
         self.state.subscribe()
     }
 
-    /// Reports its progress to the requests that wait for it.
+    /// Reports progress to the waiting requests.
     pub(super) fn report(&self, state: FetchState) {
         self.state.send_replace(state);
     }
 
-    /// Ends the fetch without an entry as soon as no request waits for it any
-    /// more. Never returns for a refresh, for which no request waits.
+    /// Ends the fetch without an entry as soon as no request waits for it. Never returns
+    /// for a refresh, for which no request waits.
     pub(super) async fn abandoned(&self) {
         if self.is_refresh {
             return std::future::pending().await;
@@ -535,7 +536,8 @@ impl RunningFetch {
 
     /// Returns the entry that follows from `outcome`.
     pub(super) fn entry(&self, mut outcome: FetchOutcome) -> Arc<CacheEntry> {
-        // A failure follows on what is in force: beside that, it would put no refresh off.
+        // A failure is based on the entry in force. Stored under another key, it would
+        // not postpone the refresh.
         let has_own = || {
             let in_force = self.known.in_force();
             in_force.is_some_and(|entry| entry.snapshot.key.sender.is_some())
@@ -554,7 +556,7 @@ impl RunningFetch {
         Arc::new(entry)
     }
 
-    /// Holds the entry of its sender that was loaded, by which a file in force needs no
+    /// Stores the sender's own loaded entry in memory, so that a file in force needs no
     /// refresh yet.
     pub(super) fn hold_own(&self) {
         if let Some(own) = &self.known.own {
@@ -562,9 +564,9 @@ impl RunningFetch {
         }
     }
 
-    /// Holds the entry, then removes the fetch, then reports it. In this order a request
-    /// that looks at any moment finds one of the two; and one for which the entry does not
-    /// count finds no fetch that has ended.
+    /// Stores the entry, then removes the fetch, then reports the end. In this order a
+    /// concurrent request always finds the entry or the fetch, and a request to which the
+    /// entry does not apply never finds a fetch that has ended.
     pub(super) fn finish(&self, entry: &Arc<CacheEntry>) {
         let (table, key) = (&self.table, &entry.snapshot.key);
         if key.sender.is_some() {

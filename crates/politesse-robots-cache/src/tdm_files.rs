@@ -1,9 +1,9 @@
-//! TDM files of origins (`/.well-known/tdmrep.json`) in memory: what requests for them
-//! led to, for as long as that is used.
+//! TDM files of origins (`/.well-known/tdmrep.json`) in memory: the results of the
+//! requests for them, as long as they are used.
 //!
 //! TDMRep (W3C Community Group Final Report of 10 May 2024) gives the file no lifetime of
-//! its own: it has that of a robots.txt (RFC 9309, section 2.4). Does not know how the
-//! file is asked for: it is a page, and the proxy sends for it as for every page.
+//! its own, so it has that of a robots.txt (RFC 9309, section 2.4). Does not know how the
+//! file is requested: it is a page, and the proxy requests it like any other.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,17 +27,17 @@ use politesse_decision::tdm::{TdmResult, TdmSnapshot};
 use politesse_directives::preferences::TdmFile;
 use politesse_net::retry_after::retry_after;
 
-/// Bytes that an answer without a file counts for.
+/// Number of bytes that an answer without a file counts for.
 const SLOT_BYTES: usize = 1024;
 
-/// Memory that a rule takes, as a multiple of its text, about.
+/// Approximate memory of a rule, as a multiple of its text.
 const BYTES_PER_BYTE: usize = 4;
 
-/// Part of `robots.max_snapshot_bytes` that TDM files may take besides.
+/// Divisor of `robots.max_snapshot_bytes`: TDM files may take this part in addition.
 const PART_OF_SNAPSHOTS: usize = 4;
 
-/// TDM files by origin, product token and entry of `crawler`. Bounded; the least recently
-/// used go first.
+/// TDM files by origin, product token and entry of `crawler`. Their memory is limited;
+/// the least recently used are evicted first.
 pub struct TdmFiles {
     slots: Mutex<ByteCache<CacheKey, Arc<TdmSlot>>>,
     /// Lifetimes.
@@ -48,7 +48,7 @@ pub struct TdmFiles {
 /// Answer about one TDM file, and the request for it.
 #[derive(Debug, Default)]
 pub struct TdmSlot {
-    /// Held while the file is asked for, so that one request serves all that wait.
+    /// Held while the file is requested, so that one request serves all waiting ones.
     pub asking: AsyncMutex<()>,
     answer: Mutex<Option<TdmAnswer>>,
 }
@@ -58,10 +58,11 @@ pub struct TdmSlot {
 struct TdmAnswer {
     tdm: Arc<TdmSnapshot>,
     expires: Instant,
-    /// Unknown answers in a row.
+    /// Number of consecutive unknown answers.
     failures: u32,
-    /// Latest snapshot of the robots.txt that it was joined with, and both in one. The
-    /// record finds a snapshot by its address, so each is made once.
+    /// Latest robots.txt snapshot that the answer was joined with, and the joined
+    /// snapshot. The record identifies a snapshot by its address, so each one is made
+    /// once.
     joined: Option<JoinedSnapshot>,
 }
 
@@ -72,7 +73,7 @@ struct JoinedSnapshot {
 }
 
 impl TdmSlot {
-    /// Reports whether there is an answer that is still used.
+    /// Returns whether there is an answer that may still be used.
     pub fn is_fresh(&self) -> bool {
         self.answer().as_ref().is_some_and(TdmAnswer::is_fresh)
     }
@@ -98,7 +99,7 @@ impl TdmFiles {
         }
     }
 
-    /// Returns the slot for the TDM file that decides about `inquiry`.
+    /// Returns the slot for the TDM file that applies to `inquiry`.
     pub fn slot(&self, inquiry: &Inquiry, asker: &Asker) -> Arc<TdmSlot> {
         let key = key(inquiry, asker);
         let mut slots = self.slots();
@@ -111,8 +112,8 @@ impl TdmFiles {
         slot
     }
 
-    /// Adds the answer in memory to the snapshot by which `inquiry` is decided; leaves
-    /// that as it is if the file has to be asked for.
+    /// Adds the answer in memory to the snapshot that decides `inquiry`. Returns the
+    /// snapshot unchanged if the file has to be requested.
     pub fn join(&self, inquiry: &Inquiry, asker: &Asker, robots: &Arc<Snapshot>) -> Arc<Snapshot> {
         let key = key(inquiry, asker);
         let Some(slot) = self.slots().get(&key).cloned() else {
@@ -138,8 +139,8 @@ impl TdmFiles {
         both
     }
 
-    /// Keeps the answer to a request for the file, or that there was none: robots.txt
-    /// disallows it, or the origin did not answer.
+    /// Stores the answer to a request for the file. `None` means that there was no
+    /// answer: robots.txt disallows the request, or the origin did not respond.
     pub fn keep(&self, inquiry: &Inquiry, asker: &Asker, answer: Option<&Response<Bytes>>) {
         let slot = self.slot(inquiry, asker);
         let before = slot.answer().as_ref().map_or(0, |known| known.failures);
@@ -166,7 +167,8 @@ impl TdmFiles {
         });
     }
 
-    /// Returns what an answer means, and for how long, after so many failures.
+    /// Returns the meaning and lifetime of an answer, given the number of earlier
+    /// `failures`.
     fn read(&self, answer: Option<&Response<Bytes>>, failures: u32) -> (TdmResult, Duration) {
         let options = &self.options;
         let unknown = |pause| (TdmResult::Unknown, options.retry_pause(failures, pause));
@@ -197,7 +199,7 @@ impl TdmFiles {
         let mut slots = self.slots();
         let removed = slots.insert(key, slot, bytes);
         self.metrics.tdm_files.set(gauge(slots.len()));
-        // To free them may take a while.
+        // Freeing them may take a while.
         drop(slots);
         drop(removed);
     }
@@ -207,8 +209,8 @@ impl TdmFiles {
     }
 }
 
-/// Returns the key of the file that decides about `inquiry`. A site may answer one crawler
-/// and not another, as with robots.txt.
+/// Returns the key of the file that applies to `inquiry`. As with robots.txt, a site may
+/// answer one crawler differently from another.
 fn key(inquiry: &Inquiry, asker: &Asker) -> CacheKey {
     let token = inquiry.crawler.token().cloned();
     CacheKey {
@@ -217,7 +219,7 @@ fn key(inquiry: &Inquiry, asker: &Asker) -> CacheKey {
     }
 }
 
-/// Returns the bytes that a joined snapshot takes, about.
+/// Returns the approximate size of a joined snapshot in bytes.
 fn weight(both: &Snapshot) -> usize {
     let robots = both.file();
     let robots_bytes = robots.map_or(0, |file| file.body.len() + file.robots.weight());

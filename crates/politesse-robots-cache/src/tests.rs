@@ -1,4 +1,4 @@
-//! The life of a snapshot, at a paused clock.
+//! Life of a snapshot, on a paused clock.
 
 pub(super) mod kit;
 
@@ -39,9 +39,9 @@ use politesse_net::body::BodyError;
 use politesse_net::client::UpstreamError;
 use politesse_robots::crawler::Crawler;
 
-// Ours: a crawler that hangs up cancels its own exchange only.
+// Ours: a crawler that hangs up cancels only its own exchange.
 #[tokio::test(start_paused = true)]
-async fn a_fetch_survives_the_one_who_asked_for_it() {
+async fn a_fetch_survives_the_request_that_started_it() {
     let script = Script::default().at(ROBOTS, [after(5 * SECOND, text(""))]);
     let cache = cache(&script);
     assert!(timeout(SECOND, ask(&cache)).await.is_err());
@@ -51,9 +51,9 @@ async fn a_fetch_survives_the_one_who_asked_for_it() {
     assert_eq!(script.asked().len(), 1);
 }
 
-// RFC 9309, section 2.4: no longer than 24 hours.
+// RFC 9309, section 2.4: for 24 hours at most.
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_holds_until_it_expires_or_is_replaced() {
+async fn a_snapshot_is_in_force_until_it_expires_or_is_replaced() {
     let script = Script::default().at(ROBOTS, [text("User-agent: *")]);
     let cache = cache(&script);
     let first = ask(&cache).await;
@@ -68,7 +68,7 @@ async fn a_snapshot_holds_until_it_expires_or_is_replaced() {
     assert_eq!(script.asked().len(), 2);
 }
 
-// RFC 9309, section 2.3.1.4. Ours: asked again after 30 s, doubling to 30 min.
+// RFC 9309, section 2.3.1.4. Ours: asked again after 30 s, doubling up to 30 min.
 #[tokio::test(start_paused = true)]
 async fn the_pause_after_failures_doubles_up_to_the_longest() {
     let mut replies = vec![status(503); 8];
@@ -86,7 +86,7 @@ async fn the_pause_after_failures_doubles_up_to_the_longest() {
     assert_eq!(asked_again_in(&*ask(&cache).await), 30);
 }
 
-// Ours: no crawler is judged by a file that another one was given.
+// Ours: no crawler is judged by a file that was given to another one.
 #[tokio::test(start_paused = true)]
 async fn each_product_token_has_its_own_snapshot() {
     let script = Script::default().at(ROBOTS, [status(404), text("User-agent: *")]);
@@ -100,7 +100,7 @@ async fn each_product_token_has_its_own_snapshot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fixed_user_agent_has_one_snapshot_for_all() {
+async fn a_fixed_user_agent_has_one_snapshot_for_all_crawlers() {
     let script = Script::default().at(ROBOTS, [text("")]);
     let cache = cache_with(
         Options {
@@ -131,7 +131,7 @@ async fn a_fetch_that_panics_is_unreachable_and_tried_again() {
 
 // RFC 9309, section 2.3.1.
 #[tokio::test(start_paused = true)]
-async fn failures_are_told_apart() {
+async fn each_failure_has_its_own_cause() {
     let refused = || UpstreamError::NoConnection(NoConnection::Refused).into();
     let cases: [(fn() -> Cause, Cause); 5] = [
         (refused, Cause::NoConnection(NoConnection::Refused)),
@@ -155,7 +155,7 @@ async fn failures_are_told_apart() {
 
 // RFC 9309, section 2.4.
 #[tokio::test(start_paused = true)]
-async fn lifetimes_are_stated_within_bounds() {
+async fn stated_lifetimes_are_kept_within_limits() {
     let says = |status, value| Reply::Answer(status, vec![("cache-control", value)], "");
     for (reply, seconds) in [
         (status(200), 86_400),

@@ -1,4 +1,4 @@
-//! Bounds of the cache: time, number, bytes.
+//! Limits of the cache: time, number, bytes.
 
 use std::num::NonZeroUsize;
 
@@ -11,7 +11,7 @@ use politesse_base::clients::directory::ClientDirectory;
 use politesse_base::tasks::Tasks;
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_askers_share_one_fetch() {
+async fn a_thousand_requests_share_one_fetch() {
     let script = Script::default().at(ROBOTS, [after(SECOND, text("User-agent: *"))]);
     let cache = Arc::new(cache(&script));
     let tasks = Tasks::default();
@@ -48,7 +48,7 @@ async fn all_hops_together_have_one_time_limit() {
 
 // Ours: a wildcard domain can serve a large file under any number of names.
 #[tokio::test(start_paused = true)]
-async fn the_bytes_of_snapshots_are_bounded() {
+async fn the_bytes_of_snapshots_are_limited() {
     let file: &str = "#".repeat(99_000).leak();
     let urls: Vec<String> = (0..20)
         .map(|n| format!("http://h{n}.test/robots.txt"))
@@ -69,7 +69,7 @@ async fn the_bytes_of_snapshots_are_bounded() {
 
 // Ours: an origin may send a field of any length.
 #[tokio::test(start_paused = true)]
-async fn the_bytes_of_a_content_type_are_bounded() {
+async fn the_bytes_of_a_content_type_are_limited() {
     let long: &'static str = Box::leak("x".repeat(100_000).into_boxed_str());
     let reply = Reply::Answer(200, vec![("content-type", long)], "User-agent: *");
     let snapshot = ask(&cache(&Script::default().at(ROBOTS, [reply]))).await;
@@ -77,10 +77,9 @@ async fn the_bytes_of_a_content_type_are_bounded() {
     assert_eq!(kept.len(), 256);
 }
 
-// Ours: a wildcard domain can also redirect to long URLs, with no file at the
-// end.
+// Ours: a wildcard domain can also redirect to long URLs that end without a file.
 #[tokio::test(start_paused = true)]
-async fn the_bytes_of_hops_are_bounded() {
+async fn the_bytes_of_hops_are_limited() {
     let long: &str = format!("/{}", "x".repeat(7_900)).leak();
     let origins: Vec<String> = (0..20).map(|n| format!("http://h{n}.test")).collect();
     let script = origins.iter().fold(Script::default(), |script, origin| {
@@ -101,7 +100,7 @@ async fn the_bytes_of_hops_are_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_number_of_snapshots_is_bounded() {
+async fn the_number_of_snapshots_is_limited() {
     let mut script = Script::default();
     let urls: Vec<String> = (0..100)
         .map(|n| format!("http://h{n}.test/robots.txt"))
@@ -125,9 +124,9 @@ async fn the_number_of_snapshots_is_bounded() {
     assert_eq!(script.asked(), urls);
 }
 
-// Ours: what is under way is not in the list that is bounded.
+// Ours: running fetches are not in the limited list.
 #[tokio::test(start_paused = true)]
-async fn a_fetch_under_way_cannot_be_evicted() {
+async fn a_running_fetch_cannot_be_evicted() {
     let mut script = Script::default().at(ROBOTS, [after(20 * SECOND, text(""))]);
     let urls: Vec<String> = (0..50)
         .map(|n| format!("http://h{n}.test/robots.txt"))
@@ -155,9 +154,9 @@ async fn a_fetch_under_way_cannot_be_evicted() {
     );
 }
 
-// Ours: robots.max_fetches; the next wait, and then have all of their time.
+// Ours: `robots.max_fetches`. The next fetches wait, and then have their full time.
 #[tokio::test(start_paused = true)]
-async fn only_so_many_fetches_are_under_way() {
+async fn running_fetches_are_limited_and_others_wait() {
     let (b, c) = ("http://b.test/robots.txt", "http://c.test/robots.txt");
     let script = Script::default()
         .at(ROBOTS, [after(20 * SECOND, text(""))])
@@ -182,10 +181,10 @@ async fn only_so_many_fetches_are_under_way() {
     assert_eq!(cache.worker.table.metrics.robots_fetches_under_way.get(), 0);
 }
 
-// Ours: neither the fetches of a client nor what it has queued are in the way of
-// another, which may want the same robots.txt.
+// Ours: neither the running fetches of a client nor its queued ones hold up another
+// client, which may want the same robots.txt.
 #[tokio::test(start_paused = true)]
-async fn a_client_waits_for_no_fetch_of_another() {
+async fn no_client_waits_for_the_fetches_of_another() {
     let hanging = ["http://h0.test/robots.txt", "http://h1.test/robots.txt"];
     let mut script = Script::default().at(ROBOTS, [text("User-agent: *")]);
     for url in hanging {
@@ -226,9 +225,9 @@ async fn a_client_waits_for_no_fetch_of_another() {
     assert_eq!(script.asked().len(), 3);
 }
 
-// Ours: a walk that waits for another keeps no place from it.
+// Ours: a fetch that waits for another fetch holds no slot that the other one needs.
 #[tokio::test(start_paused = true)]
-async fn a_judged_redirect_finds_a_place() {
+async fn a_checked_redirect_finds_a_free_slot() {
     let script = Script::default()
         .at(ROBOTS, [to("http://b.test/open")])
         .at("http://b.test/robots.txt", [text("")])
@@ -240,10 +239,10 @@ async fn a_judged_redirect_finds_a_place() {
     assert!(ask(&cache_with(options, &script)).await.file().is_some());
 }
 
-// Ours: a large file is read off the threads that serve, and its rules are
-// ready when the first decision needs them.
+// Ours: a large file is read outside the serving threads, and its rules are ready when
+// the first decision needs them.
 #[tokio::test]
-async fn the_rules_of_a_file_are_ready_for_who_asked() {
+async fn the_rules_of_a_file_are_compiled_for_its_first_crawler() {
     for rules in [1, 20_000] {
         let lines = "Disallow: /private/page\n".repeat(rules);
         let body: &str = format!("User-agent: *\n{lines}").leak();
@@ -261,7 +260,7 @@ async fn the_rules_of_a_file_are_ready_for_who_asked() {
 
 // Ours: each fetch is counted by its outcome.
 #[tokio::test(start_paused = true)]
-async fn metrics_tell_what_fetches_came_to() {
+async fn metrics_count_fetches_by_outcome() {
     let tagged = Reply::Answer(200, vec![("etag", "1")], "");
     let replies = [tagged, status(304), status(503), status(404), status(503)];
     let script = Script::default().at(ROBOTS, replies);
@@ -283,8 +282,8 @@ async fn metrics_tell_what_fetches_came_to() {
     }
 }
 
-// RFC 9309, section 2.3.1.4: an origin that was not asked did not fail. Whoever
-// waits longer than a fetch may take is told so, and the pause stays short.
+// RFC 9309, section 2.3.1.4: an origin that was not asked did not fail. A request that
+// waits longer than a fetch may take is refused as busy, and the pause stays short.
 #[tokio::test(start_paused = true)]
 async fn an_origin_that_was_not_asked_has_not_failed() {
     let (b, c) = ("http://b.test/robots.txt", "http://c.test/robots.txt");
@@ -308,7 +307,7 @@ async fn an_origin_that_was_not_asked_has_not_failed() {
         later(2 * SECOND, c),
     );
     assert_eq!(first, (Some(Cause::Timeout), 30));
-    // It had all of its time once it was its turn.
+    // It had its full time once its turn came.
     assert_eq!(second, (Some(Cause::Timeout), 30));
     assert_eq!(third, (Some(Cause::Busy), 1));
     assert_eq!(script.asked(), [ROBOTS, b]);
@@ -316,10 +315,10 @@ async fn an_origin_that_was_not_asked_has_not_failed() {
     assert_eq!(later(Duration::ZERO, c).await, (None, 86_400));
 }
 
-// Ours: the fetches that wait are bounded too, whichever clients hung up
-// meanwhile (ARCHITECTURE.md, invariant 8). An earlier copy serves on.
+// Ours: waiting fetches are limited as well, even if their clients hung up in the
+// meantime (ARCHITECTURE.md, invariant 8). An earlier copy continues to serve.
 #[tokio::test(start_paused = true)]
-async fn only_so_many_are_waited_for() {
+async fn waiting_fetches_are_limited() {
     let b = "http://b.test/robots.txt";
     let script = Script::default()
         .at(ROBOTS, [Reply::Never])
@@ -352,10 +351,10 @@ async fn only_so_many_are_waited_for() {
     }
 }
 
-// Ours: a client that hung up does not stand before those that wait, but a
-// fetch that has begun is of use to the next.
+// Ours: clients that hung up do not hold up waiting ones, but a fetch that has started
+// serves the next request.
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_behind_those_who_hung_up() {
+async fn no_request_waits_for_cancelled_ones() {
     let b = "http://b.test/robots.txt";
     let script = Script::default()
         .at(ROBOTS, [after(20 * SECOND, text(""))])

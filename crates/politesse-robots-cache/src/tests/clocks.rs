@@ -1,5 +1,5 @@
-//! Lifetimes where the wall clock is set, or the machine sleeps, while the
-//! process runs. All ours; RFC 9309, section 2.4, for the day.
+//! Lifetimes when the wall clock is set, or the machine sleeps, while the process runs.
+//! All ours; RFC 9309, section 2.4, for the day.
 
 use jiff::SignedDuration;
 use tokio::time::advance;
@@ -13,7 +13,7 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 const FILE: &str = "User-agent: *\nDisallow: /a";
 
 #[tokio::test(start_paused = true)]
-async fn a_robots_txt_is_asked_for_again_after_the_clock_was_set_forward() {
+async fn a_robots_txt_is_fetched_again_after_the_clock_is_set_forward() {
     let script = Script::default().at(ROBOTS, [text(FILE)]);
     let cache = cache(&script);
     ask(&cache).await;
@@ -26,7 +26,7 @@ async fn a_robots_txt_is_asked_for_again_after_the_clock_was_set_forward() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_robots_txt_holds_no_longer_after_the_clock_was_set_back() {
+async fn a_robots_txt_is_not_used_longer_after_the_clock_is_set_back() {
     let script = Script::default().at(ROBOTS, [text(FILE)]);
     let cache = cache(&script);
     ask(&cache).await;
@@ -38,9 +38,9 @@ async fn a_robots_txt_holds_no_longer_after_the_clock_was_set_back() {
     assert_eq!(script.asked().len(), 2);
 }
 
-// It outlives its origin for 30 days, whatever the clock was set to meanwhile.
+// Used for 30 days after its origin fails, no matter what the clock is set to in between.
 #[tokio::test(start_paused = true)]
-async fn a_copy_is_used_no_longer_after_the_clock_was_set_back() {
+async fn a_stale_copy_is_not_used_longer_after_the_clock_is_set_back() {
     let script = Script::default().at(ROBOTS, [text(FILE), status(500)]);
     let cache = cache(&script);
     ask(&cache).await;

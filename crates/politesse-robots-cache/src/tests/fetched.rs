@@ -52,7 +52,7 @@ async fn fetched(script: &'static [Step]) -> Result<Response<RobotsBody>, Cause>
 
 // Ours.
 #[tokio::test]
-async fn our_request_says_who_asks_and_nothing_else() {
+async fn our_request_identifies_the_crawler_and_adds_nothing_else() {
     let origin = RawOrigin::start(&[&[OK]]).await;
     let asker = Asker {
         client: None,
@@ -74,9 +74,9 @@ async fn our_request_says_who_asks_and_nothing_else() {
     );
 }
 
-// RFC 9110, sections 13.1.2 and 13.1.3: by what is known, and only then.
+// RFC 9110, sections 13.1.2 and 13.1.3: with the known validators, and only with those.
 #[tokio::test]
-async fn our_request_says_what_need_not_be_sent_again() {
+async fn our_request_carries_the_known_validators() {
     let origin = RawOrigin::start(&[&[OK]]).await;
     let fetcher = fetcher(&setup(&origin));
     let known = Validators {
@@ -106,7 +106,7 @@ async fn our_request_says_what_need_not_be_sent_again() {
 
 // RFC 9309, section 2.5: an endless file is read up to the limit.
 #[tokio::test]
-async fn a_file_over_the_limit_is_cut_at_a_line() {
+async fn a_file_over_the_limit_is_truncated_at_a_line() {
     const ENDLESS: &[Step] = &[
         Step::Answer("HTTP/1.1 200 OK\r\n\r\nDisallow: /a\nDisallow: /b\n"),
         Step::Hold,
@@ -118,9 +118,9 @@ async fn a_file_over_the_limit_is_cut_at_a_line() {
     );
 }
 
-// Ours: an unknown coding, or one that is not what it says, is no file.
+// Ours: a body with an unknown coding, or not in the coding it declares, is not a file.
 #[tokio::test]
-async fn what_cannot_be_decoded_is_not_parsed() {
+async fn a_body_that_cannot_be_decoded_is_not_parsed() {
     const GZIP: &[Step] = &[Step::Answer(
         "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n\x1fk",
     )];
@@ -135,10 +135,10 @@ async fn what_cannot_be_decoded_is_not_parsed() {
     assert!(matches!(fetched(CODED_TWICE).await, Err(Cause::Coding)));
 }
 
-// Ours: what sites write there for a file without a coding (RFC 9110, section
-// 8.4.1, reserves `identity`).
+// Ours: values that sites send for a file without a coding (RFC 9110, section 8.4.1,
+// reserves `identity`).
 #[tokio::test]
-async fn names_that_are_no_coding_are_ignored() {
+async fn names_that_are_not_codings_are_ignored() {
     const NONE: &[Step] = &[Step::Answer(
         "HTTP/1.1 200 OK\r\nContent-Encoding: None\r\nContent-Length: 2\r\n\r\nok",
     )];
@@ -159,7 +159,7 @@ async fn names_that_are_no_coding_are_ignored() {
 
 // RFC 9309, section 2.3.1.4.
 #[tokio::test]
-async fn a_short_body_is_no_file() {
+async fn a_truncated_body_is_not_a_file() {
     const SHORT: &[Step] = &[Step::Answer(
         "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok",
     )];
@@ -167,7 +167,7 @@ async fn a_short_body_is_no_file() {
 }
 
 #[tokio::test]
-async fn the_page_goes_over_the_connection_of_a_missing_file() {
+async fn the_page_reuses_the_connection_of_a_missing_file() {
     const MISSING: Step = Step::Answer("HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone");
     let origin = RawOrigin::start(&[&[MISSING, OK]]).await;
     let setup = setup(&origin);

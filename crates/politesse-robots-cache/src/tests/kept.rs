@@ -1,8 +1,7 @@
 //! Snapshots that outlive the memory of the cache, and the process.
 //!
-//! All ours: a restart asks no origin anew, and of all snapshots a bounded
-//! number is in memory, the rest in the store
-//! (docs/decisions/008-robots-cache.md).
+//! All ours: after a restart no origin is asked again, and memory holds a limited number
+//! of snapshots, the store all others (docs/decisions/008-robots-cache.md).
 
 use std::collections::HashMap;
 use std::future::ready;
@@ -23,14 +22,14 @@ use politesse_robots::Dialect;
 
 const FILE: &str = "User-agent: *\nDisallow: /a";
 
-/// A store in memory, with faults.
+/// Store in memory, with faults.
 #[derive(Debug, Default)]
 pub(super) struct Shelf {
     kept: Mutex<HashMap<CacheKey, StoredSnapshot>>,
     loads: Mutex<usize>,
     fault: Mutex<Fault>,
     handed_out: Mutex<Option<Weak<EntryTable>>>,
-    /// Whether the last to be saved was handed out before.
+    /// Whether the last saved snapshot had already been handed out.
     late: Mutex<Option<bool>>,
 }
 
@@ -145,7 +144,7 @@ fn kept(snapshot: Snapshot, failures: u32) -> StoredSnapshot {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_store_has_fresh_is_not_asked_for() {
+async fn a_fresh_snapshot_in_the_store_is_not_fetched() {
     for result in [
         file(),
         AccessResult::Unavailable,
@@ -165,7 +164,7 @@ async fn what_the_store_has_fresh_is_not_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_store_has_is_asked_for_ahead_of_its_end_too() {
+async fn a_stored_snapshot_is_also_refreshed_before_its_end() {
     let times = ago(HOUR * 22)..from_now(HOUR * 2);
     let shelf = Shelf::with(kept(snapshot(file(), times), 0));
     let script = Script::default().at(ROBOTS, [status(304)]);
@@ -177,10 +176,10 @@ async fn what_the_store_has_is_asked_for_ahead_of_its_end_too() {
     assert_eq!(asked_again_in(&shelf.only().snapshot), 86_399);
 }
 
-// Ours: an origin that was asked ahead of time, in vain, is asked no sooner
-// after a restart.
+// Ours: after a failed early refresh, a restart does not make the proxy ask the origin
+// earlier.
 #[tokio::test(start_paused = true)]
-async fn the_pause_after_a_vain_refresh_outlives_a_restart() {
+async fn the_pause_after_a_failed_refresh_outlives_a_restart() {
     let times = ago(HOUR * 22)..from_now(HOUR * 2);
     let shelf = Shelf::with(kept(snapshot(file(), times), 0));
     let wait = Reply::Answer(503, vec![("retry-after", "3600")], "");
@@ -202,7 +201,7 @@ async fn the_pause_after_a_vain_refresh_outlives_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_store_has_expired_is_the_earlier_copy() {
+async fn an_expired_snapshot_in_the_store_is_the_earlier_copy() {
     for (reply, stale, fetches) in [
         (status(304), None, 1),
         (status(503), Some(Cause::Status), 1),
@@ -220,7 +219,7 @@ async fn what_the_store_has_expired_is_the_earlier_copy() {
             ("\"1\"", fetches)
         );
         if stale.is_some() {
-            // After two earlier failures the pause is four times the first.
+            // After two earlier failures the pause is four times the first one.
             let failures = shelf.at(&restored.key).unwrap().failures;
             assert_eq!((asked_again_in(&restored), failures), (120, 3));
             assert_eq!(restored.fetched_at, times.start);
@@ -228,7 +227,7 @@ async fn what_the_store_has_expired_is_the_earlier_copy() {
     }
 }
 
-// Ours (`robots.stale`): at most 30 days, restarts or not.
+// Ours (`robots.stale`): at most 30 days, with or without restarts.
 #[tokio::test(start_paused = true)]
 async fn a_copy_in_the_store_gets_no_older_than_30_days() {
     let day = HOUR * 24;
@@ -242,7 +241,7 @@ async fn a_copy_in_the_store_gets_no_older_than_30_days() {
 
 // Ours: with such a clock the age of the entry is unknown.
 #[tokio::test(start_paused = true)]
-async fn with_a_clock_set_back_the_origin_is_asked() {
+async fn after_the_clock_is_set_back_the_origin_is_asked() {
     let times = from_now(HOUR)..from_now(HOUR * 25);
     for (reply, cause_then) in [(status(503), Some(Cause::Status)), (status(304), None)] {
         let shelf = Shelf::with(kept(snapshot(file(), times.clone()), 0));
@@ -254,9 +253,9 @@ async fn with_a_clock_set_back_the_origin_is_asked() {
     }
 }
 
-// RFC 9309, section 2.4: a lifetime that was shortened binds what was kept.
+// RFC 9309, section 2.4: a shortened lifetime also applies to stored entries.
 #[tokio::test(start_paused = true)]
-async fn what_was_kept_lives_by_the_lifetimes_of_now() {
+async fn a_shortened_ttl_applies_to_stored_snapshots() {
     for (ttl, fetches) in [(HOUR * 3, 0), (HOUR * 2, 1)] {
         let times = ago(HOUR * 2)..from_now(HOUR * 20);
         let shelf = Shelf::with(kept(snapshot(file(), times), 0));
@@ -288,10 +287,10 @@ async fn every_answer_is_saved() {
     }
 }
 
-// Ours: a store that hangs delays no request for long. A failure is not saved
-// then: the store may have a file that is of use for the next 30 days.
+// Ours: a store that hangs delays no request for long. In that case a failure is not
+// saved: the store may have a file that can be used for the next 30 days.
 #[tokio::test(start_paused = true)]
-async fn a_store_that_hangs_holds_nobody_and_loses_nothing() {
+async fn a_store_that_hangs_delays_no_request_for_long_and_keeps_its_file() {
     for (reply, is_saved) in [
         (text("User-agent: *"), true),
         (status(404), true),
@@ -325,10 +324,10 @@ async fn a_store_that_hangs_holds_nobody_and_loses_nothing() {
     }
 }
 
-// Ours: what the store has is of use as soon as it can be read, however often the origin
-// has failed before (RFC 9309, section 2.3.1.4: a cached copy).
+// Ours: a stored file is used as soon as it can be read, no matter how often the origin
+// failed before (RFC 9309, section 2.3.1.4: a cached copy).
 #[tokio::test(start_paused = true)]
-async fn a_file_that_could_not_be_read_is_read_at_the_next_fetch() {
+async fn an_unread_file_in_the_store_is_read_at_the_next_fetch() {
     for fault in [Fault::Hangs, Fault::Fails, Fault::Panics] {
         let shelf = Arc::new(Shelf {
             fault: Mutex::new(fault),
@@ -348,9 +347,9 @@ async fn a_file_that_could_not_be_read_is_read_at_the_next_fetch() {
     }
 }
 
-// Ours: no file is used that another crawler was given.
+// Ours: no file is used that was given to another crawler.
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_was_fetched_in_another_name_is_not_used() {
+async fn a_copy_fetched_under_another_name_is_not_used() {
     let shelf = Arc::new(Shelf::default());
     let named = |agent: &str| Options {
         user_agent: UserAgent::Fixed(agent.to_owned()),
@@ -364,8 +363,8 @@ async fn a_copy_that_was_fetched_in_another_name_is_not_used() {
     }
 }
 
-// Ours: a restart in the middle asks for nothing again, so the snapshot that a
-// decision rests on is on its way to the disk before there is a decision.
+// Ours: nothing is requested again after a restart at any moment, because the snapshot of
+// a decision is on its way to the disk before the decision exists.
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_is_saved_before_it_is_handed_out() {
     let shelf = Arc::new(Shelf::default());
@@ -377,7 +376,7 @@ async fn a_snapshot_is_saved_before_it_is_handed_out() {
     assert_eq!(*shelf.late.lock().unwrap(), Some(false));
 }
 
-// ARCHITECTURE.md, invariant 4.
+// Source: ARCHITECTURE.md, invariant 4.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_panics_allows_nothing() {
     let shelf = Shelf {
@@ -389,9 +388,9 @@ async fn a_store_that_panics_allows_nothing() {
     assert_eq!(cause(&*ask(&cache).await), Some(Cause::Internal));
 }
 
-// Ours: a bounded number in memory, the rest on disk.
+// Ours: a limited number in memory, the rest on disk.
 #[tokio::test(start_paused = true)]
-async fn what_is_evicted_comes_back_from_the_store() {
+async fn evicted_snapshots_come_back_from_the_store() {
     let urls: Vec<String> = (0..20)
         .map(|n| format!("http://h{n}.test/robots.txt"))
         .collect();

@@ -1,4 +1,4 @@
-//! Origins that answer on cue, and a cache that asks them.
+//! Origins that answer on cue, and a cache that uses them.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::pending;
@@ -23,7 +23,7 @@ pub(super) const MINUTE: Duration = Duration::from_secs(60);
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
 pub(super) const ROBOTS: &str = "http://a.test/robots.txt";
 
-/// Behaviour of a scripted origin when it is asked.
+/// Behaviour of a scripted origin when it gets a request.
 #[derive(Clone)]
 pub(super) enum Reply {
     Answer(u16, Vec<(&'static str, &'static str)>, &'static str),
@@ -49,8 +49,7 @@ pub(super) fn after(time: Duration, reply: Reply) -> Reply {
     Reply::After(time, Box::new(reply))
 }
 
-/// Origins that answer by URL, the last reply again and again; others fail the
-/// test.
+/// Origins that answer by URL, repeating their last reply; any other URL fails the test.
 #[derive(Clone, Default)]
 pub(super) struct Script(Arc<Mutex<Scripted>>);
 
@@ -59,15 +58,15 @@ pub(super) struct Scripted {
     replies: HashMap<String, VecDeque<Reply>>,
     asked: Vec<Asked>,
     turns: Vec<String>,
-    /// A clone of it is a turn.
+    /// Each clone of this is a turn.
     turn: Arc<()>,
     /// Wait for each turn, and the wait that is announced.
     pause: Option<(Duration, Duration)>,
-    /// Time from a turn to its request, where that is not at once.
+    /// Time from a turn to its request; normally zero.
     stall: Duration,
 }
 
-/// One request that an origin got.
+/// Request that an origin got.
 #[derive(Debug, Clone)]
 pub(super) struct Asked {
     pub(super) url: String,
@@ -95,17 +94,17 @@ impl Script {
         self.0.lock().unwrap().asked.clone()
     }
 
-    /// Lets turns be waited for so long, and say that it will be this long.
+    /// Makes turns take `pause`, and announces them with a wait of `announced`.
     pub(super) fn paced(&self, pause: Duration, announced: Duration) {
         self.0.lock().unwrap().pause = Some((pause, announced));
     }
 
-    /// Lets each request be sent so long after its turn came.
+    /// Delays each request by `time` after its turn came.
     pub(super) fn stalls(&self, time: Duration) {
         self.0.lock().unwrap().stall = time;
     }
 
-    /// The hosts at which turns were taken.
+    /// Returns the hosts at which turns were taken.
     pub(super) fn turns(&self) -> Vec<String> {
         self.0.lock().unwrap().turns.clone()
     }
@@ -194,7 +193,7 @@ pub(super) fn response(
 }
 
 pub(crate) fn options() -> Options {
-    // Lifetimes are counted on the wall clock, which must pause with the other.
+    // Lifetimes are measured on the wall clock, which must pause with the other one.
     follow_tokio();
     Options {
         user_agent: UserAgent::Crawler,
@@ -278,7 +277,7 @@ pub(super) async fn ask(cache: &RobotsCache<Script>) -> Arc<Snapshot> {
     ask_as(cache, "http://a.test/page", "ExampleBot/1.0").await
 }
 
-/// Whether a snapshot is the one in force.
+/// Returns whether a snapshot is the one in force.
 pub(super) fn holds(cache: &RobotsCache<Script>, snapshot: &Arc<Snapshot>) -> bool {
     let now = cache.current(snapshot);
     now.is_some_and(|now| Arc::ptr_eq(&now, snapshot))
@@ -291,7 +290,7 @@ pub(super) fn cause(snapshot: &Snapshot) -> Option<Cause> {
     }
 }
 
-/// Seconds from now until the origin is asked again.
+/// Returns the seconds from now until the origin is asked again.
 pub(super) fn asked_again_in(snapshot: &Snapshot) -> i64 {
     snapshot.expires_at.duration_since(clock::now()).as_secs()
 }

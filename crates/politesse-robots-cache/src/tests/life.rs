@@ -1,21 +1,21 @@
-//! Every transition of a snapshot's life. Down the list of what there is, and
-//! along what asking comes to:
+//! Every transition in the life of a snapshot: its state, and the result of asking the
+//! origin.
 //!
-//! | from | to | test |
+//! | state | next state | test |
 //! |---|---|---|
 //! | nothing | a file, none, unreachable | `an_answer_is_one_of_three` |
-//! | fresh | fresh, unasked | `what_is_fresh_is_not_asked_for` |
-//! | fresh, near its end | replaced, confirmed | `a_copy_in_use_is_asked_for_ahead_of_its_end` |
-//! | | failed: fresh until its end, then stale | `a_refresh_that_fails_leaves_the_copy_until_its_end` |
-//! | | there is none | `a_refresh_that_finds_no_file_drops_the_copy` |
+//! | fresh | fresh, origin not asked | `a_fresh_answer_is_not_fetched_again` |
+//! | fresh, near its end | replaced, confirmed | `a_copy_in_use_is_refreshed_before_its_end` |
+//! | | failed: fresh until its end, then stale | `a_failed_refresh_leaves_the_copy_in_force_until_its_end` |
+//! | | no file | `a_refresh_that_finds_no_file_drops_the_copy` |
 //! | expired | confirmed, replaced | `a_304_confirms_the_copy` |
 //! | | stale | `a_copy_outlives_its_origin_for_30_days` |
-//! | no file | no file, then unreachable | `that_there_is_no_file_is_not_used_beyond_its_end` |
+//! | no file | no file, then unreachable | `a_missing_file_is_not_assumed_beyond_its_end` |
 //! | stale | recovered | `a_stale_copy_ends_with_an_answer` |
 //! | | no file, then unreachable | `a_404_in_between_drops_the_copy` |
 //! | | after 30 days unreachable | `a_copy_outlives_its_origin_for_30_days` |
 //! | unreachable | unreachable for longer | `the_pause_after_failures_doubles_up_to_the_longest` |
-//! | asked for by nobody any more | as if they waited | `a_fetch_survives_the_one_who_asked_for_it` |
+//! | all waiting requests cancelled | as if they still waited | `a_fetch_survives_the_request_that_started_it` |
 //! | panicked | unreachable, or stale | `a_fetch_that_panics_is_unreachable_and_tried_again` |
 //!
 //! Sources: RFC 9309, sections 2.3.1.4 and 2.4;
@@ -44,14 +44,14 @@ fn copy(snapshot: &Snapshot) -> &Arc<RobotsFile> {
     }
 }
 
-/// The etags that were asked with, one for each request.
+/// Returns the etags of the conditional requests, one entry per request.
 fn etags(script: &Script) -> Vec<Option<String>> {
     let etag = |known: Validators| known.etag.map(|etag| etag.to_str().unwrap().to_owned());
     let log = script.log().into_iter();
     log.map(|asked| asked.known.and_then(etag)).collect()
 }
 
-/// Lets the fetches in the background go on to their end.
+/// Lets the fetches in the background run to their end.
 async fn settle() {
     sleep(Duration::from_millis(1)).await;
 }
@@ -73,7 +73,7 @@ async fn an_answer_is_one_of_three() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_fresh_is_not_asked_for() {
+async fn a_fresh_answer_is_not_fetched_again() {
     for (reply, lifetime) in [(text(FILE), DAY), (status(404), HOUR)] {
         let script = Script::default().at(ROBOTS, [reply]);
         let cache = cache(&script);
@@ -87,7 +87,7 @@ async fn what_is_fresh_is_not_asked_for() {
 
 // Ours: refresh ahead of expiry for origins in use.
 #[tokio::test(start_paused = true)]
-async fn a_copy_in_use_is_asked_for_ahead_of_its_end() {
+async fn a_copy_in_use_is_refreshed_before_its_end() {
     for second in [text("User-agent: *"), tagged(304, "\"1\"", "")] {
         let replies = [tagged(200, "\"1\"", FILE), after(5 * SECOND, second)];
         let script = Script::default().at(ROBOTS, replies);
@@ -95,7 +95,7 @@ async fn a_copy_in_use_is_asked_for_ahead_of_its_end() {
         let first = ask(&cache).await;
         advance(DAY / 10 * 9).await;
         for _ in 0..10 {
-            // Nobody waits, and nobody starts a second one.
+            // No request waits, and none starts a second fetch.
             assert!(Arc::ptr_eq(&first, &ask(&cache).await));
             settle().await;
         }
@@ -109,10 +109,9 @@ async fn a_copy_in_use_is_asked_for_ahead_of_its_end() {
     }
 }
 
-// Ours: a snapshot that was replaced is not in force, whatever became of the
-// one that replaced it.
+// Ours: a replaced snapshot is not in force, even after its successor has expired.
 #[tokio::test(start_paused = true)]
-async fn what_was_replaced_holds_no_more() {
+async fn a_replaced_snapshot_is_no_longer_in_force() {
     let short = Reply::Answer(200, vec![("cache-control", "max-age=300")], "");
     let script = Script::default().at(ROBOTS, [text(FILE), short]);
     let cache = cache(&script);
@@ -127,9 +126,9 @@ async fn what_was_replaced_holds_no_more() {
     assert!(clock::now() < first.expires_at);
 }
 
-// Ours: refresh for origins in use, and for no others.
+// Ours: only origins in use are refreshed.
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_nobody_uses_is_not_asked_for() {
+async fn an_unused_copy_is_not_refreshed() {
     let script = Script::default().at(ROBOTS, [text(FILE)]);
     let cache = cache(&script);
     ask(&cache).await;
@@ -138,7 +137,7 @@ async fn a_copy_that_nobody_uses_is_not_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_after_the_end_waits_for_the_refresh_under_way() {
+async fn a_request_after_the_end_waits_for_the_running_refresh() {
     let late = after(20 * SECOND, text("User-agent: *"));
     let replies = [
         Reply::Answer(200, vec![("cache-control", "max-age=300")], FILE),
@@ -156,10 +155,10 @@ async fn who_comes_after_the_end_waits_for_the_refresh_under_way() {
     assert_eq!(script.asked().len(), 2);
 }
 
-// RFC 9309, section 2.4: no copy is used for longer than 24 hours unless the
-// origin is unreachable.
+// RFC 9309, section 2.4: no copy is used for longer than 24 hours unless the origin is
+// unreachable.
 #[tokio::test(start_paused = true)]
-async fn a_refresh_that_fails_leaves_the_copy_until_its_end() {
+async fn a_failed_refresh_leaves_the_copy_in_force_until_its_end() {
     let script = Script::default().at(ROBOTS, [text(FILE), status(503)]);
     let cache = cache(&script);
     let first = ask(&cache).await;
@@ -168,7 +167,7 @@ async fn a_refresh_that_fails_leaves_the_copy_until_its_end() {
     settle().await;
     assert!(Arc::ptr_eq(&first, &ask(&cache).await));
     settle().await;
-    // No other one while it backs off.
+    // No further fetch during the pause.
     assert_eq!(script.asked().len(), 2);
     advance(30 * SECOND).await;
     ask(&cache).await;
@@ -184,7 +183,7 @@ async fn a_refresh_that_fails_leaves_the_copy_until_its_end() {
     assert_eq!(stale.stale, Some(Cause::Status));
     assert!(Arc::ptr_eq(copy(&first), copy(&stale)));
     assert_eq!(stale.fetched_at, first.fetched_at);
-    // It was asked for just before the end; the pause goes on.
+    // The origin was asked just before the end, and the pause continues.
     assert_eq!(script.asked().len(), 4);
     assert_eq!(asked_again_in(&stale), 108);
 }
@@ -200,13 +199,13 @@ async fn a_refresh_that_finds_no_file_drops_the_copy() {
     settle().await;
     let none = ask(&cache).await;
     assert!(matches!(none.result, AccessResult::Unavailable));
-    // Others may still go by the copy, so that its own end counts, too.
+    // Other senders may still use the copy, so its own end counts as well.
     advance(3 * HOUR).await;
     assert_eq!(cause(&*ask(&cache).await), Some(Cause::Status));
 }
 
-// RFC 9110, section 15.4.5; RFC 9111, section 4.3.4: its fields say for how
-// long.
+// RFC 9110, section 15.4.5; RFC 9111, section 4.3.4: the fields of the 304 set the
+// lifetime.
 #[tokio::test(start_paused = true)]
 async fn a_304_confirms_the_copy() {
     let confirmed = Reply::Answer(304, vec![("cache-control", "max-age=600")], "");
@@ -225,9 +224,9 @@ async fn a_304_confirms_the_copy() {
     assert_eq!(etags(&script), [None, etag(), etag()]);
 }
 
-// RFC 9111, section 3.2: what a 304 leaves out is as it was.
+// RFC 9111, section 3.2: fields that a 304 omits keep their values.
 #[tokio::test(start_paused = true)]
-async fn a_304_that_states_no_lifetime_leaves_it_as_it_was() {
+async fn a_304_without_a_lifetime_keeps_the_earlier_one() {
     let fields = vec![("etag", "\"1\""), ("cache-control", "max-age=600")];
     let first = Reply::Answer(200, fields, FILE);
     let script = Script::default().at(ROBOTS, [first, tagged(304, "\"1\"", ""), text("")]);
@@ -239,9 +238,9 @@ async fn a_304_that_states_no_lifetime_leaves_it_as_it_was() {
     assert!(copy(&*ask(&cache).await).body.is_empty());
 }
 
-// Ours: the record says which way each fetch went.
+// Ours: the record states the redirects of each fetch.
 #[tokio::test(start_paused = true)]
-async fn a_304_has_the_redirects_that_led_to_it() {
+async fn a_304_records_its_own_redirects() {
     let (long, file) = ("http://c.test/robots.txt", "http://b.test/robots.txt");
     let to = |location| Reply::Answer(301, vec![("location", location)], "");
     let script = Script::default()
@@ -257,7 +256,7 @@ async fn a_304_has_the_redirects_that_led_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_last_modified_alone_is_asked_with() {
+async fn a_last_modified_alone_makes_a_request_conditional() {
     let dated = Reply::Answer(200, vec![("last-modified", "yesterday")], FILE);
     let script = Script::default().at(ROBOTS, [dated, status(304)]);
     let cache = cache(&script);
@@ -271,7 +270,7 @@ async fn a_last_modified_alone_is_asked_with() {
 
 // Ours: a 304 to an unconditional request counts as unreachable.
 #[tokio::test(start_paused = true)]
-async fn a_304_that_was_not_asked_for_confirms_nothing() {
+async fn a_304_to_an_unconditional_request_confirms_nothing() {
     let script = Script::default().at(ROBOTS, [text(FILE), status(304)]);
     let cache = cache(&script);
     ask(&cache).await;
@@ -282,7 +281,7 @@ async fn a_304_that_was_not_asked_for_confirms_nothing() {
 
 // Ours: a validator is sent with every fetch.
 #[tokio::test(start_paused = true)]
-async fn a_validator_over_its_limit_is_not_kept() {
+async fn a_validator_over_its_limit_is_not_stored() {
     for (bytes, kept) in [(1024, true), (1025, false)] {
         let etag: &str = "e".repeat(bytes).leak();
         let script = Script::default().at(ROBOTS, [tagged(200, etag, FILE), text("")]);
@@ -294,10 +293,10 @@ async fn a_validator_over_its_limit_is_not_kept() {
     }
 }
 
-// RFC 9110, section 8.8: a validator is of one resource. The copy came by a
+// RFC 9110, section 8.8: a validator belongs to one resource. The copy came through a
 // redirect, so only the request for the last URL carries its validator.
 #[tokio::test(start_paused = true)]
-async fn a_validator_is_sent_only_where_the_copy_came_from() {
+async fn a_validator_is_sent_only_to_the_url_of_its_copy() {
     let (there, elsewhere) = ("http://a.test/r", "http://a.test/s");
     let script = Script::default()
         .at(
@@ -337,8 +336,8 @@ async fn a_validator_is_sent_only_for_its_own_token() {
     assert_eq!(etags(&script), [None, None]);
 }
 
-// Ours (`robots.stale`): at most 30 days, counted from when the origin last
-// sent or confirmed the file; then it disallows.
+// Ours (`robots.stale`): at most 30 days, counted from when the origin last sent or
+// confirmed the file; after that everything is disallowed.
 #[tokio::test(start_paused = true)]
 async fn a_copy_outlives_its_origin_for_30_days() {
     let replies = [tagged(200, "\"1\"", FILE), status(304), status(500)];
@@ -365,12 +364,12 @@ async fn a_copy_outlives_its_origin_for_30_days() {
     };
     assert_eq!(pauses[..8], [30, 60, 120, 240, 480, 960, 1800, 1800]);
     assert_eq!(end, 30 * 86_400);
-    // It backs off as before.
+    // The pauses continue as before.
     assert_eq!(asked_again_in(&*ask(&cache).await), 1800);
 }
 
 #[tokio::test(start_paused = true)]
-async fn how_long_a_copy_outlives_its_origin_is_configured() {
+async fn robots_stale_sets_how_long_a_copy_outlives_its_origin() {
     for (stale, used) in [(Duration::ZERO, false), (DAY, false), (DAY + SECOND, true)] {
         let script = Script::default().at(ROBOTS, [text(FILE), status(503)]);
         let cache = cache_with(Options { stale, ..options() }, &script);
@@ -384,9 +383,9 @@ async fn how_long_a_copy_outlives_its_origin_is_configured() {
     }
 }
 
-// Ours: whatever makes an origin unreachable.
+// Ours: for every reason why an origin is unreachable.
 #[tokio::test(start_paused = true)]
-async fn a_copy_outlives_every_cause() {
+async fn a_copy_outlives_every_cause_of_failure() {
     let refused = || Cause::from(UpstreamError::NoConnection(NoConnection::Refused));
     for (reply, expected) in [
         (status(429), Cause::Status),
@@ -426,7 +425,7 @@ async fn a_stale_copy_ends_with_an_answer() {
     let recovered = ask(&cache).await;
     assert_eq!((recovered.stale, held_for(&recovered)), (None, 86_400));
     advance(DAY).await;
-    // The earlier failures do not count any more.
+    // The earlier failures no longer count.
     assert_eq!(asked_again_in(&*ask(&cache).await), 30);
 }
 
@@ -449,7 +448,7 @@ async fn a_404_in_between_drops_the_copy() {
 
 // RFC 9309, section 2.3.1.4: only a copy of rules is used beyond its end.
 #[tokio::test(start_paused = true)]
-async fn that_there_is_no_file_is_not_used_beyond_its_end() {
+async fn a_missing_file_is_not_assumed_beyond_its_end() {
     let script = Script::default().at(ROBOTS, [status(404), status(503)]);
     let cache = cache(&script);
     let first = ask(&cache).await;

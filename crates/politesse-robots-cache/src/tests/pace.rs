@@ -10,8 +10,7 @@ use politesse_pace::{RobotsFetch, Scheduler, TurnOwner, TurnRequest};
 use politesse_robots::PaceRecords;
 use tokio::time::sleep;
 
-/// An origin whose next turn comes in `pause`, and is said to come in
-/// `announced`.
+/// Makes the next turn come after `pause`, and announces it with a wait of `announced`.
 fn paced(script: Script, pause: Duration, announced: Duration) -> Script {
     script.paced(pause, announced);
     script
@@ -33,9 +32,9 @@ async fn ask_within(cache: &RobotsCache<Script>, patience: Duration) -> RobotsLo
     cache.snapshot(&inquiry, &asker, patience, gone).await
 }
 
-// Ours: the wait is bounded by the patience of the crawler.
+// Ours: the wait is limited by the patience of the crawler.
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_longer_for_a_turn_than_he_may() {
+async fn no_request_waits_longer_for_a_turn_than_its_patience() {
     let rows: [(u32, u32, u64); 4] = [
         // (announced, patience, waited for)
         (60, 5, 0),
@@ -57,7 +56,7 @@ async fn nobody_waits_longer_for_a_turn_than_he_may() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_turn_is_told_for_how_long() {
+async fn a_lookup_reports_how_long_it_waited_for_a_turn() {
     let cache = cache(&paced(file(), MINUTE, MINUTE));
     let known = ask_within(&cache, MINUTE + SECOND).await;
     assert!(known.snapshot.file().is_some() && known.was_fetched);
@@ -67,18 +66,18 @@ async fn who_waits_for_a_turn_is_told_for_how_long() {
     assert_eq!(again.waited, Duration::ZERO);
 }
 
-// What an origin takes to answer is no wait for a turn.
+// Ours: the response time of an origin does not count as waiting for a turn.
 #[tokio::test(start_paused = true)]
-async fn an_origin_that_takes_its_time_is_waited_for_all_the_same() {
+async fn patience_does_not_limit_the_response_time_of_an_origin() {
     let script = Script::default().at(ROBOTS, [after(20 * SECOND, text("User-agent: *"))]);
     let known = ask_within(&cache(&script), Duration::ZERO).await;
     assert!(known.snapshot.file().is_some());
     assert_eq!(known.waited, Duration::ZERO);
 }
 
-// Another may have the patience that this one lacks.
+// Ours: another request may have the patience that this one lacks.
 #[tokio::test(start_paused = true)]
-async fn who_leaves_takes_nothing_from_who_waits() {
+async fn a_request_that_leaves_does_not_affect_waiting_ones() {
     let script = paced(file(), MINUTE, Duration::ZERO);
     let cache = cache(&script);
     let patient = ask_within(&cache, HOUR);
@@ -92,10 +91,10 @@ async fn who_leaves_takes_nothing_from_who_waits() {
     assert_eq!(script.asked(), [ROBOTS]);
 }
 
-// Redirects on one host are one turn: with a pause longer than any wait between
-// them a robots.txt would never come. Another host has its own.
+// Ours: redirects on one host share a turn. With a pause longer than any wait between
+// them, a robots.txt would never arrive. Another host needs its own turn.
 #[tokio::test(start_paused = true)]
-async fn a_host_is_asked_in_one_turn_wherever_it_redirects_to() {
+async fn redirects_on_one_host_share_a_turn() {
     let script = Script::default()
         .at(ROBOTS, [to("/1")])
         .at("http://a.test/1", [to("https://a.test/2")])
@@ -105,16 +104,16 @@ async fn a_host_is_asked_in_one_turn_wherever_it_redirects_to() {
         .at("https://a.test/robots.txt", [text("")]);
     let cache = cache(&script);
     assert!(ask(&cache).await.file().is_some());
-    // For what other origins' rules are asked the turn is given up: three at
-    // each host, one of them for its own robots.txt.
+    // The turn is given up to check the rules of other origins: three turns at each host,
+    // one of them for its own robots.txt.
     let turns = ["a.test", "a.test", "a.test", "b.test", "b.test", "b.test"];
     assert_eq!(script.turns(), turns);
 }
 
-// Ours: the snapshot in force when the turn comes decides; where that has
-// expired, none does.
+// Ours: the snapshot in force when the turn comes decides; if that has expired, none
+// does.
 #[tokio::test(start_paused = true)]
-async fn what_an_origin_says_while_somebody_waits_decides() {
+async fn a_robots_txt_that_changes_during_a_wait_decides() {
     let closed = "User-agent: *\nDisallow: /";
     let script = Script::default().at(ROBOTS, [says("User-agent: *"), says(closed)]);
     let cache = cache(&script);
@@ -161,7 +160,7 @@ async fn what_an_origin_says_while_somebody_waits_decides() {
     assert!(cache.current(&before).is_none());
 }
 
-/// A robots.txt that holds as short as any.
+/// Returns a robots.txt with the shortest possible lifetime.
 fn says(text: &'static str) -> Reply {
     Reply::Answer(200, vec![("cache-control", "max-age=1")], text)
 }

@@ -1,4 +1,4 @@
-//! Where redirects of robots.txt lead, and where they are not followed.
+//! Redirects of robots.txt: where they lead, and which are not followed.
 
 use std::num::NonZeroUsize;
 
@@ -32,7 +32,7 @@ async fn five_redirects_are_followed_and_a_sixth_is_not() {
 
 // RFC 9309, section 2.3.1.4.
 #[tokio::test(start_paused = true)]
-async fn redirects_that_lead_round_or_nowhere_are_unreachable() {
+async fn circular_and_invalid_redirects_are_unreachable() {
     for (reply, expected) in [
         (to("/robots.txt"), Cause::Redirects),
         (to("ftp://a.test/"), Cause::RedirectTarget),
@@ -46,9 +46,9 @@ async fn redirects_that_lead_round_or_nowhere_are_unreachable() {
     }
 }
 
-// Ours: the snapshot has each hop, whatever ends the fetch.
+// Ours: the snapshot lists each hop, no matter how the fetch ends.
 #[tokio::test(start_paused = true)]
-async fn what_fails_behind_redirects_tells_where_it_has_been() {
+async fn a_failure_after_redirects_lists_its_hops() {
     let (second, third) = ("http://www.a.test/robots.txt", "http://a.test/x");
     for (reply, expected) in [
         (to(ROBOTS), Cause::Redirects),
@@ -78,9 +78,9 @@ fn unconnected() -> Cause {
     UpstreamError::NoConnection(NoConnection::Refused).into()
 }
 
-// Ours: the hops are known also where there is no file.
+// Ours: the hops are recorded even if there is no file.
 #[tokio::test(start_paused = true)]
-async fn that_there_is_none_tells_how_that_was_found() {
+async fn a_missing_file_lists_its_hops() {
     let script = Script::default()
         .at(ROBOTS, [to("/gone")])
         .at("http://a.test/gone", [status(404)]);
@@ -91,7 +91,7 @@ async fn that_there_is_none_tells_how_that_was_found() {
 
 // RFC 9309, section 2.3.1.2: across authorities, for the initial one.
 #[tokio::test(start_paused = true)]
-async fn another_robots_txt_is_followed_to_unjudged() {
+async fn a_redirect_to_another_robots_txt_is_followed_without_a_check() {
     let other = "https://www.a.test/robots.txt";
     let script = Script::default()
         .at(ROBOTS, [to(other)])
@@ -102,9 +102,9 @@ async fn another_robots_txt_is_followed_to_unjudged() {
     assert_eq!(script.asked(), [ROBOTS, other]);
 }
 
-// Ours: a redirect must not lead the proxy to fetch a page that is disallowed.
+// Ours: a redirect must not make the proxy fetch a disallowed page.
 #[tokio::test(start_paused = true)]
-async fn a_page_of_another_origin_is_judged_before_it_is_asked_for() {
+async fn a_page_of_another_origin_is_checked_before_it_is_fetched() {
     let rules = "User-agent: *\nDisallow: /private";
     let script = Script::default()
         .at(ROBOTS, [to("http://b.test/private?delete")])
@@ -121,7 +121,7 @@ async fn a_page_of_another_origin_is_judged_before_it_is_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_whose_rules_cannot_be_told_is_not_asked_for() {
+async fn a_page_with_unknown_rules_is_not_fetched() {
     for reply in [status(503), status(403), Reply::Panic] {
         let script = Script::default()
             .at(ROBOTS, [to("http://b.test/x")])
@@ -133,7 +133,7 @@ async fn a_page_whose_rules_cannot_be_told_is_not_asked_for() {
 
 // Ours: two origins could wait for each other.
 #[tokio::test(start_paused = true)]
-async fn two_origins_that_judge_each_other_do_not_wait() {
+async fn two_origins_that_redirect_to_each_other_do_not_deadlock() {
     let second = after(SECOND, to("http://a.test/y"));
     let script = Script::default()
         .at(ROBOTS, [after(SECOND, to("http://b.test/x"))])
@@ -150,9 +150,9 @@ async fn two_origins_that_judge_each_other_do_not_wait() {
     assert_eq!(script.asked().len(), 2);
 }
 
-// Ours: nor do three.
+// Ours: neither do three.
 #[tokio::test(start_paused = true)]
-async fn three_origins_in_a_ring_do_not_wait() {
+async fn three_origins_in_a_ring_do_not_deadlock() {
     let page = |name: &str| to(format!("http://{name}.test/x").leak());
     let (b, c) = ("http://b.test/robots.txt", "http://c.test/robots.txt");
     let script = Script::default()
@@ -188,9 +188,9 @@ async fn a_redirect_to_itself_with_a_growing_query_ends() {
     assert_eq!(script.asked().len(), 6);
 }
 
-// Ours: what an old file allowed may be disallowed by now.
+// Ours: a page that an old file allowed may be disallowed by now.
 #[tokio::test(start_paused = true)]
-async fn a_page_is_not_judged_by_rules_that_could_not_be_asked_for_again() {
+async fn a_page_is_not_checked_against_rules_that_could_not_be_refreshed() {
     let rules = "http://b.test/robots.txt";
     let script = Script::default()
         .at(ROBOTS, [to("http://b.test/open")])
@@ -207,9 +207,9 @@ async fn a_page_is_not_judged_by_rules_that_could_not_be_asked_for_again() {
     assert_eq!(script.asked(), [rules, ROBOTS]);
 }
 
-// Ours: so may what it allowed of the origin itself.
+// Ours: the same holds for pages of the origin itself.
 #[tokio::test(start_paused = true)]
-async fn an_old_file_decides_nothing_if_no_socket_was_left_to_ask_again() {
+async fn an_old_file_decides_nothing_if_no_socket_was_left_for_a_refresh() {
     let no_socket = || UpstreamError::NoConnection(NoConnection::NoSocket).into();
     let script = Script::default().at(ROBOTS, [text("User-agent: *"), Reply::Fail(no_socket)]);
     let cache = cache(&script);
@@ -231,9 +231,9 @@ fn denying(origin: &str, path: &str) -> Policy {
     options().policy.with(|terms| terms.overrides.push(entry))
 }
 
-// Ours: what the operator denies is not fetched for the sake of a robots.txt, either.
+// Ours: a page that the operator denies is not fetched for a robots.txt, either.
 #[tokio::test(start_paused = true)]
-async fn a_page_of_the_same_origin_that_the_operator_denies_is_not_asked_for() {
+async fn a_page_of_the_same_origin_that_the_operator_denies_is_not_fetched() {
     for (location, is_followed) in [("/private/rules", false), ("/open", true)] {
         let script = Script::default()
             .at(ROBOTS, [to(location)])
@@ -248,9 +248,10 @@ async fn a_page_of_the_same_origin_that_the_operator_denies_is_not_asked_for() {
     }
 }
 
-// Ours: what is denied, or asked for again, during the wait for a turn is not fetched then.
+// Ours: a page that is denied while its turn is waited for is not fetched, nor is one
+// whose robots.txt has expired by then.
 #[tokio::test(start_paused = true)]
-async fn a_redirect_to_a_page_is_decided_again_when_its_turn_has_come() {
+async fn a_redirect_to_a_page_is_checked_again_when_its_turn_comes() {
     let (rules, page) = ("http://b.test/robots.txt", "http://b.test/open");
     let pause = 10 * SECOND;
     for (ttl, is_denied, expected) in [
@@ -286,10 +287,10 @@ async fn a_redirect_to_a_page_is_decided_again_when_its_turn_has_come() {
     }
 }
 
-// Ours: requests that wait go on with the cache that they began with, whose files were
+// Ours: waiting requests continue with the cache that they started with, whose files were
 // read in its dialect.
 #[tokio::test(start_paused = true)]
-async fn another_policy_leaves_a_cache_its_dialect() {
+async fn a_new_policy_does_not_change_the_dialect_of_a_cache() {
     let script = Script::default()
         .at(ROBOTS, [to("http://b.test/open")])
         .at("http://b.test/robots.txt", [text("User-agent: *")]);

@@ -1,4 +1,4 @@
-//! Copies that an operator has fetched again. All of it is ours.
+//! Copies that are fetched again on an operator's order. All ours.
 
 use tokio::time::sleep;
 
@@ -54,7 +54,7 @@ async fn a_failure_is_tried_again_before_its_pause_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_sender_without_a_file_asks_again() {
+async fn each_sender_without_a_file_is_fetched_again() {
     let replies = [status(404), status(404), status(404), status(403)];
     let script = Script::default().at(ROBOTS, replies);
     let cache = cache(&script);
@@ -76,7 +76,7 @@ async fn each_sender_without_a_file_asks_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_of_the_process_before_is_fetched_under_its_token() {
+async fn a_copy_of_the_previous_process_is_fetched_under_its_token() {
     let script = Script::default().at(ROBOTS, [text(OLD), text(NEW)]);
     let shelf = Arc::new(Shelf::default());
     ask(&cache_on(options(), &script, shelf.clone())).await;
@@ -87,7 +87,7 @@ async fn a_copy_of_the_process_before_is_fetched_under_its_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_order_begins_a_bounded_number_of_fetches() {
+async fn one_order_starts_a_limited_number_of_fetches() {
     let script = Script::default().at(ROBOTS, [text(OLD)]);
     let cache = cache(&script);
     for number in 0..20 {

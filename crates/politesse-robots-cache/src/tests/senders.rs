@@ -12,7 +12,7 @@ use politesse_decision::snapshot::{AccessResult, StoredSnapshot};
 const GOOD: &str = "GoodBot/1.0";
 const EVIL: &str = "GoodBot/1.0 evil";
 
-/// Asks for a page as a sender from this address.
+/// Asks for a page as a sender from the address 127.0.0.`last`.
 async fn ask_from(cache: &RobotsCache<Script>, last: u8, agent: &str) -> Arc<Snapshot> {
     let asker = Asker {
         client: Some(ClientDirectory::default().at([127, 0, 0, last].into())),
@@ -29,7 +29,7 @@ fn allows(snapshot: &Snapshot) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_other_than_a_file_counts_for_its_sender_alone() {
+async fn an_answer_other_than_a_file_applies_only_to_its_sender() {
     for wall in [403, 404, 503, 301] {
         let script = Script::default().at(ROBOTS, [status(wall), text("User-agent: *")]);
         let cache = cache(&script);
@@ -38,7 +38,7 @@ async fn an_answer_other_than_a_file_counts_for_its_sender_alone() {
         assert!(Arc::ptr_eq(&walled, &ask_from(&cache, 2, EVIL).await));
         let file = ask_from(&cache, 2, GOOD).await;
         assert!(file.file().is_some(), "{wall}");
-        // The file is for all of the name, since it can only refuse more.
+        // The file applies to all senders of the name, because it can only be stricter.
         assert!(Arc::ptr_eq(&file, &ask_from(&cache, 1, EVIL).await));
         assert!(Arc::ptr_eq(&file, &ask_from(&cache, 1, "GoodBot/2").await));
         assert_eq!(script.asked().len(), 2, "{wall}");
@@ -46,7 +46,7 @@ async fn an_answer_other_than_a_file_counts_for_its_sender_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refresh_by_one_sender_loosens_nothing_for_another() {
+async fn a_refresh_by_one_sender_does_not_loosen_the_rules_of_another() {
     let script = Script::default().at(ROBOTS, [text("User-agent: *"), status(403), text("")]);
     let cache = cache(&script);
     ask_from(&cache, 2, GOOD).await;
@@ -61,7 +61,7 @@ async fn a_refresh_by_one_sender_loosens_nothing_for_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_that_is_one_of_the_wall_takes_no_file_from_others() {
+async fn a_refusal_of_one_sender_takes_no_file_from_others() {
     let script = Script::default().at(ROBOTS, [text("User-agent: *"), status(503), status(503)]);
     let cache = cache(&script);
     ask_from(&cache, 2, GOOD).await;
@@ -74,9 +74,9 @@ async fn a_failure_that_is_one_of_the_wall_takes_no_file_from_others() {
     assert_eq!(script.asked().len(), 3);
 }
 
-// A failure to connect is that of the network, whoever asks.
+// Ours: a failed connection concerns the network, not the sender.
 #[tokio::test(start_paused = true)]
-async fn a_failure_without_an_answer_counts_for_all() {
+async fn a_failure_without_an_answer_applies_to_all_senders() {
     let script = Script::default().at(ROBOTS, [Reply::Fail(|| Cause::Timeout)]);
     let cache = cache(&script);
     ask_from(&cache, 1, EVIL).await;
@@ -87,9 +87,10 @@ async fn a_failure_without_an_answer_counts_for_all() {
     assert_eq!(script.asked().len(), 1);
 }
 
-// A refresh that fails is put off, whoever the answer in force is for.
+// Ours: a failed refresh is postponed, even if the answer in force is for one sender
+// only.
 #[tokio::test(start_paused = true)]
-async fn a_refresh_of_an_answer_for_one_sender_that_fails_is_not_repeated_at_once() {
+async fn a_failed_refresh_for_one_sender_is_not_repeated_at_once() {
     let fails = || Reply::Fail(|| Cause::Timeout);
     let script = Script::default().at(ROBOTS, [status(404), fails(), fails(), fails()]);
     let cache = cache(&script);
@@ -102,9 +103,9 @@ async fn a_refresh_of_an_answer_for_one_sender_that_fails_is_not_repeated_at_onc
     assert_eq!(script.asked().len(), 2);
 }
 
-// Each of them may find the answer of another before its own fetch begins.
+// Ours: each of them may find the answer of another before its own fetch begins.
 #[tokio::test]
-async fn many_senders_at_once_each_get_an_answer_of_their_own() {
+async fn many_concurrent_senders_each_get_their_own_answer() {
     let script = Script::default().at(ROBOTS, vec![status(404); 40]);
     let cache = Arc::new(cache(&script));
     let asked: Vec<_> = (0..40)
@@ -137,7 +138,7 @@ async fn requests_that_wait_for_the_fetch_of_another_sender_ask_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_asks_as_eight_senders_and_then_the_strictest_answer_counts() {
+async fn after_eight_senders_of_a_client_the_strictest_answer_applies() {
     let mut replies = vec![status(404), status(403), status(404)];
     replies.extend(vec![status(410); 6]);
     replies.push(text("User-agent: *"));
@@ -153,7 +154,8 @@ async fn a_client_asks_as_eight_senders_and_then_the_strictest_answer_counts() {
         assert!(holds(&cache, &strictest));
     }
     assert_eq!(script.asked().len(), 8);
-    // Another client has senders of its own, and is loosened by none of these.
+    // Another client has its own senders, and the answers of these do not loosen its
+    // rules.
     assert_eq!(ask_from(&cache, 2, "GoodBot/20").await.status, Some(410));
     assert!(ask_from(&cache, 2, "GoodBot/21").await.file().is_some());
     assert_eq!(script.asked().len(), 10);
@@ -173,7 +175,7 @@ async fn senders_are_counted_anew_after_an_hour() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn beyond_eight_senders_the_pauses_grow_as_for_one() {
+async fn beyond_eight_senders_pauses_grow_as_for_a_single_one() {
     let script = Script::default().at(ROBOTS, [status(500)]);
     let cache = cache(&script);
     let mut number = 0;
@@ -193,7 +195,7 @@ async fn beyond_eight_senders_the_pauses_grow_as_for_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn entries_of_the_table_share_nothing() {
+async fn crawler_entries_share_no_snapshot() {
     let script = Script::default().at(ROBOTS, [text("User-agent: *")]);
     let cache = cache(&script);
     for entry in [None, Some(Digest::of(b"1")), Some(Digest::of(b"2")), None] {
@@ -209,9 +211,9 @@ async fn entries_of_the_table_share_nothing() {
     assert_eq!(script.asked().len(), 3);
 }
 
-// The fields that a site may answer by are those that are sent.
+// Ours: a site may answer by any of the fields that are sent.
 #[tokio::test(start_paused = true)]
-async fn another_from_is_another_sender() {
+async fn a_different_from_field_is_a_different_sender() {
     let script = Script::default().at(ROBOTS, [status(403), text("User-agent: *")]);
     let cache = cache(&script);
     for (from, is_file) in [(Some("' or 1=1"), false), (None, true)] {
@@ -227,7 +229,7 @@ async fn another_from_is_another_sender() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_a_fixed_user_agent_every_answer_counts_for_all() {
+async fn with_a_fixed_user_agent_every_answer_applies_to_all() {
     let fixed = Options {
         user_agent: UserAgent::Fixed("Ours/1.0".to_owned()),
         ..options()
@@ -239,12 +241,12 @@ async fn with_a_fixed_user_agent_every_answer_counts_for_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_and_a_row_of_an_earlier_version_loosen_nothing() {
+async fn rows_of_an_earlier_version_loosen_nothing_after_a_restart() {
     let shelf = Arc::new(Shelf::default());
     let script = Script::default().at(ROBOTS, [status(403), text("User-agent: *")]);
     let before = cache_on(options(), &script, shelf.clone());
     let walled = ask_from(&before, 1, EVIL).await;
-    // Kept for all, as before there were senders.
+    // Stored for all senders, as earlier versions did.
     let old = Snapshot {
         key: walled.key.shared(),
         ..(*walled).clone()
@@ -262,13 +264,13 @@ async fn a_restart_and_a_row_of_an_earlier_version_loosen_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_node_loosens_nothing() {
+async fn an_answer_of_another_node_loosens_nothing() {
     let first = Script::default().at(ROBOTS, [status(403)]);
     let second = Script::default().at(ROBOTS, [text("User-agent: *")]);
     let pair = pair([&first, &second]);
     let [one, other] = &pair.caches;
     assert!(allows(&*ask_from(one, 1, EVIL).await));
-    // The same sender is answered by what the other node got.
+    // The same sender gets the answer that the other node received.
     assert!(allows(&*ask_from(other, 2, EVIL).await));
     assert_eq!(second.asked().len(), 0);
     assert!(ask_from(other, 2, GOOD).await.file().is_some());

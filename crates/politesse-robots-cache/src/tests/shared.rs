@@ -1,6 +1,6 @@
 //! Caches of several nodes that fetch for each other.
 //!
-//! Issue: "robots snapshots shared by digest, one fetch a fleet".
+//! Ours: snapshots are shared, so that each file is fetched once per fleet.
 
 use tokio::time::{advance, sleep};
 
@@ -17,7 +17,7 @@ pub(super) struct Pair {
     pub(super) caches: [RobotsCache<Script>; 2],
 }
 
-/// Returns two nodes, each with the origins that answer it.
+/// Returns two nodes, each with its own scripted origins.
 pub(super) fn pair(scripts: [&Script; 2]) -> Pair {
     let shelf = Arc::<SharedShelf>::default();
     let links = [0, 1].map(|node| shelf.link(node));
@@ -37,19 +37,19 @@ pub(super) fn pair(scripts: [&Script; 2]) -> Pair {
     }
 }
 
-/// Returns the caches of two nodes, each with the origins that answer it.
+/// Returns the caches of two nodes, each with its own scripted origins.
 fn nodes(scripts: [&Script; 2]) -> (Arc<SharedShelf>, [RobotsCache<Script>; 2]) {
     let pair = pair(scripts);
     (pair.shelf, pair.caches)
 }
 
-/// Origins that nobody may ask.
+/// Returns origins at which any request fails the test.
 pub(super) fn nobody() -> Script {
     Script::default()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_one_node_has_fetched_another_does_not_ask_for() {
+async fn a_file_that_one_node_fetched_is_not_fetched_by_another() {
     for reply in [text("User-agent: *\nDisallow: /a"), status(404)] {
         let (first, second) = (Script::default().at(ROBOTS, [reply]), nobody());
         let (_, [one, other]) = nodes([&first, &second]);
@@ -65,7 +65,7 @@ async fn what_one_node_has_fetched_another_does_not_ask_for() {
     }
 }
 
-// Ours: what one node cannot reach another may.
+// Ours: an origin that one node cannot reach may be reachable for another.
 #[tokio::test(start_paused = true)]
 async fn failures_are_not_shared() {
     let first = Script::default().at(ROBOTS, [status(503)]);
@@ -73,14 +73,14 @@ async fn failures_are_not_shared() {
     let (_, [one, other]) = nodes([&first, &second]);
     assert!(cause(&*ask(&one).await).is_some());
     assert!(ask(&other).await.file().is_some());
-    // The node that failed looks before it asks again.
+    // The node that failed checks the store before it asks the origin again.
     advance(MINUTE).await;
     assert!(ask(&one).await.file().is_some());
     assert_eq!((first.asked().len(), second.asked().len()), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_waited_for_its_turn_looks_again() {
+async fn a_node_checks_the_store_again_after_waiting_for_its_turn() {
     let first = Script::default().at(ROBOTS, [after(5 * SECOND, text(""))]);
     let second = nobody();
     second.paced(10 * SECOND, 10 * SECOND);
@@ -90,13 +90,13 @@ async fn a_node_that_waited_for_its_turn_looks_again() {
     assert_eq!((second.turns().len(), second.asked().len()), (1, 0));
 }
 
-// Ours: whichever node has the next turn is to find what this one has fetched.
+// Ours: the next node to have a turn must find the answer of this one.
 #[tokio::test(start_paused = true)]
-async fn a_turn_ends_after_its_answer_has_been_shared() {
+async fn a_turn_ends_only_after_its_answer_is_shared() {
     let script = Script::default().at(ROBOTS, [text("")]);
     let (shelf, [one, _]) = nodes([&script, &nobody()]);
     shelf.takes(5 * SECOND);
-    // Whoever asked here does not wait for that.
+    // The request on this node does not wait for that.
     let began = clock::instant();
     ask(&one).await;
     assert_eq!(clock::instant(), began);
@@ -106,7 +106,7 @@ async fn a_turn_ends_after_its_answer_has_been_shared() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restarted_node_prefers_what_is_newer() {
+async fn a_restarted_node_prefers_the_newer_answer() {
     let (first, second) = (
         Script::default().at(ROBOTS, [text("User-agent: *\nDisallow: /old"), text("")]),
         nobody(),
@@ -127,9 +127,9 @@ async fn a_restarted_node_prefers_what_is_newer() {
     let again = cache_from(options(), &second, stores(&own));
     let newer = ask(&again).await;
     assert!(old.fetched_at < newer.fetched_at);
-    // Its record has it, too.
+    // Its own store has the newer file as well.
     assert_eq!(own.only().snapshot.fetched_at, newer.fetched_at);
-    // But nothing that is older than its own file.
+    // But an answer older than its own file is not used.
     shelf.keep(StoredSnapshot {
         snapshot: Arc::clone(&old),
         failures: 0,
@@ -140,7 +140,7 @@ async fn a_restarted_node_prefers_what_is_newer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_changed_takes_the_place_of_what_is_in_memory() {
+async fn a_changed_answer_replaces_the_one_in_memory() {
     let replies = [text("User-agent: *\nDisallow: /old"), text("")];
     let (first, second) = (Script::default().at(ROBOTS, replies), nobody());
     let (shelf, [one, other]) = nodes([&first, &second]);
@@ -150,7 +150,7 @@ async fn what_has_changed_takes_the_place_of_what_is_in_memory() {
     other.take_newer(&key).await;
     assert!(holds(&other, &old));
     advance(23 * HOUR).await;
-    // A refresh, which nobody waits for.
+    // A refresh that no request waits for.
     ask(&one).await;
     sleep(SECOND).await;
     assert!(holds(&other, &old));
@@ -158,7 +158,7 @@ async fn what_has_changed_takes_the_place_of_what_is_in_memory() {
     let now = ask(&other).await;
     assert_eq!(now.fetched_at, shelf.only().snapshot.fetched_at);
     assert!(old.fetched_at < now.fetched_at);
-    // What is not in memory is not loaded for it.
+    // A key that is not in memory is not loaded.
     let idle = cache_from(options(), &nobody(), Stores::default());
     idle.take_newer(&key).await;
     assert_eq!(idle.worker.table.len(), 0);

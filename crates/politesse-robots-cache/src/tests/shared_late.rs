@@ -1,7 +1,7 @@
-//! One fetch of a fleet, though its store is late, nodes stand still, and origins are slow.
+//! One fetch per fleet, even with a late store, suspended nodes, and slow origins.
 //!
-//! Issue: "one fetch a fleet". All else ours (docs/decisions/031-shared-robots.md). Turns
-//! of these nodes do not depend on each other, as where the lease of a host is lost.
+//! All ours (docs/decisions/031-shared-robots.md). The turns of these nodes do not depend
+//! on each other, as if the lease of the host was lost.
 
 use super::kit::*;
 use super::shared::{nobody, pair};
@@ -13,8 +13,8 @@ fn elapsed_ms(began: tokio::time::Instant) -> u128 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_waits_for_the_one_that_fetches() {
-    // For longer than a claim holds that is not renewed.
+async fn a_node_waits_for_the_node_that_fetches() {
+    // Longer than a claim lasts without renewal.
     let first = Script::default().at(ROBOTS, [after(20 * SECOND, text(""))]);
     let (second, began) = (nobody(), clock::instant());
     let pair = pair([&first, &second]);
@@ -25,14 +25,14 @@ async fn a_node_waits_for_the_one_that_fetches() {
     };
     let (fetched, taken) = tokio::join!(ask(one), late);
     assert_eq!(taken.fetched_at, fetched.fetched_at);
-    // As soon as it is there, and with neither a turn nor a claim left.
+    // As soon as the answer is there, and without a turn or claim left over.
     assert!(elapsed_ms(began) <= 20_100, "{}", elapsed_ms(began));
     wait_until(began, 21).await;
     assert_eq!((second.turns_held(), pair.shelf.claims()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_nodes_that_begin_together_ask_once() {
+async fn two_nodes_that_start_together_make_one_request() {
     let reply = || after(SECOND, text(""));
     let scripts = [0, 1].map(|_| Script::default().at(ROBOTS, [reply()]));
     let pair = pair([&scripts[0], &scripts[1]]);
@@ -42,9 +42,9 @@ async fn two_nodes_that_begin_together_ask_once() {
     assert_eq!(scripts[0].asked().len() + scripts[1].asked().len(), 1);
 }
 
-// The turn at the first host is free then.
+// Ours: in the meantime the turn at the first host is free.
 #[tokio::test(start_paused = true)]
-async fn two_nodes_that_begin_together_are_redirected_once() {
+async fn two_nodes_that_start_together_follow_a_redirect_once() {
     let away = "http://b.test/robots.txt";
     let scripts = [0, 1].map(|_| {
         let script = Script::default().at(ROBOTS, [to(away)]);
@@ -60,7 +60,7 @@ async fn two_nodes_that_begin_together_are_redirected_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_late_store_is_asked_again() {
-    // The look before the turn, the claim, and the look with it.
+    // The check before the turn, the claim, and the check with the claim.
     for calls in 1..4 {
         let first = Script::default().at(ROBOTS, [text("")]);
         let pair = pair([&first, &nobody()]);
@@ -84,7 +84,7 @@ async fn an_answer_is_shared_with_a_late_store() {
         pair.links[0].has(Trouble::None);
     };
     let late = async {
-        // When the answer has come, and is not in the store yet.
+        // The answer has arrived, but is not in the store yet.
         tokio::time::sleep(SECOND + TIMEOUT).await;
         ask(other).await
     };
@@ -92,25 +92,25 @@ async fn an_answer_is_shared_with_a_late_store() {
     assert_eq!(taken.fetched_at, fetched.fetched_at);
 }
 
-// A claim whose answer is lost is this node's all the same.
+// Ours: a claim belongs to this node even if the answer to it is lost.
 #[tokio::test(start_paused = true)]
-async fn a_claim_without_an_answer_is_taken_again() {
+async fn a_claim_is_made_again_if_its_answer_is_lost() {
     let first = Script::default().at(ROBOTS, [text("")]);
     let pair = pair([&first, &nobody()]);
     let began = clock::instant();
-    // The look, then the claim.
+    // The check, then the claim.
     pair.links[0].has(Trouble::Unanswered(2));
     assert!(ask(&pair.caches[0]).await.file().is_some());
     assert!(elapsed_ms(began) <= 500, "{}", elapsed_ms(began));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_lost_its_claim_looks_again_before_it_asks() {
+async fn a_node_that_lost_its_claim_checks_the_store_before_it_fetches() {
     let (first, second) = (nobody(), Script::default().at(ROBOTS, [text("")]));
     let pair = pair([&first, &second]);
     let [one, other] = &pair.caches;
     let began = clock::instant();
-    // The node stands still with its claim, just before it asks.
+    // The node is suspended with its claim, just before the request.
     first.stalls(TIMES.claim + 2 * SECOND);
     let standing = async {
         tokio::time::sleep(SECOND).await;
@@ -121,7 +121,7 @@ async fn a_node_that_lost_its_claim_looks_again_before_it_asks() {
     let late = async {
         wait_until(began, 2).await;
         let fetched = ask(other).await;
-        // Not before the claim was over.
+        // Not before the claim has expired.
         assert!(8_000 <= elapsed_ms(began), "{}", elapsed_ms(began));
         fetched
     };
@@ -130,9 +130,9 @@ async fn a_node_that_lost_its_claim_looks_again_before_it_asks() {
     assert_eq!(second.asked().len(), 1);
 }
 
-// It goes on alone, and its claim was that of the store.
+// Ours: the node continues alone; its claim existed only in the store.
 #[tokio::test(start_paused = true)]
-async fn a_claim_ends_with_the_store() {
+async fn a_node_that_loses_the_store_fetches_without_its_claim() {
     let (first, second) = (Script::default().at(ROBOTS, [text("")]), nobody());
     let pair = pair([&first, &second]);
     first.stalls(TIMES.claim + 2 * SECOND);
@@ -145,21 +145,21 @@ async fn a_claim_ends_with_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_killed_costs_the_rest_of_its_claim() {
+async fn the_claim_of_a_killed_node_delays_others_until_it_expires() {
     let first = Script::default().at(ROBOTS, [Reply::Never]);
     let second = Script::default().at(ROBOTS, [text("")]);
     let pair = pair([&first, &second]);
     let [one, other] = &pair.caches;
     let began = clock::instant();
     assert!(timeout(SECOND, ask(one)).await.is_err());
-    // None of its renewals comes any more.
+    // Its renewals no longer arrive.
     pair.links[0].has(Trouble::Lost);
     assert!(ask(other).await.file().is_some());
     let took = elapsed_ms(began);
     assert!((8_000..=8_200).contains(&took), "{took}");
 }
 
-// What one node cannot reach another may, and need not wait for it.
+// Ours: another node may reach the origin, and need not wait.
 #[tokio::test(start_paused = true)]
 async fn a_failure_gives_the_claim_back() {
     let first = Script::default().at(ROBOTS, [after(SECOND, status(503))]);
@@ -173,7 +173,7 @@ async fn a_failure_gives_the_claim_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_without_a_store_asks_at_once() {
+async fn a_node_without_a_store_fetches_at_once() {
     let script = Script::default().at(ROBOTS, [text("")]);
     let pair = pair([&script, &nobody()]);
     pair.links[0].has(Trouble::Lost);
@@ -182,29 +182,29 @@ async fn a_node_without_a_store_asks_at_once() {
     assert_eq!(elapsed_ms(began), 0);
 }
 
-// The crawl does not stand still for a store that answers nobody.
+// Ours: an unresponsive store must not stop the crawl.
 #[tokio::test(start_paused = true)]
-async fn a_store_that_stays_late_is_done_without() {
+async fn a_node_continues_without_a_store_that_stays_late() {
     let script = Script::default().at(ROBOTS, [text("")]);
     let pair = pair([&script, &nobody()]);
     pair.links[0].has(Trouble::Late);
     let began = clock::instant();
     assert!(ask(&pair.caches[0]).await.file().is_some());
-    // Two looks and a claim, each with the whole patience.
+    // Two checks and a claim, each with its full patience.
     let most = 3 * (TIMES.patience + TIMEOUT + SECOND / 20);
     let took = elapsed_ms(began);
     assert!(took <= most.as_millis(), "{took}");
 }
 
-// Requests that wait for another node wait as long as for a fetch.
+// Ours: requests that wait for another node wait as long as for a fetch.
 #[tokio::test(start_paused = true)]
-async fn the_wait_for_another_node_is_bounded() {
+async fn the_wait_for_another_node_is_limited() {
     let first = Script::default().at(ROBOTS, [after(29 * SECOND, to("http://b.test/robots.txt"))]);
     let first = first.at("http://b.test/robots.txt", [Reply::Never]);
     let second = nobody();
     let pair = pair([&first, &second]);
     let [one, other] = &pair.caches;
-    // The time of the first counts from its turn at each host.
+    // The time of the first node counts from its turn at each host.
     first.paced(10 * SECOND, 10 * SECOND);
     let began = clock::instant();
     let asking = ask(one);

@@ -1,4 +1,4 @@
-//! Store of a fleet in memory, which may be late or lost for one of the nodes.
+//! Fleet store in memory, which may be late or lost for one of the nodes.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -14,16 +14,16 @@ use crate::store::StoreFuture;
 use politesse_decision::snapshot::StoredSnapshot;
 use politesse_robots::Dialect;
 
-/// Times of the store: those of a fleet whose leases last two seconds.
+/// Times of the store, as in a fleet with leases of two seconds.
 pub(crate) const TIMES: SharedStoreTimes = SharedStoreTimes {
     claim: Duration::from_secs(8),
     patience: Duration::from_secs(2),
 };
 
-/// Longest time for which a node waits for an answer.
+/// Longest time that a node waits for an answer.
 pub(super) const TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Store, for all nodes.
+/// Store shared by all nodes.
 #[derive(Debug, Default)]
 pub(crate) struct SharedShelf {
     kept: Mutex<HashMap<CacheKey, StoredSnapshot>>,
@@ -43,15 +43,15 @@ struct ShelfClaim {
 pub(super) enum Trouble {
     #[default]
     None,
-    /// So many calls bring no answer, and do what they are for all the same.
+    /// This many calls take effect, but their answers are lost.
     Unanswered(u32),
-    /// Calls are late, and do nothing.
+    /// Calls are late, and have no effect.
     Late,
-    /// The node takes the store to be lost.
+    /// The node considers the store lost.
     Lost,
 }
 
-/// Way of one node to the store.
+/// Connection of one node to the store.
 #[derive(Debug)]
 pub(crate) struct ShelfLink {
     shelf: Arc<SharedShelf>,
@@ -167,7 +167,7 @@ impl SharedStore for ShelfLink {
     }
 }
 
-/// Waits until a time has passed since the beginning of a test, on its paused clock.
+/// Waits until `seconds` have passed since the start of a test, on its paused clock.
 pub(super) async fn wait_until(began: Instant, seconds: u32) {
     tokio::time::sleep_until(began + SECOND * seconds).await;
 }

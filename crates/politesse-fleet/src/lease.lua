@@ -1,9 +1,11 @@
 -- Claims, renews and releases the lease of a host.
+--
 -- KEYS: host. ARGV: order, node, number of its claim, generation, time from which its
--- leases are given, lease (microseconds); then what the node knows: ages of the latest
--- start and end of a page and of a robots.txt (-1: none), adaptive pause, delay of a
--- robots.txt, time until the end of a back-off ('': none), incidents, for how long to
--- remember, and time since the host asked this node for less (-1: not known; microseconds).
+-- leases are granted, lease (microseconds); then the node's knowledge of the host: ages
+-- of the latest start and end of a page and of the latest robots.txt (-1: none), adaptive
+-- pause, delay of a robots.txt, time until the end of a back-off ('': none), incidents,
+-- time to remember it for, and time since the host last sent this node a 429 or 503 (-1:
+-- unknown; microseconds).
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local function text(number) return string.format('%.0f', number) end
@@ -33,8 +35,8 @@ for index = 4, #fields do
         foreign[1 + #foreign] = fields[index]
     end
 end
--- Somebody else wrote there, and nobody knows what was lost: as after a holder that gave
--- nothing back, the host is asked again when a lease from now would have ended.
+-- Another program wrote there, and the lost data is unknown. As after a holder that gave
+-- nothing back, requests to the host resume when a lease from now would have ended.
 if #foreign > 0 then
     redis.call('HSET', KEYS[1], 'generation', generation, 'holder', '?', 'number', '0',
         'until', text(now + lease))
@@ -43,8 +45,8 @@ if #foreign > 0 then
 end
 
 local holder, ends = known[2], tonumber(known[4] or '0')
--- A clock that was set back must not keep the host for longer than a lease. That of the
--- holder may be longer than this node's: it was set before `fleet.lease` was changed.
+-- A clock that was set back must not keep the host for longer than a lease. The holder's
+-- lease may be longer than this node's, if `fleet.lease` was changed in between.
 local longest = math.max(lease, math.min(tonumber(known[17] or '0'), 60000000))
 if ends > now + longest then
     ends = now + longest
@@ -77,8 +79,8 @@ if order == 'claim' then
     if known[1] ~= generation and now < opens then
         return { 0, opens - now }
     end
-    -- A holder that never released the lease may have asked the host until its end; and
-    -- nodes that were away, until the generation opened.
+    -- A holder that never released the lease may have sent requests to the host until its
+    -- end; nodes that were away, until the generation opened.
     local latest = 0
     if holder and holder ~= node then latest = ends end
     if known[1] ~= generation then latest = math.max(latest, opens) end
@@ -98,12 +100,12 @@ end
 if order == 'renew' and not is_holder then
     return { 0, 0 }
 end
--- The holder has not heard yet that another node told of a later back-off. Until it has, it
--- takes nothing back.
+-- The holder may not know yet that another node reported a later back-off. Until it does,
+-- it must not overwrite anything with older values.
 local is_told = is_holder and ends - lease <= tonumber(known[16] or '0')
 local function note(field, value, before)
     if not is_holder or is_told then value = math.max(value, tonumber(before or '0')) end
-    -- In as many digits as are read.
+    -- Limited to the number of digits that are read back.
     value = math.min(value, 9e15)
     redis.call('HSET', KEYS[1], field, text(value))
     return value
@@ -115,13 +117,13 @@ end
 note('adaptive', tonumber(ARGV[10]), known[9])
 note('delay', tonumber(ARGV[11]), known[10])
 local asked = tonumber(ARGV[15])
--- The holder has not heard yet that an operator ended the back-off that it knows, unless
--- the host has asked it for less since.
+-- The holder may not know yet that an operator ended the back-off that it reports. That
+-- does not apply if the host has sent it a 429 or 503 since.
 local freed = tonumber(known[14] or '0')
 local is_freed = is_holder and ends - lease <= freed and (asked < 0 or now - asked <= freed)
--- What others tell of a host whose latest back-off an operator ended may be from before
--- that: they were cut off, or started again. (Ages on their way to a node and back are not
--- exact.)
+-- After an operator has ended the latest back-off of a host, reports of other nodes may
+-- date from before that: they were cut off, or restarted. (Ages are not exact after their
+-- way to a node and back.)
 local is_released = false
 if not is_holder and known[15] then
     local released = tonumber(known[15])

@@ -1,6 +1,7 @@
-//! Connections to the servers of a store: whether one can be used, and is the primary.
+//! Connections to the servers of a store: checks whether a server can be used, and is the
+//! primary.
 //!
-//! Does not know which of several is taken, nor what is asked of it then.
+//! Does not know which of several servers is chosen, nor how it is used afterwards.
 
 use std::time::Duration;
 
@@ -19,18 +20,20 @@ use super::store::StoreLink;
 use super::store_error::{StoreError, first_command_error, is_about_shards, is_about_type};
 use politesse_base::server::UserPassword;
 
-/// Keys that a server is asked for, to see whether it has those of all hosts. A shard with
-/// nine in ten of all slots has all of these once in 850 times.
+/// Number of keys for which a server is checked, to see whether it holds the keys of all
+/// hosts. A shard with nine tenths of all slots holds all of these keys once in 850
+/// times.
 const SHARD_TRIALS: usize = 64;
 
-/// End of the numbers that `beat.lua` takes for a generation: those of 15 digits.
+/// End of the range of numbers that `beat.lua` accepts for a generation: those of 15
+/// digits.
 const GENERATIONS_END: u64 = 1_000_000_000_000_000;
 
-/// Reason why a store cannot be connected to at all. The proxy does not start then.
+/// Reason why a store cannot be used at all. In this case the proxy does not start.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StoreSetupError {
-    /// An address cannot be used with the certificates that are configured.
+    /// An address cannot be used with the configured certificates.
     #[error("{address} cannot be used: {source}")]
     Client {
         /// Address of the store.
@@ -75,7 +78,7 @@ pub(super) fn client(
     }
 }
 
-/// Connects to a server until `end`, and returns its generation with the connection.
+/// Connects to a server until `end`. Returns its generation with the connection.
 pub(super) async fn look_at(
     client: &Client,
     address: StoreAddress,
@@ -92,8 +95,8 @@ pub(super) async fn look_at(
     }
 }
 
-/// Returns the longest wait for the first answers: silence is found before the whole has
-/// taken too long.
+/// Returns the longest wait for the first answers. It is shorter than the whole limit, so
+/// that silence is detected first.
 fn first_answer_max(options: &Options) -> Duration {
     FleetRules::answer_max(options.rules.lease) * 3 / 4
 }
@@ -111,9 +114,9 @@ async fn connect(
         .get_multiplexed_async_connection_with_config(&config)
         .await
         .map_err(|error| first_command_error(error, limit))?;
-    // All sections: servers before Redis 7 take at most one name of a section.
+    // All sections, because servers before Redis 7 accept at most one section name.
     let info = redis::cmd("INFO");
-    // All at the same time, since a store may be far away.
+    // All at the same time, because a store may be far away.
     let [mut first, mut second, mut third, mut fourth] = [(); 4].map(|()| connection.clone());
     let (facts, shards, rights, generation) = tokio::join!(
         info.query_async::<InfoDict>(&mut first),
@@ -152,17 +155,17 @@ fn is_sentinel(facts: &InfoDict) -> bool {
     modes.into_iter().flatten().any(|mode| mode == "sentinel")
 }
 
-/// Holds that a server has the keys of all hosts, and lets its user have them: of several
-/// shards of a cluster, each has some, and redirects the rest.
+/// Checks that a server holds the keys of all hosts, and lets its user access them. A
+/// shard of a cluster holds only some of them and redirects the others.
 ///
-/// Facts about the cluster need not be asked for, which take a right of their own.
+/// This needs no facts about the cluster, which would require an additional right.
 async fn check_shards(
     connection: &mut MultiplexedConnection,
     options: &Options,
 ) -> Result<(), StoreError> {
     let name = &options.name;
     let mut trial = redis::pipe();
-    // Keys of robots.txt files begin otherwise than those of hosts.
+    // Keys of robots.txt files have another prefix than those of hosts.
     trial.cmd("EXISTS").arg(format!("{name}:robots:"));
     for number in 0..SHARD_TRIALS {
         trial.cmd("EXISTS").arg(format!("{name}:{{{number}}}"));
@@ -179,7 +182,8 @@ async fn check_shards(
     }
 }
 
-/// Reads the generation that a server has. Whatever is none, the heartbeat replaces.
+/// Reads the generation of a server. The heartbeat replaces a value that is not a
+/// generation.
 async fn generation(
     connection: &mut MultiplexedConnection,
     options: &Options,
@@ -202,9 +206,9 @@ async fn generation(
 mod tests {
     use super::*;
 
-    // Ours: names as Redis 7 and Valkey 8 have them.
+    // Ours: names as in Redis 7 and Valkey 8.
     #[test]
-    fn a_sentinel_is_known_by_either_name_of_its_mode() {
+    fn a_sentinel_is_recognised_by_either_name_of_its_mode() {
         for (facts, expected) in [
             ("redis_mode:sentinel", true),
             ("server_mode:sentinel", true),

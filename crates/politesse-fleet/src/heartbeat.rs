@@ -1,8 +1,8 @@
 //! Heartbeat of a node: the task that keeps it in its fleet.
 //!
-//! The task connects to the primary server of the store, and asks at short intervals who
-//! is there (`beat.lua`). What follows for this node ([`super::membership`]) it sets in the
-//! scheduler.
+//! The task connects to the primary server of the store and asks at short intervals for
+//! the current members (`beat.lua`). It passes the resulting role of this node
+//! ([`super::membership`]) to the scheduler.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -24,8 +24,8 @@ use politesse_base::server::UserPassword;
 use politesse_pace::Scheduler;
 use politesse_pace::fleet_part::{FleetMode, FleetPart};
 
-/// Largest number of nodes that a heartbeat names. A store that has lost its data
-/// learns the nodes of the fleet from these names.
+/// Largest number of nodes that a heartbeat names. A store that has lost its data learns
+/// the nodes of the fleet from these names.
 const NODES_MAX: usize = 1000;
 
 /// Task that keeps this node in its fleet.
@@ -38,20 +38,20 @@ pub struct FleetTask {
     mode: Option<FleetMode>,
     /// `run_id` of the server that answered the latest heartbeat.
     run: Option<String>,
-    /// Policy of the server that was used last, by which it removes entries.
+    /// Eviction policy of the server that was used last, if it evicts entries.
     eviction: Option<String>,
-    /// Error of the latest attempt to connect, by store. Each one is logged once.
+    /// Latest error per store, so that each error is logged once.
     troubles: HashMap<StoreAddress, StoreTrouble>,
     /// Stores that have answered since the start.
     answered: HashSet<StoreAddress>,
 }
 
-/// Part that a store plays while it cannot be used.
+/// Role of a store that cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StoreRole {
     /// Another store answers.
     Standby,
-    /// The fleet needs it: no other answers.
+    /// No other store answers, so the fleet needs this one.
     Wanted,
 }
 
@@ -63,7 +63,7 @@ struct StoreTrouble {
 }
 
 impl FleetTask {
-    /// Makes the task that connects `store`; `roots` are certificates in PEM.
+    /// Creates the task that connects `store`; `roots` are certificates in PEM.
     ///
     /// # Errors
     ///
@@ -93,8 +93,8 @@ impl FleetTask {
         })
     }
 
-    /// Sends heartbeats until `stop`, and calls `changed` after each change of the
-    /// mode. The node stays in the store until [`FleetTask::leave`].
+    /// Sends heartbeats until `stop`, and calls `changed` after each change of the mode.
+    /// The node stays in the store until [`FleetTask::leave`].
     pub async fn run(
         mut self,
         scheduler: Arc<Scheduler>,
@@ -104,7 +104,7 @@ impl FleetTask {
         let rules = self.store.options.rules;
         while !stop.is_cancelled() {
             self.beat(&scheduler).await;
-            // A heartbeat without an answer counts, too: leases may have expired.
+            // A failed heartbeat matters as well: leases may have expired.
             self.membership.set_namesake(self.store.has_namesake());
             let part = self.membership.part(scheduler.uptime());
             scheduler.set_fleet_part(part, self.membership.valid_until());
@@ -120,8 +120,7 @@ impl FleetTask {
         }
     }
 
-    /// Removes this node from the store, so that a new generation does not wait for
-    /// it.
+    /// Removes this node from the store, so that a new generation does not wait for it.
     pub async fn leave(store: &RedisStore) {
         let Ok(mut connection) = store.connection() else {
             return;
@@ -129,15 +128,15 @@ impl FleetTask {
         let (options, mut orders) = (&store.options, redis::pipe());
         orders.zrem(options.nodes_key(), &options.node);
         orders.hdel(options.notes_key(), &options.node);
-        // Without a number the list of nodes gets another one, and is told to all.
+        // Without a version, the list of nodes gets a new one and is sent to all nodes.
         orders.hdel(options.state_key(), "list");
         let gone = orders.query_async::<(u32, u32, u32)>(&mut connection);
         if store.in_time(gone).await.is_err() {
-            tracing::warn!("the store of the fleet was not told that this node stops");
+            tracing::warn!("the store of the fleet could not be told that this node stops");
         }
     }
 
-    /// Shows whether the fleet is joined, also in metrics.
+    /// Publishes whether the node has joined the fleet, also in metrics.
     fn show(&self, part: FleetPart) {
         let (metrics, is_joined) = (&self.store.metrics, part.mode == FleetMode::Leased);
         self.store.is_joined.store(is_joined, Ordering::Relaxed);
@@ -147,7 +146,7 @@ impl FleetTask {
         metrics.fleet_live_nodes.set(live.into());
     }
 
-    /// Sends a heartbeat, over a new connection if there is none.
+    /// Sends a heartbeat, over the current connection or a new one.
     async fn beat(&mut self, scheduler: &Scheduler) {
         let began_at = scheduler.uptime();
         let longest = FleetRules::answer_max(self.store.options.rules.lease);
@@ -160,7 +159,7 @@ impl FleetTask {
         let Some(mut link) = link else {
             return self.membership.miss(began_at);
         };
-        // The store has been there until now.
+        // The store was reachable until now.
         let asked_at = scheduler.uptime();
         let end = began + longest * 3 / 2;
         let asked = timeout_at(end, self.ask(&mut link, asked_at)).await;
@@ -185,14 +184,14 @@ impl FleetTask {
         }
     }
 
-    /// Counts an error of a store and logs it, but for one that was logged already: each
+    /// Counts an error of a store, and logs it unless it was logged already: each
     /// heartbeat tries again.
     fn report(&mut self, address: &StoreAddress, error: StoreError, role: StoreRole) {
         self.store.metrics.fleet_call_errors.inc();
         let error = if let StoreError::Silent(limit) = error
             && self.answered.contains(address)
         {
-            // Its address is right: it does not answer any more.
+            // The address is right: the server has answered before.
             StoreError::Timeout(limit)
         } else {
             error
@@ -209,7 +208,7 @@ impl FleetTask {
             StoreRole::Wanted => {
                 tracing::warn!(%address, error, "a store of the fleet cannot be used");
             }
-            // Nothing is lost, and a copy says so all the time.
+            // No data is lost, and a replica reports this permanently.
             StoreRole::Standby => {
                 tracing::info!(%address, error, "a store of the fleet stands by and cannot be used");
             }
@@ -222,8 +221,8 @@ impl FleetTask {
         let options = &self.store.options;
         let latest = self.membership.latest();
         let generation = latest.map_or(0, |latest| latest.generation);
-        // Another server, or the same one started again: it may have lost the latest
-        // nodes, so the heartbeat names them.
+        // Another server, or a restarted one, may have lost the latest nodes, so the
+        // heartbeat names them.
         let is_new = self.run.as_ref() != Some(&link.run);
         let list = latest.filter(|_| !is_new);
         let mut invocation = self.script.key(options.state_key());
@@ -253,16 +252,16 @@ impl FleetTask {
             .fleet_store_seconds
             .observe(took.as_secs_f64());
         if let Some(removed) = words.get(4).filter(|removed| !removed.is_empty()) {
-            tracing::warn!(removed, "somebody else wrote into the store of the fleet");
+            tracing::warn!(removed, "another program wrote into the store of the fleet");
         }
         beat_answer(&words, &options.node, list)
     }
 
-    /// Connects to the primary server, until `end`. If several servers say that they are
-    /// it, takes the one of the latest generation.
+    /// Connects to the primary server, until `end`. If several servers claim to be the
+    /// primary, takes the one with the latest generation.
     async fn connect(&mut self, end: Instant) -> Option<StoreLink> {
         let store = Arc::clone(&self.store);
-        // All at the same time: those that are silent must not keep the others waiting.
+        // All at the same time: silent servers must not delay the others.
         let servers = self.clients.iter().zip(&store.options.store);
         let looks = servers.map(|(client, address)| {
             let (store, client) = (Arc::clone(&store), client.clone());
@@ -278,7 +277,7 @@ impl FleetTask {
                 self.answered.insert(address.clone());
             }
             match found {
-                // For a while after a fail-over the old server may be a primary, too.
+                // For a while after a fail-over, the old server may still be a primary.
                 Ok(found) => {
                     if best.as_ref().is_none_or(|(latest, _)| *latest < found.0) {
                         best = Some(found);
@@ -287,7 +286,7 @@ impl FleetTask {
                 Err(error) => failed.push((address, error)),
             }
         }
-        // While one takes orders, the others only stand by.
+        // While one server accepts commands, the others only stand by.
         let role = match best {
             Some(_) => StoreRole::Standby,
             None => StoreRole::Wanted,
@@ -310,7 +309,7 @@ impl FleetTask {
     }
 }
 
-/// Reads the answer of `beat.lua` to `node`. The names are missing from it where they are
+/// Parses the answer of `beat.lua` to `node`. The answer omits the names if they are
 /// those of the latest answer.
 fn beat_answer(words: &[String], node: &str, latest: Option<&Beat>) -> Result<Beat, StoreError> {
     let broken = || StoreError::Answer(words.join(" "));

@@ -1,13 +1,16 @@
-//! Fleet of [politesse](https://crates.io/crates/politesse): many proxies that are one polite
-//! crawler (`fleet`).
+//! Fleet of [politesse](https://crates.io/crates/politesse): many proxies that act as one
+//! polite crawler (`fleet`).
 //!
-//! The nodes share a store, which keeps for each host the lease by which one of them
-//! asks it ([`lease`](politesse_pace::lease)), and counts the nodes. Nothing of a request waits for the
-//! store but the first lease of its host: where it is lost, each node goes on with a
-//! longer distance, or none does (`fleet.on_loss`). What follows from the answers of
-//! the store is pure ([`membership`]); [`heartbeat`] and [`store`] speak to Redis. Where the
-//! nodes have a key, they also fetch a robots.txt once for all of them
-//! ([`robots_store`]). What they say of themselves is shown ([`notes`], [`status`]).
+//! The nodes share a store. It counts the nodes, and keeps one lease per host, which
+//! permits a single node to send requests to it ([`lease`](politesse_pace::lease)). A
+//! request waits for the store only to get the first lease of its host. If the store is
+//! lost, each node continues with a longer distance between requests, or all of them stop
+//! (`fleet.on_loss`).
+//!
+//! [`membership`] is pure: it derives the state of the node from the answers of the
+//! store. [`heartbeat`] and [`store`] speak to Redis. If the nodes have a key, they also
+//! fetch each robots.txt only once for all of them ([`robots_store`]). The notes that
+//! nodes leave about themselves are shown to users ([`notes`], [`status`]).
 
 #[cfg(feature = "redis")]
 pub mod connect;

@@ -1,35 +1,36 @@
-//! Membership of this node in the fleet: what follows from the answers of the store.
+//! Membership of this node in the fleet, derived from the answers of the store.
 //!
-//! A node asks in short intervals who is there ([`Beat`]). Once the store has not
-//! answered for as long as a lease lasts, no lease holds any more, and after some
-//! questions in vain the node is alone. When it comes back, others may have asked hosts of
-//! which the store knows nothing: the store begins another generation, in which no lease
-//! is given until all of them have come back, or were missing for as long.
+//! At short intervals, a node asks the store for the current members ([`Beat`]). Once the
+//! store has not answered for the length of a lease, all leases have expired, and after
+//! some failed heartbeats the node works alone. When it comes back, nodes may have sent
+//! requests to hosts without the store's knowledge. So the store begins a new generation,
+//! in which it grants no lease until all nodes have come back, or have been missing for
+//! the length of a lease.
 //!
-//! Does no IO, and takes the time as an argument.
+//! Does no I/O, and takes the time as an argument.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use politesse_pace::fleet_part::{AloneSince, FleetMode, FleetPart, FleetShare};
 
-/// Times within one lease that a node asks who is there.
+/// Number of heartbeats per lease.
 const BEATS: u32 = 4;
 
-/// Questions that are asked in vain, after its leases ended, before a node takes itself
-/// to be alone. A node that stood still has asked none in time, and some answers come
-/// too late: of 500, one in the simulation. Two of them in a row were met in 2,800
-/// simulated crawls.
+/// Number of failed heartbeats, after its leases ended, before a node considers itself
+/// alone. A suspended node has sent none in time, and some answers come too late: one in
+/// 500 in the simulation. Two in a row occurred in 2,800 simulated crawls.
 const VAIN_MIN: u32 = 3;
 
-/// Leases for which no generation has to open before a node says so. A store that is back
-/// has one open after a lease, and after another one if the last node comes back then.
+/// Number of leases without an open generation before the node reports it. A store that
+/// is back opens a generation after one lease, and after another one if the last node
+/// comes back then.
 const UNOPENED_LEASES: u32 = 3;
 
 /// Conduct of a node that cannot reach the store (`fleet.on_loss`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnLoss {
-    /// Each node goes on by itself, with the distances of the whole fleet.
+    /// Each node continues alone, with the delays of the whole fleet.
     Degrade,
     /// Nothing is sent.
     Closed,
@@ -38,7 +39,7 @@ pub enum OnLoss {
 /// Rules of a fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FleetRules {
-    /// Time for which a lease holds without being renewed.
+    /// Time for which a lease is valid without renewal.
     pub lease: Duration,
     /// Longest wait for an answer of the store.
     pub timeout: Duration,
@@ -52,38 +53,38 @@ impl FleetRules {
 
     /// Returns the longest wait for an answer, or for a connection.
     ///
-    /// A node that is alone sends for a lease from when it asked in vain
-    /// ([`Membership::valid_until`]). By then another question must have ended, which
-    /// begins a [`Self::beat`] after the end of the first.
+    /// A node that is alone may send requests for one lease after its latest failed
+    /// heartbeat began ([`Membership::valid_until`]). By then another heartbeat must have
+    /// ended, which begins one [`Self::beat`] after the end of the first.
     #[must_use]
     pub fn answer_max(lease: Duration) -> Duration {
         lease / 4
     }
 
-    /// Returns the time from one question who is there to the next.
+    /// Returns the time from one heartbeat to the next.
     #[must_use]
     pub fn beat(&self) -> Duration {
         self.lease / BEATS
     }
 }
 
-/// Nodes of a fleet, as the store counts them.
+/// Nodes of a fleet, as counted by the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Beat {
     /// Number of the generation.
     pub generation: u64,
-    /// Time of the store, in microseconds, from which on leases of the generation
-    /// are given.
+    /// Time of the store, in microseconds, from which leases of the generation are
+    /// granted.
     pub opens_us: u64,
-    /// Time that was left until then.
+    /// Time left until then.
     pub opens_in: Duration,
-    /// Nodes that were heard of within a lease, this one included.
+    /// Nodes with a heartbeat within the last lease, including this one.
     pub live: u32,
-    /// Nodes that come before this one in the order of names.
+    /// Number of nodes whose names sort before this one's.
     pub place: u32,
-    /// Number of the list of names: the time at which the store changed it last.
+    /// Version of the list of names: the time at which the store last changed it.
     pub list: String,
-    /// Names of all nodes, heard of or not, until they are forgotten.
+    /// Names of all nodes that are not forgotten, whether they are live or not.
     pub names: Arc<[String]>,
 }
 
@@ -91,26 +92,26 @@ pub struct Beat {
 #[derive(Clone, Debug)]
 pub struct Membership {
     rules: FleetRules,
-    /// Latest answer of the store, and when it was asked for.
+    /// Latest answer of the store, and the time of its request.
     latest: Option<Beat>,
     asked_at: Duration,
-    /// Time of the first question since the latest answer of a generation that was open.
+    /// Time of the first heartbeat since the latest answer with an open generation.
     unopened_since: Option<Duration>,
-    /// Time of the first question that was asked in vain since the leases ended; before
-    /// that, of any that was.
+    /// Time of the first failed heartbeat since the leases ended; before that, of any
+    /// failed one.
     unheard_at: Option<Duration>,
-    /// Time of the latest question that was asked in vain.
+    /// Time of the latest failed heartbeat.
     missed_at: Option<Duration>,
-    /// Questions that were asked in vain since `unheard_at`.
+    /// Number of failed heartbeats since `unheard_at`.
     vain: u32,
-    /// Whether the node may have asked hosts without a lease since then.
+    /// Whether the node may have sent requests without a lease since then.
     is_away: bool,
     /// Whether another process has the name of this node.
     has_namesake: bool,
 }
 
 impl Membership {
-    /// Makes the membership of a node that has not reached the store yet.
+    /// Creates the membership of a node that has not reached the store yet.
     #[must_use]
     pub fn new(rules: FleetRules) -> Self {
         Self {
@@ -126,7 +127,7 @@ impl Membership {
         }
     }
 
-    /// Takes an answer to a question that was asked at `asked_at`.
+    /// Records the answer to a heartbeat that was sent at `asked_at`.
     pub fn take(&mut self, beat: Beat, asked_at: Duration) {
         let is_open = beat.opens_in.is_zero();
         self.unopened_since = match is_open {
@@ -141,17 +142,17 @@ impl Membership {
         self.is_away = false;
     }
 
-    /// Takes note that a question was not answered that was asked at `asked_at`.
+    /// Records that the heartbeat sent at `asked_at` failed.
     pub fn miss(&mut self, asked_at: Duration) {
         if !self.has_asked_in_vain() {
             self.unheard_at = Some(asked_at);
-            // Before the leases end, none counts but the latest.
+            // Before the leases end, only the latest failure counts.
             self.vain = 0;
         }
         self.vain += 1;
         self.missed_at = Some(asked_at);
         if self.is_alone() {
-            // One that is back then is given the time for it.
+            // After the node has been alone, a new generation gets the full time to open.
             self.unopened_since = None;
         }
     }
@@ -160,14 +161,14 @@ impl Membership {
         self.unheard_at.is_some_and(|at| self.leases_end_at() <= at)
     }
 
-    /// Returns whether [`VAIN_MIN`] questions were asked in vain since the leases ended:
-    /// only from then on is more than one counted.
+    /// Returns whether [`VAIN_MIN`] heartbeats have failed since the leases ended.
+    /// Failures before that count as at most one.
     fn is_alone(&self) -> bool {
         VAIN_MIN <= self.vain
     }
 
-    /// Returns whether the store answers, but this node has met no generation that was open
-    /// for long: each is followed by another one before. Hosts are waited for in vain then.
+    /// Returns whether the store answers, but has had no open generation for long,
+    /// because each is replaced before it opens. In that case requests wait in vain.
     #[must_use]
     pub fn is_unopened(&self) -> bool {
         let longest = self.rules.lease * UNOPENED_LEASES;
@@ -185,11 +186,11 @@ impl Membership {
         self.latest.as_ref()
     }
 
-    /// Returns how long ago the question was asked that was answered last; a whole
-    /// lease at most, and where none was.
+    /// Returns the time since the latest answered heartbeat was sent: at most a whole
+    /// lease, also if none was answered.
     ///
-    /// The store counts a node as heard of from there on, and not from a question of
-    /// which nobody knows whether its answer came: a node that gets no answers goes on
+    /// The store counts the node as live from that time. It does not count from
+    /// heartbeats whose answers may have been lost: a node that gets no answers continues
     /// alone, and the others must leave room for it.
     #[must_use]
     pub fn heard_before(&self, now: Duration) -> Duration {
@@ -199,20 +200,21 @@ impl Membership {
         }
     }
 
-    /// Returns whether the node may have asked hosts without a lease since the
-    /// latest answer: the store is told with the next question.
+    /// Returns whether the node may have sent requests without a lease since the latest
+    /// answer. The next heartbeat reports that to the store.
     #[must_use]
     pub fn is_away(&self) -> bool {
         self.is_away
     }
 
     /// Sets whether another process has the name of this node. The store counts both as
-    /// one, so that neither knows how many nodes there are: alone, it sends nothing.
+    /// one node, so neither knows how many nodes there are: without the store, such a
+    /// node sends nothing.
     pub fn set_namesake(&mut self, has_namesake: bool) {
         self.has_namesake = has_namesake;
     }
 
-    /// Returns the part that this node plays at `now`.
+    /// Returns the role of this node at `now`.
     pub fn part(&mut self, now: Duration) -> FleetPart {
         let closed = FleetPart {
             mode: FleetMode::Closed,
@@ -220,13 +222,14 @@ impl Membership {
             generation: self.latest.as_ref().map_or(0, |latest| latest.generation),
         };
         let Some(latest) = &self.latest else {
-            // How many others there are is not known.
+            // The number of other nodes is unknown.
             return closed;
         };
         let nodes = u32::try_from(latest.names.len()).unwrap_or(u32::MAX);
         let ends = self.leases_end_at();
         match self.rules.on_loss {
-            // Who is not heard of sends nothing.
+            // A node without heartbeats sends nothing, so the others need not leave room
+            // for it.
             OnLoss::Closed if now < ends => FleetPart {
                 mode: FleetMode::Leased,
                 ..closed
@@ -243,8 +246,8 @@ impl Membership {
             OnLoss::Degrade if self.has_namesake => closed,
             OnLoss::Degrade => {
                 self.is_away = true;
-                // By then no other node holds a lease that it renewed until just before it
-                // asked in vain itself.
+                // By then every other node has lost a lease that it renewed just before
+                // its own heartbeat failed.
                 let later = self.rules.beat().saturating_add(self.rules.timeout);
                 FleetPart {
                     mode: FleetMode::Alone(AloneSince {
@@ -258,12 +261,12 @@ impl Membership {
         }
     }
 
-    /// Returns when the part ends if no question is asked until then: nothing starts from
-    /// then on.
+    /// Returns when the role expires unless another heartbeat is sent: nothing starts
+    /// after that.
     ///
-    /// That is a lease after the latest question also for a node that is alone. It may
-    /// have stood still, and the store may be back: other nodes have leases then, though
-    /// none for as long as that.
+    /// For a node that is alone, too, that is one lease after its latest heartbeat. It
+    /// may have been suspended, and the store may be back, so that other nodes hold
+    /// leases, though not for as long as that.
     #[must_use]
     pub fn valid_until(&self) -> Duration {
         match self.missed_at.filter(|_| self.is_alone()) {
@@ -298,16 +301,16 @@ mod tests {
         membership
     }
 
-    // Ours: a process that stood still for a minute, beside a store that is there.
+    // Ours: a process that was suspended for a minute, with a working store.
     #[test]
-    fn a_node_is_not_alone_before_it_has_asked_in_vain() {
+    fn a_node_is_not_alone_before_heartbeats_have_failed() {
         let mut membership = member();
         let later = 70 * SECOND;
         assert_eq!(membership.part(later).mode, FleetMode::Leased);
         assert!(membership.valid_until() < later);
         membership.miss(11 * SECOND);
         assert_eq!(membership.part(later).mode, FleetMode::Leased);
-        // Questions may be lost, and the process may stand still after them.
+        // Heartbeats may be lost, and the process may be suspended after them.
         membership.miss(later);
         membership.miss(later + SECOND);
         let later = later + 5 * SECOND;
@@ -317,13 +320,13 @@ mod tests {
         let part = membership.part(later);
         assert!(matches!(part.mode, FleetMode::Alone(_)));
         assert!(membership.is_away());
-        // As long as it asks.
+        // As long as it sends heartbeats.
         assert_eq!(membership.valid_until(), later + 2 * SECOND);
     }
 
-    // Ours: a store that starts again and again answers, and never has a lease to give.
+    // Ours: a store that restarts again and again answers, but never grants a lease.
     #[test]
-    fn generations_none_of_which_opens_are_noticed_after_three_leases() {
+    fn generations_that_never_open_are_noticed_after_three_leases() {
         let mut membership = member();
         let unopened = Beat {
             opens_in: SECOND,
@@ -331,7 +334,7 @@ mod tests {
         };
         for (at, expected) in [(11, false), (16, false), (17, true)] {
             membership.take(unopened.clone(), at * SECOND);
-            // Answers that are missing are not of an open one.
+            // Failed heartbeats do not count as an open generation.
             membership.miss(at * SECOND + SECOND / 2);
             assert_eq!(membership.is_unopened(), expected, "{at}");
         }
@@ -343,15 +346,15 @@ mod tests {
         assert!(!membership.is_unopened());
         membership.take(unopened.clone(), 19 * SECOND);
         assert!(!membership.is_unopened());
-        // Lost for long.
+        // After a long loss of the store.
         (21..24).for_each(|at| membership.miss(at * SECOND));
         membership.take(unopened, 60 * SECOND);
         assert!(!membership.is_unopened());
     }
 
-    // Ours: two nodes that are counted as one would keep half of the distance.
+    // Ours: two nodes that are counted as one would keep only half of the delay.
     #[test]
-    fn a_node_whose_name_another_one_has_is_not_alone_but_closed() {
+    fn a_node_with_a_namesake_is_closed_without_the_store() {
         let mut membership = member();
         membership.set_namesake(true);
         assert_eq!(membership.part(11 * SECOND).mode, FleetMode::Leased);
@@ -365,9 +368,9 @@ mod tests {
         assert!(matches!(part.mode, FleetMode::Alone(_)));
     }
 
-    // Ours: a node that is heard, and does not hear.
+    // Ours: a node whose heartbeats arrive but whose answers are lost.
     #[test]
-    fn a_node_counts_from_the_question_that_was_answered() {
+    fn a_node_counts_as_live_from_its_latest_answered_heartbeat() {
         let membership = member();
         assert_eq!(membership.heard_before(11 * SECOND), SECOND);
         assert_eq!(membership.heard_before(70 * SECOND), 2 * SECOND);

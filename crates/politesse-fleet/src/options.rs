@@ -13,44 +13,45 @@ use politesse_base::server::ServerPlace;
 /// Options of the fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Addresses of the store, of which one takes orders (`fleet.store`); none: this
-    /// proxy is in no fleet.
+    /// Addresses of the store, one of which accepts commands (`fleet.store`). Empty if
+    /// this proxy is not in a fleet.
     pub store: Vec<StoreAddress>,
     /// File with the name and the password for the store (`fleet.store_auth`).
     pub store_auth: Option<PathBuf>,
-    /// Certificates that the store's is verified by (`fleet.store_ca`); `None`: those
-    /// of the system.
+    /// Certificates for verifying the store's certificate (`fleet.store_ca`); `None`
+    /// means those of the system.
     pub store_ca: Option<PathBuf>,
-    /// File with the secret by which nodes know each other's robots.txt files
-    /// (`fleet.key`); `None`: they are not shared.
+    /// File with the secret that authenticates robots.txt files shared between nodes
+    /// (`fleet.key`). `None` means that they are not shared.
     pub key: Option<PathBuf>,
-    /// Name of the fleet, with which its keys in the store begin (`fleet.name`).
+    /// Name of the fleet, and prefix of its keys in the store (`fleet.name`).
     pub name: String,
     /// Name of this node (`fleet.node`).
     pub node: String,
-    /// Time after which a node that is not heard of is forgotten (`fleet.forget`).
+    /// Time without a heartbeat after which a node is forgotten (`fleet.forget`).
     pub forget: Duration,
-    /// Times, and what to do where the store is lost.
+    /// Times, and the conduct without the store.
     pub rules: FleetRules,
 }
 
 impl Options {
     /// Returns a key that all nodes share.
     ///
-    /// `beat.lua` uses several of them, so all need the same part in braces (Redis Cluster).
-    /// Without the last part it would be the key of a host named `fleet`.
+    /// `beat.lua` uses several of them, so all need the same part in braces (Redis
+    /// Cluster). Without the last part it would be the key of a host named `fleet`.
     #[must_use]
     pub fn shared_key(&self, last: &str) -> String {
         format!("{}:{{fleet}}:{last}", self.name)
     }
 
-    /// Returns the key of what all nodes agree on: the generation, and the list of nodes.
+    /// Returns the key of the state that all nodes agree on: the generation, and the list
+    /// of nodes.
     #[must_use]
     pub fn state_key(&self) -> String {
         self.shared_key("state")
     }
 
-    /// Returns the key of the nodes, with the time at which each was heard of.
+    /// Returns the key of the nodes and the times of their latest heartbeats.
     #[must_use]
     pub fn nodes_key(&self) -> String {
         self.shared_key("nodes")
@@ -63,8 +64,8 @@ impl Options {
     }
 }
 
-/// Returns whether `text` can be the name of a fleet, or of a node in it. `beat.lua`
-/// removes any other from the store.
+/// Returns whether `text` can be the name of a fleet or a node. `beat.lua` removes any
+/// other name from the store.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
@@ -74,20 +75,20 @@ pub fn is_name(text: &str) -> bool {
 /// Address of a store: `redis://store.example:6379`, `rediss://` for TLS.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StoreAddress {
-    /// Whether TLS is spoken.
+    /// Whether to use TLS.
     pub is_tls: bool,
-    /// The server.
+    /// Server of the store.
     pub server: ServerPlace,
     /// Number of the database.
     pub database: u16,
 }
 
-/// The text is no address of a store.
+/// The text is not the address of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("not an address such as redis://store.example:6379, without a password")]
 pub struct InvalidStoreAddress;
 
-/// Port of Redis.
+/// Default port of Redis.
 const PORT: u16 = 6379;
 
 impl FromStr for StoreAddress {
@@ -130,7 +131,7 @@ mod tests {
 
     // Ours: `fleet.store`.
     #[test]
-    fn an_address_is_read_as_it_is_shown() {
+    fn an_address_survives_a_round_trip_through_text() {
         for (text, shown) in [
             ("redis://store.example", "redis://store.example:6379"),
             ("rediss://store.example:1/2", "rediss://store.example:1/2"),

@@ -1,10 +1,10 @@
-//! Rights that a node needs in the store of its fleet: the commands of its scripts and
-//! calls, each of which is tried before the store is used.
+//! Rights that a node needs in the store of its fleet. Each command of its scripts and
+//! calls is tried before the store is used.
 //!
-//! A script that may not run a command stops there, and Redis does not say at which one.
-//! A node that is counted by its heartbeats but gets no lease would have its requests wait
-//! in vain. So a server on which one right is missing counts as lost, and the error names
-//! it. Does not know when a store is tried.
+//! A script that may not run a command stops there, and Redis does not say at which
+//! command. A node whose heartbeats count but which gets no lease would let its requests
+//! wait in vain. So a server that lacks one right counts as lost, and the error names the
+//! right. Does not know when a store is tried.
 
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, RedisResult, Value};
@@ -12,11 +12,11 @@ use redis::{RedisError, RedisResult, Value};
 use super::options::Options;
 use super::store_error::{StoreError, is_about_rights};
 
-/// Stands for a key that no node writes.
+/// Placeholder for a key that no node writes.
 const KEY: &str = "KEY";
 
-/// Commands that every node uses, with arguments by which they change nothing: the server
-/// looks at the rights before it refuses those arguments, or finds no such key.
+/// Commands that every node uses, with arguments that change nothing: the server checks
+/// the rights before it rejects the arguments, or does not find the key.
 const COMMANDS: [&[&str]; 18] = [
     &["TIME"],
     &["SCRIPT", "LOAD", "return 1"],
@@ -38,8 +38,7 @@ const COMMANDS: [&[&str]; 18] = [
     &["ZREMRANGEBYSCORE", KEY, "0", "0"],
 ];
 
-/// Commands that a node uses besides, where each robots.txt is fetched once for all
-/// (`fleet.key`).
+/// Additional commands of a node that shares robots.txt files (`fleet.key`).
 const ROBOTS_COMMANDS: [&[&str]; 4] = [
     &["GET", KEY],
     &["SET", KEY, "value", "no option"],
@@ -47,13 +46,13 @@ const ROBOTS_COMMANDS: [&[&str]; 4] = [
     &["XRANGE", KEY, "+", "-"],
 ];
 
-/// Holds that the user of `connection` may run each command that this node uses, but for
-/// `INFO`, which comes first: there the server names the right.
+/// Checks that the user of `connection` may run each command that this node uses, except
+/// `INFO`. That one comes first, and its error names the right.
 ///
 /// # Errors
 ///
-/// [`StoreError::Rights`] with what is missing; [`StoreError::Redis`] if the server takes no
-/// orders from anybody, though it is a primary.
+/// [`StoreError::Rights`] with the missing rights; [`StoreError::Redis`] if the server
+/// refuses all writes although it is a primary.
 pub(super) async fn check(
     connection: &mut MultiplexedConnection,
     options: &Options,
@@ -93,8 +92,9 @@ pub(super) async fn check(
 
 /// Returns whether a user may run a command, but not on the keys of the fleet.
 pub(super) fn is_about_keys(error: &RedisError) -> bool {
-    // `No permissions to access a key` in Redis 7.0, `User NAME has no permissions to access
-    // the 'KEY' key` later. Of a command it says `to run`; the name may be any word.
+    // `No permissions to access a key` in Redis 7.0, `User NAME has no permissions to
+    // access the 'KEY' key` later. For a command it says `to run`; the name may be any
+    // word.
     error.to_string().contains("permissions to access ")
 }
 
@@ -104,15 +104,15 @@ fn is_about_writing(error: &RedisError) -> bool {
     error.code().is_some_and(|code| codes.contains(&code))
 }
 
-/// Returns the right to the keys of the fleet, as a rule of an ACL has it.
+/// Returns the right to the keys of the fleet, as an ACL rule.
 pub(super) fn to_keys(options: &Options) -> String {
     format!("~{}:*", options.name)
 }
 
-/// Returns the right to run a command, as a rule of an ACL has it.
+/// Returns the right to run a command, as an ACL rule.
 fn right(command: &[&str]) -> String {
     match command {
-        // Its other subcommands are of no use here.
+        // The other subcommands are not needed here.
         ["SCRIPT", subcommand, ..] => format!("+script|{}", subcommand.to_lowercase()),
         _ => format!("+{}", command[0].to_lowercase()),
     }
@@ -126,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// Files in which commands stand.
+    /// Files that contain commands.
     const SOURCES: [&str; 9] = [
         include_str!("announce.lua"),
         include_str!("beat.lua"),
@@ -139,7 +139,7 @@ mod tests {
         include_str!("store.rs"),
     ];
 
-    /// Returns the word behind each `start` in the sources.
+    /// Returns the word after each `start` in the sources.
     fn words_after<'a>(start: &'a str, sources: &'a str) -> impl Iterator<Item = String> + 'a {
         let parts = sources.split(start).skip(1);
         parts.map(|rest| {
@@ -148,9 +148,9 @@ mod tests {
         })
     }
 
-    // Ours: texts of Redis 6.2, 7.0 and 7.2 and of Valkey 8, with a user of a bad name.
+    // Ours: texts of Redis 6.2, 7.0 and 7.2 and of Valkey 8, with a misleading user name.
     #[test]
-    fn a_user_without_the_keys_is_told_from_one_without_the_command() {
+    fn a_missing_right_to_keys_differs_from_one_to_a_command() {
         for (text, expected) in [
             (
                 "this user has no permissions to access one of the keys used as arguments",
@@ -176,10 +176,10 @@ mod tests {
         }
     }
 
-    // Ours: a command that is used and not tried may be missing unseen, and one that the
-    // book does not list is refused to its readers.
+    // Ours: a command that is used but not tried could be missing unnoticed, and one that
+    // the documentation does not list is denied to its readers.
     #[test]
-    fn each_command_that_is_used_is_tried_and_in_the_book() {
+    fn each_used_command_is_tried_and_documented() {
         let sources = SOURCES.concat();
         let used = [
             "redis.call('",
@@ -195,7 +195,7 @@ mod tests {
                 words_after(start, &sources).map(move |word| format!("+{first}{word}"))
             })
             .collect();
-        // Scripts are run by the library.
+        // The library runs the scripts.
         let by_library = ["+evalsha", "+script|load"].map(str::to_owned);
         let used: BTreeSet<_> = used.into_iter().chain(by_library).collect();
         let tried = COMMANDS.iter().chain(&ROBOTS_COMMANDS);

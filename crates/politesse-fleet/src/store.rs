@@ -1,7 +1,7 @@
-//! Store of a fleet in Redis or Valkey: its connection, and leases by `lease.lua`.
+//! Store of a fleet in Redis or Valkey: its connection, and leases through `lease.lua`.
 //!
-//! All times in the store are by the clock of its server. Does not know how the
-//! connection is made ([`super::connect`]), nor when ([`super::heartbeat`]).
+//! All times in the store use the clock of its server. Does not know how the connection
+//! is made ([`super::connect`]), nor when ([`super::heartbeat`]).
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,13 +30,14 @@ use politesse_pace::lease::{
 pub(super) struct StoreLink {
     pub(super) connection: MultiplexedConnection,
     pub(super) address: StoreAddress,
-    /// `run_id` of the server: another one after each of its starts.
+    /// `run_id` of the server, which changes at each of its starts.
     pub(super) run: String,
-    /// Policy by which it removes entries where it is full; `None`: it removes none.
+    /// Eviction policy of the server; `None` if it evicts no entries.
     pub(super) eviction: Option<String>,
     /// Answer to the latest heartbeat over this connection.
     pub(super) beat: Option<Beat>,
-    /// Whether it gives no lease, since each generation is followed by another one before.
+    /// Whether the store grants no leases, because each generation is replaced before it
+    /// opens.
     pub(super) is_unopened: bool,
 }
 
@@ -51,23 +52,24 @@ impl fmt::Debug for StoreLink {
 pub struct RedisStore {
     /// Options of the fleet.
     pub options: Options,
-    /// Name of this process as a holder of leases: the node's name and a random
-    /// number. A node that starts again is another holder.
+    /// Name of this process as a holder of leases: the node's name and a random number.
+    /// After a restart, the node is a different holder.
     pub(super) process: String,
     /// Connection for leases. Absent until a heartbeat was answered over it.
     pub(super) link: ArcSwapOption<StoreLink>,
     script: Script,
-    /// Whether this node takes the store to be there, answers or not.
+    /// Whether this node considers the store available, even if calls fail at the moment.
     pub(super) is_joined: AtomicBool,
-    /// Whether another process was seen with the name of this node.
+    /// Whether another process with the name of this node was seen.
     pub(super) has_namesake: AtomicBool,
-    /// Microseconds that the latest answer to the heartbeat took.
+    /// Microseconds until the latest answer to a heartbeat.
     pub(super) latency_us: AtomicU64,
     pub(super) metrics: Arc<Metrics>,
 }
 
 impl RedisStore {
-    /// Makes a store without a connection. [`FleetTask`](super::heartbeat::FleetTask) connects it.
+    /// Creates a store without a connection. [`FleetTask`](super::heartbeat::FleetTask)
+    /// connects it.
     #[must_use]
     pub fn new(options: Options, metrics: Arc<Metrics>) -> Self {
         let chance = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), ());
@@ -83,13 +85,13 @@ impl RedisStore {
         }
     }
 
-    /// Returns whether this node takes the store to be there: it had an answer to a
-    /// heartbeat within a lease.
+    /// Returns whether this node considers the store available: a heartbeat was answered
+    /// within the last lease.
     pub(super) fn is_joined(&self) -> bool {
         self.is_joined.load(Ordering::Relaxed)
     }
 
-    /// Returns the state of the server that takes orders; `None` while none does.
+    /// Returns the state of the server that accepts commands; `None` if none does.
     #[must_use]
     pub fn state(&self) -> Option<StoreState> {
         let link = self.link.load_full()?;
@@ -108,8 +110,8 @@ impl RedisStore {
         self.has_namesake.load(Ordering::Relaxed)
     }
 
-    /// Returns a connection to the server that takes orders. All of them share a socket,
-    /// and no call waits for another.
+    /// Returns a connection to the server that accepts commands. All connections share a
+    /// socket, and no call waits for another.
     pub(super) fn connection(&self) -> Result<MultiplexedConnection, StoreError> {
         let link = self.link.load_full().ok_or(StoreError::Unreached)?;
         Ok(link.connection.clone())
@@ -117,9 +119,9 @@ impl RedisStore {
 
     /// Waits for an answer, up to `fleet.timeout`.
     ///
-    /// A store that has refused a command is given up: one on which a right is missing, or
-    /// that has not all keys, must not keep this node in the fleet by its heartbeats, and
-    /// the next one finds out which right that is.
+    /// Disconnects from a store that refused a command for lack of a right or a key.
+    /// Otherwise such a store would keep this node in the fleet through its heartbeats.
+    /// The next connection attempt finds out which right is missing.
     pub(super) async fn in_time<T>(
         &self,
         answer: impl Future<Output = Result<T, RedisError>>,
@@ -133,7 +135,7 @@ impl RedisStore {
         {
             self.link.store(None);
         }
-        // The library has a limit of its own, and may be first.
+        // The library has its own limit, which may be reached first.
         answer.map_err(|error| match error.is_timeout() {
             true => StoreError::Timeout(limit),
             false => error.into(),
@@ -149,8 +151,8 @@ impl RedisStore {
             LeaseOrder::Release(history) => ("release", history),
             LeaseOrder::EndBackOff => ("end_back_off", HostHistory::default()),
         };
-        // Redis Cluster places a key by the part in braces: all keys of a host are
-        // on one server.
+        // Redis Cluster places a key by the part in braces, so all keys of a host are on
+        // one server.
         let key = format!("{}:{{{}}}", self.options.name, call.host);
         let mut invocation = self.script.key(key);
         invocation
@@ -174,8 +176,8 @@ impl LeaseStore for RedisStore {
             self.metrics.fleet_calls.inc();
             self.call(&call).await.map_err(|error| {
                 self.metrics.fleet_call_errors.inc();
-                // The heartbeat reports a store that does not answer. What it says about one
-                // host nobody else would know.
+                // The heartbeat reports a store that does not answer. An answer about one
+                // host is reported only here.
                 if error.is_answer() {
                     tracing::warn!(
                         target: REPEATING, host = %call.host, error = error.with_advice(),
@@ -211,7 +213,7 @@ fn add_history(invocation: &mut redis::ScriptInvocation<'_>, history: &HostHisto
     };
 }
 
-/// Reads the answer of `lease.lua`.
+/// Parses the answer of `lease.lua`.
 fn lease_answer(words: &[String], length: Duration) -> Result<LeaseAnswer, StoreError> {
     let broken = || StoreError::Answer(words.join(" "));
     let number = |index: usize| {

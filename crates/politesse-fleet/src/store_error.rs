@@ -1,8 +1,7 @@
-//! Errors of the store, and what the user can do about them: which key or which right to
-//! change.
+//! Errors of the store, and advice for the user: which key or right to change.
 //!
-//! Texts of the server and of its client library name neither. Does not know when errors
-//! happen.
+//! The texts of the server and of its client library name neither. Does not know when
+//! errors happen.
 
 use std::time::Duration;
 
@@ -32,19 +31,19 @@ pub(super) enum StoreError {
     Unreached,
     #[error(transparent)]
     Redis(#[from] RedisError),
-    /// Connection that ended at its first command. A server hangs up that waits for TLS, or
-    /// for a request of its own protocol; so does one that takes no more connections.
+    /// The connection ended at its first command. A server that expects TLS or its own
+    /// protocol hangs up, and so does one that accepts no further connections.
     #[error("it ends the connection at once: {advice}", advice = HANG_UP)]
     HungUp,
     #[error("{0}: {advice}", advice = PROTOCOL)]
     Protocol(RedisError),
-    /// No answer to its first command: a server waits that is spoken to by TLS, and knows
-    /// none.
-    #[error("no answer within {0:?} to what it was asked first: {advice}", advice = SILENCE)]
+    /// No answer to the first command, as from a server without TLS that is contacted
+    /// with TLS.
+    #[error("no answer within {0:?} to the first command: {advice}", advice = SILENCE)]
     Silent(Duration),
-    #[error("it took longer than {0:?}, a quarter of fleet.lease, to be connected to")]
+    #[error("connecting to it took longer than {0:?}, a quarter of fleet.lease")]
     Slow(Duration),
-    /// Generations each of which is followed by another one before any lease is given.
+    /// Each generation is replaced before the store has granted a lease.
     #[error(
         "it begins the fleet again and again: it restarts, its clock is set, its address leads to \
          several servers, or it hears a node that does not hear its answers"
@@ -55,7 +54,7 @@ pub(super) enum StoreError {
     #[error("it takes no orders: it is a {0}")]
     Role(String),
     #[error(
-        "it is a sentinel, which keeps nothing: name the servers that it watches in fleet.store"
+        "it is a sentinel, which stores no data: name the servers that it watches in fleet.store"
     )]
     Sentinel,
     #[error("it does not have all keys: {advice}", advice = SHARD)]
@@ -64,14 +63,14 @@ pub(super) enum StoreError {
     Nameless,
     #[error("its user lacks {0} (docs/fleet.md, The store, has the rights that it needs)")]
     Rights(String),
-    #[error("somebody else wrote into it, which was removed: {0}")]
+    #[error("another program wrote into it, and this was removed: {0}")]
     Foreign(String),
-    #[error("it gave an answer that is none: {0}")]
+    #[error("it gave an invalid answer: {0}")]
     Answer(String),
 }
 
 impl StoreError {
-    /// Returns its text, with what the user can do about it.
+    /// Returns the text of the error, with advice for the user.
     pub(super) fn with_advice(&self) -> String {
         if let Self::Redis(error) = self {
             return with_advice(error);
@@ -101,7 +100,7 @@ impl StoreError {
     }
 }
 
-/// Returns the text of an error, with what the user can do about it.
+/// Returns the text of an error, with advice for the user.
 pub(super) fn with_advice(error: &RedisError) -> String {
     match advice(error) {
         Some(advice) => format!("{error}: {advice}"),
@@ -114,32 +113,33 @@ pub(super) fn is_about_rights(error: &RedisError) -> bool {
     advice(error) == Some(RIGHTS)
 }
 
-/// Returns whether a key has another type than nodes give it: somebody else wrote it.
+/// Returns whether a key has a type that nodes never write, so that another program wrote
+/// it.
 pub(super) fn is_about_type(error: &RedisError) -> bool {
     has_code(error, "WRONGTYPE")
 }
 
-/// Returns whether the store has refused a command, or one of several, with this code.
+/// Returns whether the store refused a command, or one of several, with this code.
 fn has_code(error: &RedisError, code: &str) -> bool {
     let answers = error.clone().into_server_errors();
     let mut errors = answers.iter().flat_map(|errors| errors.iter());
     errors.any(|(_, error)| error.code() == code)
 }
 
-/// Returns whether the store has answered, and refused what it was asked for.
+/// Returns whether the store has answered with a refusal.
 fn is_refusal(error: &RedisError) -> bool {
     error.clone().into_server_errors().is_some()
 }
 
-/// Returns whether the store refused a command because another shard of its cluster has the
-/// key, or none has.
+/// Returns whether the store refused a command because another shard of its cluster holds
+/// the key, or no shard does.
 pub(super) fn is_about_shards(error: &RedisError) -> bool {
     use ServerErrorKind::{Ask, ClusterDown, Moved};
     let kinds = [Ask, ClusterDown, Moved].map(ErrorKind::Server);
     kinds.contains(&error.kind())
 }
 
-/// Returns what the user can do about an error; `None` if its text says all that is known.
+/// Returns advice about an error; `None` if its text already says everything.
 fn advice(error: &RedisError) -> Option<&'static str> {
     let kinds = [
         (ErrorKind::AuthenticationFailed, CREDENTIALS),
@@ -153,7 +153,7 @@ fn advice(error: &RedisError) -> Option<&'static str> {
     found.map_or_else(|| by_text(error), |(_, advice)| Some(advice))
 }
 
-/// Finds advice for errors that the library does not tell apart.
+/// Finds advice for errors that the library does not distinguish.
 fn by_text(error: &RedisError) -> Option<&'static str> {
     let text = error.to_string();
     let has = |part: &str| text.contains(part);
@@ -165,15 +165,15 @@ fn by_text(error: &RedisError) -> Option<&'static str> {
     if error.code() == Some("NOAUTH") || has("NOAUTH") || has("WRONGPASS") {
         return Some(CREDENTIALS);
     }
-    // Of a command within a script, which Redis does not name.
+    // Errors of commands within a script, for which Redis does not name the command.
     if has("can't run this command") || has("no permissions") {
         return Some(RIGHTS);
     }
     has("peer certificate").then_some(CERTIFICATE)
 }
 
-/// Makes the error of the first command over a connection, with what it may mean there.
-/// Answers are waited for up to `limit`.
+/// Creates the error of the first command over a connection, including its likely cause.
+/// `limit` is the longest wait for an answer.
 pub(super) fn first_command_error(error: RedisError, limit: Duration) -> StoreError {
     let text = error.to_string();
     let has_any = |signs: &[&str]| signs.iter().any(|sign| text.contains(sign));
@@ -198,9 +198,10 @@ mod tests {
         (kind, "", text.to_owned()).into()
     }
 
-    // Ours: a connection may end at any time; at the first command it has a reason.
+    // Ours: a connection may end at any time; at the first command there is a likely
+    // cause.
     #[test]
-    fn a_server_that_hangs_up_at_once_is_told_with_what_that_may_mean() {
+    fn an_immediate_hang_up_is_reported_with_its_likely_cause() {
         for (text, is_named) in [(RESET, true), ("Connection refused (os error 111)", false)] {
             let error = first_command_error(said(ErrorKind::Io, text), Duration::ZERO);
             assert_eq!(error.with_advice().contains(HANG_UP), is_named, "{text}");
@@ -209,9 +210,9 @@ mod tests {
         assert!(!later.with_advice().contains(HANG_UP));
     }
 
-    // Ours: kinds and texts as Redis 7 and the library have them.
+    // Ours: kinds and texts as in Redis 7 and the library.
     #[test]
-    fn an_error_leads_to_the_key_or_the_right_to_change() {
+    fn an_error_names_the_key_or_right_to_change() {
         let no_perm = ErrorKind::Server(ServerErrorKind::NoPerm);
         let response = ErrorKind::Server(ServerErrorKind::ResponseError);
         for (kind, text, expected) in [

@@ -1,7 +1,7 @@
-//! Notes that the nodes of a fleet leave in its store for each other and for people.
+//! Notes that the nodes of a fleet leave in its store, for each other and for users.
 //!
-//! Apart from the heartbeat, by which leases are kept: a note that is lost or late
-//! changes nothing of what is sent.
+//! Separate from the heartbeat, which keeps the leases: a lost or late note has no effect
+//! on the requests that are sent.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,20 +18,22 @@ use super::store_error::StoreError;
 use politesse_base::throttle::REPEATING;
 use politesse_pace::Scheduler;
 
-/// Time between two notes of a node. For each, all hosts are looked at.
+/// Time between two notes of a node. Each note requires a look at all hosts.
 const NOTES_EVERY: Duration = Duration::from_secs(2);
 
-/// Nodes of a fleet from which on notes are left less often: each reads those of all.
+/// Fleet size from which on notes are exchanged less often, because each node reads all
+/// of them.
 const NODES_AT_ONCE: u32 = 64;
 
-/// Exchanges for which a namesake is remembered: each of the two writes its note as often
-/// as the other, but not in turns.
+/// Number of exchanges for which a namesake is remembered. Two namesakes write their
+/// notes equally often, but not in strict alternation.
 const NAMESAKE_EXCHANGES: u8 = 3;
 
-/// Watch for another process that has the name of this node.
+/// Detects another process with the name of this node.
 ///
-/// Both write one note. A process that finds another's note where it wrote its own has a
-/// namesake; before its own first note it may be that of the process before.
+/// Both processes write the same note. A process that finds another's note where it wrote
+/// its own has a namesake. Before its own first note, it may find that of the previous
+/// process.
 #[derive(Debug, Default)]
 struct NamesakeWatch {
     has_written: bool,
@@ -39,7 +41,7 @@ struct NamesakeWatch {
 }
 
 impl NamesakeWatch {
-    /// Takes in the note that was there before `process` wrote its own. Returns whether
+    /// Records the note that was there before `process` wrote its own. Returns whether
     /// there is a namesake.
     fn see(&mut self, before: Option<NodeNote>, process: &str) -> bool {
         let is_of_other = |note: NodeNote| !note.process.is_empty() && note.process != process;
@@ -52,9 +54,9 @@ impl NamesakeWatch {
     }
 }
 
-/// Answers of the store: the note of this node as it was, notes by node, times of
-/// heartbeats by node in microseconds, and its clock in seconds and microseconds. Names
-/// are bytes: somebody else may write any.
+/// Answers of the store: the earlier note of this node, notes by node, times of
+/// heartbeats by node in microseconds, and the store's clock in seconds and microseconds.
+/// Names are bytes, because other programs may write any.
 type StoredNotes = (
     Option<Vec<u8>>,
     HashMap<Vec<u8>, Vec<u8>>,
@@ -65,9 +67,9 @@ type StoredNotes = (
 /// Task that exchanges notes.
 #[derive(Debug)]
 pub struct NodeNotes {
-    /// Store that they are in.
+    /// Store that holds the notes.
     pub store: Arc<RedisStore>,
-    /// Notes of this node to be written, and those of the others that were read.
+    /// Notes of this node to write, and those of the others as last read.
     pub board: Arc<FleetBoard>,
     /// Time at which this process began.
     pub started: Timestamp,
@@ -76,8 +78,8 @@ pub struct NodeNotes {
 }
 
 impl NodeNotes {
-    /// Exchanges notes until `stop`. Calls `changed` when other nodes have another
-    /// configuration than before, compared with this one.
+    /// Exchanges notes until `stop`. Calls `changed` when the configurations of other
+    /// nodes start or cease to differ from that of this node.
     pub async fn run(
         self,
         scheduler: Arc<Scheduler>,
@@ -94,12 +96,12 @@ impl NodeNotes {
                 Ok(nodes) => NOTES_EVERY * (1 + nodes / NODES_AT_ONCE),
                 Err(StoreError::Unreached) => self.store.options.rules.beat(),
                 Err(error) => {
-                    tracing::warn!(target: REPEATING, %error, "the store of the fleet takes no note of this node");
+                    tracing::warn!(target: REPEATING, %error, "the store of the fleet refused the note of this node");
                     NOTES_EVERY
                 }
             };
             let difference = self.board.difference();
-            // Once for each change: notes are read again and again.
+            // Once per change, because notes are read again and again.
             if difference != known {
                 let nodes = i64::try_from(difference.nodes.len()).unwrap_or(i64::MAX);
                 self.store.metrics.fleet_differing_nodes.set(nodes);
@@ -113,8 +115,7 @@ impl NodeNotes {
         }
     }
 
-    /// Leaves the note of this node, and reads those of all. Returns how many nodes there
-    /// are.
+    /// Writes the note of this node and reads those of all. Returns the number of nodes.
     async fn exchange(&self, hosts: u64, watch: &mut NamesakeWatch) -> Result<u32, StoreError> {
         let mut connection = self.store.connection()?;
         let options = &self.store.options;
@@ -126,7 +127,8 @@ impl NodeNotes {
             hosts,
             configuration: (*self.board.configuration()).clone(),
         };
-        // Words, numbers and digests: there is nothing in them that JSON cannot hold.
+        // The note contains only words, numbers and digests, which JSON can always
+        // represent.
         let text = serde_json::to_vec(&note).unwrap_or_default();
         let (notes_key, nodes_key) = (options.notes_key(), options.nodes_key());
         let mut orders = redis::pipe();
@@ -147,7 +149,7 @@ impl NodeNotes {
         self.set_namesake(watch.see(before, &self.store.process));
         let now = Duration::from_secs(seconds) + Duration::from_micros(micros);
         let sighting = |(name, beat): (Vec<u8>, f64)| {
-            // A double holds microseconds since 1970 exactly until the year 2255.
+            // A double represents microseconds since 1970 exactly until the year 2255.
             let beat = Duration::try_from_secs_f64(beat / 1e6).unwrap_or_default();
             let note = notes.remove(&name);
             Some(NodeSighting {
@@ -162,7 +164,7 @@ impl NodeNotes {
         // The heartbeat of this node may come after its first note.
         notes.remove(options.node.as_bytes());
         if !notes.is_empty() {
-            // Of nodes that are forgotten (`fleet.forget`).
+            // Notes of forgotten nodes (`fleet.forget`).
             let mut order = redis::cmd("HDEL");
             order.arg(&notes_key).arg(notes.keys().collect::<Vec<_>>());
             let removed = order.query_async::<u32>(&mut connection);
@@ -171,7 +173,8 @@ impl NodeNotes {
         Ok(nodes)
     }
 
-    /// Notes whether another process has the name of this node, and says so once.
+    /// Records whether another process has the name of this node, and logs each change
+    /// once.
     fn set_namesake(&self, has_namesake: bool) {
         let had = self
             .store
@@ -194,9 +197,9 @@ mod tests {
     use super::*;
     use crate::status::ConfigurationDigests;
 
-    // Ours: a node that starts again finds the note of the process before.
+    // Ours: a node that restarts finds the note of its previous process.
     #[test]
-    fn a_namesake_is_who_writes_over_a_note_that_was_written() {
+    fn a_namesake_overwrites_a_note_this_process_wrote() {
         let note = |process: &str| {
             Some(NodeNote {
                 version: "1.0.0".to_owned(),

@@ -1,9 +1,10 @@
 //! Store of the robots.txt files that the nodes of a fleet fetch for each other.
 //!
-//! The node whose turn it is at a host fetches its robots.txt, and the others find it
-//! here; `claim.lua` keeps two nodes from one fetch. Files are kept by their digest, once
-//! for all origins that have the same. What cannot be read, or is not from this fleet
-//! ([`FleetKey`]), is fetched anew. Each command has one key, as clusters want it.
+//! The node that has the turn at a host fetches its robots.txt, and the others find it
+//! here. `claim.lua` keeps two nodes from fetching the same file. Files are stored by
+//! digest, once for all origins with equal files. An answer that is unreadable, or not
+//! from this fleet ([`FleetKey`]), is fetched again. Each command uses a single key, as
+//! clusters require.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -31,26 +32,27 @@ use politesse_robots_cache::shared_answers::{
 };
 use politesse_robots_cache::store::StoreFuture;
 
-/// Time between two questions which files have changed: a node knows of a change within
-/// a second.
+/// Interval at which a node asks for changed files. It learns of a change within a
+/// second.
 const CHANGES_EVERY: Duration = Duration::from_millis(500);
 
-/// Changes that the store keeps for nodes that come back, and that are read at a time.
+/// Number of changes that the store keeps for returning nodes, and number that is read at
+/// once.
 const CHANGES_MAX: usize = 10_000;
 const CHANGES_READ: usize = 256;
 
-/// Seconds for which a file is kept: longer than any answer that names it.
+/// Seconds for which a file is stored: longer than any answer that names it.
 const BODY_SECONDS: u64 = LIFETIME_MAX.as_secs() + 60;
 
-/// Leases for which a claim holds. A node without an answer for one lease takes the store
-/// to be lost, so none that has the store loses a claim while it fetches.
+/// Number of leases for which a claim is valid. A node without an answer for one lease
+/// considers the store lost, so a node with a store never loses a claim during a fetch.
 const CLAIM_LEASES: u32 = 4;
 
-/// Place before all changes.
+/// Position before all changes.
 const BEGINNING: &str = "0-0";
 
-/// A change as the store gives it: its place, and names with their values. Bytes, as
-/// somebody else may write any.
+/// Change as the store returns it: its position, and names with their values. Bytes,
+/// because other programs may write any.
 type StreamEntry = (String, Vec<Vec<u8>>);
 
 /// Store of the files of a fleet.
@@ -58,13 +60,13 @@ type StreamEntry = (String, Vec<Vec<u8>>);
 pub struct RobotsStore {
     store: Arc<RedisStore>,
     key: FleetKey,
-    /// Longest file that is taken (`robots.max_bytes`).
+    /// Longest file that is accepted (`robots.max_bytes`).
     max_bytes: usize,
     claim: Script,
     announce: Script,
 }
 
-/// Reason why an answer was neither found nor missing.
+/// Reason why a call gave neither an answer nor its absence.
 #[derive(Debug, Error)]
 enum ExchangeError {
     #[error(transparent)]
@@ -74,8 +76,8 @@ enum ExchangeError {
 }
 
 impl ExchangeError {
-    /// Logs what the store has refused to do: nobody else would say that nodes do not know
-    /// each other's files. The heartbeat reports a store that does not answer.
+    /// Logs a refusal of the store, because nothing else reports that files are not
+    /// shared. The heartbeat reports a store that does not answer.
     fn report(&self) {
         if let Self::Store(StoreError::Redis(error)) = self
             && !self.may_pass()
@@ -83,13 +85,12 @@ impl ExchangeError {
             tracing::warn!(
                 target: REPEATING,
                 error = with_advice(error),
-                "robots.txt files are not shared by way of the store of the fleet"
+                "robots.txt files are not shared through the store of the fleet"
             );
         }
     }
 
-    /// Returns whether another attempt may have an answer: not where the store has said
-    /// no.
+    /// Returns whether another attempt may get an answer. Not if the store has refused.
     fn may_pass(&self) -> bool {
         match self {
             Self::Store(error) => !error.is_answer(),
@@ -99,7 +100,7 @@ impl ExchangeError {
 }
 
 impl RobotsStore {
-    /// Makes the store of a fleet whose nodes have `key`.
+    /// Creates the store of a fleet whose nodes have `key`.
     #[must_use]
     pub fn new(store: Arc<RedisStore>, key: FleetKey, max_bytes: usize) -> Self {
         Self {
@@ -124,7 +125,7 @@ impl RobotsStore {
         robots.get_or_create(&ResultLabel { result }).inc();
     }
 
-    /// Gives orders to the store, and waits for the answers up to `fleet.timeout`.
+    /// Sends commands to the store, and waits for the answers up to `fleet.timeout`.
     async fn ask<T: FromRedisValue>(&self, orders: &Pipeline) -> Result<T, ExchangeError> {
         let mut connection = self.store.connection()?;
         let asked = orders.query_async(&mut connection);
@@ -156,7 +157,7 @@ impl RobotsStore {
                 let mut orders = redis::pipe();
                 orders.cmd("GET").arg(self.name("body", digest));
                 let (body,) = self.ask::<(Option<Vec<u8>>,)>(&orders).await?;
-                // A node that keeps more of a file may have stored it.
+                // A node with a higher `robots.max_bytes` may have stored it.
                 match body.filter(|bytes| bytes.len() <= self.max_bytes) {
                     None => return Ok(None),
                     Some(bytes) => Some(Bytes::from(bytes)),
@@ -168,7 +169,7 @@ impl RobotsStore {
             now: clock::now(),
             left: Duration::from_millis(u64::try_from(left).unwrap_or(0)),
         };
-        // Verified as it is, an answer without its file is none.
+        // A verified answer without its file is useless.
         let snapshot = answer.snapshot(key.clone(), body, read);
         snapshot.ok_or(ExchangeError::Unverified).map(Some)
     }
@@ -185,7 +186,7 @@ impl RobotsStore {
             return Ok(false);
         };
         let mut orders = redis::pipe();
-        // The file first: an answer is there only with its file, which outlives it.
+        // The file first: an answer is present only with its file, which outlives it.
         if let (Some(file), Some(digest)) = (snapshot.file(), answer.file_digest()) {
             let order = orders.cmd("SET").arg(self.name("body", digest));
             order.arg(&file.body[..]).arg("EX").arg(BODY_SECONDS);
@@ -197,7 +198,7 @@ impl RobotsStore {
         order.arg(left_ms).arg("GET");
         let before = match self.ask::<(Option<Vec<u8>>,)>(&orders).await {
             Ok((before,)) => before,
-            // Of another type. Nobody knows what was there before.
+            // The key has another type, so the previous answer is unknown.
             Err(ExchangeError::Unverified) => {
                 let mut orders = redis::pipe();
                 let order = orders.cmd("DEL").arg(&name).cmd("SET").arg(&name);
@@ -210,8 +211,8 @@ impl RobotsStore {
         };
         if let Some(before) = before {
             let before = self.key.open(&name, &before);
-            // One that is already there is of an attempt whose answer was late, so that
-            // nobody knows what was there before.
+            // An equal answer comes from an earlier attempt that timed out, so the answer
+            // before it is unknown.
             let is_change =
                 |before: SharedAnswer| before == answer || !before.says_the_same(&answer);
             if before.is_none_or(is_change) {
@@ -235,13 +236,13 @@ impl RobotsStore {
         Ok(())
     }
 
-    /// Logs that a key was removed which no node can have written.
+    /// Logs that a key was removed because no node can have written it.
     fn report_foreign(&self, removed: &str) {
-        tracing::warn!(removed, "somebody else wrote into the store of the fleet");
+        tracing::warn!(removed, "another program wrote into the store of the fleet");
     }
 
-    /// Calls `changed` for each origin and crawler whose rules another node found
-    /// changed, within a second, until `stop`.
+    /// Calls `changed` within a second for each origin and crawler whose rules changed
+    /// according to another node, until `stop`.
     pub async fn follow_changes<F: Future<Output = ()>>(
         &self,
         changed: impl Fn(CacheKey) -> F,
@@ -256,12 +257,12 @@ impl RobotsStore {
                     error.report();
                     Vec::new()
                 });
-            // A node that was away reads what it missed at once.
+            // A node that was away reads all missed changes at once.
             let is_all = entries.len() < CHANGES_READ;
             for (found, fields) in entries {
                 if let Some(key) = changed_key(&fields) {
                     changed(key).await;
-                    // Else nobody knows whether the store was still there to be asked.
+                    // Otherwise it is unknown whether the store was still reachable.
                     if self.store.connection().is_err() {
                         break;
                     }
@@ -277,9 +278,9 @@ impl RobotsStore {
         }
     }
 
-    /// Returns the changes that follow the one at `place`. A list without that one is
-    /// another: its store has lost it, or somebody removed it. All of it is new then, and
-    /// `place` its beginning.
+    /// Returns the changes after the one at `place`. If the list no longer contains that
+    /// one, it is a different list: its store lost it, or another program removed it. In
+    /// that case `place` is set to the beginning, and the whole list is new.
     async fn changes_after(&self, place: &mut String) -> Result<Vec<StreamEntry>, ExchangeError> {
         let mut entries = self.changes_from(place).await?;
         if entries.first().is_some_and(|(first, _)| first == place) {
@@ -297,7 +298,7 @@ impl RobotsStore {
         order.arg(&["+", "COUNT"]).arg(1 + CHANGES_READ);
         match self.ask::<(Vec<StreamEntry>,)>(&orders).await {
             Ok((entries,)) => Ok(entries),
-            // It is no list, until the next change is added.
+            // The key is not a list until the next change is added.
             Err(ExchangeError::Unverified) => Ok(Vec::new()),
             Err(error) => Err(error),
         }
@@ -308,7 +309,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Reads what [`RobotsStore::announce`] wrote.
+/// Parses the entry that [`RobotsStore::announce`] wrote.
 fn changed_key(fields: &[Vec<u8>]) -> Option<CacheKey> {
     let [_, url, _, scope] = fields else {
         return None;
@@ -318,7 +319,7 @@ fn changed_key(fields: &[Vec<u8>]) -> Option<CacheKey> {
 }
 
 impl RobotsStore {
-    /// Carries out a claim, or gives it back where `lasts` is zero.
+    /// Makes a claim, or gives it back if `lasts` is zero.
     async fn call(&self, call: ClaimCall<'_>, lasts: Duration) -> Result<bool, ExchangeError> {
         let name = self.name("fetch", &key_text(call.key));
         let mut invocation = self.claim.key(name);
@@ -332,7 +333,7 @@ impl RobotsStore {
         Ok(self.store.in_time(answer).await?)
     }
 
-    /// Counts an error, and says whether it is worth asking again.
+    /// Counts an error. Returns whether the caller should ask again.
     fn trouble(&self, error: &ExchangeError, key: &CacheKey) -> SharedStoreError {
         let origin = &key.origin;
         tracing::debug!(%origin, %error, "the store of the fleet gave no answer about a robots.txt");
@@ -351,7 +352,7 @@ impl SharedStore for RobotsStore {
         let lease = self.store.options.rules.lease;
         SharedStoreTimes {
             claim: lease.saturating_mul(CLAIM_LEASES),
-            // As long as the heartbeat goes on without an answer.
+            // As long as the heartbeat continues without an answer.
             patience: lease,
         }
     }

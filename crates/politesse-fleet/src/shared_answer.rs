@@ -1,10 +1,9 @@
-//! Answer of an origin to a request for its robots.txt, as the nodes of a fleet pass it
-//! on to each other.
+//! Answer of an origin to a request for its robots.txt, in the form that the nodes of a
+//! fleet share.
 //!
-//! What decides whether a page is fetched must not be believed because it stands in the
-//! store: each answer carries a code that only who has the key of the fleet can make
-//! (HMAC, RFC 2104), and names its origin and the digest of its file. Does no IO, and
-//! takes the time as an argument.
+//! The store alone must not decide whether a page is fetched. So each answer carries a
+//! code that only holders of the fleet's key can compute (HMAC, RFC 2104), and names its
+//! origin and the digest of its file. Does no I/O, and takes the time as an argument.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,29 +24,28 @@ use politesse_decision::snapshot::{
 use politesse_robots::origin::Origin;
 use politesse_robots::{Dialect, FileSource};
 
-/// Shortest secret that is taken for a key.
+/// Shortest secret that is accepted as a key.
 const SECRET_MIN: usize = 32;
 
-/// Longest answer that is passed on, without its file: a redirect may be as long as an
-/// origin likes.
+/// Longest answer that is shared, without its file: a redirect may be of any length.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of the code before an answer.
+/// Length of the code that precedes an answer, in bytes.
 const CODE_BYTES: usize = 32;
 
-/// Reason why the key of a fleet cannot be used. The proxy does not start then.
+/// Reason why the key of a fleet cannot be used. In this case the proxy does not start.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum FleetKeyError {
-    /// The file cannot be read, or others may read it.
+    /// The file cannot be read, or other users may read it.
     #[error(transparent)]
     File(#[from] CredentialsError),
-    /// The secret is too short to be one.
-    #[error("it has less than {SECRET_MIN} characters: make one with `openssl rand -hex 32`")]
+    /// The secret is too short.
+    #[error("it has fewer than {SECRET_MIN} characters: make one with `openssl rand -hex 32`")]
     Short,
 }
 
-/// Key by which the nodes of a fleet know each other's answers (`fleet.key`).
+/// Key that authenticates the answers of nodes to each other (`fleet.key`).
 #[derive(Debug)]
 pub struct FleetKey(hmac::Key);
 
@@ -70,16 +68,17 @@ impl FleetKey {
         Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
     }
 
-    /// Returns a code by which nodes find out whether they have the same key. It says
-    /// nothing else of it.
+    /// Returns a code for comparing the keys of nodes. It reveals nothing else about the
+    /// key.
     #[must_use]
     pub fn fingerprint(&self) -> Digest {
-        // No name of an answer begins like this, so it can be taken for none.
+        // No name of an answer begins like this, so the code cannot be taken for that of
+        // one.
         Digest::of(hmac::sign(&self.0, b"\0fingerprint").as_ref())
     }
 
-    /// Returns the bytes that are stored under `name`: the code, and the answer. `None`
-    /// if it is too long.
+    /// Returns the bytes to store under `name`: the code, followed by the answer. `None`
+    /// if the answer is too long.
     pub(super) fn seal(&self, name: &str, answer: &SharedAnswer) -> Option<Vec<u8>> {
         let text = serde_json::to_vec(answer).ok()?;
         if ANSWER_BYTES_MAX < text.len() {
@@ -89,8 +88,8 @@ impl FleetKey {
         Some([code.as_ref(), &text].concat())
     }
 
-    /// Reads what [`FleetKey::seal`] made for the same name; `None` if it was made with
-    /// another key, or is not as it was made.
+    /// Reads bytes that [`FleetKey::seal`] created for the same name. `None` if they were
+    /// created with another key, or were changed.
     pub(super) fn open(&self, name: &str, bytes: &[u8]) -> Option<SharedAnswer> {
         let (code, text) = bytes.split_at_checked(CODE_BYTES)?;
         hmac::verify(&self.0, &signed(name, text), code).ok()?;
@@ -98,19 +97,19 @@ impl FleetKey {
     }
 }
 
-/// Bytes that a code is over. The name is part of them, so that the answer of one
-/// origin is none of another.
+/// Returns the bytes that the code covers. They include the name, so that the answer of
+/// one origin is not accepted for another.
 fn signed(name: &str, text: &[u8]) -> Vec<u8> {
     [name.as_bytes(), b"\0", text].concat()
 }
 
-/// An answer, without the bytes of its file.
+/// Answer without the bytes of its file.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SharedAnswer {
     url: String,
     hops: Vec<String>,
     status: Option<u16>,
-    /// Microseconds since 1970, by the clock of the node that asked.
+    /// Microseconds since 1970, by the clock of the node that fetched the file.
     fetched_at: i64,
     expires_at: i64,
     led_to: Option<String>,
@@ -128,7 +127,7 @@ struct SharedFile {
 }
 
 impl SharedAnswer {
-    /// Makes an answer of a snapshot; `None` if the origin did not give one.
+    /// Creates an answer from a snapshot; `None` if the origin did not give one.
     pub(super) fn of(stored: &StoredSnapshot) -> Option<Self> {
         let snapshot = &stored.snapshot;
         if !snapshot.is_answer() {
@@ -155,19 +154,19 @@ impl SharedAnswer {
         })
     }
 
-    /// Returns the digest of its file, in hexadecimal; `None` if there is none.
+    /// Returns the digest of the file in hexadecimal; `None` without a file.
     pub(super) fn file_digest(&self) -> Option<&str> {
         self.file.as_ref().map(|file| file.sha256.as_str())
     }
 
-    /// Returns whether it lets crawlers do the same as another one.
+    /// Returns whether the answer permits crawlers the same as `other`.
     pub(super) fn says_the_same(&self, other: &Self) -> bool {
         let whole = |answer: &Self| answer.file.as_ref().map(|file| file.whole);
         self.file_digest() == other.file_digest() && whole(self) == whole(other)
     }
 
-    /// Makes a snapshot of it, its file read by `dialect`. `left` is how long the store
-    /// keeps it from `now` on. `None` if `body` is not its file.
+    /// Creates a snapshot of the answer. `read` says how its file is read, and until when
+    /// the store keeps it. `None` if `body` is not its file.
     pub(super) fn snapshot(
         self,
         key: CacheKey,
@@ -182,8 +181,9 @@ impl SharedAnswer {
             _ => return None,
         };
         let time = |micros| Timestamp::from_microsecond(micros).ok();
-        // The clock of the node that asked may be ahead of ours: an answer of the future
-        // would have an unknown age, and one that never ends no end.
+        // The clock of the other node may be ahead of ours. Without these limits, an
+        // answer from the future would have an unknown age, and one with a distant end
+        // would never expire.
         let left = SignedDuration::try_from(read.left).ok()?;
         let latest_end = read.now.checked_add(left).ok()?;
         Some(StoredSnapshot {
@@ -226,18 +226,18 @@ impl SharedFile {
     }
 }
 
-/// How, and when, an answer is read.
+/// How and when an answer is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SnapshotReading {
     /// Dialect of the rules.
     pub(super) dialect: Dialect,
     /// Time by the clock of this node.
     pub(super) now: Timestamp,
-    /// How long the store keeps the answer from then on.
+    /// How long the store keeps the answer after `now`.
     pub(super) left: Duration,
 }
 
-/// Returns the part of a name in the store that stands for `key`.
+/// Returns the part of a name in the store that represents `key`.
 pub(super) fn key_text(key: &CacheKey) -> String {
     format!("{} {}", key.origin, key.scope().to_ascii_lowercase())
 }
@@ -298,9 +298,9 @@ mod tests {
         FleetKey::new(&[7; 32])
     }
 
-    // Ours: docs/decisions/031-shared-robots.md.
+    // Source: docs/decisions/031-shared-robots.md.
     #[test]
-    fn an_answer_is_read_as_it_was_shared() {
+    fn a_shared_answer_is_read_back_unchanged() {
         let stored = stored();
         let sealed = fleet()
             .seal("name", &SharedAnswer::of(&stored).unwrap())
@@ -321,9 +321,9 @@ mod tests {
         assert_eq!(file.content_type, whole.content_type);
     }
 
-    // Issue: "an unverified robots.txt is fetched anew".
+    // Ours: a robots.txt that cannot be verified is fetched again.
     #[test]
-    fn what_was_not_made_with_the_key_is_not_read() {
+    fn an_answer_not_made_with_the_key_is_not_read() {
         let answer = SharedAnswer::of(&stored()).unwrap();
         let sealed = fleet().seal("name", &answer).unwrap();
         assert!(fleet().open("other name", &sealed).is_none());
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn another_file_is_not_taken_for_the_one_that_is_named() {
+    fn a_file_with_another_digest_is_not_accepted() {
         let now = read("2126-11-24T10:30:00Z", LIFETIME_MAX);
         for body in [None, Some(Bytes::new()), Some(Bytes::from_static(b"x"))] {
             let answer = SharedAnswer::of(&stored()).unwrap();
@@ -346,9 +346,9 @@ mod tests {
         }
     }
 
-    // Ours: the clocks of two nodes differ, and a code says nothing of time.
+    // Ours: the clocks of two nodes differ, and the code does not cover the current time.
     #[test]
-    fn no_answer_is_of_the_future_nor_longer_in_force_than_the_store_keeps_it() {
+    fn no_answer_is_from_the_future_or_outlives_its_time_in_the_store() {
         let times = |now, left| {
             let answer = SharedAnswer::of(&stored()).unwrap();
             let body = Some(Bytes::from_static(BODY));
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_a_private_file_with_a_long_secret() {
+    fn a_key_must_be_a_private_file_with_a_long_secret() {
         use std::fs::Permissions;
         use std::os::unix::fs::PermissionsExt as _;
 
@@ -381,7 +381,7 @@ mod tests {
         write(&format!("{secret}\n"), 0o600);
         let sealed = FleetKey::read(&path).unwrap();
         let answer = SharedAnswer::of(&stored()).unwrap();
-        // An end of line is no part of it.
+        // The line end is not part of the secret.
         let sealed = sealed.seal("name", &answer).unwrap();
         assert!(
             FleetKey::new(secret.as_bytes())

@@ -1,9 +1,9 @@
-//! State of a fleet for people: its nodes, when they were last heard of, and whether
-//! they have the same configuration.
+//! State of a fleet for users: its nodes, their latest heartbeats, and whether they have
+//! the same configuration.
 //!
-//! Each node leaves a note in the store ([`NodeNote`]) and reads those of the others.
-//! Nothing that is sent to a site depends on one: whoever can write to the store can
-//! write a note. Does no IO.
+//! Each node leaves a note in the store ([`NodeNote`]) and reads those of the others. No
+//! request to a site depends on a note, because anyone with write access to the store can
+//! write one. Does no I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use politesse_pace::fleet_part::FleetMode;
 /// Longest note that is read, in bytes.
 const NOTE_BYTES_MAX: usize = 4096;
 
-/// Digests of what all nodes of a fleet have alike, by part of the configuration.
+/// Digests of the configuration that all nodes of a fleet should share, by part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ConfigurationDigests(pub BTreeMap<String, String>);
@@ -38,8 +38,8 @@ impl ConfigurationDigests {
         Digest::of(lines.collect::<String>().as_bytes())
     }
 
-    /// Returns the parts that are not as `other` has them. One that only one of them
-    /// has is of another version of the program, and is not compared.
+    /// Returns the parts that differ from those of `other`. A part that only one of them
+    /// has comes from another version of the program, and is not compared.
     #[must_use]
     pub fn differing(&self, other: &Self) -> Vec<String> {
         let differs = |(part, digest): &(&String, &String)| {
@@ -53,64 +53,65 @@ impl ConfigurationDigests {
 /// Note that a node leaves in the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeNote {
-    /// Version of its program.
+    /// Version of the program.
     pub version: String,
-    /// Name of its process: a node that starts again has another one. Empty in notes of
-    /// versions that did not say it.
+    /// Name of the process, which changes at each restart of the node. Empty in notes of
+    /// versions without this field.
     #[serde(default)]
     pub process: String,
-    /// Time at which its process began.
+    /// Time at which the process began.
     pub started: Timestamp,
-    /// Whether it is about to stop (`proxy.drain_time`).
+    /// Whether the node is about to stop (`proxy.drain_time`).
     pub is_draining: bool,
-    /// Hosts whose lease it holds.
+    /// Number of hosts whose lease the node holds.
     pub hosts: u64,
-    /// Digests of the configuration that all nodes should have alike.
+    /// Digests of the configuration that all nodes should share.
     pub configuration: ConfigurationDigests,
 }
 
 impl NodeNote {
-    /// Reads a note; `None` if it is none.
+    /// Parses a note; `None` if the text is not a note.
     #[must_use]
     pub fn read(text: &[u8]) -> Option<Self> {
-        // Whoever fills the store must not fill the memory of each node with it.
+        // Limited in size, so that other programs cannot fill the memory of each node
+        // through the store.
         let is_short = text.len() <= NOTE_BYTES_MAX;
         is_short.then(|| serde_json::from_slice(text).ok())?
     }
 }
 
-/// A node, as the store has it.
+/// Node as the store knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeSighting {
     /// Name.
     pub name: String,
-    /// Time since it was last heard of.
+    /// Time since its latest heartbeat.
     pub age: Duration,
-    /// Its note, if it has left one.
+    /// Note of the node, if it has left one.
     pub note: Option<NodeNote>,
 }
 
-/// Nodes as they were when the store was last asked.
+/// Nodes as of the latest answer of the store.
 #[derive(Debug)]
 struct NodesSeen {
     at: Instant,
     sightings: Vec<NodeSighting>,
 }
 
-/// Whether a node can be reckoned with.
+/// Availability of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
-    /// Heard of within a lease.
+    /// Heartbeat within the last lease.
     Live,
-    /// Heard of within a lease, and about to stop (`proxy.drain_time`).
+    /// Heartbeat within the last lease, and about to stop (`proxy.drain_time`).
     Draining,
-    /// Not heard of within a lease.
+    /// No heartbeat within the last lease.
     Missing,
 }
 
 impl NodeState {
-    /// Word for it.
+    /// Returns the state as a word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -121,41 +122,41 @@ impl NodeState {
     }
 }
 
-/// A node, as it is shown.
+/// Node as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetNode {
     /// Name (`fleet.node`).
     pub node: String,
-    /// Whether it can be reckoned with.
+    /// Availability of the node.
     pub state: NodeState,
-    /// Time since it was last heard of.
+    /// Time since its latest heartbeat.
     pub heartbeat_ms: u64,
-    /// Version of its program.
+    /// Version of the program.
     pub version: Option<String>,
     /// Time at which its process began.
     pub started: Option<Timestamp>,
-    /// Hosts whose lease it holds.
+    /// Number of hosts whose lease it holds.
     pub hosts: Option<u64>,
-    /// SHA-256 of what it should have as the others do.
+    /// SHA-256 of the configuration that all nodes should share.
     pub configuration: Option<String>,
-    /// Parts of that which the node that was asked has otherwise.
+    /// Parts of that configuration that differ from those of the queried node.
     pub differs: Vec<String>,
 }
 
-/// How a node stands to its fleet.
+/// Relation of a node to its fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FleetStanding {
-    /// The node asks hosts by their leases.
+    /// The node uses the leases of hosts.
     Joined,
-    /// The store cannot be reached, and the node paces hosts by itself.
+    /// The store cannot be reached, and the node paces hosts alone.
     Alone,
     /// The store cannot be reached, and nothing is sent.
     Closed,
 }
 
 impl FleetStanding {
-    /// Word for it.
+    /// Returns the standing as a word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -176,18 +177,17 @@ impl From<FleetMode> for FleetStanding {
     }
 }
 
-/// Store that takes orders.
+/// Store server that accepts commands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StoreState {
-    /// Its address.
+    /// Address of the server.
     pub address: String,
     /// Time that its latest answer took.
     pub latency_ms: f64,
-    /// Number of its generation: one more after each fail-over, and after each return of
-    /// a node that was alone.
+    /// Number of its generation: incremented after each fail-over, and after each return
+    /// of a node that was alone.
     pub generation: u64,
-    /// Whether each generation was followed by another one before it gave a lease, for three
-    /// leases.
+    /// Whether, for three leases, each generation was replaced before it granted a lease.
     #[serde(default)]
     pub is_unopened: bool,
 }
@@ -197,56 +197,57 @@ pub struct StoreState {
 pub struct FleetStatus {
     /// Name (`fleet.name`).
     pub fleet: String,
-    /// The node that was asked.
+    /// The queried node.
     pub node: String,
-    /// Whether another process has the name of that node: the fleet counts both as one.
+    /// Whether another process has the name of that node. The fleet counts both as one.
     #[serde(default)]
     pub has_namesake: bool,
-    /// How it stands to the fleet.
+    /// Relation of that node to the fleet.
     pub mode: FleetStanding,
-    /// The store; absent while none can be reached.
+    /// The store; absent if no server can be reached.
     pub store: Option<StoreState>,
-    /// Whether a robots.txt is fetched once for all nodes (`fleet.key`).
+    /// Whether each robots.txt is fetched once for all nodes (`fleet.key`).
     pub shares_robots: bool,
-    /// SHA-256 of each part of the configuration that the nodes should have alike.
+    /// SHA-256 of each part of the configuration that the nodes should share.
     pub configuration: ConfigurationDigests,
-    /// All nodes, in the order of their names.
+    /// All nodes, ordered by name.
     pub nodes: Vec<FleetNode>,
 }
 
 /// Answer of `/api/v1/fleet`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FleetAnswer {
-    /// State of the fleet; absent if the proxy is in none.
+    /// State of the fleet; absent if the proxy is not in one.
     pub fleet: Option<FleetStatus>,
 }
 
 impl FleetStatus {
-    /// Returns whether the store answers, and begins the fleet again and again
+    /// Returns whether the store answers, but begins a new generation again and again
     /// ([`StoreState::is_unopened`]).
     #[must_use]
     pub fn is_unopened(&self) -> bool {
         self.store.as_ref().is_some_and(|store| store.is_unopened)
     }
 
-    /// Returns where live nodes have another configuration than the one that was asked.
+    /// Returns which live nodes differ from the queried node in their configuration, and
+    /// where.
     #[must_use]
     pub fn difference(&self) -> ConfigurationDifference {
         difference(&self.nodes)
     }
 }
 
-/// Differences between the configuration of live nodes and that of this one.
+/// Differences between the configurations of live nodes and that of this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigurationDifference {
-    /// Nodes that have one.
+    /// Nodes with a difference.
     pub nodes: Vec<String>,
     /// Parts of the configuration that differ.
     pub parts: BTreeSet<String>,
 }
 
 fn difference(nodes: &[FleetNode]) -> ConfigurationDifference {
-    // A node that is missing may come back with the same.
+    // A missing node may come back with the same configuration.
     let live = nodes.iter().filter(|node| node.state != NodeState::Missing);
     let mut difference = ConfigurationDifference::default();
     for node in live.filter(|node| !node.differs.is_empty()) {
@@ -256,7 +257,7 @@ fn difference(nodes: &[FleetNode]) -> ConfigurationDifference {
     difference
 }
 
-/// Note of this node, and those of the others as they were last read.
+/// Note of this node, and those of the others as last read.
 #[derive(Debug)]
 pub struct FleetBoard {
     lease: Duration,
@@ -265,7 +266,7 @@ pub struct FleetBoard {
 }
 
 impl FleetBoard {
-    /// Makes the board of a node that has read nothing yet.
+    /// Creates the board of a node that has read nothing yet.
     #[must_use]
     pub fn new(options: &Options, configuration: ConfigurationDigests) -> Self {
         Self {
@@ -278,24 +279,24 @@ impl FleetBoard {
         }
     }
 
-    /// Sets what this node should have as the others do.
+    /// Sets the shared part of this node's configuration.
     pub fn set_configuration(&self, configuration: ConfigurationDigests) {
         self.configuration.store(Arc::new(configuration));
     }
 
-    /// Returns what this node should have as the others do.
+    /// Returns the shared part of this node's configuration.
     #[must_use]
     pub fn configuration(&self) -> Arc<ConfigurationDigests> {
         self.configuration.load_full()
     }
 
-    /// Takes what the store knows of all nodes.
+    /// Records what the store knows of all nodes.
     pub fn see(&self, sightings: Vec<NodeSighting>) {
         let at = clock::instant();
         self.seen.store(Arc::new(NodesSeen { at, sightings }));
     }
 
-    /// Returns the nodes, in the order of their names.
+    /// Returns the nodes, ordered by name.
     #[must_use]
     pub fn nodes(&self) -> Vec<FleetNode> {
         let (seen, own) = (self.seen.load(), self.configuration.load());
@@ -306,14 +307,14 @@ impl FleetBoard {
         nodes
     }
 
-    /// Returns where live nodes have another configuration than this one.
+    /// Returns which live nodes differ from this node in their configuration, and where.
     #[must_use]
     pub fn difference(&self) -> ConfigurationDifference {
         difference(&self.nodes())
     }
 }
 
-/// Returns a node as it is shown, `passed` after the store was asked.
+/// Returns a node as it is shown, `passed` after the store answered.
 fn shown(
     sighting: &NodeSighting,
     passed: Duration,
@@ -321,7 +322,8 @@ fn shown(
     lease: Duration,
 ) -> FleetNode {
     let note = sighting.note.as_ref();
-    // What happened since is not known: it may have been heard of again.
+    // The state refers to the time of the answer: the node may have sent a heartbeat
+    // since.
     let state = if lease < sighting.age {
         NodeState::Missing
     } else if note.is_some_and(|note| note.is_draining) {
@@ -370,16 +372,16 @@ mod tests {
 
     // Ours: a part that another version of the program does not know is not compared.
     #[test]
-    fn parts_that_both_have_are_compared() {
+    fn only_parts_that_both_have_are_compared() {
         let one = digests(&[("ca", "1"), ("pace", "2"), ("robots", "3")]);
         let other = digests(&[("ca", "1"), ("pace", "4"), ("policy", "5")]);
         assert_eq!(one.differing(&other), ["pace"]);
         assert_ne!(one.whole(), other.whole());
     }
 
-    // Ours: a node that is missing may have been stopped to be configured anew.
+    // Ours: a missing node may have been stopped in order to be reconfigured.
     #[test]
-    fn live_nodes_with_another_configuration_are_named_with_its_parts() {
+    fn live_nodes_that_differ_are_listed_with_the_differing_parts() {
         let lease = Duration::from_secs(2);
         let own = digests(&[("pace", "1"), ("policy", "1")]);
         let nodes = [
@@ -397,9 +399,9 @@ mod tests {
         assert!(found.parts.iter().eq(["pace"]));
     }
 
-    // Ours: whoever can write to the store can leave anything there.
+    // Ours: anyone with write access to the store can write any note.
     #[test]
-    fn what_is_no_note_or_too_long_is_none() {
+    fn malformed_or_overlong_notes_are_ignored() {
         let NodeSighting { note, .. } = sighting("a", 0, "1");
         let text = serde_json::to_vec(&note).unwrap();
         assert_eq!(NodeNote::read(&text), note);

@@ -1,8 +1,8 @@
-//! Whole fleets, simulated: schedulers as they are, a store that does what the
-//! scripts do, and all that may happen between them.
+//! Simulations of whole fleets: real schedulers, a store that behaves like the scripts,
+//! and everything that can happen between them.
 //!
-//! Each start is held against the laws of `sim/watch.rs` when it is made. What is
-//! asserted here comes on top of them.
+//! Each start is checked against the laws of `sim/watch.rs` when it happens. The
+//! assertions here are additional.
 
 mod sim;
 
@@ -12,8 +12,8 @@ use sim::{Chance, Fault, Fleet, LEASE, Plan};
 
 use super::membership::OnLoss;
 
-/// Seeds that each simulation is run with: a few, or those of
-/// `POLITESSE_FLEET_SEEDS` (`10000`, or `5000..10000`).
+/// Seeds for each simulation: a few, or those of `POLITESSE_FLEET_SEEDS` (`10000`, or
+/// `5000..10000`).
 fn seeds() -> std::ops::Range<u64> {
     let given = std::env::var("POLITESSE_FLEET_SEEDS").unwrap_or_else(|_| "4".to_owned());
     let (from, to) = given.split_once("..").unwrap_or(("0", &given));
@@ -22,15 +22,16 @@ fn seeds() -> std::ops::Range<u64> {
 
 const DELAY: Duration = Duration::from_millis(200);
 
-/// The delay counts from the end of a request.
+/// Distance between starts: the delay counts from the end of a request.
 const APART: Duration = Duration::from_millis(210);
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// A fleet asks one host as fast as it may: of 2 to 8 nodes, and one in 64 of up to 64.
-/// Those take as long as twenty others, and none is among the few seeds of a usual run.
+/// Plan of a fleet that uses one host as fast as it may. It has 2 to 8 nodes, and for one
+/// seed in 64, up to 64. Those take as long as twenty others, so the few seeds of a usual
+/// run include none.
 fn busy(seed: u64) -> Plan {
     let nodes = match seed % 64 {
         63 => 9 + Chance::new(seed).below(56),
@@ -48,7 +49,7 @@ fn busy(seed: u64) -> Plan {
     }
 }
 
-/// Faults of all kinds, one after the other and at the same time, for half a minute.
+/// Faults of all kinds, in sequence and at the same time, for half a minute.
 struct Chaos {
     nodes: usize,
     chance: Chance,
@@ -70,7 +71,7 @@ impl Chaos {
         let mut at = seconds(4);
         while at < seconds(34) {
             chaos.add(at);
-            // Often while the fault before is not noticed yet.
+            // Often before the previous fault is noticed.
             at += chaos.chance.micros(4_000_000);
         }
         let all = (0..nodes).collect();
@@ -102,7 +103,7 @@ impl Chaos {
             (4, _) => Fault::NodesAreBack(self.some_nodes()),
             (5, _) => Fault::NodeIsDeaf(node),
             (6 | 7, _) => {
-                // As long as several leases, and often for the end of one.
+                // Up to several leases long, and often across the end of one.
                 let lasts = self.chance.micros(3 * 2_000_000);
                 self.faults.push((at + lasts, Fault::NodeGoesOn(node)));
                 Fault::NodeStandsStill(node)
@@ -120,28 +121,28 @@ impl Chaos {
     }
 }
 
-// Ours: no gap under the delay, whichever node asks.
+// Ours: no gap is shorter than the delay, no matter which node sends.
 #[test]
-fn all_nodes_keep_one_distance() {
+fn all_nodes_together_keep_the_delay() {
     for seed in seeds() {
         let run = Fleet::run(&busy(seed), seed);
         run.assert_gaps(APART);
-        // Less the opening of the first generation, within 5 % of the best.
+        // Within 5 % of the best possible, minus the opening of the first generation.
         let best = (60_000 - 2_000) / 210;
         assert!(best * 95 / 100 <= run.starts.len(), "seed {seed}: {run:?}");
-        // Of more nodes not each gets the host within a minute.
+        // With more nodes, not each one gets the host within a minute.
         if run.nodes <= 8 {
             assert_eq!(run.nodes_that_started(), run.nodes, "seed {seed}");
         }
     }
 }
 
-// Ours: a node that ends costs no more than what is left of its lease.
+// Ours: a node that ends costs no more than the rest of its lease.
 #[test]
-fn a_node_that_is_killed_costs_a_lease() {
+fn a_killed_node_costs_at_most_a_lease() {
     for seed in seeds() {
         let mut plan = busy(seed);
-        // A claim that comes late may cost another one.
+        // A late claim may cost another lease.
         plan.has_late_calls = false;
         for round in 1..6_u64 {
             let node = usize::try_from(round).unwrap() % plan.nodes;
@@ -157,10 +158,10 @@ fn a_node_that_is_killed_costs_a_lease() {
     }
 }
 
-// Ours: a node that stands still has lost its leases when it goes on, and what it was
-// about to send.
+// Ours: when a suspended node resumes, it has lost its leases and the requests that it
+// was about to send.
 #[test]
-fn a_node_that_stood_still_does_not_use_its_lease() {
+fn a_suspended_node_does_not_use_its_expired_lease() {
     for seed in seeds() {
         let (mut plan, mut chance) = (busy(seed), Chance::new(seed + 3_000_000));
         let mut at = seconds(4);
@@ -176,25 +177,25 @@ fn a_node_that_stood_still_does_not_use_its_lease() {
     }
 }
 
-// Ours: "closed" keeps every gap, whatever happens to nodes, store and net.
+// Ours: "closed" keeps every gap, no matter what happens to nodes, store and network.
 #[test]
-fn closed_keeps_every_gap() {
+fn on_loss_closed_keeps_every_gap() {
     for seed in seeds() {
         let mut plan = busy(seed);
         plan.on_loss = OnLoss::Closed;
         plan.faults = Chaos::faults(plan.nodes, seed + 1_000_000);
         let run = Fleet::run(&plan, seed);
         run.assert_gaps(DELAY);
-        // Once all is well again, it goes on as before.
+        // Once everything is well again, it continues as before.
         let late = run.count(seconds(47), seconds(60));
         assert!(13_000 / 210 * 95 / 100 <= late, "seed {seed}: {late}");
     }
 }
 
-// Ours: beside an empty store, a node that has just started may be the first, and knows
-// nothing of what the others know.
+// Ours: with an empty store, a node that has just started may be the first to reach it,
+// although it lacks the others' knowledge.
 #[test]
-fn nodes_are_back_at_an_empty_store_whoever_comes_first() {
+fn nodes_recover_with_an_empty_store_no_matter_which_is_first() {
     for seed in seeds() {
         for on_loss in [OnLoss::Closed, OnLoss::Degrade] {
             let mut plan = busy(seed);
@@ -208,7 +209,7 @@ fn nodes_are_back_at_an_empty_store_whoever_comes_first() {
             }
             let run = Fleet::run(&plan, seed);
             run.assert_gaps(DELAY);
-            // A lease of silence, and that of a late call, after each.
+            // Each time, a lease of silence, and the lease of a late call.
             let (asked, best) = (run.count(seconds(4), seconds(60)), 56_000 / 210);
             assert!(best * 70 / 100 <= asked, "seed {seed}: {run:?}");
             let late = run.count(seconds(47), seconds(60));
@@ -217,8 +218,8 @@ fn nodes_are_back_at_an_empty_store_whoever_comes_first() {
     }
 }
 
-// Ours: without the store the mean rate stays within one request in a delay, and all
-// goes on when it is back.
+// Ours: without the store, the mean rate stays within one request per delay, and
+// everything resumes when the store is back.
 #[test]
 fn without_the_store_the_mean_rate_is_that_of_one_crawler() {
     for seed in seeds() {
@@ -238,8 +239,7 @@ fn without_the_store_the_mean_rate_is_that_of_one_crawler() {
     }
 }
 
-// Ours: a fail-over loses what was written last. It costs a lease and a delay, and no
-// gap.
+// Ours: a fail-over loses the latest writes. It costs a lease and a delay, but no gap.
 #[test]
 fn a_fail_over_costs_a_lease_and_a_delay() {
     for seed in seeds() {
@@ -261,13 +261,13 @@ fn a_fail_over_costs_a_lease_and_a_delay() {
     }
 }
 
-// docs/fleet.md: its clock must not jump by more than a fiftieth of a lease within one.
-// Set back, it costs a silence.
+// Source: docs/fleet.md. Within one lease, the clock of the store must not jump by more
+// than a fiftieth of a lease. Set back, it costs a silence.
 #[test]
 fn a_store_whose_clock_jumps_a_little_keeps_every_gap() {
     for seed in seeds() {
         let (mut plan, mut chance) = (busy(seed), Chance::new(seed + 4_000_000));
-        // The age of the latest request seems greater than it is by as much.
+        // The age of the latest request seems greater by this much.
         plan.jump_max = Duration::from_millis(30);
         for round in 2..18 {
             let by = match chance.below(4) {
@@ -282,10 +282,10 @@ fn a_store_whose_clock_jumps_a_little_keeps_every_gap() {
     }
 }
 
-// Ours: nodes that are cut off go on alone, and the others leave room for them, also
-// for one that is heard and does not hear.
+// Ours: nodes that are cut off continue alone, and the others leave room for them, even
+// for a node whose heartbeats arrive but whose answers are lost.
 #[test]
-fn others_leave_room_for_nodes_that_are_cut_off() {
+fn nodes_leave_room_for_others_that_are_cut_off() {
     for seed in seeds() {
         let mut plan = busy(seed);
         let some: Vec<_> = (0..plan.nodes).step_by(3).collect();
@@ -301,17 +301,18 @@ fn others_leave_room_for_nodes_that_are_cut_off() {
         let run = Fleet::run(&plan, seed);
         let most = run.count(seconds(15), seconds(47));
         assert!(most <= 32_000 / 200, "seed {seed}: {most}");
-        // Its first question may be lost.
+        // Its first heartbeat may be lost.
         run.assert_gaps_from(seconds(49), DELAY);
     }
 }
 
-// Ours: whatever happens, the mean rate stays within one request in a delay, but for
-// what nobody can know before it is missed: a lease's time for each fault.
+// Ours: no matter what happens, the mean rate stays within one request per delay, except
+// for faults before they are noticed: the length of a lease for each.
 #[test]
-fn whatever_happens_the_mean_rate_is_kept() {
-    // In these a node that was not alone yet had a lease just after the last start of one
-    // that was (472, 5764), or went on alone though the store was there (2797).
+fn the_mean_rate_is_kept_under_random_faults() {
+    // With these seeds, a node that was not alone yet got a lease just after the last
+    // start of one that was alone (472, 5764), or worked alone although the store was
+    // there (2797).
     for seed in seeds().chain([472, 2797, 5764]) {
         let mut plan = busy(seed);
         plan.faults = Chaos::faults(plan.nodes, seed + 2_000_000);

@@ -1,4 +1,4 @@
-//! A fleet in simulated time: nodes, a store and an origin, with faults by plan.
+//! Fleet in simulated time: nodes, a store and an origin, with planned faults.
 
 mod chance;
 mod link;
@@ -30,7 +30,7 @@ use politesse_pace::{RobotsFetch, Scheduler, Turn, TurnOwner, TurnRequest};
 use politesse_robots::PaceRecords;
 use politesse_robots::origin::Host;
 
-/// Fleet to simulate, its site and its faults.
+/// Fleet to simulate, with its site and its faults.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) nodes: usize,
@@ -40,7 +40,7 @@ pub(super) struct Plan {
     pub(super) takes: Duration,
     pub(super) lasts: Duration,
     pub(super) on_loss: OnLoss,
-    /// Whether some calls come when nobody waits for them any more.
+    /// Whether some calls arrive after the caller has given up.
     pub(super) has_late_calls: bool,
     /// Longest jump of the store's clock.
     pub(super) jump_max: Duration,
@@ -48,37 +48,37 @@ pub(super) struct Plan {
     pub(super) faults: Vec<(Duration, Fault)>,
 }
 
-/// Something that happens.
+/// Fault, or its end.
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
     /// The store stops answering.
     StoreStops,
-    /// The store answers again, and has forgotten nothing.
+    /// The store answers again, with all of its data.
     StoreGoesOn,
-    /// Another process takes the place of the store, and has lost what it had
-    /// written in this time before it stopped.
+    /// Another process replaces the store. It lacks the data written within this time
+    /// before the store stopped.
     StoreFailsOver(Duration),
-    /// Another process takes the place of the store, and knows nothing.
+    /// Another process replaces the store, without any data.
     StoreIsEmpty,
-    /// The clock of the store jumps by so many microseconds.
+    /// The clock of the store jumps by this many microseconds.
     StoreClockJumps(i64),
-    /// The store does not hear from some nodes, nor they from it.
+    /// The connection between some nodes and the store is cut in both directions.
     NodesAreCutOff(Vec<usize>),
-    /// The store hears from a node, and the node does not hear from it.
+    /// The store receives calls from a node, but its answers are lost.
     NodeIsDeaf(usize),
-    /// These and the store hear from each other again.
+    /// The connection between these nodes and the store works again.
     NodesAreBack(Vec<usize>),
-    /// A node stops, as by SIGSTOP.
+    /// A node is suspended, as by SIGSTOP.
     NodeStandsStill(usize),
-    /// A stopped node resumes, and may not know that time has passed.
+    /// A suspended node resumes, and may not notice that time has passed.
     NodeGoesOn(usize),
-    /// A node ends without a word.
+    /// A node ends without notice.
     NodeIsKilled(usize),
-    /// Another process of the same name takes its place.
+    /// Another process of the same name replaces the node.
     NodeStarts(usize),
 }
 
-/// A fleet that runs.
+/// Running fleet.
 #[derive(Debug)]
 pub(super) struct Fleet {
     plan: Plan,
@@ -112,7 +112,7 @@ impl Run {
         self.assert_gaps_from(Duration::ZERO, delay);
     }
 
-    /// Asserts it of the starts from a time on.
+    /// Asserts that no two starts after `from` are closer than `delay`.
     pub(super) fn assert_gaps_from(&self, from: Duration, delay: Duration) {
         // Clocks differ in speed, by a thousandth at most.
         let delay = delay - delay / 500;
@@ -127,7 +127,7 @@ impl Run {
         }
     }
 
-    /// Returns the longest time without a start, after the first.
+    /// Returns the longest time without a start, after the first one.
     pub(super) fn longest_gap(&self) -> Duration {
         let gaps = self.starts.windows(2).map(|pair| pair[1].at - pair[0].at);
         gaps.max().unwrap_or_default()
@@ -138,7 +138,7 @@ impl Run {
         nodes.len()
     }
 
-    /// Counts the starts from one time to another.
+    /// Counts the starts in a period of time.
     pub(super) fn count(&self, from: Duration, to: Duration) -> usize {
         let within = |start: &&Start| from <= start.at && start.at < to;
         self.starts.iter().filter(within).count()
@@ -206,14 +206,14 @@ impl Fleet {
         self.watch
     }
 
-    /// Returns whether nodes may differ in what they know, after a fault.
+    /// Returns whether the nodes may have different knowledge after a fault.
     fn is_parted(&self, fault: &Fault) -> bool {
         let store = self.store.lock().unwrap();
         let is_cut = !store.cut_off.is_empty() || !store.deaf.is_empty();
         let is_missing = self.running.len() < self.plan.nodes;
         let has_begun = matches!(fault, Fault::NodeStarts(_));
         let was_parted = self.watch.lock().unwrap().is_parted;
-        // Whoever begins without a store knows nothing of those that are alone.
+        // A node that starts without a store does not know which nodes are alone.
         let stays = store.is_stopped() && (was_parted || has_begun);
         is_cut || is_missing || !self.standing.is_empty() || stays
     }
@@ -249,7 +249,7 @@ impl Fleet {
             Fault::NodeIsKilled(node) => {
                 drop(store);
                 if let Some(process) = self.running.remove(&node) {
-                    // For ever: its tasks do not notice that they have ended.
+                    // Shut for ever: its tasks do not notice that they have ended.
                     process.gate.shut();
                     self.standing.remove(&node);
                 }
@@ -266,7 +266,7 @@ impl Fleet {
             return;
         }
         self.processes += 1;
-        // Up to 500 in a million faster or slower.
+        // Up to 500 millionths faster or slower.
         let clock = NodeClock(1.0 + (self.chance.below(1001) as f64 - 500.0) / 1e6);
         let link = Arc::new(Link {
             caller: Caller {
@@ -324,7 +324,7 @@ impl Life {
         }
     }
 
-    /// Asks who is there, as the task of the fleet does.
+    /// Sends heartbeats, as the task of the fleet does.
     async fn beat(&self, scheduler: &Scheduler) {
         let rules = self.rules();
         let mut membership = Membership::new(rules);
@@ -350,7 +350,7 @@ impl Life {
         }
     }
 
-    /// Asks the host as often as it may.
+    /// Sends requests to the host as often as allowed.
     async fn ask(&self, scheduler: &Scheduler) {
         let host: Host = "site.example".parse().unwrap();
         let delay = self.link.clock.takes(self.plan.delay);
@@ -382,7 +382,8 @@ impl Life {
         }
     }
 
-    /// Sends a request as `upstream` does: over a connection that may have to be made.
+    /// Sends a request as `upstream` does: over a connection that may have to be made
+    /// first.
     async fn send(&self, scheduler: &Scheduler, turn: Turn) {
         turn.mark_sent();
         let connects = self.chance.lock().unwrap().below(8) == 0;

@@ -1,8 +1,8 @@
-//! Chance that repeats itself.
+//! Reproducible random numbers.
 
 use std::time::Duration;
 
-/// Chance that repeats itself (xorshift64*).
+/// Reproducible random number generator (xorshift64*).
 #[derive(Clone, Debug)]
 pub(crate) struct Chance(u64);
 

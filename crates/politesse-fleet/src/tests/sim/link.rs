@@ -1,7 +1,7 @@
-//! Way of a simulated node to the store, and its clock.
+//! Connection of a simulated node to the store, and the node's clock.
 //!
-//! Calls are slow at times, come after the node has given them up, or bring no
-//! answer. They are under way also while the node stands still or has ended.
+//! Some calls are slow, arrive after the node has given up, or get no answer. They stay
+//! on their way while the node is suspended or has ended.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,21 +18,20 @@ use politesse_pace::lease::{
 
 pub(super) const TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Speed of a node's clock: how much longer its seconds seem to it than they are.
+/// Speed of a node's clock: the ratio of the time it shows to the real time.
 ///
-/// Nodes know nothing but times that pass on their own clocks. So a node whose clock
-/// is fast is simulated by one whose clock is right, and to which every time that it
-/// is given seems shorter.
+/// Nodes know time only as durations on their own clocks. So a node with a fast clock is
+/// simulated by one with a correct clock to which every given duration is shortened.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NodeClock(pub(super) f64);
 
 impl NodeClock {
-    /// Returns how long it takes until this time has passed on the clock.
+    /// Returns the real time until the clock has advanced by `time`.
     pub(super) fn takes(self, time: Duration) -> Duration {
         time.div_f64(self.0)
     }
 
-    /// Returns the time that passes on the clock meanwhile.
+    /// Returns how far the clock advances within `time`.
     fn shows(self, time: Duration) -> Duration {
         time.mul_f64(self.0)
     }
@@ -50,19 +49,19 @@ fn scaled(history: HostHistory, by: impl Fn(Duration) -> Duration) -> HostHistor
     }
 }
 
-/// Way of one process of a node to the store.
+/// Connection of one process of a node to the store.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) caller: Caller,
     pub(super) clock: NodeClock,
     pub(super) store: Arc<Mutex<Store>>,
-    /// Latest answer, with the process of the store that gave it: connections to
-    /// another one are gone.
+    /// Latest answer, with the process of the store that gave it. Connections to another
+    /// process are closed.
     pub(super) beat: Mutex<Option<(u32, Beat)>>,
 }
 
 impl Link {
-    /// Asks who is there.
+    /// Sends a heartbeat.
     pub(super) async fn beat(&self, mut question: BeatQuestion) -> Result<(u32, Beat), StoreLost> {
         let caller = self.caller;
         question.heard_before = self.clock.shows(question.heard_before);
@@ -70,7 +69,7 @@ impl Link {
             .await
     }
 
-    /// Lets the store act on a call that takes a while each way.
+    /// Lets the store act on a call that takes a while in each direction.
     async fn call<T: Send + 'static>(
         &self,
         act: impl FnOnce(&mut Store) -> T + Send + 'static,
@@ -96,7 +95,7 @@ async fn carry<T>(
 ) {
     let (there, back, run) = {
         let mut store = store.lock().unwrap();
-        // One in 50 is slow, and one in 500 comes when nobody waits for it any more.
+        // One call in 50 is slow, and one in 500 arrives after the caller has given up.
         let longest = match store.chance.below(500) {
             0 if store.has_late_calls => 3_000_000,
             0..=10 => 150_000,
@@ -122,7 +121,7 @@ async fn carry<T>(
     sleep(back).await;
     let store = store.lock().unwrap();
     if !store.cut_off.contains(&node) && !store.deaf.contains(&node) {
-        // The store has acted, and the node may have given up.
+        // The store has acted, but the node may have given up.
         let _ = answer.send(acted);
     }
 }

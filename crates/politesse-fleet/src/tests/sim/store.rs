@@ -1,4 +1,4 @@
-//! Simulated store: what the scripts `beat.lua` and `lease.lua` do, for one host.
+//! Simulated store: behaves like `beat.lua` and `lease.lua`, for one host.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use politesse_pace::lease::{LeaseAnswer, LeaseOrder};
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 const FORGET: Duration = Duration::from_secs(600);
 
-/// Longest time for which a copy of the store is behind it.
+/// Longest lag of the store's replica.
 const COPY_LAG: i64 = 2_000_000;
 
 /// Entry of the host in the simulated store.
@@ -40,50 +40,50 @@ struct Memory {
     generation: u64,
     born: i64,
     run: u32,
-    /// Time at which a node was heard of, by its number.
+    /// Time of the latest heartbeat by node number.
     nodes: Arc<BTreeMap<usize, i64>>,
-    /// Names of the nodes, in their order.
+    /// Names of the nodes, in order.
     names: Arc<[String]>,
     host: HostEntry,
 }
 
-/// Store, for all nodes.
+/// Store shared by all nodes.
 #[derive(Debug)]
 pub(super) struct Store {
     memory: Memory,
-    /// Memory of before, by time.
+    /// Earlier states of the memory, by time.
     earlier: VecDeque<(i64, Memory)>,
     /// Number of the process of the store.
     pub(super) run: u32,
     is_stopped: bool,
-    /// Wakes the calls that wait for a store that stands still.
+    /// Wakes the calls that wait for a stopped store.
     pub(super) goes_on: Arc<Notify>,
-    /// Nodes whose calls do not come.
+    /// Nodes whose calls do not arrive.
     pub(super) cut_off: BTreeSet<usize>,
-    /// Nodes that get no answers to the calls that come.
+    /// Nodes whose calls arrive but get no answers.
     pub(super) deaf: BTreeSet<usize>,
     pub(super) chance: Chance,
-    /// Whether some calls come when nobody waits for them any more.
+    /// Whether some calls arrive after the caller has given up.
     pub(super) has_late_calls: bool,
     pub(super) began: Instant,
-    /// How much faster the clock of the store is, in millionths.
+    /// Speed difference of the store's clock, in millionths.
     drift: i64,
-    /// How far its clock has jumped, in microseconds.
+    /// Total jump of the store's clock, in microseconds.
     pub(super) jumped: i64,
 }
 
-/// Node that calls: its number, and that of its process.
+/// Calling node: its number, and that of its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Caller {
     pub(super) node: usize,
     pub(super) process: u32,
 }
 
-/// Question who is there.
+/// Heartbeat of a node.
 #[derive(Clone, Debug)]
 pub(super) struct BeatQuestion {
     pub(super) is_away: bool,
-    /// Time since the question that was answered last.
+    /// Time since the latest answered heartbeat.
     pub(super) heard_before: Duration,
     /// Latest answer, with the process of the store that gave it.
     pub(super) known: Option<(u32, Beat)>,
@@ -100,7 +100,7 @@ fn age(now: i64, then: i64) -> Duration {
 
 impl Store {
     pub(super) fn new(mut chance: Chance) -> Self {
-        // 500 in a million: as fast as a clock is slewed at most.
+        // 500 in a million: the fastest that a clock is slewed.
         let drift = i64::try_from(chance.below(1001)).unwrap() - 500;
         Self {
             memory: Memory::default(),
@@ -119,7 +119,7 @@ impl Store {
     }
 
     fn now(&self) -> i64 {
-        // Any time but 0, which stands for "never" in some fields.
+        // Never 0, which means "never" in some fields.
         let passed = micros(clock::instant().duration_since(self.began));
         1_000_000_000_000 + passed + passed * self.drift / 1_000_000 + self.jumped
     }
@@ -132,14 +132,14 @@ impl Store {
         self.is_stopped = true;
     }
 
-    /// Lets the store go on, with all that it knew and all that waits to be read.
+    /// Lets the store resume, with all of its data and all calls that wait for it.
     pub(super) fn go_on(&mut self) {
         self.is_stopped = false;
         self.goes_on.notify_waiters();
     }
 
-    /// Puts another process in the place of the store, which has lost what was written
-    /// in the time of `lost`, and the calls that waited.
+    /// Replaces the store with another process, which lacks the data written within the
+    /// last `lost` and the waiting calls.
     pub(super) fn fail_over(&mut self, lost: Duration) {
         let since = self.now() - micros(lost);
         let kept = self.earlier.iter().rev().find(|(at, _)| *at <= since);
@@ -150,21 +150,21 @@ impl Store {
         self.go_on();
     }
 
-    /// Puts another process in the place of the store, which knows nothing.
+    /// Replaces the store with another process without any data.
     pub(super) fn forget_all(&mut self) {
         self.memory = Memory::default();
         self.run += 1;
         self.go_on();
     }
 
-    /// Does what `beat.lua` does.
+    /// Behaves like `beat.lua`.
     pub(super) fn beat(&mut self, caller: Caller, question: &BeatQuestion) -> Beat {
         let (now, run, node) = (self.now(), self.run, caller.node);
         let known = question.known.as_ref();
         let told = known.map_or(0, |(_, known)| known.generation);
         let memory = &mut self.memory;
         let nodes = Arc::make_mut(&mut memory.nodes);
-        // They were heard of before the clock was set back.
+        // Heartbeats from before the clock was set back.
         for at in nodes.values_mut().filter(|at| now < **at) {
             *at = now - micros(LEASE);
         }
@@ -185,7 +185,7 @@ impl Store {
             nodes.entry(number(name)).or_insert(now - micros(LEASE));
         }
         nodes.insert(node, now - micros(question.heard_before));
-        // Made anew when they change, as the script tells them only then.
+        // Rebuilt only when the names change, because the script sends them only then.
         if !memory
             .names
             .iter()
@@ -207,10 +207,10 @@ impl Store {
         }
     }
 
-    /// Does what `lease.lua` does.
+    /// Behaves like `lease.lua`.
     pub(super) fn lease(&mut self, call: &HostCall) -> LeaseAnswer {
         let now = self.now();
-        // A fail-over goes back to one of these: copies are made behind the answers.
+        // A fail-over returns to one of these: replicas lag the answers.
         self.earlier.push_back((now, self.memory.clone()));
         while self
             .earlier
@@ -246,7 +246,7 @@ impl Store {
 #[derive(Clone, Debug)]
 pub(super) struct HostCall {
     pub(super) caller: Caller,
-    /// Generation of the latest answer who is there, and when that opens.
+    /// Generation of the latest heartbeat's answer, and when it opens.
     pub(super) generation: u64,
     pub(super) opens_us: u64,
     pub(super) number: u32,
@@ -262,7 +262,7 @@ impl HostEntry {
         let is_other =
             |(node, process, _)| (node, process) != (call.caller.node, call.caller.process);
         let is_others = self.holder.is_some_and(is_other);
-        // A clock that was set back must not keep the host for longer.
+        // A clock that was set back must not keep the host for longer than a lease.
         self.until = self.until.min(now + micros(LEASE));
         if is_others && now < self.until {
             self.wanted = now + 250_000;
@@ -277,7 +277,8 @@ impl HostEntry {
         if is_another {
             latest = latest.max(opens);
         }
-        // Somebody may have asked the host until then, and told nobody.
+        // Another node may have sent requests to the host until then without reporting
+        // them.
         if 0 < latest {
             self.ended = self.ended.max(Some(latest));
             self.started = self.started.map(|started| started.max(latest));

@@ -1,9 +1,9 @@
-//! Laws that every start of a simulated fleet is held against, when it is made.
+//! Laws that every start of a simulated fleet is checked against when it happens.
 
 use std::time::Duration;
 
-/// Time after the last trouble in which traces of it may still be seen: a node comes
-/// back within a beat, and the generation that begins then opens after a lease.
+/// Time after the last fault in which its traces may still be visible: a node comes back
+/// within a heartbeat interval, and the generation that begins then opens after a lease.
 const SETTLED: Duration = Duration::from_secs(5);
 
 /// Start of a request at the origin.
@@ -11,24 +11,24 @@ const SETTLED: Duration = Duration::from_secs(5);
 pub(crate) struct Start {
     pub(crate) at: Duration,
     pub(crate) node: usize,
-    /// Whether the node held no lease, since it could not reach the store.
+    /// Whether the node held no lease because it could not reach the store.
     pub(crate) is_alone: bool,
 }
 
-/// Watch over the starts of a fleet.
+/// Checks the starts of a fleet.
 #[derive(Debug)]
 pub(super) struct Watch {
     pub(super) starts: Vec<Start>,
-    /// Law that was broken first.
+    /// First law that was broken.
     pub(super) broken: Option<String>,
     nodes: usize,
     /// Shortest time between two starts.
     delay: Duration,
     latest_leased: Option<Start>,
-    /// Time at which the next start would be due, at one in a delay.
+    /// Time at which the next start would be due at a rate of one per delay.
     due: Duration,
-    /// Whether some node may not reach the store, or may have ended without a word,
-    /// while another reaches it.
+    /// Whether some node may not reach the store, or may have ended without notice, while
+    /// another reaches it.
     pub(super) is_parted: bool,
     settled_at: Duration,
 }
@@ -39,8 +39,8 @@ impl Watch {
             starts: Vec::new(),
             broken: None,
             nodes,
-            // Clocks of two nodes and of the store may differ in speed, and that of the
-            // store may have jumped.
+            // The clocks of two nodes and of the store may differ in speed, and that of
+            // the store may have jumped.
             delay: delay - delay / 100 - Duration::from_millis(1),
             latest_leased: None,
             due: Duration::ZERO,
@@ -49,7 +49,7 @@ impl Watch {
         }
     }
 
-    /// Notes whether some nodes are in another state than others.
+    /// Records whether the states of the nodes differ.
     pub(super) fn part(&mut self, is_parted: bool, now: Duration) {
         if is_parted || self.is_parted {
             self.settled_at = now + SETTLED;
@@ -57,7 +57,7 @@ impl Watch {
         self.is_parted = is_parted;
     }
 
-    /// Notes a start, and holds it against the laws.
+    /// Records a start, and checks it against the laws.
     pub(super) fn start(&mut self, start: Start) {
         self.hold_leases_apart(start);
         self.hold_all_apart(start);
@@ -65,7 +65,7 @@ impl Watch {
         self.starts.push(start);
     }
 
-    /// Checks that leases keep the delay, under all faults.
+    /// Checks that starts with leases keep the delay, under all faults.
     fn hold_leases_apart(&mut self, start: Start) {
         if start.is_alone {
             return;
@@ -75,8 +75,8 @@ impl Watch {
         }
     }
 
-    /// Checks the delay between two starts of which only one had a lease, if all nodes lost
-    /// the store together.
+    /// Checks the delay between a start with a lease and one without, if all nodes lost the
+    /// store together.
     fn hold_all_apart(&mut self, start: Start) {
         let is_settled = !self.is_parted && self.settled_at <= start.at;
         let latest = self.starts.last().copied();
@@ -87,9 +87,9 @@ impl Watch {
         }
     }
 
-    /// One start in a delay in the mean, over any time. Each node that is alone may
-    /// have one of its own more at either end of it, and some more come before a node is
-    /// missed.
+    /// Checks the mean rate: one start per delay, over any time. Each node that is alone
+    /// may have one extra start at either end of that time, and a few more happen before
+    /// a node is missed.
     fn hold_mean_rate(&mut self, start: Start) {
         self.due = self.due.max(start.at) + self.delay;
         let nodes = u32::try_from(self.nodes).unwrap();

@@ -1,5 +1,5 @@
-//! Messages of a crawl, as the records of a WARC file have them: requests,
-//! responses, and the answers to fetches of robots.txt.
+//! Messages of a crawl in the records of a WARC file: requests, responses, and the
+//! answers to fetches of robots.txt.
 //!
 //! Does not know which messages belong together, nor what a robots.txt says.
 
@@ -12,8 +12,7 @@ use super::http_head::{HttpHead, UnframedBody, status};
 use super::input::{RecordPlace, RecordSource};
 use super::warc::{ArchiveError, RecordHeader, WarcKind, WarcReader};
 
-/// Longest User-Agent that is kept, in bytes. Product tokens stand at its
-/// beginning.
+/// Longest User-Agent that is stored, in bytes. Product tokens are at its beginning.
 const USER_AGENT_BYTES_MAX: usize = 1024;
 /// Longest `warcinfo` that is read, in bytes.
 const WARCINFO_BYTES_MAX: u64 = 64 * 1024;
@@ -23,15 +22,15 @@ const STATUS_LINE_BYTES_MAX: u64 = 1024;
 /// Message that a crawl sent or received, or the description of its crawler.
 #[derive(Debug)]
 pub struct ArchivedMessage {
-    /// Byte of the file at which the record begins, or the gzip member that holds it.
+    /// Position of the record in the file, or of the gzip member that holds it.
     pub place: u64,
     /// Time of the capture; `None` if the record has no usable date.
     pub at: Option<Timestamp>,
-    /// URL.
+    /// URL of the message.
     pub url: String,
     /// Identifier of the record.
     pub id: Option<String>,
-    /// Identifiers of records of the same exchange.
+    /// Identifiers of other records of the same exchange.
     pub concurrent_to: Vec<String>,
     /// Side of the exchange, with its contents.
     pub side: MessageSide,
@@ -45,29 +44,29 @@ pub enum MessageSide {
         /// `User-Agent` field, if there was one.
         user_agent: Option<String>,
     },
-    /// Response, or what is stored of it.
+    /// Response, or the stored part of it.
     Response {
         /// Status; `None` if only the body is stored.
         status: Option<u16>,
-        /// Whole answer, if the URL is one of those that are wanted.
+        /// Whole answer, if the URL is one of the wanted ones.
         robots: Option<Box<ArchivedAnswer>>,
         /// Beginning of any other answer, if pages are read.
         page: Option<Box<ArchivedAnswer>>,
     },
-    /// `warcinfo` record: the crawler of the records after it, if it is named. The
-    /// URL is empty.
+    /// `warcinfo` record, which may name the crawler of the records after it. The URL is
+    /// empty.
     Crawler {
         /// `User-Agent` of all its requests.
         user_agent: Option<String>,
     },
 }
 
-/// Answer with its body: to a fetch of a robots.txt, or of a page.
+/// Answer with its body, to a fetch of a robots.txt or a page.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ArchivedAnswer {
-    /// Fields of the response; none if only the body is stored.
+    /// Header fields of the response; empty if only the body is stored.
     pub fields: HeaderMap,
-    /// Body, without its transfer coding and with its content coding.
+    /// Body without its transfer coding, but still with its content coding.
     pub body: Vec<u8>,
     /// How the body ends.
     pub end: BodyEnd,
@@ -76,20 +75,20 @@ pub struct ArchivedAnswer {
 /// End of a body in an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyEnd {
-    /// The archive has the whole body.
+    /// The archive contains the whole body.
     Whole,
-    /// The archive has the beginning only: a limit cut the body.
+    /// The archive contains only the beginning: a limit cut the body.
     Long,
     /// The connection broke before the end of the body.
     Broken,
-    /// The body is that of an earlier record (`revisit`).
+    /// The body is stored in an earlier record (`revisit`).
     Elsewhere,
 }
 
-/// Reports whether the answer for a URL is wanted whole.
+/// Returns whether the whole answer for a URL is wanted.
 pub type MessageWanted<'a> = &'a (dyn Fn(&str) -> bool + Sync);
 
-/// Reader of the messages of a WARC file.
+/// Reader for the messages of a WARC file.
 pub struct ArchiveReader<'a, S> {
     records: WarcReader<S>,
     is_wanted: MessageWanted<'a>,
@@ -102,8 +101,8 @@ fn is_robots_txt(url: &str) -> bool {
 }
 
 impl<'a, S: RecordSource> ArchiveReader<'a, S> {
-    /// Reads the messages of `source`, which begins with a record. Of a robots.txt
-    /// that is longer than `body_bytes_max` the beginning is read.
+    /// Reads the messages of `source`, which begins with a record. Of a robots.txt longer
+    /// than `body_bytes_max`, only the beginning is read.
     pub fn new(source: S, body_bytes_max: usize) -> Self {
         Self {
             records: WarcReader::new(source),
@@ -113,15 +112,15 @@ impl<'a, S: RecordSource> ArchiveReader<'a, S> {
         }
     }
 
-    /// Sets the URLs whose responses are read whole. Without it these are the URLs
-    /// that end in `/robots.txt`.
+    /// Sets the URLs whose responses are read whole. The default is all URLs that end in
+    /// `/robots.txt`.
     #[must_use]
     pub fn wanting(self, is_wanted: MessageWanted<'a>) -> Self {
         Self { is_wanted, ..self }
     }
 
-    /// Sets how many bytes of each other response are read, more or less: its framing
-    /// comes on top. Without it only the status of these is read.
+    /// Sets approximately how many bytes of every other response are read, in addition to
+    /// its framing. By default only its status is read.
     #[must_use]
     pub fn reading_pages(self, page_bytes_max: Option<usize>) -> Self {
         Self {
@@ -130,7 +129,7 @@ impl<'a, S: RecordSource> ArchiveReader<'a, S> {
         }
     }
 
-    /// Returns the place of the next record; `None` at the end.
+    /// Returns the position of the next record; `None` at the end.
     ///
     /// # Errors
     ///
@@ -139,18 +138,18 @@ impl<'a, S: RecordSource> ArchiveReader<'a, S> {
         self.records.next_place()
     }
 
-    /// Reads the next record. `None` if it is no message of HTTP.
+    /// Reads the next record. `None` if it is not an HTTP message.
     ///
     /// # Errors
     ///
-    /// [`ArchiveError::Damage`] if the record is damaged, wherever in it; the next
-    /// call goes on after it. [`ArchiveError::File`] if the file cannot be read.
+    /// [`ArchiveError::Damage`] if any part of the record is damaged; the next call
+    /// continues after it. [`ArchiveError::File`] if the file cannot be read.
     pub fn message(&mut self) -> Result<Option<ArchivedMessage>, ArchiveError> {
         let Some(header) = self.records.next_header()? else {
             return Ok(None);
         };
         let side = self.side(&header)?;
-        // Only now is it known that all of the record is sound.
+        // Only after this is the whole record known to be intact.
         self.records.skip_body()?;
         Ok(side.map(|side| ArchivedMessage {
             place: header.place,
@@ -162,7 +161,7 @@ impl<'a, S: RecordSource> ArchiveReader<'a, S> {
         }))
     }
 
-    /// Reads up to the next message of HTTP; `None` at the end of the file.
+    /// Reads up to the next HTTP message; `None` at the end of the file.
     ///
     /// # Errors
     ///
@@ -185,8 +184,8 @@ impl<'a, S: RecordSource> ArchiveReader<'a, S> {
         if !is_http(url) {
             return Ok(None);
         }
-        // Of all other responses only the status is read, so that a page costs little
-        // more than to decompress it.
+        // Of all other responses only the status is read, so a page costs little more
+        // than its decompression.
         let is_wanted = (self.is_wanted)(url);
         Ok(match header.kind {
             WarcKind::Request => {
@@ -226,7 +225,7 @@ impl<'a, S: RecordSource> ArchiveReader<'a, S> {
         })
     }
 
-    /// Reads the name of the crawler from a `warcinfo` (ISO 28500, section 6.2).
+    /// Reads the name of the crawler from a `warcinfo` record (ISO 28500, section 6.2).
     fn crawler(&mut self) -> Result<Option<String>, ArchiveError> {
         let text = self.read_body(WARCINFO_BYTES_MAX)?;
         let fields = String::from_utf8_lossy(&text);
@@ -252,7 +251,7 @@ impl<'a, S: RecordSource> ArchiveReader<'a, S> {
         Ok(status(&line))
     }
 
-    /// Reads an answer, with about `body_bytes_max` of its body, and its status.
+    /// Reads an answer with about `body_bytes_max` of its body, and its status.
     fn answer(
         &mut self,
         header: &RecordHeader,
@@ -264,8 +263,8 @@ impl<'a, S: RecordSource> ArchiveReader<'a, S> {
         } else {
             HttpHead::default()
         };
-        // Room for the chunks that the body may come in; half as much again is more
-        // than any server adds.
+        // Leaves room for chunked framing: half as much again is more than any server
+        // adds.
         let limit = (body_bytes_max + body_bytes_max / 2) as u64;
         let framed = self.read_body(limit.saturating_add(1))?;
         let is_long = limit < framed.len() as u64;
@@ -280,7 +279,7 @@ impl<'a, S: RecordSource> ArchiveReader<'a, S> {
                 Some(_) | None => BodyEnd::Broken,
             }
         };
-        // Crawlers store a body without a head (`resource`) after a success only.
+        // Crawlers store a body without a head (`resource`) only after a success.
         let status = if has_head { head.status() } else { Some(200) };
         let answer = ArchivedAnswer {
             fields: head.fields,
@@ -300,8 +299,8 @@ impl<'a, S: RecordSource> ArchiveReader<'a, S> {
     }
 }
 
-/// Reports whether a URL can be one of HTTP: archives hold look-ups of names and
-/// notes of the crawler as well.
+/// Returns whether a URL is an HTTP URL. Archives also hold DNS lookups and notes of the
+/// crawler.
 fn is_http(url: &str) -> bool {
     let scheme = url.split("://").next().unwrap_or_default();
     scheme.len() < url.len()

@@ -1,7 +1,7 @@
-//! Decompression of WARC files: gzip members (RFC 1952), one for each record.
+//! Decompression of WARC files: gzip members (RFC 1952), one per record.
 //!
-//! With a member for each record, a damaged record does not make the next ones
-//! unreadable. A file of one member with all records in it is read as well.
+//! With one member per record, a damaged record does not make the next ones unreadable. A
+//! file with all records in a single member is read as well.
 
 use std::io::{self, BufRead, Read};
 
@@ -11,13 +11,13 @@ use super::input::{
     InputWindow, LINE_BEGINS, RecordPlace, RecordSource, find_record, read_buffered,
 };
 
-/// Longest header of a member. Names and comments in it are short, and the field
-/// that WARC writers add has 12 bytes.
+/// Longest header of a member. Names and comments in it are short, and the field that
+/// WARC writers add has 12 bytes.
 const HEADER_BYTES_MAX: usize = 4096;
-/// Bytes behind the data of a member: checksum and length (RFC 1952, section
+/// Number of bytes after the data of a member: checksum and length (RFC 1952, section
 /// 2.3.1).
 const TRAILER_BYTES: usize = 8;
-/// First bytes of a member: the signature, and the one method there is.
+/// First bytes of a member: the signature, and the only compression method.
 const MEMBER_BEGINS: [u8; 3] = [0x1f, 0x8b, 8];
 
 /// File of gzip members.
@@ -29,7 +29,8 @@ pub struct GzipMembers<R> {
 }
 
 impl<R: Read> GzipMembers<R> {
-    /// Reads a file from the member that begins at `place`, where `input` stands.
+    /// Reads a file from the member that begins at `place`, the current position of
+    /// `input`.
     pub fn new(input: R, place: u64) -> Self {
         Self {
             decoded: InputWindow::new(MemberInflater::new(InputWindow::new(input, place)), 0),
@@ -72,9 +73,9 @@ impl<R: Read> RecordSource for GzipMembers<R> {
     }
 
     fn recover(&mut self) -> io::Result<bool> {
-        // The rest of the member may be the body of the damaged record, and that may
-        // hold another archive. So a record is looked for in the member only if the
-        // member is known to have several.
+        // The rest of the member may belong to the body of the damaged record, which may
+        // itself contain an archive. So the rest is searched only if the member is known
+        // to hold several records.
         let is_whole = !matches!(self.decoded.input_mut().state, MemberState::Broken);
         if is_whole && !self.record_began_member && find_or_damage(&mut self.decoded)? {
             return Ok(true);
@@ -86,7 +87,7 @@ impl<R: Read> RecordSource for GzipMembers<R> {
     }
 }
 
-/// Looks for a record in the rest of a member, up to its end or the next damage.
+/// Searches for a record in the rest of a member, up to its end or the next damage.
 fn find_or_damage<R: Read>(decoded: &mut InputWindow<MemberInflater<R>>) -> io::Result<bool> {
     match find_record(decoded) {
         Err(error) if !is_damage(&error) => Err(error),
@@ -94,7 +95,7 @@ fn find_or_damage<R: Read>(decoded: &mut InputWindow<MemberInflater<R>>) -> io::
     }
 }
 
-/// Reports whether an error means damaged data, not a file that cannot be read.
+/// Returns whether an error means damaged data, rather than an unreadable file.
 pub(crate) fn is_damage(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -102,23 +103,24 @@ pub(crate) fn is_damage(error: &io::Error) -> bool {
     )
 }
 
-/// Finds the first gzip member in the first `searched` of `bytes` that seems to begin
-/// with a record. The member may be part of a record's body that holds another
-/// archive.
+/// Finds the first gzip member that seems to begin with a record, and that begins within
+/// the first `searched` bytes. The member may be part of a record's body that contains
+/// another archive.
 ///
-/// `bytes` has at least [`MEMBER_BYTES_SEEN`] bytes after those, unless the file ends
-/// before.
+/// After those, `bytes` must have at least [`MEMBER_BYTES_SEEN`] more bytes, unless the
+/// file ends earlier.
 pub fn find_record_member(bytes: &[u8], searched: usize) -> Option<usize> {
     let signs = memchr::memmem::find_iter(bytes, &MEMBER_BEGINS);
     let mut within = signs.take_while(|sign| *sign < searched);
     within.find(|sign| begins_record_member(&bytes[*sign..]))
 }
 
-/// Bytes of a member from which [`find_record_member`] knows that a record begins it.
+/// Number of bytes of a member that [`find_record_member`] needs to see that it begins
+/// with a record.
 pub const MEMBER_BYTES_SEEN: usize = HEADER_BYTES_MAX;
 
-/// Reports whether `bytes` begin with a gzip member, and this with a record. There are
-/// at least [`MEMBER_BYTES_SEEN`] of them, unless the file ends before.
+/// Returns whether `bytes` begin with a gzip member that begins with a record. There must
+/// be at least [`MEMBER_BYTES_SEEN`] bytes, unless the file ends earlier.
 fn begins_record_member(bytes: &[u8]) -> bool {
     let Some(data) = header_bytes(bytes).and_then(|header| bytes.get(header..)) else {
         return false;
@@ -129,8 +131,8 @@ fn begins_record_member(bytes: &[u8]) -> bool {
     outcome.is_ok() && inflater.total_out() == begin.len() as u64 && begin == LINE_BEGINS
 }
 
-/// Returns the length of the header of a member (RFC 1952, section 2.3), if one
-/// begins with `bytes`.
+/// Returns the length of the member header at the beginning of `bytes` (RFC 1952, section
+/// 2.3); `None` if there is no valid one.
 fn header_bytes(bytes: &[u8]) -> Option<usize> {
     const CHECKSUM: u8 = 2;
     const EXTRA: u8 = 4;
@@ -158,10 +160,10 @@ fn header_bytes(bytes: &[u8]) -> Option<usize> {
     (length <= bytes.len()).then_some(length)
 }
 
-/// State of the member that is read.
+/// State of the current member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MemberState {
-    /// No member is begun, or the latest one has ended.
+    /// No member has begun, or the latest one has ended.
     Between,
     /// The member has more data.
     Inside,
@@ -169,18 +171,18 @@ enum MemberState {
     Broken,
 }
 
-/// Decoder of one member after the other. At the end of each it reads 0 bytes, as at
+/// Decoder for a sequence of members. At the end of each member it reads 0 bytes, as at
 /// the end of a file.
 struct MemberInflater<R> {
     input: InputWindow<R>,
     inflate: Decompress,
     checksum: Crc,
     state: MemberState,
-    /// Place of the member in the file.
+    /// Position of the member in the file.
     member_place: u64,
-    /// Decoded bytes of all earlier members.
+    /// Number of decoded bytes in all earlier members.
     decoded_before: u64,
-    /// Decoded bytes of this member so far.
+    /// Number of decoded bytes in this member so far.
     decoded: u64,
 }
 
@@ -210,7 +212,8 @@ impl<R: Read> MemberInflater<R> {
             return Ok(false);
         }
         let header = header_bytes(bytes);
-        // Set before the header is checked, so that its damage has this place.
+        // Set before the header is checked, so that a damaged header is reported at this
+        // position.
         self.member_place = self.input.place();
         self.decoded_before += self.decoded;
         self.decoded = 0;
@@ -225,7 +228,7 @@ impl<R: Read> MemberInflater<R> {
         Ok(true)
     }
 
-    /// Skips zeros between members: tapes and some writers fill blocks with them.
+    /// Skips zeros between members: tapes and some writers pad blocks with them.
     fn skip_padding(&mut self) -> io::Result<()> {
         loop {
             let bytes = self.input.bytes(1)?;
@@ -237,7 +240,7 @@ impl<R: Read> MemberInflater<R> {
         }
     }
 
-    /// Drops the rest of the member, up to its end or to damage in it.
+    /// Skips the rest of the member, up to its end or to damage in it.
     fn leave_member(&mut self) -> io::Result<()> {
         let mut rest = vec![0; 32 * 1024];
         loop {
@@ -251,8 +254,8 @@ impl<R: Read> MemberInflater<R> {
         Ok(())
     }
 
-    /// Skips to the next member that begins with a record, and begins it; returns
-    /// `false` if there is none.
+    /// Skips to the next member that begins with a record, and begins it; returns `false`
+    /// if there is none left.
     fn begin_member_of_record(&mut self) -> io::Result<bool> {
         self.state = MemberState::Between;
         loop {
@@ -263,7 +266,7 @@ impl<R: Read> MemberInflater<R> {
             let dropped = match memchr::memchr(MEMBER_BEGINS[0], bytes) {
                 None => bytes.len(),
                 Some(0) if begins_record_member(bytes) => return self.begin_member(),
-                // The signature may be cut by the end of the window.
+                // The end of the window may split the signature.
                 Some(at) => at.max(1),
             };
             self.input.consume(dropped);
@@ -283,10 +286,10 @@ impl<R: Read> MemberInflater<R> {
         let checksum = u32::from_le_bytes([a, b, c, d]);
         let length = u32::from_le_bytes([e, f, g, h]);
         self.input.consume(TRAILER_BYTES);
-        // The trailer has the length modulo 2^32.
+        // The trailer contains the length modulo 2^32.
         if checksum != self.checksum.sum() || u64::from(length) != self.decoded & 0xffff_ffff {
             self.state = MemberState::Broken;
-            return Err(damage("the checksum of the gzip member does not hold"));
+            return Err(damage("the checksum of the gzip member is wrong"));
         }
         self.state = MemberState::Between;
         Ok(())
@@ -294,7 +297,7 @@ impl<R: Read> MemberInflater<R> {
 }
 
 impl<R: Read> Read for MemberInflater<R> {
-    /// Decodes more of the member; 0 bytes are its end.
+    /// Decodes more of the member; 0 bytes mean its end.
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         while self.state == MemberState::Inside {
             let bytes = self.input.bytes(1)?;

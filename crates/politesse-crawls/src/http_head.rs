@@ -1,8 +1,7 @@
-//! Heads of HTTP messages in records, and what the framing leaves of a body.
+//! Heads of HTTP messages in records, and removal of the framing from a body.
 //!
-//! RFC 9112. Archives hold messages as they were sent, or with the transfer
-//! coding taken off and the field that names it left in place. Does not know
-//! content codings.
+//! RFC 9112. Archives contain messages as they were sent, or with the transfer coding
+//! removed but its field left in place. Does not know content codings.
 
 use std::io::{self, BufRead, Read};
 
@@ -11,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Longest head that is read, in bytes.
 const HEAD_BYTES_MAX: u64 = 64 * 1024;
-/// Most fields that are kept.
+/// Largest number of fields that are stored.
 const FIELDS_MAX: usize = 256;
 
 /// First line and fields of a message.
@@ -22,7 +21,7 @@ pub(crate) struct HttpHead {
 }
 
 impl HttpHead {
-    /// Reads a head, up to the empty line that ends it. Malformed fields are left out.
+    /// Reads a head, up to the empty line that ends it. Malformed fields are ignored.
     pub(crate) fn read(message: &mut impl BufRead) -> io::Result<Self> {
         let mut message = Read::take(message, HEAD_BYTES_MAX);
         let mut head = Self::default();
@@ -51,33 +50,32 @@ impl HttpHead {
         }
     }
 
-    /// Returns the status, if it is the head of a response.
+    /// Returns the status if this is the head of a response.
     pub(crate) fn status(&self) -> Option<u16> {
         status(&self.first_line)
     }
 
-    /// Returns the `User-Agent` field. Of several, proxies and servers read the
-    /// first.
+    /// Returns the first `User-Agent` field, as proxies and servers do.
     pub(crate) fn user_agent(&self) -> Option<String> {
         let value = self.fields.get(USER_AGENT)?;
         Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
     }
 
-    /// Takes the framing off a body (RFC 9112, section 6.3).
+    /// Removes the framing from a body (RFC 9112, section 6.3).
     pub(crate) fn unframe(&self, body: Vec<u8>) -> UnframedBody {
         let is_chunked = self.fields.get_all(TRANSFER_ENCODING).iter().any(|value| {
             let value = value.as_bytes().to_ascii_lowercase();
             value.ends_with(b"chunked")
         });
-        // Many archives have the body without its chunks, and the field all the
-        // same: then it is taken as it is.
+        // Many archives contain the body without its chunks, but still with the field.
+        // Then the body is used unchanged.
         if is_chunked && let Some(body) = dechunk(&body) {
             return body;
         }
         let declared = self.fields.get(CONTENT_LENGTH);
         let length = declared.and_then(|value| value.to_str().ok()?.trim().parse::<u64>().ok());
         UnframedBody {
-            // A longer body had a content coding that was taken off.
+            // A longer body had a content coding that was removed.
             is_whole: is_chunked || length.is_none_or(|length| length <= body.len() as u64),
             bytes: body,
         }
@@ -88,11 +86,11 @@ impl HttpHead {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UnframedBody {
     pub(crate) bytes: Vec<u8>,
-    /// Whether, by the framing, the body is complete.
+    /// Whether the body is complete according to the framing.
     pub(crate) is_whole: bool,
 }
 
-/// Reads the status of a status line (RFC 9112, section 4).
+/// Parses the status from a status line (RFC 9112, section 4).
 pub(crate) fn status(line: &[u8]) -> Option<u16> {
     let mut words = line
         .split(|byte| *byte == b' ')
@@ -104,8 +102,8 @@ pub(crate) fn status(line: &[u8]) -> Option<u16> {
     (100..=599).contains(&code).then_some(code)
 }
 
-/// Joins the chunks of a body (RFC 9112, section 7.1). `None` if it does not begin
-/// with one.
+/// Joins the chunks of a body (RFC 9112, section 7.1). `None` if it does not begin with a
+/// chunk.
 fn dechunk(framed: &[u8]) -> Option<UnframedBody> {
     let mut bytes = Vec::new();
     let mut rest = framed;
@@ -131,22 +129,22 @@ fn dechunk(framed: &[u8]) -> Option<UnframedBody> {
     (!is_first).then_some(UnframedBody { bytes, is_whole })
 }
 
-/// Line above a chunk.
+/// Line before a chunk.
 struct ChunkHead {
     length: u64,
-    /// Length of the line with its end.
+    /// Length of the line, including its end.
     head_bytes: usize,
 }
 
 fn chunk_head(bytes: &[u8]) -> Option<ChunkHead> {
-    /// Digits and extensions longer than this are no chunk.
+    /// Longest line that can begin a chunk, with its extensions.
     const LINE_BYTES_MAX: usize = 256;
     let end = memchr::memchr(b'\n', &bytes[..bytes.len().min(LINE_BYTES_MAX)])?;
     let size = bytes[..end]
         .split(|byte| *byte == b';')
         .next()?
         .trim_ascii();
-    // `from_str_radix` would take a sign as well.
+    // `from_str_radix` would also accept a sign.
     if !size.iter().all(u8::is_ascii_hexdigit) {
         return None;
     }
@@ -156,7 +154,7 @@ fn chunk_head(bytes: &[u8]) -> Option<ChunkHead> {
     })
 }
 
-/// Drops the end of the line that is behind the data of a chunk.
+/// Removes the line end after the data of a chunk.
 fn without_line_end(bytes: &[u8]) -> &[u8] {
     let rest = bytes.strip_prefix(b"\r").unwrap_or(bytes);
     rest.strip_prefix(b"\n").unwrap_or(rest)

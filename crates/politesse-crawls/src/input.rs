@@ -1,49 +1,50 @@
-//! Bytes of a file, with the place of each in the file.
+//! Bytes of a file, with the position of each in the file.
 //!
-//! Does not know what the bytes are.
+//! Does not know what the bytes mean.
 
 use std::io::{self, BufRead, Read};
 
-/// Size of a buffer in bytes: large reads keep the cost of each call small.
+/// Size of a buffer in bytes. Large reads keep the cost per call low.
 const WINDOW_BYTES: usize = 256 * 1024;
 
-/// Bytes in which records are found, and the places in the file where they begin.
+/// Byte source in which records are found, with the positions in the file where they
+/// begin.
 pub trait RecordSource: BufRead {
-    /// Notes that a record begins with the next byte, and returns its place.
+    /// Records that the next byte begins a record. Returns its position.
     fn begin_record(&mut self) -> RecordPlace;
 
-    /// Goes on after a damaged record: drops bytes until a record may begin.
-    /// Returns `false` if none does.
+    /// Continues after a damaged record: skips bytes until a record may begin. Returns
+    /// `false` if none follows.
     ///
     /// # Errors
     ///
-    /// Those of the file, but none for damaged bytes.
+    /// An error of reading the file. Damaged bytes are not errors.
     fn recover(&mut self) -> io::Result<bool>;
 }
 
-/// Place of a record in a file.
+/// Position of a record in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordPlace {
     /// Byte of the file at which the record begins, or the gzip member that holds its
     /// first byte.
     pub byte: u64,
-    /// Whether the record is the first one at `byte`. A gzip member may hold other
-    /// records before it.
+    /// Whether the record is the first one at `byte`. A gzip member may hold several
+    /// records.
     pub is_first: bool,
 }
 
-/// Buffer over a file, with as much lookahead as [`InputWindow::bytes`] is asked for.
+/// Buffer over a file that provides the lookahead that [`InputWindow::bytes`] asks for.
 pub(crate) struct InputWindow<R> {
     input: R,
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
-    /// Place of `buffer[start]` in the file.
+    /// Position of `buffer[start]` in the file.
     place: u64,
 }
 
 impl<R: Read> InputWindow<R> {
-    /// Begins at `place` in the file, where `input` stands.
+    /// Starts at `place` in the file, which is the current position of `input`.
     pub(crate) fn new(input: R, place: u64) -> Self {
         Self {
             input,
@@ -54,13 +55,13 @@ impl<R: Read> InputWindow<R> {
         }
     }
 
-    /// Returns the place of the next byte.
+    /// Returns the position of the next byte.
     pub(crate) fn place(&self) -> u64 {
         self.place
     }
 
-    /// Returns the next bytes: at least `wanted`, which is at most the half of
-    /// the buffer, unless the file ends before.
+    /// Returns the next bytes: at least `wanted`, unless the file ends earlier. `wanted`
+    /// is at most half the size of the buffer.
     pub(crate) fn bytes(&mut self, wanted: usize) -> io::Result<&[u8]> {
         if self.end - self.start < wanted && self.buffer.len() < self.start + wanted {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -82,12 +83,12 @@ impl<R: Read> InputWindow<R> {
         Ok(&self.buffer[self.start..self.end])
     }
 
-    /// Returns the reader below the window. Its next byte is the one after the window.
+    /// Returns the reader below the window. Its next byte follows the window.
     pub(crate) fn input_mut(&mut self) -> &mut R {
         &mut self.input
     }
 
-    /// Drops everything that was read ahead.
+    /// Drops all bytes that were read ahead.
     pub(crate) fn clear(&mut self) {
         self.consume(self.end - self.start);
     }
@@ -100,7 +101,7 @@ impl<R: Read> InputWindow<R> {
     }
 }
 
-/// File that is not compressed.
+/// Uncompressed file.
 pub struct PlainFile<R>(InputWindow<R>);
 
 impl<R: Read> PlainFile<R> {
@@ -139,7 +140,7 @@ impl<R: Read> RecordSource for PlainFile<R> {
     }
 }
 
-/// Implements [`Read::read`] by [`BufRead`].
+/// Implements [`Read::read`] on top of [`BufRead`].
 pub(crate) fn read_buffered(source: &mut impl BufRead, out: &mut [u8]) -> io::Result<usize> {
     let bytes = source.fill_buf()?;
     let taken = bytes.len().min(out.len());
@@ -148,10 +149,10 @@ pub(crate) fn read_buffered(source: &mut impl BufRead, out: &mut [u8]) -> io::Re
     Ok(taken)
 }
 
-/// Drops bytes up to the next line that begins like a record, and returns whether
-/// there is one. At least a line of the damaged record was read before.
+/// Skips to the next line that begins like a record. Returns whether there is one. The
+/// caller has already read at least one line of the damaged record.
 pub(crate) fn find_record(input: &mut InputWindow<impl Read>) -> io::Result<bool> {
-    // The line before may have been the last of the damaged record.
+    // The line already read may have been the last one of the damaged record.
     if input.bytes(LINE_BEGINS.len())?.starts_with(LINE_BEGINS) {
         return Ok(true);
     }

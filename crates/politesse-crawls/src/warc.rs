@@ -1,7 +1,7 @@
-//! Records of a WARC file: their headers, and where their bodies end.
+//! Records of a WARC file: their headers, and the ends of their bodies.
 //!
-//! ISO 28500, versions 1.0 and 1.1; the drafts before them have the same format. Does
-//! not know what a body is.
+//! ISO 28500, versions 1.0 and 1.1; the drafts before them have the same format. Does not
+//! know the contents of a body.
 
 use std::io::{self, BufRead, Read};
 use std::str::FromStr;
@@ -13,33 +13,32 @@ use super::gzip::is_damage;
 use super::input::{LINE_BEGINS, RecordPlace, RecordSource, read_buffered};
 use crate::text_of;
 
-/// Longest header of a record, in bytes: room for a URL of eight times the length that
-/// RFC 9110, section 4.1, recommends to support.
+/// Longest header of a record, in bytes. It has room for a URL of eight times the length
+/// that RFC 9110, section 4.1, recommends supporting.
 const HEADER_BYTES_MAX: usize = 64 * 1024;
-/// Most `WARC-Concurrent-To` fields that are read of a record.
+/// Largest number of `WARC-Concurrent-To` fields that are read per record.
 const CONCURRENT_MAX: usize = 16;
 
 /// Part of a WARC file that cannot be read as records.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("at byte {place}: {cause}")]
 pub struct ArchiveDamage {
-    /// Place in the file where the damaged record begins, or the gzip member that
-    /// it is in.
+    /// Position in the file of the damaged record, or of the gzip member that holds it.
     pub place: u64,
     /// Cause.
     pub cause: DamageCause,
 }
 
-/// Cause for which a record cannot be read.
+/// Reason why a record cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DamageCause {
-    /// Something else stands where a record should begin.
+    /// Something other than a record begins here.
     #[error("no WARC record begins here")]
     NotARecord,
-    /// The header is longer than is read.
+    /// The header exceeds the limit.
     #[error("the header is longer than {HEADER_BYTES_MAX} bytes")]
     HeaderLength,
-    /// `Content-Length` is missing, or is no number.
+    /// `Content-Length` is missing or not a number.
     #[error("the record has no usable Content-Length")]
     ContentLength,
     /// The file ends within the record.
@@ -50,10 +49,10 @@ pub enum DamageCause {
     Compression(String),
 }
 
-/// Reason why there is no next record.
+/// Reason why the next record is not returned.
 #[derive(Debug, Error)]
 pub enum ArchiveError {
-    /// A record is damaged; reading can go on after it.
+    /// A record is damaged; reading can continue after it.
     #[error(transparent)]
     Damage(#[from] ArchiveDamage),
     /// The file cannot be read.
@@ -74,7 +73,7 @@ pub enum WarcKind {
     Resource,
     /// Response whose body is stored elsewhere.
     Revisit,
-    /// Any other: `metadata`, `conversion`, `continuation` and what is to come.
+    /// Any other type: `metadata`, `conversion`, `continuation`, and future ones.
     Other,
 }
 
@@ -96,14 +95,14 @@ impl FromStr for WarcKind {
     }
 }
 
-/// Header of a record, as far as it is of use here.
+/// Header of a record, limited to the fields that are used here.
 #[derive(Debug, Clone)]
 pub struct RecordHeader {
-    /// Place of the record in the file.
+    /// Position of the record in the file.
     pub place: u64,
     /// Type.
     pub kind: WarcKind,
-    /// Time of the capture (`WARC-Date`), if it is one.
+    /// Time of the capture (`WARC-Date`), if valid.
     pub date: Option<Timestamp>,
     /// URL (`WARC-Target-URI`), without the `<>` that some writers add.
     pub target_uri: Option<String>,
@@ -111,13 +110,13 @@ pub struct RecordHeader {
     pub record_id: Option<String>,
     /// Identifiers of other records of the same exchange.
     pub concurrent_to: Vec<String>,
-    /// URL of the record that has the body of a `revisit`.
+    /// URL of the record that holds the body of a `revisit`.
     pub refers_to_uri: Option<String>,
     /// Kind of a `revisit`.
     pub profile: Option<String>,
-    /// Reason for which the body is cut (`WARC-Truncated`).
+    /// Reason why the body is truncated (`WARC-Truncated`).
     pub truncated: Option<String>,
-    /// Whether the body is the first of several parts.
+    /// Whether the body is the first of several segments.
     pub is_segmented: bool,
     /// Media type of the body of the record.
     pub content_type: Option<String>,
@@ -126,7 +125,7 @@ pub struct RecordHeader {
 }
 
 impl RecordHeader {
-    /// Reads the lines of a header below the first; `None` without a length.
+    /// Parses the header lines after the first; `None` without a length.
     fn parse(place: u64, lines: &str) -> Option<Self> {
         let mut header = Self {
             place,
@@ -144,7 +143,7 @@ impl RecordHeader {
         };
         let mut length = None;
         for line in lines.lines() {
-            // A malformed line is left out; the others count.
+            // Malformed lines are ignored; the others count.
             let Some((name, value)) = line.split_once(':') else {
                 continue;
             };
@@ -159,8 +158,8 @@ impl RecordHeader {
 
     fn set(&mut self, name: &str, value: &str) {
         let text = || Some(value.to_owned());
-        // A 1.0 header has its URIs in `<>` by the grammar of that version, and
-        // most writers leave them out around the target.
+        // By the grammar of version 1.0, URIs in a header are enclosed in `<>`. Most
+        // writers omit them around the target.
         let uri = || {
             let inner = value
                 .strip_prefix('<')
@@ -185,26 +184,26 @@ impl RecordHeader {
     }
 }
 
-/// Reads a `WARC-Date`: W3C date and time, in UTC. Version 1.0 has seconds, 1.1
-/// any fraction; some writers leave the `Z` out.
+/// Parses a `WARC-Date`: W3C date and time, in UTC. Version 1.0 has seconds, version 1.1
+/// any fraction; some writers omit the `Z`.
 fn date(text: &str) -> Option<Timestamp> {
     let parsed = text.parse().ok();
     parsed.or_else(|| format!("{text}Z").parse().ok())
 }
 
-/// Reader of the records of a WARC file.
+/// Reader for the records of a WARC file.
 pub struct WarcReader<S> {
     source: S,
-    /// Place of the record that is read.
+    /// Position of the current record.
     place: u64,
-    /// Bytes of its body that are still to be read.
+    /// Unread bytes of its body.
     body_left: u64,
     is_damaged: bool,
     header: Vec<u8>,
 }
 
 impl<S: RecordSource> WarcReader<S> {
-    /// Reads the records of `source`, which begins with one.
+    /// Reads the records of `source`, which begins with a record.
     pub fn new(source: S) -> Self {
         Self {
             source,
@@ -215,7 +214,7 @@ impl<S: RecordSource> WarcReader<S> {
         }
     }
 
-    /// Returns the place of the next record; `None` at the end of the file.
+    /// Returns the position of the next record; `None` at the end of the file.
     ///
     /// # Errors
     ///
@@ -245,14 +244,14 @@ impl<S: RecordSource> WarcReader<S> {
         Ok(Some(place))
     }
 
-    /// Reads the header of the next record; `None` at the end of the file. What is
-    /// left of the body before it is dropped.
+    /// Reads the header of the next record; `None` at the end of the file. The rest of
+    /// the previous body is skipped.
     ///
     /// # Errors
     ///
-    /// [`ArchiveError::Damage`] if the record is damaged: the next call goes on
-    /// with the next record that can be found. [`ArchiveError::File`] if the file
-    /// cannot be read.
+    /// [`ArchiveError::Damage`] if the record is damaged; the next call continues with
+    /// the next record that can be found. [`ArchiveError::File`] if the file cannot be
+    /// read.
     pub fn next_header(&mut self) -> Result<Option<RecordHeader>, ArchiveError> {
         if self.next_place()?.is_none() {
             return Ok(None);
@@ -267,7 +266,7 @@ impl<S: RecordSource> WarcReader<S> {
                 return Err(self.damage(DamageCause::HeaderLength));
             }
         }
-        // ISO 28500 wants UTF-8; crawlers copy URLs as they come.
+        // ISO 28500 requires UTF-8, but crawlers copy URLs unchanged.
         let lines = text_of(&self.header);
         let Some(header) = RecordHeader::parse(self.place, &lines) else {
             return Err(self.damage(DamageCause::ContentLength));
@@ -276,8 +275,8 @@ impl<S: RecordSource> WarcReader<S> {
         Ok(Some(header))
     }
 
-    /// Appends a line to the header and returns it, cut at the limit of the header. A
-    /// continuation line is joined to the line before it.
+    /// Appends a line to the header and returns it, truncated at the limit of the header.
+    /// A continuation line is joined to the previous one.
     fn append_line(&mut self) -> Result<&[u8], ArchiveError> {
         let begin = self.header.len();
         let limit = (HEADER_BYTES_MAX + 1).saturating_sub(begin) as u64;
@@ -298,12 +297,12 @@ impl<S: RecordSource> WarcReader<S> {
         Ok(&self.header[begin..])
     }
 
-    /// Returns the rest of the body of the record.
+    /// Returns the rest of the record's body.
     pub fn body(&mut self) -> RecordBody<'_, S> {
         RecordBody(self)
     }
 
-    /// Drops what is left of the body. Damage in it is found now.
+    /// Skips the rest of the body. Damage in it is detected here.
     ///
     /// # Errors
     ///
@@ -319,7 +318,7 @@ impl<S: RecordSource> WarcReader<S> {
         }
     }
 
-    /// Turns an error of reading the body into that of the record.
+    /// Converts an error of reading the body to one of the record.
     pub(crate) fn error(&mut self, error: io::Error) -> ArchiveError {
         if !is_damage(&error) {
             return error.into();
@@ -355,7 +354,7 @@ impl<S: RecordSource> BufRead for RecordBody<'_, S> {
             return Ok(&[]);
         }
         let bytes = self.0.source.fill_buf()?;
-        // Without this the end of the file would pass for the end of the body.
+        // Without this check, the end of the file would count as the end of the body.
         if bytes.is_empty() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

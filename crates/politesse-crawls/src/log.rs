@@ -1,8 +1,8 @@
-//! Reader of the requests in logs of web servers, proxies and crawlers.
+//! Reader for the requests in logs of web servers, proxies and crawlers.
 //!
-//! Formats: the Common and Combined Log Format of Apache and nginx, with or without
-//! a virtual host before the client; Scrapy's log; Heritrix's `crawl.log`. Does not
-//! know the site of a server whose log names no host.
+//! Formats: the Common and Combined Log Format of Apache and nginx, with or without a
+//! virtual host before the client; Scrapy's log; Heritrix's `crawl.log`. Does not know
+//! the site of a server whose log names no host.
 
 use std::io::{self, BufRead, Read};
 use std::str::FromStr;
@@ -33,7 +33,7 @@ pub enum CrawlLogFormat {
 
 /// Name of a log format that does not exist.
 #[derive(Debug, Error)]
-#[error("no form of a log is called {0:?}: one of common, combined, scrapy, heritrix")]
+#[error("unknown log format {0:?}: expected common, combined, scrapy or heritrix")]
 pub struct UnknownCrawlLogFormat(String);
 
 impl FromStr for CrawlLogFormat {
@@ -50,10 +50,10 @@ impl FromStr for CrawlLogFormat {
 }
 
 impl CrawlLogFormat {
-    /// All formats, the strictest first: Scrapy's has a place for any text.
+    /// All formats, the strictest first: Scrapy's log may contain any text.
     const ALL: [Self; 3] = [Self::Heritrix, Self::Server, Self::Scrapy];
 
-    /// Reads a line.
+    /// Parses a line.
     fn entry(self, line: &str) -> CrawlLogEntry {
         match self {
             Self::Server => server::entry(line),
@@ -63,15 +63,15 @@ impl CrawlLogFormat {
     }
 }
 
-/// Numbers of unread lines that are remembered.
+/// Largest number of unread line numbers that are remembered.
 const UNREAD_PLACES_MAX: usize = 20;
 
-/// Lines before the first one whose format is known.
+/// Unread lines before the first one with a recognised format.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UnreadBefore {
-    /// Number of them that are not understood in that format.
+    /// Number of lines that the format cannot parse.
     pub count: u64,
-    /// Numbers of the first of them.
+    /// Numbers of the first of these lines.
     pub places: Vec<u64>,
 }
 
@@ -84,20 +84,20 @@ impl UnreadBefore {
     }
 }
 
-/// Reader of the lines of a log.
+/// Reader for the lines of a log.
 pub struct CrawlLogReader<R> {
     input: R,
-    /// Format as given or detected; absent until then.
+    /// Format as given or detected; `None` until it is detected.
     format: Option<CrawlLogFormat>,
     /// Buffer for one line.
     line: Vec<u8>,
     number: u64,
-    /// Lines so far that each of [`CrawlLogFormat::ALL`] does not understand.
+    /// Lines so far that each of [`CrawlLogFormat::ALL`] cannot parse.
     unread: [UnreadBefore; CrawlLogFormat::ALL.len()],
 }
 
 impl<R: BufRead> CrawlLogReader<R> {
-    /// Makes a reader of a log in `format`. Without one, the format is detected from
+    /// Creates a reader for a log in `format`. Without one, the format is detected from
     /// the first line with a request.
     pub fn new(input: R, format: Option<CrawlLogFormat>) -> Self {
         Self {
@@ -109,18 +109,18 @@ impl<R: BufRead> CrawlLogReader<R> {
         }
     }
 
-    /// Returns the number of the latest line that was read; the first is 1.
+    /// Returns the number of the latest line that was read; the first line is 1.
     pub fn line_number(&self) -> u64 {
         self.number
     }
 
-    /// Returns the format, if it was given or has been detected.
+    /// Returns the format if it was given or has been detected.
     pub fn format(&self) -> Option<CrawlLogFormat> {
         self.format
     }
 
-    /// Takes the lines before the format was detected that are not understood in it;
-    /// `None` if it is not known yet, or there are none.
+    /// Takes the lines before the format was detected that it cannot parse. `None` if the
+    /// format is unknown so far, or could parse all lines.
     pub fn take_unread_before(&mut self) -> Option<UnreadBefore> {
         let detected = CrawlLogFormat::ALL
             .iter()
@@ -131,7 +131,7 @@ impl<R: BufRead> CrawlLogReader<R> {
 
     /// Reads the next line; `None` at the end of the log.
     ///
-    /// Bytes that are not UTF-8 are read as the escapes of URLs. A line longer than 64 KiB is
+    /// Bytes that are not UTF-8 are read as URL escapes. A line longer than 64 KiB is
     /// [`CrawlLogEntry::Malformed`], an empty one [`CrawlLogEntry::Other`].
     ///
     /// # Errors
@@ -146,7 +146,8 @@ impl<R: BufRead> CrawlLogReader<R> {
         self.number += 1;
         if self.line.last() != Some(&b'\n') {
             let rest = self.input.skip_until(b'\n')?;
-            // The line is cut, and its URL may be, too: a cut URL was never asked for.
+            // The line is truncated, and so may be its URL: a truncated URL was never
+            // requested.
             if 0 < rest {
                 return Ok(Some(CrawlLogEntry::Malformed));
             }
@@ -168,7 +169,7 @@ impl<R: BufRead> CrawlLogReader<R> {
         let known = entries.into_iter().find(|(_, entry)| {
             matches!(entry, CrawlLogEntry::Request(_) | CrawlLogEntry::Crawler(_))
         });
-        // Scrapy's log begins with lines that say nothing about its format.
+        // Scrapy's log begins with lines that do not identify its format.
         let Some((format, entry)) = known else {
             return Ok(Some(CrawlLogEntry::Other));
         };

@@ -1,16 +1,16 @@
 //! Logs of two crawlers: Scrapy's log, and Heritrix's `crawl.log`.
 //!
-//! Both have whole URLs and no `User-Agent`, except in the settings that Scrapy
-//! prints as it starts. Does not know which requests a crawler should have sent.
+//! Both contain whole URLs and no `User-Agent`, except in the settings that Scrapy prints
+//! at its start. Does not know which requests a crawler should have sent.
 
 use jiff::Timestamp;
 
 use super::entry::{CrawlLogEntry, LoggedAgent, LoggedRequest, LoggedUrl, status};
 
-/// Reads a line of Scrapy's log: of `scrapy.core.engine`, and of the middlewares that
+/// Parses a line of Scrapy's log: from `scrapy.core.engine`, or from the middlewares that
 /// report redirected and retried requests.
 ///
-/// Its times have no zone, so none is taken from them.
+/// Times in this log have no zone, so they are ignored.
 pub(super) fn scrapy(line: &str) -> CrawlLogEntry {
     if let Some(agent) = scrapy_agent(line) {
         return CrawlLogEntry::Crawler(agent.to_owned());
@@ -26,11 +26,11 @@ pub(super) fn scrapy(line: &str) -> CrawlLogEntry {
     }
 }
 
-/// Returns the `User-Agent` in a line of Scrapy's settings, which are printed as a
-/// Python dictionary.
+/// Returns the `User-Agent` in a line of Scrapy's settings, which are printed as a Python
+/// dictionary.
 fn scrapy_agent(line: &str) -> Option<&str> {
     let (before, rest) = line.split_once("'USER_AGENT': ")?;
-    // A log line that quotes a page could have the same text further on.
+    // A log line that quotes a page could contain the same text further on.
     let is_setting =
         before.trim_matches([' ', '{']).is_empty() || before.contains("verridden settings");
     let quote = rest.chars().next().filter(|quote| "'\"".contains(*quote))?;
@@ -38,19 +38,20 @@ fn scrapy_agent(line: &str) -> Option<&str> {
     (is_setting && !agent.is_empty()).then_some(agent)
 }
 
-/// Reads `DEBUG: Crawled (200) <GET https://h/> (referer: None)`.
+/// Parses `DEBUG: Crawled (200) <GET https://h/> (referer: None)`.
 fn crawled(line: &str) -> Option<LoggedRequest> {
     let (_, rest) = line.split_once("DEBUG: Crawled (")?;
     let (code, rest) = rest.split_once(") ")?;
-    // Scrapy's cache answered; nothing was sent. The flag is at the end of the line.
+    // Scrapy's cache answered, so nothing was sent. The flag is at the end of the line.
     if rest.ends_with("['cached']") {
         return None;
     }
     request(rest, status(code))
 }
 
-/// Reads `DEBUG: Redirecting (301) to <GET https://h/b> from <GET https://h/a>`: the
-/// request to `/a`. The engine reports the one to `/b` when that is answered.
+/// Parses `DEBUG: Redirecting (301) to <GET https://h/b> from <GET https://h/a>`, and
+/// returns the request to `/a`. The engine reports the request to `/b` once that is
+/// answered.
 fn redirected(line: &str) -> Option<LoggedRequest> {
     let (_, rest) = line.split_once("DEBUG: Redirecting (")?;
     let (code, rest) = rest.split_once(')')?;
@@ -58,15 +59,16 @@ fn redirected(line: &str) -> Option<LoggedRequest> {
     request(from, status(code))
 }
 
-/// Reads `DEBUG: Retrying <GET https://h/> (failed 1 times): 503 Service Unavailable`.
+/// Parses `DEBUG: Retrying <GET https://h/> (failed 1 times): 503 Service Unavailable`.
 fn retried(line: &str) -> Option<LoggedRequest> {
     let (_, rest) = line.split_once("DEBUG: Retrying ")?;
     let (_, reason) = rest.rsplit_once(" times): ")?;
     request(rest, reason.split(' ').next().and_then(status))
 }
 
-/// Reads `ERROR: Gave up retrying <GET https://h/> (failed 3 times): User timeout …`: the
-/// last attempt. Where that had an answer, its status, the engine reports it.
+/// Parses `ERROR: Gave up retrying <GET https://h/> (failed 3 times): User timeout …`,
+/// which reports the last attempt. If that attempt was answered, the engine reports it
+/// with its status.
 fn given_up(line: &str) -> Option<LoggedRequest> {
     let (_, rest) = line.split_once("ERROR: Gave up retrying ")?;
     let (_, reason) = rest.rsplit_once(" times): ")?;
@@ -74,7 +76,7 @@ fn given_up(line: &str) -> Option<LoggedRequest> {
     request(rest, None).filter(|_| !has_status)
 }
 
-/// Reads `<GET https://h/>`.
+/// Parses `<GET https://h/>`.
 fn request(text: &str, status: Option<u16>) -> Option<LoggedRequest> {
     let (method, url) = text.strip_prefix('<')?.split_once(' ')?;
     if method.is_empty() || !method.bytes().all(|byte| byte.is_ascii_uppercase()) {
@@ -90,13 +92,12 @@ fn request(text: &str, status: Option<u16>) -> Option<LoggedRequest> {
     })
 }
 
-/// Heritrix's codes for requests that reached a server and got no whole response: -3
-/// the connection broke, -4 a time limit passed, -404 the response was empty.
+/// Heritrix's codes for requests that reached a server but got no complete response: -3
+/// means a broken connection, -4 a timeout, -404 an empty response.
 const SENT_CODES: [i32; 3] = [-3, -4, -404];
 
-/// Reads a line of Heritrix's `crawl.log`: time, status, size, URL, path of
-/// discovery, referrer, type, thread, start and duration, digest, source,
-/// annotations.
+/// Parses a line of Heritrix's `crawl.log`: time, status, size, URL, path of discovery,
+/// referrer, type, thread, start and duration, digest, source, annotations.
 pub(super) fn heritrix(line: &str) -> CrawlLogEntry {
     let mut words = line.split_ascii_whitespace();
     let ended = words.next().and_then(|time| time.parse::<Timestamp>().ok());
@@ -106,14 +107,14 @@ pub(super) fn heritrix(line: &str) -> CrawlLogEntry {
     let (Some(ended), Some(code), Some(_), Some(url)) = (ended, code, size, url) else {
         return CrawlLogEntry::Malformed;
     };
-    // Lines of DNS lookups, and of URLs that Heritrix did not fetch: -9998 is one that
-    // robots.txt disallows.
+    // DNS lookups, and URLs that Heritrix did not fetch: -9998 means disallowed by
+    // robots.txt.
     let was_sent = 0 < code || SENT_CODES.contains(&code);
     if !was_sent || !url.starts_with("http") {
         return CrawlLogEntry::Other;
     }
     // The first time in the line is that of the end. A request is judged by the
-    // robots.txt of the time at which it was sent.
+    // robots.txt in force when it was sent.
     let started = words.nth(4).and_then(heritrix_start);
     CrawlLogEntry::Request(LoggedRequest {
         url: LoggedUrl::Whole(url.to_owned()),
@@ -123,7 +124,7 @@ pub(super) fn heritrix(line: &str) -> CrawlLogEntry {
     })
 }
 
-/// Reads `20240102030405678+12`: the time to the millisecond, and a duration.
+/// Parses `20240102030405678+12`: the time to the millisecond, and a duration.
 fn heritrix_start(text: &str) -> Option<Timestamp> {
     let (digits, _) = text.split_once('+')?;
     if digits.len() != 17 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -147,9 +148,10 @@ mod tests {
         }
     }
 
-    // Scrapy 2.13: core/engine.py, downloadermiddlewares/redirect.py and retry.py.
+    // Source: Scrapy 2.13: core/engine.py, downloadermiddlewares/redirect.py and
+    // retry.py.
     #[test]
-    fn scrapy_logs_what_it_asked_for() {
+    fn scrapy_lines_report_the_requests_sent() {
         let engine = "2024-01-02 03:04:05 [scrapy.core.engine] ";
         for (line, wanted) in [
             (
@@ -201,9 +203,9 @@ mod tests {
         }
     }
 
-    // Scrapy 2.13, utils/log.py: the settings that differ from its own.
+    // Source: Scrapy 2.13, utils/log.py: the settings that differ from its defaults.
     #[test]
-    fn scrapy_names_its_crawler_in_its_settings() {
+    fn scrapy_settings_name_the_crawler() {
         for line in [
             " 'USER_AGENT': 'FooBot (+https://foo.test)'}",
             "2024-01-02 [scrapy.crawler] INFO: Overridden settings: {'USER_AGENT': \"FooBot (+https://foo.test)\", 'X': 1}",
@@ -217,9 +219,9 @@ mod tests {
         );
     }
 
-    // Heritrix 3, crawl.log and its status codes.
+    // Source: Heritrix 3, crawl.log and its status codes.
     #[test]
-    fn heritrix_is_judged_by_when_it_asked() {
+    fn heritrix_requests_have_the_time_they_were_sent() {
         let line = "2024-01-02T03:04:06.000Z   200  1234 https://h.test/a LLE https://h.test/ text/html #042 20240102030405678+321 sha1:AB - -";
         let request = url(heritrix(line)).unwrap();
         assert_eq!(
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn heritrix_was_kept_from_what_it_did_not_ask_for() {
+    fn heritrix_lines_without_a_request_are_skipped() {
         for (code, address, is_request) in [
             ("-9998", "https://h.test/a", false),
             ("-3", "https://h.test/a", true),

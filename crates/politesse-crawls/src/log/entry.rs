@@ -1,4 +1,4 @@
-//! Contents of a line of a log, the same for all formats.
+//! Contents of a log line, in a form that all formats share.
 //!
 //! Does not know any format.
 
@@ -13,46 +13,46 @@ pub enum CrawlLogEntry {
     Crawler(String),
     /// Line of this format that reports no request.
     Other,
-    /// Line that is not of this format.
+    /// Line that is not in this format.
     Malformed,
 }
 
 /// Request of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggedRequest {
-    /// URL, or the part of it that the log has.
+    /// URL, or the part of it that the log contains.
     pub url: LoggedUrl,
-    /// Time, if the log has it with a time zone.
+    /// Time, if the log contains it with a time zone.
     pub at: Option<Timestamp>,
-    /// Status of the response, if the log has it.
+    /// Status of the response, if the log contains it.
     pub status: Option<u16>,
-    /// `User-Agent` field, if the log tells it; of an empty one, nothing.
+    /// `User-Agent` field, as far as the log contains it.
     pub user_agent: LoggedAgent,
 }
 
-/// `User-Agent` as a log tells it.
+/// `User-Agent` of a request in a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoggedAgent {
-    /// The form has no place for it.
+    /// The log format does not include it.
     Untold,
-    /// The request had none.
+    /// The request had none, or an empty one.
     Silent,
-    /// Its value.
+    /// Value of the field.
     Named(String),
 }
 
-/// URL as a log tells it.
+/// URL of a request in a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoggedUrl {
     /// Whole URL.
     Whole(String),
-    /// Path and query at the server that wrote the log.
+    /// Path and query on the server that wrote the log.
     Path(String),
     /// Host and port of a tunnel (CONNECT). Requests inside it are not in the log.
     Tunnel(String),
 }
 
-/// Reads a status of three digits.
+/// Parses a status of three digits.
 pub(super) fn status(text: &str) -> Option<u16> {
     let code = text.parse().ok()?;
     (100..=999).contains(&code).then_some(code)

@@ -1,31 +1,31 @@
 //! Common and Combined Log Format.
 //!
 //! `client ident user [time] "request line" status bytes "referer" "agent"`, with a
-//! virtual host before the client in Apache's `vhost_combined`. Does not know the
-//! site of a line that has no host.
+//! virtual host before the client in Apache's `vhost_combined`. Does not know the site of
+//! a line without a host.
 
 use jiff::Timestamp;
 
 use super::entry::{CrawlLogEntry, LoggedAgent, LoggedRequest, LoggedUrl, status};
 use crate::text_of;
 
-/// Time as Apache writes it: `10/Oct/2000:13:55:36 -0700`.
+/// Format of Apache's times: `10/Oct/2000:13:55:36 -0700`.
 const TIME_FORMAT: &str = "%d/%b/%Y:%H:%M:%S %z";
 
-/// Reads a line.
+/// Parses a line.
 pub(super) fn entry(line: &str) -> CrawlLogEntry {
     match request(line) {
         None => CrawlLogEntry::Malformed,
-        // A client that speaks no HTTP leaves anything for a request line.
+        // The request line of a client that does not speak HTTP may contain anything.
         Some(None) => CrawlLogEntry::Other,
         Some(Some(request)) => CrawlLogEntry::Request(request),
     }
 }
 
-/// Reads the request of a line: `None` if the line has another form,
-/// `Some(None)` if it tells of no request.
+/// Parses the request of a line. `None` if the line has another format, `Some(None)` if
+/// it contains no request.
 fn request(line: &str) -> Option<Option<LoggedRequest>> {
-    // Names before the time hold no bracket: a user name of that kind is escaped.
+    // The names before the time contain no bracket: a bracket in a user name is escaped.
     let (names, rest) = line.split_once(" [")?;
     let (time, rest) = rest.split_once("] \"")?;
     let at = Timestamp::strptime(TIME_FORMAT, time).ok()?;
@@ -53,11 +53,11 @@ fn request(line: &str) -> Option<Option<LoggedRequest>> {
     }))
 }
 
-/// Returns the virtual host, `site.example:443`, if the line begins with one.
+/// Returns the virtual host, such as `site.example:443`, if the line begins with one.
 fn virtual_host(names: &str) -> Option<&str> {
     let mut words = names.split(' ');
     let (host, after) = (words.next()?, words.count());
-    // Client, identity and user are three; a fourth before them is the host.
+    // Client, identity and user are three words; a fourth one before them is the host.
     (after == 3 && host.rsplit_once(':').is_some()).then_some(host)
 }
 
@@ -67,7 +67,7 @@ fn url(request_line: &str, host: Option<&str>) -> Option<LoggedUrl> {
     if method.is_empty() || !method.bytes().all(|byte| byte.is_ascii_uppercase()) {
         return None;
     }
-    // HTTP/0.9 has no version. Some clients send blanks in a path; they belong to it.
+    // HTTP/0.9 has no version. Some clients send spaces in a path; they are part of it.
     let target = match rest.rsplit_once(' ') {
         Some((target, version)) if version.starts_with("HTTP/") => target,
         _ => rest,
@@ -88,7 +88,7 @@ fn url(request_line: &str, host: Option<&str>) -> Option<LoggedUrl> {
     })
 }
 
-/// Text in quotation marks, and what follows it.
+/// Text in quotation marks, and the rest of the line.
 struct Quoted<'a> {
     text: String,
     rest: &'a str,
@@ -96,7 +96,7 @@ struct Quoted<'a> {
 
 impl<'a> Quoted<'a> {
     /// Reads up to the closing quotation mark; `line` begins after the opening one.
-    /// Apache escapes as `\"`, `\\` and `\xhh`, nginx as `\xHH`.
+    /// Apache escapes bytes as `\"`, `\\` and `\xhh`, nginx as `\xHH`.
     fn read(line: &'a str) -> Option<Self> {
         let mut bytes = Vec::new();
         let mut at = 0;
@@ -122,9 +122,9 @@ impl<'a> Quoted<'a> {
     }
 }
 
-/// Escape sequence, without its backslash.
+/// Escape sequence without its backslash.
 struct Escape {
-    /// Byte that the sequence stands for.
+    /// Byte that the sequence represents.
     byte: u8,
     /// Length of the sequence.
     length: usize,
@@ -164,9 +164,9 @@ mod tests {
         }
     }
 
-    // Apache, mod_log_config: Combined Log Format.
+    // Source: Apache, mod_log_config: Combined Log Format.
     #[test]
-    fn a_combined_line_names_path_time_status_and_crawler() {
+    fn a_combined_line_has_path_time_status_and_crawler() {
         let request = read(COMBINED);
         assert_eq!(request.url, LoggedUrl::Path("/a?b=%20c".to_owned()));
         assert_eq!(request.at, Some("2000-10-10T20:55:36Z".parse().unwrap()));
@@ -175,18 +175,19 @@ mod tests {
         assert_eq!(request.user_agent, LoggedAgent::Named(agent));
     }
 
-    // Ours: Apache and nginx write what is no ASCII by its bytes.
+    // Ours: Apache and nginx escape the bytes of non-ASCII text.
     #[test]
-    fn bytes_that_are_no_text_stand_as_in_a_url() {
+    fn bytes_that_are_not_text_become_url_escapes() {
         for (written, path) in [("/b\\xe4r", "/b%E4r"), ("/b\\xC3\\xA4r", "/b\u{e4}r")] {
             let line = COMBINED.replace("/a?b=%20c", written);
             assert_eq!(read(&line).url, LoggedUrl::Path(path.to_owned()));
         }
     }
 
-    // Apache: Common Log Format has no field for the crawler, `-` means none sent.
+    // Source: Apache. The Common Log Format has no field for the crawler; `-` means that
+    // none was sent.
     #[test]
-    fn a_crawler_that_is_not_told_is_not_one_that_has_no_name() {
+    fn a_missing_agent_field_differs_from_an_empty_one() {
         let common = COMBINED.split(" \"http").next().unwrap();
         assert_eq!(read(common).user_agent, LoggedAgent::Untold);
         let silent = format!("{common} \"-\" \"-\"");
@@ -199,7 +200,7 @@ mod tests {
 
     // Ours; RFC 9112, section 3.2, for the forms of the target.
     #[test]
-    fn hosts_come_from_the_request_line_or_from_before_the_client() {
+    fn hosts_come_from_the_request_line_or_the_virtual_host() {
         for (names, request_line, url) in [
             (
                 "c - -",
@@ -245,7 +246,7 @@ mod tests {
 
     // Ours: a line without a request must not make the whole log unreadable.
     #[test]
-    fn lines_without_a_request_are_told_from_lines_of_another_form() {
+    fn lines_without_a_request_differ_from_malformed_lines() {
         for (line, wanted) in [
             (
                 r#"c - - [10/Oct/2000:13:55:36 +0000] "\x16\x03\x01" 400 1"#,

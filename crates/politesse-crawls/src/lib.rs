@@ -2,22 +2,22 @@
 //!
 //! # The parts
 //!
-//! - [`PlainFile`] and [`GzipMembers`] read the bytes of a file, and know where in it
-//!   each record begins.
-//! - [`WarcReader`] finds the records of a WARC file (ISO 28500, 1.0 and 1.1),
-//!   and goes on after a damaged one.
+//! - [`PlainFile`] and [`GzipMembers`] read the bytes of a file and track where each
+//!   record begins.
+//! - [`WarcReader`] finds the records of a WARC file (ISO 28500, 1.0 and 1.1) and
+//!   continues after a damaged one.
 //! - [`ArchiveReader`] reads the messages of a crawl from these records: requests,
-//!   responses, robots.txt files, the crawler's name, and pages if they are asked for.
+//!   responses, robots.txt files, the crawler's name, and optionally pages.
 //! - [`CrawlLogReader`] reads the lines of a log: Common and Combined Log Format,
-//!   Scrapy's log and Heritrix's `crawl.log`.
+//!   Scrapy's log, and Heritrix's `crawl.log`.
 //!
 //! # Not here
 //!
-//! No file is opened, no robots.txt is interpreted, nothing is judged, and no
-//! clock is read. Content codings of a body stay as they are.
+//! This crate opens no file, interprets no robots.txt, judges nothing, and reads no
+//! clock. It does not decode the content codings of a body.
 //!
-//! Files may be hostile: every line, header and body has a bound, nothing panics, and
-//! the time is linear in the bytes.
+//! Files may be hostile: every line, header and body has a size limit, nothing panics,
+//! and the time is linear in the number of bytes.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -42,8 +42,8 @@ pub use warc::{
     ArchiveDamage, ArchiveError, DamageCause, RecordBody, RecordHeader, WarcKind, WarcReader,
 };
 
-/// Reads text that a crawl has left. Of a byte that is no UTF-8 the escape of URLs is read
-/// (`%E4`, RFC 3986, section 2.1): as such a URL was sent, and rules fit it.
+/// Converts text from a crawl to UTF-8. Bytes that are not UTF-8 become URL escapes
+/// (`%E4`, RFC 3986, section 2.1): such a URL was sent in that form, and rules match it.
 fn text_of(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = str::from_utf8(bytes) {
         return text.into();
@@ -52,7 +52,7 @@ fn text_of(bytes: &[u8]) -> Cow<'_, str> {
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
         for byte in chunk.invalid() {
-            // A string takes everything.
+            // Writing to a string cannot fail.
             let _ = write!(text, "%{byte:02X}");
         }
     }

@@ -1,5 +1,5 @@
-//! WARC files as they are written, damaged and meant: which messages are read,
-//! where they begin, and what is reported of the rest.
+//! WARC files as written, damaged, and read: the messages found, where they begin, and
+//! the reports about the rest.
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 use std::io::{Cursor, Read, Write as _};
@@ -15,7 +15,7 @@ use proptest::prelude::*;
 /// Longest robots.txt that is read.
 const BODY_BYTES_MAX: usize = 1000;
 
-/// What is read of an archive: messages and damages, in order.
+/// Contents read from an archive: messages and damage, in order.
 #[derive(Debug, Default)]
 struct Contents {
     messages: Vec<ArchivedMessage>,
@@ -32,7 +32,7 @@ impl Contents {
         self.damages.iter().map(|damage| &damage.cause).collect()
     }
 
-    /// Returns the message at `number`, as text.
+    /// Returns the contents as text.
     fn shown(&self) -> String {
         format!("{:?} {:?}", self.messages, self.damages)
     }
@@ -59,14 +59,14 @@ fn gzip(bytes: &[u8]) -> Contents {
     read_from(GzipMembers::new(bytes, 0))
 }
 
-/// A member with these bytes.
+/// Returns a gzip member with these bytes.
 fn member(bytes: &[u8]) -> Vec<u8> {
     let mut member = GzEncoder::new(Vec::new(), Compression::fast());
     member.write_all(bytes).unwrap();
     member.finish().unwrap()
 }
 
-/// A request for `url`.
+/// Returns a request for `url`.
 fn request(url: &str) -> Vec<u8> {
     let head = "GET / HTTP/1.1\r\nUser-Agent: Foo\r\n\r\n";
     record(
@@ -80,14 +80,14 @@ fn record(fields: &str, body: &str) -> Vec<u8> {
     format!("WARC/1.1\r\n{fields}\r\nContent-Length: {length}\r\n\r\n{body}\r\n\r\n").into()
 }
 
-/// Three requests, each with the place where it begins.
+/// Returns three requests.
 fn three() -> Vec<Vec<u8>> {
     ["http://h/1", "http://h/2", "http://h/3"]
         .map(request)
         .into()
 }
 
-/// Reader that hands over so many bytes at a time.
+/// Reader that returns at most `length` bytes at a time.
 struct Pieces<'a> {
     bytes: Cursor<&'a [u8]>,
     length: usize,
@@ -100,10 +100,10 @@ impl Read for Pieces<'_> {
     }
 }
 
-// ISO 28500, sections 4 and 5: names in any case, folded values; ours for the ends
-// of lines and for `<>`, which writers disagree on.
+// ISO 28500, sections 4 and 5: names in any case, folded values. Ours: line ends and
+// `<>`, on which writers disagree.
 #[test]
-fn headers_are_read_as_writers_write_them() {
+fn headers_are_read_in_all_forms_that_writers_use() {
     for fields in [
         "WARC-Type: request\r\nWARC-Target-URI: http://h/a\r\nWARC-Date: 2026-01-02T03:04:05Z",
         "warc-type:request\r\nwarc-target-uri:http://h/a\r\nwarc-date:2026-01-02T03:04:05Z",
@@ -125,9 +125,9 @@ fn headers_are_read_as_writers_write_them() {
     }
 }
 
-// Ours: what is no exchange of HTTP is none of the crawl's requests.
+// Ours: only HTTP exchanges are requests of the crawl.
 #[test]
-fn only_messages_of_http_are_handed_over() {
+fn only_http_messages_are_returned() {
     for (fields, is_message) in [
         ("WARC-Type: request\r\nWARC-Target-URI: https://h/", true),
         ("WARC-Type: request\r\nWARC-Target-URI: HTTP://h/", true),
@@ -149,10 +149,10 @@ fn only_messages_of_http_are_handed_over() {
 
 // RFC 1952: members of any form, and zeros between them.
 #[test]
-fn members_are_read_with_their_places() {
+fn members_are_read_with_their_positions() {
     let three = three();
     let mut with_fields = member(&three[1]);
-    // Name, comment and a field of two bytes.
+    // Name, comment, and a field of two bytes.
     with_fields[3] = 4 | 8 | 16;
     with_fields.splice(10..10, *b"\x02\0ab\x6e\0\x63\0");
     let bytes = [
@@ -174,8 +174,8 @@ fn members_are_read_with_their_places() {
     assert_eq!(contents.damages, []);
 }
 
-/// One test a row: what is read of three requests, the second of which is
-/// damaged, in a plain file and in members.
+/// One test per row: the result for three requests of which the second is damaged, in a
+/// plain file and in gzip members.
 macro_rules! damages {
     ($($name:ident: $from:expr, $to:expr => $cause:path;)*) => {$(
         #[test]
@@ -208,20 +208,20 @@ fn replaced(record: &[u8], from: &str, to: &str) -> Vec<u8> {
         .into()
 }
 
-// Ours: each costs itself alone.
+// Ours: each damage costs only its own record.
 damages! {
-    something_else_is_no_record: "WARC/1.1", "XARC/1.1" => DamageCause::NotARecord;
+    a_record_begins_with_its_version: "WARC/1.1", "XARC/1.1" => DamageCause::NotARecord;
     a_record_needs_a_length: "Content-Length", "Content-Size" => DamageCause::ContentLength;
     a_length_is_a_number: "Content-Length: ", "Content-Length: -" => DamageCause::ContentLength;
-    a_header_has_a_bound: "\r\nContent", &format!("\r\n{}Content", "x: y\r\n".repeat(20_000))
+    a_header_has_a_size_limit: "\r\nContent", &format!("\r\n{}Content", "x: y\r\n".repeat(20_000))
         => DamageCause::HeaderLength;
-    a_line_has_a_bound: "\r\nContent", &format!("\r\nx: {}\r\nContent", "y".repeat(70_000))
+    a_line_has_a_size_limit: "\r\nContent", &format!("\r\nx: {}\r\nContent", "y".repeat(70_000))
         => DamageCause::HeaderLength;
 }
 
-// Ours: the end of a crawl that was killed.
+// Ours: the end of a killed crawl.
 #[test]
-fn a_file_that_ends_within_a_record_says_so() {
+fn a_file_that_ends_within_a_record_is_reported_as_cut() {
     let bytes = three().concat();
     for cut in [5, 60] {
         let contents = plain(&bytes[..bytes.len() - cut]);
@@ -238,7 +238,7 @@ fn a_file_that_ends_within_a_record_says_so() {
     assert_eq!(contents.causes(), [&DamageCause::Cut]);
 }
 
-// RFC 1952, section 2.3.1: what the checksum does not hold for is not believed.
+// RFC 1952, section 2.3.1: data with a wrong checksum is rejected.
 #[test]
 fn a_member_with_a_wrong_checksum_is_not_read() {
     let mut members: Vec<_> = three().iter().map(|record| member(record)).collect();
@@ -250,9 +250,9 @@ fn a_member_with_a_wrong_checksum_is_not_read() {
     assert_eq!(contents.damages[0].place, members[0].len() as u64);
 }
 
-// Ours: the place where a range begins is one where a member begins with a record.
+// Ours: a range begins where a member begins with a record.
 #[test]
-fn members_of_records_are_found_in_the_middle_of_a_file() {
+fn members_with_records_are_found_in_the_middle_of_a_file() {
     let noise = [0x1f, 0x8b, 8, 0, 1, 2, 3].repeat(10);
     let page = member(b"<html>no record");
     let bytes = [noise, page, member(&request("http://h/1"))].concat();
@@ -262,9 +262,9 @@ fn members_of_records_are_found_in_the_middle_of_a_file() {
     assert!(bytes.len() < MEMBER_BYTES_SEEN);
 }
 
-// Ours: a long robots.txt is read up to the bound, and known to be long.
+// Ours: a long robots.txt is read up to the limit and reported as long.
 #[test]
-fn a_long_body_is_read_up_to_the_bound() {
+fn a_long_body_is_read_up_to_the_limit() {
     for (length, end) in [(1000, BodyEnd::Whole), (5000, BodyEnd::Long)] {
         let fields = "WARC-Type: response\r\nWARC-Target-URI: http://h/robots.txt";
         let body = format!("HTTP/1.1 200 OK\r\n\r\n{}", "x".repeat(length));
@@ -284,9 +284,9 @@ fn a_long_body_is_read_up_to_the_bound() {
 }
 
 proptest! {
-    // Ours: how a file is handed over changes nothing, and nothing panics.
+    // Ours: the size of reads does not change the result, and nothing panics.
     #[test]
-    fn pieces_of_a_file_read_as_the_whole(
+    fn a_file_read_in_pieces_gives_the_same_contents(
         flips in prop::collection::vec((0..2000_usize, any::<u8>()), 0..4),
         length in 1..300_usize,
     ) {

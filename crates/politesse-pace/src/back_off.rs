@@ -52,12 +52,12 @@ pub enum BackOffUpdate {
     Extended,
 }
 
-/// Response that asks for less.
+/// Response that asks for fewer requests: a 429 or 503.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ThrottleResponse {
-    /// Time from now that its `Retry-After` names.
+    /// Pause that its `Retry-After` names, counted from now.
     pub(super) retry_after: Option<Duration>,
-    /// Part of the jitter, from 0 to 1, that is added to a pause of the operator's.
+    /// Random number from 0 to 1 that scales the jitter added to the operator's pause.
     pub(super) chance: f64,
 }
 

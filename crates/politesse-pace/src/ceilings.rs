@@ -267,7 +267,7 @@ impl CeilingClaim {
         }
     }
 
-    /// Returns roughly how long the rates make a request wait that arrives now.
+    /// Returns roughly how long a request that arrives now has to wait for its rates.
     pub(super) fn wait(&self) -> Duration {
         let lines = self.lines.lock();
         // The longest wait, not the sum: time passes under all rates at once.
@@ -306,7 +306,8 @@ impl CeilingStop {
         lines.is_next(self.key, self.place)
     }
 
-    /// Returns roughly how long the rate makes a request wait at the end of the line.
+    /// Returns roughly how long a request at the end of the line has to wait for the
+    /// rate.
     fn wait(&self, lines: &CeilingLines) -> Duration {
         let pause = self.limits.rate.map_or(Duration::ZERO, |rate| rate.pause());
         let waiting = u32::try_from(lines.waiting(self.key)).unwrap_or(u32::MAX);
@@ -339,8 +340,8 @@ fn limits_of(options: &Options) -> [PaceLimits; KINDS] {
     ]
 }
 
-/// Returns the registered domain of a host, by the public suffix list. A name that is itself
-/// a suffix is returned unchanged.
+/// Returns the registered domain of a host, by the public suffix list. A name that is
+/// itself a suffix is returned unchanged.
 fn registered_domain(host: &Host) -> String {
     match host {
         Host::Name(name) => psl::domain_str(name).unwrap_or(name).to_owned(),

@@ -31,7 +31,7 @@ use politesse_robots::origin::Host;
 pub(super) struct ActivePace {
     pub(super) options: Options,
     pub(super) ceilings: Arc<Ceilings>,
-    /// Number of the configuration, which tells a host that its terms are outdated;
+    /// Number of the configuration, which a host compares to detect outdated terms;
     /// wraps.
     pub(super) generation: u32,
 }
@@ -163,7 +163,7 @@ impl PaceContext {
         }
     }
 
-    /// Puts other options in force. Returns the ceilings if they are new.
+    /// Applies new options. Returns the ceilings if they are new.
     pub(super) fn set_options(&self, options: Options) -> Option<Arc<Ceilings>> {
         let previous = self.active.load_full();
         // Equal ceilings are kept, and with them the places of waiting requests.

@@ -131,8 +131,8 @@ impl HostState {
         }
     }
 
-    /// Estimates when a request could start that comes after the requests `ahead`, and
-    /// the pause until the next start.
+    /// Estimates when a request after those `ahead` could start, and the pause until the
+    /// next start.
     ///
     /// If the site asks for a delay and a request is in flight, that request is assumed
     /// to end now, and the delay counts from its end.
@@ -276,8 +276,8 @@ impl HostState {
         self.give_up_stalled(kind, limits, now);
     }
 
-    /// Returns the delay of a request that is too early according to this node's
-    /// schedule, while the lease is given back because of such a delay.
+    /// Returns the delay of a request that is too early by this node's schedule, after
+    /// the lease was given back because of such a delay.
     fn delay_at_rest(&self, kind: Kind, limits: &StartLimits, now: &Now) -> Option<Delay> {
         let is_leased = now.fleet?.mode == FleetMode::Leased;
         self.lease
@@ -315,7 +315,8 @@ impl HostState {
             FleetMode::Closed => {
                 let delay = Delay::of_host(Reason::Overload, DelayEnd::After(LEASE_CHECK));
                 Some(Delay {
-                    // Without a known end, the client is answered at once.
+                    // The end is unknown, so the request is answered at once instead of
+                    // waiting.
                     scope: DelayScope::Request,
                     ..delay.explained(LOST)
                 })

@@ -21,7 +21,8 @@ use politesse_robots::origin::Host;
 /// fewer than one request in a hundred has to wait for it.
 const SHARDS: usize = 1024;
 
-/// Queues that one search for room examines. If none of them is idle, there is no room.
+/// Number of queues that one search for room examines. If none of them is idle, there is
+/// no room.
 const SEARCHED: usize = 4096;
 
 /// Largest number of queues that one search forgets. A search may have to pass over

@@ -286,8 +286,8 @@ impl HostLease {
         self.is_untold |= matches!(self.hold, Hold::Not(_));
     }
 
-    /// Reports a new back-off of the host to the store at once: this node may stop before
-    /// it renews the lease.
+    /// Schedules an immediate report of a new back-off to the store: this node may stop
+    /// before it renews the lease.
     pub(super) fn tell(&mut self) {
         // The operator's order applied to an earlier back-off.
         self.is_freed = false;
@@ -297,8 +297,8 @@ impl HostLease {
         }
     }
 
-    /// Records the generation of the store. A new one knows nothing of a host in
-    /// back-off, which this host is if `is_left_alone`.
+    /// Records the generation of the store. A back-off of the host (`is_left_alone`) has
+    /// to be reported again to a new generation.
     pub(super) fn enter(&mut self, generation: u64, is_left_alone: bool) {
         if self.generation != generation {
             self.generation = generation;
@@ -306,7 +306,7 @@ impl HostLease {
         }
     }
 
-    /// Reports to the store that an operator ended the host's back-off.
+    /// Schedules a report to the store that an operator ended the host's back-off.
     pub(super) fn free(&mut self) {
         self.is_freed = true;
         if let Hold::Held(tenure) = &mut self.hold {
@@ -394,11 +394,13 @@ impl HostLease {
             Hold::Not(_) if self.is_untold && needs.in_flight == 0 => {
                 LeaseStep::Call(self.number, LeaseOrder::Release(needs.history))
             }
-            // The node's generation number is outdated, and so is its share of the host.
+            // The node's generation number and its share of the host are outdated, so it
+            // makes no claim yet.
             Hold::Not(_) if is_needed && needs.is_fleet_outdated => {
                 LeaseStep::Wait(now.saturating_add(ASK_AGAIN.1))
             }
-            // Another node may have changed the delays that are known here.
+            // Afterwards the lease is claimed again, because another node may have
+            // changed the delays that are known here.
             Hold::Not(_) if !self.is_missed && needs.is_waiting && rests => {
                 LeaseStep::Wait(self.rests_until.unwrap_or(now))
             }

@@ -1,7 +1,7 @@
 //! Pace that the operator sets: rates, profiles, and rules for some hosts
 //! (`pace.profile`, `pace.origin`, `pace.rule`).
 //!
-//! Does not know what a site asks for; that applies in full in addition.
+//! Does not know what a site asks for, which applies in addition.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -119,7 +119,7 @@ impl AdaptivePause {
     }
 }
 
-/// Terms of the operator for one host.
+/// Operator's terms for one host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostTerms {
     /// Requests in flight, at least 1.
@@ -189,7 +189,7 @@ impl Profile {
     }
 }
 
-/// Rule of the operator for some hosts (`pace.rule`).
+/// Operator's rule for some hosts (`pace.rule`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PaceRule {
     /// Hosts that the rule applies to.

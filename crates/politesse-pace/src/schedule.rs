@@ -21,7 +21,7 @@ use politesse_decision::delay::{Delay, DelayEnd};
 use politesse_decision::reason::Reason;
 
 /// Longest delay before a robots.txt is fetched. In the meantime the pages of other
-/// crawlers wait as well, and the site may ask no delay of them.
+/// crawlers wait as well, although the site may ask them for no delay.
 const ROBOTS_DELAY_MAX: Duration = Duration::from_secs(10);
 
 /// Time since the scheduler began, on the monotonic clock: setting the wall clock must

@@ -196,7 +196,7 @@ impl Drop for Turn {
         // full.
         drop(self.grant.ceilings.take());
         let outcome = match self.status.load(Ordering::Relaxed) {
-            // Only a turn that was used passes on a body.
+            // A turn with an activity passed on a body, so it was used.
             UNUSED if self.activity.get().is_none() => {
                 return self.queue.update(|host| host.give_back(&self.grant));
             }

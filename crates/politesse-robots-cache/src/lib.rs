@@ -61,8 +61,8 @@ use politesse_robots::origin::Host;
 
 pub use self::worker::{CacheSources, RobotsChangeListener};
 
-/// Fetches that one request waits for. Before its own fetch, it may have to wait for
-/// fetches of other clients' senders that arrived at the same time.
+/// Largest number of fetches that one request waits for. Before its own fetch, it may have
+/// to wait for those of many other senders that arrived at the same time.
 const FETCHES_MAX: usize = 16 * SENDERS_MAX;
 
 /// Cache of robots.txt files. Its size is limited; the least recently used entries are

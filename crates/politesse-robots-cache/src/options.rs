@@ -94,11 +94,10 @@ impl Options {
         bounded(stated.unwrap_or_default().max(self.unavailable_ttl))
     }
 
-    /// Returns the pause after a failed fetch, before the origin is asked
-    /// again.
+    /// Returns the pause after a failed fetch, before the origin is asked again.
     ///
-    /// `failures` counts the failures in a row before this one; `requested` is
-    /// the pause that the origin itself asked for, if it did.
+    /// `failures` counts the failures in a row before this one; `requested` is the pause
+    /// that the origin itself asked for, if any.
     pub(super) fn retry_pause(&self, failures: u32, requested: Option<Duration>) -> Duration {
         // Saturating: the failures of a month would overflow.
         let factor = 2_u32.saturating_pow(failures);

@@ -568,8 +568,7 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
                 Claim::Taken(claim) => Some(claim),
                 Claim::Alone | Claim::Elsewhere => None,
             };
-            // Checked while holding the claim: its previous holder has shared an answer
-            // by now.
+            // Checked after the claim: its previous holder has shared an answer by now.
             if let Some(entry) = worker.newer(self.fetch).await {
                 return Leave::Found(entry);
             }

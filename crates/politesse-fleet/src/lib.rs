@@ -1,8 +1,8 @@
 //! Fleet of [politesse](https://crates.io/crates/politesse): many proxies that act as one
 //! polite crawler (`fleet`).
 //!
-//! The nodes share a store. It counts the nodes, and keeps one lease per host, which
-//! permits a single node to send requests to it ([`lease`](politesse_pace::lease)). A
+//! The nodes share a store. It counts the nodes, and keeps one lease per host, which permits
+//! a single node to send requests to that host ([`lease`](politesse_pace::lease)). A
 //! request waits for the store only to get the first lease of its host. If the store is
 //! lost, each node continues with a longer distance between requests, or all of them stop
 //! (`fleet.on_loss`).

@@ -255,7 +255,7 @@ impl<R: Read> MemberInflater<R> {
     }
 
     /// Skips to the next member that begins with a record, and begins it; returns `false`
-    /// if there is none left.
+    /// if no such member follows.
     fn begin_member_of_record(&mut self) -> io::Result<bool> {
         self.state = MemberState::Between;
         loop {

@@ -44,11 +44,11 @@ const STALL_CHECK_MIN: Duration = Duration::from_millis(1);
 /// Turn that is ending.
 #[derive(Debug)]
 pub(super) struct EndedTurn<'a> {
-    /// Its start.
+    /// Start of the turn.
     pub(super) grant: &'a Grant,
-    /// Outcome of its request.
+    /// Outcome of the request.
     pub(super) outcome: Outcome,
-    /// Time from the last byte of its request to the end of the response.
+    /// Time from the last byte of the request to the end of the response.
     pub(super) response_time: Duration,
     /// Activity, if the turn ever waited for its client.
     pub(super) activity: Option<&'a Arc<TurnActivity>>,

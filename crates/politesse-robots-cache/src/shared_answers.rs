@@ -56,7 +56,7 @@ pub struct ClaimCall<'a> {
 /// Answer of the store to a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimAnswer {
-    /// This process has the claim.
+    /// The calling process has the claim.
     Take,
     /// Another process has the claim.
     Refuse,

@@ -43,7 +43,7 @@ struct ShelfClaim {
 pub(super) enum Trouble {
     #[default]
     None,
-    /// This many calls take effect, but their answers are lost.
+    /// The given number of calls takes effect, but their answers are lost.
     Unanswered(u32),
     /// Calls are late, and have no effect.
     Late,

@@ -150,7 +150,7 @@ mod tests {
 
     // Ours: texts of Redis 6.2, 7.0 and 7.2 and of Valkey 8, with a misleading user name.
     #[test]
-    fn a_missing_right_to_keys_differs_from_one_to_a_command() {
+    fn a_missing_right_to_keys_is_not_a_missing_right_to_a_command() {
         for (text, expected) in [
             (
                 "this user has no permissions to access one of the keys used as arguments",

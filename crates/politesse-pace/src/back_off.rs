@@ -234,7 +234,7 @@ mod tests {
 
     // Ours: the pauses between repeated 429s count as one back-off.
     #[test]
-    fn a_host_that_keeps_asking_for_less_is_in_a_long_back_off_after_an_hour() {
+    fn repeated_429s_are_a_long_back_off_after_an_hour() {
         let mut host = Host::default();
         let (mut now, mut first_long) = (0, None);
         while now < 3 * 60 * MINUTE && first_long.is_none() {
@@ -322,7 +322,7 @@ mod tests {
 
     // Ours: obeyed in full, using the longest that the host sent.
     #[test]
-    fn the_longest_retry_after_of_one_back_off_counts() {
+    fn the_longest_retry_after_of_a_back_off_applies() {
         let mut host = Host::default();
         host.says(429, Some(30), 0);
         assert_eq!(host.says(503, Some(10), 5), BackOffUpdate::None);
@@ -333,7 +333,7 @@ mod tests {
 
     // Ours: Retry-After is obeyed up to 24 h.
     #[test]
-    fn no_pause_is_longer_than_the_longest() {
+    fn no_pause_exceeds_the_longest_pause() {
         let day = 24 * 60 * 60;
         let mut host = Host::default();
         host.says(429, Some(u64::MAX), 5);
@@ -355,7 +355,7 @@ mod tests {
 
     // Ours: jitter adds at most a tenth, and only to our own pauses.
     #[test]
-    fn jitter_lengthens_by_a_tenth_at_most() {
+    fn jitter_adds_at_most_a_tenth() {
         let pause = |chance, retry_after| {
             let mut state = BackOff::default();
             let response = ThrottleResponse {

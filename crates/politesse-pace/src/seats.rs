@@ -167,7 +167,7 @@ mod tests {
 
     // Ours: `pace.queue`.
     #[test]
-    fn seats_are_counted_by_crawler_and_in_all_and_given_back() {
+    fn seats_are_counted_by_crawler_and_in_total_and_given_back() {
         let (limits, directory) = (limits(2, 3), ClientDirectory::default());
         let seats = Seats::new(&limits, Arc::default());
         let take = |name: &str| {

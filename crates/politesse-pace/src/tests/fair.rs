@@ -5,7 +5,7 @@ use crate::policy::Profile;
 use tokio::time::{advance, sleep};
 
 // Ours: with 100 requests of one flooding client queued, the single requests of two other
-// clients start second and third after it. Each waits one turn at most.
+// clients start third and fourth: each waits for one turn of the flooding client at most.
 #[tokio::test(start_paused = true)]
 async fn a_flooder_delays_others_by_one_turn() {
     let origin = Origin::new(profile(Profile::Owned));

@@ -391,8 +391,8 @@ async fn a_response_holds_up_others_for_max_turn_and_no_longer() {
     assert_eq!(origin.scheduler.snapshot()[0].in_flight, 0);
 }
 
-// Ours: `pace.max_stall`: a client that neither reads nor sends loses its turn to waiting
-// requests, and only to them.
+// Ours: `pace.max_stall`: a client that neither reads nor sends loses its turn if another
+// request waits, and keeps it otherwise.
 #[tokio::test(start_paused = true)]
 async fn a_stalled_client_loses_its_turn_to_waiting_requests() {
     let origin = Origin::new(profile(Profile::Standard));

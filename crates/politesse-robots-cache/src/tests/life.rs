@@ -3,7 +3,7 @@
 //!
 //! | state | next state | test |
 //! |---|---|---|
-//! | nothing | a file, none, unreachable | `an_answer_is_one_of_three` |
+//! | nothing | a file, none, unreachable | `a_fetch_ends_successful_unavailable_or_unreachable` |
 //! | fresh | fresh, origin not asked | `a_fresh_answer_is_not_fetched_again` |
 //! | fresh, near its end | replaced, confirmed | `a_copy_in_use_is_refreshed_before_its_end` |
 //! | | failed: fresh until its end, then stale | `a_failed_refresh_leaves_the_copy_in_force_until_its_end` |
@@ -57,7 +57,7 @@ async fn settle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_is_one_of_three() {
+async fn a_fetch_ends_successful_unavailable_or_unreachable() {
     for (reply, result) in [
         (text(FILE), "successful"),
         (status(404), "unavailable"),

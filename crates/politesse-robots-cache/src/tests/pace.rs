@@ -113,7 +113,7 @@ async fn redirects_on_one_host_share_a_turn() {
 // Ours: the snapshot in force when the turn comes decides; if that has expired, none
 // does.
 #[tokio::test(start_paused = true)]
-async fn a_robots_txt_that_changes_during_a_wait_decides() {
+async fn a_robots_txt_fetched_during_a_wait_decides() {
     let closed = "User-agent: *\nDisallow: /";
     let script = Script::default().at(ROBOTS, [says("User-agent: *"), says(closed)]);
     let cache = cache(&script);

@@ -85,7 +85,7 @@ pub enum BodyEnd {
     Elsewhere,
 }
 
-/// Returns whether the whole answer for a URL is wanted.
+/// Predicate that selects the URLs whose whole answers are wanted.
 pub type MessageWanted<'a> = &'a (dyn Fn(&str) -> bool + Sync);
 
 /// Reader for the messages of a WARC file.

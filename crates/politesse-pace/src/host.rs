@@ -71,7 +71,7 @@ pub(super) struct HostState {
     overruns: u32,
     /// Turns that were given up and are not reported yet.
     stalls: u32,
-    /// Lease of the host; `None` outside a fleet.
+    /// Lease of the host, in a fleet; `None` before its first use.
     pub(super) lease: Option<Box<HostLease>>,
 }
 

@@ -1,8 +1,9 @@
-//! Configuration that all nodes of a fleet should have alike, in parts.
+//! Configuration that all nodes of a fleet should share, digested in parts.
 //!
-//! A site or a crawler sees now one node and now another, so what either of them would
-//! notice belongs here. Names, addresses and files of a node, and what a machine can
-//! hold, do not. Does not know how nodes compare it.
+//! Crawlers and sites reach one node now and another one later, so every setting that
+//! they could notice is covered here. Left out are a node's own names, addresses and
+//! files, and the limits that depend on its machine. Does not know how nodes compare
+//! the digests.
 
 use super::reload::is_in;
 use crate::config::Settings;
@@ -11,7 +12,7 @@ use politesse_fleet::status::ConfigurationDigests;
 use politesse_proxy::connect::Interceptor;
 use politesse_proxy::server::ActiveConfig;
 
-/// Keys, or sections, of each part but those that are not only keys.
+/// Parts that consist of keys only: the name of each, with its keys or sections.
 const PARTS: [(&str, &[&str]); 5] = [
     ("crawler", &["crawler", "proxy.auth"]),
     ("robots", &["robots."]),
@@ -20,7 +21,7 @@ const PARTS: [(&str, &[&str]); 5] = [
     ("fleet", &["fleet.lease", "fleet.forget", "fleet.on_loss"]),
 ];
 
-/// Keys of these sections that depend on what a machine can hold.
+/// Keys of these sections that depend on the size of the machine.
 const OF_MACHINE: [&str; 5] = [
     "robots.max_snapshots",
     "robots.max_snapshot_bytes",
@@ -29,7 +30,7 @@ const OF_MACHINE: [&str; 5] = [
     "pace.max_hosts",
 ];
 
-/// Keys of these sections that are in the policy, whose digest is a part of its own.
+/// Keys of these sections that belong to the policy, which has a digest of its own.
 const OF_POLICY: [&str; 4] = [
     "robots.dialect",
     "robots.override",
@@ -37,8 +38,8 @@ const OF_POLICY: [&str; 4] = [
     "robots.status.",
 ];
 
-/// Returns the digests of the configuration in force, with the fingerprint of the key
-/// of the fleet, if there is one.
+/// Returns the digests of the configuration in force, including the fingerprint of the
+/// fleet's key if there is one.
 pub(super) fn agreed(
     settings: &Settings,
     config: &ActiveConfig,
@@ -49,7 +50,7 @@ pub(super) fn agreed(
         let is_meant = |key: &str| is_in(key, keys) && !is_other(key);
         (*part, settings.values.digest_of(is_meant).to_string())
     });
-    // Of the root: nodes may have certificates of their own below it.
+    // Only the root is compared: nodes may have different certificates below it.
     let ca = config.interceptor.as_deref().map(Interceptor::ca);
     let root = ca.map(|ca| ca.root().fingerprint());
     let shown = |digest: Option<&Digest>| digest.map_or("none".to_owned(), Digest::to_string);

@@ -1,4 +1,4 @@
-//! Shipping of the record to the archive (`audit.archive`) while the proxy runs.
+//! Shipping of the audit record to the archive (`audit.archive`) while the proxy runs.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,24 +18,26 @@ use politesse_base::metrics::Metrics;
 use politesse_record::AuditError;
 use politesse_record::reader::AuditReader;
 
-/// Entries that the archive does not have, counted when the metrics are asked for.
+/// Gauges of the entries that the archive does not have yet, updated when the metrics
+/// are read.
 #[derive(Debug, Clone)]
 pub(super) struct ArchiveLag {
     record: PathBuf,
-    /// Number up to which everything has arrived; 0 until the archive has answered.
+    /// Number of the last entry up to which all have arrived; 0 until the archive has
+    /// answered.
     arrived: Arc<AtomicI64>,
     metrics: Arc<Metrics>,
 }
 
 impl ArchiveLag {
-    /// Sets the gauges. It blocks for as long as the disk does.
+    /// Sets the gauges. Blocks while the record is read from disk.
     pub(super) fn show(&self) {
-        // A record that cannot be read is an alarm of its own.
+        // An unreadable record raises an alarm of its own.
         self.try_show().unwrap_or_default();
     }
 
     fn try_show(&self) -> Result<(), AuditError> {
-        // Read anew each time: while nothing can be shipped it is the lag that grows.
+        // Counted each time: while shipping fails, the lag still grows.
         let arrived = self.arrived.load(Ordering::Acquire);
         let missing = AuditReader::open(&self.record)?.missing_entries(arrived)?;
         let now = clock::now().as_microsecond();
@@ -47,7 +49,7 @@ impl ArchiveLag {
     }
 }
 
-/// Shipping that is under way.
+/// Shipping task of a running proxy.
 #[derive(Debug)]
 pub(super) struct ArchiveShipping {
     lag: ArchiveLag,
@@ -56,13 +58,13 @@ pub(super) struct ArchiveShipping {
 }
 
 impl ArchiveShipping {
-    /// Begins to ship the record, if `settings` name an archive. Whether that can be
-    /// reached is found out by the task.
+    /// Begins to ship the record, if `settings` name an archive. The task connects
+    /// later, so an archive that is down does not stop the proxy from starting.
     ///
     /// # Errors
     ///
-    /// Credentials or certificates that cannot be read, or a machine whose name cannot be that
-    /// of a node.
+    /// Credentials or certificates cannot be read, or the machine's name is no valid
+    /// node name.
     pub(super) fn start(settings: &Settings, shared: &SharedParts) -> anyhow::Result<Option<Self>> {
         if settings.archive.address.is_none() {
             return Ok(None);
@@ -90,12 +92,12 @@ impl ArchiveShipping {
         }))
     }
 
-    /// Returns what counts the entries that have not arrived.
+    /// Returns the gauges of the entries that have not arrived.
     pub(super) fn lag(&self) -> ArchiveLag {
         self.lag.clone()
     }
 
-    /// Ships the last entries, once the record is closed.
+    /// Ships the last entries. To be called once the record is closed.
     pub(super) async fn finish(self) {
         self.stop.cancel();
         if let Ok(shipper) = self.task.await {
@@ -104,11 +106,11 @@ impl ArchiveShipping {
     }
 }
 
-/// Returns the record of `settings`, as it is named in the archive.
+/// Returns the record of `settings`, with its name in the archive.
 ///
 /// # Errors
 ///
-/// A machine whose name cannot be that of a node.
+/// The machine's name is no valid node name.
 pub(crate) fn shipped_record(settings: &Settings) -> anyhow::Result<ShippedRecord> {
     Ok(ShippedRecord {
         path: settings.audit.path.clone(),

@@ -1,33 +1,32 @@
-//! Limits of the system that a configuration needs: descriptors, and the length
-//! of the listeners' queues of connections not yet accepted.
+//! System limits that a configuration depends on: file descriptors, and the length of
+//! the listeners' queues of connections that are not yet accepted.
 //!
-//! A limit that is too low is logged and shown in the metrics, and the proxy
-//! starts all the same. Does not raise the limit of descriptors: the command
-//! `serve` does.
+//! A limit that is too low is logged and shown in the metrics; the proxy starts anyway.
+//! This module does not raise the limit of descriptors: the command `serve` does.
 
 use crate::config::Settings;
 use politesse_base::descriptors;
 use politesse_base::metrics::Metrics;
 use politesse_proxy::overload::ANSWERED_MAX;
 
-/// File in which Linux states the longest queue that a listener may have.
+/// File in which Linux states the maximum length of a listener's queue.
 const SOMAXCONN: &str = "/proc/sys/net/core/somaxconn";
 
-/// Descriptors of one lookup of a name: `/etc/hosts`, or a socket for each of
-/// the two questions that are asked.
+/// Descriptors used by one name lookup: `/etc/hosts`, or one socket for each of the two
+/// queries.
 const PER_LOOKUP: usize = 2;
-/// Descriptors of all else: the runtime, the audit record with its readers, and
+/// Descriptors of everything else: the runtime, the audit record with its readers, and
 /// the log.
 const OTHERS: usize = 64;
 
-/// Returns how many descriptors `settings` can need.
+/// Returns the number of descriptors that `settings` can need.
 ///
-/// Each connection of a crawler counts for two, since its request needs one to
-/// an origin. A crawler that sends many requests at the same time over one
-/// HTTP/2 connection can need more; then its requests are refused.
+/// Each connection from a crawler counts twice, because its request needs a second one
+/// to an origin. A crawler that sends many requests at once over one HTTP/2 connection
+/// can need more; the excess requests are refused.
 fn descriptors_wanted(settings: &Settings) -> u64 {
     let listener = &settings.listener;
-    // Connections of load balancers that have not named their client yet.
+    // Connections from load balancers that have not sent the PROXY header yet.
     let awaited_headers = match listener.proxy_protocol_from[..] {
         [] => 0,
         [_, ..] => listener.limits.handshakes.get(),
@@ -47,16 +46,15 @@ fn descriptors_wanted(settings: &Settings) -> u64 {
     u64::try_from(wanted).unwrap_or(u64::MAX)
 }
 
-/// Logs a warning for each limit of the system that is lower than `settings`
-/// need. To be called at the start and after a reload.
+/// Logs a warning for each system limit that is too low for `settings`. To be called at
+/// the start and after a reload.
 pub fn warn_of_shortages(settings: &Settings) {
     for shortage in shortages(settings) {
         tracing::warn!("{shortage}");
     }
 }
 
-/// Describes each limit of the system that is lower than `settings` need, with what
-/// raises it.
+/// Describes each system limit that is too low for `settings`, and how to raise it.
 #[must_use]
 pub fn shortages(settings: &Settings) -> Vec<String> {
     let mut shortages = Vec::new();
@@ -81,7 +79,7 @@ pub fn shortages(settings: &Settings) -> Vec<String> {
     shortages
 }
 
-/// Sets the gauges of the system's limits and of what `settings` need.
+/// Sets the gauges of the system's limits and of the descriptors that `settings` need.
 pub(super) fn show(settings: &Settings, metrics: &Metrics) {
     let gauge = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let backlog = settings.listener.backlog.get();
@@ -93,7 +91,7 @@ pub(super) fn show(settings: &Settings, metrics: &Metrics) {
     metrics.descriptors_limit.set(gauge(limit));
 }
 
-/// Returns the longest queue that the system lets a listener have; `None` if the
+/// Returns the maximum queue length that the system allows a listener; `None` if the
 /// system does not state it.
 fn somaxconn() -> Option<u32> {
     std::fs::read_to_string(SOMAXCONN).ok()?.trim().parse().ok()
@@ -116,9 +114,9 @@ mod tests {
         Config::read(&sources).unwrap().settings().clone()
     }
 
-    // Ours; the documentation of proxy.max_connections says the number.
+    // Ours; the documentation of proxy.max_connections states the number.
     #[test]
-    fn the_descriptors_that_a_configuration_wants_follow_from_its_bounds() {
+    fn each_limit_adds_its_connections_to_the_descriptors_wanted() {
         let default = descriptors_wanted(&settings(&[]));
         assert_eq!(default, 2 * 4096 + 1024 + 1024 + 2 * 256 + 1 + 3 * 64);
         for (key, more) in [

@@ -1,5 +1,5 @@
-//! Listeners of commands: `politesse run` binds one for its command, this proxy
-//! serves it, and its requests are counted apart.
+//! Listeners for commands: `politesse run` binds one for its command, this proxy serves
+//! it, and counts its requests separately.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -23,30 +23,29 @@ use politesse_proxy::server::{ListenerGroup, ProxyServer};
 use politesse_proxy::tally::{Tally, Totals};
 use politesse_robots::origin::Scheme;
 
-/// Serves the listeners of commands, as many as `proxy.max_commands` allows.
+/// Listeners of commands, up to `proxy.max_commands` of them.
 #[derive(Debug)]
 pub struct Commands {
     crawlers: Arc<ProxyServer>,
     own: OwnAddresses,
     open: AtomicUsize,
-    /// Holds a token of each command, so that the end of the last can be waited
-    /// for.
+    /// One token for each command, used to wait for the last one to end.
     tokens: TaskTracker,
 }
 
-/// In place of the number of commands, once none may come any more.
+/// Value of `Commands::open` once no more commands are accepted.
 const CLOSED: usize = usize::MAX;
 
-/// Why a listener is not served.
+/// Reason why a listener is not served.
 #[derive(Debug, Error)]
 pub enum CommandError {
-    /// The proxy was there for commands, and the last has ended.
+    /// The proxy ran only for its commands, and the last one has ended.
     #[error("the proxy is stopping")]
     Stopping,
-    /// As many commands are served as may be.
+    /// The limit of `proxy.max_commands` is reached.
     #[error("the proxy serves {0} commands already (proxy.max_commands)")]
     TooMany(NonZeroUsize),
-    /// The descriptor is no listener that only this machine reaches.
+    /// The descriptor is not a TCP listener on loopback.
     #[error("the descriptor is no TCP listener on a loopback address")]
     NotALoopbackListener,
     /// The listener cannot be used.
@@ -54,7 +53,7 @@ pub enum CommandError {
     Listener(#[from] std::io::Error),
 }
 
-/// The listener of one command. Dropping it cuts its connections off.
+/// The listener of one command. Dropping it closes its connections at once.
 #[derive(Debug)]
 pub struct CommandListener {
     address: SocketAddr,
@@ -64,13 +63,12 @@ pub struct CommandListener {
     _token: TaskTrackerToken,
 }
 
-/// Reads the descriptor of a listener that another process has bound.
+/// Converts the descriptor of a listener that another process has bound.
 ///
 /// # Errors
 ///
-/// [`CommandError::NotALoopbackListener`] if it is anything else than a TCP
-/// socket that listens on loopback: whoever could pass a wildcard listener would
-/// open the proxy to the network.
+/// [`CommandError::NotALoopbackListener`] unless it is a TCP socket that listens on
+/// loopback: with a wildcard listener a command could open the proxy to the network.
 pub fn loopback_listener(descriptor: OwnedFd) -> Result<TcpListener, CommandError> {
     let is_listener = socket_type(&descriptor).is_ok_and(|kind| kind == SocketType::STREAM)
         && socket_acceptconn(&descriptor).unwrap_or(false);
@@ -95,13 +93,13 @@ impl Commands {
         }
     }
 
-    /// Serves `listener` until the result is closed or dropped, and records its
-    /// requests as those of `crawl`. Only this machine may connect to it; limits and pace
-    /// are those of all crawlers.
+    /// Serves `listener` until the returned value is closed or dropped, and records its
+    /// requests under `crawl`. Only this machine can connect to it; the limits and the
+    /// pace are shared with all other crawlers.
     ///
     /// # Errors
     ///
-    /// [`CommandError`], but for the descriptor's.
+    /// Any [`CommandError`] except [`CommandError::NotALoopbackListener`].
     pub fn open(
         self: &Arc<Self>,
         listener: TcpListener,
@@ -110,8 +108,8 @@ impl Commands {
         let address = listener.local_addr()?;
         self.take_place()?;
         self.crawlers.metrics.commands.inc();
-        // Before the first connection: a command must not reach its own proxy
-        // through it.
+        // Added before the first connection, so that a command cannot reach its own
+        // proxy through itself.
         self.own.add(address);
         let tally = Arc::new(Tally::default());
         let of_command = ListenerGroup::of_command(Arc::clone(&tally), crawl, &self.crawlers);
@@ -140,38 +138,38 @@ impl Commands {
         }
     }
 
-    /// Lets no more commands come, if none is served. Returns whether none is:
-    /// one that has come meanwhile must not lose its proxy.
+    /// Refuses further commands if none is being served. Returns whether they are
+    /// refused: a command that arrived meanwhile must not lose its proxy.
     #[must_use]
     pub fn close_if_idle(&self) -> bool {
         let taken = self
             .open
-            // One step, so that no command can come between the look and the
-            // closing.
+            // One atomic step, so that no command can arrive between the check and the
+            // change.
             .compare_exchange(0, CLOSED, Ordering::Relaxed, Ordering::Relaxed);
         matches!(taken, Ok(_) | Err(CLOSED))
     }
 
-    /// Waits until no command is served.
+    /// Waits until every command has ended.
     pub async fn ended(&self) {
         self.tokens.close();
         self.tokens.wait().await;
     }
 
-    /// Returns how many control connections are of use: one for each command.
+    /// Returns the maximum number of commands. Each uses one control connection.
     pub(super) fn most(&self) -> NonZeroUsize {
         self.crawlers.in_force.load().options.max_commands
     }
 
-    /// Cancelled when the proxy stops.
+    /// Returns the token that is cancelled when the proxy stops.
     pub(super) fn stopping(&self) -> &CancellationToken {
         &self.crawlers.stop
     }
 }
 
 impl CommandListener {
-    /// Accepts no more, lets requests under way finish until
-    /// `proxy.shutdown_timeout` or until `hurry` is done, and counts.
+    /// Stops accepting, waits for requests in flight until `proxy.shutdown_timeout` or
+    /// until `hurry` completes, cuts off the rest, and returns the counts.
     pub async fn close(self, hurry: impl Future<Output = ()>) -> Totals {
         self.group.stop.cancel();
         let connections = &self.group.connections;
@@ -182,8 +180,8 @@ impl CommandListener {
             finished = timeout(longest, connections.wait()) => finished.is_ok(),
             () = hurry => false,
         };
-        // Connections that are cut off still end their rows, so they are waited
-        // for: the totals count them.
+        // Connections that are cut off still write their rows, and the totals count
+        // them: so wait for those too.
         if !finished {
             self.group.abort.cancel();
             connections.wait().await;

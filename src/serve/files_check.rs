@@ -1,6 +1,6 @@
 //! Check of the files that a start would open (`config check`).
 //!
-//! Makes and changes none of them. A file that a start makes may be missing.
+//! Creates and changes no file. A file that a start would create may be missing.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -17,8 +17,8 @@ use politesse_proxy::ca::Ca;
 use politesse_proxy::connect::HttpsMode;
 use politesse_record::{self, SealTarget};
 
-/// Returns the errors of all files with which a proxy of `settings` would not start, or
-/// could not do all that they ask for.
+/// Returns an error for each file that would keep a proxy with these `settings` from
+/// starting, or from doing everything they configure.
 #[must_use]
 pub fn unusable_files(settings: &Settings) -> Vec<anyhow::Error> {
     let checks: &[fn(&Settings) -> anyhow::Result<()>] = &[
@@ -71,7 +71,7 @@ fn parent(settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Opens the files that heads of the record are appended to.
+/// Opens the files that heads of the record are appended to (`audit.seal_to`).
 fn exports(settings: &Settings) -> anyhow::Result<()> {
     for target in &settings.audit.seal.to {
         let SealTarget::File(path) = target else {

@@ -1,7 +1,8 @@
-//! Fleet of a running proxy (`fleet`): joined at the start, left at the stop.
+//! Membership of a running proxy in a fleet (`fleet`): it joins at the start and leaves
+//! at the stop.
 //!
-//! Changes of its part go to the record and to the log. What the part means for a
-//! request is not known here.
+//! Writes each change of this node's part in the fleet to the record and the log. Does
+//! not know how the part affects requests.
 
 use std::sync::Arc;
 
@@ -34,22 +35,21 @@ use politesse_record::AuditLog;
 use politesse_record::events::{ProcessEvent, ProcessEventKind};
 use politesse_robots_cache::shared_answers::SharedStore;
 
-/// Stores of the fleet that this proxy is going to be in.
+/// Stores of the fleet that this proxy will join.
 #[derive(Debug)]
 pub(super) struct FleetStores {
     leases: Arc<RedisStore>,
     robots: Option<Arc<RobotsStore>>,
-    /// Fingerprint of the key of the fleet, if there is one.
+    /// Fingerprint of the fleet's key, if there is one.
     key: Option<Digest>,
 }
 
 impl FleetStores {
-    /// Makes the stores of `settings`, if they name any. None is reached yet.
+    /// Makes the stores that `settings` name, if any. Connects to none of them yet.
     ///
     /// # Errors
     ///
-    /// A key that cannot be read, or a machine whose name cannot be that
-    /// of a node.
+    /// The key cannot be read, or the machine's name is no valid node name.
     pub(super) fn open(
         settings: &Settings,
         metrics: &Arc<Metrics>,
@@ -63,7 +63,7 @@ impl FleetStores {
         let key = read.transpose().context("fleet.key")?;
         let leases = Arc::new(RedisStore::new(options, Arc::clone(metrics)));
         let max_bytes = settings.robots.max_bytes;
-        // The key itself goes to the store of robots.txt files, if at all.
+        // Only the store of robots.txt files gets the key itself, if the fleet has one.
         let fingerprint = key.as_ref().map(FleetKey::fingerprint);
         let robots = key.map(|key| RobotsStore::new(Arc::clone(&leases), key, max_bytes));
         Ok(Some(Self {
@@ -79,11 +79,11 @@ impl FleetStores {
         Some(robots)
     }
 
-    /// Joins the fleet. Nothing is sent until its store was reached.
+    /// Joins the fleet. Nothing is sent to origins until the store has answered.
     ///
     /// # Errors
     ///
-    /// Credentials or certificates that cannot be read.
+    /// Credentials or certificates cannot be read.
     pub(super) fn join(
         self,
         settings: &Settings,
@@ -95,7 +95,7 @@ impl FleetStores {
         let auth = options.store_auth.as_deref().map(user_and_password);
         let credentials = auth.transpose().context("fleet.store_auth")?;
         if let Some(path) = &options.store_ca {
-            // The store's library takes a file without a certificate for one.
+            // The store's library accepts a file that contains no certificate.
             client_config(&[Roots::File(path.clone())]).context("fleet.store_ca")?;
         }
         let file = options.store_ca.as_deref().map(std::fs::read);
@@ -154,7 +154,7 @@ pub(super) struct FleetMember {
     _changes: Option<AbortOnDropHandle<()>>,
 }
 
-/// Sources of what an operator is shown of the fleet.
+/// Sources of the fleet's state, for the pages and the API.
 #[derive(Debug, Clone)]
 pub(super) struct FleetView {
     store: Arc<RedisStore>,
@@ -163,7 +163,7 @@ pub(super) struct FleetView {
 }
 
 impl FleetView {
-    /// Returns the state of the fleet, in which this node plays `part`.
+    /// Returns the state of the fleet, in which this node has `part`.
     pub(super) fn status(&self, part: FleetPart) -> FleetStatus {
         let options = &self.store.options;
         FleetStatus {
@@ -180,46 +180,49 @@ impl FleetView {
 }
 
 impl FleetMember {
-    /// Returns what is shown of the fleet.
+    /// Returns the sources of the fleet's state.
     pub(super) fn view(&self) -> FleetView {
         self.view.clone()
     }
 
-    /// Notes that another configuration is in force: the other nodes compare it.
+    /// Publishes that another configuration is in force, for the other nodes to
+    /// compare.
     pub(super) fn set_configuration(&self, settings: &Settings, config: &ActiveConfig) {
         let configuration = agreed(settings, config, self.key.as_ref());
         self.view.board.set_configuration(configuration);
     }
 
-    /// Gives back the leases of hosts and leaves the fleet, so that nobody waits for
-    /// this node.
+    /// Returns the leases of hosts and leaves the fleet, so that no other node waits
+    /// for this one.
     pub(super) async fn leave(self, shared: &SharedParts) {
         let patience = 2 * self.store.options.rules.timeout;
-        // Before it leaves: whoever gets a host next is to know when it was asked last.
+        // Before leaving: the next holder of a host needs the time of the last request
+        // to it.
         let _ = timeout(patience, shared.scheduler.leases_released()).await;
         self.stop.cancel();
-        // Both end first: a heartbeat or a note that comes later would bring it back.
+        // Both tasks must end first: a later heartbeat or note would register this node
+        // again.
         let _ = timeout(patience, self.task).await;
         let _ = timeout(patience, self.notes).await;
         FleetTask::leave(&self.store).await;
     }
 }
 
-/// Takes what other nodes found changed in place of what the cache in force has.
+/// Updates the cache in force with the robots.txt changes that other nodes have found.
 async fn follow_changes(
     robots: Arc<RobotsStore>,
     server: Arc<ProxyServer>,
     stop: CancellationToken,
 ) {
     let changed = |key: CacheKey| {
-        // Anew each time: a reload may have put another cache in force.
+        // Loaded each time: a reload may have put another cache in force.
         let config = server.in_force.load_full();
         async move { config.proxy.turns.decider.robots.take_newer(&key).await }
     };
     robots.follow_changes(changed, stop).await;
 }
 
-/// Returns the name of the machine.
+/// Logs and records the part that this node now has in the fleet.
 fn report(audit: &AuditLog, options: &Options, part: FleetPart, beat: Option<&Beat>) {
     let (nodes, live) = beat.map_or((0, 0), |beat| (beat.names.len(), beat.live));
     let mode = match part.mode {
@@ -232,7 +235,7 @@ fn report(audit: &AuditLog, options: &Options, part: FleetPart, beat: Option<&Be
             tracing::warn!(
                 fleet = options.name,
                 nodes,
-                "the store of the fleet does not answer: this node goes on with the pauses of all nodes"
+                "the store of the fleet does not answer: this node continues with the pauses of all nodes"
             );
             "alone"
         }
@@ -255,7 +258,8 @@ fn report(audit: &AuditLog, options: &Options, part: FleetPart, beat: Option<&Be
     audit.record_process_event(ProcessEvent::now(ProcessEventKind::Fleet, detail));
 }
 
-/// Says where other nodes have another configuration than this one, or no longer have.
+/// Logs and records which parts of the configuration differ on other nodes, or that
+/// none does any more.
 fn report_difference(audit: &AuditLog, options: &Options, difference: &ConfigurationDifference) {
     let parts: Vec<_> = difference.parts.iter().map(String::as_str).collect();
     let (parts_text, nodes) = (parts.join(", "), difference.nodes.join(", "));

@@ -1,10 +1,10 @@
-//! Export of signed heads of the record to where `audit.seal_to` says: files,
-//! commands and URLs that the operator controls, and whoever can change the record
-//! does not.
+//! Export of signed heads of the record to the targets in `audit.seal_to`: files,
+//! commands and URLs that the operator controls, and that no one with access to the
+//! record alone can change.
 //!
-//! Each target has a task of its own and is given the newest head, which covers what
-//! all before it do: one that is slow gets fewer, and holds nobody up. A head that
-//! could not be delivered is tried again, also by the next process.
+//! Each target has its own task, which delivers the newest head: it covers everything
+//! that earlier heads cover. A slow target gets fewer heads and delays no other. A head
+//! that could not be delivered is retried, by the next process if need be.
 //!
 //! Does not know how heads are made.
 
@@ -38,24 +38,22 @@ use politesse_base::tls::{TlsSetupError, client_config};
 use politesse_record::SealTarget;
 use politesse_robots::origin::{Scheme, Target};
 
-/// Longest time of one attempt. A stop waits for the one that is under way, and for
-/// one more.
+/// Timeout of one attempt. A stop waits for the attempt in progress and for one more.
 const ATTEMPT_MAX: Duration = Duration::from_secs(10);
 
-/// Pause after a failed attempt, which doubles with each up to the longest.
+/// Pause after a failed attempt. It doubles with each failure, up to `LONGEST_PAUSE`.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
-/// Bytes at the end of a file in which its last head is looked for: more than a head
-/// has.
+/// Bytes at the end of a file that are searched for its last head. A head is shorter.
 const TAIL_BYTES: u64 = 4096;
 
-/// Starts to export `heads` to each target of `settings`, as tasks of `tracker`.
-/// They end after the last head, when the record is closed.
+/// Starts one task of `tracker` for each target of `settings`. The tasks export `heads`
+/// and end after the last one, when the record is closed.
 ///
 /// # Errors
 ///
-/// [`TlsSetupError`] if there is an `https` target, and no roots.
+/// [`TlsSetupError`] if a target is an `https` URL and there are no roots.
 pub(super) fn start(
     settings: &Settings,
     heads: &watch::Receiver<Option<Arc<str>>>,
@@ -90,7 +88,7 @@ struct HeadExport {
 }
 
 impl HeadExport {
-    /// Delivers what comes until the record is closed.
+    /// Delivers heads until the record is closed.
     async fn run(self, mut heads: watch::Receiver<Option<Arc<str>>>) {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -106,7 +104,8 @@ impl HeadExport {
                 }
                 continue;
             }
-            // A newer head is no reason to try sooner: it goes to the same target.
+            // A newer head does not shorten the pause: it goes to the same failing
+            // target.
             let wait = timeout(pause, async { while heads.changed().await.is_ok() {} });
             if wait.await.is_ok() {
                 let last = heads.borrow().clone();
@@ -119,14 +118,14 @@ impl HeadExport {
         }
     }
 
-    /// Tries to deliver `head`. Returns whether it was.
+    /// Tries to deliver `head`. Returns whether that succeeded.
     async fn attempt(&self, head: &Arc<str>) -> bool {
         let attempt = timeout(ATTEMPT_MAX, self.deliver(head)).await;
         let delivered = attempt.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let result = match &delivered {
             Ok(()) => "sent",
             Err(error) => {
-                // Not the URL or the command: both may hold a secret.
+                // Neither the URL nor the command is logged: both may hold a secret.
                 let target = self.target.kind();
                 tracing::warn!(
                     target: REPEATING, %error,
@@ -175,7 +174,7 @@ impl HeadExport {
     }
 }
 
-/// Posts `head` by a connection.
+/// Posts `head` over an open connection.
 async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     url: &Target,
@@ -191,7 +190,7 @@ async fn exchange(
         .map_err(io::Error::other)?;
     let response = tokio::select! {
         response = sender.send_request(request) => response.map_err(io::Error::other)?,
-        // It ends by itself only without an answer.
+        // The connection ends first only if no response came.
         ended = connection => return Err(match ended {
             Ok(()) => io::Error::from(io::ErrorKind::UnexpectedEof),
             Err(error) => io::Error::other(error),
@@ -203,7 +202,7 @@ async fn exchange(
     }
 }
 
-/// Runs `command` by a shell, with `head` on its standard input.
+/// Runs `command` in a shell, with `head` on its standard input.
 async fn hand_over(command: &str, head: &str) -> io::Result<()> {
     let mut child = Command::new("/bin/sh")
         .args(["-c", command])
@@ -213,7 +212,7 @@ async fn hand_over(command: &str, head: &str) -> io::Result<()> {
         .kill_on_drop(true)
         .spawn()?;
     if let Some(mut input) = child.stdin.take() {
-        // A command that reads nothing is judged by its exit code as well.
+        // A command that does not read its input is still judged by its exit code.
         input.write_all(head.as_bytes()).await.unwrap_or_default();
     }
     let status = child.wait().await?;
@@ -223,11 +222,11 @@ async fn hand_over(command: &str, head: &str) -> io::Result<()> {
     }
 }
 
-/// Appends `head` to the file at `path`, unless it is its last one.
+/// Appends `head` to the file at `path`, unless it is already the last one there.
 fn append(path: &Path, head: &str) -> io::Result<()> {
-    // To open a named pipe would wait for somebody who reads it.
+    // Opening a named pipe would block until another process reads it.
     if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-        return Err(io::Error::other("it is no file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     let mut options = OpenOptions::new();
     let mut file = options.read(true).append(true).create(true).open(path)?;
@@ -238,7 +237,7 @@ fn append(path: &Path, head: &str) -> io::Result<()> {
     if tail.ends_with(head.as_bytes()) {
         return Ok(());
     }
-    // A crash may have left half a head, which is to spoil no other.
+    // A crash may have left half a head. A line break keeps it from spoiling this one.
     let is_torn = tail.last().is_some_and(|byte| *byte != b'\n');
     let text = format!("{}{head}", if is_torn { "\n" } else { "" });
     file.write_all(text.as_bytes())?;
@@ -249,9 +248,9 @@ fn append(path: &Path, head: &str) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    // Ours: a head that was delivered before a stop is not there twice.
+    // Ours: a head that was delivered before a stop is not repeated after it.
     #[test]
-    fn a_head_is_appended_once_and_behind_a_torn_one() {
+    fn a_head_is_appended_once_and_after_a_torn_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("heads.txt");
         for head in ["one\n", "one\n", "two\n"] {

@@ -1,8 +1,7 @@
-//! Facts about the configuration in force, for pages: where each value comes from, and
-//! what became of the last reload.
+//! Facts about the configuration in force, for the admin pages: the source of each
+//! value, and the result of the last reload.
 //!
-//! Everything here may be shown: `config` has left out the secrets. Does not know the
-//! pages.
+//! All of it may be shown: `config` has removed the secrets. Does not know the pages.
 
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use politesse_admin::{ConfigurationCell, ConfigurationInForce, FailedReload, Sho
 use politesse_base::clock;
 use politesse_decision::overrides::Override;
 
-/// Makes the cell of the configuration that the proxy starts with.
+/// Makes the cell for the configuration that the proxy starts with.
 pub(super) fn cell(settings: &Settings) -> ConfigurationCell {
     Arc::new(ArcSwap::from_pointee(facts(settings)))
 }
@@ -23,13 +22,13 @@ pub(super) fn replace(cell: &ConfigurationCell, settings: &Settings) {
     cell.store(Arc::new(facts(settings)));
 }
 
-/// Notes in `cell` that a reload has failed with `error`.
+/// Notes in `cell` that a reload failed with `error`.
 pub(super) fn note_failure(cell: &ConfigurationCell, error: &anyhow::Error) {
     let failed_reload = FailedReload {
         at: clock::now(),
         problems: problems(error),
     };
-    // All else stays: what was in force still is.
+    // The rest stays: the previous configuration is still in force.
     cell.store(Arc::new(ConfigurationInForce {
         failed_reload: Some(failed_reload),
         ..ConfigurationInForce::clone(&cell.load())
@@ -50,7 +49,7 @@ fn facts(settings: &Settings) -> ConfigurationInForce {
     let key = in_force.key("robots", "override");
     let places = key.map(|key| key.entry_places.clone()).unwrap_or_default();
     let entries = settings.policy.terms().overrides.iter();
-    // The policy has them in the order in which they were written.
+    // The policy keeps overrides in the order of the configuration file.
     let overrides = entries.zip(places).map(|(entry, place)| ShownOverride {
         entry: Override {
             reason: text_without_secrets(&entry.reason),
@@ -64,15 +63,15 @@ fn facts(settings: &Settings) -> ConfigurationInForce {
     }
 }
 
-/// Returns the lines that say why a configuration is not in force, each without the
-/// value that was found: it may be a secret.
+/// Returns the lines that explain why a configuration was rejected. They leave out the
+/// rejected values, which may be secrets.
 fn problems(error: &anyhow::Error) -> Vec<String> {
     let mut causes = error.chain();
     if let Some(found) = causes.find_map(|cause| cause.downcast_ref::<Problems>()) {
         return found.without_values().collect();
     }
-    // Other errors name keys and files; no text of theirs is meant to hold a secret, and
-    // none that looks like one passes.
+    // Other errors name keys and files. Their texts should hold no secrets; the filter
+    // catches any that slipped in.
     let mut lines = error_lines(error);
     for line in &mut lines {
         *line = text_without_secrets(line);
@@ -80,7 +79,7 @@ fn problems(error: &anyhow::Error) -> Vec<String> {
     lines
 }
 
-/// Returns the lines of an error and its causes, each cause once.
+/// Returns the lines of an error and its causes, without repeating a cause.
 pub(super) fn error_lines(error: &anyhow::Error) -> Vec<String> {
     let mut lines = Vec::new();
     let mut before = String::new();

@@ -1,9 +1,9 @@
-//! Events of the proxy itself in the record: its start and stop, each
-//! configuration that comes in force, reloads, and a heartbeat.
+//! Events of the proxy itself in the record: its start and stop, reloads, each
+//! configuration that takes effect, and a heartbeat.
 //!
-//! A configuration is recorded by digests, and as text without secrets, so that pace
-//! and egress of a past time are known. Does not know how the record states the count
-//! of requests.
+//! A configuration is recorded as digests and as text without secrets, so that the pace
+//! and egress settings of any past time can be looked up. Does not know how the record
+//! states the count of requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +18,11 @@ use politesse_decision::overrides::Override;
 use politesse_record::AuditLog;
 use politesse_record::events::{ProcessEvent, ProcessEventKind};
 
-/// Time between two heartbeats. Silence in the record is told from silence of
-/// crawlers by them, and the count of requests is compared between them.
+/// Time between two heartbeats. They distinguish a proxy that was down from crawlers
+/// that sent nothing, and the record compares its count of requests between them.
 const HEARTBEAT: Duration = Duration::from_secs(60 * 60);
 
-/// Events of one process in the record.
+/// Writer of this process's events to the record.
 #[derive(Debug)]
 pub(super) struct Lifecycle {
     audit: Arc<AuditLog>,
@@ -30,10 +30,10 @@ pub(super) struct Lifecycle {
 }
 
 impl Lifecycle {
-    /// Writes that the proxy has started with `settings`, and begins its
-    /// heartbeat. To be called before any request is accepted.
+    /// Records that the proxy has started with `settings`, and starts the heartbeat. To
+    /// be called before any request is accepted.
     pub(super) fn begin(audit: &Arc<AuditLog>, settings: &Settings) -> Self {
-        // The version says which program made the decisions that follow.
+        // The version identifies the program that made the decisions that follow.
         let version = json!({ "version": env!("CARGO_PKG_VERSION") });
         let record = Arc::clone(audit);
         let heartbeat = tokio::spawn(async move {
@@ -51,26 +51,26 @@ impl Lifecycle {
         lifecycle
     }
 
-    /// Writes that `settings` came in force in place of `before`.
+    /// Records that `settings` have replaced `before`.
     pub(super) fn reloaded(&self, before: &Settings, settings: &Settings) {
         let changed = settings.values.changed_from(&before.values);
         let detail = json!({ "result": "successful", "changed": changed });
         self.write(ProcessEventKind::Reloaded, detail);
         let (before, now) = (configuration(before), configuration(settings));
-        // The same file read again puts nothing new in force.
+        // Rereading an unchanged file puts nothing new in force.
         if before != now {
             self.write(ProcessEventKind::Configuration, now);
         }
     }
 
-    /// Writes that a configuration could not be put in force. Why is in the log:
-    /// the reason may quote values.
+    /// Records that a reload failed. Only the log has the reason, because it may quote
+    /// values.
     pub(super) fn not_reloaded(&self) {
         self.write(ProcessEventKind::Reloaded, json!({ "result": "failed" }));
     }
 
-    /// Writes that the proxy has stopped. To be called when no exchange is under
-    /// way any more, and before the record is closed.
+    /// Records that the proxy has stopped. To be called after the last exchange and
+    /// before the record is closed.
     pub(super) fn end(&self) {
         self.heartbeat.abort();
         self.write(ProcessEventKind::Stopped, Json::Null);
@@ -85,8 +85,8 @@ fn write(audit: &AuditLog, kind: ProcessEventKind, detail: Json) {
     audit.record_process_event(ProcessEvent::now(kind, detail));
 }
 
-/// Returns the operator, the text of a configuration without secrets, and digests of
-/// all its values, of the policy in it, and of each override.
+/// Returns the operator, the text of the configuration without secrets, and digests of
+/// all its values, of its policy and of each override.
 fn configuration(settings: &Settings) -> Json {
     let mut facts = json!({
         "sha256": settings.values.digest().to_string(),
@@ -102,9 +102,9 @@ fn configuration(settings: &Settings) -> Json {
     facts
 }
 
-/// Returns the SHA-256 of the JSON of an override, as it is in the policy.
+/// Returns the SHA-256 of an override's JSON, as the policy has it.
 fn override_digest(entry: &Override) -> String {
-    // Words and texts: there is nothing in them that JSON cannot hold.
+    // An override consists of words and texts, all of which JSON can express.
     let json = serde_json::to_string(entry).unwrap_or_default();
     Digest::of(json.as_bytes()).to_string()
 }
@@ -125,9 +125,9 @@ mod tests {
     use politesse_record::filter::EventFilter;
     use politesse_record::reader::AuditReader;
 
-    // Ours: silence in the record is told from a proxy that was not there.
+    // Ours: heartbeats distinguish idle crawlers from a proxy that was down.
     #[tokio::test(start_paused = true)]
-    async fn there_is_a_heartbeat_an_hour_until_the_stop() {
+    async fn a_heartbeat_is_recorded_every_hour_until_the_stop() {
         let folder = tempfile::tempdir().unwrap();
         let options = Options::new(folder.path().join("data/audit.db"));
         let (metrics, tracker) = (Arc::new(Metrics::default()), TaskTracker::new());
@@ -144,7 +144,7 @@ mod tests {
         yield_now().await;
         for _ in 0..3 {
             metrics.upstream_sent.inc();
-            // Time stands still for as long as the writer's thread runs.
+            // Tokio's clock stands still while the writer's thread runs.
             advance(HEARTBEAT).await;
             yield_now().await;
         }

@@ -1,6 +1,6 @@
-//! Sockets that a proxy listens on, bound before anything is written.
+//! Sockets that a proxy listens on, bound before anything is written to disk.
 //!
-//! Does not know what is served there.
+//! Does not know what is served on them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpSocket};
 
 use crate::config::Settings;
 
-/// Sockets of a proxy, in the order of the addresses of its settings.
+/// Sockets of a proxy, in the order of the addresses in its settings.
 pub(super) struct Sockets {
     /// For crawlers (`proxy.listen`).
     pub(super) crawlers: Vec<TcpListener>,
@@ -19,25 +19,24 @@ pub(super) struct Sockets {
     pub(super) operators: Vec<TcpListener>,
 }
 
-/// Addresses that cannot be listened on, at least one.
+/// Addresses that the proxy cannot listen on; at least one.
 #[derive(Debug, Error)]
 #[error("{}", self.text())]
 pub struct ListenError(Vec<FailedAddress>);
 
-/// Address that cannot be listened on.
+/// An address that the proxy cannot listen on.
 #[derive(Debug)]
 pub struct FailedAddress {
-    /// Key that has the address.
+    /// Configuration key of the address.
     pub key: &'static str,
     /// The address.
     pub address: SocketAddr,
-    /// Fault of the system.
+    /// Error from the system.
     pub source: io::Error,
 }
 
 impl ListenError {
-    /// Returns the addresses that another program listens on, if nothing else is
-    /// wrong.
+    /// Returns the addresses, if another program already listens on every one of them.
     #[must_use]
     pub fn in_use(&self) -> Option<&[FailedAddress]> {
         let in_use = |failed: &FailedAddress| failed.source.kind() == io::ErrorKind::AddrInUse;
@@ -57,8 +56,8 @@ impl ListenError {
 ///
 /// # Errors
 ///
-/// [`ListenError`], with every address that fails: a user who has to choose other
-/// ports needs to know all of them.
+/// [`ListenError`] with every address that fails: a user who has to choose other ports
+/// needs all of them at once.
 pub(super) fn bind(settings: &Settings) -> Result<Sockets, ListenError> {
     let backlog = settings.listener.backlog;
     let addresses = settings.listener.listen.iter().map(|listen| listen.address);
@@ -86,9 +85,9 @@ fn bound(
 
 /// Listens on one address.
 ///
-/// Up to `backlog` connections wait to be accepted, or `net.core.somaxconn` if
-/// that is less. The system drops the first packet of any further connection,
-/// and its client tries again after a second.
+/// Up to `backlog` connections wait to be accepted, or `net.core.somaxconn` if that is
+/// less. The system drops the first packet of any further connection, and its client
+/// retries after a second.
 fn listen_on(
     key: &'static str,
     address: SocketAddr,

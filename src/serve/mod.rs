@@ -1,8 +1,8 @@
 //! Life of a proxy: start, reload, stop.
 //!
 //! [`start`] builds the parts and begins to listen, [`RunningProxy::reload`] puts
-//! another configuration in force, [`RunningProxy::stop`] ends what was started,
-//! in the opposite order. Signals and the command line are not known here.
+//! another configuration in force, and [`RunningProxy::stop`] shuts the parts down in
+//! reverse order. Does not know signals or the command line.
 
 #[cfg(feature = "redis")]
 mod agreement;
@@ -73,15 +73,14 @@ use politesse_proxy::server::{ActiveConfig, ListenAddress, ListenerGroup, ProxyS
 use politesse_proxy::turns::TurnDecider;
 use politesse_record::AuditLog;
 
-/// Longest wait of a stop for requests to the admin listener, and again for
-/// commands that read their counts. Neither may keep the record from being
-/// closed.
+/// Longest time that a stop waits for requests to the admin listener, and then again
+/// for commands that read their counts. Neither may delay the closing of the record.
 const ADMIN_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Time that a stop leaves for answers to requests that got no turn.
+/// Time that a stop reserves for answering requests that got no turn.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
-/// A proxy that was started.
+/// A running proxy.
 #[derive(Debug)]
 pub struct RunningProxy {
     /// Addresses for crawlers, with the ports that were bound.
@@ -115,7 +114,7 @@ pub struct RunningProxy {
 /// cannot be written, or a port is taken.
 pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
     check(settings)?;
-    // Ports first: two proxies compete for them, and nothing has been written yet.
+    // Ports first: two proxies compete for them, and so far nothing has been written.
     let sockets = bind(settings)?;
     let listen = addresses(&sockets.crawlers)?;
     let admin = addresses(&sockets.operators)?;
@@ -125,7 +124,8 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
     let metrics = process_metrics();
     let audit_tracker = TaskTracker::new();
     let audit = open_record(settings, &metrics, &audit_tracker)?;
-    // After the record, whose lock keeps another process from making a token, too.
+    // After the record: its lock keeps another process from making a token at the same
+    // time.
     let token = AdminToken::open(&settings.admin.token_file)?;
     let files = SourceFiles::read(settings);
     #[cfg(feature = "redis")]
@@ -177,29 +177,29 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
         admin_end: CancellationToken::new(),
         shared,
     };
-    // The admin listener comes first, so that monitoring sees a proxy from its
-    // first request on.
+    // The admin listener comes first, so that monitoring sees the proxy from its first
+    // request.
     running.listen_for_operators(sockets.operators);
     running.listen_for_crawlers(sockets.crawlers);
     Ok(running)
 }
 
-/// Says what the operator should know of settings that are valid, and refuses those
-/// that this build cannot fulfil.
+/// Warns about settings that are valid but risky, and rejects settings that this build
+/// does not support.
 fn check(settings: &Settings) -> anyhow::Result<()> {
     if settings.egress.parent.is_some() {
         tracing::warn!(
-            "upstream.parent resolves the names of origins: egress.deny is held against literal \
-             addresses and names, not against what names lead to there"
+            "upstream.parent resolves the names of origins: egress.deny is checked against literal \
+             addresses and names, not against the addresses that the parent finds"
         );
     }
     anyhow::ensure!(
         cfg!(feature = "redis") || settings.fleet.store.is_empty(),
-        "fleet.store: this build knows no fleets, for it is without the feature redis"
+        "fleet.store: this build does not support fleets: it lacks the feature redis"
     );
     anyhow::ensure!(
         cfg!(feature = "postgres") || settings.archive.address.is_none(),
-        "audit.archive: this build knows no archives, for it is without the feature postgres"
+        "audit.archive: this build does not support archives: it lacks the feature postgres"
     );
     Ok(())
 }
@@ -217,7 +217,7 @@ fn process_metrics() -> Arc<Metrics> {
     Arc::new(metrics)
 }
 
-/// Opens the record, and exports its heads.
+/// Opens the record and starts the export of its heads.
 fn open_record(
     settings: &Settings,
     metrics: &Arc<Metrics>,
@@ -228,13 +228,13 @@ fn open_record(
     Ok(Arc::new(audit))
 }
 
-/// Makes the check of who may see the pages that name hosts.
+/// Makes the access check for the pages that name hosts.
 fn access(settings: &Settings, token: &AdminToken, shared: &SharedParts) -> Arc<Access> {
     let metrics = Arc::clone(&shared.metrics);
     Arc::new(Access::new(token, settings.admin.sessions, metrics))
 }
 
-/// Makes the directory of clients, with the limits set for them.
+/// Makes the directory of clients, with their configured limits.
 fn client_directory(settings: &Settings) -> Arc<ClientDirectory> {
     let clients = ClientDirectory::default();
     clients.set_options(settings.listener.client_limits.clone());
@@ -271,7 +271,7 @@ fn proxy(settings: &Settings, shared: &SharedParts) -> anyhow::Result<Proxy> {
     })
 }
 
-/// State that all connections of crawlers share.
+/// State shared by all connections from crawlers.
 fn proxy_server(config: ActiveConfig, shared: &SharedParts) -> ProxyServer {
     ProxyServer {
         in_force: ArcSwap::from_pointee(config),
@@ -294,22 +294,21 @@ fn addresses(listeners: &[TcpListener]) -> anyhow::Result<Vec<SocketAddr>> {
         .collect()
 }
 
-/// Returns the addresses that were bound, each with the scheme that `settings` has
-/// for it.
+/// Returns the bound addresses, each with its scheme from `settings`.
 fn with_schemes(settings: &Settings, bound: &[SocketAddr]) -> Vec<ListenAddress> {
     let wanted = settings.listener.listen.iter().zip(bound);
     let listen = wanted.map(|(wanted, &address)| ListenAddress { address, ..*wanted });
     listen.collect()
 }
 
-/// Shows in the metrics that `settings` are in force by `config`, and warns of what
-/// their operator may have forgotten.
+/// Shows in the metrics that `settings` are in force as `config`, and warns about
+/// settings that their operator may have forgotten.
 fn announce(settings: &Settings, config: &ActiveConfig) {
     let metrics = &config.proxy.metrics;
     let reports = settings.policy.terms().mode == EnforcementMode::Report;
     let now = clock::now().as_second();
-    // A gauge as well as a log line: report mode that was forgotten should
-    // raise an alarm months later.
+    // A gauge as well as a log line: report mode that was left on should still raise an
+    // alarm months later.
     metrics.report_mode.set(reports.into());
     metrics.config_last_reload_successful.set(1);
     metrics.config_last_reload_timestamp_seconds.set(now);
@@ -351,7 +350,7 @@ fn warn_of_unverified_hosts(policy: &Policy) {
     }
 }
 
-/// Warns of overrides that have ended: they do nothing, and can be removed.
+/// Warns about overrides that have ended: they have no effect and can be removed.
 fn warn_of_ended_overrides(policy: &Policy) {
     let now = clock::now();
     let overrides = policy.terms().overrides.iter();
@@ -383,7 +382,7 @@ impl RunningProxy {
         }
     }
 
-    /// Pages of the admin listener.
+    /// Returns the pages of the admin listener.
     fn pages(&self) -> Admin {
         let scheduler = Arc::clone(&self.shared.scheduler);
         let paces = Arc::clone(&scheduler);
@@ -400,7 +399,7 @@ impl RunningProxy {
             let hosts = counted.backed_off();
             metrics.pace_backed_off.set(hosts.all);
             metrics.pace_backed_off_long.set(hosts.long);
-            // A disk that does not say is an alarm of its own: the record fails.
+            // A failing disk raises an alarm of its own, because the record fails too.
             if let Ok(bytes) = audit.free_bytes() {
                 let free = i64::try_from(bytes).unwrap_or(i64::MAX);
                 metrics.audit_free_bytes.set(free);
@@ -439,7 +438,7 @@ impl RunningProxy {
             release: BackOffRelease(Arc::new(move |host, order| scheduler.release(host, order))),
             refetch: RobotsRefetch {
                 begin: Arc::new(move |host| {
-                    // Anew each time: a reload may have put another cache in force.
+                    // Loaded each time: a reload may have put another cache in force.
                     let config = refetching.in_force.load_full();
                     Box::pin(async move { config.proxy.turns.decider.robots.refetch(&host).await })
                 }),
@@ -448,7 +447,7 @@ impl RunningProxy {
         }
     }
 
-    /// Makes the source of the state of the fleet.
+    /// Makes the source of the fleet's state.
     #[cfg(feature = "redis")]
     fn fleet_source(&self) -> FleetSource {
         let view = self.fleet.as_ref().map(FleetMember::view);
@@ -463,13 +462,12 @@ impl RunningProxy {
         FleetSource(Arc::new(|| None))
     }
 
-    /// Opens the control socket, by which `politesse run` finds this proxy.
-    /// `command` is the command that this process was started with.
+    /// Opens the control socket, which `politesse run` uses to find this proxy.
+    /// `command` is the command that started this process.
     ///
     /// # Errors
     ///
-    /// An I/O error if the socket cannot be made, or its path is too long for
-    /// one.
+    /// An I/O error if the socket cannot be created, or its path is too long.
     pub fn open_control(&mut self, command: &str) -> std::io::Result<()> {
         let folder = self.shared.audit.folder().to_owned();
         let instance = Instance {
@@ -491,15 +489,15 @@ impl RunningProxy {
         Ok(())
     }
 
-    /// Makes the path of a link that signs a browser in to the dashboard, once and within
-    /// ten minutes; `None` if the system gives no random numbers.
+    /// Returns the path of a link that signs a browser in to the dashboard. It works
+    /// once, within ten minutes. `None` if the system provides no random numbers.
     #[must_use]
     pub fn sign_in_path(&self) -> Option<String> {
         self.access.sign_in_path(&self.settings.admin.base_path)
     }
 
     /// Serves the listener of one command of `politesse run`. Its requests are counted
-    /// apart from all others, and recorded as those of `crawl`.
+    /// separately, and recorded under `crawl`.
     ///
     /// # Errors
     ///
@@ -512,14 +510,14 @@ impl RunningProxy {
         self.commands.open(listener, crawl)
     }
 
-    /// Listeners of commands that are served.
+    /// Returns the listeners of commands that are being served.
     #[must_use]
     pub fn commands(&self) -> &Commands {
         &self.commands
     }
 
-    /// Reads a configuration and puts it in force, whole or not at all. Returns the
-    /// settings if they are in force; log and metrics have the outcome.
+    /// Reads a configuration and puts all of it in force, or nothing. Returns the
+    /// settings on success; the log and the metrics have the outcome.
     pub fn reload(&mut self, read: impl FnOnce() -> anyhow::Result<Settings>) -> Option<&Settings> {
         let outcome = read().and_then(|settings| self.put_in_force(settings));
         let result = match outcome {
@@ -540,7 +538,7 @@ impl RunningProxy {
     fn put_in_force(&mut self, settings: Settings) -> anyhow::Result<()> {
         let files = SourceFiles::read(&settings);
         let current = self.server.in_force.load_full();
-        // By content, not by time: certificates are often written anew unchanged.
+        // Compared by content, not by time: certificates are often rewritten unchanged.
         let state = if files == self.files {
             FileState::Same
         } else {
@@ -549,18 +547,18 @@ impl RunningProxy {
         let reload = Reload::new(&self.settings.values, &settings, state);
         let admin_tls = parts::admin_tls(&settings)?;
         let config = reload.build(&current, &self.shared)?;
-        // Last, since it makes a file that is missing: that of a configuration which is
-        // not put in force would be the wrong one.
+        // Last, because it creates a missing token file: a rejected configuration must
+        // not leave one.
         let token = AdminToken::open(&settings.admin.token_file)?;
-        // Nothing can fail from here on: a configuration is in force whole.
+        // Nothing can fail from here on: a configuration takes effect as a whole.
         reload.log(&self.settings);
-        // Before anything is changed: decisions by the new configuration have
-        // higher numbers than this event.
+        // Recorded before anything changes, so that decisions under the new
+        // configuration have higher numbers than this event.
         self.lifecycle.reloaded(&self.settings, &settings);
         self.access.set_token(&token);
         self.admin_tls.store(admin_tls);
         let turns = &config.proxy.turns;
-        // Requests that wait go on with the clients of origins that they began with.
+        // Requests that already wait keep the origin clients that they started with.
         let before = &current.proxy;
         if !Arc::ptr_eq(&before.upstream, &config.proxy.upstream) {
             let egress = Arc::clone(&turns.decider.egress);
@@ -588,16 +586,17 @@ impl RunningProxy {
         Ok(())
     }
 
-    /// Lets load balancers notice that this proxy is about to stop, for
-    /// `proxy.drain_time` or until `hurry` is done: `/readyz` says so, requests are
-    /// served, and the leases of hosts go to other nodes as soon as nothing waits.
+    /// Gives load balancers time to notice that this proxy is about to stop: lasts
+    /// `proxy.drain_time`, or until `hurry` completes. Meanwhile `/readyz` announces
+    /// the stop, requests are served, and each host's lease passes to another node once
+    /// no request here waits for it.
     pub async fn drain(&self, hurry: impl Future<Output = ()>) {
         let time = self.server.in_force.load().options.drain_time;
         if time.is_zero() {
             return;
         }
         tracing::info!(seconds = time.as_secs_f64(), "draining (proxy.drain_time)");
-        // Commands that come now would lose their proxy in the middle.
+        // A command that joined now would lose its proxy halfway.
         if let Some(control) = &self.control {
             control.stop_accepting();
         }
@@ -607,20 +606,20 @@ impl RunningProxy {
         let _ = timeout(time, hurry).await;
     }
 
-    /// Stops: accepts no more, turns requests away that wait for their turn, lets
-    /// exchanges finish until `proxy.shutdown_timeout` or until `hurry` is done,
-    /// then writes the record to its end. After [`RunningProxy::drain`] only those
-    /// requests are turned away that cannot have their turn by then.
+    /// Stops the proxy: accepts no more connections, refuses requests that wait for a
+    /// turn, lets exchanges finish until `proxy.shutdown_timeout` or until `hurry`
+    /// completes, then closes the record. After [`RunningProxy::drain`], only requests
+    /// whose turn would come too late are refused.
     pub async fn stop(self, hurry: impl Future<Output = ()>) {
         if let Some(control) = &self.control {
             control.stop_accepting();
         }
         self.server.stop.cancel();
-        // Requests that wait for a turn are answered with 503 now. A turn could
-        // come after the stop has run out of time.
+        // Waiting requests get 503 now: their turn could come after the shutdown
+        // timeout.
         if self.server.is_draining() {
             let longest = self.server.in_force.load().options.shutdown_timeout;
-            // A crawler that is told at once can ask another node.
+            // A crawler that gets its answer at once can try another node.
             let latest = longest.saturating_sub(last_answers(longest));
             self.shared.scheduler.close_beyond(latest);
         } else {
@@ -632,7 +631,8 @@ impl RunningProxy {
             fleet.leave(&self.shared).await;
         }
         if let Some(control) = &self.control {
-            // Commands read their counts; one that does not must not hold the stop.
+            // Commands read their counts now; one that does not must not delay the
+            // stop.
             let _ = timeout(ADMIN_PATIENCE, control.ended()).await;
         }
         // The admin listener stays until now, so that /readyz answers 503 while
@@ -640,7 +640,7 @@ impl RunningProxy {
         self.admin_end.cancel();
         self.admin_tracker.close();
         let _ = timeout(ADMIN_PATIENCE, self.admin_tracker.wait()).await;
-        // The audit record is closed last: every exchange writes how it ended.
+        // The record is closed last, because every exchange writes how it ended.
         self.lifecycle.end();
         self.shared.audit.close();
         self.audit_tracker.close();
@@ -663,7 +663,8 @@ impl RunningProxy {
             {
                 return true;
             }
-            // Whoever has no turn by now gets an answer, not a cut.
+            // Requests without a turn by now get a response instead of a closed
+            // connection.
             self.shared.scheduler.close();
             timeout(last, tasks.wait()).await.is_ok()
         };
@@ -680,16 +681,16 @@ impl RunningProxy {
     }
 }
 
-/// Returns how much of the time for exchanges is left to answers to those that got no
-/// turn in it.
+/// Returns the share of the shutdown timeout that is reserved for answering requests
+/// that got no turn.
 fn last_answers(longest: Duration) -> Duration {
     LAST_ANSWERS.min(longest / 4)
 }
 
-/// Logs every problem in a line of its own, as the start prints them.
+/// Logs each problem on its own line, as the start prints them.
 fn log_problems(error: &anyhow::Error) {
     for line in in_force::error_lines(error) {
         tracing::error!("{line}");
     }
-    tracing::error!("the configuration was not reloaded, and the one before stays in force");
+    tracing::error!("the configuration was not reloaded, and the previous one stays in force");
 }

@@ -1,7 +1,7 @@
 //! Parts of a proxy, built from its settings.
 //!
-//! Used at the start and again by a reload, which keeps the [`SharedParts`]. Does
-//! not know when a part is built, nor what listens.
+//! Used at the start and by each reload, which keeps the [`SharedParts`]. Does not know
+//! when a part is built, or what listens.
 
 use std::sync::Arc;
 
@@ -41,33 +41,33 @@ use politesse_robots_cache::shared_answers::{
 use politesse_robots_cache::store::{SnapshotStore, StoreFuture, StoreUnread};
 use politesse_robots_cache::{CacheSources, RobotsCache, RobotsChangeListener};
 
-/// Parts that live as long as the process, whatever a reload changes.
+/// Parts that live as long as the process, unaffected by reloads.
 #[derive(Debug)]
 pub(super) struct SharedParts {
     pub(super) audit: Arc<AuditLog>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) scheduler: Arc<Scheduler>,
-    /// Clients, by whom shares are counted.
+    /// Directory of clients, which identifies the client that each share belongs to.
     pub(super) clients: Arc<ClientDirectory>,
-    /// Shares of what clients take to ask origins.
+    /// Each client's share of name lookups and robots.txt fetches.
     pub(super) origin_shares: OriginShares,
-    /// Places of connections, handshakes and requests.
+    /// Slots for connections, handshakes and requests.
     pub(super) entry: Arc<EntryShares>,
-    /// Robots.txt files that the nodes of a fleet share; absent if they do not.
+    /// Robots.txt files shared by the nodes of a fleet; absent without a shared store.
     pub(super) fleet_robots: Option<Arc<dyn SharedStore>>,
-    /// Listener of changed robots.txt.
+    /// Listener for robots.txt changes.
     pub(super) robots_changes: RobotsChangeListener,
-    /// Addresses of our listeners, which nobody may reach through the proxy.
+    /// Addresses of our listeners, which must not be reached through the proxy.
     pub(super) own: OwnAddresses,
-    /// Policy in force: one cell for all configurations, so that requests that wait
-    /// under an earlier one see the policy of now.
+    /// Policy in force. All configurations use one cell, so that requests that wait
+    /// under an earlier configuration are decided by the current policy.
     pub(super) latest_policy: Arc<ArcSwap<Policy>>,
-    /// The same for what may be dialled.
+    /// Egress rules in force, in one cell for the same reason.
     pub(super) latest_egress: Arc<LatestEgress>,
 }
 
-/// Shares of what clients take to ask origins. They outlive a reload: what the
-/// parts of before still hold counts on.
+/// Each client's share of name lookups and robots.txt fetches. The shares outlive a
+/// reload: those that parts of the previous configuration still hold remain counted.
 #[derive(Debug, Clone)]
 pub(super) struct OriginShares {
     lookups: Arc<Shares>,
@@ -90,17 +90,17 @@ impl OriginShares {
     }
 }
 
-/// Parts that [`OriginClients`] are built on.
+/// Inputs for building [`OriginClients`].
 #[derive(Clone, Copy)]
 struct ClientParts<'a> {
     metrics: &'a Arc<Metrics>,
     scheduler: &'a Arc<Scheduler>,
     shares: &'a OriginShares,
-    /// Record that keeps robots.txt files; absent for a command.
+    /// Record that stores robots.txt files; absent for a command.
     audit: Option<&'a Arc<AuditLog>>,
-    /// Files that the nodes of a fleet share.
+    /// Robots.txt files shared by the nodes of a fleet.
     fleet_robots: Option<&'a Arc<dyn SharedStore>>,
-    /// Listener of changed robots.txt; absent for a command.
+    /// Listener for robots.txt changes; absent for a command.
     robots_changes: Option<&'a RobotsChangeListener>,
     latest_policy: &'a Arc<ArcSwap<Policy>>,
 }
@@ -110,19 +110,19 @@ struct ClientParts<'a> {
 pub struct OriginClients {
     /// Rules for the addresses that may be dialled.
     pub egress: Arc<Egress>,
-    /// Connections to origins.
+    /// Connection pool for origins.
     pub upstream: Arc<Upstream>,
-    /// Robots.txt files of origins.
+    /// Cache of robots.txt files.
     pub robots: Arc<RobotsCache>,
 }
 
 impl OriginClients {
-    /// Builds clients for one command: with a pace and metrics of their own,
-    /// and without an audit record.
+    /// Builds clients for a single command, with their own pace and metrics and without
+    /// an audit record.
     ///
     /// # Errors
     ///
-    /// Roots that cannot be read.
+    /// Roots cannot be read.
     pub fn detached(settings: &Settings) -> anyhow::Result<Self> {
         let metrics = Arc::new(Metrics::default());
         let options = settings.pace.clone();
@@ -139,12 +139,12 @@ impl OriginClients {
         Self::new(settings, parts)
     }
 
-    /// Builds clients for a proxy. They do not dial its own listeners, and the
-    /// audit record keeps their robots.txt files for the next process.
+    /// Builds clients for a proxy. They never dial its own listeners, and the audit
+    /// record stores their robots.txt files for the next process.
     ///
     /// # Errors
     ///
-    /// Roots that cannot be read, or a parent that `egress` denies.
+    /// Roots cannot be read, or `egress` denies the parent.
     pub(super) fn shared(settings: &Settings, shared: &SharedParts) -> anyhow::Result<Self> {
         let parts = ClientParts {
             metrics: &shared.metrics,
@@ -172,8 +172,8 @@ impl OriginClients {
             robots_changes,
             latest_policy,
         } = parts;
-        // Connections to origins end with their idle time or with the process: no
-        // crawler waits for them, so neither does a stop.
+        // Connections to origins end with their idle timeout or with the process. No
+        // crawler waits for them, so a stop need not either.
         let tasks = Tasks::default();
         let egress = Arc::new(Egress::new(
             settings.egress.clone(),
@@ -221,8 +221,8 @@ impl OriginClients {
     }
 }
 
-/// Store of the robots.txt cache: the audit record, which keeps each snapshot
-/// beside the decisions that rest on it.
+/// Store of the robots.txt cache: the audit record, which stores each snapshot beside
+/// the decisions based on it.
 #[derive(Debug)]
 struct RecordStore(Arc<AuditLog>);
 
@@ -242,7 +242,7 @@ impl SnapshotStore for RecordStore {
         Box::pin(async move {
             let keys = self.0.saved_snapshot_keys(host).await;
             keys.map_err(|error| {
-                tracing::warn!(%error, %host, "the kept robots.txt files of a host cannot be listed");
+                tracing::warn!(%error, %host, "the stored robots.txt files of a host cannot be listed");
                 StoreUnread
             })
         })
@@ -253,8 +253,9 @@ impl SnapshotStore for RecordStore {
     }
 }
 
-/// Store whose snapshots hold only while their origins are reached in the same way:
-/// another `upstream.resolve`, `upstream.parent` or `upstream.tls` may mean another site.
+/// Store that returns a snapshot only if its origin is still reached in the same way:
+/// with another `upstream.resolve`, `upstream.parent` or `upstream.tls`, the origin may
+/// be another site.
 #[derive(Debug)]
 struct PlacedStore<S> {
     store: S,
@@ -325,8 +326,8 @@ impl SharedStore for PlacedStore<Arc<dyn SharedStore>> {
     }
 }
 
-/// Builds the scheduler of all requests. Hosts that were in back-off when the
-/// previous process stopped still are, and the record lists new back-offs.
+/// Builds the scheduler of all requests. It restores the back-offs that were in force
+/// when the previous process stopped, and records new ones.
 pub(super) fn scheduler(
     settings: &Settings,
     audit: &Arc<AuditLog>,
@@ -334,7 +335,7 @@ pub(super) fn scheduler(
 ) -> Scheduler {
     let options = settings.pace.clone();
     let scheduler = Scheduler::new(options, Arc::clone(metrics), Tasks::default());
-    // Before the listener is set: the record has these back-offs already.
+    // Before the listener is set, because the record already has these back-offs.
     scheduler.restore_back_offs(audit.saved_back_offs());
     let record = Arc::clone(audit);
     let listener = BackOffListener(Box::new(move |event| record.record_event(event)));
@@ -348,24 +349,24 @@ pub(super) fn crawlers(settings: &Settings, names: Arc<CrawlerNames>) -> Crawler
     CrawlerTable::new(options.auth, &options.identities, names)
 }
 
-/// Builds the limiter of `robots.max_names`; absent if a name costs origins nothing.
+/// Builds the limiter of `robots.max_names`; absent if names are unlimited.
 pub(super) fn names(settings: &Settings, metrics: &Metrics) -> Option<Arc<NameLimiter>> {
     let limiter = |most| NameLimiter::new(most, metrics.robots_max_names.clone());
     settings.max_names.map(|most| Arc::new(limiter(most)))
 }
 
-/// Builds what adds the annotation field to responses.
+/// Builds the annotator, which adds the annotation field to responses.
 pub(super) fn annotator(settings: &Settings, metrics: &Arc<Metrics>) -> Arc<Annotator> {
     let options = settings.annotate.clone();
     Arc::new(Annotator::new(options, Arc::clone(metrics)))
 }
 
-/// Builds what opens CONNECTs, and makes the authority for it if there is none;
+/// Builds the CONNECT handler, and creates its certificate authority if there is none;
 /// absent if `https.mode` is "refuse".
 ///
 /// # Errors
 ///
-/// An authority that can be neither read nor made.
+/// The authority can be neither read nor created.
 pub(super) fn interceptor(settings: &Settings) -> anyhow::Result<Option<Arc<Interceptor>>> {
     if settings.connect.mode == HttpsMode::Refuse {
         return Ok(None);
@@ -375,7 +376,7 @@ pub(super) fn interceptor(settings: &Settings) -> anyhow::Result<Option<Arc<Inte
     Ok(Some(Arc::new(interceptor)))
 }
 
-/// Reads the certificate of the listeners; absent if none of them speaks TLS.
+/// Reads the certificate of the proxy listeners; absent if none of them uses TLS.
 ///
 /// # Errors
 ///
@@ -404,13 +405,13 @@ pub(super) fn admin_tls(settings: &Settings) -> Result<Option<Arc<ListenerTls>>,
 }
 
 /// Digests of the files that [`OriginClients`] are built from: the roots, and the
-/// credentials for a parent. A reload compares them.
+/// parent's credentials. A reload compares them.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SourceFiles(Vec<Option<Digest>>);
 
 impl SourceFiles {
-    /// Reads the files of `settings`. A file that cannot be read counts as absent
-    /// here: the part that needs it reports it.
+    /// Reads the files of `settings`. An unreadable file counts as absent here; the
+    /// part that needs it reports the error.
     pub(super) fn read(settings: &Settings) -> Self {
         let upstream = &settings.upstream;
         let roots = upstream.tls.roots.iter();
@@ -429,15 +430,16 @@ impl SourceFiles {
     }
 }
 
-/// Name that stands for that of the machine (`fleet.node`).
+/// Configured node name that means the name of the machine (`fleet.node`).
 #[cfg(any(feature = "postgres", feature = "redis"))]
 const AUTO: &str = "auto";
 
-/// Returns the name of this node, where `configured` is that of the configuration.
+/// Returns the name of this node: `configured`, or the machine's name if that is
+/// "auto".
 ///
 /// # Errors
 ///
-/// A machine whose name cannot be that of the node.
+/// The machine's name is no valid node name.
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) fn node_name(configured: &str) -> anyhow::Result<String> {
     if configured != AUTO {

@@ -1,8 +1,8 @@
-//! Difference between two configurations: which parts are built anew, and which
-//! are carried over with what they remember.
+//! Difference between two configurations: which parts are rebuilt, and which are
+//! carried over with their state.
 //!
-//! Everything new is built before anything is changed. Putting it in force is not
-//! known here.
+//! Every new part is built before anything changes. Does not know how they are put in
+//! force.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ use politesse_proxy::purpose_policies::PurposePolicies;
 use politesse_proxy::server::ActiveConfig;
 use politesse_proxy::turns::TurnDecider;
 
-/// Keys, or sections, that no reload changes: sockets are bound, the record is
-/// open, and the log has its form.
+/// Keys or sections that a reload cannot change: sockets are bound, the record is open,
+/// and the log format is set.
 const FIXED: [&str; 14] = [
     "proxy.listen",
     "proxy.backlog",
@@ -41,8 +41,8 @@ const FIXED: [&str; 14] = [
     "log.burst",
 ];
 
-/// Keys that clients of origins are built from. A change of one loses what they
-/// remember: connections, resolved names, robots.txt files.
+/// Keys that clients of origins are built from. Changing one discards their state:
+/// connections, resolved names, robots.txt files.
 const CLIENTS: [&str; 5] = [
     "upstream.",
     "egress.",
@@ -51,7 +51,7 @@ const CLIENTS: [&str; 5] = [
     "proxy.internal_name",
 ];
 
-/// Keys among [`CLIENTS`] that only concern decisions and answers.
+/// Keys among [`CLIENTS`] that affect only decisions and responses.
 const NOT_CLIENTS: [&str; 5] = [
     "robots.override",
     "robots.status.",
@@ -60,10 +60,10 @@ const NOT_CLIENTS: [&str; 5] = [
     "robots.max_names",
 ];
 
-/// Reason why a configuration without mistakes is not put in force.
+/// Reason why a valid configuration is not put in force.
 #[derive(Debug, Error)]
 enum ReloadError {
-    /// Keys have changed that no reload changes.
+    /// Changed keys that a reload cannot change.
     #[error("{} cannot be changed while the proxy runs: restart it", .0.join(", "))]
     Fixed(Vec<String>),
 }
@@ -79,9 +79,9 @@ pub(super) struct Reload<'a> {
 /// State of the files that clients of origins are built from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileState {
-    /// Every file is as it was.
+    /// Every file is unchanged.
     Same,
-    /// Some file has another content.
+    /// The content of at least one file has changed.
     Changed,
 }
 
@@ -95,19 +95,19 @@ impl<'a> Reload<'a> {
         }
     }
 
-    /// Builds the configuration to put in force. Parts whose keys have not changed
-    /// are those of `current`.
+    /// Builds the configuration to put in force. Parts whose keys have not changed are
+    /// taken from `current`.
     ///
     /// # Errors
     ///
-    /// Keys that no reload changes, and all that keeps a proxy from starting.
+    /// [`ReloadError::Fixed`], or any error that would keep a proxy from starting.
     pub(super) fn build(
         &self,
         current: &ActiveConfig,
         shared: &SharedParts,
     ) -> anyhow::Result<ActiveConfig> {
-        // First, before any part is built: the operator wants to know all such
-        // keys, not the first fault of a part.
+        // Before any part is built: the operator needs all such keys, not the first
+        // error of a part.
         let fixed: Vec<_> = self.keys_in(&FIXED).map(str::to_owned).collect();
         if !fixed.is_empty() {
             return Err(ReloadError::Fixed(fixed).into());
@@ -146,7 +146,7 @@ impl<'a> Reload<'a> {
         let tls = self.listener_tls(current)?;
         Ok(ActiveConfig {
             proxy,
-            // Last, since it may make an authority.
+            // Last, because it may create an authority.
             interceptor: self.interceptor(current)?,
             tls,
             options: settings.listener.clone(),
@@ -169,8 +169,8 @@ impl<'a> Reload<'a> {
         })
     }
 
-    /// Reads the authority again. If it is the same, the interceptor is carried
-    /// over with the certificates that it has made.
+    /// Rereads the authority. If it is unchanged, the interceptor is carried over with
+    /// the certificates it has issued.
     fn interceptor(&self, current: &ActiveConfig) -> anyhow::Result<Option<Arc<Interceptor>>> {
         let is_changed = self
             .keys_in(&["https."])
@@ -178,10 +178,11 @@ impl<'a> Reload<'a> {
         let Some(before) = current.interceptor.as_ref().filter(|_| !is_changed) else {
             return interceptor(self.settings);
         };
-        // `load`, not `open`: if the files are gone, somebody took them away, and
-        // an authority made in their place is one that no crawler trusts.
+        // `load`, not `open`: if the files are gone, someone removed them, and no
+        // crawler would trust an authority created in their place.
         let ca = Ca::load(&self.settings.ca).context("the authority cannot be read again")?;
-        // Not by the root alone: a node may have another certificate of the same one.
+        // The root alone is not compared: a node may have another certificate of the
+        // same root.
         if ca.is_same(&before.ca()) {
             return Ok(Some(Arc::clone(before)));
         }
@@ -189,8 +190,8 @@ impl<'a> Reload<'a> {
         Ok(Some(Arc::new(Interceptor::new(Arc::new(ca), timeout)?)))
     }
 
-    /// Reads the certificate of the listeners again. If it is the same, the one
-    /// before goes on, and clients can resume their sessions.
+    /// Rereads the certificate of the listeners. If it is unchanged, the current one
+    /// stays in use, so that clients can resume their TLS sessions.
     fn listener_tls(&self, current: &ActiveConfig) -> anyhow::Result<Option<Arc<ListenerTls>>> {
         let read = listener_tls(self.settings)?;
         let is_same =
@@ -199,7 +200,8 @@ impl<'a> Reload<'a> {
         Ok(before.cloned().or(read))
     }
 
-    /// Logs what the reload changes, when `before` is in force until now.
+    /// Logs what the reload changes, compared with `before`, the settings still in
+    /// force.
     pub(super) fn log(&self, before: &Settings) {
         tracing::info!(
             changed = self.changed.join(", "),
@@ -211,7 +213,8 @@ impl<'a> Reload<'a> {
         );
     }
 
-    /// Changed keys that are one of `names`, or in one of the sections among them.
+    /// Returns the changed keys that `names` contains, or that belong to a section in
+    /// `names`.
     fn keys_in(&self, names: &[&str]) -> impl Iterator<Item = &'a str> {
         let changed = self.changed.iter().copied();
         changed.filter(|key| is_in(key, names))
@@ -222,8 +225,8 @@ impl<'a> Reload<'a> {
     }
 }
 
-/// Tells whether `key` is one of `names`, or in one of the sections among them,
-/// which end with a dot.
+/// Tells whether `names` contains `key`, or the section that `key` belongs to. Sections
+/// end with a dot.
 pub(super) fn is_in(key: &str, names: &[&str]) -> bool {
     let fits = |name: &&str| key == *name || name.ends_with('.') && key.starts_with(name);
     names.iter().any(fits)

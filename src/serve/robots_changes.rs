@@ -1,7 +1,7 @@
-//! Changed robots.txt, counted by what they decide of the URLs that were crawled.
+//! Robots.txt changes, counted by their effect on the URLs that were crawled.
 //!
-//! No request waits for it: changes are queued, and one after the other is examined. Does
-//! not know which fetch brings a change.
+//! Changes are queued and examined one at a time, so that no request waits for the
+//! examination. Does not know which fetch brings a change.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,24 +15,26 @@ use politesse_record::AuditLog;
 use politesse_record::change_effect::{EffectBounds, change_effect};
 use politesse_robots_cache::RobotsChangeListener;
 
-/// Changes that may wait. Each holds two files, of 500 KiB at most by default.
+/// Maximum number of queued changes. Each holds two files, of 500 KiB at most by
+/// default.
 const WAITING_MAX: usize = 64;
 
-/// URLs that a change is examined for.
+/// Maximum number of URLs that a change is examined for.
 const URLS_MAX: usize = 10_000;
 
-/// Time for one change. It holds one of the few readers of queries meanwhile.
+/// Time limit for one change, which meanwhile occupies one of the few readers for
+/// queries.
 const EXAMINATION_TIME: Duration = Duration::from_secs(3);
 
-/// Starts the task that examines changes, and makes the listener that feeds it. The task
-/// ends with the last listener. To be called inside a tokio runtime.
+/// Starts the task that examines changes, and returns the listener that feeds it. The
+/// task ends with the last listener. Must be called inside a tokio runtime.
 pub(super) fn listener(audit: &Arc<AuditLog>, metrics: &Arc<Metrics>) -> RobotsChangeListener {
     let (sender, waiting) = mpsc::channel(WAITING_MAX);
     let (audit, counted) = (Arc::clone(audit), Arc::clone(metrics));
     tokio::spawn(examine_all(waiting, audit, counted));
     let metrics = Arc::clone(metrics);
     RobotsChangeListener(Arc::new(move |change| {
-        // A fetch must not wait for the examination of others.
+        // A fetch must not wait for the examination of earlier changes.
         if sender.try_send(change).is_err() {
             count(&metrics, "unexamined");
         }
@@ -49,7 +51,7 @@ async fn examine_all(
     }
 }
 
-/// Examines one change. Returns the word that it is counted by.
+/// Examines one change. Returns the metric label for the result.
 async fn examine(audit: &AuditLog, change: AnswerChange) -> &'static str {
     let origin = change.after.key.origin.clone();
     let bounds = EffectBounds {
@@ -57,7 +59,8 @@ async fn examine(audit: &AuditLog, change: AnswerChange) -> &'static str {
         examples: 0,
         deadline: clock::instant() + EXAMINATION_TIME,
     };
-    // Twice the time: the query ends by its deadline, with what it has found by then.
+    // Twice the time: at its deadline the query ends by itself, with the results so
+    // far.
     let asked = audit.query(2 * EXAMINATION_TIME, move |reader| {
         change_effect(reader, &change, &bounds)
     });
@@ -71,7 +74,7 @@ async fn examine(audit: &AuditLog, change: AnswerChange) -> &'static str {
             "newly_disallows"
         }
         Ok(effect) if !effect.is_cut => "disallows_no_more",
-        // Of the URLs that were not read, one may be newly disallowed.
+        // One of the URLs that were not read may be newly disallowed.
         Ok(_) => "unexamined",
         Err(error) => {
             tracing::debug!(%error, %origin, "a changed robots.txt was not examined");

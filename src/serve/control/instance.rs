@@ -1,5 +1,5 @@
-//! The file `instance` in the folder of an audit record: which process holds
-//! it, by which configuration, and where it is reached.
+//! The file `instance` in the folder of an audit record: which process holds the
+//! record, its configuration, and its addresses.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -20,53 +20,53 @@ use crate::config::Values;
 pub(crate) const SOCKET: &str = "instance.sock";
 /// Name of the file.
 const FILE: &str = "instance";
-/// Name under which the file is written before it replaces the previous one.
+/// Name of the file while it is written, before it replaces the previous one.
 const NEW_FILE: &str = "instance.new";
-/// Bytes of the file; ours has some 10 KiB.
+/// Maximum size of the file in bytes; ours has about 10 KiB.
 const FILE_BYTES_MAX: u64 = 256 * 1024;
-/// The longest path of a Unix socket on all systems (macOS: 104 with its zero).
+/// Longest Unix socket path that all systems accept (macOS: 104 with the final zero).
 const SOCKET_PATH_MAX: usize = 103;
 
 /// A process that holds an audit record, as its file describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instance {
-    /// Number of the process.
+    /// Process ID.
     pub pid: u32,
-    /// The command that it was started with: `serve` or `run`.
+    /// Command that started the process: `serve` or `run`.
     pub command: String,
-    /// The version of the program.
+    /// Version of the program.
     pub version: String,
-    /// Time of its start.
+    /// Start time.
     pub started: Timestamp,
     /// Addresses for crawlers.
     pub listen: Vec<SocketAddr>,
     /// Address of the admin listener.
     pub admin: SocketAddr,
-    /// The SHA-256 of the configuration in force.
+    /// SHA-256 of the configuration in force.
     pub configuration: String,
-    /// The SHA-256 of each key's value, so that a command with another
-    /// configuration can name the keys that differ.
+    /// SHA-256 of each key's value, so that a command with another configuration can
+    /// name the keys that differ.
     pub keys: BTreeMap<String, String>,
-    /// The control socket.
+    /// Path of the control socket.
     pub control: PathBuf,
 }
 
-/// Reason why the holder of an audit record is not known.
+/// Reason why the holder of an audit record is unknown.
 #[derive(Debug, Error)]
 pub enum InstanceError {
-    /// There is no file: the holder is starting or stopping, or is a version
-    /// that writes none.
+    /// The file does not exist: the holder is starting or stopping, or is a version
+    /// that writes no such file.
     #[error("{} is not there", .0.display())]
     Missing(PathBuf),
-    /// The file is not the holder's: others may write it.
-    #[error("{} is not to be trusted: it belongs to another user, or others may write it", .0.display())]
+    /// The file may not be the holder's: another user owns it or can write it.
+    #[error("{} cannot be trusted: it belongs to another user, or others may write it", .0.display())]
     Foreign(PathBuf),
     /// The file cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Why it cannot be read.
         source: io::Error,
     },
 }
@@ -76,7 +76,7 @@ impl Instance {
     ///
     /// # Errors
     ///
-    /// [`InstanceError`]; a file of another version that is not understood is
+    /// [`InstanceError`]. A file that another version wrote in another format gives
     /// [`InstanceError::Read`].
     pub fn read(folder: &Path) -> Result<Self, InstanceError> {
         let path = folder.join(FILE);
@@ -98,7 +98,7 @@ impl Instance {
     ///
     /// # Errors
     ///
-    /// The file system's.
+    /// An error of the file system.
     pub fn write(&self, folder: &Path) -> io::Result<()> {
         let new = folder.join(NEW_FILE);
         match fs::remove_file(&new) {
@@ -113,19 +113,18 @@ impl Instance {
             .open(&new)?;
         file.write_all(&serde_json::to_vec_pretty(self)?)?;
         file.write_all(b"\n")?;
-        // A rename replaces the file in one step, so a reader never sees half
-        // of it.
+        // A rename replaces the file in one step, so that a reader never sees half of
+        // it.
         fs::rename(new, folder.join(FILE))
     }
 
     /// Removes the file from `folder`.
     pub(super) fn remove(folder: &Path) {
-        // A file that stays does no harm: nobody holds the lock on its record.
+        // A file left behind does no harm: no process holds the lock on its record.
         let _ = fs::remove_file(folder.join(FILE));
     }
 
-    /// Returns the keys whose values differ from those of `values`, in
-    /// alphabetical order.
+    /// Returns the keys whose values differ from `values`, in alphabetical order.
     #[must_use]
     pub fn keys_that_differ(&self, values: &Values) -> Vec<String> {
         let own = values.digests();
@@ -138,12 +137,11 @@ impl Instance {
     }
 }
 
-/// Reads the text of the file, if nobody else can have written it: it belongs to
-/// this user, to the administrator, or to the owner of the record.
+/// Reads the text of the file, unless an untrusted user can have written it: its owner
+/// must be this user, the administrator, or the owner of the record.
 fn read_trusted(folder: &Path, path: &Path) -> io::Result<Option<String>> {
     let file = File::open(path)?;
-    // Asked of the descriptor that is read from, so that the file cannot be
-    // exchanged in between.
+    // Queried from the open descriptor, so that the file cannot be swapped in between.
     let (own, record) = (file.metadata()?, fs::metadata(folder)?);
     let owners = [geteuid().as_raw(), 0, record.uid()];
     if !own.is_file() || !owners.contains(&own.uid()) || own.mode() & 0o022 != 0 {
@@ -158,13 +156,13 @@ fn read_trusted(folder: &Path, path: &Path) -> io::Result<Option<String>> {
 pub(super) struct SocketPath {
     /// The path to bind or to connect to.
     pub(super) path: PathBuf,
-    /// Keeps a short path to the folder alive, where the path is one.
+    /// Keeps the folder's descriptor open while the path refers to it.
     _folder: Option<File>,
 }
 
 impl SocketPath {
-    /// Returns the socket in `folder`. A path that is too long for a socket's
-    /// address goes by way of the folder's descriptor.
+    /// Returns the path of the socket in `folder`. If it is too long for a socket
+    /// address, the path goes through the folder's descriptor.
     pub(super) fn new(folder: &Path) -> io::Result<Self> {
         let path = folder.join(SOCKET);
         if path.as_os_str().len() <= SOCKET_PATH_MAX {

@@ -1,4 +1,4 @@
-//! Joining side of the control socket: hands a listener to the proxy that holds
+//! Joining side of the control socket: hands a listener over to the proxy that holds
 //! the audit record.
 //!
 //! Does not know how the holder serves it.
@@ -21,17 +21,17 @@ use politesse_proxy::tally::Totals;
 /// Reason why the holder does not serve a listener.
 #[derive(Debug, Error)]
 pub enum JoinError {
-    /// Nobody answers at the socket, or what answers is no holder: it is
-    /// starting, stopping, or gone.
+    /// There is no answer at the socket, or not a holder's: the holder is starting,
+    /// stopping, or gone.
     #[error("the control socket does not answer")]
     NoAnswer(#[from] io::Error),
-    /// The holder has another configuration.
+    /// The holder has a different configuration.
     #[error("it has another configuration")]
     OtherConfiguration,
     /// The holder is about to stop.
     #[error("it is stopping")]
     Stopping,
-    /// The holder says why.
+    /// The holder refuses, for the given reason.
     #[error("{0}")]
     Refused(String),
 }
@@ -52,8 +52,8 @@ impl Holder {
     }
 
     /// Hands `listener` over, for a command of this configuration whose requests are
-    /// recorded as those of `crawl`. The caller's own descriptor of it is closed, so that
-    /// the listener ends with the holder.
+    /// recorded under `crawl`. The caller's own descriptor is closed, so that the
+    /// listener ends with the holder.
     ///
     /// # Errors
     ///
@@ -93,22 +93,22 @@ impl Holder {
 #[derive(Debug)]
 pub struct JoinedListener {
     lines: MessageStream,
-    /// The counts, if the holder has stopped before the command.
+    /// The counts, if the holder stopped before the command did.
     totals: Option<Totals>,
 }
 
 impl JoinedListener {
-    /// Waits until the holder serves the listener no more, without being asked.
+    /// Waits until the holder stops serving the listener on its own initiative.
     pub async fn lost(&mut self) {
-        // The holder sends nothing but its totals now. Whatever else comes, the
-        // listener is not served any more.
+        // The holder now sends only its totals. Any other result means too that it no
+        // longer serves the listener.
         if let Ok(Some(Reply::Totals(totals))) = self.lines.next().await {
             self.totals = Some(totals);
         }
     }
 
-    /// Ends the listener and gives the counts of its requests; none if the
-    /// holder was killed.
+    /// Ends the listener and returns the counts of its requests; `None` if the holder
+    /// was killed.
     pub async fn finish(mut self) -> Option<Totals> {
         if self.totals.is_some() {
             return self.totals;

@@ -1,20 +1,20 @@
-//! Control socket: how `politesse run` finds the proxy that holds an audit
-//! record, and hands it a listener.
+//! Control socket: how `politesse run` finds the proxy that holds an audit record, and
+//! hands it a listener.
 //!
-//! A file (`instance`) and a Unix socket lie beside the lock on the record, for
-//! their owner alone. A command finds its proxy there and never by a port: what
-//! answers on a port may be a proxy of another configuration. The conversation on
-//! the socket, a JSON object a line:
+//! A file (`instance`) and a Unix socket lie beside the lock on the record; only their
+//! owner may use them. A command finds its proxy there and never by a port, because the
+//! proxy on a port may have another configuration. The messages on the socket, one JSON
+//! object per line:
 //!
 //! 1. The joining side sends `JoinMessage` with a listening socket (`SCM_RIGHTS`).
-//! 2. The holder answers `Reply::Joined`, or says why not and closes.
-//! 3. The joining side sends `EndMessage` when its command has ended. If it closes
-//!    the connection instead, the holder sends no counts.
+//! 2. The holder replies `Reply::Joined`, or the reason for a refusal, and closes.
+//! 3. The joining side sends `EndMessage` when its command has ended. If it closes the
+//!    connection instead, the holder sends no counts.
 //! 4. The holder sends `Reply::Totals`, and closes. If the proxy stops, it does so
 //!    without an `EndMessage`.
 //!
 //! The holder is the proxy that holds the record (`server`); the joining side is
-//! `politesse run` (`joining`). This file has the messages, and sends and receives
+//! `politesse run` (`joining`). This file defines the messages, and sends and receives
 //! them together with file descriptors (unix(7)). It does not know their order.
 
 pub mod instance;
@@ -38,34 +38,34 @@ use tokio::net::UnixStream;
 use politesse_decision::label::CrawlOptions;
 use politesse_proxy::tally::Totals;
 
-/// Bytes of one message, at most. The longest is [`Totals`]: ten rules, each cut to
-/// its beginning.
+/// Maximum size of one message in bytes. The longest is [`Totals`]: ten rules, each
+/// truncated.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
-/// Longest wait for a message that the other side sends without waiting itself.
+/// Timeout for a message that the other side can send without waiting.
 pub(super) const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// First message of the joining side.
+/// First message from the joining side.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct JoinMessage {
-    /// SHA-256 of the configuration that the command was given.
+    /// SHA-256 of the command's configuration.
     pub(super) configuration: String,
     /// Crawl that the command's requests belong to.
     pub(super) crawl: CrawlOptions,
 }
 
-/// Message that the command has ended and the counts are wanted.
+/// Message that the command has ended and asks for the counts.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct EndMessage {}
 
-/// Message of the holder.
+/// Message from the holder.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Reply {
     /// The listener is served.
     Joined,
-    /// The configuration is another than the holder's.
+    /// The command's configuration differs from the holder's.
     OtherConfiguration,
-    /// The proxy is about to stop; another may be found soon.
+    /// The proxy is about to stop; another may be available soon.
     Stopping,
     /// The listener is not served, for this reason.
     Refused(String),
@@ -79,10 +79,10 @@ const PIECE: usize = 4096;
 /// [`DESCRIPTORS_MAX`] of them.
 const SPACE: usize = rustix::cmsg_space!(ScmRights(3));
 
-/// Descriptors that were received and not taken yet, at most.
+/// Maximum number of descriptors received and not yet taken.
 const DESCRIPTORS_MAX: usize = 3;
 
-/// A socket, with the bytes and descriptors received and not read yet.
+/// A socket, with the bytes and descriptors that were received and not yet read.
 #[derive(Debug)]
 pub(crate) struct MessageStream {
     stream: UnixStream,
@@ -101,8 +101,8 @@ impl From<UnixStream> for MessageStream {
 }
 
 impl MessageStream {
-    /// Reads the next message; none if the other side has closed. Nothing is lost
-    /// if the future is dropped before it is done.
+    /// Reads the next message; `None` if the other side has closed. Cancel-safe:
+    /// dropping the future loses nothing.
     ///
     /// # Errors
     ///
@@ -112,7 +112,7 @@ impl MessageStream {
             if let Some(line) = self.take_line() {
                 return Ok(Some(serde_json::from_slice(&line)?));
             }
-            // A peer that never ends its line must not use up our memory.
+            // A peer that never ends its line must not exhaust our memory.
             if MESSAGE_BYTES_MAX <= self.received.len() {
                 return Err(io::ErrorKind::InvalidData.into());
             }
@@ -122,13 +122,13 @@ impl MessageStream {
             }
             self.received.extend(piece);
             self.descriptors.extend(descriptors);
-            // Truncating closes the rest: a peer must not be able to use up the
-            // descriptors of this process.
+            // Truncating closes the rest: a peer must not exhaust this process's
+            // descriptors.
             self.descriptors.truncate(DESCRIPTORS_MAX);
         }
     }
 
-    /// Takes the descriptors that came with the messages so far, in order.
+    /// Takes the descriptors received so far, in order.
     pub(crate) fn take_descriptors(&mut self) -> Vec<OwnedFd> {
         std::mem::take(&mut self.descriptors)
     }
@@ -137,16 +137,16 @@ impl MessageStream {
     ///
     /// # Errors
     ///
-    /// The socket's.
+    /// An error of the socket.
     pub(crate) async fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
         self.stream.write_all(&line(message)?).await
     }
 
-    /// Returns the process and user at the other end, as the system knows them.
+    /// Returns the process and user at the other end, as the system reports them.
     ///
     /// # Errors
     ///
-    /// The socket's.
+    /// An error of the socket.
     pub(crate) fn peer(&self) -> io::Result<tokio::net::unix::UCred> {
         self.stream.peer_cred()
     }
@@ -169,12 +169,12 @@ pub(crate) fn line(message: &impl Serialize) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Sends `message` with `descriptors`, three at most, beside its first byte.
+/// Sends `message`, with up to three `descriptors` beside its first byte.
 ///
 /// # Errors
 ///
-/// The socket's, and `WriteZero` if the socket took a part only, which a Unix
-/// socket with an empty buffer does not do to a short message.
+/// An error of the socket, or `WriteZero` if the socket accepts only part of the
+/// message, which a Unix socket with an empty buffer does not do to a short message.
 pub(crate) fn send(
     socket: impl AsFd,
     message: &[u8],
@@ -195,7 +195,7 @@ pub(crate) fn send(
 }
 
 /// Receives at most [`PIECE`] bytes, with the descriptors that were sent beside them.
-/// Descriptors past [`DESCRIPTORS_MAX`] have no room, and the kernel closes them.
+/// The kernel closes any descriptors past [`DESCRIPTORS_MAX`].
 pub(crate) async fn receive(stream: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let received = stream.async_io(Interest::READABLE, || {
         let mut piece = [0; PIECE];

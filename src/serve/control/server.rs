@@ -20,11 +20,11 @@ use super::{EndMessage, JoinMessage, MESSAGE_TIMEOUT, MessageStream, Reply};
 use crate::config::Values;
 use crate::serve::commands::{CommandError, CommandListener, Commands, loopback_listener};
 
-/// Connections besides those of `proxy.max_commands`: of commands that only look
-/// whether a proxy is there, and of those that are refused for want of a place.
+/// Connections beyond `proxy.max_commands`, for commands that only check whether a
+/// proxy is there and for those that are refused because the limit is reached.
 const SPARE: usize = 32;
 
-/// The control socket while it is open. Dropping it removes socket and file.
+/// The open control socket. Dropping it removes the socket and the file.
 #[derive(Debug)]
 pub(crate) struct ControlServer {
     shared: Arc<ControlState>,
@@ -40,13 +40,12 @@ struct ControlState {
 }
 
 impl ControlServer {
-    /// Opens the socket in `folder` and writes `instance` there. To be called
-    /// by the process that holds the folder's lock: what lies there from an
-    /// earlier process is replaced.
+    /// Opens the socket in `folder` and writes `instance` there. Only the process that
+    /// holds the folder's lock may call it: files of an earlier process are replaced.
     ///
     /// # Errors
     ///
-    /// The file system's.
+    /// An error of the file system.
     pub(crate) fn open(
         folder: PathBuf,
         instance: Instance,
@@ -93,7 +92,7 @@ impl ControlServer {
         });
     }
 
-    /// Writes into the file that `values` are in force.
+    /// Updates the file with the `values` now in force.
     pub(crate) fn change(&self, values: &Values) {
         let mut instance = self.shared.instance();
         instance.configuration = values.digest().to_string();
@@ -106,17 +105,17 @@ impl ControlServer {
         }
     }
 
-    /// Removes file and socket. Commands that have joined go on.
+    /// Removes the file and the socket. Commands that have joined are still served.
     pub(crate) fn stop_accepting(&self) {
-        // Only once: as soon as the lock on the record is free, another process may
-        // put its own files there.
+        // Only once: as soon as the lock on the record is free, another process may put
+        // its own files there.
         if !self.end.is_cancelled() {
             self.end.cancel();
             remove(&self.shared.folder, self.shared.instance().pid);
         }
     }
 
-    /// Waits until the counts of each command that has joined are sent.
+    /// Waits until every command that has joined has received its counts.
     pub(crate) async fn ended(&self) {
         self.tasks.close();
         self.tasks.wait().await;
@@ -134,10 +133,10 @@ impl ControlState {
         self.instance.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells whether the other side may join, when `open` connections are open: it
-    /// must be a process of this user or of the administrator.
+    /// Tells whether the other side may join while `open` connections are open: it must
+    /// be a process of this user or of the administrator.
     fn admits(&self, lines: &MessageStream, open: usize) -> bool {
-        // The socket's permissions say the same, but not on every file system.
+        // The socket's permissions ensure the same, but not on every file system.
         let own = geteuid().as_raw();
         let is_known = lines
             .peer()
@@ -150,11 +149,11 @@ impl ControlState {
 
     async fn converse(self: Arc<Self>, lines: MessageStream) {
         if let Err(error) = self.serve(lines).await {
-            tracing::debug!(%error, "a command at the control socket has gone");
+            tracing::debug!(%error, "a command at the control socket has disconnected");
         }
     }
 
-    /// Serves one command from its first message to its counts.
+    /// Serves one command, from its first message to its counts.
     async fn serve(&self, mut lines: MessageStream) -> io::Result<()> {
         let Some(join) = timeout(MESSAGE_TIMEOUT, lines.next()).await?? else {
             return Ok(());
@@ -173,8 +172,8 @@ impl ControlState {
                 }
             }
         }
-        // Nothing but the end of the connection can come now. It means that nobody
-        // waits for the counts, so that requests under way need not finish.
+        // Only the end of the connection can come now. Then no one waits for the
+        // counts, so requests in flight need not finish.
         let gone = async {
             let _ = lines.next::<EndMessage>().await;
         };
@@ -187,8 +186,8 @@ impl ControlState {
         join: &JoinMessage,
         descriptor: Option<OwnedFd>,
     ) -> Result<CommandListener, Reply> {
-        // A command must not run under rules that its user did not write: a
-        // proxy with another configuration is no substitute.
+        // A command must not run under rules that its user did not write, so a proxy
+        // with another configuration is no substitute.
         if join.configuration != self.instance().configuration {
             return Err(Reply::OtherConfiguration);
         }
@@ -198,15 +197,15 @@ impl ControlState {
             | CommandError::NotALoopbackListener
             | CommandError::Listener(_) => Reply::Refused(error.to_string()),
         };
-        let descriptor =
-            descriptor.ok_or_else(|| Reply::Refused("no listener came along".to_owned()))?;
+        let descriptor = descriptor
+            .ok_or_else(|| Reply::Refused("the message came without a listener".to_owned()))?;
         let listener = loopback_listener(descriptor).map_err(refused)?;
         let crawl = join.crawl.clone();
         self.commands.open(listener, crawl).map_err(refused)
     }
 }
 
-/// Binds the socket in `folder`, for its owner alone.
+/// Binds the socket in `folder`, with access for its owner only.
 fn bind(folder: &Path) -> io::Result<UnixListener> {
     let socket = SocketPath::new(folder)?;
     match std::fs::remove_file(&socket.path) {
@@ -214,21 +213,21 @@ fn bind(folder: &Path) -> io::Result<UnixListener> {
         Ok(()) | Err(_) => {}
     }
     let listener = UnixListener::bind(&socket.path)?;
-    // The folder may be open for others to read, of which the start only warns.
+    // Others may be able to read the folder; the start only warns about that.
     std::fs::set_permissions(&socket.path, std::fs::Permissions::from_mode(0o600))?;
     Ok(listener)
 }
 
-/// Removes file and socket of the process `pid` from `folder`.
+/// Removes the file and the socket of the process `pid` from `folder`.
 ///
-/// Those of another process stay: if the folder of the record was moved away,
-/// another proxy may hold a new record in a folder of the old name.
+/// Those of another process stay: if the folder of the record was moved away, another
+/// proxy may hold a new record in a folder with the old name.
 fn remove(folder: &Path, pid: u32) {
     if Instance::read(folder).is_ok_and(|instance| instance.pid != pid) {
         return;
     }
     Instance::remove(folder);
-    // A socket that nobody listens on is replaced by the next holder.
+    // The next holder replaces a socket that no process listens on.
     let _ = std::fs::remove_file(folder.join(SOCKET));
 }
 

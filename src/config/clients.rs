@@ -1,7 +1,7 @@
-//! Kinds of `proxy.clients` and `proxy.per_client`: who may connect, and the
-//! limits of one client or of a network.
+//! Kinds of `proxy.clients` and `proxy.per_client`: the networks that may connect, and
+//! limits per client or per network.
 //!
-//! How shares are counted is not known here.
+//! Does not know how shares are counted.
 
 use std::num::NonZeroU32;
 
@@ -16,19 +16,19 @@ use super::problem::Fault;
 use super::tables::{Fields, Table};
 use politesse_base::clients::client::{ClientLimits, Resource};
 
-/// Networks of one entry of `proxy.clients`, with the limits that it sets.
+/// Networks of one entry of `proxy.clients`, and the limits that the entry sets.
 #[derive(Debug, Clone)]
 pub(super) struct AdmittedNetworks {
-    /// Networks.
+    /// Networks that may connect.
     pub(super) networks: Vec<IpNet>,
-    /// Limits for all clients in them together, if the entry has any.
+    /// Limits for all clients in these networks together, if the entry has any.
     pub(super) limits: Option<ClientLimits>,
 }
 
-/// An entry of `proxy.clients`: a network alone, or with limits.
+/// Kind of an entry of `proxy.clients`: a network, or a network with limits.
 pub(super) struct Admitted;
 
-/// The kind [`Admitted`].
+/// Value to refer to [`Admitted`] by in the table of keys.
 pub(super) const ADMITTED: Admitted = Admitted;
 
 impl Kind for Admitted {
@@ -50,7 +50,7 @@ impl Kind for Admitted {
     }
 }
 
-/// A network whose clients have limits together.
+/// A network with limits that its clients share.
 const LIMITED_NETWORK: Table<AdmittedNetworks> = Table {
     wanted: || {
         "a table with `network`, such as \"10.0.0.0/8\", and limits as in `proxy.per_client`"
@@ -72,7 +72,7 @@ pub(super) const NETWORK: Text<IpNet> = Text {
     parse: network,
 };
 
-/// Limits of one client; what is absent has none.
+/// Limits of one client. Absent keys mean no limit.
 pub(super) const CLIENT_LIMITS: Table<ClientLimits> = Table {
     wanted: || {
         let names = Resource::ALL.map(|resource| format!("`{}`", resource.as_str()));
@@ -83,7 +83,7 @@ pub(super) const CLIENT_LIMITS: Table<ClientLimits> = Table {
     read: |fields| Some(client_limits(fields)),
 };
 
-/// Most that a client may hold of a resource.
+/// Range of a client's limit on one resource.
 const HELD: Count<NonZeroU32> = places(1..=10_000_000);
 
 fn client_limits(fields: &mut Fields<'_>) -> ClientLimits {

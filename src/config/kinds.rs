@@ -1,7 +1,7 @@
-//! Kinds of values: each reads a TOML value into a type that cannot be wrong, or
-//! reports the parts that are.
+//! Kinds of values: each reads a TOML value into a type that is always valid, or
+//! reports the faulty parts.
 //!
-//! A kind knows neither the key nor the file.
+//! Kinds know neither the key nor the file.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::ops::RangeInclusive;
@@ -13,27 +13,27 @@ use toml::de::DeValue;
 use super::problem::{Fault, ValuePart};
 use super::values::{duration, duration_text, size, size_text};
 
-/// Kind of a key's value. Each has `parse` or `read`.
+/// Kind of a key's value. Each implementation overrides `parse` or `read`.
 pub(super) trait Kind {
-    /// The type of a value that is right.
+    /// Type of a valid value.
     type Value;
 
-    /// Describes the values that are right; `is wanted` can follow.
+    /// Describes the valid values; `is wanted` can follow.
     fn wanted(&self) -> String;
 
-    /// Reads a value that is right or wrong as a whole.
+    /// Reads a value that is valid or faulty as a whole.
     fn parse(&self, _value: &DeValue<'_>) -> Option<Self::Value> {
         None
     }
 
-    /// Reads a value into its own type, or returns every fault of it.
+    /// Reads a value into its own type, or returns all of its faults.
     fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<Self::Value, Vec<Fault>> {
         let value = self.parse(written.get_ref());
         value.ok_or_else(|| vec![Fault::whole(written, self.wanted())])
     }
 }
 
-/// Returns all values, or the faults of all that are wrong: one start of the
+/// Returns all values, or the faults of every wrong one, so that a single start of the
 /// program reports every mistake.
 pub(super) fn all_or_faults<T>(
     results: impl Iterator<Item = Result<T, Vec<Fault>>>,
@@ -44,7 +44,7 @@ pub(super) fn all_or_faults<T>(
     faults.is_empty().then_some(values).ok_or(faults)
 }
 
-/// Yes or no.
+/// A boolean.
 pub(super) struct Flag;
 
 impl Kind for Flag {
@@ -59,20 +59,20 @@ impl Kind for Flag {
     }
 }
 
-/// A whole number within bounds; `T` is the type that its user counts in.
+/// A whole number within bounds. `T` is the type that the option uses.
 pub(super) struct Count<T>(RangeInclusive<usize>, fn(usize) -> Option<T>);
 
-/// Number of something, at least one.
+/// Count of at least one.
 pub(super) const fn count(bounds: RangeInclusive<usize>) -> Count<NonZeroUsize> {
     Count(bounds, NonZeroUsize::new)
 }
 
-/// Number of something, at least one, in 32 bits.
+/// Count of at least one, in 32 bits.
 pub(super) const fn places(bounds: RangeInclusive<usize>) -> Count<NonZeroU32> {
     Count(bounds, |number| NonZeroU32::new(number.try_into().ok()?))
 }
 
-/// A number small enough for eight bits.
+/// Count that fits into eight bits.
 pub(super) const fn few(bounds: RangeInclusive<usize>) -> Count<u8> {
     Count(bounds, |number| number.try_into().ok())
 }
@@ -86,21 +86,21 @@ impl<T> Kind for Count<T> {
 
     fn parse(&self, value: &DeValue<'_>) -> Option<T> {
         let digits = value.as_integer()?;
-        // TOML has other radixes too (`0x1F`), and the parser hands over the
-        // digits as they are written.
+        // TOML has other radixes too (`0x1F`), and the parser returns the digits as
+        // written.
         let number = usize::from_str_radix(digits.as_str(), digits.radix()).ok()?;
         self.0.contains(&number).then(|| self.1(number))?
     }
 }
 
-/// Range of `max_wait`, from no wait at all to an hour.
+/// Range of `max_wait`: from zero to one hour.
 pub(super) const WAIT: Span = Span(Duration::ZERO..=Duration::from_secs(60 * 60));
 
-/// A duration within bounds, written as a string.
+/// Duration within bounds, written as a string.
 pub(super) struct Span(pub(super) RangeInclusive<Duration>);
 
 impl Span {
-    /// Returns a duration within the bounds, as it is written.
+    /// Returns the text of a duration within the bounds.
     fn example(&self) -> String {
         let usual = [30, 5 * 60, 1].map(Duration::from_secs);
         let within = usual.into_iter().find(|length| self.0.contains(length));
@@ -108,10 +108,10 @@ impl Span {
     }
 }
 
-/// A duration of at most `longest`, and longer than nothing.
+/// Duration of at most `longest`, and longer than zero.
 pub(super) const fn up_to(longest: Duration) -> Span {
-    // A timeout of zero would end what it bounds before it begins. Where zero
-    // has a meaning the key names its range itself.
+    // A timeout of zero would expire before its operation begins. Keys for which zero
+    // has a meaning state their own range.
     Span(Duration::from_millis(1)..=longest)
 }
 
@@ -129,7 +129,7 @@ impl Kind for Span {
     }
 }
 
-/// A duration within bounds, or "none".
+/// Duration within bounds, or "none".
 pub(super) struct SpanOrNone(pub(super) Span);
 
 impl Kind for SpanOrNone {
@@ -147,7 +147,7 @@ impl Kind for SpanOrNone {
     }
 }
 
-/// A number of bytes within bounds, written as a string.
+/// Number of bytes within bounds, written as a string.
 pub(super) struct Size(pub(super) RangeInclusive<usize>);
 
 impl Kind for Size {
@@ -163,7 +163,7 @@ impl Kind for Size {
     }
 }
 
-/// One of a few words, each with its value.
+/// One of a fixed set of words, each with its value.
 pub(super) struct Choice<T: 'static>(pub(super) &'static [(&'static str, T)]);
 
 impl<T: Clone> Kind for Choice<T> {
@@ -178,7 +178,7 @@ impl<T: Clone> Kind for Choice<T> {
     }
 
     fn parse(&self, value: &DeValue<'_>) -> Option<T> {
-        // Some words are years, and nobody quotes a number.
+        // Some words are years, which users write without quotes.
         let text = if let DeValue::Integer(number) = value {
             Some(number.as_str())
         } else {
@@ -189,11 +189,11 @@ impl<T: Clone> Kind for Choice<T> {
     }
 }
 
-/// A string of some form.
+/// A string in a certain format.
 pub(super) struct Text<T> {
-    /// The values that are right.
+    /// Describes the valid values.
     pub(super) wanted: &'static str,
-    /// Reads the string; `None` if it has not the form.
+    /// Reads the string; `None` if it is malformed.
     pub(super) parse: fn(&str) -> Option<T>,
 }
 
@@ -209,11 +209,11 @@ impl<T> Kind for Text<T> {
     }
 }
 
-/// A list of a bounded length whose entries are all of one kind.
+/// A list of bounded length whose entries have the same kind.
 pub(super) struct List<K> {
     /// Kind of each entry.
     pub(super) of: K,
-    /// Number of entries.
+    /// Allowed number of entries.
     pub(super) len: RangeInclusive<usize>,
 }
 
@@ -239,7 +239,7 @@ impl<K: Kind> Kind for List<K> {
     }
 }
 
-/// One value, or a list of some.
+/// One value, or a list of values.
 pub(super) struct OneOrMore<K>(pub(super) List<K>);
 
 impl<K: Kind> Kind for OneOrMore<K> {
@@ -260,13 +260,13 @@ impl<K: Kind> Kind for OneOrMore<K> {
     }
 }
 
-/// Pause that doubles each time, up to a longest.
+/// Pause that doubles each time, up to a maximum.
 pub(super) struct GrowingPause {
     pub(super) first: Duration,
     pub(super) longest: Duration,
 }
 
-/// A list of two durations: the first and the longest of a pause that grows.
+/// A list of two durations: the first and the longest value of a growing pause.
 pub(super) struct Growing(pub(super) Span);
 
 impl Kind for Growing {
@@ -277,8 +277,8 @@ impl Kind for Growing {
     }
 
     fn parse(&self, value: &DeValue<'_>) -> Option<GrowingPause> {
-        // One fault for the whole list: with two durations it is seldom clear
-        // which of them is the wrong one.
+        // One fault for the whole list: it is seldom clear which of the two durations
+        // is wrong.
         let [first, longest] = &value.as_array()?[..] else {
             return None;
         };

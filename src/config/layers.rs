@@ -1,8 +1,8 @@
-//! Layers of a configuration: the values of each key, from the weakest source to
-//! the strongest (default, file, environment, `--set`).
+//! Layers of a configuration: the values of each key, from the weakest source to the
+//! strongest (default, file, environment, `--set`).
 //!
-//! The values of weaker sources are checked too, since they come into force the day
-//! the stronger one is taken away. Knows the names of keys, not their kinds.
+//! Values of weaker sources are checked too, because they take effect as soon as the
+//! stronger one is removed. Knows the names of keys, not their kinds.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,10 +16,10 @@ use super::problem::{ConfigProblem, Fault, Mistake, Place, dotted, nearest};
 use super::secrets::without_secrets;
 use super::values::{inline, name_text};
 
-/// Beginning of the variables of the environment that set a key.
+/// Prefix of environment variables that set a key.
 const PREFIX: &str = "POLITESSE_";
 
-/// Returns the variable of the environment that sets `key`, which is in a section.
+/// Returns the environment variable that sets `key`, which has a section.
 pub(crate) fn variable_of(key: &str) -> String {
     format!("{PREFIX}{}", key.replace('.', "__").to_ascii_uppercase())
 }
@@ -27,17 +27,17 @@ pub(crate) fn variable_of(key: &str) -> String {
 /// Sources of a configuration.
 #[derive(Clone, Debug)]
 pub struct ConfigSources<'a> {
-    /// The configuration file as it was named, with its text.
+    /// Configuration file as the user named it, with its text.
     pub file: Option<(PathBuf, String)>,
-    /// Variables of the environment. Only names that begin with `POLITESSE_` count.
+    /// Environment variables. Only names that begin with `POLITESSE_` count.
     pub environment: Vec<(String, String)>,
-    /// The arguments of `--set`.
+    /// Arguments of `--set`.
     pub overrides: &'a [String],
-    /// Folder that the file's name, and without a file every path, is relative to.
+    /// Folder that the file's name is relative to, and every path if there is no file.
     pub working_directory: PathBuf,
-    /// Folder that the files which the proxy writes (`https.ca_cert`,
-    /// `https.ca_key`, `audit.store`, `admin.token_file`) are relative to; absent: as
-    /// other paths.
+    /// Folder that the paths of files written by the proxy (`https.ca_cert`,
+    /// `https.ca_key`, `audit.store`, `admin.token_file`) are relative to. If absent,
+    /// they are treated like other paths.
     pub data_directory: Option<PathBuf>,
 }
 
@@ -50,8 +50,8 @@ pub(super) struct Folders {
 }
 
 impl ConfigSources<'_> {
-    /// Folders that paths are relative to, from whatever source they come: with a
-    /// file, its folder, so that a file and its data can be moved together.
+    /// Returns the folders that paths from any source are relative to. With a file it
+    /// is the file's folder, so that a file and its data can be moved together.
     pub(super) fn folders(&self) -> Folders {
         let path = self.path();
         let folder = path.as_deref().and_then(Path::parent);
@@ -62,52 +62,52 @@ impl ConfigSources<'_> {
         }
     }
 
-    /// Path of the file, from the working directory on.
+    /// Returns the path of the file, resolved against the working directory.
     pub(super) fn path(&self) -> Option<PathBuf> {
         let (path, _) = self.file.as_ref()?;
         Some(self.working_directory.join(path))
     }
 }
 
-/// A table of the file and the keys in it.
+/// A table of the file and its keys.
 pub(super) struct Section {
-    /// Its name in brackets; empty for the keys above all tables.
+    /// Name in brackets; empty for the keys above all tables.
     pub(super) name: &'static str,
-    /// Its subject, a line each.
+    /// Description, one line per item.
     pub(super) about: &'static [&'static str],
-    /// Its keys, in the order of printing.
+    /// Keys, in the order of printing.
     pub(super) keys: &'static [Key],
 }
 
-/// A key as people see it; its kind and type are known to the table alone.
+/// Key as users see it. Only the table of keys knows its kind and type.
 pub(super) struct Key {
-    /// Name of its section.
+    /// Name of the section.
     pub(super) section: &'static str,
-    /// Its name without the section.
+    /// Name without the section.
     pub(super) name: &'static str,
-    /// The value in force when nobody says otherwise, as TOML.
+    /// Default value, as TOML.
     pub(super) default: &'static str,
-    /// Its purpose and the reason of the default, a line each.
+    /// Purpose, and reason for the default; one line per item.
     pub(super) doc: &'static [&'static str],
-    /// Describes its values, with their unit and bounds.
+    /// Describes the valid values, with their unit and bounds.
     pub(super) wanted: fn() -> String,
 }
 
 impl Key {
-    /// Returns `section.name`, or the name alone outside every section.
+    /// Returns `section.name`, or the name alone for a key outside every section.
     pub(super) fn path(&self) -> String {
         dotted(self.section, self.name)
     }
 }
 
 impl Section {
-    /// Reports whether its keys stand outside every table.
+    /// Reports whether the keys are outside every table.
     pub(super) fn is_root(&self) -> bool {
         self.name.is_empty()
     }
 }
 
-/// Source of values: its text, and the place of its beginning.
+/// Source of values: its text, and the place where it begins.
 #[derive(Clone)]
 struct ValueSource<'a> {
     start: Place,
@@ -115,7 +115,7 @@ struct ValueSource<'a> {
 }
 
 impl ValueSource<'_> {
-    /// Returns the place of the byte `at` of this source.
+    /// Returns the place of the byte at offset `at` in this source.
     fn place(&self, at: usize) -> Place {
         let mut place = self.start.clone();
         if let Place::File { line, .. } = &mut place {
@@ -126,7 +126,7 @@ impl ValueSource<'_> {
     }
 }
 
-/// A value and the source it stands in.
+/// A value and its source.
 struct WrittenValue<'a> {
     value: Spanned<DeValue<'a>>,
     source: ValueSource<'a>,
@@ -138,10 +138,10 @@ impl WrittenValue<'_> {
     }
 }
 
-/// Values of every key in every source, and the problems found so far.
+/// Values of every key from every source, and the problems found so far.
 pub(super) struct Layers<'a> {
     sections: &'static [Section],
-    /// Values by the path of their key, the weakest first.
+    /// Values by the path of their key, weakest first.
     written: BTreeMap<String, Vec<WrittenValue<'a>>>,
     /// Problems of the values gathered and read so far.
     pub(super) problems: Vec<ConfigProblem>,
@@ -155,7 +155,7 @@ impl<'a> Layers<'a> {
             written: BTreeMap::new(),
             problems: Vec::new(),
         };
-        // The order is that of strength: a value that is added later counts.
+        // In order of strength: a value that is added later overrides earlier ones.
         layers.add_defaults();
         if let Some((path, text)) = &sources.file {
             layers.add_file(path, text);
@@ -171,7 +171,8 @@ impl<'a> Layers<'a> {
 
     /// Reads the strongest value of a key into its own type.
     ///
-    /// `None` if it is wrong; the faults of all values are added to the problems.
+    /// `None` if that value is wrong. The faults of all values are added to the
+    /// problems.
     pub(super) fn read<K: Kind>(&mut self, key: &str, kind: &K) -> Option<K::Value> {
         let mut strongest = None;
         for WrittenValue { value, source } in self.written.get(key).into_iter().flatten() {
@@ -189,14 +190,13 @@ impl<'a> Layers<'a> {
         Some((inline(written.value.get_ref()), written.place()))
     }
 
-    /// Returns the strongest value of a key as TOML without the secrets in it.
+    /// Returns the strongest value of a key as TOML, without its secrets.
     pub(super) fn shown_without_secrets(&self, key: &str) -> Option<String> {
         let written = self.written.get(key)?.last()?;
         Some(without_secrets(key, written.value.get_ref()))
     }
 
-    /// Returns the places of the entries of the strongest value of a key, if it is a
-    /// list.
+    /// Returns the place of each entry of a key's strongest value, if that is a list.
     pub(super) fn entry_places(&self, key: &str) -> Vec<Place> {
         let written = self.written.get(key).and_then(|values| values.last());
         let place_of = |written: &WrittenValue<'a>| -> Option<Vec<Place>> {
@@ -214,8 +214,8 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// Takes the file's tables apart. What is not TOML is a problem, and the rest is
-    /// read all the same.
+    /// Splits the file into its tables. A syntax error becomes a problem, and the rest
+    /// is still read.
     fn add_file(&mut self, path: &Path, text: &'a str) {
         let path = path.to_owned();
         let start = Place::File { path, line: 1 };
@@ -224,8 +224,7 @@ impl<'a> Layers<'a> {
         let problems = errors.into_iter().map(|error| ConfigProblem {
             place: source.place(error.span().map_or(0, |span| span.start)),
             key: String::new(),
-            // Each problem is printed on one line, by which programs can tell
-            // them apart.
+            // Each problem is printed on one line, so that programs can separate them.
             mistake: Mistake::Syntax(error.message().replace('\n', " ")),
         });
         self.problems.extend(problems);
@@ -241,8 +240,8 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// Adds the value of a key, or a section, or a problem if `path` is neither.
-    /// The name stands at `place`.
+    /// Adds the value of a key, or a section; adds a problem if `path` is neither.
+    /// `place` is the place of the name.
     fn add_value(&mut self, path: String, place: Place, written: WrittenValue<'a>) {
         if let Some(values) = self.written.get_mut(&path) {
             values.push(written);
@@ -268,13 +267,13 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// Adds `POLITESSE_SECTION__KEY`, or `POLITESSE_KEY` of a key outside every
+    /// Adds `POLITESSE_SECTION__KEY`, or `POLITESSE_KEY` for a key outside every
     /// section.
     ///
-    /// A name with single underscores that spells a key is a mistake: the
-    /// proxy would run with the default, and nobody would know. Any other name
-    /// without `__` is not meant for us even if it begins like ours: container
-    /// platforms set `POLITESSE_PORT` for a service of our name.
+    /// A name that spells a key with single underscores is a mistake: otherwise the
+    /// proxy would silently run with the default. Other names without `__` are ignored
+    /// even if they have our prefix: container platforms set `POLITESSE_PORT` for a
+    /// service with our name.
     fn add_variable(&mut self, name: &str, value: &'a str) {
         let Some(rest) = name.strip_prefix(PREFIX) else {
             return;
@@ -295,12 +294,13 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// Returns the variable of the key or section that `rest` names, were there no
-    /// difference between one underscore and two.
+    /// Returns the variable of the key that `rest` spells if single and double
+    /// underscores are treated alike.
     fn variable_spelled_like(&self, rest: &str) -> Option<String> {
         let mut known = self.known();
         let key = known.find(|key| key.replace('.', "_").eq_ignore_ascii_case(rest))?;
-        // A section by itself has no variable, and `pace` is spelled as it is.
+        // A section alone has no variable, and the name of a section such as `pace` has
+        // no underscores to get wrong.
         key.contains('.').then(|| variable_of(&key))
     }
 
@@ -318,14 +318,14 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// Adds a value by the path of its key, as `section.name`.
+    /// Adds a value by the path of its key, `section.name`.
     fn add_path(&mut self, path: &str, written: WrittenValue<'a>) {
         let (section, name) = path.rsplit_once('.').unwrap_or(("", path));
         let place = written.source.place(0);
         self.add_value(dotted(section, &name_text(name)), place, written);
     }
 
-    /// Names of all keys and sections.
+    /// Returns the names of all keys and sections.
     fn known(&self) -> impl Iterator<Item = String> {
         self.sections.iter().flat_map(|section| {
             let keys = section.keys.iter().map(Key::path);
@@ -334,15 +334,15 @@ impl<'a> Layers<'a> {
     }
 }
 
-/// Keeps the faults in the value of `key`.
+/// Adds the faults in the value of `key` to the problems.
 fn add_faults(
     problems: &mut Vec<ConfigProblem>,
     key: &str,
     source: &ValueSource<'_>,
     faults: Vec<Fault>,
 ) {
-    // Where the parser cannot read a value it has complained already, and has
-    // made one up that has no place in the text.
+    // For a value that the parser cannot read, it has already reported an error and
+    // returns a placeholder, which has no place in the text.
     let in_file = matches!(source.start, Place::File { .. });
     let is_broken = in_file && problems.iter().any(ConfigProblem::is_syntax);
     let faults = faults.into_iter();
@@ -353,11 +353,10 @@ fn add_faults(
     }));
 }
 
-/// Reads a value as TOML, else as a string.
+/// Reads a value as TOML, or as a string if it is not TOML.
 fn value_of(text: &str, start: Place) -> WrittenValue<'_> {
     let as_string = || Spanned::new(0..text.len(), DeValue::String(Cow::Borrowed(text)));
-    // In a shell quotes would have to be quoted: `--set log.level=debug` has to
-    // do.
+    // Quotes would have to be escaped in a shell: `--set log.level=debug` must work.
     let value = DeValue::parse(text).unwrap_or_else(|_| as_string());
     let source = ValueSource { start, text };
     WrittenValue { value, source }

@@ -1,10 +1,10 @@
 //! Configuration: built-in defaults, a TOML file, the environment and `--set`, each
-//! stronger than the previous one.
+//! overriding the previous one.
 //!
-//! All sources are read against one table of keys (`keys.rs`), every problem in
-//! them is reported at once, and the values are split into the `Options` of each
-//! module ([`Settings`]). Finding the file and reading the environment is the
-//! command line's part: this module touches neither.
+//! All sources are checked against one table of keys (`keys.rs`), every problem in them
+//! is reported at once, and the values are split into the `Options` of each module
+//! ([`Settings`]). Does not find the file or read the environment: the command line
+//! does.
 
 mod clients;
 mod keys;
@@ -32,7 +32,7 @@ pub use settings::{LogOptions, Settings};
 use layers::Layers;
 pub(crate) use values::duration;
 
-/// Configuration without mistakes.
+/// A valid configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
     settings: Settings,
@@ -44,8 +44,8 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`Problems`]: everything that is wrong in any of them, also in a value
-    /// that a stronger source sets aside.
+    /// [`Problems`]: every mistake in any source, even in a value that a stronger
+    /// source overrides.
     pub fn read(sources: &ConfigSources<'_>) -> Result<Self, Problems> {
         let mut layers = Layers::gather(keys::SECTIONS, sources);
         let effective = keys::Effective::read(&mut layers);
@@ -54,8 +54,7 @@ impl Config {
         let keys = print::shown_keys(&layers).into();
         let text = print::without_secrets(&layers).into();
         match effective {
-            // The strongest values can all be right where a weaker one is
-            // wrong.
+            // The strongest values may all be right while a weaker one is wrong.
             Some(effective) if layers.problems.is_empty() => Ok(Self {
                 settings: Settings {
                     file: sources.path(),
@@ -70,14 +69,13 @@ impl Config {
         }
     }
 
-    /// Options of each module.
+    /// Returns the options of each module.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Writes every key as TOML with the value in force and, as a comment, its
-    /// source.
+    /// Writes every key as TOML with the value in force, and its source as a comment.
     #[must_use]
     pub fn show(&self) -> String {
         self.shown.clone()

@@ -31,7 +31,7 @@ pub(super) const LISTEN: Text<SocketAddr> = Text {
     parse: |text| text.parse().ok(),
 };
 
-/// An address for clients to connect to, and how they speak to it.
+/// An address that clients connect to, and its scheme.
 const LISTENER: Text<ListenAddress> = Text {
     wanted: "an address with a port, such as \"127.0.0.1:3128\" or \"[::1]:3128\", with \
              https:// before it for TLS",
@@ -44,13 +44,13 @@ const LISTENER: Text<ListenAddress> = Text {
     },
 };
 
-/// The addresses for clients.
+/// Addresses that clients connect to.
 pub(super) const LISTENERS: OneOrMore<Text<ListenAddress>> = OneOrMore(List {
     of: LISTENER,
     len: 1..=64,
 });
 
-/// Networks that may connect: one word can stand for more than one.
+/// Networks that may connect. One word can mean several networks.
 pub(super) const CLIENTS: Text<Vec<IpNet>> = Text {
     wanted: "an address, a network such as \"10.0.0.0/8\", \"loopback\" or \"private\"",
     parse: |text| match text {
@@ -75,12 +75,12 @@ pub(super) const OPERATOR: Text<Option<String>> = Text {
     parse: CONTACT.parse,
 };
 
-/// Name under which the proxy serves its own pages; empty for none.
+/// Host name under which the proxy serves its own pages; empty for none.
 pub(super) const INTERNAL_NAME: Text<Option<Host>> = Text {
     wanted: "\"\", or a host name such as \"politesse.internal\"",
     parse: |text| match text {
         "" => Some(None),
-        // `localhost` means other programs of this machine, too.
+        // `localhost` also reaches other programs on this machine.
         _ => host_name(text)
             .filter(|name| name != "localhost")
             .and_then(|name| name.parse().ok())
@@ -88,7 +88,7 @@ pub(super) const INTERNAL_NAME: Text<Option<Host>> = Text {
     },
 };
 
-/// Address range that is not dialled.
+/// Address range that must not be dialled.
 pub(super) const DENY: Text<Deny> = Text {
     wanted: "\"default\", an address, or a network such as \"203.0.113.0/24\"",
     parse: |text| match text {
@@ -97,7 +97,7 @@ pub(super) const DENY: Text<Deny> = Text {
     },
 };
 
-/// Address range or host that is dialled although it is denied.
+/// Address range or host that may be dialled although it is denied.
 pub(super) const ALLOW: Text<Allow> = Text {
     wanted: "an address, a network such as \"10.1.0.0/16\", or a host name",
     parse: |text| {
@@ -107,8 +107,8 @@ pub(super) const ALLOW: Text<Allow> = Text {
     },
 };
 
-/// Ports that may be dialled: one as a number, or a string with a port, a range
-/// or `default`.
+/// Ports that may be dialled: one port as a number, or a string with a port, a range or
+/// `default`.
 pub(super) struct PortRange;
 
 impl Kind for PortRange {
@@ -122,7 +122,7 @@ impl Kind for PortRange {
         let number = value
             .as_integer()
             .and_then(|number| u16::from_str_radix(number.as_str(), number.radix()).ok())
-            // Port 0 is no port (RFC 6335, section 6): it cannot be dialled.
+            // Port 0 is reserved (RFC 6335, section 6) and cannot be dialled.
             .filter(|&port| 0 < port)
             .map(|port| EgressPorts::Range(port..=port));
         number.or_else(|| port_range(value.as_str()?))
@@ -139,33 +139,32 @@ fn port_range(text: &str) -> Option<EgressPorts> {
     (first <= last).then_some(EgressPorts::Range(first..=last))
 }
 
-/// A name that may stand in `Via` (RFC 9110, sections 5.6.2 and 7.6.3).
+/// A name that is valid in `Via` (RFC 9110, sections 5.6.2 and 7.6.3).
 pub(super) const TOKEN: Text<String> = Text {
     wanted: "a token: letters, digits and !#$%&'*+-.^_`|~, at most 64",
     parse: |text| {
         let in_token =
             |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-        // The name is added to each request and to each response, so it is kept
-        // short.
+        // The name is added to each request and response, so it must be short.
         let right = (1..=64).contains(&text.len()) && text.bytes().all(in_token);
         right.then(|| text.to_owned())
     },
 };
 
-/// Name of the response field in which the proxy states the directives in force
-/// (RFC 9110, section 5.1).
+/// Name of the response field in which the proxy states the directives in force (RFC
+/// 9110, section 5.1).
 pub(super) const FIELD_NAME: Text<HeaderName> = Text {
     wanted: "a field name that no origin uses, such as \"Robots-Directives\"",
     parse: |text| {
         let name = HeaderName::from_bytes(text.as_bytes()).ok();
-        // The proxy removes a field of this name from an origin's response, or
-        // a crawler could take it for the proxy's own. A field that crawlers
-        // need must not be lost that way.
+        // The proxy removes this field from origins' responses, because a crawler could
+        // mistake it for the proxy's own. Fields that crawlers need must not be lost
+        // that way.
         name.filter(|name| !is_in_use(name.as_str()))
     },
 };
 
-/// Reports whether a field has another meaning, to this proxy or to crawlers.
+/// Reports whether a field already has a meaning, for this proxy or for crawlers.
 fn is_in_use(name: &str) -> bool {
     const BEGINNINGS: [&str; 4] = ["content-", "proxy-", "access-control-", "sec-"];
     const NAMES: [&str; 31] = [
@@ -219,7 +218,7 @@ pub(super) const USER_AGENT: Text<UserAgent> = Text {
     },
 };
 
-/// Source of the root certificates by which the proxy verifies origins.
+/// Source of the root certificates that the proxy verifies origins with.
 pub(super) const ROOTS: Text<Roots> = Text {
     wanted: "\"system\", \"webpki\", or the path of a PEM file, without ~",
     parse: |text| match text {
@@ -247,7 +246,7 @@ pub(super) const PATH_OR_NONE: Text<Option<PathBuf>> = Text {
     },
 };
 
-/// First segments of the paths of the admin listener itself.
+/// First path segments that the admin listener uses itself.
 const OWN_SEGMENTS: [&str; 21] = [
     "api",
     "assets",
@@ -272,7 +271,8 @@ const OWN_SEGMENTS: [&str; 21] = [
     "zone",
 ];
 
-/// Path of pages behind a reverse proxy; kept without its last slash.
+/// Path of the pages when served through a reverse proxy; stored without its last
+/// slash.
 pub(super) const BASE_PATH: Text<String> = Text {
     wanted: "\"/\", or a path of letters, digits and -._~ such as \"/politesse\", and none of \
              the pages' own such as \"/api\"",
@@ -280,11 +280,12 @@ pub(super) const BASE_PATH: Text<String> = Text {
         let is_plain =
             |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
         let path = text.strip_suffix('/').unwrap_or(text);
-        // Browsers take away segments that are dots.
+        // Browsers remove segments that consist of dots.
         let is_segment =
             |segment: &str| !matches!(segment, "" | "." | "..") && segment.bytes().all(is_plain);
         let is_path = text.starts_with('/') && path.split('/').skip(1).all(is_segment);
-        // Without the path in front, which some proxies take away, it would be lost.
+        // Some proxies strip the base path. If it were one of these, the start of a page's
+        // own path could be mistaken for it.
         let first = path.split('/').nth(1).unwrap_or_default();
         let is_own = OWN_SEGMENTS.contains(&first);
         (is_path && !is_own).then(|| path.to_owned())
@@ -300,7 +301,7 @@ pub(super) const ADMIN_HOST: Text<String> = Text {
     },
 };
 
-/// Target of an export of heads.
+/// Target for the export of heads.
 pub(super) const SEAL_TARGET: Text<SealTarget> = Text {
     wanted: "a path without ~, \"exec:\" and a command, or a URL",
     parse: |text| {
@@ -321,7 +322,7 @@ pub(super) const PATH: Text<PathBuf> = Text {
     parse: path,
 };
 
-/// Store of the record; the value is the path of its file.
+/// Store of the record. The value is the path of its file.
 pub(super) const STORE: Text<PathBuf> = Text {
     wanted: "\"sqlite:\" and a path without ~",
     parse: |text| text.strip_prefix("sqlite:").and_then(path),
@@ -362,25 +363,23 @@ pub(super) const FLEET_NAME: Text<String> = Text {
 
 /// Reads a path that can name a file.
 ///
-/// Only a shell reads `~` as the user's folder: here it would name a folder
-/// `~` and hide the record in it. `./~` names such a folder.
+/// Only a shell expands `~` to the user's folder. Here it would name a folder called
+/// `~` and hide the record in it; `./~` still names such a folder.
 fn path(text: &str) -> Option<PathBuf> {
     let needs_a_shell = text.starts_with('~');
     (!text.is_empty() && !text.contains('\0') && !needs_a_shell).then(|| text.into())
 }
 
-/// This machine's own addresses (RFC 1122, section 3.2.1.3; RFC 4291, section
-/// 2.5.3).
+/// This machine's own addresses (RFC 1122, section 3.2.1.3; RFC 4291, section 2.5.3).
 const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1/128"];
 
-/// The addresses of private networks (RFC 1918, section 3; RFC 4193, section
-/// 3.1).
+/// Addresses of private networks (RFC 1918, section 3; RFC 4193, section 3.1).
 const PRIVATE: [&str; 4] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"];
 
 /// Reads a network in CIDR form, or one address.
 ///
-/// `10.1.2.3/8` is refused: it may mean one address or sixteen million, and
-/// access must not depend on a guess.
+/// Rejects `10.1.2.3/8`: it may mean one address or sixteen million, and access must
+/// not depend on a guess.
 pub(super) fn network(text: &str) -> Option<IpNet> {
     let single = || text.parse::<IpAddr>().ok().map(IpNet::from);
     let network = text.parse::<IpNet>().ok().or_else(single)?;
@@ -389,15 +388,15 @@ pub(super) fn network(text: &str) -> Option<IpNet> {
 
 /// Reads a port from 1 to 65535.
 fn port(text: &str) -> Option<u16> {
-    // The standard library reads `+80` as a number, too.
+    // The standard library also accepts `+80` as a number.
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|&port| digits && 0 < port)
 }
 
-/// Reads a host name; returns it in lower case, without the dot of the root
-/// (RFC 1123, section 2.1, and the underscore that is in use).
+/// Reads a host name; returns it in lower case and without the final dot (RFC 1123,
+/// section 2.1, plus the underscore, which is in common use).
 ///
-/// A last label of digits alone would make it an address.
+/// Rejects a last label of digits alone, because that would be an address.
 fn host_name(text: &str) -> Option<String> {
     let name = text.strip_suffix('.').unwrap_or(text);
     let in_label = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
@@ -413,12 +412,12 @@ fn host_name(text: &str) -> Option<String> {
     right.then(|| name.to_ascii_lowercase())
 }
 
-/// Names with the addresses to dial in their place, as a table.
+/// A table of names, each with the address to dial instead.
 pub(super) struct ResolveTable;
 
 impl ResolveTable {
-    /// Largest number of entries. It is high because programs may write the
-    /// table, and a look-up takes no longer in a large one.
+    /// Maximum number of entries. It is high because programs may write the table, and
+    /// lookups do not slow down as it grows.
     const LEN: usize = 1_000_000;
 }
 
@@ -440,7 +439,7 @@ impl Kind for ResolveTable {
         let mut seen = BTreeSet::new();
         let entries = table.iter().map(|(name, target)| {
             let entry = resolve(name.get_ref(), target.get_ref()).and_then(|entry| {
-                // One of two entries for the same name would never count.
+                // Of two entries for the same name, one would never be used.
                 let is_new = seen.insert((entry.name.clone(), entry.port));
                 is_new
                     .then_some(entry)
@@ -455,12 +454,11 @@ impl Kind for ResolveTable {
     }
 }
 
-/// Reads an entry of the table: `name` on the left of `=`, `target` on the
-/// right.
+/// Reads an entry of the table: `name` on the left of `=`, `target` on the right.
 ///
 /// # Errors
 ///
-/// A description of the values that are right.
+/// A description of the valid values.
 fn resolve(name: &str, target: &DeValue<'_>) -> Result<Resolve, &'static str> {
     let (host, port) = name_and_port(name).ok_or("\"name\" or \"name:port\" on the left of it")?;
     let address = target.as_str().and_then(address_and_port);

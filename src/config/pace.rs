@@ -1,6 +1,6 @@
-//! Kinds of `pace.*` keys: ceilings, queues, back-off, and rules for some hosts.
+//! Kinds of `pace.*` keys: ceilings, queues, back-off, and rules for individual hosts.
 //!
-//! How pace is kept is not known here.
+//! Does not know how the pace is kept.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use politesse_robots::host_pattern::HostPattern;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A number of requests in a time.
+/// A number of requests per unit of time.
 pub(super) const RATE: Text<Rate> = Text {
     wanted: "a rate from 1 to 1000000 a second, minute or hour, such as \"5/s\", \"20/m\" or \"3/h\",",
     parse: |text| text.parse().ok(),
 };
 
-/// Hosts of a rule.
+/// Hosts that a rule applies to.
 const HOSTS: Text<HostPattern> = Text {
     wanted: "a host such as \"site.example\", an origin such as \"https://site.example\", \
              or every name below one, \"*.site.example\",",
@@ -44,17 +44,17 @@ fn hours(text: &str) -> Option<VisitTime> {
     let (from, to) = text.split_once('-')?;
     let clock = |time: &str| {
         let (hours, minutes) = time.split_once(':')?;
-        // `Visit-time` has four digits and no colon: `1:800` would become
-        // `1800`, six in the evening.
+        // `Visit-time` has four digits and no colon: without this check, `1:800` would
+        // become `1800`, six in the evening.
         (hours.len() == 2).then(|| format!("{hours}{minutes}"))
     };
     let time = VisitTime::parse(&format!("{}-{}", clock(from)?, clock(to)?))?;
-    // In a robots.txt a time of no length is the whole day. An operator who
-    // writes one has more likely made a mistake.
+    // In a robots.txt, equal times mean the whole day. An operator who writes them has
+    // more likely made a mistake.
     (time.from != time.to).then_some(time)
 }
 
-/// `{ in_flight = 4, rate = "5/s" }`, either of which may be absent.
+/// `{ in_flight = 4, rate = "5/s" }`; both keys are optional.
 pub(super) const CEILINGS: Table<PaceLimits> = Table {
     wanted: || {
         "a table with at will `in_flight` (requests at the same time) and `rate` (as in \"5/s\")"
@@ -70,11 +70,10 @@ fn ceilings(fields: &mut Fields<'_>) -> PaceLimits {
     }
 }
 
-/// Places of a queue.
+/// Range of a queue's capacity.
 const PLACES: Count<NonZeroUsize> = count(1..=1_000_000);
 
-/// `{ origin = 256, crawler = 512, total = 10000 }`; what is absent is the
-/// default.
+/// `{ origin = 256, crawler = 512, total = 10000 }`; absent keys keep their defaults.
 pub(super) const QUEUE: Table<QueueLimits> = Table {
     wanted: || {
         let places = PLACES.wanted();
@@ -91,11 +90,11 @@ pub(super) const QUEUE: Table<QueueLimits> = Table {
     },
 };
 
-/// A time of a back-off.
+/// Range of each back-off duration.
 const PAUSE: Span = up_to(DAY);
 
-/// `{ first = "60s", longest = "24h", forgive = "30m" }`; what is absent is the
-/// default.
+/// `{ first = "60s", longest = "24h", forgive = "30m" }`; absent keys keep their
+/// defaults.
 pub(super) const BACK_OFF: Table<BackOffLimits> = Table {
     wanted: || {
         format!(
@@ -112,18 +111,18 @@ pub(super) const BACK_OFF: Table<BackOffLimits> = Table {
             longest: pause("longest", default.longest),
             forgive: pause("forgive", default.forgive),
         };
-        // Only once both are read: either may be the default.
+        // Checked after both are read, because either may be the default.
         (limits.first <= limits.longest).then_some(limits)
     },
 };
 
-/// Time in which the files of a page may follow it.
+/// Range of the time in which the files of a page may follow it.
 const FOLLOWING: Span = up_to(Duration::from_secs(10 * 60));
 
-/// Files that may follow a page.
+/// Range of the number of files that may follow a page.
 const FILES: Count<NonZeroUsize> = count(1..=1000);
 
-/// `{ files = 100, time = "60s" }`; what is absent is the default.
+/// `{ files = 100, time = "60s" }`; absent keys keep their defaults.
 pub(super) const REQUISITES: Table<RequisiteLimits> = Table {
     wanted: || {
         let (files, time) = (FILES.wanted(), FOLLOWING.wanted());

@@ -1,8 +1,8 @@
-//! Configuration as text: the commented default file, the reference of keys, the
-//! values in force with their sources, and digests of them.
+//! Configuration as text: the commented default file, the reference of keys, the values
+//! in force with their sources, and digests of the values.
 //!
-//! File and values are TOML that can be read again. What a value means is not known
-//! here.
+//! The file and the values are TOML that can be read back. Does not know what a value
+//! means.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use politesse_decision::digest::Digest;
 /// Width of comments in the default file.
 const COLUMNS: usize = 80;
 
-/// Characters of a value that a page shows.
+/// Maximum number of characters of a value on a page.
 const SHOWN_VALUE_MAX: usize = 4000;
 
-/// Bytes of a configuration that are recorded. A table of names may be longer.
+/// Maximum bytes of a configuration in the record. A table of names may be longer.
 const TEXT_BYTES_MAX: usize = 256 << 10;
 
 /// Text above the first section of the default file.
@@ -32,8 +32,8 @@ const HEAD: &str = "\
 # relative to ~/.local/state/politesse.
 ";
 
-/// Writes the configuration file that changes nothing: every key with its default,
-/// its purpose, unit and bounds.
+/// Writes a configuration file that changes nothing: every key with its default,
+/// purpose, unit and bounds.
 #[must_use]
 pub fn default_file() -> String {
     let mut file = HEAD.to_owned();
@@ -46,8 +46,8 @@ pub fn default_file() -> String {
         for key in section.keys {
             file.push('\n');
             push_comments(&mut file, key.doc);
-            // Kind and bounds come from the code that checks them, so that the
-            // file cannot say otherwise.
+            // Kind and bounds come from the code that checks them, so that the file
+            // cannot contradict it.
             push_wrapped(&mut file, &(key.wanted)());
             file.push_str(&format!("{} = {}\n", key.name, key.default));
         }
@@ -55,14 +55,14 @@ pub fn default_file() -> String {
     file
 }
 
-/// Appends each line of a doc comment, which begins with its blank, as a comment.
+/// Appends each line of a doc comment as a comment. The lines start with a blank.
 fn push_comments(file: &mut String, lines: &[&str]) {
     for line in lines {
         file.push_str(&format!("#{line}\n"));
     }
 }
 
-/// Appends `wanted` as a sentence, in as many comment lines as it takes.
+/// Appends `wanted` as a sentence, wrapped over as many comment lines as it needs.
 fn push_wrapped(file: &mut String, wanted: &str) {
     let mut line = "# Value:".to_owned();
     for word in wanted.split(' ') {
@@ -78,7 +78,7 @@ fn push_wrapped(file: &mut String, wanted: &str) {
     file.push_str(".\n");
 }
 
-/// Writes the reference of keys, in Markdown: a chapter for each section.
+/// Writes the reference of keys as Markdown, one chapter per section.
 #[must_use]
 pub fn reference() -> String {
     let mut text = "\
@@ -110,11 +110,11 @@ prints them. A value in a table or list is written as in TOML.
 /// Joins the lines of a doc comment.
 fn paragraph(lines: &[&str]) -> String {
     let lines: Vec<_> = lines.iter().map(|line| line.trim()).collect();
-    // Outside of code Markdown would take `<meta>` for a tag.
+    // Outside of code, Markdown would read `<meta>` as a tag.
     lines.join("\n").replace('<', "\\<")
 }
 
-/// Writes every key with the value in force and, as a comment, its source.
+/// Writes every key with the value in force, and its source as a comment.
 pub(super) fn effective(layers: &Layers<'_>) -> String {
     in_sections(|key| {
         let (value, place) = layers.shown(&key.path())?;
@@ -123,7 +123,7 @@ pub(super) fn effective(layers: &Layers<'_>) -> String {
 }
 
 /// Writes every key with the value in force, and `…` in place of each secret. A text
-/// longer than [`TEXT_BYTES_MAX`] is cut, and says so at its end.
+/// longer than [`TEXT_BYTES_MAX`] is cut and ends with a note.
 pub(super) fn without_secrets(layers: &Layers<'_>) -> String {
     let mut text = in_sections(|key| layers.shown_without_secrets(&key.path()));
     if TEXT_BYTES_MAX < text.len() {
@@ -133,7 +133,7 @@ pub(super) fn without_secrets(layers: &Layers<'_>) -> String {
     text
 }
 
-/// Writes every key with what `shown` makes of it, below the name of its section.
+/// Writes every key with the text that `shown` returns, below the name of its section.
 fn in_sections(shown: impl Fn(&Key) -> Option<String>) -> String {
     let mut text = String::new();
     for (index, section) in SECTIONS.iter().enumerate() {
@@ -158,7 +158,8 @@ pub(super) fn shown_keys(layers: &Layers<'_>) -> Vec<ShownKey> {
     let shown = keys.filter_map(|key| {
         let path = key.path();
         let (whole, place) = layers.shown(&path)?;
-        // Before it is cut: half of a secret would not look like one.
+        // Secrets are removed before cutting, because half of a secret would not be
+        // recognised.
         let mut value = layers.shown_without_secrets(&path)?;
         // A table of names may have a million entries.
         if let Some((end, _)) = value.char_indices().nth(SHOWN_VALUE_MAX) {
@@ -181,12 +182,12 @@ pub(super) fn shown_keys(layers: &Layers<'_>) -> Vec<ShownKey> {
     shown.collect()
 }
 
-/// Values in force of all keys, as TOML: two configurations are compared by them.
+/// Values in force of all keys, as TOML, for comparing configurations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Values(BTreeMap<String, String>);
 
 impl Values {
-    /// Values of `layers`, which have all been read.
+    /// Collects the values of `layers`, which must all have been read.
     pub(super) fn of(layers: &Layers<'_>) -> Self {
         let keys = SECTIONS.iter().flat_map(|section| section.keys);
         let values = keys.filter_map(|key| {
@@ -202,7 +203,7 @@ impl Values {
         self.0.get(key).map(String::as_str)
     }
 
-    /// Returns the keys whose value differs from that in `other`, in alphabetical
+    /// Returns the keys whose values differ from those in `other`, in alphabetical
     /// order.
     #[must_use]
     pub fn changed_from(&self, other: &Self) -> Vec<&str> {
@@ -216,27 +217,27 @@ impl Values {
     pub fn digests(&self) -> BTreeMap<String, String> {
         let keys = self.0.iter();
         let digests = keys.map(|(key, value)| {
-            // Digests, not values: a value may be a path or a contact, and
-            // `politesse run` only has to name the keys that differ.
+            // Digests, not values: a value may be a path or a contact, and `politesse
+            // run` only needs to name the keys that differ.
             let digest = Digest::of(value.as_bytes()).to_string();
             (key.clone(), digest)
         });
         digests.collect()
     }
 
-    /// Returns the SHA-256 of all values: of lines `key = value` in alphabetical order.
+    /// Returns the SHA-256 of all values, as lines `key = value` in alphabetical order.
     #[must_use]
     pub fn digest(&self) -> Digest {
         self.digest_of(|_| true)
     }
 
-    /// Returns the SHA-256 of the values of some keys, as [`Values::digest`] does.
+    /// Returns the SHA-256 of some keys' values, in the same form as
+    /// [`Values::digest`].
     #[must_use]
     pub fn digest_of(&self, is_meant: impl Fn(&str) -> bool) -> Digest {
         let meant = self.0.iter().filter(|(key, _)| is_meant(key));
         let lines = meant.map(|(key, value)| format!("{key} = {value}\n"));
-        // A BTreeMap is in order, so equal values have equal digests in every
-        // process.
+        // A BTreeMap is sorted, so equal values have equal digests in every process.
         Digest::of(lines.collect::<String>().as_bytes())
     }
 }

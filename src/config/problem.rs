@@ -1,8 +1,7 @@
 //! Problems of a configuration, each with the place where it was written.
 //!
-//! A problem names the key, the value found and the value wanted, so that a person
-//! can mend all of them before the next start. How values are read is not known
-//! here.
+//! A problem names the key, the value found and the value wanted, so that a user can
+//! fix all of them before the next start. Does not know how values are read.
 
 use std::fmt;
 use std::ops::Range;
@@ -19,26 +18,26 @@ use super::values::excerpt;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Place {
-    /// The built-in default.
+    /// Built-in default.
     Default,
-    /// The configuration file.
+    /// Configuration file.
     File {
-        /// The file as the caller named it.
+        /// File as the caller named it.
         path: PathBuf,
-        /// The line, from 1.
+        /// Line, counted from 1.
         line: usize,
     },
-    /// A variable of the environment.
+    /// Environment variable.
     Environment {
-        /// The variable's name.
+        /// Name of the variable.
         name: String,
     },
-    /// A `--set` of the command line.
+    /// Argument of `--set`.
     Override,
 }
 
 impl Place {
-    /// Returns the word of the source.
+    /// Returns the word for the source.
     pub(super) fn source(&self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -60,12 +59,11 @@ impl fmt::Display for Place {
     }
 }
 
-/// Mistake that keeps a configuration from being used, with its place.
+/// A mistake that makes a configuration unusable, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigProblem {
     pub(super) place: Place,
-    /// Key with its section, or a part of its value; empty where the text is not
-    /// TOML.
+    /// Key with its section, or a part of its value; empty if the text is not TOML.
     pub(super) key: String,
     pub(super) mistake: Mistake,
 }
@@ -73,35 +71,35 @@ pub struct ConfigProblem {
 /// Mistake in a key or its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Mistake {
-    /// The text is not TOML here, as the parser's message says.
+    /// The text is not TOML here. Holds the parser's message.
     Syntax(String),
-    /// There is no such key.
+    /// No such key exists.
     UnknownKey {
-        /// The key that was probably meant.
+        /// Key that was probably meant.
         near: Option<String>,
     },
     /// The value, or a part of it, has the wrong type, form or size.
     Value {
-        /// The value as TOML.
+        /// Value as TOML.
         found: String,
-        /// The values that are right.
+        /// Description of the valid values.
         wanted: String,
     },
-    /// A variable of the environment sets nothing for want of an underscore. The
+    /// An environment variable that sets nothing because it lacks an underscore. The
     /// key is the variable that was meant.
     Variable,
-    /// A `--set` that sets nothing. The key is all of its argument.
+    /// A `--set` without a value. The key is the whole argument.
     NoValue,
 }
 
 impl ConfigProblem {
-    /// Writes the problem without what was found in place of a right value: that may be
-    /// a secret, which the place leads to whoever may read it.
+    /// Writes the problem without the value found, which may be a secret. The place
+    /// leads users who may read the file to it.
     fn without_value(&self) -> String {
         let Self { place, key, .. } = self;
         match &self.mistake {
             Mistake::Value { wanted, .. } => {
-                format!("{place}: {key} has another value than is wanted: {wanted}")
+                format!("{place}: {key} has a wrong value; {wanted} is wanted")
             }
             Mistake::NoValue => {
                 format!("{place}: an argument has no value; section.key=value is wanted")
@@ -141,25 +139,25 @@ impl fmt::Display for ConfigProblem {
     }
 }
 
-/// Mistake in a value, or a part of one, whose key is not known yet.
+/// A mistake in a value, or in a part of one, whose key is not known yet.
 pub(super) struct Fault {
     /// Place of the value, in bytes of its source.
     pub(super) span: Range<usize>,
-    /// Path to the part of the key's value; empty for all of it.
+    /// Path to the faulty part of the key's value; empty for the whole value.
     pub(super) path: Vec<ValuePart>,
     pub(super) mistake: Mistake,
 }
 
-/// A step from a value to a part of it.
+/// Step from a value to a part of it.
 pub(super) enum ValuePart {
-    /// An entry of a list, counted from 1.
+    /// Entry of a list, counted from 1.
     Entry(usize),
-    /// The entry of a table that has this name.
+    /// Entry of a table with this name.
     Name(String),
 }
 
 impl Fault {
-    /// Fault of a whole value.
+    /// Makes the fault of a whole value.
     pub(super) fn whole(written: &Spanned<DeValue<'_>>, wanted: String) -> Self {
         let found = excerpt(written.get_ref());
         Self {
@@ -169,17 +167,17 @@ impl Fault {
         }
     }
 
-    /// Moves the fault one step out: its value is a `part` of another.
+    /// Moves the fault one step out: its value is a `part` of another one.
     pub(super) fn within(mut self, part: ValuePart) -> Self {
         self.path.insert(0, part);
         self
     }
 
-    /// Makes the problem of the value of `key`, which was written at `place`.
+    /// Turns the fault into a problem of `key`, whose value was written at `place`.
     pub(super) fn of_key(mut self, key: &str, place: Place) -> ConfigProblem {
         if let Mistake::UnknownKey { near } = &mut self.mistake {
             *near = near.take().map(|near| dotted(key, &near));
-            // A name that is unknown in one entry of a list is so in each.
+            // A name that is unknown in one list entry is unknown in every entry.
             self.path.retain(|part| matches!(part, ValuePart::Name(_)));
         }
         ConfigProblem {
@@ -190,7 +188,7 @@ impl Fault {
     }
 }
 
-/// Name of a part of a key's value: `entry 2 of proxy.listen`,
+/// Names a part of a key's value: `entry 2 of proxy.listen`,
 /// `upstream.resolve.localhost`, `token of entry 2 of crawler`.
 fn part_name(key: String, path: &[ValuePart]) -> String {
     let mut in_list = false;
@@ -204,7 +202,7 @@ fn part_name(key: String, path: &[ValuePart]) -> String {
     })
 }
 
-/// `section.name`, or the name alone outside every section.
+/// Returns `section.name`, or the name alone if `section` is empty.
 pub(super) fn dotted(section: &str, name: &str) -> String {
     if section.is_empty() {
         name.to_owned()
@@ -213,30 +211,29 @@ pub(super) fn dotted(section: &str, name: &str) -> String {
     }
 }
 
-/// All problems of a configuration, at least one; in the order of their
-/// places. Displayed one a line.
+/// All problems of a configuration, at least one, in the order of their places.
+/// Displays as one line per problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems(Vec<ConfigProblem>);
 
 impl Problems {
-    /// Sorts `problems` by place and leaves out what only follows from another.
+    /// Sorts `problems` by place and drops those that only follow from another one.
     ///
-    /// What a parser makes of the rest of a broken line is a guess, so on such
-    /// a line its first complaint stands for all.
+    /// The parser guesses at the rest of a broken line, so only its first complaint
+    /// about that line is kept.
     pub(super) fn new(mut problems: Vec<ConfigProblem>) -> Self {
         problems.sort_by(|a, b| (&a.place, !a.is_syntax()).cmp(&(&b.place, !b.is_syntax())));
-        // They are sorted, so a syntax error stands before all others of its
-        // line.
+        // After sorting, a syntax error comes before all other problems of its line.
         problems.dedup_by(|later, first| first.is_syntax() && later.place == first.place);
         Self(problems)
     }
 
-    /// The problems, in the order of their places.
+    /// Returns the problems in the order of their places.
     pub fn iter(&self) -> std::slice::Iter<'_, ConfigProblem> {
         self.0.iter()
     }
 
-    /// Writes the problems, each without the value that was found.
+    /// Writes the problems, each without the value found.
     pub fn without_values(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(ConfigProblem::without_value)
     }
@@ -254,32 +251,32 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// Returns the one of `known` names that was probably meant by `unknown`: spelled
-/// nearly so, or spelled so in another section.
+/// Returns the name of `known` that `unknown` probably means: one spelled similarly, or
+/// the same name in another section.
 pub(super) fn nearest(known: impl Iterator<Item = String>, unknown: &str) -> Option<String> {
     let known: Vec<String> = known.collect();
     let close = known
         .iter()
         .map(|name| (distance(name, unknown), name))
-        // Further away a guess is more often wrong than right, and a short name is
-        // near to every other.
+        // A guess further away is more often wrong than right, and a short name is
+        // close to every other.
         .filter(|(distance, name)| *distance <= 3 && distance * 3 <= name.len())
         .min();
-    // A key in the wrong section is the other mistake that is often made.
+    // A key in the wrong section is the other common mistake.
     let elsewhere = || known.iter().find(|name| last(name) == last(unknown));
     close.map(|(_, name)| name).or_else(elsewhere).cloned()
 }
 
-/// Part of a name after the last dot.
+/// Returns the part of a name after the last dot.
 fn last(name: &str) -> &str {
     name.rsplit_once('.').map_or(name, |(_, last)| last)
 }
 
-/// Levenshtein distance: how many letters must be put in, taken out or changed to
-/// make `one` of `other`.
+/// Levenshtein distance: the number of letters to insert, remove or change to turn
+/// `one` into `other`.
 fn distance(one: &str, other: &str) -> usize {
-    // One row of the matrix is enough, since each cell needs its left, upper
-    // and upper left neighbour only.
+    // One row of the matrix is enough, because each cell needs only its left, upper and
+    // upper left neighbours.
     let mut row: Vec<usize> = (0..=other.chars().count()).collect();
     for (index, left) in one.chars().enumerate() {
         let mut diagonal = row[0];
@@ -309,16 +306,16 @@ mod tests {
 
     // Ours.
     distances! {
-        the_same_is_no_distance: "listen" to "listen" is 0;
-        a_letter_more_is_one: "listen" to "lissten" is 1;
-        another_letter_is_one: "listen" to "listan" is 1;
+        equal_names_have_no_distance: "listen" to "listen" is 0;
+        an_added_letter_is_one: "listen" to "lissten" is 1;
+        a_changed_letter_is_one: "listen" to "listan" is 1;
         two_letters_swapped_are_two: "listen" to "litsen" is 2;
-        nothing_is_as_far_as_the_word_is_long: "" to "listen" is 6;
+        an_empty_name_is_as_far_as_the_other_is_long: "" to "listen" is 6;
         letters_are_counted_not_bytes: "ü" to "u" is 1;
     }
 
     #[test]
-    fn a_name_unlike_all_is_near_none() {
+    fn a_name_unlike_all_others_has_no_suggestion() {
         let known = ["proxy.listen", "log.level"].map(str::to_owned);
         assert_eq!(nearest(known.into_iter(), "egress.dony"), None);
     }

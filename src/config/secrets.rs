@@ -1,8 +1,10 @@
-//! Values for people who may see the configuration, but not the secrets in it:
-//! digests of credentials, passwords in URLs, and what heads are exported with.
+//! Values for people who may see the configuration but not its secrets: digests of
+//! credentials, passwords in URLs, and the commands and URLs that heads are exported
+//! with.
 //!
-//! `politesse config show` prints all of a value, to whoever may read the file. The
-//! dashboard shows what this module leaves of it. Files that keys name are not read.
+//! The dashboard shows values as this module returns them. `politesse config show`
+//! prints them in full, because its user can read the file anyway. Files that keys name
+//! are not read.
 
 use std::borrow::Cow;
 
@@ -10,11 +12,11 @@ use toml::de::DeValue;
 
 use super::values::{inline_with, without_tokens};
 
-/// Sign that stands for what is left out.
+/// Sign that replaces a secret.
 const LEFT_OUT: char = '…';
 
-/// Key whose commands and URLs may be secret as a whole: a command has a password
-/// among its arguments, and the path of a webhook is one.
+/// Key whose commands and URLs may be secret as a whole: a command may have a password
+/// among its arguments, and the path of a webhook may be a secret itself.
 const EXPORT_KEY: &str = "audit.seal_to";
 
 /// Writes the value of `key` as TOML on one line, with `…` in place of each secret.
@@ -25,8 +27,9 @@ pub(super) fn without_secrets(key: &str, value: &DeValue<'_>) -> String {
     })
 }
 
-/// Writes a message or a string with `…` in place of what looks like a secret: a token
-/// or its digest, and name and password in a URL (RFC 3986, section 3.2.1).
+/// Writes a message or a string with `…` in place of anything that looks like a secret:
+/// a token or its digest, and the user name and password in a URL (RFC 3986, section
+/// 3.2.1).
 pub(crate) fn text_without_secrets(text: &str) -> String {
     let text = without_tokens(text);
     let mut shown = String::with_capacity(text.len());
@@ -37,7 +40,7 @@ pub(crate) fn text_without_secrets(text: &str) -> String {
         rest = authority;
         let is_end = |letter: char| "/?#\"'<>".contains(letter) || letter.is_whitespace();
         let end = rest.find(is_end).unwrap_or(rest.len());
-        // The last one: browsers and curl take a password with `@` in it, too.
+        // The last at sign: browsers and curl accept a password that contains `@`.
         if let Some(at) = rest.get(..end).and_then(|authority| authority.rfind('@')) {
             shown.push(LEFT_OUT);
             rest = rest.get(at..).unwrap_or_default();
@@ -46,7 +49,8 @@ pub(crate) fn text_without_secrets(text: &str) -> String {
     shown + rest
 }
 
-/// Writes an argument of the command line with `…` in place of what looks like a secret.
+/// Writes a command-line argument with `…` in place of anything that looks like a
+/// secret.
 pub(crate) fn argument_without_secrets(text: &str) -> String {
     let setting = text.strip_prefix("--set=").unwrap_or(text);
     match setting.split_once('=') {
@@ -55,8 +59,8 @@ pub(crate) fn argument_without_secrets(text: &str) -> String {
     }
 }
 
-/// Returns a target of an export without its command, or its path and query; `None` if
-/// it is a file.
+/// Returns an export target without its command, or without its path and query; `None`
+/// if it is a file.
 fn export_target(text: &str) -> Option<String> {
     if text.starts_with("exec:") {
         return Some(format!("exec:{LEFT_OUT}"));
@@ -78,7 +82,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn what_is_secret_in_a_value_is_left_out() {
+    fn secrets_in_a_value_are_left_out() {
         let digest = format!("sha256:{}", "0a".repeat(32));
         let crawler = format!(r#"[{{ token = "FooBot", credential = "{digest}" }}]"#);
         for (key, value, expected) in [

@@ -1,6 +1,6 @@
 //! Settings: the values in force, split into the `Options` of each module.
 //!
-//! Infallible: every value was checked when it was parsed into its type.
+//! Infallible, because every value was checked when it was parsed into its type.
 
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -44,70 +44,71 @@ use politesse_robots_cache::options::UserAgent;
 /// Options of each module.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The configuration file that was read, if any.
+    /// Configuration file that was read, if any.
     pub file: Option<PathBuf>,
-    /// The listener for crawlers.
+    /// Options of the listener for crawlers.
     pub listener: server::Options,
     /// Options of one exchange.
     pub exchange: exchange::Options,
-    /// Treatment of CONNECT.
+    /// Handling of CONNECT.
     pub connect: connect::Options,
-    /// The local certificate authority.
+    /// Options of the local certificate authority.
     pub ca: ca::Options,
-    /// The field that states the directives in force.
+    /// Options of the response field that states the directives in force.
     pub annotate: annotate::Options,
     /// Options of the robots.txt cache.
     pub robots: robots_cache::Options,
-    /// Product tokens that one client may use at an origin (`robots.max_names`).
-    /// `None` with a fixed User-Agent: all crawlers share one robots.txt then.
+    /// Maximum number of product tokens that one client may use at an origin
+    /// (`robots.max_names`). `None` with a fixed User-Agent, because then all crawlers
+    /// share one robots.txt.
     pub max_names: Option<NonZeroUsize>,
-    /// The operator's policy, by which decisions are made.
+    /// The operator's policy for decisions.
     pub policy: Policy,
     /// Options of the pace layer.
     pub pace: pace::Options,
-    /// The fleet.
+    /// Options of the fleet.
     pub fleet: politesse_fleet::options::Options,
-    /// Connections to origins.
+    /// Options of connections to origins.
     pub upstream: upstream::Options,
-    /// Which addresses may be dialled.
+    /// Rules for the addresses that may be dialled.
     pub egress: egress::Options,
     /// Options of the record.
     pub audit: politesse_record::Options,
-    /// The archive of the record.
+    /// Options of the archive.
     pub archive: politesse_archive::Options,
-    /// The admin listener.
+    /// Options of the admin listener.
     pub admin: politesse_admin::Options,
-    /// The log.
+    /// Options of the log.
     pub log: LogOptions,
     /// Person or organisation that runs the proxy (`audit.operator`).
     pub operator: Option<String>,
     /// Every key with its value as TOML, without secrets, for the record.
     pub text: Arc<str>,
-    /// All values as they were written, to find out what a reload changes.
+    /// All values as written, for finding out what a reload changes.
     pub values: Values,
     /// All keys as a page shows them, without secrets.
     pub keys: Arc<[ShownKey]>,
 }
 
-/// Time beyond the length of a lease for which every request may wait for one.
+/// Time beyond the length of a lease that every request may wait for one.
 const LEASE_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Options of the log. The command line sets it up: no other module takes them.
+/// Options of the log. Used only by the command line, which sets up the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogOptions {
-    /// Form of an event.
+    /// Format of an event.
     pub format: LogFormat,
     /// The least urgent level that is written.
     pub level: tracing::Level,
-    /// Whether each exchange has a line, whatever the level.
+    /// Whether each exchange is logged, regardless of the level.
     pub exchanges: bool,
-    /// Lines of one kind that are written at once, of those that clients can cause
-    /// as often as they like.
+    /// Maximum burst of lines of one kind, for lines that clients can cause without
+    /// limit.
     pub burst: NonZeroU32,
 }
 
 impl Settings {
-    /// Returns what values that are right by themselves make impossible together.
+    /// Describes conflicts between values that are each valid on their own.
     #[must_use]
     pub fn conflicts(&self) -> Vec<String> {
         let (listen, admin) = (&self.listener.listen, &self.admin.tls);
@@ -133,7 +134,7 @@ impl Settings {
         conflicts
     }
 
-    /// Splits `effective`, whose paths are relative to `folders`.
+    /// Splits `effective` into options. Relative paths start from `folders`.
     pub(super) fn new(mut effective: Effective, folders: &Folders) -> Self {
         let least_wait = wait_for_leases(&mut effective);
         let Folders { base, data } = folders;
@@ -182,8 +183,8 @@ impl Settings {
                 leaf_cache: https.leaf_cache,
             },
             annotate: annotate_options(effective.directives),
-            // With a fixed User-Agent all crawlers share one robots.txt, so
-            // another name costs the origin nothing.
+            // With a fixed User-Agent all crawlers share one robots.txt, so another
+            // name costs the origin nothing.
             max_names: (robots.user_agent == UserAgent::Crawler).then_some(robots.max_names),
             robots: robots_options(robots, &policy),
             policy,
@@ -203,8 +204,8 @@ impl Settings {
     }
 }
 
-/// Returns how long the most patient crawler waits. A robots.txt is fetched for all who
-/// wait for it, so its turn may take as long.
+/// Returns the wait of the most patient crawler. A robots.txt is fetched for every
+/// request that waits for it, so its own turn may take that long.
 fn longest_wait(crawlers: &[Identity], max_wait: Duration) -> Duration {
     let own = crawlers.iter().filter_map(|entry| entry.max_wait);
     own.fold(max_wait, Duration::max)
@@ -252,8 +253,8 @@ fn tls_options(roots: Vec<Roots>, upstream: &mut Upstream, base: &Path) -> TlsOp
 
 fn absolute_roots(source: Roots, base: &Path) -> Roots {
     match source {
-        // A path in the file is relative to the file, not to the folder in which
-        // the program was started.
+        // A path in the file is relative to the file, not to the folder in which the
+        // program was started.
         Roots::File(path) => Roots::File(base.join(path)),
         Roots::System | Roots::Webpki => source,
     }
@@ -414,7 +415,8 @@ fn robots_options(robots: Robots, policy: &Policy) -> robots_cache::Options {
         user_agent: robots.user_agent,
         max_bytes: robots.max_bytes,
         ttl: robots.ttl,
-        // The cap comes first: an operator who wants copies of a minute sets one key.
+        // The cap wins: an operator who wants copies of a minute only has to set one
+        // key.
         ttl_min: robots.ttl_min.min(robots.ttl),
         unavailable_ttl: robots.unavailable_ttl,
         stale: robots.stale,
@@ -447,8 +449,8 @@ fn pace_options(pace: Pace, max_wait: Duration) -> pace::Options {
     }
 }
 
-/// Has every request wait for its host's lease, which it would never get else. Returns for
-/// how long it does at least.
+/// Makes every request wait long enough for its host's lease, which it would otherwise
+/// never get. Returns the minimum wait.
 fn wait_for_leases(effective: &mut Effective) -> Duration {
     if effective.fleet.store.is_empty() {
         return Duration::ZERO;
@@ -479,8 +481,8 @@ fn fleet_options(fleet: Fleet, base: &Path) -> politesse_fleet::options::Options
     }
 }
 
-/// Reports whether a connection to one of the addresses may be one to the other, too. Of
-/// two families each has its own: whether `[::]` takes IPv4 is a setting of the system.
+/// Reports whether the same connection could be meant for both addresses. IPv4 and IPv6
+/// are separate: whether `[::]` accepts IPv4 depends on a system setting.
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let is_any = one.ip().is_unspecified() || other.ip().is_unspecified();
     let is_same = one.ip() == other.ip() || is_any && one.is_ipv4() == other.is_ipv4();

@@ -1,7 +1,7 @@
 //! Kinds of keys that are lists of tables: `crawler`, `robots.override` and
 //! `upstream.tls`.
 //!
-//! How entries are applied is not known here.
+//! Does not know how the entries are applied.
 
 use jiff::Timestamp;
 use toml::Spanned;
@@ -21,10 +21,10 @@ use politesse_directives::{CrawlPurpose, PurposeSet};
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::host_pattern::HostPattern;
 
-/// A name that robots.txt files may speak of a crawler by.
+/// A name that robots.txt files may use for a crawler.
 ///
-/// A token with a version could never be named by an agent line (RFC 9309,
-/// section 2.2.1), and it is what people write by mistake.
+/// Tokens with a version are rejected: an agent line could never match them (RFC 9309,
+/// section 2.2.1), and they are a common mistake.
 const TOKEN: Text<ProductToken> = Text {
     wanted: "a product token such as \"FooBot\", without version, `/`, `*` and `#`",
     parse: |text| {
@@ -33,7 +33,7 @@ const TOKEN: Text<ProductToken> = Text {
     },
 };
 
-/// Part of a User-Agent by which a crawler is known.
+/// Part of a User-Agent that identifies a crawler.
 const USER_AGENT_PART: Text<String> = Text {
     wanted: "a part of a User-Agent, 1 to 512 bytes",
     parse: |text| {
@@ -64,26 +64,26 @@ const LABEL: Text<CrawlLabel> = Text {
     parse: |text| text.parse().ok(),
 };
 
-/// Digest of the token by which a crawler proves who it is.
+/// Digest of the token that authenticates a crawler.
 const CREDENTIAL: Text<Digest> = Text {
     wanted: "\"sha256:\" and 64 hexadecimal digits, as `politesse crawler add` makes it,",
     parse: |text| text.strip_prefix("sha256:")?.parse().ok(),
 };
 
-/// Origins of an override.
+/// Origins that an override applies to.
 const ORIGIN: Text<Origins> = Text {
     wanted: "an origin such as \"https://site.example\" or \"http://site.example:8080\", \
              or every name below one, \"*.site.example\",",
     parse: |text| text.parse().ok(),
 };
 
-/// Paths of an override.
+/// Paths that an override applies to.
 const PATHS: Text<Paths> = Text {
     wanted: "a pattern as in robots.txt, which begins with `/` or `*`,",
     parse: Paths::new,
 };
 
-/// Reason of an override, in one line.
+/// Reason for an entry, in one line.
 pub(super) const REASON: Text<String> = Text {
     wanted: "a reason in one line of 1 to 256 bytes, such as \"contract 114\",",
     parse: |text| {
@@ -98,15 +98,15 @@ pub(super) const REASON: Text<String> = Text {
 const ACTION: Choice<ActionWord> =
     Choice(&[("allow", ActionWord::Allow), ("deny", ActionWord::Deny)]);
 
-/// An action without its end.
+/// Action without its end time.
 #[derive(Clone, Copy)]
 enum ActionWord {
     Allow,
     Deny,
 }
 
-/// Date and time: a TOML date-time, or a string of that form (RFC 3339), with its
-/// offset, since noon on this machine is another time elsewhere.
+/// Date and time, as a TOML date-time or as a string of that form (RFC 3339). The
+/// offset is required, because noon on this machine is another time elsewhere.
 struct DateTime;
 
 impl Kind for DateTime {
@@ -123,12 +123,12 @@ impl Kind for DateTime {
     }
 }
 
-/// A table of keys, each with a kind of its own.
+/// A table whose keys each have their own kind.
 pub(super) struct Table<T> {
-    /// Describes the tables that are right.
+    /// Describes the valid tables.
     pub(super) wanted: fn() -> String,
-    /// Reads all keys that the table may have. `None` if one that must be there
-    /// is missing or wrong, or the table is wrong as a whole.
+    /// Reads all keys that the table may have. `None` if a required one is missing or
+    /// wrong, or if the table is wrong as a whole.
     pub(super) read: fn(&mut Fields<'_>) -> Option<T>,
 }
 
@@ -158,18 +158,18 @@ impl<T> Kind for Table<T> {
     }
 }
 
-/// A table that is read key by key, with its faults so far.
+/// A table that is read key by key, with the faults found so far.
 pub(super) struct Fields<'a> {
     written: &'a Spanned<DeValue<'a>>,
     table: &'a DeTable<'a>,
-    /// Names that were read. Others are unknown.
+    /// Names that were read. All others are unknown.
     names: Vec<&'static str>,
     faults: Vec<Fault>,
 }
 
 impl Fields<'_> {
-    /// Reads the value of a key that may be absent. `None` as well if the value is
-    /// wrong, which is kept as a fault.
+    /// Reads the value of an optional key. `None` if the key is absent, or if its value
+    /// is wrong, which is stored as a fault.
     pub(super) fn optional<K: Kind>(&mut self, name: &'static str, kind: &K) -> Option<K::Value> {
         self.names.push(name);
         let part = |fault: Fault| fault.within(ValuePart::Name(name.to_owned()));
@@ -178,10 +178,9 @@ impl Fields<'_> {
             .ok()
     }
 
-    /// Reads the value of a key that must be there.
+    /// Reads the value of a required key.
     pub(super) fn required<K: Kind>(&mut self, name: &'static str, kind: &K) -> Option<K::Value> {
-        // Only a key that is absent: one with a wrong value has a fault of its
-        // own.
+        // Only for an absent key: a wrong value has a fault of its own.
         if !self.table.contains_key(name) {
             let wanted = format!("`{name}` in it, {}", kind.wanted());
             self.faults.push(Fault::whole(self.written, wanted));
@@ -189,7 +188,7 @@ impl Fields<'_> {
         self.optional(name, kind)
     }
 
-    /// Returns the faults of all names that were not read.
+    /// Returns a fault for each name that was not read.
     fn unknown(&self) -> Vec<Fault> {
         let names = self.table.keys().map(|name| (name.span(), name.get_ref()));
         let unknown = names.filter(|(_, name)| !self.names.contains(&name.as_ref()));
@@ -204,7 +203,7 @@ impl Fields<'_> {
     }
 }
 
-/// Turns of the files that pages embed.
+/// Handling of the files that pages embed: whether they wait for their own turn.
 const TURNS_OF_FILES: Choice<Requisites> =
     Choice(&[("turn", Requisites::Turn), ("follow", Requisites::Follow)]);
 
@@ -262,8 +261,8 @@ pub(super) const OVERRIDE: Table<Override> = Table {
         let path = fields.optional("path", &PATHS);
         let says = fields.required("action", &ACTION);
         let reason = fields.required("reason", &REASON);
-        // Leave that never ends is soon forgotten, so an allow needs an end; a
-        // deny can only refuse too much.
+        // A forgotten permission would last for ever, so an allow needs an end. A deny
+        // can only refuse too much.
         let until = match says {
             Some(ActionWord::Allow) => fields.required("until", &DateTime),
             Some(ActionWord::Deny) | None => fields.optional("until", &DateTime),
@@ -282,17 +281,17 @@ pub(super) const OVERRIDE: Table<Override> = Table {
     },
 };
 
-/// Hosts of an exception.
+/// Hosts of a TLS exception.
 const HOSTS: Text<HostPattern> = Text {
     wanted: "a host such as \"site.example\", or every name below one, \"*.site.example\",",
     parse: |text| {
-        // A port or a scheme would be taken for a limit of the exception, which has none.
+        // A port or a scheme would look like a limit of the exception, which has none.
         let is_origin = text.contains("://");
         text.parse().ok().filter(|_| !is_origin)
     },
 };
 
-/// Earliest version of TLS with a host.
+/// Minimum TLS version for a host.
 const VERSION: Text<TlsVersion> = Text {
     wanted: "\"1.2\" or \"1.3\", as no earlier version can be spoken,",
     parse: |text| match text {
@@ -318,7 +317,7 @@ pub(super) const TLS_EXCEPTION: Table<TlsException> = Table {
         let is_meant = match verify {
             // An exception that changes nothing is a mistake.
             true => roots.is_some() || min_version.is_some(),
-            // So are roots that nothing is verified by.
+            // Roots are a mistake too if nothing is verified with them.
             false => roots.is_none(),
         };
         let exception = TlsException {

@@ -1,5 +1,5 @@
-//! The whole way from what is written to settings or problems. All of it is
-//! ours; where a bound is not, its test names the source.
+//! Tests of the whole way from written values to settings or problems. All of it is
+//! ours; if a bound is not, its test names the source.
 
 mod pace;
 
@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use super::keys::SECTIONS;
 use super::*;
 
-/// A configuration of `file` alone.
+/// Reads a configuration from `file` alone.
 fn file(text: &str) -> Result<Config, Problems> {
     read(text, &[], &[])
 }
 
-/// A configuration of a file, variables of the environment and `--set`s.
+/// Reads a configuration from a file, environment variables and `--set`s.
 fn read(text: &str, variables: &[(&str, &str)], sets: &[&str]) -> Result<Config, Problems> {
     let sets: Vec<String> = sets.iter().map(|&set| set.to_owned()).collect();
     let own = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
@@ -28,14 +28,14 @@ fn read(text: &str, variables: &[(&str, &str)], sets: &[&str]) -> Result<Config,
     })
 }
 
-/// The problems of a configuration, a line each.
+/// Returns the problems of a configuration, one line each.
 fn problems(result: Result<Config, Problems>) -> Vec<String> {
     let problems = result.unwrap_err();
     problems.iter().map(ToString::to_string).collect()
 }
 
-/// Settings as text, since not all of their types can be compared; without the
-/// name of the file, and where values come from.
+/// Returns settings as text, because not all of their types can be compared. The name
+/// of the file and the sources of values are left out.
 fn text(config: &Config) -> String {
     let mut settings = config.settings().clone();
     settings.file = None;
@@ -48,9 +48,9 @@ fn the_file_in_the_repository_is_the_printed_default() {
     assert_eq!(include_str!("../../config/politesse.toml"), default_file());
 }
 
-// `politesse reference keys > docs/reference/keys.md` writes it anew.
+// `politesse reference keys > docs/reference/keys.md` regenerates it.
 #[test]
-fn the_reference_in_the_repository_is_that_of_the_table() {
+fn the_reference_in_the_repository_is_up_to_date() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/keys.md");
     let file = std::fs::read_to_string(path).unwrap_or_default();
     assert!(file == reference(), "docs/reference/keys.md is out of date");
@@ -111,7 +111,7 @@ status.unauthorized = "maybe"
 }
 
 #[test]
-fn a_page_is_shown_each_value_with_its_source() {
+fn pages_show_each_value_with_its_source() {
     let text = "[proxy]\nplace_wait = \"7s\"\nvia = false\n";
     let variables = [("POLITESSE_PROXY__VIA", "true")];
     let config = read(text, &variables, &["log.level=debug"]).unwrap();
@@ -141,7 +141,7 @@ fn a_page_is_shown_each_value_with_its_source() {
 }
 
 #[test]
-fn a_page_is_shown_the_beginning_of_a_table_without_end() {
+fn pages_show_only_the_beginning_of_a_long_table() {
     let names = (0..1000).map(|number| format!("\"n{number}.test\" = \"192.0.2.1\"\n"));
     let config = file(&format!(
         "[upstream.resolve]\n{}",
@@ -155,7 +155,7 @@ fn a_page_is_shown_the_beginning_of_a_table_without_end() {
 }
 
 #[test]
-fn problems_can_be_told_without_what_was_found() {
+fn problems_can_be_listed_without_the_values_found() {
     let text = "proxy.place_wait = \"hunter2\"\n\
                 proxy.via = hunter2\n\
                 proxy.hunter = \"hunter2\"\n\
@@ -168,17 +168,17 @@ fn problems_can_be_told_without_what_was_found() {
     for line in &lines {
         assert!(!line.contains("hunter2"), "{line}");
     }
-    assert!(lines[0].starts_with("politesse.toml, line 1: proxy.place_wait has another value"));
+    assert!(lines[0].starts_with("politesse.toml, line 1: proxy.place_wait has a wrong value"));
 }
 
 #[test]
-fn problems_are_displayed_one_a_line() {
+fn problems_are_displayed_one_per_line() {
     let both = file("a = 1\nb = 2\n").unwrap_err().to_string();
     assert_eq!(both.lines().count(), 2);
 }
 
 #[test]
-fn broken_syntax_is_told_once_a_line_and_does_not_hide_the_rest() {
+fn broken_syntax_is_reported_once_per_line_and_hides_no_other_problem() {
     let found = problems(file("[proxy]\nname = = 3\nvia = 1\n"));
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(
@@ -192,7 +192,7 @@ fn broken_syntax_is_told_once_a_line_and_does_not_hide_the_rest() {
 }
 
 #[test]
-fn what_the_parser_puts_in_place_of_a_broken_value_is_not_told() {
+fn the_placeholder_for_a_broken_value_is_not_reported() {
     for text in [
         "[proxy]\nlisten = [\n\"127.0.0.1:1\",\n,,\n]\n",
         "[proxy]\nname =\n",
@@ -205,7 +205,7 @@ fn what_the_parser_puts_in_place_of_a_broken_value_is_not_told() {
 }
 
 #[test]
-fn a_table_in_place_of_a_value_is_told_with_its_line() {
+fn a_table_in_place_of_a_value_is_reported_with_its_line() {
     let told = "proxy.via is { x = 1 }; true or false is wanted";
     let found = problems(file("[proxy]\nname = \"a\"\nvia.x = 1\n"));
     assert_eq!(found, [format!("politesse.toml, line 3: {told}")]);
@@ -249,7 +249,7 @@ fn the_example_of_a_duration_is_within_its_bounds() {
 }
 
 #[test]
-fn an_entry_of_a_list_is_told_with_its_own_line() {
+fn a_wrong_list_entry_is_reported_with_its_own_line() {
     let text = "[proxy]\nlisten = [\n  \"127.0.0.1:1\",\n  \"localhost:2\",\n  3,\n]\n";
     let wanted = "an address with a port, such as \"127.0.0.1:3128\" or \"[::1]:3128\", with \
                   https:// before it for TLS is wanted";
@@ -263,7 +263,7 @@ fn an_entry_of_a_list_is_told_with_its_own_line() {
 }
 
 #[test]
-fn a_section_that_is_no_table_is_told() {
+fn a_section_that_is_not_a_table_is_reported() {
     assert_eq!(
         problems(file("proxy = 3\nrobots.status = true\n")),
         [
@@ -325,7 +325,7 @@ fn stronger_sources_win_and_show_says_which() {
 }
 
 #[test]
-fn what_show_prints_reads_as_the_same_settings() {
+fn the_output_of_show_reads_back_as_the_same_settings() {
     let text =
         "[upstream.resolve]\n\"a.example:443\" = \"[::1]:8443\"\n\"b.example\" = \"127.0.0.1\"\n";
     let once = file(text).unwrap();
@@ -343,7 +343,7 @@ fn a_value_is_checked_even_if_a_stronger_one_is_right() {
 }
 
 #[test]
-fn problems_of_the_environment_and_of_set_say_so() {
+fn problems_name_the_environment_or_set_as_their_source() {
     let variables = [
         ("POLITESSE_PROXY__LISSTEN", "x"),
         ("POLITESSE_ROBOTS__STATUS__UNAUTHORIZED", "never"),
@@ -364,7 +364,7 @@ fn problems_of_the_environment_and_of_set_say_so() {
 }
 
 #[test]
-fn variables_that_are_not_for_keys_are_left_alone() {
+fn variables_that_name_no_key_are_ignored() {
     let variables = [
         ("POLITESSE_CONFIG", "/etc/politesse/politesse.toml"),
         ("POLITESSE_PORT_3128_TCP_ADDR", "10.0.0.1"),
@@ -384,7 +384,7 @@ fn ports_are_the_same_as_numbers_and_as_strings() {
 }
 
 #[test]
-fn a_variable_that_wants_another_underscore_is_named() {
+fn a_variable_that_lacks_an_underscore_is_named() {
     let variables = [
         ("POLITESSE_PROXY_LISTEN", "[]"),
         ("POLITESSE_UPSTREAM_CONNECT_TIMEOUT", "5s"),
@@ -410,7 +410,7 @@ fn a_variable_that_wants_another_underscore_is_named() {
     }
 }
 
-// What Kubernetes sets in each container for the services of a namespace.
+// Kubernetes sets these in each container for the services of a namespace.
 #[test]
 fn variables_of_a_container_platform_spell_no_key() {
     let services = [
@@ -475,15 +475,15 @@ fn paths_are_relative_to_the_folder_of_the_file() {
 }
 
 #[test]
-fn the_cap_on_the_age_of_a_copy_wins_over_its_least_age() {
+fn a_ttl_below_ttl_min_wins() {
     let config = file("[robots]\nttl = \"1m\"\n").unwrap();
     assert_eq!(config.settings().robots.ttl_min.as_secs(), 60);
 }
 
-// Ours: a node without its store sends for a lease after it has asked in vain, and must
-// have asked again by then.
+// Ours: a node whose store does not answer may still send for the length of a lease, and
+// its next question to the store must have ended by then.
 #[test]
-fn an_answer_of_the_store_is_waited_for_a_quarter_of_a_lease_at_most() {
+fn the_fleet_timeout_is_at_most_a_quarter_of_a_lease() {
     for (lease, timeout, expected) in [("1s", "5s", 250), ("2s", "1s", 500), ("2s", "200ms", 200)] {
         let text = format!("[fleet]\nlease = \"{lease}\"\ntimeout = \"{timeout}\"\n");
         let rules = file(&text).unwrap().settings().fleet.rules;
@@ -491,7 +491,7 @@ fn an_answer_of_the_store_is_waited_for_a_quarter_of_a_lease_at_most() {
     }
 }
 
-/// One past each end of a range is refused, with the range; each end is taken.
+/// One past each end of a range is rejected, naming the key; each end is accepted.
 macro_rules! bounds {
     ($($name:ident: $key:literal refuses [$($bad:literal)+] takes [$($good:literal)+];)+) => {$(
         #[test]
@@ -734,7 +734,7 @@ fn a_name_is_resolved_with_and_without_ports() {
 }
 
 #[test]
-fn each_wrong_entry_of_resolve_is_told() {
+fn each_wrong_entry_of_resolve_is_reported() {
     let text = r#"
 [upstream.resolve]
 "A.example" = "127.0.0.1"
@@ -762,7 +762,7 @@ fn each_wrong_entry_of_resolve_is_told() {
 }
 
 #[test]
-fn any_text_is_read_or_told() {
+fn any_text_is_read_or_rejected_without_a_panic() {
     for text in [
         "\u{feff}[proxy]\n",
         "[",

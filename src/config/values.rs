@@ -1,6 +1,6 @@
 //! Text of single values: durations, sizes, and TOML on one line.
 //!
-//! Knows no key and no bound.
+//! Knows neither keys nor bounds.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use toml::de::DeValue;
 /// Milliseconds in a day, the largest unit of a duration.
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// The units of a duration in milliseconds, largest first.
+/// Units of a duration in milliseconds, largest first.
 const DURATION_UNITS: [(&str, u64); 5] = [
     ("d", DAY_MS),
     ("h", 60 * 60 * 1000),
@@ -19,7 +19,7 @@ const DURATION_UNITS: [(&str, u64); 5] = [
     ("ms", 1),
 ];
 
-/// The units of a size in bytes, largest first.
+/// Units of a size in bytes, largest first.
 const SIZE_UNITS: [(&str, u64); 4] = [
     ("GiB", 1 << 30),
     ("MiB", 1 << 20),
@@ -27,26 +27,24 @@ const SIZE_UNITS: [(&str, u64); 4] = [
     ("B", 1),
 ];
 
-/// Reads a duration: a whole number and one unit (`250ms`, `10s`, `5m`, `2h`,
-/// `30d`).
+/// Reads a duration: a whole number and one unit (`250ms`, `10s`, `5m`, `2h`, `30d`).
 pub(crate) fn duration(text: &str) -> Option<Duration> {
     quantity(text, &DURATION_UNITS).map(Duration::from_millis)
 }
 
-/// Reads a size in bytes: a whole number and one unit (`512B`, `64KiB`,
-/// `1MiB`).
+/// Reads a size in bytes: a whole number and one unit (`512B`, `64KiB`, `1MiB`).
 pub(super) fn size(text: &str) -> Option<usize> {
     quantity(text, &SIZE_UNITS).and_then(|bytes| bytes.try_into().ok())
 }
 
-/// Writes a duration as [`duration`] reads it.
+/// Writes a duration in the form that [`duration`] reads.
 pub(super) fn duration_text(duration: Duration) -> String {
-    // Longer than `u64::MAX` milliseconds is beyond every bound we have.
+    // More than `u64::MAX` milliseconds is beyond every bound we have.
     let ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     if ms == 0 {
         return "0s".to_owned();
     }
-    // One day reads as 24h, as the documents have it.
+    // One day is written as 24h, as in the documentation.
     let units = if ms == DAY_MS {
         &DURATION_UNITS[1..]
     } else {
@@ -55,7 +53,7 @@ pub(super) fn duration_text(duration: Duration) -> String {
     quantity_text(ms, units)
 }
 
-/// Writes a size as [`size`] reads it.
+/// Writes a size in the form that [`size`] reads.
 pub(super) fn size_text(bytes: usize) -> String {
     if bytes == 0 {
         return "0B".to_owned();
@@ -63,17 +61,16 @@ pub(super) fn size_text(bytes: usize) -> String {
     quantity_text(bytes as u64, &SIZE_UNITS)
 }
 
-/// A whole number and a unit, as a number of the smallest unit.
+/// Reads a whole number and a unit as a multiple of the smallest unit.
 fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let digits_end = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits_end);
     let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
-    // A product that overflowed would be a short duration where a long one was
-    // written.
+    // An overflowing product would turn a long duration into a short one.
     number.parse::<u64>().ok()?.checked_mul(*factor)
 }
 
-/// `amount` in the largest of `units` (ending with 1) that divides it.
+/// Writes `amount` in the largest of `units` that divides it. The last unit must be 1.
 fn quantity_text(amount: u64, units: &[(&str, u64)]) -> String {
     units
         .iter()
@@ -82,12 +79,13 @@ fn quantity_text(amount: u64, units: &[(&str, u64)]) -> String {
         .unwrap_or_default()
 }
 
-/// Writes a value as TOML on one line, whatever lines it was written on.
+/// Writes a value as TOML on one line, even if it was written on several.
 pub(super) fn inline(value: &DeValue<'_>) -> String {
     inline_with(value, &|text| Cow::Borrowed(text))
 }
 
-/// Writes a value as [`inline`] does, with what `shown` makes of each string in it.
+/// Writes a value as [`inline`] does, with each string replaced by the result of
+/// `shown`.
 pub(super) fn inline_with(value: &DeValue<'_>, shown: &dyn Fn(&str) -> Cow<'_, str>) -> String {
     match value {
         DeValue::String(text) => quoted(&shown(text)),
@@ -112,10 +110,10 @@ pub(super) fn inline_with(value: &DeValue<'_>, shown: &dyn Fn(&str) -> Cow<'_, s
     }
 }
 
-/// The value as a message shows it: one that fills the screen is cut, and what may
-/// be a token is left out.
+/// Returns the value as a message shows it: long values are cut, and possible tokens
+/// and passwords are left out.
 pub(super) fn excerpt(value: &DeValue<'_>) -> String {
-    // A line of a terminal; the file and the line number lead to the rest.
+    // About one terminal line; the file and the line number lead to the rest.
     const CHARS: usize = 80;
     let text = without_passwords(&without_tokens(&inline(value)));
     match text.char_indices().nth(CHARS) {
@@ -124,9 +122,9 @@ pub(super) fn excerpt(value: &DeValue<'_>) -> String {
     }
 }
 
-/// Returns `text` with `…` for the name and the password of each URL in it, and for the
-/// query of an HTTP URL, which may have a token. They belong into a file, and messages about
-/// the mistake go into the log.
+/// Replaces with `…` the user name and the password of each URL in `text`, and the
+/// query of HTTP URLs, which may contain a token. Such secrets belong in a file, and
+/// messages about the mistake go into the log.
 fn without_passwords(text: &str) -> String {
     const START: &str = "://";
     let mut shown = String::with_capacity(text.len());
@@ -137,10 +135,10 @@ fn without_passwords(text: &str) -> String {
         let ends = |letter: char| letter.is_whitespace() || matches!(letter, '"' | '\'');
         let (url, after) = url.split_at(url.find(ends).unwrap_or(url.len()));
         rest = after;
-        // A slash or an at sign that a password has is not always escaped.
+        // A slash or an at sign in a password is not always escaped.
         let host = url.rfind('@').unwrap_or_default();
         shown.push_str(if 0 < host { "…" } else { "" });
-        // The query of a store's address has no secret, and may be what is wrong.
+        // The query of a store's address has no secret, and may be the mistake itself.
         let is_http = before.ends_with("http://") || before.ends_with("https://");
         let query = url[host..].find('?').filter(|_| is_http);
         shown.push_str(&url[host..query.map_or(url.len(), |query| host + query)]);
@@ -149,9 +147,9 @@ fn without_passwords(text: &str) -> String {
     shown + rest
 }
 
-/// Returns `text` with `…` for each run of as many hexadecimal digits as a token of
-/// the proxy has. Such a token is a mistake in a configuration, where its digest
-/// belongs, and messages about it go into the log.
+/// Replaces with `…` each run of at least as many hexadecimal digits as a proxy token
+/// has. A token in a configuration is a mistake, because its digest belongs there, and
+/// messages about the mistake go into the log.
 pub(super) fn without_tokens(text: &str) -> String {
     const DIGITS: usize = 64;
     let is_digit = |byte: char| byte.is_ascii_hexdigit();
@@ -160,7 +158,7 @@ pub(super) fn without_tokens(text: &str) -> String {
     while let Some(start) = rest.find(is_digit) {
         let run = &rest[start..];
         let end = run.find(|letter| !is_digit(letter)).unwrap_or(run.len());
-        // Longer ones, too: a digit too many is a mistake that people make.
+        // Longer runs too: people often paste one digit too many.
         let is_token = DIGITS <= end;
         shown.push_str(&rest[..start]);
         shown.push_str(if is_token { "…" } else { &run[..end] });
@@ -169,7 +167,7 @@ pub(super) fn without_tokens(text: &str) -> String {
     shown + rest
 }
 
-/// A name on the left of `=`, quoted unless TOML takes it bare.
+/// Writes a name for the left side of `=`, quoted if TOML requires it.
 pub(super) fn name_text(name: &str) -> String {
     let bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     if !name.is_empty() && name.bytes().all(bare) {
@@ -183,8 +181,8 @@ pub(super) fn name_text(name: &str) -> String {
 fn quoted(text: &str) -> String {
     let letters = text.chars().map(|c| match c {
         '"' | '\\' => format!("\\{c}"),
-        // TOML forbids them in a basic string, and in a terminal they could hide
-        // the rest of a message.
+        // TOML forbids control characters in a basic string, and in a terminal they
+        // could hide the rest of a message.
         c if c.is_control() => format!("\\u{:04X}", u32::from(c)),
         c => c.to_string(),
     });
@@ -218,13 +216,13 @@ mod tests {
         zero_has_a_unit_too: "0s" is Some(0);
         a_number_without_a_unit_is_no_duration: "10" is None;
         a_unit_without_a_number_is_no_duration: "s" is None;
-        a_negative_duration_is_none: "-5s" is None;
+        a_negative_number_is_no_duration: "-5s" is None;
         a_fraction_is_no_duration: "0.5s" is None;
         a_blank_within_is_no_duration: "5 s" is None;
         units_are_lower_case: "5S" is None;
         a_number_past_its_type_is_no_duration: "99999999999999999999s" is None;
         a_product_past_its_type_is_no_duration: "18446744073709551615d" is None;
-        nothing_is_no_duration: "" is None;
+        an_empty_text_is_no_duration: "" is None;
     }
 
     #[test]
@@ -237,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_take_the_largest_unit_that_divides() {
+    fn texts_use_the_largest_unit_that_divides_the_amount() {
         assert_eq!(duration_text(Duration::from_secs(90)), "90s");
         assert_eq!(duration_text(Duration::from_secs(86_400)), "24h");
         assert_eq!(duration_text(Duration::from_secs(2 * 86_400)), "2d");
@@ -247,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_written_as_toml_that_reads_the_same() {
+    fn values_are_written_as_toml_that_reads_back_the_same() {
         let text = r#"{ "a.b" = [1, 0x1F, 2.5, true], c = "q\"\\\u0007ü", d = 2026-01-01 }"#;
         let once = inline(DeValue::parse(text).unwrap().get_ref());
         let twice = inline(DeValue::parse(&once).unwrap().get_ref());
@@ -278,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn an_excerpt_has_an_end() {
+    fn an_excerpt_is_cut_at_80_characters() {
         let long = DeValue::String("ü".repeat(1000).into());
         assert_eq!(excerpt(&long).chars().count(), 81);
     }

@@ -1,4 +1,5 @@
-//! Pace: tables that may be given in part, and rules. All ours; docs/pace.md.
+//! Tests of `pace`: tables that may be given in part, and rules. All ours;
+//! docs/pace.md.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -25,7 +26,7 @@ fn rate(text: &str) -> Option<Rate> {
 }
 
 #[test]
-fn without_a_word_it_is_as_decided() {
+fn an_empty_configuration_gives_the_documented_defaults() {
     let pace = pace("");
     assert_eq!(format!("{pace:?}"), format!("{:?}", Options::default()));
     assert_eq!(pace.max_wait, Duration::from_secs(120));
@@ -71,7 +72,7 @@ reason = "asked by its owner"
 "#;
 
 #[test]
-fn every_key_arrives_and_what_is_absent_is_the_default() {
+fn every_key_is_read_and_absent_keys_get_their_defaults() {
     let pace = pace(ALL);
     assert_eq!(pace.max_wait, Duration::from_secs(30));
     assert_eq!(pace.crawler.in_flight, NonZeroU32::new(50));
@@ -95,7 +96,7 @@ fn every_key_arrives_and_what_is_absent_is_the_default() {
 }
 
 #[test]
-fn files_that_follow_a_page_are_bounded() {
+fn files_that_follow_a_page_have_limits() {
     let limits = pace("pace.requisites = { files = 3 }").requisites;
     let usual = Options::default().requisites;
     assert_eq!((limits.files.get(), limits.time), (3, usual.time));
@@ -111,7 +112,7 @@ fn files_that_follow_a_page_are_bounded() {
 }
 
 #[test]
-fn rules_are_about_hosts_and_fill_what_is_absent_as_written() {
+fn rules_apply_to_their_hosts_and_keep_the_terms_they_do_not_set() {
     let pace = pace(ALL);
     let usual = terms(&pace, "a.example");
     assert_eq!((usual.in_flight, usual.rate), (2, None));
@@ -126,7 +127,7 @@ fn rules_are_about_hosts_and_fill_what_is_absent_as_written() {
 }
 
 #[test]
-fn what_show_prints_of_pace_reads_as_the_same_settings() {
+fn pace_as_printed_by_show_reads_back_as_the_same_settings() {
     let once = file(ALL).unwrap();
     let twice = file(&once.show()).unwrap();
     assert_eq!(text(&once), text(&twice));
@@ -140,7 +141,7 @@ fn what_show_prints_of_pace_reads_as_the_same_settings() {
     assert_eq!(pace.total.rate, rate("1/h"));
 }
 
-/// One test a row: a line that is wrong, and what is told of it.
+/// One test per row: a wrong line, and the problem reported for it.
 macro_rules! wrong {
     ($($name:ident: $text:literal is $told:literal;)+) => {$(
         #[test]
@@ -154,21 +155,21 @@ macro_rules! wrong {
 
 wrong! {
     a_rate_has_a_unit: "[pace]\norigin = { rate = '5' }" is "line 2: pace.origin.rate is \"5\"; a rate from 1 to 1000000 a second";
-    a_rate_is_not_nothing: "[pace]\norigin = { rate = '0/s' }" is "pace.origin.rate";
-    a_rate_is_no_number: "[pace]\ntotal = { rate = 5 }" is "pace.total.rate is 5";
-    none_in_flight_would_be_a_stop: "[pace]\norigin = { in_flight = 0 }" is "pace.origin.in_flight is 0; a whole number from 1";
-    another_ceiling_is_not_a_key: "[pace]\norigin = { in_fligt = 3 }" is "pace.origin.in_fligt is not a key; did you mean pace.origin.in_flight?";
+    a_rate_is_not_zero: "[pace]\norigin = { rate = '0/s' }" is "pace.origin.rate";
+    a_rate_is_not_a_bare_number: "[pace]\ntotal = { rate = 5 }" is "pace.total.rate is 5";
+    in_flight_is_at_least_one: "[pace]\norigin = { in_flight = 0 }" is "pace.origin.in_flight is 0; a whole number from 1";
+    a_misspelled_ceiling_is_not_a_key: "[pace]\norigin = { in_fligt = 3 }" is "pace.origin.in_fligt is not a key; did you mean pace.origin.in_flight?";
     a_queue_has_room: "[pace]\nqueue = { total = 0 }" is "pace.queue.total is 0";
-    another_queue_is_not_a_key: "[pace]\nqueue = { host = 3 }" is "pace.queue.host is not a key";
-    a_back_off_lasts: "[pace]\nbackoff = { first = '0s' }" is "pace.backoff.first is \"0s\"";
-    a_back_off_ends: "[pace]\nbackoff = { longest = '25h' }" is "pace.backoff.longest is \"25h\"; a duration from 1ms to 24h";
-    a_back_off_grows: "[pace]\nbackoff = { longest = '30s' }" is "pace.backoff is { longest = \"30s\" }; a table";
-    a_rule_is_about_hosts: "[[pace.rule]]\nreason = 'x'" is "`origin` in it, a host";
-    a_rule_has_a_reason: "[[pace.rule]]\norigin = 'a.example'" is "`reason` in it, a reason";
-    a_rule_has_no_path: "[[pace.rule]]\norigin = 'https://a.example/x'\nreason = 'x'" is "line 2: origin of entry 1 of pace.rule";
-    a_rule_names_a_profile: "[[pace.rule]]\norigin = 'a.example'\nreason = 'x'\nprofile = 'fast'" is "profile of entry 1 of pace.rule is \"fast\"; \"standard\", \"archive\" or \"owned\"";
+    an_unknown_queue_is_not_a_key: "[pace]\nqueue = { host = 3 }" is "pace.queue.host is not a key";
+    a_back_off_is_longer_than_zero: "[pace]\nbackoff = { first = '0s' }" is "pace.backoff.first is \"0s\"";
+    a_back_off_is_at_most_a_day: "[pace]\nbackoff = { longest = '25h' }" is "pace.backoff.longest is \"25h\"; a duration from 1ms to 24h";
+    the_longest_back_off_is_not_shorter_than_the_first: "[pace]\nbackoff = { longest = '30s' }" is "pace.backoff is { longest = \"30s\" }; a table";
+    a_rule_needs_an_origin: "[[pace.rule]]\nreason = 'x'" is "`origin` in it, a host";
+    a_rule_needs_a_reason: "[[pace.rule]]\norigin = 'a.example'" is "`reason` in it, a reason";
+    the_origin_of_a_rule_has_no_path: "[[pace.rule]]\norigin = 'https://a.example/x'\nreason = 'x'" is "line 2: origin of entry 1 of pace.rule";
+    a_rule_names_an_existing_profile: "[[pace.rule]]\norigin = 'a.example'\nreason = 'x'\nprofile = 'fast'" is "profile of entry 1 of pace.rule is \"fast\"; \"standard\", \"archive\" or \"owned\"";
     hours_have_colons: "[[pace.rule]]\norigin = 'a.example'\nreason = 'x'\nhours = '2200-0600'" is "hours of entry 1 of pace.rule is \"2200-0600\"; a time of the day";
-    hours_are_of_a_day: "[[pace.rule]]\norigin = 'a.example'\nreason = 'x'\nhours = '22:00-25:00'" is "hours of entry 1";
-    hours_have_an_end: "[[pace.rule]]\norigin = 'a.example'\nreason = 'x'\nhours = '22:00-22:00'" is "hours of entry 1";
+    hours_are_within_a_day: "[[pace.rule]]\norigin = 'a.example'\nreason = 'x'\nhours = '22:00-25:00'" is "hours of entry 1";
+    hours_end_at_another_time_than_they_begin: "[[pace.rule]]\norigin = 'a.example'\nreason = 'x'\nhours = '22:00-22:00'" is "hours of entry 1";
     hours_have_two_digits: "[[pace.rule]]\norigin = 'a.example'\nreason = 'x'\nhours = '220:0-06:00'" is "hours of entry 1";
 }

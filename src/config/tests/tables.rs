@@ -1,4 +1,4 @@
-//! Crawlers and overrides: lists of tables. All ours; docs/configuration.md.
+//! Tests of crawlers and overrides: lists of tables. All ours; docs/configuration.md.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use politesse_decision::inquiry::Requisites;
 use politesse_decision::policy::Policy;
 use politesse_robots::crawler::ProductToken;
 
-/// Returns the product tokens by which a configuration knows a crawler.
+/// Returns the product tokens that a configuration assigns to a crawler.
 fn known_as(configuration: &str, agent: &str, client: &str) -> Vec<String> {
     let config = file(configuration).unwrap();
     let identities = &config.settings().exchange.request.identities;
@@ -65,7 +65,7 @@ fn requisites_of_a_crawler_may_follow_their_page() {
 }
 
 #[test]
-fn every_mistake_in_a_crawler_is_told_with_its_line() {
+fn every_mistake_in_a_crawler_is_reported_with_its_line() {
     let text = r#"
 [[crawler]]
 token = "FooBot/1.0"
@@ -104,8 +104,8 @@ max_wait = "2h"
     assert!(told[4].ends_with("is not a key"), "{}", told[4]);
 }
 
-// Ours: somebody writes the token where its digest belongs, and the log of a reload
-// is read by others.
+// Ours: users write the token where its digest belongs, and other people read the log
+// of a reload.
 #[test]
 fn a_token_in_the_place_of_its_digest_is_not_shown() {
     let token = "f0".repeat(32);
@@ -124,7 +124,7 @@ fn a_token_in_the_place_of_its_digest_is_not_shown() {
 }
 
 #[test]
-fn what_is_no_list_of_tables_is_told() {
+fn a_crawler_outside_a_list_of_tables_is_reported() {
     let wanted = "a list of 0 to 10000, each a table with `token`";
     let told = problems(file("crawler = \"FooBot\"\n"));
     assert!(
@@ -170,7 +170,7 @@ fn the_environment_and_set_give_lists_of_tables() {
 }
 
 #[test]
-fn what_show_prints_of_tables_reads_as_the_same_settings() {
+fn tables_as_printed_by_show_read_back_as_the_same_settings() {
     let once = file(&format!("{CRAWLERS}{OVERRIDES}")).unwrap();
     let twice = file(&once.show()).unwrap();
     assert_eq!(text(&once), text(&twice));
@@ -212,11 +212,11 @@ fn overrides_are_read_in_order_as_the_policy_keeps_them() {
             r#""until":"2027-01-31T00:00:00Z"}]}"#,
         )
     );
-    // Where robots.txt is redirected to, the same holds, but for allows.
+    // The policy also applies to redirect targets of robots.txt, except for its allows.
     assert_eq!(settings.robots.policy.digest(), settings.policy.digest());
 }
 
-// Ours: two policies that judge by other readings have other digests.
+// Ours: policies with different readings have different digests.
 #[test]
 fn readings_are_part_of_the_policy() {
     let config = file("robots.readings = \"dots\"\n").unwrap();
@@ -226,7 +226,7 @@ fn readings_are_part_of_the_policy() {
         json,
         r#"{"revision":4,"unauthorized":"allow","readings":"dots"}"#
     );
-    // A redirect of a robots.txt is judged by the same.
+    // Redirects of a robots.txt are judged by the same policy.
     assert_eq!(settings.robots.policy.digest(), settings.policy.digest());
 }
 
@@ -256,7 +256,8 @@ min_version = "1.3"
 reason = "its own CA"
 "#;
 
-// Ours: only where there are some, so that the digest of a policy without stays as it is.
+// Ours: the list is absent if empty, so that the digest of a policy without exceptions
+// does not change.
 #[test]
 fn exceptions_for_tls_are_part_of_the_policy() {
     let config = file(TLS).unwrap();
@@ -281,7 +282,7 @@ fn exceptions_for_tls_are_part_of_the_policy() {
 
 // Ours.
 #[test]
-fn mistakes_in_exceptions_for_tls_are_told_all_at_once() {
+fn mistakes_in_exceptions_for_tls_are_reported_all_at_once() {
     let told = problems(file(
         r#"[[upstream.tls]]
 host = "https://old.example"
@@ -319,7 +320,7 @@ certificate = "any"
     );
 }
 
-/// One test a row: an override with one key changed, and what is told.
+/// One test per row: an override with one key changed, and the problem reported.
 macro_rules! wrong {
     ($($name:ident: $line:literal in place of $key:literal is $told:literal;)+) => {$(
         #[test]
@@ -351,7 +352,7 @@ wrong! {
     an_origin_has_no_path: "origin = 'https://site.example/'" in place of "origin" is "line 2: origin of entry 1";
     an_origin_is_no_network: "origin = '*.10.0.0.1'" in place of "origin" is "line 2: origin of entry 1";
     an_agent_has_no_version: "agent = 'FooBot/1'" in place of "agent" is "line 3: agent of entry 1 of robots.override is \"FooBot/1\"; a product token";
-    an_agent_is_not_everyone: "agent = '*'" in place of "agent" is "line 3: agent of entry 1";
+    an_agent_is_not_a_wildcard: "agent = '*'" in place of "agent" is "line 3: agent of entry 1";
     a_path_begins_with_a_slash_or_a_star: "path = 'open'" in place of "path" is "line 4: path of entry 1 of robots.override is \"open\"; a pattern";
     an_action_is_required: "" in place of "action" is "`action` in it, \"allow\" or \"deny\" is wanted";
     an_action_is_one_of_two: "action = 'defer'" in place of "action" is "line 5: action of entry 1 of robots.override is \"defer\"; \"allow\" or \"deny\" is wanted";
@@ -362,8 +363,8 @@ wrong! {
     an_end_has_an_offset: "until = 2027-01-31T00:00:00" in place of "until" is "line 7: until of entry 1 of robots.override is 2027-01-31T00:00:00; a date and time with its offset";
     an_end_is_no_date: "until = 2027-01-31" in place of "until" is "line 7: until of entry 1";
     an_end_is_no_number: "until = 1801353600" in place of "until" is "line 7: until of entry 1";
-    an_end_in_words_is_none: "until = 'soon'" in place of "until" is "line 7: until of entry 1";
-    another_key_is_not_a_key: "untill = 2027-01-31T00:00:00Z\nuntil = 2027-01-31T00:00:00Z" in place of "until" is "line 7: robots.override.untill is not a key; did you mean robots.override.until?";
+    an_end_is_not_a_word: "until = 'soon'" in place of "until" is "line 7: until of entry 1";
+    a_misspelled_key_is_not_a_key: "untill = 2027-01-31T00:00:00Z\nuntil = 2027-01-31T00:00:00Z" in place of "until" is "line 7: robots.override.untill is not a key; did you mean robots.override.until?";
 }
 
 #[test]
@@ -418,7 +419,7 @@ fn limits_of_clients_are_read_by_name_and_in_bounds() {
 }
 
 #[test]
-fn limits_of_a_network_are_those_of_its_clients_together() {
+fn limits_of_a_network_are_kept_apart_from_per_client_limits() {
     let written = "proxy.clients=['loopback', { network = '10.0.0.0/8', leaves = 3 }]";
     let config = read(
         "",

@@ -274,8 +274,8 @@ const OWN_SEGMENTS: [&str; 21] = [
 /// Path of the pages when served through a reverse proxy; stored without its last
 /// slash.
 pub(super) const BASE_PATH: Text<String> = Text {
-    wanted: "\"/\", or a path of letters, digits and -._~ such as \"/politesse\", and none of \
-             the pages' own such as \"/api\"",
+    wanted: "\"/\", or a path of letters, digits and -._~ such as \"/politesse\", but not one \
+             of the pages' own such as \"/api\"",
     parse: |text| {
         let is_plain =
             |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');

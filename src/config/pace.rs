@@ -57,7 +57,7 @@ fn hours(text: &str) -> Option<VisitTime> {
 /// `{ in_flight = 4, rate = "5/s" }`; both keys are optional.
 pub(super) const CEILINGS: Table<PaceLimits> = Table {
     wanted: || {
-        "a table with at will `in_flight` (requests at the same time) and `rate` (as in \"5/s\")"
+        "a table; optional keys: `in_flight` (requests at the same time) and `rate` (as in \"5/s\")"
             .to_owned()
     },
     read: |fields| Some(ceilings(fields)),
@@ -77,7 +77,7 @@ const PLACES: Count<NonZeroUsize> = count(1..=1_000_000);
 pub(super) const QUEUE: Table<QueueLimits> = Table {
     wanted: || {
         let places = PLACES.wanted();
-        format!("a table with at will `origin`, `crawler` and `total`, each {places}")
+        format!("a table; optional keys: `origin`, `crawler` and `total`, each {places}")
     },
     read: |fields| {
         let default = QueueLimits::default();
@@ -98,7 +98,7 @@ const PAUSE: Span = up_to(DAY);
 pub(super) const BACK_OFF: Table<BackOffLimits> = Table {
     wanted: || {
         format!(
-            "a table with at will `first`, `longest` and `forgive`, each {}, `first` no longer \
+            "a table; optional keys: `first`, `longest` and `forgive`, each {}, `first` no longer \
              than `longest`",
             PAUSE.wanted()
         )
@@ -140,7 +140,7 @@ pub(super) const REQUISITES: Table<RequisiteLimits> = Table {
 /// An entry of `pace.rule`.
 pub(super) const PACE_RULE: Table<PaceRule> = Table {
     wanted: || {
-        "a table with `origin` and `reason`, and at will `profile`, `in_flight`, `rate` and \
+        "a table with `origin` and `reason`; optional keys: `profile`, `in_flight`, `rate` and \
          `hours`"
             .to_owned()
     },

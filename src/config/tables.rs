@@ -252,7 +252,7 @@ pub(super) const CRAWLER: Table<Identity> = Table {
 pub(super) const OVERRIDE: Table<Override> = Table {
     wanted: || {
         "a table with `origin`, `action` (\"allow\" or \"deny\") and `reason`, with \
-         allow also `until`, and at will `agent` and `path`"
+         allow also `until`; optional keys: `agent` and `path`"
             .to_owned()
     },
     read: |fields| {
@@ -304,8 +304,8 @@ const VERSION: Text<TlsVersion> = Text {
 /// An entry of `upstream.tls`.
 pub(super) const TLS_EXCEPTION: Table<TlsException> = Table {
     wanted: || {
-        "a table with `host` and `reason`, and with `min_version`, with either \
-         `verify = false` or `roots`, or with both"
+        "a table with `host` and `reason`, and with `min_version`, either \
+         `verify = false` or `roots`, or both"
             .to_owned()
     },
     read: |fields| {

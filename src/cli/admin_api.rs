@@ -1,6 +1,6 @@
-//! Requests to the admin listener of the proxy that runs by a configuration.
+//! Requests to the admin listener of the proxy that runs with a configuration.
 //!
-//! Does not know the pages; commands read their answers.
+//! Does not know the pages: commands interpret the answers.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -26,9 +26,9 @@ use crate::config::Settings;
 use politesse_admin::AdminToken;
 use politesse_base::inert::inert;
 
-/// Longest wait for an answer.
+/// Timeout for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
-/// Longest answer that is read, in bytes: some hundred thousand hosts.
+/// Maximum length of an answer in bytes: several hundred thousand hosts.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
 /// Request for a page of the admin listener.
@@ -36,11 +36,11 @@ const ANSWER_BYTES_MAX: usize = 256 << 20;
 pub(super) struct ApiRequest {
     /// Method.
     pub(super) method: Method,
-    /// Path and query; its values escaped ([`escape`]).
+    /// Path and query, whose values are escaped ([`escape`]).
     pub(super) target: String,
 }
 
-/// Error of asking the proxy.
+/// Error when asking the proxy.
 #[derive(Debug, Error)]
 pub(super) enum ApiError {
     #[error("nothing listens on {0} (admin.listen): does the proxy run by this configuration?")]
@@ -64,18 +64,18 @@ pub(super) enum ApiError {
     Foreign(SocketAddr, #[source] serde_json::Error),
 }
 
-/// Asks the proxy that runs by `settings`, and returns the body of its answer.
+/// Asks the proxy that runs with `settings`, and returns the body of its answer.
 ///
 /// # Errors
 ///
-/// [`ApiError`], or a token that cannot be read.
+/// [`ApiError`], or the token cannot be read.
 pub(super) fn ask(settings: &Settings, request: &ApiRequest) -> anyhow::Result<Bytes> {
     let token = AdminToken::read(&settings.admin.token_file)?;
     send(settings, message(request, Some(token.as_str())))
 }
 
-/// Returns `settings` with the admin address of the proxy that holds their record, if one
-/// does: that of `politesse run`, and of a second `demo`, listens on a free port.
+/// Returns `settings` with the admin address of the proxy that holds their record, if
+/// one does: `politesse run` and a second `demo` listen on free ports.
 pub(super) fn of_running(settings: &Settings) -> anyhow::Result<Settings> {
     let mut found = settings.clone();
     if let Some(folder) = settings.audit.path.parent()
@@ -86,18 +86,18 @@ pub(super) fn of_running(settings: &Settings) -> anyhow::Result<Settings> {
     Ok(found)
 }
 
-/// Returns `settings` with the address that their proxy listens on where they leave the
-/// port to the system, as those of a second `demo` do.
+/// Returns `settings` with the actual admin address if they leave the port to the
+/// system, as those of a second `demo` do.
 pub(super) fn with_port(settings: &Settings) -> anyhow::Result<Settings> {
     match settings.admin.listen.port() {
         0 => of_running(settings),
-        // An address that somebody gave is the one to ask.
+        // An explicit port is the one to ask.
         _ => Ok(settings.clone()),
     }
 }
 
-/// Asks whether the proxy that runs by `settings` is ready, and returns its answer, such as
-/// `ready`. It needs no token.
+/// Asks whether the proxy that runs with `settings` is ready, and returns its answer,
+/// such as `ready`. Needs no token.
 ///
 /// # Errors
 ///
@@ -117,7 +117,7 @@ fn send(settings: &Settings, message: Request<Empty<Bytes>>) -> anyhow::Result<B
     Ok(answer?)
 }
 
-/// Asks for the page at `target`, and prints it: as it is, or laid out by `table`.
+/// Requests the page at `target`, and prints it unchanged or laid out by `table`.
 ///
 /// # Errors
 ///
@@ -132,7 +132,7 @@ pub(super) fn show<T: DeserializeOwned>(
     let settings = &with_port(settings)?;
     let answer = ask(settings, &ApiRequest { method, target })?;
     let foreign = |error| ApiError::Foreign(settings.admin.listen, error);
-    // Read for JSON as well: what another program answers is not handed on.
+    // Parsed for JSON output too, so that another program's answer is not passed on.
     let page = serde_json::from_slice(&answer).map_err(foreign)?;
     match form {
         OutputForm::Json => {
@@ -184,7 +184,7 @@ async fn exchange_over(
             .map_err(|_| ApiError::Cut(listen))?;
         Ok((status, body.to_bytes()))
     };
-    // The exchange gets the errors of the connection as well.
+    // The exchange also receives the errors of the connection.
     let (answer, _) = tokio::join!(exchange, connection);
     match answer? {
         (StatusCode::OK, body) => Ok(body),
@@ -198,11 +198,11 @@ async fn exchange_over(
     }
 }
 
-/// Builds the message of a request, but for its `Host`.
+/// Builds the message of a request, without its `Host`.
 fn message(request: &ApiRequest, token: Option<&str>) -> Request<Empty<Bytes>> {
     let mut message = Request::new(Empty::new());
     *message.method_mut() = request.method.clone();
-    // Both consist of characters that a target and a field may have.
+    // Both contain only characters that are valid in a target and in a field.
     *message.uri_mut() = request.target.parse().unwrap_or_default();
     let pair = token.map(|token| STANDARD.encode(format!("admin:{token}")));
     if let Some(Ok(mut value)) = pair.map(|pair| HeaderValue::from_str(&format!("Basic {pair}"))) {
@@ -231,7 +231,7 @@ mod tests {
 
     // RFC 3986, section 2.1; RFC 7617, section 2.
     #[test]
-    fn a_request_has_the_token_and_any_value() {
+    fn a_request_carries_the_token_and_escaped_values() {
         let asked = ApiRequest {
             method: Method::DELETE,
             target: format!("/api/v1/pace/{}", escape("[::1] é&limit=1")),

@@ -1,8 +1,8 @@
-//! TLS towards the admin listener of this machine: exactly the certificate in
-//! `admin.tls_cert` is accepted, whatever name it is for and whoever issued it.
+//! TLS to the admin listener of this machine. Accepts exactly the certificate in
+//! `admin.tls_cert`, regardless of its name and issuer.
 //!
-//! The command reads the configuration of the proxy, so it has that certificate; the root
-//! that browsers trust is on other machines.
+//! The command reads the proxy's configuration, so it has that certificate; the root
+//! that browsers trust may be only on other machines.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,12 +20,12 @@ use tokio_rustls::client::TlsStream;
 
 use politesse_base::tls::crypto_provider;
 
-/// Makes TLS with the listener at `address` on `stream`, if it shows the first certificate
-/// in the file at `path`.
+/// Opens TLS over `stream` to the listener at `address`, which must present the first
+/// certificate in the file at `path`.
 ///
 /// # Errors
 ///
-/// A file without a certificate, or the handshake's.
+/// The file has no certificate, or the handshake fails.
 pub(super) async fn connect(
     stream: TcpStream,
     address: SocketAddr,
@@ -49,7 +49,7 @@ pub(super) async fn connect(
         .await
 }
 
-/// Verifier that accepts one certificate.
+/// Verifier that accepts a single certificate.
 #[derive(Debug)]
 struct PinnedCertificate {
     certificate: CertificateDer<'static>,

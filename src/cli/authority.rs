@@ -1,7 +1,7 @@
-//! `ca`: makes, shows, prints and rotates the certificate authority, has clients trust it,
-//! and issues certificates to the nodes of a fleet.
+//! `ca`: creates, shows, prints and rotates the certificate authority, makes clients
+//! trust it, and issues certificates to the nodes of a fleet.
 //!
-//! Does not know what a certificate says.
+//! Does not know the contents of a certificate.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,17 +20,17 @@ use politesse_proxy::ca::{Ca, RootCertificate};
 use politesse_proxy::ca_node::{NodeOrder, issue};
 use politesse_proxy::ca_rotation::{Rotation, rotate};
 
-/// Longest name of a node: it stands in its certificate, where there is room for 64
-/// characters (RFC 5280, appendix A.1) with the words and the date beside it.
+/// Maximum length of a node's name. Its certificate has room for 64 characters (RFC
+/// 5280, appendix A.1), including the fixed words and the date beside the name.
 const NODE_LENGTH_MAX: usize = 32;
 
 /// Commands of `ca`.
 #[derive(Debug, Subcommand)]
 pub(super) enum CaCommand {
-    /// Makes the certificate and its key; never overwrites.
+    /// Creates the certificate and its key; never overwrites.
     #[command(after_help = "Example: politesse ca init")]
     Init,
-    /// Tells where it is, its fingerprint, and until when it is valid.
+    /// Shows the files, the fingerprint, and the end of validity.
     #[command(after_help = "\
 Example: politesse ca show
 
@@ -40,27 +40,27 @@ it with --ignore-certificate-errors-spki-list.")]
     /// Prints the certificate that crawlers have to trust, in PEM.
     #[command(after_help = "Example: politesse ca export > ca.pem")]
     Export,
-    /// Prints the lines that have a client trust the certificate.
+    /// Prints the lines that make a client trust the certificate.
     #[command(after_help = "\
 Examples:
   eval \"$(politesse ca trust --for python)\"
   politesse ca trust --for system --apply")]
     Trust(TrustArguments),
-    /// Makes another root beside the present one; a day later, retires the former.
+    /// Creates another root beside the present one; a day later, retires the former.
     #[command(after_help = "\
 Example: politesse ca rotate
 
-The new root signs a day after it is made. Until the next `politesse ca rotate`, which
-removes the former one, `ca export`, `ca show`, `ca trust` and `run` have both. Send
-SIGHUP to a running proxy after each of the two.")]
+The new root signs from a day after it is made. Until the next `politesse ca rotate`,
+which removes the former one, `ca export`, `ca show`, `ca trust` and `run` include both.
+Send SIGHUP to a running proxy after each of the two.")]
     Rotate,
-    /// Makes a certificate and a key for a node of a fleet, signed by this root.
+    /// Creates a certificate and a key for a node of a fleet, signed by this root.
     #[command(after_help = "\
 Example: politesse ca issue node1 --out node1
 
 Copy node1/ca.pem and node1/ca.key to the node, to its https.ca_cert and https.ca_key.
-Crawlers trust the root alone (politesse ca export), and need not know of nodes. The
-key of the root is not needed at any of them.")]
+Crawlers trust only the root (politesse ca export), and need not know the nodes. No
+node needs the key of the root.")]
     Issue(IssueArguments),
 }
 
@@ -70,10 +70,11 @@ pub(super) struct IssueArguments {
     /// Name of the node: letters, digits, `.`, `_` and `-`.
     #[arg(value_parser = node_name)]
     node: String,
-    /// Folder for ca.pem and ca.key; never overwritten. By default one of the node's name.
+    /// Folder for ca.pem and ca.key; never overwritten. By default the name of the
+    /// node.
     #[arg(long)]
     out: Option<PathBuf>,
-    /// How many days it is valid, but not beyond the root.
+    /// Number of days until it expires, but never later than the root.
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u16).range(1..))]
     days: u16,
 }
@@ -126,23 +127,23 @@ pub(super) fn authority(command: &CaCommand, settings: &Settings) -> anyhow::Res
 ///
 /// # Errors
 ///
-/// Files that cannot be used; with what makes them, if there are none.
+/// The files cannot be used, or are missing; then the error says how to create them.
 pub(super) fn existing(settings: &Settings) -> anyhow::Result<Ca> {
     Ca::load_existing(&settings.ca)?.with_context(|| no_authority(settings))
 }
 
-/// Reads the certificates that clients have to trust, and no key.
+/// Reads the certificates that clients have to trust, without any key.
 ///
 /// # Errors
 ///
-/// A file that cannot be used; with what makes it, if there is none.
+/// The file cannot be used, or is missing; then the error says how to create it.
 fn existing_roots(settings: &Settings) -> anyhow::Result<Vec<RootCertificate>> {
     let roots = RootCertificate::load_all(&settings.ca)?;
     ensure!(!roots.is_empty(), no_authority(settings));
     Ok(roots)
 }
 
-/// Takes the next step of a rotation, and prints what it changes.
+/// Takes the next step of a rotation, and prints the change.
 fn take_step(settings: &Settings) -> anyhow::Result<Exit> {
     let next = settings.ca.next();
     let again = command_here("ca rotate");
@@ -183,7 +184,7 @@ fn described(ca: &Ca) -> String {
         let digest = Digest::of(node);
         format!("node sha256 {digest}\n")
     });
-    // The first digest is that which people compare: what crawlers trust.
+    // Users compare the first digest: the root that crawlers trust.
     let roots: String = ca.roots().map(described_root).collect();
     let next = ca.next_signs_from().map(|from| {
         format!("the second signs from {from} on, in place of the first (politesse ca rotate)\n")

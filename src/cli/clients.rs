@@ -1,7 +1,7 @@
-//! `clients`: asks the running proxy what each of its clients holds, waits for and
-//! was refused.
+//! `clients`: asks the running proxy what each of its clients holds, waits for and was
+//! refused.
 //!
-//! Does not know how shares are given out.
+//! Does not know how shares are allocated.
 
 use clap::Args;
 
@@ -18,10 +18,10 @@ const HEAD: [&str; 6] = ["CLIENT", "OF", "HELD", "WAITING", "REFUSED", "DISPLACE
 /// Arguments of `clients`.
 #[derive(Debug, Args)]
 pub(super) struct ClientsArguments {
-    /// How many; 0 means all.
+    /// Maximum number of clients; 0 means all.
     #[arg(long, default_value_t = ROWS_SHOWN)]
     limit: usize,
-    /// The proxy's answer as it is, one JSON object.
+    /// Prints the proxy's answer unchanged, as one JSON object.
     #[arg(long)]
     json: bool,
 }
@@ -32,7 +32,7 @@ pub(super) fn clients(arguments: &ClientsArguments, settings: &Settings) -> anyh
     show(settings, target, arguments.json.into(), table)
 }
 
-/// Lays out the clients in columns, a line for each resource.
+/// Lays out the clients in columns, with one line per resource.
 fn table(snapshots: &ClientSnapshots) -> String {
     let rows: Vec<_> = snapshots.clients.iter().flat_map(rows).collect();
     let mut text = columns(HEAD, &rows);
@@ -91,9 +91,9 @@ mod tests {
         }
     }
 
-    // Ours: escape sequences in a name are shown, not obeyed.
+    // Ours: escape sequences in a name are printed as text, not sent to the terminal.
     #[test]
-    fn clients_are_printed_with_a_line_for_each_resource() {
+    fn clients_are_printed_with_one_line_per_resource() {
         let clients = vec![client("192.0.2.1", &[12, 3]), client("a\u{1b}", &[])];
         let snapshots = ClientSnapshots { clients, total: 3 };
         let expected = "\

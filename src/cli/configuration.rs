@@ -1,9 +1,8 @@
-//! Configuration of a command: where its file is looked for, where certificates
-//! and the record lie when no key says so, and the commands `config show` and
-//! `config check`.
+//! Configuration of a command: where its file is looked for, where certificates and the
+//! record are by default, and the commands `config show` and `config check`.
 //!
-//! The user's folders are those of the XDG Base Directory specification, 0.8.
-//! Does not know which keys there are.
+//! The user's folders follow the XDG Base Directory specification, 0.8. Does not know
+//! which keys exist.
 
 use std::env;
 use std::ffi::OsString;
@@ -24,40 +23,40 @@ use politesse_base::inert::shell_quoted;
 use politesse_decision::decide::EnforcementMode;
 use politesse_proxy::credentials::AuthMode;
 
-/// Name of the file in the user's folder and in that of [`SYSTEM_FILE`].
+/// Path of the configuration file below the user's configuration folder.
 const FILE: &str = "politesse/politesse.toml";
-/// Configuration of the machine.
+/// Configuration file of the machine.
 const SYSTEM_FILE: &str = "/etc/politesse/politesse.toml";
 
-/// Part of the command line that says which configuration is meant.
+/// Part of the command line that selects the configuration.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ConfigurationRequest<'a> {
     /// File that `--config` names.
     pub(super) file: Option<&'a Path>,
-    /// Folders to use where no file is named.
+    /// Folders to use if no file is named.
     pub(super) home: Home<'a>,
     /// Values of `--set`.
     pub(super) overrides: &'a [String],
 }
 
-/// Folders to use where no configuration file is named.
+/// Folders to use if no configuration file is named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Home<'a> {
-    /// Folders of the user: `$XDG_CONFIG_HOME` and `$XDG_STATE_HOME`.
+    /// The user's folders: `$XDG_CONFIG_HOME` and `$XDG_STATE_HOME`.
     User,
     /// This folder (`--here`).
     Folder(&'a Path),
 }
 
 impl ConfigurationRequest<'_> {
-    /// Has the commands in messages name this configuration.
+    /// Makes the commands in messages use this configuration.
     pub(super) fn install(self) {
         let places = ConfigPlaces::new(self.file, self.home);
         if let Ok(location) = places.locate()
             && let Some(folder) = self.closed_folder(&places, &location)
         {
             print_notice(&format!(
-                "{} is left out: its record in {} belongs to another user. For that proxy, run \
+                "{} is left out: its record in {} belongs to another user. To use that proxy, run \
                  this as its user, such as `runuser -u politesse -- politesse ...`",
                 places.system_file.display(),
                 folder.display()
@@ -65,7 +64,7 @@ impl ConfigurationRequest<'_> {
         }
         let here = match self.home {
             Home::Folder(folder) => Some(folder),
-            // The working folder stands in for those that the user does not have.
+            // The working folder replaces the folders that the user does not have.
             Home::User if places.state.is_none() && !places.system_file.exists() => {
                 Some(Path::new("."))
             }
@@ -81,8 +80,7 @@ impl ConfigurationRequest<'_> {
         .install();
     }
 
-    /// Reads the configuration from its file, the environment and the command
-    /// line.
+    /// Reads the configuration from its file, the environment and the command line.
     ///
     /// # Errors
     ///
@@ -91,7 +89,7 @@ impl ConfigurationRequest<'_> {
         Ok(self.read(self.locate()?)?.settings().clone())
     }
 
-    /// Returns the path of the file in use, if there is one.
+    /// Returns the path of the file in use, if any.
     ///
     /// # Errors
     ///
@@ -100,7 +98,7 @@ impl ConfigurationRequest<'_> {
         Ok(self.locate()?.file.map(|(path, _)| path))
     }
 
-    /// Reads the configuration as it would be with `text` in the file in use.
+    /// Reads the configuration with `text` in place of the contents of the file in use.
     ///
     /// # Errors
     ///
@@ -113,8 +111,7 @@ impl ConfigurationRequest<'_> {
         Ok(self.read(location)?.settings().clone())
     }
 
-    /// Lists every key in force, below comments that name the file and the
-    /// folders in use.
+    /// Lists every key in force, below comments that name the file and folders in use.
     ///
     /// # Errors
     ///
@@ -125,8 +122,8 @@ impl ConfigurationRequest<'_> {
         Ok(comment + &self.read(location)?.show())
     }
 
-    /// Reports that the configuration is good and its files can be used, and which parts
-    /// of it have no effect.
+    /// Reports that the configuration is valid and its files are usable, and which
+    /// parts of it have no effect.
     ///
     /// # Errors
     ///
@@ -142,8 +139,8 @@ impl ConfigurationRequest<'_> {
         }
         text.push_str(auth_note(&settings).unwrap_or_default());
         let overrides = settings.policy.terms().overrides.iter();
-        // An override that has ended is no problem, as it was meant to end; but its
-        // author may think that it still counts.
+        // An override that has ended is no error, because it was meant to end; but its
+        // author may believe that it is still in force.
         for entry in overrides.filter(|entry| entry.has_ended(now)) {
             let end = entry.action.until().map(|end| end.to_string());
             text.push_str(&format!(
@@ -156,8 +153,8 @@ impl ConfigurationRequest<'_> {
         Ok(text)
     }
 
-    /// Returns the folder that the name of the file is relative to, and without a file
-    /// every path.
+    /// Returns the folder that the file's name is relative to, and every path if there
+    /// is no file.
     fn working_directory(self, location: &ConfigLocation) -> PathBuf {
         let folder = env::current_dir().unwrap_or_default();
         match self.home {
@@ -166,8 +163,8 @@ impl ConfigurationRequest<'_> {
         }
     }
 
-    /// Warns where certificates and record are if the user has no folders and has named
-    /// none: the next start in another folder would not find them.
+    /// Warns about the location of certificates and record if the user has no folders
+    /// and named none: the next start in another folder would not find them.
     pub(super) fn warn_without_home(self, settings: &Settings) {
         let places = ConfigPlaces::new(self.file, self.home);
         let is_chosen = self.home != Home::User || places.named.is_some();
@@ -180,13 +177,13 @@ impl ConfigurationRequest<'_> {
             certificate = %folder.join(&settings.ca.cert).display(),
             record = %folder.join(&settings.audit.path).display(),
             "neither HOME nor XDG_STATE_HOME is set: certificates and record are in {}. Set \
-             HOME, or choose a folder by --here or a file by --config",
+             HOME, or choose a folder with --here or a file with --config",
             folder.display()
         );
     }
 
-    /// Finds the configuration. That of the machine is left out for a user who may not
-    /// open its record: the user's own commands have folders of their own then.
+    /// Finds the configuration. The machine's is skipped for a user who may not open
+    /// its record: that user's commands use the user's own folders.
     fn locate(self) -> Result<ConfigLocation, Usage> {
         let places = ConfigPlaces::new(self.file, self.home);
         let location = places.locate()?;
@@ -206,7 +203,7 @@ impl ConfigurationRequest<'_> {
         // The command that reads the file reports its errors.
         let config = self.read(location.clone()).ok()?;
         let folder = config.settings().audit.path.parent()?.to_owned();
-        // One that is there may be open for reading; one that is not has to be made.
+        // An existing folder only has to be readable; a missing one has to be created.
         let is_closed = match folder.exists() {
             true => is_closed(&folder),
             false => is_denied(nearest(&folder), Access::WRITE_OK),
@@ -218,8 +215,8 @@ impl ConfigurationRequest<'_> {
         Ok(Config::read(&ConfigSources {
             working_directory: self.working_directory(&location),
             file: location.file,
-            // A variable that is not UTF-8 cannot be one of ours: their names and
-            // values are all read as text.
+            // A variable that is not UTF-8 cannot be one of ours: all of our names and
+            // values are text.
             environment: env::vars_os()
                 .filter_map(|(key, value)| {
                     Some((key.into_string().ok()?, value.into_string().ok()?))
@@ -231,11 +228,11 @@ impl ConfigurationRequest<'_> {
     }
 }
 
-/// Checks that nothing is impossible together.
+/// Checks for conflicts between values that are each valid on their own.
 ///
 /// # Errors
 ///
-/// [`Usage::Arguments`], all of it.
+/// [`Usage::Arguments`] with all of the conflicts.
 pub(super) fn check_conflicts(settings: &Settings) -> Result<(), Usage> {
     let conflicts = settings.conflicts();
     if conflicts.is_empty() {
@@ -248,7 +245,7 @@ pub(super) fn check_conflicts(settings: &Settings) -> Result<(), Usage> {
 ///
 /// # Errors
 ///
-/// [`Usage::Arguments`], all of it.
+/// [`Usage::Arguments`] with all of the problems.
 fn check_files(settings: &Settings) -> Result<(), Usage> {
     let unusable = unusable_files(settings);
     if unusable.is_empty() {
@@ -258,7 +255,7 @@ fn check_files(settings: &Settings) -> Result<(), Usage> {
     Err(Usage::Arguments(lines.join("\n")))
 }
 
-/// Refuses to make files for the machine's proxy as root: its own user could not read
+/// Refuses to create files for the machine's proxy as root: its own user could not read
 /// them, and its next start would fail.
 ///
 /// # Errors
@@ -279,7 +276,7 @@ pub(super) fn check_owner(settings: &Settings) -> Result<(), Usage> {
     )))
 }
 
-/// Reports whether another user keeps a folder from this one.
+/// Reports whether this user lacks permission to open a folder.
 pub(super) fn is_closed(folder: &Path) -> bool {
     is_denied(folder, Access::READ_OK | Access::EXEC_OK)
 }
@@ -288,21 +285,21 @@ fn is_denied(path: &Path, wanted: Access) -> bool {
     matches!(access(path, wanted), Err(Errno::ACCESS))
 }
 
-/// Returns `path`, or the nearest folder above it that exists.
+/// Returns `path`, or its nearest existing ancestor.
 pub(super) fn nearest(path: &Path) -> &Path {
     let there = path.ancestors().find(|path| path.exists());
     there.unwrap_or(Path::new("."))
 }
 
-/// Returns a line where `proxy.auth` and the credentials of `crawler` do not go
-/// together.
+/// Returns a line if `proxy.auth` and the credentials of `crawler` contradict each
+/// other.
 fn auth_note(settings: &Settings) -> Option<&'static str> {
     let options = &settings.exchange.request;
     let mut entries = options.identities.entries().iter();
     let has_credentials = entries.any(|entry| entry.credential.is_some());
     match options.auth {
         AuthMode::Off if has_credentials => {
-            Some("proxy.auth is \"off\": no credential of crawler is looked at\n")
+            Some("proxy.auth is \"off\": credentials of crawler are not checked\n")
         }
         AuthMode::Required if !has_credentials => Some(
             "proxy.auth is \"required\", and no entry of crawler has a credential: every \
@@ -312,7 +309,7 @@ fn auth_note(settings: &Settings) -> Option<&'static str> {
     }
 }
 
-/// Returns the variables that set the keys of [`PLACES`], as a shell takes them.
+/// Returns the variables that set the keys of [`PLACES`], as shell assignments.
 fn variables_of_places() -> Vec<String> {
     let assigned = PLACES.iter().filter_map(|key| {
         let name = variable_of(key);
@@ -322,40 +319,40 @@ fn variables_of_places() -> Vec<String> {
     assigned.collect()
 }
 
-/// Returns a variable of the environment. By the XDG specification one that is empty
-/// counts as not set.
+/// Returns an environment variable. Empty ones count as unset, as the XDG specification
+/// requires.
 fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// Places where a configuration file is looked for, in this order: the file that
-/// was named, the user's, the machine's.
+/// Places where a configuration file is looked for, in order: the named file, the
+/// user's, the machine's.
 #[derive(Debug)]
 struct ConfigPlaces {
     /// File of `--config`, else of `POLITESSE_CONFIG`.
     named: Option<PathBuf>,
-    /// File of the user.
+    /// User's file.
     user_file: Option<PathBuf>,
     system_file: PathBuf,
-    /// Folder for the certificates and the record of the user.
+    /// Folder for the user's certificates and record.
     state: Option<PathBuf>,
 }
 
-/// Configuration file and folder of its data.
+/// Configuration file, and folder of its data.
 #[derive(Debug, Clone, Default)]
 struct ConfigLocation {
-    /// Path and text of the file; absent: built-in defaults.
+    /// Path and text of the file; if absent, the built-in defaults apply.
     file: Option<(PathBuf, String)>,
-    /// Folder that certificates and the record are relative to, where that is
-    /// not the folder of the file.
+    /// Folder that certificates and the record are relative to, if it differs from the
+    /// folder of the file.
     data: Option<PathBuf>,
-    /// Paths that had no file, if none had one.
+    /// Paths where no file was found, if none of them had one.
     missing: Vec<PathBuf>,
 }
 
 impl ConfigPlaces {
-    /// Collects the places by the command line and the environment. Without
-    /// `HOME` the user has no folders, as with [`Home::Folder`].
+    /// Collects the places from the command line and the environment. Without `HOME`
+    /// the user has no folders, as with [`Home::Folder`].
     fn new(named: Option<&Path>, home: Home<'_>) -> Self {
         let named_by_variable = || variable("POLITESSE_CONFIG").map(PathBuf::from);
         let user_folder = |xdg: &str, below_home: &str| match home {
@@ -375,8 +372,8 @@ impl ConfigPlaces {
     ///
     /// # Errors
     ///
-    /// [`Usage::File`] if it cannot be read, or was named and does not exist: to
-    /// go on with the next place would use another configuration in silence.
+    /// [`Usage::File`] if that file cannot be read, or if the named file does not
+    /// exist: continuing with the next place would silently use another configuration.
     fn locate(&self) -> Result<ConfigLocation, Usage> {
         if let Some(path) = self.named.clone() {
             let text = std::fs::read_to_string(&path).map_err(|source| Usage::File {
@@ -401,7 +398,7 @@ impl ConfigPlaces {
 
     /// Returns the built-in defaults, with the data in the user's folder.
     fn without_file(&self) -> ConfigLocation {
-        // `config show` names them, so that the user sees where a file would count.
+        // `config show` lists them, so that the user sees where a file would be read.
         let missing = self.user_file.iter().chain([&self.system_file]);
         ConfigLocation {
             file: None,
@@ -419,8 +416,8 @@ impl ConfigLocation {
         }
     }
 
-    /// Returns comment lines for `config show`: the file, and the folders that
-    /// relative paths start from.
+    /// Returns comment lines for `config show`: the file, and the folders that relative
+    /// paths start from.
     fn comment(&self, working_directory: &Path) -> String {
         let (file, folder) = match &self.file {
             Some((path, _)) => {
@@ -446,9 +443,9 @@ impl ConfigLocation {
     }
 }
 
-/// Returns the folder that `xdg` names, else the one at `below_home` in `home`.
+/// Returns the folder that `xdg` names, or `below_home` in `home` if it names none.
 ///
-/// The specification has relative paths ignored.
+/// Relative paths are ignored, as the specification requires.
 fn user_folder(xdg: Option<OsString>, home: Option<OsString>, below_home: &str) -> Option<PathBuf> {
     let absolute = |value: OsString| Some(PathBuf::from(value)).filter(|path| path.is_absolute());
     let default = || Some(absolute(home?)?.join(below_home));
@@ -506,7 +503,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn the_first_file_that_is_there_counts() {
+    fn the_first_existing_file_is_used() {
         let root = tempfile::tempdir().unwrap();
         let all = places(root.path());
         let user_file = all.user_file.unwrap();
@@ -532,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_is_not_passed_over() {
+    fn a_file_that_cannot_be_read_is_an_error() {
         let root = tempfile::tempdir().unwrap();
         let folder_in_its_place = places(root.path()).user_file.unwrap();
         std::fs::create_dir_all(&folder_in_its_place).unwrap();

@@ -1,8 +1,8 @@
 //! `crawler`: makes a credential for a crawler, and lists the crawlers of the
 //! configuration.
 //!
-//! The token is printed once; the configuration file keeps its SHA-256. Does not
-//! know how a client shows it.
+//! The token is printed once; the configuration file stores its SHA-256. Does not know
+//! how a client presents the token.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -25,21 +25,21 @@ use politesse_robots::crawler::ProductToken;
 
 /// Titles of the columns.
 const TITLES: [&str; 5] = ["NAMES", "CREDENTIAL", "USER-AGENT", "CLIENT", "MAX WAIT"];
-/// Characters of a digest that columns show, enough to tell two apart.
+/// Characters of a digest in a column, enough to tell two digests apart.
 const DIGEST_CHARS: usize = 12;
 
 /// Commands of `crawler`.
 #[derive(Debug, Subcommand)]
 pub(super) enum CrawlerCommand {
-    /// Makes a token by which a crawler proves its name, and prints it once.
+    /// Makes a token that proves a crawler's name, and prints it once.
     #[command(after_help = "\
 Example: politesse crawler add FooBot --comment 'shop team'
 
-The crawler shows it as user name and password of the proxy:
+The crawler sends it as user name and password of the proxy:
 http://FooBot:TOKEN@127.0.0.1:3128. The configuration file gets an entry `[[crawler]]`
-with the SHA-256 of the token; the token itself is kept nowhere. A proxy that runs
-takes the entry with SIGHUP. From then on nobody may use the name without a token. To
-replace a token, add another, and remove the old entry when no client uses it.")]
+with the SHA-256 of the token; the token itself is not stored. A running proxy reads
+the entry on SIGHUP. From then on the name cannot be used without a token. To replace
+a token, add another, and remove the old entry when no client uses it.")]
     Add(CrawlerAddArguments),
     /// Lists the entries of `crawler`, in the order in which they are tried.
     #[command(after_help = "Example: politesse crawler list")]
@@ -49,9 +49,9 @@ replace a token, add another, and remove the old entry when no client uses it.")
 /// Arguments of `crawler add`.
 #[derive(Debug, Args)]
 pub(super) struct CrawlerAddArguments {
-    /// Product token of the crawler, such as FooBot; its user name.
+    /// Product token of the crawler, such as FooBot; it is the user name.
     name: String,
-    /// Text for the comment above the entry: whose crawler it is, for example.
+    /// Text for the comment above the entry, such as the crawler's owner.
     #[arg(long, value_name = "TEXT")]
     comment: Option<String>,
 }
@@ -59,7 +59,7 @@ pub(super) struct CrawlerAddArguments {
 /// Arguments of `crawler list`.
 #[derive(Debug, Args)]
 pub(super) struct CrawlerListArguments {
-    /// A JSON object a line.
+    /// One JSON object per line.
     #[arg(long)]
     json: bool,
 }
@@ -72,7 +72,7 @@ enum UnwrittenEntry {
     #[error("cannot write to {}", .0.display())]
     File(PathBuf, #[source] io::Error),
     #[error(
-        "behind the end of {} it would not count: `crawler` is a list there, or is set elsewhere",
+        "at the end of {} it would have no effect: `crawler` is a list there, or is set elsewhere",
         .0.display()
     )]
     NotInForce(PathBuf),
@@ -98,7 +98,7 @@ fn add(
     let mut random = [0; 32];
     aws_lc_rs::rand::fill(&mut random)
         .map_err(|_| io::Error::other("the system gives no random numbers"))?;
-    // Written as a digest is: 64 digits in lower case.
+    // Written like a digest: 64 digits in lower case.
     let token = Digest::from(random).to_string();
     let digest = Digest::of(token.as_bytes());
     let entry = entry(arguments, &digest);
@@ -107,7 +107,7 @@ fn add(
         Ok(path) => {
             let path = path.display();
             print_notice(&format!(
-                "added {name} to {path}; a proxy that runs takes it with SIGHUP"
+                "added {name} to {path}; a running proxy reads it on SIGHUP"
             ));
         }
         Err(error) => {
@@ -116,26 +116,26 @@ fn add(
             print_notice(&format!(
                 "{error}{cause}: add these lines to the configuration"
             ));
-            // Lines to paste, so nothing stands before them.
+            // Lines to paste, so they have no prefix.
             let _ = io::stderr().lock().write_all(entry.as_bytes());
         }
     }
     if settings.exchange.request.auth == AuthMode::Off {
-        print_notice("proxy.auth is \"off\": no credential is looked at");
+        print_notice("proxy.auth is \"off\": credentials are not checked");
     }
     print_notice(&format!(
         "user name {name}, and as the password this token, which is shown once:"
     ));
     print(&format!("{token}\n")).map_err(|error| {
-        // Also where nobody reads it any more: the entry is good for nothing without it.
+        // Reported even if the reader is gone: without the token the entry is useless.
         anyhow!(
-            "the token could not be printed ({error}): take the entry of {name} out of the \
+            "the token could not be printed ({error}): remove the entry of {name} from the \
              configuration, and add it again"
         )
     })
 }
 
-/// Checks that a name and a comment can stand in the file.
+/// Checks that a name and a comment are valid in the file.
 fn check(arguments: &CrawlerAddArguments) -> Result<(), Usage> {
     let name = &arguments.name;
     if ProductToken::new(name).is_err() || name.contains(['/', '*', '#']) {
@@ -158,7 +158,7 @@ fn entry(arguments: &CrawlerAddArguments, digest: &Digest) -> String {
         None | Some("") => String::new(),
         Some(text) => format!(": {text}"),
     };
-    // A JSON string is a TOML string, since names have no control characters.
+    // A JSON string is also a TOML string, because names have no control characters.
     let name = json!(arguments.name);
     format!(
         "# politesse crawler add, {date}{comment}\n[[crawler]]\ntoken = {name}\n\
@@ -166,10 +166,10 @@ fn entry(arguments: &CrawlerAddArguments, digest: &Digest) -> String {
     )
 }
 
-/// Appends `entry` to the configuration file in use, if it counts there.
+/// Appends `entry` to the configuration file in use, if it takes effect there.
 ///
-/// Appended, not written anew: mode, owner and links of the file stay, and nothing
-/// that stands in it can be lost.
+/// Appending, instead of rewriting the file, keeps its mode, owner and links, and
+/// cannot lose any of its contents.
 fn append(
     entry: &str,
     digest: &Digest,
@@ -203,15 +203,15 @@ fn append(
     Ok(match written {
         Ok(()) => Ok(path),
         Err(error) => {
-            // Half an entry would keep the next start from reading the file.
+            // Half an entry would make the next start reject the file.
             let _ = file.set_len(text.len() as u64);
             Err(UnwrittenEntry::File(path, error))
         }
     })
 }
 
-/// Opens a file to append to it, and returns its text. Another `crawler add` waits
-/// until it is closed.
+/// Opens a file for appending, and returns its text. Another `crawler add` waits until
+/// it is closed.
 fn open_locked(path: &Path) -> io::Result<(File, String)> {
     let mut file = OpenOptions::new().read(true).append(true).open(path)?;
     file.lock()?;

@@ -1,8 +1,8 @@
-//! `dashboard`: prints, or opens, a link by which a browser is signed in to the dashboard
-//! of the running proxy.
+//! `dashboard`: prints, or opens, a link that signs a browser in to the dashboard of
+//! the running proxy.
 //!
-//! The proxy is the one that holds the record of this configuration, whatever port its
-//! admin listener has. Does not know how a link is spent.
+//! Uses the proxy that holds the record of this configuration, on any port of its admin
+//! listener. Does not know how the link is redeemed.
 
 use std::process::{Command, Stdio};
 
@@ -16,7 +16,7 @@ use super::output::{Exit, print};
 use super::process::admin_url;
 use crate::config::Settings;
 
-/// Program that opens a link in the browser of the user.
+/// Program that opens a link in the user's browser.
 const OPENER: &str = if cfg!(target_os = "macos") {
     "open"
 } else {
@@ -26,7 +26,7 @@ const OPENER: &str = if cfg!(target_os = "macos") {
 /// Arguments of `dashboard`.
 #[derive(Debug, Args)]
 pub(super) struct DashboardArguments {
-    /// Opens the link in a browser, too.
+    /// Also opens the link in a browser.
     #[arg(long)]
     open: bool,
 }

@@ -1,7 +1,7 @@
-//! `directives`: prints what the annotation field would say of a page.
+//! `directives`: prints the annotation that the proxy would give a page.
 //!
-//! It asks the function that the proxy asks, for a page at hand in place of one
-//! that comes in. Does not fetch anything.
+//! Calls the function that the proxy uses, with a given page in place of a response.
+//! Does not fetch anything.
 
 mod batch;
 mod json;
@@ -29,10 +29,11 @@ use politesse_robots::crawler::Crawler;
 /// Arguments of `directives`.
 #[derive(Debug, Args)]
 pub(super) struct DirectivesArguments {
-    /// A product token or a whole User-Agent value; without it, what everyone is told.
+    /// Product token or whole User-Agent value; without it, only the directives for
+    /// everyone.
     #[arg(long, value_name = "AGENT")]
     agent: Option<String>,
-    /// A field of the response; one of these for each.
+    /// A field of the response; repeat the option for further fields.
     #[arg(long = "header", value_name = "NAME: VALUE")]
     fields: Vec<FieldArgument>,
     /// Content-Type of the page.
@@ -41,30 +42,31 @@ pub(super) struct DirectivesArguments {
     /// Status of the response.
     #[arg(long, value_name = "STATUS", default_value = "200")]
     status: StatusCode,
-    /// The method that it answers.
+    /// Method of the request that was answered.
     #[arg(long, value_name = "METHOD", default_value = "GET", requires = "page")]
     method: Method,
-    /// One JSON object instead of sentences.
+    /// Prints one JSON object instead of sentences.
     #[arg(long)]
     json: bool,
-    /// JSON Lines in, JSON Lines out; - for standard input.
+    /// Reads and prints JSON Lines; - for standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "agent", "fields", "content_type", "status", "method", "json", "page",
     ])]
     batch: Option<String>,
-    /// The body as it came, or - for standard input; without it there are the fields alone.
+    /// The body as received, or - for standard input; without it, only the fields are
+    /// read.
     #[arg(value_name = "FILE", required_unless_present_any = ["batch", "fields", "content_type"])]
     page: Option<String>,
 }
 
-/// Field of a response, as it is written on the command line.
+/// Field of a response, as written on the command line.
 #[derive(Debug, Clone)]
 struct FieldArgument {
     name: HeaderName,
     value: HeaderValue,
 }
 
-/// Error for a text that is no field. Ends the command with code 2.
+/// Error for a text that is not a field. Ends the command with code 2.
 #[derive(Debug, Error)]
 #[error("a field is wanted as NAME: VALUE, such as 'X-Robots-Tag: noindex'")]
 struct InvalidField;
@@ -86,7 +88,7 @@ impl FromStr for FieldArgument {
 ///
 /// # Errors
 ///
-/// Arguments that mean nothing, or a batch that cannot be read.
+/// Invalid arguments, or a batch that cannot be read.
 pub(super) fn directives(
     arguments: &DirectivesArguments,
     settings: &Settings,
@@ -100,8 +102,8 @@ pub(super) fn directives(
     let (annotation, body) = match arguments.read_page(&query) {
         Ok(read) => read,
         Err(error) => {
-            // The page is what is asked about: that it cannot be read is an answer,
-            // code 3, and not a failure.
+            // The user asks about the page: that it cannot be read is an answer, code
+            // 3, and not a failure.
             report(&error);
             return Ok(Exit::Unknown);
         }
@@ -133,7 +135,7 @@ impl DirectivesArguments {
             crawler,
             method: match self.page {
                 Some(_) => self.method.clone(),
-                // Without a body only the fields can be judged, as of a HEAD.
+                // Without a body only the fields can be judged, as for a HEAD.
                 None => Method::HEAD,
             },
             status: self.status,

@@ -1,8 +1,8 @@
-//! `doctor`: looks for what keeps a proxy of this configuration from working, or a client
-//! from using it, and says what to do about each.
+//! `doctor`: looks for problems that keep a proxy with this configuration from working,
+//! or a client from using it, and says how to fix each.
 //!
-//! Changes nothing, and asks no host but this one. What a start checks by itself is asked
-//! of the same functions.
+//! Changes nothing, and contacts no other host. Checks that a start makes itself use
+//! the same functions.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -41,19 +41,19 @@ use politesse_record::filter::DecisionFilter;
 use politesse_record::reader::AuditReader;
 use politesse_record::{Direction, free_bytes};
 
-/// Free bytes below which a disk is called full: a day of a busy crawl.
+/// Free bytes below which a disk counts as full: a day of a busy crawl.
 const FREE_BYTES_MIN: u64 = 1 << 30;
 
-/// Time in which the system has to say what `localhost` is.
+/// Timeout for the system's answer about `localhost`.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Seconds by which a clock may be behind what was written by it.
+/// Seconds by which the clock may be behind the times that were written earlier.
 const CLOCK_TOLERANCE_S: i64 = 60;
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
 pub(super) struct DoctorArguments {
-    /// A client of this shell, which has to trust the CA.
+    /// A client in this shell, which has to trust the CA.
     #[arg(long = "for", value_name = "CLIENT")]
     client: Option<TrustingClient>,
 }
@@ -63,7 +63,7 @@ pub(super) struct DoctorArguments {
 enum Finding {
     /// Nothing to do.
     Fine(String),
-    /// Works, perhaps not as meant.
+    /// Works, but perhaps not as intended.
     Warning(String),
     /// Does not work.
     Fault(String),
@@ -71,7 +71,7 @@ enum Finding {
 
 use Finding::{Fault, Fine, Warning};
 
-/// Prints the result of each check, a line each. Code 1 if there is a fault.
+/// Prints the result of each check on one line. Code 1 if there is a fault.
 pub(super) fn doctor(
     arguments: &DoctorArguments,
     configuration: ConfigurationRequest<'_>,
@@ -135,20 +135,20 @@ fn configured(settings: &Settings) -> Finding {
     })
 }
 
-/// Finds out whether another user keeps the folder of the record from this one: every other
-/// check would be about the user, not about the proxy.
+/// Reports whether this user may not open the folder of the record. Every other check
+/// would then be about the user, not about the proxy.
 fn closed_folder(folder: &Path) -> Option<Finding> {
     is_closed(folder).then(|| {
         Fault(format!(
             "the folder of the record, {}, is not open to this user: run this as its owner, such \
-             as `runuser -u politesse -- politesse doctor`; or have a configuration of your own, \
+             as `runuser -u politesse -- politesse doctor`; or use a configuration of your own, \
              ~/.config/politesse/politesse.toml, which may be empty",
             folder.display()
         ))
     })
 }
 
-/// Looks whether the files that a start makes could be made, and by whom.
+/// Checks whether the files that a start creates could be created, and by which user.
 fn places(settings: &Settings) -> Vec<Finding> {
     let mut findings = Vec::new();
     let files = [
@@ -158,13 +158,13 @@ fn places(settings: &Settings) -> Vec<Finding> {
     ];
     for (what, file) in files {
         let place = nearest(file);
-        // One that is there need not be written: a CA may be mounted read-only.
+        // An existing file need not be writable: a CA may be mounted read-only.
         if place != file && access(place, Access::WRITE_OK).is_err() {
             let text = format!("{what} cannot be written: {} is closed", place.display());
             findings.push(Fault(text));
         }
         let owner = place.metadata().map_or(0, |found| found.uid());
-        // What root makes there, the service could not read.
+        // The service could not read files that root creates there.
         if geteuid().is_root() && owner != 0 {
             findings.push(Warning(format!(
                 "{what} belongs to user {owner}, and you are root: run commands that write to it \
@@ -175,7 +175,7 @@ fn places(settings: &Settings) -> Vec<Finding> {
     findings
 }
 
-/// Warns of report mode, which is easily left on after a trial.
+/// Warns about report mode, which is easily left on after a trial.
 fn mode(settings: &Settings) -> Option<Finding> {
     let is_report = settings.policy.terms().mode == EnforcementMode::Report;
     let text = "enforcement.mode is \"report\": nothing is refused by robots.txt; set it to \
@@ -183,7 +183,8 @@ fn mode(settings: &Settings) -> Option<Finding> {
     is_report.then(|| Warning(text.to_owned()))
 }
 
-/// Warns of hosts whose certificates are not verified: an exception may outlive its reason.
+/// Warns about hosts whose certificates are not verified: an exception may outlive its
+/// reason.
 fn unverified(settings: &Settings) -> Option<Finding> {
     let exceptions = settings.policy.terms().tls.iter();
     let unverified = exceptions.filter(|exception| !exception.terms.verify);
@@ -205,14 +206,14 @@ fn running(holder: &Instance, settings: &Settings) -> Finding {
         return Fine(format!("politesse {command} runs, process {pid}"));
     }
     Warning(format!(
-        "politesse {command}, process {pid}, runs by an older or another configuration; \
-         different here: {}. To have it read the file again: kill -HUP {pid}; keys that its log \
-         then names want a restart",
+        "politesse {command}, process {pid}, runs with an older or another configuration; \
+         different here: {}. To make it read the file again: kill -HUP {pid}; for keys that its \
+         log then names, restart it",
         keys.join(", ")
     ))
 }
 
-/// Tries the ports, which nobody of this record has.
+/// Tries to bind the ports, which should be free because no process holds this record.
 fn ports(settings: &Settings) -> Finding {
     let crawlers = settings.listener.listen.iter();
     let all = crawlers
@@ -248,7 +249,7 @@ fn ports(settings: &Settings) -> Finding {
     Fault(format!("cannot listen on {told}. On free ports: {start}"))
 }
 
-/// Looks whether there is an authority, and whether a client trusts it.
+/// Checks whether there is an authority, and whether the client trusts it.
 fn authority(
     client: Option<TrustingClient>,
     settings: &Settings,
@@ -268,7 +269,7 @@ fn authority(
     };
     let word = client.as_str();
     let how = command(format_args!("ca trust --for {word}"));
-    // The order is `None`, `Some(false)`, `Some(true)`: the root with the least trust counts.
+    // In the order `None`, `Some(false)`, `Some(true)`: the least trusted root decides.
     let trusted = ca.roots().map(|root| is_trusted(client, root)).min();
     match trusted.flatten() {
         Some(true) => Fine(format!("{word} trusts the CA {path}")),
@@ -279,7 +280,7 @@ fn authority(
     }
 }
 
-/// Compares the clock with what was written by it.
+/// Compares the clock with the times in the record and in the CA.
 fn clock(settings: &Settings, ca: Option<&Ca>) -> Finding {
     let now = clock::now();
     let mut newest = None;
@@ -289,7 +290,7 @@ fn clock(settings: &Settings, ca: Option<&Ca>) -> Finding {
             ControlFlow::Break(())
         })
     });
-    // There may be no record yet; one that cannot be read is found by other checks.
+    // There may be no record yet; other checks find one that cannot be read.
     drop(read);
     let begin = ca.and_then(Ca::begins_at);
     let made = begin.and_then(|begin| Timestamp::from_second(begin).ok());
@@ -307,7 +308,7 @@ fn clock(settings: &Settings, ca: Option<&Ca>) -> Finding {
     }
 }
 
-/// Looks for room on the disk of the record.
+/// Checks the free space on the disk of the record.
 fn disk(folder: &Path) -> Finding {
     let place = nearest(folder);
     let free = match free_bytes(place) {
@@ -326,10 +327,11 @@ fn disk(folder: &Path) -> Finding {
     }
 }
 
-/// Asks the system's resolver for `localhost`, and looks whether it knows a name server.
+/// Asks the system's resolver for `localhost`, and checks that a name server is
+/// configured.
 fn names(settings: &Settings) -> Finding {
     let (sender, receiver) = mpsc::channel();
-    // A look-up cannot be cancelled: where it hangs, the thread ends with the process.
+    // A lookup cannot be cancelled: if it hangs, the thread ends with the process.
     thread::spawn(move || {
         let found = dns_lookup::lookup_host("localhost").map(Iterator::count);
         let _ = sender.send(found.unwrap_or_default());
@@ -350,7 +352,7 @@ fn names(settings: &Settings) -> Finding {
     Warning(text.to_owned())
 }
 
-/// Compares the variables of this shell with the addresses of the proxy.
+/// Compares the proxy variables of this shell with the addresses of the proxy.
 fn proxy_variables(
     listen: &[SocketAddr],
     variable: &dyn Fn(&str) -> Option<String>,
@@ -366,7 +368,7 @@ fn proxy_variables(
     for (name, value) in &set {
         let Some(value) = value else { continue };
         if !own.iter().any(|address| leads_to(value, *address)) {
-            // Without the rest of the value, which may hold a password.
+            // Only the host and port: the rest of the value may hold a password.
             let url = value.trim_end_matches('/').parse::<Uri>().ok();
             let place = url.as_ref().and_then(|url| {
                 let port = url.port_u16().unwrap_or(80);
@@ -396,7 +398,7 @@ fn proxy_variables(
     findings
 }
 
-/// Reports whether the value of a variable, a URL or a host with a port, leads to `address`.
+/// Reports whether a variable's value, a URL or a host with a port, leads to `address`.
 fn leads_to(value: &str, address: SocketAddr) -> bool {
     let Ok(url) = value.trim_end_matches('/').parse::<Uri>() else {
         return false;
@@ -405,7 +407,7 @@ fn leads_to(value: &str, address: SocketAddr) -> bool {
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     let is_host = match host.parse::<IpAddr>() {
         Ok(ip) => ip == address.ip(),
-        // Another name may be that of this machine.
+        // Another name may also belong to this machine.
         Err(_) => host != "localhost" || address.ip().is_loopback(),
     };
     is_proxy && is_host && url.port_u16() == Some(address.port())
@@ -430,7 +432,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn a_variable_that_points_elsewhere_is_told_with_the_one_to_set() {
+    fn a_variable_that_points_elsewhere_is_reported_with_the_right_value() {
         for right in [
             "http://127.0.0.1:3128",
             "127.0.0.1:3128/",

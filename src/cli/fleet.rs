@@ -1,6 +1,6 @@
 //! `fleet status`: asks the running proxy for the state of its fleet.
 //!
-//! Does not know how nodes hear of each other.
+//! Does not know how nodes learn of each other.
 
 use clap::{Args, Subcommand};
 
@@ -21,11 +21,12 @@ const HEAD: [&str; 7] = [
     "CONFIGURATION",
 ];
 
-/// Digits of a digest that a table shows: enough to see which are the same.
+/// Digits of a digest in a table, enough to tell digests apart.
 const SHOWN_DIGITS: usize = 12;
 
-/// Behind the state of a node whose name another process has.
+/// Follows the address of a store that starts a new generation again and again.
 const UNOPENED: &str = ", begins the fleet again and again";
+/// Follows the mode of a node whose name another process also has.
 const NAMESAKE: &str = ", and another process has the same name: change fleet.node";
 
 /// Commands of `fleet`.
@@ -43,7 +44,7 @@ in admin.token_file.")]
 /// Arguments of `fleet status`.
 #[derive(Debug, Args)]
 pub(super) struct FleetStatusArguments {
-    /// The proxy's answer as it is, one JSON object.
+    /// Prints the proxy's answer unchanged, as one JSON object.
     #[arg(long)]
     json: bool,
 }
@@ -87,7 +88,7 @@ fn text(answer: &FleetAnswer) -> String {
     text
 }
 
-/// Says whether all nodes have the configuration of the one that was asked.
+/// Describes whether all nodes have the configuration of the node that was asked.
 fn agreement(fleet: &FleetStatus) -> String {
     let found = fleet.difference();
     if found.nodes.is_empty() {
@@ -124,9 +125,10 @@ fn cells(node: &FleetNode) -> [String; 7] {
 mod tests {
     use super::*;
 
-    // Ours: names come from the store, and escape sequences in them are not obeyed.
+    // Ours: names come from the store, and escape sequences in them are printed as
+    // text.
     #[test]
-    fn a_fleet_is_printed_with_what_differs() {
+    fn a_fleet_is_printed_with_its_differences() {
         let answer = r#"{"fleet": {
             "fleet": "politesse", "node": "a", "has_namesake": true, "mode": "joined",
             "shares_robots": true,

@@ -1,8 +1,7 @@
-//! `judge`: decides the requests of a past crawl by the robots.txt files that were
-//! in force then, and counts the outcomes.
+//! `judge`: decides the requests of a past crawl by the robots.txt files that applied
+//! then, and counts the outcomes.
 //!
-//! The decision is that of `check`. Does not know how archives and logs are
-//! written.
+//! Decides like `check`. Does not know the formats of archives and logs.
 
 mod archive_file;
 mod counts;
@@ -48,7 +47,7 @@ use super::configuration::ConfigurationRequest;
 use super::lines::open;
 use super::output::{Exit, print_notice, unless_closed};
 
-/// Requests of a log that are judged at a time.
+/// Number of requests of a log that are judged at a time.
 const BATCH_REQUESTS: usize = 8192;
 
 /// Arguments of `judge`.
@@ -60,46 +59,48 @@ pub(super) struct JudgeArguments {
     /// Logs: Common or Combined Log Format, Scrapy's, Heritrix' crawl.log; - for standard input.
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "warc", requires = "robots")]
     log: Vec<String>,
-    /// A folder of saved robots.txt files that are named by host, as for `check`; in place of
-    /// those in the archive.
+    /// A folder of saved robots.txt files, named by host as for `check`, to use instead
+    /// of those in the archive.
     #[arg(long, value_name = "DIR")]
     robots: Option<PathBuf>,
-    /// The crawler of requests of which the files name none: a product token or a User-Agent.
+    /// Crawler to assume for requests without one: a product token or a User-Agent.
     #[arg(long, value_name = "AGENT")]
     agent: Option<String>,
-    /// Product tokens of crawlers, with commas: each request is judged for all of them, whichever
-    /// made it, and is disallowed if it is for any.
+    /// Product tokens of crawlers, separated by commas: each request is judged for all
+    /// of them, regardless of which made it, and is disallowed if it is for any.
     #[arg(long, value_name = "TOKENS", value_delimiter = ',', conflicts_with = "agent", value_parser = token)]
     agents: Vec<ProductToken>,
     /// The site of a server's log, such as `https://site.example`.
     #[arg(long, value_name = "URL", requires = "log", value_parser = origin)]
     origin: Option<Origin>,
-    /// The form of the logs, if it is not to be found out: common, combined, scrapy, heritrix.
+    /// Format of the logs, if it cannot be detected: common, combined, scrapy,
+    /// heritrix.
     #[arg(long, value_name = "FORM", requires = "log")]
     format: Option<CrawlLogFormat>,
-    /// Judges a request before which there is no robots.txt by the first one after it.
+    /// Judges a request that no robots.txt precedes by the first one after it.
     #[arg(long, conflicts_with = "log")]
     nearest_after: bool,
-    /// Purposes that the pages were fetched for, with commas: train-ai, search, ai-input, archive,
-    /// images. Counts the pages of which robots.txt or the response denies every one.
+    /// Purposes that the pages were fetched for, separated by commas: train-ai, search,
+    /// ai-input, archive, images. Counts the pages for which robots.txt or the response
+    /// denies every one.
     #[arg(long, value_name = "PURPOSES", value_delimiter = ',')]
     purpose: Vec<CrawlPurpose>,
     #[command(flatten)]
     terms: TermArguments,
-    /// Lists the requests themselves in place of their counts.
+    /// Lists the requests themselves instead of counts.
     #[arg(long)]
     requests: bool,
-    /// Lists the requests with this verdict alone: disallow, unknown or allow.
+    /// Lists only the requests with this verdict: disallow, unknown or allow.
     #[arg(long, value_name = "VERDICT", requires = "requests", value_parser = verdict)]
     verdict: Option<PastVerdict>,
-    /// Lists the pages alone that are denied for the purposes.
+    /// Lists only the pages that are denied for the purposes.
     #[arg(long, requires = "requests", requires = "purpose")]
     denied: bool,
-    /// A page for people as well: HTML without scripts, that prints on A4. The file must not be
-    /// there yet.
+    /// Also writes a page for readers: HTML without scripts that prints on A4. The file
+    /// must not exist yet.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// How many rows a table of counts has; 0 means all.
+    /// Maximum number of rows in a table of counts; 0 means all.
     #[arg(long, default_value_t = 20)]
     limit: usize,
     #[command(flatten)]
@@ -111,7 +112,7 @@ impl JudgeArguments {
         PurposeSet::of(&self.purpose)
     }
 
-    /// Reports whether a request is one of those to list.
+    /// Reports whether to list a request.
     fn lists(&self, judged: &JudgedRequest) -> bool {
         self.verdict
             .is_none_or(|verdict| verdict == judged.verdict())
@@ -147,12 +148,12 @@ fn verdict(text: &str) -> Result<PastVerdict, String> {
 ///
 /// # Errors
 ///
-/// Arguments that cannot be used, and files that cannot be read or have another format.
+/// Invalid arguments, and files that cannot be read or have another format.
 pub(super) fn judge(
     arguments: &JudgeArguments,
     configuration: ConfigurationRequest<'_>,
 ) -> anyhow::Result<Exit> {
-    // Checked before hours of judging, not after them.
+    // Checked before hours of judging, not afterwards.
     if let Some(path) = &arguments.html {
         require_new(path)?;
     }
@@ -243,7 +244,7 @@ fn judge_logs(
     judging.judge(judge, batch)
 }
 
-/// Judging of one batch after the other, with the output.
+/// Judges one batch after the other, and holds the output.
 struct Judging<'a> {
     arguments: &'a JudgeArguments,
     files: &'a [String],
@@ -279,8 +280,7 @@ impl<'a> Judging<'a> {
         Ok(())
     }
 
-    /// Prints the counts, unless the requests were listed, and returns the exit
-    /// code.
+    /// Prints the counts, unless the requests were listed, and returns the exit code.
     fn end(self) -> anyhow::Result<Exit> {
         let counts = &self.counts;
         let form = self.arguments.form.form();
@@ -289,7 +289,7 @@ impl<'a> Judging<'a> {
             Some(rows) => unless_closed(rows.end())?,
             None => unless_closed(print_counts(counts, form, self.arguments.limit))?,
         }
-        // Rows do not show what is in none of them.
+        // Rows cannot show requests that are in none of them.
         for (number, of_what) in [
             (counts.unread, "parts of the files that were not read"),
             (counts.ungrouped.all(), "requests that are in no group"),
@@ -308,7 +308,7 @@ impl<'a> Judging<'a> {
         if counts.totals.all() == 0 {
             print_notice("there is no request to judge");
         }
-        // Unlike in other commands a disallowed request counts before an unknown one:
+        // Unlike in other commands, a disallowed request outweighs an unknown one:
         // nearly every archive has requests without a verdict.
         Ok(
             match (

@@ -1,8 +1,8 @@
-//! Input of commands, line by line, and batches: JSON Lines in, JSON Lines out,
-//! an answer for each question, in order.
+//! Line-by-line input of commands, and batches: JSON Lines in, JSON Lines out, with one
+//! answer per question, in order.
 //!
-//! A line that cannot be answered costs itself only. Does not know what is
-//! asked.
+//! A line that cannot be answered does not affect the others. Does not know the
+//! questions.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write as _};
@@ -14,8 +14,8 @@ use serde_json::Value;
 use super::output::{Exit, Usage};
 use politesse_base::inert::append_json;
 
-/// Longest line of a batch, in bytes: room for a page that is several times as
-/// long as what is ever scanned of one.
+/// Maximum length of a batch line in bytes: room for a page several times as long as
+/// the part that is ever scanned.
 const LINE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// Answer to a line of a batch.
@@ -31,9 +31,9 @@ pub(super) struct BatchAnswer<'a, T> {
 /// Output for a line that cannot be answered.
 #[derive(Serialize)]
 pub(super) struct LineError<'a> {
-    /// Number of the line, from 1.
+    /// Number of the line, counted from 1.
     pub(super) line: u64,
-    /// URL of the line, where that much could be read.
+    /// URL of the line, if it could be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) url: Option<&'a str>,
     /// Text of the error.
@@ -56,17 +56,17 @@ pub(super) fn open(file: &str) -> Result<Box<dyn BufRead>, Usage> {
     Ok(Box::new(BufReader::new(opened)))
 }
 
-/// Appends the next line of `input` to `text`, with its end; the last line gets
-/// an end as well. Returns `false` if there is no further line.
+/// Appends the next line of `input` to `text`, with its line end; adds one to the last
+/// line if it has none. Returns `false` if there is no further line.
 ///
-/// A line longer than `bytes_max` is cut after that length, so that the caller
-/// sees that it was longer.
+/// A line longer than `bytes_max` is cut after that length, so that the caller notices
+/// that it was longer.
 pub(super) fn append_line(
     input: &mut impl BufRead,
     text: &mut Vec<u8>,
     bytes_max: u64,
 ) -> io::Result<bool> {
-    // Two more bytes are for the end of the line, which may be CR and LF.
+    // Two more bytes for the line end, which may be CR and LF.
     let mut line = Read::take(&mut *input, bytes_max.saturating_add(2));
     if line.read_until(b'\n', text)? == 0 {
         return Ok(false);
@@ -78,9 +78,8 @@ pub(super) fn append_line(
     Ok(true)
 }
 
-/// Calls `answer` for each line of `input` that is not blank and prints the text
-/// that it appends, or the error that it returns. Returns the worst exit code
-/// of all lines.
+/// Calls `answer` for each non-blank line of `input`, and prints the text that it
+/// appends or the error that it returns. Returns the worst exit code of all lines.
 pub(super) fn answer_each(
     mut input: impl BufRead,
     mut answer: impl FnMut(&[u8], &mut Vec<u8>) -> anyhow::Result<Exit>,
@@ -98,7 +97,7 @@ pub(super) fn answer_each(
             exit = exit.max(match answered {
                 Ok(exit) => exit,
                 Err(error) => {
-                    // It may hold the beginning of an answer.
+                    // The text may hold the beginning of an answer.
                     text.clear();
                     let error = LineError {
                         line: number,

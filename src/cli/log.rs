@@ -1,11 +1,11 @@
-//! Log on stderr: sets up its form and level, and throttles lines that repeat.
+//! Log on stderr: sets its format and level, and throttles repeated lines.
 //!
-//! Events whose target is [`REPEATING`], and those of other crates, are
-//! throttled by callsite: the first `log.burst` of a kind are written at once,
-//! then one line a second, which says how many were left out.
+//! Events with the target [`REPEATING`], and those of other crates, are throttled by
+//! callsite: the first `log.burst` of a kind are written at once, then one line per
+//! second, which states how many were left out.
 //!
-//! Lines are written by a thread of their own, so that no request waits for a
-//! terminal or a pipe. Errors are written at once: they may be the last.
+//! A separate thread writes the lines, so that no request waits for a terminal or a
+//! pipe. Errors are written directly, because they may be the last lines.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -32,29 +32,29 @@ use politesse_base::metrics::LOG_LINES_LEFT_OUT;
 use politesse_base::throttle::{Fate, PAUSE, REPEATING, Throttle};
 use politesse_proxy::completion::EXCHANGES;
 
-/// Beginning of the targets of this program's own events.
+/// Prefix of the targets of this program's own events.
 const OWN: &str = "politesse";
 
-/// Lines that may wait for the thread that writes them. More are left out.
+/// Maximum number of lines that wait for the writing thread. More are left out.
 const WAITING_LINES_MAX: usize = 8192;
 
-/// Time for which the number of lost lines may wait to be written at the end.
+/// Longest wait at the end for writing the number of lost lines.
 const LAST_LINE_WAIT: Duration = Duration::from_millis(100);
 
-/// Log of this process. Dropping it reports the lines that were left out, and
-/// writes those that wait. A reader that does not take them within a second loses
-/// them, and is told how many if it reads again by then: a stop must not wait for
-/// it.
+/// Log of this process. Dropping it reports the lines that were left out, and writes
+/// the waiting ones. Lines that a reader does not take within a second are lost,
+/// because a stop must not wait for it; their number is logged if the reader continues
+/// by then.
 pub(super) struct ProcessLog {
     filter: reload::Handle<Targets, Registry>,
     repeats: Repeats,
     lines: Arc<LineCounts>,
-    /// Taken by the drop, which waits for the thread that writes.
+    /// Taken on drop, which waits for the writing thread.
     writer: Option<WorkerGuard>,
 }
 
 impl ProcessLog {
-    /// Sets which events are written: the lowest level, and the exchanges.
+    /// Sets which events are written: the minimum level, and the exchanges.
     pub(super) fn set_filter(&self, options: &LogOptions) {
         if let Err(error) = self.filter.reload(filter(options)) {
             tracing::warn!(%error, "log.level stays as it was");
@@ -71,8 +71,8 @@ impl Drop for ProcessLog {
             return;
         }
         LOG_LINES_LEFT_OUT.inc_by(lost as u64);
-        // On a thread of its own: the pipe may still be full, and a write to it
-        // would keep the process from ending.
+        // On its own thread: the pipe may still be full, and a write to it would keep
+        // the process from ending.
         let (done, written) = std::sync::mpsc::channel();
         thread::spawn(move || {
             tracing::error!(lost, "lines of the log were not taken before the end");
@@ -82,8 +82,8 @@ impl Drop for ProcessLog {
     }
 }
 
-/// Makes the filter of `log.level` and `log.exchanges`. Other crates log warnings
-/// and errors alone.
+/// Makes the filter for `log.level` and `log.exchanges`. Other crates log only warnings
+/// and errors.
 fn filter(options: &LogOptions) -> Targets {
     let exchanges = if options.exchanges || Level::DEBUG <= options.level {
         LevelFilter::INFO
@@ -96,19 +96,19 @@ fn filter(options: &LogOptions) -> Targets {
         .with_target(EXCHANGES, exchanges)
 }
 
-/// Lines on their way to stderr.
+/// Counts of lines on their way to stderr.
 #[derive(Debug, Default)]
 struct LineCounts {
-    /// Lines that were handed over.
+    /// Lines that were handed to the queue.
     sent: AtomicUsize,
-    /// Lines among them that found no place. They are in the metric already.
+    /// Lines that found the queue full. The metric already counts them.
     dropped: AtomicUsize,
     /// Lines that were written.
     written: AtomicUsize,
 }
 
 impl LineCounts {
-    /// Returns how many lines found a place and were not written.
+    /// Returns how many lines entered the queue and were not written.
     fn lost(&self) -> usize {
         let gone = [&self.dropped, &self.written].map(|count| count.load(Ordering::Acquire));
         let sent = self.sent.load(Ordering::Acquire);
@@ -116,7 +116,7 @@ impl LineCounts {
     }
 }
 
-/// Writer that hands lines to a thread, and counts those that find no place.
+/// Writer that hands lines to a thread, and counts those that find the queue full.
 #[derive(Clone)]
 struct QueuedWriter {
     queue: NonBlocking,
@@ -139,7 +139,7 @@ impl QueuedWriter {
     }
 }
 
-/// End of the queue at which lines are written, and counted.
+/// Writing end of the queue, which counts the lines it has written.
 struct CountingWriter<W> {
     target: W,
     lines: Arc<LineCounts>,
@@ -150,7 +150,7 @@ impl<W: Write> Write for CountingWriter<W> {
         self.target.write(bytes)
     }
 
-    // Called once a line.
+    // Called once per line.
     fn write_all(&mut self, line: &[u8]) -> io::Result<()> {
         self.target.write_all(line)?;
         self.lines.written.fetch_add(1, Ordering::AcqRel);
@@ -177,7 +177,7 @@ impl Write for QueuedWriter {
     }
 }
 
-/// Starts the log, in the configured form.
+/// Starts the log in the configured format.
 pub(super) fn start(settings: &Settings) -> anyhow::Result<ProcessLog> {
     let (writer, guard) = QueuedWriter::start(io::stderr());
     let lines = Arc::clone(&writer.lines);
@@ -185,7 +185,7 @@ pub(super) fn start(settings: &Settings) -> anyhow::Result<ProcessLog> {
     let layer = tracing_subscriber::fmt::layer()
         .with_writer(errors.or_else(move || writer.clone()))
         .with_target(false)
-        // If stderr is closed, exchanges go on.
+        // Exchanges continue if stderr is closed.
         .log_internal_errors(false);
     let terminal = io::stderr().is_terminal();
     let pretty = match settings.log.format {
@@ -210,11 +210,11 @@ pub(super) fn start(settings: &Settings) -> anyhow::Result<ProcessLog> {
     })
 }
 
-/// Events that repeat, by callsite.
+/// Repeated events, by callsite.
 #[derive(Clone)]
 struct Repeats(Arc<RepeatState>);
 
-/// State that the layer and the reporting thread share.
+/// State shared by the layer and the reporting thread.
 struct RepeatState {
     burst: NonZeroU32,
     kinds: Mutex<HashMap<Identifier, RepeatedEvent>>,
@@ -224,13 +224,12 @@ struct RepeatState {
 /// Events of one callsite.
 struct RepeatedEvent {
     throttle: Throttle,
-    /// Message of the first one that was left out.
+    /// Message of the first event that was left out.
     example: String,
 }
 
 impl Repeats {
-    /// Starts the thread that reports the lines left out. It sleeps while there
-    /// are none.
+    /// Starts the thread that reports left-out lines. It sleeps while there are none.
     fn new(burst: NonZeroU32) -> anyhow::Result<Self> {
         let (sender, receiver) = std::sync::mpsc::channel::<Self>();
         let reporter = thread::Builder::new()
@@ -265,13 +264,13 @@ impl Repeats {
         kinds.values().any(|kind| kind.throttle.has_left_out())
     }
 
-    /// Writes how many events of each callsite were left out, by the count that
+    /// Logs how many events of each callsite were left out, with the count that
     /// `take_count` takes from its throttle.
     fn report(&self, take_count: fn(&mut Throttle) -> Option<u64>) {
         let report = |event: &mut RepeatedEvent| {
             Some((take_count(&mut event.throttle)?, event.example.clone()))
         };
-        // The lock is released before events are written: writing one takes it
+        // The lock is released before events are written, because writing one takes it
         // again, in `admit`.
         let reports: Vec<_> = self.kinds().values_mut().filter_map(report).collect();
         for (count, like) in reports {
@@ -331,7 +330,7 @@ mod tests {
 
     use super::*;
 
-    /// Pipe whose reader takes a line for each message, and then none.
+    /// Pipe whose reader takes one line per message, and then none.
     struct SlowPipe(Receiver<()>);
 
     impl Write for SlowPipe {
@@ -345,9 +344,9 @@ mod tests {
         }
     }
 
-    // Ours: no line is lost that is not counted.
+    // Ours: every lost line is counted.
     #[test]
-    fn lines_that_nobody_takes_before_the_end_are_counted() {
+    fn lines_not_read_before_the_end_are_counted() {
         let (reader, pipe) = channel();
         let (mut writer, guard) = QueuedWriter::start(SlowPipe(pipe));
         for line in [b"a\n"; 5] {

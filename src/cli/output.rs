@@ -1,5 +1,4 @@
-//! Output of commands: exit codes, usage errors, results on stdout, errors on
-//! stderr.
+//! Output of commands: exit codes, usage errors, results on stdout, errors on stderr.
 //!
 //! Does not know any command.
 
@@ -12,14 +11,14 @@ use thiserror::Error;
 use crate::config::Problems;
 use politesse_base::inert::inert;
 
-/// Exit code of a command. Of several outcomes the greatest counts.
+/// Exit code of a command. Of several outcomes the greatest is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Exit {
     /// Code 0.
     Done,
     /// Code 1: something disallowed, a mismatch, a failure.
     Not,
-    /// Code 3: it could not be found out.
+    /// Code 3: the result could not be determined.
     Unknown,
     /// Code of the process that `run` started.
     Child(u8),
@@ -36,8 +35,8 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Passes on an error of writing a result, unless its reader has seen enough (`| head`):
-/// what the exit code says is found out all the same.
+/// Passes on an error from writing a result, unless its reader has closed the pipe (`|
+/// head`): the exit code still has to be determined.
 pub(super) fn unless_closed(written: io::Result<()>) -> io::Result<()> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -45,17 +44,17 @@ pub(super) fn unless_closed(written: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Form of a result on stdout.
+/// Format of a result on stdout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OutputForm {
     /// JSON, for programs.
     Json,
-    /// Columns, for people.
+    /// Columns, for users.
     Columns,
 }
 
 impl From<bool> for OutputForm {
-    /// Returns the form that the flag `--json` asks for.
+    /// Returns the format for the flag `--json`.
     fn from(json: bool) -> Self {
         if json { Self::Json } else { Self::Columns }
     }
@@ -75,7 +74,7 @@ pub(crate) enum Usage {
         /// Cause.
         source: io::Error,
     },
-    /// Arguments that do not go together, or mean nothing.
+    /// Arguments that conflict, or have no meaning.
     #[error("{0}")]
     Arguments(String),
 }
@@ -104,20 +103,20 @@ pub(super) fn columns<const N: usize>(titles: [&str; N], rows: &[[String; N]]) -
     std::iter::once(&titles).chain(rows).map(line).collect()
 }
 
-/// Prints a line for people to stderr.
+/// Prints a line for users to stderr.
 pub(super) fn print_notice(line: &str) {
-    // stderr may be closed; the command goes on all the same.
+    // stderr may be closed; the command continues regardless.
     let _ = writeln!(io::stderr().lock(), "politesse: {}", inert(line));
 }
 
-/// Prints an error and its causes to stderr, a line each.
+/// Prints an error and its causes to stderr, one per line.
 pub(super) fn report(error: &anyhow::Error) {
     let mut previous = error.to_string();
     let mut stderr = io::stderr().lock();
     let _ = writeln!(stderr, "politesse: {previous}");
     for cause in error.chain().skip(1) {
         let text = cause.to_string();
-        // Some errors of libraries repeat their source in their own text.
+        // Some libraries repeat the source in the error's own text.
         if !previous.contains(&text) {
             let _ = writeln!(stderr, "  because: {text}");
         }

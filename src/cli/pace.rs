@@ -1,7 +1,7 @@
-//! `pace show` and `pace release`: ask the running proxy how fast it asks hosts,
-//! and to end a back-off.
+//! `pace show` and `pace release`: ask the running proxy for the pace of its hosts, and
+//! to end a back-off.
 //!
-//! Does not know how the proxy paces them.
+//! Does not know how the proxy paces hosts.
 
 use clap::{Args, Subcommand};
 use http::Method;
@@ -27,19 +27,19 @@ const HEAD: [&str; 6] = [
 /// Commands of `pace`.
 #[derive(Debug, Subcommand)]
 pub(super) enum PaceCommand {
-    /// The hosts that are asked, those that wait or have backed off first.
+    /// The hosts that are asked; those that wait or are in back-off come first.
     #[command(after_help = "\
 Example: politesse pace show --host site.example
 
 It asks the proxy that runs by this configuration, at admin.listen, with the token
 in admin.token_file.")]
     Show(PaceShowArguments),
-    /// End the back-off of a host that a site asked for by mistake.
+    /// Ends the back-off of a host, for one that a site asked for by mistake.
     #[command(after_help = "\
 Example: politesse pace release site.example --reason 'one bad URL, asked its owner'
 
-The record keeps who did it and why (politesse audit events). It asks the proxy
-that runs by this configuration, at admin.listen, with the token in
+The record keeps the reason and who ended it (politesse audit events). It asks the
+proxy that runs with this configuration, at admin.listen, with the token in
 admin.token_file.")]
     Release(PaceReleaseArguments),
 }
@@ -49,7 +49,7 @@ admin.token_file.")]
 pub(super) struct PaceReleaseArguments {
     /// The host, without a port.
     host: String,
-    /// Why its back-off ends, for the record.
+    /// Reason for ending the back-off, for the record.
     #[arg(long)]
     reason: String,
 }
@@ -57,13 +57,13 @@ pub(super) struct PaceReleaseArguments {
 /// Arguments of `pace show`.
 #[derive(Debug, Args)]
 pub(super) struct PaceShowArguments {
-    /// This host alone, without a port.
+    /// Shows only this host, without a port.
     #[arg(long)]
     host: Option<String>,
-    /// How many; 0 means all.
+    /// Maximum number of hosts; 0 means all.
     #[arg(long, default_value_t = ROWS_SHOWN)]
     limit: usize,
-    /// The proxy's answer as it is, one JSON object.
+    /// Prints the proxy's answer unchanged, as one JSON object.
     #[arg(long)]
     json: bool,
 }
@@ -89,7 +89,7 @@ fn release(release: &PaceReleaseArguments, settings: &Settings) -> anyhow::Resul
     print(&format!("{} may be asked again\n", inert(&release.host)))
 }
 
-/// Returns the target of the page that `show` wants.
+/// Returns the target of the page that `show` needs.
 fn target(show: &PaceShowArguments) -> String {
     let host = show.host.as_deref().map(escape);
     let parameter = host.map_or_else(String::new, |host| format!("&host={host}"));
@@ -145,7 +145,7 @@ mod tests {
         HostPaces { hosts, total }
     }
 
-    // Ours: escape sequences in a name are shown, not obeyed.
+    // Ours: escape sequences in a name are printed as text, not sent to the terminal.
     #[test]
     fn hosts_are_printed_in_columns() {
         let whole = "\
@@ -160,7 +160,7 @@ a-long-name.site.example  1          17      2026-11-21T10:00:02Z  crawl_delay  
 
     // RFC 3986, section 2.1.
     #[test]
-    fn a_host_is_asked_for_whatever_it_is_made_of() {
+    fn any_host_is_escaped_in_the_target() {
         let show = PaceShowArguments {
             host: Some("[::1]&limit=1".to_owned()),
             limit: 3,

@@ -1,5 +1,5 @@
-//! Parts that commands which run or ask a proxy share: the runtime, signals, the
-//! control socket, the address to connect to.
+//! Shared parts of commands that run or ask a proxy: the runtime, signals, the control
+//! socket, and the address to connect to.
 //!
 //! Does not know any command.
 
@@ -19,30 +19,29 @@ use crate::serve::control::instance::Instance;
 use crate::serve::control::joining::Holder;
 use politesse_robots::origin::Scheme;
 
-/// Threads for calls that block. Of these, `upstream.dns_lookups` may use 512, and
-/// a thread is only started when it is needed.
+/// Threads for blocking calls. `upstream.dns_lookups` may use 512 of them; threads are
+/// started only as needed.
 const BLOCKING_THREADS_MAX: usize = 1024;
 
-/// Threads that a start needs beside one for each processor: for the log, the record, the
-/// readers of the record and look-ups.
+/// Threads that a start needs besides one per processor: for the log, the record, its
+/// readers and name lookups.
 const START_THREADS: usize = 16;
 
-/// Address space of a thread: its stack, and the 64 MiB that the allocator of the C library
-/// reserves for each. Where that leaves nothing, the next allocation aborts.
+/// Address space of a thread: its stack, and the 64 MiB that the C library's allocator
+/// reserves for it. If that exceeds the limit, the next allocation aborts.
 const THREAD_BYTES: u64 = 66 << 20;
 
-/// Address space that a start needs beside its threads.
+/// Address space that a start needs besides its threads.
 const START_BYTES: u64 = 64 << 20;
 
-/// Checks that there is as much address space, and that the system starts as many threads,
-/// as a start needs.
+/// Checks that the limits leave enough address space and threads for a start.
 ///
-/// The runtime panics where it gets no thread, and an allocation that fails aborts, both
-/// in the middle of a start.
+/// Without this check, the runtime panics if it cannot start a thread, and a failed
+/// allocation aborts, both in the middle of a start.
 ///
 /// # Errors
 ///
-/// What is missing, with the limits to raise.
+/// The resource that is short, and the limits to raise.
 fn check_limits() -> anyhow::Result<()> {
     let processors = available_parallelism().map_or(1, NonZeroUsize::get);
     let threads = processors + START_THREADS;
@@ -70,7 +69,7 @@ fn check_address_space(wanted: u64) -> anyhow::Result<()> {
 }
 
 fn check_threads(all: usize) -> anyhow::Result<()> {
-    // A thread ends when the sender is gone, so that all are there at the same time.
+    // The threads end when the sender is dropped, so that all exist at the same time.
     let (sender, receiver) = mpsc::channel::<()>();
     let receiver = Arc::new(Mutex::new(receiver));
     let mut threads = Vec::with_capacity(all);
@@ -89,7 +88,7 @@ fn check_threads(all: usize) -> anyhow::Result<()> {
     let started = threads.len();
     drop(sender);
     for thread in threads {
-        // It cannot panic: it only waits.
+        // The thread cannot panic: it only waits.
         let _ = thread.join();
     }
     match refused {
@@ -101,11 +100,11 @@ fn check_threads(all: usize) -> anyhow::Result<()> {
     }
 }
 
-/// Starts the runtime of commands that use the network.
+/// Starts the runtime for commands that use the network.
 pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    // Where there is one processor, the scheduler of one thread takes less: it runs what
-    // was woken in turn, so that several requests are read before the first is passed
-    // on, and the other side is woken once for all of them.
+    // On one processor the single-threaded scheduler is cheaper: it runs woken tasks in
+    // order, so several requests are read before the first is passed on, and the other
+    // side is woken once for all of them.
     check_limits()?;
     let is_alone = available_parallelism().is_ok_and(|processors| processors.get() == 1);
     let mut builder = if is_alone {
@@ -120,8 +119,8 @@ pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
         .context("cannot start the runtime")
 }
 
-/// Opens the control socket, by which `politesse run` finds the proxy. If that
-/// fails, the proxy serves other clients all the same.
+/// Opens the control socket, which `politesse run` uses to find the proxy. If that
+/// fails, the proxy still serves other clients.
 pub(super) fn open_control(running: &mut RunningProxy, command: &str) {
     if let Err(error) = running.open_control(command) {
         tracing::warn!(
@@ -131,17 +130,17 @@ pub(super) fn open_control(running: &mut RunningProxy, command: &str) {
     }
 }
 
-/// Reads the description of the proxy that holds the record in `folder`, if it
+/// Reads the description of the proxy that holds the record in `folder`, if that proxy
 /// answers.
 pub(super) async fn holder_instance(folder: &Path) -> anyhow::Result<Instance> {
     let instance = Instance::read(folder)?;
-    // The file may be left from an earlier process, which does not answer.
+    // The file may be left over from an earlier process, which does not answer.
     Holder::connect(folder).await?;
     Ok(instance)
 }
 
 /// Returns the address to connect to for a listener on `address`. A listener on a
-/// wildcard address listens on loopback as well.
+/// wildcard address is reachable on loopback.
 pub(super) fn reachable(address: &SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -151,8 +150,8 @@ pub(super) fn reachable(address: &SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// Returns the URL of a page of the admin listener on `address`, as a browser on this
-/// machine reaches it.
+/// Returns the URL of a page of the admin listener on `address`, for a browser on this
+/// machine.
 pub(super) fn admin_url(settings: &Settings, address: &SocketAddr, path: &str) -> String {
     let scheme = match settings.admin.tls.cert {
         Some(_) => Scheme::Https,
@@ -161,16 +160,16 @@ pub(super) fn admin_url(settings: &Settings, address: &SocketAddr, path: &str) -
     format!("{}://{}{path}", scheme.as_str(), reachable(address))
 }
 
-/// Request that a signal makes.
+/// Action that a signal requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SignalRequest {
     /// End the program (SIGTERM, SIGINT).
     Stop,
-    /// Read the configuration again (SIGHUP).
+    /// Reread the configuration (SIGHUP).
     Reload,
 }
 
-/// Signals that stop or reload the program. Once this exists, none of them ends
+/// Signals that stop or reload the program. While this value exists, none of them ends
 /// the process by itself.
 pub(super) struct Signals {
     pub(super) terminate: AwaitedSignal,
@@ -178,11 +177,11 @@ pub(super) struct Signals {
     pub(super) hangup: AwaitedSignal,
 }
 
-/// Signal that is listened for, or left ignored.
+/// A signal that is listened for, or that stays ignored.
 pub(super) struct AwaitedSignal(Option<Signal>);
 
 impl AwaitedSignal {
-    /// Waits for the next one; for ever if the signal is ignored.
+    /// Waits for the next signal; for ever if it is ignored.
     pub(super) async fn recv(&mut self) {
         match &mut self.0 {
             Some(signal) => {
@@ -199,14 +198,14 @@ impl Signals {
         Self::except(0)
     }
 
-    /// Listens for those that this process was not started to ignore, as `nohup`
-    /// has SIGHUP ignored. A handler would be inherited as the default action,
-    /// and a process started from here would not ignore the signal any more.
+    /// Listens for the signals that this process was not started to ignore (`nohup`
+    /// ignores SIGHUP). Child processes would inherit a handler as the default action,
+    /// and would no longer ignore the signal.
     pub(super) fn except_ignored() -> std::io::Result<Self> {
         Self::except(ignored_signals())
     }
 
-    /// Listens for all signals but those whose bits are set in `ignored`.
+    /// Listens for all signals except those whose bits are set in `ignored`.
     fn except(ignored: u64) -> std::io::Result<Self> {
         let listen_for = |kind: SignalKind| {
             // Bit 0 is signal 1.
@@ -230,17 +229,17 @@ impl Signals {
         }
     }
 
-    /// Waits for the next signal that asks for an end. A reload is passed over: a
-    /// program that stops reads no configuration.
+    /// Waits for the next signal that stops the program. Reloads are skipped: a
+    /// stopping program reads no configuration.
     pub(super) async fn stop(&mut self) {
         while self.next().await == SignalRequest::Reload {}
     }
 }
 
-/// Returns the signals that this process ignores, a bit each from that of signal
-/// 1 on (proc(5), `SigIgn`); 0 where there is no such file.
+/// Returns the signals that this process ignores, one bit per signal, starting with
+/// signal 1 (proc(5), `SigIgn`); 0 if the file does not exist.
 fn ignored_signals() -> u64 {
-    // Asking the system itself takes unsafe code.
+    // Asking the system directly would take unsafe code.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let bits = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     bits.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok())

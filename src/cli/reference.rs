@@ -1,7 +1,7 @@
-//! Descriptions of the program by itself: manual pages, completions of shells, and chapters
-//! of the reference in the book.
+//! Self-description of the program: manual pages, shell completions, and chapters of
+//! the reference in the book.
 //!
-//! Each is made from the tables and the command line that the program goes by.
+//! All are generated from the tables and the command line that the program itself uses.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,27 +18,27 @@ use politesse_base::metrics;
 /// Arguments of `completions`.
 #[derive(Debug, Args)]
 pub(super) struct CompletionsArguments {
-    /// The shell.
+    /// Shell to print completions for.
     shell: Shell,
 }
 
 /// Arguments of `man`.
 #[derive(Debug, Args)]
 pub(super) struct ManArguments {
-    /// Writes a page for each command into this folder, which is made if it is missing.
+    /// Folder to write one page per command into. It is created if it is missing.
     dir: Option<PathBuf>,
 }
 
 /// Chapters of the reference.
 #[derive(Debug, Subcommand)]
 pub(super) enum ReferenceCommand {
-    /// The keys of the configuration.
+    /// Keys of the configuration.
     Keys,
-    /// The metrics.
+    /// Metrics.
     Metrics,
 }
 
-/// Prints the completions that a shell has for `command`.
+/// Prints the completions of `command` for a shell.
 pub(super) fn completions(
     arguments: &CompletionsArguments,
     mut command: Command,
@@ -48,8 +48,8 @@ pub(super) fn completions(
     print(&String::from_utf8(script)?)
 }
 
-/// Prints the manual page of `command`, or writes those of its subcommands, too, into a
-/// folder.
+/// Prints the manual page of `command`, or writes it and the pages of all subcommands
+/// into a folder.
 pub(super) fn man(arguments: &ManArguments, command: Command) -> anyhow::Result<Exit> {
     let mut command = command.disable_help_subcommand(true);
     command.build();

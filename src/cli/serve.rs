@@ -1,6 +1,6 @@
 //! `serve`: runs the proxy until a signal stops it.
 //!
-//! Does not know how the proxy is built: that is the module `serve` of the crate.
+//! Does not know how the proxy is built: the crate's module `serve` does.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
@@ -28,18 +28,19 @@ use politesse_robots::origin::Scheme;
 /// Arguments of `serve`.
 #[derive(Debug, Default, Args)]
 pub(super) struct ServeArguments {
-    /// Begins a new record if the previous one is not whole; what is left of it
-    /// is set aside.
+    /// Begins a new record if the previous one is damaged; the remains of that one are
+    /// set aside.
     #[arg(long)]
     new_record: bool,
-    /// Seals the record although heads of it were removed; the record says so. Verify it
-    /// with an exported head first.
+    /// Seals the record even though heads of it were removed; the record notes this.
+    /// Verify it with an exported head first.
     #[arg(long)]
     accept_lost_heads: bool,
 }
 
-/// Runs the proxy until SIGTERM or SIGINT; a second one ends a drain, and the next
-/// the proxy at once, after the audit was written. SIGHUP has the configuration read again.
+/// Runs the proxy until SIGTERM or SIGINT. A second signal ends a drain; the next ends
+/// the proxy at once, after the record is written. SIGHUP makes it reread the
+/// configuration.
 pub(super) fn serve(
     arguments: &ServeArguments,
     configuration: ConfigurationRequest<'_>,
@@ -62,7 +63,7 @@ pub(super) fn serve(
         warn_of_closed_certificate(&settings);
         warn_of_unused_authority(&settings);
         open_control(&mut running, "serve");
-        // Nobody may be there to read it.
+        // stdout may be closed.
         unless_closed(report_start(&settings, &running))?;
         notify_manager(NotifyState::Ready);
         warn_of_shortages(&settings);
@@ -79,12 +80,12 @@ pub(super) fn serve(
         tracing::info!("stopped");
         Ok(Exit::Done)
     });
-    // A lookup of a name that hangs cannot be stopped, and need not be waited for.
+    // A name lookup that hangs cannot be cancelled, and no one waits for its result.
     runtime.shutdown_background();
     end
 }
 
-/// Tells the service manager that started this process, if it wants to know
+/// Notifies the service manager that started this process, if there is one
 /// (sd_notify(3), `Type=notify`).
 fn notify_manager(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
@@ -94,9 +95,8 @@ fn notify_manager(state: NotifyState<'_>) {
 
 /// Raises the soft limit on file descriptors to the hard limit.
 ///
-/// Most systems set the soft limit to 1024, which is below
-/// `proxy.max_connections`. An origin that cannot be connected to for lack of a
-/// descriptor would count as unreachable.
+/// Most systems set the soft limit to 1024, which is below `proxy.max_connections`. An
+/// origin that cannot be reached for lack of a descriptor would count as unreachable.
 fn take_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     let all = Rlimit {
@@ -104,14 +104,14 @@ fn take_descriptors() {
         ..limit
     };
     if let Err(error) = setrlimit(Resource::Nofile, all) {
-        tracing::warn!(%error, limit = limit.current, "no more descriptors are to be had");
+        tracing::warn!(%error, limit = limit.current, "the limit of descriptors cannot be raised");
     }
 }
 
-/// Warns where crawlers that run as other users cannot read the certificate
-/// that they have to trust.
+/// Warns if crawlers that run as other users cannot read the certificate that they have
+/// to trust.
 fn warn_of_closed_certificate(settings: &Settings) {
-    // Nothing is intercepted, so that nobody has to trust the authority.
+    // Without interception, crawlers need not trust the authority.
     if settings.connect.mode == HttpsMode::Refuse {
         return;
     }
@@ -131,8 +131,8 @@ fn warn_of_closed_certificate(settings: &Settings) {
     }
 }
 
-/// Reports where the proxy listens: as lines to paste, or as an event where the log is
-/// for programs and nobody sits at a terminal.
+/// Reports where the proxy listens: as lines to paste, or as an event if the log is for
+/// programs and stdout is not a terminal.
 fn report_start(settings: &Settings, running: &RunningProxy) -> std::io::Result<()> {
     if settings.log.format != LogFormat::Json || std::io::stdout().is_terminal() {
         return announce(settings, running);
@@ -152,7 +152,7 @@ fn report_start(settings: &Settings, running: &RunningProxy) -> std::io::Result<
     Ok(())
 }
 
-/// Prints where the proxy listens, what it goes by, and a line to try it with.
+/// Prints the addresses, the main settings, and a command to try.
 fn announce(settings: &Settings, running: &RunningProxy) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     for listen in &running.listen {
@@ -170,7 +170,7 @@ fn announce(settings: &Settings, running: &RunningProxy) -> std::io::Result<()> 
     }
     writeln!(out, "for another link: {}", command("dashboard"))?;
     out.write_all(in_force(settings).as_bytes())?;
-    // Without TLS the line is shorter, and needs no name in the certificate.
+    // Without TLS the line is shorter, and depends on no name in the certificate.
     let mut listeners = running.listen.iter();
     let plain = listeners.find(|listen| listen.scheme == Scheme::Http);
     if let Some(listen) = plain.or(running.listen.first()) {
@@ -200,13 +200,13 @@ fn in_force(settings: &Settings) -> String {
     )
 }
 
-/// Returns a command that fetches a page through the proxy at `listen`: of a host
-/// that the configuration resolves, else of example.com.
+/// Returns a command that fetches a page through the proxy at `listen`: from a host
+/// that the configuration resolves, or from example.com.
 fn curl_line(settings: &Settings, listen: &ListenAddress) -> String {
     let intercepts = settings.connect.mode == HttpsMode::Intercept;
     let usual_port = if intercepts { 443 } else { 80 };
-    // A host of the configuration works without the internet, as in a test or a
-    // demo; one at a usual port makes the shorter line.
+    // A host of the configuration works without the internet, as in a test or a demo; a
+    // usual port makes the line shorter.
     let known = settings.egress.resolve.iter().min_by_key(|entry| {
         let port = entry.port.unwrap_or(usual_port);
         (port != usual_port, port != 80)
@@ -231,12 +231,12 @@ fn curl_line(settings: &Settings, listen: &ListenAddress) -> String {
     format!("curl {proxy}{ca} {scheme}://{host}{shown_port}/")
 }
 
-/// Returns the options of curl that lead to the proxy at `listen`.
+/// Returns the options that make curl use the proxy at `listen`.
 fn proxy_options(settings: &Settings, listen: &ListenAddress) -> String {
     let (scheme, address) = (listen.scheme.as_str(), reachable(&listen.address));
     let mut options = format!("--proxy {scheme}://{address}");
     if let (Scheme::Https, Some(cert)) = (listen.scheme, &settings.listener.tls.cert) {
-        // A certificate that signed itself is its own root.
+        // A self-signed certificate is its own root.
         let path = shell_quoted(&plain_path(cert));
         options.push_str(&format!(" --proxy-cacert {path}"));
     }
@@ -246,8 +246,8 @@ fn proxy_options(settings: &Settings, listen: &ListenAddress) -> String {
     options
 }
 
-/// Warns where the working directory has an authority that an earlier version
-/// would have used: crawlers that trust it would fail without a word.
+/// Warns if the working directory has an authority that an earlier version would have
+/// used: crawlers that trust it would fail without explanation.
 fn warn_of_unused_authority(settings: &Settings) {
     let here = Path::new("certs/ca.key");
     let is_other = || here.canonicalize().ok() != settings.ca.key.canonicalize().ok();
@@ -258,7 +258,7 @@ fn warn_of_unused_authority(settings: &Settings) {
     }
 }
 
-/// Returns a path without links and `..`; the file exists by now.
+/// Returns a path without links and `..`. The file exists by now.
 fn plain_path(path: &Path) -> String {
     path.canonicalize()
         .unwrap_or_else(|_| path.to_owned())

@@ -1,5 +1,5 @@
-//! What to do after a start of `serve` that failed because another process has its
-//! record or a port.
+//! Advice after a failed start of `serve`, if another process holds its record or a
+//! port.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -15,8 +15,8 @@ use politesse_base::inert::shell_quoted;
 use politesse_record::AuditError;
 use politesse_robots::origin::Scheme;
 
-/// Adds to an error of a start who has the record or the port, where that is known, and
-/// what to do.
+/// Adds to the error of a start which process holds the record or the port, if known,
+/// and how to proceed.
 pub(super) async fn with_advice(error: anyhow::Error, settings: &Settings) -> anyhow::Error {
     let in_use = error
         .downcast_ref::<ListenError>()
@@ -25,7 +25,7 @@ pub(super) async fn with_advice(error: anyhow::Error, settings: &Settings) -> an
     if in_use.is_none() && !is_locked {
         return error;
     }
-    // The process that holds the record has these ports in all likelihood, and another
+    // The process that holds the record most likely has these ports too, and another
     // port would not help a second one.
     let folder = settings.audit.path.parent().unwrap_or(Path::new(""));
     let advice = match (holder_instance(folder).await, in_use) {
@@ -54,7 +54,7 @@ fn held_by(holder: &Instance) -> String {
     )
 }
 
-/// Returns the options that put a free port in place of each that is in use.
+/// Returns the options that replace each port in use with a free one.
 pub(super) fn on_free_ports(in_use: &[FailedAddress], settings: &Settings) -> String {
     let is_taken = |address: SocketAddr, key: &str| {
         let mut taken = in_use.iter();

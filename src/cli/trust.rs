@@ -1,7 +1,7 @@
-//! `ca trust`: the lines that have a client trust the authority. For the system and for
-//! Chromium, also does what they say, and takes it back.
+//! `ca trust`: prints the lines that make a client trust the authority. For the system
+//! and for Chromium, it can also execute and undo them.
 //!
-//! Does not know what a certificate says.
+//! Does not know the contents of a certificate.
 
 use std::fs;
 use std::io;
@@ -18,11 +18,11 @@ use politesse_base::command_line::command;
 use politesse_base::inert::shell_quoted;
 use politesse_proxy::ca::{Options, RootCertificate};
 
-/// Names of the roots where they are added: a changed one takes the place of the former,
-/// and the second is there while two are given out.
+/// Names of the roots in trust stores. A changed root replaces the former one of the
+/// same name; the second name is used while two roots are in use.
 const NAMES: [&str; 2] = ["politesse", "politesse-next"];
 
-/// Folder for further roots of a system, and the program that takes them in.
+/// Folder for additional roots of a system, and the program that installs them.
 struct RootStore {
     folder: &'static str,
     update: &'static str,
@@ -30,7 +30,7 @@ struct RootStore {
     bundle: &'static str,
 }
 
-/// Debian and its kin, and Red Hat and its kin.
+/// Debian and related systems, then Red Hat and related systems.
 const ROOT_STORES: [RootStore; 2] = [
     RootStore {
         folder: "/usr/local/share/ca-certificates",
@@ -47,13 +47,13 @@ const ROOT_STORES: [RootStore; 2] = [
 /// Arguments of `ca trust`.
 #[derive(Debug, Args)]
 pub(super) struct TrustArguments {
-    /// The client.
+    /// Client that should trust the certificate.
     #[arg(long = "for", value_name = "CLIENT")]
     client: TrustingClient,
-    /// Does what the lines say; for `system` (as root) and `chromium`.
+    /// Executes the lines; for `system` (as root) and `chromium`.
     #[arg(long, conflicts_with = "undo")]
     apply: bool,
-    /// Takes it back; for `system` (as root) and `chromium`.
+    /// Undoes them; for `system` (as root) and `chromium`.
     #[arg(long)]
     undo: bool,
 }
@@ -71,7 +71,7 @@ pub(super) enum TrustingClient {
 }
 
 impl TrustingClient {
-    /// Returns the word that chooses it.
+    /// Returns the word that selects the client.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Curl => "curl",
@@ -85,7 +85,8 @@ impl TrustingClient {
     }
 }
 
-/// Prints the lines for a client, or does what they say. The `roots` are those of `files`.
+/// Prints the lines for a client, or executes them. `roots` must be the roots of
+/// `files`.
 pub(super) fn trust(
     arguments: &TrustArguments,
     roots: &[RootCertificate],
@@ -117,12 +118,12 @@ pub(super) fn trust(
     print(&done)
 }
 
-/// Root with its name in trust stores, and its file.
+/// Root with its name in trust stores and its file.
 struct TrustedRoot<'a> {
     root: &'a RootCertificate,
     name: &'static str,
-    /// File that begins with it. That of the first has the second as well, for clients
-    /// that read a whole file.
+    /// File that begins with this root. The first root's file also holds the second,
+    /// for clients that read a whole file.
     cert: PathBuf,
 }
 
@@ -132,7 +133,7 @@ impl TrustedRoot<'_> {
     }
 }
 
-/// Returns the lines that have `client` trust the authority.
+/// Returns the lines that make `client` trust the authority.
 fn lines(client: TrustingClient, roots: &[TrustedRoot<'_>]) -> String {
     let file = roots.first().map(TrustedRoot::file).unwrap_or_default();
     match client {
@@ -160,7 +161,7 @@ fn lines(client: TrustingClient, roots: &[TrustedRoot<'_>]) -> String {
             let files = roots.iter().map(|one| one.cert.display().to_string());
             let paths: Vec<_> = files.collect();
             let policies = json!({ "policies": { "Certificates": { "Install": paths } } });
-            // `set -C`: policies that are there are not overwritten.
+            // `set -C` keeps existing policies from being overwritten.
             format!(
                 "# as root; add to the file by hand if it is there already\n\
                  mkdir -p /etc/firefox/policies\n\
@@ -172,7 +173,7 @@ fn lines(client: TrustingClient, roots: &[TrustedRoot<'_>]) -> String {
     }
 }
 
-/// Returns the lines for Java, which takes the first certificate of a file.
+/// Returns the lines for Java, which reads only the first certificate of a file.
 fn java_lines(roots: &[TrustedRoot<'_>]) -> String {
     let imports = roots.iter().map(|one| {
         format!(
@@ -193,15 +194,15 @@ fn system_lines(roots: &[TrustedRoot<'_>]) -> String {
         let (file, to) = (one.file(), file_in(store, one.name));
         match roots.len() {
             1 => format!("install -m 644 {file} {} && ", to.display()),
-            // The file of the first has two, of which this takes the first.
+            // The first root's file has two, of which this takes the first.
             _ => format!("openssl x509 -in {file} -out {} && ", to.display()),
         }
     });
     installs.collect::<String>() + store.update + "\n"
 }
 
-/// Reports whether `client` trusts the authority, as far as this environment says; `None`
-/// if it does not say.
+/// Reports whether `client` trusts the authority, as far as this environment shows;
+/// `None` if it does not show.
 pub(super) fn is_trusted(client: TrustingClient, ca: &RootCertificate) -> Option<bool> {
     let has_ca = |path: PathBuf| fs::read_to_string(path).is_ok_and(|text| has(&text, ca));
     let named = |variables: &[&str]| {
@@ -216,13 +217,13 @@ pub(super) fn is_trusted(client: TrustingClient, ca: &RootCertificate) -> Option
         TrustingClient::Curl => named(&["CURL_CA_BUNDLE", "SSL_CERT_FILE"])
             .or_else(system)
             .map(has_ca),
-        // Both bring roots of their own, which are read where no variable is set.
+        // Both have roots of their own, which they use if no variable is set.
         TrustingClient::Python => named(&["REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"]).map(has_ca),
         TrustingClient::Node => named(&["NODE_EXTRA_CA_CERTS"]).map(has_ca),
     }
 }
 
-/// Reports whether Chromium's database has the authority, trusted for servers.
+/// Reports whether Chromium's database contains the authority, trusted for servers.
 fn is_trusted_by_chromium(ca: &RootCertificate) -> Option<bool> {
     let text = |arguments: &[&str]| {
         let output = certutil(arguments).ok()?.output().ok()?;
@@ -239,7 +240,7 @@ fn is_trusted_by_chromium(ca: &RootCertificate) -> Option<bool> {
     Some(names.any(|name| text(&["-L", "-n", name, "-a"]).is_some_and(|pem| has(&pem, ca))))
 }
 
-/// Reports whether a file of certificates has that of the authority.
+/// Reports whether a file of certificates contains the authority's.
 fn has(text: &str, ca: &RootCertificate) -> bool {
     let plain = |text: &str| text.split_whitespace().collect::<String>();
     plain(text).contains(&plain(ca.pem()))
@@ -256,10 +257,10 @@ fn file_in(store: &RootStore, name: &str) -> PathBuf {
 
 fn add_to_system(roots: &[TrustedRoot<'_>]) -> anyhow::Result<String> {
     let store = root_store().context(
-        "no folder for roots is known here: /usr/local/share/ca-certificates is of the package \
-         ca-certificates",
+        "no folder for roots is known here: the package ca-certificates provides \
+         /usr/local/share/ca-certificates",
     )?;
-    // A second root of an earlier time is given out no longer.
+    // A second root from an earlier rotation may no longer be in use.
     remove_files(store)?;
     let mut files = Vec::new();
     for one in roots {
@@ -271,7 +272,7 @@ fn add_to_system(roots: &[TrustedRoot<'_>]) -> anyhow::Result<String> {
     }
     update(store)?;
     Ok(format!(
-        "the system trusts the CA now ({}). Take it back: {}\n",
+        "the system trusts the CA now ({}). To undo: {}\n",
         files.join(", "),
         command("ca trust --for system --undo")
     ))
@@ -284,12 +285,12 @@ fn remove_from_system() -> anyhow::Result<String> {
         );
     };
     let text = remove_files(store)?;
-    // A former attempt may have failed before it.
+    // An earlier attempt may have failed before this step.
     update(store)?;
     Ok(text)
 }
 
-/// Removes the files of all roots. Returns lines that say which were there.
+/// Removes the files of all roots. Returns lines that name the removed files.
 fn remove_files(store: &RootStore) -> anyhow::Result<String> {
     let mut removed = String::new();
     for file in NAMES.map(|name| file_in(store, name)) {
@@ -312,7 +313,7 @@ fn as_root(error: io::Error, file: &Path) -> anyhow::Error {
 }
 
 fn update(store: &RootStore) -> anyhow::Result<()> {
-    // `su` leaves the folders of root's programs out of PATH.
+    // `su` leaves root's program folders out of PATH.
     let path = std::env::var("PATH").unwrap_or_default();
     let output = Command::new(store.update)
         .env("PATH", format!("{path}:/usr/sbin:/usr/bin"))
@@ -327,13 +328,13 @@ fn update(store: &RootStore) -> anyhow::Result<()> {
 ///
 /// # Errors
 ///
-/// There is no HOME.
+/// HOME is not set.
 fn chromium_database() -> anyhow::Result<PathBuf> {
     let home = std::env::var_os("HOME").context("HOME is not set, so Chromium has no database")?;
     Ok(Path::new(&home).join(".pki/nssdb"))
 }
 
-/// Returns NSS's certutil for the database of Chromium, with `arguments`.
+/// Returns a call of NSS's certutil for Chromium's database, with `arguments`.
 fn certutil(arguments: &[&str]) -> anyhow::Result<Command> {
     let mut command = Command::new("certutil");
     command
@@ -351,12 +352,12 @@ fn add_to_chromium(roots: &[TrustedRoot<'_>]) -> anyhow::Result<String> {
     }
     remove_from_chromium()?;
     for one in roots {
-        // Of a file with two it takes the first.
+        // certutil takes the first certificate of a file with two.
         let cert = one.cert.display().to_string();
         run_certutil(&["-A", "-t", "C,,", "-n", one.name, "-i", &cert])?;
     }
     Ok(format!(
-        "Chromium trusts the CA now ({}). Take it back: {}\n",
+        "Chromium trusts the CA now ({}). To undo: {}\n",
         folder.display(),
         command("ca trust --for chromium --undo")
     ))
@@ -365,9 +366,9 @@ fn add_to_chromium(roots: &[TrustedRoot<'_>]) -> anyhow::Result<String> {
 fn remove_from_chromium() -> anyhow::Result<String> {
     let mut removed = 0;
     if chromium_database()?.join("cert9.db").exists() {
-        // Fails where the database cannot be read, which must not pass for "not there".
+        // Fails if the database cannot be read, which must not pass for "not there".
         run_certutil(&["-L"])?;
-        // Each authority of that name, of which certutil removes one at a time.
+        // Several authorities may have the name, and certutil removes one at a time.
         for name in NAMES {
             while run_certutil(&["-L", "-n", name]).is_ok() {
                 run_certutil(&["-D", "-n", name])?;

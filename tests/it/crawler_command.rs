@@ -193,5 +193,5 @@ async fn a_token_that_cannot_be_printed_is_told() {
     let outcome = add.spawn().unwrap().wait_with_output().await.unwrap();
     let told = String::from_utf8(outcome.stderr).unwrap();
     assert_eq!(outcome.status.code(), Some(1), "{told}");
-    assert!(told.contains("take the entry of FooBot out"), "{told}");
+    assert!(told.contains("remove the entry of FooBot"), "{told}");
 }

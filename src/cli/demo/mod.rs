@@ -1,5 +1,5 @@
-//! `demo`: runs a site to crawl and a proxy that resolves its name, in a
-//! temporary folder, until Ctrl-C.
+//! `demo`: runs a site to crawl and a proxy that resolves its name, in a temporary
+//! folder, until Ctrl-C.
 //!
 //! Does not know the user's configuration: it writes its own.
 
@@ -24,13 +24,13 @@ use crate::serve::{self, RunningProxy};
 use politesse_base::command_line::{Invocation, command};
 use politesse_base::inert::shell_quoted;
 
-/// Usual port of a proxy; the next one is that of its admin side.
+/// Default port of the proxy; the admin listener has the next one.
 const PORT: u16 = 3128;
-/// Bound on folders of demos that were killed and could not remove theirs.
+/// Maximum number of folders left over from demos that were killed.
 const LEFT_BEHIND_MAX: u32 = 100;
 
-/// Runs the site and the proxy until SIGINT or SIGTERM; `overrides` are the
-/// values of `--set`.
+/// Runs the site and the proxy until SIGINT or SIGTERM. `overrides` are the values of
+/// `--set`.
 pub(super) fn demo(overrides: &[String]) -> anyhow::Result<Exit> {
     let folder = DemoFolder::create()?;
     let file = folder.path().join("politesse.toml");
@@ -82,7 +82,7 @@ async fn run(folder: &Path, overrides: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Configuration of a demo, but for its ports.
+/// Configuration of a demo, except its ports.
 #[derive(Debug, Clone, Copy)]
 struct DemoConfiguration<'a> {
     folder: &'a Path,
@@ -92,8 +92,8 @@ struct DemoConfiguration<'a> {
 }
 
 impl DemoConfiguration<'_> {
-    /// Reads the configuration with `ports`, and writes it for the commands that the
-    /// user types in another terminal.
+    /// Reads the configuration with `ports`, and writes it to a file for the commands
+    /// that the user runs in another terminal.
     fn write(self, ports: DemoPorts) -> anyhow::Result<Config> {
         let file = self.folder.join("politesse.toml");
         let text = configuration(self.site, ports);
@@ -108,8 +108,8 @@ impl DemoConfiguration<'_> {
         Ok(read.map_err(Usage::from)?)
     }
 
-    /// Starts the proxy as `config` says, or with any free ports if another program
-    /// has taken one of its ports since it was looked at.
+    /// Starts the proxy with `config`, or on any free ports if another program has
+    /// taken one of its ports since they were checked.
     async fn start(self, config: &Config) -> anyhow::Result<RunningProxy> {
         match serve::start(config.settings()).await {
             Err(error) if is_port_taken(&error) => {
@@ -121,7 +121,7 @@ impl DemoConfiguration<'_> {
     }
 }
 
-/// Reports whether a proxy did not start because a port was taken.
+/// Reports whether the start of a proxy failed because a port is in use.
 fn is_port_taken(error: &anyhow::Error) -> bool {
     let source = error.downcast_ref::<ListenError>();
     source.is_some_and(|error| error.in_use().is_some())
@@ -134,7 +134,7 @@ struct DemoPorts {
     admin: u16,
 }
 
-/// Returns `port`, or 0 for any free one if it is taken.
+/// Returns `port`, or 0 for any free port if it is in use.
 fn usual_or_free(port: u16) -> u16 {
     match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
         Ok(_) => port,
@@ -235,7 +235,7 @@ impl DemoFolder {
             let path = all.join(format!("politesse-demo-{}-{number}", std::process::id()));
             match builder.create(&path) {
                 Ok(()) => return Ok(Self(path)),
-                // It is of a demo that was killed, and had this process id.
+                // A killed demo with the same process ID left it behind.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => {
                     return Err(error).with_context(|| format!("cannot make {}", path.display()));
@@ -252,7 +252,7 @@ impl DemoFolder {
 
 impl Drop for DemoFolder {
     fn drop(&mut self) {
-        // A folder that stays behind holds nothing of the user's.
+        // A folder that remains contains nothing of the user's.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -263,7 +263,7 @@ mod tests {
 
     // Ours: another demo may start at the same moment.
     #[tokio::test]
-    async fn a_port_that_was_taken_meanwhile_is_replaced() {
+    async fn a_port_taken_after_the_check_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let site = Site::bind(SiteAddresses {

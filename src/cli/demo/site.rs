@@ -1,9 +1,9 @@
 //! A small local site to crawl: `shop.test`, over HTTP and over HTTPS, with a
 //! robots.txt and some pages.
 //!
-//! It prints every request that it gets, so that one sees which the proxy lets
-//! through. Does not know the proxy: `examples/site.rs` is this file in a program
-//! of its own.
+//! Prints every request that it receives, so that users see which ones the proxy lets
+//! through. Does not know the proxy: `examples/site.rs` wraps this file in a program of
+//! its own.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -94,11 +94,11 @@ pub(crate) struct SiteAddresses {
 }
 
 impl Site {
-    /// Listens, with a certificate of an authority made now.
+    /// Listens on `addresses`, with a certificate from a new authority.
     ///
     /// # Errors
     ///
-    /// An address that is taken.
+    /// An address is in use.
     pub(crate) async fn bind(addresses: SiteAddresses) -> anyhow::Result<Self> {
         let listen = async |address: SocketAddr| {
             let listener = TcpListener::bind(address).await;
@@ -106,8 +106,8 @@ impl Site {
         };
         let mut params = CertificateParams::new(Vec::new())?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // Under the name that the leaf has as well, OpenSSL takes the leaf for
-        // one that signed itself.
+        // If both had the same name, OpenSSL would take the leaf for a self-signed
+        // certificate.
         let name = &mut params.distinguished_name;
         name.push(DnType::CommonName, "CA of shop.test");
         let ca = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
@@ -129,16 +129,16 @@ impl Site {
         })
     }
 
-    /// Returns the authority that a client of the site has to trust, in PEM.
+    /// Returns the authority that clients of the site have to trust, in PEM.
     pub(crate) fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
 
-    /// Returns the addresses that it listens on, with the ports that were bound.
+    /// Returns the addresses that the site listens on, with the ports that were bound.
     ///
     /// # Errors
     ///
-    /// The system does not say.
+    /// The system cannot tell the address.
     pub(crate) fn addresses(&self) -> std::io::Result<SiteAddresses> {
         Ok(SiteAddresses {
             plain: self.plain.local_addr()?,
@@ -146,11 +146,11 @@ impl Site {
         })
     }
 
-    /// Answers until the process or the task ends.
+    /// Answers requests until the process or the task ends.
     ///
     /// # Errors
     ///
-    /// No more connections are to be had.
+    /// No more connections can be accepted.
     pub(crate) async fn serve(self) -> anyhow::Result<()> {
         loop {
             tokio::select! {

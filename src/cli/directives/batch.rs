@@ -1,5 +1,5 @@
-//! `directives --batch`: pages as JSON Lines, each with its fields and the agent
-//! that asks.
+//! `directives --batch`: pages as JSON Lines, each with its fields and the agent that
+//! asks.
 //!
 //! Does not know what the directives mean.
 
@@ -40,7 +40,7 @@ struct PageQuestion {
     scan_limit: Option<usize>,
 }
 
-/// Answers every line of `input`, in order; a bad one with an error.
+/// Answers every line of `input` in order; an invalid line with an error.
 pub(super) fn batch(settings: &Settings, input: impl BufRead) -> anyhow::Result<Exit> {
     answer_each(input, |line, text| {
         let question: PageQuestion = serde_json::from_slice(line)?;
@@ -81,8 +81,8 @@ impl PageQuestion {
                 scan_limit: self.scan_limit.unwrap_or(scan.scan_limit),
                 ..scan
             },
-            // A limit of the line's own counts alone: how much is held for the
-            // annotation is limited because a crawler waits, and none does here.
+            // An explicit scan limit applies alone: the limit on held bytes exists
+            // because a crawler waits, and here none does.
             hold_bytes: self
                 .scan_limit
                 .map_or(configured.hold_bytes, |_| usize::MAX),
@@ -103,7 +103,7 @@ impl PageQuestion {
         )?)
     }
 
-    /// Returns the body as it came; empty if there is none.
+    /// Returns the body as received; empty if there is none.
     fn body(&self) -> anyhow::Result<Cow<'_, [u8]>> {
         match (&self.body_b64, &self.body) {
             (Some(text), _) => Ok(STANDARD.decode(text).context("body_b64")?.into()),
@@ -119,9 +119,9 @@ fn field(name: &str, value: &str) -> anyhow::Result<(HeaderName, HeaderValue)> {
     Ok((parsed, value))
 }
 
-/// Reads a field value, whose bytes are written as the letters of Latin-1.
+/// Reads a field value whose bytes are written as Latin-1 letters.
 fn latin_1(text: &str) -> anyhow::Result<HeaderValue> {
     let bytes: Result<Vec<u8>, _> = text.chars().map(u8::try_from).collect();
-    let value = bytes.context("a letter that is not of Latin-1")?;
+    let value = bytes.context("a letter outside Latin-1")?;
     Ok(HeaderValue::from_bytes(&value)?)
 }

@@ -1,6 +1,6 @@
 //! JSON answers of `directives`.
 //!
-//! Does not know how the annotation comes about.
+//! Does not know how the annotation is made.
 
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use super::page::{PageBody, PageReport};
 use politesse_directives::{Annotation, FieldFormat};
 use politesse_robots::crawler::ProductToken;
 
-/// Members that every answer has: those of the batch format, less the id.
+/// Members of every answer: those of the batch format, except the id.
 #[derive(Serialize)]
 pub(super) struct AnnotationJson {
     directives: Vec<String>,
@@ -18,7 +18,7 @@ pub(super) struct AnnotationJson {
     header: String,
 }
 
-/// Answer of `directives --json`: the members of the batch format, and all that
+/// Answer of `directives --json`: the members of the batch format, with everything that
 /// explains them.
 #[derive(Serialize)]
 pub(super) struct PageJson<'a> {
@@ -30,10 +30,10 @@ pub(super) struct PageJson<'a> {
     #[serde(serialize_with = "names")]
     candidates: &'a [ProductToken],
     user_agent: Option<&'a str>,
-    /// Places where each directive is stated, in the letters of the field.
+    /// Places that state each directive, as the letters of the field.
     sources: Value,
     preferences: Vec<String>,
-    /// Number of bytes of the body that were read, if there is one.
+    /// Number of bytes of the body that were read; absent without a body.
     body: Option<u64>,
 }
 
@@ -64,7 +64,7 @@ impl<'a> PageJson<'a> {
                 .map(|active| json!({ "directive": active.directive, "src": active.sources }))
                 .collect(),
             preferences: preferences.map(ToString::to_string).collect(),
-            // `null` says that no body was given; 0 that none of it was needed.
+            // `null` means that no body was given; 0 that none of it was needed.
             body: match page.body {
                 PageBody::Absent => None,
                 PageBody::Read(bytes) | PageBody::Other(bytes) => Some(bytes),

@@ -1,5 +1,5 @@
-//! Page that `directives` is asked about: its annotation, as the proxy would give
-//! it if the page came whole and in time.
+//! Page that `directives` examines: its annotation, as the proxy would give it if the
+//! page arrived complete and in time.
 //!
 //! Does not know how the answer is printed.
 
@@ -18,7 +18,7 @@ use politesse_directives::{
 };
 use politesse_robots::crawler::{Crawler, ProductToken};
 
-/// Question for the annotation of a response.
+/// Request for the annotation of a response.
 pub(super) struct PageQuery<'a> {
     pub(super) crawler: &'a Crawler,
     pub(super) method: Method,
@@ -28,14 +28,14 @@ pub(super) struct PageQuery<'a> {
     pub(super) limits: PageLimits,
 }
 
-/// Error for more fields than a map can hold, which is far more than a message may
-/// have.
+/// Error for more fields than a header map can hold, which is far more than a message
+/// may have.
 #[derive(Debug, Error)]
 #[error("there are too many fields")]
 pub(super) struct TooManyFields;
 
-/// Builds the fields of a response. `content_type` is put first: where several
-/// types are given, one that is HTML is enough.
+/// Builds the fields of a response. `content_type` comes first: if there are several
+/// types, one HTML type is enough.
 ///
 /// # Errors
 ///
@@ -55,15 +55,14 @@ pub(super) fn fields(
 /// Limits on how much of a response is read.
 #[derive(Clone, Copy)]
 pub(super) struct PageLimits {
-    /// Limits on the fields, and on the body once it is decoded.
+    /// Limits on the fields, and on the decoded body.
     pub(super) scan: DirectiveLimits,
-    /// Longest part of the body, in bytes as they come, that is held for the
-    /// annotation.
+    /// Maximum bytes of the body, as received, that are held for the annotation.
     pub(super) hold_bytes: usize,
 }
 
 impl PageLimits {
-    /// Returns those of the configuration.
+    /// Returns the configured limits.
     pub(super) fn new(settings: &Settings) -> Self {
         Self {
             scan: settings.annotate.limits,
@@ -73,17 +72,17 @@ impl PageLimits {
 }
 
 impl PageQuery<'_> {
-    /// Returns the annotation of the page in the file `page`, and how much of the
-    /// file was read.
+    /// Returns the annotation of the page in the file `page`, and how much of the file
+    /// was read.
     ///
     /// # Errors
     ///
-    /// A file that cannot be read as far as the annotation needs it.
+    /// The file cannot be read as far as the annotation needs it.
     pub(super) fn read_page(&self, mut page: impl BufRead) -> io::Result<(Annotation, PageBody)> {
         let has_type = [CONTENT_TYPE, CONTENT_ENCODING]
             .iter()
             .any(|name| self.fields.contains_key(name));
-        // A pipe may give less at a time than it takes to recognize HTML.
+        // A pipe may return fewer bytes at a time than are needed to recognise HTML.
         let mut start = Vec::new();
         page.by_ref()
             .take(SIGNATURE_BYTES as u64)
@@ -98,12 +97,12 @@ impl PageQuery<'_> {
         Ok((annotation, body))
     }
 
-    /// Returns the annotation of the page with this body, and how many bytes of
-    /// the body were read for it.
+    /// Returns the annotation of a page with this body, and how many bytes of the body
+    /// were read for it.
     ///
     /// # Errors
     ///
-    /// A body that cannot be read as far as the annotation needs it.
+    /// The body cannot be read as far as the annotation needs it.
     pub(super) fn annotation(&self, body: impl BufRead) -> io::Result<(Annotation, u64)> {
         let tokens = self.crawler.candidates().iter();
         let reading = AnnotationContext {
@@ -124,8 +123,8 @@ impl PageQuery<'_> {
         while page.wants_more() {
             let chunk = held.fill_buf()?;
             let bytes = chunk.len();
-            // The rest of a body that is longer than the limit is missing; a
-            // body that ends before it is whole.
+            // A body longer than the limit lacks its rest; a body that ends earlier is
+            // complete.
             if 0 < bytes {
                 page.push(chunk);
             } else if held.limit() == 0 {
@@ -139,9 +138,9 @@ impl PageQuery<'_> {
     }
 }
 
-/// Annotation of the page on the command line, with all that explains it.
+/// Annotation of the page on the command line, with everything that explains it.
 pub(super) struct PageReport<'a> {
-    /// Way in which the field is written.
+    /// Format of the field.
     pub(super) form: FieldFormat,
     pub(super) crawler: &'a Crawler,
     pub(super) annotation: Annotation,
@@ -156,28 +155,26 @@ pub(super) enum PageBody {
     Absent,
     /// Bytes that the annotation needed.
     Read(u64),
-    /// Bytes that it took to find that a body without a type is not HTML.
+    /// Bytes read to find that a body without a type is not HTML.
     Other(u64),
 }
 
 /// Directive in force.
 pub(super) struct ActiveDirective {
-    /// Name and value as the batch format has them (`max-snippet:20`).
+    /// Name and value as in the batch format (`max-snippet:20`).
     pub(super) directive: String,
-    /// Places where it is stated, a letter each; empty if the field had no room
-    /// for them.
+    /// Places that state it, one letter each; empty if the field had no room for them.
     pub(super) sources: Vec<String>,
-    /// Date from which on it counts, if it has one.
+    /// Date from which it applies, if it has one.
     pub(super) date: Option<Timestamp>,
 }
 
 impl PageReport<'_> {
-    /// Returns the directives in force for the crawler, read back from the value
-    /// of the field as a crawler would (RFC 9651): people then see exactly what
-    /// crawlers see.
+    /// Returns the directives in force for the crawler, parsed from the field's value
+    /// as a crawler would (RFC 9651), so that users see exactly what crawlers see.
     pub(super) fn active_directives(&self) -> Vec<ActiveDirective> {
         let field = self.annotation.header_value(&FieldFormat {
-            // Preferences are no directives.
+            // Preferences are not directives.
             preferences: PreferenceListing::No,
             ..self.form
         });
@@ -217,7 +214,7 @@ fn letters(value: &BareItem) -> Vec<String> {
     text(value).split_whitespace().map(str::to_owned).collect()
 }
 
-/// Returns a token or a string as it is, other values as the field has them.
+/// Returns tokens and strings unquoted, and other values as in the field.
 fn text(value: &BareItem) -> String {
     match (value.as_token(), value.as_string()) {
         (Some(token), _) => token.to_string(),

@@ -1,7 +1,7 @@
-//! Text answers of `directives`, for the author of a page, who wants to see which
-//! directives are in force and where each is stated.
+//! Text answers of `directives`, for page authors who want to see which directives are
+//! in force and where each is stated.
 //!
-//! Does not know how the annotation comes about.
+//! Does not know how the annotation is made.
 
 use super::page::{ActiveDirective, PageBody, PageReport};
 use politesse_base::clock;
@@ -9,8 +9,8 @@ use politesse_base::inert::inert;
 use politesse_directives::preferences::Preference;
 use politesse_robots::crawler::ProductToken;
 
-/// Returns lines with the directives in force, whether that is all of them, and
-/// the field.
+/// Returns lines with the directives in force, whether the list is complete, and the
+/// field.
 pub(super) fn sentences(page: &PageReport<'_>) -> String {
     let value = page.annotation.header_value(&page.form);
     let directives = page.active_directives();
@@ -51,14 +51,14 @@ fn active(directive: &ActiveDirective) -> String {
         _ => format!(", said in {}", places.join(" and ")),
     };
     let date = match directive.date {
-        // unavailable_after means noindex once its date has come.
+        // unavailable_after means noindex from its date on.
         Some(date) if date <= clock::now() => ", which has come: noindex",
         _ => "",
     };
     format!("{}{date}{sources}", directive.directive)
 }
 
-/// Returns the line for a preference about a use, which is no directive.
+/// Returns the line for a preference about a use, which is not a directive.
 fn preferred(preference: &Preference) -> String {
     let carriers = preference.carriers.iter();
     let places: Vec<&str> = carriers.map(|it| place(it.letter().as_str())).collect();
@@ -77,7 +77,7 @@ fn place(letter: &str) -> &str {
         "u" => "robots.txt",
         "f" => "tdmrep.json",
         "h" => "a field",
-        // A letter of a later version is printed as it is.
+        // A letter from a later version is printed unchanged.
         other => other,
     }
 }
@@ -121,7 +121,9 @@ fn names(page: &PageReport<'_>) -> String {
     match (names.is_empty(), page.crawler.user_agent()) {
         (false, _) => format!("names: {}", names.join(", ")),
         (true, Some(said)) => format!("names: none to be found in {said:?}"),
-        (true, None) => "names: none given, so that only what everyone is told counts".to_owned(),
+        (true, None) => {
+            "names: none given, so that only the directives for everyone count".to_owned()
+        }
     }
 }
 
@@ -146,9 +148,9 @@ mod tests {
 
     const CHAPTER: &str = include_str!("../../../docs/annotation.md");
 
-    // docs/annotation.md has a row for each word.
+    // docs/annotation.md has one row per word.
     #[test]
-    fn every_reason_that_is_documented_is_told_in_words() {
+    fn every_documented_reason_is_explained_in_words() {
         let (_, table) = CHAPTER.split_once("\n| `state` | `why` |").unwrap();
         let rows = table.lines().skip(2);
         let whys: Vec<&str> = rows
@@ -157,7 +159,7 @@ mod tests {
             .map(|cell| cell.trim().trim_matches('`'))
             .filter(|why| !why.is_empty())
             .collect();
-        // Those that are, and `internal`.
+        // All reasons for a partial annotation, and `internal`.
         let known = PartialReason::ALL.map(|why| AnnotationState::Partial(why).why_word());
         let known = known.into_iter().flatten().chain(["internal"]);
         assert_eq!(

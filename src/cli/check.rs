@@ -1,9 +1,8 @@
-//! `check`: decides URLs by a saved robots.txt, or by the one that the site has
-//! now.
+//! `check`: decides URLs by a saved robots.txt, or by the site's current one.
 //!
-//! It calls the function that the proxy calls, and gives the standard's verdict
-//! on the URL as sent; `--as-proxy` judges every reading of it. Does not know how
-//! a decision is made.
+//! Calls the function that the proxy calls, and gives the standard's verdict on the URL
+//! as sent; `--as-proxy` judges every reading of it. Does not know how a decision is
+//! made.
 
 mod batch;
 pub(super) mod context;
@@ -44,7 +43,7 @@ use politesse_robots_cache::fetch::Asker;
 ///
 /// # Errors
 ///
-/// Arguments that mean nothing, or a file that cannot be read.
+/// Invalid arguments, or a file that cannot be read.
 pub(super) fn check(
     arguments: &CheckArguments,
     configuration: ConfigurationRequest<'_>,
@@ -58,7 +57,7 @@ pub(super) fn check(
         let context = offline()?.for_agent(agent);
         return list::list(arguments, &context, folder, open(list)?);
     }
-    // Arguments that mean nothing are reported before any file is read.
+    // Invalid arguments are reported before any file is read.
     let urls = arguments.urls.iter().map(|url| target(url));
     let targets = urls.collect::<Result<Vec<_>, _>>()?;
     if let Some(file) = &arguments.robots {
@@ -78,15 +77,15 @@ pub(super) fn check(
     print(arguments, &context, decisions, Some(clock::now()))
 }
 
-/// A URL that was never asked for, and who might ask at what time.
+/// A URL that was never requested, with the agent and the time of a supposed request.
 pub(super) struct UnaskedQuestion<'a> {
     pub(super) agent: Option<&'a str>,
     pub(super) target: Target,
     pub(super) at: Timestamp,
 }
 
-/// Explains what the proxy would decide by the configuration and `snapshot`. Whether the
-/// address may be dialled is not asked: no name is resolved.
+/// Explains what the proxy would decide with the configuration and `snapshot`. Resolves
+/// no name, so it does not check whether the address may be dialled.
 pub(super) fn explain_by_snapshot(
     settings: &Settings,
     question: UnaskedQuestion<'_>,
@@ -109,14 +108,14 @@ fn inquiries(
     targets.map(move |target| Arc::new(context.inquiry(agent, target)))
 }
 
-/// Decides by one saved file, whatever the origins.
+/// Decides by one saved file, for any origin.
 fn decide_by_file(
     saved: &SavedAnswer,
     context: &CheckContext,
     inquiries: impl Iterator<Item = Arc<Inquiry>>,
 ) -> Vec<Decision> {
-    // URLs of one origin share a snapshot: where two follow each other, its notes
-    // are printed once.
+    // URLs of one origin share a snapshot, so that its notes are printed once for URLs
+    // in a row.
     let mut snapshots: HashMap<Origin, Arc<Snapshot>> = HashMap::new();
     let decisions = inquiries.map(|inquiry| {
         let origin = &inquiry.target.origin;
@@ -128,7 +127,7 @@ fn decide_by_file(
     decisions.collect()
 }
 
-/// Decides by the files that the sites have now, fetched as the proxy would.
+/// Decides by the sites' current files, fetched as the proxy would fetch them.
 fn decide_by_fetching(
     arguments: &CheckArguments,
     settings: &Settings,
@@ -141,7 +140,7 @@ fn decide_by_fetching(
         entry: None,
         user_agent: agent
             .transpose()
-            .context("--agent cannot stand in a field")?,
+            .context("--agent is not valid in a field")?,
         from: None,
     };
     runtime()?.block_on(async {
@@ -165,7 +164,7 @@ fn decide_by_fetching(
     })
 }
 
-/// Prints the decisions. The age of a robots.txt that was fetched counts from `asked_at`.
+/// Prints the decisions. The age of a fetched robots.txt is counted up to `asked_at`.
 fn print(
     arguments: &CheckArguments,
     context: &CheckContext,
@@ -186,8 +185,8 @@ fn print(
             out.write_all(&line)?;
         } else {
             let mut facts = Facts::of(&explanation);
-            // By address: two files with the same text are of two origins, and both are
-            // described.
+            // Compared by address: two files with the same text belong to two origins,
+            // and both are described.
             if let (Some(previous), Some(now)) = (&previous, snapshot)
                 && Arc::ptr_eq(previous, now)
             {

@@ -34,9 +34,9 @@ struct CheckQuestion {
     status: Option<u16>,
 }
 
-/// Answers every line of `input`, in order; a bad one with an error.
+/// Answers every line of `input` in order; an invalid line with an error.
 pub(super) fn batch(context: &CheckContext, input: impl BufRead) -> anyhow::Result<Exit> {
-    // Policies are made once for each dialect, not for each line.
+    // Policies are made once per dialect, not per line.
     let mut by_dialect: HashMap<Dialect, CheckContext> = HashMap::new();
     answer_each(input, |line, text| {
         let question: CheckQuestion = serde_json::from_slice(line)?;
@@ -47,7 +47,7 @@ pub(super) fn batch(context: &CheckContext, input: impl BufRead) -> anyhow::Resu
         let context = by_dialect
             .entry(dialect)
             .or_insert_with(|| context.in_dialect(dialect));
-        // A line without an agent asks for a crawler with an empty name.
+        // A line without an agent means a crawler with an empty name.
         let inquiry = context.inquiry(Some(&question.agent), target(&question.url)?);
         let snapshot = question.saved()?.snapshot(&inquiry.target.origin, context);
         let policy = context.policy_for(Some(&question.agent));
@@ -62,8 +62,7 @@ pub(super) fn batch(context: &CheckContext, input: impl BufRead) -> anyhow::Resu
 }
 
 impl CheckQuestion {
-    /// Returns the file that the line brings; none is needed where there is a
-    /// status.
+    /// Returns the file in the line; with a status, none is needed.
     fn saved(&self) -> anyhow::Result<SavedAnswer> {
         let body = match (&self.robots_b64, &self.robots) {
             (Some(text), _) => STANDARD.decode(text).context("robots_b64")?,

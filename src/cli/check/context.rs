@@ -1,5 +1,5 @@
-//! Arguments of `check`, and everything that its URLs are judged by: the
-//! configuration, or the standard alone.
+//! Arguments of `check`, and everything that its URLs are judged by: the configuration,
+//! or only the standard.
 //!
 //! Does not know where a robots.txt comes from.
 
@@ -25,7 +25,7 @@ use politesse_robots::{Dialect, RobotsTxt};
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArguments {
-    /// A product token or a whole User-Agent value.
+    /// Product token or whole User-Agent value.
     #[arg(long, value_name = "AGENT")]
     pub(super) agent: Option<String>,
     /// A saved robots.txt, or - for standard input; without it the file is fetched.
@@ -33,27 +33,28 @@ pub(crate) struct CheckArguments {
     pub(super) robots: Option<String>,
     #[command(flatten)]
     pub(super) terms: TermArguments,
-    /// One JSON object a URL instead of sentences.
+    /// Prints one JSON object per URL instead of sentences.
     #[arg(long)]
     pub(super) json: bool,
-    /// JSON Lines in, JSON Lines out; - for standard input.
+    /// Reads and prints JSON Lines; - for standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["agent", "robots", "json", "urls"])]
     pub(super) batch: Option<String>,
-    /// A folder of saved files that are named by host, to judge --urls by.
+    /// A folder of saved files, named by host, to judge --urls by.
     #[arg(long, value_name = "DIR", requires = "list", conflicts_with_all = ["batch", "robots", "json", "urls"])]
     pub(super) robots_dir: Option<PathBuf>,
-    /// A file with a URL on each line, or - for standard input.
+    /// A file with one URL per line, or - for standard input.
     #[arg(long = "urls", value_name = "FILE", requires = "robots_dir")]
     pub(super) list: Option<String>,
-    /// The URLs.
+    /// URLs to judge.
     #[arg(value_name = "URL", required_unless_present_any = ["batch", "robots_dir"])]
     pub(super) urls: Vec<String>,
 }
 
-/// Arguments that say by which text and by which readings URLs are judged.
+/// Arguments that select the text and the readings by which URLs are judged.
 #[derive(Debug, Args)]
 pub(crate) struct TermArguments {
-    /// By which text a file is read: rfc9309, draft-2019, 1996, 1994, conner-2.0 or google.
+    /// Text that files are read by: rfc9309, draft-2019, 1996, 1994, conner-2.0 or
+    /// google.
     #[arg(long, value_name = "DIALECT")]
     dialect: Option<Dialect>,
     /// Judges every reading of a URL, as the proxy does.
@@ -80,25 +81,25 @@ impl TermArguments {
     }
 }
 
-/// Everything that a URL is judged by, its robots.txt aside.
+/// Everything that a URL is judged by, except its robots.txt.
 #[derive(Clone)]
 pub(crate) struct CheckContext {
-    /// Policy that judges: the proxy's with `--as-proxy`, else the same for the
-    /// URL as sent.
+    /// Policy that judges: with `--as-proxy` the proxy's, otherwise the same policy
+    /// limited to the URL as sent.
     pub(crate) policy: Arc<Policy>,
     /// Policy of the proxy, which judges every reading of a URL.
     pub(super) proxy_policy: Arc<Policy>,
     identities: Arc<Identities>,
-    /// Longest part of a robots.txt that is read, in bytes.
+    /// Maximum number of bytes of a robots.txt that are read.
     pub(crate) bytes_max: usize,
     /// Time of all decisions.
     pub(crate) at: Timestamp,
 }
 
 impl CheckContext {
-    /// Returns the context for files that the user brings: the standard alone,
-    /// unless a configuration was named. A file that lies about on a machine
-    /// must not change the answer to a question that brings its own robots.txt.
+    /// Returns the context for files that the user brings: only the standard, unless a
+    /// configuration was named. A file that happens to be on the machine must not
+    /// change the answer to a question that brings its own robots.txt.
     ///
     /// # Errors
     ///
@@ -119,7 +120,7 @@ impl CheckContext {
         })
     }
 
-    /// Returns the context by the configuration.
+    /// Returns the context for the configuration.
     pub(super) fn configured(arguments: &TermArguments, settings: &Settings) -> Self {
         Self {
             identities: Arc::new(settings.exchange.request.identities.clone()),
@@ -128,8 +129,8 @@ impl CheckContext {
         }
     }
 
-    /// Returns the context in which the proxy decides by the configuration, at a
-    /// time.
+    /// Returns the context in which the proxy decides with the configuration, at a
+    /// given time.
     pub(super) fn of_proxy(settings: &Settings, at: Timestamp) -> Self {
         let policy = Arc::new(settings.policy.clone());
         Self {
@@ -151,14 +152,14 @@ impl CheckContext {
             },
             proxy_policy,
             identities: Arc::default(),
-            // RFC 9309, section 2.5: at least so much has to be parsed.
+            // RFC 9309, section 2.5: at least this much must be parsed.
             bytes_max: RobotsTxt::BYTES_MIN,
-            // One time for all URLs, so that an override does not end midway.
+            // One time for all URLs, so that an override does not end halfway.
             at: clock::now(),
         }
     }
 
-    /// Returns the context for files that are read by `dialect`.
+    /// Returns the context for files read by `dialect`.
     pub(super) fn in_dialect(&self, dialect: Dialect) -> Self {
         let in_dialect =
             |policy: &Policy| Arc::new(policy.clone().with(|terms| terms.dialect = dialect));
@@ -174,8 +175,8 @@ impl CheckContext {
         self.policy.terms().dialect
     }
 
-    /// Builds the inquiry of `agent` for a URL. Nobody has connected, so that the
-    /// crawler has no address.
+    /// Builds the inquiry of `agent` for a URL. The crawler has no address, because no
+    /// client has connected.
     pub(crate) fn inquiry(&self, agent: Option<&str>, target: Target) -> Inquiry {
         Inquiry {
             crawler: self.crawler(agent),
@@ -184,7 +185,8 @@ impl CheckContext {
         }
     }
 
-    /// Returns the policy for the crawler of a `User-Agent`, with the purposes of its entry.
+    /// Returns the policy for the crawler of a `User-Agent`, with the purposes of its
+    /// entry.
     pub(crate) fn policy_for(&self, agent: Option<&str>) -> Arc<Policy> {
         let known = self.identities.known(agent.map(str::as_bytes), None);
         let entry = known.map(|known| known.identity);
@@ -208,14 +210,14 @@ impl CheckContext {
     }
 }
 
-/// Reads a URL as people write it: blanks and controls count as their escapes.
+/// Reads a URL as users write it: blanks and control characters are escaped.
 ///
 /// # Errors
 ///
-/// [`Usage::Arguments`] if it is no URL of a site.
+/// [`Usage::Arguments`] if it is not the URL of a site.
 pub(crate) fn target(url: &str) -> Result<Target, Usage> {
-    // A crawler would escape them before it asks. Lists of URLs have blanks in
-    // them that nobody escaped.
+    // A crawler would escape them before it sends the request. Lists of URLs contain
+    // blanks that were never escaped.
     let is_odd = |byte: u8| matches!(byte, 0..=b' ' | 0x7f);
     let escaped: Cow<'_, str> = if url.bytes().any(is_odd) {
         let escaped = url.chars().map(|letter| match letter {
@@ -235,7 +237,7 @@ pub(crate) fn target(url: &str) -> Result<Target, Usage> {
 pub(super) fn exit_of(ruling: &Ruling) -> Exit {
     match (ruling.verdict, ruling.reason) {
         (Verdict::Allow, _) => Exit::Done,
-        // The site may allow it: only its rules could not be read.
+        // The site may allow it: its rules could not be read.
         (Verdict::Disallow, Reason::Unreachable | Reason::Egress) => Exit::Unknown,
         (Verdict::Disallow | Verdict::Later, _) => Exit::Not,
     }

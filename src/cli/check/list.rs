@@ -1,8 +1,8 @@
-//! `check --robots-dir`: a list of URLs, each judged by the saved file of its
-//! host, on all cores.
+//! `check --robots-dir`: a list of URLs, each judged by the saved file of its host, on
+//! all cores.
 //!
-//! The list is read in batches, so that one of any length takes bounded memory.
-//! Does not know how a file is found or what it says.
+//! The list is read in batches, so that memory stays bounded for any length. Does not
+//! know how a file is found or what it says.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, BufRead, Write as _};
@@ -21,22 +21,22 @@ use politesse_decision::decide::{Inquiry, ruling};
 use politesse_pages::explain::json::RulingJson;
 use politesse_robots::origin::{Origin, Target};
 
-/// Lines of the first batch. Each has twice as many as the one before it, up to
-/// [`BATCH_LINES_MAX`]: a list that comes through a pipe gets its first answers
-/// early, and the cores wait for each other less often in a long one.
+/// Number of lines in the first batch. Each further batch has twice as many, up to
+/// [`BATCH_LINES_MAX`]: a list from a pipe gets its first answers early, and in a long
+/// list the cores wait for each other less often.
 const FIRST_BATCH_LINES: usize = 512;
-/// Most lines of a batch. Their answers are held until all are judged.
+/// Maximum lines of a batch. Their answers are held until all are judged.
 const BATCH_LINES_MAX: usize = 64 * 1024;
-/// Most bytes of a batch, but for its last line.
+/// Maximum bytes of a batch, not counting its last line.
 const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Fewest lines that a core judges in a row: a short list is for all cores, too.
+/// Minimum lines that a core judges in a row, so that a short list also uses all cores.
 const CHUNK_LINES_MIN: usize = 64;
-/// Most lines that a core judges in a row. Those of one origin are judged
-/// together, so that more lines need fewer files.
+/// Maximum lines that a core judges in a row. Lines of one origin are judged together,
+/// so that longer runs need fewer files.
 const CHUNK_LINES_MAX: usize = 4096;
-/// Longest line, in bytes.
+/// Maximum length of a line, in bytes.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
-/// Usual length of an answer.
+/// Typical length of an answer, in bytes.
 const ANSWER_BYTES: usize = 256;
 
 /// Answer to a line.
@@ -47,9 +47,9 @@ struct ListAnswer<'a> {
     ruling: RulingJson<'a>,
 }
 
-/// Line of the list that is not blank.
+/// Non-blank line of the list.
 struct ListLine<'a> {
-    /// Number of the line, from 1.
+    /// Line number, counted from 1.
     number: u64,
     text: &'a [u8],
 }
@@ -62,18 +62,18 @@ struct ListedUrl<'a> {
     target: Result<Target, String>,
 }
 
-/// Answers to some lines, in their order.
+/// Answers to several lines, in order.
 struct JudgedLines {
     text: Vec<u8>,
     exit: Exit,
 }
 
-/// Judges every URL of `list` by the file for it in `folder`, and prints the
-/// answers in the order of the list.
+/// Judges every URL of `list` by its file in `folder`, and prints the answers in the
+/// order of the list.
 ///
 /// # Errors
 ///
-/// A folder or a list that cannot be read.
+/// The folder or the list cannot be read.
 pub(super) fn list(
     arguments: &CheckArguments,
     context: &CheckContext,
@@ -102,13 +102,13 @@ pub(super) fn list(
 
 /// Lines that are read before any of them is judged.
 struct ListBatch {
-    /// Number of the first line, from 1.
+    /// Line number of the first line, counted from 1.
     first_line: u64,
-    /// Lines, each with its end.
+    /// Lines, each with its line end.
     text: Vec<u8>,
 }
 
-/// Reads the list, batch by batch.
+/// Reads the list in batches.
 struct BatchReader<R> {
     list: R,
     next_line: u64,
@@ -153,21 +153,21 @@ impl ListBatch {
     }
 }
 
-/// Parameters that all lines are judged by.
+/// Parameters shared by all lines.
 struct ListJudge<'a> {
     agent: Option<&'a str>,
     context: &'a CheckContext,
     folder: &'a SavedFolder<'a>,
-    /// Hashes origins, to bring the lines of one origin together.
+    /// Hashes origins, to group lines of the same origin.
     hasher: RandomState,
 }
 
-/// State that one line leaves for the next.
+/// State passed from one line to the next.
 #[derive(Default)]
 struct JudgeState {
-    /// Inquiry of the line before, of which only the URL changes.
+    /// Inquiry of the previous line, of which only the URL changes.
     inquiry: Option<Inquiry>,
-    /// Origin of the line before, and its file.
+    /// Origin of the previous line, and its file.
     last: Option<(Origin, SavedResult)>,
 }
 
@@ -184,8 +184,8 @@ impl ListJudge<'_> {
 
     fn judge_chunk(&self, lines: &[ListLine<'_>]) -> serde_json::Result<JudgedLines> {
         let mut urls: Vec<_> = lines.iter().map(ListedUrl::read).collect();
-        // In the order of the list each line may need another file: files would be
-        // looked up, and read, far more often.
+        // In list order each line may need another file, so that files would be looked
+        // up and read far more often.
         urls.sort_by_cached_key(|url| {
             let target = url.target.as_ref().ok();
             target.map(|target| self.hasher.hash_one(&target.origin))
@@ -208,8 +208,8 @@ impl ListJudge<'_> {
         })
     }
 
-    /// Appends the answer to a line. One that is not understood counts as a
-    /// refusal; without a file the verdict is not known.
+    /// Appends the answer to a line. A line that is not understood counts as a refusal;
+    /// without a file the verdict is unknown.
     fn judge(
         &self,
         listed: ListedUrl<'_>,
@@ -279,5 +279,5 @@ fn url_text(line: &[u8]) -> Result<&str, String> {
     if LINE_BYTES_MAX < line.len() as u64 {
         return Err(format!("a URL is longer than {LINE_BYTES_MAX} bytes"));
     }
-    str::from_utf8(line).map_err(|error| format!("a URL that is not UTF-8: {error}"))
+    str::from_utf8(line).map_err(|error| format!("a URL is not UTF-8: {error}"))
 }

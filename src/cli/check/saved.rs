@@ -1,7 +1,7 @@
-//! Saved robots.txt files: the snapshot that fetching each would have led to, and
-//! a folder of files that are found by the origin of a URL.
+//! Saved robots.txt files: the snapshot that a fetch of each would have produced, and a
+//! folder of files that are found by the origin of a URL.
 //!
-//! RFC 9309, section 2.3.1. Does not know what a file says of a URL.
+//! RFC 9309, section 2.3.1. Does not know what a file says about a URL.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -21,19 +21,19 @@ use politesse_robots::FileSource;
 use politesse_robots::origin::Origin;
 use politesse_robots_cache::body_text::decoded_text;
 
-/// Response that a saved robots.txt stands for.
+/// Response that a saved robots.txt represents.
 pub(crate) struct SavedAnswer {
     pub(crate) status: u16,
     pub(crate) body: Bytes,
-    /// Whether `body` is all that the origin sent.
+    /// Whether `body` is everything that the origin sent.
     pub(crate) whole: bool,
 }
 
 impl SavedAnswer {
-    /// Reads a file, which stands for a response with status 200.
+    /// Reads a file as the body of a response with status 200.
     pub(crate) fn read(input: impl Read, bytes_max: usize) -> io::Result<Self> {
         let mut body = Vec::new();
-        // One byte more shows that the file is longer than the limit.
+        // One extra byte shows that the file is longer than the limit.
         let limit = u64::try_from(bytes_max)
             .unwrap_or(u64::MAX)
             .saturating_add(1);
@@ -45,8 +45,8 @@ impl SavedAnswer {
         })
     }
 
-    /// Returns the snapshot that this response to the fetch of a robots.txt leads
-    /// to.
+    /// Returns the snapshot that this response to a fetch of a robots.txt would
+    /// produce.
     pub(crate) fn snapshot(&self, origin: &Origin, context: &CheckContext) -> Snapshot {
         let now = clock::now();
         let result = match status_meaning(self.status) {
@@ -68,7 +68,7 @@ impl SavedAnswer {
             url: origin.robots_txt().to_string(),
             hops: Vec::new(),
             status: Some(self.status),
-            // Nothing was fetched: these times are not printed.
+            // Nothing was fetched, so these times are not printed.
             fetched_at: now,
             expires_at: now,
             result,
@@ -83,22 +83,22 @@ impl SavedAnswer {
         if self.whole {
             return Ok(RobotsBody::within(text, max));
         }
-        // With a further byte behind what is there, the last line counts as half a
-        // line, which it may be.
+        // A further byte after the text makes the last line count as incomplete, which
+        // it may be.
         let longer = [&text[..], b"-"].concat();
         Ok(RobotsBody::within(longer.into(), max.min(text.len())))
     }
 }
 
-/// Bound on the memory of cached files, in bytes, approximately.
+/// Approximate limit on the memory of cached files, in bytes.
 const CACHE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// Folder of saved files that are named by host. Each is read and parsed once,
-/// unless the files in use exceed [`CACHE_BYTES_MAX`].
+/// Folder of saved files that are named by host. Each is read and parsed once, unless
+/// the files in use exceed [`CACHE_BYTES_MAX`].
 ///
-/// `https://site.example/a` is judged by `site.example`, `site.example.txt` or
-/// `site.example/robots.txt`, the first there is. A port other than the
-/// scheme's stands after the host, with `:` or `_`.
+/// `https://site.example/a` is judged by the first existing file of `site.example`,
+/// `site.example.txt` and `site.example/robots.txt`. A port other than the scheme's
+/// follows the host after `:` or `_`.
 pub(crate) struct SavedFolder<'a> {
     path: PathBuf,
     context: &'a CheckContext,
@@ -106,17 +106,17 @@ pub(crate) struct SavedFolder<'a> {
     cache: Cache<String, SavedResult>,
 }
 
-/// Snapshot by the saved file of an origin.
+/// Snapshot from the saved file of an origin.
 pub(crate) type SavedResult = Result<Arc<Snapshot>, Arc<SavedFileError>>;
 
-/// Reason why a folder gives no snapshot for an origin.
+/// Reason why the folder has no snapshot for an origin.
 #[derive(Debug, Error)]
 pub(crate) enum SavedFileError {
-    /// No file in the folder has a name of this origin. Whether the origin has a
-    /// robots.txt is not known.
+    /// The folder has no file for this origin. Whether the origin has a robots.txt is
+    /// unknown.
     #[error("no saved robots.txt for {0}")]
     Missing(String),
-    /// The file exists and cannot be read.
+    /// The file exists but cannot be read.
     #[error("cannot read the saved robots.txt for {authority}: {source}")]
     Unreadable {
         /// Host and port.
@@ -147,7 +147,7 @@ impl<'a> SavedFolder<'a> {
         })
     }
 
-    /// Returns the snapshot by the saved file of `origin`.
+    /// Returns the snapshot from the saved file of `origin`.
     pub(crate) fn find(&self, origin: &Origin) -> SavedResult {
         let authority = origin.authority();
         self.cache
@@ -166,14 +166,15 @@ impl<'a> SavedFolder<'a> {
         Err(SavedFileError::Missing(authority))
     }
 
-    /// Reads one file, if it exists and is a file.
+    /// Reads one file, if it exists and is a regular file.
     fn read_file(&self, name: &str) -> io::Result<Option<SavedAnswer>> {
         let path = self.path.join(name);
         match std::fs::metadata(&path) {
             Ok(metadata) if metadata.is_file() => {
                 SavedAnswer::read(File::open(path)?, self.context.bytes_max).map(Some)
             }
-            // A folder `site.example` may stand for `site.example/robots.txt`.
+            // A folder `site.example` may contain the file as
+            // `site.example/robots.txt`.
             Ok(_) => Ok(None),
             Err(error) if is_absent(&error) => Ok(None),
             Err(error) => Err(error),
@@ -181,8 +182,8 @@ impl<'a> SavedFolder<'a> {
     }
 }
 
-/// Returns the names that the file of an authority may have. All of them are
-/// inside the folder: an authority has no slashes, and is never `..`.
+/// Returns the possible file names for an authority. All of them stay inside the
+/// folder, because an authority has no slashes and is never `..`.
 fn names(authority: &str) -> Vec<String> {
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => (host, Some(port)),
@@ -206,7 +207,7 @@ fn is_absent(error: &io::Error) -> bool {
     )
 }
 
-/// Returns the memory that a cached result takes, in bytes.
+/// Returns the memory used by a cached result, in bytes.
 fn weight(authority: &str, result: &SavedResult) -> u32 {
     let snapshot = result
         .as_ref()
@@ -215,7 +216,7 @@ fn weight(authority: &str, result: &SavedResult) -> u32 {
     snapshot.saturating_add(names)
 }
 
-/// Returns the memory that a snapshot with its file takes, in bytes.
+/// Returns the memory used by a snapshot with its file, in bytes.
 pub(crate) fn snapshot_weight(snapshot: &Snapshot) -> u32 {
     let file = snapshot.file();
     let file_bytes = file.map_or(0, |file| file.body.len() + file.robots.weight());

@@ -1,4 +1,4 @@
-//! Process of the command: starting it, passing signals on, its exit code.
+//! Process of the command: starts it, passes signals on, returns its exit code.
 //!
 //! Does not know which proxy serves it.
 
@@ -16,8 +16,8 @@ use crate::cli::configuration::ConfigurationRequest;
 use crate::cli::output::{Usage, print_notice};
 use crate::cli::process::Signals;
 
-/// Prepares `program` to start in the folder and terminal of this process, with
-/// the variables of `environment`.
+/// Prepares `program` to start in this process's folder and terminal, with the
+/// variables of `environment`.
 pub(super) fn command(program: impl Into<OsString>, environment: &Environment) -> Command {
     let mut command = Command::new(program.into());
     command.envs(environment.set.iter().cloned());
@@ -27,7 +27,7 @@ pub(super) fn command(program: impl Into<OsString>, environment: &Environment) -
     command
 }
 
-/// Returns the error for a `program` that did not start.
+/// Returns the error for a `program` that could not be started.
 pub(super) fn not_started(program: &OsString, error: io::Error) -> anyhow::Error {
     let program = program.to_string_lossy();
     if error.kind() == ErrorKind::NotFound {
@@ -39,8 +39,8 @@ pub(super) fn not_started(program: &OsString, error: io::Error) -> anyhow::Error
 
 /// Waits for the command and returns its exit code.
 ///
-/// A terminal sends SIGINT and SIGHUP to the command as well, which decides what
-/// they mean; SIGTERM is sent to this process alone, and is passed on.
+/// A terminal also sends SIGINT and SIGHUP to the command, which decides how to react.
+/// SIGTERM is sent only to this process, and is passed on.
 pub(super) async fn wait(
     mut child: Child,
     signals: &mut Signals,
@@ -50,8 +50,8 @@ pub(super) async fn wait(
     let mut is_served = true;
     loop {
         tokio::select! {
-            // In this order, so that a signal that is known by the time the
-            // command has ended is not taken for one that came after.
+            // Polled in this order, so that a signal that arrived before the command
+            // ended is not taken for a later one.
             biased;
             _ = signals.interrupt.recv() => {}
             _ = signals.hangup.recv() => serving.reload(configuration),
@@ -68,13 +68,13 @@ pub(super) async fn wait(
 fn terminate(child: &Child) {
     let id = child.id().and_then(|id| i32::try_from(id).ok());
     if let Some(pid) = id.and_then(Pid::from_raw) {
-        // It may have ended meanwhile, which the loop above sees.
+        // The command may have ended meanwhile; the loop above notices that.
         let _ = kill_process(pid, Signal::TERM);
     }
 }
 
-/// Returns the exit code as shells give it: 128 and the number of the signal if
-/// one ended the command.
+/// Returns the exit code as shells report it: 128 plus the number of the signal if one
+/// ended the command.
 fn code(status: ExitStatus) -> u8 {
     let code = status
         .code()

@@ -1,9 +1,9 @@
-//! Environment of the command: variables that lead its clients through the
-//! proxy, and have them trust the proxy's certificate authority and no other.
+//! Environment of the command: variables that send its clients through the proxy, and
+//! make them trust the proxy's certificate authority and no other.
 //!
-//! All requests are meant to go through the proxy, so no other root is needed.
-//! A client that goes round it finds the certificates of sites untrusted, and
-//! gets nothing over https. Verification is never turned off.
+//! All requests are meant to go through the proxy, so no other root is needed. A client
+//! that bypasses it cannot verify the sites' certificates, and gets nothing over HTTPS.
+//! Verification is never turned off.
 //!
 //! Does not know how the command is started or which proxy serves it.
 
@@ -26,32 +26,33 @@ pub(crate) const PROXY_VARIABLES: [&str; 6] = [
     "HTTPS_PROXY",
     "ALL_PROXY",
 ];
-/// Variables that overrule the proxy in a user's own settings of these programs.
+/// Variables that override a proxy in the user's own settings of these programs.
 const PROGRAM_PROXY_VARIABLES: [&str; 4] = [
     "npm_config_proxy",
     "npm_config_https_proxy",
     "PIP_PROXY",
     "CARGO_HTTP_PROXY",
 ];
-/// Variables that make clients look at those above: Node from version 24 on,
-/// and libwww-perl.
+/// Variables that make clients read the ones above: Node from version 24 on, and
+/// libwww-perl.
 const USE_PROXY_VARIABLES: [&str; 2] = ["NODE_USE_ENV_PROXY", "PERL_LWP_ENV_PROXY"];
-/// Variable that says that `run` started the command, with the address of the proxy: a
-/// client that leaves robots.txt to the proxy must not take another one for it.
+/// Variable that tells the command that `run` started it, with the address of the
+/// proxy. A client that leaves robots.txt to the proxy checks it, so that it does not
+/// rely on another proxy.
 const RUN_VARIABLE: &str = "POLITESSE_RUN";
-/// Variables that would lead a client round the proxy.
+/// Variables that would make a client bypass the proxy.
 const BYPASS_VARIABLES: [&str; 4] = [
     "no_proxy",
     "NO_PROXY",
     "npm_config_noproxy",
     "npm_config_no_proxy",
 ];
-/// Variables that name a file of roots. Where a client reads several of them, it
-/// finds the same file in each.
+/// Variables that name a file of roots. All name the same file, so it does not matter
+/// which of them a client reads.
 const AUTHORITY_VARIABLES: [&str; 13] = [
-    // OpenSSL, and so Ruby, PHP and Python; Go, Rust and .NET, too.
+    // OpenSSL, and therefore Ruby, PHP and Python; also Go, Rust and .NET.
     "SSL_CERT_FILE",
-    // Programs built by Nix read it before the one above.
+    // Programs built by Nix prefer it to the one above.
     "NIX_SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
     "REQUESTS_CA_BUNDLE",
@@ -65,23 +66,23 @@ const AUTHORITY_VARIABLES: [&str; 13] = [
     "GIT_SSL_CAINFO",
     "CARGO_HTTP_CAINFO",
 ];
-/// Variables that name folders of further roots.
+/// Variables that name folders of additional roots.
 const ROOT_FOLDER_VARIABLES: [&str; 3] = ["PERL_LWP_SSL_CA_PATH", "HTTPS_CA_DIR", "GIT_SSL_CAPATH"];
 
 /// Variables to set.
 type Variables = Vec<(OsString, OsString)>;
-/// Reads a variable of the environment that `run` itself was started in.
+/// Reads a variable of the environment that `run` was started in.
 type Inherited<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
-/// Changes to the environment of the command. Dropping it removes the files that
-/// its variables name, so it is kept until the command has ended.
+/// Changes to the environment of the command. Dropping it removes the files that its
+/// variables name, so it must be kept until the command has ended.
 pub(super) struct Environment {
     /// Variables to set.
     pub(super) set: Variables,
     /// Variables to remove.
     pub(super) remove: Vec<OsString>,
-    /// Keeps the files while the command runs. With `https.mode = "refuse"`
-    /// nothing is intercepted, so there is nothing to trust, and none.
+    /// Keeps the files while the command runs. `None` with `https.mode = "refuse"`:
+    /// nothing is intercepted, so there is nothing to trust.
     _files: Option<Files>,
 }
 
@@ -90,8 +91,7 @@ impl Environment {
     ///
     /// # Errors
     ///
-    /// A certificate authority that cannot be read, or files that cannot be
-    /// written.
+    /// The certificate authority cannot be read, or the files cannot be written.
     pub(super) fn new(settings: &Settings, proxy: SocketAddr) -> anyhow::Result<Self> {
         let files = match settings.connect.mode {
             HttpsMode::Refuse => None,
@@ -99,7 +99,7 @@ impl Environment {
         };
         let proxy = reachable(&proxy);
         let inherited: Inherited<'_> = &|name| std::env::var_os(name);
-        // Java reads one variable for everything, so its options are collected.
+        // Java reads a single variable, so its options are collected.
         let mut java = java_proxy_options(proxy);
         let mut set = proxy_variables(proxy, inherited);
         if let Some(files) = &files {
@@ -123,7 +123,7 @@ fn url(proxy: SocketAddr) -> String {
     format!("http://{proxy}")
 }
 
-/// Returns variables that name the proxy, and those that have clients use it.
+/// Returns variables that name the proxy, and the ones that make clients use it.
 fn proxy_variables(proxy: SocketAddr, inherited: Inherited<'_>) -> Variables {
     let url = url(proxy);
     let named = PROXY_VARIABLES
@@ -139,12 +139,11 @@ fn proxy_variables(proxy: SocketAddr, inherited: Inherited<'_>) -> Variables {
         .collect()
 }
 
-/// Returns variables that set `http.proxy` of Git, which counts before
-/// `https_proxy` where the user's settings have it. They are numbered, and the
-/// user's own stay.
+/// Returns variables that set Git's `http.proxy`, which overrides `https_proxy` if the
+/// user's settings have it. They are numbered after the user's own, which stay.
 fn git_variables(url: &str, inherited: Inherited<'_>) -> Variables {
     let count = inherited("GIT_CONFIG_COUNT").unwrap_or_else(|| "0".into());
-    // Git itself refuses to run with another value.
+    // Git itself refuses to run with any other value.
     let Some(count) = count.to_str().and_then(|count| count.parse::<u32>().ok()) else {
         return Vec::new();
     };
@@ -158,7 +157,7 @@ fn git_variables(url: &str, inherited: Inherited<'_>) -> Variables {
     ]
 }
 
-/// Returns variables that have clients trust the authority and no other.
+/// Returns variables that make clients trust only this authority.
 fn trust_variables(files: &Files, inherited: Inherited<'_>) -> Variables {
     let authority = files.authority();
     let mut set: Variables = AUTHORITY_VARIABLES
@@ -166,7 +165,7 @@ fn trust_variables(files: &Files, inherited: Inherited<'_>) -> Variables {
         .map(|name| (name.into(), (&authority).into()))
         .collect();
     set.push(("SSL_CERT_DIR".into(), files.no_roots().into()));
-    // Deno's own roots go; "system" are those of SSL_CERT_FILE.
+    // Excludes Deno's own roots; "system" means the roots of SSL_CERT_FILE.
     set.push(("DENO_TLS_CA_STORE".into(), "system".into()));
     set.extend(node_options(inherited("NODE_OPTIONS")).map(|value| ("NODE_OPTIONS".into(), value)));
     let php = php_folders(inherited("PHP_INI_SCAN_DIR"), &files.php_folder());
@@ -174,10 +173,10 @@ fn trust_variables(files: &Files, inherited: Inherited<'_>) -> Variables {
     set
 }
 
-/// Returns options that have Node take its roots from `SSL_CERT_FILE`: with
-/// `NODE_EXTRA_CA_CERTS` alone it goes on to trust those that are built in.
+/// Returns options that make Node take its roots from `SSL_CERT_FILE`: with only
+/// `NODE_EXTRA_CA_CERTS` it would still trust its built-in ones.
 ///
-/// Returns `None` where the user asks for the built-in ones: Node does not start
+/// Returns `None` if the user asks for the built-in ones, because Node does not start
 /// with both.
 fn node_options(own: Option<OsString>) -> Option<OsString> {
     const OPENSSL: &str = "--use-openssl-ca";
@@ -186,9 +185,9 @@ fn node_options(own: Option<OsString>) -> Option<OsString> {
     (!chosen(OPENSSL) && !chosen("--use-bundled-ca")).then(|| appended(own, OPENSSL.into()))
 }
 
-/// Returns the folders in which PHP looks for settings: the user's, and `ours`
-/// last, so that it counts. An empty entry is the folder that PHP was built
-/// with; an empty list is none at all.
+/// Returns the folders in which PHP looks for settings: the user's, then `ours`, which
+/// overrides them. An empty entry means PHP's built-in folder; an empty list means no
+/// folder.
 fn php_folders(own: Option<OsString>, ours: &Path) -> OsString {
     let mut folders = own.unwrap_or_else(|| ":".into());
     if !folders.is_empty() && folders != ":" {
@@ -198,8 +197,8 @@ fn php_folders(own: Option<OsString>, ours: &Path) -> OsString {
     folders
 }
 
-/// Writes settings for Wget and Wget2, which read no variable that names an
-/// authority, and returns the variables that name the settings.
+/// Writes settings for Wget and Wget2, which read no variable for an authority, and
+/// returns the variables that name the settings.
 fn wget_variables(files: &Files, url: &str, inherited: Inherited<'_>) -> anyhow::Result<Variables> {
     let clients = [
         (Wget::One, "WGETRC", own_wgetrc(inherited)),
@@ -213,14 +212,14 @@ fn wget_variables(files: &Files, url: &str, inherited: Inherited<'_>) -> anyhow:
     Ok(set)
 }
 
-/// Returns the places where Wget looks for a user's settings.
+/// Returns the paths where Wget looks for a user's settings.
 fn own_wgetrc(inherited: Inherited<'_>) -> Vec<PathBuf> {
     let named = inherited("WGETRC").map(PathBuf::from);
     let home = inherited("HOME").map(|home| Path::new(&home).join(".wgetrc"));
     named.or(home).into_iter().collect()
 }
 
-/// Returns the places where Wget2 looks for a user's settings, in its order.
+/// Returns the paths where Wget2 looks for a user's settings, in its order.
 fn own_wget2rc(inherited: Inherited<'_>) -> Vec<PathBuf> {
     if let Some(named) = inherited("WGET2RC") {
         return vec![named.into()];
@@ -236,8 +235,8 @@ fn own_wget2rc(inherited: Inherited<'_>) -> Vec<PathBuf> {
     paths.into_iter().flatten().collect()
 }
 
-/// Returns system properties that lead a Java program through the proxy, to any
-/// host: without `nonProxyHosts` it goes to this machine directly.
+/// Returns system properties that send a Java program through the proxy for every host:
+/// without `nonProxyHosts` it reaches this machine directly.
 fn java_proxy_options(proxy: SocketAddr) -> OsString {
     let (host, port) = (proxy.ip(), proxy.port());
     let options = ["http", "https"]
@@ -245,7 +244,7 @@ fn java_proxy_options(proxy: SocketAddr) -> OsString {
     format!("{}-Dhttp.nonProxyHosts=", options.concat()).into()
 }
 
-/// Returns system properties that have a Java program trust the authority alone.
+/// Returns system properties that make a Java program trust only the authority.
 fn java_trust_options(store: &Path) -> OsString {
     let mut options =
         OsString::from(" -Djavax.net.ssl.trustStoreType=PKCS12 -Djavax.net.ssl.trustStore=");
@@ -253,7 +252,7 @@ fn java_trust_options(store: &Path) -> OsString {
     options
 }
 
-/// Appends `options` to those that are set; the last ones count.
+/// Appends `options` to the user's own; later options win.
 fn appended(own: Option<OsString>, options: OsString) -> OsString {
     match own {
         Some(mut own) if !own.is_empty() => {
@@ -279,10 +278,9 @@ mod tests {
         text.map(OsString::from)
     }
 
-    // Ours: the folder that PHP was built with stays, unless the user took it
-    // away.
+    // Ours: PHP's built-in folder stays, unless the user removed it.
     #[test]
-    fn php_reads_its_own_settings_and_then_ours() {
+    fn php_reads_the_users_settings_and_then_ours() {
         for (own, wanted) in [
             (None, ":/run/ours"),
             (Some(""), "/run/ours"),
@@ -295,7 +293,7 @@ mod tests {
         }
     }
 
-    // Ours: Node ends at once if it is asked for both kinds of roots.
+    // Ours: Node exits at once if it is asked for both kinds of roots.
     #[test]
     fn node_takes_roots_from_openssl_unless_asked_for_others() {
         for (own, wanted) in [
@@ -312,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn java_options_stand_behind_those_of_the_user() {
+    fn java_options_are_appended_to_the_users() {
         let options = java_proxy_options("127.0.0.1:3128".parse().unwrap());
         assert_eq!(
             text(appended(os(Some("-Xmx1g")), options)).unwrap(),
@@ -329,7 +327,7 @@ mod tests {
 
     // git-config(1): the variables are numbered from 0.
     #[test]
-    fn settings_of_git_that_the_user_gave_stay() {
+    fn git_settings_of_the_user_are_kept() {
         let two: Inherited<'_> = &|_| os(Some("2"));
         let set = git_variables("http://127.0.0.1:1", two);
         let names: Vec<_> = set.iter().map(|(name, _)| name.to_str().unwrap()).collect();
@@ -343,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn wget2_reads_the_settings_that_it_would_have_read() {
+    fn wget2_still_reads_the_users_settings() {
         let home: Inherited<'_> = &|name| os((name == "HOME").then_some("/home/a"));
         let paths = ["/home/a/.config/wget/wget2rc", "/home/a/.wget2rc"];
         assert_eq!(own_wget2rc(home), paths.map(PathBuf::from));

@@ -1,6 +1,5 @@
-//! Files that the variables of the command name: the certificate authority in
-//! the forms that clients read, and settings of clients that take them from a
-//! file only.
+//! Files that the command's variables name: the certificate authority in the formats
+//! that clients read, and settings of clients that accept them only from a file.
 //!
 //! Does not know which variable names which file.
 
@@ -16,20 +15,20 @@ use anyhow::Context as _;
 use super::trust_store::pkcs12;
 use politesse_proxy::ca::Ca;
 
-/// Folder of one run. Others can read what is in it but for settings of the
-/// user's own: a command may run as another user. Dropping it removes it with
-/// all that it holds.
+/// Folder of one run. Other users can read its contents, except copies of the user's
+/// own settings, because the command may run as another user. Dropping it removes the
+/// folder and its contents.
 pub(super) struct Files {
     folder: PathBuf,
 }
 
 impl Files {
-    /// Creates the folder, with the files that hold `authority` and nothing of
-    /// the user's.
+    /// Creates the folder, with the files for `authority`, which contain nothing of the
+    /// user's.
     ///
     /// # Errors
     ///
-    /// A folder for temporary files that cannot be written to.
+    /// The folder for temporary files is not writable.
     pub(super) fn create(authority: &Ca) -> anyhow::Result<Self> {
         let files = Self {
             folder: new_folder()?,
@@ -50,34 +49,34 @@ impl Files {
         Ok(files)
     }
 
-    /// Returns the path of a file with the roots of the authority alone, in PEM.
+    /// Returns the path of a PEM file with only the authority's roots.
     pub(super) fn authority(&self) -> PathBuf {
         self.folder.join("ca.pem")
     }
 
-    /// Returns an empty folder, for clients that would read other roots from one.
+    /// Returns an empty folder, for clients that would otherwise read roots from a
+    /// folder.
     pub(super) fn no_roots(&self) -> PathBuf {
         self.folder.join("no-roots")
     }
 
-    /// Returns the trust store for Java.
+    /// Returns the path of the trust store for Java.
     pub(super) fn java_store(&self) -> PathBuf {
         self.folder.join("ca.p12")
     }
 
-    /// Returns the folder with settings of PHP.
+    /// Returns the folder with PHP settings.
     pub(super) fn php_folder(&self) -> PathBuf {
         self.folder.join("php")
     }
 
-    /// Writes settings for `client` that lead it through the proxy at `url`,
-    /// and gives their path. They begin with the user's own, which this file
-    /// stands in for: the first of `own` that exists.
+    /// Writes settings that send `client` through the proxy at `url`, and returns their
+    /// path. They begin with a copy of the user's own settings, which they replace: the
+    /// first file of `own` that exists.
     ///
     /// # Errors
     ///
-    /// A file of the user's that cannot be read, or a new one that cannot be
-    /// written.
+    /// The user's file cannot be read, or the new one cannot be written.
     pub(super) fn write_settings(
         &self,
         client: Wget,
@@ -114,13 +113,12 @@ impl Files {
 
 impl Drop for Files {
     fn drop(&mut self) {
-        // A folder that stays behind does no harm: the modes keep the user's own
-        // settings from others.
+        // A folder left behind does no harm: its modes protect the user's own settings.
         let _ = remove_dir_all(&self.folder);
     }
 }
 
-/// The two programs of the name, whose settings are written differently.
+/// The two programs named Wget, whose settings differ in syntax.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Wget {
     /// GNU Wget.
@@ -137,9 +135,8 @@ impl Wget {
         }
     }
 
-    /// Returns settings that stand after the user's, and so count before them.
-    /// Without a folder of roots Wget reads the certificates of the system,
-    /// too.
+    /// Returns settings that are appended to the user's, and so override them. Without
+    /// a folder of roots Wget would read the system's certificates too.
     fn settings(self, files: &Files, url: &str) -> String {
         let authority = files.authority();
         let no_roots = files.no_roots();
@@ -167,28 +164,28 @@ impl Wget {
     }
 }
 
-/// Modes of what says where the proxy is and which authority to trust: the
-/// command may run as another user.
+/// Modes of files that name the proxy and the authority: the command may run as another
+/// user.
 const FOLDER_MODE: u32 = 0o755;
 const FILE_MODE: u32 = 0o644;
 /// Mode of copies of the user's settings, which may hold passwords.
 const OWN_FILE_MODE: u32 = 0o600;
 
-/// Creates a folder for temporary files. Its name cannot be guessed, so that no
-/// other user can take it first.
+/// Creates a folder for temporary files. Its name cannot be guessed, so that no other
+/// user can create it first.
 fn new_folder() -> anyhow::Result<PathBuf> {
     let mut random = [0; 8];
     aws_lc_rs::rand::fill(&mut random)
         .map_err(|_| anyhow::anyhow!("the system gives no random numbers"))?;
     let name = format!("politesse-run-{:016x}", u64::from_be_bytes(random));
-    // The command may change its folder, and still has to find the files.
+    // The command may change its folder, and must still find the files.
     let folder = std::path::absolute(std::env::temp_dir().join(name))?;
     let made = DirBuilder::new().mode(FOLDER_MODE).create(&folder);
     made.with_context(|| format!("cannot make {}; is TMPDIR right?", folder.display()))?;
     Ok(folder)
 }
 
-/// Errors that count as no file: see [`read_first`].
+/// Errors that count as a missing file in [`read_first`].
 const UNREADABLE: [ErrorKind; 4] = [
     ErrorKind::NotFound,
     ErrorKind::NotADirectory,
@@ -196,9 +193,8 @@ const UNREADABLE: [ErrorKind; 4] = [
     ErrorKind::PermissionDenied,
 ];
 
-/// Reads the first of `paths` that can be read; nothing if none can. The program
-/// that they are for would not get further: HOME may be another user's, or
-/// /dev/null.
+/// Reads the first readable file of `paths`; returns nothing if none is readable. The
+/// program itself could not read them either: HOME may be another user's, or /dev/null.
 fn read_first(paths: &[PathBuf]) -> anyhow::Result<Vec<u8>> {
     for path in paths {
         match std::fs::read(path) {
@@ -212,7 +208,7 @@ fn read_first(paths: &[PathBuf]) -> anyhow::Result<Vec<u8>> {
     Ok(Vec::new())
 }
 
-/// Quotes a path for an option of Java, whose options are separated by blanks.
+/// Quotes a path for a Java option; Java separates options by blanks.
 pub(super) fn java_path(path: &Path) -> OsString {
     let text = path.as_os_str();
     if !path.to_string_lossy().contains(char::is_whitespace) {

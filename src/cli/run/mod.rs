@@ -1,9 +1,9 @@
 //! `run -- CMD`: runs a command whose requests go through the proxy.
 //!
-//! The proxy is found by the lock on the audit record, never by a port
-//! (`service`). It serves a listener that is opened for the command alone, so
-//! that its requests can be counted apart. Does not know which clients the
-//! command uses: `environment` has variables for all of them.
+//! The proxy is found through the lock on the audit record, never by a port
+//! (`service`). It serves a listener opened only for the command, so that its requests
+//! can be counted separately. Does not know which clients the command uses:
+//! `environment` has variables for all of them.
 
 mod child;
 pub(super) mod environment;
@@ -38,31 +38,30 @@ use politesse_directives::{CrawlPurpose, PurposeSet};
 pub(super) struct RunArguments {
     /// Leaves the command no way round the proxy (Linux).
     ///
-    /// It runs in a network namespace of its own, which has no route and no name
-    /// server; on its loopback there is the proxy and nothing else. Whatever
-    /// the command tries to reach in another way fails, and is counted. User,
-    /// folder, terminal and signals stay as they are. Still reachable are Unix
-    /// sockets by their path (those of a display, of Docker, of nscd, which
-    /// looks names up) and files. Services on this machine's own 127.0.0.1 are
-    /// not: an attempt is refused, and not counted. sudo and the like do nothing
-    /// inside unless you are root.
+    /// The command runs in a network namespace of its own, which has no route and no
+    /// name server; its loopback has only the proxy. Every attempt to reach anything
+    /// else fails, and is counted. User, folder, terminal and signals stay the same.
+    /// Files and Unix sockets that are reached by path (of a display, of Docker, of
+    /// nscd, which looks up names) remain reachable. Services on this machine's own
+    /// 127.0.0.1 are not: attempts are refused, and not counted. sudo and similar
+    /// programs have no effect inside unless you are root.
     ///
-    /// Where the system forbids such namespaces nothing is started.
+    /// If the system forbids such namespaces, nothing is started.
     #[arg(long)]
     sealed: bool,
     /// Records the command's requests under this label.
     ///
-    /// `audit missed --label LABEL` then lists the pages that the crawl did not get.
-    /// 1 to 64 letters, digits, dots, dashes and underscores.
+    /// `audit missed --label LABEL` then lists the pages that the crawl did not get. 1
+    /// to 64 letters, digits, dots, dashes and underscores.
     #[arg(long)]
     label: Option<CrawlLabel>,
-    /// Purposes of the command's requests, in place of those of its entry of `crawler`:
-    /// train-ai, search, ai-input, archive, images, with commas between them.
+    /// Purposes of the command's requests, replacing those of its entry of `crawler`:
+    /// train-ai, search, ai-input, archive, images, separated by commas.
     ///
-    /// `preferences.enforce` says what becomes of pages that are denied for them.
+    /// `preferences.enforce` decides how pages that are denied for them are handled.
     #[arg(long, value_delimiter = ',', value_name = "PURPOSES")]
     purpose: Vec<CrawlPurpose>,
-    /// The command and its arguments.
+    /// Command to run, with its arguments.
     #[arg(
         trailing_var_arg = true,
         allow_hyphen_values = true,
@@ -85,7 +84,7 @@ impl RunArguments {
 ///
 /// # Errors
 ///
-/// No proxy, no seal, or a command that does not start.
+/// There is no proxy or no seal, or the command cannot be started.
 pub(super) fn run(
     arguments: &RunArguments,
     configuration: ConfigurationRequest<'_>,
@@ -96,13 +95,13 @@ pub(super) fn run(
     let _log = log::start(&quiet(&settings))?;
     configuration.warn_without_home(&settings);
     let code = runtime.block_on(run_through_proxy(arguments, &settings, configuration));
-    // A lookup of a name that hangs cannot be stopped, and need not be waited for.
+    // A name lookup that hangs cannot be cancelled, and no one waits for its result.
     runtime.shutdown_background();
     Ok(Exit::Child(code?))
 }
 
-/// Returns the settings with a log of warnings and errors alone: the output of
-/// the command is what the user wants to read.
+/// Returns the settings with a log of only warnings and errors, because the user wants
+/// to read the command's output.
 fn quiet(settings: &Settings) -> Settings {
     let mut settings = settings.clone();
     settings.log.level = tracing::Level::WARN;
@@ -110,16 +109,16 @@ fn quiet(settings: &Settings) -> Settings {
     settings
 }
 
-/// Finds the proxy, runs the command through it, and prints how many of its
-/// requests were allowed and refused.
+/// Finds the proxy, runs the command through it, and prints how many of its requests
+/// were allowed and refused.
 async fn run_through_proxy(
     arguments: &RunArguments,
     settings: &Settings,
     configuration: ConfigurationRequest<'_>,
 ) -> anyhow::Result<u8> {
     let service = Service::find(settings).await?;
-    // Signals are taken before the files of the environment are made, so that
-    // the files are removed after a signal, too.
+    // Signals are handled before the environment's files are created, so that the files
+    // are removed after a signal too.
     let mut signals = Signals::except_ignored()?;
     let started = if arguments.sealed {
         start_sealed(arguments, settings, service).await
@@ -134,7 +133,7 @@ async fn run_through_proxy(
     } = match started {
         Ok(command) => command,
         Err(NotStarted { error, own }) => {
-            // Else the record would tell of a process that ended without a word.
+            // Without this the record would show a process that ended without stopping.
             if let Some(running) = own {
                 stop(*running, &mut signals).await;
             }
@@ -146,7 +145,7 @@ async fn run_through_proxy(
     for line in summary::lines(totals.as_ref(), bypass()) {
         print_notice(&line);
     }
-    // Its files were needed while the command ran.
+    // The command no longer needs the files of its environment.
     drop(environment);
     if let Some(running) = own {
         stop(*running, &mut signals).await;
@@ -154,30 +153,30 @@ async fn run_through_proxy(
     Ok(code)
 }
 
-/// Command that runs, with everything that must exist while it does.
+/// A running command, with everything that must exist while it runs.
 struct RunningCommand {
     child: tokio::process::Child,
     serving: Serving,
-    /// Counts the attempts to go round the proxy, once the command has ended.
+    /// Counts the attempts to bypass the proxy, once the command has ended.
     bypass: Box<dyn FnOnce() -> Bypass>,
     environment: Environment,
 }
 
-/// Reason why a command was not started, and the proxy that was started for it, which is
-/// to be stopped.
+/// Reason why a command was not started, with the proxy that was started for it and
+/// must now be stopped.
 struct NotStarted {
     error: anyhow::Error,
     own: Option<Box<RunningProxy>>,
 }
 
 impl NotStarted {
-    /// Makes one of a command whose proxy does not serve it yet.
+    /// Makes the error for a command whose proxy does not serve it yet.
     fn unserved(error: anyhow::Error, service: Service) -> Self {
         let own = service.into_own();
         Self { error, own }
     }
 
-    /// Makes one of a command whose proxy serves it already.
+    /// Makes the error for a command whose proxy already serves it.
     async fn served(error: anyhow::Error, serving: Serving) -> Self {
         let (_, own) = serving.close(ready(())).await;
         Self { error, own }
@@ -190,7 +189,7 @@ impl From<anyhow::Error> for NotStarted {
     }
 }
 
-/// Listener of a command, and the variables that lead it there.
+/// Listener of a command, and the variables that make the command use it.
 struct CommandDoor {
     listener: TcpListener,
     environment: Environment,
@@ -208,7 +207,7 @@ impl CommandDoor {
     }
 }
 
-/// Starts the command with variables that lead it to the proxy.
+/// Starts the command with variables that make it use the proxy.
 async fn start(
     arguments: &RunArguments,
     settings: &Settings,
@@ -259,7 +258,7 @@ async fn start_sealed(
         Ok(sealed) => sealed,
         Err(error) => return Err(NotStarted::unserved(error, service)),
     };
-    // Its listener is served before it becomes the command, which may connect
+    // The listener is served before the process becomes the command, which may connect
     // at once.
     let serving = service
         .serve(settings, listener, &arguments.crawl())
@@ -286,7 +285,7 @@ async fn start_sealed(
     Err(NotStarted::unserved(error, service))
 }
 
-/// Stops our own proxy, once the commands that have joined it are done.
+/// Stops our own proxy, after the commands that have joined it.
 async fn stop(running: RunningProxy, signals: &mut Signals) {
     let commands = running.commands();
     if !commands.close_if_idle() {

@@ -1,5 +1,5 @@
-//! Proxy that serves the command: one of this process if the audit record is
-//! free, else the one that holds it, if it has the same configuration.
+//! Proxy that serves the command: one of this process if the audit record is free,
+//! otherwise the one that holds the record, if it has the same configuration.
 //!
 //! Does not know the command.
 
@@ -25,10 +25,10 @@ use politesse_decision::label::CrawlOptions;
 use politesse_proxy::tally::Totals;
 use politesse_record::AuditError;
 
-/// Longest wait for the holder of the record to start or to stop. Reading a
-/// large record again takes seconds.
+/// Longest wait for the holder of the record to start or stop. Rereading a large record
+/// takes seconds.
 const HOLDER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time between two attempts to reach it.
+/// Pause between attempts to reach the holder.
 const HOLDER_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Proxy that was found, before it serves the command.
@@ -55,13 +55,13 @@ pub(super) enum Serving {
 }
 
 impl Service {
-    /// Starts a proxy for these settings, on free ports; or finds the one that
-    /// holds the record, and waits for it if it is starting or stopping.
+    /// Starts a proxy with these settings on free ports, or finds the one that holds
+    /// the record, waiting for it if it is starting or stopping.
     ///
     /// # Errors
     ///
-    /// [`Usage`] if the holder has another configuration; any error of starting
-    /// a proxy; a holder that does not say what it is.
+    /// [`Usage`] if the holder has another configuration; any error of starting a
+    /// proxy; a holder that does not answer.
     pub(super) async fn find(settings: &Settings) -> anyhow::Result<Self> {
         let deadline = clock::instant() + HOLDER_TIMEOUT;
         loop {
@@ -81,7 +81,8 @@ impl Service {
                     check_configuration(&instance, settings, &folder)?;
                     return Ok(Self::Holder(Box::new(RecordHolder { folder, instance })));
                 }
-                // It holds the lock and does not answer: it starts, stops or hangs.
+                // It holds the lock but does not answer: it is starting, stopping or
+                // hanging.
                 Err(error) if deadline <= clock::instant() => {
                     return Err(error.context(unknown_holder(&folder)));
                 }
@@ -90,7 +91,7 @@ impl Service {
         }
     }
 
-    /// Returns the proxy if it is of this process.
+    /// Returns the proxy if it belongs to this process.
     pub(super) fn into_own(self) -> Option<Box<RunningProxy>> {
         match self {
             Self::Own(running) => Some(running),
@@ -98,13 +99,13 @@ impl Service {
         }
     }
 
-    /// Has `listener` served, for `crawl`. If the holder has stopped since it was found,
-    /// because its command has ended, looks for the next.
+    /// Makes the proxy serve `listener` for `crawl`. If the holder has stopped since it
+    /// was found, because its command has ended, looks for the next one.
     ///
     /// # Errors
     ///
-    /// [`Usage`] if the holder has been given another configuration meanwhile;
-    /// a holder that does not answer, or serves as many commands as it may.
+    /// [`Usage`] if the holder has a different configuration by now; a holder that does
+    /// not answer, or that already serves the maximum number of commands.
     pub(super) async fn serve(
         self,
         settings: &Settings,
@@ -150,7 +151,7 @@ impl Service {
         match joined {
             Ok(joined) => Ok(Serving::Joined(joined, other)),
             Err(JoinError::OtherConfiguration) => {
-                // It was given another one since it was found.
+                // The configuration was replaced since the holder was found.
                 let instance = Instance::read(&other.folder)?;
                 check_configuration(&instance, settings, &other.folder)?;
                 Err(JoinError::OtherConfiguration).context(not_served(&other.instance))
@@ -161,7 +162,7 @@ impl Service {
 }
 
 impl Serving {
-    /// Waits until the proxy serves the command no more.
+    /// Waits until the proxy stops serving the command.
     pub(super) async fn lost(&mut self) {
         match self {
             Self::Own(..) => pending().await,
@@ -169,7 +170,7 @@ impl Serving {
         }
     }
 
-    /// Returns the message for a proxy that serves the command no more.
+    /// Returns the message for a proxy that no longer serves the command.
     pub(super) fn loss(&self) -> String {
         let pid = match self {
             Self::Own(..) => std::process::id(),
@@ -181,21 +182,21 @@ impl Serving {
         )
     }
 
-    /// Has the proxy read its configuration again, if it is of this process.
+    /// Makes the proxy reread its configuration, if it belongs to this process.
     pub(super) fn reload(&mut self, configuration: ConfigurationRequest<'_>) {
         match self {
             Self::Own(running, _) => {
                 running.reload(|| Ok(configuration.settings()?));
             }
             Self::Joined(_, other) => tracing::warn!(
-                "the proxy is process {}: SIGHUP there has it read its configuration again",
+                "the proxy is process {}: send SIGHUP to that process to reload its configuration",
                 other.instance.pid
             ),
         }
     }
 
-    /// Ends the listener and returns the counts of its requests, and the proxy if
-    /// it is of this process: other commands may have joined it.
+    /// Ends the listener and returns the counts of its requests, and the proxy if it
+    /// belongs to this process: other commands may have joined it.
     pub(super) async fn close(
         self,
         hurry: impl Future<Output = ()>,
@@ -219,12 +220,12 @@ fn has_gone(error: &anyhow::Error) -> bool {
     matches!(error, Some(JoinError::NoAnswer(_) | JoinError::Stopping))
 }
 
-/// Returns settings for a proxy that serves this command and those that join it:
-/// no fixed port, so that it starts whatever else runs on this machine. The values
-/// by which configurations are compared stay as they are.
+/// Returns settings for a proxy that serves this command and any that join it. They
+/// have no fixed port, so that it starts regardless of other programs. The values that
+/// configurations are compared by stay the same.
 fn on_free_ports(settings: &Settings) -> Settings {
     let mut settings = settings.clone();
-    // The command gets a listener of its own, through which it is counted.
+    // The command gets its own listener, which counts its requests.
     settings.listener.listen = Vec::new();
     settings.admin.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     settings
@@ -248,7 +249,7 @@ fn check_configuration(
     };
     let differ = instance.keys_that_differ(&settings.values).join(", ");
     Err(Usage::Arguments(format!(
-        "the record in {folder} is held by a proxy of another configuration
+        "the record in {folder} is held by a proxy with another configuration
   there: politesse {command}, process {pid}{place}, since {started}, configuration {theirs}
   here:  configuration {ours}
   they differ in: {differ}
@@ -271,9 +272,9 @@ fn not_served(instance: &Instance) -> String {
 
 fn unknown_holder(folder: &Path) -> String {
     format!(
-        "what holds the record in {} does not say what it is: it is starting, stopping, or not a \
-         politesse that commands can join. Try again, stop it, or give this command a record of \
-         its own: --set audit.store=sqlite:FILE",
+        "the process that holds the record in {} does not say what it is: it is starting, \
+         stopping, or not a politesse that commands can join. Try again, stop it, or give this \
+         command a record of its own: --set audit.store=sqlite:FILE",
         folder.display()
     )
 }

@@ -1,5 +1,5 @@
-//! Summary of a command's requests, as lines for people: how many were allowed,
-//! refused and put off, and which went round the proxy.
+//! Summary of a command's requests, as lines for users: how many were allowed, refused
+//! and put off, and how many bypassed the proxy.
 //!
 //! Does not know where the counts come from.
 
@@ -9,18 +9,17 @@ use politesse_base::command_line::command;
 use politesse_pages::page::words::counted;
 use politesse_proxy::tally::{TallyAction, Totals};
 
-/// Count of the requests that did not come to the proxy.
+/// Count of the requests that bypassed the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bypass {
-    /// Not known: the command could reach whatever this machine reaches.
+    /// Unknown: the command could reach everything that this machine reaches.
     Unknown,
-    /// Number of attempts, all of which failed; `None` if they could not be
-    /// counted.
+    /// Number of attempts, all of which failed; `None` if they could not be counted.
     Counted(Option<u64>),
 }
 
-/// Returns the lines that end a run. Without `totals` the proxy could not be
-/// asked for them.
+/// Returns the lines printed at the end of a run. `totals` are absent if the proxy
+/// could not be asked for them.
 pub(super) fn lines(totals: Option<&Totals>, bypass: Bypass) -> Vec<String> {
     let mut lines = match totals {
         Some(totals) => counts(totals),
@@ -79,11 +78,11 @@ fn counts(totals: &Totals) -> Vec<String> {
         let urls = counted(totals.urls_put_off, "URL");
         lines.push(format!(
             "warning: {urls} ended in 429 (Too Many Requests): the command gave up before it was \
-             their turn. The manual says how a client asks again after Retry-After (docs/clients.md, \
+             their turn. The manual shows how a client retries after Retry-After (docs/clients.md, \
              \"Pages that are put off\")"
         ));
     }
-    // It explains why the command reports errors of certificates.
+    // This explains certificate errors that the command reports.
     if totals.handshakes_failed > 0 {
         lines.push(format!(
             "warning: {} TLS connections were broken off by the command: it does not trust the \
@@ -95,8 +94,8 @@ fn counts(totals: &Totals) -> Vec<String> {
     lines
 }
 
-/// Returns a warning if the command sent no request, with a likely reason: it was
-/// free to go round the proxy.
+/// Returns a warning with a likely reason if the command sent no request. Used only if
+/// the command was free to bypass the proxy.
 fn warning_of_silence(totals: &Totals) -> Option<String> {
     // A failed handshake has its own warning, and shows that the client found the
     // proxy.
@@ -104,8 +103,8 @@ fn warning_of_silence(totals: &Totals) -> Option<String> {
         return None;
     }
     let text = if totals.connections > 0 {
-        "warning: the command connected to the proxy, and sent no request that it could decide \
-         about"
+        "warning: the command connected to the proxy, and sent no request that the proxy could \
+         decide"
     } else {
         "warning: nothing came through the proxy. Some clients ignore the variables that name it \
          (fetch of Node.js before 24, Crawlee, got, Mechanize, HTTrack over HTTPS): what they \
@@ -119,9 +118,9 @@ mod tests {
     use super::*;
     use politesse_proxy::tally::ReasonCount;
 
-    // ours: what the site refuses was allowed and sent.
+    // ours: requests that the site refuses were allowed and sent.
     #[test]
-    fn requests_that_were_sent_for_nothing_are_named() {
+    fn requests_sent_without_a_usable_response_are_listed() {
         let totals = Totals {
             allowed: 5,
             withheld: 1,
@@ -136,10 +135,10 @@ mod tests {
         );
     }
 
-    // ours: what was put off is neither allowed nor refused, and not for the
-    // rule that allowed it.
+    // ours: requests put off are neither allowed nor refused, and are not counted under
+    // the rule that allowed them.
     #[test]
-    fn what_was_put_off_is_counted_by_reason() {
+    fn requests_put_off_are_counted_by_reason() {
         let totals = Totals {
             allowed: 1,
             put_off: 2,
@@ -161,9 +160,9 @@ mod tests {
         );
     }
 
-    // ours: a client that ignores the variables fetches without a word.
+    // ours: a client that ignores the variables fetches silently.
     #[test]
-    fn nothing_asked_is_a_warning_that_names_the_seal() {
+    fn a_run_without_requests_warns_and_names_the_seal() {
         let told = lines(Some(&Totals::default()), Bypass::Unknown).join("\n");
         assert!(
             told.contains("warning") && told.contains("--sealed"),
@@ -179,7 +178,7 @@ mod tests {
 
     // ours: a client that does not trust the certificate did find the proxy.
     #[test]
-    fn a_certificate_that_is_not_trusted_is_told_as_that() {
+    fn an_untrusted_certificate_is_reported_as_such() {
         let totals = Totals {
             connections: 1,
             handshakes_failed: 1,

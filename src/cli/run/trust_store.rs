@@ -1,8 +1,8 @@
 //! PKCS#12 trust store with the roots of the authority, for Java.
 //!
-//! RFC 7292 defines the format. A trust store holds no secret, so this one is
-//! neither encrypted nor protected by a password: Java reads it with any
-//! password, or with none.
+//! RFC 7292 defines the format. A trust store holds no secret, so this one is neither
+//! encrypted nor protected by a password: Java reads it with any password, or with
+//! none.
 
 use yasna::models::ObjectIdentifier;
 use yasna::{DERWriter, Tag, construct_der};
@@ -15,17 +15,17 @@ const CERT_BAG: &[u64] = &[1, 2, 840, 113_549, 1, 12, 10, 1, 3];
 const X509_CERTIFICATE: &[u64] = &[1, 2, 840, 113_549, 1, 9, 22, 1];
 /// Attribute with the name of an entry (RFC 2985, section 5.5.1).
 const FRIENDLY_NAME: &[u64] = &[1, 2, 840, 113_549, 1, 9, 20];
-/// Attribute of Oracle's: the uses that a certificate is trusted for. Java
-/// takes a certificate without it for a part of a chain, and trusts nothing.
+/// Oracle's attribute for the uses that a certificate is trusted for. Without it, Java
+/// takes the certificate for part of a chain and does not trust it.
 const TRUSTED_KEY_USAGE: &[u64] = &[2, 16, 840, 1, 113_894, 746_875, 1, 1];
 /// Every use (RFC 5280, section 4.2.1.12).
 const ANY_EXTENDED_KEY_USAGE: &[u64] = &[2, 5, 29, 37, 0];
 /// Version of the format (RFC 7292, section 4).
 const VERSION: u8 = 3;
-/// Beginning of the name of each entry: two of one name would count as one.
+/// Prefix of each entry's name. Names must differ, or Java merges the entries.
 const ALIAS: &str = "politesse";
 
-/// Writes a trust store that holds the `certificates` (DER) alone.
+/// Writes a trust store that contains only the `certificates` (DER).
 pub(super) fn pkcs12(certificates: &[&[u8]]) -> Vec<u8> {
     let bags = construct_der(|writer| {
         writer.write_sequence_of(|bags| {
@@ -41,7 +41,7 @@ pub(super) fn pkcs12(certificates: &[&[u8]]) -> Vec<u8> {
     let contents = construct_der(|writer| {
         writer.write_sequence_of(|contents| write_data(contents.next(), &bags));
     });
-    // A MacData may follow, which would protect the store by a password.
+    // An optional MacData is left out; it would protect the store with a password.
     construct_der(|writer| {
         writer.write_sequence(|store| {
             store.next().write_u8(VERSION);
@@ -60,8 +60,7 @@ fn write_data(writer: DERWriter<'_>, bytes: &[u8]) {
     });
 }
 
-/// Writes a SafeBag with `certificate` and the attributes that make it an entry
-/// to trust.
+/// Writes a SafeBag with `certificate` and the attributes that make it a trusted entry.
 fn write_bag(writer: DERWriter<'_>, certificate: &[u8], alias: &str) {
     writer.write_sequence(|bag| {
         write_oid(bag.next(), CERT_BAG);
@@ -84,7 +83,7 @@ fn write_bag(writer: DERWriter<'_>, certificate: &[u8], alias: &str) {
     });
 }
 
-/// Writes an attribute with the one value that `write_value` writes.
+/// Writes an attribute with a single value, written by `write_value`.
 fn write_attribute(writer: DERWriter<'_>, id: &[u64], write_value: impl FnOnce(DERWriter<'_>)) {
     writer.write_sequence(|attribute| {
         write_oid(attribute.next(), id);
@@ -114,7 +113,7 @@ mod tests {
 
     // RFC 7292, section 4: no MacData follows, and nothing is encrypted.
     #[test]
-    fn a_trust_store_holds_the_certificate_as_it_is() {
+    fn a_trust_store_holds_the_certificate_unencrypted() {
         let store = pkcs12(&[b"a certificate"]);
         let contents = parse_der(&store, |reader| {
             reader.read_sequence(|store| {

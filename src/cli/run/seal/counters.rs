@@ -1,5 +1,5 @@
-//! Attempts from inside a network namespace to reach addresses that have no route
-//! there, as the system counts them (`/proc/net/snmp` and `/proc/net/snmp6`).
+//! Counters of attempts, inside a network namespace, to reach addresses without a route
+//! (`/proc/net/snmp` and `/proc/net/snmp6`).
 //!
 //! Does not know the command.
 
@@ -10,39 +10,39 @@ use std::os::unix::fs::FileExt as _;
 
 /// Counters of `snmp` that grow with such an attempt, by protocol.
 ///
-/// `OutNoRoutes` is a connection or a datagram without a route. `NoPorts` is a
-/// datagram to a port of loopback where nobody listens: a name server at
-/// 127.0.0.53, as systemd-resolved is, has a route and is not there.
+/// `OutNoRoutes` counts connections and datagrams without a route. `NoPorts` counts
+/// datagrams to a loopback port where no process listens: a name server at 127.0.0.53,
+/// such as systemd-resolved, has a route but does not exist inside.
 const IPV4: [[&str; 2]; 2] = [["Ip:", "OutNoRoutes"], ["Udp:", "NoPorts"]];
-/// Names of these counters in `snmp6`.
+/// Names of the same counters in `snmp6`.
 const IPV6: [&str; 2] = ["Ip6OutNoRoutes", "Udp6NoPorts"];
-/// Longest file, in bytes; they have some 2 and 5 KiB.
+/// Maximum size of a file in bytes; the files have about 2 and 5 KiB.
 const FILE_BYTES_MAX: usize = 64 * 1024;
 
-/// Counters of one namespace, as open files: they outlive its processes.
+/// Counters of one namespace, as open files, because those outlive its processes.
 #[derive(Debug)]
 pub(crate) struct BypassCounters {
     ipv4: File,
-    /// Absent where the system has no IPv6.
+    /// Absent if the system has no IPv6.
     ipv6: Option<File>,
-    /// Sum when the command started.
+    /// Sum at the start of the command.
     before: Option<u64>,
 }
 
 impl BypassCounters {
-    /// Counts from now on in the files `ipv4` and `ipv6`.
+    /// Starts counting in the files `ipv4` and `ipv6`.
     pub(super) fn new(ipv4: OwnedFd, ipv6: Option<OwnedFd>) -> Self {
         let mut counters = Self {
             ipv4: ipv4.into(),
             ipv6: ipv6.map(File::from),
             before: None,
         };
-        // What happened before the command, such as bringing up loopback, is not its.
+        // Excludes events before the command, such as those of bringing up loopback.
         counters.before = counters.sum().ok();
         counters
     }
 
-    /// Returns the number of attempts since; `None` if it cannot be read.
+    /// Returns the number of attempts since the start; `None` if it cannot be read.
     pub(crate) fn growth(&self) -> Option<u64> {
         self.sum().ok()?.checked_sub(self.before?)
     }
@@ -56,9 +56,9 @@ impl BypassCounters {
     }
 }
 
-/// Reads the whole file from its beginning, as it is now.
+/// Reads the current contents of the whole file.
 fn read(file: &File) -> io::Result<String> {
-    // Read at an offset: the file stays open, and is read again when the command
+    // Read at an offset, because the file stays open and is read again when the command
     // has ended.
     let mut bytes = vec![0; FILE_BYTES_MAX];
     let mut length = 0;
@@ -72,7 +72,7 @@ fn read(file: &File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Adds up counters that stand in pairs of lines, `Ip: Forwarding DefaultTTL …`
+/// Adds up counters that are stored in pairs of lines, `Ip: Forwarding DefaultTTL …`
 /// and `Ip: 1 64 …`.
 fn sum_of_ipv4(text: &str) -> u64 {
     let lines: Vec<&str> = text.lines().collect();
@@ -85,7 +85,7 @@ fn sum_of_ipv4(text: &str) -> u64 {
     IPV4.into_iter().filter_map(value).sum()
 }
 
-/// Adds up counters that have a line each, `Ip6OutNoRoutes      3`.
+/// Adds up counters with one line each, `Ip6OutNoRoutes      3`.
 fn sum_of_ipv6(text: &str) -> u64 {
     let value = |line: &str| {
         let (name, value) = line.split_once(char::is_whitespace)?;
@@ -101,7 +101,7 @@ mod tests {
 
     // proc(5), /proc/net/snmp.
     #[test]
-    fn what_has_no_route_or_no_port_is_counted() {
+    fn attempts_without_a_route_or_a_port_are_counted() {
         let ipv4 = "Ip: Forwarding OutDiscards OutNoRoutes ReasmTimeout\nIp: 2 9 3 9\n\
                     Tcp: ActiveOpens\nTcp: 9\nUdp: InDatagrams NoPorts\nUdp: 9 4\n\
                     UdpLite: InDatagrams NoPorts\nUdpLite: 9 9\n";

@@ -1,8 +1,8 @@
-//! Process inside the seal: takes its namespaces, passes out a listener and the
+//! Process inside the seal: enters the namespaces, passes out a listener and the
 //! counters, and becomes the command.
 //!
-//! It has one thread from beginning to end, as a process with two cannot enter a
-//! user namespace: so no runtime is started here. Does not know the proxy.
+//! It is single-threaded throughout, because a process with several threads cannot
+//! enter a user namespace. Therefore it starts no runtime. Does not know the proxy.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -28,45 +28,46 @@ use crate::serve::control;
 
 /// Name of the hidden command that becomes the user's command.
 pub(crate) const ENTER: &str = "enter-seal";
-/// Address of the proxy, as the command knows it. The network is new, so that
-/// every port is free.
+/// Address of the proxy, as the command sees it. The network is new, so every port is
+/// free.
 pub(crate) const LISTEN: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 3128);
-/// Connections that may wait to be accepted; the system takes fewer if its own
-/// bound (`net.core.somaxconn`) is lower.
+/// Connections that may wait to be accepted; the system allows fewer if
+/// `net.core.somaxconn` is lower.
 const BACKLOG: i32 = 4096;
-/// Steps that can fail in several places.
+/// Names of steps that can fail in several places.
 pub(super) const MAP_USER: &str = "map the user into its namespace";
 const LISTEN_INSIDE: &str = "listen in the network namespace";
 const EXECUTE: &str = "start the command";
 
-/// Message of the process inside to the one outside.
+/// Message from the process inside to the one outside.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum SealMessage {
-    /// The namespaces exist; the user is to be mapped.
+    /// The namespaces exist, and the user must be mapped.
     Unshared,
-    /// Listener and counters come along; it waits to become the command.
+    /// The listener and the counters are attached; the process waits to become the
+    /// command.
     Ready,
     /// A step failed, and the process ends.
     Failed(SealFailure),
 }
 
-/// Message of the process outside: the next step may be taken.
+/// Message from the process outside: take the next step.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct GoOn {}
 
 /// Arguments of the hidden command, which `run --sealed` starts.
 #[derive(Debug, Args)]
 pub(crate) struct EnterArguments {
-    /// Abstract name of the socket of the process that waits outside.
+    /// Abstract name of the socket of the waiting process outside.
     socket: OsString,
-    /// The command and its arguments.
+    /// Command to become, with its arguments.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     command: Vec<OsString>,
 }
 
-/// Enters the namespaces and becomes the command. Returns only if a step failed,
-/// after sending the failure to the process outside.
+/// Enters the namespaces and becomes the command. Returns only if a step failed, after
+/// reporting the failure to the process outside.
 pub(crate) fn enter(arguments: &EnterArguments) -> anyhow::Result<Exit> {
     let name = arguments.socket.as_encoded_bytes();
     let outside = UnixStream::connect_addr(&UnixAddress::from_abstract_name(name)?)?;
@@ -92,16 +93,16 @@ fn become_command(command: &[OsString], outside: &UnixStream) -> Result<Infallib
     let (program, arguments) = command
         .split_first()
         .ok_or_else(|| cannot(EXECUTE)(io::ErrorKind::InvalidInput.into()))?;
-    // All descriptors that were opened here close as the command begins: the
-    // standard library opens them with close-on-exec.
+    // The standard library opens descriptors with close-on-exec, so those opened here
+    // close when the command starts.
     let error = Command::new(program).args(arguments).exec();
     Err(cannot(EXECUTE)(error))
 }
 
 fn unshare() -> io::Result<()> {
-    // The function is deprecated because a thread that unshares its descriptors
-    // loses those of other threads. Descriptors are not unshared here, and there
-    // is no other thread.
+    // The function is deprecated because unsharing descriptors in one thread affects
+    // those of other threads. Here no descriptors are unshared, and there is no other
+    // thread.
     #[expect(
         deprecated,
         reason = "the successor is unsafe for a flag that is not used"
@@ -135,8 +136,8 @@ fn send(
     }
 }
 
-/// Waits until the process outside has done its part. If it could not, it has
-/// printed the reason and closed the connection.
+/// Waits until the process outside has done its part. If that failed, it has printed
+/// the reason and closed the connection.
 fn wait_for_go_on(outside: &UnixStream) -> io::Result<()> {
     let mut line = String::new();
     if BufReader::new(outside).read_line(&mut line)? == 0 {

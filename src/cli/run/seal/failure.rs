@@ -1,5 +1,5 @@
-//! Failures to seal a command: the step that failed, the likely cause on this
-//! system, and a remedy.
+//! Failures to seal a command: the step that failed, the likely cause on this system,
+//! and a remedy.
 //!
 //! Does not know how the steps are taken.
 
@@ -8,26 +8,26 @@ use std::{fs, io};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// `ENOSPC`: the bound on namespaces is reached.
+/// `ENOSPC`: the limit on namespaces is reached.
 const NO_SPACE: i32 = 28;
-/// The bounds on namespaces (namespaces(7)).
+/// Limits on namespaces (namespaces(7)).
 const BOUNDS: [&str; 2] = ["user/max_user_namespaces", "user/max_net_namespaces"];
 
-/// Step of sealing that failed, inside the namespaces or on behalf of the process
+/// A failed step of sealing, either inside the namespaces or on behalf of the process
 /// there. Its text names the likely cause and a remedy.
 #[derive(Debug, Serialize, Deserialize, Error)]
 #[error("{}", explain(self, &NamespaceSettings::read()))]
 pub(super) struct SealFailure {
-    /// Step, as it stands after "cannot".
+    /// Name of the step, worded to follow "cannot".
     step: String,
-    /// Number of the system's error, if it is one.
+    /// Error number of the system, if there is one.
     error: Option<i32>,
     /// Text of the error.
     text: String,
 }
 
 impl SealFailure {
-    /// Records the error of a step, which is worded to stand after "cannot".
+    /// Records the error of a step, whose name must be worded to follow "cannot".
     pub(super) fn new(step: &str, error: &io::Error) -> Self {
         Self {
             step: step.to_owned(),
@@ -45,16 +45,16 @@ impl SealFailure {
     }
 }
 
-/// Settings of this system that bear on namespaces.
+/// System settings that affect namespaces.
 #[derive(Debug, Default)]
 struct NamespaceSettings {
     /// `kernel.apparmor_restrict_unprivileged_userns` of Ubuntu.
     apparmor_restricts: bool,
     /// `kernel.unprivileged_userns_clone` of Debian.
     clone_is_off: bool,
-    /// Bounds that are 0.
+    /// Limits that are 0.
     bounds: Vec<&'static str>,
-    /// Whether a filter of system calls is on, as in most containers.
+    /// Whether system calls are filtered, as in most containers.
     is_filtered: bool,
 }
 
@@ -76,7 +76,9 @@ fn cause(failure: &SealFailure, system: &NamespaceSettings) -> (String, &'static
             .map(|bound| format!("{} is 0", bound.replace('/', ".")))
             .collect();
         let cause = match bounds.is_empty() {
-            true => "as many namespaces are in use as may be (user.max_user_namespaces)".to_owned(),
+            true => {
+                "as many namespaces are in use as are allowed (user.max_user_namespaces)".to_owned()
+            }
             false => bounds.join(", "),
         };
         return (
@@ -85,8 +87,8 @@ fn cause(failure: &SealFailure, system: &NamespaceSettings) -> (String, &'static
              user.max_net_namespaces=10000`",
         );
     }
-    // A filter hides the other causes: in a container the settings of the kernel
-    // may allow what the filter forbids.
+    // The filter is checked first: in a container, the kernel's settings may allow what
+    // the filter forbids.
     let (cause, remedy) = if system.is_filtered {
         (
             "a filter of system calls (seccomp), as Docker, Podman and Kubernetes have it by default",
@@ -149,9 +151,9 @@ mod tests {
         explain(&failure, system)
     }
 
-    // Ours: a refusal without a remedy tempts the user to go round the seal.
+    // Ours: a refusal without a remedy tempts users to go without the seal.
     #[test]
-    fn each_cause_is_told_with_its_remedy() {
+    fn each_cause_is_explained_with_its_remedy() {
         let docker = NamespaceSettings {
             is_filtered: true,
             ..NamespaceSettings::default()

@@ -1,6 +1,6 @@
 //! Loopback interface of a new network namespace: brings it up (rtnetlink(7)).
 //!
-//! A new namespace has the interface, but it is down, and nothing can listen on
+//! A new namespace has the interface, but it is down, so that no process can listen on
 //! 127.0.0.1. Does not know the command.
 
 use std::io;
@@ -9,28 +9,28 @@ use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{recv, sendto, socket_with};
 
-/// Number of the loopback interface, the first of every network namespace.
+/// Index of the loopback interface, the first one of every network namespace.
 const LOOPBACK_INDEX: i32 = 1;
-/// `RTM_NEWLINK`, which changes an interface that is there.
+/// `RTM_NEWLINK`, which also changes an existing interface.
 const NEW_LINK: u16 = 16;
-/// `NLMSG_ERROR`, which with the number 0 says that it was done.
+/// `NLMSG_ERROR`, which reports success with error number 0.
 const ERROR: u16 = 2;
 /// `NLM_F_REQUEST` and `NLM_F_ACK`.
 const FLAGS: u16 = 1 | 4;
 /// `IFF_UP`.
 const UP: u32 = 1;
-/// Bytes of a message's head (`struct nlmsghdr`).
+/// Bytes of a message header (`struct nlmsghdr`).
 const HEAD: usize = 16;
 /// Bytes of the request (`struct ifinfomsg`).
 const LINK: usize = 16;
 
-/// Brings it up. The system then gives it 127.0.0.1 and ::1.
+/// Brings the interface up. The system then gives it 127.0.0.1 and ::1.
 pub(super) fn bring_up() -> io::Result<()> {
     let socket = socket_with(
         AddressFamily::NETLINK,
         SocketType::RAW,
         SocketFlags::CLOEXEC,
-        // NETLINK_ROUTE is the number 0, for which `None` stands.
+        // NETLINK_ROUTE is protocol number 0, written as `None`.
         None,
     )?;
     let system = SocketAddrNetlink::new(0, 0);
@@ -46,13 +46,13 @@ fn request() -> Vec<u8> {
     message.extend(length.to_ne_bytes());
     message.extend(NEW_LINK.to_ne_bytes());
     message.extend(FLAGS.to_ne_bytes());
-    // Number and sender: one message, and the system fills in the sender.
+    // Number and sender: there is one message, and the system fills in the sender.
     message.extend([0; 8]);
     // Family, padding and type of the interface: any.
     message.extend([0; 4]);
     message.extend(LOOPBACK_INDEX.to_ne_bytes());
     message.extend(UP.to_ne_bytes());
-    // Which of the flags are meant.
+    // Mask of the flags to change.
     message.extend(UP.to_ne_bytes());
     message
 }
@@ -75,7 +75,7 @@ mod tests {
 
     // netlink(7): NLMSG_ERROR holds the negated number of the error.
     #[test]
-    fn an_answer_is_read() {
+    fn an_answer_gives_success_or_its_error() {
         let answer = |kind: u16, number: i32| {
             let mut bytes = vec![0; HEAD];
             bytes[4..6].copy_from_slice(&kind.to_ne_bytes());

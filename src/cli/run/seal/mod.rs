@@ -1,15 +1,14 @@
-//! `run --sealed`: runs a command whose network holds the proxy and nothing else.
+//! `run --sealed`: runs a command whose network contains only the proxy.
 //!
-//! The program starts itself once more (`enter`). That process takes a user and
-//! a network namespace before it becomes the command (user_namespaces(7),
-//! network_namespaces(7)), which takes a process with one thread, and one that
-//! runs a proxy has several. It binds the listener that the command knows as its
-//! proxy inside the namespace, and passes it out to be served here. This side
-//! maps its user, takes the listener and the counters, and lets it become the
-//! command.
+//! The program starts itself again (`enter`). That process enters a user and a network
+//! namespace before it becomes the command (user_namespaces(7), network_namespaces(7)).
+//! Only a single-threaded process can do so, and one that runs a proxy has several
+//! threads. It binds the listener that the command uses as its proxy inside the
+//! namespace, and passes it out to be served here. This side maps its user, receives
+//! the listener and the counters, and lets it become the command.
 //!
-//! The new network has loopback and nothing else, so that anything not sent to
-//! the proxy has no route, and the system counts it (`counters`).
+//! The new network has only loopback, so that anything not sent to the proxy has no
+//! route, and the system counts it (`counters`).
 
 mod counters;
 pub(crate) mod enter;
@@ -39,28 +38,28 @@ use super::environment::Environment;
 use crate::serve::control::MessageStream;
 use politesse_base::clock;
 
-/// Longest time for the steps of the process inside; they take milliseconds.
+/// Timeout for the steps of the process inside; they take milliseconds.
 const STEPS_TIMEOUT: Duration = Duration::from_secs(10);
-/// Program of this process, even if its file was replaced by another version.
+/// Path of this process's program, even if its file was replaced by another version.
 const OWN_PROGRAM: &str = "/proc/self/exe";
 
-/// Process in its namespaces that waits to become the command.
+/// Process inside its namespaces that waits to become the command.
 pub(super) struct SealedProcess {
     child: Child,
     messages: MessageStream,
-    /// Listener that the command knows as its proxy.
+    /// Listener that the command uses as its proxy.
     listener: OwnedFd,
     counters: BypassCounters,
     program: OsString,
 }
 
 impl SealedProcess {
-    /// Starts a process inside new namespaces, for `command` with the variables
-    /// of `environment`.
+    /// Starts a process inside new namespaces, for `command` with the variables of
+    /// `environment`.
     ///
     /// # Errors
     ///
-    /// The reason why namespaces are not to be had here, with a remedy.
+    /// Explains why namespaces are unavailable on this machine, and how to fix it.
     pub(super) async fn start(
         command: &[OsString],
         environment: &Environment,
@@ -82,7 +81,7 @@ impl SealedProcess {
         })
     }
 
-    /// Returns the listener that the command knows as its proxy.
+    /// Returns the listener that the command uses as its proxy.
     ///
     /// # Errors
     ///
@@ -95,25 +94,24 @@ impl SealedProcess {
     ///
     /// # Errors
     ///
-    /// A command that does not start, as without `--sealed`.
+    /// The command cannot be started, as without `--sealed`.
     pub(super) async fn become_command(mut self) -> anyhow::Result<(Child, BypassCounters)> {
         self.messages.send(&GoOn {}).await?;
-        // The socket closes as the command begins.
+        // The socket closes when the command starts.
         match self.messages.next().await? {
             None => Ok((self.child, self.counters)),
             Some(SealMessage::Failed(failure)) => {
                 Err(child::not_started(&self.program, failure.io_error()))
             }
             Some(SealMessage::Unshared | SealMessage::Ready) => {
-                anyhow::bail!("--sealed: out of order")
+                anyhow::bail!("--sealed: unexpected message")
             }
         }
     }
 }
 
-/// Opens a socket that the process inside can reach before it leaves this
-/// network. Its name is abstract: no file is left behind, and none has to be
-/// reachable for a user that is not mapped.
+/// Opens a socket that the process inside can reach before it leaves this network. Its
+/// name is abstract: no file is left behind, and an unmapped user needs access to none.
 fn socket() -> io::Result<(String, UnixListener)> {
     let now = clock::now().as_nanosecond();
     let name = format!("politesse-run-{}-{now}", std::process::id());
@@ -123,14 +121,14 @@ fn socket() -> io::Result<(String, UnixListener)> {
     Ok((name, UnixListener::from_std(listener)?))
 }
 
-/// Takes the steps of both processes until the one inside waits to become the
-/// command. Returns the connection, and the descriptors that were passed out.
+/// Takes the steps of both processes until the one inside waits to become the command.
+/// Returns the connection, and the descriptors that were passed out.
 async fn prepare(
     socket: &UnixListener,
     child: &mut Child,
 ) -> anyhow::Result<(MessageStream, Vec<OwnedFd>)> {
     let mut messages = tokio::select! {
-        // The connection comes first: a process that has ended may have sent the
+        // Connections are polled first: a process that has ended may have sent the
         // reason before.
         biased;
         messages = accept(socket, child.id()) => messages?,
@@ -153,8 +151,8 @@ async fn prepare(
     }
 }
 
-/// Accepts the connection of the process `inside`. Anybody may connect to an
-/// abstract name; the other connections are closed.
+/// Accepts the connection of the process `inside`. Any process may connect to an
+/// abstract name; other connections are closed.
 async fn accept(socket: &UnixListener, inside: Option<u32>) -> io::Result<MessageStream> {
     loop {
         let messages = MessageStream::from(socket.accept().await?.0);
@@ -168,11 +166,11 @@ async fn accept(socket: &UnixListener, inside: Option<u32>) -> io::Result<Messag
     }
 }
 
-/// Maps user and group of the process `pid` to themselves, so that files belong
-/// to whom they belonged (user_namespaces(7)).
+/// Maps user and group of the process `pid` to themselves, so that files keep their
+/// owners (user_namespaces(7)).
 ///
-/// The administrator gets all users: with its own alone it would have no power
-/// over the files of others, nor could it become another user.
+/// For the administrator, all users are mapped: otherwise it would have no power over
+/// other users' files, and could not become another user.
 fn map_user(pid: u32) -> io::Result<()> {
     let of = |name: &str| format!("/proc/{pid}/{name}");
     let is_administrator = geteuid().is_root();
@@ -187,13 +185,13 @@ fn map_user(pid: u32) -> io::Result<()> {
     }
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     fs::write(of("uid_map"), format!("{user} {user} 1\n"))?;
-    // Without this nobody but the administrator may map a group.
+    // Without this only the administrator may map a group.
     fs::write(of("setgroups"), "deny")?;
     fs::write(of("gid_map"), format!("{group} {group} 1\n"))
 }
 
-/// Returns a map of all ids in the map at `path` to themselves. Its messages hold
-/// the first id here, the first id outside, and their number.
+/// Returns a map of all ids in the map at `path` to themselves. Each line of a map
+/// holds the first id inside, the first id outside, and their number.
 fn identity_map(path: &str) -> io::Result<String> {
     let text = fs::read_to_string(path)?;
     let line = |line: &str| {

@@ -1,7 +1,7 @@
-//! WARC files: their names, lengths and compression, by their first bytes.
+//! WARC files: their names, lengths, and compression, which the first bytes show.
 //!
-//! A name says little: `.warc.gz` and `.warc` are both found with either. Does not
-//! know records.
+//! The name does not decide: `.warc` files may be compressed, and `.warc.gz` files may
+//! not be. Does not know records.
 
 use std::fs::File;
 use std::io::{self, Cursor, Read, Seek as _, SeekFrom};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::cli::output::Usage;
 use politesse_base::inert::inert;
 
-/// First bytes of a file, by which its compression is detected.
+/// Number of first bytes that are read to detect the compression.
 const BEGIN_BYTES: u64 = 5;
 
 /// Compression of a file.
@@ -28,7 +28,7 @@ pub(super) struct ArchiveFile {
     /// Path, or `-` for standard input.
     pub(super) path: PathBuf,
     pub(super) compression: Compression,
-    /// Length; `None` for standard input, which can be read only once.
+    /// Length in bytes; `None` for standard input, which can be read only once.
     pub(super) bytes: Option<u64>,
     /// Bytes of standard input that were read to detect the compression.
     begin: Vec<u8>,
@@ -39,7 +39,7 @@ impl ArchiveFile {
     ///
     /// # Errors
     ///
-    /// [`Usage`] if it cannot be opened, or is no WARC file.
+    /// [`Usage`] if it cannot be opened, or is not a WARC file.
     pub(super) fn open(path: &Path) -> Result<Self, Usage> {
         let unreadable = |source| Usage::File {
             path: path.to_owned(),
@@ -56,7 +56,7 @@ impl ArchiveFile {
             [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
                 return Err(wrong(path, "is compressed with zstd: unpack it first"));
             }
-            _ => return Err(wrong(path, "is no WARC file")),
+            _ => return Err(wrong(path, "is not a WARC file")),
         };
         Ok(Self {
             path: path.to_owned(),
@@ -66,7 +66,7 @@ impl ArchiveFile {
         })
     }
 
-    /// Opens the file again, at byte `place`. Standard input goes on from its begin.
+    /// Opens the file again, at byte `place`. Standard input continues from its start.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ fn is_standard_input(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Opens a path, with the length of a file.
+/// Opens a path, and returns the length if it is a file.
 fn open(path: &Path) -> io::Result<(Box<dyn Read>, Option<u64>)> {
     if is_standard_input(path) {
         return Ok((Box::new(io::stdin()), None));
@@ -103,9 +103,9 @@ fn open(path: &Path) -> io::Result<(Box<dyn Read>, Option<u64>)> {
     if metadata.is_file() {
         return Ok((Box::new(file), Some(metadata.len())));
     }
-    // A pipe gives its bytes only once, and is opened a second time to be read.
+    // A pipe delivers its bytes only once, and would have to be opened a second time.
     Err(io::Error::other(
-        "it is no file; a pipe is read as standard input, `-`",
+        "it is not a regular file; pass a pipe as standard input, `-`",
     ))
 }
 

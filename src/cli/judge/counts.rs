@@ -1,6 +1,6 @@
 //! Counts of judged requests, by host, crawler and rule: plain data for the report.
 //!
-//! Does not know in which formats it is written.
+//! Does not know the formats of the report.
 
 use std::collections::BTreeMap;
 
@@ -11,22 +11,23 @@ use super::purposes::PurposeCounts;
 use politesse_decision::decide::{RuleCited, Ruling};
 use politesse_pages::page::words::counted;
 
-/// Memory for groups, in bytes, approximately. Requests of further groups are
-/// counted in the totals alone.
+/// Approximate limit on the memory for groups, in bytes. Requests of further groups are
+/// counted only in the totals.
 const GROUP_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// Bytes of a group beside its texts.
+/// Bytes of a group, without its texts.
 const GROUP_BYTES: usize = 160;
-/// Longest rule that is counted under its whole text, in bytes.
+/// Maximum length in bytes of a rule's text; longer rules are cut.
 const RULE_BYTES_MAX: usize = 512;
-/// Disallowed requests that are kept as samples.
+/// Maximum number of disallowed requests kept as samples.
 const SAMPLES_MAX: usize = 10;
-/// Damaged places that are kept.
+/// Maximum number of unreadable parts that are listed.
 const DAMAGES_MAX: usize = 20;
-/// Hours that are kept apart, of more than 20 years: an archive may state any time.
+/// Maximum number of hours counted separately, more than 20 years: an archive may state
+/// any time.
 const HOURS_MAX: usize = 200_000;
-/// Seconds of an hour.
+/// Seconds in an hour.
 const HOUR_SECONDS: i64 = 3600;
-/// Age from which on a robots.txt should be fetched again (RFC 9309, section 2.4).
+/// Age at which a robots.txt should be fetched again (RFC 9309, section 2.4).
 const ROBOTS_AGE_MAX: SignedDuration = SignedDuration::from_hours(24);
 
 /// Requests by verdict.
@@ -52,17 +53,17 @@ impl VerdictCounts {
     }
 }
 
-/// Values that the requests of a group have in common.
+/// Values that the requests of a group share.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct JudgedGroup {
-    /// Host; `None` if the URL is none of a site.
+    /// Host; `None` if the URL is not a website's.
     pub(crate) host: Option<String>,
-    /// Crawlers that it was judged for; none if the crawler is not known.
+    /// Crawlers that it was judged for; empty if the crawler is unknown.
     pub(crate) crawlers: Vec<CrawlerVerdict>,
     pub(crate) verdict: PastVerdict,
     /// Word of the reason.
     pub(crate) reason: &'static str,
-    /// Rule that decided, if one did.
+    /// Deciding rule, if there is one.
     pub(crate) rule: Option<RuleLine>,
 }
 
@@ -105,8 +106,8 @@ impl JudgedGroup {
         }
     }
 
-    /// Returns the names of the crawlers that the verdict is for, with commas; `None` if
-    /// the crawler is not known.
+    /// Returns the names of the crawlers with this verdict, separated by commas; `None`
+    /// if the crawler is unknown.
     pub(crate) fn crawler_names(&self) -> Option<String> {
         let same = self.crawlers.iter().filter(|it| it.verdict == self.verdict);
         let names: Vec<_> = same.map(|it| it.name.as_str()).collect();
@@ -123,7 +124,7 @@ impl JudgedGroup {
 }
 
 impl RuleLine {
-    /// Returns the line that is cited; `None` if the statement stands in another file.
+    /// Returns the cited line; `None` if the statement is in another file.
     fn of(rule: &RuleCited) -> Option<Self> {
         // A rule may be as long as its file, and each host has its own.
         let end = rule.text.floor_char_boundary(RULE_BYTES_MAX);
@@ -135,11 +136,11 @@ impl RuleLine {
     }
 }
 
-/// Part of a file that was not read.
+/// Part of a file that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UnreadPart {
     pub(crate) file: String,
-    /// Place in the file: byte of an archive, line of a log.
+    /// Place in the file: byte offset in an archive, line number in a log.
     pub(crate) place: u64,
     pub(crate) cause: String,
 }
@@ -152,36 +153,36 @@ pub(crate) struct DisallowedSample {
     pub(crate) group: JudgedGroup,
 }
 
-/// Counts of all that was judged.
+/// All counts.
 #[derive(Debug, Default)]
 pub(crate) struct JudgeCounts {
     pub(crate) files: usize,
-    /// Names of the crawlers that each request was judged for (`--agents`); empty if it was
-    /// the one that made it.
+    /// Names of the crawlers that each request was judged for (`--agents`); empty if it
+    /// was judged for the crawler that made it.
     pub(crate) agents: Vec<String>,
     pub(crate) totals: VerdictCounts,
     /// Requests that robots.txt disallowed and the operator allows (`robots.override`);
-    /// the totals have them as allowed.
+    /// the totals count them as allowed.
     pub(crate) overridden: u64,
-    /// Times of the first and of the last request, of those that have one.
+    /// Times of the first and the last request, among those with a time.
     pub(crate) from: Option<Timestamp>,
     pub(crate) until: Option<Timestamp>,
-    /// Requests by hour since 1970, of those that have a time.
+    /// Requests by hour since 1970, among those with a time.
     pub(crate) hours: BTreeMap<i64, VerdictCounts>,
     /// Requests judged by a robots.txt that was fetched more than 24 hours before.
     pub(crate) old_robots: u64,
     /// Number of requests by group.
     pub(crate) groups: BTreeMap<JudgedGroup, u64>,
     group_bytes: usize,
-    /// Requests of groups that were too many to be counted apart.
+    /// Requests whose groups exceeded the memory limit.
     pub(crate) ungrouped: VerdictCounts,
     /// First disallowed requests.
     pub(crate) samples: Vec<DisallowedSample>,
-    /// Pages that are denied for purposes.
+    /// Pages denied for purposes.
     pub(crate) purposes: PurposeCounts,
     /// Number of damaged records and malformed lines.
     pub(crate) unread: u64,
-    /// First of them.
+    /// First unreadable parts.
     pub(crate) unread_parts: Vec<UnreadPart>,
 }
 
@@ -194,7 +195,7 @@ impl JudgeCounts {
         let ruling = judged.decisive.ruling();
         self.overridden += u64::from(ruling.is_some_and(Ruling::is_overridden));
         let at = judged.request.at;
-        // `None` is less than any time, which would make it the least.
+        // `None` is less than any time, so it must not take part in the minimum.
         self.from = [self.from, at].into_iter().flatten().min();
         self.until = self.until.max(at);
         if let Some(at) = at {
@@ -220,7 +221,7 @@ impl JudgeCounts {
                 group: group.clone(),
             });
         }
-        // Looked up first: nearly every request belongs to a known group.
+        // Looked up first, because nearly every request belongs to a known group.
         if let Some(requests) = self.groups.get_mut(&group) {
             *requests += 1;
             return;
@@ -234,7 +235,8 @@ impl JudgeCounts {
         self.groups.insert(group, 1);
     }
 
-    /// Sums the disallowed requests by rule. The same rule of two hosts is two rules.
+    /// Sums the disallowed requests by rule. Equal rules of two hosts are counted
+    /// separately.
     pub(crate) fn by_rule(&self) -> Vec<CountedKey<DisallowingRule>> {
         self.by(|group| {
             let is_disallowed = group.verdict == PastVerdict::Disallow;
@@ -250,7 +252,7 @@ impl JudgeCounts {
         })
     }
 
-    /// Sums the requests of each crawler by the verdict for it.
+    /// Sums each crawler's requests by the verdict for it.
     pub(crate) fn by_crawler(&self) -> Vec<CountedKey<String>> {
         self.sum(|group| {
             let verdicts = group.crawlers.iter();
@@ -258,21 +260,21 @@ impl JudgeCounts {
         })
     }
 
-    /// Returns sentences on what limits the counts: old robots.txt files, requests in no
-    /// table, parts of files that were not read.
+    /// Returns sentences on the limits of the counts: old robots.txt files, requests in
+    /// no table, parts of files that could not be read.
     pub(crate) fn limits(&self) -> Vec<String> {
         let mut limits = Vec::new();
         if 0 < self.old_robots {
             limits.push(format!(
-                "{} rest on a robots.txt that was fetched more than 24 hours before. The website \
-                 may have changed it since.",
+                "{} were judged by a robots.txt that was fetched more than 24 hours before. The \
+                 website may have changed it since.",
                 counted(self.old_robots, "request")
             ));
         }
         if 0 < self.ungrouped.all() {
             limits.push(format!(
-                "{} are in the totals alone, and in no table: they have too many websites and \
-                 rules.",
+                "{} are only in the totals, and in no table, because there are too many websites \
+                 and rules.",
                 counted(self.ungrouped.all(), "request")
             ));
         }
@@ -287,7 +289,7 @@ impl JudgeCounts {
         limits
     }
 
-    /// Adds a part of a file that was not read.
+    /// Adds a part of a file that could not be read.
     pub(super) fn add_unread(&mut self, part: UnreadPart) {
         self.unread += 1;
         if self.unread_parts.len() < DAMAGES_MAX {
@@ -295,8 +297,8 @@ impl JudgeCounts {
         }
     }
 
-    /// Sums the requests of each value that `key` gives for a group, those with
-    /// most disallowed ones first.
+    /// Sums the requests by the value that `key` returns for a group; the values with
+    /// the most disallowed requests come first.
     pub(crate) fn by<K: Ord>(&self, key: impl Fn(&JudgedGroup) -> Option<K>) -> Vec<CountedKey<K>> {
         self.sum(|group| {
             key(group)
@@ -306,7 +308,8 @@ impl JudgeCounts {
         })
     }
 
-    /// Sums the requests of each value, by the verdicts that `keys` gives for a group.
+    /// Sums the requests by each value, with the verdicts that `keys` returns for a
+    /// group.
     fn sum<K: Ord>(
         &self,
         keys: impl Fn(&JudgedGroup) -> Vec<(K, PastVerdict)>,
@@ -321,7 +324,7 @@ impl JudgeCounts {
             .into_iter()
             .map(|(key, counts)| CountedKey { key, counts })
             .collect();
-        // Stable: of equal counts the key orders.
+        // A stable sort: rows with equal counts stay in the order of their keys.
         rows.sort_by_key(|row| {
             let VerdictCounts { disallowed, .. } = row.counts;
             std::cmp::Reverse((disallowed, row.counts.all()))
@@ -330,7 +333,7 @@ impl JudgeCounts {
     }
 }
 
-/// Rule of a host by which requests were disallowed, or the reason if it was none.
+/// Rule of a host that disallowed requests, or the reason if there is no such rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DisallowingRule {
     pub(crate) host: Option<String>,
@@ -340,7 +343,7 @@ pub(crate) struct DisallowingRule {
     pub(crate) agents: Option<String>,
 }
 
-/// Requests that have a value in common.
+/// Counts of the requests that share a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CountedKey<K> {
     pub(crate) key: K,
@@ -369,8 +372,8 @@ mod tests {
 
     const NOON: &str = "2026-01-02T12:00:00Z";
 
-    /// A request at noon, of whose robots.txt nothing was learnt at `robots_at`; of
-    /// one without a time nothing is known.
+    /// Returns a request at noon, judged by an unreachable robots.txt fetched at
+    /// `robots_at`, or without a robots.txt if that is `None`.
     fn judged(url: &str, robots_at: Option<&str>) -> JudgedRequest {
         let target: politesse_robots::origin::Target = url.parse().unwrap();
         let crawler = Crawler::from_user_agent([&b"Foo"[..]]);
@@ -411,7 +414,7 @@ mod tests {
 
     // RFC 9309, section 2.4: more than 24 hours.
     #[test]
-    fn requests_by_an_old_robots_txt_are_counted() {
+    fn requests_judged_by_an_old_robots_txt_are_counted() {
         let mut counts = JudgeCounts::default();
         for (robots_at, old) in [
             ("2026-01-02T12:00:00Z", 0),
@@ -423,9 +426,9 @@ mod tests {
         }
     }
 
-    // Ours: most disallowed first, and all that is known of each value.
+    // Ours: most disallowed first, with all counts of each value.
     #[test]
-    fn groups_are_summed_by_what_is_asked_for() {
+    fn groups_are_summed_by_the_given_key() {
         let mut counts = JudgeCounts::default();
         counts.add(&judged("http://a.test/", None));
         counts.add(&judged("http://b.test/1", Some(NOON)));
@@ -443,9 +446,9 @@ mod tests {
         assert_eq!(hours, [4]);
     }
 
-    // Ours: memory does not grow with the hosts that an archive names.
+    // Ours: memory does not grow with the number of hosts in an archive.
     #[test]
-    fn groups_beyond_the_bound_are_in_the_totals_alone() {
+    fn groups_beyond_the_limit_are_only_in_the_totals() {
         let mut counts = JudgeCounts::default();
         counts.add(&judged("http://a.test/", Some(NOON)));
         counts.group_bytes = GROUP_BYTES_MAX;

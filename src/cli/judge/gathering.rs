@@ -1,9 +1,9 @@
 //! Reading of archives for judging: requests go to a [`Spool`], answers to fetches of
 //! robots.txt to the index.
 //!
-//! Nothing is judged before all files are read: the robots.txt nearest to a request in
-//! time may come after it in the file, or in a later file. Does not know the rules of
-//! a robots.txt.
+//! Nothing is judged before all files are read, because the robots.txt nearest to a
+//! request in time may come after it in the file, or in a later file. Does not know the
+//! rules of a robots.txt.
 
 use std::collections::HashSet;
 use std::sync::{PoisonError, RwLock};
@@ -20,14 +20,14 @@ use super::scan::{ArchiveScan, ScanItem, ScannedMessage};
 use super::spool::{Spool, SpoolPlace};
 use crate::cli::check::context::target;
 
-/// Requests that are judged at a time.
+/// Number of requests that are judged at a time.
 const BATCH_REQUESTS: usize = 8192;
 /// Bytes of requests that complete a batch.
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
-/// Most URLs in memory to which robots.txt files redirect.
+/// Maximum number of redirect targets of robots.txt files in memory.
 const PAGES_MAX: usize = 100_000;
-/// Most times that the archives are read again for such URLs: once for each redirect
-/// that is followed.
+/// Maximum number of times that the archives are reread for such targets: once for each
+/// redirect followed.
 const ROUNDS_MAX: usize = 5;
 
 /// Requests of archives, and their robots.txt answers.
@@ -76,9 +76,10 @@ impl SpooledRequests {
 /// Limits on the parts of bodies that are read, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct GatherLimits {
-    /// Longest part of a robots.txt.
+    /// Maximum number of bytes of a robots.txt.
     pub(super) robots_bytes: usize,
-    /// Longest part of a page, for its statements; `None` if pages are not read.
+    /// Maximum number of bytes of a page, for its statements; `None` if pages are not
+    /// read.
     pub(super) page_bytes: Option<usize>,
 }
 
@@ -95,7 +96,7 @@ pub(super) fn gather(
     let pages = RedirectPages::default();
     let mut gathering = Gathering {
         files,
-        // The threads that read add pages while others are read.
+        // Reading threads add pages while other threads read.
         pages: &pages,
         gathered: Gathered::default(),
         exchanges: Exchanges::new(0),
@@ -115,13 +116,13 @@ fn is_robots_txt(url: &str) -> bool {
     path_of(url.trim()) == ROBOTS_TXT
 }
 
-/// Pages to which robots.txt files redirect.
+/// Pages that robots.txt files redirect to.
 #[derive(Default)]
 struct RedirectPages(RwLock<HashSet<String>>);
 
 impl RedirectPages {
     /// Adds the target of a message that redirects a robots.txt. Called as soon as the
-    /// message is read: the target is often the next record.
+    /// message is read, because the target is often the next record.
     fn note(&self, message: &ArchivedMessage) {
         let MessageSide::Response {
             status,
@@ -143,7 +144,7 @@ impl RedirectPages {
 
     fn contains(&self, url: &str) -> bool {
         let pages = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        // Nearly all archives have none, and reading a URL takes time.
+        // Nearly all archives have none, and parsing a URL takes time.
         !pages.is_empty() && target(url).is_ok_and(|target| pages.contains(&target.to_string()))
     }
 
@@ -158,12 +159,12 @@ impl RedirectPages {
     }
 }
 
-/// Reading of archives.
+/// State of reading archives.
 struct Gathering<'a> {
     files: &'a [ArchiveFile],
     pages: &'a RedirectPages,
     gathered: Gathered,
-    /// Exchanges of the file that is read.
+    /// Exchanges of the file being read.
     exchanges: Exchanges,
     counts: &'a mut JudgeCounts,
 }
@@ -219,7 +220,7 @@ impl Gathering<'_> {
         left.try_for_each(|request| self.gathered.requests.add(request))
     }
 
-    /// Adds the answer for a robots.txt, or for a page to which one redirects.
+    /// Adds the answer for a robots.txt, or for a page that one redirects to.
     fn take_robots(&mut self, file: u32, message: &ArchivedMessage) -> anyhow::Result<()> {
         let MessageSide::Response {
             status,
@@ -251,8 +252,8 @@ impl Gathering<'_> {
         });
     }
 
-    /// Reads the archives again for targets of redirects that come before the redirect,
-    /// or were read at the same time.
+    /// Rereads the archives for redirect targets that precede the redirect, or that
+    /// were read at the same time.
     fn find_pages(&mut self, robots_bytes: usize) -> anyhow::Result<()> {
         let limits = GatherLimits {
             robots_bytes,
@@ -267,7 +268,7 @@ impl Gathering<'_> {
             let is_wanted =
                 |url: &str| target(url).is_ok_and(|target| missing.contains(&target.to_string()));
             self.scan(limits, &is_wanted, |gathering, file, item| {
-                // Damage was counted at the first reading.
+                // Damage was counted in the first pass.
                 match item {
                     ScanItem::Message(scanned) => gathering.take_robots(file, &scanned.message),
                     ScanItem::Damage(_) | ScanItem::Unread(..) => Ok(()),

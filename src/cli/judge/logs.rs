@@ -1,6 +1,6 @@
 //! Requests to judge, read from a log.
 //!
-//! Does not know by which robots.txt they are judged: a log has none.
+//! Does not know the robots.txt files that they are judged by: a log has none.
 
 use std::fmt::Write as _;
 use std::io::BufRead;
@@ -17,13 +17,13 @@ use crate::cli::output::Usage;
 
 /// Log file.
 pub(super) struct LogFile<'a> {
-    /// Path, as it was given.
+    /// Path, as given by the user.
     pub(super) name: &'a str,
-    /// Number of the file, from 0.
+    /// Number of the file, counted from 0.
     pub(super) number: u32,
-    /// Format of the log, if it is given.
+    /// Format of the log, if the user gave it.
     pub(super) format: Option<CrawlLogFormat>,
-    /// Site of the server that wrote the log, if it is given.
+    /// Site of the server that wrote the log, if the user gave it.
     pub(super) origin: Option<&'a Origin>,
 }
 
@@ -58,7 +58,7 @@ impl LogFile<'_> {
                     cause: "the line is not understood".to_owned(),
                 })
             };
-            // Until its format was known, none of them could be told from others.
+            // Until the format was known, malformed lines could not be recognised.
             let before = lines.take_unread_before().unwrap_or_default();
             for number in 0..before.count {
                 let number = usize::try_from(number).unwrap_or(usize::MAX);
@@ -76,10 +76,10 @@ impl LogFile<'_> {
                 }
             }
         }
-        // Otherwise a log in another format would pass for one without requests.
+        // Otherwise a log in another format would look like one without requests.
         if lines.format().is_none() && 0 < lines.line_number() {
             let text = format!(
-                "{}: no line is of a form that is known; --format says which it is",
+                "{}: no line has a known format; set the format with --format",
                 self.name
             );
             return Err(Usage::Arguments(text).into());
@@ -105,7 +105,7 @@ impl LogFile<'_> {
                 }
                 None => {
                     let text = format!(
-                        "{}, line {place}: the log does not tell its site; --origin does, \
+                        "{}, line {place}: the log does not name its site; set it with --origin, \
                          such as --origin https://site.example",
                         self.name
                     );

@@ -1,5 +1,5 @@
-//! Outcome of judging a past request: what robots.txt said of it, or why that is
-//! not to be known.
+//! Outcome of judging a past request: what robots.txt said about it, or why that is
+//! unknown.
 //!
 //! Does not know where requests and files come from.
 
@@ -20,16 +20,16 @@ use politesse_directives::denials::{DenialRule, PurposeDenial};
 /// Verdict on a past request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PastVerdict {
-    /// Robots.txt disallowed it.
+    /// Robots.txt disallowed the request.
     Disallow,
     /// No robots.txt decides it ([`UnknownReason`]).
     Unknown,
-    /// Robots.txt allowed it.
+    /// Robots.txt allowed the request.
     Allow,
 }
 
 impl PastVerdict {
-    /// Returns its word.
+    /// Returns the word for the verdict.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Disallow => "disallow",
@@ -42,21 +42,21 @@ impl PastVerdict {
 /// Reason why a request has no verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum UnknownReason {
-    /// There is no robots.txt of the origin.
+    /// The origin has no robots.txt.
     NoRobots,
     /// The first robots.txt of the origin was fetched after the request.
     RobotsLater,
-    /// The request has no time, so that no robots.txt is before it.
+    /// The request has no time, so no robots.txt is known to precede it.
     NoTime,
     /// Robots.txt redirects to a URL that is not in the archive.
     NoRedirectTarget,
-    /// The archive refers to an earlier copy of robots.txt that it does not have.
+    /// The archive refers to an earlier copy of robots.txt that it does not contain.
     NoBody,
-    /// The crawler that sent the request is not known.
+    /// The crawler that sent the request is unknown.
     NoAgent,
-    /// The URL is not one of a website.
+    /// The URL is not a website's.
     NoUrl,
-    /// The request was a tunnel (CONNECT): the URLs inside it are not known.
+    /// The request was a tunnel (CONNECT): the URLs inside it are unknown.
     Tunnel,
     /// The robots.txt, or the temporary file that holds it, cannot be read.
     Unreadable,
@@ -99,11 +99,13 @@ impl UnknownReason {
                 "the first robots.txt of the origin came after the request (--nearest-after)"
             }
             Self::NoTime => "the request has no time",
-            Self::NoRedirectTarget => "robots.txt redirects to what the archive does not have",
+            Self::NoRedirectTarget => {
+                "robots.txt redirects to a URL that the archive does not have"
+            }
             Self::NoBody => "robots.txt was unchanged since a fetch that the archive does not have",
-            Self::NoAgent => "nothing says which crawler it was (--agent)",
-            Self::NoUrl => "the URL is none of a site",
-            Self::Tunnel => "it went through a tunnel, where no URL is seen",
+            Self::NoAgent => "the crawler is not named (--agent)",
+            Self::NoUrl => "the URL is not a website's",
+            Self::Tunnel => "it went through a tunnel, which hides the URL",
             Self::Unreadable => "the robots.txt cannot be read",
         }
     }
@@ -113,9 +115,9 @@ impl UnknownReason {
 #[derive(Debug)]
 pub(super) struct JudgedRequest {
     pub(super) request: PastRequest,
-    /// URL, if it is one of a website.
+    /// URL, if it is a website's.
     pub(super) target: Option<Target>,
-    /// Outcome that counts: the first disallow, else the first unknown, else the first.
+    /// Decisive outcome: the first disallow, else the first unknown, else the first.
     pub(super) decisive: CrawlerOutcome,
     /// Outcomes for the other crawlers of `--agents`.
     pub(super) others: Vec<CrawlerOutcome>,
@@ -127,21 +129,22 @@ pub(super) struct CrawlerOutcome {
     /// Crawler, if it is known.
     pub(super) crawler: Option<Crawler>,
     pub(super) result: Result<JudgedRuling, UnknownReason>,
-    /// Denials of the purposes that were asked about.
+    /// Denials of the purposes in question.
     pub(super) denials: Vec<PurposeDenial>,
 }
 
-/// Ruling, and the robots.txt that it rests on.
+/// Ruling with the robots.txt that it is based on.
 #[derive(Debug)]
 pub(super) struct JudgedRuling {
     pub(super) ruling: Ruling,
     pub(super) snapshot: Arc<Snapshot>,
-    /// Time at which the robots.txt was fetched; not known for a saved file.
+    /// Time at which the robots.txt was fetched; unknown for a saved file.
     pub(super) robots_at: Option<Timestamp>,
 }
 
 impl JudgedRequest {
-    /// Adds the outcome for another crawler. It decides if it is worse than those before.
+    /// Adds the outcome for another crawler. It becomes decisive if it is worse than
+    /// the earlier ones.
     pub(super) fn add(&mut self, outcome: CrawlerOutcome) {
         let other = if outcome.verdict() < self.decisive.verdict() {
             mem::replace(&mut self.decisive, outcome)
@@ -161,7 +164,7 @@ impl JudgedRequest {
         self.decisive.verdict()
     }
 
-    /// Reports whether it is for a page, and the crawl got it.
+    /// Reports whether the request is for a page that the crawl received.
     pub(super) fn is_page(&self) -> bool {
         let is_robots_txt = self.decisive.reason() == Reason::RobotsTxt.as_str();
         self.target.is_some() && !is_robots_txt && self.request.got_page()
@@ -174,7 +177,8 @@ impl JudgedRequest {
         self.is_page() && self.outcomes().any(is_denied)
     }
 
-    /// Returns the denials for all crawlers, each once; none if it is not for a page.
+    /// Returns the denials for all crawlers without duplicates; none if the request is
+    /// not for a page.
     pub(super) fn denials(&self) -> Vec<&PurposeDenial> {
         let mut denials = Vec::new();
         for denial in self.outcomes().flat_map(|outcome| &outcome.denials) {
@@ -185,8 +189,8 @@ impl JudgedRequest {
         denials
     }
 
-    /// Returns the names of the crawlers that the verdict is for; none if the crawler is
-    /// not known.
+    /// Returns the names of the crawlers with the decisive verdict; none if the crawler
+    /// is unknown.
     pub(super) fn crawlers(&self) -> Vec<String> {
         let same = self.outcomes().filter(|it| it.verdict() == self.verdict());
         same.filter_map(CrawlerOutcome::crawler_name).collect()
@@ -203,7 +207,7 @@ impl CrawlerOutcome {
         }
     }
 
-    /// Returns the word of the reason.
+    /// Returns the word for the reason.
     pub(super) fn reason(&self) -> &'static str {
         match &self.result {
             Err(cause) => cause.as_str(),
@@ -216,8 +220,8 @@ impl CrawlerOutcome {
         self.result.as_ref().ok().map(|judged| &judged.ruling)
     }
 
-    /// Returns the product token that was bound, else the first of the crawler; `*` if it
-    /// has none, `None` if the crawler is not known.
+    /// Returns the product token that matched, else the crawler's first; `*` if it has
+    /// none, `None` if the crawler is unknown.
     pub(super) fn crawler_name(&self) -> Option<String> {
         let crawler = self.crawler.as_ref()?;
         let bound = self.ruling().and_then(|ruling| ruling.token.as_ref());

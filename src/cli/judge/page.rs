@@ -1,4 +1,4 @@
-//! Page about judged requests, for people who know nothing of robots.txt.
+//! Page about judged requests, for readers who know nothing about robots.txt.
 //!
 //! Does not know how requests are judged.
 
@@ -25,17 +25,17 @@ use politesse_pages::page::tables::{ReportTable, deciding_line, glossary};
 use politesse_pages::page::words::{code, counted, foreign, minute, percent};
 use politesse_pages::page::{Figure, PageFrame, figures, page, robots_box};
 
-/// Bytes of a file that are read at a time.
+/// Number of bytes of a file that are read at a time.
 const READ_BYTES: usize = 1 << 16;
 
-/// Parts of the bars of the chart over time.
+/// Parts of the bars in the chart over time.
 const PARTS: [ChartPart; 3] = [
     ChartPart {
         name: "allowed",
         class: "sent",
     },
     ChartPart {
-        name: "not to be known",
+        name: "unknown",
         class: "unreachable",
     },
     ChartPart {
@@ -44,7 +44,7 @@ const PARTS: [ChartPart; 3] = [
     },
 ];
 
-/// Words of the page that other reports do not have.
+/// Glossary entries that other reports do not have.
 const WORDS: [(&str, &str); 2] = [
     (
         "disallowed",
@@ -52,13 +52,13 @@ const WORDS: [(&str, &str); 2] = [
          not be read at that time, which counts as no",
     ),
     (
-        "not to be known",
-        "there is no copy of the robots.txt from before the request, or it is not known who asked",
+        "unknown",
+        "there is no copy of the robots.txt from before the request, or the crawler is not named",
     ),
 ];
 
-/// Writes the page about `counts` to the new file `path`. The page has the SHA-256 of
-/// each of `files`.
+/// Writes the page about `counts` to the new file `path`, with the SHA-256 of each of
+/// `files`.
 ///
 /// # Errors
 ///
@@ -86,7 +86,7 @@ pub(super) fn write_page(
     Ok(())
 }
 
-/// File that was judged.
+/// A file whose requests were judged.
 #[derive(Debug)]
 struct JudgedFile {
     name: String,
@@ -123,20 +123,20 @@ fn sha256_of(path: &Path) -> io::Result<Digest> {
     Ok(bytes.into())
 }
 
-/// Data of the page.
+/// Data for the page.
 struct JudgePage<'a> {
     counts: &'a JudgeCounts,
     files: &'a [JudgedFile],
-    /// Arguments of the program that made it.
+    /// Arguments of the program that made the page.
     command: &'a str,
 }
 
-/// Makes the whole document.
+/// Builds the whole document.
 fn document(data: &JudgePage<'_>) -> Markup {
     let counts = data.counts;
     let when = match (counts.from, counts.until) {
         (Some(from), Some(until)) => format!("{} to {} (UTC)", minute(from), minute(until)),
-        _ => "Of a time that is not known".to_owned(),
+        _ => "At an unknown time".to_owned(),
     };
     let frame = PageFrame {
         title: "What a past crawl asked for",
@@ -171,9 +171,9 @@ fn brief(data: &JudgePage<'_>) -> Markup {
     let all = data.counts.totals.all();
     html! {
         p class="lead" {
-            "A crawl that is over made " (counted(all, "request")) ". Each was held against the \
-             robots.txt that the website had at that time, as far as there is a copy of it. \
-             Nothing was fetched for this page, and nothing was changed in what the crawl left."
+            "A crawl that is over made " (counted(all, "request")) ". Each was checked against the \
+             robots.txt that the website had at that time, where there is a copy of it. \
+             Nothing was fetched for this page, and the files of the crawl were not changed."
         }
         @if !data.counts.agents.is_empty() {
             p {
@@ -189,7 +189,7 @@ fn brief(data: &JudgePage<'_>) -> Markup {
                 text: "allowed by robots.txt",
             },
             Figure { class: "refused", count: disallowed, text: "disallowed by robots.txt" },
-            Figure { class: "unreachable", count: unknown, text: "not to be known" },
+            Figure { class: "unreachable", count: unknown, text: "unknown" },
         ]))
         @if 0 < data.counts.overridden {
             p {
@@ -228,18 +228,19 @@ fn disallowed(counts: &JudgeCounts) -> Markup {
     let totals = counts.totals;
     html! {
         h2 { "What was disallowed, and by whose rule" }
-        // Stated even if there is none: readers would think that the page leaves it out.
+        // Stated even if there is none: readers might think that the page leaves it
+        // out.
         @if totals.disallowed == 0 {
             p {
                 "No request is known to have been disallowed"
-                @if 0 < counts.overridden { ", but for those that the operator allows" }
+                @if 0 < counts.overridden { ", except those that the operator allows" }
                 "."
             }
         } @else {
             p {
                 (counted(totals.disallowed, "request")) " (" (percent(totals.disallowed, totals.all()))
                 " of all) " @if totals.disallowed == 1 { "was" } @else { "were" }
-                " disallowed when made. The line is that of the robots.txt as it was then."
+                " disallowed when made. The line is from the robots.txt of that time."
             }
             (rule_table(counts))
             p { "The first of them:" }
@@ -281,7 +282,7 @@ fn samples(counts: &JudgeCounts) -> Markup {
         .html()
 }
 
-/// Shows the rule that disallows, or the reason if no rule does.
+/// Shows the rule that disallows, or the reason if there is no such rule.
 fn cause(rule: Option<&RuleLine>, reason: &str) -> Markup {
     deciding_line(
         rule.map(|rule| rule.line),
@@ -322,7 +323,7 @@ fn denied_pages(counts: &PurposeCounts) -> Markup {
 }
 
 fn unknown(counts: &JudgeCounts) -> Markup {
-    // A sentence for each cause, since it differs who can help it.
+    // One sentence per cause, because the remedies differ.
     let causes = counts.by(|group| (group.verdict == PastVerdict::Unknown).then_some(group.reason));
     let table = ReportTable::of(causes.iter(), "cause")
         .text("Why", |row| html! { (unknown_sentence(row.key)) })
@@ -331,7 +332,7 @@ fn unknown(counts: &JudgeCounts) -> Markup {
     html! {
         h2 { "What could not be known" }
         @if causes.is_empty() && limits.is_empty() {
-            p { "Of every request it is known what the robots.txt said." }
+            p { "The robots.txt is known for every request." }
         }
         @if !causes.is_empty() {
             (table.html())
@@ -345,19 +346,19 @@ fn how_to_check(data: &JudgePage<'_>) -> Markup {
         .text("File", |file| foreign(&file.name))
         .text("SHA-256", |file| match file.sha256 {
             Some(sha256) => code(&sha256.to_string()),
-            None => html! { "read as it came, and not kept" },
+            None => html! { "read from standard input, and not kept" },
         });
     html! {
         h2 { "How to check this" }
         p {
-            "The page is made from these files alone. Whoever has them gets the same numbers by \
-             the command below them; each SHA-256 is another one if a file was changed."
+            "The page is made only from these files. Anyone who has them gets the same numbers \
+             with the command below; the SHA-256 of a file differs if the file was changed."
         }
         (table.html())
         pre { "politesse " bdi { (inert(data.command)) } }
         p {
-            "That the files are what the crawl left, whole and as it was written, is for whoever \
-             kept them to say. Which requests they are: the same command with "
+            "Whether the files are complete and unchanged since the crawl, only their keeper can \
+             say. To list the requests, use the same command with "
             code { "--requests --verdict disallow" } " in place of " code { "--html" } "."
         }
     }
@@ -368,7 +369,7 @@ mod tests {
     use super::super::counts::{CrawlerVerdict, DisallowedSample, JudgedGroup, UnreadPart};
     use super::*;
 
-    // Ours: what crawlers, sites and files are called is text and nothing else.
+    // Ours: names of crawlers, sites and files are shown as text and nothing else.
     #[test]
     fn text_from_outside_is_inert_on_the_page() {
         let hostile = "<script>alert(1)</script>\u{1b}[2J\u{202e}\"'&";

@@ -1,9 +1,9 @@
 //! Requests of a past crawl, and the exchanges of an archive, in which request and
 //! response are separate records.
 //!
-//! The records of one exchange name each other (`WARC-Concurrent-To`, ISO 28500,
-//! section 5.7). Without that field they are matched by URL and time. Does not know
-//! what is decided about a request.
+//! The records of one exchange refer to each other (`WARC-Concurrent-To`, ISO 28500,
+//! section 5.7). Without that field they are matched by URL and time. Does not know the
+//! decisions.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
@@ -14,26 +14,27 @@ use politesse_crawls::{ArchivedMessage, MessageSide};
 use politesse_directives::ResponseStatements;
 use serde::{Deserialize, Serialize};
 
-/// Number of exchanges among which the other side of a message is looked for. Writers
-/// put both next to each other, or nearly so if they write several exchanges at a time.
+/// Number of exchanges that are searched for the other side of a message. Writers put
+/// both sides next to each other, or nearly so if they write several exchanges at a
+/// time.
 const WINDOW: usize = 1024;
 
 /// Request of a past crawl.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PastRequest {
-    /// Number of the file, as given on the command line, from 0.
+    /// Number of the file on the command line, counted from 0.
     pub(super) file: u32,
-    /// Place in the file: byte of an archive, line of a log.
+    /// Place in the file: byte offset in an archive, line number in a log.
     pub(super) place: u64,
-    /// Time, if it is known.
+    /// Time, if known.
     pub(super) at: Option<Timestamp>,
-    /// URL as the file has it.
+    /// URL as in the file.
     pub(super) url: String,
     /// Crawler.
     pub(super) agent: PastAgent,
-    /// Status of the response, if it is known.
+    /// Status of the response, if known.
     pub(super) status: Option<u16>,
-    /// Whether the request is a CONNECT to a proxy; the URL is that of the host then.
+    /// Whether the request is a CONNECT to a proxy; then the URL is the host's.
     pub(super) is_tunnel: bool,
     /// Statements of the response, if it was read for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,8 +52,8 @@ impl PastRequest {
         size_of::<Self>() + self.url.len() + agent + statements
     }
 
-    /// Reports whether the crawl got a page, or still has it: the site did not answer with
-    /// an error or a redirect.
+    /// Reports whether the crawl received a page, or still has it: the site did not
+    /// answer with an error or a redirect.
     pub(super) fn got_page(&self) -> bool {
         !self.is_tunnel && matches!(self.status, None | Some(200..=299 | 304))
     }
@@ -61,7 +62,7 @@ impl PastRequest {
 /// Crawler of a past request, by its `User-Agent`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) enum PastAgent {
-    /// The file does not tell.
+    /// The file does not say.
     Untold,
     /// The request had no such field.
     Silent,
@@ -69,16 +70,16 @@ pub(super) enum PastAgent {
     Named(String),
 }
 
-/// PastExchange of which one side or both were read.
+/// An exchange of which one side or both have been read.
 struct PastExchange {
     request: PastRequest,
     has_request: bool,
     has_response: bool,
-    /// Hashes by which the other side is found ([`Exchanges::keys`]).
+    /// Hashes for finding the other side ([`Exchanges::keys`]).
     keys: Vec<u64>,
 }
 
-/// Messages of one file, joined to exchanges.
+/// Messages of one file, joined into exchanges.
 pub(super) struct Exchanges {
     file: u32,
     /// `User-Agent` in the latest `warcinfo` record.
@@ -92,7 +93,7 @@ pub(super) struct Exchanges {
 }
 
 impl Exchanges {
-    /// Makes the exchanges of file number `file`, of which no message was read yet.
+    /// Makes the exchanges of file number `file`, before any message is read.
     pub(super) fn new(file: u32) -> Self {
         Self {
             file,
@@ -109,8 +110,8 @@ impl Exchanges {
         self.file
     }
 
-    /// Adds a message. Returns the request of the oldest exchange, if the window is
-    /// full: its other side is not looked for any more.
+    /// Adds a message. If the window is full, returns the request of the oldest
+    /// exchange, whose other side is no longer expected.
     pub(super) fn add(
         &mut self,
         message: ArchivedMessage,
@@ -147,7 +148,7 @@ impl Exchanges {
             has_response: !is_request,
             keys,
         };
-        // A side is joined to the oldest exchange that lacks it.
+        // A side joins the oldest exchange that lacks it.
         match self.find(&side) {
             Some(number) => {
                 self.join(number, side);
@@ -157,7 +158,7 @@ impl Exchanges {
         }
     }
 
-    /// Returns the requests of the exchanges that are left, in order.
+    /// Returns the requests of the remaining exchanges, in order.
     pub(super) fn finish(&mut self) -> impl Iterator<Item = PastRequest> + use<> {
         self.by_key.clear();
         mem::take(&mut self.window)
@@ -165,7 +166,7 @@ impl Exchanges {
             .map(|exchange| exchange.request)
     }
 
-    /// Returns hashes of the values that both sides of an exchange have: identifiers
+    /// Returns hashes of the values that both sides of an exchange share: identifiers
     /// of records, and URL with time.
     fn keys(&self, message: &ArchivedMessage) -> Vec<u64> {
         let ids = message.id.iter().chain(&message.concurrent_to);
@@ -188,7 +189,7 @@ impl Exchanges {
                 } else {
                     !found.has_response
                 };
-                // Metadata of one exchange may name the records of another URL.
+                // Metadata of one exchange may refer to records with another URL.
                 lacks && found.request.url == side.request.url
             })
         })
@@ -208,8 +209,7 @@ impl Exchanges {
         let read = found.request.statements.take();
         let statements = read.or(side.request.statements.take());
         if side.has_request {
-            // Of both records the request has the `User-Agent`, and its place is the
-            // one that reports name.
+            // Only the request record has the `User-Agent`, and reports name its place.
             found.request = side.request;
         }
         found.request.status = status;
@@ -322,9 +322,9 @@ mod tests {
         }
     }
 
-    // Ours: a repetition is a request of its own.
+    // Ours: a repeated request is counted as a separate one.
     #[test]
-    fn messages_of_one_side_are_requests_of_their_own() {
+    fn messages_of_the_same_side_are_separate_requests() {
         assert_eq!(
             joined(vec![request("1", "", 1), request("2", "", 1)]).len(),
             2
@@ -340,7 +340,7 @@ mod tests {
 
     // Ours: memory does not grow with the archive.
     #[test]
-    fn a_request_leaves_the_window_after_so_many_others() {
+    fn a_full_window_releases_its_oldest_request() {
         let mut exchanges = Exchanges::new(0);
         let numbers = 0..2 * WINDOW;
         let left = numbers.filter_map(|number| {
@@ -352,9 +352,9 @@ mod tests {
         assert_eq!(exchanges.by_key.len(), 2 * WINDOW);
     }
 
-    // ISO 28500, section 6.2: `warcinfo` is about the records behind it.
+    // ISO 28500, section 6.2: `warcinfo` describes the records that follow it.
     #[test]
-    fn a_response_alone_is_of_the_crawler_that_warcinfo_names() {
+    fn a_response_without_a_request_belongs_to_the_crawler_in_warcinfo() {
         let user_agent = Some("InfoBot/1".to_owned());
         let info = message("0", "", 0, MessageSide::Crawler { user_agent });
         let requests = joined(vec![info, response("1", "", 1)]);

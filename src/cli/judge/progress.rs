@@ -1,27 +1,27 @@
-//! Progress bar of reading, on one line of the terminal.
+//! Progress bar for reading, on one line of the terminal.
 //!
-//! Nothing is shown if stderr is not a terminal. Does not know what is read.
+//! Shows nothing if stderr is not a terminal. Does not know what is read.
 
 use std::io::{self, IsTerminal as _, Read, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Cells of the bar.
+/// Width of the bar, in cells.
 const BAR_CELLS: u64 = 30;
-/// Least change after which the line is written again, in thousandths.
+/// Minimum change before the line is rewritten, in thousandths.
 const STEP_PERMILLE: u64 = 5;
 
-/// Bytes read of all that are to be read.
+/// Number of bytes read so far, out of all.
 pub(super) struct Progress {
     all_bytes: u64,
     read_bytes: AtomicU64,
-    /// Thousandths that were shown last.
+    /// Thousandths that were last shown.
     shown: AtomicU64,
     is_shown: bool,
 }
 
 impl Progress {
-    /// Makes the progress of reading `all_bytes`. If their number is not known, nothing
-    /// is shown.
+    /// Makes the progress of reading `all_bytes`. Shows nothing if their number is
+    /// unknown.
     pub(super) fn new(all_bytes: Option<u64>) -> Self {
         Self {
             all_bytes: all_bytes.unwrap_or(0),
@@ -36,17 +36,17 @@ impl Progress {
         self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Writes the line again, if the progress has changed enough.
+    /// Rewrites the line, if the progress has changed enough.
     pub(super) fn show(&self) {
         let read = self.read_bytes.load(Ordering::Relaxed);
-        // A range that is read twice counts twice, so the sum may pass the whole.
+        // A range that is read twice counts twice, so the sum may exceed the total.
         let permille = (read.saturating_mul(1000) / self.all_bytes.max(1)).min(1000);
         let shown = self.shown.load(Ordering::Relaxed);
         if !self.is_shown || permille < shown + STEP_PERMILLE {
             return;
         }
         self.shown.store(permille, Ordering::Relaxed);
-        // stderr may be closed; the command goes on all the same.
+        // stderr may be closed; the command continues regardless.
         let _ = write!(io::stderr().lock(), "\r{}", line(permille, self.all_bytes));
     }
 
@@ -71,7 +71,7 @@ fn line(permille: u64, all_bytes: u64) -> String {
     )
 }
 
-/// Reader that adds what it reads to the progress.
+/// Reader that adds the bytes it reads to the progress.
 pub(super) struct CountingReader<'a, R> {
     input: R,
     progress: &'a Progress,
@@ -98,7 +98,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn the_bar_has_one_width_from_begin_to_end() {
+    fn the_bar_keeps_its_width_from_start_to_end() {
         let begin = line(0, 5_000_001);
         assert_eq!(begin, format!("reading [{}]   0 % of 6 MB", " ".repeat(30)));
         assert_eq!(line(1000, 5_000_001).len(), begin.len());

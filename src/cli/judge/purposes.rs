@@ -1,5 +1,4 @@
-//! Counts of pages that are denied for the purposes of a crawl: plain data for the
-//! report.
+//! Counts of pages denied for the purposes of a crawl: plain data for the report.
 //!
 //! Does not know how statements are read.
 
@@ -12,30 +11,30 @@ use politesse_pages::page::words::counted;
 
 use super::outcome::JudgedRequest;
 
-/// Memory for the counts, in bytes, approximately. Denials of further hosts are counted
-/// together.
+/// Approximate limit on the memory for the counts, in bytes. Denials of further hosts
+/// are counted together.
 const COUNT_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Denied pages that are kept as samples.
+/// Maximum number of denied pages kept as samples.
 const SAMPLES_MAX: usize = 10;
 
-/// Pages of a past crawl by the statements that deny its purposes.
+/// Pages of a past crawl, counted by the statements that deny its purposes.
 #[derive(Debug, Default)]
 pub(crate) struct PurposeCounts {
-    /// Purposes that were asked about; without any, nothing is counted.
+    /// Purposes to count; if empty, nothing is counted.
     pub(crate) purposes: PurposeSet,
-    /// Pages: requests other than those of robots.txt, less those that the site answered
+    /// Pages: requests other than for robots.txt, except those that the site answered
     /// with an error or a redirect.
     pub(crate) pages: u64,
-    /// Pages of which every purpose is denied.
+    /// Pages for which every purpose is denied.
     pub(crate) denied: u64,
-    /// Pages of which the files have no response.
+    /// Pages whose response is not in the files.
     pub(crate) unseen: u64,
     /// Pages of which not all statements could be read.
     pub(crate) partial: u64,
-    /// Pages by the host and the statement that denies a purpose.
+    /// Pages, by the host and the statement that denies a purpose.
     pub(crate) stated: BTreeMap<StatedDenial, u64>,
     stated_bytes: usize,
-    /// Denials that were too many to be counted by host and statement.
+    /// Denials that exceeded the limit for counting by host and statement.
     pub(crate) uncounted: u64,
     /// First denied pages.
     pub(crate) samples: Vec<DeniedSample>,
@@ -57,7 +56,7 @@ pub(crate) struct StatedDenial {
 pub(crate) struct DeniedSample {
     pub(crate) url: String,
     pub(crate) at: Option<Timestamp>,
-    /// Denials, with commas.
+    /// Denials, separated by commas.
     pub(crate) denials: String,
 }
 
@@ -116,25 +115,25 @@ impl PurposeCounts {
         }
     }
 
-    /// Returns the names of the purposes, with commas.
+    /// Returns the names of the purposes, separated by commas.
     pub(crate) fn names(&self) -> String {
         let names: Vec<_> = self.purposes.iter().map(CrawlPurpose::as_str).collect();
         names.join(", ")
     }
 
-    /// Returns the denials, those of most pages first.
+    /// Returns the denials; those with the most pages come first.
     pub(crate) fn by_pages(&self) -> Vec<(&StatedDenial, u64)> {
         let mut rows: Vec<_> = self
             .stated
             .iter()
             .map(|(key, pages)| (key, *pages))
             .collect();
-        // Stable: of equal counts the key orders.
+        // A stable sort: rows with equal counts stay in the order of their keys.
         rows.sort_by_key(|(_, pages)| std::cmp::Reverse(*pages));
         rows
     }
 
-    /// Returns sentences on what limits the counts.
+    /// Returns sentences on the limits of the counts.
     pub(super) fn limits(&self) -> impl Iterator<Item = String> {
         let limits = [
             (
@@ -154,7 +153,7 @@ impl PurposeCounts {
     }
 }
 
-/// Returns the places that state a denial, in words.
+/// Describes in words the places that state a denial.
 fn places(denial: &PurposeDenial) -> String {
     let mut words: Vec<String> = Vec::new();
     for letter in denial.sources.split(' ') {
@@ -164,7 +163,7 @@ fn places(denial: &PurposeDenial) -> String {
             ("m", _) => "page".to_owned(),
             _ => "field".to_owned(),
         };
-        // Both fields of directives have one word.
+        // Both directive fields share one word.
         if !words.contains(&word) {
             words.push(word);
         }

@@ -1,4 +1,4 @@
-//! Reports of judged requests: counts in columns for people, JSON and CSV.
+//! Reports of judged requests: counts in columns for users, as JSON and as CSV.
 //!
 //! Does not know how requests are judged.
 
@@ -16,16 +16,15 @@ use crate::cli::audit::rows::{RowForm, RowLayout, RowWriter, write_json};
 use crate::cli::output::columns;
 use politesse_base::inert::inert;
 
-/// Columns of the groups in CSV.
+/// CSV columns of the groups.
 const GROUP_COLUMNS: [&str; 7] = [
     "host", "crawler", "verdict", "reason", "line", "rule", "requests",
 ];
 
-/// Prints the counts as `form` says. A table for people has at most `limit` rows; 0
-/// means all.
+/// Prints the counts in `form`. A table in columns has at most `limit` rows; 0 means
+/// all.
 ///
 /// # Errors
-///
 /// Any error of writing to stdout.
 pub(super) fn print_counts(counts: &JudgeCounts, form: RowForm, limit: usize) -> io::Result<()> {
     match form {
@@ -61,7 +60,7 @@ fn group_json(group: &JudgedGroup, requests: u64) -> Value {
     })
 }
 
-/// Makes the report for programs: one object, with all groups.
+/// Builds the report for programs: one object, with all groups.
 fn json(counts: &JudgeCounts) -> Value {
     let groups = counts.groups.iter();
     let hosts = counts.by(|group| group.host.clone());
@@ -112,7 +111,7 @@ fn sample_json(sample: &DisallowedSample) -> Value {
     })
 }
 
-/// Makes the object about purposes; `null` if none were asked about.
+/// Builds the object about purposes; `null` if none were given.
 fn purposes_json(counts: &PurposeCounts) -> Value {
     if counts.purposes.is_empty() {
         return Value::Null;
@@ -145,7 +144,7 @@ fn purposes_json(counts: &PurposeCounts) -> Value {
     })
 }
 
-/// Makes the report for people.
+/// Builds the report for users.
 fn text(counts: &JudgeCounts, limit: usize) -> String {
     let VerdictCounts {
         allowed,
@@ -166,9 +165,9 @@ fn text(counts: &JudgeCounts, limit: usize) -> String {
         agents => format!(" for any of {}", agents.join(", ")),
     };
     text.push_str(&format!(
-        "\n  {disallowed} disallowed{for_whom}\n  {unknown} not to be known\n  {allowed} allowed\n"
+        "\n  {disallowed} disallowed{for_whom}\n  {unknown} unknown\n  {allowed} allowed\n"
     ));
-    // Without a request the tables would have titles only.
+    // Without a request the tables would consist of titles only.
     if counts.totals.all() == 0 {
         text.push_str(&notes(counts));
         return text;
@@ -203,7 +202,7 @@ fn verdict_table(title: &str, rows: &[CountedKey<String>], limit: usize) -> Stri
     format!("\n{table}{}", left_out(rows.len(), limit))
 }
 
-/// Lists the rules by which requests were disallowed.
+/// Lists the rules that disallowed requests.
 fn rule_table(counts: &JudgeCounts, limit: usize) -> String {
     let rules = counts.by_rule();
     if rules.is_empty() {
@@ -236,7 +235,7 @@ fn rule_text(rule: &RuleLine) -> String {
 }
 
 fn unknown_lines(counts: &JudgeCounts) -> String {
-    // Each cause has a sentence, since what to do differs.
+    // One sentence per cause, because the remedies differ.
     let causes = counts.by(|group| (group.verdict == PastVerdict::Unknown).then_some(group.reason));
     let lines = causes.iter().map(|row| {
         let (number, reason) = (row.counts.unknown, row.key);
@@ -246,7 +245,7 @@ fn unknown_lines(counts: &JudgeCounts) -> String {
     if list.is_empty() {
         return list;
     }
-    format!("\nNot to be known:\n{list}")
+    format!("\nUnknown:\n{list}")
 }
 
 fn samples(counts: &JudgeCounts, limit: usize) -> String {
@@ -266,7 +265,7 @@ fn samples(counts: &JudgeCounts, limit: usize) -> String {
     format!("\nThe first disallowed requests:\n{list}")
 }
 
-/// Lists the pages that are denied for purposes, by statement and host.
+/// Lists the pages denied for purposes, by statement and host.
 fn denied_pages(counts: &PurposeCounts, limit: usize) -> String {
     if counts.purposes.is_empty() {
         return String::new();
@@ -309,7 +308,7 @@ fn denied_pages(counts: &PurposeCounts, limit: usize) -> String {
     text
 }
 
-/// Lists the limits of the counts: old robots.txt files, parts that were not read.
+/// Lists the limits of the counts: old robots.txt files, and parts that were not read.
 fn notes(counts: &JudgeCounts) -> String {
     let mut text = String::new();
     if 0 < counts.overridden {

@@ -1,8 +1,8 @@
-//! The robots.txt answers of an archive, found by URL and time.
+//! Index of the robots.txt answers in an archive, by URL and time.
 //!
-//! RFC 9309, section 2.3.1: what a status means, redirects followed within the
-//! archive. A place in memory for each answer, its bytes in a [`Spool`]. Does not
-//! know which requests there are.
+//! RFC 9309, section 2.3.1: the meaning of a status; redirects are followed within the
+//! archive. Holds a place in memory for each answer, and the bytes in a [`Spool`]. Does
+//! not know the requests.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
@@ -26,29 +26,29 @@ use politesse_decision::snapshot::{CacheKey, Snapshot};
 use politesse_net::location::redirect_target;
 use politesse_robots::origin::{Origin, ROBOTS_TXT, Target};
 
-/// Redirects that are followed (RFC 9309, section 2.3.1.2): the default of
+/// Maximum number of redirects followed (RFC 9309, section 2.3.1.2): the default of
 /// `robots.redirects`.
 const REDIRECTS_MAX: usize = 5;
-/// Bound on the memory of parsed files, in bytes, approximately.
+/// Approximate limit on the memory of parsed files, in bytes.
 const CACHE_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// Most answers in the index, which takes 50 bytes for each. A crawl of more hosts is
-/// judged in parts.
+/// Maximum number of answers in the index, which takes 50 bytes for each. A crawl of
+/// more hosts must be judged in parts.
 const ANSWERS_MAX: usize = 20_000_000;
 
-/// Answer to a fetch of a robots.txt, less its body.
+/// Answer to a fetch of a robots.txt, without its body.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct AnswerHead {
     url: String,
     at: Timestamp,
     status: Option<u16>,
-    /// URL that it redirects to, if it does so to a usable one.
+    /// URL that the answer redirects to, if it is usable.
     leads_to: Option<String>,
     coding: Option<String>,
     is_challenge: bool,
     end: AnswerEnd,
 }
 
-/// Forms of [`BodyEnd`] in the spool.
+/// Serialisable form of [`BodyEnd`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum AnswerEnd {
     Whole,
@@ -57,7 +57,7 @@ enum AnswerEnd {
     Elsewhere,
 }
 
-/// Place of an answer.
+/// Place of an answer in the spool, with its key.
 #[derive(Debug, Clone, Copy)]
 struct AnswerPlace {
     url: UrlHash,
@@ -65,10 +65,10 @@ struct AnswerPlace {
     spooled: SpoolPlace,
 }
 
-/// Hash of a URL, long enough that two of them are never alike.
+/// Hash of a URL, long enough to rule out collisions.
 type UrlHash = [u64; 2];
 
-/// Choice among the answers for an origin.
+/// Choice among the answers of an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AnswerChoice {
     /// Latest answer before the request.
@@ -77,15 +77,15 @@ pub(super) enum AnswerChoice {
     BeforeElseAfter,
 }
 
-/// All answers of an archive, while they are added.
+/// All answers of an archive, while they are being added.
 #[derive(Default)]
 pub(super) struct RobotsAnswers {
     spool: Spool,
     places: Vec<AnswerPlace>,
     hashers: [RandomState; 2],
-    /// URLs other than `/robots.txt` with an answer: robots.txt files redirect there.
+    /// URLs other than `/robots.txt` with an answer: targets of robots.txt redirects.
     pages: HashSet<UrlHash>,
-    /// Number of answers left out after [`ANSWERS_MAX`].
+    /// Number of answers left out because of [`ANSWERS_MAX`].
     left_out: u64,
 }
 
@@ -118,7 +118,7 @@ impl RobotsAnswers {
             end: answer.end.into(),
         };
         let mut bytes = serde_json::to_vec(&head)?;
-        // Compact JSON holds no line feed, so the first one ends the head.
+        // Compact JSON has no line feed, so the first one ends the head.
         bytes.push(b'\n');
         bytes.extend_from_slice(&answer.body);
         let place = AnswerPlace {
@@ -133,19 +133,20 @@ impl RobotsAnswers {
         Ok(())
     }
 
-    /// Reports whether there is an answer for a page to which a robots.txt redirects.
+    /// Reports whether there is an answer for a page that a robots.txt redirects to.
     pub(super) fn has_page(&self, url: &str) -> bool {
         self.pages.contains(&hash(&self.hashers, url))
     }
 
-    /// Returns the number of answers that were left out because there are too many.
+    /// Returns the number of answers that were left out because of the limit.
     pub(super) fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// Makes the index by which answers are found.
+    /// Builds the index for finding answers.
     pub(super) fn index(mut self, context: &CheckContext, choice: AnswerChoice) -> RobotsIndex<'_> {
-        // Stable: of two answers of one time the later in the archive counts.
+        // A stable sort: of two answers with the same time, the later one in the
+        // archive wins.
         self.places.sort_by_key(|place| (place.url, place.at));
         let cache = Cache::builder()
             .max_capacity(CACHE_BYTES_MAX)
@@ -170,20 +171,20 @@ fn hash(hashers: &[RandomState; 2], url: &str) -> UrlHash {
     hashers.each_ref().map(|hasher| hasher.hash_one(url))
 }
 
-/// Robots.txt by which a request is judged, or why there is none.
+/// Robots.txt to judge a request by, or the reason why there is none.
 pub(super) type FoundRobots = Result<Arc<Snapshot>, UnknownReason>;
 
-/// Answers of an archive, found by origin and time.
+/// Answers of an archive, indexed by origin and time.
 pub(super) struct RobotsIndex<'a> {
     answers: RobotsAnswers,
     context: &'a CheckContext,
     choice: AnswerChoice,
-    /// Parsed files by the number of the answer.
+    /// Parsed files, by the number of the answer.
     cache: Cache<usize, FoundRobots>,
 }
 
 impl RobotsIndex<'_> {
-    /// Finds the robots.txt by which a request to `origin` at the time `at` is judged.
+    /// Finds the robots.txt to judge a request to `origin` at the time `at` by.
     pub(super) fn find(&self, origin: &Origin, at: Option<Timestamp>) -> FoundRobots {
         let Some(number) = self.nearest(origin, at)? else {
             return Err(UnknownReason::NoRobots);
@@ -191,8 +192,8 @@ impl RobotsIndex<'_> {
         self.cache.get_with(number, || self.read(number, origin))
     }
 
-    /// Returns the number of the answer for `/robots.txt` by [`AnswerChoice`]; `None`
-    /// if the archive has none of the origin.
+    /// Returns the number of the answer for `/robots.txt` according to
+    /// [`AnswerChoice`]; `None` if the archive has none for the origin.
     fn nearest(
         &self,
         origin: &Origin,
@@ -232,8 +233,9 @@ impl RobotsIndex<'_> {
         places.partition_point(|place| (place.url, place.at) <= (url, at))
     }
 
-    /// Returns the number of the answer for a URL that is nearest to a time. Of two the
-    /// later counts: a redirect is followed after it was received.
+    /// Returns the number of the answer for a URL that is nearest to a time. If two are
+    /// equally near, the later one wins, because a redirect is followed after it was
+    /// received.
     fn nearest_to(&self, url: UrlHash, at: Timestamp) -> Option<usize> {
         let distance = |number: &usize| {
             let place = self.answers.places.get(*number);
@@ -252,7 +254,7 @@ impl RobotsIndex<'_> {
         candidates.min_by_key(distance)
     }
 
-    /// Follows the redirects of an answer, and makes the snapshot of the last one.
+    /// Follows the redirects of an answer, and makes a snapshot of the last one.
     fn read(&self, first: usize, origin: &Origin) -> FoundRobots {
         let mut answer = self.answer(first)?;
         let fetched_at = answer.head.at;
@@ -279,8 +281,8 @@ impl RobotsIndex<'_> {
             Ok(()) => answer.snapshot(origin, self.context),
             Err(cause) => unreachable(origin, cause),
         };
-        // The time is that of the first answer: the target of a redirect may have been
-        // stored long before or after.
+        // The time is that of the first answer, because the redirect's target may have
+        // been stored long before or after.
         Ok(Arc::new(Snapshot {
             url: answer.head.url,
             hops,
@@ -311,12 +313,12 @@ impl RobotsIndex<'_> {
             .head
             .status
             .is_none_or(|status| (200..300).contains(&status));
-        // What an error or a redirect has for a body does not matter.
+        // The body of an error or a redirect does not matter.
         let lacks_body = answer.head.end == AnswerEnd::Elsewhere && is_success;
         if !is_unchanged && !lacks_body {
             return Ok(answer);
         }
-        // The newest first: a conditional request names the answer received last.
+        // Newest first: a conditional request refers to the answer received last.
         let range = self.range(self.hash(&answer.head.url));
         let earlier = range.start..answer.number;
         for number in earlier.rev() {
@@ -390,10 +392,10 @@ impl StoredAnswer {
 /// First bytes of a gzip member.
 pub(super) const GZIP_BEGINS: [u8; 2] = [0x1f, 0x8b];
 
-/// Takes the content coding off a body. Returns at most `bytes_max` bytes and one more,
-/// by which a body that is too long is known.
+/// Removes the content coding of a body. Returns at most `bytes_max` bytes plus one,
+/// which shows that the body is too long.
 fn decode(coding: &str, body: &[u8], bytes_max: usize) -> Result<Vec<u8>, Cause> {
-    // Many archives have the body decoded, and the field left in place.
+    // Many archives store the decoded body and leave the field in place.
     if coding.eq_ignore_ascii_case("gzip") && !body.starts_with(&GZIP_BEGINS) {
         return Ok(body.to_vec());
     }
@@ -431,7 +433,7 @@ impl From<BodyEnd> for AnswerEnd {
     }
 }
 
-/// Returns the memory that a cached result takes, in bytes.
+/// Returns the memory used by a cached result, in bytes.
 fn weight(found: &FoundRobots) -> u32 {
     found.as_ref().map_or(64, |found| snapshot_weight(found))
 }

@@ -1,4 +1,4 @@
-//! Judged requests one by one, in the forms of rows.
+//! Judged requests as individual rows.
 //!
 //! Does not know how requests are judged.
 
@@ -13,7 +13,7 @@ use politesse_base::inert::inert;
 use politesse_directives::PurposeSet;
 use politesse_pages::explain::json::RulingJson;
 
-/// Columns of CSV, as the members of the JSON.
+/// CSV columns, named like the JSON members.
 const COLUMNS: [&str; 16] = [
     "time",
     "url",
@@ -36,14 +36,14 @@ const COLUMNS: [&str; 16] = [
 /// Writer of judged requests.
 pub(super) struct RequestRows<'a> {
     rows: RowWriter,
-    /// Names of the files, by their numbers.
+    /// Names of the files, by file number.
     files: &'a [String],
-    /// Purposes that were asked about.
+    /// Purposes to report denials of.
     purposes: PurposeSet,
 }
 
 impl<'a> RequestRows<'a> {
-    /// Begins with nothing written.
+    /// Makes a writer that has written nothing yet.
     pub(super) fn new(form: RowForm, files: &'a [String], purposes: PurposeSet) -> Self {
         let layout = RowLayout {
             header: fields(["TIME", "VERDICT", "REASON", "CRAWLER"]) + "URL (LINE: RULE)",
@@ -71,8 +71,8 @@ impl<'a> RequestRows<'a> {
     }
 }
 
-/// Makes the object of a request: the members that `check --batch` gives for it,
-/// less the id, and where it comes from.
+/// Builds the object of a request: the members that `check --batch` prints for it,
+/// except the id, and the request's place in the files.
 fn row_json(judged: &JudgedRequest, files: &[String], purposes: PurposeSet) -> Value {
     let request = &judged.request;
     let mut row = Map::new();
@@ -81,7 +81,7 @@ fn row_json(judged: &JudgedRequest, files: &[String], purposes: PurposeSet) -> V
         json!(request.at.map(|at| at.to_string())),
     );
     row.insert("url".to_owned(), json!(request.url));
-    // A request that could not be judged has these two members only.
+    // A request that could not be judged has only these two members.
     row.insert("verdict".to_owned(), json!(judged.verdict().as_str()));
     let decisive = &judged.decisive;
     row.insert("reason".to_owned(), json!(decisive.reason()));
@@ -92,7 +92,7 @@ fn row_json(judged: &JudgedRequest, files: &[String], purposes: PurposeSet) -> V
             row.extend(members);
         }
     }
-    // All that the verdict is for; `token` is that of the first.
+    // All crawlers with the verdict; `token` belongs to the first.
     let crawlers = judged.crawlers().join(", ");
     row.insert("crawler".to_owned(), json!(crawlers));
     let user_agent = match &request.agent {
@@ -112,7 +112,7 @@ fn row_json(judged: &JudgedRequest, files: &[String], purposes: PurposeSet) -> V
     Value::Object(row)
 }
 
-/// Returns the denials of the purposes, with commas.
+/// Returns the denials of the purposes, separated by commas.
 fn denials(judged: &JudgedRequest) -> String {
     let denials = judged.denials().into_iter();
     denials

@@ -1,10 +1,10 @@
-//! Parallel reading of archives: on all cores, with the messages in their order.
+//! Parallel reading of archives: on all cores, with the messages in order.
 //!
-//! A gzip file is cut into ranges that are read at the same time. A range begins at
-//! the first gzip member in it that seems to begin with a record. The end of the range
-//! before it shows whether that is true: a record may hold another archive. If not, the
-//! range is read again from that end, so that the result is the same as of reading the
-//! file from its beginning. Does not know how the messages are used.
+//! A gzip file is cut into ranges that are read at the same time. A range starts at its
+//! first gzip member that seems to begin with a record. The end of the previous range
+//! shows whether that guess is right: a record may contain another archive. If it is
+//! wrong, the range is reread from that end, so that the result is the same as reading
+//! the file from its beginning. Does not know how the messages are used.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -23,18 +23,18 @@ use super::archive_file::{ArchiveFile, Compression};
 use super::progress::{CountingReader, Progress};
 use super::statements::take_statements;
 
-/// Length of a range, in bytes: some hundred records, so that the records at its ends,
-/// which two cores read, cost little.
+/// Length of a range in bytes: several hundred records, so that the records at its
+/// ends, which two cores read, cost little.
 const RANGE_BYTES: u64 = 4 * 1024 * 1024;
-/// Most messages in a batch.
+/// Maximum number of messages in a batch.
 const BATCH_MESSAGES: usize = 256;
 /// Bytes of messages that complete a batch.
 const BATCH_BYTES: usize = 1024 * 1024;
-/// Most batches of a range that wait until all earlier ranges are taken.
+/// Maximum number of batches of a range that wait until all earlier ranges are taken.
 const BATCHES_MAX: usize = 4;
-/// Bytes that are searched for the beginning of a member at a time.
+/// Number of bytes searched at a time for the beginning of a member.
 const SEARCH_BYTES: usize = 64 * 1024;
-/// Ranges that are read ahead of the one that is taken, for each thread.
+/// Number of ranges per thread that are read ahead.
 const RANGES_AHEAD: usize = 2;
 
 /// Message of an archive, or a place that cannot be read.
@@ -44,11 +44,11 @@ pub(super) enum ScanItem {
     Message(Box<ScannedMessage>),
     /// Damaged record.
     Damage(ArchiveDamage),
-    /// Rest of the file from a byte on, which cannot be read.
+    /// Unreadable rest of the file, from this byte on.
     Unread(u64, io::Error),
 }
 
-/// Message, and the statements of its page if it has one that was read.
+/// Message, with the statements of its page if the page was read.
 #[derive(Debug)]
 pub(super) struct ScannedMessage {
     pub(super) message: ArchivedMessage,
@@ -58,16 +58,17 @@ pub(super) struct ScannedMessage {
 /// Function that receives the items in order, each with the number of its file.
 pub(super) type ItemTaker<'a> = &'a mut dyn FnMut(u32, ScanItem) -> anyhow::Result<()>;
 
-/// Scan of some files.
+/// Scan of several files.
 pub(super) struct ArchiveScan<'a> {
     pub(super) files: &'a [ArchiveFile],
-    /// Longest part of a robots.txt that is read, in bytes.
+    /// Maximum number of bytes of a robots.txt that are read.
     pub(super) body_bytes_max: usize,
-    /// Bytes of a page that are read for its statements; `None` if none are.
+    /// Maximum number of bytes of a page that are read for its statements; `None` if
+    /// pages are not read.
     pub(super) page_bytes_max: Option<usize>,
-    /// Reports whether the whole response of a URL is wanted.
+    /// Reports whether the whole response for a URL is wanted.
     pub(super) is_wanted: &'a (dyn Fn(&str) -> bool + Sync),
-    /// Function that sees each message first, on the thread that reads it.
+    /// Called first with each message, on the thread that reads it.
     pub(super) look: &'a (dyn Fn(&ArchivedMessage) + Sync),
     pub(super) progress: &'a Progress,
 }
@@ -85,7 +86,7 @@ struct FileRange {
 /// Result of reading a range: the place of the next record, if there is one.
 type RangeEnd = Option<u64>;
 
-/// Message of the thread that reads a range.
+/// Message from the thread that reads a range.
 enum RangeEvent {
     /// Place of the first record.
     Began(Option<u64>),
@@ -93,7 +94,7 @@ enum RangeEvent {
     Ended(RangeEnd),
 }
 
-/// Reason why reading a range stopped before its end: the receiver has gone.
+/// Reading stopped before the end of a range, because the receiver is gone.
 struct Stopped;
 
 impl ArchiveScan<'_> {
@@ -101,7 +102,7 @@ impl ArchiveScan<'_> {
     ///
     /// # Errors
     ///
-    /// Any error of `take`. A file that cannot be read is an item.
+    /// Any error of `take`. An unreadable file is reported as an item.
     pub(super) fn run(&self, take: ItemTaker<'_>) -> anyhow::Result<()> {
         let ranges = self.ranges();
         let threads = rayon::current_num_threads().min(ranges.len()).max(1);
@@ -118,14 +119,14 @@ impl ArchiveScan<'_> {
                 scope.spawn(read_all);
             }
             let outcome = self.take_all(&ranges, &to_do, take);
-            // The threads end when there is no more to do.
+            // The threads end when no job is left.
             drop(to_do);
             outcome
         })
     }
 
     /// Sends the ranges to the threads, and passes their items to `take` in order. The
-    /// number of ranges that are read ahead is bounded, and so is their memory.
+    /// number of ranges read ahead is limited, which limits their memory.
     fn take_all(
         &self,
         ranges: &[FileRange],
@@ -162,7 +163,7 @@ impl ArchiveScan<'_> {
         let mut ranges = Vec::new();
         for (file, archive) in self.files.iter().enumerate() {
             let step = match (archive.compression, archive.bytes) {
-                // One core reads a file that is not compressed as fast as the disk.
+                // One core reads an uncompressed file as fast as the disk does.
                 (Compression::Gzip, Some(_)) => RANGE_BYTES,
                 _ => u64::MAX,
             };
@@ -179,8 +180,8 @@ impl ArchiveScan<'_> {
         ranges
     }
 
-    /// Takes the items of a range whose first record is at `position`, and returns
-    /// the place of the record after them.
+    /// Takes the items of a range whose first record is at `position`, and returns the
+    /// place of the record after them.
     fn take_range(
         &self,
         pending: &PendingRange,
@@ -190,7 +191,7 @@ impl ArchiveScan<'_> {
         let range = pending.range;
         let file = u32::try_from(range.file)?;
         let Some(position) = position.filter(|position| *position < range.end) else {
-            // A record of an earlier range goes beyond this one.
+            // A record of an earlier range extends beyond this one.
             return Ok(position);
         };
         if let Ok(RangeEvent::Began(began)) = pending.events.recv()
@@ -210,7 +211,7 @@ impl ArchiveScan<'_> {
             }
             anyhow::bail!("the thread that reads the archives has ended");
         }
-        // The guessed begin of the range is wrong: it is read again.
+        // The guessed start of the range is wrong, so the range is reread.
         let mut outcome = Ok(());
         let end = self.read(
             FileRange {
@@ -330,7 +331,7 @@ impl ArchiveScan<'_> {
                 None => {}
                 Some(Ok(mut message)) => {
                     (self.look)(&message);
-                    // Taken now, so that no more than one page is held by each thread.
+                    // Taken now, so that each thread holds at most one page.
                     let statements = take_statements(&mut message);
                     take(ScanItem::Message(Box::new(ScannedMessage {
                         message,
@@ -347,7 +348,7 @@ impl ArchiveScan<'_> {
     }
 }
 
-/// Range that a thread is to read.
+/// Range for a thread to read.
 struct RangeJob {
     range: FileRange,
     events: SyncSender<RangeEvent>,
@@ -403,14 +404,14 @@ fn item_bytes(item: &ScanItem) -> usize {
     size_of::<ScannedMessage>() + message.url.len() + body + statements
 }
 
-/// Waits for the next range; `None` when there is none any more.
+/// Waits for the next range; `None` if there are no more.
 fn next_job(jobs: &Mutex<Receiver<RangeJob>>) -> Option<RangeJob> {
-    // A thread that panicked has taken its job with it.
+    // A panicked thread has removed its job from the queue.
     let jobs = jobs.lock().unwrap_or_else(PoisonError::into_inner);
     jobs.recv().ok()
 }
 
-/// Fills the buffer, unless the file ends before.
+/// Fills the buffer, unless the file ends first.
 fn read_full(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
     let mut read = 0;
     while read < buffer.len() {

@@ -1,9 +1,9 @@
-//! Spool: entries of bytes that are appended once and read later. The latest are in
-//! memory, the others in a temporary file.
+//! Spool: byte entries that are appended once and read later. The latest are in memory,
+//! the others in a temporary file.
 //!
 //! The requests of a long crawl may not fit in memory, and none can be judged before
-//! all files are read: its robots.txt may be at the end of the last one. Does not
-//! know what the entries are.
+//! all files are read, because its robots.txt may be at the end of the last one. Does
+//! not know the contents of the entries.
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 
 use anyhow::Context as _;
 
-/// Largest number of bytes in memory; more are written to the file.
+/// Maximum number of bytes in memory; more are written to the file.
 const MEMORY_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Place of an entry in a [`Spool`].
@@ -22,15 +22,15 @@ pub(super) struct SpoolPlace {
     bytes: u32,
 }
 
-/// Entries of bytes, each appended once and read any number of times.
+/// Byte entries, each appended once and read any number of times.
 #[derive(Default)]
 pub(super) struct Spool {
-    /// Latest entries, which are not in the file yet.
+    /// Latest entries, not written to the file yet.
     tail: Vec<u8>,
-    /// Number of bytes before `tail`, which are all in the file.
+    /// Number of bytes before `tail`, all of which are in the file.
     tail_start: u64,
     file: Option<File>,
-    /// Bound of a test in place of [`MEMORY_BYTES_MAX`].
+    /// Replaces [`MEMORY_BYTES_MAX`] in tests.
     memory_bytes_max: Option<usize>,
 }
 
@@ -39,7 +39,7 @@ impl Spool {
     ///
     /// # Errors
     ///
-    /// The temporary file cannot be made or written.
+    /// The temporary file cannot be created or written.
     pub(super) fn append(&mut self, bytes: &[u8]) -> anyhow::Result<SpoolPlace> {
         // The tail is written before the entry is appended, so that no entry is partly
         // in memory and partly in the file.
@@ -81,7 +81,7 @@ impl Spool {
             }
             (None, Some(file)) => {
                 let mut bytes = vec![0; length];
-                // Threads read at the same time, so the shared position of the file
+                // Several threads read at the same time, so the file's shared position
                 // must not be used.
                 file.read_exact_at(&mut bytes, place.start)?;
                 Ok(Cow::Owned(bytes))
@@ -118,7 +118,7 @@ fn temporary_file() -> anyhow::Result<File> {
 mod tests {
     use super::*;
 
-    // Ours: an entry is the same in memory and in the file.
+    // Ours: an entry reads the same from memory and from the file.
     #[test]
     fn entries_are_read_back_from_memory_and_from_the_file() {
         let mut spool = Spool {

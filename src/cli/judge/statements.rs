@@ -1,8 +1,8 @@
-//! Statements of archived responses about their use, and the purposes that they deny.
+//! Statements in archived responses about their use, and the purposes that they deny.
 //!
-//! A response is read when its record is, one at a time, and its statements alone are
-//! kept: which crawler asked, and by which robots.txt, is not known before all is read.
-//! Does not know what becomes of the denials.
+//! A response is read together with its record, one at a time, and only its statements
+//! are kept: its crawler and its robots.txt are unknown until everything is read. Does
+//! not know how the denials are used.
 
 use http::header::{CONTENT_ENCODING, HeaderValue};
 use http::{Method, StatusCode};
@@ -22,14 +22,14 @@ use super::past_request::PastRequest;
 use super::robots_index::GZIP_BEGINS;
 
 /// Takes the page out of a message and returns its statements. `None` if the archive
-/// has no response of the page, or one without a status.
+/// has no response for the page, or one without a status.
 pub(super) fn take_statements(message: &mut ArchivedMessage) -> Option<Box<ResponseStatements>> {
     let MessageSide::Response { status, page, .. } = &mut message.side else {
         return None;
     };
     let mut page = page.take()?;
     let coding = page.fields.get(CONTENT_ENCODING).map(HeaderValue::as_bytes);
-    // Many archives have the body decoded, and the field left in place.
+    // Many archives store the decoded body and leave the field in place.
     if coding.is_some_and(|coding| coding.eq_ignore_ascii_case(b"gzip"))
         && !page.body.starts_with(&GZIP_BEGINS)
     {
@@ -65,7 +65,7 @@ fn context<'a>(
     }
 }
 
-/// Page of a past crawl, as it is asked about its statements.
+/// A page of a past crawl and the purposes to check its statements for.
 pub(super) struct PurposeQuestion<'a> {
     pub(super) request: &'a PastRequest,
     pub(super) target: &'a Target,
@@ -73,8 +73,8 @@ pub(super) struct PurposeQuestion<'a> {
 }
 
 impl PurposeQuestion<'_> {
-    /// Returns the denials of the purposes for the crawler of `outcome`, by its robots.txt
-    /// and by the response.
+    /// Returns the denials of the purposes for the crawler of `outcome`, by its
+    /// robots.txt and by the response.
     pub(super) fn denials(&self, outcome: &CrawlerOutcome) -> Vec<PurposeDenial> {
         let crawler = outcome.crawler.as_ref();
         let names = crawler.map(|crawler| crawler.candidates().iter().chain(crawler.unlisted()));
@@ -92,7 +92,7 @@ impl PurposeQuestion<'_> {
         annotation.denials(self.purposes)
     }
 
-    /// Returns the robots.txt, for what it says about uses. It says nothing about a path
+    /// Returns the robots.txt, for its statements about uses. They do not cover paths
     /// that its rules disallow (draft-ietf-aipref-attach-05, section 3.1).
     fn robots<'a>(
         &'a self,

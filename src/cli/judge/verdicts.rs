@@ -1,7 +1,7 @@
 //! Verdicts on past requests, by the function that `check` and the proxy call.
 //!
-//! Requests are judged in batches, on all cores. Does not know what becomes of
-//! the verdicts.
+//! Requests are judged in batches, on all cores. Does not know how the verdicts are
+//! used.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,15 +22,15 @@ use politesse_directives::PurposeSet;
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::{Origin, Target};
 
-/// Least number of requests that a core judges in a row: neighbours are often of one
+/// Minimum number of requests that a core judges in a row: neighbours often share an
 /// origin.
 const CHUNK: usize = 256;
 
-/// Place of the robots.txt files.
+/// Source of the robots.txt files.
 pub(super) enum RobotsPlace<'a> {
-    /// The archive that the requests are in.
+    /// The archive that contains the requests.
     Archive(Box<RobotsIndex<'a>>),
-    /// Folder of saved files.
+    /// A folder of saved files.
     Folder(&'a SavedFolder<'a>),
 }
 
@@ -50,11 +50,11 @@ impl RobotsPlace<'_> {
 pub(super) struct PastJudge<'a> {
     pub(super) context: &'a CheckContext,
     pub(super) robots: RobotsPlace<'a>,
-    /// Crawler of requests of which the files tell none.
+    /// Crawler to assume for requests whose files name none.
     pub(super) agent: Option<&'a str>,
-    /// Crawlers that each request is judged for, in place of the one that made it.
+    /// Crawlers to judge each request for, instead of the one that made it.
     pub(super) agents: &'a [Crawler],
-    /// Purposes that statements are looked for about; without any, none are.
+    /// Purposes to look for in statements; if empty, no statements are read.
     pub(super) purposes: PurposeSet,
 }
 
@@ -75,7 +75,7 @@ impl PastJudge<'_> {
         request: PastRequest,
         crawlers: &mut HashMap<PastAgent, Crawler>,
     ) -> JudgedRequest {
-        // Read as `check` reads it.
+        // Parsed as `check` parses it.
         let target = target(&request.url).ok();
         let found = match &target {
             None => Err(UnknownReason::NoUrl),
@@ -150,8 +150,8 @@ impl PastJudge<'_> {
         }
     }
 
-    /// Returns the crawler by its name, as `check` does. The names of a crawl are
-    /// few, and finding the tokens in one takes longer than judging.
+    /// Returns the crawler for a name, as `check` does. A crawl has few names, and
+    /// finding the tokens in one takes longer than judging.
     fn crawler(&self, agent: &PastAgent, crawlers: &mut HashMap<PastAgent, Crawler>) -> Crawler {
         /// A crawl that changes its name with each request must not fill memory.
         const CRAWLERS_MAX: usize = 64;
@@ -190,11 +190,11 @@ impl PastJudge<'_> {
         let snapshot = found
             .clone()
             .unwrap_or_else(|_| Arc::new(unknown(&target.origin)));
-        // Overrides of the configuration count by the time of the request.
+        // Overrides of the configuration apply by the time of the request.
         let at = request.at.unwrap_or(self.context.at);
         let ruling = ruling(&inquiry, &snapshot, &self.context.policy, at);
         match found {
-            // The file itself may be fetched by anybody, whatever it says.
+            // The robots.txt itself may always be fetched, regardless of its rules.
             Err(reason) if ruling.reason != Reason::RobotsTxt => Err(reason),
             found => Ok(JudgedRuling {
                 ruling,
@@ -208,7 +208,7 @@ impl PastJudge<'_> {
     }
 }
 
-/// Returns the snapshot of an origin of which nothing is known.
+/// Returns the snapshot of an origin about which nothing is known.
 fn unknown(origin: &Origin) -> Snapshot {
     let key = CacheKey::new(origin.clone(), None);
     Snapshot::unreachable(key, Cause::Internal, Timestamp::UNIX_EPOCH)

@@ -1,4 +1,5 @@
-//! `audit`: shows and counts decisions and events of the record, and verifies it.
+//! `audit`: shows and counts decisions and events of the record, and verifies the
+//! record.
 
 mod archive;
 #[cfg(feature = "postgres")]
@@ -81,7 +82,7 @@ pub(super) struct AuditArguments {
 /// Commands that read the record.
 #[derive(Debug, Subcommand)]
 pub(super) enum AuditCommand {
-    /// The newest decisions, the newest first.
+    /// The newest decisions; the newest first.
     #[command(after_help = format!("\
 Examples:
   politesse audit list --host site.example --verdict disallow
@@ -90,33 +91,33 @@ Examples:
 
 {FILTERS_HELP}
 
-A URL is cut to the width of a terminal, and whole in a file or a pipe. --json has
-every field, a row a line."))]
+A URL is cut to the width of a terminal, and complete in a file or a pipe. --json has
+every field, one row per line."))]
     List {
         #[command(flatten)]
         which: DecisionArguments,
         #[command(flatten)]
         rows: ListArguments,
     },
-    /// All that is on record of one decision, with the robots.txt it rests on.
+    /// Everything on record about one decision, with the robots.txt it is based on.
     #[command(after_help = "\
 Examples:
   politesse audit show 17
   politesse audit show https://site.example/private/a
   politesse audit --archive show eu-1/17
 
-The number is the first column of `list`, and stands on each refusal (`decision`). Of
-a URL the newest decision is shown; `others` says how many more there are. Exit codes:
+The number is the first column of `list`, and is given in each refusal (`decision`). For
+a URL the newest decision is shown; `others` is the number of further ones. Exit codes:
 0 shown, 1 there is no such decision.")]
     Show {
-        /// The number of a decision, with its node in an archive, or a URL.
+        /// Number of a decision, with its node in an archive, or a URL.
         #[arg(value_name = "[NODE/]SEQ|URL")]
         subject: DecisionSubject,
-        /// One JSON object: the row of `list`, and what it refers to.
+        /// Prints one JSON object: the row of `list`, and everything that it refers to.
         #[arg(long)]
         json: bool,
     },
-    /// The robots.txt of a host that was in force at a time.
+    /// The robots.txt of a host that was in force at a given time.
     #[command(after_help = "\
 Examples:
   politesse audit robots site.example
@@ -124,16 +125,16 @@ Examples:
   politesse audit robots https://site.example:8443 --crawler FooBot
   politesse audit robots site.example --history
 
-The bytes of the file go to stdout, and nothing else; where it is from goes to stderr.
-Where several origins or crawlers of the host had different files, they are listed,
-and one has to be asked for (exit code 2). Files are on record from the first decision
-that rests on them. Exit codes: 0 printed, 1 there was no file, or none is on record.
+Only the bytes of the file go to stdout; their source goes to stderr. If several origins
+or crawlers of the host had different files, they are listed, and you have to choose one
+(exit code 2). Files are on record from the first decision that is based on them. Exit
+codes: 0 printed, 1 there was no file, or none is on record.
 
---history tells of each version of the file: when it was first and last fetched, its
+--history shows each version of the file: when it was first and last fetched, its
 SHA-256, the lines that changed, and how many requests each of its rules decided.")]
     Robots(RobotsArguments),
-    /// When sites asked for less (429, 503) and were asked again, and what the proxy
-    /// did: started, stopped, changed its configuration. The newest first.
+    /// When sites asked for fewer requests (429, 503) and were asked again, and events
+    /// of the proxy: starts, stops, changes of its configuration. The newest first.
     #[command(after_help = "\
 Examples:
   politesse audit events --host site.example --from 7d
@@ -153,64 +154,65 @@ Examples:
   politesse audit why https://site.example/private/a
   politesse audit why https://site.example/private/a --agent FooBot --at 2026-11-22T10:00
 
-Of a URL that was never asked for, it says so, and what the proxy would decide by this
-configuration and the robots.txt on record. --csv has a line for each fact. Exit codes:
+For a URL that was never requested, it says so, and what the proxy would decide with this
+configuration and the robots.txt on record. --csv has one line per fact. Exit codes:
 0 there is a decision, 1 there is none.")]
     Why(WhyArguments),
-    /// Decisions counted by host, URL, crawler, rule, reason and hour, those with most
-    /// requests first.
+    /// Decisions counted by host, URL, crawler, rule, reason and hour; those with the
+    /// most requests come first.
     #[command(after_help = format!("\
 Examples:
   politesse audit stats --by host,crawler --from 1d
   politesse audit stats --by url,rule,crawler --host site.example --verdict disallow --from 1h
   politesse audit stats --by hour --host site.example --limit 0 --csv
 
-Without --by all decisions are counted together. Columns: requests; refusals, which
-were disallowed and not sent; reported, which report mode let through; later, which
-were put off; the time that requests waited; bytes of bodies passed on; exchanges that
-ended with an error. Hours are UTC.
+Without --by all decisions are counted together. Columns: requests; refusals: disallowed
+and not sent; reported: let through by report mode; later: put off; the time that
+requests waited; bytes of bodies passed on; exchanges that ended with an error. Hours are
+UTC.
 
 {FILTERS_HELP}"))]
     Stats(StatsArguments),
-    /// The rules, hosts or crawlers with most refusals.
+    /// The rules, hosts or crawlers with the most refusals.
     #[command(after_help = format!("\
 Examples:
   politesse audit top rules --from 1h
   politesse audit top hosts --crawler FooBot --limit 20
 
-The columns are those of `stats`. Those with as many refusals are in the order of what
-report mode let through, then of requests.
+The columns are those of `stats`. Rows with equal refusals are ordered by the requests
+that report mode let through, then by all requests.
 
 {FILTERS_HELP}"))]
     Top(TopArguments),
-    /// The URLs that a crawl asked for and did not get, and why.
+    /// The URLs that a crawl requested and did not get, with reasons.
     #[command(after_help = format!("\
 Examples:
   politesse audit missed --label shop-2026-11
   politesse audit missed --label shop-2026-11 --csv > missed.csv
   politesse audit missed --crawler FooBot --from 1d --json
 
-A URL is missed if no request for it was answered. The newest decision about it says why:
-`refused` by a rule, by the operator or because robots.txt was unreachable; `preference`:
-refused for the purposes of the crawler; `withheld`: fetched and not passed on; `put_off` by
-the proxy or by the site (429, 503); `refused_by_site` (401, 402, 403, 451, a bot
-challenge); `error`: the site could not be reached, failed (5xx) or broke off, or the client
-left before the end.
+A URL is missed if no request for it was answered. The newest decision about it gives the
+reason: `refused` by a rule, by the operator or because robots.txt was unreachable;
+`preference`: refused for the purposes of the crawler; `withheld`: fetched and not passed
+on; `put_off` by the proxy or by the site (429, 503); `refused_by_site` (401, 402, 403,
+451, a bot challenge); `error`: the site could not be reached, failed (5xx) or broke off,
+or the client left early.
 Redirects and pages that do not exist (404) are answers. HEAD is not counted.
 
 {FILTERS_HELP}"))]
     Missed(MissedArguments),
-    /// How fast crawlers asked, the fastest first, and which hosts asked for less.
+    /// How fast crawlers sent requests, the fastest first, and which hosts asked for
+    /// fewer.
     #[command(after_help = "\
 Examples:
   politesse audit speed --from 1h
   politesse audit speed --by crawler --from 1d
   politesse audit speed --by host --host site.example --csv
 
-Columns: requests that were sent, repeats included; the most within a minute of the
-clock; the usual pause between two, which is the one in the middle if all are put in
-order; how often the host asked for less (429, 503) in the time, whoever asked; until
-when it was to be left alone the last time. Requests for robots.txt are not counted.")]
+Columns: requests sent, including repeats; the most within one minute of the clock; the
+median pause between two requests; how often the host asked for fewer requests (429, 503)
+in that time, from any crawler; and the end of the last such back-off. Requests for
+robots.txt are not counted.")]
     Speed(SpeedArguments),
     /// Which past decisions another configuration would change.
     #[command(after_help = format!("\
@@ -219,34 +221,35 @@ Examples:
   politesse --set enforcement.mode=report audit replay --host site.example --csv
   politesse audit replay --with new.toml --against recorded
 
-Each decision is made again from what is on record, with the policy (overrides, report
+Each decision is made again from the data on record, with the policy (overrides, report
 mode, dialect, readings, candidates, 401 and 403) and the names of crawlers of the other
-configuration: --with FILE, or that of now with --set. It is compared with what the
-configuration of now decides; with --against recorded, or without another configuration,
-with the decisions as they were. --config chooses the record, as everywhere. Pace and
-egress are not replayed: what was put off counts by the rule that let it through, what
-rests on no robots.txt is counted as not decided again. Exit codes: 0 nothing changes, 1 something
-does, 3 nothing does of what can be decided again, and some cannot.
+configuration: --with FILE, or the current one with --set. It is compared with the
+decision of the current configuration; with --against recorded, or without another
+configuration, with the decision on record. --config chooses the record, as everywhere.
+Pace and egress are not replayed: requests that were put off count by the rule that let
+them through, and decisions without a robots.txt are counted as not decided again. Exit
+codes: 0 nothing changes, 1 something changes, 3 nothing changes where it can be decided
+again, and some decisions cannot be.
 
 {FILTERS_HELP}"))]
     Replay(ReplayArguments),
-    /// A page about a time, for people: HTML without scripts, that prints on A4.
+    /// A page about a period, for readers: HTML without scripts that prints on A4.
     #[command(after_help = "\
 Examples:
   politesse audit report --from 2026-11-01 --until 2026-12-01 -o november.html
   politesse audit report --for-site site.example --from 7d -o site.html
 
-What was asked, what was refused and by whose rule, how fast hosts were asked, who asked
-for less, what could not be known, and how all of it can be checked. --for-site is the
-page for the owner of a site who asks who came: it has nothing of other hosts and no
-address of a client. Its decisions are verified meanwhile. FILE must not be there yet.
-Exit codes: 0 written, 1 written, and the record does not bear it out.")]
+It shows what was requested, what was refused and by whose rule, how fast hosts were
+asked, who asked for less, what could not be known, and how to check all of it.
+--for-site makes a page for the owner of a site who asks who came: without other hosts
+and without client addresses. Its decisions are verified as well. FILE must not exist
+yet. Exit codes: 0 written, 1 written, but the record does not support it.")]
     Report(ReportArguments),
-    /// Decisions as they are made, until it is interrupted.
+    /// Decisions as they are made, until interrupted.
     #[command(after_help = format!("\
 Example: politesse audit tail --host site.example --verdict disallow
 
-A decision is shown when it is on disk, most without the status, which comes with the
+A decision is shown once it is on disk, usually without the status, which comes with the
 end of its exchange.
 
 {FILTERS_HELP}"))]
@@ -258,10 +261,9 @@ Examples:
   politesse audit export --as jsonl --from 1h | your-collector
   politesse audit export --as warc --host site.example -o site.warc.gz
 
-jsonl is `list --json` with a version and more of what a decision rests on. warc has
+jsonl is `list --json` with a version and more of the data behind a decision. warc has
 each robots.txt as a response and each decision as a metadata record that refers to it;
-with .gz at the end of FILE, each record is compressed alone. FILE must not be there
-yet.
+if FILE ends in .gz, each record is compressed separately. FILE must not exist yet.
 
 {FILTERS_HELP}"))]
     Export(ExportArguments),
@@ -274,55 +276,55 @@ Examples:
 The file is gzipped JSON Lines: the rows with the values that they share, each robots.txt,
 one proof for all rows, the newest head, the public key. `politesse audit verify FILE --key
 KEY` checks it on another machine. Decisions that no head covers yet are left out. FILE
-must not be there yet.")]
+must not exist yet.")]
     Bundle(BundleArguments),
-    /// Removes entries that are old; of the archive, months.
+    /// Removes old entries; from an archive, old months.
     #[command(after_help = "\
 Examples:
   politesse audit prune --before 400d --why 'kept for 400 days'
   politesse audit prune --before 400d --why 'kept for 400 days' --yes
   politesse audit --archive prune --before 2026-01-01 --why 'kept for a year'
 
-Without --yes the command says which entries would go. They go by parts of 8,192
-numbers, each when all of it is from before that time, and with them what they alone
-referred to. An event says who did it, and `verify` tells what was removed from what is
-missing. The proxy that runs does it bit by bit; without one the command does it itself.
-Each day by itself: audit.retention.
+Without --yes the command only shows which entries would be removed. Entries are removed
+in parts of 8,192 numbers, once all of a part is older than that time, together with the
+data that only they referred to. An event records who did it, and `verify` distinguishes
+removed entries from missing ones. A running proxy does it step by step; otherwise the
+command does it itself. To do it daily: audit.retention.
 
-With --archive whole months (UTC) of all nodes go, each when all of it is from before
-that time. An archive proves nothing: the records of the nodes stay as they are.")]
+With --archive whole months (UTC) of all nodes are removed, once all of a month is older
+than that time. An archive proves nothing: the records of the nodes stay unchanged.")]
     Prune(PruneArguments),
-    /// Takes client and URL away from decisions; all proofs go on holding.
+    /// Removes client and URL from decisions; all proofs stay valid.
     #[command(after_help = "\
 Examples:
   politesse audit redact --url 'https://site.example/users/*' --why 'request of 22 November'
   politesse audit redact --client 192.0.2.7 --until 30d --why 'request of 22 November' --yes
 
-What is left of both is a hash that proves nothing about them to anybody. Verdict, rule
-and robots.txt stay, and with them the name of the host. An event has the numbers, the
-reason and who did it; `verify` counts these decisions apart. Without --yes they are
+Both are replaced by a hash that no guess can be checked against. Verdict, rule and
+robots.txt stay, and with them the name of the host. An event records the numbers, the
+reason and who did it; `verify` counts these decisions separately. Without --yes they are
 only counted. Backups and exports are not touched.")]
     Redact(RedactArguments),
-    /// Copies the record to a file, while a proxy writes to it.
+    /// Copies the record to a file, also while a proxy writes to it.
     #[command(after_help = "\
 Example: politesse audit backup /backups/audit-2026-11-22.db
 
-The file must not be there yet. It is a record of its own, as of one moment:
-`--set audit.store=sqlite:FILE` lets every command read it, `verify` first of all.")]
+The file must not exist yet. It is a complete record as of one moment:
+`--set audit.store=sqlite:FILE` lets every command read it, above all `verify`.")]
     Backup {
-        /// The file to be made.
+        /// File to create.
         file: PathBuf,
     },
-    /// Puts a backup in the place of a record of which something is missing.
+    /// Replaces a damaged record with a backup.
     #[command(after_help = "\
 Example: politesse audit restore /backups/audit-2026-11-22.db
 
-The proxy must not run. What is left of the record is set aside beside it
-(audit.db.before-TIME). Numbers that were given after the backup was made are noted as
-lost, and an event says so: none is given again. A record that is whole stays. Exit
-codes: 0 restored, 1 not.")]
+The proxy must not be running. The remains of the record are set aside beside it
+(audit.db.before-TIME). Numbers assigned after the backup are noted as lost, and an event
+says so: none is assigned again. An intact record is not replaced. Exit codes: 0
+restored, 1 not.")]
     Restore {
-        /// The backup.
+        /// Backup to restore.
         file: PathBuf,
     },
     /// Ships all entries to the archive, a PostgreSQL database for many nodes.
@@ -332,11 +334,11 @@ Examples:
   politesse audit ship --once
   politesse audit ship --to postgres://db.example/politesse
 
-A proxy with audit.archive ships by itself; this is for a record that none writes to, or
-for one without that key. Without --once it follows the record until it is interrupted.
-What was shipped already is not shipped again. Exit codes: 0 all has arrived, 1 not.")]
+A proxy with audit.archive ships on its own; this is for a record that no proxy writes to,
+or for one without that key. Without --once it follows the record until interrupted.
+Entries already shipped are not shipped again. Exit codes: 0 all have arrived, 1 not.")]
     Ship(ShipArguments),
-    /// Decides again from what is stored, and tells what does not fit.
+    /// Decides again from the stored data, and reports what does not match.
     #[command(after_help = format!("\
 Examples:
   politesse audit verify --from 2026-11-01
@@ -345,22 +347,23 @@ Examples:
 
 {FILTERS_HELP}
 
-Without a filter the whole record is looked at, gaps, robots.txt bodies and heads
-included. --head compares it with heads that were exported (`audit head`,
-`audit.seal_to`) and are kept where whoever can write to the record cannot.
+Without a filter the whole record is checked, including gaps, robots.txt bodies and heads.
+--head compares it with exported heads (`audit head`, `audit.seal_to`), which should be
+kept where no one with write access to the record can change them.
 
 A bundle is verified without the record. The last line is OK, OK, but ..., or FAILED.
-Exit codes: 0 nothing was found, 1 something does not fit, 3 with --key some entries have
-no checked signature (those after the newest head); a bundle fits and no --key was given;
-or entries were removed by age meanwhile, which may be what was found: verify again."))]
+Exit codes: 0 nothing was found, 1 something does not match, 3 with --key some entries
+have no checked signature (those after the newest head); a bundle matches and no --key
+was given; or entries were removed by age meanwhile, which may explain the findings:
+verify again."))]
     Verify(VerifyArguments),
-    /// The public key by which heads of the record are signed.
+    /// The public key that heads of the record are signed with.
     #[command(after_help = "\
 Example: politesse audit key > politesse.key
 
-Keep it away from the record: `audit verify --key` holds heads against it.")]
+Keep it away from the record: `audit verify --key` checks heads with it.")]
     Key,
-    /// The newest signed head: how many entries the record has, and the root of the
+    /// The newest signed head: the number of entries in the record, and the root of the
     /// tree over them.
     #[command(after_help = "\
 Example: politesse audit head >> heads.txt
@@ -396,7 +399,7 @@ fn answer(
     let AuditArguments { archive, command } = arguments;
     let source = || archive.source(settings);
     let path = &settings.audit.path;
-    // Not before it is needed: `restore` is for a record that cannot be read.
+    // Opened only when needed, because `restore` is for a record that cannot be read.
     let reader = || AuditReader::open(path);
     match command {
         AuditCommand::List { which, rows } => list(&source()?, &which.try_into()?, rows),
@@ -458,14 +461,14 @@ fn require_answer(command: &AuditCommand) -> Result<(), Usage> {
         AuditCommand::Robots(_) => "robots",
         AuditCommand::Verify(_) | AuditCommand::Key | AuditCommand::Head => {
             let text = "the archive proves nothing: each node's record does, with its exported \
-                        heads (audit.seal_to) and its backups; leave --archive out";
+                        heads (audit.seal_to) and its backups; leave out --archive";
             return Err(Usage::Arguments(text.to_owned()));
         }
-        // What changes a record is done where it is written.
+        // Records are changed only where they are written.
         #[cfg(not(feature = "postgres"))]
         AuditCommand::Prune(_) => "prune",
         AuditCommand::Redact(_) | AuditCommand::Backup { .. } | AuditCommand::Restore { .. } => {
-            let text = "this is done at the node, to its record: leave --archive out";
+            let text = "this is done on the node, to its record: leave out --archive";
             return Err(Usage::Arguments(text.to_owned()));
         }
         AuditCommand::List { .. }
@@ -480,12 +483,13 @@ fn require_answer(command: &AuditCommand) -> Result<(), Usage> {
         AuditCommand::Prune(_) => return Ok(()),
         #[cfg(feature = "postgres")]
         AuditCommand::Ship(_) => {
-            let text = "a record is shipped where it is: leave --archive out, or say --to URL";
+            let text =
+                "a record is shipped from its own node: leave out --archive, or use --to URL";
             return Err(Usage::Arguments(text.to_owned()));
         }
     };
     Err(Usage::Arguments(format!(
-        "the archive does not answer {name}: ask the record of a node, there and without --archive"
+        "the archive does not support {name}: use the record of a node, there and without --archive"
     )))
 }
 
@@ -540,7 +544,7 @@ fn list(
     Ok(exit)
 }
 
-/// Prints everything that the record has on the decision that `subject` names.
+/// Prints everything on record about the decision that `subject` names.
 fn show(
     source: &DecisionSource,
     subject: &DecisionSubject,
@@ -549,7 +553,7 @@ fn show(
     if let (DecisionSubject::Number(DecisionName { node: Some(_), .. }), false) =
         (subject, source.has_nodes())
     {
-        let text = "the number of a decision is wanted: NODE/SEQ goes with --archive";
+        let text = "the number of a decision is wanted: NODE/SEQ needs --archive";
         return Err(Usage::Arguments(text.to_owned()).into());
     }
     let Some(explanation) = source.explain(subject)? else {
@@ -567,7 +571,7 @@ fn show(
     Ok(Exit::Done)
 }
 
-/// Prints everything that the record has on an event.
+/// Prints everything on record about an event.
 fn print_event(event: &EventRow, form: OutputForm) -> anyhow::Result<Exit> {
     let mut out = io::stdout().lock();
     match form {
@@ -575,7 +579,7 @@ fn print_event(event: &EventRow, form: OutputForm) -> anyhow::Result<Exit> {
         OutputForm::Columns => {
             writeln!(out, "{}\n{}", event_layout().header, event_line(event))?;
             if let Some(configuration) = event.configuration() {
-                // Line by line: `inert` makes the end of a line visible, too.
+                // Line by line, because `inert` also escapes line ends.
                 for line in configuration.text.lines() {
                     writeln!(out, "{}", inert(line))?;
                 }
@@ -585,7 +589,7 @@ fn print_event(event: &EventRow, form: OutputForm) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Says on stderr which decisions there are instead.
+/// Prints to stderr which decisions exist instead.
 fn report_missing(source: &DecisionSource, subject: &DecisionSubject) -> anyhow::Result<()> {
     let wanted = match subject {
         DecisionSubject::Number(name) => name.to_string(),
@@ -605,7 +609,7 @@ fn report_missing(source: &DecisionSource, subject: &DecisionSubject) -> anyhow:
             if let last @ 1.. = reader.pruned_until()? {
                 writeln!(
                     stderr,
-                    "  entries up to {last} were removed, since they were old"
+                    "  entries up to {last} were removed, because they were old"
                 )?;
             }
         }

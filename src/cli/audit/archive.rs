@@ -1,6 +1,7 @@
-//! `audit --archive`: the way to the archive of all nodes, and the removal of its months.
+//! `audit --archive`: access to the archive of all nodes, and the removal of its
+//! months.
 //!
-//! Does not know what is asked.
+//! Does not know the questions.
 
 use clap::Args;
 
@@ -28,8 +29,8 @@ use politesse_record::reader::AuditReader;
 /// Arguments that choose the archive.
 #[derive(Debug, Args)]
 pub(crate) struct ArchiveArguments {
-    /// Ask the archive of all nodes in place of the record: the one at URL
-    /// (--archive=postgres://HOST/DATABASE), or that of audit.archive.
+    /// Uses the archive of all nodes instead of the record: the one at URL
+    /// (--archive=postgres://HOST/DATABASE), or the one of audit.archive.
     #[arg(
         long,
         global = true,
@@ -39,18 +40,18 @@ pub(crate) struct ArchiveArguments {
         default_missing_value = ""
     )]
     archive: Option<String>,
-    /// One node alone, by its name or by the id of its record; with --archive.
+    /// Selects one node, by its name or by the id of its record; with --archive.
     #[arg(long, global = true, value_name = "NODE")]
     node: Option<String>,
 }
 
 impl ArchiveArguments {
-    /// Reports whether the archive is asked.
+    /// Reports whether the archive is to be used.
     pub(super) fn is_asked(&self) -> bool {
         self.archive.is_some()
     }
 
-    /// Returns how the archive is reached.
+    /// Returns the access to the archive.
     #[cfg(feature = "postgres")]
     fn access(&self, settings: &Settings) -> anyhow::Result<ArchiveAccess> {
         let url = self.archive.as_deref().unwrap_or_default();
@@ -71,7 +72,7 @@ impl ArchiveArguments {
         ArchiveSource::new(runtime, reader, self.node.clone())
     }
 
-    /// Opens what is asked.
+    /// Opens the source to query.
     pub(super) fn source(&self, settings: &Settings) -> anyhow::Result<DecisionSource> {
         match &self.archive {
             #[cfg(feature = "postgres")]
@@ -82,7 +83,7 @@ impl ArchiveArguments {
                 Err(Usage::Arguments(text.to_owned()).into())
             }
             None if self.node.is_some() => {
-                let text = "--node goes with --archive: a record is that of one node";
+                let text = "--node needs --archive: a record belongs to one node";
                 Err(Usage::Arguments(text.to_owned()).into())
             }
             None => DecisionSource::of_record(AuditReader::open(&settings.audit.path)?),
@@ -90,7 +91,7 @@ impl ArchiveArguments {
     }
 }
 
-/// Removes the months from before a time, or tells which would be removed.
+/// Removes the months before a time, or shows which would be removed.
 #[cfg(feature = "postgres")]
 pub(super) fn prune_archive(
     archive: &ArchiveArguments,
@@ -99,17 +100,17 @@ pub(super) fn prune_archive(
 ) -> anyhow::Result<Exit> {
     let source = archive.archive(settings)?;
     if !source.is_of_all_nodes() {
-        let text = "a month goes with the entries of all nodes: leave --node out";
+        let text = "a month is removed with the entries of all nodes: leave out --node";
         return Err(Usage::Arguments(text.to_owned()).into());
     }
     let first_kept = Month::of(asked.before);
     let mut months = source.ask(async |reader| reader.months().await)?;
-    // A month that is not over yet, or that the time is in, stays.
+    // The current month, and the month of the given time, stay.
     months.retain(|month, _| *month < first_kept);
     if months.is_empty() {
         return print(&format!(
-            "there is nothing to remove: a month (UTC) goes when all of it is from before that \
-             time, so {first_kept} is the first that stays\n"
+            "there is nothing to remove: a month (UTC) is removed once all of it is older than \
+             that time, so {first_kept} is the first to stay\n"
         ));
     }
     if !asked.yes {
@@ -123,12 +124,12 @@ pub(super) fn prune_archive(
     let access = archive.access(settings)?;
     let mut removal = source.wait(MonthDrop::open(access))?;
     let order = reason_of_user(&asked.why);
-    // A month at a time: what is done stays done if a later one fails.
+    // One month at a time: earlier removals stay in effect if a later one fails.
     for (month, decisions) in &months {
         source.wait(removal.drop_month(*month, &order))?;
         print(&format!("month {month}, {decisions} decisions: removed\n"))?;
     }
-    // Once for all months: it reads every decision that is left.
+    // Once for all months, because it reads every remaining decision.
     source.wait(removal.remove_unused())?;
     Ok(Exit::Done)
 }

@@ -1,7 +1,7 @@
-//! Archive as the source of a command: its questions one after the other, each waited
-//! for.
+//! Archive as the source of a command: puts one question after the other, and waits for
+//! each answer.
 //!
-//! Does not know how a question is put into SQL.
+//! Does not know the SQL of a question.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -23,22 +23,23 @@ use politesse_record::Direction;
 use politesse_record::filter::DecisionFilter;
 use politesse_record::stats::{StatGroup, StatQuestion};
 
-/// Rows of a page: the first is shown at once, and the others are read in pages that
-/// hide the way to the archive.
+/// Rows per page: the first page is small, so that it appears at once; later pages are
+/// large enough to hide the network latency.
 const FIRST_ROWS: usize = 64;
 const ROWS_MAX: usize = 2048;
 
-/// Archive that a command asks.
+/// Archive that a command queries.
 pub(super) struct ArchiveSource {
     runtime: Runtime,
     reader: NodeRecordsReader,
-    /// Nodes when the command began, by their number.
+    /// Nodes at the start of the command, by their number.
     nodes: BTreeMap<i32, ArchiveNode>,
-    /// Node that is asked about; absent: all.
+    /// Node to query; absent for all nodes.
     node: Option<String>,
 }
 
-/// How far the record of each node had arrived, by the number of the node.
+/// How far the record of each node had arrived, by the number and the label of the
+/// node.
 pub(super) struct ArchiveEnds {
     by_number: BTreeMap<i32, i64>,
     by_label: BTreeMap<Arc<str>, i64>,
@@ -69,7 +70,7 @@ impl ArchiveSource {
         })
     }
 
-    /// Reports whether all nodes are asked about.
+    /// Reports whether all nodes are queried.
     pub(super) fn is_of_all_nodes(&self) -> bool {
         self.node.is_none()
     }
@@ -82,13 +83,13 @@ impl ArchiveSource {
         self.wait(question(&self.reader))
     }
 
-    /// Waits for what is done with the archive.
+    /// Waits for an operation of the archive.
     pub(super) fn wait<T>(
         &self,
         question: impl Future<Output = Result<T, ArchiveFailure>>,
     ) -> anyhow::Result<T> {
         self.runtime.block_on(question).map_err(|error| {
-            // The words of the caller are wrong, not the archive.
+            // The user's input is wrong, not the archive.
             if let ArchiveFailure::NoNode { .. } = &error {
                 return Usage::Arguments(error.to_string()).into();
             }
@@ -96,7 +97,7 @@ impl ArchiveSource {
         })
     }
 
-    /// Returns the filter with the node that is asked about.
+    /// Returns the filter with the queried node.
     fn filter(&self, filter: &DecisionFilter) -> DecisionFilter {
         DecisionFilter {
             node: self.node.clone(),
@@ -104,7 +105,7 @@ impl ArchiveSource {
         }
     }
 
-    /// Hands the decisions that meet `filter` to `visit` until it breaks.
+    /// Passes the decisions that meet `filter` to `visit` until it breaks.
     pub(super) fn visit(
         &self,
         filter: &DecisionFilter,
@@ -123,7 +124,7 @@ impl ArchiveSource {
                 return Ok(());
             }
             bounds.behind = page.next;
-            // Whoever goes on wants many.
+            // A caller that continues after the first page usually wants many rows.
             bounds.rows = ROWS_MAX;
             if bounds.behind.is_none() {
                 return Ok(());
@@ -152,7 +153,7 @@ impl ArchiveSource {
         })
     }
 
-    /// Hands the decisions behind `ends` that meet `filter` to `visit` until it breaks.
+    /// Passes the decisions after `ends` that meet `filter` to `visit` until it breaks.
     pub(super) fn visit_after(
         &self,
         ends: &mut ArchiveEnds,
@@ -161,14 +162,14 @@ impl ArchiveSource {
     ) -> anyhow::Result<()> {
         let question = self.wait(self.reader.question(&self.filter(filter)))?;
         let arrived = self.wait(self.reader.arrived(&question, &mut ends.by_number))?;
-        // Whoever visits them keeps its own error.
+        // The visitor keeps its own error.
         let _ = arrived.into_iter().try_for_each(visit);
         Ok(())
     }
 
     /// Explains the decision that `name` names; `None` if there is none.
     pub(super) fn explain(&self, name: &DecisionName) -> anyhow::Result<Option<Explanation>> {
-        // A row names its node; --node is for what has none.
+        // A name may include the node; --node is for names without one.
         let node = name.node.as_deref().or(self.node.as_deref());
         let places = self.wait(self.reader.places_of(node, name.seq))?;
         let (1, Some(place)) = (places.len(), places.first()) else {
@@ -178,7 +179,7 @@ impl ArchiveSource {
             };
         };
         if node.is_none() {
-            // Tomorrow another node may have that number.
+            // Even a single match: tomorrow another node may have that number.
             return Err(self.ambiguous(name.seq)?);
         }
         let Some(found) = self.wait(self.reader.decision(*place))? else {
@@ -193,7 +194,7 @@ impl ArchiveSource {
         Ok(Some(Explanation::of_row(found.record, body, context)))
     }
 
-    /// Makes the error that a number is that of several decisions.
+    /// Makes the error for a number that several decisions have.
     fn ambiguous(&self, seq: u64) -> anyhow::Result<anyhow::Error> {
         let places = self.wait(self.reader.places_of(None, seq))?;
         let nodes = self.wait(self.reader.nodes())?;
@@ -206,14 +207,14 @@ impl ArchiveSource {
         Ok(Usage::Arguments(text).into())
     }
 
-    /// Counts the decisions that are asked for by their keys.
+    /// Counts the selected decisions by their keys.
     pub(super) fn stats(&self, question: &StatQuestion<'_>) -> anyhow::Result<Vec<StatGroup>> {
         let filter = self.filter(question.filter);
         let asked = self.wait(self.reader.question(&filter))?;
         self.wait(self.reader.stats(&asked, question.keys, question.order))
     }
 
-    /// Returns the id of the record that a decision is in.
+    /// Returns the id of the record that contains a decision.
     pub(super) fn record_id(&self, record: &StoredRecord) -> Cow<'_, str> {
         let is_own = |node: &&ArchiveNode| Some(&node.label) == record.node.as_ref();
         let node = self.nodes.values().find(is_own);

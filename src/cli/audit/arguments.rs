@@ -1,5 +1,5 @@
-//! Arguments by which decisions and events are chosen: times, hosts, URLs and
-//! rules as people type them.
+//! Arguments that select decisions and events: times, hosts, URLs and rules as users
+//! type them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,28 +25,28 @@ use politesse_robots::origin::{Host, Target};
 
 /// Explanation of the filters, for `--help`.
 pub(super) const FILTERS_HELP: &str = "\
-Several filters choose what meets all of them. Times are UTC: RFC 3339
+Several filters select the rows that meet all of them. Times are UTC: RFC 3339
 (2026-11-22T10:00:00Z), a day or minute (2026-11-22, 2026-11-22T10:00), or how long
-ago (90s, 15m, 1h, 7d). --until does not include its moment: --from 2026-11-22
---until 2026-11-23 is one day.
+ago (90s, 15m, 1h, 7d). --until is exclusive: --from 2026-11-22 --until 2026-11-23 is
+one day.
 
---url takes a whole URL, or its beginning with a * at the end; the path is compared
-byte by byte as it was sent, no other * has a meaning. --rule takes a rule as the
-list shows it, \"Disallow: /private\", or its path alone, /private: the path is
-compared whole, as written, so \"Disallow: /\" is that rule and no longer one.";
+--url takes a whole URL, or its beginning followed by *; the path is compared byte by
+byte as it was sent, and a * elsewhere has no special meaning. --rule takes a rule as
+the list shows it, \"Disallow: /private\", or only its path, /private: the whole path is
+compared as written, so \"Disallow: /\" does not match longer rules.";
 
-/// Conditions for decisions; those that meet all of them are chosen.
+/// Conditions for decisions. A decision must meet all of them.
 #[derive(Debug, Args)]
 pub(crate) struct DecisionArguments {
     #[command(flatten)]
     common: CommonArguments,
-    /// The URL, or its beginning and a *.
+    /// The URL, or its beginning followed by *.
     #[arg(long)]
     url: Option<UrlPattern>,
-    /// A part of the URL, with its host, in any case.
+    /// A part of the URL including its host, in any case.
     #[arg(long, value_name = "TEXT")]
     search: Option<String>,
-    /// The rule that decided, as written, or its path alone.
+    /// The deciding rule, as written, or only its path.
     #[arg(long)]
     rule: Option<RulePattern>,
     /// The crawler's token, in any case; * for crawlers without one.
@@ -64,7 +64,8 @@ pub(crate) struct DecisionArguments {
     /// The status of the answer, such as 404, or a class, such as 4xx.
     #[arg(long)]
     status: Option<StatusRange>,
-    /// The class of the decision, as the dashboard counts it, or several with commas.
+    /// The class of the decision, as the dashboard counts it; several are separated by
+    /// commas.
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(
         DecisionClass::ALL.map(DecisionClass::as_str),
     ).try_map(|word| DecisionClass::of_word(&word).ok_or("not a class")))]
@@ -72,27 +73,28 @@ pub(crate) struct DecisionArguments {
     /// A statement that denies a purpose of the crawler, such as train-ai=n or noai.
     #[arg(long, value_name = "STATEMENT", value_parser = statement_texts())]
     preference: Option<String>,
-    /// The verdict; `later` is put off, and nothing was sent.
+    /// The verdict; `later` means put off, with nothing sent.
     #[arg(long, value_parser = ["allow", "disallow", "later"])]
     verdict: Option<String>,
     /// The reason's word, such as `rule` or `unreachable`.
     #[arg(long, value_parser = Reason::ALL.map(Reason::as_str))]
     reason: Option<String>,
-    /// The effect of the verdict: `reported` is what enforcing would refuse.
+    /// The effect of the verdict; `reported` means that enforcing it would refuse the
+    /// request.
     #[arg(long, value_parser = ["enforced", "reported", "overridden", "cached"])]
     effect: Option<String>,
 }
 
-/// Conditions for decisions and for events.
+/// Conditions for both decisions and events.
 #[derive(Debug, Args)]
 pub(super) struct CommonArguments {
-    /// Then or later: a time, a day, or how long ago (1h).
+    /// At or after: a time, a day, or how long ago (1h).
     #[arg(long, value_name = "TIME", value_parser = time)]
     from: Option<Timestamp>,
     /// Before: a time, a day, or how long ago (1h).
     #[arg(long, value_name = "TIME", value_parser = time)]
     until: Option<Timestamp>,
-    /// The name of the host alone, on every port.
+    /// Name of the host only, for all of its ports.
     #[arg(long, value_parser = host)]
     host: Option<String>,
 }
@@ -108,7 +110,7 @@ pub(crate) struct EventArguments {
 }
 
 impl CommonArguments {
-    /// Refuses times that end before they begin: no row would be found.
+    /// Refuses times that end before they begin, because they would match no row.
     fn check(&self) -> Result<(), Usage> {
         match (self.from, self.until) {
             (Some(from), Some(until)) if until <= from => Err(Usage::Arguments(format!(
@@ -174,8 +176,8 @@ impl TryFrom<&DecisionArguments> for DecisionFilter {
     }
 }
 
-/// Reads a time: RFC 3339, a date with or without a time of the day in UTC, or
-/// how long ago.
+/// Reads a time: RFC 3339, a date with or without a time of day in UTC, or how long
+/// ago.
 pub(super) fn time(text: &str) -> Result<Timestamp, String> {
     if let Some(ago) = duration(text) {
         let then = clock::now().checked_sub(ago);
@@ -192,12 +194,12 @@ pub(super) fn time(text: &str) -> Result<Timestamp, String> {
     })
 }
 
-/// Reads the name of a host, or an address.
+/// Reads a host name or an address.
 pub(super) fn host(text: &str) -> Result<String, String> {
     if text.contains("://") {
         return Err(format!(
-            "the name of a host alone is wanted, as in site.example; for the URLs of an origin \
-             there is --url '{}/*'",
+            "only the name of a host is wanted, as in site.example; for the URLs of an origin \
+             use --url '{}/*'",
             text.trim_end_matches(['/', '*'])
         ));
     }
@@ -212,14 +214,14 @@ pub(super) fn host(text: &str) -> Result<String, String> {
         && port.bytes().all(|byte| byte.is_ascii_digit())
     {
         return Err(format!(
-            "a host without a port is wanted, as in {name}; for one port there is \
+            "a host without a port is wanted, as in {name}; for one port use \
              --url 'http://{text}/*'"
         ));
     }
     text.parse::<Host>()
         .or_else(|_| format!("[{text}]").parse())
         .map(|host| host.to_string())
-        .map_err(|error| format!("{error}; site.example would be one"))
+        .map_err(|error| format!("{error}; an example is site.example"))
 }
 
 /// Reads the owner of a robots.txt: a host, or one of its origins.
@@ -236,19 +238,19 @@ pub(super) fn robots_owner(text: &str) -> Result<RobotsOwner, String> {
     host(text).map(RobotsOwner::Host)
 }
 
-/// A decision as it is named on the command line.
+/// A decision as named on the command line.
 #[derive(Debug, Clone)]
 pub(crate) enum DecisionSubject {
-    /// By its number.
+    /// Number of the decision.
     Number(DecisionName),
-    /// By its URL: the newest decision about it.
+    /// URL: the newest decision about it.
     Url(Target),
 }
 
-/// Number of a decision, which it has at one node.
+/// Number of a decision at its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DecisionName {
-    /// Node, by its name or by the id of its record; absent where there is one.
+    /// Name of the node, or id of its record; absent if there is only one record.
     pub(crate) node: Option<String>,
     pub(crate) seq: u64,
 }
@@ -263,7 +265,7 @@ impl fmt::Display for DecisionName {
 }
 
 impl DecisionSubject {
-    /// Makes the name of a decision that was read.
+    /// Makes the name of a stored decision.
     pub(super) fn of(record: &StoredRecord) -> Self {
         Self::Number(DecisionName {
             node: record.node.as_deref().map(str::to_owned),
@@ -300,7 +302,7 @@ impl FromStr for DecisionSubject {
 mod tests {
     use super::*;
 
-    // Ours: RFC 3339, a date, or how long ago, as `--help` says.
+    // Ours: RFC 3339, a date, or how long ago, as `--help` documents.
     #[test]
     fn a_time_is_rfc_3339_or_a_day_in_utc_or_how_long_ago() {
         for (text, wanted) in [
@@ -319,7 +321,7 @@ mod tests {
         }
     }
 
-    // Ours: a mistake is told, not answered with no rows.
+    // Ours: a mistake is reported, not answered with zero rows.
     #[test]
     fn a_host_is_a_name_or_an_address_and_nothing_else() {
         for (text, wanted) in [

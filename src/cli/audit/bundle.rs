@@ -23,12 +23,12 @@ use politesse_record::reader::AuditReader;
 pub(crate) struct BundleArguments {
     #[command(flatten)]
     which: CommonArguments,
-    /// The file to be made.
+    /// File to create.
     #[arg(long, short, value_name = "FILE.jsonl.gz")]
     output: PathBuf,
 }
 
-/// Makes a bundle of the decisions that are asked for.
+/// Makes a bundle of the selected decisions.
 pub(super) fn bundle(reader: &AuditReader, asked: &BundleArguments) -> anyhow::Result<Exit> {
     let filter = DecisionFilter::try_from(&asked.which)?;
     let path = &asked.output;
@@ -63,7 +63,7 @@ pub(super) fn bundle(reader: &AuditReader, asked: &BundleArguments) -> anyhow::R
     Ok(Exit::Done)
 }
 
-/// Verifies the bundle at `path`, and prints what was found.
+/// Verifies the bundle at `path`, and prints the findings.
 pub(super) fn print_bundle(
     path: &Path,
     keys: &[NoteKey],
@@ -76,7 +76,7 @@ pub(super) fn print_bundle(
     let mut out = BufWriter::new(io::stdout().lock());
     let mut findings = Vec::new();
     let bundle = verify_bundle(file, keys, |finding| match form {
-        // A closed stdout is found out by the last line.
+        // A closed stdout is noticed when the last line is written.
         OutputForm::Columns => drop(writeln!(out, "{}", inert(&finding))),
         OutputForm::Json => findings.push(finding),
     })
@@ -96,7 +96,7 @@ pub(super) fn print_bundle(
     Ok(outcome(&bundle).1)
 }
 
-/// Says what is wrong with the file at `path`, which cannot be read as a bundle.
+/// Describes what is wrong with the file at `path`, which cannot be read as a bundle.
 fn no_bundle(path: &Path, error: &BundleError) -> String {
     let file = shell_quoted(&path.display().to_string());
     match matches!(error, BundleError::File(_)) {
@@ -175,10 +175,10 @@ fn summary(bundle: &BundleVerification) -> Vec<String> {
     lines
 }
 
-/// Outcome of a bundle that fits, while no key says who signed it.
+/// Outcome of a bundle that matches, while no key identifies its signer.
 const SIGNER_UNKNOWN: &str = "OK, but the signer is unknown";
 
-/// Returns the outcome in words, and the exit code.
+/// Returns the outcome in words, with the exit code.
 fn outcome(bundle: &BundleVerification) -> (String, Exit) {
     let redacted = bundle.sums.redacted;
     match (bundle.mismatches, bundle.is_signer_known) {

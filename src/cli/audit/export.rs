@@ -1,8 +1,8 @@
-//! `audit export`: decisions, the oldest first, in forms that other programs read.
+//! `audit export`: decisions, the oldest first, in formats for other programs.
 //!
-//! Reads a page at a time, so a record of any length is exported in the memory of
-//! a page; a WARC file remembers beside that which robots.txt it has already.
-//! Does not know how decisions are found.
+//! Reads one page at a time, so that a record of any length is exported in the memory
+//! of one page; a WARC file also remembers which robots.txt it already has. Does not
+//! know how decisions are found.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -28,28 +28,28 @@ use politesse_record::filter::DecisionFilter;
 /// Arguments of `audit export`.
 #[derive(Debug, Args)]
 pub(crate) struct ExportArguments {
-    /// Form of the decisions.
+    /// Format of the decisions.
     #[arg(long = "as", value_name = "FORM")]
     form: ExportForm,
     #[command(flatten)]
     which: DecisionArguments,
-    /// The file to be made; without it, stdout.
+    /// File to create; by default stdout.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
-/// Form of exported decisions.
+/// Format of exported decisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ExportForm {
-    /// JSON Lines: the objects of `list --json`, with more of what they rest on.
+    /// JSON Lines: the objects of `list --json`, with more of the data behind them.
     Jsonl,
-    /// CSV (RFC 4180), which no spreadsheet takes for formulas.
+    /// CSV (RFC 4180), with fields that no spreadsheet reads as formulas.
     Csv,
     /// WARC 1.1: each robots.txt, and a metadata record for each decision.
     Warc,
 }
 
-/// Writes the decisions that are asked for.
+/// Writes the selected decisions.
 pub(super) fn export(source: &DecisionSource, asked: &ExportArguments) -> anyhow::Result<Exit> {
     let run = ExportRun {
         source,
@@ -71,19 +71,19 @@ pub(super) fn export(source: &DecisionSource, asked: &ExportArguments) -> anyhow
             write_new_file(path, |file| run.write(asked.form, compression, file))?
         }
     };
-    // The rows may be on stdout.
+    // To stderr, because the rows may go to stdout.
     print_notice(&format!("{count} decisions"));
     Ok(Exit::Done)
 }
 
-/// Decisions that are exported.
+/// Selected decisions to export.
 struct ExportRun<'a> {
     source: &'a DecisionSource,
     filter: DecisionFilter,
 }
 
 impl ExportRun<'_> {
-    /// Writes the decisions to `out`. Returns how many there are.
+    /// Writes the decisions to `out`. Returns their number.
     fn write(
         &self,
         form: ExportForm,
@@ -106,7 +106,7 @@ impl ExportRun<'_> {
             }
             ExportForm::Warc => {
                 let Some((reader, id)) = self.source.record() else {
-                    let text = "a WARC file has the files of robots.txt, which are read from the \
+                    let text = "a WARC file contains robots.txt files, which are read from the \
                                 record of a node: run this there, without --archive";
                     return Err(Usage::Arguments(text.to_owned()).into());
                 };
@@ -121,13 +121,13 @@ impl ExportRun<'_> {
         Ok(count)
     }
 
-    /// Hands each decision to `write` until that fails. Returns how many there are.
+    /// Passes each decision to `write` until that fails. Returns their number.
     fn visit(
         &self,
         mut write: impl FnMut(StoredRecord) -> anyhow::Result<()>,
     ) -> anyhow::Result<u64> {
         let mut count = 0;
-        // Kept: whoever visits the rows knows no error of a file.
+        // Kept here, because the visitor cannot return an error of the file.
         let mut outcome = Ok(());
         let direction = Direction::OldestFirst;
         self.source.visit(&self.filter, direction, |record| {
@@ -142,12 +142,12 @@ impl ExportRun<'_> {
     }
 }
 
-/// Checks that `path` is the name of a file that can be made.
+/// Checks that `path` is the name of a file that can be created.
 ///
 /// # Errors
 ///
-/// Something that is there, and `-`, which would be a file of that name: what is
-/// written to stdout cannot be taken back if its end is missing.
+/// The path exists, or is `-`, which would create a file of that name: output to stdout
+/// could not be taken back if its end is missing.
 pub(crate) fn require_new(path: &Path) -> Result<(), Usage> {
     let name = path.display();
     let problem = match path.symlink_metadata() {
@@ -159,18 +159,19 @@ pub(crate) fn require_new(path: &Path) -> Result<(), Usage> {
     Err(Usage::Arguments(problem))
 }
 
-/// Makes the file `path`, which must not be there, for its owner alone, with what
-/// `write` writes to it.
+/// Creates the file `path`, which must not exist, readable only by its owner, with the
+/// output of `write`.
 ///
 /// # Errors
 ///
-/// Those of `write`, and of making the file. Nothing is left of it then.
+/// An error of `write`, or of creating the file. Nothing is left of the file then.
 pub(crate) fn write_new_file<T>(
     path: &Path,
     write: impl FnOnce(&File) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     require_new(path)?;
-    // Under another name until it is whole: half a file must not pass for one.
+    // Under another name until it is complete: half a file must not pass for a whole
+    // one.
     let mut name = path.as_os_str().to_owned();
     name.push(".part");
     let part = PathBuf::from(name);
@@ -185,7 +186,7 @@ pub(crate) fn write_new_file<T>(
     };
     let made = make().with_context(|| format!("cannot write {}", path.display()));
     if made.is_err() {
-        // What cannot be removed either is overwritten by the next file.
+        // If it cannot be removed either, the next file overwrites it.
         fs::remove_file(&part).unwrap_or_default();
     }
     made

@@ -1,5 +1,5 @@
-//! `audit key` and `audit head`, and the files in which keys and heads are kept away
-//! from the record.
+//! `audit key` and `audit head`, and the files that keep keys and heads apart from the
+//! record.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -11,8 +11,8 @@ use politesse_record::seal_check::OutsideHead;
 use politesse_record::seal_key::{key_path, read_key};
 use politesse_record::{AuditError, Options, SealKeyError};
 
-/// Prints the public key: that of the file, or, where there is none, as in a copy of
-/// the record, the one of the newest head.
+/// Prints the public key from its file, or from the newest head if there is no file, as
+/// in a copy of the record.
 pub(super) fn print_key(reader: &AuditReader, options: &Options) -> anyhow::Result<Exit> {
     let name = reader.record_name()?;
     let real = options.path.canonicalize()?;
@@ -50,15 +50,16 @@ pub(super) fn print_head(reader: &AuditReader) -> anyhow::Result<Exit> {
     Ok(Exit::Not)
 }
 
-/// Reads a key, or a file with one a line. Lines that begin with `#` are comments.
+/// Reads a key, or a file with one key per line. Lines that begin with `#` are
+/// comments.
 pub(super) fn public_keys(text: &str) -> anyhow::Result<Vec<NoteKey>> {
     let wrong = match text.parse() {
         Ok(key) => return Ok(vec![key]),
         Err(wrong) => wrong,
     };
-    // A key has two signs of plus in it, and the names of most files have none.
+    // A key contains two plus signs, and most file names contain none.
     let Ok(file) = std::fs::read_to_string(text) else {
-        let text = format!("{wrong}; nor is it a file that can be read");
+        let text = format!("{wrong}; and there is no readable file of that name");
         return Err(Usage::Arguments(text).into());
     };
     let is_key = |line: &&str| !line.is_empty() && !line.starts_with('#');
@@ -71,7 +72,7 @@ pub(super) fn public_keys(text: &str) -> anyhow::Result<Vec<NoteKey>> {
     }
 }
 
-/// Reads the heads in a file, one behind the other.
+/// Reads the consecutive heads in a file.
 pub(super) fn outside_heads(path: &Path) -> anyhow::Result<Vec<OutsideHead>> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|source| Usage::File {

@@ -1,7 +1,6 @@
-//! Decisions and events as lines of text, cut to the width of the terminal that
-//! they are shown on.
+//! Decisions and events as lines of text, cut to the width of the terminal.
 //!
-//! Does not know which rows are shown, nor their other forms.
+//! Does not know which rows are shown, or their other formats.
 
 use std::io::{self, IsTerminal as _};
 
@@ -13,17 +12,18 @@ use politesse_decision::record::StoredRecord;
 use politesse_decision::row_json::ROW_COLUMNS;
 use politesse_record::events::EventRow;
 
-/// Characters of a URL or a rule that are shown however narrow the terminal is.
+/// Minimum number of characters of a URL or a rule that are shown, even on a narrow
+/// terminal.
 const SHOWN_MIN: usize = 24;
 
-/// Characters of a crawler's name that are shown on a terminal.
+/// Maximum number of characters of a crawler's name on a terminal.
 const CRAWLER_MAX: usize = 24;
 
-/// Columns of a terminal that does not report how many it has.
+/// Assumed width of a terminal that does not report one.
 const USUAL_COLUMNS: usize = 80;
 
-/// Returns the layout of decisions: the header above [`record_line`], and the
-/// columns of CSV.
+/// Returns the layout of decisions: the header above [`record_line`], and the CSV
+/// columns.
 pub(super) fn record_layout() -> RowLayout {
     let header = fields([
         "SEQ", "TIME", "VERDICT", "REASON", "CRAWLER", "METHOD", "STATUS", "WAIT",
@@ -34,7 +34,7 @@ pub(super) fn record_layout() -> RowLayout {
     }
 }
 
-/// Returns the layout of decisions of several nodes: with the node first.
+/// Returns the layout of decisions of several nodes, with the node first.
 pub(super) fn node_layout() -> RowLayout {
     let RowLayout { header, columns } = record_layout();
     RowLayout {
@@ -47,7 +47,7 @@ fn node_column(node: &str) -> String {
     format!("{:<12} ", inert(node))
 }
 
-/// Makes the line of a decision, which begins with its node if it has one.
+/// Makes the line of a decision, beginning with its node if it has one.
 pub(super) fn record_line(record: &StoredRecord, screen: Screen) -> String {
     let ruling = &record.ruling;
     let crawler = inert(ruling.crawler.as_deref().unwrap_or("*"));
@@ -66,14 +66,14 @@ pub(super) fn record_line(record: &StoredRecord, screen: Screen) -> String {
         ]);
     let url = inert(&record.url);
     let left = screen.left(start.chars().count(), 2 * SHOWN_MIN);
-    // The URL keeps at least half of the width, the rule what is left.
+    // The URL keeps at least half of the width; the rule gets the rest.
     let rest_max = left.map(|left| left - url.chars().count().min(left / 2));
     let rest = cut(&inert(&details(record)), rest_max);
     let url_max = left.map(|left| left - rest.chars().count());
     format!("{start}{}{rest}", cut(&url, url_max))
 }
 
-/// Lays out the fields of a line, each as wide as the widest usual value.
+/// Lays out the fields of a line, each as wide as its widest usual value.
 fn fields(values: [&str; 8]) -> String {
     let [seq, time, verdict, reason, crawler, method, status, wait] = values;
     format!(
@@ -82,7 +82,7 @@ fn fields(values: [&str; 8]) -> String {
     )
 }
 
-/// Formats the time that a request waited, to three digits or so.
+/// Formats the time that a request waited, to about three digits.
 pub(super) fn wait(ms: u64) -> String {
     match ms {
         0 => "-".to_owned(),
@@ -92,7 +92,7 @@ pub(super) fn wait(ms: u64) -> String {
     }
 }
 
-/// Makes the text after the URL: the rule, and whatever is unusual.
+/// Makes the text after the URL: the rule, and anything unusual.
 fn details(record: &StoredRecord) -> String {
     let ruling = &record.ruling;
     let mut details = String::new();
@@ -111,8 +111,7 @@ fn details(record: &StoredRecord) -> String {
     details
 }
 
-/// Returns the layout of events: the header above [`event_line`], and the columns
-/// of CSV.
+/// Returns the layout of events: the header above [`event_line`], and the CSV columns.
 pub(super) fn event_layout() -> RowLayout {
     RowLayout {
         header: "   SEQ TIME                 KIND             HOST (STATUS, UNTIL, INCIDENT)"
@@ -170,15 +169,15 @@ pub(super) fn event_line(event: &EventRow) -> String {
     ))
 }
 
-/// Output that results go to.
+/// Output that results are written to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Screen {
-    /// Columns of the terminal; `None` where nothing is to be cut.
+    /// Width of the terminal in columns; `None` if nothing must be cut.
     pub(super) columns: Option<usize>,
 }
 
 impl Screen {
-    /// Looks for a terminal on stdout.
+    /// Checks whether stdout is a terminal.
     pub(super) fn of_stdout() -> Self {
         let stdout = io::stdout();
         let columns = stdout.is_terminal().then(|| {
@@ -189,16 +188,16 @@ impl Screen {
         Self { columns }
     }
 
-    /// Returns how much of the width is left after `used` columns, or `least`
-    /// where that is less: a row on a narrow terminal wraps.
+    /// Returns the width that is left after `used` columns, but at least `least`: on a
+    /// narrow terminal a row wraps.
     pub(super) fn left(self, used: usize, least: usize) -> Option<usize> {
         let left = self.columns?.saturating_sub(used);
         Some(left.max(least))
     }
 }
 
-/// Cuts `text` to its first `columns` characters, the last of them an ellipsis
-/// if there are more. Without a bound all of it is returned.
+/// Cuts `text` to its first `columns` characters, with an ellipsis as the last one if
+/// there were more. Without a limit the whole text is returned.
 pub(super) fn cut(text: &str, columns: Option<usize>) -> String {
     match columns {
         Some(columns) if columns < text.chars().count() => {
@@ -261,7 +260,7 @@ mod tests {
         );
     }
 
-    // Ours: whole in a file, cut to the width on a terminal.
+    // Ours: complete in a file, cut to the width on a terminal.
     #[test]
     fn a_long_url_is_cut_on_a_terminal_only() {
         let url = format!("http://h.test/{}", "a".repeat(500));
@@ -277,7 +276,7 @@ mod tests {
         }
     }
 
-    // Ours: what a crawler or a site wrote must not steer the terminal.
+    // Ours: text from a crawler or a site must not control the terminal.
     #[test]
     fn a_line_holds_no_control_characters() {
         let mut evil = record("http://h.test/\u{1b}[2J");
@@ -294,7 +293,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn text_is_cut_to_what_is_left_and_never_without_a_terminal() {
+    fn text_is_cut_to_the_remaining_width_and_never_without_a_terminal() {
         let screen = Screen { columns: Some(30) };
         assert_eq!(
             cut("https://site.example/a", screen.left(20, 8)),

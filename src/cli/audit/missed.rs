@@ -1,7 +1,7 @@
-//! `audit missed`: the URLs that a crawl asked for and did not get, and why.
+//! `audit missed`: the URLs that a crawl requested and did not get, with reasons.
 //!
 //! Decisions are read twice: once to find the URLs that were never answered, once to
-//! print the newest decision about each. Only digests of URLs are kept in memory.
+//! print the newest decision about each. Only digests of URLs are held in memory.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -23,7 +23,7 @@ use politesse_pages::page::words::counted;
 use politesse_record::Direction;
 use politesse_record::filter::DecisionFilter;
 
-/// Largest number of URLs of a crawl. Each takes some 60 bytes of memory.
+/// Maximum number of URLs of a crawl. Each takes about 60 bytes of memory.
 const URLS_MAX: usize = 1 << 22;
 
 /// Columns of CSV.
@@ -112,7 +112,7 @@ impl Crawl {
         })?;
         if URLS_MAX < crawl.urls.len() {
             return Err(Usage::Arguments(format!(
-                "there are more than {URLS_MAX} URLs: choose a part of them, for example by \
+                "there are more than {URLS_MAX} URLs: select a part of them, for example with \
                  --host, --from and --until"
             ))
             .into());
@@ -130,11 +130,11 @@ impl Crawl {
         }
     }
 
-    /// Returns how often the URL of `record` was asked for, if it was never answered and
-    /// no newer decision about it came before.
+    /// Returns the number of requests for the URL of `record`, if it was never answered
+    /// and no newer decision about it has been visited.
     fn newest_of_missed(&mut self, record: &StoredRecord) -> Option<u64> {
         let requests = self.urls.get_mut(&wanted_url(record)?)?;
-        // The crawl may go on meanwhile.
+        // The crawl may still be running.
         requests.is_answered |= Outcome::of(record) == Outcome::Answered;
         if requests.is_answered || requests.is_printed {
             return None;
@@ -143,7 +143,7 @@ impl Crawl {
         Some(requests.count)
     }
 
-    /// Says on stderr how many URLs were missed, and why.
+    /// Prints to stderr how many URLs were missed, by reason.
     fn print_summary(&self, sums: [u64; Outcome::ALL.len()]) {
         let reasons = Outcome::ALL.into_iter().zip(sums);
         let named: Vec<_> = reasons
@@ -164,18 +164,18 @@ impl Crawl {
     }
 }
 
-/// Returns the digest of the URL that a request wanted the content of; `None` for HEAD,
-/// which asks for none, and for a redacted URL.
+/// Returns the digest of the URL whose content a request wanted; `None` for HEAD, which
+/// wants no content, and for a redacted URL.
 fn wanted_url(record: &StoredRecord) -> Option<Digest> {
     let wants_content = &*record.method != "HEAD" && !record.is_redacted();
     wants_content.then(|| Digest::of(record.url.as_bytes()))
 }
 
-/// URL that was not answered, by the newest decision about it.
+/// Unanswered URL, with the newest decision about it.
 struct MissedUrl<'a> {
     record: &'a StoredRecord,
     why: Outcome,
-    /// How often it was asked for.
+    /// Number of requests for it.
     requests: u64,
 }
 
@@ -195,7 +195,7 @@ impl MissedUrl<'_> {
             (Outcome::RefusedBySite, Some(error), _) if **error == *EndingClass::BOT_CHALLENGE => {
                 inert(error)
             }
-            // The reason of a decision that allowed would not say why.
+            // The reason of a decision that allowed would not explain it.
             (Outcome::Error | Outcome::RefusedBySite | Outcome::Withheld, ..) => "-".to_owned(),
             _ => inert(&ruling.reason),
         };
@@ -213,7 +213,7 @@ impl MissedUrl<'_> {
     }
 }
 
-/// Characters of a URL that are shown however narrow the terminal is.
+/// Minimum number of characters of a URL that are shown, even on a narrow terminal.
 const URL_MIN: usize = 24;
 
 fn line(values: [&str; 4], url: &str) -> String {

@@ -1,5 +1,5 @@
-//! Orders that take something away from a record: carried out by the proxy that runs, or
-//! in its place.
+//! Orders that remove data from a record, carried out by the running proxy or in its
+//! place.
 
 use std::env;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::config::Settings;
 use politesse_admin::{REASON_BYTES_MAX, is_reason};
 use politesse_record::{AuditError, AuditLog, OrderReason, SystemUser, check_in_use};
 
-/// Name of the channel, in the event of a removal that a command carried out itself.
+/// Name of the channel in the event of a removal that a command carried out itself.
 pub(super) const BY_COMMAND: &str = "command";
 
 /// Reads the reason of an order.
@@ -29,9 +29,9 @@ pub(super) fn reason(text: &str) -> Result<String, String> {
     }
 }
 
-/// Adds the account of the operating system to a reason.
+/// Adds the user of the operating system to a reason.
 pub(super) fn reason_of_user(why: &str) -> OrderReason {
-    // The environment only claims a name; the number is the kernel's.
+    // The names in the environment can be forged; the number comes from the kernel.
     let named = |variable: &str| env::var(variable).ok().filter(|name| is_reason(name));
     OrderReason {
         why: why.to_owned(),
@@ -43,8 +43,8 @@ pub(super) fn reason_of_user(why: &str) -> OrderReason {
     }
 }
 
-/// Carries out an order by `stopped` in a record to which no proxy writes, and by
-/// `running` otherwise. Waits until nothing is left of what `stopped` takes away.
+/// Carries out an order: with `stopped` on a record that no proxy writes to, otherwise
+/// with `running`. Waits until the removal by `stopped` is complete.
 pub(super) fn carry_out<T>(
     settings: &Settings,
     stopped: impl AsyncFnOnce(&Arc<AuditLog>) -> anyhow::Result<T>,
@@ -65,7 +65,7 @@ async fn in_stopped<T>(
 ) -> anyhow::Result<T> {
     let tracker = TaskTracker::new();
     let log = Arc::new(AuditLog::open_for_command(&settings.audit, &tracker)?);
-    // Closed in any case: else the lock would last as long as this process.
+    // Closed in any case; otherwise the lock would last as long as this process.
     let done = match work(&log).await {
         Ok(done) => log.settled().await.map(|()| done).map_err(Into::into),
         Err(error) => Err(error),
@@ -76,7 +76,7 @@ async fn in_stopped<T>(
     done
 }
 
-/// Has the proxy that runs carry out `request`, by the order named `name`.
+/// Makes the running proxy carry out `request`, by the order named `name`.
 pub(super) fn ask_running<T: DeserializeOwned>(
     settings: &Settings,
     name: &str,

@@ -1,4 +1,4 @@
-//! `audit prune`: removes old entries, by the proxy that runs or in its place.
+//! `audit prune`: removes old entries, through the running proxy or in its place.
 
 #[cfg(feature = "postgres")]
 use std::sync::Arc;
@@ -30,21 +30,21 @@ use politesse_record::{PruneRequest, PrunedNumbers};
 /// Arguments of `audit prune`.
 #[derive(Debug, Args)]
 pub(crate) struct PruneArguments {
-    /// What is from before goes: a time, a day, or how long ago (400d).
+    /// Removes entries from before: a time, a day, or how long ago (400d).
     #[arg(long, value_name = "TIME", value_parser = past_time)]
     pub(super) before: Timestamp,
-    /// Reason, which stays on record with your user.
+    /// Reason, which stays on record with your user name.
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     pub(super) why: String,
-    /// Removes entries that are younger than audit.retention, too.
+    /// Also removes entries that are younger than audit.retention.
     #[arg(long)]
     even_younger: bool,
-    /// Removes; without it the entries are only told.
+    /// Removes the entries; otherwise they are only listed.
     #[arg(long)]
     pub(super) yes: bool,
 }
 
-/// Reads a time. One that is to come would remove all that there is: it is a slip.
+/// Reads a time. A future time is a mistake, because it would remove everything.
 fn past_time(text: &str) -> Result<Timestamp, String> {
     match time(text)? {
         before if clock::now() < before => Err("a time in the past is wanted".to_owned()),
@@ -52,12 +52,11 @@ fn past_time(text: &str) -> Result<Timestamp, String> {
     }
 }
 
-/// Returns `audit.retention` of this command, or of the proxy that ran last if that is
-/// longer: a setting of one command makes no entry old. What the proxy ran with is on
-/// record.
+/// Returns the longer of this command's `audit.retention` and that of the proxy that
+/// ran last, which is on record: a setting of one command must not make entries old.
 fn retention_of(settings: &Settings) -> Option<Duration> {
     let reader = AuditReader::open(&settings.audit.path);
-    // Whatever keeps it from being read is told where entries are removed.
+    // Reading errors are reported when entries are removed.
     let recorded = reader.and_then(|reader| reader.configuration());
     let of_proxy = recorded.ok().flatten().and_then(|recorded| {
         let table: toml::Table = recorded.text.parse().ok()?;
@@ -66,7 +65,7 @@ fn retention_of(settings: &Settings) -> Option<Duration> {
     settings.audit.retention.max(of_proxy)
 }
 
-/// Removes the entries from before a time, or tells which would be removed.
+/// Removes the entries before a time, or shows which would be removed.
 pub(super) fn prune(asked: &PruneArguments, settings: &Settings) -> anyhow::Result<Exit> {
     let mut settings = settings.clone();
     settings.audit.retention = retention_of(&settings);
@@ -89,7 +88,8 @@ pub(super) fn prune(asked: &PruneArguments, settings: &Settings) -> anyhow::Resu
             false => "",
         };
         return print(&format!(
-            "there is nothing to remove: entries go by parts of 8,192, each when all of it is older{waits}\n"
+            "there is nothing to remove: entries are removed in parts of 8,192, once all of a part is \
+             older{waits}\n"
         ));
     }
     print(&match asked.yes {
@@ -98,8 +98,8 @@ pub(super) fn prune(asked: &PruneArguments, settings: &Settings) -> anyhow::Resu
     })
 }
 
-/// Removes the entries, by the proxy that runs, which goes on after this returns, or in
-/// its place.
+/// Removes the entries, through the running proxy, which continues after this returns,
+/// or in its place.
 fn removed(request: &PruneRequest, settings: &Settings) -> anyhow::Result<PrunedNumbers> {
     carry_out(
         settings,
@@ -112,7 +112,8 @@ fn removed(request: &PruneRequest, settings: &Settings) -> anyhow::Result<Pruned
     )
 }
 
-/// Ships what has not arrived in the archive, without which it could not be removed.
+/// Ships entries that have not arrived in the archive; otherwise they could not be
+/// removed.
 #[cfg(feature = "postgres")]
 async fn ship_first(settings: &Settings, log: &Arc<AuditLog>) -> anyhow::Result<()> {
     if settings.archive.address.is_none() {

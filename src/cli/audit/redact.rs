@@ -1,7 +1,7 @@
-//! `audit redact`: takes client and URL away from decisions, by the proxy that runs
-//! or in its place.
+//! `audit redact`: removes client and URL from decisions, through the running proxy or
+//! in its place.
 //!
-//! Goes step by step: each answer says where the next one begins, so that neither a
+//! Works in steps: each answer says where the next step begins, so that neither a
 //! request to the proxy nor its record is held for long.
 
 use clap::Args;
@@ -17,25 +17,25 @@ use politesse_record::{AuditLog, RedactionRequest, RedactionStep};
 /// Arguments of `audit redact`.
 #[derive(Debug, Args)]
 pub(crate) struct RedactArguments {
-    /// A URL, or with * at its end all that begin so.
+    /// A URL, or the beginning of URLs followed by *.
     #[arg(long, value_parser = url)]
     url: Option<String>,
-    /// A client, by its address as `audit list --json` has it.
+    /// Address of a client, as in `audit list --json`.
     #[arg(long, value_name = "ADDRESS")]
     client: Option<String>,
-    /// Decisions by their numbers.
+    /// Numbers of decisions.
     #[arg(long, value_name = "N", num_args = 1..)]
     seq: Vec<u64>,
-    /// Decisions from this time on.
+    /// Decisions at or after this time.
     #[arg(long, value_name = "TIME", value_parser = time)]
     from: Option<Timestamp>,
     /// Decisions before this time.
     #[arg(long, value_name = "TIME", value_parser = time)]
     until: Option<Timestamp>,
-    /// Reason, which stays on record with your user.
+    /// Reason, which stays on record with your user name.
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     why: String,
-    /// Redacts; without it the decisions are only counted.
+    /// Redacts the decisions; otherwise they are only counted.
     #[arg(long)]
     yes: bool,
 }
@@ -56,16 +56,16 @@ impl RedactArguments {
     }
 }
 
-/// Reads a URL, or the beginning of one: another text would choose nothing.
+/// Reads a URL, or the beginning of one; any other text would match nothing.
 fn url(text: &str) -> Result<String, InvalidUrlPattern> {
     text.parse::<UrlPattern>().map(|_| text.to_owned())
 }
 
-/// Redacts the decisions that are asked for, or counts them.
+/// Redacts the selected decisions, or counts them.
 pub(super) fn redact(asked: &RedactArguments, settings: &Settings) -> anyhow::Result<Exit> {
     let request = asked.request();
     if !request.has_condition() {
-        let text = "which decisions: --url, --client or --seq is wanted";
+        let text = "no decisions are selected: --url, --client or --seq is wanted";
         return Err(Usage::Arguments(text.to_owned()).into());
     }
     let RedactionStep { count, damaged, .. } = carry_out(
@@ -81,14 +81,14 @@ pub(super) fn redact(asked: &RedactArguments, settings: &Settings) -> anyhow::Re
     let printed = print(&format!("decisions redacted: {count}\n"))?;
     if 0 < damaged {
         anyhow::bail!(
-            "{damaged} decisions are not as they were written, and stay as they are: see what \
-             `politesse audit verify` finds"
+            "{damaged} decisions are not as they were written, and stay unchanged: see the \
+             findings of `politesse audit verify`"
         );
     }
     Ok(printed)
 }
 
-/// Takes one step of a redaction after the other, and adds up what they have done.
+/// Takes the steps of a redaction in turn, and sums up their results.
 async fn redact_stopped(
     log: &AuditLog,
     request: &RedactionRequest,
@@ -105,7 +105,7 @@ async fn redact_stopped(
     }
 }
 
-/// Has the proxy that runs redact.
+/// Makes the running proxy redact.
 fn redact_running(
     settings: &Settings,
     request: &RedactionRequest,

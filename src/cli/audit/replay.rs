@@ -1,5 +1,5 @@
-//! `audit replay`: which past decisions another configuration would change, by host
-//! and rule.
+//! `audit replay`: which past decisions another configuration would change, by host and
+//! rule.
 //!
 //! Does not know how a decision is made again.
 
@@ -37,10 +37,10 @@ use politesse_record::replay::{
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::Target;
 
-/// Characters of a ruling or a URL that are shown on a terminal.
+/// Maximum number of characters of a ruling or a URL on a terminal.
 const TEXT_MAX: usize = 48;
 
-/// Senders whose names are remembered.
+/// Maximum number of senders whose names are cached.
 const SENDERS_MAX: usize = 16_384;
 
 /// Columns of CSV.
@@ -65,33 +65,33 @@ const COLUMNS: [&str; 13] = [
 pub(crate) struct ReplayArguments {
     #[command(flatten)]
     which: DecisionArguments,
-    /// Decisions that are named of each change.
+    /// Number of sample decisions for each change.
     #[arg(long, value_name = "COUNT", default_value_t = 3)]
     samples: usize,
-    /// How many changes are shown; 0 means all.
+    /// Maximum number of changes; 0 means all.
     #[arg(long, default_value_t = 50)]
     limit: usize,
     #[command(flatten)]
     form: FormArguments,
-    /// The other configuration; --config is that of now, which chooses the record.
+    /// The other configuration; --config is the current one, which chooses the record.
     #[arg(long, value_name = "FILE")]
     with: Option<PathBuf>,
-    /// Side that the other configuration is compared with: `now` with --with or --set,
-    /// else `recorded`.
+    /// Side to compare the other configuration with: `now` with --with or --set, else
+    /// `recorded`.
     #[arg(long, value_name = "SIDE")]
     against: Option<ReplayBasis>,
 }
 
-/// Side that the other configuration is compared with.
+/// Side to compare the other configuration with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ReplayBasis {
-    /// Decisions by the configuration of now.
+    /// Decisions of the current configuration.
     Now,
-    /// Decisions as they are on record.
+    /// Decisions on record.
     Recorded,
 }
 
-/// Configurations that are compared, each with the words for it.
+/// Configurations to compare, and a description of them.
 struct ReplayedSettings {
     before: Option<Settings>,
     after: Settings,
@@ -99,8 +99,8 @@ struct ReplayedSettings {
 }
 
 impl ReplayedSettings {
-    /// Reads the configuration of now, without `--set`, and the other one: `--with`, else
-    /// that of now, with `--set`.
+    /// Reads the current configuration, without `--set`, and the other one: `--with`,
+    /// else the current one with `--set`.
     fn read(
         configuration: ConfigurationRequest<'_>,
         asked: &ReplayArguments,
@@ -113,10 +113,10 @@ impl ReplayedSettings {
             overrides: &[],
             ..configuration
         };
-        // `--set audit.store` chooses the record, and no policy.
+        // `--set audit.store` chooses the record, not a policy.
         let mut set = configuration.overrides.iter();
         let has_other = asked.with.is_some() || set.any(|set| !set.starts_with("audit."));
-        // Of itself the configuration of now changes nothing.
+        // Compared with itself, the current configuration changes nothing.
         let basis = asked.against.unwrap_or(match has_other {
             true => ReplayBasis::Now,
             false => ReplayBasis::Recorded,
@@ -138,8 +138,8 @@ impl ReplayedSettings {
     }
 }
 
-/// Decides the requests that are asked for again, and prints what changes. The record is
-/// that of `settings`.
+/// Decides the selected requests again, and prints the changes. The record is that of
+/// `settings`.
 pub(super) fn replay(
     settings: &Settings,
     asked: &ReplayArguments,
@@ -174,16 +174,16 @@ fn lookup(settings: &Settings) -> SenderLookup<'static> {
     Box::new(move |record| senders.sender(record))
 }
 
-/// Names of crawlers by a configuration.
+/// Crawler names according to a configuration.
 struct Senders {
     table: CrawlerTable,
     identities: Identities,
     auth: AuthMode,
     policy: Policy,
-    /// The policy as the record would have it.
+    /// The policy in the form that the record stores.
     stored_policy: Arc<StoredPolicy>,
-    /// Senders by the addresses of the stored crawler, client and policy, which are held
-    /// here so that no other value gets one.
+    /// Senders by the addresses of the stored crawler, client and policy. The entries
+    /// hold those values, so that no other value can get the same address.
     known: HashMap<[usize; 3], KnownSender>,
 }
 
@@ -205,8 +205,8 @@ impl Senders {
         }
     }
 
-    /// Returns the sender of a request; `None` if it cannot be told, or if the request
-    /// would be refused for its names.
+    /// Returns the sender of a request; `None` if it cannot be determined, or if the
+    /// request would be refused because of its names.
     fn sender(&mut self, record: &StoredRecord) -> Option<ReplaySender> {
         let (crawler, client) = (Arc::clone(&record.crawler), Arc::clone(&record.client));
         let stored = (crawler, client, Arc::clone(&record.policy));
@@ -223,7 +223,7 @@ impl Senders {
             crawler: stored_names(&crawler, &stored.0),
             policy: self.policy_of(record, preferences),
         });
-        // All at once: what is asked for next is seldom what was asked for first.
+        // All at once, because requests seldom return to the first senders.
         if SENDERS_MAX <= self.known.len() {
             self.known.clear();
         }
@@ -235,8 +235,8 @@ impl Senders {
         sender
     }
 
-    /// Returns the policy for a crawler with `preferences`. Purposes that no entry declares
-    /// are those on record: `run --purpose` stated them.
+    /// Returns the policy for a crawler with `preferences`. If no entry declares
+    /// purposes, those on record apply: `run --purpose` stated them.
     fn policy_of(
         &self,
         record: &StoredRecord,
@@ -259,8 +259,8 @@ impl Senders {
         let user_agent = record.crawler.user_agent.as_deref().map(str::as_bytes);
         let mut entries = self.identities.entries().iter();
         let address: Option<IpAddr> = record.client.address.parse().ok();
-        // The record may have a part of the address alone. That matters if an entry
-        // asks for it.
+        // The record may have only part of the address, which matters if an entry
+        // requires an address.
         let client = match address {
             Some(address) => address,
             None if entries.any(|entry| entry.clients.is_some()) => return None,
@@ -277,7 +277,7 @@ impl Senders {
             let is_own = known.foreign_name.is_none();
             return is_own.then_some((known.crawler, known.preferences));
         };
-        // The token that was shown is not on record. Its name stands for it.
+        // The token itself is not on record, so its name is used.
         let mut guarded = self.identities.entries().iter().filter(|entry| {
             let is_named = entry
                 .tokens
@@ -293,7 +293,7 @@ impl Senders {
     }
 }
 
-/// Returns the names of `crawler` as the record would have them.
+/// Returns the names of `crawler` in the form that the record stores.
 fn stored_names(crawler: &Crawler, recorded: &Arc<StoredCrawler>) -> Arc<StoredCrawler> {
     let names = |tokens: &[ProductToken]| tokens.iter().map(ToString::to_string).collect();
     let found = StoredCrawler {
@@ -302,7 +302,7 @@ fn stored_names(crawler: &Crawler, recorded: &Arc<StoredCrawler>) -> Arc<StoredC
         user_agent: recorded.user_agent.clone(),
         label: recorded.label.clone(),
     };
-    // The stored one, if it is the same, so that it is restored once.
+    // The stored value, if it is equal, so that it is restored only once.
     if found == **recorded {
         Arc::clone(recorded)
     } else {
@@ -310,7 +310,7 @@ fn stored_names(crawler: &Crawler, recorded: &Arc<StoredCrawler>) -> Arc<StoredC
     }
 }
 
-/// Treatment of a request, whatever its reason.
+/// Treatment of a request, regardless of its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Treatment {
     Sent,
@@ -331,11 +331,11 @@ impl Treatment {
 /// Kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum ChangeKind {
-    /// What was let through would be refused.
+    /// A request that was let through would be refused.
     Refused,
-    /// What was refused would be let through.
+    /// A request that was refused would be let through.
     Sent,
-    /// The request would be treated as it was, for another reason.
+    /// The request would be treated the same, for another reason.
     Reason,
 }
 
@@ -343,7 +343,7 @@ impl ChangeKind {
     fn of(before: &StoredRuling, after: &StoredRuling) -> Self {
         let (before, after) = (Treatment::of(before), Treatment::of(after));
         match after {
-            // Sent as before, and refused as before, by another rule: worth a line, not an alarm.
+            // The same treatment by another rule: worth a line, but no alarm.
             _ if before == after => Self::Reason,
             Treatment::Refused => Self::Refused,
             Treatment::Sent | Treatment::PutOff => Self::Sent,
@@ -359,7 +359,7 @@ impl ChangeKind {
     }
 }
 
-/// Part of a ruling that changes are told apart by. The line of a rule is not: it
+/// Part of a ruling that distinguishes changes. It leaves out the line of a rule, which
 /// moves with every line that a site adds above it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct ReplayedRuling {
@@ -409,7 +409,7 @@ impl ReplayedRuling {
     }
 }
 
-/// Change that many decisions at one host have in common.
+/// Change that many decisions at one host share.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct ReplayChange {
     host: String,
@@ -418,7 +418,7 @@ struct ReplayChange {
     after: ReplayedRuling,
 }
 
-/// Decision that is named of a change.
+/// Sample decision of a change.
 #[derive(Debug)]
 struct ReplaySample {
     seq: u64,
@@ -438,8 +438,8 @@ struct ReplaySummary {
     /// Path of the record.
     record: String,
     same: u64,
-    /// Decisions under another name than the one their robots.txt was fetched for:
-    /// the site may have said something else.
+    /// Decisions under another name than the one that their robots.txt was fetched for,
+    /// for which the site may have sent another file.
     other_name: u64,
     changes: HashMap<ReplayChange, ChangeCount>,
     unknown: BTreeMap<ReplayObstacle, u64>,
@@ -503,7 +503,7 @@ impl ReplaySummary {
 
     fn print(&self, asked: &ReplayArguments) -> io::Result<()> {
         let mut changes: Vec<_> = self.changes.iter().collect();
-        // Those with most requests first; where they are equal, in a fixed order.
+        // Most requests first; equal ones in a fixed order.
         changes.sort_by(|(one, of_one), (other, of_other)| {
             let by_count = of_other.requests.cmp(&of_one.requests);
             by_count.then_with(|| one.cmp(other))
@@ -604,7 +604,7 @@ fn csv_row(change: &ReplayChange, count: &ChangeCount) -> String {
     csv_line(cells.iter().map(String::as_str))
 }
 
-/// Lays the changes out in columns, the further samples below each.
+/// Lays out the changes in columns, with further samples below each.
 fn table(shown: &[(&ReplayChange, &ChangeCount)]) -> String {
     let text_max = Screen::of_stdout().columns.map(|_| TEXT_MAX);
     let text = |text: &str| cut(&inert(text), text_max);

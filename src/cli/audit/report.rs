@@ -1,5 +1,5 @@
-//! `audit report`: a page about a time, for people who know nothing of robots.txt,
-//! and the page that one sends to the owner of a site.
+//! `audit report`: a page about a period, for readers who know nothing about
+//! robots.txt, and a page to send to the owner of a site.
 //!
 //! Does not know what the page looks like.
 
@@ -22,13 +22,14 @@ use politesse_record::report::report_facts;
 pub(crate) struct ReportArguments {
     #[command(flatten)]
     common: CommonArguments,
-    /// The page for the owner of this host: nothing of other hosts, nor of clients.
+    /// Makes the page for the owner of this host: without other hosts and without
+    /// clients.
     #[arg(long, value_name = "HOST", value_parser = host, conflicts_with = "host")]
     for_site: Option<String>,
-    /// The file to be made; without it, stdout.
+    /// File to create; by default stdout.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// The digest of the report alone: SHA-256 of the leaves of its decisions.
+    /// Prints only the digest of the report: SHA-256 of the leaves of its decisions.
     #[arg(long, conflicts_with = "output")]
     digest: bool,
 }

@@ -1,7 +1,7 @@
-//! `audit robots`: the robots.txt of a host that was in force at a time.
+//! `audit robots`: the robots.txt of a host that was in force at a given time.
 //!
-//! The bytes of the file go to stdout, alone; what they are goes to stderr. With
-//! `--history` there is a report instead, which `versions` prints.
+//! Only the bytes of the file go to stdout; their description goes to stderr. With
+//! `--history` it prints a report instead, which `versions` makes.
 
 use std::fmt::Display;
 use std::io::Write as _;
@@ -19,23 +19,22 @@ use politesse_base::inert::{inert, shell_word};
 use politesse_record::reader::AuditReader;
 use politesse_record::robots_history::{OriginSnapshot, RobotsOwner, first_robots, robots_at};
 
-/// Files that are named where one has to be chosen.
+/// Maximum number of files that are listed to choose from.
 const CHOICES_MAX: usize = 20;
 
 /// Arguments of `audit robots`.
 #[derive(Debug, Args)]
 pub(crate) struct RobotsArguments {
-    /// The host, or one origin of it, such as `https://site.example:8443`.
+    /// The host, or one of its origins, such as `https://site.example:8443`.
     #[arg(value_parser = robots_owner)]
     host: RobotsOwner,
-    /// When it was in force; without it, now.
+    /// Time at which it was in force; by default now.
     #[arg(long, value_name = "TIME", value_parser = time)]
     at: Option<Timestamp>,
-    /// The crawler that it was fetched for, where sites answer each in its own
-    /// way.
+    /// The crawler that it was fetched for, if the site answers crawlers differently.
     #[arg(long, value_name = "TOKEN")]
     crawler: Option<String>,
-    /// All versions on record, what changed between them, and what each decided.
+    /// Shows all versions on record, the changes between them, and what each decided.
     #[arg(long, conflicts_with = "at")]
     history: bool,
     #[command(flatten)]
@@ -74,7 +73,7 @@ pub(super) fn robots(reader: &AuditReader, asked: &RobotsArguments) -> anyhow::R
     print(reader, first)
 }
 
-/// Says that there is no file, and when there is one.
+/// Reports that there is no file, and when there was one.
 fn missing(reader: &AuditReader, asked: &RobotsArguments, at: Timestamp) -> anyhow::Result<Exit> {
     let owner = &asked.host;
     let crawler = part(" for ", asked.crawler.as_ref());
@@ -88,7 +87,7 @@ fn missing(reader: &AuditReader, asked: &RobotsArguments, at: Timestamp) -> anyh
     Ok(Exit::Not)
 }
 
-/// Prints the body, or says why there is none.
+/// Prints the body, or the reason why there is none.
 fn print(reader: &AuditReader, entry: &OriginSnapshot) -> anyhow::Result<Exit> {
     if let Some(sha256) = entry.snapshot.sha256
         && let Some(body) = reader.body(sha256)?
@@ -102,14 +101,13 @@ fn print(reader: &AuditReader, entry: &OriginSnapshot) -> anyhow::Result<Exit> {
             "there was no file: everything was allowed, unless 401 and 403 count as a \
                           refusal (robots.status.unauthorized)"
         }
-        _ => "the file could not be had: everything was disallowed",
+        _ => "the file could not be fetched: everything was disallowed",
     };
     writeln!(std::io::stderr().lock(), "politesse: {why}")?;
     Ok(Exit::Not)
 }
 
-/// Makes the line that says where a file is from, and from when to when it was
-/// in force.
+/// Makes the line that states the source of a file, and when it was in force.
 pub(super) fn origin_line(entry: &OriginSnapshot, at: Timestamp) -> String {
     let snapshot = &entry.snapshot;
     let expired = if snapshot.expires_at <= at {
@@ -131,17 +129,16 @@ pub(super) fn origin_line(entry: &OriginSnapshot, at: Timestamp) -> String {
     )
 }
 
-/// Writes `value` after `name`; nothing if there is no value.
+/// Returns `value` after `name`, or nothing without a value.
 fn part(name: &str, value: Option<impl Display>) -> String {
     value.map_or_else(String::new, |value| format!("{name}{value}"))
 }
 
-/// Makes the list of files to choose from, each with the arguments that choose
-/// it.
+/// Makes the list of files to choose from, each with its selecting arguments.
 fn choices(all: &[OriginSnapshot], at: Option<Timestamp>) -> String {
     let at = part(" --at ", at);
     let mut text = format!(
-        "{} answers were in force then, and they differ; ask for one of them:",
+        "{} answers were in force then, and they differ; choose one of them:",
         all.len()
     );
     for entry in all.iter().take(CHOICES_MAX) {

@@ -1,4 +1,4 @@
-//! Rows on their way to stdout: columns for people, JSON Lines or CSV.
+//! Rows written to stdout: columns for users, JSON Lines or CSV.
 //!
 //! Does not know what the rows are.
 
@@ -11,22 +11,23 @@ use serde_json::Value;
 use crate::cli::output::{Exit, print_notice};
 use politesse_base::inert::{append_json, csv_line, csv_row};
 
-/// Rows that are shown unless told otherwise.
+/// Default number of rows.
 const LIST_ROWS: u64 = 50;
 
-/// Form of rows, as it is asked for.
+/// Requested format of rows.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct FormArguments {
-    /// JSON Lines instead of columns.
+    /// Prints JSON Lines instead of columns.
     #[arg(long)]
     json: bool,
-    /// CSV (RFC 4180) instead of columns; no spreadsheet takes a field for a formula.
+    /// Prints CSV (RFC 4180) instead of columns; spreadsheets do not read any field as
+    /// a formula.
     #[arg(long, conflicts_with = "json")]
     csv: bool,
 }
 
 impl FormArguments {
-    /// Returns the form.
+    /// Returns the format.
     pub(crate) fn form(self) -> RowForm {
         match self {
             Self { json: true, .. } => RowForm::Json,
@@ -36,21 +37,21 @@ impl FormArguments {
     }
 }
 
-/// Form of rows.
+/// Format of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RowForm {
-    /// For people.
+    /// Columns for users.
     Columns,
-    /// One object a row, with every field.
+    /// JSON Lines: one object per row, with every field.
     Json,
-    /// One line a row, below the names of the columns.
+    /// CSV: one line per row, below the names of the columns.
     Csv,
 }
 
-/// Number and form of the rows.
+/// Number and format of the rows.
 #[derive(Debug, Args)]
 pub(crate) struct ListArguments {
-    /// How many; 0 means all.
+    /// Maximum number of rows; 0 means all.
     #[arg(long, default_value_t = LIST_ROWS)]
     limit: u64,
     #[command(flatten)]
@@ -58,23 +59,22 @@ pub(crate) struct ListArguments {
 }
 
 impl ListArguments {
-    /// Returns the form of the rows.
+    /// Returns the format of the rows.
     pub(super) fn form(&self) -> RowForm {
         self.form.form()
     }
 }
 
-/// Headers above the rows, in each form.
+/// Headers above the rows, for each format.
 #[derive(Debug)]
 pub(crate) struct RowLayout {
-    /// Header for people.
+    /// Header of the columns for users.
     pub(crate) header: String,
-    /// Columns of CSV, as the members of the JSON; `robots.url` is a member of a
-    /// member.
+    /// CSV columns, named like the JSON members; `robots.url` is a nested member.
     pub(crate) columns: Vec<&'static str>,
 }
 
-/// Writer of rows in one form.
+/// Writer of rows in one format.
 pub(crate) struct RowWriter {
     out: BufWriter<io::StdoutLock<'static>>,
     form: RowForm,
@@ -83,8 +83,8 @@ pub(crate) struct RowWriter {
 }
 
 impl RowWriter {
-    /// Begins with nothing written: what stands above the rows is written with the
-    /// first of them.
+    /// Makes a writer that has written nothing: the header is written with the first
+    /// row.
     pub(crate) fn new(form: RowForm, layout: RowLayout) -> Self {
         Self {
             out: BufWriter::new(io::stdout().lock()),
@@ -94,13 +94,13 @@ impl RowWriter {
         }
     }
 
-    /// Writes a row, of which `json` makes all and `line` what people see.
+    /// Writes a row: `json` returns all of its data, `line` the text for users.
     pub(crate) fn row(
         &mut self,
         json: impl FnOnce() -> Value,
         line: impl FnOnce() -> String,
     ) -> io::Result<()> {
-        // With the first row and not before, so that an empty result is one line.
+        // With the first row and not earlier, so that an empty result is one line.
         if self.written == 0 {
             self.write_header()?;
         }
@@ -126,16 +126,16 @@ impl RowWriter {
         }
     }
 
-    /// Hands on what was written.
+    /// Flushes the rows written so far.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
 
-    /// Ends the rows. Says so if there were none.
+    /// Ends the rows. Reports it if there were none.
     ///
     /// # Errors
     ///
-    /// Those of stdout.
+    /// An error of stdout.
     pub(crate) fn end(mut self) -> io::Result<()> {
         if self.written == 0 {
             match self.form {
@@ -143,7 +143,7 @@ impl RowWriter {
                 RowForm::Csv => self.write_header()?,
                 RowForm::Json => {}
             }
-            // Programs read rows alone; for them the rest goes to stderr.
+            // Programs read only rows, so for them the note goes to stderr.
             if self.form != RowForm::Columns {
                 print_notice("0 rows");
             }
@@ -156,7 +156,7 @@ impl RowWriter {
 pub(super) struct Listing<'a> {
     rows: RowWriter,
     wanted: &'a ListArguments,
-    /// Whether there are more rows than were wanted.
+    /// Whether more rows exist than were requested.
     is_cut: bool,
     outcome: io::Result<()>,
 }
@@ -172,7 +172,7 @@ impl<'a> Listing<'a> {
         }
     }
 
-    /// Writes a row, unless there are enough.
+    /// Writes a row, unless the limit is reached.
     pub(super) fn row(
         &mut self,
         json: impl FnOnce() -> Value,
@@ -182,7 +182,7 @@ impl<'a> Listing<'a> {
             self.is_cut = true;
             return ControlFlow::Break(());
         }
-        // Kept: whoever visits the rows knows no error of stdout.
+        // Kept here, because the visitor cannot return an error of stdout.
         self.outcome = self.rows.row(json, line);
         match self.outcome {
             Ok(()) => ControlFlow::Continue(()),
@@ -194,7 +194,7 @@ impl<'a> Listing<'a> {
     ///
     /// # Errors
     ///
-    /// Those of stdout.
+    /// An error of stdout.
     pub(super) fn end(self) -> anyhow::Result<Exit> {
         self.outcome?;
         self.rows.end()?;
@@ -206,7 +206,7 @@ impl<'a> Listing<'a> {
     }
 }
 
-/// Writes `value` on a line.
+/// Writes `value` on one line.
 pub(crate) fn write_json(out: &mut impl Write, value: &Value) -> io::Result<()> {
     let mut line = Vec::new();
     append_json(&mut line, value)?;

@@ -1,4 +1,5 @@
-//! Text of `audit show`: one line for each fact about the decision, then its robots.txt.
+//! Text of `audit show`: one line for each fact about the decision, then its
+//! robots.txt.
 //!
 //! Does not know how facts are found.
 
@@ -10,11 +11,11 @@ use politesse_base::inert::inert;
 use politesse_pages::explain::Explanation;
 use politesse_pages::explain::facts::Facts;
 
-/// Most lines of a robots.txt that are shown whole on a terminal: with more, the facts
-/// above would scroll away.
+/// Maximum number of robots.txt lines that a terminal shows in full: with more, the
+/// facts above would scroll away.
 const LINES_MAX: usize = 60;
 
-/// Lines shown before and after the one that decided, in a longer file.
+/// Number of lines shown before and after the deciding one, in a longer file.
 const LINES_AROUND: u32 = 12;
 
 /// Writes `explanation` as text.
@@ -65,7 +66,7 @@ pub(super) struct RobotsLine {
 }
 
 impl RobotsLine {
-    /// Writes the line with its number, and with `>` before it if its number is `marked`.
+    /// Writes the line with its number, preceded by `>` if its number is `marked`.
     pub(super) fn write(
         &self,
         marked: Option<u32>,
@@ -74,7 +75,7 @@ impl RobotsLine {
     ) -> io::Result<()> {
         let Self { number, text } = self;
         let mark = if marked == Some(*number) { '>' } else { ' ' };
-        // 10 columns are taken by mark and number; at least 24 are left for the text.
+        // Mark and number take 10 columns; at least 24 are left for the text.
         let text = cut(&inert(text), screen.left(10, 24));
         writeln!(out, "{mark} {number:>5} | {text}")
     }

@@ -18,11 +18,11 @@ use politesse_base::metrics::Metrics;
 /// Arguments of `audit ship`.
 #[derive(Debug, Args)]
 pub(crate) struct ShipArguments {
-    /// The archive, in place of audit.archive; audit.archive_auth and audit.archive_ca
-    /// count.
+    /// The archive to use instead of audit.archive; audit.archive_auth and
+    /// audit.archive_ca still apply.
     #[arg(long, value_name = "URL")]
     to: Option<ArchiveAddress>,
-    /// Ends when all has arrived that is there now.
+    /// Ends once all entries present now have arrived.
     #[arg(long)]
     once: bool,
 }
@@ -33,7 +33,7 @@ pub(super) fn ship(asked: &ShipArguments, settings: &Settings) -> anyhow::Result
     options.address = asked.to.clone().or(options.address);
     let access = ArchiveAccess::new(&options)?;
     let address = access.address.clone();
-    // A proxy that runs has a shipper of its own, which finds out what has arrived.
+    // A running proxy has its own shipper, which learns what has arrived.
     let arrival = ArrivalListener(Box::new(|_| {}));
     let record = shipped_record(settings)?;
     let shipper = Shipper::new(access, record, arrival, Arc::new(Metrics::default()));
@@ -43,7 +43,7 @@ pub(super) fn ship(asked: &ShipArguments, settings: &Settings) -> anyhow::Result
     }
 }
 
-/// Ships what is there now.
+/// Ships the entries present now.
 fn ship_once(mut shipper: Shipper, address: &ArchiveAddress) -> anyhow::Result<Exit> {
     let shipped = runtime()?.block_on(shipper.ship_pending())?;
     print(&match shipped {
@@ -52,8 +52,8 @@ fn ship_once(mut shipper: Shipper, address: &ArchiveAddress) -> anyhow::Result<E
     })
 }
 
-/// Ships what comes, until a signal ends the process: what is under way then was not
-/// written.
+/// Ships entries as they are written, until a signal ends the process. An unfinished
+/// shipment then has no effect.
 fn follow(shipper: Shipper) -> anyhow::Result<Exit> {
     runtime()?.block_on(shipper.run(CancellationToken::new()));
     Ok(Exit::Done)

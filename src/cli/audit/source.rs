@@ -1,7 +1,7 @@
-//! Source that a command of `audit` asks: the record of this configuration, or the
-//! archive with those of all nodes.
+//! Source that a command of `audit` queries: the record of this configuration, or the
+//! archive with the records of all nodes.
 //!
-//! Both give the same rows for the same filter; those of the archive name their node.
+//! Both return the same rows for the same filter; rows of the archive name their node.
 //! Does not know how rows are shown.
 
 use std::borrow::Cow;
@@ -36,7 +36,7 @@ pub(super) enum DecisionSource {
     Archive(Box<ArchiveSource>),
 }
 
-/// Decisions up to which a command has shown all.
+/// End of the decisions that a command has already shown.
 pub(super) enum SourceEnd {
     Record(u64),
     #[cfg(feature = "postgres")]
@@ -44,7 +44,7 @@ pub(super) enum SourceEnd {
 }
 
 impl SourceEnd {
-    /// Reports whether a decision is not behind it.
+    /// Reports whether a decision is not after this end.
     pub(super) fn includes(&self, record: &StoredRecord) -> bool {
         match self {
             Self::Record(last) => record.seq <= *last,
@@ -63,12 +63,12 @@ impl DecisionSource {
         })
     }
 
-    /// Reports whether decisions of several nodes are read.
+    /// Reports whether the source contains decisions of several nodes.
     pub(super) fn has_nodes(&self) -> bool {
         !matches!(self, Self::Record { .. })
     }
 
-    /// Returns the reader of the record, and its id; `None` if it is an archive.
+    /// Returns the reader of the record and its id; `None` for an archive.
     pub(super) fn record(&self) -> Option<(&AuditReader, &str)> {
         match self {
             Self::Record { reader, id } => Some((reader, id)),
@@ -77,7 +77,7 @@ impl DecisionSource {
         }
     }
 
-    /// Returns the layout of its decisions.
+    /// Returns the layout of the decisions.
     pub(super) fn layout(&self) -> RowLayout {
         match self.has_nodes() {
             true => node_layout(),
@@ -85,8 +85,8 @@ impl DecisionSource {
         }
     }
 
-    /// Hands the decisions that meet `filter` to `visit` until it breaks. A pass over the
-    /// whole record fails if not all entries could be read.
+    /// Passes the decisions that meet `filter` to `visit` until it breaks. A pass over
+    /// the whole record fails if not all entries could be read.
     pub(super) fn visit(
         &self,
         filter: &DecisionFilter,
@@ -95,7 +95,7 @@ impl DecisionSource {
     ) -> anyhow::Result<()> {
         match self {
             Self::Record { reader, .. } => {
-                // A visitor that has seen enough, or a filter, leaves nothing to compare.
+                // After an early stop, or with a filter, there is nothing to compare.
                 let mut is_whole = filter.is_open();
                 reader.visit_decisions(filter, direction, |record| {
                     let flow = visit(record);
@@ -112,8 +112,8 @@ impl DecisionSource {
         }
     }
 
-    /// Says on stderr what was removed or redacted in the times of `filter`, if anything
-    /// was and people read the answer.
+    /// Prints to stderr what was removed or redacted in the times of `filter`, if
+    /// anything was and the output is for users.
     pub(super) fn tell_removals(
         &self,
         filter: &DecisionFilter,
@@ -132,8 +132,8 @@ impl DecisionSource {
         Ok(())
     }
 
-    /// Finds what was removed or redacted in the times of `filter`, the latest first. Of
-    /// an archive nothing is known.
+    /// Finds what was removed or redacted in the times of `filter`, the latest first.
+    /// Nothing is known about removals of an archive.
     pub(super) fn removals(&self, filter: &DecisionFilter) -> anyhow::Result<Vec<RemovalNote>> {
         let removals = self.record().map(|(reader, _)| reader.removals(filter));
         Ok(removals.transpose()?.unwrap_or_default())
@@ -156,7 +156,7 @@ impl DecisionSource {
         }
     }
 
-    /// Finds the place behind the newest decision.
+    /// Finds the place after the newest decision.
     pub(super) fn end(&self) -> anyhow::Result<SourceEnd> {
         match self {
             Self::Record { reader, .. } => {
@@ -168,8 +168,8 @@ impl DecisionSource {
         }
     }
 
-    /// Hands the decisions behind `end` that meet `filter` to `visit` until it breaks,
-    /// and moves `end` behind them.
+    /// Passes the decisions after `end` that meet `filter` to `visit` until it breaks,
+    /// and moves `end` after them.
     pub(super) fn visit_after(
         &self,
         end: &mut SourceEnd,
@@ -184,7 +184,7 @@ impl DecisionSource {
             (Self::Archive(archive), SourceEnd::Archive(ends)) => {
                 archive.visit_after(ends, filter, visit)?;
             }
-            // An end is one of its source.
+            // An end always comes from the same source.
             #[cfg(feature = "postgres")]
             _ => {}
         }
@@ -220,7 +220,7 @@ impl DecisionSource {
         self.explain(&DecisionSubject::of(record))
     }
 
-    /// Counts the decisions that are asked for by their keys.
+    /// Counts the selected decisions by their keys.
     pub(super) fn stats(&self, question: &StatQuestion<'_>) -> anyhow::Result<Vec<StatGroup>> {
         match self {
             Self::Record { reader, .. } => {
@@ -240,7 +240,7 @@ impl DecisionSource {
         }
     }
 
-    /// Returns the id of the record that a decision is in.
+    /// Returns the id of the record that contains a decision.
     #[cfg_attr(
         not(feature = "postgres"),
         expect(unused_variables, reason = "a record has one id")

@@ -1,6 +1,6 @@
-//! `audit speed`: how fast crawlers asked, and which hosts asked for less.
+//! `audit speed`: how fast crawlers sent requests, and which hosts asked for fewer.
 //!
-//! Does not know how speeds are found.
+//! Does not know how speeds are computed.
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
@@ -14,25 +14,25 @@ use politesse_record::filter::DecisionFilter;
 use politesse_record::reader::AuditReader;
 use politesse_record::speed::{CrawlSpeed, SpeedKey, crawl_speeds};
 
-/// Characters of a name that are shown on a terminal.
+/// Maximum number of characters of a name on a terminal.
 const NAME_MAX: usize = 40;
 
 /// Arguments of `audit speed`.
 #[derive(Debug, Args)]
 pub(crate) struct SpeedArguments {
-    /// Subject of each row: each crawler at each host, each crawler over all hosts, or each host.
+    /// Subject of each row: a crawler at a host, a crawler over all hosts, or a host.
     #[arg(long, value_name = "KEY", default_value = "crawler,host")]
     by: SpeedSubjects,
     #[command(flatten)]
     which: CommonArguments,
-    /// How many rows; 0 means all.
+    /// Maximum number of rows; 0 means all.
     #[arg(long, default_value_t = 20)]
     limit: usize,
     #[command(flatten)]
     form: FormArguments,
 }
 
-/// Subjects, as they are named on the command line.
+/// Subjects, as named on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum SpeedSubjects {
     #[value(name = "crawler,host")]
@@ -61,7 +61,7 @@ pub(super) fn print_speeds(reader: &AuditReader, asked: &SpeedArguments) -> anyh
     };
     table.print(shown, asked.form)?;
     if !left.is_empty() {
-        // A host that asks for less and gets nothing stands last, and is not to be missed.
+        // Hosts that asked for less and got nothing come last, and must not be missed.
         let quiet = left.iter().filter(|speed| 0 < speed.back_offs.begun);
         print_notice(&format!(
             "left out: {} slower rows, {} of them of hosts that asked for less; --limit 0 shows \
@@ -101,7 +101,7 @@ impl SpeedTable {
         out.end()
     }
 
-    /// Reports whether rows are of hosts: only these ask for less.
+    /// Reports whether rows have hosts: only hosts ask for less.
     fn has_hosts(&self) -> bool {
         self.names.contains(&"host")
     }
@@ -155,7 +155,7 @@ impl SpeedTable {
         cells
     }
 
-    /// Lays out cells: names on the left of their columns, numbers on the right.
+    /// Lays out cells: names are left-aligned, numbers right-aligned.
     fn line(&self, cells: &[String], widths: &[usize]) -> String {
         let padded = cells.iter().zip(widths).enumerate();
         let columns = padded.map(|(at, (cell, width))| {
@@ -189,8 +189,8 @@ impl SpeedTable {
     }
 }
 
-/// Returns the text of a subject. Nobody in particular was sent to a host to which
-/// nothing was sent; a crawler without a token is bound by the group of everyone.
+/// Returns the text of a subject. A host that was sent nothing has no crawler; a
+/// crawler without a token matches the group of everyone.
 fn subject<'a>(speed: &'a CrawlSpeed, name: &str) -> &'a str {
     match name {
         "host" => speed.host.as_deref().unwrap_or("-"),

@@ -1,4 +1,4 @@
-//! `audit stats` and `audit top`: decisions counted, as a table.
+//! `audit stats` and `audit top`: counted decisions, as a table.
 //!
 //! Does not know how they are counted.
 
@@ -16,10 +16,10 @@ use politesse_base::inert::inert;
 use politesse_record::filter::DecisionFilter;
 use politesse_record::stats::{DecisionSums, StatGroup, StatKey, StatOrder, StatQuestion};
 
-/// Characters of a value that are shown on a terminal.
+/// Maximum number of characters of a value on a terminal.
 const VALUE_MAX: usize = 40;
 
-/// Columns of sums, as JSON and CSV name them.
+/// Columns of sums, named as in JSON and CSV.
 const SUM_NAMES: [&str; 10] = [
     "requests",
     "refusals",
@@ -36,14 +36,14 @@ const SUM_NAMES: [&str; 10] = [
 /// Arguments of `audit stats`.
 #[derive(Debug, Args)]
 pub(crate) struct StatsArguments {
-    /// Keys that are counted apart, with commas between them: host, url, crawler, label,
-    /// preference, purpose, rule, reason, hour and, with --archive, node. A decision with
-    /// several denied purposes counts under each preference and purpose.
+    /// Keys to group by, separated by commas: host, url, crawler, label, preference,
+    /// purpose, rule, reason, hour and, with --archive, node. A decision with several
+    /// denied purposes counts under each preference and purpose.
     #[arg(long, value_name = "KEYS", value_delimiter = ',')]
     by: Vec<StatKey>,
     #[command(flatten)]
     which: DecisionArguments,
-    /// How many rows; 0 means all.
+    /// Maximum number of rows; 0 means all.
     #[arg(long, default_value_t = 50)]
     limit: usize,
     #[command(flatten)]
@@ -53,11 +53,11 @@ pub(crate) struct StatsArguments {
 /// Arguments of `audit top`.
 #[derive(Debug, Args)]
 pub(crate) struct TopArguments {
-    /// Subject that is counted.
+    /// Subject to count.
     subject: TopSubject,
     #[command(flatten)]
     which: DecisionArguments,
-    /// How many rows; 0 means all.
+    /// Maximum number of rows; 0 means all.
     #[arg(long, default_value_t = 10)]
     limit: usize,
     #[command(flatten)]
@@ -67,7 +67,7 @@ pub(crate) struct TopArguments {
 /// Subject that `audit top` counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum TopSubject {
-    /// Rules that decided, on whatever host.
+    /// Deciding rules, summed over all hosts.
     Rules,
     /// Hosts.
     Hosts,
@@ -75,12 +75,11 @@ enum TopSubject {
     Crawlers,
 }
 
-/// Prints the sums of the decisions that are asked for, those with most requests
-/// first.
+/// Prints the sums of the selected decisions; those with the most requests come first.
 pub(super) fn print_stats(source: &DecisionSource, asked: &StatsArguments) -> anyhow::Result<Exit> {
     let keys = asked.by.as_slice();
     if keys.contains(&StatKey::Node) && !source.has_nodes() {
-        let text = "--by node goes with --archive: a record is that of one node";
+        let text = "--by node needs --archive: a record belongs to one node";
         return Err(Usage::Arguments(text.to_owned()).into());
     }
     if let Some(key) = (1..keys.len()).find_map(|at| {
@@ -90,7 +89,7 @@ pub(super) fn print_stats(source: &DecisionSource, asked: &StatsArguments) -> an
         return Err(Usage::Arguments(format!("--by names {} twice", key.as_str())).into());
     }
     let filter = DecisionFilter::try_from(&asked.which)?;
-    // All of them: which are shown is known when each has been counted.
+    // All groups, because the order is known only after counting.
     let groups = source.stats(&StatQuestion {
         filter: &filter,
         keys,
@@ -106,7 +105,7 @@ pub(super) fn print_stats(source: &DecisionSource, asked: &StatsArguments) -> an
     Ok(Exit::Done)
 }
 
-/// Prints the subjects with most refusals.
+/// Prints the subjects with the most refusals.
 pub(super) fn print_top(source: &DecisionSource, asked: &TopArguments) -> anyhow::Result<Exit> {
     let key = match asked.subject {
         TopSubject::Rules => StatKey::Rule,
@@ -120,11 +119,11 @@ pub(super) fn print_top(source: &DecisionSource, asked: &TopArguments) -> anyhow
         order: StatOrder::Refusals,
     })?;
     if key == StatKey::Rule {
-        // Most requests are decided by no rule: that is none of the rules.
+        // Most requests are decided without a rule, and those are left out.
         groups.retain(|group| group.values.iter().all(Option::is_some));
     }
-    // Filtered before they are cut to the limit, so that what is left out is told
-    // of rules alone.
+    // Filtered before the limit is applied, so that the note about left-out rows counts
+    // only rules.
     let table = StatTable {
         keys: &[key],
         limit: asked.limit,
@@ -138,7 +137,7 @@ pub(super) fn print_top(source: &DecisionSource, asked: &TopArguments) -> anyhow
 /// Table of groups.
 struct StatTable<'a> {
     keys: &'a [StatKey],
-    /// Rows that are shown; 0 means all.
+    /// Maximum number of rows shown; 0 means all.
     limit: usize,
     screen: Screen,
 }
@@ -202,7 +201,7 @@ impl StatTable<'_> {
     fn cells(&self, group: &StatGroup) -> Vec<String> {
         let values = self.keys.iter().zip(&group.values);
         let shown_max = self.screen.columns.map(|_| VALUE_MAX);
-        // A rule may be as long as its file; whole ones are for files and pipes.
+        // A rule may be as long as its file; files and pipes get it whole.
         let texts = values.map(|(key, value)| cut(&inert(shown(*key, value)), shown_max));
         let sums = &group.sums;
         let counts = [
@@ -220,7 +219,7 @@ impl StatTable<'_> {
         texts.chain(counts).collect()
     }
 
-    /// Lays out cells: values on the left of their columns, sums on the right.
+    /// Lays out cells: values are left-aligned, sums right-aligned.
     fn line(&self, cells: &[String], widths: &[usize]) -> String {
         let padded = cells.iter().zip(widths).enumerate();
         let columns = padded.map(|(at, (cell, width))| {
@@ -253,8 +252,8 @@ impl StatTable<'_> {
     }
 }
 
-/// Returns the text for a value that may be missing: a crawler without a token is
-/// bound by the group of everyone.
+/// Returns the text for a value that may be missing: a crawler without a token matches
+/// the group of everyone.
 fn shown(key: StatKey, value: &Option<Arc<str>>) -> &str {
     match (key, value) {
         (_, Some(value)) => value,

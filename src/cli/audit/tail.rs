@@ -17,8 +17,8 @@ use politesse_decision::row_json::row_json;
 use politesse_record::Direction;
 use politesse_record::filter::DecisionFilter;
 
-/// Time between two looks at the record: short for whoever watches, and a look at
-/// one page of the file costs next to nothing.
+/// Time between two looks at the record: short for the user, and cheap, because a look
+/// reads one page of the file.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Arguments of `audit tail`.
@@ -26,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 pub(crate) struct TailArguments {
     #[command(flatten)]
     which: DecisionArguments,
-    /// How many of the decisions so far are shown first.
+    /// Number of past decisions to show first.
     #[arg(long, default_value_t = 10)]
     limit: usize,
     #[command(flatten)]
@@ -37,7 +37,7 @@ pub(crate) struct TailArguments {
 pub(super) fn tail(source: &DecisionSource, asked: &TailArguments) -> anyhow::Result<Exit> {
     let filter = DecisionFilter::try_from(&asked.which)?;
     if filter.until.is_some() {
-        let text = "tail shows what is to come and takes no --until; for the past there is \
+        let text = "tail shows future decisions and takes no --until; for the past use \
                     politesse audit list";
         return Err(Usage::Arguments(text.to_owned()).into());
     }
@@ -45,11 +45,12 @@ pub(super) fn tail(source: &DecisionSource, asked: &TailArguments) -> anyhow::Re
     follow(source, &filter, asked.limit, rows)
 }
 
-/// Writes the newest `limit` decisions that meet `filter`, and those to come.
+/// Writes the newest `limit` decisions that meet `filter`, and then new ones as they
+/// come.
 ///
 /// # Errors
 ///
-/// The record cannot be read, or `rows` takes no more.
+/// The record cannot be read, or `rows` cannot be written.
 pub(super) fn follow(
     source: &DecisionSource,
     filter: &DecisionFilter,
@@ -60,13 +61,13 @@ pub(super) fn follow(
     let write = |rows: &mut RowWriter, record: &StoredRecord| -> io::Result<()> {
         rows.row(|| row_json(record), || record_line(record, screen))
     };
-    // From here on, so that no decision is shown twice or passed over.
+    // Taken before reading, so that no decision is shown twice or skipped.
     let mut end = source.end()?;
     for record in newest(source, filter, limit, &end)? {
         write(&mut rows, &record)?;
     }
     loop {
-        // Before each pause, so that whoever watches has all that there is.
+        // Before each pause, so that the user sees everything so far.
         rows.flush()?;
         thread::sleep(LOOK_EVERY);
         let mut outcome = Ok(());
@@ -81,7 +82,7 @@ pub(super) fn follow(
     }
 }
 
-/// Returns the newest `limit` decisions up to `end`, the oldest of them first.
+/// Returns the newest `limit` decisions up to `end`, in order of age, the oldest first.
 fn newest(
     source: &DecisionSource,
     filter: &DecisionFilter,

@@ -1,4 +1,4 @@
-//! `audit verify`: what is found, and the sums.
+//! `audit verify`: prints the findings and the sums.
 
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ use politesse_record::verify::{Verification, verify_with};
 /// Arguments of `audit verify`.
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArguments {
-    /// A bundle in place of the record (`politesse audit bundle`).
+    /// Verifies this bundle instead of the record (`politesse audit bundle`).
     #[arg(
         value_name = "BUNDLE.jsonl.gz",
         conflicts_with_all = ["from", "until", "host", "url", "rule", "crawler", "verdict",
@@ -31,20 +31,20 @@ pub(crate) struct VerifyArguments {
     pub(super) bundle: Option<PathBuf>,
     #[command(flatten)]
     which: DecisionArguments,
-    /// A public key that must have signed the heads, or a file with one a line; from
+    /// A public key that must have signed the heads, or a file with one per line; from
     /// `politesse audit key`.
     #[arg(long, value_name = "KEY|FILE")]
     key: Vec<String>,
-    /// A file with heads that were exported.
+    /// A file with exported heads.
     #[arg(long, value_name = "FILE")]
     head: Vec<PathBuf>,
-    /// One JSON object instead of sentences.
+    /// Prints one JSON object instead of sentences.
     #[arg(long)]
     pub(super) json: bool,
 }
 
 impl VerifyArguments {
-    /// Reads what the arguments name.
+    /// Reads the keys and heads that the arguments name.
     pub(super) fn evidence(&self) -> anyhow::Result<SealEvidence> {
         let mut evidence = SealEvidence::default();
         for key in &self.key {
@@ -56,19 +56,19 @@ impl VerifyArguments {
         Ok(evidence)
     }
 
-    /// Returns the filter, which must be open where heads are compared.
+    /// Returns the filter, which must be open if heads are compared.
     pub(super) fn filter(&self, evidence: &SealEvidence) -> anyhow::Result<DecisionFilter> {
         let filter = DecisionFilter::try_from(&self.which)?;
         let is_compared = !evidence.keys.is_empty() || !evidence.heads.is_empty();
         if is_compared && !filter.is_open() {
-            let text = "heads are of the whole record: --key and --head go with no filter";
+            let text = "heads cover the whole record: --key and --head allow no filter";
             return Err(Usage::Arguments(text.to_owned()).into());
         }
         Ok(filter)
     }
 }
 
-/// Verifies the record, or the bundle that is named, and prints what was found.
+/// Verifies the record, or the named bundle, and prints the findings.
 pub(super) fn print_verification(
     open: impl FnOnce() -> Result<AuditReader, AuditError>,
     asked: &VerifyArguments,
@@ -76,7 +76,7 @@ pub(super) fn print_verification(
     let evidence = asked.evidence()?;
     let form = OutputForm::from(asked.json);
     match &asked.bundle {
-        // Where a bundle is verified there is no record.
+        // There may be no record where a bundle is verified.
         Some(bundle) => print_bundle(bundle, &evidence.keys, form),
         None => {
             let verification = RecordVerification {
@@ -89,7 +89,7 @@ pub(super) fn print_verification(
     }
 }
 
-/// Verification of one record, as it is printed.
+/// Verification of one record, and the format of its output.
 pub(super) struct RecordVerification<'a> {
     pub(super) filter: &'a DecisionFilter,
     pub(super) evidence: &'a SealEvidence,
@@ -97,7 +97,7 @@ pub(super) struct RecordVerification<'a> {
 }
 
 impl RecordVerification<'_> {
-    /// Verifies the record, and prints what is found and the sums.
+    /// Verifies the record, and prints the findings and the sums.
     pub(super) fn print(&self, reader: &AuditReader) -> anyhow::Result<Verification> {
         let form = self.form;
         let mut out = BufWriter::new(io::stdout().lock());
@@ -105,7 +105,7 @@ impl RecordVerification<'_> {
             out.write_all(b"{\"findings\":[")?;
         }
         let mut separator = "";
-        // A closed stdout is found out by the last line.
+        // A closed stdout is noticed when the last line is written.
         let report = |finding: String| match form {
             OutputForm::Columns => drop(writeln!(out, "{}", inert(&finding))),
             OutputForm::Json => {
@@ -147,7 +147,7 @@ impl RecordVerification<'_> {
     }
 }
 
-/// Returns the exit code for what was found.
+/// Returns the exit code for the findings.
 fn exit_of(sums: &Verification, evidence: &SealEvidence) -> Exit {
     match sums.failures() {
         0 if evidence.keys.is_empty() || sums.unsealed() == 0 => Exit::Done,
@@ -157,14 +157,15 @@ fn exit_of(sums: &Verification, evidence: &SealEvidence) -> Exit {
     }
 }
 
-/// Returns what a verification comes to: `OK`, `OK, but …`, or `FAILED`.
-/// `ordered` is the number of removals by order of the operator.
+/// Returns the result of a verification: `OK`, `OK, but …`, or `FAILED`. `ordered` is
+/// the number of removals ordered by the operator.
 fn conclusion(sums: &Verification, ordered: u64, evidence: &SealEvidence) -> String {
     let failures = sums.failures();
     if 0 < failures && !sums.is_outrun {
         return "FAILED".to_owned();
     }
-    // Without a key from outside no signature proves anything, so none is missed.
+    // Without a key from outside no signature proves anything, so unsigned entries are
+    // not reported.
     let unsealed = match evidence.keys.is_empty() {
         true => 0,
         false => sums.unsealed(),
@@ -201,13 +202,13 @@ fn conclusion(sums: &Verification, ordered: u64, evidence: &SealEvidence) -> Str
     }
 }
 
-/// Returns `what` with how many there are, if there are any.
+/// Returns `what` with its count, or `None` if the count is 0.
 fn some(count: u64, what: &str) -> Option<String> {
     (0 < count).then(|| format!("{what}: {}", number(count)))
 }
 
-/// Says how many entries were lost at least, and how many numbers were skipped so that
-/// none is given twice: often many more.
+/// Describes how many entries were lost at least, and how many numbers were skipped so
+/// that none is assigned twice. The latter are often far more.
 fn losses(sums: &Verification) -> Option<String> {
     let skipped = some(
         sums.skipped,
@@ -223,7 +224,7 @@ fn losses(sums: &Verification) -> Option<String> {
     })
 }
 
-/// Finds who runs the proxy, by its last configuration.
+/// Finds the operator of the proxy, from its last configuration.
 fn operator_of(reader: &AuditReader) -> Result<Option<String>, AuditError> {
     let configuration = reader.configuration()?;
     Ok(configuration.and_then(|configuration| configuration.operator))
@@ -284,7 +285,7 @@ fn summary(sums: &Verification) -> String {
     .concat()
 }
 
-/// Says how far the record is sealed, and what is not proved without more.
+/// Describes how far the record is sealed, and which proofs need more input.
 fn seal_summary(seals: &SealSums, evidence: &SealEvidence) -> String {
     let heads = match (seals.heads, seals.sealed) {
         (0, _) => "not sealed yet".to_owned(),

@@ -1,5 +1,5 @@
-//! `audit robots --history`: the versions of a robots.txt, what changed from one to
-//! the next, and what each decided.
+//! `audit robots --history`: the versions of a robots.txt, the changes between them,
+//! and what each decided.
 
 use std::io::{self, Write};
 
@@ -13,10 +13,10 @@ use politesse_record::reader::AuditReader;
 use politesse_record::robots_history::RobotsOwner;
 use politesse_record::robots_versions::{RobotsVersion, RulingCount, robots_versions};
 
-/// Rulings of a version that people are shown; the others are counted.
+/// Maximum number of rulings of a version that are shown; the others are summed up.
 const RULINGS_SHOWN: usize = 20;
 
-/// Columns of CSV: a version with one of its rulings.
+/// CSV columns: a version with one of its rulings.
 const COLUMNS: [&str; 18] = [
     "version",
     "origin",
@@ -49,7 +49,7 @@ pub(super) fn print_history(
     if let Some(crawler) = crawler {
         versions.retain(|version| {
             let token = version.snapshot.token.as_deref();
-            // A file without a token serves every crawler.
+            // A file without a token applies to every crawler.
             token.is_none_or(|token| token.eq_ignore_ascii_case(crawler))
         });
     }
@@ -62,7 +62,7 @@ pub(super) fn print_history(
         out.write_all(csv_line(COLUMNS).as_bytes())?;
     }
     for (at, version) in versions.iter().enumerate() {
-        // What a version changed is told against the one before it of the same crawler.
+        // The changes are relative to the previous version for the same crawler.
         let earlier = versions.get(..at).unwrap_or_default();
         let shown = ShownVersion::of(reader, version, earlier)?;
         match form {
@@ -75,13 +75,14 @@ pub(super) fn print_history(
     Ok(Exit::Done)
 }
 
-/// A version, and the one before it that crawlers of the same name got.
+/// A version, with the previous one for crawlers of the same name.
 struct ShownVersion<'a> {
-    /// Its number, from 1, among those of the same origin and token.
+    /// Version number, from 1, counted per origin and token.
     number: usize,
     version: &'a RobotsVersion,
     body: Option<Vec<u8>>,
-    /// Body of the version before; `None` if that had none, or if there is none.
+    /// Body of the previous version; `None` if it has none, or if there is no previous
+    /// version.
     previous_body: Option<Vec<u8>>,
 }
 
@@ -91,7 +92,7 @@ impl<'a> ShownVersion<'a> {
         version: &'a RobotsVersion,
         earlier: &[RobotsVersion],
     ) -> anyhow::Result<Self> {
-        // Product tokens are compared in any case (RFC 9309, section 2.2.1).
+        // Product tokens are compared case-insensitively (RFC 9309, section 2.2.1).
         let token = |version: &RobotsVersion| {
             let token = version.snapshot.token.as_deref();
             token.map(str::to_ascii_lowercase)
@@ -115,7 +116,7 @@ impl<'a> ShownVersion<'a> {
         })
     }
 
-    /// Compares the file with the one before, if there are both.
+    /// Compares the file with the previous one, if both exist.
     fn difference(&self) -> Option<LineDiff<'_>> {
         let (old, new) = (self.previous_body.as_deref()?, self.body.as_deref()?);
         Some(LineDiff::new(old, new))
@@ -158,12 +159,12 @@ impl<'a> ShownVersion<'a> {
         })
     }
 
-    /// Writes a line for each ruling, or one if there are none.
+    /// Writes one line per ruling, or a single line if there are none.
     fn write_csv(&self, out: &mut impl Write) -> io::Result<()> {
         let mut row = self.json();
         let decided = row["decided"].take();
         let rulings = decided.as_array().map_or(&[][..], Vec::as_slice);
-        // A version on which no decision rests has a row all the same.
+        // A version without decisions still has a row.
         if rulings.is_empty() {
             return out.write_all(csv_row(&row, &COLUMNS).as_bytes());
         }
@@ -226,7 +227,7 @@ impl<'a> ShownVersion<'a> {
         writeln!(out, "{text}")
     }
 
-    /// Describes the answer: status, size and digest, or why there was none.
+    /// Describes the answer: status, size and digest, or why there was no file.
     fn answer(&self) -> String {
         let snapshot = &self.version.snapshot;
         let status = match snapshot.status {

@@ -1,12 +1,12 @@
-//! A WARC file (version 1.1, ISO 28500) of decisions and of the robots.txt that
-//! they rest on.
+//! A WARC file (version 1.1, ISO 28500) of decisions and of the robots.txt that they
+//! are based on.
 //!
-//! Each robots.txt is a `response` record, with a `metadata` record that says how it
-//! was come by; each decision is a `metadata` record that refers to it. The audit
-//! record has the status and the file, not the fields of a response, so the head of
-//! each response holds what is known and no more.
+//! Each robots.txt is a `response` record, with a `metadata` record that describes its
+//! fetch; each decision is a `metadata` record that refers to it. The audit record has
+//! the status and the file, not the header fields of a response, so the head of each
+//! response contains only known facts.
 //!
-//! Does not know which decisions are chosen.
+//! Does not know how decisions are selected.
 
 use std::collections::HashSet;
 use std::fmt::{self, Write as _};
@@ -33,37 +33,37 @@ const RESPONSE: &str = "application/http;msgtype=response";
 /// Compression of the records of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WarcCompression {
-    /// Records as they are.
+    /// Uncompressed records.
     Plain,
-    /// A member of gzip for each record, so that one can be read alone (WARC 1.1,
-    /// annex D).
+    /// One gzip member per record, so that each can be read alone (WARC 1.1, annex D).
     GzipByRecord,
 }
 
-/// WARC file that is written.
+/// WARC file that is being written.
 #[derive(Debug)]
 pub(super) struct WarcExport<'a, W> {
     out: &'a mut W,
     compression: WarcCompression,
     /// Id of the audit record.
     record: &'a str,
-    /// Id of the first record, which tells of all others.
+    /// Id of the first record, which describes the file.
     info: WarcRecordId,
-    /// Snapshots that have a record.
+    /// Snapshots that already have a record.
     snapshots: HashSet<WarcRecordId>,
 }
 
-/// Id of a WARC record. The same exported twice has the same id.
+/// Id of a WARC record. Exporting the same data again gives the same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct WarcRecordId([u8; 16]);
 
 impl WarcRecordId {
-    /// Makes the id of what `digest` is over.
+    /// Makes the id for the data that `digest` covers.
     fn of(digest: Digest) -> Self {
         let mut bytes = [0; 16];
         let (head, _) = digest.as_bytes().split_at(bytes.len());
         bytes.copy_from_slice(head);
-        // RFC 9562, section 5.8: version 8 has bits of our own, and the variant.
+        // RFC 9562, section 5.8: version 8 leaves all bits to us, except version and
+        // variant.
         bytes[6] = bytes[6] & 0x0f | 0x80;
         bytes[8] = bytes[8] & 0x3f | 0x80;
         Self(bytes)
@@ -81,13 +81,13 @@ impl fmt::Display for WarcRecordId {
     }
 }
 
-/// Header of a WARC record, but for the fields about its block.
+/// Header of a WARC record, without the fields about its block.
 struct WarcHeader {
     kind: &'static str,
     id: WarcRecordId,
     at: Timestamp,
     content_type: &'static str,
-    /// Further fields, each a line.
+    /// Further fields, one per line.
     fields: String,
 }
 
@@ -96,7 +96,7 @@ impl<'a, W: Write> WarcExport<'a, W> {
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// An error of `out`.
     pub(super) fn begin(
         out: &'a mut W,
         compression: WarcCompression,
@@ -133,12 +133,12 @@ impl<'a, W: Write> WarcExport<'a, W> {
         Ok(file)
     }
 
-    /// Writes a decision, whose object is `json`; before it the robots.txt that it
-    /// rests on, unless the file has it.
+    /// Writes a decision, whose object is `json`, preceded by its robots.txt if the
+    /// file does not have that yet.
     ///
     /// # Errors
     ///
-    /// Those of the file, and of reading the robots.txt.
+    /// An error of the file, or of reading the robots.txt.
     pub(super) fn decision(
         &mut self,
         reader: &AuditReader,
@@ -164,8 +164,8 @@ impl<'a, W: Write> WarcExport<'a, W> {
         Ok(self.write(&header, &[&block])?)
     }
 
-    /// Writes the records of a snapshot, unless they are there. Returns the id of
-    /// the one that decisions refer to.
+    /// Writes the records of a snapshot, unless the file has them. Returns the id of
+    /// the record that decisions refer to.
     fn snapshot(
         &mut self,
         reader: &AuditReader,
@@ -173,7 +173,7 @@ impl<'a, W: Write> WarcExport<'a, W> {
     ) -> anyhow::Result<WarcRecordId> {
         let response = self.snapshot_id("response", snapshot);
         let metadata = self.snapshot_id("snapshot", snapshot);
-        // Without an answer there is nothing but the word of the proxy.
+        // Without a response there is only the proxy's own report.
         let referred = snapshot.status.map_or(metadata, |_| response);
         if !self.snapshots.insert(referred) {
             return Ok(referred);
@@ -200,7 +200,7 @@ impl<'a, W: Write> WarcExport<'a, W> {
         Ok(referred)
     }
 
-    /// Writes what an origin answered when it was asked for its robots.txt.
+    /// Writes the origin's response to the request for its robots.txt.
     fn response(
         &mut self,
         status: u16,
@@ -255,7 +255,7 @@ impl<'a, W: Write> WarcExport<'a, W> {
         WarcRecordId::of(Digest::of(bytes.as_bytes()))
     }
 
-    /// Writes a record whose block is `parts`, one behind the other.
+    /// Writes a record whose block is the concatenation of `parts`.
     fn write(&mut self, header: &WarcHeader, parts: &[&[u8]]) -> io::Result<()> {
         let block = parts.concat();
         let WarcHeader {
@@ -288,12 +288,12 @@ impl<'a, W: Write> WarcExport<'a, W> {
     }
 }
 
-/// Makes the fields that say how a robots.txt was come by.
+/// Makes the fields that describe how a robots.txt was fetched.
 fn snapshot_fields(snapshot: &RecordedSnapshot) -> String {
-    // As crawlers note what they fetch before anything else of a host.
+    // Crawlers mark prerequisites of a host this way.
     let mut text = "hopsFromSeed: P\r\n".to_owned();
     let mut add = |name: &str, value: &str| {
-        // Ends of lines among the escapes: a value makes no second field.
+        // Line ends are escaped, so that a value cannot start a second field.
         text.push_str(&format!("{name}: {}\r\n", inert(value)));
     };
     for hop in &snapshot.hops {
@@ -310,14 +310,14 @@ fn snapshot_fields(snapshot: &RecordedSnapshot) -> String {
     text
 }
 
-/// Writes `url` so that it ends no field of a header: what no URI has is written in
-/// percent.
+/// Returns `url` in a form that cannot end a header field: characters that no URI has
+/// are percent-encoded.
 fn uri(url: &str) -> String {
     let mut uri = String::with_capacity(url.len());
     for byte in url.bytes() {
         match byte {
-            // RFC 3986, section 2, does not have these three either; the first two
-            // stand around URIs in older versions of the format.
+            // RFC 3986, section 2, does not allow these three either; older versions of
+            // the format put the first two around URIs.
             b'<' | b'>' | b'"' => uri.push_str(&format!("%{byte:02X}")),
             b'!'..=b'~' => uri.push(char::from(byte)),
             _ => uri.push_str(&format!("%{byte:02X}")),
@@ -330,16 +330,16 @@ fn uri(url: &str) -> String {
 mod tests {
     use super::*;
 
-    // RFC 9562, section 4: the version and the variant stand in fixed places.
+    // RFC 9562, section 4: the version and the variant have fixed positions.
     #[test]
-    fn an_id_is_a_uuid_of_its_own_making() {
+    fn an_id_is_a_version_8_uuid() {
         let id = WarcRecordId::of(Digest::of(b"")).to_string();
         assert_eq!(id, "<urn:uuid:e3b0c442-98fc-8c14-9afb-f4c8996fb924>");
     }
 
-    // Ours: a URL makes no second field.
+    // Ours: a URL cannot start a second field.
     #[test]
-    fn a_uri_has_neither_ends_of_lines_nor_what_is_no_uri() {
+    fn line_ends_and_invalid_characters_of_a_uri_are_escaped() {
         let evil = "http://h.test/\r\nWARC-Type: x\u{202e}<\u{1b}>";
         assert_eq!(
             uri(evil),

@@ -1,5 +1,5 @@
-//! `audit why`: the decision about a URL with all that led to it; of a URL that was
-//! never asked for, what would be decided.
+//! `audit why`: the decision about a URL with everything that led to it; for a URL that
+//! was never requested, the decision that would be made.
 
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -31,7 +31,7 @@ use politesse_record::robots_history::{OriginSnapshot, robots_for};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 
-/// Lines of the robots.txt that are shown on either side of the one that decided.
+/// Number of robots.txt lines shown before and after the deciding one.
 const LINES_AROUND: u32 = 4;
 
 /// Arguments of `audit why`.
@@ -39,10 +39,11 @@ const LINES_AROUND: u32 = 4;
 pub(crate) struct WhyArguments {
     /// The URL.
     url: Target,
-    /// Crawler that asked: a product token or a whole User-Agent value; without it, anybody.
+    /// Crawler that sent the request: a product token or a whole User-Agent value; by
+    /// default any.
     #[arg(long, value_name = "AGENT")]
     agent: Option<String>,
-    /// The latest decision by then; without it, the latest.
+    /// The latest decision up to this time; by default the latest.
     #[arg(long, value_name = "TIME", value_parser = time)]
     at: Option<Timestamp>,
     #[command(flatten)]
@@ -52,8 +53,8 @@ pub(crate) struct WhyArguments {
 impl WhyArguments {
     /// Returns the filter of the decisions about the URL.
     fn filter(&self) -> anyhow::Result<DecisionFilter> {
-        // The filter's end is not included, the time that is asked for is: it may
-        // be copied from a decision.
+        // The filter's end is exclusive, and the given time is inclusive: it may be
+        // copied from a decision.
         let behind = |at: Timestamp| at.checked_add(SignedDuration::from_micros(1));
         Ok(DecisionFilter {
             until: self.at.map(behind).transpose()?,
@@ -61,7 +62,7 @@ impl WhyArguments {
         })
     }
 
-    /// Finds the decision that is asked about, if there is one.
+    /// Finds the decision in question, if there is one.
     fn find(&self, source: &DecisionSource) -> anyhow::Result<Option<Explanation>> {
         let filter = self.filter()?;
         let mut newest = None;
@@ -82,8 +83,8 @@ impl WhyArguments {
     }
 }
 
-/// Reports whether `agent` asked: the field is the same, or the name that it gives
-/// first is one of the crawler's.
+/// Reports whether `agent` sent the request: the fields are equal, or its first name is
+/// one of the crawler's.
 fn is_by(record: &StoredRecord, agent: &str) -> bool {
     if record.crawler.user_agent.as_deref() == Some(agent) {
         return true;
@@ -119,13 +120,13 @@ pub(super) fn why(
     Ok(exit)
 }
 
-/// Adds what was removed or redacted, and may concern the answer.
+/// Adds the removals and redactions that may affect the answer.
 fn with_removals(mut json: Value, removals: &[RemovalNote]) -> Value {
     json["removals"] = removals.iter().map(RemovalNote::json).collect();
     json
 }
 
-/// A decision, as the answer to why.
+/// A decision, as the answer to `why`.
 struct DecisionStory(Explanation);
 
 impl DecisionStory {
@@ -155,7 +156,7 @@ impl DecisionStory {
         }
     }
 
-    /// Returns the lines of the robots.txt around the one that decided.
+    /// Returns the lines of the robots.txt around the deciding one.
     fn lines(&self) -> Vec<RobotsLine> {
         let (Some(robots), Some(line)) = (self.0.robots(), self.0.record.ruling.line) else {
             return Vec::new();
@@ -180,7 +181,7 @@ impl DecisionStory {
     }
 }
 
-/// Writes one line for each fact and for each line of the robots.txt.
+/// Writes one line per fact and per line of the robots.txt.
 fn write_csv(facts: &Facts, lines: &[RobotsLine], out: &mut impl Write) -> io::Result<()> {
     let mut text = csv_line(["fact", "value"]);
     for (name, value) in &facts.0 {
@@ -193,14 +194,14 @@ fn write_csv(facts: &Facts, lines: &[RobotsLine], out: &mut impl Write) -> io::R
     out.write_all(text.as_bytes())
 }
 
-/// A URL that nobody has asked for, or not this crawler, or not by then.
+/// A URL that was never requested, or not by this crawler, or not by that time.
 struct UnaskedUrl {
-    /// Decisions about it, by other crawlers or at later times.
+    /// Number of decisions about it by other crawlers or at later times.
     others: u64,
     at: Timestamp,
-    /// Whether the archive was asked.
+    /// Whether the archive was queried.
     is_of_archive: bool,
-    /// The robots.txt on record, and what follows from it.
+    /// The robots.txt on record, with the resulting decision.
     by_robots: Option<RobotsAnswer>,
 }
 
@@ -219,14 +220,14 @@ impl UnaskedUrl {
         let crawler = Crawler::parse(asked.agent.as_deref().unwrap_or_default());
         let on_record = match source.record() {
             Some((reader, _)) => robots_for(reader, &asked.url.origin, &crawler, at)?,
-            // The archive is not asked what was in force.
+            // The archive is not queried for files in force.
             None => None,
         };
         let by_robots = match on_record {
             None => None,
             Some(robots) => {
-                // The configuration of now judges, as `check` does: there is no
-                // decision whose policy could.
+                // The current configuration judges, as in `check`: there is no decision
+                // whose policy could be used.
                 let dialect = settings.policy.terms().dialect;
                 let snapshot = robots.snapshot(asked.url.origin.clone(), dialect)?;
                 let question = UnaskedQuestion {
@@ -262,7 +263,7 @@ impl UnaskedUrl {
                 else {
                     let url = shell_word(&asked.url.to_string());
                     let missing = match self.is_of_archive {
-                        true => "the robots.txt of its origin is looked for at a node alone",
+                        true => "only a node can look up the robots.txt of its origin",
                         false => "no robots.txt of its origin is on record by then",
                     };
                     return writeln!(

@@ -25,6 +25,7 @@ const GROUP_COLUMNS: [&str; 7] = [
 /// all.
 ///
 /// # Errors
+///
 /// Any error of writing to stdout.
 pub(super) fn print_counts(counts: &JudgeCounts, form: RowForm, limit: usize) -> io::Result<()> {
     match form {

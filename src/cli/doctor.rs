@@ -148,7 +148,8 @@ fn closed_folder(folder: &Path) -> Option<Finding> {
     })
 }
 
-/// Checks whether the files that a start creates could be created, and by which user.
+/// Checks whether the files that a start creates could be created, and who would own
+/// them.
 fn places(settings: &Settings) -> Vec<Finding> {
     let mut findings = Vec::new();
     let files = [

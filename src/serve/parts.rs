@@ -361,7 +361,7 @@ pub(super) fn annotator(settings: &Settings, metrics: &Arc<Metrics>) -> Arc<Anno
     Arc::new(Annotator::new(options, Arc::clone(metrics)))
 }
 
-/// Builds the CONNECT handler, and creates its certificate authority if there is none;
+/// Builds the CONNECT handler, and creates its certificate authority if missing;
 /// absent if `https.mode` is "refuse".
 ///
 /// # Errors

@@ -167,7 +167,7 @@ impl ArchiveSource {
         Ok(())
     }
 
-    /// Explains the decision that `name` names; `None` if there is none.
+    /// Explains the decision that `name` names; `None` if it is not found.
     pub(super) fn explain(&self, name: &DecisionName) -> anyhow::Result<Option<Explanation>> {
         // A name may include the node; --node is for names without one.
         let node = name.node.as_deref().or(self.node.as_deref());

@@ -87,7 +87,7 @@ fn missing(reader: &AuditReader, asked: &RobotsArguments, at: Timestamp) -> anyh
     Ok(Exit::Not)
 }
 
-/// Prints the body, or the reason why there is none.
+/// Prints the body, or the reason why it is missing.
 fn print(reader: &AuditReader, entry: &OriginSnapshot) -> anyhow::Result<Exit> {
     if let Some(sha256) = entry.snapshot.sha256
         && let Some(body) = reader.body(sha256)?

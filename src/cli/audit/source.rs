@@ -191,7 +191,7 @@ impl DecisionSource {
         Ok(())
     }
 
-    /// Explains the decision that `subject` names; `None` if there is none.
+    /// Explains the decision that `subject` names; `None` if it is not found.
     pub(super) fn explain(&self, subject: &DecisionSubject) -> anyhow::Result<Option<Explanation>> {
         let target = match subject {
             DecisionSubject::Url(target) => target,

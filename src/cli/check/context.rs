@@ -50,7 +50,7 @@ pub(crate) struct CheckArguments {
     pub(super) urls: Vec<String>,
 }
 
-/// Arguments that select the text and the readings by which URLs are judged.
+/// Arguments that select the text and the readings that URLs are judged by.
 #[derive(Debug, Args)]
 pub(crate) struct TermArguments {
     /// Text that files are read by: rfc9309, draft-2019, 1996, 1994, conner-2.0 or

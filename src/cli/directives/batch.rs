@@ -103,7 +103,7 @@ impl PageQuestion {
         )?)
     }
 
-    /// Returns the body as received; empty if there is none.
+    /// Returns the body as received; empty without one.
     fn body(&self) -> anyhow::Result<Cow<'_, [u8]>> {
         match (&self.body_b64, &self.body) {
             (Some(text), _) => Ok(STANDARD.decode(text).context("body_b64")?.into()),

@@ -228,7 +228,7 @@ fn disallowed(counts: &JudgeCounts) -> Markup {
     let totals = counts.totals;
     html! {
         h2 { "What was disallowed, and by whose rule" }
-        // Stated even if there is none: readers might think that the page leaves it
+        // Stated even if the count is 0: readers might think that the page leaves it
         // out.
         @if totals.disallowed == 0 {
             p {

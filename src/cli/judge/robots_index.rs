@@ -73,7 +73,7 @@ type UrlHash = [u64; 2];
 pub(super) enum AnswerChoice {
     /// Latest answer before the request.
     Before,
-    /// Latest answer before the request; if there is none, the first one after it.
+    /// Latest answer before the request, or else the first one after it.
     BeforeElseAfter,
 }
 
@@ -171,7 +171,7 @@ fn hash(hashers: &[RandomState; 2], url: &str) -> UrlHash {
     hashers.each_ref().map(|hasher| hasher.hash_one(url))
 }
 
-/// Robots.txt to judge a request by, or the reason why there is none.
+/// Robots.txt to judge a request by, or the reason why it is unknown.
 pub(super) type FoundRobots = Result<Arc<Snapshot>, UnknownReason>;
 
 /// Answers of an archive, indexed by origin and time.

@@ -43,7 +43,7 @@ pub(super) struct ApiRequest {
 /// Error when asking the proxy.
 #[derive(Debug, Error)]
 pub(super) enum ApiError {
-    #[error("nothing listens on {0} (admin.listen): does the proxy run by this configuration?")]
+    #[error("nothing listens on {0} (admin.listen): does the proxy run with this configuration?")]
     Nobody(SocketAddr, #[source] std::io::Error),
     #[error(
         "no TLS with {0} (admin.listen): does it show the certificate in admin.tls_cert? \

@@ -36,7 +36,7 @@ pub(super) enum FleetCommand {
     #[command(after_help = "\
 Example: politesse fleet status
 
-It asks the proxy that runs by this configuration, at admin.listen, with the token
+It asks the proxy that runs with this configuration, at admin.listen, with the token
 in admin.token_file.")]
     Status(FleetStatusArguments),
 }

@@ -31,7 +31,7 @@ pub(super) enum PaceCommand {
     #[command(after_help = "\
 Example: politesse pace show --host site.example
 
-It asks the proxy that runs by this configuration, at admin.listen, with the token
+It asks the proxy that runs with this configuration, at admin.listen, with the token
 in admin.token_file.")]
     Show(PaceShowArguments),
     /// Ends the back-off of a host, for one that a site asked for by mistake.

@@ -46,7 +46,7 @@ pub(super) enum ApiError {
     #[error("nothing listens on {0} (admin.listen): does the proxy run with this configuration?")]
     Nobody(SocketAddr, #[source] std::io::Error),
     #[error(
-        "no TLS with {0} (admin.listen): does it show the certificate in admin.tls_cert? \
+        "no TLS with {0} (admin.listen): does it use the certificate in admin.tls_cert? \
          After a change of that file the proxy needs SIGHUP"
     )]
     Tls(SocketAddr, #[source] std::io::Error),
@@ -60,7 +60,7 @@ pub(super) enum ApiError {
     Refused,
     #[error("{0} (admin.listen) says {1}: {2}")]
     Other(SocketAddr, StatusCode, String),
-    #[error("{0} (admin.listen) answers something else: is it a politesse?")]
+    #[error("{0} (admin.listen) sent an unknown answer: is it a politesse?")]
     Foreign(SocketAddr, #[source] serde_json::Error),
 }
 

@@ -169,7 +169,7 @@ pub(super) enum SignalRequest {
     Reload,
 }
 
-/// Signals that stop or reload the program. While this value exists, none of them ends
+/// Signals that stop or reload the program. Once this value exists, none of them ends
 /// the process by itself.
 pub(super) struct Signals {
     pub(super) terminate: AwaitedSignal,

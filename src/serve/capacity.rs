@@ -61,8 +61,8 @@ pub fn shortages(settings: &Settings) -> Vec<String> {
     let backlog = settings.listener.backlog.get();
     if let Some(somaxconn) = somaxconn().filter(|somaxconn| *somaxconn < backlog) {
         shortages.push(format!(
-            "net.core.somaxconn is {somaxconn}, less than proxy.backlog, {backlog}: of more \
-             connections that come at once the rest waits a second; raise it with `sysctl -w \
+            "net.core.somaxconn is {somaxconn}, less than proxy.backlog, {backlog}: if more \
+             connections arrive at once, the rest waits a second; raise it with `sysctl -w \
              net.core.somaxconn={backlog}`"
         ));
     }
@@ -70,8 +70,8 @@ pub fn shortages(settings: &Settings) -> Vec<String> {
     if let Some(limit) = descriptors::hard_limit().filter(|limit| *limit < wanted) {
         shortages.push(format!(
             "the hard limit of descriptors is {limit}, and this configuration wants {wanted}: \
-             they suffice for {} connections of crawlers with one to an origin each, and more \
-             get 503; raise it (`ulimit -Hn`, LimitNOFILE= of systemd, --ulimit nofile= of \
+             they suffice for {} connections of crawlers with one origin connection each, and \
+             further ones get 503; raise it (`ulimit -Hn`, LimitNOFILE= of systemd, --ulimit nofile= of \
              Docker), or lower proxy.max_connections",
             descriptors::connections_of(limit)
         ));
@@ -116,7 +116,7 @@ mod tests {
 
     // Ours; the documentation of proxy.max_connections states the number.
     #[test]
-    fn each_limit_adds_its_connections_to_the_descriptors_wanted() {
+    fn each_limit_adds_its_descriptors_to_the_total() {
         let default = descriptors_wanted(&settings(&[]));
         assert_eq!(default, 2 * 4096 + 1024 + 1024 + 2 * 256 + 1 + 3 * 64);
         for (key, more) in [

@@ -215,7 +215,7 @@ async fn a_decision_of_the_archive_is_named_with_its_node() {
     let answer = unasked.json_lines().remove(0);
     assert_eq!(answer["asked"], false, "{answer}");
     let said = fleet.archive(&["why", "http://o.test/no/more"]).await;
-    assert!(said.stdout.contains("at a node alone"), "{said:?}");
+    assert!(said.stdout.contains("only a node can look up"), "{said:?}");
 }
 
 #[tokio::test]
@@ -268,7 +268,7 @@ async fn what_an_archive_cannot_answer_is_said_with_what_to_do_instead() {
     ] {
         let told = fleet.archive(command).await;
         assert_eq!(told.code, Some(2), "{told:?}");
-        assert!(told.stderr.contains("ask the record of a node"), "{told:?}");
+        assert!(told.stderr.contains("use the record of a node"), "{told:?}");
     }
     for command in ["verify", "key", "head"] {
         let told = fleet.archive(&[command]).await;

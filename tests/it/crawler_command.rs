@@ -134,7 +134,7 @@ async fn the_check_tells_where_credentials_and_the_key_do_not_go_together() {
     let off = ["--set", "proxy.auth=off", "config", "check"];
     let outcome = place.run(&off).await;
     assert!(
-        outcome.stdout.contains("no credential of crawler"),
+        outcome.stdout.contains("credentials of crawler"),
         "{outcome:?}"
     );
 }

@@ -121,9 +121,9 @@ async fn a_reload_that_failed_is_said_until_one_succeeds() {
     let page = browser.get("/configuration").await.text();
     for said in [
         "The last reload failed",
-            "upstream.parent has a wrong value; ",
+        "upstream.parent has a wrong value; ",
         "proxy.conntact is not a key; did you mean proxy.contact?",
-            "credential of entry 1 of crawler has a wrong value; ",
+        "credential of entry 1 of crawler has a wrong value; ",
     ] {
         assert!(page.contains(said), "{said} in {page}");
     }

@@ -175,7 +175,7 @@ async fn a_file_with_mistakes_leaves_the_old_one_in_force_and_tells_them_all() {
     for told in [
         "proxy.lissten is not a key; did you mean proxy.listen?",
         "robots.redirects is 4; a whole number from 5 to 20 is wanted",
-            "the configuration was not reloaded, and the previous one stays in force",
+        "the configuration was not reloaded, and the previous one stays in force",
     ] {
         until(told, async || proxy.log().contains(told).then_some(())).await;
     }

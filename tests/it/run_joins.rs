@@ -287,7 +287,7 @@ async fn what_lies_beside_the_lock_is_for_its_owner_alone() {
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
     let outcome = run_shell(proxy.place().folder(), "touch never").await;
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        assert!(outcome.stderr.contains("cannot be trusted"), "{outcome:?}");
+    assert!(outcome.stderr.contains("cannot be trusted"), "{outcome:?}");
     assert!(!proxy.place().path("never").exists());
     let place = proxy.stop().await;
     assert!(!place.path("instance").exists());

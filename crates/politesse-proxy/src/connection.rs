@@ -1,7 +1,7 @@
-//! Connections of clients: serves the requests of one, and of the connection
-//! inside each CONNECT on it, until it ends or the server stops.
+//! Client connections: serves the requests on a connection, and those on the connection
+//! inside each CONNECT, until the connection ends or the server stops.
 //!
-//! Does not know what is answered to a request; `exchange` does.
+//! Does not know how a request is answered; `exchange` does.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -44,60 +44,61 @@ use politesse_base::throttle::REPEATING;
 use politesse_decision::label::CrawlLabel;
 use politesse_robots::origin::{Origin, Scheme};
 
-/// Bytes of a request's head, target and fields together.
-// hyper would take 400 KiB, of each of thousands of connections.
+/// Maximum size of a request head in bytes: target and fields together.
+// hyper's default is 400 KiB, which is too much for each of thousands of connections.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
-/// Fields of a request.
+/// Maximum number of fields in a request.
 const FIELDS_MAX: usize = 256;
-/// Streams of one HTTP/2 connection.
+/// Maximum number of concurrent streams on an HTTP/2 connection.
 const STREAMS_MAX: u32 = 100;
-/// Bytes that one HTTP/2 stream may receive before they are read.
+/// Receive window of an HTTP/2 stream, in bytes.
 const STREAM_WINDOW: u32 = 64 * 1024;
-/// Bytes that all streams of an HTTP/2 connection may receive before they are
-/// read. With fewer, uploads that wait for their turns would keep those that have theirs
-/// from going on.
+/// Receive window of an HTTP/2 connection, in bytes. With a smaller window, uploads that
+/// wait for their turns would block uploads that already have theirs.
 const CONNECTION_WINDOW: u32 = STREAMS_MAX * STREAM_WINDOW;
-/// Bytes that one HTTP/2 stream keeps until the client takes them.
+/// Bytes buffered for an HTTP/2 stream until the client reads them.
 const SEND_BUFFER: usize = 64 * 1024;
-/// Time that a connection which has lost its place has to write the answers to
-/// requests that waited, and to end.
+/// Time that a displaced connection has to answer its waiting requests and end.
 const DISPLACED_GRACE: Duration = Duration::from_secs(2);
-/// Streams reset before we answered them; more is an attack (CVE-2023-44487).
+/// Maximum number of streams that the client resets before they are answered. More is an
+/// attack (CVE-2023-44487).
 const PENDING_RESETS_MAX: usize = 20;
-/// Streams that we reset because of the client's errors; more is an attack, too.
+/// Maximum number of streams that the proxy resets because of client errors. More is an
+/// attack, too.
 const LOCAL_RESETS_MAX: usize = 1024;
 
 /// Event that concerns a connection as a whole.
 #[derive(Clone, Copy)]
 enum ConnectionSignal {
-    /// The server stops, or is about to: the requests that have come are the last.
+    /// The server stops or drains, so the requests received so far are the last.
     Stop,
-    /// The server has stopped, and exchanges have no more time.
+    /// The server has stopped, and the time granted to exchanges is over.
     Abort,
     /// The client has reset the connection.
     Reset,
-    /// Another client has got the place of the connection.
+    /// Another client has taken the place of this connection.
     Displaced,
-    /// The time for the first head, or to end without a place, is over.
+    /// The time limit for the first head has passed, or the time limit for ending after
+    /// displacement.
     Deadline,
-    /// Another `proxy.progress_window` is over.
+    /// Another `proxy.progress_window` has passed.
     ProgressTick,
-    /// Another `proxy.idle_timeout` is over.
+    /// Another `proxy.idle_timeout` has passed.
     IdleTick,
 }
 
 /// Reaction of a connection to a signal.
 enum Reaction {
     GoOn,
-    /// The connection ends with the requests that have come.
+    /// The connection ends after the requests received so far.
     Finish,
-    /// As `Finish`, within [`DISPLACED_GRACE`].
+    /// Like `Finish`, but within [`DISPLACED_GRACE`].
     FinishSoon,
-    /// The connection ends at once, and drops what is under way.
+    /// The connection ends at once and drops its exchanges.
     End,
 }
 
-/// Signals that a connection has had.
+/// Signals that a connection has received so far.
 #[derive(Default)]
 struct DriveState {
     is_stopping: bool,
@@ -106,7 +107,7 @@ struct DriveState {
     was_idle: bool,
 }
 
-/// A connection of a client, or the one inside a CONNECT.
+/// A client connection, or the connection inside a CONNECT.
 pub(super) struct ClientConnection {
     slot: Arc<ConnectionSlot>,
     info: ConnectionInfo,
@@ -116,22 +117,22 @@ pub(super) struct ClientConnection {
     least_progress: MinimumProgress,
 }
 
-/// Parts of a connection inside a CONNECT that is about to be opened.
+/// Preparations for the connection inside a CONNECT, made before it is opened.
 struct Handshake {
     interceptor: Arc<Interceptor>,
     origin: Origin,
-    /// Credential that came with the CONNECT.
+    /// Credential sent with the CONNECT.
     credential: Option<VerifiedCredential>,
-    /// Label that came with the CONNECT.
+    /// Label sent with the CONNECT.
     label: Option<CrawlLabel>,
-    /// Client whose shares count for it.
+    /// Client that the connection's shares are charged to.
     sharer: Arc<Client>,
     share: Share,
 }
 
 impl ClientConnection {
-    /// Creates a connection of `client`, whose shares are those of `sharer`, with
-    /// the time limits in force.
+    /// Creates a connection of `client` with the current time limits. Its shares are
+    /// charged to `sharer`.
     pub(super) fn new(slot: Arc<ConnectionSlot>, client: IpAddr, sharer: Arc<Client>) -> Self {
         let in_force = slot.server.in_force.load_full();
         Self {
@@ -158,7 +159,7 @@ impl ClientConnection {
         }
     }
 
-    /// Creates the connection inside a CONNECT that came with `credential`, whose
+    /// Creates the connection inside a CONNECT that was sent with `credential`. Its
     /// requests are recorded under `label`.
     fn inside(
         outer: &Self,
@@ -173,7 +174,7 @@ impl ClientConnection {
                 opened_for: Some(opened.origin.clone()),
                 credential,
                 label,
-                // A client that goes cancels its requests itself over HTTP/2.
+                // An HTTP/2 client that gives up cancels each request itself.
                 end: match opened.protocol {
                     Protocol::Http1 => inner.info.end,
                     Protocol::Http2 => ClientEnd::default(),
@@ -184,22 +185,22 @@ impl ClientConnection {
         }
     }
 
-    /// Serves the requests of a client that speaks TLS to the proxy.
+    /// Serves the requests of a client that uses TLS to the proxy.
     pub(super) async fn serve_tls(mut self, socket: Socket) {
         self.info.scheme = Scheme::Https;
         let in_force = self.slot.server.in_force.load_full();
-        // A listener with TLS has a certificate, or the configuration is refused.
+        // Configurations with a TLS listener but no certificate are refused at load.
         let Some(tls) = in_force.tls.clone() else {
             return;
         };
         let Ok(share) = self.handshake_share(&in_force, &self.info.sharer).await else {
             return;
         };
-        // It may be replaced before this connection ends.
+        // A reload may replace the configuration before this connection ends.
         drop(in_force);
         let accepted = tokio::select! {
-            // No request has come yet, so neither a stop nor a client that holds
-            // less need wait.
+            // No request has arrived yet, so both a stop and a client that holds fewer
+            // shares can end this connection at once.
             () = self.slot.group.stop.cancelled() => return,
             () = self.slot.place.displaced() => return,
             () = share.displaced() => return self.report_displaced("proxy.max_handshakes"),
@@ -217,7 +218,7 @@ impl ClientConnection {
         }
     }
 
-    /// Serves the requests of `stream` to its end.
+    /// Serves requests on `stream` until the connection ends.
     pub(super) async fn serve<S>(self, stream: S, protocol: Protocol)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -247,8 +248,8 @@ impl ClientConnection {
                     activity,
                     this.header_timeout,
                 ));
-                // One after the other: hyper starts a request when the one before
-                // was answered.
+                // Requests run one at a time: hyper starts a request after the response
+                // to the previous one.
                 let connection = http1_builder(this.idle_timeout)
                     .serve_connection(io, service_fn(respond))
                     .with_upgrades();
@@ -278,9 +279,9 @@ impl ClientConnection {
         }
     }
 
-    /// Runs a connection to its end: its own, a signal to stop, a first head
-    /// that does not come, idleness, or the loss of its place. `finish` lets it end
-    /// with the requests that have come.
+    /// Runs a connection until it ends: by itself, or because of a stop signal, a missing
+    /// first head, idleness or displacement. `finish` makes it end after the requests
+    /// received so far.
     async fn drive<C, E>(&self, mut connection: Pin<&mut C>, finish: fn(Pin<&mut C>))
     where
         C: Future<Output = Result<(), E>>,
@@ -321,8 +322,9 @@ impl ClientConnection {
                     if !state.is_past_deadline && deadline.as_mut().poll(cx).is_ready() {
                         return Poll::Ready(ConnectionSignal::Deadline);
                     }
-                    // Not before a request came and another signal did: most
-                    // connections are over by then, and need no timer for it.
+                    // The ticks are polled last, and progress only after a request has
+                    // arrived. Most connections are over by then and never need the
+                    // timer.
                     if self.info.activity.has_begun() && progress.poll_tick(cx).is_ready() {
                         return Poll::Ready(ConnectionSignal::ProgressTick);
                     }
@@ -396,8 +398,8 @@ impl ClientConnection {
             ConnectionSignal::IdleTick => {
                 let is_idle = self.info.activity.is_idle();
                 match (std::mem::replace(&mut state.was_idle, is_idle), is_idle) {
-                    // Asked to finish, and still there: the client reads nothing
-                    // more, or answers no PING.
+                    // It was asked to finish but is still open, so the client neither
+                    // reads nor answers a PING.
                     (true, true) => self.cut(CutReason::Idle),
                     (false, true) => Reaction::Finish,
                     (_, false) => Reaction::GoOn,
@@ -437,15 +439,15 @@ impl ClientConnection {
         }
     }
 
-    /// Has the connection end once `response` and what else has been asked for are
-    /// answered.
+    /// Makes the connection end after `response` and the other requests received so far.
     ///
-    /// Not before a request: a client that was told so before its first would open
-    /// another connection, and be told so again, until a balancer sends it elsewhere.
+    /// The close is announced with a response, never before the first request. Otherwise
+    /// the client would reconnect and be turned away again, until a load balancer sends
+    /// it elsewhere.
     fn end_after(&self, protocol: Protocol, response: &mut Response<ProxyBody>) {
         match protocol {
             Protocol::Http1 => {
-                // What is inside a CONNECT, or a WebSocket, ends by itself.
+                // A CONNECT or a WebSocket ends by itself.
                 let status = response.status();
                 if status != StatusCode::SWITCHING_PROTOCOLS && !self.info.activity.has_no_heads() {
                     let close = HeaderValue::from_static("close");
@@ -456,16 +458,16 @@ impl ClientConnection {
         }
     }
 
-    /// Reports whether a request is for a page of the proxy itself. Inside CONNECT none
-    /// is.
+    /// Reports whether a request is for a page of the proxy itself. Requests inside a
+    /// CONNECT never are.
     fn is_for_own_page(&self, request: &Request<Incoming>, in_force: &ActiveConfig) -> bool {
         let own = in_force.proxy.options.request.own_name.as_ref();
         let is_outside = self.info.opened_for.is_none();
         is_outside && own.is_some_and(|own| own_path(own, request).is_some())
     }
 
-    /// Answers a request for a page of the proxy itself, which takes no decision and
-    /// leaves no row: no site is asked for anything.
+    /// Answers a request for a page of the proxy itself. No site is contacted, so there
+    /// is no decision and no record row.
     fn answer_own_page(
         &self,
         request: &Request<Incoming>,
@@ -493,7 +495,7 @@ impl ClientConnection {
         own_name::answer(request, page, &pages, name)
     }
 
-    /// Returns the client whose share counts for requests with `credential`.
+    /// Returns the client that requests with `credential` are charged to.
     fn sharer(&self, credential: Option<&VerifiedCredential>) -> Arc<Client> {
         match credential {
             Some(shown) => self.slot.server.clients.crawler(shown.name()),
@@ -501,7 +503,8 @@ impl ClientConnection {
         }
     }
 
-    /// Returns the credential of a request whose client may use this proxy.
+    /// Checks that the client may use this proxy and returns the credential of the
+    /// request, if any.
     fn admit(
         &self,
         request: &Request<Incoming>,
@@ -512,7 +515,8 @@ impl ClientConnection {
             return Err(Problem::Client);
         }
         let credentials = &in_force.proxy.crawlers.credentials;
-        // Inside CONNECT, the field would be for another proxy.
+        // Inside a CONNECT, a `Proxy-Authorization` field would be meant for another
+        // proxy.
         let credential = if self.info.opened_for.is_some() {
             credentials.still_valid(self.info.credential.as_ref())
         } else {
@@ -533,8 +537,8 @@ impl ClientConnection {
     ) -> Response<ProxyBody> {
         match self.handshake(&request, in_force, credential).await {
             Ok(handshake) => {
-                // The bytes of the connection inside must not be taken for a head
-                // that is late.
+                // Otherwise the bytes of the inner connection would be taken for an
+                // overdue head.
                 self.info.activity.end_heads();
                 self.open(request, handshake);
                 Response::new(ProxyBody::whole(""))
@@ -545,7 +549,7 @@ impl ClientConnection {
         }
     }
 
-    /// Takes a share of the handshakes that are under way.
+    /// Takes one of the shares in TLS handshakes, waiting at most `place_wait`.
     async fn handshake_share(
         &self,
         in_force: &ActiveConfig,
@@ -557,12 +561,13 @@ impl ClientConnection {
             key: "proxy.max_handshakes",
             refusal,
         })?;
-        // From its first moment: most that hold many never send anything.
+        // Displaceable from the start: most clients that hold many handshakes never send
+        // anything.
         share.may_be_displaced(true);
         Ok(share)
     }
 
-    /// Prepares the opening of the connection inside a CONNECT.
+    /// Checks a CONNECT request and takes a handshake share for the connection inside it.
     async fn handshake(
         &self,
         request: &Request<Incoming>,
@@ -586,9 +591,9 @@ impl ClientConnection {
         })
     }
 
-    /// Reads the origin that a CONNECT is for.
+    /// Returns the origin that a CONNECT names.
     fn connect_target(&self, request: &Request<Incoming>) -> Result<Origin, MalformedRequest> {
-        // Some clients leave `Host` out, and the target says it all.
+        // Some clients omit `Host`. The target alone identifies the origin.
         if request.headers().contains_key(HOST) {
             only_host(request.headers())?;
         }
@@ -597,21 +602,21 @@ impl ClientConnection {
             && self.info.opened_for.is_none()
             && request.body().is_end_stream();
         match uri.authority().filter(|_| is_connect) {
-            // Also to the proxy's own name: clients read no answer but 200 here, and
-            // every request inside is misdirected.
+            // The proxy's own name is accepted here as well: clients cannot read any
+            // answer to CONNECT but 200. Requests inside are then refused as misdirected.
             Some(authority) => Ok(connect::authority(authority.as_str())?),
             None => Err(MalformedRequest::Connect),
         }
     }
 
-    /// Serves the connection inside a CONNECT, in a task of its own, once the
-    /// client has its 200.
+    /// Spawns a task that serves the connection inside a CONNECT once the client has
+    /// received its 200.
     fn open(self: &Arc<Self>, request: Request<Incoming>, handshake: Handshake) {
         let outer = Arc::clone(self);
         let upgrade = hyper::upgrade::on(request);
         let inside = async move {
-            // No request has come inside yet, so neither a stop nor a client that
-            // holds less need wait.
+            // No request has arrived inside yet, so both a stop and a client that holds
+            // fewer shares can end this connection at once.
             let leaves = LeafShares {
                 shares: &outer.slot.server.entry.leaves,
                 client: &handshake.sharer,
@@ -625,8 +630,8 @@ impl ClientConnection {
                 }
                 opened = interceptor.open(upgrade, handshake.origin, leaves) => opened,
             };
-            // An interceptor of an earlier configuration must not live as long
-            // as the connections that it opened.
+            // Otherwise the connection would keep the interceptor of a replaced
+            // configuration alive.
             drop(interceptor);
             drop(handshake.share);
             match opened {
@@ -657,24 +662,25 @@ impl ClientConnection {
         }
     }
 
-    /// Logs that the client has lost a place at the limit `key`.
+    /// Logs that the client has lost a place counted by the limit `key`.
     fn report_displaced(&self, key: &str) {
         tracing::warn!(
             target: REPEATING,
             client = %self.info.client,
-            "{key} are in use, and a client that holds fewer takes the place of one"
+            "{key} is reached; a client that holds fewer takes one of the places"
         );
     }
 
-    /// Counts and logs why no request could be read from inside a CONNECT.
+    /// Counts and logs the error that kept the connection inside a CONNECT from carrying
+    /// requests.
     fn report(&self, error: &ConnectError) {
         let client = self.info.client;
         let cause = std::error::Error::source(error).map(tracing::field::display);
         if let (Some(tally), ConnectError::Handshake { .. }) = (&self.info.tally, error) {
             tally.add_failed_handshake();
         }
-        // Lines are throttled by where they stand in the code: those about
-        // clients must not hide one about us.
+        // Log lines are throttled per call site. Errors caused by clients must not
+        // suppress those that are our own fault.
         match error {
             ConnectError::Foreign { .. } => {
                 tracing::warn!(target: REPEATING, %client, cause, "{error}");
@@ -696,10 +702,9 @@ impl ClientConnection {
     }
 }
 
-/// Keeps credentials out of what is ever shown of a message.
+/// Marks credentials as sensitive, so that no log or debug output shows them.
 fn hide_credentials(fields: &mut HeaderMap) {
-    // Most requests have none, and looking for a place to write may make the map
-    // grow.
+    // Most requests have none, and `entry` may grow the map even if the field is absent.
     if fields.contains_key(PROXY_AUTHORIZATION)
         && let Entry::Occupied(mut field) = fields.entry(PROXY_AUTHORIZATION)
     {
@@ -711,11 +716,10 @@ fn http1_builder(idle_timeout: Duration) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        // hyper counts from the end of the last exchange, so for all heads but
-        // the first this is the limit of idleness, too.
+        // hyper measures from the end of the previous exchange. For all heads but the
+        // first, this is therefore also the idle timeout.
         .header_read_timeout(idle_timeout)
-        // A client that closes its sending side after a request still wants the
-        // answer.
+        // A half-closed client still expects the answer to its request.
         .half_close(true)
         .preserve_header_case(true)
         .title_case_headers(true)
@@ -740,27 +744,27 @@ fn http2_builder(tasks: StreamTasks) -> http2::Builder<StreamTasks> {
     builder
 }
 
-/// Order in which the requests of one connection start: that of their arrival.
+/// Start order of the requests on one connection: the order in which they arrived.
 ///
-/// Each HTTP/2 stream is a task of its own, and tasks run in any order. But a
-/// request must take its place in a queue before the one that came after it.
+/// Each HTTP/2 stream is a separate task, and tasks run in any order. A request must
+/// nevertheless take its place in a queue before any later one.
 #[derive(Debug, Default)]
 struct StartOrder {
     latest: Mutex<Option<Receiver<()>>>,
 }
 
-/// A request that starts after the one that came before it has.
+/// A request that starts only after the previous request has started.
 #[derive(Debug)]
 struct OrderedStart<F> {
     request: Pin<Box<F>>,
-    /// Closed when the request before has started, or is gone.
+    /// Closed when the previous request has started or was dropped.
     before: Option<Receiver<()>>,
-    /// Lets the next request start when it is dropped.
+    /// Lets the next request start when dropped.
     started: Option<Sender<()>>,
 }
 
 impl StartOrder {
-    /// Returns `request` as the next one to start.
+    /// Wraps `request` so that it starts after all earlier ones.
     fn next<F: Future>(&self, request: F) -> OrderedStart<F> {
         let (started, latest) = oneshot::channel();
         let mut place = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -777,7 +781,7 @@ impl<F: Future> Future for OrderedStart<F> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         if let Some(before) = &mut self.before {
-            // Nothing is ever sent: the channel only closes.
+            // The channel never carries a value: it only closes.
             let _ = ready!(Pin::new(before).poll(cx));
             self.before = None;
         }
@@ -794,7 +798,7 @@ mod tests {
 
     use super::*;
 
-    // Ours: whatever prints a message later.
+    // Ours: no later debug output can show a credential.
     #[test]
     fn a_credential_in_a_field_is_not_shown() {
         let mut fields = HeaderMap::new();
@@ -811,7 +815,7 @@ mod tests {
         );
     }
 
-    /// Polls each of these once, in this order.
+    /// Polls each future once, in this order.
     async fn poll_once<F: Future + Unpin>(several: &mut [F]) {
         poll_fn(|task| {
             for one in &mut *several {
@@ -822,9 +826,9 @@ mod tests {
         .await;
     }
 
-    // Ours: order within a crawler.
+    // Ours: requests of a crawler keep their order.
     #[tokio::test]
-    async fn whatever_is_polled_first_begins_in_its_turn() {
+    async fn requests_start_in_arrival_order_even_if_polled_in_reverse() {
         let (order, begun) = (StartOrder::default(), RefCell::new(Vec::new()));
         let begin = |number| {
             let begun = &begun;
@@ -841,9 +845,9 @@ mod tests {
         assert_eq!(*begun.borrow(), [1, 2, 3]);
     }
 
-    // Ours: a request that is gone holds up no other.
+    // Ours: a dropped request does not block the next one.
     #[tokio::test]
-    async fn a_request_that_is_gone_is_passed_over() {
+    async fn a_dropped_request_does_not_block_the_next_one() {
         let order = StartOrder::default();
         let first = order.next(pending::<u8>());
         let second = order.next(async { 2 });

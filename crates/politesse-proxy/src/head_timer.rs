@@ -1,11 +1,10 @@
-//! Time limit for heads of HTTP/1 requests: a half head is answered with 408
-//! before the connection is closed.
+//! Time limit for HTTP/1 request heads: an incomplete head is answered with 408 before
+//! the connection is closed.
 //!
-//! RFC 9110, section 15.5.9. hyper closes a connection whose head does not come
-//! without a word, and counts the time from the end of the exchange before. Here
-//! it counts from the first byte of a head, or from the beginning of the
-//! connection for the first. Does not read heads: what comes between two
-//! exchanges is one.
+//! RFC 9110, section 15.5.9. hyper closes such a connection without an answer, and
+//! measures from the end of the previous exchange. Here the time is measured from the
+//! first byte of a head, or for the first head from the start of the connection. Does not
+//! parse heads: any bytes between two exchanges count as one.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -22,25 +21,25 @@ use super::server::ProxyServer;
 use super::socket::ConnectionActivity;
 use politesse_base::clock;
 
-/// A connection of HTTP/1 whose heads have a time limit.
+/// HTTP/1 stream with a time limit for request heads.
 #[derive(Debug)]
 pub struct HeadTimer<S> {
     stream: S,
     server: Arc<ProxyServer>,
     activity: Arc<ConnectionActivity>,
     limit: Duration,
-    /// When the head that is awaited began: for the first one, the connection.
-    /// `None` for a head of which no part was waited for yet.
+    /// Start of the time limit for the awaited head: for the first head, the start of the
+    /// connection. `None` until a partial head has been waited for.
     begun_at: Option<Instant>,
-    /// Number of requests before the head of which a part has come.
+    /// Number of requests before the head of which some bytes have arrived.
     head_after: Option<usize>,
     timer: Option<Pin<Box<Sleep>>>,
-    /// Whether all that was written has been taken by the stream.
+    /// Whether the stream has flushed everything written to it.
     is_flushed: bool,
 }
 
 impl<S> HeadTimer<S> {
-    /// Limits the time of heads on `stream` to `limit`.
+    /// Wraps `stream` so that each request head must arrive within `limit`.
     pub fn new(
         stream: S,
         server: Arc<ProxyServer>,
@@ -59,14 +58,14 @@ impl<S> HeadTimer<S> {
         }
     }
 
-    /// Records that bytes have come.
+    /// Records that bytes have arrived.
     fn add_bytes(&mut self) {
         let requests = self.activity.requests();
         if self.head_after != Some(requests) && self.activity.awaits_head() {
             self.head_after = Some(requests);
             self.timer = None;
-            // The first head has the time of the connection: a client that is
-            // silent until then has had it.
+            // The limit of the first head runs from the start of the connection, so a
+            // client that was silent until now has already used up part of it.
             if requests != 0 {
                 self.begun_at = None;
             }
@@ -74,12 +73,12 @@ impl<S> HeadTimer<S> {
         }
     }
 
-    /// Waits for the limit, if a head has begun and not ended.
+    /// Completes when the limit of a started but incomplete head has passed.
     fn poll_limit(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.head_after != Some(self.activity.requests()) {
             return Poll::Pending;
         }
-        // Most heads come in one piece, and need no time.
+        // Most heads arrive in one piece and never need the clock.
         let begun_at = *self.begun_at.get_or_insert_with(clock::instant);
         let ends_at = begun_at + self.limit;
         let start = || Box::pin(tokio::time::sleep_until(ends_at));
@@ -88,8 +87,8 @@ impl<S> HeadTimer<S> {
 }
 
 impl<S: AsyncWrite + Unpin> HeadTimer<S> {
-    /// Answers the half head, as far as the stream takes that at once: it does,
-    /// unless the client has not read the response before.
+    /// Answers the incomplete head if the stream accepts the answer at once. It does,
+    /// unless the client has not read the previous response.
     fn answer(&mut self, cx: &mut Context<'_>) {
         count_slow(&self.server.metrics, "head");
         if !self.is_flushed {

@@ -1,6 +1,6 @@
-//! Listeners: accept the connections of clients, within limits.
+//! Listeners: accept client connections within the configured limits.
 //!
-//! Does not know what is sent over a connection; `connection` does.
+//! Does not know the protocol spoken over a connection; `connection` does.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,23 +22,25 @@ use politesse_base::descriptors;
 use politesse_base::throttle::REPEATING;
 use politesse_robots::origin::Scheme;
 
-/// Pause after `accept` failed for want of descriptors, until some are closed.
+/// Pause after `accept` fails, for example because no descriptors are free, so that some
+/// can be closed in the meantime.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Most bytes that the system keeps for a client and has not sent.
+/// Limit on the unsent bytes in the kernel's send buffer of a client connection
+/// (`TCP_NOTSENT_LOWAT`).
 ///
-/// Of an endless response, a client that takes next to nothing would have the proxy
-/// copy up to 4 MiB into the send buffer of each of its connections, in the time of
-/// others. What is on its way does not count, so a client far away has the rate that
-/// it had; with half of this, one nearby waits for more wake-ups.
+/// Without it, a client that reads almost nothing of an endless response would make the
+/// proxy copy up to 4 MiB into the send buffer of each connection, at the expense of
+/// other clients. Bytes in flight do not count, so a distant client keeps its full rate.
+/// Half of this limit would already cost a nearby client more wake-ups.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const UNSENT_BYTES_MAX: u32 = 128 * 1024;
 
-/// Limits that a connection is refused by, as they are named to its client.
+/// Limits that can refuse a connection, as named in the answer to the client.
 const CONNECTIONS: &str = "proxy.max_connections";
 const DESCRIPTORS: &str = "the limit of descriptors";
 
-/// Socket to accept connections on, and how clients speak to it.
+/// Listening socket and the scheme that its clients use.
 #[derive(Debug)]
 pub struct ProxyListener {
     socket: TcpListener,
@@ -53,19 +55,18 @@ impl ProxyListener {
     }
 }
 
-/// Connection that was accepted.
+/// An accepted connection.
 struct Arrival {
     stream: TcpStream,
     client: IpAddr,
     scheme: Scheme,
 }
 
-/// Accepts connections on `listener` until `group` is stopped, in a task of its
-/// own.
+/// Spawns a task that accepts connections on `listener` until `group` is stopped.
 pub fn listen(server: &Arc<ProxyServer>, listener: ProxyListener, group: Arc<ListenerGroup>) {
     let accepting = Arc::clone(server);
-    // Taken before the task runs: whoever waits for the end of the group must
-    // not find it without connections while the listener is still open.
+    // Taken before the task runs. Otherwise, a shutdown that waits for the group's
+    // connections could find none while the listener is still open.
     let open = group.connections.token();
     set_options(&listener.socket);
     server.tasks.0.spawn(async move {
@@ -93,10 +94,9 @@ pub fn listen(server: &Arc<ProxyServer>, listener: ProxyListener, group: Arc<Lis
     });
 }
 
-/// Sets the options of the connections of a listener.
+/// Sets the socket options that accepted connections inherit from `listener`.
 fn set_options(listener: &TcpListener) {
-    // Connections have the options from their listener, which saves a system call
-    // for each of them.
+    // Accepted sockets inherit these options, which saves a system call per connection.
     let socket = SockRef::from(listener);
     // With delayed acknowledgements, Nagle's algorithm adds 40 ms to small
     // responses.
@@ -109,15 +109,15 @@ fn set_options(listener: &TcpListener) {
     }
 }
 
-/// Admits a connection, once it has named its client if it comes from a load
-/// balancer.
+/// Admits a connection. A connection from a load balancer is admitted only after its
+/// PROXY header has named the client.
 fn receive(server: &Arc<ProxyServer>, arrival: Arrival, group: &Arc<ListenerGroup>) {
     let in_force = server.in_force.load();
     if !group.wants_header(arrival.client, &in_force.options) {
         return admit(server, arrival, group);
     }
-    // Which client it is decides whose place it may take, so it has none until then
-    // but one of its own kind.
+    // Only the client's identity decides whose place it may take. Until the header has
+    // named the client, it can only displace another connection that awaits a header.
     if descriptors::is_reserved(&arrival.stream) {
         server.awaited_headers.displace_oldest();
     }
@@ -150,7 +150,7 @@ fn receive(server: &Arc<ProxyServer>, arrival: Arrival, group: &Arc<ListenerGrou
     });
 }
 
-/// Returns the connection with the client that its header names.
+/// Reads the PROXY header and returns the connection with the client that it names.
 async fn named_by_header(mut arrival: Arrival) -> Result<Arrival, ProxyHeaderError> {
     if let Some(client) = read_client(&mut arrival.stream).await? {
         arrival.client = client;
@@ -158,7 +158,7 @@ async fn named_by_header(mut arrival: Arrival) -> Result<Arrival, ProxyHeaderErr
     Ok(arrival)
 }
 
-/// Serves a connection if its client may connect and there is a place for it.
+/// Serves a connection if its client may connect and a connection place is free.
 fn admit(server: &Arc<ProxyServer>, arrival: Arrival, group: &Arc<ListenerGroup>) {
     let Arrival {
         stream,
@@ -171,8 +171,8 @@ fn admit(server: &Arc<ProxyServer>, arrival: Arrival, group: &Arc<ListenerGroup>
     }
     let sharer = server.clients.at(client);
     let connections = &server.entry.connections;
-    // A connection of another client may be closed for this one, which takes its
-    // descriptor for that time out of the reserve.
+    // Room for this connection may require closing another client's connection. Until
+    // that one is closed, this one uses a descriptor of the reserve.
     if descriptors::is_reserved(&stream) && !connections.make_room(&sharer) {
         tracing::warn!(target: REPEATING, %client, "no descriptors are left for crawlers");
         server.count_refused("descriptors");
@@ -208,7 +208,7 @@ fn overload(key: &'static str, refusal: ShareRefusal) -> Problem {
     Problem::Overload { key, refusal }
 }
 
-/// Answers a connection that has no place, and closes it.
+/// Answers a connection that got no place, then closes it.
 fn turn_away(
     server: &Arc<ProxyServer>,
     stream: TcpStream,
@@ -240,11 +240,11 @@ mod tests {
 
     use super::*;
 
-    /// Time in which a buffer that can be written to is found to be so.
+    /// Time within which a writable buffer is reported as writable.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     const PAUSE: Duration = Duration::from_millis(300);
 
-    // Ours: the options are set once, and the system hands them on.
+    // Ours: the options are set once, on the listener, and accepted sockets inherit them.
     #[tokio::test]
     async fn connections_have_the_options_of_their_listener() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -260,20 +260,21 @@ mod tests {
         }
     }
 
-    // Ours: the bytes are written in the time of other clients.
+    // Ours: copying bytes for a client that does not read takes time from other clients.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     #[tokio::test]
-    async fn no_more_is_written_for_a_client_that_takes_nothing_than_it_has_room_for() {
+    async fn unsent_bytes_are_bounded_for_a_client_that_reads_nothing() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         set_options(&listener);
         let address = listener.local_addr().unwrap();
         let peer = TcpSocket::new_v4().unwrap();
-        // The system doubles it, for what it keeps beside the bytes.
+        // The system doubles this value, to account for its own bookkeeping.
         peer.set_recv_buffer_size(UNSENT_BYTES_MAX / 2).unwrap();
         let _peer = peer.connect(address).await.unwrap();
         let (accepted, _) = listener.accept().await.unwrap();
         let (mut written, part) = (0, [0; 16 * 1024]);
-        // Two bounds: of the peer's system, and ours, each by one write too late.
+        // Two buffers limit the bytes: the peer's and ours. Each can be exceeded by one
+        // write.
         while let Ok(Ok(())) = timeout(PAUSE, accepted.writable()).await {
             written += accepted.try_write(&part).unwrap_or_default();
         }

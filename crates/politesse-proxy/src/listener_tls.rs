@@ -1,9 +1,9 @@
-//! TLS of the proxy's own listeners: the certificate that clients see when they
-//! connect to `https://…` of `proxy.listen`.
+//! TLS of the proxy's own listeners: the certificate that clients see when they connect
+//! to an `https://…` address of `proxy.listen`.
 //!
-//! RFC 9110, section 4.2.2, of a proxy. The files are the operator's, and are read
-//! again by a reload: connections that are open keep the certificate that they
-//! were shown. Does not know what is sent over a connection.
+//! RFC 9110, section 4.2.2, applied to a proxy. The operator supplies the files, and a
+//! reload reads them again; open connections keep the certificate that they were shown.
+//! Does not know what is sent over a connection.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -26,14 +26,14 @@ use super::certificate::end_of;
 use politesse_base::tls::crypto_provider;
 use politesse_decision::digest::Digest;
 
-/// Keys of the configuration that name the files.
+/// Configuration keys that name the certificate files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TlsKeys {
-    /// Key of the certificate.
+    /// Key of the certificate file.
     pub cert: &'static str,
-    /// Key of its private key.
+    /// Key of the private key file.
     pub key: &'static str,
-    /// What in the configuration wants them.
+    /// Setting that requires both files, for error messages.
     pub wanted_by: &'static str,
 }
 
@@ -57,14 +57,14 @@ impl TlsKeys {
 pub struct Options {
     /// Keys that name the files.
     pub keys: TlsKeys,
-    /// Certificate and those that lead to its root, in PEM.
+    /// Path of the PEM file with the certificate and its intermediates.
     pub cert: Option<PathBuf>,
-    /// Its key, in PEM; readable by the owner alone.
+    /// Path of the PEM file with its private key; must be readable by the owner only.
     pub key: Option<PathBuf>,
 }
 
 impl Options {
-    /// Returns the error of a file that is not set, if one is not.
+    /// Returns the error for a file that is not set, or `None` if both are set.
     pub fn missing(&self) -> Option<ListenerTlsError> {
         self.cert().and_then(|_| self.key()).err()
     }
@@ -83,12 +83,12 @@ impl Options {
     }
 }
 
-/// Reason why there is no certificate to show. Each keeps the proxy from starting,
-/// and a reload from being put in force.
+/// Reason why no listener certificate can be loaded. Each prevents the proxy from
+/// starting, and a reload from taking effect.
 #[derive(Debug, Error)]
 #[expect(missing_docs, reason = "the fields are the values of the texts")]
 pub enum ListenerTlsError {
-    /// A listener wants TLS, and one of the two files is not set.
+    /// A listener requires TLS, but one of the two files is not set.
     #[error("{wanted_by}, and {key} is \"none\"")]
     Missing {
         wanted_by: &'static str,
@@ -101,14 +101,14 @@ pub enum ListenerTlsError {
         path: PathBuf,
         source: io::Error,
     },
-    /// Other users than its owner may read the key.
+    /// Users other than the owner may read the key.
     #[error("{} ({key}) may be read by others (mode {mode:o}); `chmod 600` it", path.display())]
     Mode {
         key: &'static str,
         path: PathBuf,
         mode: u32,
     },
-    /// A file does not hold what it should.
+    /// A file lacks the expected content.
     #[error("{} ({key}) holds no usable {what}: {reason}", path.display())]
     Content {
         key: &'static str,
@@ -116,7 +116,7 @@ pub enum ListenerTlsError {
         what: &'static str,
         reason: String,
     },
-    /// The two files are not of one certificate.
+    /// The private key does not belong to the certificate.
     #[error(
         "the key in {} ({}) is not that of the first certificate in {} ({})",
         key.display(),
@@ -130,18 +130,18 @@ pub enum ListenerTlsError {
         cert: PathBuf,
         key: PathBuf,
     },
-    /// TLS cannot be set up: the system has no randomness for the keys of tickets.
+    /// TLS cannot be set up: the system provides no randomness for the ticket keys.
     #[error("cannot set up TLS for a listener")]
     Setup(#[source] rustls::Error),
 }
 
-/// Reason why a client's TLS session did not begin.
+/// Reason why a client's TLS handshake failed.
 #[derive(Debug, Error)]
 pub enum HandshakeError {
-    /// It did not end within `proxy.header_timeout`.
+    /// The handshake did not finish within `proxy.header_timeout`.
     #[error("no TLS handshake with the proxy within proxy.header_timeout")]
     Timeout,
-    /// It failed: the client does not trust the certificate, or does not speak TLS.
+    /// The handshake failed: the client distrusts the certificate, or does not use TLS.
     #[error("the TLS handshake with the proxy failed")]
     Failed(#[source] io::Error),
 }
@@ -150,18 +150,18 @@ pub enum HandshakeError {
 #[derive(Debug)]
 pub struct ListenerTls {
     config: Arc<ServerConfig>,
-    /// Digest of both files, by which a reload finds out whether they changed.
+    /// Digest of both files. Tells a reload whether they changed.
     files: Digest,
-    /// Second, since 1970, at which the certificate ends.
+    /// Expiry of the certificate, in seconds since 1970.
     pub ends_at: Option<i64>,
 }
 
 impl ListenerTls {
-    /// Reads the files.
+    /// Reads the certificate and its key.
     ///
     /// # Errors
     ///
-    /// [`ListenerTlsError`], naming the file and its key.
+    /// [`ListenerTlsError`], which names the file and its configuration key.
     pub fn load(options: &Options) -> Result<Self, ListenerTlsError> {
         let cert = PemFile::read(options.keys.cert, options.cert()?)?;
         let key = PemFile::read(options.keys.key, options.key()?)?;
@@ -178,8 +178,8 @@ impl ListenerTls {
             .with_no_client_auth()
             .with_single_cert(chain, private)
             .map_err(|error| unusable_pair(&cert, &key, &error))?;
-        // What a listener without TLS speaks as well. HTTP/2 with a proxy has
-        // streams for CONNECT, which are not served.
+        // HTTP/1.1 only, as on a listener without TLS. HTTP/2 to a proxy uses a stream
+        // for each CONNECT, which is not supported.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         config.ignore_client_order = true;
         let ticketer = rustls::crypto::aws_lc_rs::Ticketer::new();
@@ -192,16 +192,16 @@ impl ListenerTls {
         })
     }
 
-    /// Reports whether `other` was read from files of the same content.
+    /// Reports whether `other` was loaded from files with the same content.
     pub fn is_same(&self, other: &Self) -> bool {
         self.files == other.files
     }
 
-    /// Answers the handshake of a client, within `longest`.
+    /// Completes a client's TLS handshake within `longest`.
     ///
     /// # Errors
     ///
-    /// [`HandshakeError`]. The connection is closed by then.
+    /// [`HandshakeError`]. The connection is closed in that case.
     pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         socket: S,
@@ -215,7 +215,8 @@ impl ListenerTls {
     }
 }
 
-/// Makes the error of two files that were read, and are not used for `error`.
+/// Builds the error for two files that could be read but that rustls rejects with
+/// `error`.
 fn unusable_pair(cert: &PemFile<'_>, key: &PemFile<'_>, error: &rustls::Error) -> ListenerTlsError {
     if *error == rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) {
         return ListenerTlsError::Pair {
@@ -236,9 +237,9 @@ fn unusable_pair(cert: &PemFile<'_>, key: &PemFile<'_>, error: &rustls::Error) -
     }
 }
 
-/// One of the two files.
+/// Certificate file or private key file.
 struct PemFile<'a> {
-    /// Its key in the configuration.
+    /// Configuration key that names this file.
     key: &'static str,
     path: &'a Path,
     pem: Vec<u8>,
@@ -253,7 +254,7 @@ impl<'a> PemFile<'a> {
         Ok(Self { key, path, pem })
     }
 
-    /// Checks that [no other user](is_exposed) may read the file.
+    /// Checks that [no other user](is_exposed) can read the file.
     fn check_mode(&self) -> Result<(), ListenerTlsError> {
         let path = self.path.to_owned();
         let metadata = match self.path.metadata() {
@@ -270,7 +271,7 @@ impl<'a> PemFile<'a> {
         Ok(())
     }
 
-    /// Makes the error of a file that holds no `what`.
+    /// Builds the error for a file that holds no usable `what`.
     fn unusable(&self, what: &'static str, reason: &dyn std::error::Error) -> ListenerTlsError {
         ListenerTlsError::Content {
             key: self.key,
@@ -290,7 +291,7 @@ mod tests {
 
     use super::*;
 
-    /// Files of a certificate, and one of another key.
+    /// A certificate, its key, and an unrelated key, as PEM files.
     struct Files {
         folder: tempfile::TempDir,
     }
@@ -314,7 +315,7 @@ mod tests {
             std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         }
 
-        /// Returns the text of the error, without the folder.
+        /// Loads two files. An error is returned as its text, without the folder.
         fn load(&self, cert: &str, key: &str) -> Result<ListenerTls, String> {
             let path = |name: &str| (!name.is_empty()).then(|| self.folder.path().join(name));
             let options = Options {
@@ -331,7 +332,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn a_pair_is_read_and_told_from_another() {
+    fn a_pair_equals_itself_and_differs_from_another() {
         let files = Files::new();
         let first = files.load("cert.pem", "key.pem").unwrap();
         assert!(first.is_same(&files.load("cert.pem", "key.pem").unwrap()));
@@ -339,9 +340,9 @@ mod tests {
         assert!(!first.is_same(&anew));
     }
 
-    // Ours: each names the file and the key of the configuration.
+    // Ours: each error names the file and its configuration key.
     #[test]
-    fn every_mistake_in_the_files_is_told_by_file_and_key() {
+    fn every_file_error_names_the_file_and_its_key() {
         let files = Files::new();
         for (cert, key, told) in [
             (

@@ -1,12 +1,11 @@
-//! Places of connections and requests among those of all clients, and when one
-//! may be given up for a client that holds less.
+//! Places of connections and requests within the limits for all clients, and when a place
+//! may pass to a client that holds fewer.
 //!
-//! A connection may lose its place while none of its requests is under way: they
-//! have been answered, or wait for their turn. So a client that holds every
-//! connection with requests that wait keeps nobody out, and each of these
-//! requests is answered all the same. Where there is no such connection, one goes
-//! whose requests have been under way for some seconds. Does not know how a place
-//! that was lost is left.
+//! A connection can lose its place while none of its requests is under way: all are
+//! answered, or wait for their turns. A client that fills every connection with waiting
+//! requests therefore cannot keep other clients out, and its waiting requests are still
+//! answered. If there is no such connection, one whose requests have been under way for
+//! some seconds loses its place. Does not know what happens to a displaced connection.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -17,33 +16,32 @@ use politesse_base::clients::client::Resource;
 use politesse_base::clients::shares::{DisplacementOrder, Share, Shares};
 use politesse_base::metrics::Metrics;
 
-/// How many of each resource there are.
+/// Limits on the resources used by clients.
 #[derive(Debug, Clone)]
 pub struct EntryLimits {
-    /// Connections that are open at one time (`proxy.max_connections`).
+    /// Maximum number of open connections (`proxy.max_connections`).
     pub connections: NonZeroUsize,
-    /// TLS handshakes with clients that are under way at one time
-    /// (`proxy.max_handshakes`).
+    /// Maximum number of concurrent TLS handshakes with clients (`proxy.max_handshakes`).
     pub handshakes: NonZeroUsize,
-    /// Requests that are under way at one time (`proxy.max_requests`).
+    /// Maximum number of concurrent requests (`proxy.max_requests`).
     pub requests: NonZeroUsize,
 }
 
-/// Shares of the resources that clients use on their way in.
+/// Shares of the resources that incoming connections and requests use.
 #[derive(Debug)]
 pub struct EntryShares {
     /// Open connections.
     pub connections: Arc<Shares>,
-    /// TLS handshakes that have not ended.
+    /// TLS handshakes in progress.
     pub handshakes: Arc<Shares>,
-    /// Requests from their head to the end of their response.
+    /// Requests, from their heads to the ends of their responses.
     pub requests: Arc<Shares>,
     /// Leaf certificates being signed.
     pub leaves: Arc<Shares>,
 }
 
 impl EntryShares {
-    /// Makes the shares of `limits`.
+    /// Creates the shares for `limits`.
     #[must_use]
     pub fn new(limits: &EntryLimits, metrics: &Arc<Metrics>) -> Self {
         let shares = |resource, limit: NonZeroUsize, order| {
@@ -63,7 +61,7 @@ impl EntryShares {
         entry
     }
 
-    /// Puts other limits in force. What clients hold stays with them.
+    /// Changes the limits. Clients keep the shares that they hold.
     pub fn set_limits(&self, limits: &EntryLimits) {
         self.connections.set_limit(limits.connections.get());
         self.handshakes.set_limit(limits.handshakes.get());
@@ -72,24 +70,24 @@ impl EntryShares {
     }
 }
 
-/// Returns how many leaf certificates are signed at one time.
+/// Returns how many leaf certificates are signed concurrently.
 fn signing_at_once() -> NonZeroUsize {
     let cores = available_parallelism().map_or(1, NonZeroUsize::get);
-    // A signature keeps its core busy. With one for each core nobody would wait for
-    // a share, but all in the order of the runtime, which knows no clients.
+    // A signature keeps a core busy. With one share per core, work would queue in the
+    // runtime, which does not distinguish clients, instead of at the shares.
     NonZeroUsize::new(cores / 2).unwrap_or(NonZeroUsize::MIN)
 }
 
-/// Place of a connection among all that may be open.
+/// Place of a connection within the limit on open connections.
 #[derive(Debug)]
 pub struct ConnectionPlace {
     share: Share,
-    /// Requests for which the connection is kept.
+    /// Number of requests that keep the connection from being displaced.
     kept_for: AtomicUsize,
 }
 
 impl ConnectionPlace {
-    /// Makes the place of a connection on which no request has come yet.
+    /// Creates the place of a connection that has no request yet.
     #[must_use]
     pub fn new(share: Share) -> Arc<Self> {
         share.may_be_displaced(true);
@@ -99,13 +97,13 @@ impl ConnectionPlace {
         })
     }
 
-    /// Waits until the place is lost to another client.
+    /// Completes when another client has taken the place.
     pub async fn displaced(&self) {
         self.share.displaced().await;
     }
 
-    // Relaxed throughout: what is guarded is the place alone, and who gets it
-    // waits for the lock of the shares.
+    // All accesses are relaxed: they guard nothing but the place, and a client that takes
+    // it synchronises by the lock of the shares.
     fn keep(&self) {
         if self.kept_for.fetch_add(1, Ordering::Relaxed) == 0 {
             self.share.may_be_displaced(false);
@@ -115,7 +113,7 @@ impl ConnectionPlace {
     fn release(&self) {
         if self.kept_for.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.share.may_be_displaced(true);
-            // Another request of the connection may have come in between.
+            // Another request of the connection may have arrived in between.
             if self.kept_for.load(Ordering::Relaxed) != 0 {
                 self.share.may_be_displaced(false);
             }
@@ -123,19 +121,19 @@ impl ConnectionPlace {
     }
 }
 
-/// Place of a request among all that may be under way, and its hold on the place
-/// of its connection. Both are given back when it is dropped.
+/// Place of a request within the limit on requests, and its hold on its connection's
+/// place. Both are released on drop.
 #[derive(Debug)]
 pub struct RequestPlace {
     share: Share,
     connection: Arc<ConnectionPlace>,
-    /// Whether the request keeps its connection.
+    /// Whether the request currently keeps its connection's place.
     keeps: AtomicBool,
 }
 
 impl RequestPlace {
-    /// Makes the place of a request that came over `connection`, which may not
-    /// be displaced from now on.
+    /// Creates the place of a request on `connection`, whose place is protected from now
+    /// on.
     #[must_use]
     pub fn new(share: Share, connection: &Arc<ConnectionPlace>) -> Arc<Self> {
         connection.keep();
@@ -146,8 +144,8 @@ impl RequestPlace {
         })
     }
 
-    /// Says whether the request may lose its place to another client: while it
-    /// waits for its turn, and no longer.
+    /// Sets whether another client may take the place. Allowed only while the request
+    /// waits for its turn.
     pub fn may_be_displaced(&self, is_allowed: bool) {
         self.share.may_be_displaced(is_allowed);
         let keeps = !is_allowed;
@@ -161,8 +159,8 @@ impl RequestPlace {
         }
     }
 
-    /// Waits until the place of the request or of its connection is lost to
-    /// another client.
+    /// Completes when another client has taken the place of the request or of its
+    /// connection.
     pub async fn displaced(&self) {
         tokio::select! {
             () = self.share.displaced() => {}
@@ -197,13 +195,13 @@ mod tests {
         EntryShares::new(&limits, &Arc::default())
     }
 
-    /// Clients at two addresses.
+    /// Returns clients at two different addresses.
     fn clients() -> [Arc<Client>; 2] {
         let directory = ClientDirectory::default();
         [1, 2].map(|number: u32| directory.at(IpAddr::V4(number.into())))
     }
 
-    /// Returns whether a client at another address gets a connection.
+    /// Returns whether `other` gets a connection.
     fn lets_in(entry: &EntryShares, other: &Arc<Client>) -> bool {
         entry.connections.take_now(other).is_ok()
     }
@@ -229,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_waits_does_not_keep_its_connection() {
+    fn a_waiting_request_does_not_keep_its_connection() {
         let (entry, [client, other]) = (entry(), clients());
         let connect = || ConnectionPlace::new(entry.connections.take_now(&client).unwrap());
         let connections = [connect(), connect()];

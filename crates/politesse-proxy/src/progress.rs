@@ -1,9 +1,9 @@
-//! Progress of responses at their clients: a client that takes next to nothing is
-//! told from an origin that sends nothing, and loses what it holds.
+//! Progress of responses at their clients. Distinguishes a client that reads almost
+//! nothing from an origin that sends nothing, and cuts off the slow client.
 //!
-//! What is counted is what a body has given away. The buffers behind it (hyper's,
-//! the system's) are filled at once, so a client that takes nothing is seen once
-//! they are full. Does not know bodies.
+//! A byte counts when the body hands it on. The buffers after that (hyper's and the
+//! kernel's) fill at once, so a client that reads nothing is noticed once they are full.
+//! Does not know bodies.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,72 +15,71 @@ use hyper::rt::Executor;
 use politesse_base::metrics::{Metrics, ResultLabel};
 use politesse_base::tasks::Tasks;
 
-/// The least that a client takes of a response, or sends of an upload, in the
-/// time in which nothing else is waited for.
+/// Minimum that a client must read of a response, or send of an upload, in a window in
+/// which only the client is waited for.
 #[derive(Debug, Clone, Copy)]
 pub struct MinimumProgress {
-    /// Bytes (`proxy.min_progress`); none for no minimum.
+    /// Number of bytes (`proxy.min_progress`); 0 for no minimum.
     pub bytes: usize,
-    /// Time (`proxy.progress_window`).
+    /// Length of the window (`proxy.progress_window`).
     pub window: Duration,
 }
 
-/// Progress of one response after the other.
+/// Progress of consecutive responses.
 #[derive(Debug, Default)]
 pub struct ResponseProgress {
-    /// A `RESPONSE_*` or `NO_RESPONSE`.
+    /// One of the `RESPONSE_*` constants, or `NO_RESPONSE`.
     state: AtomicU8,
-    /// Whether the client had taken all that there was, at some time since the
-    /// last check.
+    /// Whether, at any time since the last check, the client had read everything that was
+    /// available.
     has_kept_up: AtomicBool,
-    /// Bytes given away since the last check.
+    /// Bytes handed on since the last check.
     bytes: AtomicUsize,
-    /// Whether the client was too slow, which ends the response.
+    /// Whether the response was cut because the client was too slow.
     is_cut: AtomicBool,
 }
 
-/// There is no response, or it has been given away whole.
+/// There is no response, or all of it has been handed on.
 const NO_RESPONSE: u8 = 0;
-/// The client has yet to take what was given away.
+/// The client has not yet read what was handed on.
 const RESPONSE_AT_CLIENT: u8 = 1;
-/// The origin has yet to send more.
+/// The origin has not yet sent more.
 const RESPONSE_AT_ORIGIN: u8 = 2;
 
-// Relaxed throughout: a check that comes a moment late is no harm.
+// All accesses are relaxed: a check that comes a moment late does no harm.
 impl ResponseProgress {
-    /// Counts a part of the response that is given away.
+    /// Counts a part of the response that is handed on.
     pub fn add(&self, bytes: usize) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.set(RESPONSE_AT_CLIENT);
     }
 
-    /// Records that the client wants more, and the origin has not sent it.
+    /// Records that the client wants more than the origin has sent.
     pub fn wait_for_origin(&self) {
         self.set(RESPONSE_AT_ORIGIN);
     }
 
-    /// Records that nothing is left to give away.
+    /// Records that the whole response has been handed on.
     pub fn end(&self) {
         self.set(NO_RESPONSE);
     }
 
-    /// Reports whether a part of a response has been given away, and not yet all
-    /// of it.
+    /// Reports whether a response has been handed on in part but not yet completely.
     pub fn is_under_way(&self) -> bool {
         self.state.load(Ordering::Relaxed) != NO_RESPONSE
     }
 
-    /// Reports whether the response is cut because its client was too slow.
+    /// Reports whether the response was cut because the client was too slow.
     pub fn is_cut(&self) -> bool {
         self.is_cut.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the response is to be cut: the client has taken fewer than
-    /// `least` bytes since the last call, although there were more for it all the time.
+    /// Returns whether the response must be cut: the client has read fewer than `least`
+    /// bytes since the last call, although more were available all the time.
     pub fn cut_if_slow(&self, least: usize) -> bool {
         let bytes = self.bytes.swap(0, Ordering::Relaxed);
         let has_kept_up = self.has_kept_up.swap(false, Ordering::Relaxed);
-        // Read last: a part that is given away meanwhile counts for the next call.
+        // Read last, so that a part handed on meanwhile counts for the next call.
         let is_at_client = self.state.load(Ordering::Relaxed) == RESPONSE_AT_CLIENT;
         let is_slow = is_at_client && !has_kept_up && bytes < least;
         self.is_cut.store(is_slow, Ordering::Relaxed);
@@ -88,7 +87,7 @@ impl ResponseProgress {
     }
 
     fn set(&self, state: u8) {
-        // Set by the body alone, so nothing comes in between.
+        // Only the body calls this, so load and store need not be atomic together.
         if self.state.load(Ordering::Relaxed) != state {
             self.state.store(state, Ordering::Relaxed);
             self.has_kept_up.store(true, Ordering::Relaxed);
@@ -97,19 +96,19 @@ impl ResponseProgress {
 }
 
 tokio::task_local! {
-    /// Progress of the response on the HTTP/2 stream that this task serves.
+    /// Progress of the response on the HTTP/2 stream served by this task.
     pub static STREAM: Arc<ResponseProgress>;
 }
 
-/// Executor of the tasks of an HTTP/2 connection, one for each stream. A stream
-/// whose client takes next to nothing is ended, and only that.
+/// Executor for the tasks of an HTTP/2 connection, one per stream. If the client of a
+/// stream reads almost nothing, only that stream is ended.
 #[derive(Debug, Clone)]
 pub struct StreamTasks {
-    /// Tasks that a stop waits for.
+    /// Tasks that shutdown waits for.
     pub tasks: Tasks,
-    /// The least that a stream must take.
+    /// Minimum that must be read of each stream.
     pub least: MinimumProgress,
-    /// Counters.
+    /// Metrics of the proxy.
     pub metrics: Arc<Metrics>,
 }
 
@@ -124,15 +123,15 @@ where
             let progress = Arc::<ResponseProgress>::default();
             let mut served = std::pin::pin!(STREAM.scope(Arc::clone(&progress), stream));
             loop {
-                // hyper asks the body for nothing while the client gives no window,
-                // and answers PINGs elsewhere: nobody else would notice.
+                // hyper does not poll the body while the client grants no window, and
+                // answers PINGs elsewhere, so a stalled stream can only be noticed here.
                 let window = tokio::time::timeout(least.window, served.as_mut());
                 if window.await.is_ok() {
                     return;
                 }
                 if progress.cut_if_slow(least.bytes) {
                     count_slow(&metrics, "response");
-                    // The drop resets the stream.
+                    // Dropping the future resets the stream.
                     return;
                 }
             }
@@ -140,7 +139,7 @@ where
     }
 }
 
-/// Counts a client that was too slow with `what`.
+/// Counts a client that was too slow; `what` names the direction or part.
 pub fn count_slow(metrics: &Metrics, what: &'static str) {
     let slow = &metrics.slow_clients;
     slow.get_or_create(&ResultLabel { result: what }).inc();
@@ -152,7 +151,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn a_client_is_slow_that_has_something_to_take_for_the_whole_window() {
+    fn a_client_is_slow_only_if_data_was_available_for_the_whole_window() {
         let progress = ResponseProgress::default();
         assert!(!progress.cut_if_slow(10), "no response");
         progress.add(1000);

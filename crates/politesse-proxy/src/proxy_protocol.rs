@@ -1,10 +1,10 @@
-//! PROXY protocol: the header by which a load balancer states the address of the
-//! client whose connection it passes on.
+//! PROXY protocol: the header in which a load balancer states the address of the client
+//! whose connection it forwards.
 //!
 //! Versions 1 and 2 of HAProxy's specification (proxy-protocol.txt). The crate
-//! `proxy-header` reads a header; where one ends is worked out here, because what
-//! follows it must stay in the socket: TLS, or a request. Does not know which
-//! connections have a header.
+//! `proxy-header` parses the header. This module finds its end, because the bytes that
+//! follow, TLS or a request, must stay in the socket. Does not know which connections
+//! have a header.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,58 +17,58 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-/// Beginning of version 1, a line of text.
+/// First bytes of a version 1 header, a line of text.
 const V1_START: &[u8] = b"PROXY ";
-/// Bytes of the longest line of version 1, with its end.
+/// Length of the longest version 1 line, with its line end.
 const V1_BYTES_MAX: usize = 107;
-/// Beginning of version 2.
+/// First bytes of a version 2 header.
 const V2_START: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
-/// Bytes of version 2 up to its length and with it.
+/// Length of the fixed part of a version 2 header, up to and including its length field.
 const V2_FIXED_BYTES: usize = 16;
-/// Most bytes that version 2 may have after its length. The addresses take 36, or
-/// 216 of Unix sockets; a name from a certificate and an identifier take the most of
-/// the others.
+/// Maximum length of the rest of a version 2 header. The addresses take 36 bytes, or 216
+/// for Unix sockets; the largest extensions are the name from a certificate and a unique
+/// identifier.
 const V2_REST_BYTES_MAX: usize = 536;
-/// Bytes of the longest header.
+/// Length of the longest header.
 const HEADER_BYTES_MAX: usize = V2_FIXED_BYTES + V2_REST_BYTES_MAX;
 
-/// Reason why a connection has no client: its header is absent or not to be read.
+/// Reason why the client of a connection is unknown: the header is absent or unreadable.
 #[derive(Debug, Error)]
 pub enum ProxyHeaderError {
-    /// The first bytes are those of something else.
+    /// The first bytes do not begin a PROXY header.
     #[error("the connection does not begin with a PROXY header")]
     Absent,
     /// The connection ended before its header.
     #[error("the connection ended before its PROXY header")]
     Ended,
-    /// The header has not come in time.
+    /// The header did not arrive in time.
     #[error("no PROXY header within proxy.header_timeout")]
     Timeout,
-    /// The header is longer than any that is read.
+    /// The header exceeds the length limit.
     #[error(
         "the PROXY header is longer than {HEADER_BYTES_MAX} bytes, or its line than {V1_BYTES_MAX}"
     )]
     TooLong,
-    /// The header is neither of version 1 nor of version 2.
+    /// The header is valid in neither version.
     #[error("the PROXY header is malformed")]
     Malformed,
-    /// The header is of another protocol than TCP.
+    /// The header describes a protocol other than TCP.
     #[error("the PROXY header is not about a TCP connection")]
     NotTcp,
-    /// The connection failed.
+    /// Reading from the connection failed.
     #[error("the connection failed before its PROXY header had come")]
     Failed(#[from] io::Error),
 }
 
-/// Reads the header at the beginning of `stream`, and not a byte more.
+/// Reads the header at the start of `stream`, and leaves the bytes after it in the
+/// socket.
 ///
-/// Returns the address of the client; `None` if the header names none: the
-/// balancer speaks for itself (a health check), or for a client without an IP
-/// address.
+/// Returns the address of the client, or `None` if the header states none: the connection
+/// is the balancer's own (a health check), or the client has no IP address.
 ///
 /// # Errors
 ///
-/// [`ProxyHeaderError`], but for the time limit, which is the caller's.
+/// [`ProxyHeaderError`], except `Timeout`: the time limit is up to the caller.
 pub async fn read_client(stream: &mut TcpStream) -> Result<Option<IpAddr>, ProxyHeaderError> {
     let mut header = Vec::new();
     let mut room = [0; HEADER_BYTES_MAX];
@@ -81,7 +81,7 @@ pub async fn read_client(stream: &mut TcpStream) -> Result<Option<IpAddr>, Proxy
         header.extend_from_slice(&room[..peeked]);
         let length = header_length(&header)?;
         header.truncate(length.unwrap_or(usize::MAX));
-        // It has come, so nothing is waited for.
+        // The bytes were peeked, so this read does not wait.
         stream.read_exact(&mut room[..header.len() - known]).await?;
         if length == Some(header.len()) {
             return client_in(&header);
@@ -89,8 +89,8 @@ pub async fn read_client(stream: &mut TcpStream) -> Result<Option<IpAddr>, Proxy
     }
 }
 
-/// Returns the length of the header that `bytes` begin with, as soon as they tell
-/// it. Until then all of them belong to it.
+/// Returns the length of the header at the start of `bytes`, or `None` while it is still
+/// unknown. In that case all of `bytes` belong to the header.
 fn header_length(bytes: &[u8]) -> Result<Option<usize>, ProxyHeaderError> {
     let begins = |start: &[u8]| {
         let seen = bytes.len().min(start.len());
@@ -115,7 +115,7 @@ fn header_length(bytes: &[u8]) -> Result<Option<usize>, ProxyHeaderError> {
     }
 }
 
-/// Returns the client that a whole header names.
+/// Parses a complete header and returns the client that it names.
 fn client_in(header: &[u8]) -> Result<Option<IpAddr>, ProxyHeaderError> {
     let parsed = ProxyHeader::parse(header, ParseConfig::default());
     let (parsed, length) = parsed.map_err(|_| ProxyHeaderError::Malformed)?;
@@ -130,7 +130,7 @@ fn client_in(header: &[u8]) -> Result<Option<IpAddr>, ProxyHeaderError> {
     }
 }
 
-/// Connections whose header has not come, in the order of their arrival.
+/// Connections whose header has not arrived yet, in order of arrival.
 #[derive(Debug, Default)]
 pub struct AwaitedHeaders(Mutex<AwaitedState>);
 
@@ -140,19 +140,19 @@ struct AwaitedState {
     displaced_by_number: BTreeMap<u64, CancellationToken>,
 }
 
-/// Place of a connection among [`AwaitedHeaders`], given back when dropped.
+/// Place of a connection among [`AwaitedHeaders`], freed when dropped.
 #[derive(Debug)]
 pub struct AwaitedHeader {
     headers: Arc<AwaitedHeaders>,
     number: u64,
-    /// Cancelled when another connection has got the place.
+    /// Cancelled when another connection takes this place.
     pub displaced: CancellationToken,
 }
 
 impl AwaitedHeaders {
-    /// Adds a connection. Where `most` wait already the oldest loses its place: a
-    /// balancer sends the header first of all, so that one is the least likely to
-    /// come.
+    /// Adds a connection. If `most` are waiting already, the oldest loses its place: a
+    /// balancer sends the header first, so the longest wait is the least likely to
+    /// succeed.
     pub fn join(self: &Arc<Self>, most: usize) -> AwaitedHeader {
         let displaced = CancellationToken::new();
         let mut state = self.lock();
@@ -168,7 +168,8 @@ impl AwaitedHeaders {
         }
     }
 
-    /// Takes the place of the oldest, if there is one: its descriptor is wanted.
+    /// Displaces the oldest waiting connection to free its descriptor. Returns `false` if
+    /// none is waiting.
     pub fn displace_oldest(&self) -> bool {
         self.lock().displace_oldest()
     }
@@ -205,16 +206,18 @@ mod tests {
 
     use super::*;
 
-    /// Bytes behind a header, which must stay in the socket.
+    /// Bytes after the header, which must stay in the socket.
     const REST: &[u8] = b"\x16\x03\x01 and more";
 
-    /// Header of version 2: its command, its family with the protocol, what follows.
+    /// Builds a version 2 header from the command, the family with the protocol, and the
+    /// rest.
     fn v2(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
         let length = u16::try_from(rest.len()).unwrap().to_be_bytes();
         [V2_START, &[command, family], &length, rest].concat()
     }
 
-    /// Header of a TCP connection from 192.0.2.7 with `extra` behind the addresses.
+    /// Builds the header of a TCP connection from 192.0.2.7, with `extra` after the
+    /// addresses.
     fn tcp4(extra: &[u8]) -> Vec<u8> {
         let addresses = [192, 0, 2, 7, 192, 0, 2, 1, 0, 0, 0x0c, 0x38];
         v2(0x21, 0x11, &[&addresses, extra].concat())
@@ -225,8 +228,8 @@ mod tests {
         v2(0x21, 0x21, &[&source.octets()[..], &[0; 20]].concat())
     }
 
-    /// Reads a header that is sent in parts of `step` bytes; returns it with what
-    /// stayed in the socket.
+    /// Sends `bytes` in parts of `step` bytes and reads the header. Returns the result
+    /// and the number of bytes left in the socket.
     async fn sent(bytes: &[u8], step: usize) -> (Result<Option<IpAddr>, ProxyHeaderError>, usize) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut peer = TcpStream::connect(listener.local_addr().unwrap())
@@ -246,13 +249,13 @@ mod tests {
         let read = read_client(&mut stream).await;
         sending.await.unwrap();
         let mut rest = Vec::new();
-        // A refused connection may be reset by its end.
+        // A refused connection may end with a reset.
         let _ = stream.read_to_end(&mut rest).await;
         (read, rest.len())
     }
 
-    /// Holds that a header names `client`, in whatever parts it comes, and that not
-    /// a byte behind it is read.
+    /// Asserts that the header names `client`, however it is split, and that the bytes
+    /// after it stay in the socket.
     async fn assert_names(header: &[u8], client: Option<&str>) {
         let client = client.map(|client| client.parse().unwrap());
         for step in [1, 7, usize::MAX] {
@@ -264,7 +267,7 @@ mod tests {
 
     // proxy-protocol.txt, section 2.2; RFC 4291, section 2.5.5.2.
     #[tokio::test]
-    async fn version_2_names_the_client_and_nothing_behind_it_is_read() {
+    async fn version_2_names_the_client_and_later_bytes_stay_unread() {
         assert_names(&tcp4(b""), Some("192.0.2.7")).await;
         assert_names(&tcp4(b"\x05\0\x03abc\x04\0\0"), Some("192.0.2.7")).await;
         assert_names(&tcp4(&[0; V2_REST_BYTES_MAX - 12]), Some("192.0.2.7")).await;
@@ -278,7 +281,7 @@ mod tests {
 
     // proxy-protocol.txt, section 2.1.
     #[tokio::test]
-    async fn version_1_names_the_client_and_nothing_behind_it_is_read() {
+    async fn version_1_names_the_client_and_later_bytes_stay_unread() {
         let longest = format!(
             "PROXY TCP6 {0} {0} 65535 65535\r\n",
             "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"
@@ -300,7 +303,7 @@ mod tests {
 
     // proxy-protocol.txt, section 2; the bounds are ours.
     #[tokio::test]
-    async fn what_is_no_header_is_refused() {
+    async fn malformed_headers_are_refused() {
         let absent = "does not begin with";
         let malformed = "is malformed";
         let long = [b"PROXY UNKNOWN ", &[b'a'; 200][..]].concat();
@@ -336,10 +339,10 @@ mod tests {
     }
 
     proptest! {
-        // Ours: neither a length nor a refusal depends on the parts in which bytes
-        // come, no length is beyond the bound, and none leads to a panic.
+        // Ours: how the bytes are split changes neither the length nor the error, no
+        // length exceeds the bound, and no input causes a panic.
         #[test]
-        fn the_length_of_a_header_does_not_change_as_it_comes(
+        fn the_header_length_does_not_depend_on_how_bytes_arrive(
             start in prop_oneof![Just(V1_START), Just(V2_START), Just(&b""[..])],
             rest in prop::collection::vec(prop_oneof![any::<u8>(), 0..4_u8, Just(b'\n')], 0..700),
         ) {
@@ -366,7 +369,7 @@ mod tests {
 
     // Ours.
     #[tokio::test]
-    async fn the_oldest_connection_without_a_header_gives_way() {
+    async fn the_oldest_connection_without_a_header_is_displaced() {
         let headers = Arc::new(AwaitedHeaders::default());
         let [first, second] = [headers.join(2), headers.join(2)];
         drop(second);

@@ -1,5 +1,5 @@
-//! State that the connections of clients share: the configuration in force,
-//! their number, and the signals to stop.
+//! State shared by all client connections: the configuration in force, the connection
+//! limits, and the stop signals.
 //!
 //! Does not know how connections are accepted or served.
 
@@ -34,86 +34,87 @@ use politesse_decision::label::CrawlOptions;
 /// Settings of listeners and connections (`proxy.*`).
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Addresses to listen on; port 0 takes any.
+    /// Addresses to listen on; port 0 means any free port.
     pub listen: Vec<ListenAddress>,
-    /// Certificate of the addresses that speak TLS.
+    /// Certificate files of the `https://` addresses.
     pub tls: listener_tls::Options,
-    /// Connections that wait to be accepted, at each address and at the admin
-    /// listener.
+    /// Length of the queue of connections that wait to be accepted, for each address and
+    /// for the admin listener.
     pub backlog: NonZeroU32,
-    /// Networks of the clients that may connect. Connections of others are
-    /// closed at once and counted.
+    /// Networks of the clients that may connect. Other connections are closed at once and
+    /// counted.
     pub clients: Vec<IpNet>,
-    /// Networks of load balancers, whose connections begin with a PROXY header.
+    /// Networks of load balancers. Their connections begin with a PROXY header.
     pub proxy_protocol_from: Vec<IpNet>,
-    /// Limits of clients (`proxy.per_client`, `proxy.clients`).
+    /// Per-client limits (`proxy.per_client`, `proxy.clients`).
     pub client_limits: directory::Options,
-    /// Connections, handshakes and requests at one time.
+    /// Maximum numbers of concurrent connections, handshakes and requests.
     pub limits: EntryLimits,
-    /// Commands of `politesse run` that are served at one time.
+    /// Maximum number of `politesse run` commands served at one time.
     pub max_commands: NonZeroUsize,
-    /// The longest that a head may take: the first from the beginning of its
-    /// connection, another from its first byte.
+    /// Time limit for a request head. It runs from the start of the connection for the
+    /// first head, and from the first byte for later ones.
     pub header_timeout: Duration,
-    /// The longest that a connection may be idle.
+    /// Longest time that a connection may be idle.
     pub idle_timeout: Duration,
-    /// The least that a client takes of a response.
+    /// Minimum progress that a client must make in reading a response.
     pub least_progress: MinimumProgress,
-    /// Time from an order to stop in which load balancers notice it, and requests are
-    /// served.
+    /// Time between the stop order and the stop of the listeners. Requests are still
+    /// served, so that load balancers can notice the stop.
     pub drain_time: Duration,
-    /// The longest that exchanges may go on after that.
+    /// Longest time that exchanges may continue after the drain time.
     pub shutdown_timeout: Duration,
 }
 
-/// One configuration in force. A request takes it once and keeps it to its end,
-/// even if another is loaded meanwhile; a connection keeps its time limits.
+/// One version of the configuration. A request keeps the version that it started with,
+/// even if another is loaded meanwhile. A connection keeps only its time limits.
 #[derive(Debug)]
 pub struct ActiveConfig {
-    /// Conducts the exchanges.
+    /// Handles the exchanges.
     pub proxy: Proxy,
-    /// Opens CONNECTs; absent if `https.mode` is `refuse`.
+    /// Handles CONNECT; absent if `https.mode` is `refuse`.
     pub interceptor: Option<Arc<Interceptor>>,
-    /// Certificate of the listeners; absent if none of them speaks TLS. New
-    /// connections take it.
+    /// Certificate of the listeners, used by new connections; absent if no listener uses
+    /// TLS.
     pub tls: Option<Arc<ListenerTls>>,
-    /// Limits.
+    /// Settings of listeners and connections.
     pub options: Options,
 }
 
-/// State that all connections of clients share.
+/// State shared by all client connections.
 #[derive(Debug)]
 pub struct ProxyServer {
-    /// Configuration that new requests take.
+    /// Configuration that new requests use.
     pub in_force: ArcSwap<ActiveConfig>,
-    /// Clients, by whom shares are counted.
+    /// Clients to which shares are charged.
     pub clients: Arc<ClientDirectory>,
-    /// Counters.
+    /// Metrics of the proxy.
     pub metrics: Arc<Metrics>,
-    /// Places of connections, handshakes and requests.
+    /// Shares of connections, handshakes and requests.
     pub entry: Arc<EntryShares>,
-    /// Places of connections that are answered with 503 and closed.
+    /// Permits for connections that are answered with 503 and closed.
     pub turned_away: Arc<Semaphore>,
-    /// Connections of load balancers that have not named their client yet.
+    /// Load balancer connections whose PROXY header has not arrived yet.
     pub awaited_headers: Arc<AwaitedHeaders>,
-    /// Tasks of connections, and hyper's own for them.
+    /// Connection tasks, including those that hyper spawns.
     pub tasks: Tasks,
-    /// Whether a stop is near, and connections end with their next request.
-    // A flag beside the tokens: each request looks at it, and a token has a lock.
+    /// Whether the proxy is draining: each connection ends after its next request.
+    // A flag in addition to the tokens: every request checks it, and checking a token
+    // takes a lock.
     pub is_draining: Arc<AtomicBool>,
-    /// Cancelled when no more connections may be accepted.
+    /// Cancelled to stop accepting connections.
     pub stop: CancellationToken,
-    /// Cancelled when connections must end although they are in use.
+    /// Cancelled to end connections even while they are in use.
     pub abort: CancellationToken,
 }
 
 impl ProxyServer {
-    /// Reports whether a stop is near.
+    /// Reports whether the proxy is draining before a stop.
     pub fn is_draining(&self) -> bool {
         self.is_draining.load(Ordering::Relaxed)
     }
 
-    /// Counts a connection that is closed, by the reason `result`.
+    /// Counts a connection that was refused for the reason `result`.
     pub(super) fn count_refused(&self, result: &'static str) {
         let refused = &self.metrics.connections_refused;
         refused.get_or_create(&ResultLabel { result }).inc();
@@ -123,24 +124,24 @@ impl ProxyServer {
 /// Listeners whose connections are admitted, counted and ended together.
 #[derive(Debug)]
 pub struct ListenerGroup {
-    /// Whether only this machine may connect, whatever `proxy.clients` says:
-    /// the listener was opened for a command that runs here.
+    /// Whether only this machine may connect, regardless of `proxy.clients`. Set for a
+    /// listener opened for a command that runs on this machine.
     pub is_loopback_only: bool,
-    /// Counts of the requests, if somebody wants them.
+    /// Request counts, if requested.
     pub tally: Option<Arc<Tally>>,
-    /// Crawl that the requests belong to.
+    /// Crawl under which the requests are recorded.
     pub crawl: CrawlOptions,
-    /// Cancelled when no more connections may be accepted, and open ones end
-    /// with their requests.
+    /// Cancelled to stop accepting connections and to end open ones after their current
+    /// requests.
     pub stop: CancellationToken,
-    /// Cancelled when connections must end although they are in use.
+    /// Cancelled to end connections even while they are in use.
     pub abort: CancellationToken,
-    /// Has a token of each connection, so that their end can be waited for.
+    /// Holds a token for each connection, so that shutdown can wait for all of them.
     pub connections: TaskTracker,
 }
 
 impl ListenerGroup {
-    /// Creates the group of the listeners in the configuration.
+    /// Creates the group of the configured listeners.
     #[must_use]
     pub fn configured(server: &ProxyServer) -> Self {
         Self {
@@ -153,8 +154,8 @@ impl ListenerGroup {
         }
     }
 
-    /// Creates the group of one command's listener, whose requests `tally`
-    /// counts and the record has as those of `crawl`. It ends with the server, or before.
+    /// Creates the group of one command's listener. Its requests are counted in `tally`
+    /// and recorded under `crawl`. The group stops with the server at the latest.
     #[must_use]
     pub fn of_command(tally: Arc<Tally>, crawl: CrawlOptions, server: &ProxyServer) -> Self {
         Self {
@@ -167,14 +168,14 @@ impl ListenerGroup {
         }
     }
 
-    /// Reports whether a connection from `peer` begins with a PROXY header while
-    /// `options` are in force.
+    /// Reports whether, under `options`, a connection from `peer` must begin with a PROXY
+    /// header.
     pub(super) fn wants_header(&self, peer: IpAddr, options: &Options) -> bool {
         let mut networks = options.proxy_protocol_from.iter();
         !self.is_loopback_only && networks.any(|net| net.contains(&peer))
     }
 
-    /// Reports whether `client` may connect while `options` are in force.
+    /// Reports whether `client` may connect under `options`.
     pub(super) fn admits(&self, client: IpAddr, options: &Options) -> bool {
         if self.is_loopback_only {
             client.is_loopback()
@@ -184,8 +185,8 @@ impl ListenerGroup {
     }
 }
 
-/// One of the connections that may be open at a time. The drop gives its place
-/// back, when the last stream over the connection has ended.
+/// One of the limited number of connections. The slot is freed on drop, when the last
+/// stream over the connection has ended.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     pub(super) server: Arc<ProxyServer>,
@@ -196,8 +197,7 @@ pub(super) struct ConnectionSlot {
 }
 
 impl ConnectionSlot {
-    /// Makes the slot of the connection of `socket`, whose share of the
-    /// connections is `share`.
+    /// Creates the slot of the connection on `socket`, which holds `share`.
     pub(super) fn new(
         server: &Arc<ProxyServer>,
         socket: &Socket,

@@ -1,10 +1,10 @@
-//! A client's TCP connection, and what can be observed of it while its requests
-//! are served: a reset, the end of its sending side, and whether anything moves.
+//! Client TCP connections, and what can be observed on them while requests are served: a
+//! reset, the end of the sending side, and activity.
 //!
-//! hyper does not read while it waits for an answer, so that a client may close
-//! its sending side and still be answered. A reset must be noticed all the same,
-//! because nobody is there any more; and most clients that give up waiting close
-//! the connection ([`ClientEnd`]). Does not know what follows from any of it.
+//! hyper does not read while it waits for an answer, so that a half-closed client is
+//! still answered. A reset must be noticed nevertheless, because the client is gone, and
+//! so must a close, because most clients that give up waiting close the connection
+//! ([`ClientEnd`]). Does not know how these events are handled.
 
 use std::fmt;
 use std::future::pending;
@@ -25,7 +25,7 @@ use super::progress::ResponseProgress;
 use politesse_base::tasks::ReadBudget;
 use politesse_robots::origin::Scheme;
 
-/// Address to listen on, and how clients speak to it (`proxy.listen`).
+/// Address to listen on, and the scheme that clients use there (`proxy.listen`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListenAddress {
     /// `http`, or `https` for TLS to the proxy.
@@ -40,11 +40,11 @@ impl fmt::Display for ListenAddress {
     }
 }
 
-/// Client's connection.
+/// Connection of a client.
 ///
-/// In halves for [`OwnedReadHalf`], whose reads know when the system has no more:
-/// a read that does not fill the buffer is not followed by one that finds nothing.
-/// A stream that is shared in another way has no such read.
+/// Split into halves, because only reads of an [`OwnedReadHalf`] know when the system has
+/// no more data: after a read that does not fill the buffer, it skips the read that would
+/// find nothing. No other kind of shared stream has such a read.
 #[derive(Debug)]
 pub struct Socket {
     read: OwnedReadHalf,
@@ -63,27 +63,26 @@ impl From<TcpStream> for Socket {
     }
 }
 
-/// Sending side of a connection, held by all who watch it. Present until the
-/// drop.
+/// Sending side of a connection, shared by all its watchers. `Some` until dropped.
 #[derive(Debug)]
 struct SharedWriteHalf(Option<OwnedWriteHalf>);
 
 impl Drop for SharedWriteHalf {
     fn drop(&mut self) {
-        // Otherwise the drop would shut the connection down by a system call of
-        // its own, and the close that follows does so anyway.
+        // Dropping the half would shut the connection down with an extra system call. The
+        // close that follows ends the connection anyway.
         if let Some(write) = self.0.take() {
             write.forget();
         }
     }
 }
 
-/// Client's end of a connection, which can be watched while others read and
-/// write. The default has no connection, and never ends.
+/// Handle to watch the client's end of a connection while other code reads and writes it.
+/// The default has no connection and never ends.
 #[derive(Debug, Clone, Default)]
 pub struct ClientEnd(Option<Arc<SharedWriteHalf>>);
 
-/// Events that say that the peer sends no more. Linux reports it ahead of unread
+/// Events that report that the peer has stopped sending. Linux reports it ahead of unread
 /// data (`EPOLLRDHUP`); other systems do not report it.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const END: Interest = Interest::PRIORITY.add(Interest::ERROR);
@@ -91,14 +90,13 @@ const END: Interest = Interest::PRIORITY.add(Interest::ERROR);
 const END: Interest = Interest::ERROR;
 
 impl ClientEnd {
-    /// Waits until the client sends no more: it has closed the connection, or
-    /// its sending side, which looks the same (RFC 9293, section 3.6).
+    /// Completes when the client has stopped sending: it has closed the connection or
+    /// only its sending side, which look the same (RFC 9293, section 3.6).
     ///
-    /// Reads nothing, so it costs no memory and works inside TLS. It does not
-    /// see an end after more bytes than the system's receive buffer takes (an
-    /// upload, requests in a pipeline), nor a TLS session that is closed alone.
-    /// It does not return after a reset: [`ClientEnd::reset`] does, and ends the
-    /// exchange.
+    /// Reads nothing, so it costs no memory and works under TLS. It cannot detect an end
+    /// that follows more bytes than the receive buffer holds (an upload, pipelined
+    /// requests), or the end of a TLS session without that of the connection. It does not
+    /// complete after a reset: [`ClientEnd::reset`] does, and ends the exchange.
     pub async fn ended(&self) {
         if let Some(socket) = self.stream()
             && let Ok(ready) = socket.ready(END).await
@@ -110,7 +108,7 @@ impl ClientEnd {
         pending::<()>().await;
     }
 
-    /// Waits until the client has reset the connection.
+    /// Completes when the client has reset the connection.
     pub async fn reset(&self) {
         let Some(socket) = self.stream() else {
             return pending().await;
@@ -123,7 +121,7 @@ impl ClientEnd {
         }
     }
 
-    /// Returns our own address of the connection, by a system call.
+    /// Returns the local address of the connection, using a system call.
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.stream()?.local_addr().ok()
     }
@@ -140,7 +138,7 @@ impl Socket {
         ClientEnd(Some(Arc::clone(&self.write)))
     }
 
-    /// Writes once the socket takes something.
+    /// Writes as soon as the socket accepts bytes.
     fn poll_written(
         &self,
         cx: &mut Context<'_>,
@@ -200,46 +198,47 @@ impl AsyncWrite for Socket {
     }
 }
 
-/// Activity on a client's connection, so that a client that takes nothing is
-/// told from an origin that sends nothing.
+/// Activity on a client's connection. Distinguishes a client that reads nothing from an
+/// origin that sends nothing.
 #[derive(Debug, Default)]
 pub struct ConnectionActivity {
-    /// Requests that have come.
+    /// Number of requests received.
     requests: AtomicUsize,
-    /// Whether a part of a head has come, and not yet the rest.
+    /// Whether an incomplete head has arrived.
     has_half_head: AtomicBool,
     /// Whether a connection inside a CONNECT has begun.
     has_no_heads: AtomicBool,
-    /// Uploads that have not ended.
+    /// Number of unfinished uploads.
     uploads: AtomicUsize,
-    /// Progress of the responses over HTTP/1, one after the other.
+    /// Progress of the HTTP/1 responses, one after the other.
     pub(super) progress: ResponseProgress,
-    /// Whether anything happened since [`ConnectionActivity::is_idle`] was asked.
+    /// Whether anything has happened since the last call of
+    /// [`ConnectionActivity::is_idle`].
     is_active: AtomicBool,
-    /// Requests that are not answered yet, and bodies that wait for an origin.
+    /// Number of unanswered requests, and of bodies that wait for an origin.
     waiting: AtomicUsize,
-    /// Bytes written to the client over HTTP/2.
+    /// Number of bytes written to the client over HTTP/2.
     written: AtomicU64,
-    /// Wakes the connection to end with the requests that have come.
+    /// Tells the connection to end after the requests received so far.
     pub(super) finish: Notify,
-    /// Why the proxy has cut the connection.
+    /// Reason why the proxy cut the connection.
     cut: OnceLock<CutReason>,
 }
 
-/// Reason why the proxy cuts a client's connection, and what is under way on it.
+/// Reason why the proxy cuts a client's connection and its exchanges.
 #[derive(Debug, Clone, Copy)]
 pub enum CutReason {
-    /// The proxy stops, and `proxy.shutdown_timeout` is over.
+    /// The proxy stops, and `proxy.shutdown_timeout` has passed.
     Stop,
-    /// Another client has got its place (`proxy.max_connections`).
+    /// Another client has taken its place (`proxy.max_connections`).
     Displaced,
-    /// The client has taken nothing for `proxy.idle_timeout`.
+    /// The client has read nothing for `proxy.idle_timeout`.
     Idle,
 }
 
 impl ConnectionActivity {
-    /// Records that a request has come. The connection is not idle until the
-    /// guard is dropped.
+    /// Records that a request has arrived. The connection is not idle until the guard is
+    /// dropped.
     pub fn begin_request(self: &Arc<Self>) -> WaitGuard {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.set_half_head(false);
@@ -247,46 +246,46 @@ impl ConnectionActivity {
         self.wait()
     }
 
-    /// Records that the client has taken a part of a response.
+    /// Records that bytes have moved between client and proxy.
     pub fn record(&self) {
         self.is_active.store(true, Ordering::Relaxed);
     }
 
-    /// Counts bytes that were written to the client over HTTP/2.
+    /// Counts bytes written to the client over HTTP/2.
     pub(super) fn add_written(&self, bytes: usize) {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         self.written.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Returns the number of bytes that were written to the client over HTTP/2.
+    /// Returns the number of bytes written to the client over HTTP/2.
     pub(super) fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Begins a wait for an origin. The connection is not idle until the guard
-    /// is dropped.
+    /// Starts a wait for an origin. The connection is not idle until the guard is
+    /// dropped.
     pub fn wait(self: &Arc<Self>) -> WaitGuard {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         WaitGuard(Arc::clone(self))
     }
 
-    /// Begins an upload. It ends with the drop of the guard.
+    /// Starts an upload, which lasts until the guard is dropped.
     pub fn begin_upload(self: &Arc<Self>) -> UploadGuard {
         self.uploads.fetch_add(1, Ordering::Relaxed);
         UploadGuard(Arc::clone(self))
     }
 
-    /// Reports whether a request has come at all.
+    /// Reports whether any request has arrived.
     pub fn has_begun(&self) -> bool {
         self.requests() != 0
     }
 
-    /// Returns how many requests have come.
+    /// Returns the number of requests that have arrived.
     pub fn requests(&self) -> usize {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Records that what comes from now on are no heads: the connection inside a
+    /// Records that later bytes are not heads but belong to the connection inside a
     /// CONNECT.
     pub fn end_heads(&self) {
         self.has_no_heads.store(true, Ordering::Relaxed);
@@ -297,8 +296,8 @@ impl ConnectionActivity {
         self.has_no_heads.load(Ordering::Relaxed)
     }
 
-    /// Reports whether what comes now is the head of a request over HTTP/1: none
-    /// is being answered, nor still being sent behind its answer.
+    /// Reports whether the next bytes are the head of an HTTP/1 request: no request is
+    /// being answered, and no upload is still arriving after its answer.
     pub fn awaits_head(&self) -> bool {
         !self.has_no_heads() && !self.is_in_exchange()
     }
@@ -311,12 +310,12 @@ impl ConnectionActivity {
 
     /// Records that the proxy cuts the connection.
     pub fn note_cut(&self, reason: CutReason) {
-        // The first reason is the one that cut it.
+        // Only the first reason counts: it is the one that cut the connection.
         let _ = self.cut.set(reason);
     }
 
-    /// Returns why an exchange ends that is dropped before its end, as it is in the
-    /// record (`docs/reference/reasons.md`).
+    /// Returns the error term of an exchange that is dropped before its end, as used in
+    /// the record (`docs/reference/reasons.md`).
     pub fn drop_reason(&self) -> &'static str {
         match self.cut.get() {
             None => "client_gone",
@@ -326,17 +325,17 @@ impl ConnectionActivity {
         }
     }
 
-    /// Records whether a part of a head has come, and not yet the rest.
+    /// Records whether an incomplete head has arrived.
     pub fn set_half_head(&self, is_half: bool) {
         self.has_half_head.store(is_half, Ordering::Relaxed);
     }
 
-    /// Reports whether a part of a head has come, and not yet the rest.
+    /// Reports whether an incomplete head has arrived.
     pub fn has_half_head(&self) -> bool {
         self.has_half_head.load(Ordering::Relaxed)
     }
 
-    /// Reports whether nothing has happened since the last call, and nothing
+    /// Reports whether nothing has happened since the last call and no request or body
     /// waits for an origin.
     pub fn is_idle(&self) -> bool {
         let was_active = self.is_active.swap(false, Ordering::Relaxed);
@@ -344,7 +343,7 @@ impl ConnectionActivity {
     }
 }
 
-/// A wait of the client for an origin, or for an answer. Ends with the drop.
+/// A client's wait for an origin or an answer. Ends when dropped.
 #[derive(Debug)]
 pub struct WaitGuard(Arc<ConnectionActivity>);
 
@@ -355,12 +354,12 @@ impl Drop for WaitGuard {
     }
 }
 
-/// An upload of the client. Ends with the drop.
+/// An upload of the client. Ends when dropped.
 #[derive(Debug)]
 pub struct UploadGuard(Arc<ConnectionActivity>);
 
 impl UploadGuard {
-    /// Records that the client has sent a part.
+    /// Records that the client has sent some bytes.
     pub fn record(&self) {
         self.0.record();
     }
@@ -382,7 +381,7 @@ mod tests {
     use super::*;
     use politesse_base::testing::{TURN_BYTES_MAX, most_in_one_turn};
 
-    // Ours: so did a crawler with its upload.
+    // Ours: reading a fast upload must yield to other tasks.
     #[tokio::test]
     async fn a_flood_from_a_crawler_lets_others_run() {
         let most = most_in_one_turn(|stream: TcpStream| Socket::from(stream)).await;
@@ -399,22 +398,22 @@ mod tests {
 
     // Ours.
     #[tokio::test]
-    async fn a_reset_is_noticed_and_a_half_close_is_none() {
+    async fn a_reset_is_noticed_and_a_half_close_is_not_a_reset() {
         let (mut socket, mut peer) = pair().await;
         peer.shutdown().await.unwrap();
         assert_eq!(socket.read(&mut [0; 1]).await.unwrap(), 0);
         let watched = socket.client_end();
         assert!(futures_now(watched.reset()).await.is_none());
         socket.write_all(b"an answer").await.unwrap();
-        // Closing with something unread resets the connection.
+        // Closing a socket with unread bytes resets the connection.
         drop(peer);
         watched.reset().await;
     }
 
-    // RFC 9293, section 3.6. A crawler may have more after its request: a body,
-    // or requests in a pipeline.
+    // RFC 9293, section 3.6. More bytes may follow a request: a body or pipelined
+    // requests.
     #[tokio::test]
-    async fn an_end_is_noticed_behind_what_is_unread() {
+    async fn an_end_is_noticed_despite_unread_bytes() {
         let (socket, mut peer) = pair().await;
         let end = socket.client_end();
         peer.write_all(&[7; 20_000]).await.unwrap();
@@ -425,8 +424,8 @@ mod tests {
         assert!(soon(ClientEnd::default().ended()).await.is_none());
     }
 
-    // Ours: the drop closes without a shutdown of its own, so that the close has
-    // to end the connection, and may not while it is watched.
+    // Ours: dropping the socket does no shutdown of its own. The close must end the
+    // connection, but only after the last watcher is gone.
     #[tokio::test]
     async fn the_last_drop_ends_the_connection() {
         let (socket, mut peer) = pair().await;
@@ -437,9 +436,9 @@ mod tests {
         assert_eq!(peer.read(&mut [0; 1]).await.unwrap(), 0);
     }
 
-    // A reset ends the exchange, and nobody reads an answer.
+    // Ours: a reset ends the exchange, because the client is gone.
     #[tokio::test]
-    async fn a_reset_is_no_end() {
+    async fn a_reset_is_not_reported_as_an_end() {
         let (socket, peer) = pair().await;
         peer.set_zero_linger().unwrap();
         drop(peer);
@@ -448,7 +447,7 @@ mod tests {
         assert!(soon(end.ended()).await.is_none());
     }
 
-    /// Returns what `future` comes to, if it does.
+    /// Returns the result of `future` if it completes within a short time.
     async fn soon<T>(future: impl Future<Output = T>) -> Option<T> {
         tokio::time::timeout(Duration::from_millis(50), future)
             .await
@@ -474,7 +473,7 @@ mod tests {
         assert_eq!(read, 3_000_000);
     }
 
-    /// Returns what `future` has come to, if it is done at once.
+    /// Returns the result of `future` if it completes at once.
     async fn futures_now<T>(future: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;

@@ -1,9 +1,9 @@
-//! Local certificate authority: signs the certificates that intercepted
-//! clients are shown.
+//! Local certificate authority: signs the certificates that are shown to intercepted
+//! clients.
 //!
-//! One key serves every leaf of a process, so that a new host costs one
-//! signature. Nothing of an origin's own certificate is copied: a fault in it
-//! is answered inside the intercepted connection.
+//! One key serves all leaves of a process, so that a new host costs one signature.
+//! Nothing is copied from an origin's own certificate: a problem with that one is
+//! reported inside the intercepted connection.
 
 use std::ffi::OsStr;
 use std::num::NonZeroUsize;
@@ -31,20 +31,20 @@ use politesse_base::clock::{self, Stamp};
 use politesse_decision::digest::Digest;
 use politesse_robots::origin::Host;
 
-/// Settings of the authority (`https.*`).
+/// Settings of the certificate authority (`https.*`).
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// File of its certificate, in PEM.
+    /// Path of its certificate, in PEM.
     pub cert: PathBuf,
-    /// File of its key, in PEM; readable by the owner alone.
+    /// Path of its key, in PEM; must be readable by the owner only.
     pub key: PathBuf,
     /// Number of leaf certificates kept for reuse.
     pub leaf_cache: NonZeroUsize,
 }
 
 impl Options {
-    /// Returns the settings of the root that takes the place of this one: `ca.next.pem`
-    /// and `ca.next.key` beside `ca.pem` and `ca.key`.
+    /// Returns the settings of the root that replaces this one in a rotation:
+    /// `ca.next.pem` and `ca.next.key` next to `ca.pem` and `ca.key`.
     pub fn next(&self) -> Self {
         let beside = |path: &Path| {
             let ending = path.extension().and_then(OsStr::to_str);
@@ -58,33 +58,33 @@ impl Options {
     }
 }
 
-/// Time from the making of a root beside another to its first leaf, in which clients are
-/// given both.
+/// Time between the creation of a new root and the first leaf that it signs. Meanwhile
+/// clients are given both roots.
 const ROTATION_TIME: Duration = DAY;
-/// The longest that one leaf is shown.
+/// Longest time that a leaf is shown.
 const LEAF_KEPT: Duration = DAY;
-/// Pause between two looks at whether another process has made the authority:
-/// that takes milliseconds.
+/// Interval at which [`Ca::open`] checks whether another process has finished creating
+/// the authority, which takes milliseconds.
 const MAKING_INTERVAL: Duration = Duration::from_millis(20);
-/// Number of those looks.
+/// Number of those checks.
 const MAKING_WAITS: u32 = 15;
 
-/// Certificate authority of one proxy.
+/// Certificate authority of a proxy.
 pub struct Ca {
     current: Signer,
-    /// Signer that takes its place.
+    /// Signer that replaces `current` at the end of a rotation.
     next: Option<Signer>,
     leaf_key: KeyPair,
     leaf_signer: Arc<dyn SigningKey>,
     leaves: Cache<Host, Arc<LeafCertificate>>,
 }
 
-/// A root that clients trust, or the certificate of a node that the root has signed
-/// (`politesse ca issue`), with its key.
+/// Signing certificate and its key: a root that clients trust, or a node certificate
+/// signed by the root (`politesse ca issue`).
 struct Signer {
     issuer: Issuer<'static, KeyPair>,
-    /// The certificate that signs leaves, and those that lead to the root; the last is
-    /// that.
+    /// Certificate that signs leaves, followed by the chain up to the root, which comes
+    /// last.
     chain: Vec<CertificateDer<'static>>,
     root: RootCertificate,
 }
@@ -101,7 +101,7 @@ impl Signer {
         let issuer = Issuer::from_ca_cert_der(&certificate, key)
             .map_err(|error| bad_certificate(error.to_string()))?;
         let chain = chain_to_root(&pem, now).map_err(bad_certificate)?;
-        // There is the first one at least.
+        // The chain has at least one certificate.
         let root = chain.last().cloned().unwrap_or(certificate);
         Ok(Self {
             issuer,
@@ -111,7 +111,7 @@ impl Signer {
     }
 }
 
-/// Certificate that clients have to trust.
+/// Root certificate that clients must trust.
 #[derive(Debug, Clone)]
 pub struct RootCertificate {
     der: CertificateDer<'static>,
@@ -119,9 +119,9 @@ pub struct RootCertificate {
 }
 
 impl RootCertificate {
-    /// Reads the roots that clients have to trust, from the files of the certificates:
-    /// none if there is no authority, two while one takes the place of the other. Does
-    /// not need the keys, which their owner alone may read.
+    /// Reads the roots that clients must trust from the certificate files: none if there
+    /// is no authority, two during a rotation. Does not need the keys, which only their
+    /// owner may read.
     ///
     /// # Errors
     ///
@@ -146,7 +146,7 @@ impl RootCertificate {
     }
 
     fn new(der: CertificateDer<'static>) -> Self {
-        // The file may hold more than may be given away.
+        // The PEM is built anew, because the file may contain more than may be published.
         let pem = to_pem(&der);
         Self { der, pem }
     }
@@ -156,37 +156,37 @@ impl RootCertificate {
         &self.der
     }
 
-    /// Returns the certificate in PEM, as trust stores want it.
+    /// Returns the certificate in PEM, the format of trust stores.
     pub fn pem(&self) -> &str {
         &self.pem
     }
 
-    /// Returns the SHA-256 of the certificate.
+    /// Returns the SHA-256 digest of the certificate.
     pub fn fingerprint(&self) -> Digest {
         Digest::of(&self.der)
     }
 
-    /// Returns the hash of its public key, as `--ignore-certificate-errors-spki-list` of
-    /// Chromium takes it.
+    /// Returns the hash of its public key in the format of Chromium's
+    /// `--ignore-certificate-errors-spki-list`.
     pub fn spki_hash(&self) -> Option<String> {
         spki_hash(&self.der)
     }
 }
 
-/// A certificate for a host, and when it may be shown.
+/// Certificate for a host, and the times at which it may be shown.
 struct LeafCertificate {
     certified: Arc<CertifiedKey>,
     made_at: Stamp,
-    /// Time from which another root signs.
+    /// Time at which another root begins to sign.
     shown_until: Timestamp,
     not_before: OffsetDateTime,
     not_after: OffsetDateTime,
 }
 
 impl LeafCertificate {
-    /// Reports whether a client with our clock accepts the certificate today
-    /// and tomorrow. The clock may have been set since it was made, or the
-    /// machine may have slept.
+    /// Reports whether a client whose clock equals ours accepts the certificate today and
+    /// tomorrow. The clock may have been set since it was signed, or the machine may have
+    /// been suspended.
     fn is_current(&self) -> bool {
         let now = clock::now();
         let date = to_date(now);
@@ -204,12 +204,12 @@ impl std::fmt::Debug for Ca {
 }
 
 impl Ca {
-    /// Reads the authority, or makes it if neither file exists. Waits a moment
-    /// for one that another process is making.
+    /// Loads the authority, or creates it if neither file exists. If another process is
+    /// creating it, waits briefly for the result.
     ///
     /// # Errors
     ///
-    /// [`CaError`], naming the file.
+    /// [`CaError`], which names the file.
     pub fn open(options: &Options) -> Result<Self, CaError> {
         let mut waits = MAKING_WAITS;
         loop {
@@ -231,11 +231,11 @@ impl Ca {
         Self::load(options)
     }
 
-    /// Reads the authority; `None` if neither file exists.
+    /// Loads the authority; `None` if neither file exists.
     ///
     /// # Errors
     ///
-    /// [`CaError::Half`], and those of [`Self::load`].
+    /// [`CaError::Half`], and the errors of [`Self::load`].
     pub fn load_existing(options: &Options) -> Result<Option<Self>, CaError> {
         let (found, missing) = match (options.cert.exists(), options.key.exists()) {
             (false, false) => return Ok(None),
@@ -247,7 +247,7 @@ impl Ca {
         Err(CaError::Half { found, missing })
     }
 
-    /// Makes a new authority and writes its two files.
+    /// Creates a new authority and writes its two files.
     ///
     /// # Errors
     ///
@@ -260,19 +260,18 @@ impl Ca {
         }
         let key = KeyPair::generate()?;
         let certificate = authority_params(clock::now())?.self_signed(&key)?;
-        // The certificate's folder first: where both share one it must be open
-        // to others, and the key is protected by its own mode.
+        // The certificate's folder comes first: if the key shares it, the folder must be
+        // open to other users, and the key is protected by its own mode.
         make_folder(&options.cert, CERT_FOLDER_MODE)?;
         make_folder(&options.key, KEY_FOLDER_MODE)?;
         write_new(&options.key, &key.serialize_pem(), KEY_MODE)?;
         write_new(&options.cert, &certificate.pem(), CERT_MODE).inspect_err(|_| {
-            // A key without a certificate would keep the next start from
-            // making both.
+            // A key without a certificate would keep the next start from creating both.
             let _ = std::fs::remove_file(&options.key);
         })
     }
 
-    /// Reads the authority, and the root that takes its place, if there is one.
+    /// Loads the authority, and the next root if a rotation is in progress.
     ///
     /// # Errors
     ///
@@ -281,8 +280,8 @@ impl Ca {
         let next = options.next();
         let is_rotating = next.cert.exists();
         let current = Signer::load(options).or_else(|error| {
-            // A rotation that was interrupted has renamed the certificate, and its key
-            // not yet.
+            // An interrupted rotation may have renamed the certificate but not yet its
+            // key.
             let with_next_key = Options {
                 key: next.key.clone(),
                 ..options.clone()
@@ -311,18 +310,18 @@ impl Ca {
         &self.signer().root
     }
 
-    /// Returns the roots that clients have to trust: two while one takes the place of the
-    /// other, the former first.
+    /// Returns the roots that clients must trust. During a rotation there are two, the
+    /// old one first.
     pub fn roots(&self) -> impl Iterator<Item = &RootCertificate> {
         let signers = std::iter::once(&self.current).chain(&self.next);
         signers.map(|signer| &signer.root)
     }
 
-    /// Returns the time from which the next root signs, if there is one.
+    /// Returns the time from which the next root signs; `None` if there is no next root.
     pub fn next_signs_from(&self) -> Option<Timestamp> {
         let begin_s = begin_of(self.next.as_ref()?.chain.first()?)?;
         let begin = Timestamp::from_second(begin_s).ok()?;
-        // Certificates are valid from a day before they are made.
+        // Certificates are valid from one day before their creation.
         begin.checked_add(DAY + ROTATION_TIME).ok()
     }
 
@@ -332,51 +331,49 @@ impl Ca {
         next.unwrap_or(&self.current)
     }
 
-    /// Returns what signs certificates now.
+    /// Returns the issuer that signs certificates now.
     pub(super) fn issuer(&self) -> &Issuer<'static, KeyPair> {
         &self.signer().issuer
     }
 
-    /// Returns the second, since 1970, from which all certificates of the authority are
-    /// valid.
+    /// Returns the time from which all certificates of the authority are valid, in
+    /// seconds since 1970.
     pub fn begins_at(&self) -> Option<i64> {
         self.signer().chain.iter().filter_map(begin_of).max()
     }
 
-    /// Returns the second, since 1970, at which the first of the authority's certificates
-    /// ends.
+    /// Returns the earliest expiry of the authority's certificates, in seconds since
+    /// 1970.
     pub fn ends_at(&self) -> Option<i64> {
         self.signer().chain.iter().filter_map(end_of).min()
     }
 
-    /// Returns the certificate of this node, if it is not a root that signs leaves
-    /// itself.
+    /// Returns the node certificate, or `None` if a root signs the leaves itself.
     pub fn node(&self) -> Option<&CertificateDer<'static>> {
         let Signer { chain, root, .. } = self.signer();
         chain.first().filter(|first| **first != root.der)
     }
 
-    /// Reports whether both show the same certificates.
+    /// Reports whether both authorities use the same certificates.
     pub fn is_same(&self, other: &Self) -> bool {
         let next = |ca: &Self| ca.next.as_ref().map(|next| next.chain.clone());
         self.current.chain == other.current.chain && next(self) == next(other)
     }
 
-    /// Returns the certificate for `host` from the cache, if one is there that may
-    /// still be shown.
+    /// Returns the cached certificate for `host` if it may still be shown.
     pub fn cached_leaf(&self, host: &Host) -> Option<Arc<CertifiedKey>> {
         let leaf = self.leaves.get(host).filter(|leaf| leaf.is_current())?;
         Some(Arc::clone(&leaf.certified))
     }
 
-    /// Returns the certificate for `host`, from the cache or newly made, with those that
-    /// lead to the root after it, and the root.
+    /// Returns the certificate for `host`, from the cache or newly signed, followed by
+    /// the chain up to and including the root.
     ///
     /// # Errors
     ///
-    /// [`CaError::Make`] if the name cannot stand in a certificate.
+    /// [`CaError::Make`] if the host name is not allowed in a certificate.
     pub fn leaf(&self, host: &Host) -> Result<Arc<CertifiedKey>, Arc<CaError>> {
-        // The cache counts on the monotonic clock alone, which does not see
+        // The cache expires entries by the monotonic clock only, which does not notice
         // that the wall clock was set.
         if self.leaves.get(host).is_some_and(|leaf| !leaf.is_current()) {
             self.leaves.invalidate(host);
@@ -415,12 +412,12 @@ fn bad_certificate(options: &Options, reason: String) -> CaError {
     }
 }
 
-/// Returns the certificates of a file from its first to the root. What follows the root
-/// does not count.
+/// Returns the certificates of a PEM file from the first up to the root. Certificates
+/// after the root are ignored.
 ///
 /// # Errors
 ///
-/// What is wrong with the first certificate, as the end of a sentence.
+/// The fault of the first certificate, worded as the end of a sentence.
 fn chain_to_root(pem: &str, now: Timestamp) -> Result<Vec<CertificateDer<'static>>, String> {
     let mut chain: Vec<CertificateDer<'static>> = Vec::new();
     for (below, certificate) in (0..).zip(CertificateDer::pem_slice_iter(pem.as_bytes())) {
@@ -434,7 +431,8 @@ fn chain_to_root(pem: &str, now: Timestamp) -> Result<Vec<CertificateDer<'static
             return Ok(chain);
         }
     }
-    // Clients would have nothing to trust, and `ca export` nothing to print.
+    // Without a root, clients would have nothing to trust, and `ca export` nothing to
+    // print.
     Err("it is not a root, and that of its root does not follow it in the file".to_owned())
 }
 
@@ -459,9 +457,9 @@ mod tests {
         }
     }
 
-    // Ours: the key is the owner's alone, and is never overwritten.
+    // Ours: the key is readable by its owner only, and is never overwritten.
     #[test]
-    fn an_authority_is_made_once_and_read_again() {
+    fn an_authority_is_created_once_and_loaded_again() {
         let folder = tempfile::tempdir().unwrap();
         let options = options(folder.path());
         let made = Ca::open(&options).unwrap().root().fingerprint();
@@ -470,9 +468,9 @@ mod tests {
         assert!(matches!(Ca::create(&options), Err(CaError::Exists(_))));
     }
 
-    // Ours: of two proxies that start in a new folder at once, both start.
+    // Ours: two proxies that start at once in a new folder must both start.
     #[test]
-    fn those_that_make_an_authority_at_once_get_the_same() {
+    fn processes_that_create_an_authority_at_once_get_the_same_one() {
         let folder = tempfile::tempdir().unwrap();
         let options = options(folder.path());
         let fingerprints: Vec<_> = std::thread::scope(|scope| {
@@ -488,9 +486,9 @@ mod tests {
         path.metadata().unwrap().mode() & 0o777
     }
 
-    // Ours: crawlers run as other users, and must read the certificate.
+    // Ours: crawlers run as other users and must be able to read the certificate.
     #[test]
-    fn the_certificate_can_be_read_by_every_user_and_the_key_by_its_owner() {
+    fn every_user_can_read_the_certificate_but_only_the_owner_the_key() {
         let folder = tempfile::tempdir().unwrap();
         let options = options(folder.path());
         Ca::create(&options).unwrap();
@@ -501,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_in_a_folder_of_its_own_has_it_to_itself() {
+    fn a_separate_key_folder_is_closed_to_other_users() {
         let folder = tempfile::tempdir().unwrap();
         let options = Options {
             key: folder.path().join("private/ca.key"),
@@ -512,9 +510,10 @@ mod tests {
         assert_eq!(mode(options.cert.parent().unwrap()), 0o755);
     }
 
-    // A folder that was there is somebody else's: its mode is told, not changed.
+    // Ours: the mode of an existing folder is reported but not changed, because the
+    // folder may belong to another user.
     #[test]
-    fn what_keeps_other_users_from_the_certificate_is_told_with_the_commands() {
+    fn paths_that_hide_the_certificate_are_listed_with_the_needed_modes() {
         let folder = tempfile::tempdir().unwrap();
         let options = options(folder.path());
         let certs = options.cert.parent().unwrap();
@@ -531,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn half_an_authority_is_not_replaced() {
+    fn an_incomplete_authority_is_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let options = options(folder.path());
         Ca::create(&options).unwrap();
@@ -553,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leaf_is_kept_and_used_again() {
+    fn a_leaf_is_cached_and_reused() {
         let folder = tempfile::tempdir().unwrap();
         let ca = Ca::open(&options(folder.path())).unwrap();
         let host: Host = "h.test".parse().unwrap();
@@ -563,10 +562,10 @@ mod tests {
         ));
     }
 
-    // RFC 5280, section 4.1.2.5: what a client is shown holds by the clock of
-    // now. 25 hours are longer than a leaf is kept, 40 days longer than it holds.
+    // RFC 5280, section 4.1.2.5: a certificate is valid at the current time of the clock.
+    // 25 hours exceed the time that a leaf is shown, 40 days exceed its lifetime.
     #[tokio::test(start_paused = true)]
-    async fn a_leaf_is_made_anew_when_the_clock_was_set() {
+    async fn a_leaf_is_signed_again_after_the_clock_was_set() {
         use jiff::SignedDuration;
         use politesse_base::testing::set_wall_by;
 
@@ -583,7 +582,7 @@ mod tests {
             assert!(shown.validity().is_valid_at(now), "{hours}");
             assert!(Arc::ptr_eq(&leaf, &ca.leaf(&host).unwrap()), "{hours}");
         }
-        // A day is within what every leaf allows for.
+        // Every leaf tolerates a clock that is off by a day.
         let before = ca.leaf(&host).unwrap();
         set_wall_by(SignedDuration::from_hours(-23));
         assert!(Arc::ptr_eq(&before, &ca.leaf(&host).unwrap()));
@@ -591,8 +590,8 @@ mod tests {
         assert!(!Arc::ptr_eq(&before, &ca.leaf(&host).unwrap()));
     }
 
-    /// Why a certificate made from `params` by its own key cannot be used, with
-    /// `key` in the key's file.
+    /// Returns the error for a certificate made from `params` and signed with its own
+    /// key, if the key file holds `key`.
     fn refused(params: &CertificateParams, own: &KeyPair, key: &KeyPair) -> String {
         let folder = tempfile::tempdir().unwrap();
         let options = options(folder.path());
@@ -603,10 +602,10 @@ mod tests {
         Ca::open(&options).unwrap_err().to_string()
     }
 
-    // RFC 5280, sections 4.1.2.5, 4.2.1.3 and 4.2.1.9: no crawler would trust
-    // what these vouch for, and it would not say why.
+    // RFC 5280, sections 4.1.2.5, 4.2.1.3 and 4.2.1.9: crawlers would not trust leaves
+    // signed by such a certificate, and would not say why.
     #[test]
-    fn a_certificate_that_cannot_vouch_for_anything_is_refused() {
+    fn a_certificate_that_cannot_sign_leaves_is_refused() {
         let now = clock::now();
         let (own, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
         let good = authority_params(now).unwrap();
@@ -622,9 +621,9 @@ mod tests {
         assert!(refused(&old, &own, &own).contains("not valid now"));
     }
 
-    // What else stands in the file is not given away.
+    // Ours: other contents of the file are not published.
     #[test]
-    fn only_the_certificate_is_told() {
+    fn only_the_certificate_is_published() {
         let folder = tempfile::tempdir().unwrap();
         let options = options(folder.path());
         Ca::create(&options).unwrap();

@@ -1,7 +1,7 @@
-//! Files of the certificate authority: its certificate and its key, with the
-//! permissions that each must have.
+//! Files of the certificate authority: its certificate and key, with the permissions that
+//! each must have.
 //!
-//! Does not know what a certificate says; `certificate` does.
+//! Does not know the contents of a certificate; `certificate` does.
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write as _};
@@ -15,18 +15,18 @@ use rcgen::KeyPair;
 use rustix::process::{Uid, geteuid};
 use thiserror::Error;
 
-/// Mode of the key file: only its owner may read it.
+/// Mode of the key file: readable by its owner only.
 pub(super) const KEY_MODE: u32 = 0o600;
-/// Mode of the folder of a key that does not lie beside its certificate.
+/// Mode of the key's folder if the certificate is elsewhere.
 pub(super) const KEY_FOLDER_MODE: u32 = 0o700;
-/// Mode of the certificate file. Crawlers run as other users and must read it;
-/// it holds nothing secret.
+/// Mode of the certificate file. It contains no secret, and crawlers that run as other
+/// users must be able to read it.
 pub(super) const CERT_MODE: u32 = 0o644;
 /// Mode of the certificate's folder.
 pub(super) const CERT_FOLDER_MODE: u32 = 0o755;
 
-/// Reason why there is no authority to intercept with. Each keeps the proxy
-/// from starting.
+/// Reason why no certificate authority is available. Each prevents the proxy from
+/// starting.
 #[derive(Debug, Error)]
 #[expect(missing_docs, reason = "the fields are the values of the texts")]
 pub enum CaError {
@@ -36,41 +36,41 @@ pub enum CaError {
     /// A file cannot be written.
     #[error("cannot write {}", path.display())]
     Write { path: PathBuf, source: io::Error },
-    /// One of the two files is missing. It is not made anew, since clients may
-    /// trust the other.
+    /// One of the two files is missing. It is not created anew, because clients may trust
+    /// the existing one.
     #[error("{} exists but {} does not; put it back, or remove both to start afresh", found.display(), missing.display())]
     Half { found: PathBuf, missing: PathBuf },
-    /// Other users than its owner may read the key.
+    /// Users other than the owner may read the key.
     #[error("{} may be read by others (mode {mode:o}); `chmod 600` it", path.display())]
     Mode { path: PathBuf, mode: u32 },
-    /// A file does not hold the `certificate` or `key` that it should.
+    /// A file does not contain the expected `certificate` or `key`.
     #[error("{} holds no usable {what}: {reason}", path.display())]
     Content {
         path: PathBuf,
         what: &'static str,
         reason: String,
     },
-    /// An authority is there already.
+    /// A file of an authority exists already.
     #[error("{} exists; it is never overwritten", .0.display())]
     Exists(PathBuf),
-    /// The authority is that of a node, and cannot sign for others.
+    /// The certificate is that of a node, which cannot issue node certificates.
     #[error("{} is the certificate of a node; its root issues those of nodes", .0.display())]
     NotRoot(PathBuf),
-    /// The root was made for leaves alone.
+    /// The root may sign leaves only.
     #[error("{} was made without room for certificates of nodes; `politesse ca init` makes a root that has it", .0.display())]
     NoRoom(PathBuf),
-    /// The next root does not sign yet: clients may not trust it.
+    /// The next root does not sign yet, because clients may not trust it yet.
     #[error(
         "the new root signs from {0} on; until then clients get both, and the former is not retired"
     )]
     TooEarly(Timestamp),
-    /// A certificate could not be made.
+    /// Signing a certificate failed.
     #[error("cannot make a certificate")]
     Make(#[from] rcgen::Error),
 }
 
 impl CaError {
-    /// Reports whether another process may be making the two files right now:
+    /// Reports whether another process may be creating the two files right now. It writes
     /// the key first, then the certificate.
     pub(super) fn may_be_in_the_making(&self) -> bool {
         let is_empty = |path: &Path| path.metadata().is_ok_and(|file| file.len() == 0);
@@ -97,17 +97,18 @@ pub(super) fn read(path: &Path) -> Result<String, CaError> {
     std::fs::read_to_string(path).map_err(|source| read_error(path, source))
 }
 
-/// Reports whether other users than the one of this process could read a key.
+/// Reports whether users other than the current one could read a key.
 ///
-/// A group may read a file of root, where the process is of another user: Kubernetes
-/// mounts secrets so (`fsGroup`), and PostgreSQL makes the same exception.
+/// If the file belongs to root and the process does not run as root, its group may read
+/// it: Kubernetes mounts secrets this way (`fsGroup`), and PostgreSQL makes the same
+/// exception.
 pub(super) fn is_exposed(key: &Metadata, user: Uid) -> bool {
     let is_roots = key.uid() == 0 && !user.is_root();
     let forbidden = if is_roots { 0o037 } else { 0o077 };
     key.mode() & forbidden != 0
 }
 
-/// Reads a key that [no other user](is_exposed) may read.
+/// Reads a key that [no other user](is_exposed) can read.
 ///
 /// # Errors
 ///
@@ -136,8 +137,8 @@ fn write_error(path: &Path, source: io::Error) -> CaError {
     CaError::Write { path, source }
 }
 
-/// Creates the folder of `path` with `mode`, unless it exists. Folders above it
-/// get the mode that the umask leaves.
+/// Creates the folder of `path` with `mode`, unless it exists. Missing parent folders get
+/// the mode that the umask leaves.
 ///
 /// # Errors
 ///
@@ -148,48 +149,49 @@ pub(super) fn make_folder(path: &Path, mode: u32) -> Result<(), CaError> {
         return Ok(());
     }
     let made = DirBuilder::new().recursive(true).mode(mode).create(folder);
-    // A strict umask (077) would keep the certificate from other users.
+    // The mode is set again, because a strict umask (077) would hide the certificate from
+    // other users.
     made.and_then(|()| std::fs::set_permissions(folder, Permissions::from_mode(mode)))
         .map_err(|source| write_error(folder, source))
 }
 
-/// Writes a file that does not exist yet, with exactly the permissions `mode`.
+/// Creates a file with exactly the permissions `mode`.
 ///
 /// # Errors
 ///
-/// [`CaError::Write`], also if the file exists.
+/// [`CaError::Write`], also if the file exists already.
 pub(super) fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), CaError> {
-    // The umask does not count, since the mode is set on the open file.
+    // Setting the mode on the open file bypasses the umask.
     let fill = |mut file: File| -> io::Result<()> {
         file.set_permissions(Permissions::from_mode(mode))?;
         file.write_all(text.as_bytes())?;
-        // On disk before the proxy serves: people install this certificate, and
-        // a crash must not leave them with one whose key is lost.
+        // The file must be on disk before the proxy serves: people install this
+        // certificate, and its key must not be lost in a crash.
         file.sync_all()
     };
     let opened = OpenOptions::new()
         .write(true)
         .create_new(true)
-        // Nobody else may open it before its final mode is set.
+        // No other user may open the file before its final mode is set.
         .mode(KEY_MODE)
         .open(path);
     let filled = opened.and_then(|file| {
         fill(file).inspect_err(|_| {
-            // Half a file would be taken for an authority at the next start.
+            // A partial file would be taken for an authority at the next start.
             let _ = std::fs::remove_file(path);
         })
     });
     filled.map_err(|source| write_error(path, source))
 }
 
-/// Writes a file in place of one that exists: a crash leaves one or the other.
+/// Replaces a file atomically: after a crash, either the old or the new one exists.
 ///
 /// # Errors
 ///
 /// [`CaError::Write`].
 pub(super) fn replace(path: &Path, text: &str, mode: u32) -> Result<(), CaError> {
     let draft = path.with_extension("draft");
-    // One of an earlier attempt that a crash has ended.
+    // A draft may be left over from an attempt that ended in a crash.
     let _ = std::fs::remove_file(&draft);
     write_new(&draft, text, mode)?;
     rename(&draft, path)
@@ -205,20 +207,20 @@ pub(super) fn rename(from: &Path, to: &Path) -> Result<(), CaError> {
     renamed.map_err(|source| write_error(to, source))
 }
 
-/// A file or folder that keeps other users from the certificate.
+/// File or folder whose mode keeps other users from reading the certificate.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ClosedPath {
     /// The file or folder.
     pub path: PathBuf,
-    /// The permissions with which they could read the certificate.
+    /// Mode that would let other users read the certificate.
     pub wanted_mode: u32,
 }
 
-/// Lists what keeps crawlers of other users from reading the certificate at
+/// Lists the paths that keep crawlers of other users from reading the certificate at
 /// `cert`.
 ///
-/// Looks only at the file and its folder: a home folder that is closed to
-/// others is its owner's choice.
+/// Checks only the file and its folder: a home folder that is closed to others is its
+/// owner's choice.
 pub fn closed_to_others(cert: &Path) -> Vec<ClosedPath> {
     let closed = |path: &Path, needed_bits: u32, wanted_mode| {
         let metadata = path.metadata().ok()?;
@@ -240,9 +242,9 @@ pub fn closed_to_others(cert: &Path) -> Vec<ClosedPath> {
 mod tests {
     use super::*;
 
-    // Ours; a secret of Kubernetes with `fsGroup` is a file of root, mode 0440.
+    // Ours. A Kubernetes secret mounted with `fsGroup` is a file of root with mode 0440.
     #[test]
-    fn a_group_may_read_only_a_key_of_root_for_a_process_of_another_user() {
+    fn a_group_may_read_a_key_only_if_it_belongs_to_root_and_the_process_does_not() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let is_roots = file.path().metadata().unwrap().uid() == 0;
         let exposed = |mode, user| {

@@ -1,7 +1,7 @@
-//! Certificates of the nodes of a fleet: each has a key of its own, which the root has
-//! signed, so that one that is lost can be replaced alone.
+//! Certificates of fleet nodes: each node has its own key, signed by the root, so that a
+//! lost key can be replaced without touching the others.
 //!
-//! Does not know how a node uses it; `ca` does.
+//! Does not know how a node uses its certificate; `ca` does.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,25 +16,25 @@ use super::ca_files::{
 use super::certificate::{has_room, node_params, to_date};
 use politesse_base::clock;
 
-/// Order for the certificate of a node.
+/// Request for a node certificate.
 #[derive(Debug)]
 pub struct NodeOrder {
     /// Name of the node.
     pub node: String,
-    /// File of its certificate, with that of the root behind it.
+    /// Path of its certificate, which is followed by that of the root.
     pub cert: PathBuf,
-    /// File of its key.
+    /// Path of its key.
     pub key: PathBuf,
-    /// Time for which it is valid; never longer than the root.
+    /// Lifetime of the certificate; it never outlasts the root.
     pub lifetime: Duration,
 }
 
-/// Makes a certificate and its key for a node, signed by the root of `options`, and
-/// writes both. Returns until when it is valid.
+/// Creates a key and a certificate for a node, signed by the root of `options`, and
+/// writes both. Returns the expiry.
 ///
 /// # Errors
 ///
-/// [`CaError`]: also if either file exists, or the authority is no root.
+/// [`CaError`], also if either file exists or the authority is not a root.
 pub fn issue(options: &Options, order: &NodeOrder) -> Result<Timestamp, CaError> {
     let root = Ca::load(options)?;
     if root.node().is_some() {
@@ -60,10 +60,11 @@ pub fn issue(options: &Options, order: &NodeOrder) -> Result<Timestamp, CaError>
     make_folder(&order.cert, CERT_FOLDER_MODE)?;
     make_folder(&order.key, KEY_FOLDER_MODE)?;
     write_new(&order.key, &key.serialize_pem(), KEY_MODE)?;
-    // The root behind it: a client gets both, and `ca export` prints it at the node.
+    // The root is appended, so that clients get both and `ca export` can print it on the
+    // node.
     let chain = certificate.pem() + root.root().pem();
     write_new(&order.cert, &chain, CERT_MODE).inspect_err(|_| {
-        // A key without a certificate would keep the next order from making both.
+        // A key without a certificate would keep the next call from creating both.
         let _ = std::fs::remove_file(&order.key);
     })?;
     let end = params.not_after.unix_timestamp();

@@ -1,10 +1,10 @@
-//! Rotation of the root (`politesse ca rotate`): another is made beside it, both are given
-//! out for a day, then the new one signs, and the former can be retired.
+//! Rotation of the root (`politesse ca rotate`): a second root is created, both are given
+//! out for a day, then the new one signs, and the old one can be retired.
 //!
-//! Between the two steps the new root is in files of its own ([`Options::next`]), and the
-//! file of the former has both certificates, for clients that read it. Each step ends
-//! with the file that makes it count, so that a crash before leaves what was there. Does
-//! not know who trusts a root.
+//! Between the two steps, the new root is in files of its own ([`Options::next`]), and
+//! the old certificate file contains both certificates for the clients that read it. The
+//! last write of a step is the one that makes it take effect, so that a crash before
+//! leaves the old state. Does not know which clients trust a root.
 
 use jiff::Timestamp;
 use rcgen::KeyPair;
@@ -14,21 +14,22 @@ use super::ca_files::{CERT_MODE, CaError, KEY_MODE, rename, replace, write_new};
 use super::certificate::authority_params;
 use politesse_base::clock;
 
-/// Step of a rotation.
+/// Step of a rotation that has been taken.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Rotation {
-    /// There is another root, which signs from this time on.
+    /// A second root exists, and signs from this time on.
     Begun(Timestamp),
-    /// The former root is gone.
+    /// The old root is gone.
     Ended,
 }
 
-/// Takes the next step: makes another root, or retires the former once the other signs.
+/// Takes the next step: creates a second root, or retires the old one once the second
+/// signs.
 ///
 /// # Errors
 ///
-/// [`CaError::TooEarly`] if it does not yet; [`CaError::NotRoot`] for a node, whose root
-/// is elsewhere; errors of the files.
+/// [`CaError::TooEarly`] if the second root does not sign yet; [`CaError::NotRoot`] on a
+/// node, because its root is elsewhere; errors of the files.
 pub fn rotate(options: &Options) -> Result<Rotation, CaError> {
     let ca = Ca::load(options)?;
     if ca.node().is_some() {
@@ -49,14 +50,14 @@ fn begin(options: &Options, ca: &Ca) -> Result<Rotation, CaError> {
     write_new(&next.key, &key.serialize_pem(), KEY_MODE)?;
     let both = format!("{}{certificate}", ca.root().pem());
     replace(&options.cert, &both, CERT_MODE)?;
-    // Last: with this file there is another root.
+    // Written last: once this file exists, the rotation has begun.
     write_new(&next.cert, &certificate, CERT_MODE)?;
     let from = Ca::load(options)?.next_signs_from();
     Ok(Rotation::Begun(from.unwrap_or(Timestamp::MAX)))
 }
 
-/// Makes room for the key of another root. One may be left by a step that a crash has
-/// ended: after a retirement it is the key of the present root, else of none.
+/// Makes room for the key of another root. A crash can leave an old `next` key: after an
+/// interrupted retirement it is the key of the current root, otherwise it is unused.
 fn clear_key(options: &Options, next: &Options) -> Result<(), CaError> {
     if !next.key.exists() {
         return Ok(());
@@ -76,7 +77,8 @@ fn clear_key(options: &Options, next: &Options) -> Result<(), CaError> {
 
 fn retire(options: &Options) -> Result<Rotation, CaError> {
     let next = options.next();
-    // The certificate first: `Ca::load` finds its key under the other name, too.
+    // The certificate is renamed first, because `Ca::load` also finds its key under the
+    // `next` name.
     rename(&next.cert, &options.cert)?;
     rename(&next.key, &options.key)?;
     Ok(Rotation::Ended)
@@ -100,7 +102,7 @@ mod tests {
     use crate::ca::RootCertificate;
     use crate::ca_node::{NodeOrder, issue};
 
-    /// A new authority in a folder of its own.
+    /// Creates an authority in a temporary folder.
     fn authority() -> (TempDir, Options) {
         let folder = tempfile::tempdir().unwrap();
         let options = Options {
@@ -122,7 +124,7 @@ mod tests {
         path.metadata().unwrap().permissions().mode() & 0o777
     }
 
-    /// Returns the fingerprint of the root that has signed the leaf which is shown.
+    /// Returns the fingerprint of the root that signed the current leaf.
     fn signed_by(ca: &Ca) -> String {
         let leaf = ca.leaf(&Host::Name("h.test".into())).unwrap();
         let [leaf, root] = &leaf.cert[..] else {
@@ -134,9 +136,9 @@ mod tests {
         politesse_decision::digest::Digest::of(root).to_string()
     }
 
-    // Ours: by the clock, without a reload.
+    // Ours: the switch follows the clock, without a reload.
     #[tokio::test(start_paused = true)]
-    async fn the_new_root_signs_a_day_after_it_is_made_and_then_the_former_can_go() {
+    async fn the_new_root_signs_after_a_day_and_then_the_old_one_can_be_retired() {
         let (_folder, options) = authority();
         let [old] = &fingerprints(&options)[..] else {
             panic!("one root");
@@ -169,14 +171,14 @@ mod tests {
         assert!(matches!(rotate(&options), Ok(Rotation::Begun(_))));
     }
 
-    // Ours: a crash at any step leaves an authority that serves and can be rotated.
+    // Ours: a crash at any step leaves an authority that works and can be rotated.
     #[tokio::test(start_paused = true)]
-    async fn a_step_that_was_interrupted_can_be_taken_again() {
+    async fn an_interrupted_step_can_be_repeated() {
         let (_folder, options) = authority();
         let old = fingerprints(&options);
         let next = options.next();
         set_wall_by(SignedDuration::ZERO);
-        // Before the certificate was written.
+        // As after a crash before the next certificate was written.
         rotate(&options).unwrap();
         std::fs::remove_file(&next.cert).unwrap();
         assert_eq!(signed_by(&Ca::load(&options).unwrap()), old[0]);
@@ -184,7 +186,7 @@ mod tests {
         rotate(&options).unwrap();
         let both = fingerprints(&options);
         assert_eq!(both.len(), 2);
-        // Before the key of the new root was renamed.
+        // As after a crash before the key of the new root was renamed.
         set_wall_by(SignedDuration::from_hours(25));
         std::fs::rename(&next.cert, &options.cert).unwrap();
         assert_eq!(signed_by(&Ca::load(&options).unwrap()), both[1]);
@@ -194,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_certificate_of_a_node_is_not_rotated() {
+    fn a_node_certificate_is_not_rotated() {
         let (folder, root) = authority();
         let order = NodeOrder {
             node: "node1".to_owned(),

@@ -1,7 +1,7 @@
-//! Contents of the certificates of the local authority: its own, and those of
-//! the hosts that clients connect to.
+//! Contents of the certificates of the local authority: roots, nodes, and leaves for the
+//! hosts that clients connect to.
 //!
-//! RFC 5280. Does not know where certificates are kept.
+//! RFC 5280. Does not know where certificates are stored.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -22,44 +22,46 @@ use x509_parser::time::ASN1Time;
 use politesse_decision::digest::Digest;
 use politesse_robots::origin::Host;
 
-/// Length of a day.
+/// One day.
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// Ten years, because people install the authority's certificate by hand.
+/// Lifetime of a root. Ten years, because people install it by hand.
 const CA_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
-/// A leaf is valid from a day ago for eight days, and is made anew each day.
+/// Lifetime of a leaf: eight days, beginning one day in the past. A new one is signed
+/// every day.
 const LEAF_LIFETIME: Duration = Duration::from_secs(8 * 24 * 60 * 60);
 
-/// Returns the SHA-256 of the public key of a certificate, in base64, as Chromium takes
-/// it (RFC 7469, section 2.4: `SubjectPublicKeyInfo`). `None` if it is no certificate.
+/// Returns the SHA-256 digest of a certificate's public key in base64, the format of
+/// Chromium (RFC 7469, section 2.4: `SubjectPublicKeyInfo`). `None` if the certificate
+/// cannot be parsed.
 pub(super) fn spki_hash(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, certificate) = parse_x509_certificate(certificate).ok()?;
     let digest = Digest::of(certificate.public_key().raw);
     Some(STANDARD.encode(digest.as_bytes()))
 }
 
-/// Returns the contents of an authority's certificate made at `now`: P-256,
-/// critical constraints, and the key identifiers that strict verifiers (Python
-/// 3.13, Apple) ask for (RFC 5280, section 4.2.1).
+/// Returns the contents of a root certificate created at `now`: P-256, critical
+/// constraints, and the key identifiers that strict verifiers (Python 3.13, Apple)
+/// require (RFC 5280, section 4.2.1).
 ///
 /// # Errors
 ///
-/// [`rcgen::Error`] if the system has no randomness.
+/// [`rcgen::Error`] if the system provides no randomness.
 pub(super) fn authority_params(now: Timestamp) -> Result<CertificateParams, rcgen::Error> {
     let host = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
     let mut params = params(now, CA_LIFETIME)?;
     params.distinguished_name = name(&format!("CA {}", host.trim()), now);
-    // One more below it: those of the nodes of a fleet.
+    // Allows one level of signing certificates below it: those of fleet nodes.
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(1));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     Ok(params)
 }
 
-/// Returns the contents of the certificate of `node`, made at `now`: as an authority's,
-/// but that nothing below it may sign certificates.
+/// Returns the contents of the certificate of `node`, created at `now`: like a root, but
+/// certificates below it cannot sign others.
 ///
 /// # Errors
 ///
-/// [`rcgen::Error`] if the system has no randomness.
+/// [`rcgen::Error`] if the system provides no randomness.
 pub(super) fn node_params(
     node: &str,
     lifetime: Duration,
@@ -72,7 +74,8 @@ pub(super) fn node_params(
     Ok(params)
 }
 
-/// Returns a name that says since when it is used: another key needs another one.
+/// Returns a distinguished name that contains the date of creation, because a new key
+/// needs a new name.
 fn name(of: &str, now: Timestamp) -> DistinguishedName {
     let made = now.strftime("%Y-%m-%d");
     let mut name = DistinguishedName::new();
@@ -81,11 +84,11 @@ fn name(of: &str, now: Timestamp) -> DistinguishedName {
     name
 }
 
-/// Returns the contents of a certificate for `host` made at `now`.
+/// Returns the contents of a leaf for `host`, created at `now`.
 ///
 /// # Errors
 ///
-/// [`rcgen::Error`] if the name cannot stand in a certificate.
+/// [`rcgen::Error`] if the host name is not allowed in a certificate.
 pub(super) fn leaf_params(host: &Host, now: Timestamp) -> Result<CertificateParams, rcgen::Error> {
     let mut params = params(now, LEAF_LIFETIME)?;
     params.distinguished_name = DistinguishedName::new();
@@ -103,34 +106,35 @@ fn params(now: Timestamp, lifetime: Duration) -> Result<CertificateParams, rcgen
     let mut params = CertificateParams::new(Vec::new())?;
     params.use_authority_key_identifier_extension = true;
     params.serial_number = Some(serial()?);
-    // From a day ago, for clients whose clocks run behind.
+    // Valid from one day ago, for clients whose clocks are slow.
     params.not_before = to_date(now) - DAY;
     params.not_after = params.not_before + lifetime;
     Ok(params)
 }
 
-/// Returns 127 random bits, positive (RFC 5280, section 4.1.2.2).
+/// Returns a serial number of 127 bits, positive (RFC 5280, section 4.1.2.2): random
+/// except for the highest bit.
 fn serial() -> Result<SerialNumber, rcgen::Error> {
     let mut bytes = [0; 16];
     aws_lc_rs::rand::fill(&mut bytes).map_err(|_| rcgen::Error::RingUnspecified)?;
-    // The highest bit is the sign of an ASN.1 integer. The next one is set, so
-    // that every number has the same length.
+    // The highest bit is the sign of an ASN.1 integer. The next one is set so that all
+    // serial numbers have the same length.
     bytes[0] = bytes[0] & 0x7f | 0x40;
     Ok(SerialNumber::from_slice(&bytes))
 }
 
-/// Converts a time to the type that certificates have.
+/// Converts a time to the type used in certificates.
 pub(super) fn to_date(time: Timestamp) -> OffsetDateTime {
-    // Any time a clock shows lies within the years that the type can hold.
+    // Any time that a clock shows is within the range of the type.
     OffsetDateTime::from_unix_timestamp(time.as_second()).unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 
-/// Checks that `certificate` may sign at `now`, and that `key` is its key.
-/// Otherwise no client would trust a leaf, and the log would not say why.
+/// Checks that `certificate` may sign others at `now` and that `key` is its key. Without
+/// the check, clients would trust no leaf, and the log would not say why.
 ///
 /// # Errors
 ///
-/// What is wrong with the certificate, as the end of a sentence.
+/// The fault of the certificate, worded as the end of a sentence.
 pub(super) fn check_authority(
     certificate: &CertificateDer<'_>,
     key: &KeyPair,
@@ -144,12 +148,12 @@ pub(super) fn check_authority(
     Ok(())
 }
 
-/// Checks that `issuer` has signed `certificate` and may do so at `now`. `below` is the
-/// number of certificates below it that sign others.
+/// Checks that `issuer` signed `certificate` and may do so at `now`. `below` is the
+/// number of signing certificates between `issuer` and the leaf.
 ///
 /// # Errors
 ///
-/// What is wrong, as the end of a sentence.
+/// The fault, worded as the end of a sentence.
 pub(super) fn check_link(
     certificate: &CertificateDer<'_>,
     issuer: &CertificateDer<'_>,
@@ -174,11 +178,11 @@ pub(super) fn check_link(
     signed.map_err(|_| format!("it was not signed by the key of {name} that follows it"))
 }
 
-/// Checks that a certificate may sign others at `now`, whatever its key is.
+/// Checks that a certificate may sign others at `now`, without checking its key.
 ///
 /// # Errors
 ///
-/// What is wrong, as the end of a sentence.
+/// The fault, worded as the end of a sentence.
 pub(super) fn check_signing(
     certificate: &CertificateDer<'_>,
     now: Timestamp,
@@ -186,7 +190,7 @@ pub(super) fn check_signing(
     check_signer(&parse(certificate)?, now)
 }
 
-/// Checks that a certificate may sign others at `now`.
+/// Checks that a parsed certificate may sign others at `now`.
 fn check_signer(parsed: &X509Certificate<'_>, now: Timestamp) -> Result<(), String> {
     if !parsed.is_ca() {
         return Err("it is not that of a certificate authority".to_owned());
@@ -211,14 +215,15 @@ fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>,
         .map_err(|error| error.to_string())
 }
 
-/// Reports whether `certificate` names itself as its issuer, as a root does.
+/// Reports whether `certificate` is a root: its issuer is its own subject.
 pub(super) fn is_root(certificate: &CertificateDer<'_>) -> bool {
     let is_own =
         |parsed: X509Certificate<'_>| parsed.issuer().as_raw() == parsed.subject().as_raw();
     parse(certificate).is_ok_and(is_own)
 }
 
-/// Reports whether `certificate` leaves room for one below it that signs others.
+/// Reports whether the path length of `certificate` allows a signing certificate below
+/// it.
 pub(super) fn has_room(certificate: &CertificateDer<'_>) -> bool {
     let Ok(parsed) = parse(certificate) else {
         return false;
@@ -228,25 +233,25 @@ pub(super) fn has_room(certificate: &CertificateDer<'_>) -> bool {
     room.is_none_or(|room| room != 0)
 }
 
-/// Returns the second, since 1970, from which `certificate` is valid; `None` if it cannot
-/// be read.
+/// Returns the start of the validity of `certificate`, in seconds since 1970; `None` if
+/// it cannot be parsed.
 pub(super) fn begin_of(certificate: &CertificateDer<'_>) -> Option<i64> {
     let (_, parsed) = parse_x509_certificate(certificate).ok()?;
     Some(parsed.validity().not_before.timestamp())
 }
 
-/// Returns the second, since 1970, at which `certificate` ends; `None` if it cannot be
-/// read.
+/// Returns the expiry of `certificate`, in seconds since 1970; `None` if it cannot be
+/// parsed.
 pub(super) fn end_of(certificate: &CertificateDer<'_>) -> Option<i64> {
     let (_, parsed) = parse_x509_certificate(certificate).ok()?;
     Some(parsed.validity().not_after.timestamp())
 }
 
-/// Writes a certificate as PEM.
+/// Encodes a certificate as PEM.
 pub(super) fn to_pem(certificate: &CertificateDer<'_>) -> String {
     let base64 = STANDARD.encode(certificate);
     let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
-    // RFC 7468, section 2: lines of exactly 64 characters but for the last.
+    // RFC 7468, section 2: all lines but the last have exactly 64 characters.
     for line in base64.as_bytes().chunks(64) {
         pem.push_str(&String::from_utf8_lossy(line));
         pem.push('\n');

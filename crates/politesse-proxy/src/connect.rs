@@ -1,10 +1,10 @@
-//! CONNECT interception: turns the stream inside a CONNECT into one whose
-//! requests can be read.
+//! CONNECT interception: turns the stream inside a CONNECT into one whose requests can be
+//! read.
 //!
-//! Intercept, never tunnel (ARCHITECTURE.md, invariant 6): a stream that begins
-//! with neither TLS nor HTTP/1 is closed. A CONNECT is never refused because of
-//! its destination: clients report that as a transport error, and nobody sees
-//! the explanation. Does not know how the requests inside are answered.
+//! Intercept, never tunnel (ARCHITECTURE.md, invariant 6): a stream that begins with
+//! neither TLS nor HTTP/1 is closed. A CONNECT is never refused because of its
+//! destination: clients would report that as a transport error and not show the
+//! explanation. Does not know how the requests inside are answered.
 
 use std::io;
 use std::pin::Pin;
@@ -37,47 +37,46 @@ use politesse_robots::origin::{Host, InvalidTarget, Origin, Scheme};
 pub struct Options {
     /// `https.mode`.
     pub mode: HttpsMode,
-    /// The longest that each step may take: the upgrade, the first byte, the TLS
-    /// handshake (`https.handshake_timeout`).
+    /// Time limit for each step: the upgrade, the first byte, the TLS handshake
+    /// (`https.handshake_timeout`).
     pub handshake_timeout: Duration,
 }
 
 /// Treatment of CONNECT requests (`https.mode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpsMode {
-    /// TLS is intercepted with certificates of the local authority.
+    /// TLS is intercepted with certificates of the local CA.
     Intercept,
-    /// CONNECT is refused: there are no blind tunnels to fall back to.
+    /// CONNECT is refused. There is no fallback to blind tunnels.
     Refuse,
 }
 
-/// Most bytes that are read to tell TLS from HTTP: a ClientHello with a
-/// post-quantum key share has some 1,700.
+/// Maximum number of bytes read to distinguish TLS from HTTP. A ClientHello with a
+/// post-quantum key share has about 1,700.
 const PEEKED_BYTES_MAX: usize = 2048;
 
-/// The fatal alert `unrecognized_name` (RFC 6066, section 3) as a TLS record,
-/// the unit that TLS sends (RFC 8446, section 5.1).
+/// Fatal alert `unrecognized_name` (RFC 6066, section 3) as a TLS record (RFC 8446,
+/// section 5.1).
 const UNRECOGNIZED_NAME: [u8; 7] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 0x70];
 
-/// Reason why no request can be read from inside a CONNECT to `host`.
+/// Reason why no request can be read inside a CONNECT to `host`.
 #[derive(Debug, Error)]
 #[expect(missing_docs, reason = "every `host` is that of the CONNECT")]
 pub enum ConnectError {
-    /// The client closed the connection before it sent anything.
+    /// The client closed the connection before sending anything.
     #[error("the connection ended before the tunnel began")]
     Upgrade(#[source] hyper::Error),
-    /// No first byte, or no whole handshake, came within
+    /// The first byte or the complete handshake did not arrive within
     /// `https.handshake_timeout`.
     #[error("no handshake within https.handshake_timeout")]
     Timeout,
-    /// The connection broke off.
+    /// The connection broke.
     #[error("the connection broke off")]
     Broken(#[source] io::Error),
-    /// The TLS handshake failed, most often because the client does not trust
-    /// the authority.
+    /// The TLS handshake failed, usually because the client does not trust the CA.
     #[error("TLS handshake for {host} failed; does the crawler trust the CA certificate?")]
     Handshake { host: String, source: io::Error },
-    /// The first bytes belong to a protocol that is not read here.
+    /// The first bytes belong to an unsupported protocol.
     #[error("another protocol inside CONNECT for {host}")]
     Foreign {
         host: String,
@@ -86,44 +85,45 @@ pub enum ConnectError {
     /// The server name in the ClientHello is not the host of the CONNECT.
     #[error("CONNECT for {host}, but the handshake asks for {server_name}")]
     ServerName { host: String, server_name: String },
-    /// Too many certificates are being made, and this client's share of them.
+    /// No certificate could be signed in time: too many are being signed, or this client
+    /// has used up its share.
     #[error("no certificate for {host} in time: {refusal}")]
     Overload { host: String, refusal: ShareRefusal },
-    /// No certificate could be made.
+    /// Signing the certificate failed.
     #[error("no certificate for {host}")]
     Leaf { host: String, source: Arc<CaError> },
 }
 
-/// HTTP version spoken on a connection.
+/// HTTP version used on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP/1.0 or 1.1.
     Http1,
-    /// HTTP/2, agreed on by ALPN.
+    /// HTTP/2, negotiated by ALPN.
     Http2,
 }
 
-/// A stream of bytes in both directions, whatever layers it consists of.
+/// A bidirectional byte stream, with or without TLS.
 pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
 
-/// The connection inside a CONNECT: requests for one origin.
+/// Connection inside a CONNECT, which carries requests for one origin.
 pub struct InnerConnection {
-    /// The bytes of the requests, without TLS.
+    /// Byte stream of the requests, with TLS removed.
     pub stream: Box<dyn ByteStream>,
-    /// The origin that each request must name.
+    /// Origin that each request must name.
     pub origin: Origin,
-    /// Version of HTTP, by which the requests are framed.
+    /// HTTP version of the connection.
     pub protocol: Protocol,
-    /// Set while `stream` is read, if its first bytes turn out to be no request.
-    /// To be looked at once the connection is over: hyper takes the error of
-    /// `stream` for an ordinary end.
+    /// Set while `stream` is read, if its first bytes turn out not to be a request. Check
+    /// it after the connection has ended, because hyper treats the error from `stream` as
+    /// an ordinary end.
     pub refusal: ProtocolRefusal,
 }
 
-/// Reads the authority of a CONNECT: a host and a port, nothing else
-/// (RFC 9110, section 9.3.6).
+/// Parses the authority of a CONNECT: a host and a port, nothing else (RFC 9110, section
+/// 9.3.6).
 ///
 /// # Errors
 ///
@@ -136,59 +136,60 @@ pub fn authority(authority: &str) -> Result<Origin, InvalidTarget> {
     Origin::new(Scheme::Https, authority)
 }
 
-/// Shares of the signatures of leaf certificates, as a client takes them.
+/// Shares in leaf signing, and the client that takes one.
 #[derive(Debug, Clone, Copy)]
 pub struct LeafShares<'a> {
-    /// All shares.
+    /// Shares of all clients.
     pub shares: &'a Arc<Shares>,
-    /// Client by whom they are counted.
+    /// Client to which the share is charged.
     pub client: &'a Arc<Client>,
 }
 
-/// TLS server for intercepted connections, with certificates of the local
-/// authority.
+/// TLS server for intercepted connections, with certificates of the local CA.
 #[derive(Debug)]
 pub struct Interceptor {
     ca: Arc<Ca>,
-    /// Configuration that the one of each connection is copied from.
+    /// Configuration from which that of each connection is cloned.
     base: ServerConfig,
     timeout: Duration,
 }
 
 impl Interceptor {
-    /// Creates an interceptor whose connections share one ticket key and one
-    /// ALPN list; `timeout` is `https.handshake_timeout`.
+    /// Creates an interceptor. All its connections share one ticket key and one ALPN
+    /// list. `timeout` is `https.handshake_timeout`.
     ///
     /// # Errors
     ///
-    /// [`rustls::Error`] if the system has no randomness for ticket keys.
+    /// [`rustls::Error`] if the system provides no randomness for the ticket keys.
     pub fn new(ca: Arc<Ca>, timeout: Duration) -> Result<Self, rustls::Error> {
         let mut base = ServerConfig::builder_with_provider(crypto_provider())
             .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(FixedCertificate(None)));
-        // Of the suites that the client offers, the first of ours.
+        // The first of our cipher suites that the client offers is used.
         base.ignore_client_order = true;
-        // h2 first: rustls takes the first of this list that the client offers.
+        // h2 comes first: rustls picks the first protocol of this list that the client
+        // offers.
         base.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         base.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new()?;
-        // One ticket a handshake is enough to resume the next; rustls sends two.
+        // One ticket per handshake is enough to resume the next session; rustls sends two
+        // by default.
         base.send_tls13_tickets = 1;
         Ok(Self { ca, base, timeout })
     }
 
-    /// Returns the authority.
+    /// Returns the certificate authority.
     pub fn ca(&self) -> Arc<Ca> {
         Arc::clone(&self.ca)
     }
 
-    /// Opens the connection inside a CONNECT to `origin`: waits for its first
-    /// byte, and answers the TLS handshake if it begins one. A certificate that has
-    /// to be made waits for one of `leaves`.
+    /// Opens the connection inside a CONNECT to `origin`: waits for the first byte, and
+    /// completes the TLS handshake if that byte begins one. Signing a certificate
+    /// requires one of the `leaves` shares.
     ///
     /// # Errors
     ///
-    /// [`ConnectError`]. The connection to the client is closed by then.
+    /// [`ConnectError`]. The connection to the client is closed in that case.
     pub async fn open(
         &self,
         upgrade: OnUpgrade,
@@ -198,7 +199,7 @@ impl Interceptor {
         let mut step = StepTimer::new(self.timeout);
         let upgraded = step.run(upgrade).await?.map_err(ConnectError::Upgrade)?;
         let mut stream = TokioIo::new(upgraded);
-        // Room for a ClientHello: one system call reads it whole.
+        // The capacity fits a ClientHello, so that one system call reads all of it.
         let mut peeked = BytesMut::with_capacity(PEEKED_BYTES_MAX);
         let read = step.run(stream.read_buf(&mut peeked)).await?;
         read.map_err(ConnectError::Broken)?;
@@ -221,8 +222,8 @@ impl Interceptor {
         if is_tls {
             return step.run(self.handshake(stream, origin, leaves)).await?;
         }
-        // The port is always written: the scheme is http from here on, and
-        // without a port its default, 80, would replace that of the CONNECT.
+        // The port must be explicit: the scheme is http from here on, so that a missing
+        // port would mean 80 rather than the port of the CONNECT.
         let authority = format!("{}:{}", origin.host(), origin.port());
         Ok(InnerConnection {
             origin: Origin::new(Scheme::Http, &authority).unwrap_or(origin),
@@ -232,7 +233,7 @@ impl Interceptor {
         })
     }
 
-    /// Answers the TLS handshake that `stream` begins with.
+    /// Completes the TLS handshake that `stream` begins with.
     async fn handshake(
         &self,
         stream: CheckedStream<TokioIo<Upgraded>>,
@@ -251,7 +252,7 @@ impl Interceptor {
         let acceptor = LazyConfigAcceptor::new(Acceptor::default(), stream);
         let mut start = acceptor.await.map_err(failed)?;
         if let Some(server_name) = foreign_name(&start.client_hello(), &origin) {
-            // The client may be gone. If it is not, the close alone says enough.
+            // The client may be gone. If it is not, the close alone is clear enough.
             let _ = start.io.write_all(&UNRECOGNIZED_NAME).await;
             let _ = start.io.shutdown().await;
             return Err(ConnectError::ServerName { host, server_name });
@@ -259,7 +260,7 @@ impl Interceptor {
         let config = self.config(origin.host(), leaves).await?;
         let stream = start.into_stream(Arc::new(config)).await.map_err(failed)?;
         let (protocol, check) = match stream.get_ref().1.alpn_protocol() {
-            // hyper checks the preface of HTTP/2 byte by byte.
+            // hyper itself checks the HTTP/2 preface byte by byte.
             Some(b"h2") => (Protocol::Http2, FirstBytes::unchecked()),
             _ => (Protocol::Http1, FirstBytes::http1()),
         };
@@ -275,7 +276,7 @@ impl Interceptor {
         })
     }
 
-    /// Returns the TLS configuration of one connection to `host`.
+    /// Returns the TLS configuration for a connection to `host`.
     async fn config(
         &self,
         host: &Host,
@@ -285,9 +286,8 @@ impl Interceptor {
             Some(leaf) => leaf,
             None => self.new_leaf(host, leaves).await?,
         };
-        // A clone shares tickets and ALPN and costs less than a microsecond. A
-        // configuration built for each name would hold a session cache of its
-        // own.
+        // A clone shares the ticketer and ALPN list, and costs less than a microsecond. A
+        // configuration built for each name would have its own session cache.
         let mut config = self.base.clone();
         config.cert_resolver = Arc::new(FixedCertificate(Some(leaf)));
         Ok(config)
@@ -310,10 +310,9 @@ impl Interceptor {
     }
 }
 
-/// Limit of the time that each of several steps takes, one after the other.
+/// Time limit for each of several consecutive steps.
 ///
-/// One timer for all of them: to set it later takes no lock, unlike to make
-/// another.
+/// One timer serves all steps: resetting a timer takes no lock, but creating one does.
 struct StepTimer {
     limit: Duration,
     timer: Pin<Box<Sleep>>,
@@ -327,11 +326,11 @@ impl StepTimer {
         }
     }
 
-    /// Runs one step.
+    /// Runs one step with the full time limit.
     ///
     /// # Errors
     ///
-    /// [`ConnectError::Timeout`] if it is not over within the limit.
+    /// [`ConnectError::Timeout`] if the step does not finish within the limit.
     async fn run<T>(&mut self, step: impl Future<Output = T>) -> Result<T, ConnectError> {
         self.timer.as_mut().reset(clock::instant() + self.limit);
         tokio::select! {
@@ -342,7 +341,7 @@ impl StepTimer {
     }
 }
 
-/// Returns the server name of the handshake if it is not the CONNECT's host.
+/// Returns the handshake's server name if it differs from the host of the CONNECT.
 fn foreign_name(hello: &ClientHello<'_>, origin: &Origin) -> Option<String> {
     let name = hello.server_name()?;
     let host = name.parse::<Host>();
@@ -350,8 +349,8 @@ fn foreign_name(hello: &ClientHello<'_>, origin: &Origin) -> Option<String> {
     (!is_same).then(|| name.to_owned())
 }
 
-/// The certificate of one connection; `None` in the configuration that those of
-/// all connections are copied from.
+/// Certificate of one connection. `None` in the base configuration, which is cloned for
+/// each connection.
 #[derive(Debug)]
 struct FixedCertificate(Option<Arc<CertifiedKey>>);
 
@@ -361,10 +360,10 @@ impl ResolvesServerCert for FixedCertificate {
     }
 }
 
-/// A stream whose first bytes are checked while they are read. Has no `Debug`, which
-/// would show them.
+/// Stream whose first bytes are checked as they are read. Does not implement `Debug`,
+/// which would show those bytes.
 struct CheckedStream<S> {
-    /// Bytes that were read to tell TLS from HTTP, still to be passed on.
+    /// Bytes already read to distinguish TLS from HTTP, not yet returned to the reader.
     peeked: BytesMut,
     stream: S,
     check: FirstBytes,
@@ -381,8 +380,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for CheckedStream<S> {
         if this.peeked.is_empty() {
             ready!(Pin::new(&mut this.stream).poll_read(cx, buffer))?;
         } else {
-            // They are handed over alone. Reading on in the same call could wait
-            // for bytes that the client sends only after an answer.
+            // The peeked bytes are returned alone. A further read in the same call could
+            // wait for bytes that the client sends only after an answer.
             let taken = buffer.remaining().min(this.peeked.len());
             buffer.put_slice(&this.peeked.split_to(taken));
             if this.peeked.is_empty() {
@@ -434,7 +433,7 @@ mod tests {
     use politesse_base::clients::directory::ClientDirectory;
     use politesse_base::clients::shares::DisplacementOrder;
 
-    // Ours: the check sees every byte, in whatever pieces it is read.
+    // Ours: the check sees every byte, however the reads split them.
     #[tokio::test]
     async fn peeked_bytes_are_passed_on_first_and_once() {
         for part in [1, 5, 100] {
@@ -455,10 +454,10 @@ mod tests {
         }
     }
 
-    // Ours: certificates are signed for one client after the other, whatever number
-    // of them one of the clients wants; one that is kept is signed for nobody.
+    // Ours: clients take turns at signing, however many certificates one of them needs. A
+    // cached certificate needs no share.
     #[tokio::test]
-    async fn a_certificate_that_has_to_be_made_waits_for_a_share_of_its_client() {
+    async fn signing_a_certificate_waits_for_a_share_of_its_client() {
         let folder = tempfile::tempdir().unwrap();
         let options = super::super::ca::Options {
             cert: folder.path().join("ca.pem"),
@@ -487,9 +486,9 @@ mod tests {
         assert!(interceptor.config(&host, leaves).await.is_ok());
     }
 
-    // Ours: `https.handshake_timeout` is the limit of each step.
+    // Ours: `https.handshake_timeout` limits each step separately.
     #[tokio::test(start_paused = true)]
-    async fn each_step_has_the_whole_limit() {
+    async fn each_step_gets_the_full_time_limit() {
         let began = clock::instant();
         let seconds = Duration::from_secs;
         let mut step = StepTimer::new(seconds(10));

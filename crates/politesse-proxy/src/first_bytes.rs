@@ -1,10 +1,9 @@
-//! First bytes of a connection inside a CONNECT: checks that they begin a TLS
-//! handshake, or an HTTP/1 request.
+//! First bytes of a connection inside a CONNECT: checks that they begin a TLS handshake
+//! or an HTTP/1 request.
 //!
-//! hyper looks for the blank line after a head before it reads any of it, and
-//! rustls waits for a whole TLS record. Without this check an SSH banner would
-//! hold its connection until `proxy.header_timeout`. Does not know how the
-//! protocols are read.
+//! hyper parses a head only after its blank line has arrived, and rustls waits for a
+//! complete TLS record. Without this check, an SSH banner would hold its connection until
+//! `proxy.header_timeout`. Does not know how the protocols are parsed.
 
 use std::fmt;
 use std::io;
@@ -12,13 +11,13 @@ use std::sync::{Arc, OnceLock};
 
 use thiserror::Error;
 
-/// Error: a connection begins another protocol than the expected one.
+/// Error for a connection that does not begin with the expected protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ForeignProtocol {
-    /// The first byte is that of TLS, and no ClientHello follows.
+    /// The first byte is that of TLS, but no ClientHello follows.
     #[error("the bytes begin like TLS, but with no ClientHello")]
     Tls,
-    /// The bytes begin no HTTP/1 request.
+    /// The bytes do not begin an HTTP/1 request.
     #[error("the bytes begin neither TLS nor an HTTP/1 request")]
     Http,
 }
@@ -29,32 +28,30 @@ impl From<ForeignProtocol> for io::Error {
     }
 }
 
-/// Content type of a TLS record with a handshake (RFC 8446, section 5.1).
+/// Content type of a TLS handshake record (RFC 8446, section 5.1).
 pub const TLS_HANDSHAKE: u8 = 0x16;
 
-/// The longest method. Names are short, the longest registered one is
-/// `UPDATEREDIRECTREF`; without a bound, bytes without a blank would never be
-/// refused.
+/// Length limit for a method. The longest registered one is `UPDATEREDIRECTREF`. Without
+/// a limit, bytes without a space would never be refused.
 const METHOD_BYTES_MAX: usize = 32;
-/// Bytes in which the start of a request is looked for. A longer request line is
-/// left to hyper's limits for heads.
+/// Number of bytes within which a request must be recognised. A longer request line is
+/// left to hyper's limits on heads.
 const START_BYTES_MAX: usize = 1024;
 
-/// Check of the bytes that a connection begins with, while they come.
+/// Incremental check of the first bytes of a connection.
 ///
-/// `Debug` does not show them: they may be the head of a request, credentials and
-/// all.
+/// `Debug` omits the bytes: they may be a request head that contains credentials.
 pub struct FirstBytes {
     expected: ExpectedStart,
-    /// Bytes so far; empty again once they are accepted.
+    /// Bytes so far; emptied once they are accepted.
     seen: Vec<u8>,
     refusal: ProtocolRefusal,
 }
 
-/// Result of the check, set if the bytes were refused.
+/// Outcome of the check, set if the bytes were refused.
 ///
-/// Read when the connection is over, because hyper takes an error before the
-/// first byte of a request for an ordinary end.
+/// Read after the connection has ended, because hyper treats an error before the first
+/// byte of a request as an ordinary end.
 pub type ProtocolRefusal = Arc<OnceLock<ForeignProtocol>>;
 
 #[derive(Debug, Clone, Copy)]
@@ -64,7 +61,7 @@ enum ExpectedStart {
     Anything,
 }
 
-/// Result of matching the bytes so far with the start of a protocol.
+/// Outcome of matching the bytes so far against the start of a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StartMatch {
     Incomplete,
@@ -92,7 +89,7 @@ impl FirstBytes {
         Self::expecting(ExpectedStart::Http1)
     }
 
-    /// Expects nothing: the reader of the connection checks the bytes.
+    /// Accepts any bytes. Used if the reader of the connection checks them itself.
     pub fn unchecked() -> Self {
         Self::expecting(ExpectedStart::Anything)
     }
@@ -105,7 +102,7 @@ impl FirstBytes {
         }
     }
 
-    /// Returns the place in which a refusal is set.
+    /// Returns the cell that is set if the bytes are refused.
     pub fn refusal(&self) -> ProtocolRefusal {
         Arc::clone(&self.refusal)
     }
@@ -114,15 +111,15 @@ impl FirstBytes {
     ///
     /// # Errors
     ///
-    /// [`ForeignProtocol`] as soon as they cannot become what is expected.
+    /// [`ForeignProtocol`] as soon as the bytes cannot become the expected protocol.
     pub fn check(&mut self, bytes: &[u8]) -> Result<(), ForeignProtocol> {
         let (start, foreign): (fn(&[u8]) -> StartMatch, _) = match self.expected {
             ExpectedStart::ClientHello => (client_hello, ForeignProtocol::Tls),
             ExpectedStart::Http1 => (http1_request, ForeignProtocol::Http),
             ExpectedStart::Anything => return Ok(()),
         };
-        // The start is matched anew with each part. The bound keeps a client
-        // that sends single bytes from making that expensive.
+        // The start is matched again with each part. The size limit keeps this cheap even
+        // for a client that sends single bytes.
         let room = START_BYTES_MAX - self.seen.len();
         self.seen.extend(bytes.iter().take(room));
         match start(&self.seen) {
@@ -137,15 +134,15 @@ impl FirstBytes {
     }
 }
 
-/// Matches the start of a TLS record with a ClientHello: content type, version,
-/// length, and type of the handshake message (RFC 8446, sections 4 and 5.1).
+/// Matches the start of a TLS record that holds a ClientHello: content type, version,
+/// length, and handshake message type (RFC 8446, sections 4 and 5.1).
 fn client_hello(bytes: &[u8]) -> StartMatch {
     let is_right = |(at, byte): (usize, &u8)| match at {
         0 => *byte == TLS_HANDSHAKE,
         1 => *byte == 3,
         // SSL 3.0 to TLS 1.3.
         2 => *byte <= 4,
-        // A TLS record has 2^14 bytes at most.
+        // A TLS record holds 2^14 bytes at most.
         3 => *byte <= 0x40,
         5 => *byte == 1,
         _ => true,
@@ -159,9 +156,9 @@ fn client_hello(bytes: &[u8]) -> StartMatch {
     }
 }
 
-/// Matches the start of a request: a method, a blank, and a path, or a line that
-/// ends with a version (RFC 9112, section 3). Other faults are left to hyper,
-/// which answers them.
+/// Matches the start of a request: a method, a space, and a path, or a line that ends
+/// with a version (RFC 9112, section 3). Other errors are left to hyper, which answers
+/// them.
 fn http1_request(bytes: &[u8]) -> StartMatch {
     let line = after_empty_line(bytes);
     let method_length = line.iter().position(|byte| !is_token(*byte));
@@ -171,8 +168,8 @@ fn http1_request(bytes: &[u8]) -> StartMatch {
     }
     match rest {
         [] => StartMatch::Incomplete,
-        // PRI begins the preface of HTTP/2, and is never a method (RFC 9113,
-        // section 3.4). We speak HTTP/2 in TLS alone.
+        // PRI begins the HTTP/2 preface and is never a method (RFC 9113, section 3.4).
+        // HTTP/2 is supported only over TLS.
         [b' ', ..] if method.is_empty() || method == b"PRI" => StartMatch::Wrong,
         [b' ', b'/', ..] => StartMatch::Right,
         [b' ', rest @ ..] => match rest.iter().position(|byte| *byte == b'\n') {
@@ -184,8 +181,7 @@ fn http1_request(bytes: &[u8]) -> StartMatch {
     }
 }
 
-/// Removes the empty line that a server ignores before a request (RFC 9112,
-/// section 2.2).
+/// Skips the empty line that a server ignores before a request (RFC 9112, section 2.2).
 fn after_empty_line(bytes: &[u8]) -> &[u8] {
     match bytes {
         [b'\r', b'\n', rest @ ..] | [b'\n', rest @ ..] => rest,
@@ -199,7 +195,7 @@ fn ends_with_version(line: &[u8]) -> bool {
     words.next().is_some_and(|last| last.starts_with(b"HTTP/"))
 }
 
-/// Reports whether a byte may stand in a method (RFC 9110, section 5.6.2).
+/// Reports whether a byte is allowed in a method (RFC 9110, section 5.6.2).
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
@@ -208,7 +204,7 @@ fn is_token(byte: u8) -> bool {
 mod tests {
     use super::*;
 
-    /// After how many bytes, one at a time, `first` refuses them.
+    /// Returns after how many bytes, fed one at a time, `first` refuses them.
     fn refused_after(mut first: FirstBytes, bytes: &[u8]) -> Option<usize> {
         let at = bytes.iter().position(|byte| first.check(&[*byte]).is_err());
         at.map(|at| at + 1)
@@ -216,7 +212,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn the_bytes_of_a_client_are_not_shown() {
+    fn debug_output_does_not_show_client_bytes() {
         let mut first = FirstBytes::http1();
         first.check(b"sssss").unwrap();
         let shown = format!("{first:?}");
@@ -226,7 +222,7 @@ mod tests {
 
     // RFC 8446, section 5.1.
     #[test]
-    fn a_client_hello_is_told_from_other_bytes_at_the_first_that_differs() {
+    fn a_client_hello_is_refused_at_the_first_wrong_byte() {
         assert_eq!(FirstBytes::client_hello().refusal().get(), None);
         for (bytes, refused) in [
             (&b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"[..], None),
@@ -246,7 +242,7 @@ mod tests {
 
     // RFC 9112, sections 2.2 and 3; RFC 9113, section 3.4.
     #[test]
-    fn a_request_is_told_from_other_bytes_at_the_first_that_differs() {
+    fn a_request_is_refused_at_the_first_wrong_byte() {
         for (bytes, refused) in [
             (&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..], None),
             (b"\r\nGET /", None),
@@ -280,9 +276,9 @@ mod tests {
         }
     }
 
-    // Ours: a long request line has hyper's limits.
+    // Ours: a long request line is left to hyper's limits.
     #[test]
-    fn a_line_longer_than_is_looked_at_is_let_through() {
+    fn a_line_longer_than_the_checked_bytes_is_accepted() {
         let long = [b"GET http://a.test/", &[b'a'; 4096][..], b"\r\n"].concat();
         assert_eq!(refused_after(FirstBytes::http1(), &long), None);
         assert_eq!(FirstBytes::http1().check(&long), Ok(()));

@@ -1,9 +1,9 @@
-//! Bodies of the responses to clients: our own, and an origin's after the part
-//! of it that was held back.
+//! Bodies of responses to clients: those of the proxy itself, and those of an origin,
+//! beginning with the part that was held back.
 //!
-//! Invariant 7 (ARCHITECTURE.md): not a byte is changed. The end of a body
-//! completes the row of its exchange in the audit record; so does its drop,
-//! when the client has gone.
+//! Invariant 7 (ARCHITECTURE.md): not a byte is changed. The end of a body completes the
+//! row of its exchange in the audit record. So does dropping the body when the client has
+//! gone.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,32 +23,32 @@ use super::socket::{ConnectionActivity, WaitGuard};
 use politesse_net::body::{BodyError, ResponseBody};
 use politesse_pace::Turn;
 
-/// Word of the record for a response that may lack its end, though it was passed on
-/// as if it were whole (`docs/reference/reasons.md`).
+/// Error term of the record for a response that may be truncated but was passed on as
+/// complete (`docs/reference/reasons.md`).
 const UNCLOSED: &str = "no_close_notify";
 
 /// Body of any response to a client.
 #[derive(Debug)]
 pub enum ProxyBody {
-    /// A body of our own, or none, and the row to complete.
+    /// Body of the proxy itself, possibly empty, and the row to complete.
     Whole(Bytes, Option<Box<RecordCompletion>>),
-    /// An origin's body.
+    /// Body from an origin.
     Origin(Box<OriginBody>),
 }
 
 impl ProxyBody {
-    /// Creates a body of our own that completes no row.
+    /// Creates a body of the proxy itself that completes no row.
     pub fn whole(bytes: impl Into<Bytes>) -> Self {
         Self::Whole(bytes.into(), None)
     }
 
-    /// Creates the body of an origin's response.
+    /// Creates the body of a response from an origin.
     pub fn origin(body: Box<OriginBody>) -> Self {
         Self::Origin(body)
     }
 
-    /// Lets `activity` know whenever the client takes a part of an origin's
-    /// body. Ours are small and need no watching.
+    /// Reports to `activity` whenever the client takes part of an origin's body. The
+    /// proxy's own bodies are small and need no watching.
     #[must_use]
     pub fn watched_by(mut self, activity: Arc<ConnectionActivity>) -> Self {
         if let Self::Origin(body) = &mut self {
@@ -58,7 +58,7 @@ impl ProxyBody {
         self
     }
 
-    /// Completes the row at the end of this body.
+    /// Completes the row of the exchange when this body ends.
     #[must_use]
     pub fn completing(mut self, mut completion: RecordCompletion) -> Self {
         match &mut self {
@@ -114,8 +114,8 @@ impl HttpBody for ProxyBody {
 
 impl Drop for ProxyBody {
     fn drop(&mut self) {
-        // A body with nothing left to pass on has ended well, although nobody
-        // saw its end: hyper never polls an empty body, nor that of a HEAD.
+        // A body with nothing left to pass on has ended well, even if its end was never
+        // polled: hyper never polls an empty body or the body of a HEAD.
         match self {
             Self::Whole(_, Some(completion)) => completion.end(None),
             Self::Whole(_, None) => {}
@@ -135,36 +135,36 @@ impl Drop for ProxyBody {
     }
 }
 
-/// An origin's body, with what its end has to settle.
+/// Body from an origin, and everything that must be settled at its end.
 #[derive(Debug)]
 pub struct OriginBody {
-    /// Part that was read already, passed on first.
+    /// Part that was already read, passed on first.
     held: HeldBody,
-    /// Part that is still to come.
+    /// Part that is still to be read.
     rest: ResponseBody,
-    /// Name of the annotation field: a trailer of this name is dropped.
+    /// Name of the annotation field. A trailer of this name is dropped.
     reserved: HeaderName,
-    /// Our name in `Proxy-Status`, which no origin may use.
+    /// Name of the proxy in `Proxy-Status`, which origins may not use.
     name: Arc<str>,
     completion: Option<RecordCompletion>,
     activity: Option<Arc<ConnectionActivity>>,
-    /// Progress on a stream of HTTP/2.
+    /// Progress of its stream over HTTP/2.
     stream: Option<Arc<ResponseProgress>>,
-    /// Held while the client has room and the origin sends nothing. How long
-    /// that may last is the origin's limit, `upstream.idle_timeout`.
+    /// Held while the client has room and the origin sends nothing. The origin's own
+    /// limit, `upstream.idle_timeout`, bounds that time.
     waiting: Option<WaitGuard>,
-    /// Turn at the host, which ends when nothing more comes from there.
+    /// Turn at the host, which ends when the origin has sent everything.
     turn: Option<Turn>,
-    /// Place of the request, kept to the end of its response.
+    /// Place of the request, kept until the response ends.
     place: Option<Arc<RequestPlace>>,
-    /// Failure of the origin, kept until the bytes before it were written.
+    /// Failure of the origin, kept until the bytes before it have been written.
     broken: Option<BrokenEnd>,
 }
 
 impl OriginBody {
-    /// Creates a body of `held` and then `rest`, without trailers of the name
-    /// `reserved` and without those that use our own name. Boxed from the start: it
-    /// has a kilobyte, and is handed on five times before it is sent.
+    /// Creates a body of `held` followed by `rest`. Drops trailers named `reserved`, and
+    /// those that use the proxy's own name. Boxed from the start, because it has a
+    /// kilobyte and is moved five times before it is sent.
     pub fn new(
         held: HeldBody,
         rest: ResponseBody,
@@ -186,14 +186,14 @@ impl OriginBody {
         })
     }
 
-    /// Ends `turn` when nothing more comes from the origin.
+    /// Ends `turn` when the origin has sent everything.
     #[must_use]
     pub fn within(mut self: Box<Self>, turn: Option<Turn>) -> Box<Self> {
         self.turn = turn;
         self
     }
 
-    /// Keeps `place` as long as this body.
+    /// Keeps `place` until this body is dropped.
     #[must_use]
     pub fn keeping(mut self: Box<Self>, place: Arc<RequestPlace>) -> Box<Self> {
         self.place = Some(place);
@@ -239,8 +239,8 @@ impl OriginBody {
         }
     }
 
-    /// Counts a frame that is passed on, and removes from trailers what only we
-    /// may say.
+    /// Counts a frame that is passed on, and removes from trailers the fields that only
+    /// the proxy may send.
     fn pass(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
         if let Some(activity) = &self.activity {
             activity.record();
@@ -259,7 +259,7 @@ impl OriginBody {
                 if let Some(completion) = &mut self.completion {
                     completion.quote_forged(&trailers, &self.reserved);
                 }
-                // Trailers are the last frame: hyper asks for no other.
+                // Trailers are the last frame: hyper does not poll again.
                 self.end(None);
                 Frame::trailers(fields::of_trailers(&trailers, &self.reserved, &self.name))
             }
@@ -267,8 +267,8 @@ impl OriginBody {
         }
     }
 
-    /// States that the client has taken `bytes`, and is waited for until it wants
-    /// more. Of a response that is whole by now nothing is said: the turn ends.
+    /// Records that the client has taken `bytes`, and that it is waited for until it
+    /// wants more. Does nothing if the response is complete, because the turn then ends.
     fn wait_for_client(&self, bytes: usize) {
         if let Some(turn) = &self.turn
             && !self.is_end()
@@ -278,8 +278,8 @@ impl OriginBody {
         }
     }
 
-    /// Returns the progress of this response: that of its stream, or of its
-    /// connection over HTTP/1.
+    /// Returns the progress of this response: that of its stream, or over HTTP/1 that of
+    /// its connection.
     fn progress(&self) -> Option<&ResponseProgress> {
         let of_connection = self.activity.as_ref().map(|activity| &activity.progress);
         self.stream.as_deref().or(of_connection)

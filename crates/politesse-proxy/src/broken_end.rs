@@ -1,10 +1,11 @@
-//! End of a response that its origin broke off: the status and the data that came
-//! before reach the client first.
+//! End of a response that its origin broke off: the client gets the status and the
+//! preceding data first.
 //!
-//! A failed body makes hyper drop what it has not written. Over HTTP/2 its reset also
-//! overtakes what waits for the client's window (RFC 9113, section 5.4.2), and hyper
-//! does not say when that is written. So the failure waits until nothing more is written
-//! to the connection. Does not know why a response broke off.
+//! When a body fails, hyper drops everything that it has not written yet. Over HTTP/2 its
+//! reset also overtakes data that waits for the client's window (RFC 9113, section
+//! 5.4.2), and hyper does not report when that data has been written. So the error is
+//! held back until no more bytes are written to the connection. Does not know why a
+//! response broke off.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,34 +18,35 @@ use super::socket::ConnectionActivity;
 use politesse_base::clock;
 use politesse_net::body::BodyError;
 
-/// Time without a write after which all that came before a failure counts as written. A
-/// client that is far away gives more window after one round trip.
+/// Time without a write after which everything before the failure counts as written. A
+/// distant client needs one round trip to enlarge its window.
 const QUIET_TIME: Duration = Duration::from_millis(250);
 
-/// Longest wait for that. Other streams of the connection may be written all the time.
+/// Longest wait for that. Other streams may keep the connection busy all the time.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(3);
 
-/// Failure of a response, kept until the bytes before it were written.
+/// Failure of a response, held back until the bytes before it have been written.
 #[derive(Debug)]
 pub(super) struct BrokenEnd {
     error: Option<BodyError>,
-    /// Absent over HTTP/1, where hyper writes what it has while it waits for one turn.
+    /// Absent over HTTP/1, where returning `Pending` once is enough for hyper to write
+    /// what it has.
     drain: Option<Drain>,
 }
 
-/// Wait until nothing more is written to a connection.
+/// Wait until no more bytes are written to a connection.
 #[derive(Debug)]
 struct Drain {
     activity: Arc<ConnectionActivity>,
-    /// Bytes that were written when the timer was set.
+    /// Number of bytes written when the timer was set.
     written: u64,
     timer: Pin<Box<Sleep>>,
     deadline: Instant,
 }
 
 impl BrokenEnd {
-    /// Keeps `error`: for one turn, or on a connection of HTTP/2 until nothing more is
-    /// written to that of `activity`. The task of `cx` is woken for it.
+    /// Holds `error` back: over HTTP/2 until no more bytes are written to the connection
+    /// of `activity`, otherwise for one poll. Wakes the task of `cx` for the next poll.
     pub(super) fn new(
         error: BodyError,
         http2: Option<&Arc<ConnectionActivity>>,
@@ -62,7 +64,7 @@ impl BrokenEnd {
         }
     }
 
-    /// Waits for the time of the error. `None` once it was returned.
+    /// Returns the error when its time has come, and `None` after that.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<BodyError>> {
         if let Some(drain) = &mut self.drain {
             ready!(drain.poll(cx));

@@ -1,7 +1,7 @@
-//! Completion of the row of an exchange in the audit record, with its outcome,
-//! and its line in the log: both are written once, when the response has ended.
+//! Completes the row of an exchange in the audit record with its outcome, and logs it.
+//! Both happen once, when the response has ended.
 //!
-//! Does not know how the end of a response is found; `body` does.
+//! Does not know how the end of a response is detected; `body` does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,29 +18,29 @@ use politesse_decision::withholding::Withholding;
 use politesse_directives::Quotations;
 use politesse_record::{AuditError, RecordEnding};
 
-/// Target of the log's line for each exchange: `log.exchanges` turns it on.
+/// Log target of the line for each exchange, enabled by `log.exchanges`.
 pub const EXCHANGES: &str = "politesse::exchanges";
 
-/// Statements of a response about its own use, for its row in the audit record.
-/// Trailers may add to the quotations.
+/// Statements of a response about its own use, for its row in the audit record. Trailers
+/// may add quotations.
 #[derive(Debug)]
 pub struct AnnotationSummary {
     /// Value of the annotation field, with all preferences.
     pub directives: String,
-    /// The statements that it follows from.
+    /// Quoted statements from which `directives` follows.
     pub quotations: Quotations,
-    /// Denials of the crawler's purposes by these statements.
+    /// Denials of the crawler's purposes that follow from these statements.
     pub denials: Vec<StoredDenial>,
 }
 
-/// Outcome of one exchange while it goes on. Once the decision has a row in the
-/// audit record, [`RecordCompletion::end`] or the drop completes its row.
+/// Outcome of an exchange in progress. Once the decision has a row in the audit record,
+/// [`RecordCompletion::end`] or the drop completes that row.
 #[derive(Debug)]
 pub struct RecordCompletion {
     started: Instant,
-    /// The row to complete, and the evidence in it.
+    /// Row to complete, and the evidence in it.
     pub(super) row: Option<(RecordEnding, Arc<Evidence>)>,
-    /// Status that the client is answered with.
+    /// Status sent to the client.
     pub(super) status: Option<u16>,
     /// Number of times that the request was handed to a connection.
     pub(super) sent: u32,
@@ -48,15 +48,15 @@ pub struct RecordCompletion {
     pub(super) is_challenge: bool,
     /// Statements of the response about its own use.
     pub(super) summary: Option<AnnotationSummary>,
-    /// Bytes of the body that were passed on.
+    /// Bytes of the body passed on so far.
     pub(super) bytes: u64,
-    /// Bytes that the body will have, if that is known.
+    /// Length of the body, if known.
     pub(super) expected_bytes: Option<u64>,
     connection: Arc<ConnectionActivity>,
 }
 
 impl RecordCompletion {
-    /// Starts an exchange on the connection of `activity`. Its decision has no row yet.
+    /// Starts an exchange on the connection of `activity`. It has no row yet.
     pub fn start(activity: &Arc<ConnectionActivity>) -> Self {
         Self {
             started: clock::instant(),
@@ -76,20 +76,20 @@ impl RecordCompletion {
         clock::instant().duration_since(self.started)
     }
 
-    /// Reports whether all expected bytes were passed on. hyper asks a body for
-    /// no more than its length, so it never sees the end.
+    /// Reports whether all expected bytes were passed on. hyper does not poll a body
+    /// beyond its length, so it never sees the end.
     pub(super) fn is_complete(&self) -> bool {
         self.expected_bytes == Some(self.bytes)
     }
 
-    /// Returns the class of the ending, if the exchange ends with `error`.
+    /// Returns the class of the ending if the exchange ends with `error`.
     pub(super) fn class(&self, error: Option<&'static str>) -> EndingClass {
         EndingClass::of(self.status, self.error_term(error), self.sent.into())
     }
 
-    /// Returns the error term of the ending, if the exchange ends with `error`. That the
-    /// site challenged the crawler matters more than whether the page came whole, and that
-    /// it was withheld more than that.
+    /// Returns the error term of the ending if the exchange ends with `error`. A bot
+    /// challenge takes precedence over an incomplete page, and withholding takes
+    /// precedence over both.
     fn error_term(&self, error: Option<&'static str>) -> Option<&'static str> {
         match (self.is_challenge, error) {
             (true, error) if error != Some(Withholding::ERROR) => Some(EndingClass::BOT_CHALLENGE),
@@ -97,7 +97,7 @@ impl RecordCompletion {
         }
     }
 
-    /// Quotes the trailers named `name`, which no origin may use.
+    /// Quotes the trailers named `name`, which origins may not use.
     pub(super) fn quote_forged(&mut self, trailers: &HeaderMap, name: &HeaderName) {
         if let Some(summary) = &mut self.summary {
             for value in trailers.get_all(name) {
@@ -106,19 +106,18 @@ impl RecordCompletion {
         }
     }
 
-    /// Completes the row of a request that is sent once more, for which the next decision
-    /// has a row of its own.
+    /// Completes the row of a request that is retried. The next decision has its own row.
     pub fn end_before_retry(&mut self, status: StatusCode) {
         self.status = Some(status.as_u16());
         self.end(Some("retried"));
         (self.status, self.sent) = (None, 0);
     }
 
-    /// Completes the row of a response that is withheld, and waits until that is on disk.
+    /// Completes the row of a withheld response, and waits until it is on disk.
     ///
     /// # Errors
     ///
-    /// Those of [`RecordEnding::complete_on_disk`].
+    /// The errors of [`RecordEnding::complete_on_disk`].
     pub async fn end_withheld(&mut self) -> Result<(), AuditError> {
         match self.take_end(Some(Withholding::ERROR)) {
             Some((row, end)) => row.complete_on_disk(end).await,
@@ -126,16 +125,15 @@ impl RecordCompletion {
         }
     }
 
-    /// Completes the row, unless it was completed before; `error` as in
-    /// [`ExchangeEnd`].
+    /// Completes the row unless that was done before; `error` as in [`ExchangeEnd`].
     pub fn end(&mut self, error: Option<&'static str>) {
         if let Some((row, end)) = self.take_end(error) {
             row.complete(end);
         }
     }
 
-    /// Returns the row with its ending, and logs that; `None` after the first time, so that
-    /// the drop after an explicit end writes nothing.
+    /// Takes the row with its ending, and logs the ending. Returns `None` after the first
+    /// call, so that a drop after an explicit end writes nothing.
     fn take_end(&mut self, error: Option<&'static str>) -> Option<(RecordEnding, ExchangeEnd)> {
         let (row, evidence) = self.row.take()?;
         let term = self.error_term(error);

@@ -1,7 +1,7 @@
-//! Decisions about inquiries: whether a URL may be asked for, by everything that
-//! a decision rests on. The proxy and `check` share this sequence.
+//! Decisions about inquiries: whether a URL may be requested, given everything that a
+//! decision depends on. The proxy and `check` share this sequence.
 //!
-//! Does not know when a request is sent, nor what is recorded.
+//! Does not know when a request is sent or what is recorded.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,44 +17,45 @@ use politesse_net::egress::{DialError, Egress};
 use politesse_robots_cache::fetch::Asker;
 use politesse_robots_cache::{RobotsCache, RobotsLookup};
 
-/// Decides inquiries, and finds out what a decision needs.
+/// Decides inquiries, and gathers the facts that a decision needs.
 #[derive(Debug)]
 pub struct Decider {
     /// Addresses that may be dialled.
     pub egress: Arc<Egress>,
-    /// Limit of the product tokens that a client may use; absent where a token
-    /// costs an origin nothing (a fixed `robots.user_agent`).
+    /// Limit on the product tokens that a client may use. Absent if tokens cause an
+    /// origin no extra load (a fixed `robots.user_agent`).
     pub names: Option<Arc<NameLimiter>>,
     /// Robots.txt files.
     pub robots: Arc<RobotsCache>,
 }
 
-/// A decision, with what was found out on the way to it.
+/// Decision, and facts gathered on the way to it.
 #[derive(Debug)]
 pub struct OriginDecision {
     /// The decision.
     pub decision: Decision,
-    /// Address at which the origin is dialled, if that is known.
+    /// Address that is dialled for the origin, if known.
     pub address: Option<IpAddr>,
-    /// Lookup of the robots.txt, if there was one.
+    /// Lookup of the robots.txt, unless the decision needed none.
     pub robots: Option<RobotsLookup>,
 }
 
-/// Bounds of the wait for turns that the fetch of a robots.txt takes.
+/// Limits on the time that a robots.txt fetch may wait for its turns.
 #[derive(Debug)]
 pub struct RobotsWait<F> {
-    /// The longest wait.
+    /// Longest wait.
     pub longest: Duration,
-    /// Completes when the client no longer waits.
+    /// Completes when the client stops waiting.
     pub client_gone: F,
 }
 
 impl Decider {
-    /// Decides `inquiry` by the policy that `policy` returns once all else is known.
+    /// Decides `inquiry` by the policy that `policy` returns after all other facts are
+    /// known.
     ///
-    /// Egress comes first: an origin that may not be dialled is not asked for
-    /// its robots.txt either. A robots.txt that is not in the cache is fetched
-    /// for `asker`, within `wait`.
+    /// Egress is checked first: an origin that must not be dialled is not asked for its
+    /// robots.txt either. A robots.txt missing from the cache is fetched for `asker`,
+    /// within `wait`.
     pub async fn decide(
         &self,
         inquiry: &Arc<Inquiry>,
@@ -81,9 +82,8 @@ impl Decider {
         }
     }
 
-    /// Decides `inquiry` by the robots.txt in memory; `None` if there is none that
-    /// is fresh. The origin is not asked for anything, but its name may be
-    /// resolved.
+    /// Decides `inquiry` by the robots.txt in memory; `None` if no fresh one is there.
+    /// Sends nothing to the origin, but may resolve its name.
     pub async fn decide_by_cache(
         &self,
         inquiry: &Arc<Inquiry>,
@@ -101,8 +101,8 @@ impl Decider {
         })
     }
 
-    /// Decides `inquiry` by its robots.txt, and by the TDM file of its origin if the
-    /// policy asks for that and it is in memory.
+    /// Decides `inquiry` by its robots.txt and, if the policy needs the TDM file of its
+    /// origin and that file is in memory, by the file.
     fn decide_by(
         &self,
         inquiry: &Arc<Inquiry>,
@@ -118,8 +118,8 @@ impl Decider {
         decide(inquiry, &both, policy, clock::now())
     }
 
-    /// Returns the address at which the origin would be dialled, if that is known,
-    /// or the decision of an inquiry that needs no robots.txt.
+    /// Returns the address that would be dialled for the origin, if known, or the
+    /// decision if egress already decides the inquiry.
     async fn dialled(
         &self,
         inquiry: &Arc<Inquiry>,
@@ -142,9 +142,9 @@ impl Decider {
         Err(Box::new(refused))
     }
 
-    /// Returns a snapshot that refuses everything if the client has used more
-    /// product tokens at this origin than `robots.max_names`. Without a client those
-    /// of the proxy itself count.
+    /// Returns a snapshot that refuses everything if the client has used more product
+    /// tokens at this origin than `robots.max_names` allows. Without a client, the tokens
+    /// count as the proxy's own.
     fn names_exceeded(&self, inquiry: &Inquiry, asker: &Asker) -> Option<Snapshot> {
         let names = self.names.as_ref()?;
         let client = asker.client.as_ref();
@@ -159,8 +159,8 @@ impl Decider {
     }
 }
 
-/// Decides by a robots.txt that was not asked for because of `cause`: its origin
-/// has no address that is known.
+/// Decides by a snapshot that stands in for a robots.txt that was not requested, because
+/// the origin could not be resolved (`cause`).
 fn unresolved(inquiry: &Arc<Inquiry>, policy: &Arc<Policy>, cause: Cause) -> OriginDecision {
     let now = clock::now();
     let key = CacheKey::new(inquiry.target.origin.clone(), None);
@@ -169,7 +169,7 @@ fn unresolved(inquiry: &Arc<Inquiry>, policy: &Arc<Policy>, cause: Cause) -> Ori
 }
 
 impl OriginDecision {
-    /// Makes a decision for which no robots.txt was looked for.
+    /// Wraps a decision that needed no robots.txt lookup.
     pub fn unasked(decision: Decision, address: Option<IpAddr>) -> Self {
         Self {
             decision,

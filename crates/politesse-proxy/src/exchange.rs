@@ -1,9 +1,8 @@
 //! One request from first to last: start reading here.
 //!
-//! `Proxy::forward_if_allowed` is the exchange, a line a step and one `?` a way
-//! out; the order of its steps is what the proxy promises. Invariants 1, 3 and
-//! 4 (ARCHITECTURE.md) meet in it. Does not know connections; `connection`
-//! does.
+//! `Proxy::forward_if_allowed` is the exchange. Each line is a step, each `?` an exit,
+//! and the order of the steps is the promise that the proxy makes. Invariants 1, 3 and 4
+//! (ARCHITECTURE.md) meet in it. Does not know connections; `connection` does.
 
 use std::future::ready;
 use std::net::IpAddr;
@@ -46,44 +45,44 @@ use politesse_record::{AuditError, AuditLog};
 /// Settings of exchanges.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Options for reading requests; the proxy's name in `Via` and
+    /// Settings for reading requests, including the proxy's name in `Via` and
     /// `Proxy-Status`.
     pub request: request::Options,
-    /// Options for waiting for turns.
+    /// Settings for waiting for turns.
     pub turns: turns::Options,
-    /// The longest wait for a place (`proxy.place_wait`).
+    /// Longest wait for a request share (`proxy.place_wait`).
     pub place_wait: Duration,
-    /// Status of what is refused while robots.txt is unreachable
+    /// Status of answers given because robots.txt is unreachable
     /// (`robots.unreachable_answer`).
     pub unreachable: StatusCode,
-    /// Contact that answers name for questions (`proxy.contact`).
+    /// Contact for questions, shown in answers (`proxy.contact`).
     pub contact: Option<Arc<str>>,
 }
 
-/// Handler of exchanges under one configuration; a reload makes a new one.
+/// Handler of exchanges under one configuration. A reload creates a new one.
 #[derive(Debug)]
 pub struct Proxy {
     /// Settings.
     pub options: Options,
-    /// Crawlers, and how they are known.
+    /// Configured crawlers and how to recognise them.
     pub crawlers: CrawlerTable,
     /// Decides requests and waits for their turns.
     pub turns: TurnDecider,
-    /// Sends what is permitted.
+    /// Sends permitted requests.
     pub upstream: Arc<Upstream>,
-    /// Places of requests.
+    /// Shares of connections, handshakes and requests.
     pub entry: Arc<EntryShares>,
     /// Record of all decisions.
     pub audit: Arc<AuditLog>,
     /// Annotates responses.
     pub annotator: Arc<Annotator>,
-    /// Counters.
+    /// Metrics of the proxy.
     pub metrics: Arc<Metrics>,
 }
 
 impl Proxy {
-    /// Answers a request: with the origin's response, or with the reason why
-    /// there is none.
+    /// Answers a request with the origin's response, or with the problem that prevented
+    /// one.
     pub async fn exchange(
         &self,
         request: Request<Incoming>,
@@ -110,7 +109,7 @@ impl Proxy {
                 let mut details = self.details(&problem, connection.client);
                 completion.status = Some(details.status.as_u16());
                 self.count_answer(connection, &completion, problem.failure());
-                // That a response is withheld is on disk before its client is answered.
+                // A withheld response must be on disk before its client is answered.
                 if !matches!(problem, Problem::Withheld(_)) {
                     completion.end(problem.failure());
                 } else if let Err(error) = Box::pin(completion.end_withheld()).await {
@@ -121,8 +120,7 @@ impl Proxy {
         }
     }
 
-    /// Answers a request of `client` with a problem, without a decision or a row
-    /// for it.
+    /// Answers a request of `client` with a problem, without a decision or a record row.
     pub fn turn_away<B: hyper::body::Body>(
         &self,
         problem: &Problem,
@@ -133,8 +131,8 @@ impl Proxy {
         AnswerForm::of(request).answer(&details, &self.identity(), clock::now())
     }
 
-    /// Returns the answer to a connection on which no request is read, as it is
-    /// written.
+    /// Returns the complete bytes of the answer to a connection on which no request is
+    /// read.
     pub fn turn_away_unread(&self, problem: &Problem) -> String {
         let name = &self.options.request.fields.name;
         answer::as_written(&self.counted(problem), name, clock::now())
@@ -147,8 +145,8 @@ impl Proxy {
         place: Arc<RequestPlace>,
         completion: &mut RecordCompletion,
     ) -> Result<Response<ProxyBody>, Problem> {
-        // Read before the request is taken apart, given after: a malformed
-        // request is refused whatever its `Max-Forwards` says.
+        // Computed before the request is taken apart, but returned only after reading it:
+        // a malformed request is refused regardless of its `Max-Forwards`.
         let own_answer = max_forwards::answer(&request, &self.options.request.fields.name)?;
         let mut request =
             ProxyRequest::read(request, connection, &self.options.request, &self.crawlers)?;
@@ -161,11 +159,11 @@ impl Proxy {
         let (mut decision, mut turns) = self.turns.decide_in_turn(&request, connection).await;
         let (response, evidence, receipt) = loop {
             if decision.evidence().lacks_tdm_file() {
-                // Boxed: nearly all requests find the file in memory, or want none.
+                // Boxed: nearly all requests find the file in memory or do not need it.
                 (decision, turns) = Box::pin(self.with_tdm_file(decision, turns, &request)).await?;
             }
-            // The decision is in the audit record before anything is sent: no
-            // request to the origin may come before this line.
+            // The decision is in the audit record before anything is sent. No request to
+            // the origin may come before this line.
             let receipt = self
                 .record(&decision, &turns, request.label.as_ref(), completion)
                 .await?;
@@ -177,12 +175,12 @@ impl Proxy {
             if 0 < turns.retries() {
                 self.metrics.pace_retries.inc();
             }
-            // From here on the host may have seen the request, so its turn is used
-            // up even if no response comes.
+            // From here on the host may have seen the request, so its turn is used up
+            // even if no response arrives.
             turns.mark_sent();
             let upload = turns.watch_upload(request.upload.take());
             let mut counted = turns.counting(&mut completion.sent);
-            // Awaited where it is made: a future in a variable is moved once more.
+            // Awaited in place: a future bound to a variable is moved once more.
             let response = self
                 .upstream
                 .forward(permit, &mut request.outgoing, upload, &mut counted)
@@ -192,7 +190,7 @@ impl Proxy {
                 break (response, evidence, receipt);
             }
             completion.end_before_retry(response.status());
-            // Not kept while the request waits: it holds a connection.
+            // Dropped before the wait, because the response holds a connection.
             drop(response);
             (decision, turns) = self.turns.decide_retry(&request, turns).await;
         };
@@ -209,7 +207,7 @@ impl Proxy {
         Ok(response)
     }
 
-    /// Takes a place among the requests that are under way.
+    /// Takes one of the places for concurrent requests.
     async fn place(&self, connection: &ConnectionInfo) -> Result<Arc<RequestPlace>, Problem> {
         let taken = tokio::select! {
             biased;
@@ -225,7 +223,7 @@ impl Proxy {
         }
     }
 
-    /// Takes a share of the requests, or waits for one.
+    /// Takes a request share, waiting for one if necessary.
     async fn request_share(&self, sharer: &Arc<Client>) -> Result<Share, ShareRefusal> {
         let requests = &self.entry.requests;
         if let Some(share) = requests.take_free(sharer) {
@@ -237,14 +235,14 @@ impl Proxy {
             taken = taken.as_mut() => return taken,
             () = ready(()) => {}
         }
-        // Requests that wait would have made room. Those under way end with their
-        // connection.
+        // A waiting request would have been displaced by now. Requests under way end only
+        // with their connection, so a connection is displaced.
         let connections = &self.entry.connections;
         connections.make_room_by(Resource::Requests, sharer);
         taken.await
     }
 
-    /// Writes the decision into the record, and counts it.
+    /// Writes the decision to the record and counts it.
     pub(super) async fn record(
         &self,
         decision: &Decision,
@@ -266,14 +264,14 @@ impl Proxy {
         if let Some(tally) = &connection.tally {
             tally.add(evidence, effect, turns.waited());
         }
-        // Counted after the receipt: what the record did not take is not a
-        // decision.
+        // Counted only after the receipt: a decision that could not be recorded is not
+        // one.
         self.count(evidence);
         completion.row = Some((row, Arc::clone(evidence)));
         Ok(receipt)
     }
 
-    /// Returns the answer to a request for a robots.txt that is in the cache.
+    /// Returns the answer to a request for a robots.txt that the cache serves.
     fn cached_robots_txt(
         &self,
         decision: &Decision,
@@ -287,9 +285,9 @@ impl Proxy {
         Some(answer::robots_txt(snapshot, copy, method, now))
     }
 
-    /// Returns the origin's response as the client gets it: its end-to-end
-    /// fields, the annotation, and its body; or, if what it states denies the purposes of
-    /// the crawler, the answer in its place.
+    /// Prepares the origin's response for the client: its end-to-end fields, the
+    /// annotation, and its body. Returns [`Problem::Withheld`] if the response denies the
+    /// purposes of the crawler.
     async fn annotate(
         &self,
         response: Response<ResponseBody>,
@@ -319,7 +317,8 @@ impl Proxy {
             None => None,
         };
         let length = if has_no_body(&request.head.method, parts.status) {
-            // Nobody asks for its end, which may be a frame of its own over HTTP/2.
+            // hyper does not read such a body to its end, which over HTTP/2 may be a
+            // frame of its own.
             completion.expected_bytes = Some(0);
             match parts.status {
                 StatusCode::NO_CONTENT => AllowedLength::None,
@@ -332,7 +331,8 @@ impl Proxy {
         parts.headers = fields::of_response(parts.headers, reserved, length, options);
         parts.headers.append(reserved.clone(), annotated.field);
         parts.version = Version::HTTP_11;
-        // Report mode forwards what would have been refused, or withheld.
+        // In report mode, responses that would have been refused or withheld are
+        // forwarded with a note.
         let evidence = request.evidence;
         let refused = evidence.is_reported().then(|| would_be_refused(evidence));
         if let Some(told) = refused.or(would_be) {
@@ -359,7 +359,7 @@ impl Proxy {
         }
     }
 
-    /// Counts the answer to a request that a decision was made about; `error` as in
+    /// Counts the answer to a request that was decided; `error` as in
     /// [`RecordCompletion::end`].
     fn count_answer(
         &self,
@@ -379,13 +379,14 @@ impl Proxy {
         }
     }
 
-    /// Counts a problem of `client`, and returns the facts of its answer.
+    /// Counts a problem of `client`, and returns the details for its answer.
     fn details(&self, problem: &Problem, client: IpAddr) -> ProblemDetails {
         if let Problem::Credential(error) = problem {
             let reason = error.as_str();
             let refused = &self.metrics.credentials_refused;
             refused.get_or_create(&ReasonLabel { reason }).inc();
-            // Many clients send a credential only when they are asked for it.
+            // Many clients send a credential only after a 407, so a missing one is not
+            // logged.
             if *error != CredentialError::Missing {
                 tracing::warn!(target: REPEATING, %client, reason, "answered with 407: {problem}");
             }
@@ -414,8 +415,8 @@ impl Proxy {
     }
 }
 
-/// Reports whether a response to `method` with `status` has no body, whatever
-/// its fields say (RFC 9112, section 6.3).
+/// Reports whether a response to `method` with `status` has no body, regardless of its
+/// fields (RFC 9112, section 6.3).
 fn has_no_body(method: &Method, status: StatusCode) -> bool {
     *method == Method::HEAD || matches!(status.as_u16(), 100..=199 | 204 | 304)
 }

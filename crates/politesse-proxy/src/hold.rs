@@ -1,8 +1,8 @@
-//! Beginnings of origins' bodies, held back while the head of a page is scanned.
+//! Starts of origin bodies, held back while the head of a page is scanned.
 //!
-//! Invariant 8 (ARCHITECTURE.md): the scan bounds what one response holds back,
-//! a [`HoldBudget`] what all of them do together. A page that finds no room in
-//! it is passed on unread. Does not know what is scanned for.
+//! Invariant 8 (ARCHITECTURE.md): the scan limits the bytes held back per response, and a
+//! [`HoldBudget`] the total. A page for which the budget has no room is passed on
+//! unscanned. Does not know what the scan looks for.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use politesse_net::body::BodyError;
 
-/// Bound on the bytes that all responses together hold back.
+/// Limit on the bytes held back for all responses together.
 #[derive(Debug)]
 pub struct HoldBudget {
     free: Arc<Semaphore>,
     gauge: Gauge,
 }
 
-/// Part of a budget, given back on drop.
+/// Part of a budget, returned on drop.
 #[derive(Debug)]
 pub struct HoldShare {
     budget: Arc<HoldBudget>,
@@ -29,23 +29,23 @@ pub struct HoldShare {
     permits: Option<OwnedSemaphorePermit>,
 }
 
-/// Beginning of a body, to be passed on before the rest.
+/// Start of a body, to be passed on before the rest.
 #[derive(Debug, Default)]
 pub struct HeldBody {
     data: VecDeque<Bytes>,
-    /// Small pieces, joined: each would cost more than it holds.
+    /// Joined small pieces, which would otherwise cost more memory than they hold.
     small: BytesMut,
     bytes: usize,
-    /// Trailers, or the error at which the body broke off. Nothing follows it.
+    /// Trailers, or the error that ended the body. Nothing follows it.
     last: Option<Result<Frame<Bytes>, BodyError>>,
     share: Option<HoldShare>,
 }
 
-/// Pieces below this many bytes are joined.
+/// Pieces shorter than this are joined.
 const SMALL_BYTES: usize = 1024;
 
 impl HoldBudget {
-    /// Creates a budget of `bytes_max`; `gauge` shows how much of it is used.
+    /// Creates a budget of `bytes_max`; `gauge` shows the used part.
     pub fn new(bytes_max: usize, gauge: Gauge) -> Arc<Self> {
         let free = Arc::new(Semaphore::new(bytes_max.min(Semaphore::MAX_PERMITS)));
         Arc::new(Self { free, gauge })
@@ -62,8 +62,8 @@ impl HoldBudget {
 }
 
 impl HoldShare {
-    /// Enlarges the share to `bytes`, if it is smaller. Returns `None` if the
-    /// budget has no room for that.
+    /// Enlarges the share to at least `bytes`. Returns `None` if the budget has no room
+    /// for that.
     pub fn grow_to(&mut self, bytes: usize) -> Option<()> {
         let more = u32::try_from(bytes.saturating_sub(self.bytes)).ok()?;
         let free = Arc::clone(&self.budget.free);
@@ -86,7 +86,7 @@ impl Drop for HoldShare {
 }
 
 impl HeldBody {
-    /// Holds back what was read of a body.
+    /// Holds back one piece read from a body.
     pub fn push(&mut self, next: Result<Frame<Bytes>, BodyError>) {
         match next.map(Frame::into_data) {
             Ok(Ok(data)) => self.push_data(data),
@@ -111,29 +111,29 @@ impl HeldBody {
         }
     }
 
-    /// Keeps `share` as long as there is anything to pass on.
+    /// Keeps `share` until everything has been passed on.
     #[must_use]
     pub fn within(mut self, share: HoldShare) -> Self {
         self.share = Some(share);
         self
     }
 
-    /// Returns the bytes of data that are held back.
+    /// Returns the number of data bytes held back.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Reports whether the body breaks off after what is held back.
+    /// Reports whether the body ends with an error.
     pub fn breaks_off(&self) -> bool {
         matches!(self.last, Some(Err(_)))
     }
 
-    /// Reports whether there is nothing left to pass on.
+    /// Reports whether everything has been passed on.
     pub fn is_empty(&self) -> bool {
         self.data.is_empty() && self.small.is_empty() && self.last.is_none()
     }
 
-    /// Removes the next part to pass on.
+    /// Removes and returns the next piece to pass on.
     pub fn pop(&mut self) -> Option<Result<Frame<Bytes>, BodyError>> {
         if self.data.is_empty() {
             self.close_small();
@@ -155,10 +155,9 @@ mod tests {
         Ok(Frame::data(Bytes::copy_from_slice(bytes)))
     }
 
-    // Invariant 7 (ARCHITECTURE.md): not a byte is changed, and none changes
-    // its place.
+    // Invariant 7 (ARCHITECTURE.md): bytes are neither changed nor reordered.
     #[test]
-    fn what_is_held_back_comes_out_as_it_went_in() {
+    fn held_bytes_come_out_unchanged_and_in_order() {
         let large = vec![b'x'; SMALL_BYTES];
         let parts = [b"ab".as_slice(), b"", b"c", &large, b"d", &large, b"e"];
         let mut held = HeldBody::default();
@@ -182,7 +181,7 @@ mod tests {
 
     // Invariant 8 (ARCHITECTURE.md).
     #[test]
-    fn a_share_is_refused_beyond_the_budget_and_given_back() {
+    fn a_share_beyond_the_budget_is_refused_and_a_dropped_one_is_returned() {
         let budget = HoldBudget::new(10, Gauge::default());
         let mut first = budget.share();
         assert!(first.grow_to(10).is_some());
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_kept_until_all_is_passed_on() {
+    fn a_share_is_kept_until_everything_is_passed_on() {
         let budget = HoldBudget::new(10, Gauge::default());
         let mut share = budget.share();
         share.grow_to(2).unwrap();

@@ -1,9 +1,9 @@
-//! Plans of requests that are not made: the decision about each URL, and when a
-//! request for it could start.
+//! Plans: for each URL of a question, the decision about a request that is not made, and
+//! the time at which it could start.
 //!
-//! By the functions that decide and pace requests. Nothing is recorded and no turn
-//! is taken; a robots.txt that is not in the cache may be fetched, as for a request.
-//! Does not know how the questions came, nor how the answers are written.
+//! Uses the same functions that decide and pace real requests. Nothing is recorded and no
+//! turn is taken, but a robots.txt missing from the cache may be fetched, as for a real
+//! request. Does not know where questions come from or how answers are written.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -32,46 +32,47 @@ use politesse_pace::{StartEstimate, TurnOwner, TurnRequest};
 use politesse_robots::origin::{Host, Origin, Target};
 use politesse_robots_cache::fetch::Asker;
 
-/// Longest time that the answers of one request take. URLs that are not decided by
-/// then stay unknown.
+/// Time limit for answering one question. URLs not decided by then stay unknown.
 pub const PLAN_TIME_MAX: Duration = Duration::from_secs(15);
 
-/// URLs that one crawler might ask for.
+/// URLs that a crawler might request.
 pub struct PlanRequest {
     /// `User-Agent` of the crawler.
     pub user_agent: HeaderValue,
-    /// Client by whom its turns would be counted.
+    /// Client to which its turns would be charged.
     pub sharer: Arc<Client>,
     /// Address of the client.
     pub address: IpAddr,
     /// Source of robots.txt files.
     pub source: RobotsSource,
-    /// URLs.
+    /// URLs to plan.
     pub targets: Vec<Target>,
 }
 
-/// Source of the robots.txt files by which URLs are planned.
+/// Source of the robots.txt files used for planning.
 #[derive(Debug, Clone)]
 pub enum RobotsSource {
-    /// The cache, and the origin for what is not in it.
+    /// The cache, and the origin for files not in the cache.
     Origin,
-    /// The cache alone.
+    /// The cache only.
     Cache,
-    /// Files of the question, whatever the sites have now.
+    /// Files given in the question, in place of those of the sites.
     Given(GivenRobots),
 }
 
-/// Robots.txt files that a question brings, or that were in force at some time.
+/// Robots.txt files that are part of a question, or that were in force at an earlier
+/// time.
 #[derive(Debug, Clone)]
 pub struct GivenRobots {
-    /// Time of the decisions, which says which overrides of the operator are in force.
+    /// Time of the decisions; determines which operator overrides are in force.
     pub at: Timestamp,
-    /// Files by origin; a URL of another origin stays unknown.
+    /// Files by origin. A URL of any other origin stays unknown.
     pub snapshots: HashMap<Origin, Arc<Snapshot>>,
 }
 
 impl GivenRobots {
-    /// Plans by these files. No start follows from them: they may be of another time.
+    /// Decides by these files. Plans no start, because the files may be from another
+    /// time.
     fn plan(&self, inquiry: &Arc<Inquiry>, policy: &Arc<Policy>) -> Plan {
         let snapshot = self.snapshots.get(&inquiry.target.origin);
         let decision = snapshot.map(|snapshot| {
@@ -88,24 +89,23 @@ impl GivenRobots {
 /// Plan of one request.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Decision; `None` if the robots.txt is not known.
+    /// Decision, or `None` if the robots.txt is unknown.
     pub decision: Option<Decision>,
-    /// Earliest start. Of a request that would be refused because its robots.txt
-    /// cannot be had, and of an unknown one: the time at which that can be asked
-    /// for. `None` if the request would be refused, or that is not known.
+    /// Earliest start. If robots.txt is unreachable or unknown, the time at which it can
+    /// be requested. `None` if the request would be refused, or if the start is unknown.
     pub start: Option<PlannedStart>,
-    /// Whether the answer would be our copy of a robots.txt.
+    /// Whether the request would be answered with the cached robots.txt.
     pub is_cached: bool,
 }
 
-/// Time at which a request could start.
+/// Earliest time at which a request could start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PlannedStart {
-    /// Time until then, from the moment of the plan.
+    /// Time from planning to the start.
     pub wait: Duration,
-    /// Reason for the wait, if there is one.
+    /// Reason for the wait, if it is not zero.
     pub reason: Option<Reason>,
-    /// Least time from this start to the next one at the host, if that is known.
+    /// Minimum time from this start to the next one at the host, if known.
     pub pause: Option<Duration>,
 }
 
@@ -144,11 +144,11 @@ impl From<StartEstimate> for PlannedStart {
 /// Plans the requests for all URLs of `request`, in their order, within
 /// [`PLAN_TIME_MAX`].
 ///
-/// Credentials play no part: nobody has shown one.
+/// Credentials are not considered, because none is presented.
 ///
 /// # Errors
 ///
-/// [`MalformedRequest::Names`] if the proxy would refuse such a `User-Agent`.
+/// [`MalformedRequest::Names`] if the proxy would refuse this `User-Agent`.
 pub async fn plan(proxy: &Proxy, request: &PlanRequest) -> Result<Vec<Plan>, MalformedRequest> {
     let known = proxy.crawlers.unproved(&RequestSender {
         user_agent: Some(request.user_agent.as_bytes()),
@@ -167,8 +167,9 @@ pub async fn plan(proxy: &Proxy, request: &PlanRequest) -> Result<Vec<Plan>, Mal
         turns: &proxy.turns,
         request,
         asker: Asker {
-            // For the proxy itself: a question must not use up the names by which the
-            // client may come to an origin (`robots.max_names`), nor its shares.
+            // The proxy itself asks, so that a question does not use up the client's
+            // shares or the product tokens that it may use at an origin
+            // (`robots.max_names`).
             client: None,
             entry: known.entry,
             user_agent: Some(request.user_agent.clone()),
@@ -178,8 +179,8 @@ pub async fn plan(proxy: &Proxy, request: &PlanRequest) -> Result<Vec<Plan>, Mal
         left: Mutex::new(by_origin.into_values().collect()),
         plans: Mutex::new(request.targets.iter().map(|_| Plan::default()).collect()),
     };
-    // Eight origins at a time: each may take as long as a fetch of its robots.txt,
-    // and a slow one must not hold up the rest.
+    // Eight origins are planned concurrently: each can take as long as a robots.txt
+    // fetch, and a slow one must not delay the rest.
     let lanes = async {
         tokio::join!(
             planner.lane(),
@@ -192,26 +193,26 @@ pub async fn plan(proxy: &Proxy, request: &PlanRequest) -> Result<Vec<Plan>, Mal
             planner.lane(),
         )
     };
-    // What is planned by then is answered all the same. A fetch that is not waited
-    // for any longer goes on, so that the next question finds its file.
+    // Plans finished by the deadline are returned. A fetch that is still running
+    // continues, so that the next question finds the file in the cache.
     let _ = timeout(PLAN_TIME_MAX, lanes).await;
     let plans = planner.plans.into_inner();
     Ok(plans.unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Work on one request.
+/// State of planning one request.
 struct Planner<'a> {
     turns: &'a TurnDecider,
     request: &'a PlanRequest,
     crawler: KnownCrawler,
     asker: Asker,
-    /// Places of the URLs of each origin that is not begun yet.
+    /// Indices of the URLs of each origin not yet started.
     left: Mutex<Vec<Vec<usize>>>,
     plans: Mutex<Vec<Plan>>,
 }
 
 impl Planner<'_> {
-    /// Plans one origin after the other, until none is left.
+    /// Plans one origin after the other until none is left.
     async fn lane(&self) {
         while let Some(places) = self.next_origin() {
             for place in places {
@@ -220,8 +221,8 @@ impl Planner<'_> {
                 };
                 let plan = self.plan(target).await;
                 self.keep(place, plan);
-                // By a cached robots.txt nothing is waited for: a thousand URLs
-                // would keep a thread from the requests of crawlers.
+                // With a cached robots.txt, planning never awaits. Without this yield, a
+                // thousand URLs would keep a thread from serving crawlers.
                 yield_now().await;
             }
         }
@@ -283,7 +284,7 @@ impl Planner<'_> {
         } else if evidence.is_out_of_date() || evidence.lacks_an_answer_for_now() {
             let unknown = self.unknown(evidence.inquiry.target.origin.host());
             let queued = decided.robots.and_then(|robots| robots.queued);
-            // The fetch may wait at another host that a redirect led to.
+            // The fetch may be queued at another host, because of a redirect.
             let wait = queued.map(|queued| PlannedStart {
                 wait: queued.wait,
                 ..unknown.start.unwrap_or_default()
@@ -306,8 +307,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Plans a request whose robots.txt is not known: it starts no sooner than that
-    /// can be asked for.
+    /// Plans a request whose robots.txt is unknown: it cannot start before the robots.txt
+    /// can be requested.
     fn unknown(&self, host: &Host) -> Plan {
         let owner = TurnOwner::of_robots(&self.request.sharer);
         let robots = TurnRequest::robots(host, &owner, Duration::ZERO);

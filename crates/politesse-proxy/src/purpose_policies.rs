@@ -1,8 +1,8 @@
-//! Policies of crawlers with purposes: that of the configuration, with the purposes of
-//! one of its crawlers in it.
+//! Policies of crawlers with purposes: the configured policy, extended by the purposes of
+//! one of its crawlers.
 //!
-//! A policy is recorded by its digest, so each is made once. Does not know how a request
-//! comes by its purposes.
+//! A policy is recorded by its digest, so each is built once. Does not know where the
+//! purposes of a request come from.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,16 +11,16 @@ use politesse_decision::decide::Policy;
 use politesse_decision::digest::Digest;
 use politesse_decision::preferences::PreferenceTerms;
 
-/// Policies that are remembered. A configuration has a few, and each reload may add as
-/// many for requests that are under way.
+/// Maximum number of cached policies. A configuration needs a few, and each reload may
+/// add as many for requests under way.
 const REMEMBERED_MAX: usize = 256;
 
-/// Policies by that of the configuration, and by the purposes in it.
+/// Policies by the digest of the configured policy and the preferences added to it.
 #[derive(Debug, Default)]
 pub struct PurposePolicies(Mutex<HashMap<(Digest, PreferenceTerms), Arc<Policy>>>);
 
 impl PurposePolicies {
-    /// Returns `policy` with `preferences` in it; without any, as it is.
+    /// Returns `policy` extended by `preferences`, or unchanged if there are none.
     pub(super) fn of(
         &self,
         policy: Arc<Policy>,

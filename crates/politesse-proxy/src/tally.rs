@@ -1,7 +1,6 @@
-//! Counts of the requests that came through one listener, for the summary of
-//! `politesse run`.
+//! Counts of the requests on one listener, for the summary of `politesse run`.
 //!
-//! Does not know how the counts are handed over or printed.
+//! Does not know how the counts are transferred or printed.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -17,20 +16,21 @@ use politesse_decision::outcome::EndingClass;
 use politesse_decision::record::Effect;
 use politesse_robots::origin::Target;
 
-/// Reasons that are counted apart. A crawler that follows every link of a large
-/// site meets thousands of rules.
+/// Maximum number of reasons counted separately. A crawler that follows every link of a
+/// large site encounters thousands of rules.
 const REASONS_MAX: usize = 1000;
-/// Reasons that [`Totals`] names. It is for people; the audit record has them
-/// all.
+/// Maximum number of reasons in [`Totals`], which is for people. The audit record has all
+/// of them.
 const REASONS_SHOWN: usize = 10;
 
-/// Characters of a rule that are kept: an origin may write a rule of any length.
+/// Maximum number of characters kept of a rule, because an origin may write rules of any
+/// length.
 const RULE_CHARS_MAX: usize = 200;
 
-/// URLs that are known to be put off. Those beyond are not counted.
+/// Maximum number of delayed URLs that are tracked. Further ones are not counted.
 const URLS_MAX: usize = 100_000;
 
-/// Counts of one listener. Its connections add to them while they are read.
+/// Counts of one listener, updated by its connections.
 #[derive(Debug, Default)]
 pub struct Tally(Mutex<TallyCounts>);
 
@@ -38,49 +38,49 @@ pub struct Tally(Mutex<TallyCounts>);
 struct TallyCounts {
     totals: Totals,
     reasons: HashMap<(TallyAction, String), u64>,
-    /// URLs whose last answer was 429, by hash.
+    /// Hashes of the URLs whose last answer was 429.
     put_off: HashSet<u64>,
 }
 
-/// Counts of one listener, as they are handed over and printed.
+/// Counts of one listener, in the form that is transferred and printed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
-    /// Connections that were accepted.
+    /// Accepted connections.
     pub connections: u64,
-    /// TLS handshakes that the client broke off: nearly always because it does
-    /// not trust our certificate authority.
+    /// TLS handshakes that failed, nearly always because the client does not trust the
+    /// certificate authority.
     pub handshakes_failed: u64,
-    /// Requests that were allowed.
+    /// Allowed requests.
     pub allowed: u64,
-    /// Requests that were refused by a rule, an override or `egress`.
+    /// Requests refused by a rule, an override or `egress`.
     pub refused: u64,
-    /// Requests that were forwarded in report mode, and refused without it.
+    /// Requests forwarded in report mode that would otherwise have been refused.
     pub reported: u64,
-    /// Requests that were allowed, and whose response was withheld from the command.
+    /// Allowed requests whose response was withheld from the command.
     pub withheld: u64,
-    /// Requests that were sent, and that the site refused.
+    /// Sent requests that the site refused.
     pub refused_by_site: u64,
-    /// Requests that were put off by pace, and not sent.
+    /// Requests delayed by pacing, and not sent.
     pub put_off: u64,
-    /// URLs whose last answer was 429, by the proxy or by the origin, at most 100,000.
+    /// URLs whose last answer was 429 from proxy or origin, at most 100,000.
     pub urls_put_off: u64,
-    /// Milliseconds that all requests waited together.
+    /// Total waiting time of all requests, in milliseconds.
     pub wait_ms: u64,
-    /// Milliseconds that the request waited that waited longest.
+    /// Longest waiting time of a single request, in milliseconds.
     pub longest_wait_ms: u64,
-    /// The most frequent reasons for which requests were not simply allowed.
+    /// Most frequent reasons why requests were not simply allowed.
     pub reasons: Vec<ReasonCount>,
-    /// Number of further reasons.
+    /// Number of reasons that are not listed.
     pub further_reasons: u64,
 }
 
-/// Count of what was done for one reason.
+/// Number of requests treated in one way for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReasonCount {
     /// Treatment of the requests.
     pub action: TallyAction,
-    /// The rule and its place, or the word for the reason. From an origin, so
-    /// it may hold any character.
+    /// The rule and its position, or the reason word. The text comes from an origin, so
+    /// it may contain any character.
     pub reason: String,
     /// Number of requests.
     pub count: u64,
@@ -94,12 +94,12 @@ pub enum TallyAction {
     PutOff,
     /// Refused.
     Refuse,
-    /// Forwarded in report mode, and refused without it.
+    /// Forwarded in report mode although it would otherwise have been refused.
     Report,
 }
 
 impl Totals {
-    /// Returns the number of requests that a decision was made about.
+    /// Returns the number of requests that were decided.
     #[must_use]
     pub fn asked(&self) -> u64 {
         self.allowed + self.refused + self.reported + self.put_off
@@ -107,18 +107,17 @@ impl Totals {
 }
 
 impl Tally {
-    /// Counts a connection that was accepted.
+    /// Counts an accepted connection.
     pub fn add_connection(&self) {
         self.lock().totals.connections += 1;
     }
 
-    /// Counts a TLS handshake that the client broke off.
+    /// Counts a failed TLS handshake.
     pub fn add_failed_handshake(&self) {
         self.lock().totals.handshakes_failed += 1;
     }
 
-    /// Counts a decision that is in the audit record, with its effect and the
-    /// time that its request waited.
+    /// Counts a recorded decision with its effect, and the time that its request waited.
     pub fn add(&self, evidence: &Evidence, effect: Effect, waited: Duration) {
         let wait_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         let mut counts = self.lock();
@@ -140,8 +139,8 @@ impl Tally {
         counts.add_reason(action, reason(evidence));
     }
 
-    /// Notes the status of the answer to a request for `target`, and the class of its
-    /// ending.
+    /// Counts the ending of a request for `target`, and tracks whether its answer was a
+    /// 429.
     pub fn add_answer(&self, target: &Target, status: Option<u16>, class: EndingClass) {
         let text = target.to_string();
         let mut counts = self.lock();
@@ -158,13 +157,13 @@ impl Tally {
         }
     }
 
-    /// Returns the counts.
+    /// Returns the current totals.
     #[must_use]
     pub fn totals(&self) -> Totals {
         let counts = self.lock();
         let mut reasons: Vec<_> = counts.reasons.iter().collect();
-        // Reasons of one count are sorted by text, so that two runs over one site
-        // print the same lines.
+        // Reasons with equal counts are sorted by text, so that two runs over the same
+        // site print the same lines.
         reasons.sort_by_key(|&(key, count)| (Reverse(*count), key));
         let most_frequent = reasons.iter().take(REASONS_SHOWN);
         Totals {
@@ -189,8 +188,8 @@ impl Tally {
 impl TallyCounts {
     fn add_reason(&mut self, action: TallyAction, reason: String) {
         let mut key = (action, reason);
-        // The total stays right: what has no line of its own is counted in the
-        // last one.
+        // A reason without a line of its own is added to the last one, so that the total
+        // stays correct.
         if REASONS_MAX <= self.reasons.len() && !self.reasons.contains_key(&key) {
             "other rules".clone_into(&mut key.1);
         }
@@ -198,8 +197,8 @@ impl TallyCounts {
     }
 }
 
-/// Returns the reason why a request was refused or delayed: the same text for
-/// all requests that one rule refused.
+/// Returns the reason why a request was refused or delayed. The text is the same for all
+/// requests refused by one rule.
 fn reason(evidence: &Evidence) -> String {
     let ruling = &evidence.ruling;
     let word = ruling.reason.as_str();
@@ -229,8 +228,8 @@ fn shortened(text: &str) -> String {
 mod tests {
     use super::*;
 
-    // ours: a crawler that meets a new rule with every request must not fill
-    // the memory of the proxy.
+    // Ours: a crawler that meets a new rule with every request must not fill the memory
+    // of the proxy.
     #[test]
     fn the_number_of_reasons_is_bounded() {
         let tally = Tally::default();
@@ -246,9 +245,9 @@ mod tests {
         assert_eq!(totals.further_reasons, 991);
     }
 
-    // ours: what is asked for again and answered is not lost.
+    // Ours: a URL that was later fetched successfully does not count as delayed.
     #[test]
-    fn the_last_answer_to_a_url_tells_whether_it_was_put_off() {
+    fn the_last_answer_decides_whether_a_url_counts_as_put_off() {
         let tally = Tally::default();
         let url = |path: &str| format!("http://h.test{path}").parse::<Target>().unwrap();
         for (path, status) in [
@@ -265,10 +264,10 @@ mod tests {
         assert_eq!(tally.totals().urls_put_off, 2);
     }
 
-    // ours: an origin may write a rule of 20 KiB, of characters that take six
-    // bytes each on their way to the process that joined.
+    // Ours: an origin may write a rule of 20 KiB, of characters that take six bytes each
+    // in the JSON sent to the other process.
     #[test]
-    fn totals_fit_in_a_message_however_long_the_rules_are() {
+    fn totals_fit_in_a_message_even_with_long_rules() {
         let tally = Tally::default();
         let rule = "\u{1}".repeat(20 * 1024);
         for number in 0..50 {
@@ -280,9 +279,9 @@ mod tests {
         assert_eq!(shortened("Disallow: /ä"), "Disallow: /ä");
     }
 
-    // ours: two runs over one site print the same lines.
+    // Ours: two runs over the same site print the same lines.
     #[test]
-    fn reasons_of_one_count_come_in_one_order() {
+    fn reasons_with_equal_counts_have_a_fixed_order() {
         let tally = Tally::default();
         for reason in ["Disallow: /b", "Disallow: /a", "Disallow: /c"] {
             tally

@@ -1,9 +1,9 @@
-//! Requests for the TDM file of an origin (`/.well-known/tdmrep.json`), which are made for
-//! a page whose crawler has purposes that the file could deny.
+//! Requests for the TDM file of an origin (`/.well-known/tdmrep.json`), made for a page
+//! whose crawler has purposes that the file could deny.
 //!
-//! The file is a page: judged by robots.txt, sent in a turn by a permit, with a row of its
-//! own. One request serves all pages that wait for the file. Does not know what the file
-//! says, nor for how long that is used.
+//! The file is treated as a page: judged by robots.txt, sent in a turn under a permit,
+//! and recorded in a row of its own. One request serves all pages that wait for the file.
+//! Does not know the contents of the file or how long it is used.
 
 use std::time::Duration;
 
@@ -26,13 +26,12 @@ use politesse_net::body::ResponseBody;
 use politesse_net::client::{OutgoingHead, TargetForm};
 use politesse_robots::origin::Target;
 
-/// Longest time from the turn of the request to the end of its response. Pages wait for
-/// it.
+/// Time limit from the turn of the request to the end of its response. Pages wait for it.
 const FETCH_TIME_MAX: Duration = Duration::from_secs(30);
 
 impl Proxy {
-    /// Asks for the TDM file that `decision` lacks, and decides by it. A page whose file
-    /// cannot be asked for in time is delayed.
+    /// Fetches the TDM file that `decision` lacks, and decides again. The page is delayed
+    /// if the file cannot be requested in time.
     ///
     /// # Errors
     ///
@@ -48,14 +47,15 @@ impl Proxy {
         }
         let (again, waited) = self.turns.decide_by_tdm_file(request, turns).await;
         if again.evidence().lacks_tdm_file() {
-            // Dropped already for lack of room. Nothing is sent without it.
+            // The file was already evicted for lack of room. The page is not sent without
+            // it.
             return Ok((again.later(tdm_delay()), waited));
         }
         Ok((again, waited))
     }
 
-    /// Asks for the file, or waits until another request has. Returns a delay if the page
-    /// cannot wait so long.
+    /// Fetches the file, or waits until another request has fetched it. Returns a delay
+    /// if the page cannot wait that long.
     async fn ask_once(
         &self,
         request: &ProxyRequest,
@@ -77,7 +77,7 @@ impl Proxy {
         delay
     }
 
-    /// Decides about the file, and asks for it if robots.txt allows that. Returns a delay
+    /// Decides about the file, and requests it if robots.txt allows that. Returns a delay
     /// if its turn does not come in time.
     async fn ask(
         &self,
@@ -93,8 +93,8 @@ impl Proxy {
         let evidence = decision.evidence();
         match evidence.ruling.verdict {
             Verdict::Later => return Ok(evidence.delay.clone().or_else(|| Some(tdm_delay()))),
-            // Nothing is sent, and no crawler asked for it: there is no row. In report mode
-            // as well, since the file is asked for by the proxy.
+            // Nothing is sent, and no crawler requested the file, so there is no row.
+            // Report mode makes no difference, because the request is the proxy's own.
             Verdict::Disallow => {
                 files.keep(&page.inquiry, &page.asker, None);
                 return Ok(None);
@@ -118,7 +118,7 @@ impl Proxy {
         Ok(None)
     }
 
-    /// Sends the request for the file. Returns its response, or the word of the error.
+    /// Sends the request for the file. Returns its response, or the `Proxy-Status` error.
     async fn send(
         &self,
         permit: Permit,
@@ -141,7 +141,7 @@ impl Proxy {
     }
 }
 
-/// Reads a body until it is longer than a TDM file may be.
+/// Reads a body, but stops once it exceeds the maximum length of a TDM file.
 async fn read(
     mut body: ResponseBody,
     completion: &mut RecordCompletion,
@@ -159,8 +159,8 @@ async fn read(
     Ok(bytes.freeze())
 }
 
-/// Makes the request for the TDM file of the origin of `page`, in the name of its crawler,
-/// which waits for its turn no longer than `left`.
+/// Builds the request for the TDM file of the origin of `page`, in the name of its
+/// crawler. It waits for its turn no longer than `left`.
 fn tdm_request(page: &ProxyRequest, left: Duration) -> Option<ProxyRequest> {
     let target = Target::new(page.inquiry.target.origin.clone(), TDM_FILE).ok()?;
     let inquiry = Inquiry {
@@ -175,7 +175,7 @@ fn tdm_request(page: &ProxyRequest, left: Duration) -> Option<ProxyRequest> {
         embedding: None,
         preferred_wait: None,
         label: page.label.clone(),
-        // Judged by robots.txt alone.
+        // `None`, because the file is judged by robots.txt only.
         preferences: None,
         place: page.place.clone(),
         asker: page.asker.clone(),
@@ -185,7 +185,8 @@ fn tdm_request(page: &ProxyRequest, left: Duration) -> Option<ProxyRequest> {
 }
 
 fn head(page: &ProxyRequest) -> OutgoingHead {
-    // As for a robots.txt, no coding: a file without one cannot unpack to gigabytes.
+    // No content coding, as for a robots.txt: an uncompressed file cannot expand to
+    // gigabytes.
     let fields = [
         (USER_AGENT, page.asker.user_agent.clone()),
         (FROM, page.asker.from.clone()),

@@ -1,10 +1,9 @@
-//! Turns of requests at their hosts: decides a request, waits for its turn, and
-//! decides again when that has come.
+//! Turns of requests at their hosts: decides a request, waits for its turn, and decides
+//! again when the turn has come.
 //!
-//! A wait can outlive a robots.txt or an override, so the decision that is
-//! recorded and acted on is the one made when the turn has come. A client that
-//! closes its connection meanwhile waits no longer. Does not know how turns are
-//! granted; `pace` does.
+//! A wait can outlast a robots.txt or an override, so the decision that is recorded and
+//! acted on is the one made when the turn has come. The wait ends early if the client
+//! closes its connection. Does not know how turns are granted; `pace` does.
 
 use std::future::{pending, ready};
 use std::net::IpAddr;
@@ -33,8 +32,8 @@ use politesse_net::private::PrivateScope;
 use politesse_pace::{Embedding, RobotsFetch, Scheduler, Turn, TurnOwner, TurnRequest};
 use politesse_robots_cache::QueuedFetch;
 
-/// Time after which a client may ask again if its origin's robots.txt could not
-/// be asked for because too much else was under way.
+/// `Retry-After` of a request whose robots.txt could not be requested because the proxy
+/// was too busy.
 const BUSY_RETRY: Duration = Duration::from_secs(1);
 
 /// Settings of waits for turns.
@@ -42,13 +41,12 @@ const BUSY_RETRY: Duration = Duration::from_secs(1);
 pub struct Options {
     /// Whether /robots.txt is answered from the cache (`robots.serve_cached`).
     pub serve_cached: bool,
-    /// The longest wait of one request for its turns (`pace.max_wait`).
+    /// Longest wait of one request for its turns (`pace.max_wait`).
     pub max_wait: Duration,
-    /// Number of times that a request is sent once more after a 429 or 503
-    /// (`pace.retry`).
+    /// Maximum number of retries of a request after a 429 or 503 (`pace.retry`).
     pub retries: u8,
-    /// The shortest wait, whatever the client prefers: that for the lease of a host in a
-    /// fleet, which no request would get else.
+    /// Lower limit for the wait that a client prefers. It allows for the time to get the
+    /// lease of a host in a fleet, without which no request could start.
     pub least_wait: Duration,
 }
 
@@ -57,11 +55,11 @@ pub struct Options {
 pub struct TurnDecider {
     /// Settings.
     pub options: Options,
-    /// Decides what is not in the cache.
+    /// Makes decisions, fetching robots.txt if necessary.
     pub decider: Decider,
-    /// Policy of the configuration that the request began with.
+    /// Policy of the configuration under which the request began.
     pub policy: Arc<Policy>,
-    /// Policy in force now. A request that has waited is decided by it.
+    /// Policy in force now. It applies to a request that has waited.
     pub latest_policy: Arc<ArcSwap<Policy>>,
     /// Policies of crawlers with purposes.
     pub purpose_policies: PurposePolicies,
@@ -69,39 +67,38 @@ pub struct TurnDecider {
     pub scheduler: Arc<Scheduler>,
 }
 
-/// Age from which on a decision is made again before the request is sent.
+/// Age above which a decision is repeated before the request is sent.
 const DECISION_AGE_MAX: Duration = Duration::from_millis(10);
 
 /// Wait of one request for its turns.
 #[derive(Debug)]
 struct TurnWait<'a> {
     connection: &'a ConnectionInfo,
-    /// Client and crawler by which turns are shared out.
+    /// Client and crawler between which turns are shared.
     owner: TurnOwner,
-    /// Place among the requests under way, which may be lost to another client
-    /// while the request waits.
+    /// Place among the concurrent requests. Another client can take it while the request
+    /// waits.
     place: Option<Arc<RequestPlace>>,
-    /// Reason why the wait for a robots.txt was ended, unless the client has
-    /// gone.
+    /// Reason why the wait for a robots.txt was cut short, unless the client has gone.
     cut_short: OnceLock<Reason>,
-    /// Address at which the origin is dialled, if that is known.
+    /// Address that is dialled for the origin, if known.
     address: Option<IpAddr>,
     elapsed: Duration,
     left: Duration,
-    /// Number of times that the request was sent once more after a 429 or 503.
+    /// Number of retries so far after a 429 or 503.
     retries: u8,
-    /// Quota of the client that the request exceeds.
+    /// Quota of the client, if the request exceeds it.
     over_quota: Option<QuotaExceeded>,
     robots_fetch: RobotsFetch,
-    /// Relation to the page that embeds its URL.
+    /// Relation to the page that embeds the requested URL.
     embedding: Option<Embedding>,
-    /// Place in the order of arrival, if it has one.
+    /// Position in the order of arrival, if the request already has one.
     arrival: Option<u64>,
 }
 
 impl TurnWait<'_> {
-    /// Waits until the request's place is lost to another client, which it may
-    /// be only for as long as this is waited for.
+    /// Completes when the request's place is taken by another client. The place can be
+    /// taken only while this future is alive.
     async fn place_lost(&self) {
         match &self.place {
             Some(place) => {
@@ -119,7 +116,7 @@ impl TurnWait<'_> {
         self.left = self.left.saturating_sub(waited);
     }
 
-    /// Adds what a decision waited for a robots.txt.
+    /// Adds the time that a decision waited for a robots.txt.
     fn add_decision(&mut self, decided: &OriginDecision) {
         self.address = decided.address;
         let Some(robots) = &decided.robots else {
@@ -132,7 +129,7 @@ impl TurnWait<'_> {
     }
 }
 
-/// Place that may be lost until this is dropped.
+/// A place that can be taken until this guard is dropped.
 struct DisplaceablePlace<'a>(&'a RequestPlace);
 
 impl Drop for DisplaceablePlace<'_> {
@@ -141,29 +138,29 @@ impl Drop for DisplaceablePlace<'_> {
     }
 }
 
-/// Turns of one request: the one that it has, and another if it must be sent
-/// again over a new connection.
+/// Turns of one request: the current turn, and another if the request must be sent again
+/// over a new connection.
 ///
-/// The decision record is written before the request is sent, and holds the
-/// first wait and the decision by which both are sent.
+/// The decision record is written before the request is sent. It contains the first wait,
+/// and its decision covers both turns.
 #[derive(Debug)]
 pub struct RequestTurns<'a> {
     decider: &'a TurnDecider,
     evidence: Arc<Evidence>,
     wait: TurnWait<'a>,
     turn: Option<Turn>,
-    /// When the decision was made by which it is sent.
+    /// Time of the decision under which the request is sent.
     decided_at: Instant,
 }
 
 impl<'a> RequestTurns<'a> {
-    /// Has `sent` count how often the request is handed to a connection. It does
-    /// so even if the exchange is dropped meanwhile.
+    /// Counts in `sent` how often the request is handed to a connection. The count is
+    /// correct even if the exchange is dropped midway.
     pub fn counting<'t>(&'t mut self, sent: &'t mut u32) -> CountedTurns<'t, 'a> {
         CountedTurns { turns: self, sent }
     }
 
-    /// Returns the connection that the request came over.
+    /// Returns the connection on which the request arrived.
     pub fn connection(&self) -> &'a ConnectionInfo {
         self.wait.connection
     }
@@ -180,12 +177,12 @@ impl<'a> RequestTurns<'a> {
         }
     }
 
-    /// Records the head of the response: its status may ask for a pause. Returns whether
-    /// the request is to be sent once more after it: another turn is expected within what
-    /// is left of the request's patience, and it was not sent too often (`pace.retry`).
+    /// Records the head of the response, whose status may request a pause. Returns
+    /// whether the request should be retried: it has retries left (`pace.retry`), and
+    /// another turn is expected within its remaining patience.
     ///
-    /// RFC 9110, section 10.2.3; RFC 6585, section 4: a client may come back after
-    /// `Retry-After`. Most crawlers give the page up.
+    /// RFC 9110, section 10.2.3; RFC 6585, section 4: a client may retry after
+    /// `Retry-After`. Most crawlers give up on the page instead.
     pub async fn record_response<B>(&self, response: &Response<B>) -> bool {
         let host = self.evidence.inquiry.target.origin.host();
         let turn = self.turn.as_ref();
@@ -197,8 +194,8 @@ impl<'a> RequestTurns<'a> {
         if self.decider.options.retries <= self.wait.retries || left < pause {
             return false;
         }
-        // The site's answer is worth more to the client than ours, which it would get if
-        // others came before it, or if it waits no longer.
+        // If others are ahead, or the client no longer waits, the retry would end in an
+        // answer from the proxy. The site's own answer is worth more to the client.
         let request = turn_request(&self.evidence, &self.wait.owner, self.wait.address);
         let estimate = self.decider.scheduler.estimate(&request);
         let is_waiting = tokio::select! {
@@ -209,9 +206,10 @@ impl<'a> RequestTurns<'a> {
         is_waiting && estimate.delay.wait().is_none_or(|wait| wait <= left)
     }
 
-    /// Notes that the crawler gets a page, whose files may follow it.
+    /// Notes that the crawler gets a page, so that requests for embedded files may follow
+    /// it.
     fn note_page(&self, status: StatusCode) {
-        // A browser has the page of a 304.
+        // On a 304, the browser already has the page.
         let is_given = status.is_success() || status == StatusCode::NOT_MODIFIED;
         if let (Some(turn), Some(embedding)) = (&self.turn, &self.wait.embedding)
             && is_given
@@ -220,19 +218,19 @@ impl<'a> RequestTurns<'a> {
         }
     }
 
-    /// Returns what is left of the request's patience. The time in which it was under way
-    /// counts, too: the client waited.
+    /// Returns the remaining patience of the request. The time since the decision counts
+    /// too, because the client was waiting.
     pub(super) fn left(&self) -> Duration {
         let under_way = clock::instant().saturating_duration_since(self.decided_at);
         self.wait.left.saturating_sub(under_way)
     }
 
-    /// Returns how often the request was sent once more.
+    /// Returns how often the request was retried.
     pub fn retries(&self) -> u8 {
         self.wait.retries
     }
 
-    /// Has an upload state in the turn when it waits for the client.
+    /// Makes an upload report to the turn when it waits for the client.
     pub fn watch_upload(&self, upload: ClientUpload) -> ClientUpload {
         match &self.turn {
             Some(turn) if !upload.is_end_stream() => upload.within(Arc::clone(turn.activity())),
@@ -240,13 +238,13 @@ impl<'a> RequestTurns<'a> {
         }
     }
 
-    /// Returns the turn, which ends when it is dropped.
+    /// Returns the turn, which ends when dropped.
     pub fn into_turn(self) -> Option<Turn> {
         self.turn
     }
 }
 
-/// Turns of a request that is counted each time it is handed to a connection.
+/// Turns of a request, with a count of how often it is handed to a connection.
 #[derive(Debug)]
 pub struct CountedTurns<'t, 'a> {
     turns: &'t mut RequestTurns<'a>,
@@ -279,7 +277,8 @@ impl HostTurns for CountedTurns<'_, '_> {
     }
 
     fn note_sent(&mut self) {
-        // Not behind a success: a host may have seen what brought no response.
+        // Counted before the outcome is known: a host may have seen a request that got no
+        // response.
         *self.sent += 1;
     }
 }
@@ -312,7 +311,7 @@ impl HostTurns for RequestTurns<'_> {
     }
 
     async fn again(&mut self) -> bool {
-        // The turn that failed ends first: its pause counts from now.
+        // The failed turn ends first, because the pause after it starts now.
         self.turn = None;
         let turn = self.decider.turn_again(&self.evidence, &mut self.wait);
         self.turn = turn.await;
@@ -322,8 +321,8 @@ impl HostTurns for RequestTurns<'_> {
 }
 
 impl TurnDecider {
-    /// Decides a request, waits for its turn if it is to be sent, and decides
-    /// again when the turn has come.
+    /// Decides a request, waits for its turn if it will be sent, and decides again when
+    /// the turn has come.
     pub async fn decide_in_turn<'a>(
         &'a self,
         request: &ProxyRequest,
@@ -338,7 +337,8 @@ impl TurnDecider {
             elapsed: Duration::ZERO,
             left: self.longest_wait(request),
             retries: 0,
-            // Before the decision: a flood of requests that are all refused counts, too.
+            // Counted before the decision, so that a flood of refused requests counts,
+            // too.
             over_quota: connection.sharer.count_request().err(),
             robots_fetch: RobotsFetch::No,
             embedding: request.embedding,
@@ -347,18 +347,18 @@ impl TurnDecider {
         self.decide_within(request, wait).await
     }
 
-    /// Decides a request that got a 429 or 503 anew, and waits for another turn within
-    /// what is left of its patience.
+    /// Decides again about a request that got a 429 or 503, and waits for another turn
+    /// within its remaining patience.
     pub async fn decide_retry<'a>(
         &'a self,
         request: &ProxyRequest,
         before: RequestTurns<'a>,
     ) -> (Decision, RequestTurns<'a>) {
         let left = before.left();
-        // Others may have the turn while this request waits.
+        // The turn is released, so that other requests can have it during the wait.
         drop(before.turn);
         let wait = TurnWait {
-            // The row of the sending before has the wait for that.
+            // The wait of the previous attempt is in that attempt's row.
             elapsed: Duration::ZERO,
             left,
             retries: before.wait.retries + 1,
@@ -369,8 +369,8 @@ impl TurnDecider {
         self.decide_within(request, wait).await
     }
 
-    /// Decides a request anew that has waited for the TDM file of its origin, and waits
-    /// for its turn within what is left of its patience.
+    /// Decides again about a request that has waited for the TDM file of its origin, and
+    /// waits for its turn within its remaining patience.
     pub async fn decide_by_tdm_file<'a>(
         &'a self,
         request: &ProxyRequest,
@@ -397,11 +397,11 @@ impl TurnDecider {
             if let Some(exceeded) = &wait.over_quota {
                 break (decision.later(quota_delay(exceeded)), None);
             }
-            // No turn is taken that would have to wait for the file.
+            // No turn is taken yet, because the request has to wait for the file first.
             if decision.evidence().lacks_tdm_file() {
                 break (decision, None);
             }
-            // A delay does not say how long it was waited for.
+            // A `Delay` does not tell how long the request has waited.
             let begun = clock::instant();
             let turn = match self.turn(decision.evidence(), &wait).await {
                 Ok(turn) => turn,
@@ -410,16 +410,16 @@ impl TurnDecider {
                     break (decision.later(delay), None);
                 }
             };
-            // Also a turn that came at once may have been asked for late: when the client
-            // had ended its side.
+            // Even a turn granted at once may have been requested late, after the client
+            // had closed its side.
             let waited = clock::instant().saturating_duration_since(begun);
             if turn.waited().is_zero() && waited < DECISION_AGE_MAX {
                 break (decision, Some(turn));
             }
             wait.add_wait(waited);
             match self.decide_again(decision.evidence()) {
-                // The turn came by pace records that no longer hold, so the
-                // request waits for one by those that do, in its place in the
+                // The turn was granted under pace records that have changed. The request
+                // waits for a turn under the new ones, and keeps its position in the
                 // order of arrival.
                 Some(again)
                     if self.is_to_be_sent(&again)
@@ -429,8 +429,8 @@ impl TurnDecider {
                 }
                 Some(again) if self.is_to_be_sent(&again) => break (again, Some(turn)),
                 Some(again) => break (again, None),
-                // The robots.txt has expired, and is asked for first. Then the
-                // request has its place in the order of arrival again.
+                // The robots.txt has expired and must be fetched first. The request keeps
+                // its position in the order of arrival.
                 None => (wait.arrival, wait.robots_fetch) = (turn.arrival(), RobotsFetch::Again),
             }
         };
@@ -453,22 +453,22 @@ impl TurnDecider {
         }
         let robots_wait = RobotsWait {
             longest: wait.left,
-            // Pinned here: it has half a kilobyte, is handed on twice, and is seldom
-            // polled.
+            // Pinned here because it has half a kilobyte, is passed on twice, and is
+            // seldom polled.
             client_gone: pin!(self.end_of_robots_wait(wait)),
         };
         let (inquiry, asker) = (&request.inquiry, &request.asker);
-        // The configuration may change while the robots.txt is waited for.
+        // The configuration may change during the wait for the robots.txt.
         let policy = || self.policy_now(request.preferences.as_ref());
         self.decider
             .decide(inquiry, policy, asker, robots_wait)
             .await
     }
 
-    /// Returns the policy in force, in the dialect of that with which the request began:
-    /// each robots.txt in this cache was read in it.
+    /// Returns the policy in force, in the dialect of the policy under which the request
+    /// began, because this cache parsed each robots.txt in that dialect.
     ///
-    /// With `preferences` it is that of a crawler with these purposes.
+    /// With `preferences`, the policy is that of a crawler with these purposes.
     fn policy_now(&self, preferences: Option<&PreferenceTerms>) -> Arc<Policy> {
         let latest = self.latest_policy.load_full();
         let dialect = self.policy.terms().dialect;
@@ -480,15 +480,15 @@ impl TurnDecider {
         self.purpose_policies.of(policy, preferences)
     }
 
-    /// Returns the policy of this configuration for a crawler with these purposes.
+    /// Returns the policy of this configuration for a crawler with these preferences.
     pub fn policy_for(&self, preferences: Option<&PreferenceTerms>) -> Arc<Policy> {
         self.purpose_policies
             .of(Arc::clone(&self.policy), preferences)
     }
 
-    /// Waits until a request that waits for a robots.txt does so no longer.
+    /// Completes when a request must stop waiting for a robots.txt.
     ///
-    /// It counts as waiting in the queue, and does not wait where that is full.
+    /// The request takes a seat in the queue, and stops at once if the queue is full.
     async fn end_of_robots_wait(&self, wait: &TurnWait<'_>) {
         let Some(seat) = self.scheduler.seat(&wait.owner) else {
             let _ = wait.cut_short.set(Reason::QueueFull);
@@ -503,21 +503,20 @@ impl TurnDecider {
         let _ = wait.cut_short.set(reason);
     }
 
-    /// Reports whether the origin is asked: not for what is refused, nor for
-    /// what the cache answers, nor by a robots.txt that has expired.
+    /// Reports whether the request goes to the origin. It does not if it is refused,
+    /// answered from the cache, or decided by an expired robots.txt.
     pub(super) fn is_to_be_sent(&self, decision: &Decision) -> bool {
         let evidence = decision.evidence();
         evidence.lets_through() && !evidence.is_out_of_date() && !self.is_cached(decision)
     }
 
-    /// Reports whether the request is answered with the robots.txt in the
-    /// cache.
+    /// Reports whether the request is answered with the cached robots.txt.
     pub fn is_cached(&self, decision: &Decision) -> bool {
         self.options.serve_cached && decision.own_copy().is_some()
     }
 
-    /// Records the crawl delay of a robots.txt that was just fetched, although
-    /// no page follows: for other crawlers that happens with the page.
+    /// Records the crawl delay of a robots.txt that was just fetched for a request that
+    /// is not sent. Requests that are sent record it with their turn.
     fn record_crawl_delay(&self, decided: &OriginDecision) {
         let evidence = decided.decision.evidence();
         let robots = decided.robots.as_ref();
@@ -528,8 +527,8 @@ impl TurnDecider {
         }
     }
 
-    /// Returns the longest wait that the operator allows, unless the client
-    /// wants a shorter one.
+    /// Returns the maximum wait: the operator's limit, or less if the client prefers
+    /// less.
     fn longest_wait(&self, request: &ProxyRequest) -> Duration {
         let allowed = request.max_wait.unwrap_or(self.options.max_wait);
         let preferred = request.preferred_wait;
@@ -538,8 +537,8 @@ impl TurnDecider {
         })
     }
 
-    /// Delays a request whose robots.txt could not be asked for yet, which is no
-    /// reason to refuse it.
+    /// Delays a request whose robots.txt could not be requested yet. That is no reason to
+    /// refuse it.
     fn delayed_if_unasked(&self, decided: OriginDecision, wait: &TurnWait<'_>) -> Decision {
         let evidence = decided.decision.evidence();
         let is_late = evidence.lets_through() && evidence.is_out_of_date();
@@ -560,8 +559,9 @@ impl TurnDecider {
         decided.decision.later(delay)
     }
 
-    /// Returns the delay of a request of `client` whose robots.txt cannot be asked for
-    /// now. It ends no sooner than the answer that stands in for the robots.txt.
+    /// Returns the delay of a request of `client` whose robots.txt cannot be requested
+    /// now. The delay lasts at least as long as the snapshot that stands in for the
+    /// robots.txt.
     fn robots_delay(&self, evidence: &Evidence, client: &Arc<Client>) -> Delay {
         let host = evidence.inquiry.target.origin.host();
         let delay = self.scheduler.put_off_robots(host, client);
@@ -576,7 +576,7 @@ impl TurnDecider {
         }
     }
 
-    /// Waits for a turn to send what was decided by `evidence`.
+    /// Waits for a turn to send the request that `evidence` decided.
     async fn turn(&self, evidence: &Evidence, wait: &TurnWait<'_>) -> Result<Turn, Delay> {
         let request = TurnRequest {
             max_wait: wait.left,
@@ -588,8 +588,8 @@ impl TurnDecider {
         tokio::select! {
             biased;
             turn = self.scheduler.turn(request.clone()) => turn,
-            // The place in the queue is free by now. Asking once more without
-            // any wait says what the client would have waited for.
+            // The request has left the queue by now. A second call with no patience
+            // returns how long the client would have waited.
             () = wait.connection.end.ended() => {
                 let request = TurnRequest {
                     max_wait: Duration::ZERO,
@@ -603,10 +603,10 @@ impl TurnDecider {
         }
     }
 
-    /// Waits for another turn to send a request that was lost. There is none if
-    /// it does not come in time, or if the recorded decision no longer holds:
-    /// what is sent is sent by the decision that is written down. The origin may have
-    /// had the request for long, so that is asked also where the turn comes at once.
+    /// Waits for another turn to send a request that was lost. Returns `None` if no turn
+    /// comes in time, or if the recorded decision no longer holds: a request is only sent
+    /// under the decision in the record. The decision is checked even if the turn comes
+    /// at once, because the lost request may have been at the origin for long.
     async fn turn_again(&self, evidence: &Evidence, wait: &mut TurnWait<'_>) -> Option<Turn> {
         let turn = self.turn(evidence, wait).await.ok()?;
         wait.add_wait(turn.waited());
@@ -615,8 +615,8 @@ impl TurnDecider {
         holds.then_some(turn)
     }
 
-    /// Decides the inquiry of `evidence` by the robots.txt and the policy of
-    /// now. Returns `None` if the origin must be asked for its robots.txt first.
+    /// Decides the inquiry of `evidence` again by the current robots.txt and policy.
+    /// Returns `None` if the robots.txt must be fetched first.
     fn decide_again(&self, evidence: &Evidence) -> Option<Decision> {
         let before = evidence.snapshot.as_ref()?;
         let snapshot = self.decider.robots.current(before)?;
@@ -627,14 +627,15 @@ impl TurnDecider {
             clock::now(),
         );
         let evidence = decision.evidence();
-        // Refused for want of an answer it is put off, not refused.
+        // A request refused because its robots.txt is not available yet is delayed
+        // instead.
         let is_unasked = evidence.lacks_an_answer_for_now() && !evidence.lets_through();
         (!is_unasked && !evidence.is_out_of_date()).then_some(decision)
     }
 }
 
-/// Makes the request of `owner` for a turn to send what was decided by `evidence`, at an
-/// origin that is dialled at `address`. It waits without end.
+/// Builds the turn request of `owner` for the request that `evidence` decided, at an
+/// origin dialled at `address`. Its wait is unlimited.
 pub(super) fn turn_request<'r>(
     evidence: &'r Evidence,
     owner: &'r TurnOwner,
@@ -654,26 +655,26 @@ pub(super) fn turn_request<'r>(
     }
 }
 
-/// Makes the delay of a request that has lost its place to a client with fewer.
+/// Returns the delay of a request whose place was taken by a client with fewer requests.
 fn out_of_places() -> Delay {
     let delay = Delay::of_host(Reason::Overload, DelayEnd::After(BUSY_RETRY));
     delay.explained("too many requests are under way, most of them of this client")
 }
 
-/// Makes the delay of a page whose TDM file could not be asked for in time.
+/// Returns the delay of a page whose TDM file could not be requested in time.
 pub(super) fn tdm_delay() -> Delay {
     let delay = Delay::of_host(Reason::Overload, DelayEnd::After(BUSY_RETRY));
     delay.explained("its tdmrep.json could not be asked for yet")
 }
 
-/// Makes the delay of a request that is not in the quota of its client.
+/// Returns the delay of a request that exceeds the quota of its client.
 fn quota_delay(exceeded: &QuotaExceeded) -> Delay {
     let end = DelayEnd::After(exceeded.wait);
     Delay::of_crawler(Reason::Quota, end).explained(exceeded.to_string())
 }
 
-/// Returns the client and the crawler by which turns are shared out: the
-/// crawler's product token, else the client's address.
+/// Returns the client and crawler between which turns are shared. The crawler is
+/// identified by its product token, or else by the client's address.
 pub(super) fn owner(inquiry: &Inquiry, client: &Arc<Client>, address: IpAddr) -> TurnOwner {
     let crawler = match inquiry.crawler.token() {
         Some(token) => token.folded(),
@@ -691,7 +692,7 @@ mod tests {
     use politesse_base::clients::directory::ClientDirectory;
     use politesse_robots::crawler::Crawler;
 
-    // RFC 9309, section 2.2.1: case does not count.
+    // RFC 9309, section 2.2.1: product tokens are case-insensitive.
     #[test]
     fn all_spellings_of_a_token_are_one_crawler() {
         let address = [127, 0, 0, 1].into();

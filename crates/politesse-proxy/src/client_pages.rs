@@ -1,9 +1,9 @@
-//! Pages for whoever points a client at the proxy: a guide, the certificate of the
-//! authority, and the configuration that browsers read (PAC).
+//! Pages that help to point a client at the proxy: a guide, the CA certificate, and the
+//! proxy auto-configuration for browsers (PAC).
 //!
-//! Open to all who may use the proxy, so that they name no host, URL or crawler, and
-//! are the same for everybody. Does not know where they are served: `own_name` does
-//! at the proxy itself, `admin` at its listener.
+//! They are open to all clients, so they name no host, URL or crawler and are the same
+//! for everyone. Does not know where they are served: `own_name` serves them at the proxy
+//! itself, `admin` at its listener.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -20,39 +20,39 @@ use politesse_pages::page::document::{BASE_STYLE, DATA_STYLE, Document};
 use politesse_pages::page::words::breakable;
 use politesse_robots::origin::Scheme;
 
-/// What the pages may load: their style, from where they are.
+/// Content security policy: the pages may load only their own style sheet.
 pub const POLICY: &str = "default-src 'none'; style-src 'self'; base-uri 'none'; \
                           form-action 'none'; frame-ancestors 'none'";
 
-/// Page, by its last path segment.
+/// Page, identified by its last path segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientPage {
-    /// How to point a client here.
+    /// Guide to pointing a client at the proxy.
     Guide,
-    /// Certificate of the authority, in PEM (`ca.pem`).
+    /// CA certificate, in PEM (`ca.pem`).
     Ca,
     /// Proxy auto-configuration (`proxy.pac`).
     Pac,
-    /// Style of the guide (`client.css`).
+    /// Style sheet of the guide (`client.css`).
     Style,
 }
 
 impl ClientPage {
-    /// Names that the guide links to, beside it.
+    /// Pages that the guide links to, with their names.
     pub const LINKED: [(&'static str, Self); 3] = [
         ("ca.pem", Self::Ca),
         ("proxy.pac", Self::Pac),
         ("client.css", Self::Style),
     ];
 
-    /// Returns the page with this name, as the guide links to it.
+    /// Returns the page with this name, as linked from the guide.
     pub fn linked(name: &str) -> Option<Self> {
         let mut linked = Self::LINKED.into_iter();
         let (_, page) = linked.find(|(known, _)| *known == name)?;
         Some(page)
     }
 
-    /// Returns its word in metrics.
+    /// Returns the label value for metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Guide => "guide",
@@ -71,18 +71,18 @@ pub struct PageContent {
     pub body: Bytes,
 }
 
-/// Facts that the pages state.
+/// Facts shown on the pages.
 #[derive(Debug)]
 pub struct GuidePages {
-    /// Addresses of the proxy as this client reaches it; the first is the one that
-    /// lines for clients have.
+    /// Addresses at which this client can reach the proxy. The lines for clients use the
+    /// first.
     pub proxies: Vec<ListenAddress>,
-    /// Authority; `None` if HTTPS is not intercepted (`https.mode`).
+    /// Certificate authority; `None` if HTTPS is not intercepted (`https.mode`).
     pub ca: Option<Arc<Ca>>,
 }
 
 impl GuidePages {
-    /// Returns the content of a page; `None` if there is none.
+    /// Returns the content of a page; `None` if the page does not exist here.
     pub fn content(&self, page: ClientPage) -> Option<PageContent> {
         let (media_type, body) = match page {
             ClientPage::Guide => ("text/html; charset=utf-8", self.guide()?.into_string()),
@@ -103,15 +103,15 @@ impl GuidePages {
         })
     }
 
-    /// Writes the auto-configuration of browsers.
+    /// Builds the proxy auto-configuration for browsers.
     fn pac(&self) -> Option<String> {
         let ListenAddress { scheme, address } = self.proxies.first()?;
         let kind = match scheme {
             Scheme::Http => "PROXY",
             Scheme::Https => "HTTPS",
         };
-        // No DIRECT behind it: a client that goes round a proxy that is down would ask
-        // whatever a site disallows.
+        // No DIRECT after it: if the proxy is down, a client that bypasses it would
+        // request even disallowed URLs.
         Some(format!(
             "function FindProxyForURL(url, host) {{\n  return \"{kind} {address}\";\n}}\n"
         ))
@@ -129,8 +129,8 @@ impl GuidePages {
             main {
                 h1 { (title) }
                 p {
-                    "This proxy obeys robots.txt for the crawlers that use it. A client uses it when it "
-                    "knows where the proxy is, and trusts its certificate authority."
+                    "This proxy obeys robots.txt for the crawlers that use it. To use it, a client "
+                    "needs the address of the proxy, and must trust its certificate authority."
                 }
                 (self.addresses())
                 (self.authority())
@@ -147,12 +147,12 @@ impl GuidePages {
                 p {
                     code { (proxy) }
                     @if proxy.scheme == Scheme::Https {
-                        " speaks TLS: the client has to trust the certificate that it shows there, too."
+                        " uses TLS: the client must also trust the certificate of this listener."
                     }
                 }
             }
             p {
-                "For browsers: " a href="proxy.pac" { "proxy.pac" } ". Whoever has a credential writes it before the "
+                "For browsers: " a href="proxy.pac" { "proxy.pac" } ". A client with a credential puts it before the "
                 "address: " code { "http://NAME:TOKEN@…" } "."
             }
         }
@@ -170,10 +170,10 @@ impl GuidePages {
             p {
                 "Rules are about URLs, so the proxy reads the inside of HTTPS. Download "
                 a href="ca.pem" { "ca.pem" } ", and compare its SHA-256 with what "
-                code { (command("ca show")) } " prints on the machine of the proxy. Somebody on the way could have "
-                "changed both this page and the file, but not what is printed there:"
+                code { (command("ca show")) } " prints on the machine of the proxy. An attacker on the network could have "
+                "changed both this page and the file, but not the printed value:"
             }
-            // Two while one takes the place of the other; both are in the file.
+            // During a rotation there are two roots, and the file contains both.
             @for fingerprint in ca.roots().map(RootCertificate::fingerprint) {
                 p { strong { code { (fingerprint) } } }
                 p {
@@ -184,7 +184,7 @@ impl GuidePages {
         }
     }
 
-    /// Lays out the lines by which each client uses `proxy` and trusts the authority.
+    /// Renders the lines that make each client use `proxy` and trust the CA.
     pub fn client_lines(&self, proxy: ListenAddress) -> Markup {
         let roots = self.ca.iter().flat_map(|ca| ca.roots());
         let hashes: Vec<_> = roots.filter_map(RootCertificate::spki_hash).collect();
@@ -211,23 +211,23 @@ impl GuidePages {
                 }
             }
             p {
-                "With " code { "politesse run -- COMMAND" } " on the machine of the proxy nothing has to be set."
+                "With " code { "politesse run -- COMMAND" } " on the machine of the proxy no settings are needed."
             }
         }
     }
 }
 
-/// Client with the lines that point it at the proxy.
+/// Client, with the lines that point it at the proxy.
 struct ClientRow {
     client: &'static str,
     lines: Vec<String>,
 }
 
-/// Returns the lines for each client: those of the table in `docs/clients.md`, which
-/// `tests/clients/table` tries, and of git. `spki` is the hash of the authority's key.
+/// Returns the lines for each client: those in the table of `docs/clients.md`, which
+/// `tests/clients/table` runs, and those for git. `spki` is the hash of the CA key.
 fn rows(proxy: ListenAddress, spki: &str) -> Vec<ClientRow> {
     let ListenAddress { scheme, address } = proxy;
-    // curl wants a further option for the certificate of the proxy itself.
+    // curl needs another option for the certificate of the proxy itself.
     let proxy_ca = match scheme {
         Scheme::Http => "",
         Scheme::Https => " --proxy-cacert proxy.pem",
@@ -281,28 +281,28 @@ fn rows(proxy: ListenAddress, spki: &str) -> Vec<ClientRow> {
     ]
 }
 
-/// Returns the lines by which all clients of a machine trust the authority.
+/// Returns the lines that make all clients of a machine trust the CA.
 fn machine_rows() -> Vec<ClientRow> {
     vec![
         row(
-            "All of a Debian machine",
+            "Debian, system-wide",
             &[
                 "install -m 644 ca.pem /usr/local/share/ca-certificates/politesse.crt && update-ca-certificates",
             ],
         ),
         row(
-            "All of a Fedora machine",
+            "Fedora, system-wide",
             &[
                 "install -m 644 ca.pem /etc/pki/ca-trust/source/anchors/politesse.pem && update-ca-trust",
             ],
         ),
         row(
-            "All of a Mac",
+            "macOS, system-wide",
             &[
                 "security add-trusted-cert -d -r trustRoot -k /Library/Keychains/System.keychain ca.pem",
             ],
         ),
-        row("All of Windows", &["certutil -addstore Root ca.pem"]),
+        row("Windows, system-wide", &["certutil -addstore Root ca.pem"]),
     ]
 }
 
@@ -313,7 +313,7 @@ fn row(client: &'static str, lines: &[&str]) -> ClientRow {
     }
 }
 
-/// Returns an address as it stands in an option of its own.
+/// Formats an address for an option that takes the port separately.
 fn shown(address: IpAddr) -> String {
     match address {
         IpAddr::V4(_) => address.to_string(),
@@ -321,7 +321,7 @@ fn shown(address: IpAddr) -> String {
     }
 }
 
-/// Returns a fingerprint in upper case, in pairs.
+/// Formats a fingerprint in upper case, with a colon between bytes.
 pub fn with_colons(fingerprint: &Digest) -> String {
     let digits = fingerprint.to_string().to_uppercase();
     let mut text = String::new();
@@ -335,8 +335,8 @@ pub fn with_colons(fingerprint: &Digest) -> String {
     text
 }
 
-/// Returns the address at which a client that has reached `local` finds a listener:
-/// where that listens on all addresses, the one that the client has used.
+/// Returns the address at which a client that has reached `local` can reach a listener:
+/// if the listener is on all addresses, the address that the client used.
 pub fn as_reached(listen: ListenAddress, local: Option<SocketAddr>) -> ListenAddress {
     let is_any = listen.address.ip().is_unspecified();
     let ip = local.map(|local| local.ip().to_canonical());
@@ -370,9 +370,9 @@ mod tests {
         String::from_utf8(content.body.to_vec()).unwrap()
     }
 
-    // Ours: the form that browsers read; an IPv6 address has brackets.
+    // Ours: browsers expect this form; an IPv6 address is in brackets.
     #[test]
-    fn the_auto_configuration_names_the_proxy_and_no_way_round_it() {
+    fn the_auto_configuration_names_the_proxy_without_a_bypass() {
         for (address, scheme, expected) in [
             ("192.0.2.7:3128", Scheme::Http, "\"PROXY 192.0.2.7:3128\""),
             ("[::1]:3128", Scheme::Http, "\"PROXY [::1]:3128\""),
@@ -386,15 +386,15 @@ mod tests {
 
     // Ours.
     #[test]
-    fn without_an_authority_there_is_no_certificate() {
+    fn no_certificate_is_served_without_an_authority() {
         let pages = pages("127.0.0.1:1", Scheme::Http);
         assert!(pages.content(ClientPage::Ca).is_none());
         assert!(text(&pages, ClientPage::Guide).contains("refuses HTTPS"));
     }
 
-    // Ours: whoever listens on all addresses is found at the one that was used.
+    // Ours: a listener on all addresses is reached at the address that the client used.
     #[test]
-    fn an_address_is_the_one_that_the_client_has_reached() {
+    fn a_wildcard_address_becomes_the_one_that_the_client_reached() {
         let local = Some("192.0.2.7:3129".parse().unwrap());
         let mapped = Some("[::ffff:192.0.2.7]:3129".parse().unwrap());
         for (address, reached, expected) in [
@@ -408,18 +408,18 @@ mod tests {
         }
     }
 
-    // Ours: the CSP lets nothing else be loaded.
+    // Ours: the CSP forbids inline styles and scripts.
     #[test]
-    fn the_guide_has_no_style_and_no_script_of_its_own() {
+    fn the_guide_has_no_inline_style_or_script() {
         let guide = text(&pages("127.0.0.1:1", Scheme::Http), ClientPage::Guide);
         for forbidden in ["<style", "style=", "<script", "onclick", "http-equiv"] {
             assert!(!guide.contains(forbidden), "{forbidden}");
         }
     }
 
-    // Ours: what is tried there is what is said here.
+    // Ours: the table in the book is tested, so the lines must match it.
     #[test]
-    fn the_lines_say_what_the_table_in_the_book_says() {
+    fn client_lines_match_the_table_in_the_book() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/clients.md");
         let book = std::fs::read_to_string(path).unwrap();
         let rows = rows(listen("127.0.0.1:3128", Scheme::Http), "…");

@@ -1,9 +1,9 @@
-//! Answers of our own in the forms for people: an HTML page, and plain text.
+//! Answers of the proxy in the forms for people: an HTML page and plain text.
 //!
-//! Both say who answers, why, what can be done about it, and how to find the
-//! decision in the record. The page is rendered in the origin's own origin, so
-//! everything is escaped (by maud), and every link is made here. Knows nothing
-//! but [`ProblemDetails`], and how a decision is explained.
+//! Both say that the proxy answers, why, what can be done about it, and how to find the
+//! decision in the record. Browsers treat the page as content of the origin's site, so
+//! all text is escaped (by maud), and every link is generated here. Knows only
+//! [`ProblemDetails`] and how a decision is explained.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use politesse_pages::explain::Explanation;
 use politesse_pages::explain::facts::Facts;
 use politesse_pages::page::document::{BASE_STYLE, Document, inline_style};
 
-/// Contact where `proxy.contact` names none.
+/// Contact named if `proxy.contact` is not set.
 const OPERATOR: &str = "the operator of this proxy";
 
-/// An answer in the forms for people.
+/// Answer in the forms for people.
 pub(super) struct ErrorPage<'a> {
-    /// Facts of the answer.
+    /// Details of the answer.
     pub(super) details: &'a ProblemDetails,
     /// Contact for questions (`proxy.contact`).
     pub(super) contact: Option<&'a str>,
@@ -31,7 +31,7 @@ pub(super) struct ErrorPage<'a> {
 }
 
 impl ErrorPage<'_> {
-    /// Returns the answer as an HTML page.
+    /// Renders the answer as an HTML page.
     pub(super) fn html(&self) -> String {
         let details = self.details;
         let document = Document {
@@ -62,7 +62,7 @@ impl ErrorPage<'_> {
         document.html(&body).into_string()
     }
 
-    /// Returns the answer as plain text.
+    /// Renders the answer as plain text.
     pub(super) fn text(&self) -> String {
         let details = self.details;
         let decision = self.decision().map_or(String::new(), |number| {
@@ -84,8 +84,8 @@ impl ErrorPage<'_> {
         )
     }
 
-    /// Returns the sentence that says who answers, so that nobody complains to
-    /// the site.
+    /// Returns the sentence that names the proxy as the sender, so that readers do not
+    /// complain to the site.
     fn speaker(&self) -> &'static str {
         match self.details.kind {
             "later" => "Put off by politesse, the crawl proxy of this machine, not by the site.",
@@ -104,7 +104,7 @@ impl ErrorPage<'_> {
         self.details.members.get("decision")?.as_str().map(inert)
     }
 
-    /// Returns what people can do about the answer, besides asking.
+    /// Returns advice for the reader, besides asking the contact.
     fn advice(&self) -> &'static [&'static str] {
         let evidence = self.details.evidence.as_ref();
         let reason = evidence.map(|evidence| evidence.ruling.reason.as_str());
@@ -178,7 +178,7 @@ impl ErrorPage<'_> {
         }
     }
 
-    /// Lists the facts about the decision, and when to come again.
+    /// Lists the facts about the decision, and when to try again.
     fn facts(&self) -> Facts {
         let mut facts = Facts(Vec::new());
         if let Some(evidence) = &self.details.evidence {
@@ -197,7 +197,7 @@ fn audit_show(number: &str) -> String {
     command(format_args!("audit show {number}"))
 }
 
-/// Returns the URL of a link to `contact`, if that is a web page or a mailbox.
+/// Returns the link target for `contact`, if that is a web page or a mailbox.
 fn link(contact: &str) -> Option<String> {
     if contact.contains(char::is_whitespace) {
         return None;

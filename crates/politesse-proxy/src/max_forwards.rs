@@ -1,9 +1,8 @@
-//! `Max-Forwards`: the number of proxies that a TRACE or OPTIONS may still pass
-//! (RFC 9110, section 7.6.2).
+//! `Max-Forwards`: the number of proxies that a TRACE or OPTIONS may still pass (RFC
+//! 9110, section 7.6.2).
 //!
-//! At 0 the request is for this proxy: it is answered here, without a decision,
-//! and so without a row. With other methods the field has no meaning, and is
-//! passed on unchanged.
+//! A request with 0 is answered by this proxy, without a decision and therefore without a
+//! row. For other methods the field has no meaning and is forwarded unchanged.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, MAX_FORWARDS};
@@ -16,8 +15,8 @@ use super::fields::PROXY_STATUS;
 use super::problem::MalformedRequest;
 use politesse_base::clock;
 
-/// Parts of the names of fields that may hold a secret. TRACE sends none of them
-/// back (RFC 9110, section 9.3.8).
+/// Substrings of field names that suggest a secret. TRACE does not echo such fields (RFC
+/// 9110, section 9.3.8).
 const SECRETS: [&str; 8] = [
     "auth",
     "cookie",
@@ -29,8 +28,8 @@ const SECRETS: [&str; 8] = [
     "token",
 ];
 
-/// Returns our own answer to `request` if it may go no further; `name` is the
-/// proxy's in `Proxy-Status`.
+/// Returns the proxy's answer to `request` if it may not be forwarded. `name` is the
+/// proxy's name in `Proxy-Status`.
 ///
 /// # Errors
 ///
@@ -53,27 +52,27 @@ pub fn answer<B: HttpBody>(
     put(fields, CACHE_CONTROL, "no-store");
     let status = status_member(name, None, "answered here: Max-Forwards is 0");
     put(fields, PROXY_STATUS, &status);
-    // The body was not read, so where the next request begins is not known.
+    // The body is not read, so the start of a following request would be unknown.
     if !request.body().is_end_stream() {
         fields.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     Ok(Some(response))
 }
 
-/// Takes one from the hops of a request that is passed on.
+/// Decrements the remaining hops of a request that is forwarded.
 ///
 /// # Errors
 ///
 /// [`MalformedRequest::MaxForwards`].
 pub fn take_one(method: &Method, fields: &mut HeaderMap) -> Result<(), MalformedRequest> {
     if let Some(hops) = left(method, fields)? {
-        // Its place among the fields stays.
+        // `insert` keeps the field's position.
         fields.insert(MAX_FORWARDS, hops.saturating_sub(1).into());
     }
     Ok(())
 }
 
-/// Returns the hops that are left; `None` if they are not counted.
+/// Returns the remaining hops; `None` if the request is not limited.
 fn left(method: &Method, fields: &HeaderMap) -> Result<Option<u64>, MalformedRequest> {
     if *method != Method::TRACE && *method != Method::OPTIONS {
         return Ok(None);
@@ -91,13 +90,13 @@ fn left(method: &Method, fields: &HeaderMap) -> Result<Option<u64>, MalformedReq
     Ok(Some(digits.parse().unwrap_or(u64::MAX)))
 }
 
-/// Returns the request as received, without what may be secret, as the answer to
-/// TRACE.
+/// Returns the answer to TRACE: the request as received, without fields that may hold
+/// secrets.
 fn traced<B>(request: &Request<B>) -> Response<ProxyBody> {
     let (method, uri) = (request.method(), request.uri());
     let mut message = format!("{method} {uri} {:?}\r\n", request.version()).into_bytes();
-    // Parts of names, since `X-Api-Key` and its like are no registered fields.
-    // Too much left out does no harm.
+    // Substrings are compared, because `X-Api-Key` and similar fields are not registered.
+    // Omitting too much does no harm.
     let is_secret = |name: &HeaderName| SECRETS.iter().any(|part| name.as_str().contains(part));
     let fields = request.headers().iter();
     for (name, value) in fields.filter(|(name, _)| !is_secret(name)) {
@@ -125,7 +124,7 @@ mod tests {
 
     // RFC 9110, section 7.6.2: 1*DIGIT, for TRACE and OPTIONS.
     #[test]
-    fn hops_are_counted_for_two_methods_and_by_digits_alone() {
+    fn max_forwards_applies_to_trace_and_options_and_only_digits_are_valid() {
         for (values, expected) in [
             (&[][..], Some(None)),
             (&["0"], Some(Some(0))),

@@ -1,9 +1,9 @@
-//! The proxy's own name (`proxy.internal_name`): requests to the proxy under it are
-//! answered with the [`GuidePages`], and nothing else of it is served.
+//! The proxy's own name (`proxy.internal_name`): requests to it are answered with the
+//! [`GuidePages`], and nothing else is served under it.
 //!
-//! The name is never resolved, and no request for it leaves the proxy: `request`
-//! refuses whatever is not one of the pages, and `upstream` denies the name whoever
-//! asks (docs/decisions/028-own-name.md). Does not know what the pages say.
+//! The name is never resolved, and no request for it leaves the proxy: `request` refuses
+//! everything but the pages, and `upstream` denies the name to all callers
+//! (docs/decisions/028-own-name.md). Does not know the contents of the pages.
 
 use bytes::Bytes;
 use http::header::{
@@ -20,9 +20,9 @@ use super::fields::PROXY_STATUS;
 use politesse_base::clock;
 use politesse_robots::origin::{Host, Origin, Scheme};
 
-/// Reports whether `authority`, the value of a `Host` or of a target, names `own`.
+/// Reports whether `authority`, the value of a `Host` field or of a target, names `own`.
 pub fn is_named(own: &Host, authority: &str) -> bool {
-    // Most names differ in their first letters, and need no reading.
+    // Most names differ in their first letters and need no parsing.
     let begins = |name: &str| {
         let start = authority.as_bytes().get(..name.len());
         start.is_some_and(|start| start.eq_ignore_ascii_case(name.as_bytes()))
@@ -34,9 +34,9 @@ pub fn is_named(own: &Host, authority: &str) -> bool {
     may_be && Origin::new(Scheme::Http, authority).is_ok_and(|origin| origin.host() == own)
 }
 
-/// Returns the path of a request for a page of the proxy itself: GET or HEAD of
-/// `http://` and exactly its own name, in target and `Host`. `None` is no such
-/// request; it may be another use of the name.
+/// Returns the path of a request for a page of the proxy itself: GET or HEAD of an
+/// `http://` URL whose authority, in target and `Host`, is exactly the own name. `None`
+/// for all other requests, even if they use the name in another way.
 pub fn own_path<'a, B>(own: &Host, request: &'a Request<B>) -> Option<&'a str> {
     let uri = request.uri();
     let authority = uri.authority()?.as_str();
@@ -47,7 +47,7 @@ pub fn own_path<'a, B>(own: &Host, request: &'a Request<B>) -> Option<&'a str> {
     let mut hosts = request.headers().get_all(HOST).iter();
     let is_same_host = match (hosts.next(), hosts.next()) {
         (Some(host), None) => host.to_str().is_ok_and(|host| is_exact(own, host)),
-        // Only HTTP/1.1 requires one (RFC 9112, section 3.2).
+        // Only HTTP/1.1 requires a `Host` field (RFC 9112, section 3.2).
         (None, _) => request.version() == Version::HTTP_10,
         (Some(_), Some(_)) => false,
     };
@@ -55,7 +55,8 @@ pub fn own_path<'a, B>(own: &Host, request: &'a Request<B>) -> Option<&'a str> {
     (is_read && is_same_host).then_some(path)
 }
 
-/// Reports whether `authority` is the name itself, in any case, with port 80 or none.
+/// Reports whether `authority` is the name itself, regardless of case, with port 80 or
+/// without a port.
 fn is_exact(own: &Host, authority: &str) -> bool {
     let Host::Name(name) = own else {
         return false;
@@ -64,7 +65,7 @@ fn is_exact(own: &Host, authority: &str) -> bool {
     host.eq_ignore_ascii_case(name)
 }
 
-/// Page that is served at a path.
+/// Returns the page served at a path.
 pub fn page_at(path: &str) -> Option<ClientPage> {
     match path.strip_prefix('/')? {
         "" => Some(ClientPage::Guide),
@@ -72,8 +73,8 @@ pub fn page_at(path: &str) -> Option<ClientPage> {
     }
 }
 
-/// Answers a request for a page; with 404 if there is none. `name` is the proxy's in
-/// `Proxy-Status`.
+/// Answers a request for a page, with 404 if the page does not exist. `name` is the
+/// proxy's name in `Proxy-Status`.
 pub fn answer<B: HttpBody>(
     request: &Request<B>,
     page: Option<ClientPage>,
@@ -100,14 +101,14 @@ pub fn answer<B: HttpBody>(
     put(fields, CONTENT_TYPE, media_type);
     fields.insert(CONTENT_LENGTH, length.into());
     put(fields, DATE, &http_date(clock::now()));
-    // Another proxy may be found under the same name tomorrow.
+    // Not cacheable, because the name may stand for another proxy tomorrow.
     put(fields, CACHE_CONTROL, "no-store");
     put(fields, CONTENT_SECURITY_POLICY, POLICY);
     put(fields, X_CONTENT_TYPE_OPTIONS, "nosniff");
     put(fields, REFERRER_POLICY, "no-referrer");
     let member = status_member(name, None, "answered here: a page of this proxy");
     put(fields, PROXY_STATUS, &member);
-    // A body is not read, so where the next request begins is not known.
+    // The body is not read, so the start of a following request would be unknown.
     if !request.body().is_end_stream() {
         fields.insert(CONNECTION, HeaderValue::from_static("close"));
     }
@@ -132,7 +133,7 @@ mod tests {
 
     const NAME: &str = "politesse.internal";
 
-    // Ours: exact authority, port 80, GET and HEAD.
+    // Ours: the exact authority, port 80, GET and HEAD only.
     #[test]
     fn only_the_exact_name_is_a_request_for_a_page() {
         for (method, target, hosts, path) in [
@@ -180,9 +181,9 @@ mod tests {
         }
     }
 
-    // Ours: the name in every spelling that the rest of the proxy takes for it.
+    // Ours: every spelling that other parts of the proxy treat as the same name.
     #[test]
-    fn the_name_is_known_in_other_spellings() {
+    fn other_spellings_of_the_name_are_recognised() {
         for (authority, expected) in [
             ("politesse.internal", true),
             ("POLITESSE.INTERNAL:443", true),
@@ -199,7 +200,7 @@ mod tests {
         }
     }
 
-    // Ours: nothing but these.
+    // Ours: there are no other pages.
     #[test]
     fn pages_have_fixed_paths() {
         for (path, page) in [

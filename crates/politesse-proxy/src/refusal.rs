@@ -1,9 +1,8 @@
-//! Answers to requests that a decision refuses or delays, made from the
-//! evidence of that decision.
+//! Answers to requests that a decision refuses or delays, built from the evidence of that
+//! decision.
 //!
-//! RFC 9110, sections 10.2.3, 15.5.4 and 15.6; RFC 6585, section 4. An origin's
-//! own 429 is passed on unchanged, so clients can tell ours by its
-//! `Proxy-Status`.
+//! RFC 9110, sections 10.2.3, 15.5.4 and 15.6; RFC 6585, section 4. An origin's own 429
+//! is forwarded unchanged, so clients recognise the proxy's 429 by its `Proxy-Status`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,8 +19,8 @@ use politesse_decision::record::Effect;
 use politesse_decision::snapshot::{AccessResult, Snapshot};
 use politesse_directives::denials::PurposeDenial;
 
-/// Error type of what is refused although the origin could be reached (RFC 9209,
-/// section 2.3.9).
+/// Error type of requests that are refused although the origin could be reached (RFC
+/// 9209, section 2.3.9).
 pub(super) const DENIED: &str = "http_request_denied";
 
 /// Returns the error type of a refusal (RFC 9209, section 2.3).
@@ -33,9 +32,8 @@ pub(super) fn refused_error(evidence: &Evidence) -> &'static str {
     }
 }
 
-/// Returns the answer to a request that is refused. `unreachable` is the status
-/// of what is refused while robots.txt is unreachable
-/// (`robots.unreachable_answer`).
+/// Returns the answer to a refused request. `unreachable` is the status of refusals
+/// because robots.txt is unreachable (`robots.unreachable_answer`).
 pub(super) fn refused(
     refusal: &Refusal,
     now: Timestamp,
@@ -69,8 +67,8 @@ pub(super) fn refused(
     }
 }
 
-/// Returns the answer to a request that is delayed: 429, or 503 where the
-/// proxy itself has too much to do.
+/// Returns the answer to a delayed request: 429, or 503 if the proxy itself is
+/// overloaded.
 pub(super) fn delayed(refusal: &Refusal) -> ProblemDetails {
     let evidence = &*refusal.evidence;
     let delay = evidence.delay.as_ref();
@@ -97,15 +95,15 @@ pub(super) fn delayed(refusal: &Refusal) -> ProblemDetails {
     }
 }
 
-/// Rounds up to whole seconds, at least 1: `Retry-After` has no fractions, and
-/// a client that comes too soon is delayed again.
+/// Rounds up to whole seconds, at least 1: `Retry-After` has no fractions, and a client
+/// that retries too early is delayed again.
 fn whole_seconds(wait: Duration) -> u64 {
     let begun = u64::from(0 < wait.subsec_nanos());
     wait.as_secs().saturating_add(begun).max(1)
 }
 
-/// Returns the `details` of `Proxy-Status` on a response that report mode
-/// passes on although its request is refused.
+/// Returns the `details` of `Proxy-Status` for a response that is forwarded only because
+/// of report mode.
 pub(super) fn would_be_refused(evidence: &Evidence) -> String {
     format!("would be refused: {}", refused_detail(evidence))
 }
@@ -115,7 +113,7 @@ fn no_connection(evidence: &Evidence) -> Option<NoConnection> {
     snapshot.and_then(Snapshot::no_connection)
 }
 
-/// Returns the seconds until an unreachable robots.txt is asked for again.
+/// Returns the seconds until an unreachable robots.txt is requested again.
 fn retry_after(evidence: &Evidence, now: Timestamp) -> Option<u64> {
     let snapshot = evidence.snapshot.as_deref()?;
     let AccessResult::Unreachable(_) = snapshot.result else {
@@ -191,7 +189,7 @@ fn denials_text(ruling: &Ruling) -> String {
     denials.collect::<Vec<_>>().join("; ")
 }
 
-/// Returns the sentence to add where the rules are those of an earlier copy.
+/// Returns an additional sentence if the rules come from a stale copy.
 fn earlier_copy(evidence: &Evidence) -> String {
     let snapshot = evidence.snapshot.as_deref();
     match snapshot.and_then(|snapshot| Some((snapshot.stale?, snapshot.fetched_at))) {
@@ -202,7 +200,7 @@ fn earlier_copy(evidence: &Evidence) -> String {
     }
 }
 
-/// Returns the operator's reason for an override, as the end of a sentence.
+/// Returns the operator's reason for an override, worded as the end of a sentence.
 fn override_reason(ruling: &Ruling) -> String {
     let overriding = ruling.overriding.as_ref();
     let reason = overriding.map_or("no reason is on record", |entry| &entry.reason);
@@ -240,7 +238,7 @@ fn unreachable_text(snapshot: Option<&Snapshot>) -> Cow<'static, str> {
     text.into()
 }
 
-/// Returns the members of an answer that say what was decided about which request.
+/// Returns the members of an answer that describe the request and its decision.
 pub(super) fn members(refusal: &Refusal) -> Map<String, Value> {
     let Evidence {
         inquiry,
@@ -341,9 +339,9 @@ mod tests {
         problem.details(Timestamp::UNIX_EPOCH, StatusCode::FORBIDDEN)
     }
 
-    // RFC 6585, section 4: 429, and 503 of the proxy's own load.
+    // RFC 6585, section 4: 429, or 503 if the proxy itself is overloaded.
     #[test]
-    fn status_says_whose_limit_it_is() {
+    fn the_status_tells_a_site_limit_from_overload() {
         for reason in Reason::OF_PACE {
             let problem = problem(reason, Duration::from_secs(1));
             let status = if reason == Reason::Overload { 503 } else { 429 };
@@ -355,7 +353,7 @@ mod tests {
         }
     }
 
-    // RFC 9110, section 10.2.3: whole seconds; to come too soon is no use.
+    // RFC 9110, section 10.2.3: whole seconds. A retry that comes too early is useless.
     #[test]
     fn retry_after_is_rounded_up() {
         for (ms, seconds) in [
@@ -375,7 +373,7 @@ mod tests {
 
     // RFC 9457, RFC 9209.
     #[tokio::test]
-    async fn all_three_kinds_of_body_say_what_it_waits_for() {
+    async fn every_body_format_states_the_reason_and_retry_time() {
         let problem = problem(Reason::BackOff, Duration::from_millis(59_500));
         let wanted = [
             (
@@ -410,17 +408,17 @@ mod tests {
         }
     }
 
-    // Invariant 2 (ARCHITECTURE.md): the rule by which it may come stays on
+    // Invariant 2 (ARCHITECTURE.md): the rule that will allow the request stays on
     // record.
     #[test]
-    fn the_rule_that_allowed_is_told() {
+    fn a_delayed_answer_names_the_rule_that_allows_it() {
         let members = answer(&problem(Reason::CrawlDelay, Duration::ZERO)).members;
         assert_eq!(members["rule"]["line"], 2);
         assert_eq!(members["robots"]["url"], "http://h.test/robots.txt");
         assert_eq!(members["decision"], "7");
     }
 
-    // Ours: a several-purpose crawler is told of each purpose.
+    // Ours: a crawler with several purposes learns about each of them.
     #[test]
     fn a_refusal_by_preferences_names_each_purpose() {
         let terms = PreferenceTerms {

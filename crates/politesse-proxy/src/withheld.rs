@@ -1,5 +1,5 @@
-//! Answers to requests whose response is withheld: it was fetched, and what it states
-//! about its own use denies the purposes of the crawler.
+//! Answers to requests whose response is withheld: it was fetched, but its statements
+//! about its own use deny the purposes of the crawler.
 //!
 //! Does not know what denies a purpose; `politesse_decision::withholding` does.
 
@@ -18,7 +18,7 @@ use politesse_directives::denials::PurposeDenial;
 /// Response that is withheld from its client.
 #[derive(Debug)]
 pub struct WithheldResponse {
-    /// Number of the decision to fetch it.
+    /// Sequence number of the decision to fetch it.
     pub seq: u64,
     /// Evidence of that decision.
     pub evidence: Arc<Evidence>,
@@ -29,15 +29,15 @@ pub struct WithheldResponse {
 }
 
 impl WithheldResponse {
-    /// Returns the answer in its place: the status of the origin, and the statements that
-    /// deny the purposes.
+    /// Returns the answer that replaces the response. It contains the origin's status and
+    /// the statements that deny the purposes.
     pub(super) fn details(&self) -> ProblemDetails {
         let mut members = members(&Refusal {
             seq: self.seq,
             evidence: Arc::clone(&self.evidence),
         });
         let denials = self.withholding.denials.iter().map(StoredDenial::from);
-        // The rule of robots.txt allowed the request.
+        // The rule of robots.txt allowed the request, so it is not a reason.
         members.remove("rule");
         for (name, value) in [
             ("reason", json!(self.withholding.reason())),
@@ -64,8 +64,8 @@ impl WithheldResponse {
     }
 }
 
-/// Returns the `details` of `Proxy-Status` on a response that is passed on although it
-/// would be withheld if preferences were enforced.
+/// Returns the `details` of `Proxy-Status` for a response that would be withheld if
+/// preferences were enforced.
 pub(super) fn would_be_withheld(withholding: &Withholding) -> String {
     format!("would be withheld: {}", stated_text(withholding))
 }

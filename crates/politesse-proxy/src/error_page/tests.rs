@@ -1,4 +1,4 @@
-//! What people read of an answer.
+//! Tests of the text that people read in an answer.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ fn answer(kind: &'static str, decision: Option<&Decision>) -> ProblemDetails {
     }
 }
 
-/// Returns the decision about a request of `user_agent` by a robots.txt.
+/// Returns the decision about a request of `user_agent` under a robots.txt.
 fn decision(user_agent: &str, robots: &str) -> Decision {
     let inquiry = Arc::new(Inquiry {
         crawler: Crawler::parse(user_agent),
@@ -67,7 +67,7 @@ fn page<'a>(details: &'a ProblemDetails, contact: Option<&'a str>) -> ErrorPage<
 
 // Ours.
 #[test]
-fn the_page_says_who_refused_why_and_what_to_do() {
+fn the_page_says_who_refused_and_why_and_gives_advice() {
     let refusal = refusal();
     let page = page(&refusal, None);
     let text = "\
@@ -107,7 +107,7 @@ robots       http://h.test/robots.txt, status 200, successful
     }
 }
 
-// Text from outside: what an origin, a crawler and an operator wrote.
+// Ours: text from outside comes from an origin, a crawler or the operator.
 #[test]
 fn nothing_from_outside_is_markup_or_steers_a_terminal() {
     let hostile = "<script>alert('x')</script>\"&\u{1b}[2J";
@@ -126,7 +126,7 @@ fn nothing_from_outside_is_markup_or_steers_a_terminal() {
 }
 
 #[test]
-fn a_contact_is_a_link_where_it_is_an_address() {
+fn a_contact_that_is_an_address_becomes_a_link() {
     let refusal = refusal();
     for (contact, wanted) in [
         (
@@ -151,7 +151,7 @@ fn a_contact_is_a_link_where_it_is_an_address() {
 
 // RFC 9110, section 10.2.3.
 #[test]
-fn the_time_to_come_again_is_told_to_the_second() {
+fn the_retry_time_is_shown_to_the_second() {
     let delay = Delay::of_host(Reason::BackOff, DelayEnd::After(Duration::from_secs(60)));
     let decision = decision("FooBot/1", "").later(delay);
     let mut later = answer("later", Some(&decision));
@@ -171,7 +171,7 @@ fn the_time_to_come_again_is_told_to_the_second() {
 }
 
 #[test]
-fn every_kind_of_answer_says_what_can_be_done() {
+fn every_kind_of_answer_gives_advice() {
     for kind in [
         "egress",
         "later",

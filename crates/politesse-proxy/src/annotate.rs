@@ -1,10 +1,10 @@
-//! Annotation of responses: adds the field that states the directives in force
-//! for the crawler that asked.
+//! Annotation of responses: adds the field that states the directives in force for the
+//! requesting crawler.
 //!
-//! The head of a page is held back within bounds while it is scanned for
-//! `<meta>`, then passed on as it came. Whatever keeps the scan from its end is
-//! said in the field (`state=partial`), never in the page. Does not know what a
-//! directive means; `politesse_directives` does.
+//! The head of a page is held back, within limits, while it is scanned for `<meta>`, and
+//! is then passed on unchanged. If the scan cannot finish, the field says so
+//! (`state=partial`); the page is never modified. Does not know the meaning of
+//! directives; `politesse_directives` does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,26 +34,27 @@ use politesse_robots::crawler::{Crawler, Naming, ProductToken};
 /// Settings of annotations (`directives.*`).
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Name of the field; one that the origin sends is removed.
+    /// Name of the annotation field. A field of this name from the origin is removed.
     pub header: HeaderName,
-    /// Bounds on how much of a response is read.
+    /// Limits on how much of a response is read.
     pub limits: DirectiveLimits,
-    /// Bytes of one page that are held back at most.
+    /// Maximum number of bytes held back per page.
     pub hold_bytes: usize,
-    /// The longest that a page is held back.
+    /// Longest time that a page is held back.
     pub hold_time: Duration,
-    /// Bytes that all pages together may hold back.
+    /// Maximum number of bytes held back for all pages together.
     pub hold_total: usize,
-    /// Bytes of annotations that are kept, to repeat them for a 304.
+    /// Size in bytes of the annotation cache, from which annotations are repeated for a
+    /// 304.
     pub known: usize,
-    /// Whether the field lists preferences; the record always does.
+    /// Whether the field lists preferences. The record always does.
     pub preferences: PreferenceListing,
-    /// Whether the field states the general directives beside the crawler's own.
+    /// Whether the field states the general directives in addition to the crawler's own.
     pub general: GeneralKey,
 }
 
 impl Options {
-    /// Returns the form of the annotation for `crawler`.
+    /// Returns the format of the annotation for `crawler`.
     pub fn form(&self, crawler: &Crawler) -> FieldFormat {
         FieldFormat {
             keys: match crawler.naming() {
@@ -82,25 +83,25 @@ pub struct Annotator {
 pub struct AnnotationRequest<'a> {
     /// Decision on the request.
     pub evidence: &'a Arc<Evidence>,
-    /// Number of the decision in the record.
+    /// Sequence number of the decision in the record.
     pub seq: u64,
-    /// Method and fields as the origin saw them: a field that `Connection` names
-    /// has selected no representation.
+    /// Method and fields as sent to the origin. Fields that `Connection` names are not
+    /// among them, so they did not select a representation.
     pub head: &'a OutgoingHead,
 }
 
-/// A response whose head was scanned, as far as the scan went.
+/// A response and the outcome of scanning its head.
 #[derive(Debug)]
 pub struct AnnotatedResponse {
     /// Value of the annotation field.
     pub field: HeaderValue,
-    /// Statements for the row in the audit record.
+    /// Summary for the row in the audit record.
     pub summary: AnnotationSummary,
-    /// Reason to withhold the response, if there is one.
+    /// Reason to withhold the response, if any.
     pub withholding: Option<Withholding>,
-    /// Beginning of the body, to be passed on first.
+    /// Start of the body, to be passed on first.
     pub held: HeldBody,
-    /// Rest of the body, unread.
+    /// Rest of the body, not read yet.
     pub rest: ResponseBody,
 }
 
@@ -109,7 +110,7 @@ impl<'a> AnnotationRequest<'a> {
         &self.evidence.inquiry.crawler
     }
 
-    /// Returns the robots.txt, for what it says about uses.
+    /// Returns the robots.txt, for its preferences about uses.
     fn robots(&self) -> Option<RobotsContext<'a>> {
         if !self.has_preferences() {
             return None;
@@ -123,16 +124,16 @@ impl<'a> AnnotationRequest<'a> {
         })
     }
 
-    /// Returns the rule of the TDM file for the path, if the decision rests on one.
+    /// Returns the rule of the TDM file for the path, if the decision depends on one.
     fn tdm_rule(&self) -> Option<&'a TdmRule> {
         let tdm = self.evidence.snapshot.as_ref()?.tdm.as_ref()?;
         let path = self.evidence.inquiry.target.path_and_query();
         tdm.result.binding(path).filter(|_| self.has_preferences())
     }
 
-    /// Reports whether the site has preferences about the path. It has none about one that
-    /// its rules disallow, which is fetched all the same if the operator allows it or only
-    /// has it reported (draft-ietf-aipref-attach-05, section 3.1).
+    /// Reports whether preferences of the site apply to the path. None apply to a path
+    /// that its rules disallow, even if it is fetched because the operator allows it or
+    /// uses report mode (draft-ietf-aipref-attach-05, section 3.1).
     fn has_preferences(&self) -> bool {
         let is_set_aside = Effect::of(self.evidence) != Effect::Enforced;
         !is_set_aside || self.evidence.ruling.reason == Reason::Preference
@@ -140,7 +141,7 @@ impl<'a> AnnotationRequest<'a> {
 }
 
 impl AnnotatedResponse {
-    /// Returns the length of the whole body, if that is known.
+    /// Returns the length of the whole body, if known.
     pub fn length(&self) -> Option<u64> {
         let rest = self.rest.size_hint().exact()?;
         (!self.held.breaks_off()).then_some(self.held.bytes() as u64 + rest)
@@ -163,8 +164,8 @@ impl Annotator {
         &self.options.header
     }
 
-    /// Annotates the response to `request`, holding back as much of `rest` as
-    /// the scan of the head needs.
+    /// Annotates the response to `request`. Holds back as much of `rest` as the scan of
+    /// the head needs.
     pub async fn annotate(
         &self,
         request: &AnnotationRequest<'_>,
@@ -182,9 +183,8 @@ impl Annotator {
             robots: request.robots(),
             limits: self.options.limits,
         };
-        // A 304 has no page to scan. Its fields are its own, so only what the
-        // page said comes from the cache
-        // (docs/decisions/017-doubt-is-partial.md).
+        // A 304 has no page to scan. Its fields are its own, so the cache only supplies
+        // the directives found in the page (docs/decisions/017-doubt-is-partial.md).
         let known = if parts.status == StatusCode::NOT_MODIFIED {
             self.cache.recall(&conditional, &parts.headers)
         } else {
@@ -227,8 +227,8 @@ impl Annotator {
         }
     }
 
-    /// Returns the annotation as the client and as the audit record get it. The
-    /// latter has all preferences.
+    /// Returns the annotation in the formats of the client and of the audit record, which
+    /// has all preferences.
     fn written(
         &self,
         request: &AnnotationRequest<'_>,
@@ -241,7 +241,7 @@ impl Annotator {
         let value = annotation.header_value(&form);
         let field = HeaderValue::from_str(&value)
             .unwrap_or_else(|_| HeaderValue::from_static("*=();state=unknown;why=internal"));
-        // Mostly the two are equal, and the value is written once.
+        // The two formats are usually equal, and the value is then serialised once.
         let directives = if annotation.preferences().is_empty() {
             value
         } else {
@@ -259,7 +259,7 @@ impl Annotator {
         (field, summary)
     }
 
-    /// Reads `rest` until the scan wants no more of it, or a bound is met.
+    /// Reads `rest` until the scan needs no more of it or a limit is reached.
     async fn hold(
         &self,
         page: &mut PageReader<'_>,
@@ -268,8 +268,8 @@ impl Annotator {
         let mut held = HeldBody::default();
         let mut share = self.budget.share();
         charge(&mut share, 0, page);
-        // One deadline for the whole head. A timeout for each part would let a
-        // page that drips hold its crawler for ever.
+        // One deadline for the whole head. With a timeout for each part, a page that
+        // trickles in could hold its crawler forever.
         let until = clock::instant() + self.options.hold_time;
         while page.wants_more() {
             if self.is_full(&held) {
@@ -297,7 +297,7 @@ impl Annotator {
         (held.within(share), rest)
     }
 
-    /// Reports whether no more of a page may be held back, or read at all.
+    /// Reports whether the limit on held bytes is reached, or scanning is disabled.
     fn is_full(&self, held: &HeldBody) -> bool {
         let Options {
             hold_bytes, limits, ..
@@ -314,8 +314,8 @@ impl Annotator {
     }
 }
 
-/// Takes from the budget what a page needs with `bytes` of it held back. A page
-/// that finds no room is passed on unread.
+/// Charges the budget for the memory of a page of which `bytes` are held back. If the
+/// budget is exhausted, the rest of the page is not scanned.
 fn charge(share: &mut HoldShare, bytes: usize, page: &mut PageReader<'_>) {
     if page.wants_more() && share.grow_to(bytes + page.memory()).is_none() {
         page.miss(PartialReason::Memory);
@@ -323,7 +323,7 @@ fn charge(share: &mut HoldShare, bytes: usize, page: &mut PageReader<'_>) {
 }
 
 fn tokens(crawler: &Crawler) -> Vec<&str> {
-    // What a page says to a name that is sent without being listed binds, too.
+    // Directives for a name that the crawler sends without listing it apply, too.
     let names = crawler.candidates().iter().chain(crawler.unlisted());
     names.map(ProductToken::as_str).collect()
 }

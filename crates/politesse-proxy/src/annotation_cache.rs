@@ -1,12 +1,12 @@
-//! Cache of annotations, for the 304 responses that do not repeat the page.
+//! Cache of annotations, for 304 responses, which do not repeat the page.
 //!
 //! A 304 says that a page has not changed, so its directives are still in force
-//! (draft-illyes-repext-03, section 4). What a 200 said is kept for a while, by
-//! URL and crawler, with the validators that a 304 must name and, where only a
-//! date says that it is the same, the fields of the request that chose among
-//! representations (`Vary`; RFC 9110, section 12.5.5).
+//! (draft-illyes-repext-03, section 4). The directives of a 200 are cached by URL and
+//! crawler, along with the validators that a 304 must match. A date alone does not
+//! identify a representation, so the entry also stores the request fields that select one
+//! (`Vary`; RFC 9110, section 12.5.5).
 //!
-//! Does not know how an annotation is found or written.
+//! Does not know how annotations are computed or serialised.
 
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,15 +24,15 @@ use politesse_decision::digest::Digest;
 use politesse_directives::{AnnotationState, SavedDirectives};
 use politesse_robots::crawler::ProductToken;
 
-/// The longest validator that is kept, in bytes.
+/// Length limit in bytes of a cached validator.
 const VALIDATOR_BYTES_MAX: usize = 512;
-/// The most names of a `Vary` that are kept.
+/// Maximum number of `Vary` names in an entry.
 const VARY_NAMES_MAX: usize = 16;
-/// Memory of an entry beside its own bytes, its place in the cache included.
+/// Estimated overhead of an entry beyond its variable parts, including its slot in the
+/// cache.
 const ENTRY_BYTES: usize = 1024;
 
-/// Annotations of pages, within a bound in bytes. The least recently used go
-/// first.
+/// Annotations of pages, limited in bytes. The least recently used are evicted first.
 #[derive(Debug)]
 pub struct AnnotationCache {
     pages: Mutex<ByteCache<PageKey, CachedAnnotation>>,
@@ -40,13 +40,12 @@ pub struct AnnotationCache {
     gauge: Gauge,
 }
 
-/// Page and crawler that an annotation is for: the URL, and the names of the crawler in
-/// any case.
+/// Cache key: the URL, and the crawler's names regardless of case.
 #[derive(Debug)]
 struct PageKey(Arc<Inquiry>);
 
 impl PageKey {
-    /// Returns the names by which the page may address the crawler.
+    /// Returns the names under which the page may address the crawler.
     fn names(&self) -> impl Iterator<Item = &ProductToken> {
         let crawler = &self.0.crawler;
         crawler.candidates().iter().chain(crawler.unlisted())
@@ -68,16 +67,17 @@ impl Hash for PageKey {
     }
 }
 
-/// Properties of a request that a 304 in response to it depends on.
+/// Properties of a request that determine which cached annotation a 304 confirms.
 #[derive(Debug, Clone, Copy)]
 pub struct ConditionalRequest<'a> {
-    /// Method, URL, and crawler: a page may say something else to each name.
+    /// Method, URL and crawler. A page may have different directives for each crawler
+    /// name.
     pub inquiry: &'a Arc<Inquiry>,
-    /// Fields, as sent to the origin.
+    /// Fields as sent to the origin.
     pub fields: &'a HeaderMap,
 }
 
-/// Annotation of one representation, and how to recognise that.
+/// Annotation of one representation, and the data to recognise that representation.
 #[derive(Debug, Clone)]
 struct CachedAnnotation {
     validators: PageValidators,
@@ -92,7 +92,7 @@ struct PageValidators {
     last_modified: Option<Box<[u8]>>,
 }
 
-/// Validator by which two representations are the same.
+/// Kind of validator that found two representations equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ValidatorKind {
     /// No two representations share an entity tag (RFC 9110, section 8.8.3).
@@ -101,25 +101,24 @@ enum ValidatorKind {
     Date,
 }
 
-/// Fields of a request that select one of several representations, with their
-/// values.
+/// Request fields that select one of several representations, with their values.
 #[derive(Debug, Clone)]
 struct VaryKey {
-    /// Names of the fields beside [`PERSONAL`]; `None` if the origin does not
-    /// name them all.
+    /// Names of the selecting fields in addition to [`PERSONAL`]; `None` if the origin
+    /// does not name them all.
     names: Option<Box<[HeaderName]>>,
-    /// Digest of their values; `None` if the request has none of the fields, as
-    /// most have.
+    /// Digest of their values; `None` if the request has none of the fields, which is the
+    /// usual case.
     values: Option<Digest>,
 }
 
-/// Fields that select by themselves: most pages for somebody in particular
-/// depend on them, and few origins name them.
+/// Fields that always count as selecting: most personalised pages depend on them, but few
+/// origins list them in `Vary`.
 const PERSONAL: [HeaderName; 2] = [COOKIE, AUTHORIZATION];
 
 impl AnnotationCache {
-    /// Creates a cache of about `bytes_max` at most; 0 keeps nothing. `gauge`
-    /// shows its size.
+    /// Creates a cache limited to about `bytes_max`; 0 disables it. `gauge` shows its
+    /// size.
     pub fn new(bytes_max: usize, gauge: Gauge) -> Self {
         Self {
             pages: Mutex::new(ByteCache::new(bytes_max)),
@@ -132,8 +131,8 @@ impl AnnotationCache {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns what is known of the representation that a 304 with these
-    /// fields, in response to `request`, says to be unchanged.
+    /// Returns the directives of the representation that a 304 with these fields, sent in
+    /// response to `request`, confirms as unchanged.
     pub fn recall(
         &self,
         request: &ConditionalRequest<'_>,
@@ -150,9 +149,9 @@ impl AnnotationCache {
         is_same.then_some(entry.known)
     }
 
-    /// Keeps what a 200 with these fields, in response to `request`, said. One
-    /// without a validator only removes what was kept: nobody can ask whether it
-    /// has changed, and what it replaces is no longer sent.
+    /// Caches the directives of a 200 with these fields, sent in response to `request`. A
+    /// response without a validator only removes the existing entry: it cannot be
+    /// revalidated, and the origin no longer serves the old one.
     pub fn keep(
         &self,
         request: &ConditionalRequest<'_>,
@@ -160,14 +159,14 @@ impl AnnotationCache {
         fields: &HeaderMap,
         known: SavedDirectives,
     ) {
-        // A HEAD shows no page, and a 206 only a part of one.
+        // A HEAD response contains no page, and a 206 only part of one.
         if request.inquiry.method != Method::GET.as_str() || status != StatusCode::OK {
             return;
         }
         let validators = PageValidators::of_response(fields);
         let is_kept =
             known.state() != AnnotationState::Unknown && validators != PageValidators::default();
-        // Origins that send no validators cost nothing here.
+        // Nothing to do, and no key to build, for origins that send no validators.
         if !is_kept && self.pages().is_empty() {
             return;
         }
@@ -179,7 +178,7 @@ impl AnnotationCache {
         };
         let bytes = entry.bytes(request.inquiry);
         let mut pages = self.pages();
-        // One that is larger than all may be would drive out the others first.
+        // An entry larger than the whole cache would first evict all others.
         if is_kept && bytes <= self.bytes_max {
             pages.insert(key, entry, bytes);
         } else {
@@ -191,7 +190,7 @@ impl AnnotationCache {
 }
 
 impl CachedAnnotation {
-    /// Returns about how many bytes of memory it takes, with its key.
+    /// Returns the approximate memory of the entry and its key in bytes.
     fn bytes(&self, key: &Inquiry) -> usize {
         let Inquiry {
             target, crawler, ..
@@ -216,9 +215,9 @@ impl PageValidators {
     }
 
     fn of_request(fields: &HeaderMap) -> Self {
-        // With several entity tags nobody can say which is still the same.
+        // With several entity tags it is unclear which one a 304 confirms.
         let tag = only(fields, IF_NONE_MATCH).filter(|tags| !tags.contains(&b','));
-        // Beside a tag a date says nothing (RFC 9110, section 13.1.3).
+        // A date is ignored if there is an entity tag (RFC 9110, section 13.1.3).
         let has_tag = fields.contains_key(IF_NONE_MATCH);
         let date = only(fields, IF_MODIFIED_SINCE).filter(|_| !has_tag);
         Self {
@@ -227,9 +226,9 @@ impl PageValidators {
         }
     }
 
-    /// Returns which of these validators a response means that names the
-    /// validators `named`, or else those of its request, `asked`. An entity tag
-    /// outweighs a date (RFC 9110, section 13.2.2).
+    /// Returns which of these validators a 304 confirms: those it names itself (`named`),
+    /// or else those of its request (`asked`). An entity tag outweighs a date (RFC 9110,
+    /// section 13.2.2).
     fn meant_by(&self, named: &Self, asked: &Self) -> Option<ValidatorKind> {
         if let Some(etag) = named.etag.as_ref().or(asked.etag.as_ref()) {
             return (self.etag.as_ref() == Some(etag)).then_some(ValidatorKind::Tag);
@@ -243,7 +242,7 @@ impl PageValidators {
 }
 
 impl VaryKey {
-    /// Reads the fields that a response names in `Vary`, from its request.
+    /// Reads the request fields that the response names in `Vary`.
     fn of(response: &HeaderMap, request: &HeaderMap) -> Self {
         let names = vary_names(response);
         let values = digest_of(names.as_deref().unwrap_or_default(), request);
@@ -263,7 +262,7 @@ impl VaryKey {
     }
 }
 
-/// Returns the names in `Vary`, `None` if they are not all named.
+/// Returns the names in `Vary`; `None` if they do not name all selecting fields.
 fn vary_names(response: &HeaderMap) -> Option<Box<[HeaderName]>> {
     let mut names = Vec::new();
     let lines = response
@@ -275,7 +274,7 @@ fn vary_names(response: &HeaderMap) -> Option<Box<[HeaderName]>> {
         let name = HeaderName::from_bytes(item)
             .ok()
             .filter(|name| name != "*" && names.len() < VARY_NAMES_MAX)?;
-        // A page says the same in every content coding.
+        // The directives of a page are the same in every content coding.
         if name != ACCEPT_ENCODING && !PERSONAL.contains(&name) && !names.contains(&name) {
             names.push(name);
         }
@@ -283,8 +282,7 @@ fn vary_names(response: &HeaderMap) -> Option<Box<[HeaderName]>> {
     Some(names.into())
 }
 
-/// Returns the digest of the values that a request has in the fields `names` and
-/// [`PERSONAL`].
+/// Returns the digest of the values of a request's fields `names` and [`PERSONAL`].
 fn digest_of(names: &[HeaderName], request: &HeaderMap) -> Option<Digest> {
     let mut text = Vec::new();
     for name in names.iter().chain(&PERSONAL) {
@@ -298,7 +296,7 @@ fn digest_of(names: &[HeaderName], request: &HeaderMap) -> Option<Digest> {
     (!text.is_empty()).then(|| Digest::of(&text))
 }
 
-/// Returns the value of a field that stands there once and is not too long.
+/// Returns the value of a field that occurs exactly once and is not too long.
 fn only(fields: &HeaderMap, name: HeaderName) -> Option<&[u8]> {
     let mut values = fields.get_all(name).iter();
     let value = values.next().filter(|_| values.next().is_none())?;
@@ -306,8 +304,8 @@ fn only(fields: &HeaderMap, name: HeaderName) -> Option<&[u8]> {
     (!bytes.is_empty() && bytes.len() <= VALIDATOR_BYTES_MAX).then_some(bytes)
 }
 
-/// Returns an entity tag without its mark of weakness: "not modified" compares
-/// weakly (RFC 9110, sections 8.8.3.2 and 13.1.2).
+/// Returns an entity tag without its weakness prefix: "not modified" compares weakly (RFC
+/// 9110, sections 8.8.3.2 and 13.1.2).
 fn opaque(tag: &[u8]) -> Box<[u8]> {
     tag.strip_prefix(b"W/").unwrap_or(tag).into()
 }
@@ -328,7 +326,7 @@ mod tests {
         fields.collect()
     }
 
-    /// A GET.
+    /// Builds the inquiry of a GET.
     fn inquiry(url: &str, agent: &str) -> Arc<Inquiry> {
         Arc::new(Inquiry {
             crawler: Crawler::parse(agent),
@@ -337,7 +335,7 @@ mod tests {
         })
     }
 
-    /// Directives of a page that has none.
+    /// Directives of a page without any.
     fn nothing() -> SavedDirectives {
         let reading = AnnotationContext {
             tokens: &[],
@@ -351,7 +349,7 @@ mod tests {
 
     const DATE: &str = "Sat, 21 Nov 2026 00:00:00 GMT";
 
-    /// Whether what a 200 of these fields said is repeated for a 304 of those.
+    /// Tests whether a 304 with fields `told` confirms a 200 with fields `stored`.
     macro_rules! repeated {
         ($($name:ident: $stored:expr; asked $asked:expr; told $told:expr => $repeated:expr;)*) => {$(
             #[test]
@@ -372,9 +370,9 @@ mod tests {
             [("etag", "\"a\"")]; asked []; told [("etag", "W/\"a\"")] => true;
         another_tag_is_another_page:
             [("etag", "\"a\"")]; asked [("if-none-match", "\"a\"")]; told [("etag", "\"b\"")] => false;
-        the_tag_asked_for_counts_where_none_is_told:
+        the_tag_of_the_request_counts_if_the_304_has_none:
             [("etag", "\"a\"")]; asked [("if-none-match", "\"a\"")]; told [] => true;
-        of_several_tags_none_counts:
+        several_tags_confirm_nothing:
             [("etag", "\"a\"")]; asked [("if-none-match", "\"a\", \"b\"")]; told [] => false;
         a_tag_outweighs_a_date:
             [("etag", "\"a\""), ("last-modified", DATE)];
@@ -387,14 +385,14 @@ mod tests {
         another_date_may_be_another_page:
             [("last-modified", DATE)];
             asked [("if-modified-since", "Sat, 21 Nov 2026 00:00:01 GMT")]; told [] => false;
-        nothing_named_means_nothing:
+        without_a_validator_nothing_is_confirmed:
             [("etag", "\"a\""), ("last-modified", DATE)]; asked []; told [] => false;
-        two_tags_are_none:
+        two_etag_fields_confirm_nothing:
             [("etag", "\"a\"")]; asked []; told [("etag", "\"a\""), ("etag", "\"b\"")] => false;
     }
 
     #[test]
-    fn another_crawler_and_another_url_ask_for_another_page() {
+    fn pages_are_cached_by_url_and_crawler() {
         let hasher = RandomState::new();
         let first = PageKey(inquiry("http://h/a", "Foo"));
         for (url, agent, is_same) in [
@@ -413,10 +411,9 @@ mod tests {
         }
     }
 
-    // Invariant 8 (ARCHITECTURE.md): what is kept is bounded, whatever origins
-    // say.
+    // Invariant 8 (ARCHITECTURE.md): the cache is bounded, whatever an origin sends.
     #[test]
-    fn what_is_kept_has_a_bound() {
+    fn the_cache_never_exceeds_its_byte_limit() {
         let gauge = Gauge::default();
         let pages = AnnotationCache::new(64 * 1024, gauge.clone());
         let reading = AnnotationContext {
@@ -450,9 +447,10 @@ mod tests {
         assert_eq!(gauge.get(), i64::try_from(kept.bytes()).unwrap());
     }
 
-    // Invariant 8 (ARCHITECTURE.md): what a client sends is freed with what it counts for.
+    // Invariant 8 (ARCHITECTURE.md): the key of a replaced entry is freed along with its
+    // share of the bound.
     #[test]
-    fn a_page_that_is_kept_again_counts_for_what_is_kept() {
+    fn replacing_a_page_counts_only_the_new_entry() {
         let pages = AnnotationCache::new(1024 * 1024, Gauge::default());
         let fields = map(&[("etag", "\"a\"")]);
         for comment in [60_000, 1] {
@@ -468,9 +466,9 @@ mod tests {
         assert_eq!((kept.len(), bytes.sum::<usize>()), (1, kept.bytes()));
     }
 
-    // A response without a validator takes the place of one that had one.
+    // Ours: a response without a validator replaces one that had a validator.
     #[test]
-    fn what_is_no_longer_sent_is_forgotten() {
+    fn a_page_without_a_validator_removes_the_cached_one() {
         let pages = AnnotationCache::new(64 * 1024, Gauge::default());
         let asked = ConditionalRequest {
             inquiry: &inquiry("http://h/", ""),
@@ -495,14 +493,14 @@ mod tests {
 
     // RFC 9110, section 12.5.5; RFC 9111, section 4.1.
     same! {
-        without_vary_there_is_one: []; [("x", "a")], [] => true;
-        who_is_known_may_get_another: []; [("cookie", "a")], [("cookie", "b")] => false;
-        who_is_let_in_may_get_another: []; [("authorization", "a")], [] => false;
-        a_field_that_is_named_selects: [("vary", "a, Cookie")]; [("cookie", "a")], [("cookie", "b")] => false;
-        one_that_is_missing_selects_too: [("vary", "cookie")]; [("cookie", "a")], [] => false;
-        one_that_is_the_same_selects_the_same: [("vary", "cookie")]; [("cookie", "a")], [("cookie", "a"), ("x", "")] => true;
-        every_line_counts: [("vary", "x"), ("vary", "cookie")]; [("cookie", "a")], [] => false;
-        codings_say_the_same: [("vary", "Accept-Encoding")]; [("accept-encoding", "br")], [] => true;
-        an_asterisk_is_anything: [("vary", "*")]; [], [] => false;
+        without_vary_other_fields_do_not_matter: []; [("x", "a")], [] => true;
+        a_cookie_always_selects: []; [("cookie", "a")], [("cookie", "b")] => false;
+        authorization_always_selects: []; [("authorization", "a")], [] => false;
+        a_named_field_selects: [("vary", "a, Cookie")]; [("cookie", "a")], [("cookie", "b")] => false;
+        a_missing_named_field_selects_too: [("vary", "cookie")]; [("cookie", "a")], [] => false;
+        equal_named_fields_select_the_same_page: [("vary", "cookie")]; [("cookie", "a")], [("cookie", "a"), ("x", "")] => true;
+        every_vary_line_counts: [("vary", "x"), ("vary", "cookie")]; [("cookie", "a")], [] => false;
+        content_codings_do_not_matter: [("vary", "Accept-Encoding")]; [("accept-encoding", "br")], [] => true;
+        an_asterisk_matches_no_later_request: [("vary", "*")]; [], [] => false;
     }
 }

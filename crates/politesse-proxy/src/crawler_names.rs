@@ -1,26 +1,26 @@
-//! Names found in `User-Agent` values, remembered.
+//! Cache of the names found in `User-Agent` values.
 //!
-//! A crawl sends one `User-Agent` in all of its requests, and finding the names
-//! in it costs more than the rest of reading a request. Does not know how names
-//! are found (`politesse_robots::crawler`), nor the operator's table.
+//! A crawl sends the same `User-Agent` in all of its requests, and finding the names in
+//! it costs more than the rest of parsing a request. Does not know how names are found
+//! (`politesse_robots::crawler`), or the operator's table.
 
 use dashmap::DashMap;
 
 use politesse_robots::crawler::Crawler;
 
-/// Values that are remembered: more than a proxy has crawlers, and a megabyte or
-/// two at most.
+/// Maximum number of cached values: more than a proxy has crawlers, and one or two
+/// megabytes at most.
 pub(super) const REMEMBERED_MAX: usize = 1024;
 
-/// Longest value that is remembered, in bytes. Those of crawlers have some 200.
+/// Maximum length in bytes of a cached value. Those of crawlers have about 200.
 pub(super) const VALUE_BYTES_MAX: usize = 1024;
 
-/// Crawlers by the `User-Agent` that they were found in.
+/// Crawlers, by the `User-Agent` value in which they were found.
 #[derive(Debug, Default)]
 pub struct CrawlerNames(DashMap<Box<[u8]>, Crawler>);
 
 impl CrawlerNames {
-    /// Returns what [`Crawler::from_user_agent`] finds in this value.
+    /// Returns the result of [`Crawler::from_user_agent`] for this value.
     pub fn crawler(&self, user_agent: Option<&[u8]>) -> Crawler {
         let Some(value) = user_agent.filter(|value| value.len() <= VALUE_BYTES_MAX) else {
             return Crawler::from_user_agent(user_agent);
@@ -30,7 +30,7 @@ impl CrawlerNames {
         }
         let crawler = Crawler::from_user_agent([value]);
         if REMEMBERED_MAX <= self.0.len() {
-            // All at once: those in use are back with the next request of each.
+            // Cleared completely: a value still in use comes back with its next request.
             self.0.clear();
         }
         self.0.insert(value.into(), crawler.clone());
@@ -42,9 +42,9 @@ impl CrawlerNames {
 mod tests {
     use super::*;
 
-    // Ours: what is remembered is what would be found anew, and is bounded.
+    // Ours: a cached result equals a newly computed one, and the cache is bounded.
     #[test]
-    fn a_remembered_crawler_is_the_one_that_would_be_found() {
+    fn a_cached_crawler_equals_a_newly_found_one() {
         let names = CrawlerNames::default();
         for number in 0..3 * REMEMBERED_MAX {
             let agent = format!("Bot{}/{number}", number % 7);

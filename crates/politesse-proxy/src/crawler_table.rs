@@ -1,10 +1,10 @@
-//! Table of crawlers of one configuration: finds the crawler that sends a request, by
-//! its credential, by the operator's entries, or by its User-Agent.
+//! Table of the configured crawlers: identifies the crawler that sends a request by its
+//! credential, by the operator's entries, or by its User-Agent.
 //!
 //! A name is protected if its entry has a credential: a request that uses the name
-//! without that credential is refused. A name is pinned if its entry has `client`: it
-//! is foreign to clients elsewhere (docs/clients.md). Does not know which URLs a
-//! crawler may fetch, nor what becomes of a foreign name.
+//! without that credential is refused. A name is pinned if its entry has `client`: it is
+//! foreign to all other clients (docs/clients.md). Does not know which URLs a crawler may
+//! fetch, or how a foreign name is handled.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -23,47 +23,47 @@ use politesse_decision::preferences::PreferenceTerms;
 use politesse_directives::PurposeSet;
 use politesse_robots::crawler::{Crawler, ProductToken};
 
-/// Table of crawlers of one configuration.
+/// Table of the crawlers of one configuration.
 #[derive(Debug)]
 pub struct CrawlerTable {
     identities: Identities,
-    /// Credentials of the entries, and whether every request needs one.
+    /// Credentials of the entries, and whether a credential is required.
     pub credentials: CrawlerCredentials,
     /// Names of entries with a credential.
     protected: RestrictedNames,
     /// Names of entries with `client`.
     pinned: RestrictedNames,
-    /// Names found in `User-Agent` values. Shared by all configurations, since they do
-    /// not depend on one.
+    /// Names found in `User-Agent` values. Shared by all configurations, because they are
+    /// independent of them.
     pub names: Arc<CrawlerNames>,
 }
 
-/// Values of a request that show which crawler sends it.
+/// Properties of a request that identify its crawler.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestSender<'a> {
     /// Value of `User-Agent`.
     pub user_agent: Option<&'a [u8]>,
     /// Address of the client.
     pub client: IpAddr,
-    /// Credential that the client has shown.
+    /// Credential that the client has presented.
     pub credential: Option<&'a VerifiedCredential>,
-    /// Purposes of the command that sends it, in place of those of its entry.
+    /// Purposes of the command that sends the request. They replace those of its entry.
     pub purposes: PurposeSet,
 }
 
-/// Crawler that sends a request.
+/// Crawler that sends a request, with its settings.
 #[derive(Debug)]
 pub struct KnownCrawler {
     /// The crawler.
     pub crawler: Crawler,
-    /// The longest wait for turns that the operator allows it
-    /// (`crawler.max_wait`), if that is not the general one.
+    /// Longest wait for turns that the operator allows it (`crawler.max_wait`), if it
+    /// differs from the general limit.
     pub max_wait: Option<Duration>,
     /// Label of its crawl (`crawler.label`).
     pub label: Option<CrawlLabel>,
-    /// Purposes that are declared for it, if any are.
+    /// Purposes declared for it, if any.
     pub preferences: Option<PreferenceTerms>,
-    /// Turns of the files that its pages embed.
+    /// Whether files embedded in its pages need turns of their own.
     pub requisites: Requisites,
     /// Digest of its entry ([`Identity::digest`]), if it has one.
     pub entry: Option<Digest>,
@@ -72,7 +72,7 @@ pub struct KnownCrawler {
 }
 
 impl CrawlerTable {
-    /// Creates the table of `identities`.
+    /// Creates the table for `identities`.
     pub fn new(mode: AuthMode, identities: &Identities, names: Arc<CrawlerNames>) -> Self {
         let credentials = CrawlerCredentials::new(mode, identities);
         let pins = |entry: &&Identity| entry.clients.is_some();
@@ -85,13 +85,14 @@ impl CrawlerTable {
         }
     }
 
-    /// Finds the crawler that sends a request.
+    /// Identifies the crawler that sends a request.
     ///
     /// # Errors
     ///
-    /// [`Problem::Credential`] if its credential is not for this sender, or it uses
-    /// a protected name; [`MalformedRequest::Names`] if its User-Agent has more names
-    /// than are read: a robots.txt could have a group for one of the others.
+    /// [`Problem::Credential`] if the credential is not valid for this sender, or if the
+    /// sender uses a protected name; [`MalformedRequest::Names`] if the User-Agent has
+    /// more names than are read, because a robots.txt could have a group for one of the
+    /// others.
     pub fn identify(&self, sender: &RequestSender<'_>) -> Result<KnownCrawler, Problem> {
         let known = match sender.credential {
             Some(credential) => self.vouched_for(sender, credential)?,
@@ -125,15 +126,15 @@ impl CrawlerTable {
         Ok(self.known(sender, crawler, Some(entry)))
     }
 
-    /// Refuses a request without a credential that uses a protected name.
+    /// Refuses a request that uses a protected name without a credential.
     fn refuse_protected(&self, sender: &RequestSender<'_>) -> Result<(), CredentialError> {
         if self.protected.tokens.is_empty() {
             return Ok(());
         }
         let agent = sender.user_agent;
         let used = self.protected.used_by(&self.names.crawler(agent), agent);
-        // An entry without a credential gives no name that has one: whoever wrote that
-        // into the configuration wants it shown.
+        // An entry without a credential cannot grant a protected name: the operator wants
+        // the credential of that name to be presented.
         let known = self.identities.known(agent, Some(sender.client));
         let mut given = known.iter().flat_map(|entry| &entry.identity.tokens);
         if !used.is_empty() || given.any(|name| self.protected.tokens.contains(name)) {
@@ -142,7 +143,7 @@ impl CrawlerTable {
         Ok(())
     }
 
-    /// Finds the crawler of a request that comes without a credential.
+    /// Identifies the crawler of a request without a credential.
     pub fn unproved(&self, sender: &RequestSender<'_>) -> KnownCrawler {
         let agent = sender.user_agent;
         let known = self.identities.known(agent, Some(sender.client));
@@ -173,8 +174,8 @@ impl CrawlerTable {
         }
     }
 
-    /// Returns a name in the `User-Agent` of a request that entries pin to clients, of
-    /// which this is none. `own` are the names that the operator gives to the sender.
+    /// Returns a name in the `User-Agent` that entries pin to other clients. `own` are
+    /// the names that the operator gives to the sender.
     fn foreign_name(
         &self,
         sender: &RequestSender<'_>,
@@ -197,7 +198,7 @@ impl CrawlerTable {
     }
 }
 
-/// Names that not every client may use, and search for them in a User-Agent.
+/// Names reserved for certain clients, and the search for them in a User-Agent.
 #[derive(Debug)]
 struct RestrictedNames {
     tokens: HashSet<ProductToken>,
@@ -205,7 +206,7 @@ struct RestrictedNames {
     texts: HashMap<Box<[u8]>, ProductToken>,
     /// Lengths of `texts`.
     lengths: BTreeSet<usize>,
-    /// Names found before, by User-Agent: a crawl sends one.
+    /// Names found before, by User-Agent, because a crawl always sends the same one.
     found: DashMap<Box<[u8]>, Arc<[ProductToken]>>,
 }
 
@@ -226,9 +227,9 @@ impl RestrictedNames {
         }
     }
 
-    /// Returns the restricted names, as configured, in `user_agent`, which `crawler` was found in:
-    /// those among its candidates, and those that stand anywhere by themselves,
-    /// since a site may know a crawler by them.
+    /// Returns the restricted names in `user_agent`, spelled as configured: those among
+    /// the candidates of `crawler`, and those that occur anywhere as separate words,
+    /// because a site may recognise a crawler by them.
     fn used_by(&self, crawler: &Crawler, user_agent: Option<&[u8]>) -> Arc<[ProductToken]> {
         let agent = user_agent.unwrap_or_default();
         if self.tokens.is_empty() || agent.is_empty() {
@@ -244,8 +245,8 @@ impl RestrictedNames {
         let names: Arc<[_]> = names.into();
         if agent.len() <= VALUE_BYTES_MAX {
             if REMEMBERED_MAX <= self.found.len() {
-                // Cleared as a whole, as in `CrawlerNames`: a User-Agent that is still
-                // in use comes back with its next request.
+                // Cleared completely, as in `CrawlerNames`: a User-Agent still in use
+                // comes back with its next request.
                 self.found.clear();
             }
             self.found.insert(agent.into(), Arc::clone(&names));
@@ -253,7 +254,8 @@ impl RestrictedNames {
         names
     }
 
-    /// Returns the restricted names that stand in `text`, which is in lower case.
+    /// Returns the restricted names that occur as separate words in the lower-case
+    /// `text`.
     fn standing_in(&self, text: &[u8]) -> impl Iterator<Item = ProductToken> {
         let starts = (0..text.len()).filter(|&at| !joins(text[..at].iter().rev()));
         starts.flat_map(move |at| {
@@ -267,8 +269,8 @@ impl RestrictedNames {
     }
 }
 
-/// Reports whether a name that ends where these bytes begin goes on in them, so
-/// that it is part of another: `FooBot` in `FooBot-News`, or in `foobot.example`.
+/// Reports whether these adjacent bytes make a name part of a longer one: `FooBot` in
+/// `FooBot-News` or in `foobot.example`.
 fn joins<'a>(mut bytes: impl Iterator<Item = &'a u8>) -> bool {
     let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || 0x80 <= *byte;
     match bytes.next() {
@@ -308,8 +310,7 @@ mod tests {
         CrawlerTable::new(AuthMode::Optional, &identities, Arc::default())
     }
 
-    /// Returns the candidates and the unlisted names of a sender, or the word for
-    /// why there are none.
+    /// Returns the candidates and the unlisted names of a sender, or the error word.
     fn names(table: &CrawlerTable, agent: &str, pair: &str) -> Result<[String; 2], &'static str> {
         let mut fields = HeaderMap::new();
         if !pair.is_empty() {
@@ -339,7 +340,8 @@ mod tests {
         texts.join(" ")
     }
 
-    /// One test a row: the names of a sender of a User-Agent with a credential.
+    /// Generates one test per row: the names of a sender with a User-Agent and a
+    /// credential.
     macro_rules! senders {
         ($($name:ident: $agent:literal with $pair:literal is $expected:expr;)*) => {$(
             #[test]
@@ -359,29 +361,29 @@ mod tests {
     // Ours.
     senders! {
         a_credential_adds_its_names: "curl/8" with "FooBot:t1" is Ok(["FooBot Foo", "curl"]);
-        a_name_that_is_listed_is_no_other: "foobot/2 Foo/1" with "FooBot:t1" is Ok(["FooBot Foo", ""]);
-        no_user_agent_needs_none: "" with "BarBot:t2" is Ok(["BarBot", ""]);
+        a_listed_name_is_not_repeated_as_unlisted: "foobot/2 Foo/1" with "FooBot:t1" is Ok(["FooBot Foo", ""]);
+        a_credential_works_without_a_user_agent: "" with "BarBot:t2" is Ok(["BarBot", ""]);
         a_name_of_another_credential_is_protected: "BarBot/2" with "FooBot:t1" is Err("protected");
-        a_wrong_token_is_no_name: "Other/1" with "FooBot:t2" is Err("wrong");
-        a_second_name_is_no_user_name: "Other/1" with "Foo:t1" is Err("wrong");
+        a_wrong_token_proves_nothing: "Other/1" with "FooBot:t2" is Err("wrong");
+        a_second_name_is_not_a_user_name: "Other/1" with "Foo:t1" is Err("wrong");
         without_a_credential_the_user_agent_counts: "Other/1" with "" is Ok(["Other", ""]);
-        a_protected_name_wants_its_credential: "FooBot/2" with "" is Err("protected");
-        so_does_a_second_one: "Foo/2" with "" is Err("protected");
-        case_does_not_hide_it: "fOObOT" with "" is Err("protected");
-        another_name_does_not_hide_it: "Other/1 FooBot/2" with "" is Err("protected");
-        a_browser_does_not_hide_it: "Mozilla/5.0 (Linux; FooBot) Safari/1" with "" is Err("protected");
-        a_version_does_not_hide_it: "foobot_2.1" with "" is Err("protected");
-        a_full_stop_does_not_hide_it: "Mozilla/5.0 (as FooBot.)" with "" is Err("protected");
-        brackets_do_not_hide_it: "[FooBot" with "" is Err("protected");
+        a_protected_name_requires_its_credential: "FooBot/2" with "" is Err("protected");
+        a_second_protected_name_requires_its_credential: "Foo/2" with "" is Err("protected");
+        case_does_not_hide_a_protected_name: "fOObOT" with "" is Err("protected");
+        another_name_does_not_hide_a_protected_name: "Other/1 FooBot/2" with "" is Err("protected");
+        a_browser_does_not_hide_a_protected_name: "Mozilla/5.0 (Linux; FooBot) Safari/1" with "" is Err("protected");
+        a_version_does_not_hide_a_protected_name: "foobot_2.1" with "" is Err("protected");
+        a_full_stop_does_not_hide_a_protected_name: "Mozilla/5.0 (as FooBot.)" with "" is Err("protected");
+        brackets_do_not_hide_a_protected_name: "[FooBot" with "" is Err("protected");
         a_name_of_words_is_protected: "Mozilla/5.0 (a; foo web spider)" with "" is Err("protected");
-        part_of_a_name_is_another: "FooBot-News/1 xFooBot/1" with "" is Ok(["FooBot-News xFooBot", ""]);
-        a_domain_is_no_name: "Other/1 (+https://www.foobot.example/)" with "" is Ok(["Other", ""]);
-        a_mail_address_is_no_name: "Other/1 (foobot@a.example)" with "" is Ok(["Other", ""]);
+        a_longer_name_is_a_different_name: "FooBot-News/1 xFooBot/1" with "" is Ok(["FooBot-News xFooBot", ""]);
+        a_domain_is_not_a_name: "Other/1 (+https://www.foobot.example/)" with "" is Ok(["Other", ""]);
+        a_mail_address_is_not_a_name: "Other/1 (foobot@a.example)" with "" is Ok(["Other", ""]);
     }
 
-    // Ours: a later `crawler add` must not be set aside by an older entry.
+    // Ours: an older entry must not override a later `crawler add`.
     #[test]
-    fn no_entry_without_a_credential_gives_a_protected_name() {
+    fn an_entry_without_a_credential_cannot_grant_a_protected_name() {
         let table = table(vec![
             identity(&["FooBot"], None),
             identity(&["FooBot"], Some("t1")),
@@ -416,7 +418,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn nothing_is_protected_where_credentials_are_off() {
+    fn nothing_is_protected_if_credentials_are_off() {
         let identities = Identities::new(vec![identity(&["FooBot"], Some("t1"))]);
         let table = CrawlerTable::new(AuthMode::Off, &identities, Arc::default());
         let by_user_agent = Ok(["FooBot".to_owned(), String::new()]);
@@ -461,9 +463,9 @@ mod tests {
         assert_eq!(foreign("foobot/1 inhouse", 4), None);
     }
 
-    // Ours: as `CrawlerNames`, and found again the same.
+    // Ours: the cache works like `CrawlerNames`, and returns the same names again.
     #[test]
-    fn what_was_found_in_a_user_agent_is_remembered_within_a_bound() {
+    fn the_cache_of_found_names_is_bounded() {
         let table = table(vec![identity(&["FooBot"], Some("t1"))]);
         for number in 0..2 * REMEMBERED_MAX {
             let agent = format!("Other{}/1 (FooBot)", number % 1500);

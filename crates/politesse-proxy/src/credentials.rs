@@ -1,9 +1,9 @@
-//! Credentials of clients: tokens by which a crawler proves who it is.
+//! Client credentials: tokens with which a crawler proves its identity.
 //!
-//! RFC 9110, section 11.7, RFC 7617 (Basic) and RFC 6750 (Bearer). A token is 256
-//! random bits, of which the configuration has the SHA-256, so that a fast digest
-//! will do: nobody guesses it, and a wrong one costs others nothing. Does not know
-//! which names a crawler has besides; `crawler_table` does.
+//! RFC 9110, section 11.7, RFC 7617 (Basic) and RFC 6750 (Bearer). A token consists of
+//! 256 random bits, and the configuration contains its SHA-256. A fast digest is enough:
+//! the token cannot be guessed, and wrong guesses cost little. Does not know which other
+//! names a crawler has; `crawler_table` does.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -25,31 +25,30 @@ use politesse_decision::inquiry::{Identities, Identity, KnownEntry};
 /// Treatment of credentials (`proxy.auth`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthMode {
-    /// No credential is looked at: entries with one fit nobody.
+    /// Credentials are ignored, and entries with a credential match no request.
     Off,
-    /// A client without a credential is known by its User-Agent.
+    /// A client without a credential is identified by its User-Agent.
     Optional,
-    /// A client without a credential is answered with 407.
+    /// A client without a credential gets a 407.
     Required,
 }
 
 /// Reason why a request is answered with 407 (RFC 9110, section 15.5.8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum CredentialError {
-    /// None was sent, and `proxy.auth` is "required".
+    /// No credential was sent, but `proxy.auth` is "required".
     #[error("this proxy wants a credential, as Basic NAME:TOKEN or as Bearer TOKEN")]
     Missing,
-    /// The one that was sent is none of the configuration, or not for this name,
-    /// address or User-Agent.
+    /// The credential is unknown, or not valid for this name, address or User-Agent.
     #[error("the credential that was sent is not valid here")]
     Wrong,
-    /// The User-Agent has a name that is known by a credential alone.
+    /// The User-Agent contains a name that requires a credential.
     #[error("the User-Agent has the name of a crawler that is known by its credential")]
     Protected,
 }
 
 impl CredentialError {
-    /// Returns the word of the reason in metrics and the log.
+    /// Returns the label value for metrics and the log.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Missing => "missing",
@@ -59,17 +58,17 @@ impl CredentialError {
     }
 }
 
-/// A credential that a client has shown, and that was valid then.
+/// Credential presented by a client and found valid at that time.
 #[derive(Clone, PartialEq, Eq)]
 pub struct VerifiedCredential {
     /// SHA-256 of the token.
     digest: Digest,
-    /// First token of its entry.
+    /// First product token of its entry.
     name: Arc<str>,
 }
 
 impl VerifiedCredential {
-    /// Returns the name that is proved.
+    /// Returns the proved name.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
@@ -81,10 +80,10 @@ impl fmt::Debug for VerifiedCredential {
     }
 }
 
-/// Credential that a connection has shown last, with the field that it came in.
+/// Most recent credential of a connection, with the field value that contained it.
 ///
-/// A crawler sends the same field with each request: it is compared with that one
-/// instead of being decoded and digested again.
+/// A crawler sends the same field value with each request. Comparing it saves decoding
+/// and hashing it again.
 #[derive(Default)]
 pub struct LastCredential(Mutex<Option<ShownCredential>>);
 
@@ -94,7 +93,7 @@ struct ShownCredential {
 }
 
 impl LastCredential {
-    /// Returns the credential of `field`, if that was the last one.
+    /// Returns the credential for `field` if it equals the most recent field value.
     fn of(&self, field: &HeaderValue) -> Option<VerifiedCredential> {
         let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let shown = last.as_ref()?;
@@ -117,16 +116,16 @@ impl fmt::Debug for LastCredential {
     }
 }
 
-/// Credentials of one configuration, by their digests.
+/// Credentials of one configuration, indexed by their digests.
 pub struct CrawlerCredentials {
     mode: AuthMode,
-    /// Keyed, so that the time of a look-up says nothing of a digest: two tokens
-    /// are compared in constant time, and only if their keyed hashes are equal.
+    /// Keyed, so that lookup times reveal nothing about a digest: two digests are
+    /// compared in constant time, and only if their keyed hashes are equal.
     hasher: RandomState,
     entries: HashMap<u64, Vec<Guarded>>,
 }
 
-/// Entry of the configuration with the digest of its credential.
+/// Configuration entry and the digest of its credential.
 struct Guarded {
     digest: Digest,
     identity: Identity,
@@ -135,7 +134,7 @@ struct Guarded {
 }
 
 impl Guarded {
-    /// Returns its user name: the first token of the entry.
+    /// Returns the user name: the first product token of the entry.
     fn name(&self) -> &str {
         let first = self.identity.tokens.first();
         first.map_or("", |token| token.as_str())
@@ -177,14 +176,14 @@ impl CrawlerCredentials {
         }
     }
 
-    /// Reports whether a client may leave the credential out.
+    /// Reports whether a client may omit the credential.
     #[must_use]
     pub fn are_optional(&self) -> bool {
         self.mode != AuthMode::Required
     }
 
-    /// Verifies the credential among `fields`; `None` if there is none, or if the
-    /// configuration has none.
+    /// Verifies the credential in `fields`; `None` if they contain no credential, or if
+    /// credentials are ignored.
     ///
     /// # Errors
     ///
@@ -201,7 +200,7 @@ impl CrawlerCredentials {
         let Some(field) = values.next() else {
             return Ok(None);
         };
-        // RFC 9110, section 11.7.2: there is one. Of two it is not known which is
+        // RFC 9110, section 11.7.2: there is only one. Of two, it is unknown which one is
         // meant.
         if values.next().is_some() {
             return Err(CredentialError::Wrong);
@@ -223,12 +222,12 @@ impl CrawlerCredentials {
         Ok(Some(verified))
     }
 
-    /// Returns a credential that was verified earlier, if this configuration has it
-    /// still: a reload may have taken it away while its connection is open.
+    /// Returns a credential that was verified earlier if it is still valid: a reload may
+    /// have removed it while its connection is open.
     ///
     /// # Errors
     ///
-    /// [`CredentialError::Wrong`] if it has not.
+    /// [`CredentialError::Wrong`] if it is not.
     pub fn still_valid(
         &self,
         verified: Option<&VerifiedCredential>,
@@ -243,8 +242,8 @@ impl CrawlerCredentials {
         Err(CredentialError::Wrong)
     }
 
-    /// Returns the first entry of a verified credential whose other conditions
-    /// hold, too.
+    /// Returns the first entry of a verified credential whose other conditions match as
+    /// well.
     pub fn entry(
         &self,
         verified: &VerifiedCredential,
@@ -261,13 +260,13 @@ impl CrawlerCredentials {
         })
     }
 
-    /// Returns all entries, in no order.
+    /// Returns all entries, in arbitrary order.
     pub fn entries(&self) -> impl Iterator<Item = &Identity> {
         self.entries.values().flatten().map(|entry| &entry.identity)
     }
 
-    /// Reports whether a field is read at all. Without credentials in the
-    /// configuration, clients that send one to every proxy are served as ever.
+    /// Reports whether the field is read at all. If the configuration has no credentials,
+    /// clients that always send one are served as before.
     fn are_looked_at(&self) -> bool {
         !self.entries.is_empty() || self.mode == AuthMode::Required
     }
@@ -281,15 +280,15 @@ impl CrawlerCredentials {
     }
 }
 
-/// A credential as it was sent.
+/// Credential as sent.
 struct SentCredential {
-    /// User name; a bearer token comes without one.
+    /// User name; absent for a bearer token.
     name: Option<Vec<u8>>,
     token: Vec<u8>,
 }
 
 impl SentCredential {
-    /// Reads the value of `Proxy-Authorization`.
+    /// Parses the value of `Proxy-Authorization`.
     fn read(field: &HeaderValue) -> Option<Self> {
         let (scheme, parameter) = field.to_str().ok()?.split_once(' ')?;
         let parameter = parameter.trim_matches(' ');
@@ -301,7 +300,7 @@ impl SentCredential {
             return None;
         }
         let mut pair = STANDARD.decode(parameter).ok()?;
-        // The last colon: a name may have one, and a token has none.
+        // Splits at the last colon: a name may contain one, a token may not.
         let colon = pair.iter().rposition(|byte| *byte == b':')?;
         let token = pair.split_off(colon + 1);
         pair.truncate(colon);
@@ -361,7 +360,7 @@ mod tests {
         format!("Basic {}", STANDARD.encode(pair))
     }
 
-    /// Returns the name that these fields prove, or the word of the error.
+    /// Returns the name that these fields prove, or the error word.
     fn proved(
         credentials: &CrawlerCredentials,
         values: &[&str],
@@ -390,9 +389,9 @@ mod tests {
         assert_eq!(colon, Ok(Some("a:b".to_owned())));
     }
 
-    // Ours: nothing that has seen a token shows it, or the digits of its digest.
+    // Ours: no type that has held a token shows it or its digest.
     #[test]
-    fn nothing_that_holds_a_credential_shows_it() {
+    fn no_type_that_holds_a_credential_shows_it() {
         let credentials = credentials(AuthMode::Required);
         let last = LastCredential::default();
         let field = basic(&format!("FooBot:{TOKEN}"));
@@ -403,7 +402,7 @@ mod tests {
         let error = wrong.unwrap_err();
         let shown = format!("{credentials:?} {last:?} {verified:?} {error:?} {error}");
         let encoded = field.trim_start_matches("Basic ");
-        // A list of bytes would show the token as numbers.
+        // `Debug` of a byte slice would show the token as numbers.
         let numbers = format!("{:?}", TOKEN.as_bytes());
         for secret in [TOKEN, encoded, numbers.trim_matches(['[', ']'])] {
             assert!(!shown.contains(secret), "{shown}");
@@ -413,7 +412,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn whatever_else_is_sent_is_wrong() {
+    fn any_other_value_is_a_wrong_credential() {
         let credentials = credentials(AuthMode::Optional);
         for value in [
             "Bearer",
@@ -428,7 +427,7 @@ mod tests {
             &basic(&format!("FooBot:{TOKEN}0")),
             &basic("FooBot:other"),
             &basic("FooBot:"),
-            // The digest is no credential.
+            // The digest itself is not a credential.
             &format!("Bearer {}", Digest::of(TOKEN.as_bytes())),
         ] {
             assert_eq!(proved(&credentials, &[value]), Err("wrong"), "{value}");
@@ -440,7 +439,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn the_field_is_not_read_where_there_is_nothing_to_compare_it_with() {
+    fn the_field_is_ignored_if_no_credentials_are_configured() {
         let none = CrawlerCredentials::new(AuthMode::Optional, &Identities::default());
         assert_eq!(proved(&none, &["Basic x"]), Ok(None));
         let right = format!("Bearer {TOKEN}");
@@ -451,9 +450,9 @@ mod tests {
         assert!(!required.are_optional() && off.are_optional());
     }
 
-    // Ours: the field that came last is not digested again, and another is.
+    // Ours: the most recent field value is not hashed again; a different one is.
     #[test]
-    fn a_connection_remembers_its_last_credential_as_long_as_it_is_valid() {
+    fn a_connection_caches_its_last_credential_while_it_is_valid() {
         let (with, without) = (
             credentials(AuthMode::Optional),
             CrawlerCredentials::new(AuthMode::Required, &Identities::default()),
@@ -475,7 +474,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn the_other_conditions_of_an_entry_count_as_well() {
+    fn the_other_conditions_of_an_entry_must_match_too() {
         let mut at_home = identity("FooBot", Some(TOKEN));
         at_home.clients = Some(vec!["10.0.0.0/8".parse().unwrap()]);
         let table = Identities::new(vec![at_home]);
@@ -488,7 +487,7 @@ mod tests {
         assert!(entry([11, 0, 0, 1]).is_none());
     }
 
-    // Ours: neither a token nor its digest slips into a log.
+    // Ours: neither a token nor its digest can leak into a log.
     #[test]
     fn debug_shows_no_token() {
         let credentials = credentials(AuthMode::Optional);
@@ -500,9 +499,9 @@ mod tests {
         assert!(!text.contains(TOKEN) && !text.contains(&digest), "{text}");
     }
 
-    // Ours: as many wrong ones as anybody likes.
+    // Ours: a client may try any number of wrong tokens.
     #[test]
-    fn a_hundred_thousand_wrong_tokens_are_told_apart_from_the_right_one() {
+    fn a_hundred_thousand_wrong_tokens_are_all_rejected() {
         let credentials = credentials(AuthMode::Optional);
         let last = LastCredential::default();
         for number in 0..100_000 {

@@ -1,8 +1,8 @@
-//! Relation of a request to the page that embeds its URL, by the fields that browsers
-//! send: `Sec-Fetch-Dest`, `Referer` and `Accept`.
+//! Relation of a request to the page that embeds its URL, derived from the fields that
+//! browsers send: `Sec-Fetch-Dest`, `Referer` and `Accept`.
 //!
-//! Any client can send these fields. Does not know which pages were given to whom; `pace`
-//! does.
+//! Any client can send these fields. Does not know which pages a crawler was given;
+//! `pace` does.
 
 use http::header::{ACCEPT, REFERER};
 use http::{HeaderMap, Method};
@@ -10,8 +10,8 @@ use http::{HeaderMap, Method};
 use politesse_pace::{Destination, Embedding, UrlNumber};
 use politesse_robots::origin::Target;
 
-/// Values of `Sec-Fetch-Dest` for files of a page. The others are pages in a window or a
-/// frame, and `empty`, which stands for a fetch by a script.
+/// Values of `Sec-Fetch-Dest` for files embedded in a page. The remaining values are
+/// pages in a window or frame, and `empty`, which means a fetch by a script.
 const FILES: [&str; 16] = [
     "audio",
     "audioworklet",
@@ -31,7 +31,8 @@ const FILES: [&str; 16] = [
     "xslt",
 ];
 
-/// Reads the relation of a GET for `url`; other methods embed nothing.
+/// Returns the relation of a GET for `url`; `None` for other methods, which embed
+/// nothing.
 pub fn of_request(method: &Method, headers: &HeaderMap, url: &Target) -> Option<Embedding> {
     let text = headers.get(REFERER).and_then(|value| value.to_str().ok());
     let referrer = text.and_then(|text| text.parse().ok());
@@ -48,8 +49,9 @@ fn destination(headers: &HeaderMap) -> Destination {
         Some("empty") => Destination::Unknown,
         Some(value) if FILES.contains(&value) => Destination::File,
         Some(_) => Destination::Page,
-        // Over plain HTTP browsers do not send the field, but say that they want HTML
-        // when they follow a link. So do crawlers that follow links with a `Referer`.
+        // Browsers do not send the field over plain HTTP, but their `Accept` lists HTML
+        // when they follow a link. So does that of crawlers that follow links with a
+        // `Referer`.
         None if accepts_html(headers) => Destination::Page,
         None => Destination::Unknown,
     }
@@ -75,7 +77,7 @@ mod tests {
         of_request(method, &fields.collect(), &url)
     }
 
-    /// One test a row: the use of a response by the fields of its request.
+    /// Generates one test per row: the destination derived from the request's fields.
     macro_rules! destinations {
         ($($name:ident: $fields:expr, $expected:ident;)*) => {$(
             #[test]
@@ -93,9 +95,9 @@ mod tests {
         a_frame_is_a_page: [("sec-fetch-dest", "iframe")], Page;
         a_made_up_destination_is_a_page: [("sec-fetch-dest", "images")], Page;
         a_script_may_fetch_anything: [("sec-fetch-dest", "empty")], Unknown;
-        who_wants_html_follows_a_link: [("accept", "text/html,*/*;q=0.8")], Page;
-        who_takes_anything_may_embed: [("accept", "*/*")], Unknown;
-        nothing_is_stated: [], Unknown;
+        accepting_html_means_following_a_link: [("accept", "text/html,*/*;q=0.8")], Page;
+        accepting_anything_may_embed: [("accept", "*/*")], Unknown;
+        without_fields_the_destination_is_unknown: [], Unknown;
     }
 
     #[test]

@@ -1,9 +1,8 @@
-//! Fields of a message that are passed on, and those that end at this proxy.
+//! Message fields: those that are forwarded, and those that end at this proxy.
 //!
-//! RFC 9110, section 7.6.1. A map of which every field is passed on is passed on
-//! itself. From any other a new one is built in the order received, because
-//! `HeaderMap::remove` would move the last field into the gap. Does not know the
-//! annotation, but for the name of its field.
+//! RFC 9110, section 7.6.1. If every field may be forwarded, the received map is reused.
+//! Otherwise a new map is built in the order received, because `HeaderMap::remove` would
+//! move the last field into the gap. Knows the annotation only by the name of its field.
 
 use std::sync::Arc;
 
@@ -17,42 +16,42 @@ use sfv::{FieldType, Item, List, ListEntry, Parser};
 use politesse_decision::label::{CrawlLabel, InvalidLabel};
 use politesse_directives::{accepts_only_decoded, narrow_accept_encoding};
 
-/// Field of RFC 9209.
+/// `Proxy-Status` field (RFC 9209).
 pub const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 
-/// Field of a request that states the label of its crawl. It ends at this proxy.
+/// Request field that states the label of the crawl. It ends at this proxy.
 const POLITESSE_CRAWL: HeaderName = HeaderName::from_static("politesse-crawl");
 
-/// Settings of the fields that are passed on.
+/// Settings for forwarded fields.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Name of this proxy (`proxy.name`).
     pub name: Arc<str>,
-    /// Entry that the proxy adds to `Via`, if it adds one (`proxy.via`). Written
-    /// once, because each message gets it twice: as a request and as a response.
+    /// Entry that the proxy adds to `Via`, if any (`proxy.via`). Built once, because
+    /// every request and response gets it.
     pub via: Option<HeaderValue>,
-    /// Content codings that are asked for (`directives.accept_encoding`).
+    /// Content codings to request from origins (`directives.accept_encoding`).
     pub accept_encoding: AcceptEncoding,
 }
 
-/// Content codings that an origin is asked for.
+/// Content codings to request from an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AcceptEncoding {
-    /// Codings that the client accepts and that can be decoded here, so that
-    /// pages can be scanned.
+    /// Only codings that the client accepts and that can be decoded here, so that pages
+    /// can be scanned.
     Decodable,
-    /// All of the client's.
+    /// All codings that the client accepts.
     AsIs,
 }
 
-/// Returns the entry of the proxy `name` in `Via`; `None` if it is no field
-/// value.
+/// Returns the `Via` entry of the proxy `name`; `None` if the name is not allowed in a
+/// field value.
 pub fn via_entry(name: &str) -> Option<HeaderValue> {
     HeaderValue::try_from(format!("1.1 {name}")).ok()
 }
 
-/// Reports whether a field is about one connection, even if `Connection` does
-/// not name it.
+/// Reports whether a field concerns one connection only, even if `Connection` does not
+/// name it.
 fn is_hop_by_hop(name: &HeaderName) -> bool {
     let name = name.as_str();
     name.starts_with("proxy-") && name != PROXY_STATUS
@@ -68,8 +67,8 @@ fn is_hop_by_hop(name: &HeaderName) -> bool {
         )
 }
 
-/// Returns the names of the fields that `Connection` says to be about this
-/// connection.
+/// Returns the names of the fields that `Connection` declares to concern this connection
+/// only.
 fn nominated(fields: &HeaderMap) -> Vec<HeaderName> {
     let lines = fields.get_all(CONNECTION).iter();
     lines.flat_map(names_in).collect()
@@ -80,26 +79,25 @@ fn names_in(connection: &HeaderValue) -> impl Iterator<Item = HeaderName> {
     names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
 }
 
-/// Reports whether this value of `Connection` names a field that frames or
-/// routes the message. Without that field other readers would understand the
-/// message differently.
+/// Reports whether this value of `Connection` names a field that frames or routes the
+/// message. Readers that remove that field would understand the message differently.
 pub fn nominates_framing(connection: &HeaderValue) -> bool {
     names_in(connection).any(|name| matches!(name, CONTENT_LENGTH | HOST | TRANSFER_ENCODING))
 }
 
-/// Reports whether a message has come through the proxy `name` before, as its
-/// `Via` says (RFC 9110, section 7.6.3).
+/// Reports whether a message has already passed through the proxy `name`, according to
+/// its `Via` (RFC 9110, section 7.6.3).
 pub fn has_come_through(fields: &HeaderMap, name: &str) -> bool {
     fields
         .get_all(VIA)
         .iter()
         .filter_map(|value| value.to_str().ok())
-        // A name in a comment is no hop.
+        // A name inside a comment is not a hop.
         .map(without_comments)
         .any(|value| is_hop_of(&value, name))
 }
 
-/// Removes comments, which stand in parentheses (RFC 9110, section 5.6.5).
+/// Removes comments, which are in parentheses (RFC 9110, section 5.6.5).
 fn without_comments(value: &str) -> String {
     let mut depth = 0_usize;
     value
@@ -126,11 +124,11 @@ fn is_hop_of(value: &str, name: &str) -> bool {
     })
 }
 
-/// Returns the label of the crawl that a request belongs to, if it states one.
+/// Returns the crawl label that a request states, if any.
 ///
 /// # Errors
 ///
-/// [`InvalidLabel`], also for two such fields.
+/// [`InvalidLabel`], also if the field occurs twice.
 pub fn crawl_label(received: &HeaderMap) -> Result<Option<CrawlLabel>, InvalidLabel> {
     let mut values = received.get_all(&POLITESSE_CRAWL).iter();
     let Some(value) = values.next() else {
@@ -142,9 +140,9 @@ pub fn crawl_label(received: &HeaderMap) -> Result<Option<CrawlLabel>, InvalidLa
     }
 }
 
-/// Returns the fields of a request that are passed on to the origin, without
-/// those that frame it. `Host` is among them with the value received, or empty at
-/// the top if there was none: it is written anew from the permit, in its place.
+/// Returns the request fields to forward to the origin, without those that frame the
+/// message. `Host` keeps its received value, or comes first and empty if there was none:
+/// the sender rewrites it in place, from the permit.
 pub fn of_request(received: HeaderMap, version: Version, options: &Options) -> HeaderMap {
     let mut fields = if is_passed_on(&received, version) {
         received
@@ -152,19 +150,19 @@ pub fn of_request(received: HeaderMap, version: Version, options: &Options) -> H
         end_to_end(&received, version)
     };
     if options.accept_encoding == AcceptEncoding::Decodable {
-        // What cannot be decoded cannot be scanned, so that it is not asked
-        // for.
+        // Codings that cannot be decoded here are not requested, because such pages
+        // cannot be scanned.
         narrow(&mut fields);
     }
     append_via(&mut fields, options);
     fields
 }
 
-/// Reports whether every field of a request is passed on as it is.
+/// Reports whether every request field can be forwarded unchanged.
 fn is_passed_on(received: &HeaderMap, version: Version) -> bool {
     let is_joined = |name: &HeaderName| version == Version::HTTP_2 && name == COOKIE;
     let mut names = received.keys();
-    // `Connection` is no end-to-end field, so that here it names none.
+    // `Connection` itself is hop-by-hop, so past this check it cannot name other fields.
     received.contains_key(HOST)
         && names.all(|name| {
             let is_framing = name == CONTENT_LENGTH || is_joined(name);
@@ -172,10 +170,10 @@ fn is_passed_on(received: &HeaderMap, version: Version) -> bool {
         })
 }
 
-/// Returns the fields of a request that are not about one connection, in order.
+/// Returns the end-to-end fields of a request, in order.
 fn end_to_end(received: &HeaderMap, version: Version) -> HeaderMap {
     let nominated = nominated(received);
-    // With room for `Via`, `TE` and `Host`.
+    // Capacity for `Via`, `TE` and `Host` as well.
     let mut fields = HeaderMap::with_capacity(received.len() + 3);
     if !received.contains_key(HOST) {
         fields.append(HOST, HeaderValue::from_static(""));
@@ -195,14 +193,14 @@ fn end_to_end(received: &HeaderMap, version: Version) -> HeaderMap {
         .iter()
         .any(|value| value.as_bytes().eq_ignore_ascii_case(b"trailers"))
     {
-        // `TE` is about one connection and was left out. Trailers are passed on
-        // here, so the origin may send them.
+        // `TE` is hop-by-hop and was dropped. This proxy forwards trailers, so the origin
+        // may send them.
         fields.append(TE, HeaderValue::from_static("trailers"));
     }
     fields
 }
 
-/// Removes the content codings that pages could not be scanned in.
+/// Removes the content codings that cannot be decoded for scanning.
 fn narrow(fields: &mut HeaderMap) {
     let mut asked = fields.get_all(ACCEPT_ENCODING).iter();
     if asked.all(|line| accepts_only_decoded(line.as_bytes())) {
@@ -220,8 +218,8 @@ fn narrow(fields: &mut HeaderMap) {
     }
 }
 
-/// Joins a cookie that HTTP/2 has split into several fields, which HTTP/1.1 may
-/// not do (RFC 9113, section 8.2.3).
+/// Joins a cookie that HTTP/2 has split into several fields, because HTTP/1.1 allows only
+/// one (RFC 9113, section 8.2.3).
 fn join_cookie(fields: &mut HeaderMap, value: &HeaderValue) {
     let joined = match fields.get(COOKIE) {
         None => value.clone(),
@@ -233,19 +231,20 @@ fn join_cookie(fields: &mut HeaderMap, value: &HeaderValue) {
     fields.insert(COOKIE, joined);
 }
 
-/// Length that a response may state.
+/// `Content-Length` that a response may have.
 #[derive(Debug, Clone, Copy)]
 pub enum AllowedLength {
-    /// Any: there is no body to measure (HEAD, 304), or its length is unknown.
+    /// Any value: there is no body to measure (HEAD, 304), or its length is unknown.
     Any,
-    /// That of the body.
+    /// Only the length of the body.
     Exactly(u64),
-    /// None: it is a 204 (RFC 9110, section 8.6), whose stream HTTP/2 clients would reset.
+    /// No `Content-Length`: the response is a 204 (RFC 9110, section 8.6), and HTTP/2
+    /// clients would reset the stream.
     None,
 }
 
-/// Returns the fields of a response that are passed on to the client. `reserved`
-/// is the name of the annotation field, which no origin may use.
+/// Returns the response fields to forward to the client. `reserved` is the name of the
+/// annotation field, which origins may not use.
 pub fn of_response(
     got: HeaderMap,
     reserved: &HeaderName,
@@ -261,7 +260,7 @@ pub fn of_response(
     fields
 }
 
-/// Reports whether every field of a response is passed on as it is.
+/// Reports whether every response field can be forwarded unchanged.
 fn is_passed_back(got: &HeaderMap, reserved: &HeaderName, length: AllowedLength) -> bool {
     let is_ours = |name: &HeaderName| name == reserved || name == PROXY_STATUS || name == ALT_SVC;
     let mut lengths = 0;
@@ -272,12 +271,13 @@ fn is_passed_back(got: &HeaderMap, reserved: &HeaderName, length: AllowedLength)
                 && is_only_spelling(value)
                 && stated_length(value, length).is_some();
         }
-        // `Connection` is no end-to-end field, so that here it names none.
+        // `Connection` itself is hop-by-hop, so past this check it cannot name other
+        // fields.
         !is_ours(name) && !is_hop_by_hop(name)
     })
 }
 
-/// Returns the fields of a response that are for its client, in order.
+/// Returns the response fields for the client, in order.
 fn end_to_end_back(
     got: &HeaderMap,
     reserved: &HeaderName,
@@ -304,8 +304,8 @@ fn end_to_end_back(
     fields
 }
 
-/// Returns the trailers of an upload that are passed on: none that frames,
-/// routes, or is about one connection (RFC 9110, section 6.5.1).
+/// Returns the upload trailers to forward: none that frame or route the message, or that
+/// are hop-by-hop (RFC 9110, section 6.5.1).
 pub fn of_upload_trailers(sent: &HeaderMap) -> HeaderMap {
     let mut fields = HeaderMap::with_capacity(sent.len());
     for (name, value) in sent {
@@ -317,8 +317,8 @@ pub fn of_upload_trailers(sent: &HeaderMap) -> HeaderMap {
     fields
 }
 
-/// Returns the trailers of a response that are passed on, without those that use
-/// our name `own`.
+/// Returns the response trailers to forward, without those that use the proxy's own name
+/// `own`.
 pub fn of_trailers(got: &HeaderMap, reserved: &HeaderName, own: &str) -> HeaderMap {
     let mut fields = HeaderMap::with_capacity(got.len());
     for (name, value) in &of_upload_trailers(got) {
@@ -334,17 +334,17 @@ pub fn of_trailers(got: &HeaderMap, reserved: &HeaderName, own: &str) -> HeaderM
     fields
 }
 
-/// Keeps a `Content-Length` in its place if it says the length that the body has.
+/// Keeps a `Content-Length` in its position if it states the actual length of the body.
 fn keep_length(fields: &mut HeaderMap, value: &HeaderValue, length: AllowedLength) {
-    // A list of equal lengths is left out, and hyper writes one.
+    // A list of equal lengths is dropped, and hyper writes a single one.
     let stated = stated_length(value, length);
     if let Some(stated) = stated.filter(|_| !fields.contains_key(CONTENT_LENGTH)) {
         fields.append(CONTENT_LENGTH, stated.into());
     }
 }
 
-/// Returns the length that a `Content-Length` states, unless the body has
-/// another.
+/// Returns the length that a `Content-Length` states, or `None` if the body has a
+/// different one.
 fn stated_length(value: &HeaderValue, length: AllowedLength) -> Option<u64> {
     let stated = value.to_str().ok()?.parse().ok()?;
     let is_true = match length {
@@ -355,8 +355,8 @@ fn stated_length(value: &HeaderValue, length: AllowedLength) -> Option<u64> {
     is_true.then_some(stated)
 }
 
-/// Reports whether a length is spelled as it would be written here: without
-/// zeros or a sign before it.
+/// Reports whether a length is spelled as the proxy would write it: without leading zeros
+/// or a sign.
 fn is_only_spelling(value: &HeaderValue) -> bool {
     let text = value.as_bytes();
     text == b"0"
@@ -371,10 +371,10 @@ fn append_via(fields: &mut HeaderMap, options: &Options) {
     }
 }
 
-/// Removes from a line of an origin's `Proxy-Status` the members with our own name.
-/// Returns `None` if nothing is left, or if the line is no list by itself: whoever joins
-/// it with the others (RFC 9651, section 4.2) would read another one, with our name in
-/// it perhaps, or none at all.
+/// Removes the members with the proxy's own name from a `Proxy-Status` line of an origin.
+/// Returns `None` if nothing is left, or if the line is not a list by itself: a client
+/// that joins it with other lines (RFC 9651, section 4.2) would read a different list,
+/// possibly with our name in it, or no valid list.
 fn without_member(value: &HeaderValue, name: &str) -> Option<HeaderValue> {
     let text = value.to_str().ok()?;
     let mut members: List = Parser::new(text).parse().ok()?;
@@ -430,7 +430,7 @@ mod tests {
 
     // RFC 9110, section 7.6.1; RFC 9112, section 3.2.2.
     #[test]
-    fn what_is_about_the_connection_ends_here_and_the_order_is_kept() {
+    fn hop_by_hop_fields_end_here_and_the_order_is_kept() {
         let asked = fields(&[
             ("a", "1"),
             ("proxy-connection", "keep-alive"),
@@ -443,7 +443,7 @@ mod tests {
             ("upgrade", "h2c"),
             ("z", "1"),
         ]);
-        // A name that is none leaves the others what they are.
+        // An invalid name does not invalidate the others.
         let mut asked = asked;
         asked.append(
             CONNECTION,
@@ -454,18 +454,18 @@ mod tests {
         assert_eq!(names(&forwarded), ["a", "host", "z", "te", "via"]);
     }
 
-    // RFC 9112, section 3.2: `Host` comes first if the client sent none. Framing
-    // is for the connection to the origin to write.
+    // RFC 9112, section 3.2: `Host` comes first if the client sent none. The connection
+    // to the origin writes its own framing.
     #[test]
-    fn a_request_without_host_gets_a_place_for_it() {
+    fn a_request_without_host_gets_an_empty_one_at_the_top() {
         let asked = fields(&[("a", "1"), ("content-length", "3")]);
         let forwarded = of_request(asked, Version::HTTP_2, &options());
         assert_eq!(names(&forwarded), ["host", "a", "via"]);
     }
 
-    // Ours: a map that is passed on whole equals one that is built anew.
+    // Ours: a reused map equals one that is built anew.
     #[test]
-    fn fields_that_all_pass_are_passed_on_in_order() {
+    fn reused_fields_equal_rebuilt_ones() {
         let asked = fields(&[
             ("user-agent", "x"),
             ("host", "h.test"),
@@ -497,7 +497,7 @@ mod tests {
 
     // RFC 9110, section 7.6.3.
     #[test]
-    fn a_loop_is_seen_by_our_own_name() {
+    fn a_loop_is_detected_by_our_own_name() {
         assert!(has_come_through(
             &fields(&[("via", "1.0 a, 1.1 Politesse (x)")]),
             "politesse"
@@ -512,9 +512,9 @@ mod tests {
         ));
     }
 
-    // RFC 9209, section 2: an origin must not speak in our name.
+    // RFC 9209, section 2: an origin may not use the name of this proxy.
     #[test]
-    fn an_origin_cannot_speak_in_our_name() {
+    fn an_origin_cannot_use_our_name_in_proxy_status() {
         let got = fields(&[
             (
                 "proxy-status",
@@ -529,10 +529,10 @@ mod tests {
         assert_eq!(passed.get(PROXY_STATUS).unwrap(), "other;error=dns_error");
     }
 
-    // RFC 9651, section 4.2: lines are one list, and a string may begin in one of them and
-    // end in another.
+    // RFC 9651, section 4.2: several lines form one list, and a string may begin in one
+    // line and end in another.
     #[test]
-    fn an_origin_cannot_speak_in_our_name_over_several_lines() {
+    fn an_origin_cannot_use_our_name_across_several_lines() {
         let got = fields(&[
             ("proxy-status", "o;details=\""),
             (
@@ -564,7 +564,7 @@ mod tests {
 
     // RFC 9110, section 6.5.1; RFC 9209, section 2.
     #[test]
-    fn trailers_neither_frame_nor_speak_in_our_name() {
+    fn trailers_cannot_frame_or_use_our_name() {
         let sent = fields(&[
             ("content-length", "9"),
             ("proxy-authorization", "Basic x"),
@@ -583,9 +583,9 @@ mod tests {
         assert_eq!(names(&of_trailers(&got, &reserved, "politesse")), ["x-sum"]);
     }
 
-    // RFC 9112, section 6.3: one framing, and it is ours.
+    // RFC 9112, section 6.3: there is one framing, written by the proxy.
     #[test]
-    fn a_length_is_kept_only_if_it_is_the_bodys() {
+    fn content_length_is_kept_only_if_it_matches_the_body() {
         let got = fields(&[("content-length", "03"), ("content-length", "3")]);
         let reserved = HeaderName::from_static("robots-directives");
         let passed = of_response(

@@ -1,14 +1,14 @@
-//! Origin of the latest request of a connection.
+//! Cache of the origin of the latest request on a connection.
 //!
-//! Most requests of a connection are for the origin of the one before. Reading a
-//! name (A-labels, addresses in all their spellings) takes many times as long as
-//! comparing its text. Does not know what a request may ask for.
+//! Most requests on a connection are for the same origin as the previous one. Parsing a
+//! name (A-labels, the many spellings of addresses) takes far longer than comparing its
+//! text. Does not know which origins a request may name.
 
 use std::sync::{Mutex, PoisonError};
 
 use politesse_robots::origin::{InvalidTarget, Origin, Scheme};
 
-/// Origin that was read last on one connection, with the text that it was read from.
+/// The most recently parsed origin of a connection, with its source text.
 #[derive(Debug, Default)]
 pub struct LatestOrigin(Mutex<Option<WrittenOrigin>>);
 
@@ -19,11 +19,11 @@ struct WrittenOrigin {
 }
 
 impl LatestOrigin {
-    /// Returns the origin of `scheme` at `authority`, as [`Origin::new`] does.
+    /// Returns the origin of `scheme` at `authority`, like [`Origin::new`].
     ///
     /// # Errors
     ///
-    /// Those of [`Origin::new`].
+    /// The errors of [`Origin::new`].
     pub fn read(&self, scheme: Scheme, authority: &str) -> Result<Origin, InvalidTarget> {
         let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let same = latest
@@ -47,7 +47,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn an_origin_is_the_one_that_would_be_read_anew() {
+    fn a_cached_origin_equals_a_newly_parsed_one() {
         let latest = LatestOrigin::default();
         let authorities = [
             (Scheme::Http, "a.test"),

@@ -1,9 +1,8 @@
-//! Limit of the product tokens that a client may use at one origin
-//! (`robots.max_names`).
+//! Limit on the product tokens that a client may use at one origin (`robots.max_names`).
 //!
-//! An origin is asked for its robots.txt once for each product token, so a
-//! client that makes up tokens could have it asked without end. Does not know
-//! what becomes of a request beyond the limit.
+//! Each product token causes one robots.txt request to the origin, so a client that
+//! invents tokens could cause any number of them. Does not know how a request beyond the
+//! limit is answered.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,19 +20,19 @@ use politesse_base::clock::{self, Stamp};
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::Origin;
 
-/// Time for which a token counts.
+/// Length of the window in which tokens are counted.
 const WINDOW: Duration = Duration::from_secs(60 * 60);
 
-/// Pairs of client and origin that are remembered; those that were not used for
-/// longest go first. One of the default size takes about a kilobyte.
+/// Maximum number of tracked pairs of client and origin. The least recently used are
+/// dropped first. A pair with the default limit takes about a kilobyte.
 const PAIRS_MAX: usize = 50_000;
 
-/// Bits of a hash that choose a part of the table. Each part has a lock of its
-/// own, which a request holds for a fraction of a microsecond.
+/// Number of hash bits that select a shard of the table. Each shard has its own lock,
+/// which a request holds for a fraction of a microsecond.
 const SHARD_BITS: u32 = 4;
 const SHARDS: usize = 1 << SHARD_BITS;
 
-/// Counts the product tokens of the last hour, by client and origin.
+/// Counts the product tokens of the last hour by client and origin.
 #[derive(Debug)]
 pub struct NameLimiter {
     most: NonZeroUsize,
@@ -42,22 +41,22 @@ pub struct NameLimiter {
     refused: Counter,
 }
 
-/// Windows by the hash of client and origin. Two pairs of one hash, should they
-/// ever meet, share their tokens; a pair as the key would be copied for each
-/// request.
+/// Windows by the hash of client and origin. Two pairs with equal hashes would share
+/// their tokens; a full pair as the key would have to be copied for each request.
 ///
-/// In two generations, so that nothing has to be moved at a request: what is
-/// used is in the young one, and what was not used since the last change of
-/// generations goes with the next.
+/// Entries are kept in two generations, so that a request never moves the whole table: a
+/// used entry is in the young generation. Entries not used since the last change of
+/// generations are dropped at the next one.
 #[derive(Debug)]
 struct WindowTable {
-    // Sorted, since the keys are hashes already: a hash map would hash them once more.
+    // A sorted map, because a hash map would hash the keys again, which are hashes
+    // already.
     young: BTreeMap<u64, NameWindow>,
     old: BTreeMap<u64, NameWindow>,
-    /// Begin of the young generation.
+    /// Start of the young generation.
     since: Stamp,
-    /// Whether the young generation was old enough to change when it was looked
-    /// at last, so that the memory of a crawl that has moved on is given back.
+    /// Whether the young generation was too old at the last insertion. Makes the table
+    /// release the memory of finished crawls.
     is_over: bool,
 }
 
@@ -65,9 +64,8 @@ struct WindowTable {
 #[derive(Debug)]
 struct NameWindow {
     since: Stamp,
-    /// Hashes of the tokens: a client that makes them up must not fill the
-    /// memory with them. Two tokens of one hash, should they ever meet, count
-    /// once.
+    /// Hashes of the tokens, so that a client cannot fill the memory with long invented
+    /// ones. Two tokens with equal hashes would count once.
     names: BTreeSet<u64>,
 }
 
@@ -92,8 +90,8 @@ impl Default for WindowTable {
 }
 
 impl WindowTable {
-    /// Returns the window of a pair, which begins now if there is none. At most
-    /// `pairs_max` are remembered.
+    /// Returns the window of a pair, and starts one if the pair is not tracked. At most
+    /// `pairs_max` pairs are tracked.
     fn window(&mut self, pair: u64, pairs_max: usize) -> &mut NameWindow {
         if self.is_over || pairs_max <= self.young.len() * 2 {
             let young = mem::take(&mut self.young);
@@ -114,7 +112,7 @@ impl WindowTable {
 }
 
 impl NameLimiter {
-    /// Creates a limit of `most` tokens; `refused` counts what is beyond it.
+    /// Creates a limiter for `most` tokens; `refused` counts those beyond it.
     pub fn new(most: NonZeroUsize, refused: Counter) -> Self {
         Self {
             most,
@@ -124,11 +122,11 @@ impl NameLimiter {
         }
     }
 
-    /// Admits `name` as one of the tokens that `client` uses at `origin`.
+    /// Admits `name` as one of the tokens of `client` at `origin`.
     ///
     /// # Errors
     ///
-    /// The time at which its tokens are counted anew, if this is one too many.
+    /// The time at which a new window starts, if the limit is reached.
     pub fn admit(
         &self,
         client: &ClientId,
@@ -145,8 +143,8 @@ impl NameLimiter {
         if window.names.contains(&hash) {
             return Ok(());
         }
-        // A window that is over ends with the next new token: without one, nobody
-        // makes up tokens.
+        // An expired window is only replaced at the next new token: until then the client
+        // invents none.
         if WINDOW <= window.since.age() {
             *window = NameWindow::new();
         }
@@ -180,7 +178,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn names_are_counted_by_client_and_origin_each_once() {
+    fn each_name_counts_once_per_client_and_origin() {
         let names = NameLimiter::new(NonZeroUsize::new(2).unwrap(), Counter::default());
         for (client, origin, name, expected) in [
             (1, "http://a.test/", "A", true),
@@ -200,9 +198,9 @@ mod tests {
         assert_eq!(names.refused.get(), 2);
     }
 
-    // Ours: requests that come at once are in one window.
+    // Ours: concurrent requests share one window.
     #[test]
-    fn names_that_come_at_once_are_counted_together() {
+    fn concurrent_names_are_counted_together() {
         let names = NameLimiter::new(NonZeroUsize::MIN, Counter::default());
         for round in 0..500 {
             let origin = format!("http://{round}.test/");
@@ -219,9 +217,9 @@ mod tests {
         }
     }
 
-    // Ours: a pair in use is not forgotten for others.
+    // Ours: a pair in use is not evicted in favour of others.
     #[test]
-    fn pairs_are_bounded_and_those_in_use_stay() {
+    fn pairs_are_bounded_and_used_ones_are_kept() {
         let mut table = WindowTable::default();
         table.window(0, 8).names.insert(1);
         for pair in 1..1000 {
@@ -231,7 +229,7 @@ mod tests {
         }
     }
 
-    // Ours: a crawl that has moved on leaves no memory behind.
+    // Ours: the memory of a finished crawl is released.
     #[test]
     fn pairs_of_hours_ago_are_forgotten() {
         let mut table = WindowTable::default();
@@ -243,9 +241,9 @@ mod tests {
         assert!(!table.young.contains_key(&0) && !table.old.contains_key(&0));
     }
 
-    // Ours: the hour is over by either clock.
+    // Ours: the window ends by either clock.
     #[test]
-    fn names_are_counted_anew_after_an_hour_of_the_wall_clock() {
+    fn a_new_window_starts_after_an_hour_of_wall_clock_time() {
         let names = NameLimiter::new(NonZeroUsize::MIN, Counter::default());
         assert!(admitted(&names, 1, "http://a.test/", "A"));
         assert!(!admitted(&names, 1, "http://a.test/", "B"));
@@ -253,9 +251,9 @@ mod tests {
         assert!(admitted(&names, 1, "http://a.test/", "B"));
     }
 
-    // Ours: a crawler must not be told to stay away until the clock is back.
+    // Ours: a crawler must not have to wait until a clock that was set back catches up.
     #[test]
-    fn names_are_counted_anew_within_the_hour_by_a_clock_that_was_set_back() {
+    fn a_clock_set_back_does_not_extend_the_window() {
         let names = NameLimiter::new(NonZeroUsize::MIN, Counter::default());
         assert!(admitted(&names, 1, "http://a.test/", "A"));
         politesse_base::testing::set_wall_by(jiff::SignedDuration::from_hours(-1000));

@@ -1,8 +1,8 @@
-//! Requests as received, read into an inquiry and the message to be sent.
+//! Requests as received, parsed into an inquiry and the message to send.
 //!
-//! Nothing ambiguous is passed on: a request that could be taken for two URLs, or
-//! framed in two ways, is refused here, before any rule is looked at (RFC 9112,
-//! section 3.2; RFC 9110, section 7.4). Does not know what is decided.
+//! Nothing ambiguous is forwarded: a request that could be taken for two URLs, or framed
+//! in two ways, is refused here, before any rule is considered (RFC 9112, section 3.2;
+//! RFC 9110, section 7.4). Does not know the decision.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -39,14 +39,14 @@ use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::{Host, InvalidTarget, Origin, Scheme, Target};
 use politesse_robots_cache::fetch::Asker;
 
-/// Settings of how requests are read.
+/// Settings for reading requests.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Settings of the fields that are passed on.
+    /// Settings for the fields that are forwarded.
     pub fields: fields::Options,
     /// Limits of uploads.
     pub upload: UploadLimits,
-    /// Crawlers known by more than their User-Agent (`crawler`).
+    /// Crawlers identified by more than their User-Agent (`crawler`).
     pub identities: Identities,
     /// Treatment of credentials (`proxy.auth`).
     pub auth: AuthMode,
@@ -54,85 +54,84 @@ pub struct Options {
     pub own_name: Option<Host>,
 }
 
-/// Properties of a connection, and of the client that sends requests over it.
+/// Properties of a connection and of the client that uses it.
 #[derive(Debug, Clone)]
 pub struct ConnectionInfo {
     /// Address of the client.
     pub client: IpAddr,
-    /// Client by whom shares are counted.
+    /// Client to which shares are charged.
     pub sharer: Arc<Client>,
-    /// Scheme by which the client speaks to the proxy.
+    /// Scheme that the client uses to connect to the proxy.
     pub scheme: Scheme,
     /// Place of the connection.
     pub place: Arc<ConnectionPlace>,
-    /// Inside CONNECT, the one origin that may be asked for.
+    /// Inside a CONNECT, the only origin that may be requested.
     pub opened_for: Option<Origin>,
-    /// Credential that the client has shown: inside CONNECT with that, else with
-    /// the request.
+    /// Credential of the client: inside a CONNECT the one sent with the CONNECT,
+    /// otherwise the one sent with the request.
     pub credential: Option<VerifiedCredential>,
-    /// Label of the crawl that its requests belong to: that of a command, or that of
-    /// the CONNECT.
+    /// Label of the crawl that its requests belong to, taken from the command or the
+    /// CONNECT.
     pub label: Option<CrawlLabel>,
-    /// Purposes of the command whose requests they are.
+    /// Purposes of the command that sends the requests.
     pub purposes: PurposeSet,
-    /// End of the client's requests; without a connection over HTTP/2, which
-    /// cancels its requests.
+    /// Signals that the client has closed the connection. Unset over HTTP/2, where the
+    /// client cancels each request.
     pub end: ClientEnd,
-    /// Counts of its requests, if somebody wants them.
+    /// Request counts, if requested.
     pub tally: Option<Arc<Tally>>,
-    /// Origin of the latest request.
+    /// Origin of the most recent request.
     pub latest_origin: Arc<LatestOrigin>,
-    /// Connections to origins that only its requests may use.
+    /// Connections to origins that are reserved for its requests.
     pub private: Arc<PrivateConnections>,
-    /// Activity on it.
+    /// Activity on the connection.
     pub activity: Arc<ConnectionActivity>,
 }
 
-/// A request that was read: the inquiry to decide, and the message to send if
-/// that is allowed.
+/// A parsed request: the inquiry to decide, and the message to send if it is allowed.
 #[derive(Debug)]
 pub struct ProxyRequest {
     /// The inquiry.
     pub inquiry: Arc<Inquiry>,
-    /// Name in its `User-Agent` that the operator pins to other clients: the request is
-    /// refused.
+    /// Name in the `User-Agent` that the operator has pinned to other clients. The
+    /// request is refused if one is set.
     pub foreign_name: Option<ProductToken>,
-    /// The longest wait for turns that the operator allows this crawler
-    /// (`crawler.max_wait`), if that is not the general one.
+    /// Longest wait for turns that the operator allows this crawler (`crawler.max_wait`),
+    /// if it differs from the general limit.
     pub max_wait: Option<Duration>,
-    /// Relation to the page that embeds its URL, if requisites of this crawler follow
-    /// their page (`crawler.requisites`).
+    /// Relation to the page that embeds the requested URL, if requisites of this crawler
+    /// follow their page (`crawler.requisites`).
     pub embedding: Option<Embedding>,
-    /// The longest wait that the client wants (`Prefer: wait`).
+    /// Longest wait that the client wants (`Prefer: wait`).
     pub preferred_wait: Option<Duration>,
     /// Label of the crawl.
     pub label: Option<CrawlLabel>,
-    /// Purposes that are declared for its crawler, if any are.
+    /// Purposes declared for its crawler, if any.
     pub preferences: Option<PreferenceTerms>,
-    /// Place of the request, which it may lose while it waits.
+    /// Place of the request. Another client can take it while the request waits.
     pub place: Option<Arc<RequestPlace>>,
-    /// Client on whose behalf robots.txt is asked for.
+    /// Client for which robots.txt is fetched.
     pub asker: Asker,
     /// Method and fields to send.
     pub outgoing: OutgoingHead,
-    /// The body, unread.
+    /// Body, not read yet.
     pub upload: ClientUpload,
 }
 
 impl ProxyRequest {
-    /// Reports whether sending the request twice asks for the same thing and changes
-    /// nothing (RFC 9110, section 9.2.1): GET and HEAD without a body.
+    /// Reports whether the request may be sent twice: it is safe (RFC 9110, section
+    /// 9.2.1) and has no body, so only GET and HEAD.
     pub fn can_be_sent_again(&self) -> bool {
         let is_safe = matches!(self.outgoing.method, Method::GET | Method::HEAD);
         is_safe && self.upload.is_end_stream()
     }
 
-    /// Reads a request that came over `connection`, from one of `crawlers`.
+    /// Parses a request that arrived over `connection` from one of `crawlers`.
     ///
     /// # Errors
     ///
-    /// [`Problem::Malformed`], [`Problem::Loop`] or [`Problem::Credential`]. None
-    /// of them is recorded.
+    /// [`Problem::Malformed`], [`Problem::Loop`] or [`Problem::Credential`]. These are
+    /// not recorded.
     pub fn read(
         request: Request<Incoming>,
         connection: &ConnectionInfo,
@@ -143,7 +142,7 @@ impl ProxyRequest {
         let target = target(&parts, connection)?;
         refuse_own_name(&parts, &target, options.own_name.as_ref())?;
         unambiguous(&parts)?;
-        // `Content-Length: 0` is no content, and ends the stream at once.
+        // `Content-Length: 0` means no content, and ends the stream at once.
         if parts.method == Method::TRACE && !upload.is_end_stream() {
             return Err(MalformedRequest::TraceContent.into());
         }
@@ -181,7 +180,7 @@ impl ProxyRequest {
             max_wait: known.max_wait,
             embedding,
             preferred_wait,
-            // The closest to the request counts.
+            // The label closest to the request takes precedence.
             label: label.or_else(|| connection.label.clone()).or(known.label),
             preferences: known.preferences,
             place: None,
@@ -198,8 +197,8 @@ impl ProxyRequest {
     }
 }
 
-/// Refuses a request that names the proxy itself: those for its pages were answered
-/// before, and nothing else of it is served or passed on.
+/// Refuses a request that names the proxy itself. Requests for its pages were answered
+/// before, and nothing else under its name is served or forwarded.
 fn refuse_own_name(
     parts: &Parts,
     target: &Target,
@@ -208,8 +207,8 @@ fn refuse_own_name(
     let Some(own) = own else {
         return Ok(());
     };
-    // In `Host` alone, too: the target counts, but who writes such a request hopes
-    // that somebody takes the other.
+    // A name in `Host` alone is refused, too. The target takes precedence, but such a
+    // request counts on another reader using `Host`.
     let mut hosts = parts.headers.get_all(HOST).iter();
     let is_in_host = hosts.any(|host| host.to_str().is_ok_and(|host| is_named(own, host)));
     if target.origin.host() == own || is_in_host {
@@ -225,13 +224,13 @@ fn target(parts: &Parts, connection: &ConnectionInfo) -> Result<Target, Malforme
     }
 }
 
-/// Reads the target of a request on the proxy's own port, which must be a whole
-/// URL (RFC 9112, section 3.2.2). `Host` is written anew, but must be valid.
+/// Reads the target of a request on the proxy's own port, which must be an absolute URL
+/// (RFC 9112, section 3.2.2). `Host` is rewritten, but must be valid.
 fn absolute_target(parts: &Parts, latest: &LatestOrigin) -> Result<Target, MalformedRequest> {
     let (Some(scheme), Some(authority)) = (parts.uri.scheme_str(), parts.uri.authority()) else {
         return Err(MalformedRequest::NotAbsolute);
     };
-    // A `Host` that says the same needs no reading of its own.
+    // A `Host` equal to the authority needs no parsing of its own.
     if single_host(&parts.headers).is_none_or(|host| host != authority.as_str()) {
         host(parts)?;
     }
@@ -239,19 +238,19 @@ fn absolute_target(parts: &Parts, latest: &LatestOrigin) -> Result<Target, Malfo
     path_under(origin, &parts.uri)
 }
 
-/// Reads the target of a request inside CONNECT. Whatever names an origin must
-/// name the one that the CONNECT named (RFC 9110, sections 7.4 and 15.5.20).
+/// Reads the target of a request inside a CONNECT. Every origin that the request names
+/// must be the one that the CONNECT named (RFC 9110, sections 7.4 and 15.5.20).
 fn inner_target(parts: &Parts, origin: &Origin) -> Result<Target, MalformedRequest> {
     let uri = &parts.uri;
     let is_http2 = parts.version == Version::HTTP_2;
     if let Some(authority) = uri.authority() {
-        // A host alone is the form of CONNECT (RFC 9112, section 3.2.3).
+        // An authority without a scheme is the CONNECT form (RFC 9112, section 3.2.3).
         let scheme = uri.scheme_str().ok_or(InvalidTarget::Path)?;
         same_origin(origin, &Origin::new(scheme.parse()?, authority.as_str())?)?;
     } else if is_http2 {
         return Err(MalformedRequest::Host);
     }
-    // A `Host` that is written as the origin's needs no reading of its own.
+    // A `Host` written like the origin's authority needs no parsing of its own.
     let is_own = |host: &HeaderValue| origin.is_authority(host.as_bytes());
     if !single_host(&parts.headers).is_some_and(is_own)
         && let Some(host) = host(parts)?
@@ -260,9 +259,9 @@ fn inner_target(parts: &Parts, origin: &Origin) -> Result<Target, MalformedReque
     }
     let path = uri.path_and_query();
     match form(&parts.method, uri) {
-        // A request about a server as a whole is decided as one for its `/`.
+        // A request about a whole server is decided like one for `/`.
         TargetForm::Asterisk => Ok(Target::new(origin.clone(), "/")?),
-        // RFC 9113, section 8.3.1: a `:path` has its slash.
+        // RFC 9113, section 8.3.1: a `:path` begins with a slash.
         TargetForm::Url if is_http2 && path.is_some_and(|path| path.as_str().starts_with('?')) => {
             Err(InvalidTarget::Path.into())
         }
@@ -270,8 +269,7 @@ fn inner_target(parts: &Parts, origin: &Origin) -> Result<Target, MalformedReque
     }
 }
 
-/// Returns the form of the target: `OPTIONS *` has one of its own (RFC 9110,
-/// section 9.3.7).
+/// Returns the form of the target. `OPTIONS *` has its own (RFC 9110, section 9.3.7).
 fn form(method: &Method, uri: &Uri) -> TargetForm {
     let path = uri.path_and_query().map(|path| path.as_str());
     match path {
@@ -295,8 +293,7 @@ fn same_origin(opened_for: &Origin, asked_for: &Origin) -> Result<(), MalformedR
     })
 }
 
-/// Returns the `Host` of a request; only HTTP/1.1 requires one (RFC 9112, section
-/// 3.2).
+/// Returns the `Host` of a request, which only HTTP/1.1 requires (RFC 9112, section 3.2).
 fn host(parts: &Parts) -> Result<Option<&str>, MalformedRequest> {
     if parts.version != Version::HTTP_11 && !parts.headers.contains_key(HOST) {
         return Ok(None);
@@ -304,18 +301,18 @@ fn host(parts: &Parts) -> Result<Option<&str>, MalformedRequest> {
     only_host(&parts.headers).map(Some)
 }
 
-/// Returns the value of `Host`, if there is one such field and no more.
+/// Returns the value of `Host` if there is exactly one such field.
 fn single_host(fields: &HeaderMap) -> Option<&HeaderValue> {
     let mut values = fields.get_all(HOST).iter();
     let first = values.next();
     first.filter(|_| values.next().is_none())
 }
 
-/// Returns the value of the one `Host` field (RFC 9112, section 3.2).
+/// Returns the value of the only `Host` field (RFC 9112, section 3.2).
 ///
 /// # Errors
 ///
-/// [`MalformedRequest`] if there is none, there are two, or it is no host.
+/// [`MalformedRequest`] if `Host` is missing, repeated, or not a valid host.
 pub fn only_host(fields: &HeaderMap) -> Result<&str, MalformedRequest> {
     let field = single_host(fields).ok_or(MalformedRequest::Host)?;
     let host = field.to_str().map_err(|_| MalformedRequest::Host)?;
@@ -326,8 +323,8 @@ pub fn only_host(fields: &HeaderMap) -> Result<&str, MalformedRequest> {
     }
 }
 
-/// Refuses requests that readers frame differently, as far as hyper leaves that
-/// visible (RFC 9112, section 6.1).
+/// Refuses requests that different parsers could frame differently, as far as hyper
+/// leaves that visible (RFC 9112, section 6.1).
 fn unambiguous(parts: &Parts) -> Result<(), MalformedRequest> {
     let fields = &parts.headers;
     if parts.method == Method::CONNECT {
@@ -350,8 +347,8 @@ fn unambiguous(parts: &Parts) -> Result<(), MalformedRequest> {
                     "Connection names a field that frames or routes the message",
                 ));
             }
-            // Gateways that turn names into variables (CGI) make a dash and an
-            // underscore one.
+            // Gateways that turn field names into variables (CGI) map dash and underscore
+            // to the same character.
             _ if matches!(name.as_str(), "transfer_encoding" | "content_length") => {
                 return Err(MalformedRequest::Framing(
                     "a field that some read as a framing field",
@@ -360,7 +357,7 @@ fn unambiguous(parts: &Parts) -> Result<(), MalformedRequest> {
             _ => {}
         }
     }
-    // A server may take either, and each may have rules of its own.
+    // A server could use either User-Agent, and each may have its own rules.
     if 1 < agents {
         return Err(MalformedRequest::UserAgent);
     }
@@ -372,11 +369,11 @@ fn unambiguous(parts: &Parts) -> Result<(), MalformedRequest> {
     Ok(())
 }
 
-/// Field in which a client says how long it waits (RFC 7240, section 4.3).
+/// Field in which a client states how long it waits (RFC 7240, section 4.3).
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 
-/// Returns the wait that the client prefers (`Prefer: wait=10`). The first of
-/// several counts (RFC 7240, section 2).
+/// Returns the wait that the client prefers (`Prefer: wait=10`). Of several, the first
+/// applies (RFC 7240, section 2).
 fn preferred_wait(fields: &HeaderMap) -> Option<Duration> {
     let values = fields.get_all(PREFER).iter();
     let mut waits = values
@@ -392,8 +389,7 @@ fn preferred_wait(fields: &HeaderMap) -> Option<Duration> {
     is_number.then(|| Duration::from_secs(digits.parse().unwrap_or(u64::MAX)))
 }
 
-/// Splits at separators that stand outside quoted strings (RFC 9110, section
-/// 5.6.4).
+/// Splits at separators outside quoted strings (RFC 9110, section 5.6.4).
 fn unquoted_split(text: &str, separator: char) -> impl Iterator<Item = &str> {
     let (mut is_quoted, mut is_escaped) = (false, false);
     text.split(move |letter: char| {
@@ -445,7 +441,7 @@ mod tests {
         }
     }
 
-    // RFC 9112, section 3.2.2: the target counts, not Host.
+    // RFC 9112, section 3.2.2: the target takes precedence over `Host`.
     #[test]
     fn the_target_names_the_origin() {
         let target = target(
@@ -456,8 +452,8 @@ mod tests {
         assert_eq!(target.to_string(), "http://a.test/x?y");
     }
 
-    // RFC 9112, section 3.2: 400 for no Host, two, or a bad one; 3.2.1 is for
-    // origin servers alone.
+    // RFC 9112, section 3.2: a missing, repeated or malformed `Host` gets a 400. Section
+    // 3.2.1 applies to origin servers only.
     #[test]
     fn a_request_that_names_no_single_origin_is_malformed() {
         for (uri, fields) in [
@@ -499,7 +495,7 @@ mod tests {
 
     // RFC 9112, section 3.2.3.
     #[test]
-    fn inside_connect_a_host_is_no_target() {
+    fn inside_connect_a_bare_authority_is_not_a_target() {
         let leg = leg(Some("a.test:443"));
         for uri in ["a.test:443", "a.test", "a"] {
             assert!(
@@ -514,7 +510,7 @@ mod tests {
 
     // RFC 9112, section 6.1; RFC 9110, sections 7.6.1 and 10.1.1.
     #[test]
-    fn what_can_be_framed_in_two_ways_is_malformed() {
+    fn requests_that_can_be_framed_in_two_ways_are_malformed() {
         for field in [
             ("transfer-encoding", "gzip, chunked"),
             ("transfer-encoding", "chunked, chunked"),
@@ -546,7 +542,7 @@ mod tests {
 
     // RFC 7240, sections 2 and 4.3.
     #[test]
-    fn the_first_wait_counts() {
+    fn the_first_preferred_wait_applies() {
         assert_eq!(wait_of(&["wait=10"]), Some(10));
         assert_eq!(
             wait_of(&["respond-async, Wait = \"5\"; x=y", "wait=7"]),

@@ -1,8 +1,8 @@
-//! Bodies of requests on their way to the origin.
+//! Request bodies on their way to the origin.
 //!
-//! One that nobody wants any more is read on for a while: a client that is answered
-//! before it has sent all reads the answer once it has (RFC 9112, section 9.6). Does not
-//! know how an upload is sent, nor what becomes of one that fails.
+//! An upload that is no longer needed is still read for a while: a client that is
+//! answered before it has sent everything reads the answer only afterwards (RFC 9112,
+//! section 9.6). Does not know how an upload is sent, or how its failure is handled.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,78 +27,77 @@ use politesse_base::clock;
 use politesse_base::metrics::Metrics;
 use politesse_pace::TurnActivity;
 
-/// Reason why an upload did not reach its end. The origin never sees it
-/// finished.
+/// Reason why an upload was cut short. The origin never sees it complete.
 #[derive(Debug, Error)]
 pub enum UploadError {
-    /// The client closed the connection, or framed the body wrongly.
+    /// The client closed the connection or framed the body incorrectly.
     #[error("the upload broke off")]
     Broken(#[source] hyper::Error),
-    /// The client reset the stream without an error, before its end.
+    /// The client reset the stream with NO_ERROR before the end of the body.
     #[error("the upload broke off")]
     Reset,
-    /// Nothing came for `proxy.idle_timeout`, or less than `proxy.min_progress`.
+    /// No bytes arrived for `proxy.idle_timeout`, or fewer than `proxy.min_progress`.
     #[error("the upload stalled")]
     Stalled,
 }
 
-/// Longest time for which an upload is read that nobody wants.
+/// Longest time for which an unneeded upload is read.
 const LINGER_TIME: Duration = Duration::from_secs(5);
 
-/// Time after which clients that wait to be asked for their body send it all the same
-/// (RFC 9110, section 10.1.1); curl waits so long.
+/// Time after which a client that sent `Expect: 100-continue` sends its body without
+/// being asked (RFC 9110, section 10.1.1). This is curl's default.
 const EXPECT_WAIT: Duration = Duration::from_secs(1);
 
 /// Limits of uploads.
 #[derive(Debug, Clone, Copy)]
 pub struct UploadLimits {
-    /// The longest that an upload may stall (`proxy.idle_timeout`).
+    /// Longest time without a byte (`proxy.idle_timeout`).
     pub idle_timeout: Duration,
-    /// The least that a client sends in the time in which it is waited for.
+    /// Minimum that a client must send in the time spent waiting for it.
     pub least: MinimumProgress,
 }
 
-/// Body of a client's request, which fails when nothing comes for a time, or next
-/// to nothing.
+/// Body of a client's request. Fails if the client sends nothing, or almost nothing, for
+/// too long.
 #[derive(Debug)]
 pub struct ClientUpload {
-    /// Taken out by the drop.
+    /// `None` once the drop has taken it.
     body: Option<Incoming>,
-    /// Version of the request.
+    /// HTTP version of the request.
     version: Version,
-    /// When the request came, if the client waits to be asked for its body (`Expect`),
-    /// and was not.
+    /// Arrival time of a request whose client waits with its body (`Expect`), until the
+    /// body is first polled.
     held_back: Option<Instant>,
     limits: UploadLimits,
-    /// Bytes that came in this window.
+    /// Bytes received in the current window.
     bytes: usize,
-    /// Time in this window in which the client was waited for, without the wait
-    /// that goes on.
+    /// Time spent waiting for the client in the current window, except the wait in
+    /// progress.
     waited: Duration,
-    /// Runs while the client sends nothing.
+    /// Wait in progress, if any.
     wait: Option<UploadWait>,
-    /// Counters, if there is anything to upload.
+    /// Metrics, if there is a body.
     metrics: Option<Arc<Metrics>>,
     /// Activity of the turn in which the body is sent.
     turn: Option<Arc<TurnActivity>>,
-    /// Held as long as there is a body: what comes on the connection is no head until
-    /// that has come, also if the response is complete.
+    /// Held until the body is complete: meanwhile, bytes on the connection are not a new
+    /// head, even if the response is complete.
     under_way: Option<UploadGuard>,
 }
 
-/// Wait for the client.
+/// A wait for the client.
 #[derive(Debug)]
 struct UploadWait {
-    /// Beginning, or that of the window that has begun since.
+    /// Start of the wait, or of the current window if that is later.
     since: Instant,
-    /// When nothing has come for too long.
+    /// Time at which the idle timeout expires.
     idle_at: Instant,
     timer: Pin<Box<Sleep>>,
 }
 
 impl ClientUpload {
-    /// Creates an upload of the body of `request` within `limits`, which comes on the
-    /// connection of `activity`.
+    /// Splits `request` into its head and an upload of its body. The body is limited by
+    /// `limits` and arrives on the connection of `activity`.
     pub fn new(
         request: Request<Incoming>,
         limits: UploadLimits,
@@ -120,21 +119,21 @@ impl ClientUpload {
         (parts, upload)
     }
 
-    /// States in `turn` when the client is waited for.
+    /// Reports waits for the client to `turn`.
     #[must_use]
     pub fn within(mut self, turn: Arc<TurnActivity>) -> Self {
         self.turn = Some(turn);
         self
     }
 
-    /// Takes the upload, and leaves one that is empty.
+    /// Moves the upload out and leaves an empty one.
     #[must_use]
     pub fn take(&mut self) -> Self {
         let empty = self.without_body();
         std::mem::replace(self, empty)
     }
 
-    /// Returns an upload of no body within the same limits.
+    /// Returns an empty upload with the same limits.
     #[must_use]
     pub fn without_body(&self) -> Self {
         Self {
@@ -151,7 +150,7 @@ impl ClientUpload {
         }
     }
 
-    /// Counts in `metrics` if the client turns out too slow.
+    /// Sets the metrics that count the client if it is too slow.
     pub fn count_in(&mut self, metrics: &Arc<Metrics>) {
         if !self.is_end_stream() {
             self.metrics = Some(Arc::clone(metrics));
@@ -165,7 +164,7 @@ impl ClientUpload {
         UploadError::Stalled
     }
 
-    /// Ends the wait for a part of `bytes`. Returns whether the client is fast
+    /// Ends the wait after `bytes` have arrived. Returns whether the client is fast
     /// enough.
     fn end_wait(&mut self, bytes: usize) -> bool {
         self.bytes = self.bytes.saturating_add(bytes);
@@ -175,10 +174,11 @@ impl ClientUpload {
         }
     }
 
-    /// Adds a wait to the window, and begins another window if this one is over.
-    /// Returns whether the client was fast enough.
+    /// Adds a wait to the window, and starts a new window if this one is over. Returns
+    /// whether the client was fast enough.
     fn add_wait(&mut self, waited: Duration) -> bool {
-        // Time in which the origin takes nothing is none of the client's.
+        // Only time spent waiting for the client is added. Time in which the origin
+        // accepts no bytes is not its fault.
         self.waited += waited;
         if self.waited < self.limits.least.window {
             return true;
@@ -187,7 +187,7 @@ impl ClientUpload {
         self.limits.least.bytes <= std::mem::take(&mut self.bytes)
     }
 
-    /// Waits until the client has sent too little for too long.
+    /// Completes when the client has sent too little for too long.
     fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             let limits = self.limits;
@@ -209,7 +209,7 @@ impl ClientUpload {
             }
             let waited = now.saturating_duration_since(std::mem::replace(&mut wait.since, now));
             let ends_at = wait.idle_at.min(now + limits.least.window);
-            // The window is over before the limit of idleness is.
+            // The window ended before the idle timeout.
             wait.timer.as_mut().reset(ends_at);
             if !self.add_wait(waited) {
                 return Poll::Ready(());
@@ -231,7 +231,7 @@ impl HttpBody for ClientUpload {
             return Poll::Ready(None);
         };
         if let Poll::Ready(frame) = Pin::new(body).poll_frame(cx) {
-            // hyper takes a stream that was reset with NO_ERROR for one that ended.
+            // hyper treats a stream reset with NO_ERROR as one that has ended.
             let is_http2 = self.version == Version::HTTP_2;
             if frame.is_none() && is_http2 && !self.is_end_stream() {
                 return Poll::Ready(Some(Err(UploadError::Reset)));
@@ -277,19 +277,20 @@ impl Drop for ClientUpload {
             .held_back
             .is_some_and(|since| clock::instant().saturating_duration_since(since) < EXPECT_WAIT);
         let has_no_more = self.is_end_stream() || is_held_back;
-        // A body may be dropped where no runtime is, at the end of a process.
+        // A body may be dropped outside a runtime, at the end of a process.
         if let Some(body) = self.body.take().filter(|_| !has_no_more)
             && let Ok(runtime) = Handle::try_current()
         {
-            // No task that a stop waits for: it ends with its connection.
+            // Not a tracked task, so a stop does not wait for it: it ends with its
+            // connection.
             runtime.spawn(read_on(body, self.under_way.take()));
         }
     }
 }
 
-/// Reads the rest of an upload that nobody wants, for [`LINGER_TIME`] at most. To close
-/// the connection, or to reset the stream, while the client still sends would destroy the
-/// answer on its way to many clients.
+/// Reads the rest of an unneeded upload, for [`LINGER_TIME`] at most. If the connection
+/// were closed, or the stream reset, while the client still sends, many clients would
+/// lose the answer.
 async fn read_on(mut body: Incoming, _under_way: Option<UploadGuard>) {
     let read = async { while let Some(Ok(_)) = body.frame().await {} };
     let _ = timeout(LINGER_TIME, read).await;

@@ -1,9 +1,9 @@
 //! Exchanges of [politesse](https://crates.io/crates/politesse) with clients: listeners,
 //! connections, requests and responses.
 //!
-//! Invariant 6 (ARCHITECTURE.md): intercept, never tunnel. Invariant 7
-//! (ARCHITECTURE.md): bodies are not changed. The modules stand in reading
-//! order, and each uses only those below it. Begin with [`exchange`].
+//! Invariant 6 (ARCHITECTURE.md): intercept, never tunnel. Invariant 7 (ARCHITECTURE.md):
+//! bodies are not changed. Modules are listed in reading order, and each uses only
+//! modules below it. Begin with [`exchange`].
 
 pub mod listener;
 

@@ -1,21 +1,21 @@
-//! Tables of addresses, names and ports that lead to no public origin.
+//! Tables of addresses, names and ports that do not belong to public origins.
 //!
-//! The IANA registries of special-purpose addresses (RFC 6890), and what cloud
-//! providers keep outside them. Public anycast services in the registries
-//! (AS112, AMT) are no private machines and stay out of the list. Does not know
-//! the settings of `egress`.
+//! The IANA registries of special-purpose addresses (RFC 6890), and the addresses that
+//! cloud providers use outside them. The public anycast services in the registries
+//! (AS112, AMT) are not private machines and are omitted. Does not know the settings of
+//! `egress`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// IPv4 ranges as first address and prefix length.
+/// IPv4 ranges, as first address and prefix length.
 const V4_SPECIAL: [(Ipv4Addr, u32); 17] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8),
     (Ipv4Addr::new(10, 0, 0, 0), 8),
-    // Shared address space (RFC 6598): carriers number their customers with it,
-    // and one cloud its metadata service.
+    // Shared address space (RFC 6598): carriers use it for their customers, and one cloud
+    // for its metadata service.
     (Ipv4Addr::new(100, 64, 0, 0), 10),
     (Ipv4Addr::new(127, 0, 0, 0), 8),
-    // Azure's metadata, the one outside the special ranges.
+    // Azure's metadata service, the only one outside the special ranges.
     (Ipv4Addr::new(168, 63, 129, 16), 32),
     // Link-local (RFC 3927). Nearly every cloud has its metadata service here.
     (Ipv4Addr::new(169, 254, 0, 0), 16),
@@ -32,15 +32,15 @@ const V4_SPECIAL: [(Ipv4Addr, u32); 17] = [
     (Ipv4Addr::BROADCAST, 32),
 ];
 
-/// IPv6 ranges as first address and prefix length.
+/// IPv6 ranges, as first address and prefix length.
 const V6_SPECIAL: [(Ipv6Addr, u32); 14] = [
     (Ipv6Addr::UNSPECIFIED, 128),
     (Ipv6Addr::LOCALHOST, 128),
     (Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 48),
-    // Two /64 that discard what is sent to them (RFC 6666, RFC 9780).
+    // Two /64 prefixes that discard their traffic (RFC 6666, RFC 9780).
     (Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 0), 63),
-    // Tunnels such as Teredo (RFC 4380) among others: where they end is up to
-    // whoever made the address.
+    // Includes tunnels such as Teredo (RFC 4380), whose end can be chosen by the creator
+    // of the address.
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
     (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16),
@@ -51,11 +51,11 @@ const V6_SPECIAL: [(Ipv6Addr, u32); 14] = [
     (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10),
     (Ipv6Addr::new(0xfec0, 0, 0, 0, 0, 0, 0, 0), 10),
     (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8),
-    // Never given out, and used by overlay networks.
+    // Never assigned, and used by overlay networks.
     (Ipv6Addr::new(0x200, 0, 0, 0, 0, 0, 0, 0), 7),
 ];
 
-/// Names by which machines know themselves or their cloud's metadata.
+/// Names that stand for the machine itself or for its cloud's metadata service.
 const NAMES_SPECIAL: [&str; 4] = [
     "localhost",
     "metadata.google.internal",
@@ -63,13 +63,13 @@ const NAMES_SPECIAL: [&str; 4] = [
     "instance-data",
 ];
 
-/// Ports above 1023 on which databases and desktops listen, by custom.
+/// Ports above 1023 commonly used by databases and desktops.
 const PORTS_SPECIAL: [u16; 11] = [
     2049, 2375, 3306, 3389, 5432, 5900, 6000, 6379, 9200, 11211, 27017,
 ];
 
-/// Reports whether an address by itself, whatever it may wrap, is private or
-/// special.
+/// Reports whether an address itself is private or special, regardless of any address
+/// that it embeds.
 pub(super) fn is_special(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => V4_SPECIAL
@@ -81,13 +81,12 @@ pub(super) fn is_special(address: IpAddr) -> bool {
     }
 }
 
-/// Returns the IPv4 addresses that an address stands for. A machine on the way
-/// may unpack it, so they are judged like the address itself.
+/// Returns the IPv4 addresses that an address embeds. A machine on the way may extract
+/// them, so they are judged like the address itself.
 ///
-/// Mapped and compatible (RFC 4291, section 2.5.5), translated (RFC 2765,
-/// section 2.1), NAT64 (RFC 6052, section 2.2), ISATAP (RFC 5214, section 6.1),
-/// 6to4 (RFC 3056, section 2), and both ends of a Teredo tunnel (RFC 4380,
-/// section 4).
+/// Mapped and compatible (RFC 4291, section 2.5.5), translated (RFC 2765, section 2.1),
+/// NAT64 (RFC 6052, section 2.2), ISATAP (RFC 5214, section 6.1), 6to4 (RFC 3056, section
+/// 2), and both ends of a Teredo tunnel (RFC 4380, section 4).
 pub(super) fn ipv4_within(address: IpAddr) -> impl Iterator<Item = Ipv4Addr> + Clone {
     let found = match address {
         IpAddr::V6(address) => wrapped(address),
@@ -100,12 +99,12 @@ fn wrapped(address: Ipv6Addr) -> [Option<Ipv4Addr>; 2] {
     let segments = address.segments();
     let at = |high: usize| join(segments[high], segments[high + 1]);
     match segments {
-        // Unspecified and loopback are no compatible addresses.
+        // Unspecified and loopback are not IPv4-compatible addresses.
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => [None; 2],
         [0, 0, 0, 0, 0, 0 | 0xffff, _, _]
         | [0, 0, 0, 0, 0xffff, 0, _, _]
         | [0x64, 0xff9b, 0, 0, 0, 0, _, _] => [Some(at(6)), None],
-        // The prefix for local use is 48 or 96 bits long, as its network likes.
+        // The prefix for local use has 48 or 96 bits, depending on the network.
         [0x64, 0xff9b, 1, high, low, last, ..] => {
             [Some(join(high, low << 8 | last >> 8)), Some(at(6))]
         }
@@ -115,8 +114,8 @@ fn wrapped(address: Ipv6Addr) -> [Option<Ipv4Addr>; 2] {
     }
 }
 
-/// Reads an ISATAP address. The form for unique addresses has a bit more in the
-/// interface identifier.
+/// Extracts the address from an ISATAP address. The globally unique form has an
+/// additional bit set in the interface identifier.
 fn isatap(segments: [u16; 8]) -> Option<Ipv4Addr> {
     match segments {
         [.., 0 | 0x200, 0x5efe, high, low] => Some(join(high, low)),
@@ -128,16 +127,16 @@ fn join(high: u16, low: u16) -> Ipv4Addr {
     Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low))
 }
 
-/// Reports whether a name means this machine or a cloud's metadata (RFC 6761,
-/// 6.3).
+/// Reports whether a name stands for this machine or for a cloud's metadata service (RFC
+/// 6761, section 6.3).
 pub(super) fn is_special_name(name: &str) -> bool {
     NAMES_SPECIAL.contains(&name) || name.ends_with(".localhost")
 }
 
-/// Reports whether a port is one that web origins use.
+/// Reports whether a port is usual for web origins.
 pub(super) fn is_web_port(port: u16) -> bool {
-    // Below 1024 listen mail, shells and file servers, which could take a
-    // request that a stranger wrote for commands of their own.
+    // Mail, shell and file servers listen below 1024. They could take a request, which a
+    // stranger may have written, for commands.
     matches!(port, 80 | 443) || (1024 <= port && !PORTS_SPECIAL.contains(&port))
 }
 
@@ -156,7 +155,7 @@ mod tests {
         )*};
     }
 
-    // RFC 6890 and the IANA registries it made; ours for 168.63.129.16.
+    // RFC 6890 and the IANA registries that it established; ours for 168.63.129.16.
     judged! {
         this_host_is_special: "0.1.2.3" is true;
         unspecified_is_special: "0.0.0.0" is true;
@@ -225,7 +224,7 @@ mod tests {
         )*};
     }
 
-    // The RFCs at `ipv4_within`; the example of RFC 6052, section 2.4, among them.
+    // The RFCs listed at `ipv4_within`, including the example of RFC 6052, section 2.4.
     wraps! {
         v4_wraps_nothing: "10.0.0.1" holds [];
         unspecified_wraps_nothing: "::" holds [];
@@ -240,14 +239,14 @@ mod tests {
         isatap_unique_wraps_its_end: "2606:4700::200:5efe:10.0.0.1" holds ["10.0.0.1"];
         six_to_four_wraps_its_prefix: "2002:a00:1::1" holds ["10.0.0.1"];
         isatap_in_six_to_four_wraps_both: "2002:a00:1::5efe:10.0.0.2" holds ["10.0.0.1" "10.0.0.2"];
-        // RFC 4380, section 4: the client's address is sent inverted.
+        // RFC 4380, section 4: the client's address is transmitted inverted.
         teredo_wraps_server_and_client:
             "2001:0:4136:e378:8000:63bf:3fff:fdd2" holds ["65.54.227.120" "192.0.2.45"];
     }
 
     // RFC 6761, section 6.3; ours for the rest.
     #[test]
-    fn names_of_the_machine_and_of_metadata_are_special() {
+    fn names_of_this_machine_and_of_metadata_services_are_special() {
         for name in [
             "localhost",
             "a.localhost",
@@ -263,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn web_ports_leave_out_low_ones_and_databases() {
+    fn web_ports_exclude_low_ports_and_databases() {
         for port in [80, 443, 1024, 8080, 8443, 65535] {
             assert!(is_web_port(port), "{port}");
         }

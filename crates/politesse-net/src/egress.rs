@@ -1,12 +1,12 @@
-//! Egress: the ports, names and addresses that may be dialled, and the addresses
-//! of names.
+//! Egress: the ports, names and addresses that may be dialled, and the addresses of
+//! names.
 //!
-//! A crawler, or a redirect or DNS answer of an origin, could otherwise make
-//! the proxy speak to machines that only it can reach. The address that was
-//! checked is the one that is dialled, so a name that answers differently the
-//! second time (DNS rebinding) gains nothing.
+//! Without these rules, a crawler, or a redirect or DNS answer from an origin, could make
+//! the proxy contact machines that only the proxy can reach. The address that was checked
+//! is the one that is dialled, so a name that resolves differently the second time (DNS
+//! rebinding) gains nothing.
 //!
-//! Does not know what goes over a connection.
+//! Does not know the traffic on a connection.
 
 mod own;
 mod pending;
@@ -37,30 +37,30 @@ use politesse_robots::origin::{Host, Origin};
 /// Settings (`egress.*`, `upstream.resolve`, `upstream.dns_*`).
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Addresses that may not be dialled (`egress.deny`).
+    /// Addresses that must not be dialled (`egress.deny`).
     pub deny: Vec<Deny>,
-    /// Addresses and names that may be dialled all the same (`egress.allow`).
+    /// Addresses and names that are exempt from `deny` (`egress.allow`).
     pub allow: Vec<Allow>,
     /// Ports that may be dialled (`egress.ports`).
     pub ports: Vec<EgressPorts>,
-    /// Names with an address of the operator's choice (`upstream.resolve`);
-    /// exempt from `deny`, and from `ports` where they name one.
+    /// Names with addresses set by the operator (`upstream.resolve`). They are exempt
+    /// from `deny`, and if they specify a port, from `ports`.
     pub resolve: Vec<Resolve>,
     /// Parent proxy for all other names (`upstream.parent`).
     pub parent: Option<Parent>,
-    /// Time for which the addresses of a name are used.
+    /// Time for which the addresses of a name are cached.
     pub dns_ttl: Duration,
     /// Longest wait for the addresses of a name.
     pub dns_timeout: Duration,
-    /// Names that are resolved at a time: the limit of the shares that an
-    /// [`Egress`] is given.
+    /// Maximum number of concurrent lookups: the limit of the shares given to an
+    /// [`Egress`].
     pub dns_lookups: NonZeroUsize,
-    /// Names of one zone that are resolved at a time for one client.
+    /// Maximum number of concurrent lookups per client and zone.
     pub dns_zone_lookups: NonZeroUsize,
-    /// Names that are remembered.
+    /// Maximum number of cached names.
     pub dns_cache: NonZeroUsize,
-    /// Name of the proxy itself (`proxy.internal_name`), which is neither resolved nor
-    /// passed to a parent, whatever the rest says.
+    /// Name of the proxy itself (`proxy.internal_name`). It is never resolved or passed
+    /// to a parent, regardless of all other settings.
     pub own_name: Option<Host>,
 }
 
@@ -69,11 +69,12 @@ pub struct Options {
 pub struct Resolve {
     /// Host of the URL.
     pub name: String,
-    /// Port of the URL; absent if any. An entry with a port wins over one without.
+    /// Port of the URL; absent for any port. An entry with a port takes precedence over
+    /// one without.
     pub port: Option<u16>,
     /// Address to connect to.
     pub address: IpAddr,
-    /// Port to connect to; absent if that of the URL.
+    /// Port to connect to; absent for the port of the URL.
     pub to_port: Option<u16>,
 }
 
@@ -83,27 +84,27 @@ impl Resolve {
     }
 }
 
-/// Addresses to dial for an origin, every one checked.
+/// Checked addresses to dial for an origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DialTarget {
-    /// Server that is found there.
+    /// Server at these addresses.
     pub hop: NextHop,
-    /// Addresses, to be tried in this order.
+    /// Addresses in the order in which they are tried.
     pub addresses: Addresses,
 }
 
 impl DialTarget {
-    /// Returns the address of the origin, if it is dialled itself.
+    /// Returns the address of the origin; `None` if a parent is dialled instead.
     pub fn address(&self) -> Option<IpAddr> {
         let first = self.addresses.first()?;
         (self.hop == NextHop::Origin).then(|| first.ip())
     }
 }
 
-/// Addresses with ports.
+/// Socket addresses.
 pub type Addresses = Vec<SocketAddr>;
 
-/// Server that a connection leads to.
+/// Server at the other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextHop {
     /// The origin itself.
@@ -115,7 +116,7 @@ pub enum NextHop {
 /// Egress of the configuration in force; empty before the first reload.
 pub type LatestEgress = ArcSwapOption<Egress>;
 
-/// Rules on what may be dialled, and the addresses of names as last resolved.
+/// Rules for the destinations that may be dialled, and the cached addresses of names.
 #[derive(Debug)]
 pub struct Egress {
     rules: Arc<EgressRules>,
@@ -124,24 +125,24 @@ pub struct Egress {
     parent: Option<Parent>,
     own: OwnListeners,
     own_name: Option<Host>,
-    /// Cell of the egress in force.
+    /// Cell that holds the egress in force.
     latest: OnceLock<Weak<LatestEgress>>,
 }
 
 impl Egress {
-    /// Makes the shares of look-ups that `options` allow.
+    /// Creates the lookup shares that `options` allow.
     pub fn lookups(options: &Options, metrics: Arc<Metrics>) -> Arc<Shares> {
         Shares::new(
             Resource::Lookups,
             options.dns_lookups.get(),
-            // Nothing stops the thread of a look-up.
+            // The thread of a lookup cannot be stopped.
             DisplacementOrder::Never,
             metrics,
         )
     }
 
-    /// Creates an egress that resolves names in tasks of `tasks`, each with one of
-    /// the shares `lookups`.
+    /// Creates an egress that resolves names in tasks of `tasks`. Each lookup takes one
+    /// of the shares `lookups`.
     pub fn new(
         options: Options,
         lookups: Arc<Shares>,
@@ -154,8 +155,8 @@ impl Egress {
             ports: options.ports,
         };
         let rules = Arc::new(EgressRules::new(lists, Arc::clone(&metrics)));
-        // With a parent no other name than its own is resolved here, and that
-        // one the operator has set.
+        // With a parent, the only name resolved here is the parent's own, and the
+        // operator has chosen that.
         let resolved_rules = match &options.parent {
             Some(_) => Arc::new(EgressRules::open(metrics)),
             None => Arc::clone(&rules),
@@ -182,19 +183,20 @@ impl Egress {
         }
     }
 
-    /// Has requests not be sent where the egress in `cell`, that of a later configuration,
-    /// denies it. They are led where this one leads. Only the first call counts.
+    /// Also denies the origins that the egress in `cell`, that of a later configuration,
+    /// denies. Other requests still go to the addresses found by this egress. Only the
+    /// first call has an effect.
     pub fn yield_to(&self, cell: &Arc<LatestEgress>) {
         let _ = self.latest.set(Arc::downgrade(cell));
     }
 
-    /// Sets the addresses of our own listeners, which are denied under any name,
-    /// whatever `egress.allow` and `upstream.resolve` say. Only the first call
-    /// counts; later listeners are added to the list that was given.
+    /// Sets the addresses of the proxy's own listeners. They are denied under any name,
+    /// regardless of `egress.allow` and `upstream.resolve`. Only the first call has an
+    /// effect; later listeners are added to the given list.
     ///
     /// # Errors
     ///
-    /// [`Denial::OwnListener`] if one of them is the parent by its address.
+    /// [`Denial::OwnListener`] if the parent's address is one of the listeners.
     pub fn listeners(&self, own: impl Into<OwnAddresses>) -> Result<(), Denial> {
         self.own.set(own.into());
         let parent = self.parent.as_ref();
@@ -202,14 +204,14 @@ impl Egress {
         self.without_own(address).map(drop)
     }
 
-    /// Returns the addresses at which `origin` may be dialled. A look-up of its
-    /// name is counted for `client`; without one, for the proxy itself.
+    /// Returns the addresses at which `origin` may be dialled. A lookup of its name is
+    /// charged to `client`, or to the proxy itself.
     ///
     /// # Errors
     ///
-    /// [`DialError::Denied`] if it may not be dialled,
-    /// [`DialError::NoConnection`] if its name has no address,
-    /// [`DialError::Busy`] if the client has its share of look-ups.
+    /// [`DialError::Denied`] if it must not be dialled, [`DialError::NoConnection`] if
+    /// its name has no address, [`DialError::Busy`] if the client has used up its share
+    /// of lookups.
     pub async fn admits(
         &self,
         origin: &Origin,
@@ -225,26 +227,26 @@ impl Egress {
         }
     }
 
-    /// Does what [`admits`](Self::admits) does, by this configuration alone.
+    /// Like [`admits`](Self::admits), but considers only this configuration.
     async fn admits_by_itself(
         &self,
         origin: &Origin,
         client: Option<&Arc<Client>>,
     ) -> Result<DialTarget, DialError> {
-        // Before `upstream.resolve`: a robots.txt may redirect there.
+        // Checked before `upstream.resolve`, because a robots.txt may redirect there.
         self.judge_own_name(origin)?;
         if let Host::Name(name) = origin.host()
             && let Some(entry) = self.entry(name, origin.port().get())
         {
             let port = origin.port().get();
-            // An entry that names a port is exempt from `egress.ports`.
+            // An entry with a port is exempt from `egress.ports`.
             if entry.port.is_none() {
                 self.rules.judge_port(port)?;
             }
             return self.admitted(NextHop::Origin, [entry.leads_to(port)]);
         }
-        // With a parent, too. It resolves the name, so ports, names and
-        // literals are all that can be judged here.
+        // Also checked if there is a parent. The parent resolves names, so only ports,
+        // names and literals can be judged here.
         self.judge(origin)?;
         if let Host::Name(name) = origin.host()
             && has_no_address(name)
@@ -258,8 +260,8 @@ impl Egress {
         self.admitted(hop, self.found(place, client).await?)
     }
 
-    /// Returns `target`, which was found for `origin` by an earlier configuration, with
-    /// those addresses that may be dialled by this one.
+    /// Returns `target`, which an earlier configuration found for `origin`, without the
+    /// addresses that this configuration denies.
     fn remaining(&self, origin: &Origin, mut target: DialTarget) -> Result<DialTarget, Denial> {
         self.judge_own_name(origin)?;
         let Host::Name(name) = origin.host() else {
@@ -292,12 +294,13 @@ impl Egress {
         }
     }
 
-    /// Checks all that can be checked without a resolver.
+    /// Checks everything that needs no resolver.
     fn judge(&self, origin: &Origin) -> Result<(), Denial> {
         let port = origin.port().get();
         self.rules.judge_port(port)?;
         match origin.host() {
-            // Our own listeners are looked for once the name is resolved.
+            // Whether the name leads to one of our own listeners is checked after
+            // resolving it.
             Host::Name(name) => self.rules.judge_name(name),
             Host::Address(address) => {
                 self.rules.judge_address(*address)?;
@@ -307,8 +310,7 @@ impl Egress {
         }
     }
 
-    /// Returns the addresses of `place`, from its literal, the settings or the
-    /// resolver.
+    /// Returns the addresses of `place` from its literal, the settings, or the resolver.
     async fn found(
         &self,
         place: &Origin,
@@ -317,7 +319,7 @@ impl Egress {
         if let Some(address) = self.fixed(place) {
             return Ok(vec![address]);
         }
-        // `fixed` has answered for every literal.
+        // `fixed` has already handled all literals.
         let Host::Name(name) = place.host() else {
             return Err(DialError::NoConnection(NoConnection::Dns));
         };
@@ -327,8 +329,8 @@ impl Egress {
         Ok(with_port.collect())
     }
 
-    /// Returns the address that the settings have in place of that of `origin`:
-    /// from `upstream.resolve`, else that of the parent.
+    /// Returns the address configured in place of that of `origin`: from
+    /// `upstream.resolve`, or else that of the parent.
     pub fn led_to(&self, origin: &Origin) -> Option<String> {
         let resolved = match origin.host() {
             Host::Address(_) => None,
@@ -338,7 +340,7 @@ impl Egress {
         resolved.map(|address| address.to_string()).or_else(parent)
     }
 
-    /// Returns the address of `place` if no resolver is needed for it.
+    /// Returns the address of `place` if it is known without a resolver.
     fn fixed(&self, place: &Origin) -> Option<SocketAddr> {
         let port = place.port().get();
         match place.host() {
@@ -347,12 +349,12 @@ impl Egress {
         }
     }
 
-    /// Returns the address that `upstream.resolve` has for a name.
+    /// Returns the address in `upstream.resolve` for a name.
     fn resolved_by_operator(&self, name: &str, port: u16) -> Option<SocketAddr> {
         Some(self.entry(name, port)?.leads_to(port))
     }
 
-    /// Returns the entry of `upstream.resolve` for a name.
+    /// Returns the matching entry of `upstream.resolve` for a name.
     fn entry(&self, name: &str, port: u16) -> Option<&Resolve> {
         let fits = |entry: &&Resolve| entry.port.is_none_or(|own| own == port);
         self.resolve.get(name)?.iter().find(fits)
@@ -367,7 +369,7 @@ impl Egress {
         Ok(DialTarget { hop, addresses })
     }
 
-    /// Removes the addresses of our own listeners.
+    /// Removes the addresses of the proxy's own listeners.
     fn without_own(
         &self,
         addresses: impl IntoIterator<Item = SocketAddr>,
@@ -388,13 +390,14 @@ impl Egress {
     }
 }
 
-/// Reports whether a name never has an address, so that neither a resolver nor a parent is
-/// asked (RFC 6761, section 6.4).
+/// Reports whether a name can never have an address, so that neither a resolver nor a
+/// parent is asked (RFC 6761, section 6.4).
 fn has_no_address(name: &str) -> bool {
     name == "invalid" || name.ends_with(".invalid")
 }
 
-/// Sorts entries by name, those with a port first: the more exact one counts.
+/// Groups the entries by name. Entries with a port come first, because they are more
+/// specific.
 fn by_name(resolve: Vec<Resolve>) -> HashMap<Box<str>, Vec<Resolve>> {
     let mut named: HashMap<Box<str>, Vec<Resolve>> = HashMap::with_capacity(resolve.len());
     for entry in resolve {

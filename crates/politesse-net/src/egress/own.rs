@@ -1,5 +1,5 @@
-//! Addresses of this proxy's own listeners. A request that could reach them
-//! through the proxy would reach /metrics, or go in a circle.
+//! Addresses of the proxy's own listeners. A request that reached them through the proxy
+//! could read /metrics or loop.
 //!
 //! Does not know how listeners are opened.
 
@@ -16,15 +16,15 @@ use tokio::time::Instant;
 use crate::addresses::ipv4_within;
 use politesse_base::clock;
 
-/// Time for which it is remembered whether an address is local. A check takes
-/// 12 µs, and interfaces come and go.
+/// Time for which the locality of an address is cached. A check takes 12 µs, and
+/// interfaces change.
 const LOCAL_TTL: Duration = Duration::from_secs(1);
-/// Addresses that are remembered; beyond, all are checked anew.
+/// Maximum number of cached addresses. When it is reached, the cache is cleared.
 const LOCAL_MAX: usize = 1024;
 
-/// Addresses of this proxy's listeners. Clones share one list, so that a
-/// listener opened later is known to every [`Egress`](super::Egress) at once,
-/// also to one that a reload is about to put in force.
+/// Addresses of the proxy's listeners. All clones share one list, so that every
+/// [`Egress`](super::Egress) learns about a new listener at once, including one that a
+/// reload is about to activate.
 #[derive(Debug, Clone)]
 pub struct OwnAddresses(Arc<ArcSwap<Vec<SocketAddr>>>);
 
@@ -35,7 +35,7 @@ impl From<Vec<SocketAddr>> for OwnAddresses {
 }
 
 impl OwnAddresses {
-    /// Adds the address of a listener that was opened.
+    /// Adds the address of an opened listener.
     pub fn add(&self, address: SocketAddr) {
         self.0.rcu(|list| {
             let mut list = Vec::clone(list);
@@ -44,8 +44,8 @@ impl OwnAddresses {
         });
     }
 
-    /// Removes the address of a listener that was closed. Of two listeners with
-    /// one address (in two network namespaces) the other stays.
+    /// Removes the address of a closed listener once. If two listeners have the same
+    /// address (in two network namespaces), the other one remains.
     pub fn remove(&self, address: SocketAddr) {
         self.0.rcu(|list| {
             let mut list = Vec::clone(list);
@@ -57,14 +57,14 @@ impl OwnAddresses {
     }
 }
 
-/// Own listeners, known once they are bound.
+/// Own listeners, set once they are bound.
 #[derive(Debug, Default)]
 pub(super) struct OwnListeners {
     bound: OnceLock<OwnAddresses>,
     local: Mutex<HashMap<IpAddr, LocalityCheck>>,
 }
 
-/// Result of checking whether an address is local.
+/// Cached result of checking whether an address is local.
 #[derive(Debug, Clone, Copy)]
 struct LocalityCheck {
     local: bool,
@@ -76,14 +76,13 @@ impl OwnListeners {
         self.bound.get_or_init(|| own);
     }
 
-    /// Reports whether a connection to `address` may end at one of the
-    /// listeners.
+    /// Reports whether a connection to `address` could reach one of the listeners.
     pub(super) fn are_reached_at(&self, address: SocketAddr) -> bool {
-        // Commands that fetch without serving have no listener to protect.
+        // Commands that fetch but do not serve have no listener to protect.
         let Some(own) = self.bound.get() else {
             return false;
         };
-        // The port first: nearly all addresses go no further.
+        // The port is compared first, because nearly all addresses differ in it.
         own.0
             .load()
             .iter()
@@ -94,10 +93,10 @@ impl OwnListeners {
             })
     }
 
-    /// Reports whether an address leads to a listener that is bound to `bound`.
+    /// Reports whether an address leads to a listener bound to `bound`.
     ///
-    /// Loopback and unspecified addresses count whatever it is bound to:
-    /// several of them lead to the same socket.
+    /// Loopback and unspecified addresses always count: several of them lead to the same
+    /// socket.
     fn reaches(&self, ip: IpAddr, bound: IpAddr) -> bool {
         ip == bound
             || ip.is_loopback()
@@ -111,8 +110,8 @@ impl OwnListeners {
         if let Some(one) = known.get(&ip).filter(|one| now < one.until) {
             return one.local;
         }
-        // All at once: to find the oldest would cost more than the checks that
-        // it saves.
+        // Cleared completely, because finding the oldest would cost more than the checks
+        // that it saves.
         if LOCAL_MAX <= known.len() {
             known.clear();
         }
@@ -123,9 +122,9 @@ impl OwnListeners {
     }
 }
 
-/// Reports whether an address is local, to which a socket was or was not bound.
-/// Another error, such as a lack of descriptors, tells nothing, and in doubt
-/// the address counts as local.
+/// Reports whether an address is local, given the result of binding a socket to it.
+/// Errors other than "not available", such as a lack of descriptors, are inconclusive,
+/// and the address then counts as local.
 fn is_ours<T>(bound: &io::Result<T>) -> bool {
     bound
         .as_ref()
@@ -143,9 +142,9 @@ mod tests {
         own
     }
 
-    // ours: an address that comes is found out, and floods are forgotten.
+    // Ours: an address that becomes local is noticed, and a flood cannot fill the cache.
     #[tokio::test(start_paused = true)]
-    async fn what_is_remembered_ends_and_is_bounded() {
+    async fn cached_checks_expire_and_are_bounded() {
         let own = on("0.0.0.0:3128");
         let elsewhere: SocketAddr = "93.184.216.34:3128".parse().unwrap();
         assert!(!own.are_reached_at(elsewhere));
@@ -164,10 +163,10 @@ mod tests {
         }
     }
 
-    // Ours: a shortage of descriptors must not open the way to them for the
-    // second that an answer is remembered.
+    // Ours: a shortage of descriptors must not expose the listeners for the second that
+    // an answer is cached.
     #[test]
-    fn in_doubt_an_address_is_ours() {
+    fn an_inconclusive_check_counts_as_local() {
         let failed = |number| Err::<(), _>(io::Error::from_raw_os_error(number));
         let too_many_open_files = 24;
         assert!(is_ours(&failed(too_many_open_files)));
@@ -176,7 +175,7 @@ mod tests {
         assert!(!is_ours(&UdpSocket::bind((elsewhere, 0))));
     }
 
-    // ours: a listener opened for a command of `run` is closed again.
+    // Ours: a listener opened for a command of `run` is closed again.
     #[test]
     fn a_listener_opened_later_counts_until_it_is_closed() {
         let own = OwnListeners::default();
@@ -191,9 +190,9 @@ mod tests {
         assert!(!own.are_reached_at(listener));
     }
 
-    // ours: whoever asks for another port costs nothing.
+    // Ours: requests to other ports cost no check.
     #[test]
-    fn other_ports_are_not_found_out() {
+    fn addresses_with_other_ports_are_not_checked() {
         let own = on("0.0.0.0:3128");
         assert!(!own.are_reached_at("127.0.0.1:80".parse().unwrap()));
         assert!(own.are_reached_at("127.0.0.1:3128".parse().unwrap()));

@@ -1,9 +1,8 @@
-//! Look-ups that are wanted: which of them run, and which wait for a place, in
-//! the names of which clients.
+//! Pending lookups: which ones run, and which wait for a place, and for which clients.
 //!
-//! One look-up serves all requests for its name. It begins as soon as one of the
-//! clients that want it has a place: no client waits for a name behind what
-//! another one asks. Does not know how a name is looked up.
+//! One lookup serves all requests for its name. It starts as soon as any of the clients
+//! that want it has a place, so that no client's lookup is queued after the lookups of
+//! another client. Does not know how a name is looked up.
 
 use std::collections::HashMap;
 use std::mem;
@@ -19,10 +18,10 @@ use politesse_base::clients::bound::SharedBound;
 use politesse_base::clients::client::{Client, ClientId, Resource};
 use politesse_base::clock;
 
-/// Zones above which those that no look-up is in are forgotten.
+/// Number of zones above which idle ones are removed.
 const ZONES_SWEPT: usize = 1024;
 
-/// Look-ups that run or wait.
+/// Running and waiting lookups.
 #[derive(Debug)]
 pub(super) struct PendingLookups {
     timeout: Duration,
@@ -32,7 +31,7 @@ pub(super) struct PendingLookups {
 #[derive(Debug)]
 struct PendingState {
     lookups: HashMap<Box<str>, PendingLookup>,
-    /// Bound of the claims that wait.
+    /// Limit on the waiting claims.
     waiting: SharedBound,
 }
 
@@ -40,32 +39,32 @@ struct PendingState {
 #[derive(Debug)]
 struct PendingLookup {
     answer: watch::Sender<Option<ResolvedName>>,
-    /// Cancelled when the look-up begins.
+    /// Cancelled when the lookup starts.
     begun: CancellationToken,
     begun_at: Option<Instant>,
-    /// Clients with a claim that waits.
+    /// Clients with a waiting claim.
     clients: Vec<ClientId>,
 }
 
-/// What a request for a name waits for.
+/// Handles for a request that waits for a name.
 pub(super) struct Joined {
     pub(super) answer: watch::Receiver<Option<ResolvedName>>,
-    /// Cancelled when the look-up begins.
+    /// Cancelled when the lookup starts.
     pub(super) begun: CancellationToken,
-    /// End of the wait. Of a look-up that runs it counts from its beginning, so
-    /// that a name that hangs holds up no request twice.
+    /// Time limit of the wait. For a running lookup it is measured from the lookup's
+    /// start, so that a hanging name delays a request only once.
     pub(super) deadline: Instant,
-    /// Claim that has to be followed up, if the client has none yet.
+    /// Claim that the caller must follow, unless the client already has one.
     pub(super) claim: Option<LookupClaim>,
 }
 
-/// A client's claim to look a name up. Ends when dropped: where it has begun, all
-/// who wait learn that there is no answer; else they have the other claims, or
-/// learn that there is no room.
+/// A client's claim to look up a name. It ends when dropped. If its lookup has started,
+/// the waiting requests then learn that there is no answer. Otherwise they depend on the
+/// remaining claims. After the last one they learn that there is no capacity.
 pub(super) struct LookupClaim {
     pub(super) name: Box<str>,
     pub(super) client: Arc<Client>,
-    /// Time at which it has waited long enough.
+    /// Time at which the claim gives up waiting.
     pub(super) deadline: Instant,
     pending: Arc<PendingLookups>,
     answer: watch::Sender<Option<ResolvedName>>,
@@ -76,16 +75,17 @@ pub(super) struct LookupClaim {
 /// Progress of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClaimState {
-    /// It is among those that wait.
+    /// The claim is waiting.
     Waiting,
-    /// Its look-up runs.
+    /// The lookup of the claim runs.
     Running,
-    /// It has nothing to do any more.
+    /// The claim is settled.
     Ended,
 }
 
 impl PendingLookups {
-    /// Makes a table of up to `most` claims that wait, each for `timeout`.
+    /// Creates a table of at most `most` waiting claims, each of which waits up to
+    /// `timeout`.
     pub(super) fn new(most: usize, timeout: Duration) -> Self {
         let state = Mutex::new(PendingState {
             lookups: HashMap::new(),
@@ -94,12 +94,12 @@ impl PendingLookups {
         Self { timeout, state }
     }
 
-    /// Joins the look-up of `name`, in the name of `client`.
+    /// Joins the lookup of `name` on behalf of `client`.
     ///
     /// # Errors
     ///
-    /// [`DialError::Busy`] if too many wait, and this client has its share of
-    /// them.
+    /// [`DialError::Busy`] if too many claims wait and this client has used up its share
+    /// of them.
     pub(super) fn join(
         self: &Arc<Self>,
         name: &str,
@@ -114,7 +114,7 @@ impl PendingLookups {
         }
         if !state.waiting.add(&client.id) {
             client.count_refused(Resource::Lookups);
-            // Another client's claim may still come through.
+            // The claim of another client may still succeed.
             let other = state.lookups.get(name);
             return other
                 .map(|lookup| self.joined(lookup, None))
@@ -150,7 +150,7 @@ impl PendingLookups {
         }
     }
 
-    /// Returns the clients of all claims that wait.
+    /// Returns the clients of all waiting claims.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> Vec<ClientId> {
         let state = self.state();
@@ -164,7 +164,7 @@ impl PendingLookups {
 }
 
 impl PendingState {
-    /// Removes a claim that waits; returns whether its look-up has no other.
+    /// Removes a waiting claim. Returns whether it was the last one of its lookup.
     fn leave(&mut self, claim: &LookupClaim) -> bool {
         let client = &claim.client.id;
         self.waiting.remove(client);
@@ -177,8 +177,8 @@ impl PendingState {
 }
 
 impl LookupClaim {
-    /// Waits until the claim is of no use: its look-up runs by another one, or no
-    /// request waits for it.
+    /// Completes when the claim is no longer needed: another claim has started the
+    /// lookup, or no request waits for it.
     pub(super) async fn becomes_void(&mut self) {
         let begun = self.begun.clone();
         tokio::select! {
@@ -187,13 +187,13 @@ impl LookupClaim {
         }
     }
 
-    /// Waits until no request waits for the look-up, and ends the claim.
+    /// Completes when no request waits for the lookup, and ends the claim.
     async fn is_abandoned(&mut self) {
         loop {
             self.answer.closed().await;
             let pending = Arc::clone(&self.pending);
-            // Requests join under this lock. The next one finds nothing to join,
-            // and begins anew.
+            // Requests join under this lock. The next one finds no lookup to join and
+            // starts a new one.
             let mut state = pending.state();
             if self.answer.receiver_count() == 0 {
                 self.end(&mut state);
@@ -202,7 +202,7 @@ impl LookupClaim {
         }
     }
 
-    /// Begins the look-up; returns false if it runs already.
+    /// Starts the lookup. Returns false if it is already running.
     pub(super) fn begin(&mut self) -> bool {
         let mut guard = self.pending.state();
         let state = &mut *guard;
@@ -211,9 +211,9 @@ impl LookupClaim {
             return false;
         };
         lookup.begun_at = Some(clock::instant());
-        // All claims are settled at once. Those of other clients find the token
-        // cancelled, and leave the table alone: it may have another look-up of
-        // the name by then.
+        // Settles all claims at once. The claims of other clients notice the cancelled
+        // token and leave the table alone, because it may contain a new lookup of the
+        // name by then.
         for client in lookup.clients.drain(..) {
             state.waiting.remove(&client);
         }
@@ -222,15 +222,15 @@ impl LookupClaim {
         true
     }
 
-    /// Ends the look-up with `found`.
+    /// Ends the lookup with the result `found`.
     pub(super) fn finish(mut self, found: ResolvedName) {
         let pending = Arc::clone(&self.pending);
         self.end(&mut pending.state());
         self.answer.send_replace(Some(found));
     }
 
-    /// Takes the claim out of the table; returns whether all who wait for the
-    /// name are left without one.
+    /// Removes the claim from the table. Returns whether the requests waiting for the
+    /// name are left without any claim.
     fn end(&mut self, state: &mut PendingState) -> bool {
         match mem::replace(&mut self.state, ClaimState::Ended) {
             ClaimState::Waiting if self.begun.is_cancelled() => false,
@@ -260,10 +260,10 @@ impl Drop for LookupClaim {
     }
 }
 
-/// Places of each client in each zone: the domain that somebody has registered.
+/// Lookup places per client and zone. A zone is a registered domain.
 ///
-/// The names of a zone whose name servers do not answer wait for each other, and
-/// take no places from other names.
+/// If the name servers of a zone do not answer, its names wait for each other and take no
+/// places from other names.
 #[derive(Debug)]
 pub(super) struct ZonePlaces {
     most: usize,
@@ -273,11 +273,11 @@ pub(super) struct ZonePlaces {
 #[derive(Debug, Default)]
 struct ZoneTable {
     zones: HashMap<ClientZone, Weak<Semaphore>>,
-    /// Number of zones at which the next sweep comes.
+    /// Number of zones that triggers the next sweep.
     next_sweep: usize,
 }
 
-/// A zone, as far as one client is concerned.
+/// A zone, for a single client.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct ClientZone {
     client: ClientId,
@@ -285,7 +285,7 @@ struct ClientZone {
 }
 
 impl ZonePlaces {
-    /// Makes `most` places for each client in each zone.
+    /// Creates `most` places for each client in each zone.
     pub(super) fn new(most: usize) -> Self {
         Self {
             most: most.min(Semaphore::MAX_PERMITS),
@@ -293,9 +293,9 @@ impl ZonePlaces {
         }
     }
 
-    /// Waits for a place of `client` in the zone of `name`.
+    /// Waits for a place for `client` in the zone of `name`.
     pub(super) async fn take(&self, client: &Client, name: &str) -> Option<OwnedSemaphorePermit> {
-        // Acquiring fails only on a closed semaphore, and none is ever closed.
+        // Acquiring fails only on a closed semaphore, and these are never closed.
         self.of(client, name).acquire_owned().await.ok()
     }
 
@@ -310,7 +310,8 @@ impl ZonePlaces {
         }
         if table.next_sweep.max(ZONES_SWEPT) <= table.zones.len() {
             table.zones.retain(|_, places| 0 < places.strong_count());
-            // Doubled, or a sweep that frees nothing would come with each zone.
+            // Doubled; otherwise a sweep that frees nothing would be repeated for each
+            // new zone.
             table.next_sweep = table.zones.len().saturating_mul(2);
         }
         let places = Arc::new(Semaphore::new(self.most));

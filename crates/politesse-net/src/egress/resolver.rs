@@ -1,9 +1,9 @@
-//! Resolver: the addresses of names, from the system and from a cache.
+//! Resolver: finds the addresses of names through the system and a cache.
 //!
-//! The system's resolver is getaddrinfo (RFC 3493, section 6.1), on a thread that
-//! nothing can stop. So one look-up at a time runs for each name, few for each
-//! client in each zone, and no client has more of them than it leaves free; and a
-//! request waits no longer than `upstream.dns_timeout`, whatever the thread does.
+//! The system's resolver is getaddrinfo (RFC 3493, section 6.1), which runs on a thread
+//! that cannot be stopped. So there is at most one lookup per name, a few per client and
+//! zone, and a client never takes more places than it leaves free. A request waits no
+//! longer than `upstream.dns_timeout`, even if the thread hangs.
 
 use std::fmt;
 use std::future::Future;
@@ -32,62 +32,62 @@ use politesse_base::metrics::{Metrics, ResultLabel};
 use politesse_base::tasks::Tasks;
 use politesse_decision::access::NoConnection;
 
-/// Addresses of one name that are tried.
-// The time to connect is divided among them: with more, each part would be too
-// short to connect in.
+/// Maximum number of addresses of a name that are tried.
+// The connect timeout is divided among them: with more addresses, each part would be too
+// short to connect.
 const ADDRESSES_MAX: usize = 16;
 
-/// Time for which "no address" is cached: long enough for the requests of one page,
-/// short enough for a resolver that had a bad moment.
+/// Time for which a failed lookup is cached: long enough for the requests of one page,
+/// short enough to recover after a temporary failure of the resolver.
 const NONE_TTL: Duration = Duration::from_secs(5);
 
-/// Time after which a look-up counts as one that hangs. Recursive resolvers need
-/// less, but for name servers that do not answer, and networks that drop what is asked
-/// about IPv6: then IPv4 is asked for by itself.
+/// Time after which a lookup counts as hanging, and IPv4 is looked up separately.
+/// Recursive resolvers take less, unless name servers do not answer, or the network drops
+/// queries for IPv6.
 const HANGS_AFTER: Duration = Duration::from_millis(500);
 
-/// Limits of a resolver (`upstream.dns_*`), but for the number of look-ups.
+/// Limits of a resolver (`upstream.dns_*`), except for the number of lookups.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ResolverLimits {
     /// Time for which an answer is cached.
     pub(super) ttl: Duration,
-    /// Longest wait of a request for an answer.
+    /// Longest time that a request waits for an answer.
     pub(super) timeout: Duration,
-    /// Look-ups of one client in one zone that run at a time.
+    /// Maximum number of concurrent lookups per client and zone.
     pub(super) zone_lookups: NonZeroUsize,
-    /// Names that are cached, and names that may wait.
+    /// Maximum number of cached names, and of waiting claims.
     pub(super) names: NonZeroUsize,
 }
 
-/// Function that asks the system; another one in tests.
+/// Function that asks the system. Tests use another one.
 type SystemLookup = fn(Box<str>, AddressFamily) -> SystemAnswer;
 
-/// Answer of the system, once it has one.
+/// Future of the system's answer.
 type SystemAnswer = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
-/// Family of the addresses that the system is asked for.
+/// Address family to request from the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AddressFamily {
-    /// Both.
+    /// IPv4 and IPv6.
     Any,
-    /// IPv4 alone.
+    /// IPv4 only.
     V4,
 }
 
-/// Parts that a resolver shares with others.
+/// Components that a resolver shares with others.
 pub(super) struct ResolverParts {
-    /// Rules by which addresses are allowed.
+    /// Rules that decide which addresses are allowed.
     pub(super) rules: Arc<EgressRules>,
-    /// Shares of the look-ups that run.
+    /// Shares for running lookups.
     pub(super) shares: Arc<Shares>,
-    /// Tasks in which they run.
+    /// Tasks in which lookups run.
     pub(super) tasks: Tasks,
 }
 
 /// Resolves names, and caches their addresses.
 pub(super) struct Resolver(Arc<ResolverState>);
 
-/// State that look-ups share with the requests that wait for them.
+/// State shared between lookups and the requests that wait for them.
 struct ResolverState {
     limits: ResolverLimits,
     lookup: SystemLookup,
@@ -96,7 +96,7 @@ struct ResolverState {
     pending: Arc<PendingLookups>,
     zones: ZonePlaces,
     shares: Arc<Shares>,
-    /// Client for whom names are looked up that no client asks for.
+    /// The proxy itself, which is charged for lookups made without a client.
     own: Arc<Client>,
     metrics: Arc<Metrics>,
     tasks: Tasks,
@@ -109,15 +109,15 @@ struct CachedName {
     ttl: Duration,
 }
 
-/// Place of a look-up that runs.
+/// Permits held by a running lookup.
 struct LookupPlace {
-    /// Absent for a second look-up of one name.
+    /// Absent for a second lookup of the same name.
     _zone: Option<OwnedSemaphorePermit>,
     _share: Share,
 }
 
 impl Resolver {
-    /// Makes a resolver that asks the system, as other programs do.
+    /// Creates a resolver that asks the system, like other programs.
     pub(super) fn new(limits: ResolverLimits, parts: ResolverParts) -> Self {
         Self::with_lookup(limits, parts, |name, family| {
             Box::pin(ask_system(name, family))
@@ -138,7 +138,7 @@ impl Resolver {
             lookup,
             metrics: Arc::clone(&rules.metrics),
             rules,
-            // The other policy may turn the newest name away.
+            // The default policy might reject the newest name.
             cache: Cache::builder()
                 .max_capacity(names)
                 .eviction_policy(EvictionPolicy::lru())
@@ -151,13 +151,13 @@ impl Resolver {
         }))
     }
 
-    /// Returns the allowed addresses of `name`, from the cache or the system.
-    /// What it takes to look the name up is counted for `client`.
+    /// Returns the allowed addresses of `name`, from the cache or the system. A lookup is
+    /// charged to `client`.
     pub(super) async fn addresses(&self, name: &str, client: Option<&Arc<Client>>) -> ResolvedName {
         if let Some(found) = self.0.cached(name) {
             return found;
         }
-        // Boxed: most requests go no further, and their futures are moved.
+        // Boxed: most requests do not get here, and their futures are moved.
         let found = Box::pin(self.look_up(name, client)).await;
         if found == Err(DialError::Busy) {
             self.0.count_answer("busy");
@@ -165,7 +165,7 @@ impl Resolver {
         found
     }
 
-    /// Joins the look-up of `name`, or starts it, and waits for its answer.
+    /// Joins or starts the lookup of `name`, and waits for its answer.
     async fn look_up(&self, name: &str, client: Option<&Arc<Client>>) -> ResolvedName {
         let state = &self.0;
         let Joined {
@@ -175,14 +175,14 @@ impl Resolver {
             claim,
         } = state.pending.join(name, client.unwrap_or(&state.own))?;
         if let Some(claim) = claim {
-            // A task of its own: other requests may wait for the name when this
-            // one goes.
+            // A separate task, because other requests may still wait for the name when
+            // this one ends.
             state.tasks.execute(Arc::clone(state).follow(claim));
         }
         let none = Err(DialError::NoConnection(NoConnection::Dns));
         match timeout_at(deadline, answer.wait_for(Option::is_some)).await {
             Ok(Ok(found)) => found.clone().unwrap_or(none),
-            // The task ended without an answer: the look-up panicked.
+            // The task ended without an answer: the lookup panicked.
             Ok(Err(_)) => none,
             Err(_) if begun.is_cancelled() => {
                 Err(DialError::NoConnection(NoConnection::DnsTimeout))
@@ -193,9 +193,9 @@ impl Resolver {
 }
 
 impl ResolverState {
-    /// Follows a claim, from the wait for a place to the answer. It goes on when
-    /// its time is up: the thread is taken until it comes back, and its answer
-    /// serves the next request.
+    /// Follows a claim from waiting for a place to the answer. Continues after the
+    /// timeout: the thread stays busy until the system returns, and the answer serves the
+    /// next request.
     async fn follow(self: Arc<Self>, mut claim: LookupClaim) {
         let Some(place) = self.place(&mut claim).await else {
             return;
@@ -215,8 +215,8 @@ impl ResolverState {
         claim.finish(found);
     }
 
-    /// Waits for the place of a claim, in its zone first: a name that waits for
-    /// others of its zone must not keep a place from other names.
+    /// Waits for the permits of a claim, first in its zone, because a name that waits for
+    /// others of its zone must not keep a share from other names.
     async fn place(&self, claim: &mut LookupClaim) -> Option<LookupPlace> {
         let (client, name, deadline) = (
             Arc::clone(&claim.client),
@@ -231,14 +231,15 @@ impl ResolverState {
         };
         tokio::select! {
             biased;
-            // First: a claim that another one has overtaken takes nothing.
+            // Polled first, so that a claim overtaken by another takes no permit.
             () = claim.becomes_void() => None,
             place = timeout_at(deadline, place) => place.ok().flatten(),
         }
     }
 
-    /// Asks the system, and for IPv4 by itself if that hangs and a place is free: its
-    /// answer is for both families, and comes with the later one.
+    /// Asks the system for both families. If that hangs and a share is free, also asks
+    /// for IPv4 separately: the combined answer arrives only with the later of the two
+    /// families.
     async fn ask_system(self: &Arc<Self>, claim: &LookupClaim, place: LookupPlace) -> Vec<IpAddr> {
         let asked = |family, place| {
             let answer = (self.lookup)(claim.name.clone(), family);
@@ -266,7 +267,7 @@ impl ResolverState {
         both.await.unwrap_or_default()
     }
 
-    /// Follows a look-up on its thread to the end, with the place that it takes.
+    /// Runs a lookup on its thread to the end, and holds its permits meanwhile.
     fn on_thread(
         self: &Arc<Self>,
         answer: SystemAnswer,
@@ -275,17 +276,17 @@ impl ResolverState {
         let (found, addresses) = oneshot::channel();
         let state = Arc::clone(self);
         self.tasks.execute(async move {
-            // The error of the system is dropped. Its codes differ between libraries,
-            // and no address follows from any of them.
+            // The system's error is dropped: its codes differ between libraries, and none
+            // of them leads to an address.
             let answered = state.counted(answer).await.unwrap_or_default();
             drop(place);
-            // Nobody waits any more where IPv4 was enough.
+            // The receiver is gone if IPv4 was enough.
             let _ = found.send(answered);
         });
         addresses
     }
 
-    /// Counts a look-up among those that run, and then among those that hang.
+    /// Counts a lookup as running, and later as hanging.
     async fn counted<T>(&self, lookup: impl Future<Output = T>) -> T {
         let _running = Counted::one(&self.metrics.upstream_dns_lookups);
         let mut lookup = pin!(lookup);
@@ -317,8 +318,7 @@ impl ResolverState {
     }
 
     fn cache_name(&self, name: &str, found: &ResolvedName) {
-        // A denial is as firm as an address. Only a resolver that failed is
-        // asked again soon.
+        // A denial is as reliable as an address. Only a failed lookup is repeated soon.
         let ttl = match found {
             Err(DialError::NoConnection(_) | DialError::Busy) => NONE_TTL.min(self.limits.ttl),
             Ok(_) | Err(DialError::Denied(_)) => self.limits.ttl,
@@ -334,7 +334,7 @@ impl ResolverState {
     }
 }
 
-/// One thing that a gauge counts, until it is dropped.
+/// Counts one in a gauge until dropped.
 struct Counted<'a>(&'a Gauge);
 
 impl<'a> Counted<'a> {
@@ -350,7 +350,7 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// Asks the system as other programs do: /etc/hosts and nsswitch.conf count.
+/// Asks the system like other programs do, so that /etc/hosts and nsswitch.conf apply.
 async fn ask_system(name: Box<str>, family: AddressFamily) -> io::Result<Vec<IpAddr>> {
     if family == AddressFamily::Any {
         let found = tokio::net::lookup_host((&*name, 0)).await?;

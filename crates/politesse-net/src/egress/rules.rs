@@ -1,4 +1,4 @@
-//! Rules of `egress.deny`, `egress.allow` and `egress.ports` on ports, names and
+//! Rules of `egress.deny`, `egress.allow` and `egress.ports` for ports, names and
 //! addresses.
 //!
 //! Does not know how names are resolved.
@@ -19,61 +19,62 @@ use politesse_robots::origin::Host;
 /// Entry of `egress.deny`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Deny {
-    /// Private and special addresses, and the names that mean them.
+    /// Private and special addresses, and the names for them.
     Default,
-    /// The addresses of a network.
+    /// All addresses of a network.
     Net(IpNet),
 }
 
-/// Entry of `egress.allow`; it wins over every [`Deny`].
+/// Entry of `egress.allow`, which takes precedence over every [`Deny`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Allow {
-    /// The addresses of a network.
+    /// All addresses of a network.
     Net(IpNet),
-    /// A name, wherever it leads.
+    /// A name, regardless of its addresses.
     Name(String),
 }
 
 /// Entry of `egress.ports`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EgressPorts {
-    /// 80, 443, and those from 1024 on which no well-known database listens.
+    /// Ports 80 and 443, and those from 1024 up that are not used by well-known
+    /// databases.
     Default,
-    /// A range, its ends included.
+    /// An inclusive range.
     Range(RangeInclusive<u16>),
 }
 
-/// Error by which an origin cannot be dialled.
+/// Reason why an origin cannot be dialled.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DialError {
-    /// The origin may not be dialled: 502 with `destination_ip_prohibited`.
+    /// The origin must not be dialled: 502 with `destination_ip_prohibited`.
     #[error(transparent)]
     Denied(#[from] Denial),
     /// The name has no address.
     #[error("{0}")]
     NoConnection(NoConnection),
-    /// The name was not looked up: too many look-ups are before it, and the
-    /// client has its share of them (`upstream.dns_lookups`).
+    /// The name was not looked up: too many lookups are pending, and the client has used
+    /// up its share of them (`upstream.dns_lookups`).
     #[error("too many names are being looked up")]
     Busy,
 }
 
-/// Allowed addresses of a name, or the error by which there is none.
+/// Allowed addresses of a name, or the reason why there are none.
 pub(super) type ResolvedName = Result<Arc<[IpAddr]>, DialError>;
 
-/// Reason why an origin may not be dialled.
+/// Reason why an origin must not be dialled.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Denial {
-    /// `egress.ports` does not have the port.
+    /// The port is not in `egress.ports`.
     #[error("port {0} is not in egress.ports")]
     Port(u16),
-    /// The name means this machine or the metadata of a cloud.
+    /// The name stands for this machine or for the metadata service of a cloud.
     #[error("the name {0} is denied by egress.deny, and egress.allow does not have it")]
     Name(Box<str>),
-    /// Every address of the origin is denied; this is the first.
+    /// Every address of the origin is denied; this is the first one.
     #[error("the address {0} is denied by egress.deny, and egress.allow does not have it")]
     Address(IpAddr),
-    /// The address is one of this proxy.
+    /// The address belongs to this proxy.
     #[error("{0} is this proxy")]
     OwnListener(SocketAddr),
     /// The name is that of this proxy (`proxy.internal_name`).
@@ -81,7 +82,7 @@ pub enum Denial {
     OwnName(Host),
 }
 
-/// Entries of `egress.*` that say what may be dialled.
+/// Entries of the `egress.*` lists.
 #[derive(Debug, Clone)]
 pub(super) struct EgressLists {
     pub(super) deny: Vec<Deny>,
@@ -89,7 +90,7 @@ pub(super) struct EgressLists {
     pub(super) ports: Vec<EgressPorts>,
 }
 
-/// Lists of the settings, in the form in which they are searched.
+/// Lists of the settings, prepared for lookups.
 #[derive(Debug)]
 pub(super) struct EgressRules {
     ports: Vec<EgressPorts>,
@@ -136,7 +137,7 @@ impl EgressRules {
         rules
     }
 
-    /// Creates lists that deny no name and no address.
+    /// Creates rules that deny no name and no address.
     pub(super) fn open(metrics: Arc<Metrics>) -> Self {
         Self {
             ports: Vec::new(),
@@ -160,8 +161,8 @@ impl EgressRules {
         }
     }
 
-    /// Judges a name by itself, in lower case: some mean this machine, whatever a
-    /// resolver says.
+    /// Judges a lower-case name itself: some names stand for this machine, regardless of
+    /// the resolver.
     pub(super) fn judge_name(&self, name: &str) -> Result<(), Denial> {
         if self.special == SpecialAddresses::Denied
             && is_special_name(name)
@@ -180,8 +181,8 @@ impl EgressRules {
         Err(Denial::Address(address))
     }
 
-    /// Returns the addresses of `name` that may be dialled; a mixed answer keeps
-    /// those.
+    /// Returns the addresses of `name` that may be dialled. Of a mixed answer, the
+    /// allowed addresses remain.
     pub(super) fn allowed_of(&self, name: &str, found: &[IpAddr]) -> Result<Vec<IpAddr>, Denial> {
         if self.names.contains(name) {
             return Ok(found.to_vec());
@@ -194,8 +195,9 @@ impl EgressRules {
         }
     }
 
-    /// `egress.allow` wins for what it names. An address that wraps another is
-    /// denied for its own sake or for what it wraps.
+    /// Reports whether an address may be dialled. `egress.allow` takes precedence for the
+    /// addresses that it lists. An address that embeds another one is denied if either of
+    /// them is.
     fn allows(&self, address: IpAddr) -> bool {
         let may = |ip| names(&self.allowed, ip) || !self.denies(ip);
         let within = || ipv4_within(address).map(IpAddr::V4);
@@ -208,9 +210,8 @@ impl EgressRules {
     }
 }
 
-/// Returns a network of mapped addresses (RFC 4291, section 2.5.5.2) as the
-/// IPv4 one that it stands for, since that is what such an address is judged
-/// as.
+/// Converts a network of IPv4-mapped addresses (RFC 4291, section 2.5.5.2) to the IPv4
+/// network that it represents, because such addresses are judged as IPv4.
 fn canonical(network: IpNet) -> IpNet {
     let IpNet::V6(mapped) = network else {
         return network;

@@ -62,10 +62,10 @@ async fn a_public_literal_is_dialled_as_it_is() {
     );
 }
 
-// Ours: a mapped address is unwrapped, so a network of them that is denied must
-// be, too.
+// Ours: mapped addresses are unwrapped before they are judged, so denied networks of them
+// must be unwrapped, too.
 #[tokio::test]
-async fn a_mapped_network_is_the_one_within_it() {
+async fn a_mapped_network_equals_the_ipv4_network_it_represents() {
     let denying = |network: &str| {
         let deny = vec![Deny::Default, Deny::Net(network.parse().unwrap())];
         egress(Options { deny, ..options() })
@@ -85,7 +85,7 @@ async fn a_mapped_network_is_the_one_within_it() {
     assert_eq!(dialled(&other, literal).await, sockets(&[literal]));
 }
 
-// ours: the table itself has its tests in `addresses`.
+// Ours: the table itself is tested in `addresses`.
 #[tokio::test]
 async fn literals_names_and_ports_of_the_table_are_denied() {
     let egress = egress(options());
@@ -109,9 +109,9 @@ async fn literals_names_and_ports_of_the_table_are_denied() {
     );
 }
 
-// Ours: `proxy.internal_name`, before all that could lead elsewhere.
+// Ours: `proxy.internal_name` is checked before all settings that could lead elsewhere.
 #[tokio::test]
-async fn our_own_name_is_denied_whatever_the_rest_says() {
+async fn our_own_name_is_denied_despite_all_other_settings() {
     let own: Host = "Proxy.Internal".parse().unwrap();
     let egress = egress(Options {
         own_name: Some(own.clone()),
@@ -132,7 +132,7 @@ async fn our_own_name_is_denied_whatever_the_rest_says() {
 
 // RFC 6761, section 6.4.
 #[tokio::test]
-async fn a_name_under_invalid_is_never_asked_for() {
+async fn a_name_under_invalid_is_never_resolved() {
     let egress = egress(Options {
         dns_timeout: Duration::ZERO,
         ..options()
@@ -147,9 +147,9 @@ fn ips(addresses: &[&str]) -> Vec<IpAddr> {
     addresses.iter().map(|a| a.parse().unwrap()).collect()
 }
 
-// Ours: use the allowed, count the rest.
+// Ours: the allowed addresses are used, the others counted.
 #[test]
-fn a_mixed_answer_keeps_what_is_allowed_and_counts_the_rest() {
+fn a_mixed_answer_keeps_allowed_addresses_and_counts_the_rest() {
     let metrics = Arc::new(Metrics::default());
     let lists = EgressLists {
         deny: vec![Deny::Default],
@@ -166,7 +166,7 @@ fn a_mixed_answer_keeps_what_is_allowed_and_counts_the_rest() {
 }
 
 #[tokio::test]
-async fn what_is_allowed_wins_over_what_is_denied() {
+async fn allow_takes_precedence_over_deny() {
     let egress = egress(Options {
         deny: vec![Deny::Default, Deny::Net("93.184.216.0/24".parse().unwrap())],
         allow: vec![
@@ -208,7 +208,7 @@ macro_rules! wrapped {
     )+};
 }
 
-// Ours: "judge the IPv4 inside", for every form that holds one.
+// Ours: every form that embeds an IPv4 address is judged by that address.
 wrapped! {
     a_denied_network_is_denied_in_every_form:
         deny ["8.8.8.0/24"] allow []
@@ -216,12 +216,12 @@ wrapped! {
         not ["8.8.8.8" "[::8.8.8.8]" "[::ffff:0:808:808]" "[64:ff9b::808:808]"
             "[2002:808:808::1]" "[2001:0:808:808::1]" "[2001:0:909:909:0:0:f7f7:f7f7]"
             "[2606:4700::5efe:808:808]" "[64:ff9b:1:808:8:800::]"];
-    an_allowed_network_opens_what_only_wraps_it:
+    an_allowed_network_admits_addresses_that_only_wrap_it:
         deny ["default"] allow ["10.1.0.0/16"]
         dials ["10.1.2.3" "[64:ff9b::a01:203]" "[::10.1.2.3]" "[2606:4700::5efe:a01:203]"]
         not ["10.2.0.1" "[2002:a01:203::1]" "[2001:0:a01:203::1]" "[fe80::5efe:a01:203]"
             "[64:ff9b:1::a01:203]" "[64:ff9b::a02:203]"];
-    an_address_that_is_allowed_itself_is_dialled_whatever_it_wraps:
+    an_allowed_address_is_dialled_even_if_it_wraps_a_denied_one:
         deny ["default"] allow ["2002:a00:1::1/128" "64:ff9b::/96"]
         dials ["[2002:a00:1::1]" "[64:ff9b::a00:1]"]
         not ["[2002:a00:1::2]" "10.0.0.1"];
@@ -244,8 +244,8 @@ async fn without_the_default_only_the_named_networks_are_denied() {
     assert_eq!(denial(&egress, "127.0.0.1:9101").await, Denial::Port(9101));
 }
 
-// Ours: a robots.txt that redirects to port 22 of a name gets no further
-// because the operator said where that name is.
+// Ours: a robots.txt that redirects to port 22 of a name must not get there because the
+// operator has set the address of that name.
 #[tokio::test]
 async fn a_port_is_open_where_the_entry_names_it() {
     let egress = egress(Options {
@@ -266,10 +266,10 @@ async fn a_port_is_open_where_the_entry_names_it() {
     assert_eq!(denial(&egress, "h.test:6379").await, Denial::Port(6379));
 }
 
-// Ours: a request that began under one configuration is led where that leads, and where
-// the one in force denies it, it is not sent.
+// Ours: a request that began under one configuration goes to the addresses found by it,
+// and is not sent if the configuration in force denies them.
 #[tokio::test]
-async fn what_a_later_configuration_denies_is_dialled_no_more() {
+async fn an_origin_denied_by_a_later_configuration_is_not_dialled() {
     let at = |to: &str| Options {
         resolve: vec![resolve("h.test", None, to)],
         ..options()
@@ -280,7 +280,7 @@ async fn what_a_later_configuration_denies_is_dialled_no_more() {
     };
     let named = || Some("h.test".parse().unwrap());
     let rows = [
-        // Where it leads is not what the other has, and denied by that.
+        // The later configuration does not have this destination, and denies it.
         (options(), "h.test", "127.0.0.1"),
         (options(), "127.0.0.1", "127.0.0.1"),
         (at("127.0.0.2:0"), "h.test", "127.0.0.1"),
@@ -318,7 +318,7 @@ async fn what_a_later_configuration_denies_is_dialled_no_more() {
     });
     let name = Denial::OwnName(named().unwrap());
     assert_eq!(denial(&own, "h.test").await, name);
-    // The operator has said so in both.
+    // The operator has set this address in both configurations.
     let same = replaced(Options {
         resolve: vec![resolve("h.test", Some(80), "127.0.0.1:0")],
         ports: web,
@@ -327,7 +327,7 @@ async fn what_a_later_configuration_denies_is_dialled_no_more() {
     assert_eq!(dialled(&same, "h.test").await, sockets(&["127.0.0.1:80"]));
 }
 
-// Ours: like curl's --resolve, the more exact entry wins.
+// Ours: as with curl's --resolve, the more specific entry takes precedence.
 #[tokio::test]
 async fn an_override_is_exempt_and_the_more_exact_one_wins() {
     let egress = egress(Options {
@@ -351,7 +351,7 @@ async fn an_override_is_exempt_and_the_more_exact_one_wins() {
 }
 
 #[tokio::test]
-async fn our_own_listeners_are_denied_whatever_is_allowed() {
+async fn our_own_listeners_are_denied_even_if_allowed() {
     let egress = egress(Options {
         deny: Vec::new(),
         allow: vec![Allow::Net("127.0.0.0/8".parse().unwrap())],
@@ -390,7 +390,7 @@ fn listeners(addresses: &[&str]) -> Vec<SocketAddr> {
 }
 
 #[test]
-fn an_answer_that_leads_here_too_keeps_the_other_addresses() {
+fn a_dns_answer_loses_only_the_addresses_of_our_listeners() {
     let egress = egress(options());
     egress.listeners(listeners(&["127.0.0.1:3128"])).unwrap();
     let left = egress.without_own(sockets(&["127.0.0.1:3128", "93.184.216.34:3128"]));
@@ -404,10 +404,10 @@ fn behind(parent: &str) -> Options {
     }
 }
 
-// Ours: with a parent, names and literals are judged, and its own address is
-// exempt. The names are not resolved: nobody could, here.
+// Ours: with a parent, names and literals are judged, and the parent's own address is
+// exempt. Names are not resolved, because this machine may be unable to.
 #[tokio::test]
-async fn with_a_parent_names_and_literals_are_judged_and_it_is_dialled() {
+async fn with_a_parent_names_and_literals_are_still_judged() {
     let egress = egress(Options {
         resolve: vec![resolve("near.test", None, "127.0.0.1:8080")],
         ..behind("http://10.0.0.5:3128")
@@ -435,7 +435,7 @@ async fn with_a_parent_names_and_literals_are_judged_and_it_is_dialled() {
 }
 
 #[tokio::test]
-async fn a_parent_is_found_where_the_operator_says() {
+async fn a_parent_is_dialled_at_its_configured_address() {
     let egress = egress(Options {
         resolve: vec![resolve("up.test", Some(3128), "127.0.0.1:8080")],
         ..behind("http://up.test:3128")
@@ -444,9 +444,9 @@ async fn a_parent_is_found_where_the_operator_says() {
     assert_eq!(admitted.addresses, sockets(&["127.0.0.1:8080"]));
 }
 
-// Ours: such a proxy would send each request to itself.
+// Ours: such a proxy would send every request to itself.
 #[tokio::test]
-async fn a_parent_that_is_this_proxy_is_told_at_the_start() {
+async fn a_parent_that_is_this_proxy_is_refused_at_start() {
     for parent in [
         "http://127.0.0.1:3128",
         "http://me.test:3128",
@@ -467,7 +467,7 @@ async fn a_parent_that_is_this_proxy_is_told_at_the_start() {
 }
 
 #[tokio::test]
-async fn with_a_parent_our_own_listeners_are_not_asked_for_either() {
+async fn with_a_parent_our_own_listeners_are_denied_too() {
     let egress = egress(Options {
         allow: vec![Allow::Net("127.0.0.0/8".parse().unwrap())],
         resolve: vec![resolve("me.test", None, "127.0.0.1:0")],

@@ -1,4 +1,4 @@
-//! All ours, at a paused clock: what one name does must not hold up another.
+//! All ours, with a paused clock: one name must not delay another.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,16 +13,16 @@ use politesse_base::clock;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time that a lookup of `*.slow.test` takes, longer than any test waits.
+/// Duration of a lookup of `*.slow.test`, longer than any test waits.
 const SLOW: Duration = Duration::from_secs(12);
 
-/// Look-ups of one client in one zone.
+/// Lookups per client and zone.
 const ZONE_LOOKUPS: usize = 4;
 
-/// Names that may wait, and are cached.
+/// Maximum number of waiting claims and cached names.
 const NAMES: usize = 8;
 
-/// Returns a resolver whose system answers by the name alone.
+/// Returns a resolver whose system answers depend only on the name.
 fn resolver(lookups: usize) -> Resolver {
     resolver_with(lookups, |name, _| {
         Box::pin(async move {
@@ -40,7 +40,7 @@ fn resolver(lookups: usize) -> Resolver {
     })
 }
 
-/// Returns a resolver without a limit by zone, in which many names may wait.
+/// Returns a resolver without a limit per zone, and with room for many waiting claims.
 fn resolver_zoned(lookups: usize) -> Resolver {
     let mut resolver = resolver(lookups);
     let state = Arc::get_mut(&mut resolver.0).unwrap();
@@ -74,7 +74,7 @@ fn resolver_with(lookups: usize, lookup: SystemLookup) -> Resolver {
 }
 
 impl Resolver {
-    /// Asks for the proxy itself.
+    /// Looks up a name for the proxy itself.
     async fn of(&self, name: &str) -> ResolvedName {
         self.addresses(name, None).await
     }
@@ -98,9 +98,9 @@ fn cause(found: &ResolvedName) -> NoConnection {
     }
 }
 
-// A machine that slept: its monotonic clock stood still.
+// The monotonic clock stands still while the machine is suspended.
 #[tokio::test(start_paused = true)]
-async fn an_answer_from_before_the_clock_was_set_forward_is_not_used() {
+async fn an_answer_expires_when_the_clock_is_set_forward() {
     let resolver = resolver(1);
     for (seconds, lookups) in [(0, 1), (-3600, 1), (3600, 1), (31, 2)] {
         politesse_base::testing::set_wall_by(jiff::SignedDuration::from_secs(seconds));
@@ -110,7 +110,7 @@ async fn an_answer_from_before_the_clock_was_set_forward_is_not_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_holds_for_its_time_and_no_longer() {
+async fn an_answer_is_cached_for_dns_ttl_and_no_longer() {
     let resolver = resolver(1);
     for (seconds, lookups) in [(0, 1), (29, 1), (2, 2)] {
         advance(Duration::from_secs(seconds)).await;
@@ -120,7 +120,7 @@ async fn an_answer_holds_for_its_time_and_no_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_answer_holds_for_a_short_time() {
+async fn a_failed_lookup_is_cached_briefly() {
     for name in ["none.test", "empty.test"] {
         let resolver = resolver(1);
         for (seconds, lookups) in [(0, 1), (4, 1), (2, 2)] {
@@ -132,7 +132,7 @@ async fn no_answer_holds_for_a_short_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_without_an_allowed_address_is_kept_as_denied() {
+async fn a_denied_name_is_cached_as_denied() {
     let resolver = resolver(1);
     for _ in 0..2 {
         let found = resolver.of("inner.test").await;
@@ -148,7 +148,7 @@ async fn no_more_than_sixteen_addresses_are_tried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_who_ask_for_a_name_share_one_lookup() {
+async fn concurrent_requests_for_a_name_share_one_lookup() {
     static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
     let resolver = resolver_with(8, |_, _| {
         Box::pin(async {
@@ -164,7 +164,7 @@ async fn all_who_ask_for_a_name_share_one_lookup() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_asks_for_a_name_that_hangs_waits_for_its_time_once() {
+async fn a_hanging_name_delays_its_requests_only_once() {
     let resolver = resolver(1);
     let begun = clock::instant();
     for _ in 0..3 {
@@ -175,7 +175,7 @@ async fn whoever_asks_for_a_name_that_hangs_waits_for_its_time_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_came_too_late_serves_the_next() {
+async fn a_late_answer_serves_the_next_request() {
     let resolver = resolver(1);
     assert!(resolver.of("slow.test").await.is_err());
     sleep(SLOW).await;
@@ -185,7 +185,7 @@ async fn an_answer_that_came_too_late_serves_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_is_kept_does_not_wait_for_those_that_hang() {
+async fn a_cached_name_does_not_wait_for_hanging_ones() {
     let resolver = resolver(4);
     assert!(resolver.of("a.test").await.is_ok());
     let begun = clock::instant();
@@ -203,7 +203,7 @@ async fn a_name_that_is_kept_does_not_wait_for_those_that_hang() {
     for found in [a, b] {
         assert_eq!(cause(&found), NoConnection::DnsTimeout);
     }
-    // Both places of the client are taken for longer than the third waits for one.
+    // Both places of the client are taken for longer than the third name waits.
     assert_eq!(c, Err(DialError::Busy));
     let metrics = &resolver.0.metrics;
     let running = || {
@@ -219,7 +219,7 @@ async fn a_name_that_is_kept_does_not_wait_for_those_that_hang() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_names_wait_than_may_be_kept() {
+async fn the_number_of_waiting_names_is_bounded_and_shared() {
     let resolver = resolver(1);
     let [client, other, third] = clients();
     let ask = |client: &Arc<Client>, number: usize| {
@@ -229,7 +229,8 @@ async fn no_more_names_wait_than_may_be_kept() {
             let _ = resolver.addresses(&name, Some(&client)).await;
         });
     };
-    // One runs. Of the others a client has no more than it leaves room for.
+    // One lookup runs. Of the remaining places, a client takes no more than it leaves
+    // free.
     for number in 0..=NAMES {
         ask(&client, number);
         tokio::task::yield_now().await;
@@ -251,9 +252,9 @@ async fn no_more_names_wait_than_may_be_kept() {
     assert_eq!([&client, &other, &third].map(|one| waiting(one)), [0; 3]);
 }
 
-// A dead zone costs other names nothing, whoever asks.
+// A dead zone delays no other names, whichever client asks.
 #[tokio::test(start_paused = true)]
-async fn names_of_a_zone_wait_for_each_other_alone() {
+async fn names_of_a_dead_zone_delay_only_each_other() {
     let resolver = resolver(64);
     let dead: Vec<_> = (0..ZONE_LOOKUPS + 2)
         .map(|n| format!("{n}.dead.example"))
@@ -279,8 +280,7 @@ async fn names_of_a_zone_wait_for_each_other_alone() {
     assert!(dead.iter().all(Result::is_err));
 }
 
-/// Fills all that `client` may have with names that hang, each in a zone of its
-/// own.
+/// Uses up all places of `client` with hanging names, each in its own zone.
 async fn hang(resolver: &Resolver, client: &Arc<Client>) {
     for number in 0..100 {
         let (resolver, client) = (Resolver(Arc::clone(&resolver.0)), Arc::clone(client));
@@ -289,13 +289,13 @@ async fn hang(resolver: &Resolver, client: &Arc<Client>) {
             let _ = resolver.addresses(&name, Some(&client)).await;
         });
     }
-    // Until each has its place, or waits for one.
+    // Until each has its place or waits for one.
     sleep(Duration::from_millis(1)).await;
 }
 
-// Ours: the row of the client that asks for names which DNS does not answer.
+// Ours: a client may ask for any number of names that DNS does not answer.
 #[tokio::test(start_paused = true)]
-async fn a_client_whose_names_hang_costs_another_no_time() {
+async fn hanging_names_of_one_client_do_not_delay_another() {
     let resolver = resolver_zoned(24);
     let [bad, worse, good] = clients();
     hang(&resolver, &bad).await;
@@ -310,9 +310,9 @@ async fn a_client_whose_names_hang_costs_another_no_time() {
     assert_eq!(clock::instant(), begun);
 }
 
-// A name that waits behind many of one client is not out of reach of another.
+// A name queued after many of one client must still be available to another client.
 #[tokio::test(start_paused = true)]
-async fn a_look_up_begins_when_the_first_client_that_wants_it_has_a_place() {
+async fn a_lookup_starts_when_the_first_of_its_clients_gets_a_place() {
     let resolver = resolver_zoned(4);
     let [bad, good] = clients();
     hang(&resolver, &bad).await;
@@ -334,9 +334,9 @@ async fn a_look_up_begins_when_the_first_client_that_wants_it_has_a_place() {
     assert_eq!(answers(&resolver, "found"), 1);
 }
 
-// A client that hangs up leaves its place to its other names.
+// When a client hangs up, its other names get its place.
 #[tokio::test(start_paused = true)]
-async fn a_name_that_nobody_waits_for_is_not_asked() {
+async fn an_abandoned_name_is_not_looked_up() {
     let resolver = resolver(1);
     let hangs = resolver.of("0.slow.test");
     let given_up = timeout(Duration::from_secs(1), resolver.of("1.slow.test"));
@@ -348,10 +348,10 @@ async fn a_name_that_nobody_waits_for_is_not_asked() {
     assert_eq!(answers(&resolver, "busy"), 0);
 }
 
-// RFC 8305, section 3: what is asked about IPv6 is dropped. The thread that asks for both
-// keeps its place for as long as it hangs.
+// RFC 8305, section 3: queries for IPv6 are dropped. The thread that asks for both
+// families keeps its place as long as it hangs.
 #[tokio::test(start_paused = true)]
-async fn ipv4_is_asked_for_by_itself_where_the_system_hangs() {
+async fn ipv4_is_looked_up_separately_if_the_system_hangs() {
     let resolver = resolver_with(4, |_, family| {
         Box::pin(async move {
             if family == AddressFamily::Any {
@@ -368,9 +368,9 @@ async fn ipv4_is_asked_for_by_itself_where_the_system_hangs() {
     assert_eq!(resolver.0.metrics.upstream_dns_lookups.get(), 0);
 }
 
-// RFC 6761, section 6.4, and a panic of ours: nobody waits for ever.
+// RFC 6761, section 6.4, and a panic of ours: no request waits forever.
 #[tokio::test(start_paused = true)]
-async fn a_look_up_that_panics_is_over() {
+async fn a_lookup_that_panics_ends_its_requests() {
     let resolver = resolver_with(1, |_, _| Box::pin(async { panic!("scripted") }));
     for _ in 0..2 {
         let found = resolver.of("a.test").await;
@@ -378,9 +378,9 @@ async fn a_look_up_that_panics_is_over() {
     }
 }
 
-// RFC 6761, section 6.3: it leads to loopback, by /etc/hosts or by itself.
+// RFC 6761, section 6.3: the name leads to loopback, with or without /etc/hosts.
 #[tokio::test]
-async fn the_system_knows_this_machine() {
+async fn the_system_resolves_localhost() {
     for family in [AddressFamily::Any, AddressFamily::V4] {
         let found = ask_system("localhost".into(), family).await.unwrap();
         assert!(found.iter().all(IpAddr::is_loopback), "{found:?}");

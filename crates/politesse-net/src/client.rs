@@ -1,9 +1,8 @@
-//! Client for origins: sends permitted requests, over connections of its own.
+//! Client for origins: sends permitted requests over its own connections.
 //!
-//! Invariant 1 (ARCHITECTURE.md): a request leaves for a [`Permit`] or a
-//! [`RobotsPermit`], and for nothing else; its URL is the permit's. Redirects
-//! are handed on like every other response. Does not know who decided, nor the
-//! audit log.
+//! Invariant 1 (ARCHITECTURE.md): a request is sent only under a [`Permit`] or a
+//! [`RobotsPermit`], which also determines its URL. Redirects are returned like any other
+//! response. Does not know who decided, or the audit log.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -44,52 +43,53 @@ pub use super::head::{OutgoingHead, TargetForm};
 pub use super::tls::{OriginTls, TlsOptions, UpstreamSetupError};
 pub use crate::error::UpstreamError;
 
-/// Longest wait for a connection to become free after its last response.
+/// Longest wait for a connection to become ready after its last response.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
-/// Longest pause between two requests after which a connection is used again.
-/// After a longer one it is more likely to be dead, and to send the request
-/// once more takes the pause once more.
+/// Longest pause between requests after which a connection is reused. After a longer one
+/// the connection is more likely to be dead, and a retry would have to wait for the pause
+/// again.
 const REUSE_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Limits and trust (`upstream.*`, `https.upstream_roots`).
+/// Limits and TLS trust (`upstream.*`, `https.upstream_roots`).
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Longest wait for a connection, TLS included.
+    /// Longest wait for a connection, including TLS.
     pub connect_timeout: Duration,
-    /// Longest wait for the head of a response, from the end of connecting, or
+    /// Longest wait for the head of a response, measured from the end of connecting or
     /// from the last part of the upload.
     pub first_byte_timeout: Duration,
-    /// Longest wait for more of a response body.
+    /// Longest wait for the next part of a response body.
     pub idle_timeout: Duration,
-    /// Terms of TLS.
+    /// TLS settings.
     pub tls: TlsOptions,
-    /// Time for which an idle connection is kept.
+    /// Longest time that an idle connection is kept.
     pub pool_idle_timeout: Duration,
-    /// Idle connections that are kept to one origin.
+    /// Maximum number of idle connections per origin.
     pub pool_idle_per_origin: NonZeroUsize,
-    /// Idle connections that are kept in all.
+    /// Maximum number of idle connections in total.
     pub pool_idle_total: NonZeroUsize,
-    /// File with the credentials for the parent (`upstream.parent_auth`).
+    /// Path of the file with the credentials for the parent (`upstream.parent_auth`).
     pub parent_auth: Option<PathBuf>,
 }
 
-/// Client on whose behalf a robots.txt is requested: all that such a request
-/// takes from one of the crawler.
+/// Client for which a robots.txt is requested. The request uses nothing else of the
+/// crawler's own request.
 #[derive(Debug, Clone, Default)]
 pub struct Asker {
-    /// Client, of whose shares it takes; absent for requests of our own.
+    /// Client to which shares are charged; absent for the proxy's own requests.
     pub client: Option<Arc<Client>>,
-    /// Digest of the entry of `crawler` that the operator has for it
+    /// Digest of the operator's `crawler` entry for it
     /// ([`Identity::digest`](politesse_decision::inquiry::Identity::digest)). Not sent.
     pub entry: Option<Digest>,
-    /// `User-Agent`, as sent.
+    /// `User-Agent` to send.
     pub user_agent: Option<HeaderValue>,
-    /// `From`, as sent (RFC 9110, section 10.1.2).
+    /// `From` to send (RFC 9110, section 10.1.2).
     pub from: Option<HeaderValue>,
 }
 
 impl Asker {
-    /// Returns a digest of the fields that are sent for it, by which a site may answer.
+    /// Returns a digest of the fields that are sent for it, because a site may answer
+    /// differently depending on them.
     pub fn sender(&self) -> Digest {
         let mut bytes = CanonicalBytes::new();
         for field in [&self.user_agent, &self.from] {
@@ -100,41 +100,40 @@ impl Asker {
     }
 }
 
-/// Turns that one request takes at its host. It has the first one.
+/// Turns that one request takes at its host. The first one has been granted already.
 pub trait HostTurns: Send {
-    /// Returns the client that the request is made for; absent for requests of our
-    /// own.
+    /// Returns the client for which the request is made; absent for the proxy's own
+    /// requests.
     fn client(&self) -> Option<&Arc<Client>>;
 
-    /// Returns the pause that the host wants before the next turn, at least.
+    /// Returns the minimum pause that the host requires before the next turn.
     fn pause(&self) -> Duration;
 
-    /// Returns whether the turn is still one. It is not where the process stood still,
-    /// and another node of its fleet may have the host by now.
+    /// Returns whether the turn is still valid. After the process was suspended, another
+    /// node of the fleet may have taken over the host.
     fn holds(&self) -> bool {
         true
     }
 
-    /// Ends this turn and waits for another; false if there is none. Without one
-    /// a request is not sent again, since the host would see it twice in one
-    /// turn.
+    /// Ends this turn and waits for another; returns false if none is granted. In that
+    /// case a request is not sent again, because the host would see it twice in one turn.
     fn again(&mut self) -> impl Future<Output = bool> + Send;
 
-    /// Returns the connections that only the requests of its client's connection may
-    /// use; absent for requests of our own.
+    /// Returns the connections reserved for the requests of its client's connection;
+    /// absent for the proxy's own requests.
     fn private(&self) -> Option<PrivateScope> {
         None
     }
 
-    /// Notes that a connection was made for the request.
+    /// Notes that a connection was opened for the request.
     fn note_connected(&self) {}
 
-    /// Notes that the request is about to be handed to a connection, from where
-    /// on the host may see it. Once for each time that it is.
+    /// Notes that the request is about to be handed to a connection, so that the host may
+    /// see it from now on. Called once per attempt.
     fn note_sent(&mut self) {}
 }
 
-/// Sends permitted requests, over connections of its own.
+/// Sends permitted requests over its own connections.
 pub struct Upstream {
     connector: Connector,
     pool: Arc<Pool>,
@@ -144,11 +143,11 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    /// Creates a client without connections.
+    /// Creates a client without open connections.
     ///
     /// # Errors
     ///
-    /// [`UpstreamSetupError`] if the roots, or the credentials for a parent,
+    /// [`UpstreamSetupError`] if the root certificates or the credentials for a parent
     /// cannot be read.
     pub fn new(
         options: &Options,
@@ -178,9 +177,9 @@ impl Upstream {
         })
     }
 
-    /// Returns how `origin` is reached if not in the usual way: the address that the
-    /// settings have for it, and its exception for TLS. A robots.txt that came in another
-    /// way may be that of another site.
+    /// Returns how `origin` is reached if the settings deviate from the default: a
+    /// configured address, and its TLS exception. A robots.txt fetched under different
+    /// settings may belong to another site.
     pub fn led_to(&self, origin: &Origin) -> Option<String> {
         let address = self.connector.egress.led_to(origin);
         match self.connector.tls.exception(origin) {
@@ -191,18 +190,18 @@ impl Upstream {
         }
     }
 
-    /// Closes the idle connections, and keeps none from now on: another configuration
-    /// is in force, which may deny what they lead to.
+    /// Closes the idle connections and stops keeping new ones. Called when another
+    /// configuration takes effect, because that one may deny their destinations.
     pub fn retire(&self) {
         self.pool.retire();
     }
 
-    /// Spends a permit: sends `head` and `body` to the permit's URL, in a turn at
-    /// its host. `head` is changed in what it holds, not in what it says.
+    /// Uses up a permit: sends `head` and `body` to the permit's URL, in a turn at its
+    /// host. `head` may be rearranged in memory, but keeps its meaning.
     ///
     /// # Errors
     ///
-    /// [`UpstreamError`] if no response can be passed on.
+    /// [`UpstreamError`] if there is no response to forward.
     pub async fn forward<B>(
         &self,
         permit: Permit,
@@ -218,17 +217,17 @@ impl Upstream {
             target: permit.target(),
             is_private: authenticates_connection(&head.headers),
             head,
-            // From the policy on record, which may be newer than the options of this client:
-            // the request may have waited through a reload.
+            // Taken from the recorded policy, which may be newer than the options of this
+            // client, because the request may have waited through a reload.
             tls: permit.tls_exception(),
             purpose: Purpose::Page,
         };
         self.counted(message, Upload::new(body), turns).await
     }
 
-    /// Spends a robots permit: requests its URL, in a turn at its host. The
-    /// request is conditional if validators of an earlier file are known (RFC
-    /// 9110, sections 13.1.2 and 13.1.3).
+    /// Uses up a robots permit: requests its URL in a turn at its host. The request is
+    /// conditional if validators of an earlier file are known (RFC 9110, sections 13.1.2
+    /// and 13.1.3).
     pub async fn robots(
         &self,
         permit: RobotsPermit,
@@ -245,7 +244,7 @@ impl Upstream {
         };
         let response = self.counted(message, Upload::default(), turns).await?;
         let from_parent = response.extensions().get() == Some(&NextHop::Parent);
-        // A parent's "no" must not be taken for an origin without rules.
+        // An error of the parent must not be taken for an origin without rules.
         if from_parent && is_made_on_the_way(response.status(), response.headers()) {
             return Err(UpstreamError::NoConnection(NoConnection::Parent));
         }
@@ -267,9 +266,9 @@ impl Upstream {
         sent
     }
 
-    /// Sends a request over a free connection or a new one, and once more over
-    /// a new one if that does no harm, or the origin asks for it, and its host may be
-    /// asked again.
+    /// Sends a request over an idle connection or a new one. Retries it once over a new
+    /// connection, provided that the host grants another turn where needed, and that a
+    /// retry does no harm or the origin asks for it.
     async fn send(
         &self,
         message: &mut RequestMessage<'_>,
@@ -277,7 +276,8 @@ impl Upstream {
         turns: &mut impl HostTurns,
     ) -> Result<Response<ResponseBody>, UpstreamError> {
         let idle = self.idle(message, turns).await;
-        // The origin may have closed a reused connection during our write.
+        // The origin may have closed a reused connection while the request was being
+        // written.
         let is_reused = idle.is_some();
         let mut connection = match idle {
             Some(connection) => connection,
@@ -292,15 +292,15 @@ impl Upstream {
             Err(failed) => failed,
         };
         let body = match failed.retry {
-            // The host has seen nothing of it, so this turn is not over.
+            // The host has seen none of it, so this turn is still valid.
             Retry::Unsent(body) => body,
             Retry::Harmless if is_reused && turns.again().await => Upload::default(),
-            // Though the origin did not process it, it came: its host sees two.
+            // Although the origin did not process the request, its host sees a second
+            // one.
             Retry::Unprocessed(body) if turns.again().await => body,
             Retry::Harmless | Retry::Unprocessed(_) | Retry::Never => return Err(failed.error),
         };
-        // Once more and no more: a connection that breaks although it is new
-        // does not break for its age.
+        // Retried only once: if a new connection breaks, its age cannot be the reason.
         self.metrics.upstream_retries.inc();
         let connection = self.connect(message, turns).await?;
         if !turns.holds() {
@@ -311,7 +311,7 @@ impl Upstream {
         sent.map_err(|failed| failed.error)
     }
 
-    /// Waits for another turn in place of one that was lost, and connects.
+    /// Waits for another turn to replace one that was lost, and connects.
     async fn connect_in_turn(
         &self,
         message: &RequestMessage<'_>,
@@ -329,8 +329,8 @@ impl Upstream {
 
     /// Counts a request that is about to be handed to a connection.
     ///
-    /// Before it is, and never taken back: what the record says of the count must
-    /// not be less than what hosts have seen, whatever ends the exchange.
+    /// The count is taken before, and never taken back: however the exchange ends, the
+    /// recorded count must not be less than the number of requests that hosts have seen.
     fn count_sent(&self, message: &RequestMessage<'_>, turns: &mut impl HostTurns) {
         if message.purpose == Purpose::Page {
             self.metrics.upstream_sent.inc();
@@ -338,15 +338,15 @@ impl Upstream {
         turns.note_sent();
     }
 
-    /// Returns an idle connection that the request may use and that can be written to.
+    /// Returns a ready idle connection that the request may use.
     async fn idle(
         &self,
         message: &RequestMessage<'_>,
         turns: &mut impl HostTurns,
     ) -> Option<Connection> {
         let origin = &message.target.origin;
-        // After any pause: an authentication of several requests is lost with its
-        // connection.
+        // Private connections are used even after a long pause: an authentication that
+        // spans several requests is lost with its connection.
         if let Some(private) = turns.private() {
             while let Some(mut connection) = private.take(origin, &self.pool) {
                 if is_ready(&mut connection.sender).await {
@@ -360,8 +360,8 @@ impl Upstream {
         self.reusable(origin, turns.pause()).await
     }
 
-    /// Returns an idle connection that can be written to, where `pause` lets it be
-    /// used again; else the idle ones to this origin are closed.
+    /// Returns a ready idle connection if `pause` is short enough for reuse. Otherwise
+    /// closes all idle connections to this origin.
     async fn reusable(&self, origin: &Origin, pause: Duration) -> Option<Connection> {
         if REUSE_PAUSE_MAX < pause {
             self.pool.close(origin);
@@ -388,20 +388,20 @@ impl Upstream {
             client: client.as_ref(),
             is_private: message.is_private,
         };
-        // Boxed, as is all that most requests do not do: the future of an exchange
-        // is moved, and a handshake has many times the size of the rest.
+        // Boxed, like everything that most requests skip: the future of an exchange is
+        // moved, and a handshake is many times larger than the rest.
         let connection = Box::pin(self.connector.connect(wanted)).await?;
         turns.note_connected();
-        // In the pool from the first exchange on, so that requests that come
-        // meanwhile share the connection and open none.
+        // Pooled from the first exchange on, so that requests in the meantime share this
+        // connection instead of opening their own.
         if let Some(shared) = connection.shared() {
             self.pool.put(wanted.origin.clone(), shared);
         }
         Ok(connection)
     }
 
-    /// Makes one exchange. At the end of the response body its connection goes
-    /// back to the pool, or to its owner; a shared one is in the pool already.
+    /// Runs one exchange. At the end of the response body, its connection returns to the
+    /// pool or to its owner. A shared connection is in the pool already.
     async fn exchange(
         &self,
         mut connection: Connection,
@@ -421,8 +421,8 @@ impl Upstream {
                 self.pool.close(&message.target.origin);
             }
         })?;
-        // An origin authenticates no HTTP/2 connection: requests that ask for that go
-        // over HTTP/1.1.
+        // Origins do not authenticate HTTP/2 connections: requests that need that use
+        // HTTP/1.1.
         connection.is_private |= authenticates_connection(response.headers());
         let is_private = connection.is_private;
         let owner = is_private.then(|| turns.private()).flatten();
@@ -430,7 +430,8 @@ impl Upstream {
             pool: Arc::clone(&self.pool),
             origin: message.target.origin.clone(),
             connection,
-            // hyper would write all that follows as HTTP/1.0, where no body has chunks.
+            // After an HTTP/1.0 response, hyper would send later requests as HTTP/1.0,
+            // which has no chunked bodies.
             may_be_kept: response.version() != Version::HTTP_10 && is_private == owner.is_some(),
             owner,
             ends_body: is_close_delimited(&response),
@@ -447,14 +448,13 @@ impl fmt::Debug for Upstream {
     }
 }
 
-/// Returns the head of a request for robots.txt. Nothing of the crawler's goes
-/// into it but its name, so that no credentials of one crawler shape what another
-/// is judged by.
+/// Returns the head of a robots.txt request. It contains nothing of the crawler's but its
+/// name and contact, so that the credentials of one crawler cannot affect the rules for
+/// another.
 fn robots_head(asker: &Asker, known: Option<&Validators>) -> OutgoingHead {
     let accept = HeaderValue::from_static("text/plain,*/*;q=0.5");
-    // A file without a coding cannot unpack to gigabytes. One that is coded all
-    // the same is decoded within bounds
-    // (docs/decisions/004-content-decoders.md).
+    // Without a content coding, a file cannot expand to gigabytes. A file that is coded
+    // nevertheless is decoded with a limit (docs/decisions/004-content-decoders.md).
     let identity = HeaderValue::from_static("identity");
     let etag = known.and_then(|known| known.etag.clone());
     let last_modified = known.and_then(|known| known.last_modified.clone());
@@ -482,8 +482,8 @@ fn robots_head(asker: &Asker, known: Option<&Validators>) -> OutgoingHead {
     }
 }
 
-/// Reports whether a connection can be written to, for which it may need a moment: the
-/// body of the last response may be over before hyper has finished with it.
+/// Reports whether a connection is ready for a request. It may need a moment, because the
+/// body of the last response can end before hyper has finished with it.
 async fn is_ready(sender: &mut Sender) -> bool {
     match sender {
         Sender::Http1(sender) if sender.is_ready() => true,
@@ -492,8 +492,8 @@ async fn is_ready(sender: &mut Sender) -> bool {
     }
 }
 
-/// Reports whether only the end of its connection ends the body of an HTTP/1.1
-/// response (RFC 9112, section 6.3).
+/// Reports whether the body of an HTTP/1.1 response is delimited only by the end of the
+/// connection (RFC 9112, section 6.3).
 fn is_close_delimited(response: &Response<Incoming>) -> bool {
     response.body().size_hint().exact().is_none()
         && !response.headers().contains_key(TRANSFER_ENCODING)

@@ -1,7 +1,7 @@
-//! New connections to origins: dials an admitted address, makes a TLS session,
-//! and agrees on HTTP/1.1 or HTTP/2.
+//! New connections to origins: dials an admitted address, performs the TLS handshake, and
+//! negotiates HTTP/1.1 or HTTP/2.
 //!
-//! Does not know which requests go over a connection.
+//! Does not know which requests use a connection.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -32,31 +32,31 @@ use politesse_decision::access::NoConnection;
 use politesse_decision::tls_exception::TlsException;
 use politesse_robots::origin::{Host, Origin, Scheme};
 
-/// Most fields in the head of a response.
-// hyper takes 100 if it is not told otherwise, and some origins send more.
+/// Maximum number of fields in a response head.
+// hyper's default is 100, and some origins send more.
 const FIELDS_MAX: usize = 256;
-/// Flow-control window of a stream.
+/// Flow-control window of a stream, in bytes.
 const STREAM_WINDOW: u32 = 256 * 1024;
-/// Flow-control window of a connection: none, in effect. With one that some streams can
-/// fill, whose clients read slowly, all others of the origin would stall. What a stream
-/// holds is bounded by its own, as that of an HTTP/1.1 connection is by the system's.
+/// Flow-control window of a connection, large enough to have no effect. With a smaller
+/// one, a few streams with slow clients could fill it and stall all others to the origin.
+/// Each stream is limited by its own window, as an HTTP/1.1 connection is by the kernel's
+/// buffer.
 const CONNECTION_WINDOW: u32 = 1 << 30;
-/// Interval of pings on an HTTP/2 connection in use, and the longest wait for
-/// their answer.
+/// Interval of pings on an HTTP/2 connection in use, and the time limit for the answer.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 const SEND_BUFFER: usize = 64 * 1024;
-/// Longest wait for the descriptor of the reserve that a robots.txt is fetched over.
-/// The redirect of one waits for the connection before it to be closed; a file of
-/// kilobytes takes hardly longer.
+/// Longest wait for the reserve descriptor over which robots.txt is fetched. A redirect
+/// waits until the previous connection is closed; fetching a file of some kilobytes takes
+/// hardly longer.
 const RESERVE_WAIT: Duration = Duration::from_secs(2);
 
-/// Number of origins that are known to ask for HTTP/1.1, and the time for which each
-/// is. They are few: servers that authenticate connections, and faulty ones.
+/// Maximum number of origins remembered as requiring HTTP/1.1, and how long each is
+/// remembered. They are few: servers that authenticate connections, and faulty ones.
 const HTTP1_ORIGINS_MAX: u64 = 1024;
 const HTTP1_TIME: Duration = Duration::from_hours(24);
 
-/// Sending half of a connection.
+/// Sending handle of a connection.
 #[derive(Debug)]
 pub(super) enum Sender {
     /// HTTP/1.1: one exchange at a time.
@@ -68,47 +68,46 @@ pub(super) enum Sender {
 /// Purpose of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// It is that of a crawler, and has a decision of its own.
+    /// A crawler's request, which has its own decision.
     Page,
-    /// It is ours, for the rules by which decisions are made.
+    /// The proxy's own request, for the rules on which decisions are based.
     Rules,
 }
 
-/// Connection that a request wants.
+/// Connection requested from the [`Connector`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WantedConnection<'a> {
     pub(super) origin: &'a Origin,
-    /// Exception for TLS with the origin.
+    /// TLS exception for the origin.
     pub(super) tls: Option<&'a TlsException>,
     pub(super) purpose: Purpose,
-    /// Client that a look-up of the origin's name is counted for.
+    /// Client to which a lookup of the origin's name is charged.
     pub(super) client: Option<&'a Arc<Client>>,
-    /// Whether it is to be private, so that it cannot be shared by HTTP/2.
+    /// Whether the connection will be private, which rules out sharing it over HTTP/2.
     pub(super) is_private: bool,
 }
 
-/// Open connection, with the bytes that it has received.
+/// Open connection, and its count of received bytes.
 #[derive(Debug)]
 pub(super) struct Connection {
-    /// Reader of the requests: the parent only where it passes on whole ones.
+    /// Server that reads the requests: the parent only if it forwards them unencrypted.
     pub(super) reader: NextHop,
     pub(super) sender: Sender,
     pub(super) received: ReceivedBytes,
     pub(super) timer: WaitTimer,
-    /// Whether its descriptor is of the reserve.
+    /// Whether it uses a reserve descriptor.
     pub(super) is_of_reserve: bool,
     /// Whether its origin authenticates it, so that it belongs to one client.
     pub(super) is_private: bool,
 }
 
-/// Timer for the waits of one exchange after the other. It stays with its
-/// connection, because to put off a timer that runs costs a fraction of what it
-/// costs to set one.
+/// Timer for the waits of consecutive exchanges. It stays with its connection, because
+/// resetting a running timer costs a fraction of creating one.
 #[derive(Debug, Default)]
 pub(super) struct WaitTimer(Option<Pin<Box<Sleep>>>);
 
 impl WaitTimer {
-    /// Begins a wait of `longest` from now.
+    /// Starts a wait of `longest` from now.
     pub(super) fn start(&mut self, longest: Duration) {
         let until = clock::instant() + longest;
         match &mut self.0 {
@@ -117,7 +116,7 @@ impl WaitTimer {
         }
     }
 
-    /// Waits for the end of the wait. Pending if none has begun.
+    /// Completes when the wait has ended. Pending if no wait has started.
     pub(super) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let sleep = self.0.as_mut();
         sleep.map_or(Poll::Pending, |sleep| sleep.as_mut().poll(cx))
@@ -125,8 +124,7 @@ impl WaitTimer {
 }
 
 impl Connection {
-    /// Reports whether the origin has closed the connection, as far as is known
-    /// yet.
+    /// Reports whether the origin is known to have closed the connection.
     pub(super) fn is_closed(&self) -> bool {
         match &self.sender {
             Sender::Http1(sender) => sender.is_closed(),
@@ -134,12 +132,12 @@ impl Connection {
         }
     }
 
-    /// Reports whether several exchanges use the connection at the same time.
+    /// Reports whether concurrent exchanges can share the connection.
     pub(super) fn is_shared(&self) -> bool {
         matches!(self.sender, Sender::Http2(_))
     }
 
-    /// Returns another handle of a shared connection; `None` on HTTP/1.1.
+    /// Returns another handle to a shared connection; `None` on HTTP/1.1.
     pub(super) fn shared(&self) -> Option<Self> {
         match &self.sender {
             Sender::Http1(_) => None,
@@ -155,8 +153,8 @@ impl Connection {
     }
 }
 
-/// Creates the store of origins that are not offered HTTP/2, bounded in number and
-/// time. One that is forgotten has its next request reset, and asked again.
+/// Creates the cache of origins that are not offered HTTP/2, limited in number and time.
+/// If an origin is evicted, its next request is reset and retried.
 pub(super) fn http1_origins() -> Cache<Origin, ()> {
     Cache::builder()
         .max_capacity(HTTP1_ORIGINS_MAX)
@@ -164,15 +162,15 @@ pub(super) fn http1_origins() -> Cache<Origin, ()> {
         .build()
 }
 
-/// Makes connections.
+/// Opens connections.
 pub(super) struct Connector {
     pub(super) egress: Arc<Egress>,
     pub(super) dialler: Dialler,
     pub(super) tls: OriginTls,
-    /// Credentials for the parent, if it wants any.
+    /// Credentials for the parent, if it requires any.
     pub(super) credentials: Option<Credentials>,
-    /// Longest wait for a connection, TLS included; resolving the name has
-    /// a limit of its own.
+    /// Longest wait for a connection, including TLS. Resolving the name has its own
+    /// limit.
     pub(super) connect_timeout: Duration,
     /// Origins that are not offered HTTP/2.
     pub(super) http1_origins: Cache<Origin, ()>,
@@ -180,11 +178,11 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    /// Connects to the origin, if it may be dialled.
+    /// Connects to the origin, if that may be dialled.
     ///
-    /// Where crawlers hold all descriptors, a robots.txt is fetched over one of
-    /// the reserve, one at a time: what is known of a host decides many requests,
-    /// and most of them need no connection then.
+    /// If crawlers use up all descriptors, a robots.txt is fetched over a reserve
+    /// descriptor, one fetch at a time: the rules of a host decide many requests, most of
+    /// which then need no connection.
     pub(super) async fn connect(
         &self,
         wanted: WantedConnection<'_>,
@@ -192,7 +190,8 @@ impl Connector {
         let admitted = self.egress.admits(wanted.origin, wanted.client).await?;
         let opened = match self.open(wanted, &admitted, None).await {
             Err(NoConnection::NoSocket) if wanted.purpose == Purpose::Rules => {
-                // Only now: a descriptor that is free does not keep others waiting.
+                // Taken only now, so that a fetch with a free descriptor does not make
+                // others wait.
                 match ReservePlace::take_within(RESERVE_WAIT).await {
                     Some(place) => self.open(wanted, &admitted, Some(place)).await,
                     None => Err(NoConnection::NoSocket),
@@ -203,8 +202,8 @@ impl Connector {
         opened.map_err(DialError::NoConnection)
     }
 
-    /// Opens a connection, over a descriptor of the reserve where none other is
-    /// left and a `place` is given.
+    /// Opens a connection. With a `place`, it may use a reserve descriptor if no other is
+    /// free.
     async fn open(
         &self,
         wanted: WantedConnection<'_>,
@@ -212,8 +211,8 @@ impl Connector {
         place: Option<ReservePlace>,
     ) -> Result<Connection, NoConnection> {
         let origin = wanted.origin;
-        // One deadline for TCP, tunnel and TLS: with one for each, a slow
-        // origin would take the time three times.
+        // One deadline for TCP, tunnel and TLS. With one for each, a slow origin could
+        // take the time three times.
         let deadline = clock::instant() + self.connect_timeout;
         let attempt = DialAttempt {
             host: origin.host(),
@@ -233,7 +232,7 @@ impl Connector {
                     self.secured(wanted, stream).await?
                 }
             };
-            // A parent sees nothing of what goes through a tunnel.
+            // A parent cannot read the contents of a tunnel.
             let reader = match origin.scheme() {
                 Scheme::Http => admitted.hop,
                 Scheme::Https => NextHop::Origin,
@@ -250,13 +249,13 @@ impl Connector {
             .map_err(|_| NoConnection::Timeout)?
     }
 
-    /// Offers this origin no HTTP/2 from now on: it has asked for HTTP/1.1 (RFC 9113,
+    /// Stops offering HTTP/2 to this origin, because it has asked for HTTP/1.1 (RFC 9113,
     /// section 7).
     pub(super) fn require_http1(&self, origin: &Origin) {
         self.http1_origins.insert(origin.clone(), ());
     }
 
-    /// Makes a TLS session with the origin.
+    /// Performs the TLS handshake with the origin.
     async fn secured(
         &self,
         wanted: WantedConnection<'_>,
@@ -280,7 +279,7 @@ impl Connector {
         Ok(Wire::from(stream))
     }
 
-    /// Starts HTTP on a stream; the connection is driven by a tracked task.
+    /// Starts HTTP on a stream. A tracked task drives the connection.
     async fn agree(&self, wire: Wire, reader: NextHop) -> Result<Connection, NoConnection> {
         let received = wire.received();
         let started = if wire.speaks_http2() {
@@ -301,15 +300,15 @@ impl Connector {
     async fn start_http1(&self, wire: Wire) -> hyper::Result<Sender> {
         let (sender, connection) = http1::Builder::new()
             .preserve_header_case(true)
-            // Names that came in keep their case. This is for those that are
-            // added, which would be the only ones in lower case.
+            // Received names keep their case. This setting is for the added ones, which
+            // would be the only ones in lower case.
             .title_case_headers(true)
             .max_headers(FIELDS_MAX)
             .max_buf_size(FIELDS_BYTES_MAX)
             .handshake(TokioIo::new(wire))
             .await?;
         self.tasks.execute(async move {
-            // An error reaches the exchange under way, if there is one.
+            // An error also reaches the exchange in progress, if there is one.
             connection.await.unwrap_or_default();
         });
         Ok(Sender::Http1(sender))
@@ -323,8 +322,8 @@ impl Connector {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_header_list_size(list)
             .max_send_buf_size(SEND_BUFFER)
-            // All requests to an origin share one connection. If it is dead,
-            // the pings find that out, and not each request by its timeout.
+            // All requests to an origin share one connection. If it is dead, the pings
+            // detect that, instead of a timeout of each request.
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
             .handshake(TokioIo::new(wire))

@@ -1,7 +1,7 @@
 //! TCP connections to the addresses of an origin: Happy Eyeballs (RFC 8305).
 //!
-//! A dead address costs a connection 250 ms, and the next connections to the host
-//! nothing. Does not know names, nor which addresses may be dialled.
+//! A dead address delays one connection by 250 ms, but not the next ones to the same
+//! host. Does not know names, or which addresses may be dialled.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -20,28 +20,29 @@ use politesse_base::throttle::REPEATING;
 use politesse_decision::access::NoConnection;
 use politesse_robots::origin::Host;
 
-/// Time after which the next address is tried as well (RFC 8305, section 8).
+/// Delay before the next address is tried in parallel (RFC 8305, section 8).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// Hosts whose address is remembered. One that is forgotten costs [`ATTEMPT_DELAY`].
+/// Maximum number of hosts whose address is remembered. An evicted host costs
+/// [`ATTEMPT_DELAY`].
 const HOSTS_MAX: u64 = 4096;
 
-/// Dials addresses, and remembers which one answered.
+/// Dials addresses, and remembers the one that answered.
 #[derive(Debug)]
 pub(super) struct Dialler {
-    /// Latest address that answered, of hosts with several.
+    /// Address that answered most recently, for hosts with several addresses.
     answered: Cache<Host, IpAddr>,
 }
 
 /// Addresses to dial.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DialAttempt<'a> {
-    /// Host whose addresses they are.
+    /// Host to which the addresses belong.
     pub(super) host: &'a Host,
     pub(super) addresses: &'a [SocketAddr],
-    /// End of the time for all of them.
+    /// Deadline for all attempts together.
     pub(super) deadline: Instant,
-    /// Place in the reserve, of which the descriptor may be then.
+    /// Place in the reserve, which allows the use of a reserve descriptor.
     pub(super) place: Option<&'a ReservePlace>,
 }
 
@@ -57,11 +58,11 @@ impl Default for Dialler {
 }
 
 impl Dialler {
-    /// Connects to the first address that answers.
+    /// Connects to the first address that accepts.
     ///
     /// # Errors
     ///
-    /// [`NoConnection`]: the failure of the first address if none answers.
+    /// [`NoConnection`]: the failure of the first address if all fail.
     pub(super) async fn dial(&self, wanted: DialAttempt<'_>) -> Result<TcpStream, NoConnection> {
         let DialAttempt {
             host,
@@ -75,7 +76,7 @@ impl Dialler {
             [_] => addresses.to_vec(),
             _ => in_order(addresses, self.answered.get(host)),
         };
-        // Where the time is short, each address still has a part of it.
+        // If little time is left, each address still gets a part of it.
         let left = deadline.saturating_duration_since(clock::instant());
         let count = u32::try_from(order.len()).unwrap_or(u32::MAX).max(1);
         let dialled = first_success(&order, ATTEMPT_DELAY.min(left / count), &attempt);
@@ -84,8 +85,8 @@ impl Dialler {
             .map_err(|_| NoConnection::Timeout)?
             .ok_or(NoConnection::Dns)?
             .map_err(|error| dial_failure(&error))?;
-        // Nagle's algorithm costs small requests 40 ms. Where it cannot be switched
-        // off, that is all it costs.
+        // Nagle's algorithm delays small requests by 40 ms. Failing to disable it has no
+        // other cost.
         stream.set_nodelay(true).unwrap_or_default();
         if 1 < addresses.len()
             && let Ok(peer) = stream.peer_addr()
@@ -96,8 +97,8 @@ impl Dialler {
     }
 }
 
-/// Returns addresses in the order in which they are tried: the one that `answered`
-/// last, then one of each family in turn (RFC 8305, section 4).
+/// Returns the addresses in the order in which they are tried: the one that `answered`
+/// last, then alternating between the families (RFC 8305, section 4).
 fn in_order(addresses: &[SocketAddr], answered: Option<IpAddr>) -> Vec<SocketAddr> {
     let is_v4 = addresses.first().is_some_and(SocketAddr::is_ipv4);
     let (one, other): (Vec<_>, Vec<_>) = addresses
@@ -109,13 +110,13 @@ fn in_order(addresses: &[SocketAddr], answered: Option<IpAddr>) -> Vec<SocketAdd
         .flatten()
         .copied()
         .collect();
-    // Stable: the others keep their order.
+    // The sort is stable, so the other addresses keep their order.
     order.sort_by_key(|address| Some(address.ip()) != answered);
     order
 }
 
-/// Connects to `address`, unless the descriptors that are left are reserved and this
-/// is not for the reserve.
+/// Connects to `address`, unless only reserve descriptors are left and `is_reserve` is
+/// false.
 async fn connect_to(address: SocketAddr, is_reserve: bool) -> io::Result<TcpStream> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
@@ -127,8 +128,8 @@ async fn connect_to(address: SocketAddr, is_reserve: bool) -> io::Result<TcpStre
     socket.connect(address).await
 }
 
-/// Reports whether an error says nothing of the origin: the process or the
-/// system has no descriptors, ports or memory left.
+/// Reports whether an error is unrelated to the origin: the process or system has run out
+/// of descriptors, ports or memory.
 fn is_for_lack_of_sockets(error: &io::Error) -> bool {
     let code = error.raw_os_error().map(Errno::from_raw_os_error);
     let lacks = [
@@ -160,7 +161,7 @@ mod tests {
 
     // RFC 8305, section 4.
     #[test]
-    fn families_take_turns_behind_the_address_that_answered() {
+    fn families_alternate_after_the_address_that_answered() {
         let all: Vec<SocketAddr> = [
             "192.0.2.1:1",
             "192.0.2.2:1",
@@ -180,9 +181,9 @@ mod tests {
         }
     }
 
-    // Ours: an origin is not remembered as unreachable for what we lack.
+    // Ours: a local shortage does not mark an origin as unreachable.
     #[test]
-    fn what_we_lack_is_no_failure_of_an_origin() {
+    fn a_local_shortage_is_not_a_failure_of_the_origin() {
         for (code, cause) in [
             (Errno::MFILE, NoConnection::NoSocket),
             (Errno::NFILE, NoConnection::NoSocket),

@@ -1,11 +1,10 @@
-//! Parent proxy (`upstream.parent`): if there is one, all connections to origins
-//! go through it.
+//! Parent proxy (`upstream.parent`). If one is configured, all connections to origins go
+//! through it.
 //!
-//! Requests for `http` URLs are sent to the parent itself (RFC 9112, section
-//! 3.2.2). Those for `https` URLs go through a CONNECT (RFC 9110, section 9.3.6),
-//! inside which the origin's certificate is verified as without a parent. The
-//! connection to the parent is in the clear. Does not know which addresses a parent
-//! may have.
+//! Requests for `http` URLs are sent to the parent itself (RFC 9112, section 3.2.2).
+//! Those for `https` URLs go through a CONNECT (RFC 9110, section 9.3.6), inside which
+//! the origin's certificate is verified as usual. The connection to the parent is
+//! unencrypted. Does not know which addresses a parent may have.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -26,12 +25,12 @@ use politesse_base::tasks::Tasks;
 use politesse_decision::access::NoConnection;
 use politesse_robots::origin::{InvalidTarget, Origin, Scheme};
 
-/// Most bytes and fields in the head of an answer to CONNECT.
+/// Size limits for the head of an answer to CONNECT, in bytes and fields.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 const FIELDS_MAX: usize = 256;
 
 const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
-/// Field by which Squid marks an error page as its own.
+/// Field that marks an error page as Squid's own.
 const X_SQUID_ERROR: HeaderName = HeaderName::from_static("x-squid-error");
 
 /// Address of the parent proxy (`upstream.parent`).
@@ -41,8 +40,8 @@ pub struct Parent(pub(super) Origin);
 impl FromStr for Parent {
     type Err = InvalidTarget;
 
-    /// Reads `http://proxy.example:3128`. No other scheme: TLS to a proxy is not
-    /// supported.
+    /// Parses `http://proxy.example:3128`. Other schemes are refused, because TLS to a
+    /// proxy is not supported.
     fn from_str(text: &str) -> Result<Self, InvalidTarget> {
         let (scheme, authority) = text.split_once("://").ok_or(InvalidTarget::Scheme)?;
         if scheme.parse::<Scheme>()? != Scheme::Http {
@@ -58,7 +57,7 @@ impl FromStr for Parent {
 pub(super) struct Credentials(HeaderValue);
 
 impl Credentials {
-    /// Reads the file of `upstream.parent_auth`.
+    /// Reads the credentials from the file of `upstream.parent_auth`.
     pub(super) fn read(path: &Path) -> Result<Self, CredentialsError> {
         Ok(Self::from(&user_and_password(path)?))
     }
@@ -69,51 +68,50 @@ impl From<&UserPassword> for Credentials {
         let encoded = STANDARD.encode(format!("{user}:{password}"));
         let mut value =
             HeaderValue::try_from(format!("Basic {encoded}")).expect("base64 is visible ASCII");
-        // The debug output of a header map leaves such values out.
+        // Debug output of a header map omits sensitive values.
         value.set_sensitive(true);
         Self(value)
     }
 }
 
-/// Adds the credentials for the parent, if there are any, to the fields of a
-/// request that is sent to it.
+/// Adds the credentials for the parent, if any, to the fields of a request to it.
 pub(super) fn authorize(fields: &mut HeaderMap, credentials: Option<&Credentials>) {
     if let Some(Credentials(value)) = credentials {
         fields.append(PROXY_AUTHORIZATION, value.clone());
     }
 }
 
-/// Reports whether a response with this status asks for credentials for the
-/// parent: 407, which only a proxy sends (RFC 9110, section 15.5.8).
+/// Reports whether this status requests credentials for the parent. It does if it is 407,
+/// which only a proxy sends (RFC 9110, section 15.5.8).
 pub(super) fn asks_for_credentials(status: StatusCode) -> bool {
     status == StatusCode::PROXY_AUTHENTICATION_REQUIRED
 }
 
-/// Reports whether an error response states that a proxy made it: by an `error`
-/// in `Proxy-Status` (RFC 9209, section 2.1.1), or by Squid's own field.
+/// Reports whether an error response states that a proxy generated it: by an `error` in
+/// `Proxy-Status` (RFC 9209, section 2.1.1), or by Squid's own field.
 ///
-/// The `error` may be of any proxy on the way, one run by the origin's operator
-/// included: in doubt the response is not the origin's.
+/// The `error` may come from any proxy on the way, including one run by the origin's
+/// operator. In doubt, the response is not attributed to the origin.
 pub(super) fn is_made_on_the_way(status: StatusCode, fields: &HeaderMap) -> bool {
     let names_error = |value: &HeaderValue| {
         let value = value.as_bytes().to_ascii_lowercase();
-        // Not parsed as a structured field. At worst a match inside a string
-        // makes a robots.txt count as unreachable, which allows nothing.
+        // Not parsed as a structured field. At worst, a match inside a string makes a
+        // robots.txt count as unreachable, which allows nothing.
         value.windows(6).any(|part| part == b"error=")
     };
     let says_so = fields.get_all(PROXY_STATUS).iter().any(names_error);
     400 <= status.as_u16() && (says_so || fields.contains_key(X_SQUID_ERROR))
 }
 
-/// Opens a tunnel to `origin` on `stream`, a fresh connection to the parent.
-/// Returns the stream, which leads to the origin from then on.
+/// Opens a tunnel to `origin` on `stream`, a new connection to the parent. Returns the
+/// stream, which now leads to the origin.
 ///
-/// The size of the answer's head is bounded here; the caller bounds the time.
+/// The size of the answer's head is limited here; the caller limits the time.
 ///
 /// # Errors
 ///
 /// [`NoConnection::ParentCredentials`] if the parent asks for other credentials,
-/// and [`NoConnection::Parent`] if it opens no tunnel for any other reason.
+/// [`NoConnection::Parent`] if it refuses the tunnel for any other reason.
 pub(super) async fn tunnel(
     stream: TcpStream,
     origin: &Origin,
@@ -130,7 +128,7 @@ pub(super) async fn tunnel(
         .await
         .map_err(broken)?;
     tasks.execute(async move {
-        // An error ends the request below as well, which reports it.
+        // An error also fails the request below, which reports it.
         connection.with_upgrades().await.unwrap_or_default();
     });
     let response = sender.send_request(request).await.map_err(broken)?;
@@ -139,7 +137,7 @@ pub(super) async fn tunnel(
     }
     let fields = response.headers().iter();
     let bytes = fields.map(|(name, value)| name.as_str().len() + value.len());
-    // The head is measured again: one read of hyper's may take more than
+    // The head is measured again, because a single read by hyper may exceed
     // `max_buf_size`.
     if !response.status().is_success() || HEAD_BYTES_MAX < bytes.sum::<usize>() {
         return Err(NoConnection::Parent);
@@ -148,15 +146,15 @@ pub(super) async fn tunnel(
     let parts = upgraded
         .downcast::<TokioIo<TcpStream>>()
         .map_err(|_| NoConnection::Parent)?;
-    // In TLS the client sends first. Bytes that have come already cannot be the
-    // origin's.
+    // In TLS the client sends first, so bytes received by now cannot come from the
+    // origin.
     if !parts.read_buf.is_empty() {
         return Err(NoConnection::Parent);
     }
     Ok(parts.io.into_inner())
 }
 
-/// Makes the CONNECT to `origin`. Its target always has a port (RFC 9112, section
+/// Builds the CONNECT to `origin`. Its target always includes a port (RFC 9112, section
 /// 3.2.3).
 fn connect_request(
     origin: &Origin,
@@ -206,7 +204,7 @@ mod tests {
 
     // RFC 7617, section 2, with its example.
     #[test]
-    fn credentials_are_the_basic_ones_and_are_not_shown() {
+    fn credentials_use_basic_and_are_marked_sensitive() {
         let Credentials(value) = Credentials::from(&UserPassword {
             user: "Aladdin".to_owned(),
             password: "open sesame".to_owned(),
@@ -217,7 +215,7 @@ mod tests {
 
     // RFC 9209, section 2.1.1; Squid's own field.
     #[test]
-    fn a_proxy_on_the_way_can_say_that_an_error_is_its_own() {
+    fn a_proxy_on_the_way_can_mark_an_error_as_its_own() {
         let made = |status: u16, name: &'static str, value| {
             let fields = [(
                 HeaderName::from_static(name),

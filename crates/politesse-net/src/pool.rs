@@ -1,9 +1,9 @@
 //! Pool of idle connections to origins.
 //!
-//! Our own, since the one of the HTTP client has no bound in all: this one is
-//! bounded per origin, in all and in time, and an HTTP/2 connection is shared
-//! from the first exchange on. Does not know whether a connection still works;
-//! using it shows that.
+//! Written here, because the HTTP client's own pool has no total limit. This one is
+//! limited per origin, in total, and in time, and shares an HTTP/2 connection from its
+//! first exchange on. Does not know whether a connection still works; that is only seen
+//! by using it.
 
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroUsize;
@@ -22,37 +22,36 @@ use politesse_robots::origin::Origin;
 /// Limits of the pool.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PoolLimits {
-    /// Time for which an idle connection is kept.
+    /// Longest time that an idle connection is kept.
     pub(super) idle_timeout: Duration,
-    /// Connections to one origin.
+    /// Maximum number of idle connections per origin.
     pub(super) per_origin: NonZeroUsize,
-    /// Connections in all.
+    /// Maximum number of idle connections in total.
     pub(super) total: NonZeroUsize,
 }
 
-/// Idle connections. Each is closed when it was idle for too long, whether the
-/// pool is used or not.
+/// Idle connections. Each is closed when it expires, even if the pool is not used.
 #[derive(Debug)]
 pub(super) struct Pool {
     limits: PoolLimits,
     free: Mutex<IdleConnections>,
-    /// Places of idle connections that belong to one client: half of all.
+    /// Permits for idle private connections: half of the total limit.
     private_places: Arc<Semaphore>,
 }
 
-/// Idle connections by number, in the order in which they were put in: the first one is
-/// the next to close. The map keeps the room of as many as there were at most.
+/// Idle connections by number, in order of insertion, so that the first one expires next.
+/// The map keeps the capacity of its largest size.
 #[derive(Debug, Default)]
 struct IdleConnections {
     next: u64,
     connections: LinkedHashMap<u64, IdleConnection>,
-    /// Numbers of the idle connections to each origin, the oldest first. An
-    /// origin whose connections are in use keeps its empty list, which they come
-    /// back to.
+    /// Numbers of the idle connections per origin, oldest first. An origin whose
+    /// connections are all in use keeps its empty list, so that they can be added back to
+    /// it.
     by_origin: HashMap<Origin, VecDeque<u64>>,
-    /// Whether a task waits for the first connection to expire.
+    /// Whether a task is waiting for the first connection to expire.
     has_closer: bool,
-    /// Whether none is put in any more.
+    /// Whether the pool no longer accepts connections.
     is_retired: bool,
 }
 
@@ -73,8 +72,8 @@ impl Pool {
         }
     }
 
-    /// Takes the connection to `origin` that was used last. An HTTP/2 connection
-    /// stays for other exchanges as well.
+    /// Takes the most recently used connection to `origin`. An HTTP/2 connection also
+    /// stays in the pool for other exchanges.
     pub(super) fn take(&self, origin: &Origin) -> Option<Connection> {
         let mut free = self.free();
         free.close_expired(self.limits.idle_timeout);
@@ -85,28 +84,29 @@ impl Pool {
         Some(connection)
     }
 
-    /// Puts a connection in; the oldest are closed where there are too many.
+    /// Adds a connection, and closes the oldest ones beyond the limits.
     ///
-    /// One over a descriptor of the reserve is closed: another robots.txt may wait
-    /// for that descriptor, and the requests of crawlers must not have it.
+    /// A connection on a reserve descriptor is closed instead: another robots.txt may be
+    /// waiting for the descriptor, and crawler requests must not use it.
     pub(super) fn put(self: &Arc<Self>, origin: Origin, connection: Connection) {
         if connection.is_of_reserve {
             return;
         }
         let mut free = self.free();
         free.add(origin, connection, self.limits);
-        // A body may be dropped where no runtime is, at the end of a process.
+        // A body may be dropped outside a runtime, at the end of a process.
         if !free.has_closer
             && let Ok(runtime) = Handle::try_current()
         {
             free.has_closer = true;
-            // No task that a stop waits for: it may sleep for a minute.
+            // Not a tracked task, because shutdown must not wait for it: it may sleep for
+            // a minute.
             runtime.spawn(close_in_time(Arc::downgrade(self)));
         }
     }
 
-    /// Closes the connections that have expired. Returns how long the next one has
-    /// left; `None` if there is none.
+    /// Closes the expired connections. Returns the time until the next one expires;
+    /// `None` if the pool is empty.
     fn close_expired(&self) -> Option<Duration> {
         let idle_timeout = self.limits.idle_timeout;
         let mut free = self.free();
@@ -117,7 +117,7 @@ impl Pool {
         left
     }
 
-    /// Closes the idle connections to `origin`. HTTP/2 exchanges go on.
+    /// Closes the idle connections to `origin`. HTTP/2 exchanges continue.
     pub(super) fn close(&self, origin: &Origin) {
         let mut free = self.free();
         for number in free.by_origin.remove(origin).unwrap_or_default() {
@@ -125,8 +125,8 @@ impl Pool {
         }
     }
 
-    /// Closes all idle connections, and those that are put in from now on. HTTP/2
-    /// exchanges go on.
+    /// Closes all idle connections, and any that are added later. HTTP/2 exchanges
+    /// continue.
     pub(super) fn retire(&self) {
         let mut free = self.free();
         free.is_retired = true;
@@ -134,18 +134,18 @@ impl Pool {
         free.by_origin.clear();
     }
 
-    /// Takes a place for an idle connection that belongs to one client, beside the pool;
-    /// `None` if there is none.
+    /// Takes a permit for an idle private connection, which is kept outside the pool;
+    /// `None` if none is left.
     pub(super) fn private_place(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.private_places).try_acquire_owned().ok()
     }
 
-    /// Reports whether another configuration is in force.
+    /// Reports whether the pool was retired because another configuration took effect.
     pub(super) fn is_retired(&self) -> bool {
         self.free().is_retired
     }
 
-    /// Returns the time for which an idle connection is kept.
+    /// Returns the longest time that an idle connection is kept.
     pub(super) fn idle_timeout(&self) -> Duration {
         self.limits.idle_timeout
     }
@@ -155,16 +155,16 @@ impl Pool {
     }
 }
 
-/// Closes connections as they expire, until there is none.
+/// Closes connections as they expire, until the pool is empty.
 async fn close_in_time(pool: Weak<Pool>) {
-    // The pool is not kept alive by this.
+    // The weak reference does not keep the pool alive.
     while let Some(left) = pool.upgrade().and_then(|pool| pool.close_expired()) {
         sleep(left).await;
     }
 }
 
 impl IdleConnections {
-    /// Adds a connection; the oldest are closed where there are too many.
+    /// Adds a connection, and closes the oldest ones beyond the limits.
     fn add(&mut self, origin: Origin, connection: Connection, limits: PoolLimits) {
         if self.is_retired {
             return;
@@ -187,16 +187,16 @@ impl IdleConnections {
         self.connections.insert(number, idle);
     }
 
-    /// Lists `number` as the newest connection to `origin`. Returns the oldest,
-    /// which is not listed any more, if there would be too many.
+    /// Lists `number` as the newest connection to `origin`. If the origin then has too
+    /// many, removes the oldest from the list and returns it.
     fn list(&mut self, origin: &Origin, number: u64, limits: PoolLimits) -> Option<u64> {
         if let Some(own) = self.by_origin.get_mut(origin) {
             let is_full = limits.per_origin.get() <= own.len();
             own.push_back(number);
             return if is_full { own.pop_front() } else { None };
         }
-        // No more lists than idle connections have a connection, so this finds
-        // that many empty ones and is rare.
+        // At most `total` lists have an idle connection, so this removes at least as many
+        // empty lists, and is rare.
         if limits.total.get().saturating_mul(2) <= self.by_origin.len() {
             self.by_origin.retain(|_, own| !own.is_empty());
         }
@@ -205,8 +205,8 @@ impl IdleConnections {
         None
     }
 
-    /// Takes the newest connection to `origin` that is open: an origin closes
-    /// those that were idle for longest.
+    /// Takes the newest open connection to `origin`, because origins close those first
+    /// that were idle for longest.
     fn take_newest(&mut self, origin: &Origin) -> Option<Connection> {
         let own = self.by_origin.get_mut(origin)?;
         while let Some(newest) = own.pop_back() {
@@ -245,7 +245,8 @@ mod tests {
 
     use super::*;
 
-    // Ours: a crawl goes on to other origins, whose lists must not pile up.
+    // Ours: a crawl moves on to other origins, and the lists of earlier ones must not
+    // accumulate.
     #[test]
     fn origins_without_idle_connections_are_forgotten() {
         let two = NonZeroUsize::new(2).unwrap();
@@ -258,7 +259,7 @@ mod tests {
         let mut free = IdleConnections::default();
         for number in 0..100 {
             assert_eq!(free.list(&origin(number), number, limits), None);
-            // As if it were taken at once, but for one.
+            // As if all connections but one were taken at once.
             if number != 1 {
                 let own = free.by_origin.get_mut(&origin(number));
                 own.unwrap().clear();

@@ -1,10 +1,10 @@
-//! Connections to origins that belong to one connection of a client.
+//! Connections to origins that belong to a single client connection.
 //!
-//! Some origins authenticate a connection in place of each request: NTLM, and
-//! Negotiate as most servers have it (RFC 4559, section 6). They answer whatever
-//! comes over it next as that client. So no other request is sent there, nor a fetch of
-//! the proxy's own. Such connections never enter the pool, and are closed with the
-//! client's. Does not know which requests go over a connection.
+//! Some origins authenticate a connection rather than each request: NTLM, and Negotiate
+//! in most implementations (RFC 4559, section 6). They treat every later request on the
+//! connection as coming from the same client. So the connection carries no other
+//! requests, and no fetches of the proxy itself. It never enters the pool, and is closed
+//! with the client's connection. Does not know which requests use a connection.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -21,20 +21,20 @@ use super::pool::Pool;
 use politesse_base::clock::Stamp;
 use politesse_robots::origin::Origin;
 
-/// Schemes that authenticate connections. The registry of IANA has Negotiate, and says
-/// so of it; the others are Microsoft's.
+/// Schemes that authenticate connections. The IANA registry lists Negotiate with a note
+/// to that effect; the others are Microsoft's.
 const CONNECTION_SCHEMES: [&str; 4] = ["ntlm", "negotiate", "nego2", "kerberos"];
 
-/// Field by which a server says that a connection stays authenticated.
+/// Field in which a server states that a connection stays authenticated.
 const PERSISTENT_AUTH: HeaderName = HeaderName::from_static("persistent-auth");
 
-/// Idle connections of one client's connection. A browser keeps six to a host, and each
-/// of them is a connection of its own here. All together have half of
-/// `upstream.pool_idle_total`.
+/// Maximum number of idle private connections per client connection. A browser keeps six
+/// per host, each of which is a separate client connection here. All together are limited
+/// to half of `upstream.pool_idle_total`.
 const IDLE_MAX: usize = 4;
 
-/// Reports whether a request or a response with `fields` is part of the authentication
-/// of its connection.
+/// Reports whether a request or response with `fields` is part of authenticating its
+/// connection.
 pub(super) fn authenticates_connection(fields: &HeaderMap) -> bool {
     fields.contains_key(PERSISTENT_AUTH)
         || fields
@@ -44,8 +44,9 @@ pub(super) fn authenticates_connection(fields: &HeaderMap) -> bool {
             .any(|value| has_connection_scheme(value.as_bytes()))
 }
 
-/// Reports whether a scheme of connections is in a list of credentials or challenges.
-/// One that stands in a quoted parameter counts, too: that costs one connection.
+/// Reports whether a list of credentials or challenges contains a connection-based
+/// scheme. A match inside a quoted parameter counts, too, which only costs one
+/// connection.
 fn has_connection_scheme(value: &[u8]) -> bool {
     let challenges = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
     let mut schemes = challenges.filter_map(|one| one.split(u8::is_ascii_whitespace).next());
@@ -56,8 +57,7 @@ fn has_connection_scheme(value: &[u8]) -> bool {
     })
 }
 
-/// Idle connections that only the requests of one client's connection may use.
-/// Dropped, they are closed.
+/// Idle connections reserved for the requests of one client connection. Closed on drop.
 #[derive(Debug, Default)]
 pub struct PrivateConnections(Mutex<VecDeque<PrivateConnection>>);
 
@@ -66,26 +66,27 @@ struct PrivateConnection {
     origin: Origin,
     connection: Connection,
     since: Stamp,
-    /// Name of the credential of the requests that may use it.
+    /// Name of the credential required to use it, if any.
     credential: Option<Arc<str>>,
-    /// Pool of the configuration under which it was made.
+    /// Pool of the configuration under which the connection was opened.
     pool: Weak<Pool>,
     _place: OwnedSemaphorePermit,
 }
 
-/// Private connections as the requests with one credential may use them. Several
-/// clients may come over one connection, each with a credential of its own.
+/// Private connections available to requests with one credential. A client connection may
+/// carry several clients, each with its own credential.
 #[derive(Debug, Clone)]
 pub struct PrivateScope {
-    /// All of the client's connection.
+    /// All private connections of the client connection.
     pub connections: Arc<PrivateConnections>,
-    /// Name of the credential, if there is one.
+    /// Name of the credential, if any.
     pub credential: Option<Arc<str>>,
 }
 
 impl PrivateScope {
-    /// Takes the connection to `origin` that was used last. None is used that was made
-    /// under an earlier configuration than `pool`, which may deny what it leads to.
+    /// Takes the most recently used connection to `origin`. Connections opened under a
+    /// different configuration than that of `pool` are closed, because the current one
+    /// may deny their destinations.
     pub(super) fn take(&self, origin: &Origin, pool: &Arc<Pool>) -> Option<Connection> {
         let mut idle = self.connections.idle();
         if idle.is_empty() {
@@ -101,14 +102,14 @@ impl PrivateScope {
         Some(idle.remove(newest)?.connection)
     }
 
-    /// Puts a connection in; the oldest is closed if there are too many. It is closed
-    /// itself where those of all clients have no place left.
+    /// Returns a connection after use. If there are too many, the oldest is closed. If
+    /// the limit for all clients is reached, this one is closed.
     pub(super) fn put(self, origin: Origin, connection: Connection, pool: &Arc<Pool>) {
         let mut idle = self.connections.idle();
         if IDLE_MAX <= idle.len() {
             idle.pop_front();
         }
-        // A body may be dropped where no runtime is, at the end of a process.
+        // A body may be dropped outside a runtime, at the end of a process.
         let (Some(place), Ok(runtime)) = (pool.private_place(), Handle::try_current()) else {
             return;
         };
@@ -125,7 +126,7 @@ impl PrivateScope {
     }
 }
 
-/// Closes the connections that have expired once one that was put in now has.
+/// Waits until a connection returned now has expired, then closes all expired ones.
 async fn close_in_time(connections: Weak<PrivateConnections>, idle_timeout: Duration) {
     sleep(idle_timeout).await;
     if let Some(connections) = connections.upgrade() {
@@ -152,10 +153,10 @@ impl PrivateConnections {
 mod tests {
     use super::*;
 
-    // RFC 9110, section 11.6: a challenge is one of a list, and its scheme has any
-    // case. RFC 4559, section 4.
+    // RFC 9110, section 11.6: a challenge is one item of a list, and its scheme is
+    // case-insensitive. RFC 4559, section 4.
     #[test]
-    fn a_connection_is_authenticated_by_few_schemes() {
+    fn only_connection_based_schemes_authenticate_a_connection() {
         for (name, value, expected) in [
             (WWW_AUTHENTICATE, "NTLM", true),
             (WWW_AUTHENTICATE, "negotiate", true),

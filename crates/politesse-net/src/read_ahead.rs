@@ -1,9 +1,10 @@
-//! Stream under a TLS session, whose reads take a whole record at a time.
+//! Stream under a TLS session that reads a whole record at a time.
 //!
-//! rustls reads 4 KiB at most, so a record of 10 KiB takes it three system calls,
-//! and one of 16 KiB five. Here a read takes what has come, and rustls reads from
-//! memory. Where records follow each other, rustls takes a whole one as well, and nothing
-//! is read ahead. Does not know TLS beyond the size of its records.
+//! rustls reads at most 4 KiB at once, so a record of 10 KiB takes three system calls and
+//! one of 16 KiB takes five. This stream reads everything that has arrived, and rustls
+//! then reads from memory. If records follow each other closely, rustls itself asks for a
+//! whole record, and nothing is read ahead. Knows nothing of TLS except the size of its
+//! records.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -12,31 +13,31 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes of a reader's buffer from which on it is read into at once: more than rustls
-/// takes at the beginning of a record.
+/// Buffer size from which a read goes directly into the reader's buffer: more than rustls
+/// asks for at the start of a record.
 const ENOUGH_BYTES: usize = 8 * 1024;
 
-/// Bytes that one read takes: a record of the greatest length, 2^14 bytes with
-/// 256 more for its encryption and a header of 5 (RFC 8446, section 5.2).
+/// Size of one read: a record of maximum length, which is 2^14 bytes plus 256 for
+/// encryption and a header of 5 (RFC 8446, section 5.2).
 const AHEAD_BYTES: usize = (1 << 14) + 256 + 5;
 
 thread_local! {
-    /// Buffer that no stream on this thread holds bytes in.
+    /// Spare buffer of this thread, not in use by any stream.
     ///
-    /// Most streams give theirs back before they wait for more, so that one
-    /// serves them all, and connections at rest have none.
+    /// Most streams return their buffer before they wait for more bytes, so one buffer
+    /// serves all of them, and idle connections have none.
     static SPARE: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
 }
 
-/// Stream that reads ahead, and writes at once.
+/// Stream that reads ahead and writes directly.
 #[derive(Debug)]
 pub(super) struct ReadAhead<S> {
     stream: S,
-    /// Bytes read ahead; `None` if there are none.
+    /// Bytes read ahead, if any.
     ahead: Option<AheadBuffer>,
 }
 
-/// Bytes that were read, and not taken yet: those from `start` to `end`.
+/// Bytes read but not consumed yet: those from `start` to `end`.
 #[derive(Debug)]
 struct AheadBuffer {
     bytes: Box<[u8]>,
@@ -54,7 +55,7 @@ impl<S> ReadAhead<S> {
 }
 
 impl<S: AsyncRead + Unpin> ReadAhead<S> {
-    /// Reads what has come. `None` at the end of the stream.
+    /// Reads the bytes that have arrived. `None` at the end of the stream.
     fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<AheadBuffer>>> {
         let spare = SPARE.take();
         let mut bytes = spare.unwrap_or_else(|| vec![0; AHEAD_BYTES].into_boxed_slice());
@@ -134,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    /// Stream that counts the reads of `bytes`.
+    /// Stream that counts the reads from `bytes`.
     struct CountedReads<'a> {
         bytes: &'a [u8],
         reads: usize,
@@ -155,9 +156,9 @@ mod tests {
         }
     }
 
-    // Ours: a record of 10 KiB took three system calls.
+    // Ours: without reading ahead, a record of 10 KiB takes three system calls.
     #[tokio::test]
-    async fn a_record_is_read_at_once_whatever_its_reader_takes() {
+    async fn a_record_is_read_at_once_even_into_small_buffers() {
         let sent: Vec<u8> = (0..=255).cycle().take(10_000).collect();
         for (part, reads) in [(1, 1), (4096, 1), (10_000, 1)] {
             let counted = CountedReads {
@@ -177,9 +178,9 @@ mod tests {
         }
     }
 
-    // Ours: what is read ahead is copied once more.
+    // Ours: bytes that are read ahead are copied one extra time.
     #[tokio::test]
-    async fn a_reader_with_room_for_most_of_a_record_is_read_into_at_once() {
+    async fn a_large_buffer_is_read_into_directly() {
         for (room, is_ahead) in [(ENOUGH_BYTES, false), (ENOUGH_BYTES - 1, true)] {
             let counted = CountedReads {
                 bytes: &[7; 20_000],
@@ -193,7 +194,7 @@ mod tests {
 
     // Ours: an idle connection must not hold a buffer.
     #[tokio::test]
-    async fn what_is_taken_to_the_end_leaves_no_buffer() {
+    async fn no_buffer_is_kept_after_everything_is_consumed() {
         let counted = CountedReads {
             bytes: b"record",
             reads: 0,

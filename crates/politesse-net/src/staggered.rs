@@ -1,4 +1,4 @@
-//! Attempts one after the other, each begun before the one before has failed.
+//! Staggered attempts: each starts before the previous one has failed.
 //!
 //! RFC 8305, section 5. Does not know what is attempted.
 
@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-/// Attempts under way, and the first success among them.
+/// Attempts in progress, and the first success among them.
 type FirstSuccess<'a, R, E> = Pin<Box<dyn Future<Output = Option<Result<R, E>>> + Send + 'a>>;
 
-/// Makes an attempt with each of `items` in order: `apart` after the one before, or as
-/// soon as that has failed. The first success counts, and ends the other attempts; without
-/// one it is the failure of the first item. `None` if there are no items.
-// Boxed, as a future that contains itself has to be.
+/// Attempts each of `items` in order: `apart` after the previous one, or as soon as that
+/// has failed. The first success ends all other attempts. If all fail, the result is the
+/// failure of the first item. `None` if there are no items.
+// Boxed, because the future contains itself.
 pub(super) fn first_success<'a, T, R, E, F>(
     items: &'a [T],
     apart: Duration,
@@ -27,7 +27,7 @@ where
 {
     Box::pin(async move {
         let (&item, rest) = items.split_first()?;
-        // Boxed, since it is polled beside the others.
+        // Boxed, because it is polled along with the others.
         let mut first = Box::pin(attempt(item));
         if rest.is_empty() {
             return Some(first.await);
@@ -51,7 +51,7 @@ where
     })
 }
 
-/// Returns a success of the other attempts, else the failure of the first.
+/// Returns the success of the other attempts, or else the failure of the first.
 fn or<R, E>(rest: Option<Result<R, E>>, failure: E) -> Option<Result<R, E>> {
     let success = rest.and_then(Result::ok);
     Some(success.ok_or(failure))
@@ -69,8 +69,9 @@ mod tests {
 
     const APART: Duration = Duration::from_millis(250);
 
-    /// Makes attempts whose items are the milliseconds that each takes to fail, or to
-    /// succeed with its number where that is even; 0 never ends. Returns when each began.
+    /// Makes attempts whose items are durations in milliseconds. An even one succeeds
+    /// with its number and an odd one fails; 0 never ends. Also returns the start time of
+    /// each attempt.
     async fn attempts(items: &[u64]) -> (Option<Result<u64, u64>>, Vec<u128>) {
         let (start, begun) = (clock::instant(), Mutex::new(Vec::new()));
         let attempt = |item: u64| {
@@ -92,8 +93,8 @@ mod tests {
         (ended, begun.into_inner().unwrap())
     }
 
-    // RFC 8305, section 5: an attempt begins when its delay is over or the one before
-    // has failed, and all others end with the first success.
+    // RFC 8305, section 5: an attempt starts when its delay is over or the previous one
+    // has failed, and the first success ends all others.
     #[tokio::test(start_paused = true)]
     async fn the_next_attempt_begins_after_its_delay_or_a_failure() {
         for (items, ended, begun) in [

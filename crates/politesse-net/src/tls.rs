@@ -1,5 +1,5 @@
-//! TLS towards origins: the terms of each host, errors of the set-up, and the reason why
-//! a handshake failed.
+//! TLS to origins: the terms for each host, setup errors, and the reasons why a handshake
+//! failed.
 //!
 //! Does not know connections.
 
@@ -20,21 +20,21 @@ use rustls::{AlertDescription, CertificateError};
 use thiserror::Error;
 use tokio_rustls::TlsConnector;
 
-/// Terms of TLS with origins (`https.upstream_roots`, `upstream.tls`, `upstream.http2`).
+/// TLS settings for origins (`https.upstream_roots`, `upstream.tls`, `upstream.http2`).
 #[derive(Debug, Clone)]
 pub struct TlsOptions {
-    /// Root certificates that are trusted.
+    /// Trusted root certificates.
     pub roots: Vec<Roots>,
-    /// Exceptions for some hosts, of which the first that fits counts.
+    /// Exceptions for some hosts. The first one that matches applies.
     pub exceptions: Vec<TlsException>,
-    /// Folder that the roots of exceptions are relative to.
+    /// Folder against which the paths of exception roots are resolved.
     pub folder: PathBuf,
     /// Whether HTTP/2 is offered.
     pub http2: bool,
 }
 
 impl TlsOptions {
-    /// Returns the files with the roots that some hosts are verified by.
+    /// Returns the root certificate files used for the exceptions.
     pub fn exception_roots(&self) -> impl Iterator<Item = PathBuf> {
         let roots = self.exceptions.iter();
         roots.filter_map(|exception| self.roots_of(&exception.terms))
@@ -44,7 +44,7 @@ impl TlsOptions {
         terms.roots.as_ref().map(|path| self.folder.join(path))
     }
 
-    /// Creates a connector for hosts with these terms, or for those with the usual ones.
+    /// Creates a connector with the given terms, or with the default ones.
     fn connector(&self, terms: Option<&TlsTerms>) -> Result<TlsConnector, TlsSetupError> {
         let file = terms.and_then(|terms| self.roots_of(terms));
         let own = file.map(|path| vec![Roots::File(path)]);
@@ -61,14 +61,14 @@ impl TlsOptions {
         if self.http2 {
             config.alpn_protocols.push(b"h2".to_vec());
         }
-        // After h2: the order is that of preference (RFC 7301, section 3.1).
+        // After h2, because the list is in order of preference (RFC 7301, section 3.1).
         config.alpn_protocols.push(b"http/1.1".to_vec());
         Ok(TlsConnector::from(Arc::new(config)))
     }
 }
 
-/// Connectors for origins: one for each set of terms. No session is resumed under other
-/// terms than it was made by.
+/// TLS connectors for origins, one per set of terms, so that no session is resumed under
+/// terms other than those it was created with.
 pub struct OriginTls {
     usual: TlsConnector,
     exceptional: HashMap<TlsTerms, TlsConnector>,
@@ -76,7 +76,7 @@ pub struct OriginTls {
 }
 
 impl OriginTls {
-    /// Creates the connectors for all terms of `options`.
+    /// Creates the connectors for all terms in `options`.
     ///
     /// # Errors
     ///
@@ -85,8 +85,8 @@ impl OriginTls {
         let mut exceptional = HashMap::new();
         for exception in &options.exceptions {
             let terms = &exception.terms;
-            // Thousands of hosts may have the same terms, and each connector has roots
-            // and a store of sessions.
+            // Thousands of hosts may share the same terms, and each connector has its own
+            // roots and session store.
             if !exceptional.contains_key(terms) {
                 exceptional.insert(terms.clone(), options.connector(Some(terms))?);
             }
@@ -98,15 +98,15 @@ impl OriginTls {
         })
     }
 
-    /// Returns the exception for `origin`, if there is one.
+    /// Returns the exception for `origin`, if any.
     pub(super) fn exception(&self, origin: &Origin) -> Option<&TlsException> {
         let mut exceptions = self.exceptions.iter();
         exceptions.find(|exception| exception.is_for(origin))
     }
 
     /// Returns the connector for a host with this exception, or without one. `None` if
-    /// these options do not have its terms: the request waited through a reload, and was
-    /// decided under the new configuration.
+    /// these options lack its terms: the request waited through a reload and was decided
+    /// under the new configuration.
     pub(super) fn connector(&self, exception: Option<&TlsException>) -> Option<&TlsConnector> {
         match exception {
             Some(exception) => self.exceptional.get(&exception.terms),
@@ -115,37 +115,37 @@ impl OriginTls {
     }
 }
 
-/// Error in the set-up of connections, with which the proxy does not start.
+/// Setup error that prevents the proxy from starting.
 #[derive(Debug, Error)]
 pub enum UpstreamSetupError {
-    /// The roots cannot be used, or TLS cannot be set up.
+    /// The roots are unusable, or TLS cannot be set up.
     #[error(transparent)]
     Tls(#[from] TlsSetupError),
-    /// The credentials for `upstream.parent` cannot be used.
+    /// The credentials for `upstream.parent` are unusable.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
 }
 
-/// Returns what a failed handshake, or a read behind it, says about the origin. In TLS 1.3
-/// the alert that a client certificate is wanted comes behind the handshake (RFC 8446,
-/// section 4.4.2.4).
+/// Returns the conclusion about the origin from a failed handshake, or from a failed read
+/// after it. In TLS 1.3, the alert that a client certificate is required arrives after
+/// the handshake (RFC 8446, section 4.4.2.4).
 pub(super) fn handshake_failure(error: &io::Error) -> NoConnection {
     match tls_error(error) {
-        // RFC 9209 has a type of its own for each.
+        // RFC 9209 has a separate type for each.
         Some(rustls::Error::InvalidCertificate(error)) => NoConnection::Certificate(fault(error)),
-        // The origin found no version in common.
+        // The origin supports no common version.
         Some(rustls::Error::AlertReceived(AlertDescription::ProtocolVersion)) => NoConnection::Tls,
         Some(rustls::Error::AlertReceived(_)) => NoConnection::Alert,
         Some(_) | None => NoConnection::Tls,
     }
 }
 
-/// Returns the error of rustls that tokio-rustls has put into one of IO.
+/// Returns the rustls error that tokio-rustls wrapped in an I/O error.
 fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref::<rustls::Error>()
 }
 
-/// Returns the reason why a certificate does not hold.
+/// Returns the reason why a certificate is invalid.
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "rustls may add errors, and those without a remedy are one"
@@ -161,7 +161,8 @@ fn fault(error: &CertificateError) -> CertificateFault {
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             CertificateFault::Name
         }
-        // A bad signature: a trusted root has the name of the issuer, and another key.
+        // A bad signature means that a trusted root has the issuer's name but a different
+        // key.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             CertificateFault::Issuer
         }

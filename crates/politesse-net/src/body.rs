@@ -1,7 +1,7 @@
-//! Body of a response, with the timeout between its parts. Its connection goes
-//! back to the pool at its end.
+//! Response body with a timeout between its parts. Its connection returns to the pool at
+//! the end.
 //!
-//! Does not know what becomes of the body.
+//! Does not know how the body is used.
 
 use std::fmt;
 use std::pin::Pin;
@@ -21,18 +21,18 @@ use super::upload::UploadProgress;
 use politesse_decision::access::Cause;
 use politesse_robots::origin::Origin;
 
-/// Error that ended a response body early. The message to the crawler must end
-/// broken too, so that it is not taken for the whole.
+/// Error that ended a response body early. The message to the crawler must end with an
+/// error too, so that it does not look complete.
 #[derive(Debug, Error)]
 pub enum BodyError {
-    /// Nothing came within `upstream.idle_timeout`.
+    /// No part arrived within `upstream.idle_timeout`.
     #[error("the body stalled")]
     Stalled,
     /// The body is shorter than announced, or its framing is malformed.
     #[error("the body broke off")]
     Incomplete(#[source] hyper::Error),
-    /// An HTTP/2 stream was reset without an error before its end (RFC 9113,
-    /// section 8.1, allows that only after a complete response).
+    /// An HTTP/2 stream was reset with NO_ERROR before its end. RFC 9113, section 8.1,
+    /// allows that only after a complete response.
     #[error("the stream was reset before its end")]
     Reset,
 }
@@ -56,39 +56,40 @@ impl BodyError {
     }
 }
 
-/// Response body as it streams in. At its clean end its connection goes back to
-/// the pool; dropped before, the connection is closed.
+/// Response body as it streams in. After a clean end its connection returns to the pool.
+/// If the body is dropped earlier, the connection is closed.
 pub struct ResponseBody {
     incoming: Incoming,
     idle_timeout: Duration,
-    /// Timer of the waits where the connection, which has one, is shared.
+    /// Timer for waits on a shared connection. Other waits use the timer of the
+    /// connection.
     timer: WaitTimer,
     waiting: bool,
-    /// Whether it came over an HTTP/2 connection.
+    /// Whether the response came over a shared HTTP/2 connection.
     shared: bool,
     upload: UploadProgress,
     lease: Option<Lease>,
-    /// Whether it ended with a TLS session that was not closed properly.
+    /// Whether the body ended with a TLS session that was not closed properly.
     is_unclosed: bool,
 }
 
-/// Connection in use, with the pool that it goes back to.
+/// Connection in use, and the pool to return it to.
 pub(super) struct Lease {
     pub(super) pool: Arc<Pool>,
     pub(super) origin: Origin,
     pub(super) connection: Connection,
-    /// Whether another request may be sent on it.
+    /// Whether the connection can be reused.
     pub(super) may_be_kept: bool,
     /// Owner of the connection, if it is private.
     pub(super) owner: Option<PrivateScope>,
-    /// Whether only the end of the connection ends the body (RFC 9112, section
+    /// Whether the body is delimited only by the end of the connection (RFC 9112, section
     /// 6.3).
     pub(super) ends_body: bool,
 }
 
 impl ResponseBody {
-    /// Creates the body of a response to `upload`. There is no `lease` on a shared
-    /// connection.
+    /// Creates the body of a response. `upload` is the progress of the request body.
+    /// `lease` is absent on a shared connection.
     pub(super) fn new(
         incoming: Incoming,
         idle_timeout: Duration,
@@ -112,9 +113,9 @@ impl ResponseBody {
         body
     }
 
-    /// Reports whether the body ended where the site ended a TLS session without
-    /// close_notify, and has no other end. It may be cut: RFC 9112, section 9.8,
-    /// calls it incomplete.
+    /// Reports whether the body was ended only by a TLS session that the site closed
+    /// without close_notify. It may be truncated: RFC 9112, section 9.8, calls it
+    /// incomplete.
     pub fn is_unclosed(&self) -> bool {
         self.is_unclosed
     }
@@ -124,7 +125,8 @@ impl ResponseBody {
             return;
         };
         self.is_unclosed = lease.ends_body && lease.connection.received.is_unclosed();
-        // With an upload still under way the next response could be to this one.
+        // If the upload is still in progress, the next response could be for this
+        // request.
         if !lease.may_be_kept || !self.upload.has_ended() {
             return;
         }
@@ -134,7 +136,7 @@ impl ResponseBody {
         }
     }
 
-    /// Waits for the next part, for `idle_timeout` at most.
+    /// Waits for the next part, for at most `idle_timeout`.
     fn poll_stalled(
         &mut self,
         cx: &mut Context<'_>,
@@ -143,8 +145,8 @@ impl ResponseBody {
             Some(lease) => &mut lease.connection.timer,
             None => &mut self.timer,
         };
-        // Only where a wait begins. A reset at every poll would let polls that
-        // bring nothing put the timeout off for ever.
+        // The timer starts only when a wait begins. Restarting it at every poll would let
+        // fruitless polls postpone the timeout forever.
         if !self.waiting {
             self.waiting = true;
             timer.start(self.idle_timeout);
@@ -169,16 +171,16 @@ impl Body for ResponseBody {
             return this.poll_stalled(cx);
         };
         this.waiting = false;
-        // hyper takes a stream that was reset with NO_ERROR for one that ended, as it is
-        // where the origin wants no more of the upload (RFC 9113, section 8.1). On
-        // HTTP/1.1 it reports a body that was cut short itself.
+        // hyper treats a stream reset with NO_ERROR as one that has ended. That is
+        // correct if the origin only stops the upload (RFC 9113, section 8.1). On
+        // HTTP/1.1, hyper itself reports a truncated body.
         let may_be_reset = this.shared && this.upload.has_ended();
         if frame.is_none() && may_be_reset && !this.incoming.is_end_stream() {
             return Poll::Ready(Some(Err(BodyError::Reset)));
         }
-        // With the last part, not after it: hyper does not poll a body again
-        // that says it has ended. After an error the rest of this response
-        // would be read as the next one.
+        // Done together with the last part, because hyper does not poll a body again that
+        // reports its end. After an error the connection is closed: the rest of this
+        // response would be read as the next one.
         match &frame {
             Some(Ok(_)) if !this.incoming.is_end_stream() => {}
             Some(Ok(_)) | None => this.give_back(),

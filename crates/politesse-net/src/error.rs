@@ -1,4 +1,4 @@
-//! Errors of requests to origins, with their words of RFC 9209.
+//! Errors of requests to origins, and their RFC 9209 error types.
 
 use std::error::Error as _;
 
@@ -8,48 +8,48 @@ use thiserror::Error;
 use super::egress::{Denial, DialError};
 use politesse_decision::access::{Cause, NoConnection};
 
-/// Error by which a permitted request brought no response. The answer is 502 or
-/// 504, with the error type of [`UpstreamError::as_str`].
+/// Reason why a permitted request got no response. The client gets a 502 or 504 with the
+/// error type of [`UpstreamError::as_str`].
 #[derive(Debug, Error)]
 pub enum UpstreamError {
-    /// The turn at the host was lost to another node of the fleet before anything was
-    /// sent, since this process stood still, and no other came in time.
+    /// The process was suspended, another node of the fleet got the turn at the host
+    /// before anything was sent, and no new turn came in time.
     #[error("the host was handed to another node of the fleet")]
     TurnLost,
     /// The origin may not be dialled.
     #[error("the destination is prohibited: {0}")]
     Prohibited(Denial),
-    /// No connection or TLS session could be made.
+    /// No connection or TLS session could be established.
     #[error("no connection: {0}")]
     NoConnection(NoConnection),
-    /// Nothing came within `upstream.first_byte_timeout`.
+    /// No response arrived within `upstream.first_byte_timeout`.
     #[error("no response in time")]
     FirstByteTimeout,
-    /// The connection ended before a whole response head.
+    /// The connection ended before a complete response head.
     #[error("the connection ended before the response")]
     Incomplete(#[source] hyper::Error),
-    /// The answer is no HTTP response.
+    /// The answer is not an HTTP response.
     #[error("the response is no HTTP")]
     Protocol(#[source] hyper::Error),
-    /// The length of the response can be read in two ways (RFC 9112, 6.3).
+    /// The length of the response is ambiguous (RFC 9112, section 6.3).
     #[error("the response has two lengths")]
     AmbiguousFraming,
-    /// The fields of the response are more than 256, or over 256 KiB.
+    /// The response has more than 256 fields, or more than 256 KiB of them.
     #[error("the response has too many or too large fields")]
     ResponseHeaderSize,
-    /// A transfer coding other than `chunked`.
+    /// The response has a transfer coding other than `chunked`.
     #[error("the response has a transfer coding other than chunked")]
     ResponseCoding,
-    /// More interim responses than a server has reason to send.
+    /// The origin sent more interim responses than a server has reason to send.
     #[error("the origin sends one interim response after the other")]
     InterimResponses,
-    /// A 101 that no forwarded request can have asked for.
+    /// The origin sent a 101, which no forwarded request asks for.
     #[error("the origin changed to a protocol nobody asked for")]
     UnaskedUpgrade,
-    /// The client's upload broke off or was malformed: 400, not 502.
+    /// The client's upload broke off or was malformed. The answer is 400, not 502.
     #[error("the upload broke off")]
     RequestBody,
-    /// The URL cannot be written in a request line: 400, not 502.
+    /// The URL cannot be written in a request line. The answer is 400, not 502.
     #[error("the URL cannot be sent")]
     Target,
 }
@@ -73,7 +73,7 @@ impl UpstreamError {
         }
     }
 
-    /// Returns the reason for which the origin reset the HTTP/2 stream of the request
+    /// Returns the reason with which the origin reset the HTTP/2 stream of the request
     /// (RFC 9113, section 7).
     pub(super) fn reset_reason(&self) -> Option<Reason> {
         let (Self::Incomplete(error) | Self::Protocol(error)) = self else {
@@ -83,7 +83,7 @@ impl UpstreamError {
         http2.is_reset().then(|| http2.reason()).flatten()
     }
 
-    /// Reports whether a time limit ended it: 504, else 502.
+    /// Reports whether the cause is a timeout, so that the answer is 504 rather than 502.
     pub fn is_timeout(&self) -> bool {
         matches!(self, Self::FirstByteTimeout)
             || matches!(self, Self::NoConnection(cause) if cause.is_timeout())
@@ -95,9 +95,9 @@ impl From<DialError> for UpstreamError {
         match error {
             DialError::Denied(denial) => Self::Prohibited(denial),
             DialError::NoConnection(cause) => Self::NoConnection(cause),
-            // The name was resolved when the request was decided, and has expired
-            // since. The decision is on record by now, so this is a name that
-            // could not be resolved in time.
+            // The name was resolved when the request was decided, but the entry has
+            // expired since. The decision is on record already, so this counts as a name
+            // that could not be resolved in time.
             DialError::Busy => Self::NoConnection(NoConnection::DnsTimeout),
         }
     }
@@ -115,7 +115,7 @@ impl From<hyper::Error> for UpstreamError {
     }
 }
 
-// A robots.txt that cannot be fetched is unreachable for one of these causes.
+// Causes under which a robots.txt that cannot be fetched counts as unreachable.
 impl From<UpstreamError> for Cause {
     fn from(error: UpstreamError) -> Self {
         match error {

@@ -1,9 +1,7 @@
-//! One exchange over one connection: a request, its interim responses, and the
-//! head of its response; and whether the request may be sent again if that
-//! fails.
+//! One exchange over one connection: a request, its interim responses, and the head of
+//! its response. Also decides whether a failed request may be sent again.
 //!
-//! Does not know where connections come from, nor when a host may be asked
-//! again.
+//! Does not know where connections come from, or when a host may be contacted again.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -27,18 +25,18 @@ use politesse_decision::access::NoConnection;
 use politesse_decision::tls_exception::TlsException;
 use politesse_robots::origin::Target;
 
-/// Head of a request, and the URL that it goes to.
+/// Head of a request, and its target URL.
 pub(super) struct RequestMessage<'a> {
     pub(super) target: &'a Target,
     pub(super) head: &'a mut OutgoingHead,
-    /// Exception for TLS with the host.
+    /// TLS exception for the origin.
     pub(super) tls: Option<&'a TlsException>,
     pub(super) purpose: Purpose,
-    /// Whether it authenticates its connection.
+    /// Whether the request authenticates its connection.
     pub(super) is_private: bool,
 }
 
-/// Exchange that brought no response.
+/// An exchange without a response.
 pub(super) struct FailedExchange {
     pub(super) error: UpstreamError,
     pub(super) retry: Retry,
@@ -46,12 +44,12 @@ pub(super) struct FailedExchange {
 
 /// Whether a failed request may be sent again (RFC 9110, section 9.2.2).
 pub(super) enum Retry {
-    /// Nothing of it was written, and this is its body.
+    /// No part of the request was written. The body is returned for the next attempt.
     Unsent(Upload),
-    /// The request is idempotent, has no body, and not a byte came back.
+    /// The request is idempotent and has no body, and no byte was received.
     Harmless,
-    /// The origin says that it did not process the request, or wants it over HTTP/1.1
-    /// (RFC 9113, sections 7 and 8.7). No part of this body was taken.
+    /// The origin states that it did not process the request, or that it requires
+    /// HTTP/1.1 (RFC 9113, sections 7 and 8.7). No part of the body was taken.
     Unprocessed(Upload),
     Never,
 }
@@ -82,14 +80,14 @@ impl From<UpstreamError> for FailedExchange {
 pub(super) struct Exchange<'a> {
     pub(super) connection: &'a mut Connection,
     pub(super) credentials: Option<&'a Credentials>,
-    /// Longest wait for the head of the response, from the last part of the
+    /// Longest wait for the head of the response, measured from the last part of the
     /// upload.
     pub(super) first_byte_timeout: Duration,
 }
 
 impl Exchange<'_> {
-    /// Sends a request and returns the head of its response. The progress of
-    /// `body` must be read before, since hyper owns it then.
+    /// Sends a request and returns the head of its response. Obtain the progress of
+    /// `body` before the call, because hyper owns the body afterwards.
     pub(super) async fn run(
         self,
         message: &mut RequestMessage<'_>,
@@ -101,8 +99,8 @@ impl Exchange<'_> {
         let received = self.connection.received.clone();
         let (before, is_shared) = (received.bytes(), self.connection.is_shared());
         let answer = self.send(message, body).await;
-        // On a shared connection the bytes may belong to any exchange; that this
-        // response has not begun is all there is to know.
+        // On a shared connection, received bytes may belong to another exchange. The only
+        // certain fact is that this response has not begun.
         let is_silent = is_shared || received.bytes() == before;
         let mut response = answer.map_err(|mut failed| {
             let broke = matches!(
@@ -124,8 +122,8 @@ impl Exchange<'_> {
             if asks_for_credentials(response.status()) {
                 return Err(UpstreamError::NoConnection(NoConnection::ParentCredentials).into());
             }
-            // A robots.txt that seems to be missing may be an error page of the
-            // parent, so the caller must know who could have answered.
+            // A robots.txt that seems to be missing may be an error page of the parent,
+            // so the caller must know who sent the response.
             response.extensions_mut().insert(NextHop::Parent);
         }
         Ok(response)
@@ -151,8 +149,8 @@ impl Exchange<'_> {
             longest: self.first_byte_timeout,
         };
         let is_flooded = |failed: &FailedExchange| {
-            // A request of which nothing was written is not to blame: it goes
-            // out on another connection.
+            // A request of which nothing was written did not cause the flood. It goes out
+            // on another connection.
             received.is_flooded() && matches!(failed.retry, Retry::Never)
         };
         let answered = match sender {
@@ -164,7 +162,7 @@ impl Exchange<'_> {
                 count_interim_responses(&mut request, received);
                 let answer = pin!(sender.try_send_request(request));
                 let answered = wait.response_head(answer).await;
-                // The response may have come in one read with the flood before it.
+                // The response may have been read together with the flood before it.
                 if answered.is_ok() && received.is_flooded() {
                     return Err(UpstreamError::InterimResponses.into());
                 }
@@ -177,7 +175,7 @@ impl Exchange<'_> {
             }
         };
         answered.map_err(|mut failed| {
-            // When reading stops, hyper fails with an error that hides the reason.
+            // When reading stops, hyper fails with an error that hides the cause.
             if is_flooded(&failed) {
                 failed.error = UpstreamError::InterimResponses;
             } else if received.is_ended_by_alert() {
@@ -188,13 +186,13 @@ impl Exchange<'_> {
     }
 }
 
-/// Reports whether a stream that was reset for this reason has another try, whatever
-/// its method.
+/// Reports whether a stream reset with this reason may be retried, regardless of the
+/// method.
 fn is_unprocessed(reason: Reason) -> bool {
     matches!(reason, Reason::REFUSED_STREAM | Reason::HTTP_1_1_REQUIRED)
 }
 
-/// Result of a request that was handed to hyper.
+/// Outcome of a request handed to hyper.
 type SendResult = Result<Response<Incoming>, TrySendError<Request<Upload>>>;
 
 /// Wait for the head of a response.
@@ -205,8 +203,8 @@ struct HeadWait<'a> {
 }
 
 impl HeadWait<'_> {
-    /// Waits for the head of a response. What the client uploads meanwhile
-    /// starts the time anew.
+    /// Waits for the head of a response. The timeout restarts with each part that the
+    /// client uploads.
     async fn response_head(
         self,
         mut answer: Pin<&mut impl Future<Output = SendResult>>,
@@ -231,11 +229,11 @@ impl HeadWait<'_> {
     }
 }
 
-/// Has the interim responses to an HTTP/1.1 request counted (RFC 9110, section
-/// 15.2): a server has no reason to send many.
+/// Registers a counter for the interim responses to an HTTP/1.1 request (RFC 9110,
+/// section 15.2). A server has no reason to send many.
 ///
-/// hyper reads interim responses and passes none on, so that an endless row of
-/// them would hold a client for ever. `response_heads` counts them on HTTP/2.
+/// hyper reads interim responses but does not return them, so an endless sequence would
+/// block a client forever. `response_heads` counts them for HTTP/2.
 fn count_interim_responses(request: &mut Request<Upload>, received: &ReceivedBytes) {
     received.begin_exchange();
     let counted = received.clone();

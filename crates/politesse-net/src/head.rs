@@ -1,8 +1,8 @@
-//! Heads of messages: writes those of requests, and checks those of responses.
+//! Message heads: writes those of requests, and checks those of responses.
 //!
-//! Invariant 1 (ARCHITECTURE.md): the URL and `Host` come from the permit's
-//! target, whatever the request said. Framing fields are never copied: hyper
-//! writes them anew. Does not know connections.
+//! Invariant 1 (ARCHITECTURE.md): the URL and `Host` come from the permit's target,
+//! regardless of the request. Framing fields are never copied: hyper writes its own. Does
+//! not know connections.
 
 use std::mem;
 
@@ -18,11 +18,11 @@ use super::upload::Upload;
 use crate::error::UpstreamError;
 use politesse_robots::origin::Target;
 
-/// Longest fields of a response, names and values, in bytes.
+/// Size limit for the fields of a response, names and values together, in bytes.
 pub(super) const FIELDS_BYTES_MAX: usize = 256 * 1024;
 
-/// Fields that mean something between two HTTP/1.1 neighbours only, and are
-/// malformed in HTTP/2 (RFC 9113, section 8.2.2).
+/// Fields that only concern a single HTTP/1.1 connection and are malformed in HTTP/2 (RFC
+/// 9113, section 8.2.2).
 const CONNECTION_FIELDS: [HeaderName; 5] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -36,39 +36,38 @@ const CONNECTION_FIELDS: [HeaderName; 5] = [
 pub enum TargetForm {
     /// The permit's URL.
     Url,
-    /// `*`, where an OPTIONS asks about a server as a whole and the permit is for
-    /// its `/`.
+    /// `*`, for an OPTIONS about a whole server under a permit for its `/`.
     Asterisk,
 }
 
-/// Head of a request as the crawler sent it, but for its URL.
+/// Head of a request as the crawler sent it, except for its URL.
 #[derive(Debug, Clone)]
 pub struct OutgoingHead {
     /// Method.
     pub method: Method,
-    /// End-to-end fields in order. `Host` among them keeps its place and not its
-    /// value; framing fields among them are not copied.
+    /// End-to-end fields in order. `Host` keeps its position but not its value; framing
+    /// fields are not copied.
     pub headers: HeaderMap,
     /// Form of the target.
     pub form: TargetForm,
-    /// Path and query as received. Where the permit's are the same they are sent
-    /// without being copied and parsed again.
+    /// Path and query as received. If they equal those of the permit, they are sent
+    /// without copying and parsing them again.
     pub path: Option<PathAndQuery>,
-    /// Extensions of hyper's request, which hold the case of its field names.
+    /// Extensions of hyper's request, which store the case of its field names.
     pub extensions: Extensions,
 }
 
-/// Writes `head` for `target` as an HTTP/1.1 request.
+/// Builds an HTTP/1.1 request from `head` for `target`.
 ///
-/// Sends the fields of `head` themselves and leaves it a copy: hyper reads the response
-/// into the map that it has sent, and a copy has no room in which to add a field.
+/// Moves the fields out of `head` and leaves a copy there: hyper reads the response into
+/// the map that it has sent, and a copy has no spare capacity for additional fields.
 pub(super) fn http1_request(
     target: &Target,
     head: &mut OutgoingHead,
     body: Upload,
 ) -> Result<Request<Upload>, UpstreamError> {
     let written = written(target, head);
-    // `http` keeps the path of a URL that has none as an empty one, and compares it as `/`.
+    // `http` stores a missing path as an empty one but compares it as `/`.
     let is_received = |path: &&PathAndQuery| written != "/" && **path == written;
     let received = head.path.as_ref().filter(is_received);
     let uri = match received {
@@ -79,11 +78,11 @@ pub(super) fn http1_request(
     let host = fields.get(HOST).map(HeaderValue::as_bytes);
     if !host.is_some_and(|host| target.origin.is_authority(host)) {
         let authority = HeaderValue::try_from(target.origin.authority());
-        // In the place of the one received.
+        // `insert` keeps the position of the received field.
         fields.insert(HOST, authority.map_err(|_| UpstreamError::Target)?);
     }
-    // An origin that answers without reading the body takes that for its next request,
-    // which nobody has decided about (docs/decisions/005-hyper-and-a-pool.md).
+    // An origin that answers without reading the body would take the body for its next
+    // request, which has no decision (docs/decisions/005-hyper-and-a-pool.md).
     if !body.is_end_stream() {
         fields.append(CONNECTION, HeaderValue::from_static("close"));
     }
@@ -97,8 +96,8 @@ pub(super) fn http1_request(
     Ok(request)
 }
 
-/// Writes `head` for `target` as an HTTP/2 request: `:authority`, and no `Host`
-/// (RFC 9113, section 8.3.1).
+/// Builds an HTTP/2 request from `head` for `target`, with `:authority` and without
+/// `Host` (RFC 9113, section 8.3.1).
 pub(super) fn http2_request(
     target: &Target,
     head: &OutgoingHead,
@@ -112,8 +111,7 @@ pub(super) fn http2_request(
         .map_err(|_| UpstreamError::Target)?;
     let mut fields = HeaderMap::with_capacity(head.headers.len());
     for (name, value) in &head.headers {
-        // `trailers` is the only value that HTTP/2 allows (RFC 9113, section
-        // 8.2.2).
+        // `trailers` is the only value allowed in HTTP/2 (RFC 9113, section 8.2.2).
         let passes = if name == TE {
             value.as_bytes().eq_ignore_ascii_case(b"trailers")
         } else {
@@ -129,9 +127,9 @@ pub(super) fn http2_request(
     Ok(request)
 }
 
-/// Turns a request into one to a proxy: its target is the whole URL (RFC 9112,
-/// section 3.2.2), and our credentials are added. The crawler's own never get
-/// here.
+/// Turns a request into one to a proxy: its target becomes the absolute URL (RFC 9112,
+/// section 3.2.2), and our credentials are added. The crawler's own credentials are
+/// removed before.
 pub(super) fn to_parent(
     mut request: Request<Upload>,
     target: &Target,
@@ -143,7 +141,7 @@ pub(super) fn to_parent(
     Ok(request)
 }
 
-/// Returns the path and query of the request line.
+/// Returns the path and query for the request line.
 fn written<'a>(target: &'a Target, head: &OutgoingHead) -> &'a str {
     let path = target.path_and_query();
     let is_for_server = head.form == TargetForm::Asterisk && head.method == Method::OPTIONS;
@@ -162,44 +160,45 @@ fn request(head: &OutgoingHead, uri: Uri, body: Upload) -> Request<Upload> {
     request
 }
 
-/// Returns fields without those that frame the message, and leaves all in place.
+/// Returns the fields without those that frame the message. `fields` itself keeps all of
+/// them.
 fn unframed(fields: &mut HeaderMap) -> HeaderMap {
     if !fields.keys().any(is_framing) {
         let copy = fields.clone();
         return mem::replace(fields, copy);
     }
-    // A new map in the order of the old one. To remove fields from that would
-    // not keep the order: `HeaderMap::remove` moves the last one into the gap.
+    // A new map in the same order. `HeaderMap::remove` would change the order, because it
+    // moves the last field into the gap.
     let copied = fields.iter().filter(|(name, _)| !is_framing(name));
     copied
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect()
 }
 
-/// Reports whether hyper writes a field, and it is never copied.
+/// Reports whether hyper writes this field itself, so that it must not be copied.
 fn is_framing(name: &HeaderName) -> bool {
     matches!(*name, CONTENT_LENGTH | TRANSFER_ENCODING)
 }
 
-/// Reports whether hyper must be told that there is a body: it drops one of
-/// unknown length from these methods.
+/// Reports whether hyper needs an explicit transfer coding: with these methods, it drops
+/// a body of unknown length.
 fn needs_chunks(method: &Method, body: &Upload) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
         && !body.is_end_stream()
         && body.size_hint().exact().is_none()
 }
 
-/// Reports whether the length of an empty body is to be sent: its methods give a
-/// meaning to one, and hyper leaves it out (RFC 9110, section 8.6).
+/// Reports whether `Content-Length: 0` must be added: the methods define a meaning for a
+/// body, and hyper omits the field (RFC 9110, section 8.6).
 fn needs_length(method: &Method, body: &Upload) -> bool {
     matches!(*method, Method::POST | Method::PUT | Method::PATCH) && body.is_end_stream()
 }
 
-/// Refuses the head of a response that could be read in two ways, or that no
-/// request can have asked for.
+/// Refuses a response head that could be read in two ways, or that no forwarded request
+/// can have asked for.
 ///
-/// hyper resolves such framing one way; whoever reads the connection beside or
-/// after us may resolve it the other (RFC 9112, sections 6.1 and 6.3).
+/// hyper resolves ambiguous framing in one way; other readers of the connection may
+/// resolve it differently (RFC 9112, sections 6.1 and 6.3).
 pub(super) fn check_response<B>(response: &Response<B>) -> Result<(), UpstreamError> {
     let fields = response.headers();
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -208,8 +207,8 @@ pub(super) fn check_response<B>(response: &Response<B>) -> Result<(), UpstreamEr
     let bytes = fields
         .iter()
         .map(|(name, value)| name.as_str().len() + value.len());
-    // hyper has the same limit, but what it reads in one go may be more than
-    // its buffer is meant to hold.
+    // hyper has the same limit, but a single read can exceed the intended size of its
+    // buffer.
     if FIELDS_BYTES_MAX < bytes.sum::<usize>() {
         return Err(UpstreamError::ResponseHeaderSize);
     }
@@ -238,8 +237,8 @@ fn check_length(fields: &HeaderMap) -> Result<(), UpstreamError> {
     let Some(first) = lengths.next() else {
         return Ok(());
     };
-    // Equal lengths are one (RFC 9110, section 8.6). hyper writes a new field
-    // in place of them.
+    // Equal lengths count as one (RFC 9110, section 8.6). hyper replaces them with a
+    // single field.
     if lengths.all(|length| length == first) {
         Ok(())
     } else {

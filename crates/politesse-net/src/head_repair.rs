@@ -1,11 +1,11 @@
-//! Repair of response heads on HTTP/1.1, between socket and parser: odd fields
-//! are read as RFC 9110 and RFC 9112 allow a recipient to.
+//! Repair of HTTP/1.1 response heads between socket and parser: malformed fields are read
+//! in the way that RFC 9110 and RFC 9112 allow a recipient to.
 //!
-//! hyper refuses a whole response for one odd field, and would have a site count
-//! as unreachable if its robots.txt came with one. Its options to ignore such
-//! fields drop their lines, directives too. Whatever is not repaired passes as it
-//! came, for hyper to refuse. Does not know how a response is framed, beyond where
-//! its head ends.
+//! hyper refuses a whole response because of one malformed field, so a site whose
+//! robots.txt has one would count as unreachable. Its options to ignore such fields drop
+//! their lines, including directives. Everything that is not repaired passes unchanged,
+//! for hyper to refuse. Knows nothing of the framing of a response except where its head
+//! ends.
 
 use std::mem;
 use std::ops::Range;
@@ -14,14 +14,13 @@ use memchr::{memchr, memchr_iter, memchr2};
 
 use super::head::FIELDS_BYTES_MAX;
 
-/// Beginning of every response that hyper reads (RFC 9112, section 2.3).
+/// First bytes of every response that hyper reads (RFC 9112, section 2.3).
 const VERSION: &[u8] = b"HTTP/1.";
-/// Place of the status in a status line (section 4).
+/// Position of the status in a status line (RFC 9112, section 4).
 const STATUS: Range<usize> = 9..12;
 
-/// Fields that a name must not merely resemble, as letters and digits in lower
-/// case: framing (RFC 9112, section 6) and content coding (RFC 9110, section
-/// 8.4).
+/// Names that a dropped field must not even resemble, reduced to lower-case letters and
+/// digits: framing (RFC 9112, section 6) and content coding (RFC 9110, section 8.4).
 const FRAMING: [&str; 4] = [
     "contentlength",
     "transferencoding",
@@ -29,7 +28,7 @@ const FRAMING: [&str; 4] = [
     "contentencoding",
 ];
 
-/// Parts of names that state directives, in the same form.
+/// Parts of the names of fields that state directives, reduced in the same way.
 const DIRECTIVES: [&str; 5] = [
     "robotstag",
     "contentusage",
@@ -38,7 +37,7 @@ const DIRECTIVES: [&str; 5] = [
     "tdmpolicy",
 ];
 
-/// Bytes that may stand in the name of a field.
+/// Bytes allowed in a field name.
 static IS_TOKEN: [bool; 256] = {
     let mut table = [false; 256];
     let bytes = b"!#$%&'*+-.^_`|~0123456789\
@@ -51,30 +50,30 @@ static IS_TOKEN: [bool; 256] = {
     table
 };
 
-/// Response heads of one connection. A head that comes whole and has nothing odd
-/// is not touched; any other is held back until it is whole.
+/// Response heads of one connection. A head that arrives whole and well-formed is not
+/// touched. Any other is held back until it is complete.
 #[derive(Debug, Default)]
 pub(super) struct HeadRepair {
     /// Whether the next bytes belong to a head.
     expects_head: bool,
-    /// Bytes that came and were not handed on yet.
+    /// Bytes received but not handed on yet.
     held: Vec<u8>,
-    /// Number of them that may be handed on.
+    /// Number of held bytes that may be handed on.
     ready: usize,
-    /// Number of them in which no end of a head was found.
+    /// Number of held bytes known not to contain the end of a head.
     searched: usize,
 }
 
 impl HeadRepair {
-    /// Begins an exchange: a head comes next.
+    /// Starts an exchange: the next bytes are a head.
     pub(super) fn begin_exchange(&mut self) {
         self.expects_head = true;
     }
 
-    /// Takes in the bytes that the origin sent next, cut anywhere. Returns whether
-    /// they pass as they are; else they are held back.
+    /// Takes the next bytes from the origin, split at any position. Returns whether they
+    /// may pass unchanged; otherwise they are held back.
     ///
-    /// All that is ready must have been handed on before.
+    /// All ready bytes must have been handed on before.
     pub(super) fn read(&mut self, bytes: &[u8]) -> bool {
         if self.held.is_empty() && self.passes(bytes) {
             return true;
@@ -84,8 +83,8 @@ impl HeadRepair {
         false
     }
 
-    /// Removes up to `max` of the bytes that are ready, and gives them to `take`.
-    /// Returns whether there were any.
+    /// Removes up to `max` ready bytes and passes them to `take`. Returns whether there
+    /// were any.
     pub(super) fn hand_on(&mut self, max: usize, take: impl FnOnce(&[u8])) -> bool {
         let taken = self.ready.min(max);
         if taken == 0 {
@@ -95,14 +94,14 @@ impl HeadRepair {
         self.held.drain(..taken);
         self.ready -= taken;
         if self.held.is_empty() {
-            // A connection at rest must not hold a buffer.
+            // An idle connection must not keep a buffer.
             self.held = Vec::new();
         }
         true
     }
 
-    /// Follows `bytes` past the heads that they begin with. Returns whether these
-    /// are whole and have nothing odd, or are no heads.
+    /// Skips the heads at the start of `bytes`. Returns whether all of them are complete
+    /// and well-formed, or the bytes are not a head.
     fn passes(&mut self, bytes: &[u8]) -> bool {
         let mut unread = bytes;
         while self.expects_head && !unread.is_empty() {
@@ -116,7 +115,7 @@ impl HeadRepair {
         true
     }
 
-    /// Repairs the heads at the beginning of what is held back.
+    /// Repairs the heads at the start of the held bytes.
     fn repair_held(&mut self) {
         let mut end = end_of_head(&self.held, mem::take(&mut self.searched));
         if end.is_none() && may_go_on(&self.held) {
@@ -142,15 +141,14 @@ impl HeadRepair {
     }
 }
 
-/// Returns a head with its fields repaired. What can be read in more than one way
-/// stays as it came.
+/// Returns a head with its fields repaired. Anything ambiguous stays as received.
 ///
-/// - A folded line is joined to the line above by a blank (RFC 9112, section 5.2).
-/// - Blanks before a colon go, except in framing fields (section 5.1).
-/// - Control characters in a value become blanks, except NUL and CR (RFC 9110,
+/// - A folded line is joined to the previous line with a space (RFC 9112, section 5.2).
+/// - Whitespace before a colon is removed, except in framing fields (section 5.1).
+/// - Control characters in a value become spaces, except NUL and CR (RFC 9110,
 ///   section 5.5).
-/// - A line is left out if its name is printable ASCII without being a token,
-///   unless it resembles the name of a field that must not be lost.
+/// - A line is dropped if its name is printable ASCII but not a token, unless it
+///   resembles the name of a field that must not be lost.
 pub(super) fn repaired(head: &[u8]) -> Vec<u8> {
     let empty = head.len() - without_empty_lines(head).len();
     let status_end = memchr(b'\n', &head[empty..]).map_or(head.len(), |at| empty + at + 1);
@@ -162,7 +160,7 @@ pub(super) fn repaired(head: &[u8]) -> Vec<u8> {
     while let Some(line) = lines.next() {
         field.clear();
         field.extend_from_slice(line);
-        // A name cannot be folded.
+        // Only values can be folded, so a line without a colon cannot continue.
         let may_fold = line.contains(&b':');
         while let Some(folded) =
             lines.next_if(|next| may_fold && next.first().is_some_and(is_blank))
@@ -177,7 +175,7 @@ pub(super) fn repaired(head: &[u8]) -> Vec<u8> {
     repaired
 }
 
-/// Adds a field line to a head: repaired, as it came, or not at all.
+/// Appends a field line to a head: repaired, unchanged, or not at all.
 fn push_field(head: &mut Vec<u8>, line: &[u8]) {
     let content = without_end(line);
     let colon = memchr(b':', content);
@@ -206,8 +204,8 @@ fn push_field(head: &mut Vec<u8>, line: &[u8]) {
     }));
 }
 
-/// Reports whether a blank before the colon of `name` could change how a response
-/// is framed.
+/// Reports whether whitespace before the colon of `name` could change the framing of a
+/// response.
 fn is_framing(name: &[u8]) -> bool {
     let names = ["content-length", "transfer-encoding", "connection"];
     names
@@ -215,8 +213,8 @@ fn is_framing(name: &[u8]) -> bool {
         .any(|framing| name.eq_ignore_ascii_case(framing.as_bytes()))
 }
 
-/// Reports whether `name`, letters and digits alone, is that of a field for
-/// framing, coding or directives.
+/// Reports whether the letters and digits of `name` spell a field for framing, coding or
+/// directives.
 fn resembles_needed(name: &[u8]) -> bool {
     let letters: String = name
         .iter()
@@ -226,11 +224,11 @@ fn resembles_needed(name: &[u8]) -> bool {
     FRAMING.contains(&letters.as_str()) || DIRECTIVES.iter().any(|part| letters.contains(part))
 }
 
-/// Returns where the first head ends. The first `searched` bytes are known to hold
-/// no end.
+/// Returns the end of the first head. The first `searched` bytes are known not to contain
+/// it.
 fn end_of_head(bytes: &[u8], searched: usize) -> Option<usize> {
     let empty = bytes.len() - without_empty_lines(bytes).len();
-    // The end of a line may be the last byte that was searched, or the one before.
+    // The last searched byte, or the one before it, may be the end of a line.
     let start = empty.max(searched.saturating_sub(2));
     let mut line_ends = memchr_iter(b'\n', &bytes[start..]).map(|at| start + at + 1);
     line_ends.find_map(|line| match &bytes[line..] {
@@ -240,8 +238,7 @@ fn end_of_head(bytes: &[u8], searched: usize) -> Option<usize> {
     })
 }
 
-/// Reports whether the bytes of an unfinished head may go on to a response that
-/// hyper takes.
+/// Reports whether an incomplete head may still become a response that hyper accepts.
 fn may_go_on(bytes: &[u8]) -> bool {
     may_be_response(bytes) && bytes.len() <= FIELDS_BYTES_MAX
 }
@@ -251,11 +248,11 @@ fn may_be_response(bytes: &[u8]) -> bool {
     status_line.starts_with(VERSION) || VERSION.starts_with(status_line)
 }
 
-/// Splits off a head that is whole and has nothing to repair. A tab counts as odd,
-/// since few heads have one.
+/// Splits off a head that is complete and needs no repair. A tab counts as malformed,
+/// because few heads contain one.
 ///
-/// One pass over the lines and one over the bytes: every response comes through
-/// here.
+/// One pass over the lines and one over the bytes, because every response goes through
+/// this function.
 fn split_plain_head(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     if !bytes.starts_with(VERSION) {
         return None;
@@ -273,26 +270,25 @@ fn split_plain_head(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     };
     let (head, after) = bytes.split_at(end);
     let is_odd = |byte: u8| byte.is_ascii_control() && !matches!(byte, b'\r' | b'\n');
-    // To the end in any case: without an exit the loop takes many bytes at a time.
+    // No early exit: without one, the loop processes many bytes at a time.
     let has_odd = head.iter().fold(false, |odd, &byte| odd | is_odd(byte));
     (!has_odd).then_some((head, after))
 }
 
-/// Reports whether a head is that of an interim response, which another head
-/// follows (RFC 9110, section 15.2). After a 101 there is none.
+/// Reports whether a head is that of an interim response, which is followed by another
+/// head (RFC 9110, section 15.2). A 101 is not.
 fn is_interim(head: &[u8]) -> bool {
     let status = without_empty_lines(head).get(STATUS);
     status.is_some_and(|status| status.starts_with(b"1") && status != b"101")
 }
 
-/// Removes the empty lines that may come before a status line (RFC 9112, section
-/// 2.2).
+/// Skips the empty lines that may precede a status line (RFC 9112, section 2.2).
 fn without_empty_lines(bytes: &[u8]) -> &[u8] {
     let is_end = |byte: &&u8| matches!(byte, b'\r' | b'\n');
     &bytes[bytes.iter().take_while(is_end).count()..]
 }
 
-/// Removes the end of a line.
+/// Removes the line end.
 fn without_end(line: &[u8]) -> &[u8] {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     line.strip_suffix(b"\r").unwrap_or(line)
@@ -313,12 +309,12 @@ mod tests {
 
     use super::*;
 
-    /// Head of a response with these lines.
+    /// Builds the head of a response with these lines.
     fn head(lines: &str) -> String {
         format!("HTTP/1.1 200 OK\r\n{lines}\r\n\r\n")
     }
 
-    /// Returns all that is handed on of one exchange that came in these pieces.
+    /// Returns everything that is handed on for an exchange received in these pieces.
     fn handed_on<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
         let mut repair = HeadRepair::default();
         repair.begin_exchange();
@@ -347,28 +343,28 @@ mod tests {
         )*};
     }
 
-    /// A line that is left as it came, for hyper to refuse or to take.
+    /// Tests lines that are left unchanged, for hyper to refuse or to accept.
     macro_rules! left {
         ($($name:ident: $lines:expr;)*) => { repairs! { $($name: $lines => Some($lines);)* } };
     }
 
     // RFC 9110, section 5.5.
     repairs! {
-        control_characters_in_a_value_become_blanks:
+        control_characters_in_a_value_become_spaces:
             "X: a\x01b\x0bc\x7fd\x1f\r\nY: z" => Some("X: a b c d \r\nY: z");
     }
 
     // RFC 9112, section 5.2.
     repairs! {
-        a_folded_line_is_joined_by_a_blank: "X: a\r\n  b\r\n\tc\r\nY: z" => Some("X: a b c\r\nY: z");
+        a_folded_line_is_joined_with_a_space: "X: a\r\n  b\r\n\tc\r\nY: z" => Some("X: a b c\r\nY: z");
         a_fold_may_be_empty: "X: a\r\n \r\nY: z" => Some("X: a \r\nY: z");
         a_fold_after_a_bare_line_feed_is_joined: "X: a\n b" => Some("X: a b");
-        an_empty_value_may_go_on_in_a_fold: "X:\r\n a" => Some("X: a");
+        an_empty_value_may_continue_in_a_fold: "X:\r\n a" => Some("X: a");
     }
 
     // RFC 9112, section 5.1.
     repairs! {
-        blanks_before_a_colon_go: "X-Robots-Tag \t: noindex\r\nX : y"
+        whitespace_before_a_colon_is_removed: "X-Robots-Tag \t: noindex\r\nX : y"
             => Some("X-Robots-Tag: noindex\r\nX: y");
     }
     left! {
@@ -377,11 +373,11 @@ mod tests {
         a_blank_before_the_colon_of_connection_stays: "Connection : close";
     }
 
-    // Ours: a line whose name is not a token says nothing that is needed here.
+    // Ours: a line whose name is not a token contains nothing that is needed here.
     repairs! {
-        a_name_with_a_blank_loses_its_line: "PHP Warning: x\r\n in y: z\r\nX: y" => Some("X: y");
-        a_name_that_is_no_token_loses_its_line: "X: y\r\n<b>Note</b>: x" => Some("X: y");
-        a_field_that_begins_with_a_blank_loses_its_line: " X: y" => None::<&str>;
+        a_line_whose_name_has_a_space_is_dropped: "PHP Warning: x\r\n in y: z\r\nX: y" => Some("X: y");
+        a_line_whose_name_is_not_a_token_is_dropped: "X: y\r\n<b>Note</b>: x" => Some("X: y");
+        a_first_line_that_begins_with_a_space_is_dropped: " X: y" => None::<&str>;
     }
     left! {
         a_name_that_resembles_a_length_stays: "Content Length: 3";
@@ -389,7 +385,7 @@ mod tests {
         a_name_that_resembles_connection_stays: "Conn ection: close";
         a_name_that_resembles_a_coding_stays: "Content_ Encoding: gzip";
         a_name_that_resembles_directives_stays: "X Robots Tag: noindex";
-        a_name_that_holds_one_of_directives_stays: "X-Robots-Tag googlebot: noindex";
+        a_name_that_contains_a_directive_field_stays: "X-Robots-Tag googlebot: noindex";
         a_name_that_begins_a_folded_value_stays: " Content-Usage: train-ai=n";
     }
 
@@ -417,9 +413,9 @@ mod tests {
         }
     }
 
-    // Ours: hyper refuses them at once, and must not wait for the end of a head.
+    // Ours: hyper refuses such bytes at once, and must not wait for the end of a head.
     #[test]
-    fn bytes_that_begin_no_response_are_not_held_back() {
+    fn bytes_that_do_not_begin_a_response_are_not_held_back() {
         for bytes in ["220 mail.test ready\r\n", "<html>", "\r\nHTTP/2.0 200 OK"] {
             let mut repair = HeadRepair::default();
             repair.begin_exchange();
@@ -427,7 +423,8 @@ mod tests {
         }
     }
 
-    // Invariant 8 (ARCHITECTURE.md): no more is held back than hyper would take.
+    // Invariant 8 (ARCHITECTURE.md): the held bytes never exceed the amount that hyper
+    // would accept.
     #[test]
     fn a_head_without_end_is_held_back_up_to_a_bound() {
         let mut repair = HeadRepair::default();
@@ -442,7 +439,7 @@ mod tests {
 
     // Ours: an idle connection must not hold a buffer.
     #[test]
-    fn what_is_handed_on_leaves_no_buffer() {
+    fn no_buffer_is_kept_after_everything_is_handed_on() {
         let mut repair = HeadRepair::default();
         repair.begin_exchange();
         assert!(!repair.read(b"HTTP/1.1 200 OK\r\nX : y\r\n\r\n"));

@@ -1,8 +1,8 @@
-//! Target of a redirect of robots.txt.
+//! Target of a robots.txt redirect.
 //!
-//! RFC 9110, section 10.2.2; references are resolved by RFC 3986, section
-//! 5.2.2. Host names are taken as written: mapping them, as browsers do, could
-//! make one host of another. Does not know whether a redirect may be followed.
+//! RFC 9110, section 10.2.2; references are resolved as in RFC 3986, section 5.2.2. Host
+//! names are not mapped as browsers do, because that could turn one host into another.
+//! Does not know whether a redirect may be followed.
 
 use http::HeaderMap;
 use http::header::LOCATION;
@@ -10,15 +10,16 @@ use http::header::LOCATION;
 use politesse_robots::origin::Target;
 use politesse_robots::reading::without_dot_segments;
 
-/// Longest reference: the length that RFC 9110, section 4.1, would have every
-/// recipient take. A snapshot holds the URLs of its redirects.
+/// Length limit of a reference: RFC 9110, section 4.1, recommends that every recipient
+/// support this length. The limit matters because a snapshot stores the URLs of its
+/// redirects.
 const REFERENCE_BYTES_MAX: usize = 8000;
 
-/// Returns the URL that the one `Location` among `fields` means, seen from
-/// `base`; `None` if there is none, or none that could be requested.
+/// Returns the URL of the only `Location` in `fields`, resolved against `base`; `None` if
+/// there is not exactly one, or if its URL cannot be requested.
 pub fn redirect_target(base: &Target, fields: &HeaderMap) -> Option<Target> {
     let mut values = fields.get_all(LOCATION).iter();
-    // Of two fields each recipient would follow one of its own choice.
+    // Of two fields, different recipients could follow different ones.
     let (Some(value), None) = (values.next(), values.next()) else {
         return None;
     };
@@ -26,13 +27,14 @@ pub fn redirect_target(base: &Target, fields: &HeaderMap) -> Option<Target> {
         return None;
     }
     let reference = std::str::from_utf8(value.as_bytes()).ok()?.trim();
-    // Letters as they are would be requested so, which many servers refuse.
+    // Unescaped non-ASCII letters would be sent as they are, and many servers refuse
+    // them.
     let escaped: String = reference.chars().map(escaped).collect();
     resolve(base, &escaped)
 }
 
-/// Returns a character of a reference as it is requested: one outside ASCII as the
-/// escapes of its bytes (RFC 3987, section 3.1).
+/// Escapes a character of a reference for use in a request: one outside ASCII becomes the
+/// percent-encoding of its bytes (RFC 3987, section 3.1).
 fn escaped(letter: char) -> String {
     if letter.is_ascii() {
         return letter.to_string();
@@ -42,9 +44,9 @@ fn escaped(letter: char) -> String {
 }
 
 fn resolve(base: &Target, reference: &str) -> Option<Target> {
-    // The fragment is no part of what is requested (RFC 9110, section 7.1).
+    // The fragment is not part of a request target (RFC 9110, section 7.1).
     let reference = reference.split('#').next()?;
-    // A scheme is what a colon ends before anything that begins another part
+    // A scheme ends with a colon that comes before any character that begins another part
     // (RFC 3986, section 3.1).
     let end = reference.find([':', '/', '?']);
     if end.is_some_and(|end| reference[end..].starts_with(':')) {
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_asked_for_leads_nowhere() {
+    fn a_target_that_cannot_be_requested_leads_nowhere() {
         for reference in [
             "ftp://g/",
             "mailto:a@b",

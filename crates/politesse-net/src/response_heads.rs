@@ -1,24 +1,25 @@
 //! Counter of the response heads that an origin sends on an HTTP/2 connection.
 //!
-//! HTTP/2 (RFC 9113, section 8.1) puts any number of interim responses before
-//! the response. hyper skips them and tells nobody: its callback for interim
-//! responses is called on HTTP/1.1 alone, and h2 hands them to its own callers
-//! only. So they are counted in the bytes that come in, by frame headers (RFC
-//! 9113, section 4.1). Fields stay unread, since they are compressed: a head
-//! that does not end its stream is taken for an interim response or for the
-//! response itself. Does not know what becomes of the connection.
+//! HTTP/2 (RFC 9113, section 8.1) allows any number of interim responses before the
+//! response. hyper skips them without a notification: it calls its callback for interim
+//! responses on HTTP/1.1 only, and h2 passes them only to its own callers. So they are
+//! counted here in the received bytes, using the frame headers (RFC 9113, section 4.1).
+//! Fields are compressed and stay unread, so a head that does not end its stream counts
+//! as either an interim response or the response itself. Does not know how the connection
+//! is handled.
 
 use std::collections::BTreeMap;
 
-/// Interim responses to one request. Real ones are a 100, a 103 or a few 102.
+/// Maximum number of interim responses to one request. Real servers send a 100, a 103, or
+/// a few 102.
 pub(super) const INTERIM_RESPONSES_MAX: usize = 16;
 
-/// Heads on one stream that do not end it: the interim responses, and the
+/// Maximum number of heads that do not end their stream: the interim responses and the
 /// response.
 const HEADS_MAX: usize = INTERIM_RESPONSES_MAX + 1;
 
-/// Streams whose heads are counted. Entries of streams that the client has
-/// reset stay until they are the oldest of so many.
+/// Maximum number of streams whose heads are counted. The entry of a stream that the
+/// client has reset stays until it is the oldest of that many.
 const STREAMS_MAX: usize = 1024;
 
 /// Length of a frame header, in bytes.
@@ -29,29 +30,29 @@ const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const END_STREAM: u8 = 1;
 
-/// Frames that an origin sends, as far as they were followed.
+/// Parser state for the frames that an origin sends.
 #[derive(Debug, Default)]
 pub(super) struct ResponseHeads {
-    /// The beginning of a frame header, as far as it has come in.
+    /// Partially received frame header.
     header: [u8; FRAME_HEADER],
     header_bytes: usize,
-    /// Bytes of the current frame after its header that are still to come.
+    /// Bytes of the current payload still to be received.
     payload_bytes: usize,
-    /// Heads by stream, of streams that have not ended.
+    /// Number of heads by stream, for streams that have not ended.
     heads: BTreeMap<u32, usize>,
 }
 
-/// Error: a stream had more heads than any response needs.
+/// Error for a stream with more heads than any response needs.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooManyHeads;
 
 impl ResponseHeads {
-    /// Takes in the bytes that the origin sent next, cut anywhere.
+    /// Processes the next bytes from the origin, split at any position.
     ///
     /// # Errors
     ///
-    /// [`TooManyHeads`] if one stream has more than [`INTERIM_RESPONSES_MAX`]
-    /// interim responses. One more goes unnoticed if the response has no body.
+    /// [`TooManyHeads`] if a stream has more than [`INTERIM_RESPONSES_MAX`] interim
+    /// responses. One more goes unnoticed if the response has no body.
     pub(super) fn read(&mut self, mut bytes: &[u8]) -> Result<(), TooManyHeads> {
         while !bytes.is_empty() {
             let (payload, after) = bytes.split_at(self.payload_bytes.min(bytes.len()));
@@ -69,7 +70,7 @@ impl ResponseHeads {
         Ok(())
     }
 
-    /// Reads the frame header, which is complete.
+    /// Processes a complete frame header.
     fn begin_frame(&mut self) -> Result<(), TooManyHeads> {
         let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = self.header;
         self.payload_bytes = usize::from(l0) << 16 | usize::from(l1) << 8 | usize::from(l2);
@@ -79,8 +80,8 @@ impl ResponseHeads {
         if kind == HEADERS && !ends {
             return self.count_head(stream);
         }
-        // CONTINUATION belongs to a head that was counted; the frames of other
-        // types are not about a response.
+        // CONTINUATION belongs to a head already counted. Frames of other types do not
+        // concern a response.
         if kind == RST_STREAM || (ends && matches!(kind, DATA | HEADERS)) {
             self.heads.remove(&stream);
         }
@@ -94,7 +95,7 @@ impl ResponseHeads {
             return Err(TooManyHeads);
         }
         if STREAMS_MAX < self.heads.len() {
-            // The oldest: numbers of streams grow.
+            // Stream numbers grow, so this is the oldest.
             self.heads.pop_first();
         }
         Ok(())
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn one_stream_has_so_many_heads_at_most() {
+    fn the_number_of_heads_per_stream_is_limited() {
         let most = vec![head(1); HEADS_MAX];
         assert_eq!(read(&most), Ok(()));
         let one_more = [most, vec![head(1)]].concat();
@@ -137,10 +138,10 @@ mod tests {
         assert_eq!(read(&vec![both; HEADS_MAX]), Ok(()));
     }
 
-    // RFC 9113, section 5.1: a stream that has ended gets no more heads, and its
-    // number is not used again; a server that ignores that is h2's to refuse.
+    // RFC 9113, section 5.1: an ended stream gets no more heads, and its number is not
+    // reused. If a server ignores that, h2 refuses it.
     #[test]
-    fn a_stream_that_ended_is_forgotten() {
+    fn an_ended_stream_is_no_longer_tracked() {
         let mut heads = ResponseHeads::default();
         let ends = [
             frame(DATA, END_STREAM, 1, b"x"),
@@ -159,14 +160,14 @@ mod tests {
     fn payloads_are_not_read() {
         let body = frame(DATA, 0, 1, &vec![head(1); 100].concat());
         assert_eq!(read(&[body]), Ok(()));
-        // A frame without payload, a reserved bit, and what no frame is called.
+        // A frame without payload, a reserved bit, and an undefined frame type.
         let others = [frame(4, 1, 0, b""), frame(0xFF, 0, 1 << 31, b"x")];
         assert_eq!(read(&others), Ok(()));
     }
 
     // Invariant 8 (ARCHITECTURE.md).
     #[test]
-    fn streams_are_forgotten_when_they_are_many() {
+    fn the_number_of_tracked_streams_is_bounded() {
         let mut heads = ResponseHeads::default();
         for stream in (1..10_000).step_by(2) {
             assert_eq!(heads.read(&head(stream)), Ok(()));

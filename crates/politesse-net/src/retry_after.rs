@@ -1,7 +1,7 @@
-//! `Retry-After`, and the two forms of time in header fields: a number of
-//! seconds and a date.
+//! `Retry-After`, and the two forms of time in header fields: a number of seconds, and a
+//! date.
 //!
-//! RFC 9110, sections 5.6.7 and 10.2.3. Does not know what a pause is for.
+//! RFC 9110, sections 5.6.7 and 10.2.3. Does not know how a pause is used.
 
 use std::time::Duration;
 
@@ -12,22 +12,22 @@ use jiff::fmt::strtime;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-/// Formats of a date: the preferred one, that of RFC 850 with two digits for the
-/// year, and that of C's asctime.
+/// Date formats: the preferred one, that of RFC 850 with a two-digit year, and that of
+/// C's asctime.
 const DATES: [&str; 3] = [
     "%a, %d %b %Y %H:%M:%S GMT",
     "%A, %d-%b-%y %H:%M:%S GMT",
     "%a %b %e %H:%M:%S %Y",
 ];
 
-/// Most by which the clock of an origin is taken to be slow. Beyond it there is no clock, or
-/// the response is an old one.
+/// Longest time that the clock of an origin may lag. Beyond it, the origin has no valid
+/// clock, or the response is an old one.
 const CLOCK_SLOW_MAX: SignedDuration = SignedDuration::from_hours(1);
 
-/// Returns the pause that a response asks for. The longest of several fields
-/// counts, as where a proxy on the way adds its own. A date counts from `now`, or from the
-/// `Date` of a response that comes from the origin itself, if its clock is slow by
-/// an hour at most.
+/// Returns the pause that a response asks for. Of several fields the longest pause
+/// counts, because a proxy on the way may have added its own. A date is measured from
+/// `now`, or from the `Date` of the response if that comes from the origin itself and is
+/// at most an hour in the past.
 pub fn retry_after(fields: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let is_near = |date: &Timestamp| *date < now && now.duration_since(*date) <= CLOCK_SLOW_MAX;
     let from = fields
@@ -45,15 +45,15 @@ fn pause(value: &[u8], now: Timestamp) -> Option<Duration> {
     if is_number(value) {
         return Some(Duration::from_secs(delta_seconds(value)));
     }
-    // A date that has passed makes no `Duration`: it asks for nothing.
+    // A past date does not convert to a `Duration`: it asks for no pause.
     let until = http_date(value)?;
     Duration::try_from(until.duration_since(now)).ok()
 }
 
-/// Reads a number of seconds, in quotes or not; what is no number counts as
-/// zero, and one that does not fit as the largest of RFC 9111, section 1.2.2.
+/// Parses a number of seconds, with or without quotes. Anything else counts as zero, and
+/// a number that does not fit as the maximum of RFC 9111, section 1.2.2.
 pub fn delta_seconds(text: &[u8]) -> u64 {
-    // The grammar has no quotes, but recipients ought to take both forms (RFC
+    // The grammar has no quotes, but recipients are encouraged to accept both forms (RFC
     // 9111, section 5.2).
     let text = text
         .strip_prefix(b"\"")
@@ -69,8 +69,8 @@ fn is_number(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(u8::is_ascii_digit)
 }
 
-/// Reads a date in any of the three formats (RFC 9110, section 5.6.7). A weekday
-/// that is not that of the date is ignored, since the rest says when.
+/// Parses a date in any of the three formats (RFC 9110, section 5.6.7). A wrong weekday
+/// is ignored, because the rest determines the date.
 pub fn http_date(text: &[u8]) -> Option<Timestamp> {
     const PARSER: DateTimeParser = DateTimeParser::new().relaxed_weekday(true);
     let preferred = PARSER.parse_timestamp(text).ok();
@@ -79,8 +79,8 @@ pub fn http_date(text: &[u8]) -> Option<Timestamp> {
         let mut parsed = formats.find_map(|format| strtime::parse(format, text).ok())?;
         parsed.set_weekday(None);
         let date = parsed.to_datetime().ok().filter(|date| 0 <= date.year())?;
-        // The last two days of the year 9999, which is written for "never", are
-        // later than any `Timestamp`.
+        // The last two days of the year 9999, which servers use for "never", are later
+        // than the maximum `Timestamp`.
         let zoned = date.to_zoned(TimeZone::UTC);
         Some(zoned.map_or(Timestamp::MAX, |date| date.timestamp()))
     })
@@ -98,13 +98,13 @@ mod tests {
         fields
     }
 
-    // Ours: a host whose clock is slow means as long a pause.
+    // Ours: a host with a slow clock means a pause of the same length.
     #[test]
-    fn a_date_counts_from_that_of_the_response_if_it_is_earlier() {
+    fn a_date_is_measured_from_an_earlier_date_of_the_response() {
         let until = "Sun, 06 Nov 1994 07:55:00 GMT";
         for (date, age, seconds) in [
             ("Sun, 06 Nov 1994 07:50:00 GMT", "x-age", Some(300)),
-            // From a cache, without a clock, and fast.
+            // A cached response, no clock, and a fast clock.
             ("Sun, 06 Nov 1994 07:50:00 GMT", "age", None),
             ("Thu, 01 Jan 1970 00:00:00 GMT", "x-age", None),
             ("Sun, 06 Nov 1994 09:00:00 GMT", "x-age", None),
@@ -120,7 +120,7 @@ mod tests {
         "1994-11-06T08:00:00Z".parse().unwrap()
     }
 
-    /// To the end of all dates, from [`now`].
+    /// Seconds from [`now`] to the latest possible date.
     const NEVER: u64 = 252_618_098_400;
 
     // RFC 9110, section 10.2.3.
@@ -139,7 +139,7 @@ mod tests {
             ("Thu, 30 Dec 9999 21:00:00 GMT", Some(252_618_094_800)),
             ("Fri, 31 Dec 9999 23:59:59 GMT", Some(NEVER)),
             ("Fri Dec 31 23:59:59 9999", Some(NEVER)),
-            // No weekday of that day, and a leap second.
+            // A wrong weekday, and a leap second.
             ("Mon, 06 Nov 1994 08:49:37 GMT", Some(49 * 60 + 37)),
             ("Monday, 06-Nov-94 08:49:37 GMT", Some(49 * 60 + 37)),
             ("Mon Nov  6 08:49:37 1994", Some(49 * 60 + 37)),
@@ -155,8 +155,8 @@ mod tests {
         }
     }
 
-    // Ours: no site is hurt. RFC 9110, section 5.3, leaves open which
-    // of several counts where there should be one.
+    // Ours: too long a pause hurts no site. RFC 9110, section 5.3, does not say which of
+    // several counts where only one is allowed.
     #[test]
     fn the_longest_of_several_pauses_counts() {
         let date = "Sun, 06 Nov 1994 08:49:37 GMT";

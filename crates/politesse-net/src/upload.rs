@@ -1,6 +1,6 @@
-//! Body of a request on its way to an origin, with its progress.
+//! Request body on its way to an origin, and its progress.
 //!
-//! Does not know what the body holds.
+//! Does not know the contents of the body.
 
 use std::error;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use thiserror::Error;
 /// Error of a body.
 pub(super) type BoxError = Box<dyn error::Error + Send + Sync>;
 
-/// A request body of any kind; an empty one costs nothing.
+/// Request body of any kind. An empty one costs nothing.
 #[derive(Debug, Default)]
 pub(super) struct Upload(Option<Arc<StreamingUpload>>);
 
@@ -27,14 +27,14 @@ pub(super) struct UploadProgress(Option<Arc<StreamingUpload>>);
 
 #[derive(Debug)]
 struct StreamingUpload {
-    /// `None` once it was taken back.
+    /// `None` once the body was taken back.
     body: Mutex<Option<UnsyncBoxBody<Bytes, BoxError>>>,
     frames: AtomicU64,
     ended: AtomicBool,
     broke: AtomicBool,
 }
 
-/// Error of a body that was taken back, for hyper to drop it.
+/// Error of a body that was taken back, so that hyper drops it.
 #[derive(Debug, Error)]
 #[error("the body was taken back")]
 struct TakenBack;
@@ -72,7 +72,7 @@ impl StreamingUpload {
 }
 
 impl UploadProgress {
-    /// Takes the body back, to send it again; `None` if a part of it was taken.
+    /// Takes the body back to send it again; `None` if a part of it was already taken.
     pub(super) fn take_back(&self) -> Option<Upload> {
         let Some(streaming) = &self.0 else {
             return Some(Upload::default());
@@ -91,14 +91,14 @@ impl UploadProgress {
             .map_or(0, |counts| counts.frames.load(Ordering::Relaxed))
     }
 
-    /// Reports whether all of the body was taken.
+    /// Reports whether the whole body was taken.
     pub(super) fn has_ended(&self) -> bool {
         self.0
             .as_ref()
             .is_none_or(|counts| counts.ended.load(Ordering::Relaxed))
     }
 
-    /// Reports whether the client's connection broke off.
+    /// Reports whether the client's connection broke.
     pub(super) fn broke(&self) -> bool {
         self.0
             .as_ref()
@@ -122,8 +122,8 @@ impl Body for Upload {
             return Poll::Ready(Some(Err(TakenBack.into())));
         };
         let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
-        // Relaxed: no other memory depends on these counts, and a reader that
-        // comes too early waits once more.
+        // Relaxed, because no other memory depends on these counters, and a reader that
+        // comes too early only waits once more.
         match &frame {
             Some(Ok(_)) => {
                 streaming.frames.fetch_add(1, Ordering::Relaxed);

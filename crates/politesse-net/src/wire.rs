@@ -1,10 +1,10 @@
-//! Stream under a connection to an origin, in the clear or over TLS.
+//! Byte stream of a connection to an origin, unencrypted or over TLS.
 //!
-//! Counts the bytes that were received: a request to which not one byte came
-//! back may be sent again, any other may not. Every later read fails when too many
-//! interim responses have come in, which it counts itself on HTTP/2. On HTTP/1.1
-//! the heads of responses pass through [`HeadRepair`], and a TLS session that ends
-//! without close_notify ends the stream. Does not know HTTP otherwise.
+//! Counts the received bytes: only a request for which no byte was received may be sent
+//! again. If too many interim responses arrive, all later reads fail. On HTTP/2 it counts
+//! those responses itself. On HTTP/1.1, response heads pass through [`HeadRepair`], and a
+//! TLS session that ends without close_notify ends the stream. Otherwise does not know
+//! HTTP.
 
 use std::io;
 use std::pin::Pin;
@@ -28,37 +28,37 @@ use politesse_decision::access::NoConnection;
 /// Stream to an origin.
 #[derive(Debug)]
 pub(super) struct Wire {
-    /// In the clear, or over TLS.
+    /// Unencrypted TCP stream, or TLS stream.
     stream: Either<TcpStream, Box<TlsStream<ReadAhead<TcpStream>>>>,
     received: ReceivedBytes,
     budget: ReadBudget,
     heads: Heads,
-    /// Whether the origin takes no more. It may have answered before, so that what is
-    /// written from then on is dropped, and reading goes on: the error would hide the
-    /// answer (RFC 9112, section 9.6).
+    /// Whether the origin has stopped reading. It may have answered before, so later
+    /// writes are discarded and reading continues: a write error would hide the answer
+    /// (RFC 9112, section 9.6).
     is_write_closed: bool,
-    /// Leave to use a descriptor of the reserve, if it is one of those.
+    /// Permission to use a reserve descriptor, if it uses one.
     _place: Option<ReservePlace>,
 }
 
-/// Reader of the response heads, by the protocol that was agreed on.
+/// Reader of the response heads, for the negotiated protocol.
 #[derive(Debug)]
 enum Heads {
     Http1(HeadRepair),
     Http2(ResponseHeads),
 }
 
-/// Bytes that a wire has received, after decryption.
+/// Bytes received on a wire, after decryption.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ReceivedBytes(Arc<Inflow>);
 
-/// Counters of a wire, shared with the exchanges over it.
+/// Counters of a wire, shared with its exchanges.
 #[derive(Debug, Default)]
 struct Inflow {
     bytes: AtomicU64,
-    /// Interim responses to the request under way, on HTTP/1.1.
+    /// Interim responses to the current HTTP/1.1 request.
     interim_responses: AtomicUsize,
-    /// Whether an exchange on HTTP/1.1 has begun since the last read.
+    /// Whether an HTTP/1.1 exchange has begun since the last read.
     has_begun: AtomicBool,
     is_enough: AtomicBool,
     is_flooded: AtomicBool,
@@ -71,18 +71,17 @@ impl ReceivedBytes {
         self.0.bytes.load(Ordering::Relaxed)
     }
 
-    /// Begins an exchange on HTTP/1.1: the next bytes are a head, and its interim
-    /// responses are counted from here.
+    /// Starts an HTTP/1.1 exchange: the next bytes are a head, and the count of interim
+    /// responses starts at zero.
     pub(super) fn begin_exchange(&self) {
         self.0.interim_responses.store(0, Ordering::Relaxed);
         self.0.has_begun.store(true, Ordering::Relaxed);
     }
 
-    /// Counts an interim response on HTTP/1.1. Too many make every later read an
-    /// error.
+    /// Counts an interim response on HTTP/1.1. Beyond the limit, every later read fails.
     ///
-    /// Dropping a request does not stop hyper in the middle of a read, which
-    /// goes on for as long as heads of interim responses come in.
+    /// Dropping the request would not stop hyper in the middle of a read, which lasts as
+    /// long as heads of interim responses arrive.
     pub(super) fn add_interim_response(&self) {
         let before = self.0.interim_responses.fetch_add(1, Ordering::Relaxed);
         if INTERIM_RESPONSES_MAX <= before {
@@ -90,20 +89,19 @@ impl ReceivedBytes {
         }
     }
 
-    /// Reports whether the connection was ended because of too many interim
-    /// responses.
+    /// Reports whether the connection was ended because of too many interim responses.
     pub(super) fn is_flooded(&self) -> bool {
         self.0.is_flooded.load(Ordering::Relaxed)
     }
 
-    /// Reports whether the origin ended the TLS session by an alert. hyper may read that
-    /// before it has a request to fail.
+    /// Reports whether the origin ended the TLS session with an alert. hyper may read the
+    /// alert before it has a request to fail.
     pub(super) fn is_ended_by_alert(&self) -> bool {
         self.0.is_ended_by_alert.load(Ordering::Relaxed)
     }
 
-    /// Reports whether the TLS session ended without close_notify, so that its last
-    /// bytes may be missing (RFC 8446, section 6.1).
+    /// Reports whether the TLS session ended without close_notify, so that its last bytes
+    /// may be missing (RFC 8446, section 6.1).
     pub(super) fn is_unclosed(&self) -> bool {
         self.0.is_unclosed.load(Ordering::Relaxed)
     }
@@ -115,13 +113,14 @@ impl Inflow {
         self.is_enough.store(true, Ordering::Relaxed);
     }
 
-    /// Takes the end of a TLS session without close_notify for the end of the
-    /// stream, and notes it. A reset stays an error.
+    /// Turns the end of a TLS session without close_notify into the end of the stream,
+    /// and notes it. A reset remains an error.
     ///
-    /// Many servers end so. A body with a length or in chunks is known to be short
-    /// then, and one without is as long as any reader can tell.
+    /// Many servers end sessions this way. A body with a length or in chunks is then
+    /// still known to be incomplete, and the length of any other body cannot be checked
+    /// anyway.
     fn note_end(&self, polled: Poll<io::Result<()>>) -> Poll<io::Result<()>> {
-        // rustls has this kind for that case alone.
+        // rustls uses this error kind for this case only.
         let is_unclosed = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
         if matches!(&polled, Poll::Ready(Err(error)) if is_unclosed(error)) {
             self.is_unclosed.store(true, Ordering::Relaxed);
@@ -163,7 +162,7 @@ impl From<TlsStream<ReadAhead<TcpStream>>> for Wire {
 }
 
 impl Wire {
-    /// Keeps `place` as long as the stream.
+    /// Keeps `place` as long as the stream exists.
     pub(super) fn keeping(self, place: Option<ReservePlace>) -> Self {
         Self {
             _place: place,
@@ -175,12 +174,12 @@ impl Wire {
         self.received.clone()
     }
 
-    /// Reports whether HTTP/2 was agreed on (RFC 7301, RFC 9113, section 3.2).
+    /// Reports whether HTTP/2 was negotiated (RFC 7301; RFC 9113, section 3.2).
     pub(super) fn speaks_http2(&self) -> bool {
         matches!(self.heads, Heads::Http2(_))
     }
 
-    /// Reads from the stream, and counts what comes.
+    /// Reads from the stream and counts the bytes.
     fn poll_stream(
         &mut self,
         cx: &mut Context<'_>,
@@ -231,14 +230,16 @@ impl AsyncRead for Wire {
                     if heads.read(bytes) {
                         return polled;
                     }
-                    // An empty buffer would be the end of the stream, so this reads on.
+                    // Returning an empty buffer would signal the end of the stream, so
+                    // the loop reads again.
                     buffer.set_filled(before);
                 }
                 Heads::Http2(heads) => {
                     if heads.read(bytes).is_ok() {
                         return polled;
                     }
-                    // hyper would act on these bytes before it sees the error.
+                    // The bytes are withheld, because hyper would act on them before it
+                    // sees the error.
                     buffer.set_filled(before);
                     this.received.0.end_flood();
                     return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
@@ -249,8 +250,8 @@ impl AsyncRead for Wire {
 }
 
 impl Wire {
-    /// Returns the outcome of a write of `bytes`, or of none. One that fails because the
-    /// origin takes no more counts as done.
+    /// Returns the outcome of writing `bytes` bytes. A write that fails because the
+    /// origin has stopped reading counts as done.
     fn written(
         &mut self,
         polled: Poll<io::Result<usize>>,
@@ -266,7 +267,7 @@ impl Wire {
     }
 }
 
-/// Reports whether a write failed because the origin has closed or reset the connection.
+/// Reports whether a write failed because the origin closed or reset the connection.
 fn takes_no_more(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -325,8 +326,8 @@ mod tests {
     use super::*;
     use politesse_base::testing::{TURN_BYTES_MAX, most_in_one_turn};
 
-    // Ours: an origin that sent a chunk size of endless zeros kept a thread for
-    // seconds.
+    // Ours: an origin that sends a chunk size of endless zeros must not occupy a thread
+    // for seconds.
     #[tokio::test]
     async fn a_flood_from_an_origin_lets_others_run() {
         let most = most_in_one_turn(|stream: TcpStream| Wire::from(stream)).await;

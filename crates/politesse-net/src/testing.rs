@@ -1,4 +1,4 @@
-//! Origins that answer with given bytes, and an upstream that finds them.
+//! Origins that answer with given bytes, and an upstream that dials them.
 
 #![expect(
     clippy::unwrap_used,
@@ -33,32 +33,32 @@ use politesse_decision::snapshot::{AccessResult, CacheKey, Snapshot};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 
-/// Step of an origin on one connection, one a request. At the end of the list
-/// it closes.
+/// Step of an origin on one connection, one per request. The connection is closed after
+/// the last step.
 #[derive(Clone, Copy)]
 pub enum Step {
     /// Reads a request with its body, and writes these bytes.
     Answer(&'static str),
-    /// Reads a request, and waits for the connection to end.
+    /// Reads a request, and waits until the client closes the connection.
     Hold,
-    /// Reads a request, and closes without a word.
+    /// Reads a request, and closes without an answer.
     Close,
 }
 
 pub const OK: Step = Step::Answer("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
 
-/// An origin on loopback and what it has seen.
+/// Origin on loopback, and the requests that it has received.
 pub struct RawOrigin {
     pub address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
     connections: Arc<AtomicUsize>,
-    /// Connections that have ended.
+    /// Number of connections that have ended.
     ended: watch::Sender<usize>,
 }
 
 impl RawOrigin {
-    /// Returns an origin that follows a list for each connection, the last one
-    /// again and again.
+    /// Starts an origin that plays one script per connection. The last script is repeated
+    /// for all further connections.
     pub async fn start(scripts: &[&'static [Step]]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let origin = Self {
@@ -91,7 +91,7 @@ impl RawOrigin {
         self.requests.lock().unwrap().clone()
     }
 
-    /// Waits until so many connections have ended.
+    /// Waits until `count` connections have ended.
     pub async fn ended(&self, count: usize) {
         let mut ended = self.ended.subscribe();
         ended.wait_for(|ended| count <= *ended).await.unwrap();
@@ -102,7 +102,7 @@ impl RawOrigin {
     }
 }
 
-/// Follows a list on one stream.
+/// Plays a script on one stream.
 pub async fn play<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     script: &'static [Step],
@@ -123,7 +123,7 @@ pub async fn play<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// Returns a request with its body, as bytes; `None` at the end of the stream.
+/// Reads a request with its body; `None` at the end of the stream.
 async fn read_request<S: AsyncRead + Unpin>(stream: &mut S) -> Option<String> {
     let mut text = String::new();
     while !is_whole(&text) {
@@ -147,11 +147,11 @@ fn is_whole(text: &str) -> bool {
     body.len() >= length
 }
 
-/// An upstream to origins that are found under `*.test` names.
+/// Upstream to origins with `*.test` names.
 pub struct Setup {
     pub upstream: Arc<Upstream>,
     pub metrics: Arc<Metrics>,
-    /// Policy by which its requests are decided.
+    /// Policy that decides its requests.
     pub policy: Policy,
 }
 
@@ -173,7 +173,8 @@ pub fn options() -> Options {
     }
 }
 
-/// Returns an egress that denies what it does by default, but for these names.
+/// Returns an egress with the default rules, except that these names are resolved to the
+/// given addresses.
 pub fn egress(names: &[(&str, SocketAddr)]) -> Arc<Egress> {
     let resolve = names.iter().map(|(name, address)| Resolve {
         name: (*name).to_owned(),
@@ -219,22 +220,22 @@ pub fn setup_with(options: &Options, names: &[(&str, SocketAddr)]) -> Setup {
     }
 }
 
-/// Returns an upstream to one origin, `h.test`.
+/// Creates an upstream to one origin, `h.test`.
 pub fn setup(origin: &RawOrigin) -> Setup {
     setup_with(&options(), &[("h.test", origin.address)])
 }
 
-/// Starts at a host whose pace a test sets.
+/// Turns at a host with a pace set by the test.
 pub struct Paced {
     pub pause: Duration,
-    /// Number of times that it may still be asked.
+    /// Number of further turns that will be granted.
     pub left: usize,
-    /// Turns that are lost before anything is sent.
+    /// Number of turns that are lost before anything is sent.
     pub lost: usize,
 }
 
 impl Paced {
-    /// At a host without a pace.
+    /// Turns at a host without a pace.
     pub fn freely() -> Self {
         Self {
             pause: Duration::ZERO,
@@ -278,7 +279,7 @@ impl Setup {
             .await
     }
 
-    /// Returns the body of a page, once it was read whole.
+    /// Requests a page and returns its complete body.
     pub async fn page(&self, url: &str) -> String {
         body(self.get(url).await.unwrap()).await.unwrap()
     }
@@ -306,7 +307,7 @@ pub fn outgoing(method: Method, fields: &[(&'static str, &'static str)]) -> Outg
     }
 }
 
-/// Leave to fetch `url`, whose origin has no robots.txt.
+/// Returns a permit to fetch `url`, whose origin has no robots.txt.
 pub fn permit(url: &str) -> Permit {
     permit_by(&Policy::new(Unauthorized::Allow), url)
 }

@@ -31,8 +31,8 @@ fn exception(host: &str, terms: TlsTerms) -> TlsException {
     }
 }
 
-/// Returns a client that trusts `ca`, with these exceptions, and finds each of the names
-/// at `address`.
+/// Returns a client with these exceptions that trusts `ca` and dials each of the names at
+/// `address`.
 fn client(ca: &Ca, address: SocketAddr, exceptions: Vec<TlsException>) -> Setup {
     let mut options = trust(Roots::File(ca.path()));
     options.tls.exceptions = exceptions;
@@ -40,7 +40,8 @@ fn client(ca: &Ca, address: SocketAddr, exceptions: Vec<TlsException>) -> Setup 
     setup_with(&options, &names)
 }
 
-/// Returns servers for `h.test`, each with another certificate that does not hold.
+/// Returns servers for `h.test`, each with a certificate that is invalid in a different
+/// way.
 fn broken_servers(ca: &Ca) -> Vec<TlsAcceptor> {
     let mut expired = leaf("h.test");
     expired.not_after = date_time_ymd(2020, 1, 1);
@@ -54,9 +55,9 @@ fn broken_servers(ca: &Ca) -> Vec<TlsAcceptor> {
     ]
 }
 
-// Ours: HTTP/2 is agreed on as with any other host.
+// Ours: HTTP/2 is negotiated as with any other host.
 #[tokio::test]
-async fn a_broken_certificate_is_accepted_of_the_host_with_the_exception_alone() {
+async fn an_invalid_certificate_is_accepted_only_from_the_host_with_the_exception() {
     let ca = Ca::new();
     for server in broken_servers(&ca) {
         let (address, connections) = http2_origin(server).await;
@@ -75,7 +76,7 @@ async fn assert_not_verified(setup: &Setup, url: &str) {
     assert_eq!(error.as_str(), "tls_certificate_error", "{url}");
 }
 
-// Ours: the first entry that fits.
+// Ours: the first matching entry applies.
 #[tokio::test]
 async fn an_earlier_entry_can_keep_a_host_verified() {
     let ca = Ca::new();
@@ -94,9 +95,9 @@ async fn an_earlier_entry_can_keep_a_host_verified() {
     assert_not_verified(&setup, "https://a.h.test/").await;
 }
 
-// Ours: in place of the usual roots, so that these do not vouch for the host any more.
+// Ours: they replace the default roots, which are then no longer trusted for the host.
 #[tokio::test]
-async fn a_host_is_verified_by_roots_of_its_own() {
+async fn a_host_can_have_its_own_roots() {
     let (usual, own) = (Ca::new(), Ca::new());
     let terms = TlsTerms {
         verify: true,
@@ -112,7 +113,7 @@ async fn a_host_is_verified_by_roots_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_host_below_its_least_version_is_not_spoken_to() {
+async fn a_host_below_its_minimum_tls_version_is_refused() {
     let ca = Ca::new();
     let terms = |min_version| TlsTerms {
         verify: true,
@@ -134,10 +135,10 @@ async fn a_host_below_its_least_version_is_not_spoken_to() {
     }
 }
 
-// Ours: the record names the exception that was in force, also for a request that waited
-// through a reload.
+// Ours: the record names the exception in force, even for a request that waited through a
+// reload.
 #[tokio::test]
-async fn a_request_is_sent_by_the_exception_on_record_or_not_at_all() {
+async fn a_request_is_sent_only_under_the_recorded_exception() {
     let ca = Ca::new();
     let foreign = Ca::new().server(&leaf("h.test"), &[]);
     let address = raw_origin(foreign, &[OK]).await;
@@ -156,7 +157,7 @@ async fn a_request_is_sent_by_the_exception_on_record_or_not_at_all() {
 
 // Ours.
 #[tokio::test]
-async fn roots_of_an_exception_that_cannot_be_read_are_named() {
+async fn unreadable_roots_of_an_exception_are_named() {
     let terms = TlsTerms {
         verify: true,
         roots: Some(PathBuf::from("absent.pem")),

@@ -1,4 +1,4 @@
-//! Requests as origins get them, and responses that may not be passed on.
+//! Requests as origins receive them, and responses that must not be forwarded.
 
 use std::io::{self, Read, Write};
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use crate::testing::{
 };
 use politesse_decision::access::NoConnection;
 
-/// An upload of unknown length, its last part first.
+/// Upload of unknown length; its last part comes first in the list.
 struct Parts(Vec<io::Result<Bytes>>);
 
 impl Body for Parts {
@@ -32,7 +32,7 @@ impl Body for Parts {
     }
 }
 
-/// Returns what becomes of a GET that is answered with these bytes.
+/// Returns the outcome of a GET that is answered with these bytes.
 async fn answered(bytes: &'static [Step]) -> Result<Result<String, BodyError>, UpstreamError> {
     let origin = RawOrigin::start(&[bytes]).await;
     let response = setup(&origin).get("http://h.test/").await?;
@@ -41,7 +41,7 @@ async fn answered(bytes: &'static [Step]) -> Result<Result<String, BodyError>, U
 
 // Invariant 1 (ARCHITECTURE.md); RFC 9112, section 3.2.2.
 #[tokio::test]
-async fn url_and_host_are_the_permits_and_host_keeps_its_place() {
+async fn url_and_host_come_from_the_permit_and_host_keeps_its_position() {
     let origin = RawOrigin::start(&[&[OK]]).await;
     let mut head = outgoing(
         Method::GET,
@@ -71,7 +71,7 @@ async fn url_and_host_are_the_permits_and_host_keeps_its_place() {
 }
 
 #[tokio::test]
-async fn an_upload_is_framed_anew() {
+async fn the_framing_of_an_upload_is_rewritten() {
     let origin = RawOrigin::start(&[&[OK], &[OK], &[OK]]).await;
     let upstream = setup(&origin).upstream;
     let head = |method| {
@@ -145,7 +145,7 @@ async fn responses_that_can_be_read_in_two_ways_are_refused() {
 }
 
 #[tokio::test]
-async fn heads_have_a_largest_size() {
+async fn response_heads_are_limited_in_size() {
     let fields = |count: usize, bytes: usize| -> &'static [Step] {
         let field = format!("X: {}\r\n", "x".repeat(bytes)).repeat(count);
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n{field}\r\nok");
@@ -159,7 +159,7 @@ async fn heads_have_a_largest_size() {
 }
 
 #[tokio::test]
-async fn a_short_body_is_an_error_of_the_body() {
+async fn a_truncated_body_ends_with_an_error() {
     const SHORT: &[Step] = &[Step::Answer(
         "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab",
     )];
@@ -187,7 +187,7 @@ fn hasty(origin: &RawOrigin) -> Setup {
 }
 
 #[tokio::test]
-async fn silence_has_a_limit_before_the_head_and_within_the_body() {
+async fn timeouts_apply_before_the_head_and_within_the_body() {
     const STALLS: &[Step] = &[
         Step::Answer("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab"),
         Step::Hold,
@@ -203,7 +203,7 @@ async fn silence_has_a_limit_before_the_head_and_within_the_body() {
 }
 
 #[tokio::test]
-async fn a_broken_upload_is_the_crawlers_fault() {
+async fn a_broken_upload_is_reported_as_a_request_error() {
     let origin = RawOrigin::start(&[&[OK]]).await;
     let upstream = setup(&origin).upstream;
     let upload = Parts(vec![Err(io::Error::other("hung up"))]);
@@ -221,7 +221,7 @@ async fn a_broken_upload_is_the_crawlers_fault() {
 }
 
 #[tokio::test]
-async fn what_cannot_or_may_not_be_dialled_is_told_apart() {
+async fn failed_and_prohibited_connections_are_distinguished() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = closed.local_addr().unwrap();
     drop(closed);
@@ -235,7 +235,7 @@ async fn what_cannot_or_may_not_be_dialled_is_told_apart() {
     }
 }
 
-/// Returns an origin that sends so many interim responses, then a page.
+/// Returns the page of an origin that sends `count` interim responses first.
 async fn hinting(count: usize) -> Result<String, UpstreamError> {
     let hints = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(count);
     let page = format!("{hints}HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\npage");
@@ -244,9 +244,9 @@ async fn hinting(count: usize) -> Result<String, UpstreamError> {
     Ok(response.unwrap())
 }
 
-// Ours: 16 are enough for anything they are for.
+// Ours: 16 are enough for every purpose of interim responses.
 #[tokio::test]
-async fn a_flood_of_interim_responses_is_no_response() {
+async fn a_flood_of_interim_responses_is_an_error() {
     assert_eq!(hinting(16).await.unwrap(), "page");
     assert!(matches!(
         hinting(17).await,
@@ -254,15 +254,15 @@ async fn a_flood_of_interim_responses_is_no_response() {
     ));
 }
 
-// Ours: dropping the request does not stop hyper in the middle of a read, and
-// an origin that sends without a pause kept a thread for seconds.
+// Ours: dropping the request does not stop hyper in the middle of a read, so an origin
+// that sends without a pause could occupy a thread for seconds.
 #[tokio::test]
-async fn an_endless_flood_of_interim_responses_is_read_no_further() {
+async fn reading_stops_during_an_endless_flood_of_interim_responses() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let origin = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        // What comes before a request is no answer to it.
+        // Bytes sent before a request would not be an answer to it.
         let asked = stream.read(&mut [0; 1024]).unwrap();
         assert!(0 < asked);
         let hints = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(1000);
@@ -280,7 +280,7 @@ async fn an_endless_flood_of_interim_responses_is_read_no_further() {
     );
     drop(setup);
     let sent = tokio::task::spawn_blocking(|| origin.join().unwrap()).await;
-    // What the buffers of two sockets hold is not to be helped.
+    // The bytes held in the buffers of both sockets cannot be avoided.
     let sent = sent.unwrap();
     assert!(sent < 16 << 20, "{sent} bytes were taken");
 }

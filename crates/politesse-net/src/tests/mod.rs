@@ -1,4 +1,4 @@
-//! What goes over the wire: this layer against origins on loopback.
+//! Tests of the bytes on the wire: this crate against origins on loopback.
 
 mod exceptions;
 mod framing;

@@ -1,4 +1,4 @@
-//! Connections that are used again, and requests that are sent again.
+//! Reused connections and retried requests.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::testing::{
 const URL: &str = "http://h.test/";
 
 #[tokio::test]
-async fn a_connection_is_used_again_after_a_clean_end() {
+async fn a_connection_is_reused_after_a_clean_end() {
     const CHUNKED: Step =
         Step::Answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n");
     const NONE: Step = Step::Answer("HTTP/1.1 304 Not Modified\r\n\r\n");
@@ -30,7 +30,7 @@ async fn a_connection_is_used_again_after_a_clean_end() {
 }
 
 #[tokio::test]
-async fn a_body_dropped_half_way_closes_its_connection() {
+async fn a_partly_read_body_closes_its_connection() {
     const LONG: Step = Step::Answer("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab");
     let origin = RawOrigin::start(&[&[LONG, Step::Hold], &[OK]]).await;
     let setup = setup(&origin);
@@ -39,10 +39,10 @@ async fn a_body_dropped_half_way_closes_its_connection() {
     assert_eq!(origin.connections(), 2);
 }
 
-// Ours: an origin that does not read the body takes it for the next request, and its
-// answer would be that to another crawler.
+// Ours: an origin that does not read the body takes it for the next request, and another
+// crawler would get the answer to it.
 #[tokio::test]
-async fn a_connection_with_an_upload_is_used_for_nothing_else() {
+async fn a_connection_is_not_reused_after_an_upload() {
     for method in [Method::GET, Method::POST] {
         let origin = RawOrigin::start(&[&[OK, OK], &[OK]]).await;
         let setup = setup(&origin);
@@ -60,10 +60,10 @@ async fn a_connection_with_an_upload_is_used_for_nothing_else() {
     }
 }
 
-// Ours: hyper writes all that follows an HTTP/1.0 answer as HTTP/1.0, where a body of
-// unknown length is none.
+// Ours: after an HTTP/1.0 answer, hyper sends later requests as HTTP/1.0, where a body of
+// unknown length cannot be sent.
 #[tokio::test]
-async fn a_connection_of_an_old_origin_is_not_used_again() {
+async fn a_connection_is_not_reused_after_http_1_0() {
     const OLD: Step =
         Step::Answer("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok");
     let origin = RawOrigin::start(&[&[OLD, OK], &[OK]]).await;
@@ -73,9 +73,9 @@ async fn a_connection_of_an_old_origin_is_not_used_again() {
     assert_eq!(origin.connections(), 2);
 }
 
-// proxy, section 3, 7: an origin that closes as we write made 502s.
+// Ours: an origin that closes an idle connection during a write must not cause a 502.
 #[tokio::test]
-async fn an_origin_that_closes_idle_connections_is_asked_again() {
+async fn a_request_on_a_closed_idle_connection_is_retried() {
     let origin = RawOrigin::start(&[&[OK, Step::Close], &[OK, Step::Close], &[OK]]).await;
     let setup = setup(&origin);
     for _ in 0..3 {
@@ -86,7 +86,7 @@ async fn an_origin_that_closes_idle_connections_is_asked_again() {
     assert_eq!(origin.requests().len(), 5);
 }
 
-/// Asks for the URL at a host of this pace; whether an answer came.
+/// Requests the URL at a host of this pace. Returns whether an answer came.
 async fn at_pace(setup: &Setup, mut starts: Paced) -> bool {
     let (mut head, body_sent) = (outgoing(Method::GET, &[]), Empty::<Bytes>::new());
     let sent = setup
@@ -106,9 +106,9 @@ fn at(pause: Duration, left: usize) -> Paced {
     }
 }
 
-// Ours: a process that stood still may find its host in the hands of another node.
+// Ours: while a process is suspended, another node may take over the host.
 #[tokio::test]
-async fn nothing_is_sent_in_a_turn_that_was_lost() {
+async fn no_request_is_sent_in_a_lost_turn() {
     for (left, lost, seen) in [(1, 1, 1), (0, 1, 0), (2, 2, 0)] {
         let origin = RawOrigin::start(&[&[OK]]).await;
         let setup = setup(&origin);
@@ -121,10 +121,9 @@ async fn nothing_is_sent_in_a_turn_that_was_lost() {
     }
 }
 
-// Ours: no two starts closer than the delay. What is sent again is a start of
-// its own.
+// Ours: two starts are never closer than the delay, and a retry is a start of its own.
 #[tokio::test]
-async fn nothing_is_sent_again_without_another_start() {
+async fn no_request_is_retried_without_another_turn() {
     for (left, answered, seen) in [(1, true, 3), (0, false, 2)] {
         let origin = RawOrigin::start(&[&[OK, Step::Close], &[OK]]).await;
         let setup = setup(&origin);
@@ -136,9 +135,10 @@ async fn nothing_is_sent_again_without_another_start() {
     }
 }
 
-// The same: where the pause is long nothing has to be sent again.
+// Ours: after a long pause a reused connection is likely to be dead, so a new one avoids
+// the retry.
 #[tokio::test]
-async fn behind_a_long_pause_no_connection_is_used_again() {
+async fn no_connection_is_reused_after_a_long_pause() {
     let origin = RawOrigin::start(&[&[OK, Step::Close]]).await;
     let setup = setup(&origin);
     let pause = Duration::from_millis(1001);
@@ -152,7 +152,7 @@ async fn behind_a_long_pause_no_connection_is_used_again() {
 }
 
 #[tokio::test]
-async fn a_connection_closed_in_time_is_not_used() {
+async fn a_connection_known_to_be_closed_is_not_reused() {
     let origin = RawOrigin::start(&[&[OK]]).await;
     let setup = setup(&origin);
     for _ in 0..20 {
@@ -161,9 +161,9 @@ async fn a_connection_closed_in_time_is_not_used() {
     assert_eq!(origin.requests().len(), 20);
 }
 
-// RFC 9110, section 9.2.2: what may have had an effect is not repeated.
+// RFC 9110, section 9.2.2: a request that may have had an effect is not repeated.
 #[tokio::test]
-async fn what_may_have_had_an_effect_is_not_sent_again() {
+async fn a_request_that_may_have_had_an_effect_is_not_retried() {
     const HALF: Step = Step::Answer("HTTP/1.1 200 O");
     let head = |method| outgoing(method, &[]);
     let with_body = || Full::new(Bytes::from("abc"));
@@ -190,7 +190,7 @@ async fn what_may_have_had_an_effect_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn a_fresh_connection_that_fails_is_not_tried_again() {
+async fn a_failure_on_a_new_connection_is_not_retried() {
     let origin = RawOrigin::start(&[&[Step::Close], &[OK]]).await;
     let sent = setup(&origin).get(URL).await;
     assert!(matches!(sent.unwrap_err(), UpstreamError::Incomplete(_)));
@@ -198,7 +198,7 @@ async fn a_fresh_connection_that_fails_is_not_tried_again() {
 }
 
 #[tokio::test]
-async fn free_connections_are_bounded_in_number_and_time() {
+async fn idle_connections_are_bounded_in_number_and_time() {
     const MANY: &[Step] = &[OK; 8];
     let one = NonZeroUsize::MIN;
     let twice = async |options: Options| {
@@ -238,9 +238,9 @@ async fn free_connections_are_bounded_in_number_and_time() {
     );
 }
 
-// Ours: 1,047 descriptors were open 20 s after a crawl.
+// Ours: a finished crawl must not leave a thousand descriptors open.
 #[tokio::test]
-async fn an_idle_connection_is_closed_though_no_request_comes() {
+async fn an_idle_connection_is_closed_even_without_further_requests() {
     const MANY: &[Step] = &[OK; 8];
     let origin = RawOrigin::start(&[MANY]).await;
     let setup = setup_with(
@@ -260,7 +260,7 @@ async fn an_idle_connection_is_closed_though_no_request_comes() {
 }
 
 #[tokio::test]
-async fn the_connection_free_for_longest_makes_room() {
+async fn the_longest_idle_connection_makes_room() {
     const MANY: &[Step] = &[OK; 8];
     let (a, b) = (
         RawOrigin::start(&[MANY]).await,

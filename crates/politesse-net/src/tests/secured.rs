@@ -1,4 +1,4 @@
-//! TLS and HTTP/2 towards origins.
+//! TLS and HTTP/2 to origins.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ use politesse_decision::access::{CertificateFault, NoConnection};
 
 const URL: &str = "https://h.test/";
 
-/// A CA, and its certificate in a file.
+/// A CA, and the file with its certificate.
 pub(super) struct Ca {
     issuer: Issuer<'static, KeyPair>,
     folder: TempDir,
@@ -98,15 +98,15 @@ fn trusting(ca: &Ca, address: SocketAddr) -> Setup {
     setup_with(&trust(Roots::File(ca.path())), &[("h.test", address)])
 }
 
-/// Options of a client that trusts these roots.
+/// Returns options that trust these roots.
 pub(super) fn trust(roots: Roots) -> Options {
     let mut options = options();
     options.tls.roots = vec![roots];
     options
 }
 
-/// Returns an HTTP/2 origin that answers with the version and whether `Host`
-/// and `TE` came; counts connections.
+/// Starts an HTTP/2 origin that answers with the version and with the received `Host` and
+/// `TE`. Also returns its count of connections.
 pub(super) async fn http2_origin(tls: TlsAcceptor) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -137,8 +137,8 @@ async fn describe(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, h
     Ok(Response::new(Full::from(text)))
 }
 
-/// Returns an HTTP/1.1 origin over TLS that follows a list on each connection,
-/// and ends without a close_notify.
+/// Starts an HTTP/1.1 origin over TLS that plays a script on each connection, and closes
+/// without close_notify.
 pub(super) async fn raw_origin(tls: TlsAcceptor, script: &'static [Step]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -154,7 +154,7 @@ pub(super) async fn raw_origin(tls: TlsAcceptor, script: &'static [Step]) -> Soc
 
 // RFC 9113, sections 8.2.2 and 8.3.1.
 #[tokio::test]
-async fn http2_is_used_where_agreed_on_without_connection_fields() {
+async fn negotiated_http2_is_used_without_connection_fields() {
     let ca = Ca::new();
     let (address, _) = http2_origin(ca.server(&leaf("h.test"), &["h2", "http/1.1"])).await;
     let fields = [
@@ -192,7 +192,7 @@ async fn an_http2_connection_is_shared() {
 }
 
 #[tokio::test]
-async fn http2_is_not_offered_where_it_is_off() {
+async fn http2_is_not_offered_if_disabled() {
     let ca = Ca::new();
     let address = raw_origin(ca.server(&leaf("h.test"), &["h2", "http/1.1"]), &[OK]).await;
     let mut options = trust(Roots::File(ca.path()));
@@ -203,8 +203,8 @@ async fn http2_is_not_offered_where_it_is_off() {
     assert_eq!(body(response).await.unwrap(), "ok");
 }
 
-// RFC 8446, section 6.1: without close_notify the end may be forged. RFC 9112,
-// section 9.8, calls such a body incomplete; ours: it is passed on, and marked.
+// RFC 8446, section 6.1: without close_notify the end may be forged. RFC 9112, section
+// 9.8, calls such a body incomplete. Ours: it is forwarded, and marked.
 #[tokio::test]
 async fn a_body_without_length_that_ends_without_close_notify_is_marked() {
     const TO_THE_END: &[Step] = &[Step::Answer("HTTP/1.1 200 OK\r\n\r\nabc")];
@@ -238,7 +238,7 @@ async fn a_framed_body_does_not_depend_on_close_notify() {
 
 // Ours.
 #[tokio::test]
-async fn a_certificate_that_does_not_hold_ends_the_attempt() {
+async fn an_invalid_certificate_ends_the_attempt() {
     let ca = Ca::new();
     let mut expired = leaf("h.test");
     expired.not_after = date_time_ymd(2020, 1, 1);
@@ -252,10 +252,11 @@ async fn a_certificate_that_does_not_hold_ends_the_attempt() {
     ] {
         assert_fault(&ca, ca.server(&params, &[]), fault).await;
     }
-    // Its issuer has the name of the CA that is trusted, and of the certificate itself.
+    // Its issuer has the same name as the trusted CA, and as the certificate itself.
     let foreign = Ca::new().server(&leaf("h.test"), &[]);
     assert_fault(&ca, foreign, CertificateFault::Issuer).await;
-    // As `openssl req -x509` makes it, and as one is made for a single server.
+    // Like the result of `openssl req -x509`, and like a certificate made for a single
+    // server.
     for is_ca in [
         IsCa::Ca(BasicConstraints::Unconstrained),
         IsCa::ExplicitNoCa,
@@ -268,7 +269,7 @@ async fn a_certificate_that_does_not_hold_ends_the_attempt() {
     }
 }
 
-/// Holds that no session is made with a server, and why, by one that trusts `ca`.
+/// Asserts that a client trusting `ca` refuses the server because of `fault`.
 async fn assert_fault(ca: &Ca, server: TlsAcceptor, fault: CertificateFault) {
     let address = raw_origin(server, &[OK]).await;
     let error = trusting(ca, address).get(URL).await.unwrap_err();
@@ -281,7 +282,7 @@ async fn assert_fault(ca: &Ca, server: TlsAcceptor, fault: CertificateFault) {
 }
 
 #[tokio::test]
-async fn an_origin_that_speaks_no_tls_is_told_from_a_bad_certificate() {
+async fn an_origin_without_tls_is_not_reported_as_a_bad_certificate() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     Tasks::default().execute(async move {
@@ -300,7 +301,7 @@ async fn an_origin_that_speaks_no_tls_is_told_from_a_bad_certificate() {
 }
 
 #[test]
-fn roots_that_cannot_be_read_are_named() {
+fn unreadable_roots_are_named() {
     let folder = TempDir::new().unwrap();
     let empty = folder.path().join("empty.pem");
     std::fs::write(&empty, "no certificate").unwrap();
@@ -316,8 +317,7 @@ fn roots_that_cannot_be_read_are_named() {
     }
 }
 
-/// Returns an HTTP/2 origin that answers the first stream with `frames`, byte
-/// by byte as given.
+/// Starts an HTTP/2 origin that answers the first stream with exactly these `frames`.
 async fn framed_origin(tls: TlsAcceptor, frames: impl Into<Vec<u8>>) -> SocketAddr {
     let frames = frames.into();
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
@@ -336,19 +336,19 @@ async fn framed_origin(tls: TlsAcceptor, frames: impl Into<Vec<u8>>) -> SocketAd
             let mut payload = vec![0; usize::from(head[1]) * 256 + usize::from(head[2])];
             stream.read_exact(&mut payload).await.unwrap();
         }
-        // The other side may hang up in the middle.
+        // The client may hang up in the middle.
         stream.write_all(&frames).await.unwrap_or_default();
         let mut rest = Vec::new();
-        // It stays until the other side has had enough.
+        // Stays open until the client closes.
         stream.read_to_end(&mut rest).await.unwrap_or_default();
     });
     address
 }
 
-// RFC 9113, section 8.1: NO_ERROR ends a stream well only after a complete
-// response; what is cut off before must not look whole.
+// RFC 9113, section 8.1: NO_ERROR is a clean end only after a complete response. A
+// truncated body must not look complete.
 #[tokio::test]
-async fn a_stream_reset_without_error_before_its_end_is_a_broken_body() {
+async fn a_stream_reset_with_no_error_before_its_end_is_a_broken_body() {
     let ca = Ca::new();
     let frames = b"\0\0\x01\x01\x04\0\0\0\x01\x88\
         \0\0\x02\0\0\0\0\0\x01he\
@@ -358,9 +358,9 @@ async fn a_stream_reset_without_error_before_its_end_is_a_broken_body() {
     assert!(body(response).await.is_err());
 }
 
-// The same with END_STREAM: whole.
+// The same stream with END_STREAM is complete.
 #[tokio::test]
-async fn a_stream_that_ends_is_a_whole_body() {
+async fn a_stream_with_end_stream_is_a_complete_body() {
     let ca = Ca::new();
     let frames = b"\0\0\x01\x01\x04\0\0\0\x01\x88\0\0\x02\0\x01\0\0\0\x01he";
     let address = framed_origin(ca.server(&leaf("h.test"), &["h2"]), *frames).await;
@@ -368,15 +368,15 @@ async fn a_stream_that_ends_is_a_whole_body() {
     assert_eq!(body(response).await.unwrap(), "he");
 }
 
-/// So many interim responses to the first stream, then a response.
+/// Returns this many interim responses to the first stream, followed by a response.
 fn interim_then_response(interim: usize) -> Vec<u8> {
     let hint = b"\0\0\x05\x01\x04\0\0\0\x01\x08\x03103".repeat(interim);
     let response = b"\0\0\x01\x01\x04\0\0\0\x01\x88\0\0\x02\0\x01\0\0\0\x01he";
     [&hint[..], response].concat()
 }
 
-// RFC 9110, section 15.2: a client must be able to parse interim responses. How
-// many, is ours.
+// RFC 9110, section 15.2: a client must be able to parse interim responses. The number is
+// ours.
 #[tokio::test]
 async fn a_few_interim_responses_on_http2_are_skipped() {
     let ca = Ca::new();
@@ -387,9 +387,9 @@ async fn a_few_interim_responses_on_http2_are_skipped() {
     assert_eq!(body(response).await.unwrap(), "he");
 }
 
-// Ours: as on HTTP/1.1.
+// Ours: the same limit as on HTTP/1.1.
 #[tokio::test]
-async fn an_http2_origin_that_floods_with_interim_responses_is_cut_off() {
+async fn a_flood_of_interim_responses_on_http2_is_an_error() {
     for interim in [18, 100_000] {
         let ca = Ca::new();
         let tls = ca.server(&leaf("h.test"), &["h2"]);

@@ -1,9 +1,9 @@
 //! Everything that [politesse](https://crates.io/crates/politesse) sends to origins.
 //!
-//! Invariant 1 (ARCHITECTURE.md): nothing is sent but for a permit, and only
-//! this crate sends. Does not know the audit log, nor who decided.
+//! Invariant 1 (ARCHITECTURE.md): nothing is sent without a permit, and only this crate
+//! sends. Does not know the audit log, or who decided.
 //!
-//! In reading order; a module uses only those below it:
+//! Modules are listed in reading order, and each uses only modules below it.
 
 pub mod location;
 

@@ -1,7 +1,7 @@
-//! Row of `decision` in the archive: a decision with its ending and all values.
+//! Row of table `decision`: a decision with its ending and all values.
 //!
-//! A row is written and read as a JSON object with a member for each column. Does not
-//! know which rows are written or read.
+//! Rows are written and read as JSON objects with one member per column. Does not know
+//! which rows are written or read.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use politesse_decision::record::{
 use politesse_directives::PurposeSet;
 use politesse_robots::origin::Target;
 
-/// Row of `decision`: a member for each column, with its name.
+/// Row of table `decision`, with a member for each column.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct FlatDecision {
     pub(super) node: i32,
@@ -61,14 +61,14 @@ pub(super) struct FlatDecision {
     error: Option<String>,
     directives: Option<String>,
     said: Option<String>,
-    /// Purposes that the operator declares for the crawler.
+    /// Purposes that the operator has declared for the crawler.
     purposes: Option<PurposeSet>,
     /// Denials of purposes, by robots.txt and by the response.
     denials: Vec<StoredDenial>,
 }
 
 impl FlatDecision {
-    /// Makes the row of a decision of `node`.
+    /// Builds the row of a decision of `node`.
     pub(super) fn of(node: i32, record: &StoredRecord) -> Self {
         let ruling = &record.ruling;
         let seen = record.directives.as_deref();
@@ -104,10 +104,10 @@ impl FlatDecision {
             .with_robots(record.snapshot.as_deref())
     }
 
-    /// Adds the columns that a redaction takes away, unless it has. The host stays: that of
-    /// the snapshot.
+    /// Adds the columns that a redaction removes, unless the record is redacted. In that
+    /// case the host is taken from the snapshot.
     fn with_request(self, record: &StoredRecord) -> Self {
-        // A URL that was changed by hand may have no host.
+        // A manually altered URL may have no host.
         let host_of = |url: &String| {
             let target = url.parse::<Target>().ok();
             target.map(|target| target.origin.host().to_string())
@@ -148,7 +148,8 @@ impl FlatDecision {
         }
     }
 
-    /// Makes the decision, as of the node `label`. The policy has its digest alone.
+    /// Converts the row to a decision of the node `label`. Of its policy only the digest
+    /// and the purposes are known.
     pub(super) fn into_record(self, label: &Arc<str>) -> StoredRecord {
         let snapshot = self.snapshot().map(Arc::new);
         let client = match self.client {
@@ -161,7 +162,7 @@ impl FlatDecision {
         let seen = |directives| Seen {
             directives,
             said: self.said,
-            // Those of the response are among those of the ruling here.
+            // Here, the ruling's denials include those of the response.
             denials: Vec::new(),
         };
         StoredRecord {
@@ -220,8 +221,8 @@ impl FlatDecision {
     }
 }
 
-/// Makes the policy with this digest, whose text is in another table. Of its terms about
-/// preferences only the purposes are known.
+/// Builds a policy from its digest. Its text is in another table, and of its preference
+/// terms only the purposes are known.
 fn policy(sha256: &str, purposes: Option<PurposeSet>) -> Arc<StoredPolicy> {
     let unknown = StoredPolicy::new("");
     Arc::new(StoredPolicy {
@@ -234,8 +235,8 @@ fn policy(sha256: &str, purposes: Option<PurposeSet>) -> Arc<StoredPolicy> {
     })
 }
 
-/// Returns a time that PostgreSQL can keep. One before our era, which only a damaged
-/// record has, counts as the beginning of 1970.
+/// Returns a time that PostgreSQL can store. A time before year 1, which only a damaged
+/// record can contain, is replaced by the start of 1970.
 pub(super) fn storable(time: Timestamp) -> Timestamp {
     match Timestamp::from_second(-62_135_596_800) {
         Ok(first) if time < first => Timestamp::UNIX_EPOCH,
@@ -243,10 +244,10 @@ pub(super) fn storable(time: Timestamp) -> Timestamp {
     }
 }
 
-/// Writes rows as JSON that PostgreSQL can read.
+/// Serialises rows as JSON that PostgreSQL can read.
 pub(super) fn to_json(rows: &impl Serialize) -> String {
-    // Not by replacing `\u0000` in the JSON: that may be the end of an escaped backslash
-    // with digits after it.
+    // Replacing `\u0000` in the finished JSON would be wrong: it may also be an escaped
+    // backslash followed by digits.
     let mut bytes = Vec::new();
     let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, TextFormatter);
     let written = rows.serialize(&mut serializer);
@@ -254,7 +255,7 @@ pub(super) fn to_json(rows: &impl Serialize) -> String {
     String::from_utf8(bytes).expect("JSON is UTF-8")
 }
 
-/// Compact JSON in which U+2400 stands for U+0000.
+/// Compact JSON formatter that writes U+2400 for U+0000.
 struct TextFormatter;
 
 impl Formatter for TextFormatter {
@@ -274,9 +275,9 @@ impl Formatter for TextFormatter {
 mod tests {
     use super::*;
 
-    // PostgreSQL, section 8.14: no text has U+0000.
+    // PostgreSQL, section 8.14: text cannot contain U+0000.
     #[test]
-    fn no_text_has_a_zero_character() {
+    fn a_zero_character_is_replaced() {
         let row = FlatDecision {
             rule: Some("Disallow: /z\0ro\\u0000\n".to_owned()),
             ..FlatDecision::default()
@@ -287,14 +288,14 @@ mod tests {
         assert_eq!(rule, Some("Disallow: /z\u{2400}ro\\u0000\n"));
     }
 
-    // Ours: a damaged record may have any time.
+    // Ours: a damaged record may contain any time.
     #[test]
-    fn a_time_before_our_era_is_kept_as_1970() {
+    fn a_time_before_year_1_is_stored_as_1970() {
         assert_eq!(storable(Timestamp::MIN), Timestamp::UNIX_EPOCH);
         assert_eq!(storable(Timestamp::MAX), Timestamp::MAX);
     }
 
-    // Ours: the columns of schema.sql.
+    // Ours: the members match the columns in schema.sql.
     #[test]
     fn a_row_has_a_member_for_each_column() {
         let row = serde_json::to_value(FlatDecision::default()).unwrap();

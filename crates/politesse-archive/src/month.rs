@@ -1,7 +1,7 @@
-//! Months by which the archive is partitioned, and how they are taken away: the partitions
-//! of a month are dropped in one transaction.
+//! Monthly partitions of the archive, and their removal: all partitions of a month are
+//! dropped in one transaction.
 //!
-//! Does not know which months are to go.
+//! Does not know which months to remove.
 
 use std::fmt;
 
@@ -17,39 +17,38 @@ use super::failure::ArchiveFailure;
 use super::schema;
 use politesse_record::OrderReason;
 
-/// Tables with a partition for each month, in the order in which all transactions lock
-/// them.
+/// Tables partitioned by month, in the order in which all transactions lock them.
 pub(super) const PARTITIONED: [&str; 2] = [DECISIONS, "event"];
 
 /// Table of decisions.
 pub(super) const DECISIONS: &str = "decision";
 
-/// Removes what no decision refers to any more. The lock is first: no shipment sees a body
-/// that is about to go, and relies on it.
+/// Removes robots.txt bodies and policies that no decision refers to any more. The lock
+/// comes first, so that no shipment relies on a body that is about to be removed.
 const REMOVE_UNUSED: &str = "
 LOCK TABLE robots, policy;
 DELETE FROM robots AS r
   WHERE NOT EXISTS (SELECT FROM decision AS d WHERE d.robots_sha256 = r.sha256);
 DELETE FROM policy AS p WHERE NOT EXISTS (SELECT FROM decision AS d WHERE d.policy = p.sha256)";
 
-/// Month (UTC), by its first day.
+/// Month (UTC), represented by its first day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Month(Date);
 
 impl Month {
-    /// Returns the month of a time.
+    /// Returns the month that contains `time`.
     pub fn of(time: Timestamp) -> Self {
         Self(time.to_zoned(TimeZone::UTC).date().first_of_month())
     }
 
-    /// Returns the name of its partition of `table`.
+    /// Returns the name of this month's partition of `table`.
     pub(super) fn partition(self, table: &str) -> String {
         format!("{table}_{}", self.0.strftime("%Y_%m"))
     }
 
-    /// Returns the statement that makes its partition of `table`.
+    /// Returns the SQL statement that creates this month's partition of `table`.
     pub(super) fn create(self, table: &str) -> String {
-        // After the last month that there is, any time.
+        // The partition of the last representable month has no upper limit.
         let end = self.0.checked_add(1.month());
         let until = end.map_or("MAXVALUE".to_owned(), |end| format!("'{end} 00:00Z'"));
         format!(
@@ -59,7 +58,7 @@ impl Month {
         )
     }
 
-    /// Returns the month whose partition of `table` is called `name`, if it is one.
+    /// Returns the month whose partition of `table` is called `name`, if any.
     pub(super) fn named(table: &str, name: &str) -> Option<Self> {
         let (year, month) = name
             .strip_prefix(table)?
@@ -76,7 +75,7 @@ impl fmt::Display for Month {
     }
 }
 
-/// Archive from which months are taken away.
+/// Archive connection that removes months.
 #[derive(Debug)]
 pub struct MonthDrop {
     access: ArchiveAccess,
@@ -84,7 +83,7 @@ pub struct MonthDrop {
 }
 
 impl MonthDrop {
-    /// Connects. To be called inside a tokio runtime.
+    /// Connects. Must be called inside a tokio runtime.
     ///
     /// # Errors
     ///
@@ -95,11 +94,12 @@ impl MonthDrop {
         Ok(Self { access, connection })
     }
 
-    /// Drops the partitions of a month, and keeps who ordered that, and why.
+    /// Drops the partitions of a month, and records who ordered it and why.
     ///
     /// # Errors
     ///
-    /// [`ArchiveFailure`]; [`ArchiveFailure::Busy`]. Nothing is gone then.
+    /// [`ArchiveFailure`], including [`ArchiveFailure::Busy`]. In that case nothing was
+    /// removed.
     pub async fn drop_month(
         &mut self,
         month: Month,
@@ -122,11 +122,12 @@ impl MonthDrop {
     }
 
     /// Removes the robots.txt bodies and policies that no decision refers to any more.
-    /// Shipments wait meanwhile.
+    /// Shipments wait in the meantime.
     ///
     /// # Errors
     ///
-    /// [`ArchiveFailure`]; [`ArchiveFailure::Busy`]. They go with the next month then.
+    /// [`ArchiveFailure`], including [`ArchiveFailure::Busy`]. In that case they are
+    /// removed with the next month.
     pub async fn remove_unused(&mut self) -> Result<(), ArchiveFailure> {
         let transaction = self.begin().await?;
         transaction.batch_execute(REMOVE_UNUSED).await?;
@@ -135,8 +136,8 @@ impl MonthDrop {
 
     async fn begin(&mut self) -> Result<Transaction<'_>, ArchiveFailure> {
         let transaction = self.connection.client.transaction().await?;
-        // Others wait after this transaction while it waits for a lock: no longer than for
-        // one that reads.
+        // While this transaction waits for a lock, others queue after it. They must not
+        // wait longer than for a single reader.
         let limit = format!(
             "SET LOCAL lock_timeout = {}",
             self.access.timeout.as_millis()

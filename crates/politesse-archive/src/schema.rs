@@ -1,5 +1,5 @@
-//! Tables of the archive: made by the first node that ships to it, their version, and
-//! whether they are what they were made.
+//! Tables of the archive. The first node that ships creates them. Also checks their
+//! version, and whether they are unchanged.
 
 use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
@@ -12,22 +12,23 @@ const VERSION: i32 = 6;
 
 const TABLES: &str = include_str!("schema.sql");
 
-/// Lock under which tables are made: any number that no other program uses.
+/// Advisory lock for creating the tables: a number that other programs are unlikely to
+/// use.
 const SCHEMA_LOCK: i64 = 0x706f_6c69_7465;
 
-// Not `to_regclass`: within a transaction that remembers for longer that there was none,
-// also behind the lock that another node has made them under.
+// `to_regclass` is unsuitable: within a transaction it caches that the table did not
+// exist, even after waiting for the lock under which another node created it.
 const FIND_TABLES: &str = "SELECT EXISTS (SELECT FROM pg_class
   WHERE relname = 'archive' AND relkind = 'r' AND pg_table_is_visible(oid))";
 
-/// Schema with an archive in which this user does not look, or may not.
+/// Finds a schema with an archive outside this user's search path or privileges.
 const FIND_ELSEWHERE: &str = "
 SELECT n.nspname::text FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
 WHERE c.relname = 'archive' AND EXISTS (SELECT FROM pg_class AS h
   WHERE h.relname = 'robots' AND h.relnamespace = c.relnamespace)
 ORDER BY 1 LIMIT 1";
 
-/// First of some columns, each with its table and its type, that the tables lack.
+/// Finds the first of the given columns, each with table and type, that is missing.
 const FIND_MISSING: &str = "
 SELECT w.name, w.of_table, w.type
 FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS w (of_table, name, type, place)
@@ -36,26 +37,27 @@ WHERE NOT EXISTS (SELECT FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid
   AND a.attname = w.name AND NOT a.attisdropped AND a.atttypid = w.type::regtype)
 ORDER BY w.place LIMIT 1";
 
-/// Table with the version.
+/// Table that contains the version.
 const VERSION_TABLE: &str = "archive";
 
-/// Makes the tables if there are none.
+/// Creates the tables unless they exist.
 ///
 /// # Errors
 ///
-/// [`ArchiveFailure`]: those of [`check`]; [`ArchiveFailure::Encoding`].
+/// [`ArchiveFailure`]: the errors of [`check`], and [`ArchiveFailure::Encoding`].
 pub(super) async fn make(
     connector: &ArchiveAccess,
     client: &mut Client,
 ) -> Result<(), ArchiveFailure> {
-    // A user who may not make tables can ship to those that are there.
+    // Checked first, because a user who may not create tables can still ship to existing
+    // ones.
     let is_made: bool = client.query_one(FIND_TABLES, &[]).await?.get(0);
     if !is_made {
         check_encoding(connector, client).await?;
         let transaction = client.transaction().await?;
         let lock = "SELECT pg_advisory_xact_lock($1)";
         transaction.execute(lock, &[&SCHEMA_LOCK]).await?;
-        // Another node may have made them meanwhile.
+        // Another node may have created them in the meantime.
         let is_made: bool = transaction.query_one(FIND_TABLES, &[]).await?.get(0);
         if !is_made {
             transaction.batch_execute(TABLES).await?;
@@ -67,7 +69,8 @@ pub(super) async fn make(
     check(connector, client).await
 }
 
-/// Looks whether the database can have all that a record has, before anything is in it.
+/// Checks, before anything is created, that the database can store every text of a
+/// record.
 async fn check_encoding(connector: &ArchiveAccess, client: &Client) -> Result<(), ArchiveFailure> {
     let sql = "SELECT current_setting('server_encoding')";
     let encoding: String = client.query_one(sql, &[]).await?.get(0);
@@ -80,13 +83,13 @@ async fn check_encoding(connector: &ArchiveAccess, client: &Client) -> Result<()
     }
 }
 
-/// Looks whether the tables are those that this program knows.
+/// Checks that the tables are those that this program expects.
 ///
 /// # Errors
 ///
-/// [`ArchiveFailure`]: [`Empty`](ArchiveFailure::Empty), [`Hidden`](ArchiveFailure::Hidden),
-/// [`ForeignTable`](ArchiveFailure::ForeignTable), [`Version`](ArchiveFailure::Version), or
-/// that of a query.
+/// [`ArchiveFailure`]: [`Empty`](ArchiveFailure::Empty),
+/// [`Hidden`](ArchiveFailure::Hidden), [`ForeignTable`](ArchiveFailure::ForeignTable),
+/// [`Version`](ArchiveFailure::Version), or the error of a query.
 pub async fn check(connector: &ArchiveAccess, client: &Client) -> Result<(), ArchiveFailure> {
     let address = connector.address.clone();
     let is_made: bool = client.query_one(FIND_TABLES, &[]).await?.get(0);
@@ -97,7 +100,7 @@ pub async fn check(connector: &ArchiveAccess, client: &Client) -> Result<(), Arc
             None => ArchiveFailure::Empty(address),
         });
     }
-    // The version before all others: those of another version may have other columns.
+    // The version is checked first, because other versions may have other columns.
     let (of_version, of_others): (Vec<_>, Vec<_>) =
         made_columns().partition(|column| column.table == VERSION_TABLE);
     check_columns(client, &of_version).await?;
@@ -119,7 +122,8 @@ pub async fn check(connector: &ArchiveAccess, client: &Client) -> Result<(), Arc
     check_columns(client, &of_others).await
 }
 
-/// Holds that the tables have `columns`: whoever reads one relies on its type.
+/// Checks that the tables have `columns` with the expected types, on which all readers
+/// rely.
 async fn check_columns(client: &Client, columns: &[MadeColumn]) -> Result<(), ArchiveFailure> {
     let list = |part: fn(&MadeColumn) -> &'static str| columns.iter().map(part).collect();
     let tables: Vec<&str> = list(|column| column.table);
@@ -136,14 +140,14 @@ async fn check_columns(client: &Client, columns: &[MadeColumn]) -> Result<(), Ar
     })
 }
 
-/// Column of a table that this program makes.
+/// Column of a table that this program creates.
 struct MadeColumn {
     table: &'static str,
     name: &'static str,
     type_name: &'static str,
 }
 
-/// Reads which columns [`TABLES`] makes: a line each.
+/// Parses the columns that [`TABLES`] creates, one per line.
 fn made_columns() -> impl Iterator<Item = MadeColumn> {
     let tables = TABLES.split("CREATE TABLE ").skip(1);
     tables.flat_map(|text| {
@@ -152,7 +156,7 @@ fn made_columns() -> impl Iterator<Item = MadeColumn> {
         lines.filter_map(move |line| {
             let mut words = line.trim().trim_end_matches(',').split(' ');
             let (name, type_name) = (words.next()?, words.next()?);
-            // Neither a key nor a comment.
+            // Skips the key and comments.
             (!["PRIMARY", "--"].contains(&name)).then_some(MadeColumn {
                 table,
                 name,
@@ -162,7 +166,7 @@ fn made_columns() -> impl Iterator<Item = MadeColumn> {
     })
 }
 
-/// Returns the columns of a table.
+/// Returns the column names of a table.
 #[cfg(test)]
 pub(super) fn columns(table: &str) -> Vec<&'static str> {
     let of_table = made_columns().filter(|column| column.table == table);

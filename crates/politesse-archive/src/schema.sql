@@ -1,11 +1,11 @@
--- Tables of the archive, for PostgreSQL 13 or later. All values are in the rows, for any
--- program that asks SQL. SHA-256 values are in hexadecimal. A character U+0000, which no
--- text of PostgreSQL can have, is U+2400.
+-- Tables of the archive, for PostgreSQL 13 or later. Rows contain all values, so that any
+-- program can query them. SHA-256 values are hexadecimal. PostgreSQL text cannot contain
+-- U+0000, so U+2400 is stored instead.
 CREATE TABLE archive (
   version int NOT NULL
 );
--- A row for each record. `last` is the number up to which every entry has arrived;
--- `newest` and `newest_time` are those of the last decision or event among them.
+-- One row per record. `last` is the number up to which all entries have arrived; `newest`
+-- and `newest_time` belong to the last decision or event among them.
 CREATE TABLE node (
   id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   record text NOT NULL UNIQUE,
@@ -24,8 +24,7 @@ CREATE TABLE policy (
   sha256 text PRIMARY KEY,
   json text NOT NULL
 );
--- A row for each month that was dropped, with the user of the operating system who gave
--- the order.
+-- One row per dropped month, with the operating system user who gave the order.
 CREATE TABLE removal (
   time timestamptz NOT NULL,
   month text NOT NULL,
@@ -34,9 +33,9 @@ CREATE TABLE removal (
   sudo_user text,
   why text NOT NULL
 );
--- One row for each decision, in the partition of its month (UTC). `sent` and the columns
--- after it are null until its exchange has ended; client, credential, url and reading are
--- null where they were redacted, and so is a host that is not that of the robots.txt.
+-- One row per decision, in the partition of its month (UTC). `sent` and the columns after
+-- it are null until the exchange has ended. Redaction sets client, credential, url and
+-- reading to null, and also host, unless the robots.txt has the same host.
 CREATE TABLE decision (
   node int NOT NULL,
   seq bigint NOT NULL,
@@ -84,7 +83,7 @@ CREATE TABLE decision (
 ) PARTITION BY RANGE (time);
 CREATE INDEX decision_time ON decision (time);
 CREATE INDEX decision_host ON decision (host, time);
--- Beginnings: an index has no values of more than 2,700 bytes.
+-- Prefixes, because an index cannot contain values of more than 2,700 bytes.
 CREATE INDEX decision_url ON decision (left(url, 400), time);
 CREATE INDEX decision_crawler ON decision (left(lower(crawler COLLATE "C"), 400), time);
 CREATE INDEX decision_label ON decision (label, time) WHERE label IS NOT NULL;

@@ -1,9 +1,9 @@
-//! Shipment of one window of entries: one transaction of the archive.
+//! Shipment of one window of entries, in one transaction.
 //!
-//! The row of the node is locked first, and has the number up to which everything has
-//! arrived. A shipper that finds another number than it expected was overtaken, and
-//! writes nothing; a transaction that broke has written nothing. So each entry is there
-//! once.
+//! The transaction locks the row of the node first, which contains the number up to which
+//! all entries have arrived. A shipper that finds a different number than expected was
+//! overtaken, and writes nothing; an aborted transaction has written nothing either. So
+//! each entry is stored exactly once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use politesse_record::copy_end::{CopiedEntry, CopyEnd};
 use politesse_record::entry_window::{EntryWindow, RecordDescription};
 use politesse_record::events::EventRow;
 
-/// Lock under which partitions are made.
+/// Advisory lock for creating partitions.
 const PARTITION_LOCK: i64 = 0x706f_6c69_7466;
 
-// Not `to_regclass`, as in `schema`.
+// `to_regclass` is unsuitable; see `schema`.
 const FIND_PARTITION: &str = "SELECT EXISTS (SELECT FROM pg_class
   WHERE relname = $1::text AND pg_table_is_visible(oid))";
 
@@ -53,36 +53,36 @@ INSERT INTO decision SELECT * FROM json_populate_recordset(NULL::decision, $1::t
 const ADD_EVENTS: &str = "
 INSERT INTO event SELECT * FROM json_populate_recordset(NULL::event, $1::text::json)";
 
-/// Adds endings to decisions that have none yet.
+/// Adds endings to decisions without one.
 const ADD_ENDINGS: &str = "
 UPDATE decision AS d SET sent = e.sent, status = e.status, bytes = e.bytes, error = e.error,
   directives = e.directives, said = e.said, denials = e.denials
 FROM json_populate_recordset(NULL::decision, $1::text::json) AS e
 WHERE d.node = $2 AND d.seq = e.seq AND d.time = e.time AND d.sent IS NULL";
 
-// A host stays where the robots.txt of the row names it anyway, as on the node.
+// The host stays if the robots.txt of the row names it anyway, as in the node's record.
 const REDACT: &str = "
 UPDATE decision AS d SET client = NULL, credential = NULL, url = NULL, reading = NULL,
   host = CASE WHEN starts_with(d.url, d.robots_origin || '/') THEN d.host END
 FROM unnest($2::bigint[], $3::bigint[]) AS r (first, last)
 WHERE d.node = $1 AND r.first <= d.seq AND d.seq <= r.last AND d.client IS NOT NULL";
 
-/// Node of the archive, and how far its record is there.
+/// Node of the archive, and the progress of shipping its record.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ShippedNode {
     /// Number of the node.
     id: i32,
-    /// End of what has arrived.
+    /// End of the entries that have arrived.
     pub(super) end: CopyEnd,
 }
 
 impl ShippedNode {
-    /// Finds the node of a record, or adds it under `name`. One that is there keeps its
+    /// Finds the node of a record, or adds it under `name`. An existing node keeps its
     /// name until [`ShippedNode::set_name`].
     ///
     /// # Errors
     ///
-    /// [`ArchiveFailure`], as of all functions here.
+    /// [`ArchiveFailure`], as for all functions here.
     pub(super) async fn find(
         client: &Client,
         record: &RecordDescription,
@@ -90,7 +90,7 @@ impl ShippedNode {
     ) -> Result<Self, ArchiveFailure> {
         let mut found = client.query_opt(FIND_NODE, &[&record.id]).await?;
         if found.is_none() {
-            // Only then: each attempt takes a number of the nodes.
+            // Only if it is missing, because every attempt uses up a node number.
             let begun = SystemTime::from(storable(record.begun));
             let values: [&(dyn ToSql + Sync); 3] = [&record.id, &name, &begun];
             client.execute(ADD_NODE, &values).await?;
@@ -111,7 +111,7 @@ impl ShippedNode {
         })
     }
 
-    /// Gives the node its present name.
+    /// Updates the name of the node.
     ///
     /// # Errors
     ///
@@ -121,20 +121,20 @@ impl ShippedNode {
         Ok(())
     }
 
-    /// Ships a window that was read after the end of the node, and moves that end. `files`
-    /// are the digests of the robots.txt bodies that have to be there.
+    /// Ships a window read after the node's end, and advances the end. `files` are the
+    /// digests of the robots.txt bodies that must already be stored.
     ///
     /// # Errors
     ///
-    /// [`ArchiveFailure`]: nothing was shipped, or all of it, and the connection has to be
-    /// made anew. [`ArchiveFailure::Overtaken`] if a file is there no more.
+    /// [`ArchiveFailure`]: either nothing or everything was shipped, and a new connection
+    /// is required. [`ArchiveFailure::Overtaken`] if a file has been removed.
     pub(super) async fn ship(
         &mut self,
         client: &mut Client,
         window: &EntryWindow,
         files: &[String],
     ) -> Result<(), ArchiveFailure> {
-        // A future that is dropped in here drops the connection, which rolls back.
+        // If this future is dropped, the connection is dropped as well, which rolls back.
         let transaction = client.transaction().await?;
         let locked = transaction.query_one(LOCK_NODE, &[&self.id]).await?;
         let there = transaction.query_one(COUNT_FILES, &[&files]).await?;
@@ -142,8 +142,8 @@ impl ShippedNode {
         if locked.get::<_, i64>(0) != self.end.last || usize::try_from(count) != Ok(files.len()) {
             return Err(ArchiveFailure::Overtaken);
         }
-        // Policies and partitions first, in the order of all nodes: two that make the same
-        // ones wait for each other in turn, not crosswise.
+        // Policies and partitions come first, in the same order on all nodes: two nodes
+        // that create the same ones then wait for each other without a deadlock.
         add_policies(&transaction, &window.decisions).await?;
         make_partitions(&transaction, window).await?;
         self.add_rows(&transaction, window).await?;
@@ -155,7 +155,8 @@ impl ShippedNode {
             &newest.map(|entry| SystemTime::from(storable(entry.at))),
         ];
         transaction.execute(MOVE_NODE, &moved).await?;
-        // The next connection finds out whether a commit that broke was done.
+        // If the commit fails midway, the next connection finds out whether it took
+        // effect.
         transaction.commit().await?;
         self.end = CopyEnd {
             last: window.last,
@@ -177,7 +178,8 @@ impl ShippedNode {
             let rows = self.flat(&window.ended);
             let times = rows.iter().map(|row| row.time);
             let (first, last) = (times.clone().min(), times.max());
-            // Constants: PostgreSQL chooses partitions by them before it plans the join.
+            // Constants, because PostgreSQL uses them to select partitions before it
+            // plans the join.
             let sql = format!(
                 "{ADD_ENDINGS} AND '{}' <= d.time AND d.time <= '{}'",
                 first.unwrap_or_default(),
@@ -192,7 +194,7 @@ impl ShippedNode {
             let rows: Vec<Value> = events.map(|event| flat_event(self.id, event)).collect();
             transaction.execute(ADD_EVENTS, &[&to_json(&rows)]).await?;
         }
-        // Last: a decision may have come with the same window.
+        // Redactions come last, because a decision may be in the same window.
         let redacted = window.redacted();
         if !redacted.is_empty() {
             let [firsts, lasts] = [0, 1].map(|at| redacted.iter().map(move |range| range[at]));
@@ -211,7 +213,7 @@ impl ShippedNode {
     }
 }
 
-/// Makes the row of `event`.
+/// Builds the row of `event`.
 fn flat_event(node: i32, event: &EventRow) -> Value {
     json!({
         "node": node,
@@ -229,7 +231,7 @@ fn flat_event(node: i32, event: &EventRow) -> Value {
     })
 }
 
-/// Adds the policies that the archive does not have, in the order of their digests.
+/// Adds the missing policies, in the order of their digests.
 async fn add_policies(
     transaction: &Transaction<'_>,
     decisions: &[StoredRecord],
@@ -249,7 +251,7 @@ async fn add_policies(
     Ok(())
 }
 
-/// Makes the partitions for the months of a window that are not there.
+/// Creates the missing partitions for the months of a window.
 async fn make_partitions(
     transaction: &Transaction<'_>,
     window: &EntryWindow,
@@ -270,7 +272,7 @@ async fn make_partitions(
             {
                 continue;
             }
-            // Two nodes at once would make the same one.
+            // Without the lock, two nodes could create the same one at once.
             let lock = "SELECT pg_advisory_xact_lock($1)";
             transaction.execute(lock, &[&PARTITION_LOCK]).await?;
             if !transaction

@@ -1,8 +1,8 @@
-//! Shipper: follows a record, and ships what is new to the archive.
+//! Shipper: follows a record, and ships new entries to the archive.
 //!
-//! It reads as any reader does, a window at a time; neither a request nor the writer waits
-//! for it. After a failure it continues over a new connection, from the number that the
-//! archive has.
+//! It reads a window at a time, like any other reader; neither requests nor the record's
+//! writer wait for it. After a failure it reconnects and continues from the number that
+//! the archive has.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ use politesse_record::AuditError;
 use politesse_record::entry_window::EntryWindow;
 use politesse_record::reader::AuditReader;
 
-/// Time from one look for new entries to the next.
+/// Interval at which new entries are looked for.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Has each commit last: entries that have arrived may be removed on the node. A server
-/// may be set up to say so before they are on its disk; whatever else it is set up to
-/// wait for stays.
+/// Makes commits durable, because entries that have arrived may be removed on the node. A
+/// server can be configured to confirm commits before they are on disk; stricter settings
+/// are left alone.
 const COMMITS_LAST: &str = "SELECT set_config('synchronous_commit', 'on', false)
 WHERE current_setting('synchronous_commit') = 'off'";
 
@@ -37,11 +37,11 @@ const FIND_FILES: &str = "SELECT sha256 FROM robots WHERE sha256 = ANY($1)";
 const ADD_FILE: &str = "
 INSERT INTO robots (sha256, body) VALUES ($1, $2) ON CONFLICT DO NOTHING";
 
-/// Pause after a failure, which doubles with each up to the longest.
+/// Pause after a failure. It doubles with each further failure, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Longest time for which a stop waits for the last entries to arrive.
+/// Longest time that a stop waits for the last entries to arrive.
 const FINISH_MAX: Duration = Duration::from_secs(5);
 
 /// Shipper of one record.
@@ -52,11 +52,11 @@ pub struct Shipper {
     arrival: ArrivalListener,
     metrics: Arc<Metrics>,
     link: Option<ShippingLink>,
-    /// Text of the failure that was logged last; none while all is well.
+    /// Text of the last logged failure; `None` while shipping works.
     trouble: Option<String>,
 }
 
-/// Connection, with what is known of the record on both sides.
+/// Connection, with the shipping state of both sides.
 #[derive(Debug)]
 struct ShippingLink {
     connection: ArchiveConnection,
@@ -65,7 +65,7 @@ struct ShippingLink {
 }
 
 impl Shipper {
-    /// Makes a shipper that is not connected yet.
+    /// Creates a shipper that is not connected yet.
     #[must_use]
     pub fn new(
         connector: ArchiveAccess,
@@ -83,8 +83,7 @@ impl Shipper {
         }
     }
 
-    /// Ships what is there and what comes, until `stop`. Failures are logged, and tried
-    /// again.
+    /// Ships existing and new entries until `stop`. Failures are logged and retried.
     pub async fn run(mut self, stop: CancellationToken) -> Self {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -110,8 +109,8 @@ impl Shipper {
         }
     }
 
-    /// Ships the last entries of a record that is closed, for some seconds at most: what
-    /// has not arrived by then is shipped by the next process.
+    /// Ships the last entries of a closed record, for a few seconds at most. The next
+    /// process ships the rest.
     pub async fn finish(mut self) {
         let shipped = timeout(FINISH_MAX, self.ship_pending()).await;
         let failure = shipped
@@ -127,16 +126,16 @@ impl Shipper {
         }
     }
 
-    /// Ships all that is not there yet. Returns the number of the last entry; `None` if
-    /// nothing was shipped.
+    /// Ships all pending entries. Returns the number of the last one; `None` if nothing
+    /// was shipped.
     ///
     /// # Errors
     ///
-    /// [`ArchiveFailure`]. What was shipped before stays.
+    /// [`ArchiveFailure`]. Entries shipped before the failure remain shipped.
     pub async fn ship_pending(&mut self) -> Result<Option<i64>, ArchiveFailure> {
         let mut shipped = None;
         loop {
-            // Taken out, so that whatever fails leaves no connection behind.
+            // Taken out, so that any failure drops the connection.
             let link = match self.link.take() {
                 Some(link) => link,
                 None => timeout(self.connector.timeout, self.connect()).await??,
@@ -150,22 +149,23 @@ impl Shipper {
                     self.link = Some(link);
                     shipped = Some(last);
                 }
-                // The number that the archive has is read anew.
+                // Reconnecting reads the number that the archive has.
                 Err(ArchiveFailure::Overtaken) => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Connects, and finds out how much of the record has arrived.
+    /// Connects, and determines how much of the record has arrived.
     ///
     /// # Errors
     ///
-    /// [`ArchiveFailure`]; [`ArchiveFailure::Forked`] if what has arrived is of another
-    /// copy of the record. Nothing may be shipped after that, and nothing removed here.
+    /// [`ArchiveFailure`]; [`ArchiveFailure::Forked`] if the archived entries are from
+    /// another copy of the record. In that case nothing may be shipped, and nothing
+    /// removed here.
     async fn connect(&mut self) -> Result<ShippingLink, ArchiveFailure> {
         let path = self.record.path.clone();
-        // The record first: without one there is nothing to connect for.
+        // The record is opened first, because a connection is useless without one.
         let opened = spawn_blocking(move || {
             let reader = AuditReader::open(&path)?;
             let description = reader.description()?;
@@ -195,7 +195,8 @@ impl Shipper {
         })
     }
 
-    /// Ships the next window. Returns its last number; `None` if there is nothing to ship.
+    /// Ships the next window. Returns its last number; `None` if there is nothing to
+    /// ship.
     async fn ship_window(
         &mut self,
         link: ShippingLink,
@@ -228,7 +229,7 @@ impl Shipper {
         Ok((link, Some(window.last)))
     }
 
-    /// Logs a failure once for each reason, and that all is well again.
+    /// Logs each failure once per reason, and the recovery.
     fn report(&mut self, failure: Option<ArchiveFailure>) {
         let Some(error) = failure else {
             if self.trouble.take().is_some() {
@@ -236,7 +237,7 @@ impl Shipper {
             }
             return;
         };
-        // A record without an entry yet is none that could be shipped.
+        // A record without entries has nothing to ship, which is not a failure.
         if matches!(error, ArchiveFailure::NoRecord) {
             return;
         }
@@ -245,18 +246,18 @@ impl Shipper {
         if self.trouble.as_ref() != Some(&cause) {
             tracing::warn!(
                 error = cause,
-                "entries of the record are not shipped to the archive; it is tried again"
+                "entries of the record are not shipped to the archive; trying again"
             );
             self.trouble = Some(cause);
         }
     }
 }
 
-/// Ships the robots.txt bodies of a window that the archive does not have. Returns the
-/// digests of all of them. Each order may take `limit`.
+/// Ships the robots.txt bodies of a window that are missing from the archive. Returns the
+/// digests of all bodies that it then contains. Each query may take `limit`.
 ///
-/// Each is written by itself: all of a window may be too many for one transaction. One
-/// that the record does not have either is left out.
+/// Each body is written separately, because those of a window may be too large for one
+/// transaction. A body that the record lacks, too, is left out.
 async fn ship_files(
     mut link: ShippingLink,
     window: &EntryWindow,
@@ -294,7 +295,7 @@ async fn ship_files(
     Ok((link, files))
 }
 
-/// Returns the text of an error with those of its causes.
+/// Joins the texts of an error and its causes.
 fn text_of(error: &ArchiveFailure) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
@@ -305,12 +306,12 @@ fn text_of(error: &ArchiveFailure) -> String {
     text
 }
 
-/// Returns what a thread has found.
+/// Returns the result of a blocking task.
 fn joined<T>(result: Result<T, tokio::task::JoinError>) -> T {
     match result {
         Ok(found) => found,
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        // The runtime ends: nobody looks at the result any more.
+        // The runtime is ending, and the result is no longer needed.
         Err(_) => unreachable!("a thread that reads the record is never cancelled"),
     }
 }

@@ -7,19 +7,20 @@ use thiserror::Error;
 
 use politesse_base::server::ServerPlace;
 
-/// Address of a database: `postgres://db.example:5432/politesse`, with
-/// `?sslmode=disable` where TLS is not spoken.
+/// Address of a database: `postgres://db.example:5432/politesse`, with `?sslmode=disable`
+/// if the server does not use TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchiveAddress {
-    /// The server.
+    /// Server and port.
     pub server: ServerPlace,
     /// Name of the database.
     pub database: String,
-    /// Whether TLS is spoken, and the server's certificate verified.
+    /// Whether TLS is used and the server's certificate verified.
     pub is_tls: bool,
 }
 
-/// The text is no address of an archive, or one with more than an address has here.
+/// Error for a text that is not an address of an archive, or that has unsupported
+/// parameters.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{} is wanted", self.wanted())]
 pub enum InvalidArchiveAddress {
@@ -27,19 +28,19 @@ pub enum InvalidArchiveAddress {
     Malformed,
     /// Unsupported or insecure `sslmode`.
     Mode(String),
-    /// A parameter in whose place there is a key.
+    /// Parameter that must be set by a configuration key instead.
     Keyed {
         /// Name of the parameter.
         parameter: String,
-        /// The key.
+        /// Configuration key.
         key: &'static str,
     },
-    /// A parameter that an address does not have here, or has twice.
+    /// Unsupported or repeated parameter.
     Parameter(String),
 }
 
 impl InvalidArchiveAddress {
-    /// Describes the address that is right; `is wanted` can follow.
+    /// Describes a valid address; `is wanted` can follow.
     pub fn wanted(&self) -> String {
         match self {
             Self::Malformed => {
@@ -56,10 +57,10 @@ impl InvalidArchiveAddress {
     }
 }
 
-/// Port of PostgreSQL.
+/// Default port of PostgreSQL.
 const PORT: u16 = 5432;
 
-/// Parameters of PostgreSQL's own library in whose place there are keys, by the key.
+/// Parameters of PostgreSQL's own library that configuration keys replace, by key.
 const KEYED: [(&str, &[&str]); 3] = [
     (
         "audit.archive_auth",
@@ -102,11 +103,11 @@ impl FromStr for ArchiveAddress {
     }
 }
 
-/// Reads the parameters of an address: whether TLS is spoken.
+/// Parses the parameters of an address, and returns whether TLS is used.
 ///
-/// PostgreSQL's library goes on without TLS, or with a server that it has not verified,
-/// in every mode but the one that is taken here. To take such a mode for a stronger or a
-/// weaker one would be a surprise either way.
+/// In every other mode, PostgreSQL's library falls back to an unencrypted connection, or
+/// does not fully verify the server. Treating such a mode as a stronger or a weaker one
+/// would be a surprise either way.
 fn speaks_tls(query: &str) -> Result<bool, InvalidArchiveAddress> {
     let mut mode = None;
     for parameter in query.split('&') {
@@ -148,7 +149,7 @@ mod tests {
 
     // Ours: `audit.archive`.
     #[test]
-    fn an_address_is_read_as_it_is_shown() {
+    fn a_displayed_address_parses_to_the_same_address() {
         for (text, shown) in [
             ("postgres://db.example/a", "postgres://db.example:5432/a"),
             (
@@ -192,9 +193,10 @@ mod tests {
         }
     }
 
-    // Ours, docs/archive.md: PostgreSQL's own library (section 34.19) takes all of these.
+    // Ours, docs/archive.md: PostgreSQL's own library (section 34.19) accepts all of
+    // these.
     #[test]
-    fn no_mode_is_taken_for_a_stronger_or_a_weaker_one() {
+    fn modes_other_than_verify_full_and_disable_are_refused() {
         for mode in ["allow", "prefer", "require", "verify-ca", "VERIFY-FULL", ""] {
             let error = refused(&format!("postgres://db.example/a?sslmode={mode}"));
             assert_eq!(error, InvalidArchiveAddress::Mode(mode.to_owned()));
@@ -211,7 +213,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn a_parameter_is_refused_with_the_key_in_its_place() {
+    fn a_refused_parameter_names_the_key_to_use() {
         for (parameter, wanted) in [
             (
                 "sslrootcert=a.pem",

@@ -27,11 +27,11 @@ use super::failure::ArchiveFailure;
 use politesse_base::server::user_and_password;
 use politesse_base::tls::{Roots, client_config};
 
-/// Name under which the server lists the connection; that of the user, too, where no
-/// file says another.
+/// Application name shown by the server. Also the user name, unless the credentials file
+/// states another.
 const APPLICATION: &str = "politesse";
 
-/// How the archive is reached.
+/// Access data of the archive.
 #[derive(Debug, Clone)]
 pub struct ArchiveAccess {
     /// Address of the archive.
@@ -42,10 +42,10 @@ pub struct ArchiveAccess {
     tls: Option<RustlsConnect>,
 }
 
-/// Connection to the archive; it ends when this is dropped.
+/// Connection to the archive, closed on drop.
 #[derive(Debug)]
 pub struct ArchiveConnection {
-    /// Client of the database.
+    /// Database client.
     pub client: Client,
     _driver: AbortOnDropHandle<()>,
 }
@@ -58,7 +58,7 @@ impl ArchiveAccess {
     /// [`ArchiveFailure::Unnamed`], [`ArchiveFailure::Auth`], [`ArchiveFailure::Roots`].
     pub fn new(options: &Options) -> Result<Self, ArchiveFailure> {
         let address = options.address.clone().ok_or(ArchiveFailure::Unnamed)?;
-        // By this type, since its debug form leaves the password out.
+        // This type is used because its debug form omits the password.
         let mut config = Config::new();
         config
             .dbname(&address.database)
@@ -85,11 +85,11 @@ impl ArchiveAccess {
         })
     }
 
-    /// Connects. To be called inside a tokio runtime.
+    /// Connects. Must be called inside a tokio runtime.
     ///
     /// # Errors
     ///
-    /// [`ArchiveFailure`]: the server cannot be reached, or lets nobody in.
+    /// [`ArchiveFailure`] if the server cannot be reached or refuses the user.
     pub async fn connect(&self) -> Result<ArchiveConnection, ArchiveFailure> {
         timeout(self.timeout, self.connect_at_leisure()).await?
     }
@@ -99,9 +99,10 @@ impl ArchiveAccess {
         let place = (address.server.host.as_str(), address.server.port);
         let unreached = |error| ArchiveFailure::Unreached(address.clone(), error);
         let stream = TcpStream::connect(place).await.map_err(unreached)?;
-        // Small orders follow each other, and each waits for its answer.
+        // Small statements follow each other, and each waits for its response.
         stream.set_nodelay(true).map_err(unreached)?;
-        // A way that is gone would be noticed no sooner than a long order may take.
+        // Otherwise a broken connection would only be noticed after the longest time that
+        // a statement may take.
         set_socket_keepalive(&stream, true).map_err(|error| unreached(error.into()))?;
         set_tcp_keepidle(&stream, self.timeout).map_err(|error| unreached(error.into()))?;
         let config = &self.config;
@@ -142,7 +143,7 @@ impl ArchiveAccess {
     }
 }
 
-/// TLS for a connection to the archive, by the same library as all other TLS here.
+/// TLS for a connection to the archive, using the same library as all other TLS here.
 #[derive(Clone)]
 struct RustlsConnect {
     connector: TlsConnector,
@@ -183,11 +184,11 @@ impl TlsConnect<TcpStream> for RustlsConnect {
     }
 }
 
-/// Stream of TLS, as the client of the database wants it.
+/// TLS stream in the form that the database client expects.
 struct RustlsStream(tokio_rustls::client::TlsStream<TcpStream>);
 
 impl TlsStream for RustlsStream {
-    // SCRAM without it is as safe where the certificate is verified, as it always is.
+    // SCRAM is equally safe without it, because the certificate is always verified.
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }

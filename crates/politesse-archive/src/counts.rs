@@ -1,4 +1,4 @@
-//! Decisions of the archive, counted by PostgreSQL.
+//! Counts of the archive's decisions, computed by PostgreSQL.
 //!
 //! Does not know how the groups are shown.
 
@@ -16,8 +16,8 @@ use politesse_record::class_counts::{
 use politesse_record::overview::{HourSums, NamedSums, OverviewFacts, OverviewSums};
 use politesse_record::stats::{DecisionSums, SUMS_MAX, StatGroup, StatKey, StatOrder, sort_groups};
 
-/// Sums of decisions `d`, in the order of [`DecisionSums`], as far as no class of endings
-/// is needed. No sum is greater than a number of 64 bits, whatever the rows have.
+/// Sums over decisions `d` that need no class of endings, in the order of
+/// [`DecisionSums`]. Each sum is capped at the maximum of 64 bits.
 const SUMS: &str = "count(*), \
     count(*) FILTER (WHERE d.verdict = 'disallow' AND d.effect = 'enforced'), \
     count(*) FILTER (WHERE d.verdict <> 'allow' AND d.effect = 'reported'), \
@@ -25,7 +25,7 @@ const SUMS: &str = "count(*), \
     least(coalesce(sum(d.wait_ms), 0), 9223372036854775807)::bigint, \
     least(coalesce(sum(d.bytes), 0), 9223372036854775807)::bigint";
 
-/// Returns the columns of all sums of decisions `d`, and behind them the number of
+/// Returns the columns of all sums over decisions `d`, followed by the number of
 /// decisions in each class.
 fn sums_columns() -> String {
     let refused = refused_by_site_sql(&CLASS_COLUMNS);
@@ -45,22 +45,22 @@ fn sums_columns() -> String {
 /// Hours since 1970.
 const HOUR: &str = "floor(extract(epoch FROM d.time) / 3600)::bigint";
 
-/// Host of a decision; one that was redacted has none.
+/// Host of a decision. Redacted decisions may have none.
 const HOST: &str = "coalesce(d.host, '(redacted)')";
 
-/// Reason for which a request was put off.
+/// Reason why a request was delayed.
 const WAIT: &str = "CASE WHEN d.verdict = 'later' THEN d.reason END";
 
-/// Statement of a denial, and the purpose that it denies.
+/// Statement that denies a purpose, and the denied purpose.
 const STATEMENT: &str = "n.statement";
 const PURPOSE: &str = "n.purpose";
 
-/// Values by which an overview counts, each apart, the hour first.
+/// Columns that an overview groups by, one at a time; the hour comes first.
 const OVERVIEW: [&str; 5] = [HOUR, HOST, "d.rule", "d.crawler", WAIT];
 
 impl NodeRecordsReader {
-    /// Counts the decisions that `question` chooses by the values of `keys`, as
-    /// [`stats`](politesse_record::stats::stats) does in a record.
+    /// Counts the decisions that match `question`, grouped by the values of `keys`, as
+    /// [`stats`](politesse_record::stats::stats) does for a record.
     ///
     /// # Errors
     ///
@@ -80,7 +80,7 @@ impl NodeRecordsReader {
         let rows = self
             .sums(question, &format!("{columns}{}", sums_columns()), &grouped)
             .await?;
-        // The label of a node may be the id of its record, which SQL does not choose.
+        // The label of a node may be the id of its record, which SQL does not select.
         let value = |row: &Row, at: usize, key: StatKey| {
             if key != StatKey::Node {
                 return text(row, at);
@@ -100,8 +100,8 @@ impl NodeRecordsReader {
         Ok(groups)
     }
 
-    /// Gathers the facts for an overview of the decisions that `question` chooses, with
-    /// at most `rows` hosts, rules and crawlers.
+    /// Collects the facts for an overview of the decisions that match `question`, with at
+    /// most `rows` hosts, rules and crawlers.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl NodeRecordsReader {
         question: &ArchiveQuestion,
         rows: usize,
     ) -> Result<OverviewFacts, ArchiveFailure> {
-        // In one pass over the decisions.
+        // All groupings in one pass over the decisions.
         let columns = format!(
             "grouping({}), {}, {}",
             OVERVIEW.join(", "),
@@ -123,7 +123,8 @@ impl NodeRecordsReader {
         let found = self.sums(question, &columns, &grouped).await?;
         let mut all = OverviewSums::default();
         for row in &found {
-            // A bit for each value that is not told apart; that of the hour is the highest.
+            // `grouping` has a bit set for each column that is not grouped by. The hour
+            // is the highest bit.
             let apart = !row.get::<_, i32>(0) & 0b1_1111;
             let sums = sums(row, 1 + OVERVIEW.len());
             let named = |at| NamedSums {
@@ -144,7 +145,7 @@ impl NodeRecordsReader {
         Ok(all.facts(rows))
     }
 
-    /// Counts in groups, of which there are not too many.
+    /// Queries sums by group. Fails if there are too many groups.
     async fn sums(
         &self,
         question: &ArchiveQuestion,
@@ -166,7 +167,7 @@ impl NodeRecordsReader {
     }
 }
 
-/// Returns the expression for the value of a key.
+/// Returns the SQL expression for the value of a key.
 fn key_column(key: StatKey) -> String {
     match key {
         StatKey::Host => HOST.to_owned(),
@@ -177,7 +178,7 @@ fn key_column(key: StatKey) -> String {
         StatKey::Purpose => PURPOSE.to_owned(),
         StatKey::Rule => "d.rule".to_owned(),
         StatKey::Reason => "d.reason".to_owned(),
-        // The form of all times here.
+        // The format of all times in the output.
         StatKey::Hour => "to_char(date_trunc('hour', d.time AT TIME ZONE 'UTC'), \
              'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')"
             .to_owned(),
@@ -185,8 +186,8 @@ fn key_column(key: StatKey) -> String {
     }
 }
 
-/// Makes the join with the denials of a decision, each once, as far as `grouped` tells them
-/// apart.
+/// Returns the join with the denials of a decision, if `grouped` uses their columns.
+/// Equal denials count once.
 fn denials_join(grouped: &str) -> String {
     let wanted = [STATEMENT, PURPOSE]
         .into_iter()
@@ -209,7 +210,7 @@ fn text(row: &Row, at: usize) -> Option<Arc<str>> {
     row.get::<_, Option<&str>>(at).map(Arc::from)
 }
 
-/// Reads the columns of [`sums_columns`], which begin at `from`.
+/// Reads the columns of [`sums_columns`], starting at column `from`.
 fn sums(row: &Row, from: usize) -> DecisionSums {
     let sum = |at| row.get::<_, i64>(from + at).max(0).cast_unsigned();
     DecisionSums {

@@ -1,14 +1,15 @@
-//! Archive of [politesse](https://crates.io/crates/politesse): one PostgreSQL database with
-//! the records of all nodes of a fleet (docs/archive.md).
+//! Archive of [politesse](https://crates.io/crates/politesse): one PostgreSQL database
+//! with the records of all nodes of a fleet (docs/archive.md).
 //!
-//! Each node goes on writing its own record, on which all it does rests. A task of its
-//! own reads that record as any reader does, and ships what is new ([`shipper`]): one
-//! transaction for each window of entries (`shipment`), so that a break at any moment
-//! leaves nothing half or twice. Nothing is ever read back that a decision rests on.
+//! Each node still writes its own record, on which its decisions depend. A separate task
+//! reads that record like any other reader, and ships new entries ([`shipper`]): one
+//! transaction for each window of entries (`shipment`), so that an interruption at any
+//! time leaves nothing incomplete or duplicated. Nothing that a decision depends on is
+//! ever read back.
 //!
-//! The archive answers questions; it proves nothing. What proves is each node's record.
-//! Decisions are rows with all their values (`flat_decision`), so that any program can
-//! ask them. Readers connect by [`connection`], and check the version of the tables first
+//! The archive answers queries but proves nothing; the nodes' records do. Decisions are
+//! rows that contain all values (`flat_decision`), so that any program can query them.
+//! Readers connect with [`connection`], and check the version of the tables first
 //! ([`schema`]).
 
 pub mod address;
@@ -45,32 +46,32 @@ use std::time::Duration;
 
 use self::address::ArchiveAddress;
 
-/// Options of the archive.
+/// Settings of the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Address of the database (`audit.archive`); `None`: there is no archive.
+    /// Address of the database (`audit.archive`); `None` if there is no archive.
     pub address: Option<ArchiveAddress>,
-    /// File with the name and the password for it (`audit.archive_auth`).
+    /// File with the user name and password (`audit.archive_auth`).
     pub auth: Option<PathBuf>,
-    /// Certificates that the server's is verified by (`audit.archive_ca`); `None`: those
+    /// Root certificates used to verify the server (`audit.archive_ca`); `None` for those
     /// of the system.
     pub ca: Option<PathBuf>,
-    /// Longest wait for a connection or an answer (`audit.archive_timeout`).
+    /// Longest wait for a connection or a response (`audit.archive_timeout`).
     pub timeout: Duration,
-    /// Name of this node there (`fleet.node`).
+    /// Name of this node in the archive (`fleet.node`).
     pub node: String,
 }
 
-/// Record that is shipped.
+/// Record to ship.
 #[derive(Debug, Clone)]
 pub struct ShippedRecord {
-    /// The database.
+    /// Path of the record's database.
     pub path: PathBuf,
     /// Name of the node.
     pub node: String,
 }
 
-/// Listener that is told up to which number all entries have arrived.
+/// Callback that receives the number up to which all entries have arrived.
 pub struct ArrivalListener(pub Box<dyn Fn(i64) + Send + Sync>);
 
 impl std::fmt::Debug for ArrivalListener {

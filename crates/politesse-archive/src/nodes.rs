@@ -1,6 +1,6 @@
-//! Nodes of the archive: whose records it has, and how each is called.
+//! Nodes of the archive: their records and their names.
 //!
-//! Does not know what the records say.
+//! Does not know the contents of the records.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,16 +13,17 @@ use super::session::ArchiveSession;
 pub struct ArchiveNode {
     /// Id of its record.
     pub record: String,
-    /// Name of the node; the id of the record, where two records have one name.
+    /// Display name: the name of the node, or the id of the record if two records share
+    /// the name.
     pub label: Arc<str>,
-    /// Name of the node, which an earlier record of it may have, too.
+    /// Name of the node. An earlier record of the same node may share it.
     pub name: String,
-    /// Highest number up to which everything has arrived.
+    /// Number up to which all entries have arrived.
     pub last: i64,
 }
 
 impl ArchiveNode {
-    /// Finds the nodes that are called `name`: by the name, or by the id of the record.
+    /// Finds the nodes with this name or record id.
     ///
     /// # Errors
     ///
@@ -44,7 +45,7 @@ impl ArchiveNode {
     }
 }
 
-/// Reads all nodes, by their number.
+/// Returns all nodes by number.
 pub(super) async fn nodes_of(
     session: &ArchiveSession,
 ) -> Result<BTreeMap<i32, ArchiveNode>, ArchiveFailure> {
@@ -54,7 +55,7 @@ pub(super) async fn nodes_of(
     let node = |at: usize, row: &tokio_postgres::Row| {
         let (record, name): (String, String) = (row.get(1), row.get(2));
         let mut others = names.iter().enumerate().filter(|(place, _)| *place != at);
-        // A node whose record was begun anew: a name would be that of both.
+        // If the record of a node was started anew, both records share the name.
         let label = match others.any(|(_, other)| *other == name) {
             true => record.as_str().into(),
             false => name.as_str().into(),

@@ -6,18 +6,18 @@ use std::str::FromStr;
 use thiserror::Error;
 
 /// Place of a decision in the order of the archive: by time, then by node, then by
-/// number.
+/// sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ArchivePlace {
     /// Time of the decision, in microseconds since 1970.
     pub time_us: i64,
     /// Number of the node.
     pub node: i32,
-    /// Number of the decision.
+    /// Sequence number of the decision.
     pub seq: i64,
 }
 
-/// The text is no place.
+/// Error for a text that is not a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("no place in the archive")]
 pub struct InvalidPlace;
@@ -49,9 +49,9 @@ impl FromStr for ArchivePlace {
 mod tests {
     use super::*;
 
-    // Ours: the next page is a link.
+    // Ours: links to the next page contain a place.
     #[test]
-    fn a_place_is_read_as_it_is_written() {
+    fn a_displayed_place_parses_to_the_same_place() {
         let place = ArchivePlace {
             time_us: -5,
             node: 3,

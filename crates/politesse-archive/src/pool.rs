@@ -1,6 +1,6 @@
-//! Readers of the archive for pages: a few at a time, each answer within a time limit.
+//! Archive readers for the admin pages: a few at a time, each answer within a time limit.
 //!
-//! Does not know what is asked.
+//! Does not know the queries.
 
 use std::future::Future;
 use std::ops::Deref;
@@ -15,21 +15,21 @@ use super::connection::ArchiveAccess;
 use super::failure::ArchiveFailure;
 use super::reader::NodeRecordsReader;
 
-/// Questions at a time. Others wait, within their own time.
+/// Maximum number of concurrent queries. Others wait, within their own time limits.
 const QUESTIONS: usize = 4;
 
-/// Readers that are connected when they are needed.
+/// Pool of readers, connected on demand.
 #[derive(Debug)]
 pub struct ArchivePool {
     options: Options,
     longest: Duration,
-    /// Readers that nobody uses.
+    /// Readers not in use.
     idle: Mutex<Vec<NodeRecordsReader>>,
     places: Semaphore,
 }
 
-/// Reader that is lent. The connection of one that is not given back is closed: it may
-/// be at fault, or busy with what nobody waits for.
+/// Borrowed reader. If it is not given back, its connection is closed: it may be broken,
+/// or busy with an abandoned query.
 #[derive(Debug)]
 pub struct LentReader<'a> {
     pool: &'a ArchivePool,
@@ -46,15 +46,15 @@ impl Deref for LentReader<'_> {
 }
 
 impl LentReader<'_> {
-    /// Gives the reader back, for whoever asks next.
+    /// Returns the reader to the pool for the next query.
     pub fn give_back(self) {
         self.pool.lock().push(self.reader);
     }
 }
 
 impl ArchivePool {
-    /// Makes the pool of the archive of `options`, whose questions take at most
-    /// `longest` each. Nothing is connected yet.
+    /// Creates a pool for the archive of `options`. Each query may take `longest`. Does
+    /// not connect yet.
     pub fn new(options: Options, longest: Duration) -> Self {
         Self {
             options,
@@ -64,13 +64,14 @@ impl ArchivePool {
         }
     }
 
-    /// Lends a reader.
+    /// Borrows a reader.
     ///
     /// # Errors
     ///
-    /// [`ArchiveFailure`]: the archive cannot be reached, or has no tables of this version.
+    /// [`ArchiveFailure`] if the archive cannot be reached, or has no tables of this
+    /// version.
     pub async fn lend(&self) -> Result<LentReader<'_>, ArchiveFailure> {
-        // It is never closed.
+        // The semaphore is never closed.
         let place = self
             .places
             .acquire()
@@ -78,7 +79,7 @@ impl ArchivePool {
             .map_err(|_| ArchiveFailure::Unnamed)?;
         let idle = {
             let mut idle = self.lock();
-            // PostgreSQL may have been started again since.
+            // PostgreSQL may have been restarted since.
             idle.retain(|reader| !reader.is_over());
             idle.pop()
         };
@@ -95,11 +96,11 @@ impl ArchivePool {
         })
     }
 
-    /// Waits for the answer to a question, as long as any may take.
+    /// Waits for the answer to a query, up to the time limit.
     ///
     /// # Errors
     ///
-    /// Those of the question; [`ArchiveFailure::Timeout`].
+    /// The errors of the query; [`ArchiveFailure::Timeout`].
     pub async fn within<T>(
         &self,
         question: impl Future<Output = Result<T, ArchiveFailure>>,

@@ -1,8 +1,8 @@
-//! Question to the archive: a filter of decisions, with its conditions in the SQL of
-//! PostgreSQL, by which the indexes are used.
+//! Query of the archive: a filter of decisions, translated to PostgreSQL conditions that
+//! can use the indexes.
 //!
-//! Means what `audit::filter` means in a record; `tests/it/archive_asked.rs` compares the
-//! two. Does not know what is asked of the decisions.
+//! Has the same meaning as `audit::filter` for a record; `tests/it/archive_asked.rs`
+//! compares the two. Does not know which facts about the decisions are queried.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::session::ArchiveSession;
 use politesse_record::class_counts::{ClassColumns, class_sql};
 use politesse_record::filter::{DecisionFilter, RulePattern, UrlPattern, normal_host};
 
-/// Columns of a decision `d` from which its class follows.
+/// Columns of a decision `d` that determine its class.
 pub(super) const CLASS_COLUMNS: ClassColumns = ClassColumns {
     verdict: "d.verdict",
     reason: "d.reason",
@@ -25,14 +25,14 @@ pub(super) const CLASS_COLUMNS: ClassColumns = ClassColumns {
     sent: "d.sent",
 };
 
-/// Path of a rule, as the index of rules has it.
+/// Path of a rule, as in the index of rules.
 const RULE_PATH: &str = r"regexp_replace(d.rule, '^([^:]*:|[^:\s]*\s)\s*', '')";
 
-/// Name of a rule whose path is `?`: all before it, but for the colon.
+/// Name of a rule whose path is `?`: the text before the path, without the colon.
 const RULE_NAME: &str =
     r#"lower(btrim(left(d.rule, length(d.rule) - length(?)), E' \t:') COLLATE "C")"#;
 
-/// Conditions in SQL about a decision `d`, with the values of their places.
+/// SQL conditions on a decision `d`, with the values of their placeholders.
 #[derive(Debug, Default)]
 pub(super) struct ArchiveConditions {
     sql: Vec<String>,
@@ -40,24 +40,24 @@ pub(super) struct ArchiveConditions {
 }
 
 impl ArchiveConditions {
-    /// Adds a condition, in which `?` stands for the value.
+    /// Adds a condition in which `?` stands for the value.
     pub(super) fn add(&mut self, sql: &str, value: impl ToSql + Send + Sync + 'static) {
         let place = self.place(value);
         self.sql.push(sql.replace('?', &place));
     }
 
-    /// Adds a value; returns its place.
+    /// Adds a value and returns its placeholder.
     pub(super) fn place(&mut self, value: impl ToSql + Send + Sync + 'static) -> String {
         self.values.push(Box::new(value));
         format!("${}", self.values.len())
     }
 
-    /// Adds a condition whose values have their places.
+    /// Adds a condition that already contains its placeholders.
     pub(super) fn add_placed(&mut self, sql: String) {
         self.sql.push(sql);
     }
 
-    /// Writes all of them; `true` if there are none.
+    /// Joins all conditions; `true` if there are none.
     pub(super) fn sql(&self) -> String {
         match self.sql.is_empty() {
             true => "true".to_owned(),
@@ -65,7 +65,7 @@ impl ArchiveConditions {
         }
     }
 
-    /// Returns the values as the client takes them.
+    /// Returns the values in the form that the client expects.
     pub(super) fn parameters(&self) -> Vec<&(dyn ToSql + Sync)> {
         let values = self.values.iter();
         values
@@ -74,13 +74,14 @@ impl ArchiveConditions {
     }
 
     fn add_url(&mut self, url: &UrlPattern) {
-        // The index has beginnings: the condition on these chooses it.
+        // The index contains prefixes, so a condition on the prefix selects it.
         let text = url.text().to_owned();
         if !url.is_prefix() {
             self.add("left(d.url, 400) = left(?, 400) AND d.url = ?", text);
             return;
         }
-        // No URL has the last character there is, so all that begin so are before it.
+        // No URL contains the last code point, so all URLs with this prefix sort before
+        // it.
         self.add(
             "left(d.url, 400) >= left(?, 400) AND left(d.url, 400) < left(?, 400) || U&'\\+10FFFF' \
              AND starts_with(d.url, ?)",
@@ -103,9 +104,9 @@ impl ArchiveConditions {
 #[derive(Debug, Clone)]
 pub struct ArchiveQuestion {
     filter: DecisionFilter,
-    /// All nodes, by their number.
+    /// All nodes, by number.
     pub(super) nodes: Arc<BTreeMap<i32, ArchiveNode>>,
-    /// Numbers of the nodes that are asked about; `None` if all are.
+    /// Numbers of the selected nodes; `None` for all.
     chosen_nodes: Option<Vec<i32>>,
 }
 
@@ -125,7 +126,7 @@ impl ArchiveQuestion {
         })
     }
 
-    /// Makes the conditions about a decision `d`.
+    /// Builds the conditions on a decision `d`.
     pub(super) fn conditions(&self) -> ArchiveConditions {
         let mut conditions = ArchiveConditions::default();
         let filter = &self.filter;
@@ -150,7 +151,7 @@ impl ArchiveQuestion {
         match filter.stored_crawler() {
             None => {}
             Some("") => conditions.add_placed("d.crawler IS NULL".to_owned()),
-            // By the letters that product tokens have, whatever the language of the server.
+            // Only ASCII letters are folded, regardless of the server's locale.
             Some(crawler) => conditions.add(
                 "left(lower(d.crawler COLLATE \"C\"), 400) = left(?, 400) \
                  AND lower(d.crawler COLLATE \"C\") = ?",

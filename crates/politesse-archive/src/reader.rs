@@ -1,8 +1,8 @@
-//! Reader of the archive: decisions of all nodes by filters, a page at a time.
+//! Reader of the archive: filtered decisions of all nodes, a page at a time.
 //!
-//! Decisions come in the order of their times; of one time in the order of nodes and
-//! numbers. Each page is one query that a key bounds, so that nothing is held open
-//! between two of them. Does not know who asks.
+//! Decisions are ordered by time; those of the same time by node and sequence number.
+//! Each page is one query limited by a key, so nothing is held open between pages. Does
+//! not know who uses it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use politesse_record::Direction;
 use politesse_record::filter::DecisionFilter;
 use politesse_record::stats::DecisionTotal;
 
-/// Decisions of a node that are read at a time as they arrive.
+/// Maximum number of newly arrived decisions read at a time per node.
 const ARRIVED_MAX: usize = 4096;
 
 const PARTITIONS: &str = "
@@ -38,14 +38,14 @@ pub struct NodeRecordsReader {
     pub(super) session: ArchiveSession,
 }
 
-/// Bounds of a page of decisions.
+/// Limits of a page of decisions.
 #[derive(Debug, Clone, Copy)]
 pub struct ArchiveBounds {
-    /// Order in which they are read.
+    /// Order of the decisions.
     pub direction: Direction,
-    /// Place after which they are looked for; absent: from the beginning.
+    /// Place after which the page starts; absent for the first page.
     pub behind: Option<ArchivePlace>,
-    /// Rows at most.
+    /// Maximum number of rows.
     pub rows: usize,
 }
 
@@ -54,37 +54,37 @@ pub struct ArchiveBounds {
 pub struct ArchivePage {
     /// The decisions.
     pub records: Vec<StoredRecord>,
-    /// Place after which the next page looks; absent after the last.
+    /// Place after which the next page starts; absent on the last page.
     pub next: Option<ArchivePlace>,
 }
 
-/// Decision of a node with the texts that it rests on.
+/// Decision of a node, with its policy text and robots.txt.
 #[derive(Debug)]
 pub struct ArchiveDecision {
-    /// The decision, with its policy.
+    /// The decision, including its policy.
     pub record: StoredRecord,
-    /// Body of the robots.txt, if there was one and the archive has it.
+    /// Body of the robots.txt, if there was one and the archive contains it.
     pub body: Option<Vec<u8>>,
 }
 
 impl NodeRecordsReader {
-    /// Connects to an archive, to ask questions of which each query takes at most
-    /// `longest`. To be called inside a tokio runtime.
+    /// Connects to an archive. Each later query may take `longest`. Must be called inside
+    /// a tokio runtime.
     ///
     /// # Errors
     ///
-    /// [`ArchiveFailure`], as of all functions here.
+    /// [`ArchiveFailure`], as for all functions here.
     pub async fn open(access: &ArchiveAccess, longest: Duration) -> Result<Self, ArchiveFailure> {
         let session = ArchiveSession::open(access, longest).await?;
         Ok(Self { session })
     }
 
-    /// Reports whether its connection has ended.
+    /// Reports whether the connection has ended.
     pub fn is_over(&self) -> bool {
         self.session.is_over()
     }
 
-    /// Looks up what `filter` names, once for all pages.
+    /// Resolves the names in `filter`, once for all pages.
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ impl NodeRecordsReader {
         ArchiveQuestion::new(&self.session, filter).await
     }
 
-    /// Reads all nodes, by their number.
+    /// Returns all nodes by number.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl NodeRecordsReader {
         nodes_of(&self.session).await
     }
 
-    /// Reads a page of the decisions that `question` chooses.
+    /// Reads a page of the decisions that match `question`.
     ///
     /// # Errors
     ///
@@ -121,7 +121,8 @@ impl NodeRecordsReader {
             Direction::OldestFirst => ("ASC", ">"),
         };
         if let Some(place) = bounds.behind {
-            // The time alone first: by it partitions and indexes are chosen.
+            // The time is compared separately first, because that condition selects
+            // partitions and indexes.
             let time = conditions.place(system_time(place.time_us));
             let (node, seq) = (conditions.place(place.node), conditions.place(place.seq));
             conditions.add_placed(format!(
@@ -129,7 +130,7 @@ impl NodeRecordsReader {
                  {seq})"
             ));
         }
-        // One more than wanted: so there is a further page.
+        // One more row than requested, to find out whether there is a further page.
         let rows_max = i64::try_from(bounds.rows.saturating_add(1)).unwrap_or(i64::MAX);
         let limit = conditions.place(rows_max);
         let rest = format!("ORDER BY d.time {order}, d.node {order}, d.seq {order} LIMIT {limit}");
@@ -153,7 +154,7 @@ impl NodeRecordsReader {
             "SELECT * FROM decision AS d WHERE {} {rest}",
             conditions.sql()
         );
-        // JSON of the rows that are chosen alone.
+        // Only the selected rows are converted to JSON.
         let sql = format!("SELECT row_to_json(d)::text FROM ({chosen}) AS d");
         let rows = self.session.query(&sql, &conditions.parameters()).await?;
         rows.iter()
@@ -161,7 +162,8 @@ impl NodeRecordsReader {
             .collect()
     }
 
-    /// Finds the decisions with a number, of the nodes that are called `node`, or of all.
+    /// Finds the decisions with a sequence number, of the nodes called `node` or of all
+    /// nodes.
     ///
     /// # Errors
     ///
@@ -186,7 +188,8 @@ impl NodeRecordsReader {
         Ok(rows.iter().map(place_of).collect())
     }
 
-    /// Reads the decision at a place with the texts that it rests on, if it is there.
+    /// Reads the decision at a place, with its policy text and robots.txt; `None` if it
+    /// does not exist.
     ///
     /// # Errors
     ///
@@ -224,7 +227,7 @@ impl NodeRecordsReader {
         Ok(rows.first().map(|row| row.get(0)))
     }
 
-    /// Counts the decisions that `question` chooses.
+    /// Counts the decisions that match `question`.
     ///
     /// # Errors
     ///
@@ -239,7 +242,7 @@ impl NodeRecordsReader {
         Ok(count_of(&rows))
     }
 
-    /// Counts the decisions that `question` chooses, up to `most`.
+    /// Counts the decisions that match `question`, up to `most`.
     ///
     /// # Errors
     ///
@@ -250,7 +253,7 @@ impl NodeRecordsReader {
         most: u32,
     ) -> Result<DecisionTotal, ArchiveFailure> {
         let conditions = question.conditions();
-        // One more than is counted, so that it is known whether there are more.
+        // One more than the limit, to find out whether there are more.
         let sql = format!(
             "SELECT count(*) FROM (SELECT FROM decision AS d WHERE {} LIMIT {most}::bigint + 1) AS c",
             conditions.sql(),
@@ -263,9 +266,9 @@ impl NodeRecordsReader {
         })
     }
 
-    /// Reads the decisions that `question` chooses of those that have arrived since
-    /// `ends`, by their times, and moves `ends` past them. Of a node that was not among
-    /// them, what comes from now on.
+    /// Reads the decisions that match `question` and have arrived since `ends`, ordered
+    /// by time, and advances `ends`. For a node missing from `ends`, reading starts with
+    /// later arrivals.
     ///
     /// # Errors
     ///
@@ -288,26 +291,26 @@ impl NodeRecordsReader {
             conditions.add("d.seq <= ?", node.last);
             let rest = format!("ORDER BY d.seq LIMIT {ARRIVED_MAX}");
             let rows = self.rows(&conditions, &rest).await?;
-            // The rest comes with the next look.
+            // The next call reads the rest.
             if let Some(last) = rows.get(ARRIVED_MAX - 1) {
                 ends.insert(*number, place_of(last).seq);
             }
             arrived.extend(records(rows, &nodes));
         }
-        // Nodes were read one after the other.
+        // The nodes were read one after the other.
         arrived.sort_by_key(|record| record.at);
         Ok(arrived)
     }
 
-    /// Finds the months of which the archive has partitions, each with the number of its
-    /// decisions.
+    /// Returns the months for which the archive has partitions, and the number of
+    /// decisions in each.
     ///
     /// # Errors
     ///
     /// [`ArchiveFailure`].
     pub async fn months(&self) -> Result<BTreeMap<Month, u64>, ArchiveFailure> {
         let mut months = BTreeMap::new();
-        // Events may be of a month without a decision.
+        // A month may contain events but no decisions.
         for table in PARTITIONED.into_iter().rev() {
             let rows = self.session.query(PARTITIONS, &[&table]).await?;
             for name in rows.iter().map(|row| row.get::<_, String>(0)) {
@@ -330,13 +333,14 @@ impl NodeRecordsReader {
     }
 }
 
-/// Returns the one number that a query counts.
+/// Returns the result of a `count` query.
 fn count_of(rows: &[Row]) -> u64 {
     let count = rows.first().map(|row| row.get::<_, i64>(0));
     count.unwrap_or_default().cast_unsigned()
 }
 
-/// Makes the decisions of rows. A node that came after the nodes were read has none.
+/// Converts rows to decisions. Drops the rows of a node that was added after `nodes` was
+/// read.
 fn records(rows: Vec<FlatDecision>, nodes: &BTreeMap<i32, ArchiveNode>) -> Vec<StoredRecord> {
     let rows = rows.into_iter();
     rows.filter_map(|row| Some((nodes.get(&row.node)?, row)))
@@ -352,8 +356,8 @@ fn place_of(row: &FlatDecision) -> ArchivePlace {
     }
 }
 
-/// Makes the time of a place as PostgreSQL takes it. A place comes from a link, which may
-/// have any number.
+/// Converts the time of a place for PostgreSQL. A place comes from a link, and may
+/// contain any number.
 fn system_time(time_us: i64) -> SystemTime {
     Timestamp::from_microsecond(time_us)
         .unwrap_or_default()

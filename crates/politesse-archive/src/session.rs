@@ -1,6 +1,6 @@
-//! Session of a reader with the archive: queries that only read, each with a time limit.
+//! Session of a reader with the archive: read-only queries, each with a time limit.
 //!
-//! Does not know what is asked.
+//! Does not know the queries.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use super::connection::{ArchiveAccess, ArchiveConnection};
 use super::failure::ArchiveFailure;
 use super::schema;
 
-/// Time for the answer to a query that the server has given up.
+/// Additional time to receive the error of a query that the server has cancelled.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Connection by which nothing is written.
+/// Read-only connection.
 #[derive(Debug)]
 pub(super) struct ArchiveSession {
     connection: ArchiveConnection,
@@ -23,19 +23,21 @@ pub(super) struct ArchiveSession {
 }
 
 impl ArchiveSession {
-    /// Connects, to ask queries that take at most `longest` each. To be called inside a
-    /// tokio runtime.
+    /// Connects. Each later query may take `longest`. Must be called inside a tokio
+    /// runtime.
     ///
     /// # Errors
     ///
-    /// [`ArchiveFailure`]: the archive cannot be reached, or has no tables of this version.
+    /// [`ArchiveFailure`] if the archive cannot be reached, or has no tables of this
+    /// version.
     pub(super) async fn open(
         access: &ArchiveAccess,
         longest: Duration,
     ) -> Result<Self, ArchiveFailure> {
         let connection = access.connect().await?;
         schema::check(access, &connection.client).await?;
-        // The server ends a query that takes longer even if nobody waits for it any more.
+        // With this setting, the server also cancels slow queries whose client has given
+        // up.
         let limits = format!(
             "SET default_transaction_read_only = on; SET statement_timeout = {}",
             longest.as_millis()
@@ -52,11 +54,11 @@ impl ArchiveSession {
         self.connection.client.is_closed()
     }
 
-    /// Asks a query.
+    /// Runs a query.
     ///
     /// # Errors
     ///
-    /// [`ArchiveFailure`], [`ArchiveFailure::Timeout`].
+    /// [`ArchiveFailure`], including [`ArchiveFailure::Timeout`].
     pub(super) async fn query(
         &self,
         sql: &str,

@@ -428,7 +428,7 @@ mod tests {
 
     // Ours: docs/clients.md.
     #[test]
-    fn a_name_is_foreign_unless_an_entry_that_pins_or_gives_it_fits() {
+    fn a_pinned_name_is_foreign_unless_a_matching_entry_pins_or_gives_it() {
         let pinned = |name: &str, network: &str| Identity {
             clients: Some(vec![network.parse().unwrap()]),
             ..identity(&[name], None)

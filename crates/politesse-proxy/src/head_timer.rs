@@ -31,7 +31,8 @@ pub struct HeadTimer<S> {
     /// Start of the time limit for the awaited head: for the first head, the start of the
     /// connection. `None` until a partial head has been waited for.
     begun_at: Option<Instant>,
-    /// Number of requests before the head of which some bytes have arrived.
+    /// Number of requests that preceded the head that is arriving; `None` before the
+    /// first head.
     head_after: Option<usize>,
     timer: Option<Pin<Box<Sleep>>>,
     /// Whether the stream has flushed everything written to it.

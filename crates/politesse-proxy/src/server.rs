@@ -60,7 +60,7 @@ pub struct Options {
     /// Minimum progress that a client must make in reading a response.
     pub least_progress: MinimumProgress,
     /// Time between the stop order and the stop of the listeners. Requests are still
-    /// served, so that load balancers can notice the stop.
+    /// served meanwhile, and load balancers can notice the stop.
     pub drain_time: Duration,
     /// Longest time that exchanges may continue after the drain time.
     pub shutdown_timeout: Duration,

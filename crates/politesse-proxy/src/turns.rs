@@ -32,8 +32,8 @@ use politesse_net::private::PrivateScope;
 use politesse_pace::{Embedding, RobotsFetch, Scheduler, Turn, TurnOwner, TurnRequest};
 use politesse_robots_cache::QueuedFetch;
 
-/// `Retry-After` of a request whose robots.txt could not be requested because the proxy
-/// was too busy.
+/// `Retry-After` of a request that is delayed because the proxy is too busy, for example
+/// to request its robots.txt.
 const BUSY_RETRY: Duration = Duration::from_secs(1);
 
 /// Settings of waits for turns.

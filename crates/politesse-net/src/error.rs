@@ -115,7 +115,8 @@ impl From<hyper::Error> for UpstreamError {
     }
 }
 
-// Causes under which a robots.txt that cannot be fetched counts as unreachable.
+// Cause for which a robots.txt counts as unreachable if fetching it failed with this
+// error.
 impl From<UpstreamError> for Cause {
     fn from(error: UpstreamError) -> Self {
         match error {

@@ -128,8 +128,8 @@ pub(super) fn http2_request(
 }
 
 /// Turns a request into one to a proxy: its target becomes the absolute URL (RFC 9112,
-/// section 3.2.2), and our credentials are added. The crawler's own credentials are
-/// removed before.
+/// section 3.2.2), and our credentials are added. The crawler's own credentials were
+/// removed earlier.
 pub(super) fn to_parent(
     mut request: Request<Upload>,
     target: &Target,

@@ -275,8 +275,8 @@ fn split_plain_head(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     (!has_odd).then_some((head, after))
 }
 
-/// Reports whether a head is that of an interim response, which is followed by another
-/// head (RFC 9110, section 15.2). A 101 is not.
+/// Reports whether a head is that of an interim response, which another head follows (RFC
+/// 9110, section 15.2). No head follows a 101.
 fn is_interim(head: &[u8]) -> bool {
     let status = without_empty_lines(head).get(STATUS);
     status.is_some_and(|status| status.starts_with(b"1") && status != b"101")

@@ -35,7 +35,7 @@ struct PendingState {
     waiting: SharedBound,
 }
 
-/// Look-up of one name.
+/// Lookup of one name.
 #[derive(Debug)]
 struct PendingLookup {
     answer: watch::Sender<Option<ResolvedName>>,

@@ -247,7 +247,7 @@ async fn without_the_default_only_the_named_networks_are_denied() {
 // Ours: a robots.txt that redirects to port 22 of a name must not get there because the
 // operator has set the address of that name.
 #[tokio::test]
-async fn a_port_is_open_where_the_entry_names_it() {
+async fn an_entry_with_a_port_opens_that_port() {
     let egress = egress(Options {
         resolve: vec![
             resolve("h.test", None, "127.0.0.1:0"),
@@ -329,7 +329,7 @@ async fn an_origin_denied_by_a_later_configuration_is_not_dialled() {
 
 // Ours: as with curl's --resolve, the more specific entry takes precedence.
 #[tokio::test]
-async fn an_override_is_exempt_and_the_more_exact_one_wins() {
+async fn an_override_is_exempt_and_the_more_specific_one_wins() {
     let egress = egress(Options {
         resolve: vec![
             resolve("H.test", None, "127.0.0.1:0"),

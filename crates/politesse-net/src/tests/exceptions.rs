@@ -95,7 +95,8 @@ async fn an_earlier_entry_can_keep_a_host_verified() {
     assert_not_verified(&setup, "https://a.h.test/").await;
 }
 
-// Ours: they replace the default roots, which are then no longer trusted for the host.
+// Ours: the host's own roots replace the default ones, which are then no longer trusted
+// for it.
 #[tokio::test]
 async fn a_host_can_have_its_own_roots() {
     let (usual, own) = (Ca::new(), Ca::new());

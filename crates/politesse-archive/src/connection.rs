@@ -188,7 +188,8 @@ impl TlsConnect<TcpStream> for RustlsConnect {
 struct RustlsStream(tokio_rustls::client::TlsStream<TcpStream>);
 
 impl TlsStream for RustlsStream {
-    // SCRAM is equally safe without it, because the certificate is always verified.
+    // SCRAM without channel binding is equally safe, because the certificate is always
+    // verified.
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }

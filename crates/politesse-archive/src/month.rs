@@ -136,8 +136,8 @@ impl MonthDrop {
 
     async fn begin(&mut self) -> Result<Transaction<'_>, ArchiveFailure> {
         let transaction = self.connection.client.transaction().await?;
-        // While this transaction waits for a lock, others queue after it. They must not
-        // wait longer than for a single reader.
+        // While this transaction waits for a lock, all later ones queue after it. The
+        // limit is the longest time that a reader's query may take.
         let limit = format!(
             "SET LOCAL lock_timeout = {}",
             self.access.timeout.as_millis()

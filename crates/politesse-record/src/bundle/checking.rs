@@ -1,10 +1,11 @@
 //! Verification of a bundle, on any machine and without the record.
 //!
-//! Values are put into an empty record in memory, and decisions are read as those of any
-//! record: each leaf is made again from the values, and each decision from its robots.txt.
-//! Anyone may have made the bundle: lines, files and numbers are bounded.
+//! Values are inserted into an empty record in memory, and decisions are read as
+//! from any record: each leaf is computed from its values again, and each decision
+//! is made again from its robots.txt. The bundle is untrusted, so lines, files and
+//! numbers are bounded.
 //!
-//! Does not know whose the key is: that comes from outside.
+//! Does not know which key to trust: the caller supplies the keys.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
@@ -42,42 +43,44 @@ const BODY_AT: usize = 8;
 pub struct BundleVerification {
     /// Counts of the decisions.
     pub sums: BundleSums,
-    /// Findings.
+    /// Number of findings.
     pub mismatches: u64,
     /// Number of robots.txt files.
     pub robots: u64,
-    /// Head that the rows were compared with.
+    /// Head that the decisions were checked against.
     pub head: RecordHead,
-    /// Key that the bundle says it is signed by.
+    /// Key that the bundle names as its signer.
     pub signer: String,
-    /// Whether one of the keys from outside has signed the head.
+    /// Whether one of the caller's keys has signed the head.
     pub is_signer_known: bool,
 }
 
-/// Decisions of a bundle by the result of deciding them again.
+/// Decisions of a bundle, by the result of deciding them again.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct BundleSums {
     /// All decisions.
     pub decisions: u64,
-    /// Decisions that were decided again, with any result.
+    /// Decisions that were decided again, whether or not the result is the same.
     pub decided: u64,
-    /// Decisions that rest on no robots.txt and were checked for form.
+    /// Decisions that rest on no robots.txt; only their form was checked.
     pub form_only: u64,
-    /// Decisions that cannot be decided again, because their query is not kept.
+    /// Decisions that cannot be decided again because their query string is not
+    /// stored.
     pub query_withheld: u64,
-    /// Rows whose client and URL were redacted. They are proved, and not decided again.
+    /// Decisions whose client and URL were redacted. They are proved, but not
+    /// decided again.
     pub redacted: u64,
-    /// Decisions that another revision of the engine made, and that this one makes
-    /// otherwise.
+    /// Decisions made by another revision of the engine that this revision decides
+    /// differently.
     pub other_revision: u64,
 }
 
-/// Verifies the bundle in `file`, and that one of `keys` has signed it, unless there
-/// are none. Hands each finding to `report`.
+/// Verifies the bundle in `file`, and that one of `keys` has signed it (not checked
+/// if `keys` is empty). Each finding is passed to `report`.
 ///
 /// # Errors
 ///
-/// [`BundleError`], if it cannot be read as a bundle.
+/// [`BundleError`] if the file cannot be read as a bundle.
 pub fn verify_bundle(
     file: impl Read,
     keys: &[NoteKey],
@@ -88,7 +91,8 @@ pub fn verify_bundle(
         Some(BundleLine::Bundle(header)) if header.version == VERSION => header,
         _ => return Err(lines.fault("it is of a newer version of this program")),
     };
-    // Not the record of this machine, if there is one.
+    // An in-memory record, so that a record on this machine cannot affect the
+    // result.
     let record = AuditReader::in_memory(schema::open_in_memory()?, &header.record);
     let findings = Findings { report, count: 0 };
     let mut check = BundleCheck::new(&record, &header, findings)?;
@@ -106,7 +110,7 @@ pub fn verify_bundle(
     check.end(keys)
 }
 
-/// Receiver of findings, with their number.
+/// Reports findings and counts them.
 struct Findings<F> {
     report: F,
     count: u64,
@@ -119,19 +123,19 @@ impl<F: FnMut(String)> Findings<F> {
     }
 }
 
-/// Head of a bundle, with its signatures.
+/// Signed note of a head, and the head parsed from it.
 struct SignedHead {
     note: SignedNote,
     head: RecordHead,
 }
 
-/// Check of a bundle under way.
+/// State of the check of one bundle.
 struct BundleCheck<'a, F> {
     connection: &'a Connection,
     rows: DecisionReader<'a>,
     header: &'a BundleHeader,
     findings: Findings<F>,
-    /// Number of the line that is checked.
+    /// Number of the line being checked.
     number: u64,
     evidence: EvidenceCache,
     bytes: CanonicalBytes,
@@ -141,9 +145,9 @@ struct BundleCheck<'a, F> {
     used: Vec<bool>,
     /// Robots.txt files by their SHA-256.
     robots: HashMap<Digest, Bytes>,
-    /// Robots.txt files that snapshots rest on.
+    /// SHA-256 of each robots.txt file that a snapshot refers to.
     wanted: HashSet<Digest>,
-    /// Number of the last decision.
+    /// Number of the newest decision read.
     last: i64,
     proof: Vec<Digest>,
     head: Option<SignedHead>,
@@ -156,7 +160,7 @@ impl<'a, F: FnMut(String)> BundleCheck<'a, F> {
         header: &'a BundleHeader,
         findings: Findings<F>,
     ) -> Result<Self, BundleError> {
-        // One transaction to the end, which takes a fraction of the time of many.
+        // A single transaction takes a fraction of the time of one per row.
         record.connection.execute_batch("BEGIN")?;
         Ok(Self {
             connection: &record.connection,
@@ -178,7 +182,7 @@ impl<'a, F: FnMut(String)> BundleCheck<'a, F> {
         })
     }
 
-    /// Makes the error of the line that is checked.
+    /// Makes an error about the line being checked.
     fn fault(&self, cause: &'static str) -> BundleError {
         BundleError::Line {
             number: self.number,
@@ -186,7 +190,7 @@ impl<'a, F: FnMut(String)> BundleCheck<'a, F> {
         }
     }
 
-    /// Adds a line between the first and the last.
+    /// Adds a line other than the first and the last.
     fn add(&mut self, line: BundleLine) -> Result<(), BundleError> {
         match line {
             BundleLine::Value(value) => self.add_value(&value)?,
@@ -209,7 +213,8 @@ impl<'a, F: FnMut(String)> BundleCheck<'a, F> {
     /// Adds a value to its dictionary.
     fn add_value(&mut self, line: &ValueLine) -> Result<(), BundleError> {
         let next = self.used.len() as i64 + 1;
-        // In one order, so that a number says how many values came before.
+        // Numbers are consecutive, so that a bundle has one form and a number gives
+        // the index in `used`.
         let table = dictionary(&line.kind).filter(|_| line.number == next);
         let found = table.and_then(|table| Some((table, values_of(table, &line.columns)?)));
         let Some((table, mut values)) = found else {
@@ -226,7 +231,7 @@ impl<'a, F: FnMut(String)> BundleCheck<'a, F> {
         let sql = table.insert_with_id();
         let mut statement = self.connection.prepare_cached(&sql)?;
         self.used.push(false);
-        // Two values of one kind that are the same do not go into one table.
+        // A table rejects a value that it already has.
         match statement.execute(params_from_iter(values)) {
             Ok(_) => Ok(()),
             Err(_) => Err(self.fault("the value is there already")),
@@ -248,7 +253,8 @@ impl<'a, F: FnMut(String)> BundleCheck<'a, F> {
     }
 
     fn add_decision(&mut self, mut entry: DecisionEntry) -> Result<(), BundleError> {
-        // In one order, so that rows have one form, and no number comes twice.
+        // Ascending order, so that a bundle has one form and no number occurs
+        // twice.
         let seq = entry.decision.seq;
         if seq <= self.last {
             return Err(self.fault("it is not after the decision before it"));
@@ -274,13 +280,14 @@ impl<'a, F: FnMut(String)> BundleCheck<'a, F> {
         Ok(())
     }
 
-    /// Checks that a decision meets the conditions of the first line.
+    /// Checks that a decision matches the filter in the first line.
     fn check_conditions(&mut self, row: &DecisionRow) -> Result<(), BundleError> {
         let BundleHeader { from, until, .. } = self.header;
         let is_late_enough = from.is_none_or(|from| from.as_microsecond() <= row.time_us);
         let is_early_enough = until.is_none_or(|until| row.time_us < until.as_microsecond());
         let is_at_host = match &self.header.host {
-            // A redacted row keeps its origin only if its snapshot has the same one.
+            // A redacted row keeps its origin only if its snapshot has the same
+            // one.
             Some(host) if row.origin != 0 => {
                 let sql = "SELECT 1 FROM origin WHERE id = ? AND host = ?";
                 let mut statement = self.connection.prepare_cached(sql)?;
@@ -295,7 +302,7 @@ impl<'a, F: FnMut(String)> BundleCheck<'a, F> {
         Ok(())
     }
 
-    /// Notes which values a decision refers to.
+    /// Marks the values that a decision refers to as used.
     fn mark_used(&mut self, entry: &mut DecisionEntry) {
         for (number, _) in entry.references() {
             let place = number.checked_sub(1).map(usize::try_from);
@@ -307,11 +314,11 @@ impl<'a, F: FnMut(String)> BundleCheck<'a, F> {
         }
     }
 
-    /// Decides a decision again.
+    /// Decides a decision again, and reports any difference.
     fn decide(&mut self, record: &StoredRecord) {
         let seq = record.seq;
         let wanted = self.evidence.wanted_body(record);
-        // One that is missing is found as a decision that cannot be made.
+        // A missing body makes the decision undecidable, which is reported below.
         let body = wanted.and_then(|sha256| self.robots.get(&sha256).cloned());
         let sums = &mut self.sums;
         sums.decisions += 1;
@@ -340,7 +347,7 @@ impl<'a, F: FnMut(String)> BundleCheck<'a, F> {
         }
     }
 
-    /// Checks what needs all lines: signatures, proof, and that nothing is unproved.
+    /// Runs the checks that need all lines: signatures, the proof, and references.
     fn end(mut self, keys: &[NoteKey]) -> Result<BundleVerification, BundleError> {
         let (Some(signed), Some(key)) = (self.head.take(), self.key.take()) else {
             return Err(self.fault("there is no head, or no key"));
@@ -354,7 +361,8 @@ impl<'a, F: FnMut(String)> BundleCheck<'a, F> {
             self.findings
                 .add("the head is not signed by the key in the bundle".to_owned());
         }
-        // The key in the bundle proves nothing: a forger puts in another.
+        // The bundle's own key proves nothing, because a forger would include
+        // another one.
         let is_signer_known = keys.iter().any(|key| note.verify(key).is_ok());
         if !keys.is_empty() && !is_signer_known {
             self.findings
@@ -382,9 +390,9 @@ impl<'a, F: FnMut(String)> BundleCheck<'a, F> {
         }
     }
 
-    /// Looks for values and files that nothing refers to, which no leaf is over, and for
-    /// files that are missing. A redacted decision is not made again, so its file would not
-    /// be missed there.
+    /// Reports values and files that no decision refers to, because no leaf covers
+    /// them, and files that are missing. A redacted decision is not decided again,
+    /// so its missing file would otherwise go unnoticed.
     fn check_references(&mut self) {
         let unused = self.used.iter().filter(|used| !**used).count();
         if 0 < unused {
@@ -406,10 +414,11 @@ impl<'a, F: FnMut(String)> BundleCheck<'a, F> {
     }
 }
 
-/// Reads the line of a head; `None` if it is malformed.
+/// Parses a head; `None` if it is malformed.
 fn signed_head(text: &str) -> Option<SignedHead> {
     let note: SignedNote = text.parse().ok()?;
     let head = note.text().parse().ok()?;
-    // One form: nothing can stand beside the signatures.
+    // Only one form is accepted, so that nothing can be added beside the
+    // signatures.
     (note.to_string() == text).then_some(SignedHead { note, head })
 }

@@ -1,12 +1,13 @@
-//! Lines of a bundle.
+//! Format of the lines of a bundle.
 //!
-//! Each line is an object whose only name says what the line holds. Values and decisions
-//! have the columns of the record's tables (docs/decisions/020-thin-record.md). A value
-//! that several decisions share has a line of its own, before the first decision that
-//! refers to it by its number. All lines are ASCII: text of a crawler must not control a
-//! terminal or an editor.
+//! Each line is a JSON object with one member, whose name is the kind of the line.
+//! Values and decisions have the columns of the record's tables
+//! (docs/decisions/020-thin-record.md). A value that several decisions share has a
+//! line of its own, before the first decision that refers to it by number. All
+//! lines are ASCII, so that text sent by a crawler cannot control a terminal or an
+//! editor.
 //!
-//! Does not know which decisions are chosen.
+//! Does not know which decisions are selected.
 
 use std::io;
 
@@ -27,8 +28,8 @@ use politesse_decision::digest::Digest;
 /// Version of the format.
 pub(super) const VERSION: u32 = 1;
 
-/// Line of a bundle. The kinds come in this order, but for values, robots.txt files and
-/// decisions, which alternate.
+/// Line of a bundle. The kinds appear in this order, except that values, robots.txt
+/// files and decisions alternate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum BundleLine {
@@ -37,7 +38,7 @@ pub(super) enum BundleLine {
     Value(ValueLine),
     Robots(BodyLine),
     Decision(Box<DecisionEntry>),
-    /// Hash of the proof that leads from the decisions to the head.
+    /// One hash of the proof that leads from the decisions to the head.
     Hash(Digest),
     /// Signed head.
     Head(String),
@@ -47,7 +48,7 @@ pub(super) enum BundleLine {
     Sha256(Digest),
 }
 
-/// Format, record, and the conditions by which the decisions were chosen.
+/// Format, record, and the filter that selected the decisions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BundleHeader {
@@ -55,15 +56,15 @@ pub(super) struct BundleHeader {
     pub(super) made_at: Timestamp,
     /// Id of the record.
     pub(super) record: String,
-    /// Earliest time of a decision.
+    /// Earliest time of a decision, inclusive.
     pub(super) from: Option<Timestamp>,
-    /// Time before which all decisions were made.
+    /// Latest time of a decision, exclusive.
     pub(super) until: Option<Timestamp>,
     /// Host of the URLs.
     pub(super) host: Option<String>,
 }
 
-/// Value that decisions share.
+/// Value that decisions refer to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ValueLine {
@@ -80,7 +81,7 @@ pub(super) struct ValueLine {
 pub(super) struct BodyLine {
     /// SHA-256 of the body.
     pub(super) sha256: Digest,
-    /// Body in Base64: it may be any bytes.
+    /// Body in Base64, because it may contain any bytes.
     pub(super) body: String,
 }
 
@@ -89,21 +90,21 @@ impl BundleLine {
     /// [`BundleLine::append`] writes for the same content.
     pub(super) fn parse(line: &[u8]) -> Option<Self> {
         let parsed: Self = serde_json::from_slice(line).ok()?;
-        // Equal content has equal lines: nothing can be hidden in blanks or in names that
-        // occur twice.
+        // Equal content has exactly one encoding, so that nothing can be hidden in
+        // whitespace or in duplicate names.
         let mut again = Vec::with_capacity(line.len() + 1);
         parsed.append(&mut again).ok()?;
         (again.strip_suffix(b"\n") == Some(line)).then_some(parsed)
     }
 
-    /// Appends the line with its end to `bytes`.
+    /// Appends the line and its newline to `bytes`.
     pub(super) fn append(&self, bytes: &mut Vec<u8>) -> serde_json::Result<()> {
         self.serialize(&mut Serializer::with_formatter(&mut *bytes, AsciiFormatter))?;
         bytes.push(b'\n');
         Ok(())
     }
 
-    /// Returns the part of a bundle that the line belongs to.
+    /// Returns the part of the bundle that the line belongs to.
     pub(super) fn part(&self) -> BundlePart {
         match self {
             Self::Bundle(_) => BundlePart::Header,
@@ -116,7 +117,8 @@ impl BundleLine {
     }
 }
 
-/// Part of a bundle. Content and proof may have several lines, the others have one.
+/// Part of a bundle. Content and proof may have several lines, the other parts have
+/// one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BundlePart {
     Header,
@@ -128,7 +130,8 @@ pub(super) enum BundlePart {
 }
 
 impl BundlePart {
-    /// Reports whether a line of this part may come after one of `before`, or first.
+    /// Reports whether a line of this part may come after one of `before`, or first
+    /// if `before` is `None`.
     pub(super) fn may_follow(self, before: Option<Self>) -> bool {
         use BundlePart::{Content, End, Head, Header, Key, Proof};
         matches!(
@@ -152,7 +155,8 @@ impl Formatter for AsciiFormatter {
         fragment: &str,
     ) -> io::Result<()> {
         let is_plain = |letter: char| matches!(letter, ' '..='~');
-        // Nearly all text is plain, and is written much faster in one piece.
+        // Nearly all text is printable ASCII, which is much faster to write in one
+        // piece.
         let mut rest = fragment;
         while let Some(at) = rest.find(|letter| !is_plain(letter)) {
             let (before, after) = rest.split_at(at);
@@ -171,8 +175,8 @@ impl Formatter for AsciiFormatter {
     }
 }
 
-/// Makes the leaf of an entry, with its place in the tree. An invalid number gives a
-/// place that no tree has.
+/// Makes the leaf of an entry, with its index in the tree. A number below 1 gets an
+/// index that no tree has.
 pub(super) fn placed(entry: LeafRun) -> PlacedLeaf {
     let index = count(entry.first).checked_sub(1);
     PlacedLeaf {
@@ -186,8 +190,8 @@ pub(super) fn dictionary(kind: &str) -> Option<&'static DictionaryTable> {
     DICTIONARIES.into_iter().find(|table| table.name == kind)
 }
 
-/// Makes the columns of a line from a row of `table`; `None` if the row holds a type
-/// that the record never has.
+/// Makes the columns of a line from a row of `table`; `None` if a column has a type
+/// that the record never uses.
 pub(super) fn columns_of(
     table: &DictionaryTable,
     row: &Row<'_>,
@@ -206,8 +210,8 @@ fn column_json(value: ValueRef<'_>) -> Option<Json> {
     })
 }
 
-/// Makes a row of `table` from the columns of a line; `None` if their types are not
-/// those of the table.
+/// Makes a row of `table` from the columns of a line; `None` if their number or
+/// types are not those of the table.
 pub(super) fn values_of(table: &DictionaryTable, columns: &[Json]) -> Option<Vec<Value>> {
     if columns.len() != table.width() {
         return None;

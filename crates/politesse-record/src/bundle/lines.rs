@@ -1,4 +1,4 @@
-//! Gzipped lines of a bundle: writer and reader, which hold the same limits.
+//! Gzipped lines of a bundle: a writer and a reader that enforce the same limits.
 //!
 //! Does not know what decisions and values mean.
 
@@ -14,20 +14,20 @@ use super::form::{BundleLine, BundlePart};
 use crate::columns::read_digest;
 use politesse_decision::digest::Digest;
 
-/// Longest line: the largest robots.txt that the proxy keeps has 16 MiB, and a third more
-/// in Base64.
+/// Maximum length of a line. The largest robots.txt that the proxy stores has 16
+/// MiB, and Base64 adds a third.
 const LINE_BYTES_MAX: u64 = 32 << 20;
 
-/// Lines of a bundle at most. Each takes up to 80 bytes of memory.
+/// Maximum number of lines. Each takes up to 80 bytes of memory.
 const LINES_MAX: u64 = 8_000_000;
 
-/// Bytes of a bundle at most, not compressed.
+/// Maximum size of a bundle before compression.
 const BYTES_MAX: u64 = 4 << 30;
 
-/// Bytes at most of the lines whose content stays in memory during a verification.
+/// Maximum size of the lines whose content stays in memory during a verification.
 const SHARED_BYTES_MAX: u64 = 512 << 20;
 
-/// Size of a bundle as far as it was written or read.
+/// Size of the part of a bundle that was written or read so far.
 #[derive(Debug, Default)]
 struct BundleSize {
     lines: u64,
@@ -52,7 +52,7 @@ impl BundleSize {
         }
     }
 
-    /// Adds the bytes of `line` again if they stay in memory.
+    /// Adds the bytes of `line` to `shared_bytes` if its content stays in memory.
     fn add_shared(&mut self, line: &BundleLine, bytes: usize) -> Result<(), BundleError> {
         if matches!(line, BundleLine::Value(_) | BundleLine::Robots(_)) {
             self.shared_bytes += bytes as u64;
@@ -66,7 +66,7 @@ impl BundleSize {
     }
 }
 
-/// SHA-256 of bytes that come in pieces.
+/// Returns the SHA-256 of the bytes hashed so far.
 fn digest_so_far(hash: &Context) -> Option<Digest> {
     read_digest(hash.clone().finish().as_ref())
 }
@@ -83,8 +83,8 @@ impl<W: Write> LineWriter<W> {
     /// Begins a bundle.
     pub(super) fn new(out: W) -> Self {
         Self {
-            // A day of decisions has hundreds of megabytes: the fastest level packs
-            // them to a fifth, and the best to a seventh in six times the time.
+            // A day of decisions has hundreds of megabytes. The fastest level packs
+            // them to a fifth, the best to a seventh in six times the time.
             out: GzEncoder::new(out, Compression::fast()),
             hash: Context::new(&SHA256),
             size: BundleSize::default(),
@@ -92,7 +92,7 @@ impl<W: Write> LineWriter<W> {
         }
     }
 
-    /// Writes a line.
+    /// Appends `line`, within the limits of a bundle.
     pub(super) fn write(&mut self, line: &BundleLine) -> Result<(), BundleError> {
         self.line.clear();
         line.append(&mut self.line).map_err(std::io::Error::from)?;
@@ -102,7 +102,7 @@ impl<W: Write> LineWriter<W> {
         Ok(self.out.write_all(&self.line)?)
     }
 
-    /// Writes the last line.
+    /// Writes the last line, the SHA-256 of the lines before it.
     pub(super) fn end(mut self) -> Result<(), BundleError> {
         let sha256 = digest_so_far(&self.hash).ok_or(BundleError::Unproved)?;
         self.write(&BundleLine::Sha256(sha256))?;
@@ -110,12 +110,12 @@ impl<W: Write> LineWriter<W> {
     }
 }
 
-/// Reader of the lines of a bundle, which anyone may have made.
+/// Reader of the lines of a bundle. The file is untrusted.
 pub(super) struct LineReader<R> {
     content: BufReader<MultiGzDecoder<BufReader<R>>>,
     hash: Context,
     size: BundleSize,
-    /// Part of the last line; `None` before the first.
+    /// Part of the newest line read; `None` before the first.
     part: Option<BundlePart>,
     line: Vec<u8>,
 }
@@ -124,7 +124,8 @@ impl<R: Read> LineReader<R> {
     /// Begins to read a bundle.
     pub(super) fn new(file: R) -> Self {
         Self {
-            // All members: other programs read them as one file, too.
+            // All gzip members are read, because other programs also read them as
+            // one file.
             content: BufReader::new(MultiGzDecoder::new(BufReader::new(file))),
             hash: Context::new(&SHA256),
             size: BundleSize::default(),
@@ -133,12 +134,12 @@ impl<R: Read> LineReader<R> {
         }
     }
 
-    /// Returns the number of the last line.
+    /// Returns the number of the line that was read last, from 1.
     pub(super) fn number(&self) -> u64 {
         self.size.lines
     }
 
-    /// Makes the error of the last line.
+    /// Makes an error about the line that was read last.
     pub(super) fn fault(&self, cause: &'static str) -> BundleError {
         BundleError::Line {
             number: self.number(),
@@ -146,7 +147,7 @@ impl<R: Read> LineReader<R> {
         }
     }
 
-    /// Returns the SHA-256 of all lines so far, without the one that states it.
+    /// Returns the SHA-256 of all lines so far, except the line that states it.
     pub(super) fn sha256(&self) -> Option<Digest> {
         digest_so_far(&self.hash)
     }
@@ -154,7 +155,7 @@ impl<R: Read> LineReader<R> {
     /// Reads the next line; `None` after the last.
     pub(super) fn next(&mut self) -> Result<Option<BundleLine>, BundleError> {
         self.line.clear();
-        // Some bytes of a gzipped file can stand for gigabytes.
+        // A few bytes of a gzipped file can expand to gigabytes.
         let mut limited = Read::take(&mut self.content, LINE_BYTES_MAX + 1);
         if limited.read_until(b'\n', &mut self.line)? == 0 {
             return match self.part {
@@ -183,7 +184,7 @@ impl<R: Read> LineReader<R> {
 mod tests {
     use super::*;
 
-    // Ours: lines that compress well are limited as those that do not.
+    // Ours: lines that compress well are limited too.
     #[test]
     fn lines_and_bytes_are_limited() {
         let size = |lines, bytes| BundleSize {

@@ -1,8 +1,9 @@
-//! Bundles: decisions of a record in one file, with the proof that they are on it.
+//! Bundles: decisions of a record in one file, with a proof that the record
+//! contains them.
 //!
-//! A bundle is a gzipped file of JSON Lines (docs/handing-over.md). A recipient without
-//! the record or its machine verifies it with the public key of the record, which has to
-//! come from elsewhere.
+//! A bundle is a gzipped file of JSON Lines (docs/handing-over.md). The recipient
+//! verifies it with the public key of the record, which must come from another
+//! source. The record and its machine are not needed.
 
 mod checking;
 mod form;
@@ -34,7 +35,7 @@ pub enum BundleError {
          audit.seal_entries or audit.seal_interval, and when the proxy stops"
     )]
     Unsealed,
-    /// The newest head covers none of the chosen decisions.
+    /// The newest head covers none of the selected decisions.
     #[error(
         "no decision meets the conditions, or none of them is sealed yet: the newest head covers \
          the entries up to {0}"

@@ -1,9 +1,9 @@
-//! Writing of a bundle: chosen decisions of the record, with the proof that they are
-//! entries of it.
+//! Writing a bundle: selected decisions of the record, with a proof that the record
+//! contains them.
 //!
-//! Rows are read a page at a time; a hash of each stays in memory. An altered row is an
-//! error, as is a proof that does not lead to the signed head: a bundle that was written
-//! can be verified.
+//! Rows are read a page at a time; only a hash of each stays in memory. An altered
+//! row, or a proof that does not lead to the signed head, is an error. Every bundle
+//! that is written can therefore be verified.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
@@ -27,14 +27,14 @@ use crate::reader::AuditReader;
 use politesse_base::clock;
 use politesse_decision::digest::Digest;
 
-/// Counts of a bundle that was written.
+/// Counts of a written bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bundle {
     /// Number of decisions in the bundle.
     pub decisions: u64,
     /// Number of decisions that were left out because no signed head covers them yet.
     pub unsealed: u64,
-    /// Number of entries that the signed head covers.
+    /// Number of entries that the head covers.
     pub size: u64,
     /// Number of hashes in the proof.
     pub hashes: usize,
@@ -42,7 +42,7 @@ pub struct Bundle {
     pub robots: usize,
 }
 
-/// Writes a bundle to `out`: the decisions that meet `filter`, and their proof.
+/// Writes a bundle to `out`: the decisions that match `filter`, and their proof.
 ///
 /// # Errors
 ///
@@ -87,7 +87,7 @@ pub fn write_bundle(
     })
 }
 
-/// Row of a dictionary: the name of the table, and the number in it.
+/// Key of a dictionary row: the name of the table and the row's id.
 type ValueKey = (&'static str, i64);
 
 /// Writer of decisions, and of the values and robots.txt files that they refer to.
@@ -95,16 +95,16 @@ struct BundleWriter<'a, W: Write> {
     reader: &'a AuditReader,
     /// Number of entries that the head covers.
     size: u64,
-    /// Highest number whose entry was removed because it was old; 0 if none was.
+    /// Highest number that retention has removed; 0 if none.
     pruned: u64,
     lines: LineWriter<W>,
-    /// Numbers of the values that were written.
+    /// Numbers in the bundle of the values already written.
     values: HashMap<ValueKey, i64>,
-    /// Robots.txt files that were written.
+    /// Robots.txt files already written.
     robots: HashSet<Digest>,
     /// Leaf of each decision and of each ending.
     leaves: Vec<PlacedLeaf>,
-    /// Number of decisions that were written.
+    /// Number of decisions written.
     decisions: u64,
     /// Number of decisions that the head does not cover.
     unsealed: u64,
@@ -140,7 +140,8 @@ impl<W: Write> BundleWriter<'_, W> {
         Ok(())
     }
 
-    /// Reports whether a decision is not just being removed.
+    /// Reports whether a decision stays on record: it is not among the entries
+    /// being removed.
     fn remains(&self, seq: u64) -> Result<bool, BundleError> {
         let is_path_wanted = seq <= self.pruned;
         let tree = self.reader.tree();
@@ -157,8 +158,8 @@ impl<W: Write> BundleWriter<'_, W> {
             return Err(BundleError::Altered(record.seq));
         }
         self.leaves.push(placed(checked.leaf));
-        // An ending that the head does not cover cannot be proved: its decision is
-        // written without it.
+        // An ending that the head does not cover cannot be proved, so its decision
+        // is written without it.
         let is_sealed = |ending: &LeafRun| count(ending.last) <= self.size;
         match checked.ending.filter(is_sealed) {
             Some(ending) => self.leaves.push(placed(ending)),
@@ -168,7 +169,7 @@ impl<W: Write> BundleWriter<'_, W> {
         if let Some(sha256) = snapshot.and_then(|snapshot| snapshot.sha256) {
             self.write_robots(sha256)?;
         }
-        // A line has numbers of values in the place of rows.
+        // In a bundle, a value is referred to by its number there, not by its row.
         for (number, table) in entry.references() {
             *number = self.number(table, *number)?;
         }
@@ -176,7 +177,7 @@ impl<W: Write> BundleWriter<'_, W> {
         self.lines.write(&BundleLine::Decision(Box::new(entry)))
     }
 
-    /// Writes a robots.txt, unless it was written before.
+    /// Writes a robots.txt, unless the bundle has it already.
     fn write_robots(&mut self, sha256: Digest) -> Result<(), BundleError> {
         if !self.robots.insert(sha256) {
             return Ok(());
@@ -190,29 +191,30 @@ impl<W: Write> BundleWriter<'_, W> {
         }))
     }
 
-    /// Makes the proof that all leaves are entries that `head` covers.
+    /// Makes the proof that `head` covers all leaves of the bundle.
     fn prove(&mut self, head: &RecordHead) -> Result<Vec<Digest>, BundleError> {
-        // The ending of a decision has a later number, after the numbers of other
-        // decisions that began meanwhile.
+        // The number of an ending is higher than that of its decision, and other
+        // decisions may have begun in between.
         self.leaves.sort_unstable_by_key(|leaf| leaf.index);
         let chosen: Vec<_> = self.leaves.iter().map(|leaf| leaf.index).collect();
         let ranges = chosen_ranges(&chosen, head.tree.size);
         let roots = self.reader.tree().roots(&ranges)?;
         let proof = roots.ok_or(BundleError::Unproved)?;
-        // Verified as the recipient of the bundle will.
+        // The same check that the recipient of the bundle makes.
         match head.tree.includes_all(&self.leaves, &proof) {
             true => Ok(proof),
             false => Err(BundleError::Unproved),
         }
     }
 
-    /// Returns the number of a value, which is written if it was not.
+    /// Returns the number of a value in the bundle, writing the value first if
+    /// needed.
     fn number(&mut self, table: &'static DictionaryTable, id: i64) -> Result<i64, BundleError> {
         let key = (table.name, id);
         if let Some(known) = self.values.get(&key) {
             return Ok(*known);
         }
-        // Redacted rows refer to none.
+        // Redacted rows have 0 instead of a reference.
         if id == 0 {
             return Ok(0);
         }
@@ -224,7 +226,7 @@ impl<W: Write> BundleWriter<'_, W> {
         self.lines.write(&BundleLine::Value(ValueLine {
             number,
             kind: table.name.to_owned(),
-            // Always there: the check of the decision has read this row.
+            // The row exists, because the check of the decision has read it.
             columns: columns.optional()?.flatten().ok_or(BundleError::Unproved)?,
         }))?;
         self.values.insert(key, number);

@@ -1,20 +1,19 @@
-//! Audit record of [politesse](https://crates.io/crates/politesse): the database of all
-//! decisions, each written before it is acted on.
+//! The audit record of [politesse](https://crates.io/crates/politesse): the
+//! database of all decisions, each written before it is acted on.
 //!
-//! Invariant 3 (ARCHITECTURE.md): a receipt is given when the decision is on
-//! disk, and without a receipt there is no permit.
-//! While the record cannot be written every request is refused; nothing is
-//! dropped and nothing is sampled.
+//! Invariant 3 (ARCHITECTURE.md): a receipt is issued once the decision is on disk,
+//! and without a receipt there is no permit. While the record cannot be written,
+//! every request is refused. No decision is dropped or sampled.
 //!
-//! The way of a decision: [`AuditLog::record`] queues it (`queue`), the thread
-//! of the writer takes what has come in (`writer`) and commits it in one
-//! transaction (`store`, `transaction`). Beside decisions the record holds
-//! events and saved state, which go the same way and keep no decision out. The
-//! files are opened in `opening`; `reader` and `verify` read them.
+//! The path of a decision: [`AuditLog::record`] queues it (`queue`), the writer
+//! thread takes the entries that have arrived (`writer`) and commits them in one
+//! transaction (`store`, `transaction`). The record also holds events and saved
+//! state, which take the same path but never prevent a decision from being written.
+//! `opening` opens the files; `reader` and `verify` read them.
 //!
-//! Does not know what a decision means, nor what was answered.
+//! Does not know what a decision means, nor what the client was sent.
 //!
-//! A module uses only those of the groups below its own:
+//! A module uses only modules of the groups below its own:
 
 pub mod bundle;
 
@@ -165,11 +164,12 @@ use politesse_decision::snapshot::{CacheKey, StoredSnapshot};
 use politesse_robots::Dialect;
 use politesse_robots::origin::Host;
 
-/// Events that may wait for the writer. They have a queue of their own: what
-/// fills that of the decisions may well be what makes a site ask for less.
+/// Maximum number of events waiting for the writer. Events have a queue of their
+/// own: a burst of decisions that fills the main queue may also be what makes a
+/// site ask for less.
 const EVENTS_WAITING_MAX: usize = 4096;
 
-/// Way into the record, for any number of exchanges at once.
+/// Entry point to the record; shared by all exchanges.
 #[derive(Debug)]
 pub struct AuditLog {
     queue: EntryQueue,
@@ -177,16 +177,16 @@ pub struct AuditLog {
     slots: Arc<Semaphore>,
     /// Places in the queue for events.
     event_slots: Arc<Semaphore>,
-    /// Age from which on entries may be removed, if it is set.
+    /// Age at which entries may be removed, if one is set.
     retention: Option<Duration>,
-    /// State of the removal of old entries, and of values that nothing refers to.
+    /// State of the removal of old entries and of unreferenced values.
     removal: watch::Receiver<RemovalState>,
     pending: Arc<PendingSaves>,
     readers: Arc<ReaderPool>,
     queries: Arc<ReaderPool>,
-    /// The newest head.
+    /// Newest head.
     heads: watch::Receiver<Option<Arc<str>>>,
-    /// Reason why the record is not sealed any further.
+    /// Why sealing has stopped, if it has.
     seal_fault: Arc<OnceLock<SealFault>>,
     folder: PathBuf,
     arrived: ArrivedNumber,
@@ -195,17 +195,17 @@ pub struct AuditLog {
 }
 
 impl AuditLog {
-    /// Opens the record, made with its folder if it is not there, and starts its
-    /// writer as a task of `tracker`. The folder is locked until the writer
-    /// ends. To be called inside a tokio runtime.
+    /// Opens the record, creating it and its folder if needed, and starts its
+    /// writer as a task of `tracker`. The folder stays locked until the writer
+    /// ends. Must be called inside a tokio runtime.
     ///
     /// # Errors
     ///
-    /// [`AuditError::Locked`] if another process has it,
-    /// [`AuditError::Incomplete`] if it holds less than it did,
-    /// [`AuditError::Writable`] if others may write to it,
-    /// [`AuditError::Schema`] if another version wrote it, and those of making and
-    /// opening its files.
+    /// [`AuditError::Locked`] if another process has the record open,
+    /// [`AuditError::Incomplete`] if entries are missing from it,
+    /// [`AuditError::Writable`] if other users may write to it,
+    /// [`AuditError::Schema`] if another version wrote it, and errors from creating
+    /// and opening its files.
     pub fn open(
         options: &Options,
         metrics: Arc<Metrics>,
@@ -218,14 +218,15 @@ impl AuditLog {
         let recent = Arc::new(RecentCounts::new(store.last));
         let (seal_fault, accepted_loss) = (store.sealer.fault(), store.accepted_loss());
         let loss = store.loss;
-        // An exchange needs two places, one for its record and one for its
-        // ending.
+        // An exchange needs two places, one for its decision and one for its
+        // ending, or it could never finish.
         let places = options.queue.get().clamp(2, Semaphore::MAX_PERMITS);
         let (queue, entries) = EntryQueue::new(places, metrics.audit_queue.clone());
-        // Longer ages than there are mean that entries stay.
+        // An age too long for `SignedDuration` means that entries are never
+        // removed.
         let age = options.retention.and_then(|age| age.try_into().ok());
         let event_slots = Arc::new(Semaphore::new(EVENTS_WAITING_MAX));
-        // One of the previous process may not have been delivered.
+        // The previous process may have stopped before it delivered its last head.
         let newest = TreeReader::new(&store.connection).newest_seal()?;
         let (newest, heads) = watch::channel(newest.map(|seal| seal.note.into()));
         let retention = store.retention(age)?;
@@ -276,7 +277,8 @@ impl AuditLog {
         Ok(log)
     }
 
-    /// Writes an event, and logs, that entries of the process before are gone.
+    /// Logs, and records as an event, that entries of the previous process are
+    /// missing.
     fn record_loss(&self, loss: LostEntries) {
         let LostEntries {
             found,
@@ -302,12 +304,13 @@ impl AuditLog {
         self.record_process_event(ProcessEvent::now(ProcessEventKind::EntriesLost, detail));
     }
 
-    /// Opens a record for a command that takes something away: nothing else goes by age,
-    /// and no record is made where there is none.
+    /// Opens a record for `prune` or `redact`, with retention disabled. Does not
+    /// create a record.
     ///
     /// # Errors
     ///
-    /// [`AuditError::Missing`], and those of [`AuditLog::open`].
+    /// [`AuditError::Missing`] if there is no record, and those of
+    /// [`AuditLog::open`].
     pub fn open_for_command(options: &Options, tracker: &TaskTracker) -> Result<Self, AuditError> {
         if !options.path.exists() {
             return Err(AuditError::Missing(options.path.clone()));
@@ -323,57 +326,57 @@ impl AuditLog {
         })
     }
 
-    /// Returns the folder of the record, where its lock is, without symbolic
-    /// links: two names of one database are one record.
+    /// Returns the folder of the record, which holds its lock. Symbolic links are
+    /// resolved, so that two paths to one database give the same folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Takes in that all entries up to `number` have arrived in the archive: by
-    /// `audit.retention` no later one is removed (`Options::waits_for_archive`).
+    /// Notes that the archive has all entries up to `number`: `audit.retention`
+    /// removes no later entry (`Options::waits_for_archive`).
     pub fn set_arrived(&self, number: i64) {
         self.arrived.set(number);
     }
 
-    /// Returns the counts of the decisions that were committed recently.
+    /// Returns the counts of recently committed decisions.
     pub fn recent(&self) -> &Arc<RecentCounts> {
         &self.recent
     }
 
-    /// Returns the bytes that are free on the disk of the record, for others than
-    /// root. It blocks for as long as the disk does.
+    /// Returns how many bytes of the record's disk are free for users other than
+    /// root. Blocks for as long as the disk does.
     ///
     /// # Errors
     ///
-    /// An I/O error if the folder is not there.
+    /// An I/O error if the folder does not exist.
     pub fn free_bytes(&self) -> std::io::Result<u64> {
         free_bytes(&self.folder)
     }
 
-    /// Returns a receiver of the newest head, which is on disk. It is closed when the
-    /// record is, after the last head.
+    /// Returns a receiver of the newest head on disk. It is closed when the record
+    /// is, after the last head.
     pub fn heads(&self) -> watch::Receiver<Option<Arc<str>>> {
         self.heads.clone()
     }
 
-    /// Returns the reason why the record is not sealed any further, if it is not.
+    /// Returns why sealing has stopped; `None` while the record is sealed.
     pub fn seal_fault(&self) -> Option<String> {
         self.seal_fault.get().map(ToString::to_string)
     }
 
-    /// Writes a decision down. When this returns it is on disk; [`AuditError::Full`]
-    /// comes after a second.
+    /// Records a decision. It is on disk when this returns.
     ///
-    /// If the future is dropped meanwhile, the row, if there will be one, is
-    /// completed as `client_gone`.
+    /// If the future is dropped before then and the row is still written, the row
+    /// is completed as `client_gone`.
     ///
     /// # Errors
     ///
-    /// [`AuditError::Full`], [`AuditError::Write`], [`AuditError::Closed`]: the
-    /// decision is not in the record and must not be acted on.
+    /// [`AuditError::Full`] if no place becomes free within a second,
+    /// [`AuditError::Write`], [`AuditError::Closed`]: the decision is not in the
+    /// record and must not be acted on.
     pub async fn record(&self, record: Record) -> Result<(Receipt, RecordEnding), AuditError> {
-        // Both places at once: exchanges that each held one and waited for
-        // another would wait for ever.
+        // Both places are acquired at once, because exchanges that each held one
+        // and waited for another would deadlock.
         let mut slot = self.slots(2).await?;
         let reserved = ReservedPlace {
             queue: self.queue.clone(),
@@ -386,7 +389,7 @@ impl AuditLog {
         Ok((Receipt::issue(ending.seq(), &evidence), ending))
     }
 
-    /// Finds out whether a decision could be written now: the writer tries.
+    /// Checks whether a decision could be written now: the writer writes a probe.
     ///
     /// # Errors
     ///
@@ -404,12 +407,13 @@ impl AuditLog {
             .map_err(|_| AuditError::Stalled)?
     }
 
-    /// Begins to remove the entries of all parts that are older than the moment of
-    /// `request`, by order of `by`, and returns their numbers.
+    /// Starts removing the entries of all parts that are older than the time in
+    /// `request`, on behalf of `by`, and returns their numbers.
     ///
     /// # Errors
     ///
-    /// Those of [`AuditLog::record`], [`AuditError::TooYoung`], and
+    /// Those of [`AuditLog::record`]; [`AuditError::TooYoung`] if entries are
+    /// younger than `audit.retention` and the request does not allow that;
     /// [`AuditError::Stalled`] after five seconds.
     pub async fn prune(
         &self,
@@ -442,12 +446,12 @@ impl AuditLog {
             .map_err(|_| AuditError::Stalled)?
     }
 
-    /// Waits until nothing is being removed any more of what [`AuditLog::prune`] and
-    /// [`AuditLog::redact`] have begun with.
+    /// Waits until the removals started by [`AuditLog::prune`] and
+    /// [`AuditLog::redact`] are complete.
     ///
     /// # Errors
     ///
-    /// [`AuditError::Write`] if a step failed, which is tried again later, and
+    /// [`AuditError::Write`] if a step failed (the writer retries it later), and
     /// [`AuditError::Closed`].
     pub async fn settled(&self) -> Result<(), AuditError> {
         let mut removal = self.removal.clone();
@@ -459,8 +463,9 @@ impl AuditLog {
         }
     }
 
-    /// Takes the next step of a redaction, by order of `by`: some decisions that
-    /// `request` chooses, or none among the next numbers.
+    /// Runs the next step of a redaction on behalf of `by`. A step searches a range
+    /// of numbers and redacts the decisions that `request` selects there, which may
+    /// be none.
     ///
     /// # Errors
     ///
@@ -493,8 +498,8 @@ impl AuditLog {
         let (ack, committed) = oneshot::channel();
         self.queue.send(WriterTask::Redact { order, ack }, slot)?;
         wait_for(committed).await?;
-        // Those that are not as they were written stay as they are. Others may have been
-        // removed by their age since.
+        // Altered rows are left as they are, because redaction would hide the
+        // change. Other rows may have been removed by retention in the meantime.
         let damaged = self
             .readers
             .read(move |connection| count_unredacted(connection, &chosen.numbers))
@@ -506,13 +511,13 @@ impl AuditLog {
         })
     }
 
-    /// Asks `query` of a reader of this record, on a thread of its own. It is
+    /// Runs `query` on a reader of this record, on its own thread. The query is
     /// interrupted after `longest`.
     ///
     /// # Errors
     ///
     /// Those of `query`; [`AuditError::QueryBusy`], [`AuditError::QueryTimeout`],
-    /// [`AuditError::Closed`], and those of opening the database.
+    /// [`AuditError::Closed`], and errors from opening the database.
     pub async fn query<T: Send + 'static>(
         &self,
         longest: Duration,
@@ -521,9 +526,9 @@ impl AuditLog {
         self.queries.ask(longest, query).await
     }
 
-    /// Takes no more entries; the writer writes those it has, moves the WAL
-    /// into the file and ends. To be called after the last exchange: an ending
-    /// that comes later is not written.
+    /// Stops accepting entries. The writer writes the queued entries, moves the WAL
+    /// into the database and ends. Must be called after the last exchange, because
+    /// later endings are not written.
     pub fn close(&self) {
         self.slots.close();
         self.readers.close();
@@ -531,23 +536,25 @@ impl AuditLog {
         self.queue.close();
     }
 
-    /// Writes an event, and saves or forgets what the next process must know of
-    /// the host. Does not wait: an event that finds no place is lost, and
-    /// counted.
+    /// Records a back-off event, and saves or deletes the state that the next
+    /// process needs for the host. Does not wait: an event that finds no free place
+    /// is lost, and counted as such.
     pub fn record_event(&self, event: BackOffEvent) {
         let count = ResultCount::new(&self.metrics.audit_events);
         let pending = PendingEvent { event, count };
         if let Ok(slot) = Arc::clone(&self.event_slots).try_acquire_owned() {
-            // A writer that has ended drops the event, which counts it as lost.
+            // If the writer has ended, the event is dropped, which counts it as
+            // lost.
             self.queue
                 .send(WriterTask::Event(pending), slot)
                 .unwrap_or_default();
         }
     }
 
-    /// Writes an event of the proxy itself, with the count of requests that were
-    /// sent until now where it states one. Does not wait. Once queued it is tried
-    /// until it is written; one that finds no place is lost, and counted.
+    /// Records an event of the proxy itself; some kinds also state how many
+    /// requests have been sent so far. Does not wait. A queued event is retried
+    /// until it is written; an event that finds no free place is lost, and counted
+    /// as such.
     pub fn record_process_event(&self, event: ProcessEvent) {
         let pending = PendingProcessEvent::new(event, &self.metrics);
         if let Ok(slot) = Arc::clone(&self.event_slots).try_acquire_owned() {
@@ -557,8 +564,8 @@ impl AuditLog {
         }
     }
 
-    /// Reads the long back-offs of the previous process; to be called once, at the
-    /// start. Those that cannot be read count as absent, and are logged.
+    /// Reads the long back-offs of the previous process. Called once, at startup.
+    /// Unreadable back-offs are logged and count as absent.
     pub fn saved_back_offs(&self) -> Vec<SavedBackOff> {
         let read = self.readers.read_now(|connection| {
             let mut scan = KeyScan::new(connection, BACK_OFFS);
@@ -572,8 +579,8 @@ impl AuditLog {
             tracing::warn!(%error, "kept back-offs cannot be read");
             Vec::new()
         });
-        // A host whose row was altered is asked a little sooner than it wanted,
-        // so that nothing has to stop.
+        // A host whose row was altered is asked a little sooner than it wanted.
+        // That is better than refusing to start.
         let changed = rows.iter().filter(|row| row.is_none()).count();
         if 0 < changed {
             tracing::warn!(changed, "kept back-offs are not as they were written");
@@ -581,14 +588,13 @@ impl AuditLog {
         rows.into_iter().flatten().collect()
     }
 
-    /// Saves the last that is known of a robots.txt, in place of what was known
-    /// for the same origin and token.
+    /// Saves the newest snapshot of a robots.txt, replacing the one saved for the
+    /// same origin and token.
     ///
-    /// From the call on, [`AuditLog::saved_snapshot`] finds it. Saves go the
-    /// way of decisions, in the order of the calls: no decision is on disk
-    /// before the snapshot it rests on is, if that was saved first. The future
-    /// waits for a place in the queue if there is none, and for nothing else;
-    /// after a second it gives up.
+    /// [`AuditLog::saved_snapshot`] finds it as soon as this is called. Snapshots
+    /// share the queue of decisions and keep their order: if a snapshot is saved
+    /// before a decision that relies on it, it also reaches the disk first. The
+    /// future waits only for a free place in the queue, for at most a second.
     pub fn save_snapshot(&self, snapshot: StoredSnapshot) -> impl Future<Output = ()> + Send + '_ {
         let waiting = if snapshot.is_of_the_origin() {
             let count = ResultCount::new(&self.metrics.robots_saved);
@@ -612,12 +618,12 @@ impl AuditLog {
         }
     }
 
-    /// Finds the snapshot that was saved last for `key`, its file parsed by
-    /// `dialect`. One that was altered counts as absent: the site is asked.
+    /// Returns the newest snapshot saved for `key`, its file parsed with `dialect`.
+    /// An altered snapshot counts as absent, so that robots.txt is fetched again.
     ///
     /// # Errors
     ///
-    /// [`AuditError`] if the record cannot be read, which the log tells.
+    /// [`AuditError`] if the record cannot be read; the error is also logged.
     pub async fn saved_snapshot(
         &self,
         key: &CacheKey,
@@ -647,7 +653,7 @@ impl AuditLog {
         snapshot
     }
 
-    /// Finds the keys under which snapshots of origins at `host` are saved on disk.
+    /// Returns the keys of all snapshots on disk for origins at `host`.
     ///
     /// # Errors
     ///
@@ -659,8 +665,7 @@ impl AuditLog {
     }
 
     fn queue_save(&self, save: PendingSave, slot: OwnedSemaphorePermit) {
-        // A save that comes after the end of the writer is dropped, which counts
-        // it as lost.
+        // After the end of the writer the save is dropped, which counts it as lost.
         self.queue
             .send(WriterTask::SaveSnapshot(save), slot)
             .unwrap_or_default();

@@ -1,10 +1,10 @@
-//! Writer: the thread that owns the store. Makes batches, commits them, and
-//! keeps what must not be lost for another try.
+//! Writer: the thread that owns the store. Makes batches, commits them, and keeps
+//! entries that must not be lost for another try.
 //!
-//! One transaction holds whatever has come in while the last one was on its way
-//! to the disk, so that a slow disk makes batches larger, not fewer rows a
-//! second. An entry keeps its place in the queue until it is written or
-//! refused, so what cannot be written yet is bounded by the same number.
+//! One transaction holds all entries that arrived while the previous one was being
+//! synced, so that a slow disk makes batches larger instead of reducing rows per
+//! second. An entry keeps its place in the queue until it is written or refused, so
+//! the size of the queue also bounds the entries that cannot be written yet.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,30 +32,33 @@ use politesse_base::clock;
 use politesse_base::metrics::{Metrics, ResultLabel};
 use politesse_base::throttle::REPEATING;
 
-/// Time after which what waits is tried again though no entry has come. Entries
-/// that could not be written may hold all places, and then none can come.
+/// Time after which the batch is retried although no entry has arrived. Entries
+/// that could not be written may hold all places, and then none can arrive.
 const RETRY_TIME: Duration = Duration::from_secs(1);
 
-/// Time for which a saved snapshot outlasts its expiry: no file is used for
+/// Time for which a saved snapshot is kept after its expiry. No file is used for
 /// longer while its site is unreachable (`robots.stale`).
 const SNAPSHOT_KEPT: SignedDuration = SignedDuration::from_hours(30 * 24);
 
-/// Time for which a saved back-off outlasts its end. It is forgiven long before.
+/// Time for which a saved back-off is kept after its end. It is forgiven long
+/// before.
 const BACK_OFF_KEPT: SignedDuration = SignedDuration::from_hours(24);
 
-/// Rows removed in one transaction: decisions wait meanwhile.
+/// Maximum number of rows removed in one transaction, because decisions wait
+/// meanwhile.
 const PRUNED_MAX: usize = 1000;
 
 /// Time between two searches for rows to remove.
 const PRUNE_EVERY: Duration = Duration::from_secs(60 * 60);
 
-/// Time to the next search if there were more than [`PRUNED_MAX`].
+/// Time to the next search if there were more than [`PRUNED_MAX`] rows.
 const PRUNE_AGAIN: Duration = Duration::from_secs(10);
 
-/// Entries ended before other tasks have their turn: it takes some tens of microseconds.
+/// Number of entries answered before other tasks may run, which takes some tens of
+/// microseconds.
 const ENDED_AT_ONCE: usize = 256;
 
-/// The only owner of the store.
+/// Owner of the store; there is only one.
 #[derive(Debug)]
 pub(super) struct AuditWriter {
     /// The store.
@@ -68,25 +71,25 @@ pub(super) struct AuditWriter {
     pub(super) next: u64,
     /// Metrics of commits.
     pub(super) metrics: Arc<Metrics>,
-    /// Counts of what was committed.
+    /// Counts of the committed decisions.
     pub(super) recent: Arc<RecentCounts>,
     /// Entries to be written next, in the order of arrival.
     pub(super) batch: Vec<WriterEntry>,
     /// Time of the next search for rows to remove.
     pub(super) prune_at: Instant,
-    /// Rows that were removed and are in no event yet.
+    /// Removed rows that no event states yet.
     pub(super) pruned: PrunedRows,
-    /// Removal of entries that are old enough.
+    /// Removal of entries by age.
     pub(super) retention: Retention,
-    /// State of the removal, for those who wait for its end.
+    /// State of the removal, for the tasks that wait for its end.
     pub(super) removal: watch::Sender<RemovalState>,
     /// Places in the queue for events.
     pub(super) event_slots: Arc<Semaphore>,
-    /// The newest head, for those who export it.
+    /// Newest head, for the exporters.
     pub(super) heads: watch::Sender<Option<Arc<str>>>,
 }
 
-/// Number of rows of saved state that were removed.
+/// Number of removed rows of saved state.
 #[derive(Debug, Default)]
 pub(super) struct PrunedRows {
     snapshots: usize,
@@ -94,7 +97,7 @@ pub(super) struct PrunedRows {
 }
 
 impl AuditWriter {
-    /// Writes what comes until the queue is closed, then all that is left.
+    /// Writes entries until the queue is closed, then all that are left.
     pub(super) fn run(mut self) {
         while self.receive() {
             self.take_turn();
@@ -125,8 +128,7 @@ impl AuditWriter {
         self.entries.receive(&mut self.batch, patience)
     }
 
-    /// Tries to write the batch. Entries that must be kept for another try are
-    /// left in it.
+    /// Tries to write the batch. Entries that must be retried stay in it.
     fn take_turn(&mut self) {
         let taken = self.batch.len();
         let orders = self.take_orders();
@@ -134,7 +136,7 @@ impl AuditWriter {
             match self.commit_what_can_be() {
                 Ok(()) => {
                     self.accept();
-                    // After the answers: no request waits for it.
+                    // Runs after the answers, because no request waits for it.
                     self.prune();
                     self.store.checkpoint_if_due();
                 }
@@ -144,7 +146,7 @@ impl AuditWriter {
         }
         let settled = i64::try_from(taken - self.batch.len()).unwrap_or(i64::MAX);
         self.metrics.audit_queue.dec_by(settled);
-        // After the answers, too.
+        // Growing the tree also comes after the answers.
         self.store.sealer.grow();
         let is_due = self
             .store
@@ -159,9 +161,10 @@ impl AuditWriter {
         for order in orders {
             self.seal_before_removal();
             let pruned = self.remove_entries(order.order).map_err(Arc::new);
-            // Before the answer: whoever has it may wait for the end.
+            // Before the answer, because the receiver may then wait for the end of
+            // the removal.
             self.tell_removal();
-            // Whoever asked may be gone: it is done all the same.
+            // The receiver may be gone, but the order is carried out all the same.
             order.ack.send(pruned).unwrap_or_default();
         }
         self.apply_retention();
@@ -171,7 +174,7 @@ impl AuditWriter {
         self.tell_removal();
     }
 
-    /// Tells those who wait whether something is being removed.
+    /// Publishes whether a removal is in progress.
     fn tell_removal(&self) {
         if self.retention.is_paused() {
             return;
@@ -181,7 +184,7 @@ impl AuditWriter {
             self.removal.send_replace(RemovalState::Failed(error));
             return;
         }
-        // What is in the WAL is not gone yet.
+        // Data that are still in the WAL are not gone yet.
         let is_active = self.retention.is_active() || self.store.erase_due_in().is_some();
         self.removal.send_if_modified(|state| {
             let was_active = matches!(state, RemovalState::UnderWay);
@@ -195,8 +198,8 @@ impl AuditWriter {
         });
     }
 
-    /// Makes a head of all that is committed. Where that fails, it is tried again,
-    /// and no request is refused because of it.
+    /// Makes a head of all committed entries. A failure is logged and retried
+    /// later; no request is refused because of it.
     fn seal(&mut self) {
         if let Err(error) = self.make_head() {
             tracing::warn!(target: REPEATING, %error, "a head of the record could not be written");
@@ -220,8 +223,8 @@ impl AuditWriter {
         made.map(drop)
     }
 
-    /// Makes a head of what is to be removed: only what is sealed can go. On a full
-    /// disk that takes the room of the ballast.
+    /// Makes a head that covers the entries to be removed, because only sealed
+    /// entries can be removed. On a full disk the ballast makes room for it.
     fn seal_before_removal(&mut self) {
         if let Err(error) = self.make_head()
             && self.makes_room_for(&error)
@@ -230,7 +233,7 @@ impl AuditWriter {
         }
     }
 
-    /// Takes orders to remove entries out of the batch: they are no entries.
+    /// Takes removal orders out of the batch, because they are not entries.
     fn take_orders(&mut self) -> Vec<PruneOrder> {
         let is_order = |entry: &mut WriterEntry| matches!(entry.task, WriterTask::Prune(_));
         let mut orders = Vec::new();
@@ -242,7 +245,7 @@ impl AuditWriter {
         orders
     }
 
-    /// Begins to remove what `order` is about, and records that.
+    /// Starts the removal that `order` asks for, and records it as an event.
     fn remove_entries(&mut self, order: RetentionOrder) -> Result<PrunedNumbers, WriteError> {
         let before = order.before;
         let pruned = match self.store.begin_to_prune(before) {
@@ -265,19 +268,20 @@ impl AuditWriter {
         Ok(pruned)
     }
 
-    /// Gives the room of the ballast away if `error` says that the disk is full.
-    /// Returns whether there is more room now.
+    /// Drops the ballast if `error` says that the disk is full. Returns whether
+    /// that made room.
     fn makes_room_for(&mut self, error: &WriteError) -> bool {
         let is_full = matches!(error, WriteError::Sqlite(error) if is_full_disk(error));
         is_full && self.store.ballast.drop_it()
     }
 
-    /// Takes a step in the removal of old entries, if one is due.
+    /// Runs one step of the removal of old entries, if one is due.
     fn apply_retention(&mut self) {
         if self.retention.is_paused() {
             return;
         }
-        // Before the values: they are looked for once, when all entries are gone.
+        // The rest of an order comes before the search for unused values, which is
+        // run once all entries are gone.
         let rest = self.retention.take_rest();
         let is_step = self.retention.is_active();
         let done = match rest.clone().or_else(|| self.retention.search()) {
@@ -303,8 +307,8 @@ impl AuditWriter {
             .send_replace(RemovalState::Failed(Arc::new(error)));
     }
 
-    /// Commits the batch; if that fails, without snapshots and events: what no
-    /// decision rests on must not keep one out.
+    /// Commits the batch. If that fails, tries again without snapshots and events:
+    /// entries that no decision rests on must not prevent one from being written.
     fn commit_what_can_be(&mut self) -> Result<(), WriteError> {
         let error = match self.commit() {
             Err(WriteError::Sqlite(error)) => error,
@@ -321,8 +325,8 @@ impl AuditWriter {
         Ok(())
     }
 
-    /// Commits the batch. Numbers are used up by a commit alone: those of a batch that
-    /// fails are given again.
+    /// Commits the batch. Only a commit uses up numbers: those of a failed batch
+    /// are issued again.
     fn commit(&mut self) -> Result<(), WriteError> {
         let batch = &mut self.batch;
         let mut next = self.next;
@@ -351,12 +355,14 @@ impl AuditWriter {
         if std::mem::take(&mut self.is_failing) {
             tracing::info!("the audit log can be written again");
         }
-        // Before the answers: whoever has one may look at the counts.
+        // Before the answers, because a client that has its answer may look at the
+        // counts.
         self.recent.note(&mut self.batch);
         let is_redacted = self.has_redaction();
         if is_redacted {
             self.retention.look_for_unused();
-            // Before the answers: whoever has one may wait for the end.
+            // Before the answers, because a receiver may then wait for the end of
+            // the removal.
             self.tell_removal();
         }
         let mut ended = Vec::with_capacity(self.batch.len());
@@ -370,9 +376,10 @@ impl AuditWriter {
             }
         }
         if !ended.is_empty() {
-            // By one task of the runtime: from this thread, each answer would wake it
-            // by a system call. An allocator also frees for less what its own thread has
-            // taken, and where there is one processor the runtime is one thread.
+            // Answered by one task of the runtime: from this thread, each answer
+            // would cost a system call to wake the runtime. An allocator also frees
+            // memory more cheaply on the thread that allocated it, and on a single
+            // processor the runtime has only one thread.
             Handle::current().spawn(end_written(ended));
         }
         if is_redacted {
@@ -385,9 +392,9 @@ impl AuditWriter {
         self.batch.iter().any(is_redaction)
     }
 
-    /// Acknowledges nothing of a batch that was committed to files which may not
-    /// be found again. Its numbers are used up and none of it is written again:
-    /// if the files come back, it is there.
+    /// Acknowledges nothing in a batch that was committed to files which may not be
+    /// found again. Its numbers are used up and it is not written again: if the
+    /// files come back, they contain it.
     fn disown(&mut self, error: WriteError) {
         let error = self.note_failure(error);
         if self.has_redaction() {
@@ -400,7 +407,8 @@ impl AuditWriter {
         }
     }
 
-    /// Refuses whatever has not been accepted, and keeps the rest.
+    /// Refuses the entries that were not accepted, and keeps the rest for another
+    /// try.
     fn refuse(&mut self, error: WriteError) {
         let error = self.note_failure(error);
         let refused = self.batch.extract_if(.., |entry| !entry.task.is_accepted());
@@ -416,14 +424,14 @@ impl AuditWriter {
         self.metrics.audit_failures.inc();
         if !std::mem::replace(&mut self.is_failing, true) {
             tracing::error!(%error, "the audit log cannot be written: every request is refused");
-            // On a full disk, what is old may make room.
+            // On a full disk, removing old entries may make room.
             self.retention.search_now();
         }
         Arc::new(error)
     }
 
-    /// Removes snapshots and back-offs that are of no use any more, now and then
-    /// and a few at a time.
+    /// Removes expired snapshots and back-offs, at intervals and a limited number
+    /// at a time.
     fn prune(&mut self) {
         let now = clock::instant();
         if now < self.prune_at {
@@ -452,8 +460,8 @@ impl AuditWriter {
         self.prune_at = now + if is_done { PRUNE_EVERY } else { PRUNE_AGAIN };
     }
 
-    /// Writes an event with the rows that were removed, if any were: one for a
-    /// search, however many steps it took.
+    /// Records an event that states how many rows were removed, if any. A search
+    /// gives one event, even if it took several steps.
     fn record_saved_state_pruned(&mut self) {
         let PrunedRows {
             snapshots,
@@ -468,7 +476,7 @@ impl AuditWriter {
     fn record_pruned(&self, detail: Value) {
         let event = ProcessEvent::now(ProcessEventKind::Pruned, detail);
         let pending = PendingProcessEvent::new(event, &self.metrics);
-        // Without a place, or when the queue is closed, the event is counted as
+        // If there is no free place or the queue is closed, the event is counted as
         // lost.
         if let Ok(slot) = Arc::clone(&self.event_slots).try_acquire_owned() {
             let task = WriterTask::Process(pending);
@@ -477,8 +485,8 @@ impl AuditWriter {
     }
 }
 
-/// Ends entries that were written. Others run in between: after a failure there may be as
-/// many as the queue has places.
+/// Answers entries that were written, and yields to other tasks in between: after a
+/// failure there may be as many entries as places in the queue.
 async fn end_written(entries: Vec<WriterEntry>) {
     for (count, entry) in (1..).zip(entries) {
         entry.task.end(Ok(()));
@@ -488,7 +496,7 @@ async fn end_written(entries: Vec<WriterEntry>) {
     }
 }
 
-/// Writes what `task` is about. An entry gets the number `next`.
+/// Writes the entry of `task`. An entry gets the number `next`.
 fn write(
     task: &mut WriterTask,
     transaction: &mut AuditTransaction<'_>,
@@ -510,13 +518,14 @@ fn write(
             };
             transaction.write_ending(numbers, outcome)
         }
-        // Asked before the number is taken: what is not written needs none.
+        // Checked before a number is taken, because an event that is not written
+        // needs none.
         WriterTask::Event(pending) if transaction.is_repeated(&pending.event)? => Ok(()),
         WriterTask::Event(pending) => transaction.write_event(number(), &pending.event),
         WriterTask::Process(pending) => transaction.write_process_event(number(), pending),
         WriterTask::Redact { order, .. } => transaction.redact(number(), order),
         WriterTask::SaveSnapshot(save) => transaction.save_snapshot(&save.snapshot),
-        // Taken out of the batch before.
+        // Orders were taken out of the batch before.
         WriterTask::Prune(_) => Ok(()),
         WriterTask::Probe { .. } => transaction.probe(),
     }

@@ -1,8 +1,8 @@
-//! Backup of a record while it is written to, and its restoration.
+//! Backup of a record during operation, and its restoration.
 //!
-//! A backup is a database of its own: one moment of the record, which every
-//! command that reads a record can read. A restored record never gives a number
-//! again that the lost one may have told: those numbers are noted as lost.
+//! A backup is a database of its own: a snapshot of the record, which every command
+//! that reads a record can read. A restored record never issues a number that the
+//! lost record may already have issued: those numbers are noted as lost.
 //!
 //! Does not know what is in a row.
 
@@ -29,7 +29,7 @@ use super::sequence::{
 };
 use politesse_base::clock;
 
-/// Backup that was made.
+/// Result of a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backup {
     /// Id of the record.
@@ -40,33 +40,33 @@ pub struct Backup {
     pub bytes: u64,
 }
 
-/// Record that was restored.
+/// Result of a restoration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restoration {
     /// Id of the record.
     pub record: String,
     /// Highest number in the backup.
     pub last: u64,
-    /// Highest number that is noted as lost; `last` if none is.
+    /// Highest number noted as lost; equals `last` if there are none.
     pub lost_until: u64,
 }
 
-/// Copies the record at `source` to `file`, which must not be there. A proxy may
-/// write to the record meanwhile; the copy is of one moment.
+/// Copies the record at `source` to `file`, which must not exist. A proxy may write
+/// to the record meanwhile; the copy is a consistent snapshot.
 ///
 /// # Errors
 ///
-/// Those of opening the record, [`AuditError::Create`], and
-/// [`AuditError::Backup`].
+/// Those of opening the record, [`AuditError::Create`], and [`AuditError::Backup`].
 pub fn back_up(source: &Path, file: &Path) -> Result<Backup, AuditError> {
-    // Its marker is read before the copy is made: what is committed meanwhile may be missing
-    // from it.
+    // The marker is read before the copy is made, because the copy may lack entries
+    // that are committed later.
     let reader = AuditReader::open(source)?;
     if file.exists() {
         let error = io::Error::from(io::ErrorKind::AlreadyExists);
         return Err(AuditError::Create(file.to_owned(), error));
     }
-    // Under another name until it is whole: half a backup must not pass for one.
+    // Written under another name until it is complete, so that half a backup is
+    // never taken for a whole one.
     let part = beside(file, ".part");
     let made = write_backup(&reader, &part).and_then(|backup| {
         let named = fs::rename(&part, file).and_then(|()| sync_folder_of(file));
@@ -74,7 +74,7 @@ pub fn back_up(source: &Path, file: &Path) -> Result<Backup, AuditError> {
         Ok(backup)
     });
     if made.is_err() {
-        // What cannot be removed either is overwritten by the next backup.
+        // A partial file that cannot be removed is overwritten by the next backup.
         fs::remove_file(&part).unwrap_or_default();
     }
     made
@@ -91,7 +91,7 @@ fn write_backup(reader: &AuditReader, part: &Path) -> Result<Backup, AuditError>
         .map_err(|error| AuditError::Backup(part.to_owned(), error))?;
     file.sync_all().map_err(create_error)?;
     let copy = schema::open_to_read(part)?;
-    // The copy has what could be read of the record.
+    // The copy has only what could be read of the record, so it must be checked.
     check_complete(&copy, reader.committed(), database)?;
     Ok(Backup {
         record: read_id(&copy)?.unwrap_or_default(),
@@ -100,24 +100,25 @@ fn write_backup(reader: &AuditReader, part: &Path) -> Result<Backup, AuditError>
     })
 }
 
-/// Makes the name of a file durable.
+/// Syncs the folder of `file`, which makes a new name durable.
 fn sync_folder_of(file: &Path) -> io::Result<()> {
     File::open(folder_of(file))?.sync_all()
 }
 
-/// Puts the backup `file` in the place of the record at `path`, of which something
-/// is missing. What is left of that is set aside.
+/// Replaces the incomplete record at `path` with the backup `file`. The remains of
+/// the old record are set aside.
 ///
 /// # Errors
 ///
-/// [`AuditError::Locked`] while a proxy runs, [`AuditError::Restore`] if the
-/// record is whole or the backup is not one of it, and those of making files.
+/// [`AuditError::Locked`] while a proxy runs; [`AuditError::Restore`] if the record
+/// is whole or the backup belongs to another record; and errors from creating
+/// files.
 pub fn restore(path: &Path, file: &Path) -> Result<Restoration, AuditError> {
     let refuse = |cause: String| AuditError::Restore {
         file: file.to_owned(),
         cause,
     };
-    // The file alone is copied, without what its last process left beside it.
+    // Only the file itself is copied. A WAL beside it would be lost.
     let wal = beside(file, "-wal");
     if fs::metadata(&wal).is_ok_and(|wal| 0 < wal.len()) {
         return Err(refuse(format!(
@@ -127,7 +128,8 @@ pub fn restore(path: &Path, file: &Path) -> Result<Restoration, AuditError> {
         )));
     }
     let backup = schema::open_to_read(file).map_err(|error| {
-        // The advice of this error is about the record, which is sound.
+        // `AuditError::Open` advises on repairing the record, but here the backup
+        // is at fault.
         match matches!(error, AuditError::Open(..)) {
             true => refuse("it is no backup of a record, or is damaged".to_owned()),
             false => error,
@@ -168,7 +170,7 @@ pub fn restore(path: &Path, file: &Path) -> Result<Restoration, AuditError> {
                 folder.database.display()
             )));
         }
-        // The machine that the backup is of may have given numbers since.
+        // The record on the machine of the backup may have issued numbers since.
         None => last.saturating_add(UNKNOWN_NUMBERS),
     };
     set_aside(&folder.database, clock::now())?;
@@ -176,15 +178,14 @@ pub fn restore(path: &Path, file: &Path) -> Result<Restoration, AuditError> {
     take_over(&folder, id, lost_until)
 }
 
-/// Returns the highest number that a record may have told of which something is
-/// missing.
+/// Returns the highest number that an incomplete record may have issued.
 fn last_told(marker: &RecordMarker, database: &Path) -> i64 {
     let unknown = signed(marker.last).saturating_add(UNKNOWN_NUMBERS);
     let Ok(connection) = schema::open_to_read(database) else {
         return unknown;
     };
     match last_as_written(&connection, RecordId::parse(&marker.record)) {
-        // A database whose numbers are above the marker's is the newer one.
+        // A database with higher numbers than the marker is newer than the marker.
         Ok(Some(found)) if signed(marker.last) <= found => found,
         Ok(Some(_)) => unknown,
         Ok(None) | Err(_) => {
@@ -228,7 +229,8 @@ fn take_over(
         Ok((last, lost))
     };
     let (last, lost) = note().map_err(open_error(database))?;
-    // Closed first: the marker never says more than is in the database.
+    // Closed before the marker is written: the marker must never claim more than
+    // the database holds.
     connection
         .close()
         .map_err(|(_, error)| AuditError::Open(database.clone(), error))?;

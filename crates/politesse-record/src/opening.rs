@@ -1,8 +1,9 @@
-//! Opening of the audit record for writing: the folder is locked, and what lies
-//! there is compared with the marker before anything is changed.
+//! Opens the audit record for writing: locks the folder, and compares its files
+//! with the marker before anything is changed.
 //!
-//! A database that has lost decisions is not opened: the proxy would go on as
-//! if they had never been made. Whoever starts it says so with `--new-record`.
+//! A database that has lost decisions is not opened, because the proxy would
+//! continue as if they had never been made. The operator has to start with
+//! `--new-record`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
@@ -29,27 +30,28 @@ use super::start_check::find_missing;
 use super::wal::commits_after_damage;
 use politesse_base::clock;
 
-/// Location of the record, and what it promises.
+/// Location and properties of the record.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The SQLite file (`audit.store`).
     pub path: PathBuf,
-    /// Entries that may wait for the writer. An exchange under way holds one
-    /// of them for its ending, so this also bounds the exchanges; 1 counts as
-    /// 2, which one exchange needs.
+    /// Maximum number of entries waiting for the writer. An exchange in progress
+    /// holds one place for its ending, so this also limits the exchanges. 1 counts
+    /// as 2, because an exchange needs two.
     pub queue: NonZeroUsize,
-    /// Bytes of SQLite's write-ahead log above which nothing is written until
-    /// it could be started again (`audit.wal_max`). One batch may go beyond it.
+    /// Size of SQLite's write-ahead log in bytes above which nothing is written
+    /// until the log can be restarted (`audit.wal_max`). One batch may exceed it.
     pub wal_max: u64,
-    /// Age from which on entries are removed; `None`: they stay (`audit.retention`).
+    /// Age at which entries are removed; `None` keeps them (`audit.retention`).
     pub retention: Option<Duration>,
-    /// Whether entries stay until they have arrived in the archive (`audit.archive`).
+    /// Whether entries are kept until they have arrived in the archive
+    /// (`audit.archive`).
     pub waits_for_archive: bool,
-    /// Forms in which personal data are written.
+    /// Form in which personal data are written.
     pub privacy: PrivacyOptions,
-    /// Heads of the record.
+    /// Sealing of the record.
     pub seal: SealOptions,
-    /// Whether to begin a new record where the previous one is not whole
+    /// Whether to begin a new record if the previous one is incomplete
     /// (`--new-record`).
     pub new_record: bool,
     /// Whether to seal a record from which heads were removed (`--accept-lost-heads`).
@@ -57,8 +59,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns the options of a record at `path` without retention, archive or shortened
-    /// data, in which 1,024 entries may wait.
+    /// Returns options for a record at `path` with a queue of 1,024 entries, and
+    /// without retention, archive or shortened data.
     pub fn new(path: PathBuf) -> Self {
         Self {
             path,
@@ -74,8 +76,8 @@ impl Options {
     }
 }
 
-/// Checks the files that an opening would open, as far as they are there: their
-/// permissions, and the keys. Makes none, locks none, and does not read the record.
+/// Checks the existing files that an opening would use: their permissions, and the
+/// keys. Creates and locks nothing, and does not read the record.
 ///
 /// # Errors
 ///
@@ -105,8 +107,8 @@ pub fn check_files(options: &Options) -> Result<(), AuditError> {
     Ok(())
 }
 
-/// Checks that a file begins as a database does, without opening it as one, which would
-/// make files beside it.
+/// Checks that a file begins like a SQLite database. Does not open it with SQLite,
+/// which would create files beside it.
 fn check_header(path: &Path, file: File) -> Result<(), AuditError> {
     const HEADER: &[u8] = b"SQLite format 3\0";
     let mut header = Vec::with_capacity(HEADER.len());
@@ -126,27 +128,27 @@ fn check_header(path: &Path, file: File) -> Result<(), AuditError> {
 pub(super) struct OpenRecord {
     pub(super) folder: LockedFolder,
     pub(super) connection: Connection,
-    /// The marker of this record, as it was last written.
+    /// Marker of this record, as it was last written.
     pub(super) marker: RecordMarker,
-    /// Entries that the last process committed and that are gone.
+    /// Entries that the previous process committed and that are now missing.
     pub(super) loss: Option<LostEntries>,
 }
 
-/// Entries that were committed and are gone: the log that had them was damaged.
+/// Committed entries that are missing because the WAL that held them was damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LostEntries {
-    /// Highest number that is left.
+    /// Highest number still there.
     pub(super) found: i64,
-    /// Highest number that is known to have been committed; `found` if the marker knows
-    /// no more.
+    /// Highest number known to have been committed; `found` if the marker knows no
+    /// higher one.
     pub(super) committed: i64,
-    /// Commits in the log that stand after damage, and cannot be read.
+    /// Number of commits after the damage in the WAL. They cannot be read.
     pub(super) commits: u64,
 }
 
 impl LostEntries {
-    /// Compares the numbers in `connection` with those of `marker`. `commits` were found
-    /// in the log after damage.
+    /// Compares the numbers in `connection` with `marker`. `commits` is the number
+    /// of commits found after damage in the WAL.
     fn find(
         connection: &Connection,
         marker: &RecordMarker,
@@ -162,13 +164,13 @@ impl LostEntries {
         }))
     }
 
-    /// Returns how many entries are gone at least: a commit has one or more.
+    /// Returns the minimum number of missing entries: a commit has one or more.
     pub(super) fn entries(self) -> u64 {
         count(self.committed - self.found).max(self.commits)
     }
 
-    /// Returns the highest number that may have been given: a commit has
-    /// [`BATCH_MAX`] entries at most.
+    /// Returns the highest number that may have been issued: a commit has at most
+    /// [`BATCH_MAX`] entries.
     pub(super) fn last_given(self) -> i64 {
         let of_commits = self.commits.saturating_mul(BATCH_MAX as u64);
         self.committed
@@ -176,18 +178,19 @@ impl LostEntries {
     }
 }
 
-/// Opens the record at `options.path` for writing, and makes it if there never
-/// was one.
+/// Opens the record at `options.path` for writing, creating it if there never was
+/// one.
 ///
 /// # Errors
 ///
 /// [`AuditError::Locked`], [`AuditError::Writable`], [`AuditError::Inspect`],
-/// [`AuditError::Marker`], [`AuditError::Incomplete`], and those of making and
+/// [`AuditError::Marker`], [`AuditError::Incomplete`], and errors from creating and
 /// opening the files.
 pub(super) fn open(options: &Options) -> Result<OpenRecord, AuditError> {
     let folder = LockedFolder::lock(&options.path)?;
     folder.check_permissions()?;
-    // On a file system that is read-only, SQLite only says that it cannot open the file.
+    // On a read-only file system SQLite would only say that it cannot open the
+    // file. This gives the reason.
     if folder.database.exists() {
         folder.make_database()?;
     }
@@ -201,7 +204,7 @@ pub(super) fn open(options: &Options) -> Result<OpenRecord, AuditError> {
         Some(marker) => find_defect(marker, &folder.database, scrutiny)?,
         None => None,
     };
-    // The marker of the record before, if a new one begins in its place.
+    // Marker of the previous record, if a new one takes its place.
     let before = match (&old_marker, defect) {
         (Some(marker), Some(defect)) if !options.new_record => {
             return Err(AuditError::Incomplete {
@@ -219,7 +222,8 @@ pub(super) fn open(options: &Options) -> Result<OpenRecord, AuditError> {
         _ => None,
     };
     folder.make_database()?;
-    // Before the database is opened for writing, which ends the log where it is damaged.
+    // Counted before the database is opened for writing, because SQLite then
+    // truncates the log at the damage.
     let wal = beside(&folder.database, "-wal");
     let commits =
         commits_after_damage(&wal).map_err(|error| AuditError::Inspect(wal.clone(), error))?;
@@ -253,8 +257,8 @@ pub(super) fn open(options: &Options) -> Result<OpenRecord, AuditError> {
     })
 }
 
-/// Checks that the database at `path` is that of the record which another process has
-/// locked, and not another one in its folder, such as a backup.
+/// Checks that the database at `path` is the one that another process has locked,
+/// and not a different file in the same folder, such as a backup.
 ///
 /// # Errors
 ///
@@ -282,18 +286,18 @@ pub(super) fn read_marker(folder: &Path) -> Result<Option<RecordMarker>, AuditEr
     })
 }
 
-/// Extent of a look at a database.
+/// Depth of an inspection of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scrutiny {
-    /// The newest entries; every page only if the file has become shorter.
+    /// Read the newest entries; all pages only if the file has become shorter.
     Newest,
-    /// Every page: whoever asks for that may have found one damaged that no start
-    /// reads.
+    /// Read every page. With `--new-record`, the operator may know of damage in a
+    /// page that no start reads.
     EveryPage,
 }
 
-/// Finds what is wrong with a database that is not the one that `marker` was
-/// written for, or not all of it.
+/// Finds how a database differs from what `marker` says: another record, missing,
+/// incomplete or damaged. Returns `None` if it agrees.
 pub(super) fn find_defect(
     marker: &RecordMarker,
     database: &Path,
@@ -304,8 +308,8 @@ pub(super) fn find_defect(
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
         Err(error) => return Err(AuditError::Inspect(database.to_owned(), error)),
     };
-    // SQLite takes an empty file for a new database, so that it must not see
-    // one in place of a record.
+    // SQLite takes an empty file for a new database, so an empty file must not
+    // reach it.
     if bytes == 0 {
         return Ok(Some(format!("there is no {}", name_of(database))));
     }
@@ -324,8 +328,8 @@ fn compare(
     bytes: u64,
     scrutiny: Scrutiny,
 ) -> Result<Option<String>, AuditError> {
-    // Read-only: what is found here is evidence until somebody has decided what
-    // is to be done with it.
+    // Opened read-only, because a defective database is evidence until the operator
+    // decides what to do with it.
     let connection = schema::open_to_read(database)?;
     match read_id(&connection)? {
         Some(id) if id == marker.record => {}
@@ -338,14 +342,15 @@ fn compare(
     if last < checkpoint {
         return Ok(Some(format!("it ends at {}", count(last))));
     }
-    // Somebody may have used VACUUM, or have put an old copy beside a newer WAL:
-    // only a look at every page tells which.
+    // A shorter file may come from a VACUUM or from an old copy beside a newer WAL.
+    // Only a check of every page tells which.
     if (bytes < marker.bytes || scrutiny == Scrutiny::EveryPage)
         && let Some(damage) = find_damage(&connection)?
     {
         return Ok(Some(format!("it is damaged ({damage})")));
     }
-    // Every page of such a copy may be sound, and its length right.
+    // In such a copy every page may be sound and the length right, yet entries
+    // missing.
     if let Some(missing) = find_missing(&connection, checkpoint, last)? {
         return Ok(Some(format!("it is damaged ({missing})")));
     }
@@ -354,7 +359,7 @@ fn compare(
     Ok(is_changed.then(|| "its highest number is not as it was written".to_owned()))
 }
 
-/// Looks at every page of a database. Returns what SQLite finds wrong first.
+/// Checks every page of a database. Returns the first error that SQLite finds.
 pub(super) fn find_damage(connection: &Connection) -> rusqlite::Result<Option<String>> {
     let found = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0));
     match found {
@@ -365,7 +370,7 @@ pub(super) fn find_damage(connection: &Connection) -> rusqlite::Result<Option<St
     }
 }
 
-/// Reports whether SQLite has found that a file is no database, or no whole one.
+/// Reports whether `error` says that a file is not a database, or is damaged.
 pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),
@@ -373,13 +378,13 @@ pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// Renames what is left of the record, so that nothing of it is overwritten and
-/// `audit.store` can name it to be read.
+/// Renames what remains of the record, so that nothing is overwritten and
+/// `audit.store` can still name it for reading.
 pub(super) fn set_aside(database: &Path, now: Timestamp) -> Result<(), AuditError> {
     let time = now.strftime("%Y%m%dT%H%M%S.%6fZ");
     let aside = beside(database, format!(".before-{time}"));
-    // The database last: if the process ends in between, the next start still
-    // finds that the record is not whole.
+    // The database is renamed last: if the process ends in between, the next start
+    // still finds the record incomplete.
     for suffix in ["-shm", "-wal", ""] {
         let (from, to) = (beside(database, suffix), beside(&aside, suffix));
         match std::fs::rename(&from, to) {

@@ -1,8 +1,8 @@
-//! Store: the database and its files, open for writing. Commits transactions,
-//! makes checkpoints, and keeps the marker up to date.
+//! Store: the database and its files, open for writing. Commits transactions, runs
+//! checkpoints, and keeps the marker up to date.
 //!
 //! A transaction is on disk when its commit returns. Does not know what is written,
-//! nor when.
+//! or when.
 
 use std::io;
 use std::path::Path;
@@ -40,15 +40,15 @@ use politesse_base::clock;
 use politesse_base::metrics::Metrics;
 use politesse_base::throttle::REPEATING;
 
-/// Time between two attempts to empty a WAL that has what was removed.
+/// Time between two attempts to empty a WAL that may still hold removed data.
 const ERASE_AGAIN: Duration = Duration::from_secs(1);
 
-/// Removes saved snapshots, those first that expired first.
+/// Deletes saved snapshots, the earliest expired first.
 pub(super) const PRUNE_SNAPSHOTS: &str = "
 DELETE FROM kept WHERE (origin, token) IN (
   SELECT origin, token FROM kept WHERE expires_us < ? ORDER BY expires_us LIMIT ?)";
 
-/// Removes back-offs, those first that were over first.
+/// Deletes saved back-offs, the earliest ended first.
 pub(super) const PRUNE_BACK_OFFS: &str = "
 DELETE FROM back_off WHERE host IN (
   SELECT host FROM back_off WHERE until_us < ? ORDER BY until_us LIMIT ?)";
@@ -61,40 +61,42 @@ pub(super) struct AuditStore {
     plan: RecordPlan,
     wal: Wal,
     files: OpenFiles,
-    /// A fault that only a restart ends.
+    /// Fault that only a restart can clear.
     fault: Option<FileFault>,
-    /// The marker as it was last written.
+    /// Marker as it was last written.
     marker: RecordMarker,
-    /// Place in it that each commit changes; absent before it was written.
+    /// Place in the marker file that each commit overwrites; `None` until the
+    /// marker is written.
     committed_place: Option<CommittedPlace>,
-    /// Entries that were found to be gone when the record was opened.
+    /// Entries that were missing when the record was opened.
     pub(super) loss: Option<LostEntries>,
-    /// Whether the last attempt at a checkpoint, or at the marker, failed.
+    /// Whether the last checkpoint, or the last write of the marker, failed.
     is_upkeep_failing: bool,
-    /// Time of the next attempt to empty the WAL, while it may have what was removed.
+    /// Time of the next attempt to empty the WAL, while it may hold removed data.
     erase_at: Option<Instant>,
-    /// Highest number that was committed to the files that were opened.
+    /// Highest number committed to the files that were opened.
     pub(super) last: i64,
     /// Highest number when the record was opened: exchanges up to it are over.
     begun_after: i64,
-    /// Tree over what is in the file, and its heads.
+    /// Tree over the committed entries, and its heads.
     pub(super) sealer: Sealer,
     /// Heads that were missing when the record was opened.
     lost_heads: Option<LostHeads>,
-    /// Highest number that the connection has: ahead of the other after a commit to files
-    /// that may be gone.
+    /// Highest number that the connection has committed. Exceeds `last` after a
+    /// commit to files that may be gone.
     written: i64,
     pub(super) ballast: Ballast,
-    /// Number up to which entries may be removed, as far as the archive is concerned.
+    /// Highest number that the archive allows to be removed.
     pub(super) arrived: ArrivedNumber,
-    /// Whether entries that are old enough stay until they have arrived there.
+    /// Whether entries that are old enough are kept until they have arrived in the
+    /// archive.
     pub(super) is_held_back: bool,
-    /// Locked for as long as the store is open.
+    /// Locked as long as the store is open.
     pub(super) folder: LockedFolder,
 }
 
 impl AuditStore {
-    /// Opens the record that `options` name, made with its folder if there
+    /// Opens the record that `options` name, creating it and its folder if there
     /// never was one.
     ///
     /// # Errors
@@ -103,8 +105,8 @@ impl AuditStore {
     /// [`AuditError::SealKey`].
     pub(super) fn open(options: &Options, metrics: &Metrics) -> Result<Self, AuditError> {
         let opened = Self::open_once(options, metrics);
-        // Old entries can be removed from a record that is open, and to open it takes
-        // some room.
+        // Opening takes some disk space, and old entries can be removed only from
+        // an open record. The ballast makes room.
         let is_full = matches!(&opened, Err(AuditError::Open(_, error) | AuditError::Read(error))
             if is_full_disk(error));
         let real = options.path.canonicalize().ok().filter(|_| is_full);
@@ -137,8 +139,8 @@ impl AuditStore {
         let lost_heads = marker
             .find_lost_heads(&connection)
             .map_err(open_error(&folder.database))?;
-        // A head over entries whose heads were removed would vouch for what may have been
-        // changed meanwhile.
+        // A head made now would vouch for entries whose own heads were removed, and
+        // which may have been changed since.
         if let Some(lost) = lost_heads.filter(|_| !options.accept_lost_heads) {
             sealer.give_up(SealFault::LostHeads(lost));
         }
@@ -170,12 +172,12 @@ impl AuditStore {
         Ok(store)
     }
 
-    /// Moves what the process before has left in the WAL to the database.
+    /// Moves what the previous process left in the WAL into the database.
     fn clear_wal(&mut self) -> Result<(), AuditError> {
-        // What a crash has left in the WAL is moved now, so that the marker
-        // says all that the database holds.
+        // After a crash the WAL holds entries that the marker does not count. Once
+        // they are in the database, the marker can be brought up to date.
         let is_empty = self.empty_wal();
-        // A reader may have been in the way.
+        // A reader may have prevented the checkpoint that writes the marker.
         if self.committed_place.is_none() {
             self.committed_place = self.marker.write(self.folder.path()).ok();
         }
@@ -185,13 +187,13 @@ impl AuditStore {
         Ok(())
     }
 
-    /// Does `work` in one transaction: all of it is on disk, in the files that
-    /// were opened, or an error says why not.
+    /// Runs `work` in one transaction. Either all of it is on disk, in the files
+    /// that were opened, or the error says why not.
     ///
     /// # Errors
     ///
-    /// Each [`WriteError`]. After [`WriteError::FilesAfterCommit`] what was
-    /// written may be there, and the numbers are used up.
+    /// Each [`WriteError`]. After [`WriteError::FilesAfterCommit`] the data may
+    /// have been written, and the numbers are used up.
     pub(super) fn write(
         &mut self,
         work: impl FnOnce(&mut AuditTransaction<'_>) -> rusqlite::Result<()>,
@@ -204,8 +206,8 @@ impl AuditStore {
             done = Err(WriteError::Files(fault.clone()));
         }
         if let Err(error) = &done {
-            // What this transaction wrote is not there, so nothing may be
-            // remembered of it.
+            // The transaction was rolled back, so the memory must keep nothing of
+            // it.
             self.memory = WriterMemory::default();
             self.note_failure(error);
         }
@@ -216,12 +218,12 @@ impl AuditStore {
         &mut self,
         work: impl FnOnce(&mut AuditTransaction<'_>) -> rusqlite::Result<()>,
     ) -> Result<(), WriteError> {
-        // Before the transaction, so that nothing is written to files that are
-        // gone, and the error is not what SQLite makes of them.
+        // Checked before the transaction, so that nothing is written to files that
+        // are gone and the error names them instead of what SQLite makes of them.
         self.check_files().map_err(WriteError::Files)?;
         if self.wal.needs_room() {
             let made = self.wal.make_room(&self.connection);
-            // Pages may have been given back to the file system by it.
+            // The checkpoint may have returned pages to the file system.
             self.files.note_checkpoint();
             made?;
         }
@@ -231,27 +233,28 @@ impl AuditStore {
         work(&mut transaction)?;
         let mut committed = transaction.commit()?;
         self.written = committed.last;
-        // Whether or not the files are found again: the leaves are in them.
+        // Noted even if the files are not found again, because they contain the
+        // leaves.
         self.sealer.note_committed(&mut committed.leaves);
-        // After the commit, because files can be lost while it is under way: an
-        // acknowledged decision is in files that the next start will find.
+        // Checked again after the commit, because files can be lost during it. An
+        // acknowledged decision must be in files that the next start finds.
         self.check_files().map_err(WriteError::FilesAfterCommit)?;
         self.wal.note_commit();
         self.last = self.written;
         if let Some(place) = &self.committed_place {
-            // Where that fails the marker lags behind, as after a power failure.
+            // If this fails, the marker lags behind, as after a power failure.
             place.write(count(self.last)).unwrap_or_default();
         }
         Ok(())
     }
 
-    /// Returns how many entries no head covers.
+    /// Returns the number of entries that no head covers.
     pub(super) fn unsealed(&self) -> u64 {
         count(self.last).saturating_sub(self.sealer.sealed())
     }
 
-    /// Returns the removal of entries that are older than `age`. It goes on with what an
-    /// earlier process has begun.
+    /// Returns the removal of entries that are older than `age`. Continues a
+    /// removal that an earlier process began.
     pub(super) fn retention(&self, age: Option<SignedDuration>) -> rusqlite::Result<Retention> {
         let newest = newest_time(&self.connection)?.unwrap_or_else(clock::now);
         let mut retention = Retention::new(age, newest);
@@ -259,22 +262,23 @@ impl AuditStore {
         if 0 < end.last && !end.is_removed {
             retention.begin(end);
         }
-        // A crash may have come between a redaction and the search for what it left.
+        // A crash may have come between a redaction and the search for the values
+        // it left unused.
         if may_have_unused_values(&self.connection)? {
             retention.look_for_unused();
         }
         Ok(retention)
     }
 
-    /// Returns the heads that were missing when the record was opened, if it is sealed
-    /// without them.
+    /// Returns the heads that were missing when the record was opened, if it is
+    /// sealed nevertheless.
     pub(super) fn accepted_loss(&self) -> Option<LostHeads> {
         let is_sealed = self.sealer.fault().get().is_none();
         self.lost_heads.filter(|_| is_sealed)
     }
 
-    /// Makes a head of all that is committed, and writes it. Returns the note;
-    /// `None` if there is nothing new.
+    /// Makes a head that covers all committed entries, and writes it. Returns the
+    /// note; `None` if there are no new entries.
     ///
     /// # Errors
     ///
@@ -292,20 +296,20 @@ impl AuditStore {
                 Ok(Some(seal.note().to_owned()))
             }
             Err(error) => {
-                // A commit to files that came back may have gone through.
+                // A commit to files that have come back may have succeeded.
                 self.sealer.note_failed(&self.connection, seal);
                 Err(error)
             }
         }
     }
 
-    /// Compares the files with those that were opened.
+    /// Checks that the files are still those that were opened.
     fn check_files(&mut self) -> Result<(), FileFault> {
         if let Some(fault) = &self.fault {
             return Err(fault.clone());
         }
         let checked = self.files.check(self.wal.bytes());
-        // Another process may have emptied the WAL by a checkpoint of its own.
+        // Another process may have truncated the WAL with a checkpoint of its own.
         if let Err(fault) = &checked
             && self.files.is_wal_cut(fault)
             && self.wal.ask(&self.connection).is_ok()
@@ -327,8 +331,8 @@ impl AuditStore {
         }
     }
 
-    /// Brings the marker up to date, so that the next start misses what was
-    /// acknowledged and is gone.
+    /// Brings the marker up to date, so that the next start notices if acknowledged
+    /// entries are missing.
     fn note_fault(&mut self, fault: FileFault) {
         if fault.is_final() {
             self.fault = Some(fault);
@@ -339,19 +343,19 @@ impl AuditStore {
         }
     }
 
-    /// Makes a checkpoint if one is due, and writes the marker. To be called
-    /// when nobody waits for a commit.
+    /// Runs a checkpoint if one is due, and writes the marker. Must be called while
+    /// no request waits for a commit.
     pub(super) fn checkpoint_if_due(&mut self) {
-        // A file that was cut meanwhile must not pass for what the checkpoint
-        // has left.
+        // A WAL that was truncated by someone else must not pass for one that the
+        // checkpoint has emptied.
         if self.wal.is_due() && self.check_files().is_ok() {
             let done = self.wal.checkpoint(&self.connection);
             self.after_checkpoint(done);
         }
     }
 
-    /// Moves all that is in the WAL to the database, as far as no reader is in
-    /// the way, and writes the marker. Returns whether the WAL is empty.
+    /// Moves the whole WAL into the database unless a reader prevents it, and
+    /// writes the marker. Returns whether the WAL is empty.
     pub(super) fn empty_wal(&mut self) -> bool {
         let done = self.wal.start_again(&self.connection);
         let is_empty = matches!(done, Ok(true));
@@ -362,11 +366,12 @@ impl AuditStore {
         is_empty
     }
 
-    /// Empties the WAL, which has pages as they were before something was removed from
-    /// them. As long as a reader is in the way, it is to be tried again.
+    /// Empties the WAL, which still has old versions of the pages from which data
+    /// were removed. If a reader prevents that, `erase_at` schedules another
+    /// attempt.
     pub(super) fn erase_from_wal(&mut self) {
         self.erase_at = Some(clock::instant() + ERASE_AGAIN);
-        // Nothing is moved to a file that is not as it was left.
+        // Files that were changed by others are left alone.
         let is_empty = match self.check_files() {
             Ok(()) => self.empty_wal(),
             Err(fault) => {
@@ -383,22 +388,23 @@ impl AuditStore {
         }
     }
 
-    /// Returns the fault for which the WAL is not emptied of what was removed before the
-    /// next start.
+    /// Returns the fault that keeps removed data in the WAL until the next start,
+    /// if there is one.
     pub(super) fn erase_fault(&self) -> Option<FileFault> {
         self.erase_at.and(self.fault.clone())
     }
 
-    /// Returns the time until the WAL is to be emptied because of what was removed;
-    /// `None` if it has nothing of that.
+    /// Returns the time until the next attempt to empty the WAL of removed data;
+    /// `None` if it holds none.
     pub(super) fn erase_due_in(&self) -> Option<Duration> {
         let left = |time: Instant| time.saturating_duration_since(clock::instant());
-        // After such a fault only a start goes on, and it empties the WAL first.
+        // After a fault only a restart helps, and it empties the WAL first.
         self.erase_at.filter(|_| self.fault.is_none()).map(left)
     }
 
-    /// Writes the marker if `done` says that all is in the database: whatever
-    /// ends the process in between, the marker is never ahead.
+    /// Writes the marker if `done` says that the whole WAL is in the database. The
+    /// order matters: wherever the process ends in between, the marker is never
+    /// ahead.
     fn after_checkpoint(&mut self, done: rusqlite::Result<bool>) {
         self.files.note_checkpoint();
         let done = match done {
@@ -427,8 +433,8 @@ impl AuditStore {
         Ok(())
     }
 
-    /// Logs once that checkpoints or the marker fail: the record goes on in its
-    /// WAL.
+    /// Logs the first failure of a series of checkpoints or marker writes. The
+    /// record continues in its WAL.
     fn note_upkeep(&mut self, done: Result<(), String>) {
         let was_failing = std::mem::replace(&mut self.is_upkeep_failing, done.is_err());
         match done {
@@ -441,8 +447,8 @@ impl AuditStore {
         }
     }
 
-    /// Closes the record: all of it is in the database then. Where the files are
-    /// not those that were opened, nothing is touched.
+    /// Closes the record, with all entries moved into the database. Files that are
+    /// not those that were opened are left untouched.
     pub(super) fn close(mut self) {
         if self.check_files().is_err() {
             let keep = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
@@ -457,7 +463,7 @@ impl AuditStore {
         }
     }
 
-    /// Notes that the entries of all parts from before `before` are removed. Returns
+    /// Marks the entries of all parts from before `before` for removal, and returns
     /// their numbers.
     ///
     /// # Errors
@@ -497,8 +503,8 @@ impl AuditStore {
                 time_us: now.as_microsecond(),
                 is_removed: false,
             };
-            // With the row: a head or an entry without its path could not be compared any
-            // more.
+            // In the same transaction as the row: without its path, a head or a
+            // remaining entry could no longer be verified.
             self.write(|transaction| {
                 let connection = transaction.connection();
                 TreeReader::new(connection).write_seal_paths(&removed)?;
@@ -523,23 +529,25 @@ impl AuditStore {
             effect = retention.step(transaction.connection())?;
             Ok(())
         })?;
-        // Nobody may ask for anything meanwhile, and each step is written to the WAL.
+        // There may be no other work for a while, and each step of the removal is
+        // written to the WAL.
         self.checkpoint_if_due();
         if !retention.is_active() {
             self.erase_from_wal();
             self.ballast.take_up();
         }
-        // Their numbers are in memory, by value. Entries that are there refer to none of
-        // them, so the sums of the open part hold.
+        // The memory maps values to their row ids, and some rows are gone. The sums
+        // of the open part stay valid, because no existing entry refers to a
+        // removed row.
         if effect == StepEffect::ValuesRemoved {
             self.memory.forget_values();
         }
         Ok(())
     }
 
-    /// Removes at most `most` rows of saved state by `sql` that were of no use any more
-    /// before `before`, and returns how many there were. Bodies stay: decisions rest on
-    /// them.
+    /// Runs `sql`, which removes at most `most` rows of saved state that expired
+    /// before `before`, and returns their number. Bodies stay, because decisions
+    /// rest on them.
     pub(super) fn prune(
         &self,
         sql: &str,
@@ -553,8 +561,8 @@ impl AuditStore {
     }
 }
 
-/// Takes up the numbers where the process before has ended, which may have given those
-/// up to `given`.
+/// Continues the numbers where the previous process ended. That process may have
+/// issued numbers up to `given`.
 fn take_up(connection: &mut Connection, plan: &RecordPlan, given: i64) -> rusqlite::Result<i64> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let last = resume(&transaction, plan.record, given, clock::now())?;

@@ -1,9 +1,9 @@
 //! Queue to the writer, its tasks, and how each is answered.
 //!
-//! The queue has no bound of its own: each sender holds a place, which goes with
-//! the entry until it is written or refused. `Drop` cannot wait for a place, so
-//! that of an exchange's ending is reserved before its decision is written: an
-//! exchange that is dropped half-way still completes its row.
+//! The queue itself is unbounded: each sender holds a place, which the entry keeps
+//! until it is written or refused. `Drop` cannot wait for a place, so the place for
+//! an exchange's ending is reserved before its decision is written. An exchange
+//! that is dropped half-way therefore still completes its row.
 //!
 //! Does not know how entries are written.
 
@@ -26,10 +26,11 @@ use super::tasks::{
 use politesse_base::clock;
 use politesse_decision::record::{ExchangeEnd, Record, StoredRuling};
 
-/// Entries taken from the queue at a time.
+/// Maximum number of entries taken from the queue at a time.
 pub(super) const BATCH_MAX: usize = 512;
 
-/// Minute of a decision since 1970, and its ruling: its ending is counted with them.
+/// Minute of a decision since 1970, and its ruling. Its ending is counted under the
+/// same two.
 #[derive(Debug, Clone)]
 pub(super) struct CountedPlace {
     pub(super) minute: i64,
@@ -39,7 +40,8 @@ pub(super) struct CountedPlace {
 /// Task of the writer.
 #[derive(Debug)]
 pub(super) enum WriterTask {
-    /// Write a decision.
+    /// Complete a decision. `ack` is set if the client is answered only after the
+    /// commit.
     Record(PendingDecision),
     /// Complete a decision. `ack` is there if the client is answered only then.
     Complete {
@@ -48,31 +50,31 @@ pub(super) enum WriterTask {
         place: Option<CountedPlace>,
         ack: Option<oneshot::Sender<CommitResult>>,
     },
-    /// Save the last that is known of a robots.txt.
+    /// Save the newest snapshot of a robots.txt.
     SaveSnapshot(PendingSave),
-    /// Write an event of a host.
+    /// Write a back-off event of a host.
     Event(PendingEvent),
-    /// Write an event of the proxy itself. It is tried until it is written: the
-    /// counts in them are compared with each other.
+    /// Write an event of the proxy itself. It is retried until it is written,
+    /// because the counts in these events are compared with each other.
     Process(PendingProcessEvent),
-    /// Remove entries that are from before a moment.
+    /// Remove entries from before a given time.
     Prune(PruneOrder),
-    /// Redact decisions, with the event that says so.
+    /// Redact decisions, and write the event that records it.
     Redact {
         order: RedactionOrder,
         ack: oneshot::Sender<CommitResult>,
     },
-    /// Find out whether a decision could be written.
+    /// Check whether a decision could be written.
     Probe { ack: oneshot::Sender<CommitResult> },
 }
 
 impl WriterTask {
-    /// Reports whether the task completes an exchange that its client left.
+    /// Reports whether the task completes an exchange that the client abandoned.
     pub(super) fn is_by_client(&self) -> bool {
         matches!(self, Self::Complete { outcome, .. } if outcome.error == Some(CLIENT_GONE))
     }
 
-    /// Reports whether somebody waits for the commit.
+    /// Reports whether a sender waits for the commit.
     pub(super) fn is_awaited(&self) -> bool {
         matches!(
             self,
@@ -84,8 +86,9 @@ impl WriterTask {
         )
     }
 
-    /// Reports whether the end of the task is counted. It is before any answer: a snapshot
-    /// that was saved is pending no longer, and whoever is answered may look at counts.
+    /// Reports whether the result of the task is counted. Counts are updated before
+    /// any answer is sent, because a saved snapshot is no longer pending, and a
+    /// client that has its answer may look at the counts.
     pub(super) fn is_counted(&self) -> bool {
         matches!(
             self,
@@ -93,12 +96,12 @@ impl WriterTask {
         )
     }
 
-    /// Reports whether the task may be given up so that decisions are written.
+    /// Reports whether the task may be dropped so that decisions can be written.
     pub(super) fn is_dispensable(&self) -> bool {
         matches!(self, Self::SaveSnapshot(_) | Self::Event(_))
     }
 
-    /// Answers whoever waits for a task that could not be written and is tried again.
+    /// Sends the error to the sender that waits for a task which will be retried.
     pub(super) fn answer_failure(&mut self, error: &Arc<WriteError>) {
         if let Self::Complete { ack, .. } = self
             && let Some(ack) = ack.take()
@@ -107,14 +110,13 @@ impl WriterTask {
         }
     }
 
-    /// Reports whether the task was accepted when it was queued: it is tried
-    /// until it is written.
+    /// Reports whether queueing the task was a promise: it is retried until it is
+    /// written.
     pub(super) fn is_accepted(&self) -> bool {
         matches!(self, Self::Complete { .. } | Self::Process(_))
     }
 
-    /// Ends the task: answers whoever waits for it, and counts what nobody waits
-    /// for.
+    /// Ends the task: sends the result to the waiting sender, or counts it.
     pub(super) fn end(self, result: CommitResult) {
         match self {
             Self::Record(pending) => pending.end(result),
@@ -146,15 +148,15 @@ struct EntryQueueState {
 }
 
 impl EntryQueueState {
-    /// Returns for how long more entries may be gathered at `now`; `None` if those
-    /// that are there must be written.
+    /// Returns how much longer entries may be gathered at `now`; `None` if the
+    /// queued entries must be written.
     fn gather_time(&self, now: Instant) -> Option<Duration> {
         let time = self.gathering.time_left(self.entries.len(), now);
         time.filter(|_| !self.is_closed)
     }
 
-    /// Appends `entry`. Returns whether the writer is to be woken for it: most
-    /// entries cost no system call.
+    /// Appends `entry`. Returns whether the writer must be woken for it; most
+    /// entries do not need that system call.
     fn push(&mut self, entry: WriterEntry) -> bool {
         let is_awaited = entry.task.is_awaited();
         if self.entries.is_empty() {
@@ -168,7 +170,8 @@ impl EntryQueueState {
             return false;
         }
         let count = self.entries.len();
-        // While clients are waited for, the writer wakes by itself when that ends.
+        // While it waits for clients to return, the writer wakes by itself when
+        // that time is over.
         let is_news = count == 1 || is_awaited;
         let is_due = self.gathering.is_enough(count)
             || is_news && self.gathering.return_time(clock::instant()).is_none();
@@ -177,11 +180,11 @@ impl EntryQueueState {
     }
 }
 
-/// The queue as its two ends share it.
+/// State that both ends of the queue share.
 #[derive(Debug)]
 struct SharedQueue {
     state: Mutex<EntryQueueState>,
-    /// Entries that wait.
+    /// Number of entries in the queue.
     waiting: Gauge,
     /// Wakes the writer.
     ready: Condvar,
@@ -193,22 +196,22 @@ impl SharedQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends `task` to the queue. Returns whether the writer is to be woken.
+    /// Appends `task` to the queue. Returns whether the writer must be woken.
     fn push(&self, mut task: WriterTask, slot: OwnedSemaphorePermit) -> Result<bool, AuditError> {
         let mut state = self.lock();
         if state.is_closed {
             return Err(AuditError::Closed);
         }
         if let WriterTask::Process(pending) = &mut task {
-            // While the queue is locked: whatever was counted by now has its
-            // decision before this entry.
+            // Read while the queue is locked, so that the decision of every request
+            // counted so far is queued before this entry.
             pending.read_count();
         }
         self.waiting.inc();
         Ok(state.push(WriterEntry { task, _slot: slot }))
     }
 
-    /// Waits until the writer is woken, at most for `patience`.
+    /// Waits until the writer is woken, for at most `patience`.
     fn wait<'a>(
         &'a self,
         mut state: MutexGuard<'a, EntryQueueState>,
@@ -220,7 +223,7 @@ impl SharedQueue {
     }
 }
 
-/// Sender to the writer. The queue is closed when the last one is dropped.
+/// Sender to the writer. Dropping the last one closes the queue.
 #[derive(Debug)]
 pub(super) struct EntryQueue {
     shared: Arc<SharedQueue>,
@@ -244,8 +247,8 @@ impl Drop for EntryQueue {
 }
 
 impl EntryQueue {
-    /// Makes a queue for those who share `places`, and the end from which the writer
-    /// takes. `waiting` shows how many entries are in it.
+    /// Creates a queue for senders that share `places`, and its receiving end.
+    /// `waiting` is set to the number of entries in the queue.
     pub(super) fn new(places: usize, waiting: Gauge) -> (Self, EntryReceiver) {
         let state = EntryQueueState {
             entries: VecDeque::new(),
@@ -265,12 +268,11 @@ impl EntryQueue {
         (Self { shared }, receiver)
     }
 
-    /// Sends `task`, which holds `slot` until it is done or refused. Does not
-    /// wait.
+    /// Sends `task`, which holds `slot` until it is done or refused. Does not wait.
     ///
     /// # Errors
     ///
-    /// [`AuditError::Closed`] if the writer takes no more.
+    /// [`AuditError::Closed`] if the queue is closed.
     pub(super) fn send(
         &self,
         task: WriterTask,
@@ -282,29 +284,30 @@ impl EntryQueue {
         Ok(())
     }
 
-    /// Takes no more entries. The writer ends when it has written those there are.
+    /// Stops accepting entries. The writer ends when it has written the queued
+    /// ones.
     pub(super) fn close(&self) {
         self.shared.lock().is_closed = true;
         self.shared.ready.notify_one();
     }
 }
 
-/// A task, with the place it holds in the queue.
+/// Task and the place in the queue that it holds.
 #[derive(Debug)]
 pub(super) struct WriterEntry {
     pub(super) task: WriterTask,
     _slot: OwnedSemaphorePermit,
 }
 
-/// End of the queue from which the writer takes.
+/// Receiving end of the queue.
 #[derive(Debug)]
 pub(super) struct EntryReceiver {
     shared: Arc<SharedQueue>,
 }
 
 impl EntryReceiver {
-    /// Waits for entries, at most for `patience`, and appends them to `batch`.
-    /// Returns `false` if there were none and the queue is closed.
+    /// Waits for entries, for at most `patience`, and appends them to `batch`.
+    /// Returns `false` if the queue is empty and closed.
     pub(super) fn receive(&self, batch: &mut Vec<WriterEntry>, patience: Option<Duration>) -> bool {
         let mut state = self.shared.lock();
         while state.entries.is_empty() {
@@ -315,7 +318,8 @@ impl EntryReceiver {
             let time = returning.or(patience).unwrap_or(Duration::MAX);
             let (woken_state, result) = self.shared.wait(state, time);
             state = woken_state;
-            // Clients that have not come back by then are not waited for any more.
+            // From then on, clients that have not returned are no longer waited
+            // for.
             if result.timed_out() && !state.gathering.give_up_returning() {
                 return true;
             }
@@ -323,7 +327,8 @@ impl EntryReceiver {
         while let Some(time) = state.gather_time(clock::instant()) {
             let (woken_state, result) = self.shared.wait(state, time);
             state = woken_state;
-            // In a test the clock may stand still.
+            // In a test the clock may stand still, so the timeout itself ends the
+            // loop.
             if result.timed_out() && !state.gathering.give_up_returning() {
                 break;
             }
@@ -335,7 +340,7 @@ impl EntryReceiver {
         true
     }
 
-    /// Appends a task of the writer's own to the queue.
+    /// Appends a task of the writer itself to the queue.
     ///
     /// # Errors
     ///
@@ -345,15 +350,16 @@ impl EntryReceiver {
         task: WriterTask,
         slot: OwnedSemaphorePermit,
     ) -> Result<(), AuditError> {
-        // Whoever calls is the one that would be woken.
+        // No wake-up is needed, because the caller is the writer.
         self.shared.push(task, slot).map(drop)
     }
 
-    /// Takes in that a batch is on disk. To be called before those who wait for it are
+    /// Notes that a batch is on disk. Must be called before its senders are
     /// answered.
     pub(super) fn note_commit(&self, answers: CommitAnswers) {
         let mut state = self.shared.lock();
-        // Each exchange has a sender, for its ending.
+        // Each exchange has a sender, for its ending, so the senders count the
+        // exchanges.
         let exchanges = self.shared.senders.load(Ordering::Relaxed);
         state
             .gathering
@@ -361,7 +367,7 @@ impl EntryReceiver {
     }
 }
 
-/// Counts the entries that somebody waits for.
+/// Counts the entries whose senders wait for the commit.
 pub(super) fn count_awaited(entries: &[WriterEntry]) -> usize {
     let awaited = entries.iter().filter(|entry| entry.task.is_awaited());
     awaited.count()
@@ -369,7 +375,8 @@ pub(super) fn count_awaited(entries: &[WriterEntry]) -> usize {
 
 impl Drop for EntryReceiver {
     fn drop(&mut self) {
-        // Without a writer nothing is accepted, and whoever waits is refused.
+        // Without a writer, entries are refused: dropping them tells the waiting
+        // senders.
         let mut state = self.shared.lock();
         state.is_closed = true;
         let entries = mem::take(&mut state.entries);
@@ -378,16 +385,16 @@ impl Drop for EntryReceiver {
     }
 }
 
-/// The queue, and a place in it, so that an ending can always be written.
+/// Reserved place in the queue, so that an ending can always be written.
 #[derive(Debug)]
 pub(super) struct ReservedPlace {
     pub(super) queue: EntryQueue,
     pub(super) slot: OwnedSemaphorePermit,
 }
 
-/// Ending of an exchange, which completes the row of its decision: by
-/// [`RecordEnding::complete`], or, if the exchange is dropped, with the error
-/// `client_gone`.
+/// Ending of an exchange. It completes the row of the decision: through
+/// [`RecordEnding::complete`], or with the error `client_gone` if the exchange is
+/// dropped.
 #[derive(Debug)]
 #[must_use = "dropping it says that the client has gone"]
 pub struct RecordEnding {
@@ -396,12 +403,13 @@ pub struct RecordEnding {
     reserved: Option<ReservedPlace>,
     outcome: ExchangeEnd,
     place: Option<CountedPlace>,
-    /// Channel of the exchange that waits until the ending is on disk.
+    /// Channel to the exchange that waits until the ending is on disk.
     ack: Option<oneshot::Sender<CommitResult>>,
 }
 
 impl RecordEnding {
-    /// Makes the ending of an exchange whose decision is on disk as number `seq`.
+    /// Creates the ending of an exchange whose decision is on disk with number
+    /// `seq`.
     fn new(seq: u64, place: Option<CountedPlace>, reserved: ReservedPlace) -> Self {
         Self {
             seq,
@@ -423,13 +431,13 @@ impl RecordEnding {
         self.seq
     }
 
-    /// Completes the row.
+    /// Completes the row with `outcome`.
     pub fn complete(mut self, outcome: ExchangeEnd) {
         self.outcome = outcome;
     }
 
-    /// Completes the row, and waits until that is on disk. Where it fails, it is tried
-    /// again as any other.
+    /// Completes the row and waits until that is on disk. On failure the row is
+    /// still retried like any other.
     ///
     /// # Errors
     ///
@@ -454,30 +462,30 @@ impl Drop for RecordEnding {
             place: self.place.take(),
             ack: self.ack.take(),
         };
-        // A writer that has ended writes no more: the row stays as it is.
+        // After the end of the writer the row stays incomplete.
         queue.send(task, slot).unwrap_or_default();
     }
 }
 
-/// Result of a decision: its ending, which has its number, or why it is not on disk.
+/// Result of writing a decision: its ending, or the reason why it is not on disk.
 pub(super) type DecisionResult = Result<RecordEnding, Arc<WriteError>>;
 
-/// Decision on its way to the disk.
+/// Decision waiting to be written.
 #[derive(Debug)]
 pub(super) struct PendingDecision {
     pub(super) record: Record,
-    /// Number given by the writer; 0 before.
+    /// Number given by the writer; 0 until then.
     pub(super) seq: u64,
-    /// Place under which it was counted; absent before that.
+    /// Minute and ruling under which it was counted; `None` until then.
     pub(super) place: Option<CountedPlace>,
-    /// For the ending.
+    /// Place for the ending.
     reserved: ReservedPlace,
     ack: oneshot::Sender<DecisionResult>,
 }
 
 impl PendingDecision {
-    /// Makes a decision that is to be sent, with a place for its ending. Returns the
-    /// receiver of its result, too.
+    /// Creates a decision to be sent, with a reserved place for its ending, and the
+    /// receiver of its result.
     pub(super) fn new(
         record: Record,
         reserved: ReservedPlace,
@@ -493,7 +501,8 @@ impl PendingDecision {
         (pending, committed)
     }
 
-    /// Answers the exchange. A refused decision has no row, so it has no ending either.
+    /// Sends the result to the exchange. A refused decision has no row and so no
+    /// ending.
     fn end(self, result: CommitResult) {
         let ending = result.map(|()| RecordEnding::new(self.seq, self.place, self.reserved));
         // If the client hung up, the ending is dropped here and completes the row.
@@ -532,7 +541,7 @@ mod tests {
         }
     }
 
-    /// Queues a task that is waited for.
+    /// Queues a task whose sender waits for the commit.
     fn send_awaited(queue: &EntryQueue) {
         let (ack, _wait) = oneshot::channel();
         queue.send(WriterTask::Probe { ack }, slot()).unwrap();
@@ -545,7 +554,7 @@ mod tests {
         });
     }
 
-    // Ours: most entries cost no system call.
+    // Ours: most entries cost no system call, because they do not wake the writer.
     #[test]
     fn a_writer_is_woken_when_it_waits_and_has_something_to_do() {
         let (queue, receiver) = empty_queue();
@@ -567,9 +576,10 @@ mod tests {
         assert_eq!(tasks.map(is_woken), [false, false, false, true]);
     }
 
-    // Ours: nobody waits for what was taken, and most exchanges are elsewhere.
+    // Ours: the receiver has taken the only awaited entry, and most exchanges are
+    // busy elsewhere.
     #[test]
-    fn what_was_taken_is_not_awaited_and_exchanges_are_counted() {
+    fn entries_taken_are_no_longer_awaited_and_exchanges_are_counted() {
         let (queue, receiver) = empty_queue();
         send_awaited(&queue);
         assert!(receiver.receive(&mut Vec::new(), None));
@@ -582,12 +592,12 @@ mod tests {
             state.gathering.return_time(clock::instant()).is_some()
         };
         assert!(returning());
-        // The first sender is that of the record.
+        // The first sender belongs to the record, not to an exchange.
         let _exchanges = vec![queue.clone(); 8];
         assert!(!returning());
     }
 
-    // Ours: whoever has come back does not wait for those that have not.
+    // Ours: a client that has returned must not wait for others that have not.
     #[test]
     fn clients_that_do_not_come_back_are_not_waited_for_again() {
         let (queue, receiver) = empty_queue();
@@ -598,7 +608,8 @@ mod tests {
         assert_eq!(batch.len(), 1);
     }
 
-    // Invariant 3: what comes after the end is refused, not forgotten.
+    // Invariant 3: an entry sent after the end is refused, so that its sender
+    // knows.
     #[test]
     fn a_queue_is_closed_by_its_last_sender_and_by_its_receiver() {
         let (queue, receiver) = empty_queue();

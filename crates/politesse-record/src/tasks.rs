@@ -1,6 +1,6 @@
 //! Contents of the writer's tasks, and how their results are counted.
 //!
-//! Does not know how tasks are queued, nor how they are written.
+//! Does not know how tasks are queued or written.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,31 +17,31 @@ use politesse_base::metrics::{Metrics, ResultLabel};
 use politesse_decision::back_off::BackOffEvent;
 use politesse_decision::snapshot::{CacheKey, StoredSnapshot};
 
-/// Error of an exchange that was dropped before its end.
+/// Error of an exchange that was dropped before it was completed.
 pub(super) const CLIENT_GONE: &str = "client_gone";
 
-/// Result of a task: it is on disk, or why it is not.
+/// Result of a task: `Ok` once it is on disk, or the reason why it is not.
 pub(super) type CommitResult = Result<(), Arc<WriteError>>;
 
-/// Order to remove entries.
+/// Order to remove entries, and the channel for its answer.
 #[derive(Debug)]
 pub(super) struct PruneOrder {
     pub(super) order: RetentionOrder,
-    /// Answer: which numbers go.
+    /// Receives the numbers that are removed.
     pub(super) ack: oneshot::Sender<Result<PrunedNumbers, Arc<WriteError>>>,
 }
 
-/// Numbers whose entries are removed.
+/// Range of the numbers whose entries are removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrunedNumbers {
-    /// First of them.
+    /// First number.
     pub first: u64,
-    /// Last of them; `first - 1` if there are none.
+    /// Last number; `first - 1` if the range is empty.
     pub last: u64,
 }
 
-/// Counts the result of something once, when it is dropped: `lost` unless
-/// something better is known until then.
+/// Counts one result when it is dropped. The result is `lost` unless it is set
+/// before then.
 #[derive(Debug)]
 pub(super) struct ResultCount {
     counter: Family<ResultLabel, Counter>,
@@ -49,7 +49,7 @@ pub(super) struct ResultCount {
 }
 
 impl ResultCount {
-    /// Begins to count in `counter`.
+    /// Creates a result to be counted in `counter`.
     pub(super) fn new(counter: &Family<ResultLabel, Counter>) -> Self {
         Self {
             counter: counter.clone(),
@@ -65,26 +65,27 @@ impl Drop for ResultCount {
     }
 }
 
-/// An event on its way to the record.
+/// Back-off event waiting to be written.
 #[derive(Debug)]
 pub(super) struct PendingEvent {
     pub(super) event: BackOffEvent,
     pub(super) count: ResultCount,
 }
 
-/// An event of the proxy itself on its way to the record.
+/// Event of the proxy itself, waiting to be written.
 #[derive(Debug)]
 pub(super) struct PendingProcessEvent {
     pub(super) event: ProcessEvent,
-    /// Counter of the requests that were sent.
+    /// Counter of the requests sent upstream.
     pub(super) counter: Counter,
-    /// Its value when the event was queued, if the event states it.
+    /// Value of the counter when the event was queued, if the event states it.
     pub(super) sent: Option<u64>,
     pub(super) count: ResultCount,
 }
 
 impl PendingProcessEvent {
-    /// Makes an event that is queued next, counted in `metrics`.
+    /// Creates an event that is about to be queued. Its result is counted in
+    /// `metrics`.
     pub(super) fn new(event: ProcessEvent, metrics: &Metrics) -> Self {
         Self {
             event,
@@ -100,24 +101,24 @@ impl PendingProcessEvent {
     }
 }
 
-/// Snapshots on their way to the disk. Until they are there they are found
-/// here, so that a site is not asked again because its answer was forgotten
-/// before it was written.
+/// Snapshots waiting to be written. Lookups find them here until they are on disk,
+/// so that robots.txt is not fetched again just because its answer is not written
+/// yet.
 ///
-/// Each save holds a place in the queue, or waits a second for one; that bounds
-/// them.
+/// Their number is bounded, because each save holds a place in the queue or waits
+/// at most a second for one.
 #[derive(Debug, Default)]
 pub(super) struct PendingSaves(Mutex<HashMap<CacheKey, StoredSnapshot>>);
 
 impl PendingSaves {
-    /// Finds the snapshot that is being saved for `key`.
+    /// Returns the snapshot that is being saved for `key`.
     pub(super) fn find(&self, key: &CacheKey) -> Option<StoredSnapshot> {
         let saves = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         saves.get(key).cloned()
     }
 
-    /// Begins to save `snapshot`, in place of the one that is being saved for
-    /// the same key.
+    /// Starts saving `snapshot`. Replaces the one that is being saved for the same
+    /// key.
     pub(super) fn begin(
         self: &Arc<Self>,
         snapshot: StoredSnapshot,
@@ -133,7 +134,7 @@ impl PendingSaves {
     }
 }
 
-/// A save under way. When it is dropped it is no longer pending.
+/// Save in progress. Dropping it ends its pending state.
 #[derive(Debug)]
 pub(super) struct PendingSave {
     pub(super) snapshot: StoredSnapshot,
@@ -149,7 +150,7 @@ impl Drop for PendingSave {
             .0
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        // A later save for the same key may be under way: that one stays.
+        // A later save for the same key may be pending. It must stay.
         let is_own = |other: &StoredSnapshot| Arc::ptr_eq(&other.snapshot, &self.snapshot.snapshot);
         if saves.get(key).is_some_and(is_own) {
             saves.remove(key);

@@ -1,7 +1,7 @@
-//! Transaction of the writer: what a batch writes to the tables.
+//! Transaction of the writer: writes the entries of a batch to the tables.
 //!
-//! Evidence is kept once: bodies by digest, all else in dictionaries. Does not
-//! know when a transaction begins, nor what a failure means.
+//! Evidence is stored once: bodies by digest, other values in dictionaries. Does
+//! not know when a transaction begins, or what a failure means.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -41,44 +41,45 @@ use politesse_decision::snapshot::{Snapshot, StoredSnapshot};
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::Origin;
 
-/// Salts that are drawn at a time: a call costs as much as a hundred bytes.
+/// Number of salts drawn at a time, because a call costs as much as a hundred
+/// bytes.
 const SALTS: usize = 64;
 
-/// Leaves for which there is room from the start: those of some dozens of exchanges.
+/// Initial capacity for leaves, enough for some dozens of exchanges.
 const LEAVES: usize = 64;
 
-/// Number of the rows that a probe writes and removes; no entry has it.
+/// Number of the rows that a probe writes and removes; no entry uses it.
 const PROBE_SEQ: i64 = 0;
 
-/// Identity of the record that is written, and the forms in which personal data are
-/// written.
+/// Identity of the record, and the form in which personal data are written.
 #[derive(Debug)]
 pub(super) struct RecordPlan {
     pub(super) record: RecordId,
     pub(super) forms: PrivacyForms,
 }
 
-/// A transaction under way. It is rolled back if it is dropped.
+/// Transaction in progress. Dropping it rolls it back.
 pub(super) struct AuditTransaction<'a> {
-    // Statements before the transaction: they are reset before it ends.
+    // Fields are dropped in order: the statements must be reset before the
+    // transaction ends.
     insert_decision: CachedStatement<'a>,
     insert_ending: CachedStatement<'a>,
     transaction: OpenTransaction<'a>,
     memory: &'a mut WriterMemory,
     plan: &'a RecordPlan,
-    /// Highest number that the database has after this transaction.
+    /// Highest number in the database after this transaction.
     last: i64,
     leaves: Vec<LeafRun>,
 }
 
-/// Transaction on a connection, whose statements are compiled once: rusqlite's own
-/// would compile them for each. It is rolled back if it is dropped.
+/// Transaction on a connection that compiles its statements once; rusqlite's own
+/// compiles them each time. Dropping it rolls it back.
 struct OpenTransaction<'a>(&'a Connection);
 
 impl<'a> OpenTransaction<'a> {
     fn begin(connection: &'a Connection) -> rusqlite::Result<Self> {
-        // Immediate: with the lock from the start, no statement of the batch can
-        // fail for want of it.
+        // Immediate, because with the lock held from the start no statement of the
+        // batch can fail for lack of it.
         connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         Ok(Self(connection))
     }
@@ -99,7 +100,7 @@ impl Deref for OpenTransaction<'_> {
 
 impl Drop for OpenTransaction<'_> {
     fn drop(&mut self) {
-        // SQLite has ended it by itself after some failures.
+        // After some failures SQLite has already rolled back by itself.
         if !self.is_autocommit()
             && let Err(error) = self.execute_batch("ROLLBACK")
         {
@@ -108,16 +109,16 @@ impl Drop for OpenTransaction<'_> {
     }
 }
 
-/// Result of a transaction that was committed.
+/// Result of a committed transaction.
 #[derive(Debug)]
 pub(super) struct Committed {
     /// Highest number in the database.
     pub(super) last: i64,
-    /// Leaves of what was written, in the order of writing.
+    /// Leaves of the written entries, in the order of writing.
     pub(super) leaves: Vec<LeafRun>,
 }
 
-/// Numbers of an ending.
+/// Number of an ending, and of its decision.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EndingNumbers {
     pub(super) decision: u64,
@@ -125,8 +126,7 @@ pub(super) struct EndingNumbers {
 }
 
 impl<'a> AuditTransaction<'a> {
-    /// Begins a transaction, after which the database has the numbers up to `last` and
-    /// those that are used up in it.
+    /// Begins a transaction on a database whose highest number is `last`.
     pub(super) fn begin(
         connection: &'a Connection,
         memory: &'a mut WriterMemory,
@@ -144,9 +144,10 @@ impl<'a> AuditTransaction<'a> {
         })
     }
 
-    /// Commits.
+    /// Writes the highest number and commits.
     pub(super) fn commit(self) -> rusqlite::Result<Committed> {
-        // Written even if no number is used: a commit without a page syncs nothing.
+        // Written even if no number was used: a commit that changes no page syncs
+        // nothing.
         write_last(&self.transaction, self.plan.record, self.last)?;
         drop((self.insert_decision, self.insert_ending));
         self.transaction.commit()?;
@@ -156,7 +157,7 @@ impl<'a> AuditTransaction<'a> {
         })
     }
 
-    /// Writes a decision, and what it rests on.
+    /// Writes a decision and the evidence that it rests on.
     pub(super) fn write_decision(&mut self, seq: u64, record: &Record) -> rusqlite::Result<()> {
         let seq = self.take(seq);
         let evidence = &record.evidence;
@@ -252,7 +253,8 @@ impl<'a> AuditTransaction<'a> {
         })
     }
 
-    /// Returns the digest of the context of a decision.
+    /// Returns the digest of the context of a decision, reusing that of the latest
+    /// decision if it is equal.
     fn context_digest(&mut self, context: &ContextRefs) -> Digest {
         let latest = self.memory.latest_decision.as_ref();
         match latest.filter(|latest| latest.rows.context == *context) {
@@ -271,7 +273,8 @@ impl<'a> AuditTransaction<'a> {
         outcome: &ExchangeEnd,
     ) -> rusqlite::Result<()> {
         let (decision, seq) = (signed(numbers.decision), self.take(numbers.seq));
-        // Before the ending is there: it is no entry of the part before.
+        // Called before the ending is written, because an ending is not an entry of
+        // the previous part.
         self.memory.rollup.enter(&self.transaction, seq)?;
         let refs = self.outcome_refs(outcome)?;
         let digest = self.outcome_digest(outcome, &refs);
@@ -317,7 +320,7 @@ impl<'a> AuditTransaction<'a> {
         })
     }
 
-    /// Returns the digest of an outcome, whose rows are `refs`.
+    /// Returns the digest of an outcome whose values are `refs`.
     fn outcome_digest(&mut self, outcome: &ExchangeEnd, refs: &OutcomeRefs) -> Digest {
         let latest = self.memory.latest_ending.as_ref();
         if let Some(latest) = latest.filter(|latest| latest.refs == *refs) {
@@ -332,20 +335,20 @@ impl<'a> AuditTransaction<'a> {
         digest
     }
 
-    /// Returns the connection, which is in this transaction.
+    /// Returns the connection, which is inside this transaction.
     pub(super) fn connection(&self) -> &Connection {
         &self.transaction
     }
 
-    /// Writes the last that is known of a robots.txt, in place of what was known
-    /// before.
+    /// Saves the newest snapshot of a robots.txt, replacing the previous one.
     pub(super) fn save_snapshot(&self, saved: &StoredSnapshot) -> rusqlite::Result<()> {
         self.write_body(&saved.snapshot)?;
         KeptRow::from(saved).insert(&self.transaction)
     }
 
-    /// Reports whether `event` says once more that a back-off is over: a process
-    /// that starts while one is saved does. Once is enough.
+    /// Reports whether `event` repeats that a back-off is over. A process that
+    /// starts while a back-off is saved reports its end again, and the record needs
+    /// it only once.
     pub(super) fn is_repeated(&self, event: &BackOffEvent) -> rusqlite::Result<bool> {
         if event.change != BackOffChange::Left {
             return Ok(false);
@@ -368,10 +371,11 @@ impl<'a> AuditTransaction<'a> {
         self.insert_event(row)
     }
 
-    /// Redacts decisions, and writes the event `seq` that says so.
+    /// Redacts decisions, and writes the event `seq` that records it.
     pub(super) fn redact(&mut self, seq: u64, order: &RedactionOrder) -> rusqlite::Result<()> {
         let redacted = redact_rows(&self.transaction, self.plan.record, &order.numbers)?;
-        // The sums of the open part may have the origins of rows that have none now.
+        // The sums of the open part may refer to origins that the redacted rows no
+        // longer have.
         *self.memory = WriterMemory::default();
         let event = order.event(&self.transaction, &redacted)?;
         self.insert_event(EventRow::of_process(seq, &event, None))
@@ -385,12 +389,12 @@ impl<'a> AuditTransaction<'a> {
         Ok(())
     }
 
-    /// Writes an event, and what the next process must know after it.
+    /// Writes a back-off event, and updates the saved back-off of its host.
     pub(super) fn write_event(&mut self, seq: u64, event: &BackOffEvent) -> rusqlite::Result<()> {
         self.insert_event(EventRow::of_back_off(seq, event))?;
         match event.saved() {
             Some(back_off) => BackOffRow::from(&back_off).insert(&self.transaction),
-            // The end says nothing new: it was saved with the beginning.
+            // The end of a back-off was saved with its beginning.
             None if event.change == BackOffChange::Left => Ok(()),
             None => {
                 let host = event.host.to_string();
@@ -399,8 +403,8 @@ impl<'a> AuditTransaction<'a> {
         }
     }
 
-    /// Writes a decision with its ending as any other, and removes them: what
-    /// would keep a record out keeps these out.
+    /// Writes and removes a decision with its ending, so that a probe fails
+    /// whenever a record would.
     pub(super) fn probe(&self) -> rusqlite::Result<()> {
         let nothing = [0_u8; 32];
         self.execute("INSERT INTO term (text, sha256) VALUES ('', ?)", [nothing])?;
@@ -411,14 +415,14 @@ impl<'a> AuditTransaction<'a> {
         self.execute("DELETE FROM term WHERE sha256 = ?", [nothing])
     }
 
-    /// Takes in the number of an entry that is written.
+    /// Updates `last` for an entry that is being written.
     fn take(&mut self, seq: u64) -> i64 {
         let seq = signed(seq);
         self.last = self.last.max(seq);
         seq
     }
 
-    /// Notes what searches by time, host and verdict need to know of a decision.
+    /// Updates the indexes for searches by time, host and verdict.
     fn note_for_searches(
         &mut self,
         seq: i64,
@@ -478,8 +482,8 @@ impl<'a> AuditTransaction<'a> {
                     .snapshot(connection, snapshot, origin)?
             }
         };
-        // A robots.txt is that of the URL's origin, whose row need not be looked
-        // up then: to make its text takes as long as a statement.
+        // Usually the robots.txt belongs to the URL's own origin. Its row is then
+        // known, and formatting the origin again would take as long as a statement.
         let origin = if snapshot.key.origin == *wanted {
             rows.origin
         } else {
@@ -547,18 +551,18 @@ impl<'a> AuditTransaction<'a> {
     }
 }
 
-/// Makes the JSON of denials; `None` if there are none.
+/// Encodes denials as JSON; `None` if there are none.
 fn denials_json<T: Serialize>(denials: impl ExactSizeIterator<Item = T>) -> Option<String> {
     (0 < denials.len()).then(|| json_list(denials))
 }
 
-/// Returns the column of an optional text.
+/// Returns the column value of an optional text.
 fn optional(text: Option<&str>) -> ValueRef<'_> {
     text.map_or(ValueRef::Null, ValueRef::from)
 }
 
-/// Memory of the writer. What a transaction has added to it holds only if that
-/// was committed.
+/// Memory of the writer. Changes made by a transaction are valid only if it is
+/// committed.
 #[derive(Debug, Default)]
 pub(super) struct WriterMemory {
     interned: InternedValues,
@@ -569,12 +573,12 @@ pub(super) struct WriterMemory {
     part: OpenPart,
     rollup: OpenRollup,
     salts: Salts,
-    /// Room for the encoding of an entry.
+    /// Buffer for the encoding of an entry.
     bytes: CanonicalBytes,
 }
 
 impl WriterMemory {
-    /// Forgets the numbers of dictionary rows, some of which were removed.
+    /// Forgets the ids of dictionary rows, after some rows were removed.
     pub(super) fn forget_values(&mut self) {
         self.interned = InternedValues::default();
         self.joint = None;
@@ -587,7 +591,7 @@ impl WriterMemory {
     }
 }
 
-/// Random salts, drawn many at a time.
+/// Random salts, drawn in batches.
 #[derive(Debug)]
 struct Salts {
     drawn: [u8; SALTS * SALT_BYTES],
@@ -606,7 +610,8 @@ impl Default for Salts {
 impl Salts {
     fn next(&mut self) -> rusqlite::Result<[u8; SALT_BYTES]> {
         if self.used == SALTS {
-            // Without random numbers nothing is recorded, and so nothing is sent.
+            // Without random numbers nothing is recorded, and therefore nothing is
+            // sent.
             rand::fill(&mut self.drawn)
                 .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
             self.used = 0;

@@ -1,9 +1,9 @@
-//! Effect of a changed robots.txt: the newest URLs on record of its origin, each decided by
-//! the answer before and by the new one.
+//! Effect of a changed robots.txt: the newest recorded URLs of its origin, each
+//! decided with the old and the new answer.
 //!
-//! Crawler, operator's policy and time are those of the recorded request, so that nothing
-//! but the answer differs (invariant 2, ARCHITECTURE.md). Does not know where the answers
-//! come from.
+//! Crawler, operator's policy and time are those of the recorded request, so that
+//! only the answer differs (invariant 2, ARCHITECTURE.md). Does not know where the
+//! answers come from.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -28,43 +28,46 @@ use politesse_robots::Dialect;
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::Target;
 
-/// Crawlers that are counted apart: each may have sent any number of names.
+/// Maximum number of crawlers counted separately, because each may have sent any
+/// number of names.
 const CRAWLERS_MAX: usize = 100;
 
-/// Decisions looked at for each URL that is wanted: a crawl may ask for few URLs again and
-/// again.
+/// Decisions read per wanted URL, because a crawl may ask for the same few URLs
+/// again and again.
 const DECISIONS_PER_URL: usize = 10;
 
-/// Bounds of an effect.
+/// Limits of the search.
 #[derive(Debug, Clone, Copy)]
 pub struct EffectBounds {
-    /// URLs at most; a URL that several crawlers asked for counts for each.
+    /// Maximum number of URLs; a URL counts once for each crawler that asked for
+    /// it.
     pub urls: usize,
-    /// URLs that are named of each kind.
+    /// Maximum number of example URLs of each kind.
     pub examples: usize,
-    /// Time at which the search ends with what it has.
+    /// Time at which the search stops and returns its results so far.
     pub deadline: Instant,
 }
 
 /// Effect of a change on the newest URLs on record.
 #[derive(Debug, Clone, Default)]
 pub struct ChangeEffect {
-    /// Effect on the URLs of each crawler, by its name; without one, of those that have
-    /// none. At most [`CRAWLERS_MAX`].
+    /// Effect on the URLs of each crawler, by its name; `None` for crawlers without
+    /// a name. At most [`CRAWLERS_MAX`] crawlers.
     pub crawlers: BTreeMap<Option<String>, EffectCounts>,
-    /// Effect on all of them.
+    /// Effect on the URLs of all crawlers.
     pub all: EffectCounts,
-    /// First URLs that the new answer disallows and the one before allowed.
+    /// First URLs that only the new answer disallows.
     pub newly_disallowed: Vec<CrawlerUrl>,
-    /// First URLs that the new answer allows and the one before disallowed.
+    /// First URLs that only the old answer disallowed.
     pub newly_allowed: Vec<CrawlerUrl>,
-    /// Decisions left out: what they were about is not on record, or cannot be decided again.
+    /// Decisions left out because their URL is not on record or they cannot be
+    /// decided again.
     pub left_out: u64,
-    /// Whether the search ended before it had found as many URLs as were wanted.
+    /// Whether the search stopped before it had found the wanted number of URLs.
     pub is_cut: bool,
 }
 
-/// Number of URLs by verdict.
+/// Numbers of URLs by effect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EffectCounts {
     /// All URLs.
@@ -73,20 +76,20 @@ pub struct EffectCounts {
     pub still_disallowed: u64,
     /// URLs that only the new answer disallows.
     pub newly_disallowed: u64,
-    /// URLs that only the answer before disallowed.
+    /// URLs that only the old answer disallowed.
     pub newly_allowed: u64,
 }
 
-/// URL that a crawler asked for.
+/// URL and the crawler that asked for it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CrawlerUrl {
-    /// First name of the crawler; absent if it has none.
+    /// First name of the crawler; `None` if it has none.
     pub crawler: Option<String>,
     /// The URL.
     pub url: String,
 }
 
-/// Difference that a change makes to one URL.
+/// Effect of a change on one URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum UrlEffect {
     StillAllowed,
@@ -96,7 +99,8 @@ enum UrlEffect {
 }
 
 impl RobotsChange {
-    /// Restores the two answers; `None` if a file is not on record, or was altered.
+    /// Restores the old and the new answer; `None` if a file is not on record, or
+    /// was altered.
     ///
     /// # Errors
     ///
@@ -117,7 +121,7 @@ fn restore(
         Some(sha256) => reader.body(sha256)?.map(Bytes::from),
         None => None,
     };
-    // Somebody may have changed it into what is no origin.
+    // The row may have been altered into an invalid origin.
     let Ok(target) = stored.origin.parse::<Target>() else {
         return Ok(None);
     };
@@ -135,7 +139,7 @@ fn restore(
     }))
 }
 
-/// Decides the newest URLs on record that `change` is for, by both answers.
+/// Decides the newest recorded URLs that `change` applies to, with both answers.
 ///
 /// # Errors
 ///
@@ -160,7 +164,8 @@ pub fn change_effect(
     while let Some(page) = scan.next_page(|row| rows.record(row))? {
         for record in &page {
             seen += 1;
-            // A page may bring more than are wanted.
+            // A page may hold more decisions than are wanted. Search in progress,
+            // with the URLs decided so far.
             if run.urls.len() < bounds.urls {
                 run.add(record, bounds.examples);
             }
@@ -187,7 +192,8 @@ struct EffectRun {
 
 impl EffectRun {
     fn new(change: &AnswerChange) -> Self {
-        // What `/.well-known/tdmrep.json` says is no part of the change.
+        // A change concerns robots.txt only, so `/.well-known/tdmrep.json` must not
+        // affect it.
         let without_tdm = |snapshot: &Arc<Snapshot>| {
             Arc::new(Snapshot {
                 tdm: None,
@@ -206,12 +212,13 @@ impl EffectRun {
         }
     }
 
-    /// Adds the URL of `record`, unless the change is not for it, or it was added before.
+    /// Counts the URL of `record`, unless the change does not apply to it or the
+    /// URL was counted before.
     fn add(&mut self, record: &StoredRecord, examples: usize) {
         if !self.is_for(record) {
             return;
         }
-        // No rule can be held against a query string that is not on record.
+        // Rules cannot be matched against a query string that is not on record.
         if record.is_redacted() || record.url.contains(WITHHELD) {
             self.effect.left_out += 1;
             return;
@@ -223,7 +230,8 @@ impl EffectRun {
         if self.urls.contains(&url) {
             return;
         }
-        // The newest decision about a URL counts: its policy is nearest to that of now.
+        // Only the newest decision about a URL counts, because its policy is
+        // closest to the current one.
         match self.decide(record) {
             Ok(effect) => self.count(&url, effect, examples),
             Err(_) => self.effect.left_out += 1,
@@ -231,10 +239,12 @@ impl EffectRun {
         self.urls.insert(url);
     }
 
-    /// Reports whether `record` rests on an answer for the same origin and product token.
+    /// Reports whether `record` rests on an answer for the origin and product token
+    /// of the change.
     fn is_for(&self, record: &StoredRecord) -> bool {
         record.snapshot.as_ref().is_some_and(|snapshot| {
-            // A site may answer each crawler in its own way.
+            // Tokens must match, because a site may answer each crawler
+            // differently.
             let has_token = match (&snapshot.token, &self.change.after.key.token) {
                 (Some(one), Some(other)) => one.eq_ignore_ascii_case(other.as_str()),
                 (None, None) => true,
@@ -248,7 +258,7 @@ impl EffectRun {
         let AnswerChange { before, after } = &mut self.change;
         let before = ruling_by(record, before, &mut self.evidence)?.verdict;
         let after = ruling_by(record, after, &mut self.evidence)?.verdict;
-        // No verdict but these two: a ruling has no delay.
+        // A ruling has no delay, so there are only these two verdicts.
         let (was, is) = (Verdict::Disallow == before, Verdict::Disallow == after);
         Ok(match (was, is) {
             (false, false) => UrlEffect::StillAllowed,
@@ -261,7 +271,7 @@ impl EffectRun {
     fn count(&mut self, url: &CrawlerUrl, effect: UrlEffect, examples: usize) {
         let found = &mut self.effect;
         found.all.add(effect);
-        // Those beyond the bound are still counted among all.
+        // Crawlers beyond the limit are still counted in the total.
         let is_known = found.crawlers.contains_key(&url.crawler);
         if is_known || found.crawlers.len() < CRAWLERS_MAX {
             let counts = found.crawlers.entry(url.crawler.clone()).or_default();

@@ -1,12 +1,12 @@
-//! Identity of an audit record: a random id, in the database and in a small
-//! file beside it, the marker.
+//! Identity of an audit record: a random id, stored in the database and in the
+//! marker, a small file beside it.
 //!
-//! A deleted database leaves no trace of itself. The marker does: it states the
-//! highest number of an entry that is known to be on disk. A checkpoint is
-//! written first and the marker after it, so that the marker may lag behind the
-//! database and never leads it. Each commit writes its last number into the marker: a
-//! start that finds less has lost what was committed. The id says whether a database is
-//! the one that a marker was written for; it is no secret.
+//! A deleted database leaves no trace of itself, but the marker does: it states the
+//! highest number of an entry known to be on disk. A checkpoint is written before
+//! the marker, so the marker may lag behind the database but never leads it. Each
+//! commit also writes its last number into the marker, so that a start that finds
+//! fewer entries knows that some are lost. The id says whether a marker belongs to
+//! a database; it is not secret.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -28,17 +28,17 @@ use politesse_decision::digest::Digest;
 /// Name of the marker in the folder of the record.
 const NAME: &str = "record";
 
-/// Name that the marker is written under first.
+/// Temporary name under which a new marker is written.
 const NEW_NAME: &str = "record.new";
 
-/// Longest marker that is read: it has some 200 bytes.
+/// Maximum size of a marker file; a marker has some 200 bytes.
 const BYTES_MAX: u64 = 64 * 1024;
 
 /// Text of [`RecordMarker::about`].
 const ABOUT: &str = "What the record in this folder holds at least. The proxy compares it with \
                      the database at each start: do not delete it.";
 
-/// The row of `record`, for [`RecordRow`].
+/// Query for the row of `record`, read by [`RecordRow`].
 pub(super) const SELECT_RECORD: &str = "SELECT * FROM record";
 
 table! {
@@ -46,18 +46,18 @@ table! {
     pub(super) struct RecordRow in "record" keyed by "id" {
         pub(super) id: String = "id TEXT NOT NULL",
         pub(super) begun: Timestamp = "begun_us INTEGER NOT NULL",
-        /// Id of the record before this one, if that was not whole.
+        /// Id of the previous record, if this one replaced an incomplete record.
         before: Option<String> = "before TEXT",
-        /// Highest number that the record before is known to have had.
+        /// Highest number that the previous record is known to have had.
         before_last: Option<u64> = "before_last INTEGER",
         digest: Digest = "digest BLOB NOT NULL",
     }
 }
 
-/// Marker of an audit record: what it holds at least.
+/// Marker of an audit record: a lower bound on its contents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RecordMarker {
-    /// Explanation for whoever finds the file.
+    /// Explanation for a person who finds the file.
     pub(super) about: String,
     /// Id of the record.
     pub(super) record: String,
@@ -67,16 +67,18 @@ pub(super) struct RecordMarker {
     pub(super) last: u64,
     /// Length of the database's file after the last checkpoint.
     pub(super) bytes: u64,
-    /// Newest head that is known to be on disk.
+    /// Newest head known to be on disk.
     #[serde(default)]
     pub(super) head: Option<MarkedHead>,
-    /// Highest number that was committed, written in place after each commit and not
-    /// synced: it outlasts the process, and after a power failure it may be an older one.
+    /// Highest committed number. Overwritten in place after each commit, without a
+    /// sync: it survives the end of the process, but after a power failure it may
+    /// be an older one.
     #[serde(serialize_with = "digits", deserialize_with = "from_digits")]
     pub(super) committed: u64,
 }
 
-/// Digits of [`RecordMarker::committed`], so that a greater number fits in its place.
+/// Number of digits in [`RecordMarker::committed`], so that any number fits in its
+/// place.
 const DIGITS: usize = 20;
 
 fn digits<S: Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S::Error> {
@@ -88,7 +90,7 @@ fn from_digits<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Err
     text.parse().map_err(D::Error::custom)
 }
 
-/// Place in the marker's file of the number that each commit changes.
+/// Position in the marker file of the number that each commit overwrites.
 #[derive(Debug)]
 pub(super) struct CommittedPlace {
     file: File,
@@ -107,10 +109,10 @@ impl CommittedPlace {
     }
 }
 
-/// Head of a record, as its marker names it.
+/// Head of a record, as named in its marker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct MarkedHead {
-    /// Number of entries that it covers.
+    /// Number of entries that the head covers.
     pub(super) size: u64,
     /// SHA-256 of the note, in hexadecimal.
     pub(super) sha256: String,
@@ -125,18 +127,17 @@ impl From<&StoredSeal> for MarkedHead {
     }
 }
 
-/// Heads that a record had and no longer has.
+/// Loss of heads: the newest head known before, and the newest one left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LostHeads {
-    /// Number of entries that the newest one covered.
+    /// Number of entries covered by the newest known head.
     pub(super) known: u64,
-    /// Number of entries that the newest one covers which is left.
+    /// Number of entries covered by the newest head that is left; 0 if none is.
     pub(super) found: u64,
 }
 
 impl RecordMarker {
-    /// Makes the marker of the record `id`, which is empty and is kept in
-    /// `database`.
+    /// Creates the marker of a new, empty record `id` in `database`.
     pub(super) fn new(id: String, database: &Path) -> Self {
         Self {
             about: ABOUT.to_owned(),
@@ -149,8 +150,9 @@ impl RecordMarker {
         }
     }
 
-    /// Looks in `connection` for the head that the marker names. A crash may have kept
-    /// newer ones from the marker, but none of the table is ever removed.
+    /// Checks that `connection` has the head named in the marker; returns what was
+    /// lost if not. After a crash the table may have newer heads than the marker,
+    /// but heads are never removed from it.
     pub(super) fn find_lost_heads(
         &self,
         connection: &Connection,
@@ -174,15 +176,15 @@ impl RecordMarker {
     ///
     /// # Errors
     ///
-    /// Those of the system, and `InvalidData` for a file that is no marker: it
-    /// is replaced as a whole, so a crash does not leave half of one.
+    /// I/O errors, and `InvalidData` if the file is not a marker. A marker is
+    /// replaced as a whole, so a crash does not leave half of one.
     pub(super) fn read(folder: &Path) -> io::Result<Option<Self>> {
         let path = marker_path(folder);
         let found = match std::fs::metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             found => found?,
         };
-        // Reading from a named pipe would wait for somebody who writes to it.
+        // Reading from a named pipe would block until another program writes to it.
         if !found.is_file() || BYTES_MAX < found.len() {
             return Err(io::Error::from(io::ErrorKind::InvalidData));
         }
@@ -192,25 +194,25 @@ impl RecordMarker {
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
 
-    /// Reads the marker of the record `id` in the database at `path`; `None` if it has none
-    /// that can be read. The marker is where the database really is. A copy of the database
-    /// may be read where there is none, and a backup may lie in the folder of the record
-    /// that goes on.
+    /// Reads the marker of the record `id` in the database at `path`; `None` if it
+    /// has none that can be read. The marker is in the folder of the real file. It
+    /// must name this database, because a copy may have no marker, and a backup may
+    /// lie beside the record in use.
     pub(super) fn of_database(path: &Path, id: Option<&str>) -> Option<Self> {
-        // A symbolic link may lead to the database from another folder.
+        // The path may be a symbolic link in another folder.
         let real = path.canonicalize().ok()?;
         let marker = Self::read(real.parent()?).ok().flatten()?;
         let is_own = Some(&*marker.record) == id && marker.database == name_of(&real);
         is_own.then_some(marker)
     }
 
-    /// Writes the marker to `folder`, in place of the one that is there; it is
-    /// on disk when this returns. Returns the place in it that commits change.
+    /// Writes the marker to `folder`, replacing the previous one; it is on disk
+    /// when this returns. Returns the place in it that commits overwrite.
     ///
     /// # Errors
     ///
-    /// An I/O error. The marker of before is still there, unless only the last
-    /// step failed, which makes the folder durable.
+    /// An I/O error. The previous marker is then still in place, unless only the
+    /// last step, the sync of the folder, failed.
     pub(super) fn write(&self, folder: &Path) -> io::Result<CommittedPlace> {
         let new = folder.join(NEW_NAME);
         let mut file = make_private(&new)?;
@@ -219,38 +221,37 @@ impl RecordMarker {
         file.write_all(&text)?;
         file.sync_all()?;
         std::fs::rename(&new, marker_path(folder))?;
-        // The new name is only on disk when the folder is.
+        // The new name is durable only once the folder is synced.
         File::open(folder)?.sync_all()?;
-        // It is the last member: its digits are followed by a quote, a newline, a brace
-        // and a newline.
+        // The number is the last member: its digits are followed by a quote, a
+        // newline, a brace and a newline.
         let at = (text.len() - DIGITS - 4) as u64;
         Ok(CommittedPlace { file, at })
     }
 }
 
-/// Path of the marker in `folder`.
+/// Returns the path of the marker in `folder`.
 pub(super) fn marker_path(folder: &Path) -> PathBuf {
     folder.join(NAME)
 }
 
-/// Reads the id of the record in `connection`. A database has none until it is
-/// first opened for writing.
+/// Reads the id of the record in `connection`. A database gets one when it is first
+/// opened for writing.
 pub(super) fn read_id(connection: &Connection) -> rusqlite::Result<Option<String>> {
     connection
         .query_row(SELECT_RECORD, [], |row| row.get(0))
         .optional()
 }
 
-/// Reads the id of the record in `connection`, and makes one if it has none. A
-/// record that succeeds the one of the marker `before` says so in its first
-/// event.
+/// Reads the id of the record in `connection`, or creates one. If the record
+/// replaces the one of the marker `before`, its first event says so.
 pub(super) fn read_or_make_id(
     connection: &mut Connection,
     before: Option<&RecordMarker>,
     now: Timestamp,
 ) -> rusqlite::Result<String> {
-    // The id and the event stand in one transaction: a record that forgot what
-    // was before it would pass for the first one.
+    // One transaction writes both the id and the event. A record without the event
+    // would pass for the first one.
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     if let Some(id) = read_id(&transaction)? {
         return Ok(id);

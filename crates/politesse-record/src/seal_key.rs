@@ -1,7 +1,7 @@
-//! File of the key that signs heads: made at the first start, readable by its
-//! owner alone.
+//! File of the key that signs heads: created at the first start, readable only by
+//! its owner.
 //!
-//! The file is PKCS #8 in PEM (RFC 5958, RFC 8410), as other programs write it.
+//! The format is PKCS #8 in PEM (RFC 5958, RFC 8410), as other programs write it.
 //! Does not know what is signed.
 
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -18,26 +18,25 @@ use super::error::{AuditError, SealKeyError};
 use super::folder::{check_path, folder_of};
 use super::note::{NoteError, NoteSigner};
 
-/// Name of the file in the folder of the record, unless `audit.seal_key` names
-/// another.
+/// Name of the key file in the folder of the record. Used unless `audit.seal_key`
+/// names another file.
 const NAME: &str = "seal.key";
 
-/// Longest file that is read: a key has some 120 bytes.
+/// Maximum size of a key file; a key has some 120 bytes.
 const BYTES_MAX: u64 = 16 * 1024;
 
-/// Returns the path of the key: `configured`, or the one in the folder of the
-/// record.
+/// Returns the path of the key file: `configured`, or the default one in `folder`.
 pub fn key_path(configured: Option<&Path>, folder: &Path) -> PathBuf {
     configured.map_or_else(|| folder.join(NAME), Path::to_owned)
 }
 
-/// Reads the key at `path`, which signs as `name`, or makes one if there is no
-/// file. To be called by the process that has locked the record.
+/// Reads the key at `path` for signing as `name`, or creates one if there is no
+/// file. Must be called by the process that has locked the record.
 ///
 /// # Errors
 ///
-/// [`AuditError::SealKey`], and [`AuditError::Writable`] if others than the owner
-/// may write to it.
+/// [`AuditError::SealKey`], and [`AuditError::Writable`] if users other than the
+/// owner may write to the file.
 pub(super) fn open_key(path: &Path, name: &str) -> Result<NoteSigner, AuditError> {
     check_path(path, "0600")?;
     match read_key(path, name) {
@@ -52,7 +51,8 @@ pub(super) fn open_key(path: &Path, name: &str) -> Result<NoteSigner, AuditError
     }
 }
 
-/// Reads the key at `path`, which signs as `name`.
+/// Reads the key at `path` for signing as `name`. Reading from a named pipe would
+/// block until another program writes to it.
 ///
 /// # Errors
 ///
@@ -91,7 +91,7 @@ fn make(path: &Path) -> Result<(), SealKeyError> {
     let pem = format!("-----BEGIN PRIVATE KEY-----\n{encoded}\n-----END PRIVATE KEY-----\n");
     file.write_all(pem.as_bytes())?;
     file.sync_all()?;
-    // The new name is only on disk when the folder is. A key that signed heads and
-    // is gone makes them look like those of somebody else.
+    // The new name is durable only once the folder is synced. Heads signed with a
+    // key that is lost look as if someone else had signed them.
     Ok(File::open(folder)?.sync_all()?)
 }

@@ -1,14 +1,16 @@
-//! Sealing: the tree over all that is committed, and its signed heads.
+//! Sealing: the Merkle tree over all committed entries, and its signed heads.
 //!
-//! The leaves of a commit enter the tree after it, when whoever waited for the
-//! commit has its answer. A head is due after so many entries, so long after the
-//! first entry that none covers, and at a clean stop. With it are written the roots
-//! of the parts that are over (`subtree`), from which a start makes the tree again.
+//! The leaves of a commit enter the tree once the senders that waited for the
+//! commit have their answers. A head is due after a number of entries
+//! (`audit.seal_entries`), after a time since the first entry that no head covers
+//! (`audit.seal_interval`), and at a clean stop. With a head, the roots of the
+//! completed parts are written (`subtree`), from which the next start rebuilds the
+//! tree.
 //!
-//! A record that misses an entry, or in which the last head does not hold, is not
-//! sealed any further: a head would vouch for what is not there.
+//! If an entry is missing or the last head does not match, sealing stops: another
+//! head would vouch for entries that are missing or altered.
 //!
-//! Does not know how transactions are made, nor where heads are sent.
+//! Does not know how transactions are made, or where heads are sent.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -34,36 +36,36 @@ use politesse_base::clock;
 use politesse_decision::digest::Digest;
 use politesse_robots::origin::Target;
 
-/// Time after which a head that could not be written is tried again.
+/// Time after which a head that could not be written is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Heads of the record: by which key, and how often.
+/// Key and frequency of the heads of the record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealOptions {
-    /// File of the key (`audit.seal_key`); `None` for the one in the folder of the
-    /// record.
+    /// File of the key (`audit.seal_key`); `None` for the default file in the
+    /// folder of the record.
     pub key: Option<PathBuf>,
-    /// Entries after which a head is made (`audit.seal_entries`).
+    /// Number of entries after which a head is made (`audit.seal_entries`).
     pub entries: NonZeroUsize,
-    /// Time after which an entry is covered by a head (`audit.seal_interval`).
+    /// Maximum time until a head covers an entry (`audit.seal_interval`).
     pub interval: Duration,
-    /// Where heads are exported to (`audit.seal_to`).
+    /// Targets that heads are exported to (`audit.seal_to`).
     pub to: Vec<SealTarget>,
 }
 
-/// Target of an export of heads.
+/// Target that heads are exported to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SealTarget {
-    /// Heads are appended to this file.
+    /// File that heads are appended to.
     File(PathBuf),
-    /// A shell runs this command with a head on its standard input.
+    /// Shell command that gets a head on its standard input.
     Command(String),
-    /// A head is posted to this URL.
+    /// URL that heads are posted to.
     Url(Target),
 }
 
 impl SealTarget {
-    /// Returns the word for what it is.
+    /// Returns the word for this kind of target.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::File(_) => "file",
@@ -84,7 +86,7 @@ impl Default for SealOptions {
     }
 }
 
-/// Reason why a record is not sealed any further.
+/// Reason why sealing stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(super) enum SealFault {
     #[error("entry {0} is gone")]
@@ -100,7 +102,7 @@ pub(super) enum SealFault {
 }
 
 impl SealFault {
-    /// Returns the commands that say more, and that end the fault.
+    /// Returns the commands that explain the fault, and those that end it.
     fn way_out(self) -> &'static str {
         match self {
             Self::LostHeads(_) => {
@@ -123,7 +125,7 @@ struct NewestHead {
     size: u64,
     /// SHA-256 of the note.
     note: Option<Digest>,
-    /// Root of the tree; meaningless before the first head.
+    /// Root of the tree; `None` before the first head.
     root: Option<Digest>,
 }
 
@@ -141,7 +143,7 @@ impl NewestHead {
     }
 }
 
-/// A head that is to be written, with the roots of parts that are over.
+/// Head to be written, with the roots of completed parts.
 #[derive(Debug)]
 pub(super) struct NewSeal {
     parts: Vec<PartRoot>,
@@ -158,7 +160,7 @@ impl NewSeal {
         self.row.insert(connection)
     }
 
-    /// Returns the head as the marker names it.
+    /// Returns the entry of this head in the marker.
     pub(super) fn mark(&self) -> MarkedHead {
         MarkedHead::from(&self.row)
     }
@@ -169,29 +171,30 @@ impl NewSeal {
     }
 }
 
-/// Tree over the record that is open for writing.
+/// Tree over a record that is open for writing.
 #[derive(Debug)]
 pub(super) struct Sealer {
     signer: NoteSigner,
     options: SealOptions,
-    /// Tree over all that was committed; why there is none.
+    /// Tree over the committed entries, or why there is none.
     tree: Result<SequenceTree, SealFault>,
-    /// That reason, for those who ask whether the record is sealed.
+    /// Copy of the reason in `tree`, shared with callers that ask whether the
+    /// record is sealed.
     fault: Arc<OnceLock<SealFault>>,
-    /// Leaves that were committed and are not in the tree yet.
+    /// Committed leaves that are not in the tree yet.
     fresh: Vec<LeafRun>,
-    /// Parts that are over and not in the table yet.
+    /// Completed parts that are not in the table yet.
     parts: Vec<PartRoot>,
     newest: NewestHead,
-    /// Time at which the first entry came that no head covers.
+    /// Time at which the first entry was added that no head covers.
     unsealed_since: Option<Instant>,
-    /// Time before which a head that could not be written is not tried again.
+    /// Earliest time at which a head that could not be written is retried.
     retry_at: Option<Instant>,
 }
 
 impl Sealer {
-    /// Makes the tree over the record in `connection`, which has the numbers up to
-    /// `last`. Heads are signed by `signer`.
+    /// Builds the tree over the record in `connection`, which has the numbers up to
+    /// `last`. `signer` signs its heads.
     pub(super) fn new(
         connection: &Connection,
         last: i64,
@@ -222,7 +225,7 @@ impl Sealer {
         Ok(sealer)
     }
 
-    /// Makes the tree over the numbers up to `last` from what the file has.
+    /// Builds the tree over the numbers up to `last` from the rows of the database.
     fn rebuilt(
         &mut self,
         rows: TreeReader<'_>,
@@ -239,7 +242,8 @@ impl Sealer {
             if numbers.end - 1 <= sealed
                 && let Some(root) = rows.subtree(part)?
             {
-                // A start reads a root for each part, and leaves of the last one alone.
+                // Completed parts are added by their roots, so that a start reads
+                // single leaves only for the last part.
                 tree.push_part(root);
                 if !holds(&tree) {
                     return Ok(Err(SealFault::Changed(newest.size)));
@@ -257,7 +261,7 @@ impl Sealer {
                 }
             }
         }
-        // A head covers what is not there: rows were taken off the end.
+        // The head covers entries that are missing: rows were deleted at the end.
         let is_cut = tree.size() < newest.size;
         Ok(if is_cut {
             Err(SealFault::Missing(last.saturating_add(1)))
@@ -267,45 +271,47 @@ impl Sealer {
     }
 
     fn take_tree(&mut self, tree: SequenceTree) {
-        // What an earlier process has left is covered as soon as what comes next.
+        // Entries that an earlier process left unsealed start the interval for the
+        // next head now.
         if self.newest.size < tree.size() {
             self.unsealed_since = Some(clock::instant());
         }
         self.tree = Ok(tree);
     }
 
-    /// Returns where the reason appears for which the record is not sealed any further.
+    /// Returns the cell that holds the reason once sealing stops.
     pub(super) fn fault(&self) -> Arc<OnceLock<SealFault>> {
         Arc::clone(&self.fault)
     }
 
-    /// Seals nothing any more.
+    /// Stops sealing.
     pub(super) fn give_up(&mut self, fault: SealFault) {
         tracing::error!(
             %fault,
             "the record is not sealed any further: {}",
             fault.way_out()
         );
-        // The first one is the cause.
+        // Only the first fault is kept, because it is the cause of any later one.
         let _ = self.fault.set(fault);
         self.tree = Err(fault);
         self.unsealed_since = None;
-        // No roots without a head: they would not be covered by one.
+        // Roots without a head are dropped, because no head would cover them.
         self.parts.clear();
     }
 
-    /// Takes in the leaves of a commit. They enter the tree by [`Sealer::grow`].
+    /// Collects the leaves of a commit. [`Sealer::grow`] adds them to the tree.
     pub(super) fn note_committed(&mut self, leaves: &mut Vec<LeafRun>) {
         self.fresh.append(leaves);
     }
 
-    /// Puts into the tree what was committed. To be called when nobody waits.
+    /// Adds the collected leaves to the tree. Must be called when no sender waits.
     pub(super) fn grow(&mut self) {
         if self.fresh.is_empty() {
             return;
         }
-        // Numbers that were lost are written before those that were given earlier, but
-        // a commit always goes on where the one before has ended.
+        // Within a commit, lost numbers are written before numbers that were given
+        // earlier. Commits themselves are consecutive, so sorting restores the
+        // order.
         self.fresh.sort_unstable();
         let Ok(tree) = &mut self.tree else {
             self.fresh.clear();
@@ -325,18 +331,18 @@ impl Sealer {
         self.unsealed_since.get_or_insert_with(clock::instant);
     }
 
-    /// Returns how many entries the newest head covers.
+    /// Returns the number of entries that the newest head covers.
     pub(super) fn sealed(&self) -> u64 {
         self.newest.size
     }
 
-    /// Returns how many entries of the tree no head covers.
+    /// Returns the number of entries in the tree that no head covers.
     fn unsealed(&self) -> u64 {
         let size = self.tree.as_ref().map_or(0, SequenceTree::size);
         size.saturating_sub(self.newest.size)
     }
 
-    /// Returns the time until a head is due; `None` if none will be.
+    /// Returns the time until a head is due; `None` if there is nothing to seal.
     pub(super) fn due_in(&self) -> Option<Duration> {
         let now = clock::instant();
         let since = self.unsealed_since?;
@@ -344,13 +350,14 @@ impl Sealer {
             true => since + self.options.interval,
             false => now,
         };
-        // A disk that is full is not tried at each batch.
+        // A head that failed waits for `retry_at`, so that a full disk is not tried
+        // at each batch.
         let at = self.retry_at.map_or(due, |retry_at| due.max(retry_at));
         Some(at.saturating_duration_since(now))
     }
 
-    /// Makes a head of all that is in the tree, at `now`; `None` if one covers it
-    /// already.
+    /// Makes a head of the whole tree at time `now`; `None` if the newest head
+    /// covers it already.
     pub(super) fn make(&mut self, now: Timestamp) -> Option<NewSeal> {
         self.grow();
         let tree = self.tree.as_ref().ok()?;
@@ -379,8 +386,8 @@ impl Sealer {
         })
     }
 
-    /// Signs at `now` that the entries which `tree` is over were removed, but for those
-    /// with the digest `remaining`.
+    /// Signs a statement of time `now` that the entries under `tree` were removed,
+    /// except for remaining ones, whose digest is `remaining`.
     pub(super) fn sign_pruned(
         &self,
         tree: TreeHead,
@@ -399,7 +406,7 @@ impl Sealer {
         }
     }
 
-    /// Notes that `seal` is on disk.
+    /// Notes that `seal` was written.
     pub(super) fn note_written(&mut self, seal: &NewSeal) {
         self.newest = NewestHead {
             size: seal.head.size,
@@ -410,8 +417,8 @@ impl Sealer {
         self.retry_at = None;
     }
 
-    /// Notes that it is not known whether `seal` is in the file. It is asked, and
-    /// the head is made again if it is not.
+    /// Notes that it is unknown whether `seal` was written. The database is asked;
+    /// if it does not have the head, the head is made again.
     pub(super) fn note_failed(&mut self, connection: &Connection, seal: NewSeal) {
         self.retry_at = Some(clock::instant() + RETRY);
         match NewestHead::read(TreeReader::new(connection)) {

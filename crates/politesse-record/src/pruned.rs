@@ -1,17 +1,17 @@
-//! Row of `pruned`: up to which number the record has no entries any more, because
-//! they were older than `audit.retention`.
+//! Row of `pruned`: the number up to which entries were removed because they were
+//! older than `audit.retention`.
 //!
-//! Entries go by whole parts (`parts`). A decision stays for as long as its ending is
-//! in a later part: what is left of a record can then be verified as before. So
-//! there may be entries below the number (`remaining`).
+//! Entries are removed in whole parts (`parts`). A decision stays as long as its
+//! ending is in a later part, so that the remaining record can be verified as
+//! before. There may therefore be entries below the number (`remaining`).
 //!
-//! A signed note beside the row says so, with the root of the tree over all numbers
-//! that it is about, and a digest of the numbers that remain: what somebody else
-//! removed has none. The roots of their parts stay (`subtree`), and with each head of an uneven number of entries the hashes
-//! that lead from it to the end of its part, so that earlier heads still prove what
-//! they did.
+//! A signed note beside the row states the removal, with the root of the tree over
+//! all numbers up to the end, and a digest of the numbers that remain. A removal by
+//! anyone else has no such note. The roots of removed parts stay (`subtree`). Each
+//! head that ends inside a part also keeps the hashes that lead from it to the end
+//! of its part, so that earlier heads still prove the same as before.
 //!
-//! Does not know when entries go.
+//! Does not know when entries are removed.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -26,46 +26,47 @@ use super::note::{NoteKey, SignedNote};
 use super::parts::{numbers_of, part_of};
 use politesse_decision::digest::Digest;
 
-/// First parts that may not go: the first with a decision that is younger, as far as
-/// parts are rolled up, that of the first event that is, and the one behind the last that
-/// is sealed. Beside them the last part that is rolled up.
+/// Finds the limits of a removal: the first part that must stay because it has a
+/// decision that is too young (as far as parts are rolled up) or is not sealed; the
+/// first event that is too young; and the last part that is rolled up.
 const FIRST_KEPT: &str = "
 SELECT min(coalesce((SELECT min(part) FROM rollup WHERE ?1 <= last_us), ?2),
            coalesce((SELECT max(part) + 1 FROM subtree), 0)),
        (SELECT min(seq) FROM event WHERE ?1 <= time_us),
        (SELECT coalesce(max(part), -1) FROM rollup)";
 
-/// Finds the first entry behind a number that will be in a roll-up.
+/// Finds the first entry after a number that the next roll-up will cover.
 const FIRST_UNCOUNTED: &str = "
 SELECT min(seq) FROM (
   SELECT min(seq) AS seq FROM decision WHERE ? < seq
   UNION ALL
   SELECT min(e.seq) FROM late_ending AS l JOIN ending AS e ON e.decision = l.decision)";
 
-/// Finds the time of the youngest decision in some parts, and of the youngest event with
-/// one of their numbers.
+/// Finds the time of the youngest decision in a range of parts, and of the youngest
+/// event in a range of numbers.
 const YOUNGEST: &str = "
 SELECT max(time_us) FROM (
   SELECT max(last_us) AS time_us FROM rollup WHERE ?1 <= part AND part <= ?2
   UNION ALL SELECT max(time_us) FROM event WHERE ?3 <= seq AND seq <= ?4)";
 
-/// Parts that go at a time: their heads are prepared in one transaction.
+/// Maximum number of parts removed at a time, because their heads are prepared in
+/// one transaction.
 const PARTS_MAX: i64 = 16;
 
-/// Behind the name of the record, in the first line of the note.
+/// Suffix of the record's name in the first line of the note.
 const ORIGIN: &str = "/pruned";
 
-/// Beginning of the last line of the note.
+/// Prefix of the last line of the note.
 const REMAINING: &str = "remaining ";
 
-/// End of the entries that were removed.
+/// End of the removed entries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct PrunedEnd {
-    /// Highest number among them; 0 if nothing was removed.
+    /// Highest number removed; 0 if nothing was removed.
     pub(super) last: i64,
-    /// Time at which that was decided.
+    /// Time of the decision to remove them.
     pub(super) time_us: i64,
-    /// Whether all that was to be removed is.
+    /// Whether the removal is complete.
     pub(super) is_removed: bool,
 }
 
@@ -87,9 +88,9 @@ impl PrunedEnd {
             .unwrap_or_default())
     }
 
-    /// Returns the first number behind those that were removed.
+    /// Returns the first number after the removed ones.
     pub(super) fn next(self) -> i64 {
-        // Somebody may have written any number.
+        // The row may have been altered to any number.
         self.last.saturating_add(1)
     }
 
@@ -115,26 +116,26 @@ impl PrunedEnd {
             .map(drop)
     }
 
-    /// Finds the highest number of the parts in which everything is from before
-    /// `before`; `last` if there are none more. Parts that are not sealed stay.
+    /// Returns the highest number of the parts in which all entries are older than
+    /// `before`; `last` if there are no further ones. Unsealed parts stay.
     pub(super) fn due(self, connection: &Connection, before: Timestamp) -> rusqlite::Result<i64> {
         let bounds = params![before.as_microsecond(), i64::MAX];
         let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
         let (part, event, rolled_up): (i64, Option<i64>, i64) =
             connection.query_row(FIRST_KEPT, bounds, read)?;
-        // How young its decisions are is known when a part is rolled up. One that ends
-        // with the last entry of all is sealed before.
+        // The age of a part's decisions is known once the part is rolled up. A part
+        // that ends with the newest entry is sealed before it is rolled up.
         let counted = numbers_of(rolled_up.max(self.part())).end - 1;
         let uncounted: Option<i64> =
             connection.query_row(FIRST_UNCOUNTED, [counted], |row| row.get(0))?;
-        // Heartbeats go on where nobody asks for anything: they are younger than the
-        // decisions of their part.
+        // Heartbeats continue while there are no requests, so they can be younger
+        // than the decisions of their part.
         let entries = [event, uncounted].into_iter().flatten();
         let kept = entries.map(part_of).fold(part, i64::min);
         Ok(self.last.max(numbers_of(kept).start - 1))
     }
 
-    /// Finds the time of the youngest entry among those that [`PrunedEnd::due`] finds.
+    /// Returns the time of the youngest entry that [`PrunedEnd::due`] includes.
     pub(super) fn youngest_due(
         self,
         connection: &Connection,
@@ -147,15 +148,16 @@ impl PrunedEnd {
         }
     }
 
-    /// Returns how far the next step goes, if all up to `due` is to be removed.
+    /// Returns the end of the next step towards the removal of all entries up to
+    /// `due`.
     pub(super) fn next_end(self, due: i64) -> i64 {
         let step = numbers_of(self.part() + 1 + PARTS_MAX).start - 1;
         due.min(step)
     }
 }
 
-/// Finds the time of the youngest among the entries `numbers`, which are those of whole
-/// parts.
+/// Returns the time of the youngest among the entries `numbers`, which must cover
+/// whole parts.
 pub(super) fn youngest(
     connection: &Connection,
     numbers: RangeInclusive<i64>,
@@ -165,16 +167,16 @@ pub(super) fn youngest(
     connection.query_row(YOUNGEST, bounds, |row| column(row, 0))
 }
 
-/// Signed note about the end of what was removed.
+/// Signed note about a removal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PrunedSeal {
     pub(super) note: String,
-    /// The public key that it was signed for.
+    /// Public key that the note was signed for.
     pub(super) vkey: String,
 }
 
 impl PrunedSeal {
-    /// Reads the note of the row, if there is a row.
+    /// Reads the note of the row, if there is one.
     pub(super) fn read(connection: &Connection) -> rusqlite::Result<Option<Self>> {
         let read = |row: &Row<'_>| {
             Ok(Self {
@@ -186,9 +188,10 @@ impl PrunedSeal {
         connection.query_row(sql, [], read).optional()
     }
 
-    /// Returns the digest of the numbers that remain, if the note says that the others
-    /// up to `tree.size` of the record that signs as `record` were removed, and is signed
-    /// by the key beside it, for which `is_known` holds.
+    /// Returns the digest of the remaining numbers if the note is valid: it states
+    /// the removal of the other numbers up to `tree.size` for the record that signs
+    /// as `record`, and is signed by the key beside it, which `is_known` must
+    /// accept.
     pub(super) fn remaining(
         &self,
         tree: &TreeHead,
@@ -198,28 +201,29 @@ impl PrunedSeal {
         let note: SignedNote = self.note.parse().ok()?;
         let statement: RemovalStatement = note.text().parse().ok()?;
         let key: NoteKey = self.vkey.parse().ok()?;
-        // The key beside the note may be anybody's.
+        // Anyone could have put their own key beside the note.
         let is_signed = is_known(&key) && note.verify(&key).is_ok();
         let is_right = statement.tree == *tree && statement.record == record;
         (is_signed && is_right).then_some(statement.remaining)
     }
 }
 
-/// Statement that entries of a record were removed: what is signed.
+/// Statement that entries of a record were removed; the signed text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RemovalStatement {
     /// Name under which the heads of the record are signed.
     pub(super) record: String,
-    /// Numbers up to the highest that was removed, and the root of the tree over them.
+    /// Number of entries up to the removal's end, and the root of the tree over
+    /// them.
     pub(super) tree: TreeHead,
     /// Time of the removal.
     pub(super) time: Timestamp,
-    /// Digest of the numbers that remain ([`remaining_numbers_digest`]).
+    /// Digest of the remaining numbers ([`remaining_numbers_digest`]).
     pub(super) remaining: Digest,
 }
 
 impl RemovalStatement {
-    /// Makes the text that is signed.
+    /// Returns the text that is signed.
     pub(super) fn text(&self) -> String {
         let head = RecordHead {
             origin: format!("{}{ORIGIN}", self.record),
@@ -249,7 +253,7 @@ impl FromStr for RemovalStatement {
     }
 }
 
-/// Computes the digest of the numbers that remain, which are in ascending order.
+/// Computes the digest of the remaining numbers, which must be in ascending order.
 pub(super) fn remaining_numbers_digest(numbers: &[i64]) -> Digest {
     let bytes: Vec<u8> = numbers.iter().flat_map(|seq| seq.to_be_bytes()).collect();
     Digest::of(&bytes)
@@ -261,9 +265,10 @@ mod tests {
     use crate::parts::PART_NUMBERS;
     use crate::schema::open_in_memory;
 
-    // Ours: a proxy that nobody asks writes heartbeats alone, and they go in time.
+    // Ours: a proxy without requests writes only heartbeats, which must also be
+    // removed in time.
     #[test]
-    fn a_part_goes_without_a_roll_up_if_there_is_nothing_to_be_rolled_up() {
+    fn a_part_without_decisions_is_removed_without_a_roll_up() {
         let connection = open_in_memory().unwrap();
         let due = |end: PrunedEnd| end.due(&connection, Timestamp::UNIX_EPOCH).unwrap();
         let sealed = "INSERT INTO subtree (part, hash) VALUES (?, x'00')";
@@ -276,7 +281,7 @@ mod tests {
                       VALUES (?, 0, 0, 0, 0, 0, '', 0, 0, 0, x'', x'')";
         connection.execute(decide, [PART_NUMBERS + 1]).unwrap();
         assert_eq!(due(PrunedEnd::default()), PART_NUMBERS);
-        // A decision of what was removed stays until its ending may go.
+        // A decision of the removed parts stays until its ending may be removed.
         let removed = PrunedEnd {
             last: 2 * PART_NUMBERS,
             ..PrunedEnd::default()

@@ -1,14 +1,14 @@
-//! Entries that remain below the end of what was removed: decisions whose exchange
-//! ended later, or has not ended, and the events that say which of them were
-//! redacted by order.
+//! Entries that remain below the end of a removal: decisions whose exchange ended
+//! later, or has not ended, and the events which state that some of them were
+//! redacted.
 //!
-//! The leaves of their parts go with the other entries, so the table `leaf_path` has
-//! the hashes that lead from each of them to the root of its part (`leaf_path`). Which
-//! entries remain is found once, before the end is noted, and is signed with it
-//! (`pruned`): the removal takes whatever has no path, and whatever has none is no
-//! evidence.
+//! The other leaves of their parts are removed, so the table `leaf_path` stores the
+//! hashes that lead from each remaining entry to the root of its part
+//! (`leaf_path`). The remaining entries are determined once, before the end is
+//! noted, and signed with it (`pruned`). Entries without a path are removed, and
+//! until then are not evidence.
 //!
-//! Does not know how entries are removed, nor what they say.
+//! Does not know how entries are removed, or what they say.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -25,8 +25,9 @@ use super::redaction::redacting_events;
 use super::tree_rows::TreeReader;
 use politesse_decision::digest::Digest;
 
-/// Finds decisions up to a number whose exchange ended behind it. By the endings,
-/// which lie in the order of their decisions: each row is read once.
+/// Finds decisions up to a number whose exchange ended after it. Starts from the
+/// endings, which are stored in the order of their decisions, so that each row is
+/// read once.
 const ENDED_LATER: &str = "
 SELECT d.seq FROM ending AS e CROSS JOIN decision AS d ON d.seq = e.decision
 WHERE e.decision <= ?1 AND ?1 < e.seq";
@@ -36,8 +37,8 @@ const NOT_ENDED: &str = "
 SELECT d.seq FROM decision AS d WHERE ?2 < d.seq AND d.seq <= ?1
   AND NOT EXISTS (SELECT 1 FROM ending AS e WHERE e.decision = d.seq)";
 
-/// Finds paths that stand beside no entry, and the end of what was removed. By one
-/// statement: a proxy may be removing entries.
+/// Finds paths without an entry, and the end of the removal. One statement, because
+/// a proxy may be removing entries at the same time.
 const WITHOUT_ENTRY: &str = "
 SELECT l.seq, coalesce((SELECT last FROM pruned), 0) FROM leaf_path AS l
 WHERE coalesce((SELECT last FROM pruned), 0) < l.seq
@@ -45,19 +46,20 @@ WHERE coalesce((SELECT last FROM pruned), 0) < l.seq
   AND NOT EXISTS (SELECT 1 FROM event AS e WHERE e.seq = l.seq)
 ORDER BY l.seq";
 
-/// Entries that remain when those up to a number are removed.
+/// Entries that remain when the others up to a number are removed.
 #[derive(Debug)]
 pub(super) struct RemainingEntries {
     /// Their numbers, in ascending order.
     numbers: Vec<i64>,
-    /// Paths of those among them that are not in the table yet.
+    /// Paths of the entries that the table does not have yet.
     paths: Vec<(i64, LeafPath)>,
 }
 
 impl RemainingEntries {
-    /// Finds what remains when the numbers of `removed` go, which are those of whole
-    /// parts, and all before them have gone. `begun_after` is the highest number of
-    /// earlier processes, whose exchanges are over.
+    /// Determines the entries that remain when the numbers `removed` are removed.
+    /// `removed` must cover whole parts, and all numbers before it must be gone
+    /// already. `begun_after` is the highest number of earlier processes, whose
+    /// exchanges are over.
     pub(super) fn find(
         connection: &Connection,
         removed: &Range<i64>,
@@ -76,7 +78,8 @@ impl RemainingEntries {
         }
         let events = redacting_events(connection, last, &wanted)?;
         wanted.extend(events);
-        // What somebody has added below the end has no path, and gets none.
+        // An entry that someone added below the end has no path, and must not get
+        // one.
         let known: BTreeSet<i64> = numbers_in_table(connection)?.into_iter().collect();
         let remains = |number: &i64| removed.contains(number) || known.contains(number);
         let numbers: Vec<i64> = wanted.into_iter().filter(remains).collect();
@@ -91,12 +94,12 @@ impl RemainingEntries {
         })
     }
 
-    /// Computes the digest that is signed.
+    /// Computes the digest of the numbers, which is signed.
     pub(super) fn digest(&self) -> Digest {
         remaining_numbers_digest(&self.numbers)
     }
 
-    /// Writes the paths, and removes those of entries that do not remain any more.
+    /// Writes the paths, and deletes those of entries that no longer remain.
     /// `connection` is in a transaction.
     pub(super) fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
         let sql = "DELETE FROM leaf_path WHERE seq NOT IN (SELECT value FROM json_each(?))";
@@ -110,18 +113,18 @@ impl RemainingEntries {
     }
 }
 
-/// Makes the paths of entries, whose numbers are in ascending order.
+/// Computes the paths of entries, whose numbers are in ascending order.
 fn paths_of(connection: &Connection, numbers: &[i64]) -> rusqlite::Result<Vec<(i64, LeafPath)>> {
     let mut paths = Vec::with_capacity(numbers.len());
-    // One tree for each part: it takes 16,384 hashes.
+    // One tree is built for each part, because it takes 16,384 hashes.
     for entries in numbers.chunk_by(|one, next| part_of(*one) == part_of(*next)) {
         let Some(part) = entries.first().copied().map(part_of) else {
             continue;
         };
         let leaves = TreeReader::new(connection).part(part)?;
         let levels = PartLevels::new(leaves.iter());
-        // Where an entry is missing, no path leads to the root: one that leads nowhere
-        // keeps that to be found.
+        // If a leaf of the part is missing, no path leads to the root. An empty
+        // path lets `verify` find that.
         let path = |number: &i64| levels.as_ref().map(|levels| levels.path(*number));
         paths.extend(
             entries
@@ -143,27 +146,27 @@ pub(super) fn remaining_digest(connection: &Connection) -> rusqlite::Result<Dige
     Ok(remaining_numbers_digest(&numbers_in_table(connection)?))
 }
 
-/// State of an entry, as far as removals go.
+/// State of an entry with respect to removals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RemainingState {
-    /// The entry is behind the end, or its path leads to the root of its part.
+    /// The entry is after the end, or its path leads to the root of its part.
     Sound,
-    /// The entry remains, and no path leads from it to the root of its part.
+    /// The entry remains, but its path does not lead to the root of its part.
     Unproved,
-    /// The entry is being removed, and is no evidence any more.
+    /// The entry is being removed, and is no longer evidence.
     BeingRemoved,
 }
 
-/// Path without an entry.
+/// Path that no remaining entry has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StrayPath {
-    /// The entry is gone.
+    /// The entry does not exist.
     Missing(i64),
-    /// The entry was not removed.
+    /// The entry is after the end, so it needs no path.
     Behind(i64),
 }
 
-/// Check of entries below the end of what was removed.
+/// Check of entries below the end of a removal.
 #[derive(Debug)]
 pub(super) struct RemainingCheck<'a> {
     connection: &'a Connection,
@@ -171,12 +174,12 @@ pub(super) struct RemainingCheck<'a> {
 }
 
 impl<'a> RemainingCheck<'a> {
-    /// Makes a check of entries up to `pruned`.
+    /// Creates a check of the entries up to `pruned`.
     pub(super) fn new(connection: &'a Connection, pruned: PrunedEnd) -> Self {
         Self { connection, pruned }
     }
 
-    /// Returns the state of an entry with its ending, if it has one.
+    /// Returns the state of an entry, whose ending is given if it has one.
     pub(super) fn state(
         &self,
         entry: &LeafRun,
@@ -203,7 +206,7 @@ impl<'a> RemainingCheck<'a> {
         })
     }
 
-    /// Reports paths that stand beside no entry, or beside one that was not removed.
+    /// Returns the paths without an entry, or of an entry that was not removed.
     pub(super) fn stray_paths(&self) -> rusqlite::Result<Vec<StrayPath>> {
         let mut statement = self.connection.prepare_cached(WITHOUT_ENTRY)?;
         let rows = statement.query_map([], |row| {
@@ -216,7 +219,7 @@ impl<'a> RemainingCheck<'a> {
         rows.collect()
     }
 
-    /// Returns the end of what was removed.
+    /// Returns the highest number removed.
     pub(super) fn pruned_until(&self) -> u64 {
         count(self.pruned.last)
     }

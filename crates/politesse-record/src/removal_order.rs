@@ -1,7 +1,7 @@
-//! Orders to remove or to redact entries: who gives them, and why.
+//! Orders to remove or redact entries: who gives them, and why.
 //!
-//! Both stay on record, in the event of the removal (`docs/keeping.md`). Does not know
-//! how entries are removed.
+//! Both facts stay on record, in the event of the removal (`docs/keeping.md`). Does
+//! not know how entries are removed.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use serde_json::{Value as Json, json};
 use super::error::AuditError;
 use politesse_base::clock;
 
-/// Account of the operating system that gave an order, as the command found it.
+/// Operating system account that gave an order, as seen by the command.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SystemUser {
-    /// Number of the user.
+    /// User id.
     pub uid: u32,
-    /// Name of the user, from the environment of the command.
+    /// User name, from the environment of the command.
     pub name: Option<String>,
-    /// Name of the user who called `sudo`, from the same environment.
+    /// Name of the user who called `sudo`, from the environment of the command.
     pub sudo_user: Option<String>,
 }
 
@@ -28,17 +28,17 @@ pub struct SystemUser {
 pub struct OrderReason {
     /// Reason: one line of text.
     pub why: String,
-    /// Account of the operating system. Absent if the order came from another program
-    /// than the command line.
+    /// Operating system account; `None` if the order did not come from the command
+    /// line.
     pub user: Option<SystemUser>,
 }
 
-/// Request to remove all entries that are older than a moment.
+/// Request to remove all entries older than a given time.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PruneRequest {
-    /// Moment before which entries are removed.
+    /// Time before which entries are removed.
     pub before: Timestamp,
-    /// Whether entries younger than `audit.retention` are removed as well.
+    /// Whether entries younger than `audit.retention` are removed too.
     #[serde(default)]
     pub is_even_younger: bool,
     /// Reason, for the record.
@@ -48,11 +48,12 @@ pub struct PruneRequest {
 
 impl PruneRequest {
     /// Checks that the request may remove entries of which the youngest is from
-    /// `youngest`, where `audit.retention` is `retention`.
+    /// `youngest`, given the configured `retention`.
     ///
     /// # Errors
     ///
-    /// [`AuditError::TooYoung`].
+    /// [`AuditError::TooYoung`] if the youngest entry is younger than `retention`,
+    /// unless the request allows that.
     pub(super) fn check_age(
         &self,
         youngest: Option<Timestamp>,
@@ -73,10 +74,10 @@ impl PruneRequest {
     }
 }
 
-/// Order to remove entries, of which some are removed at a time.
+/// Order to remove entries, executed in several steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RetentionOrder {
-    /// Moment before which they are.
+    /// Time before which entries are removed.
     pub(super) before: Timestamp,
     /// Name of the setting or the channel that the order came from.
     pub(super) by: String,
@@ -87,8 +88,9 @@ pub(super) struct RetentionOrder {
 }
 
 impl RetentionOrder {
-    /// Makes the detail of the event that says that entries up to `last` are removed,
-    /// of which the youngest is from `youngest`.
+    /// Returns the detail of the event which states that the entries up to `last`
+    /// are removed, and that the youngest of them is from `youngest`. Rounds a
+    /// duration down to a whole number of its largest unit.
     pub(super) fn event_detail(&self, last: i64, youngest: Option<Timestamp>) -> Json {
         let reason = self.reason.as_ref();
         json!({

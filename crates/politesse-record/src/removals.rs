@@ -1,4 +1,4 @@
-//! Removals and redactions that events of the record state, with who ordered them, why,
+//! Removals and redactions stated by events of the record: who ordered them, why,
 //! and how young the entries were.
 //!
 //! Does not know what was removed.
@@ -26,11 +26,12 @@ pub struct RemovalNote {
 }
 
 impl RemovalNote {
-    /// Makes the note of `event`, if entries were removed or redacted by it.
+    /// Makes the note of `event` if it states a removal or a redaction of entries.
     pub fn of(event: &EventRow) -> Option<Self> {
         let detail: Json = serde_json::from_str(event.detail.as_deref()?).ok()?;
         let is_redaction = event.is(ProcessEventKind::Redacted);
-        // Saved state is pruned, too: no entry goes with it.
+        // The pruning of saved state has the same kind of event, but removes no
+        // entries.
         let is_removal = event.is(ProcessEventKind::Pruned) && detail["entries_until"].is_u64();
         (is_redaction || is_removal).then_some(Self {
             seq: event.seq,
@@ -40,7 +41,8 @@ impl RemovalNote {
         })
     }
 
-    /// Reports whether entries from within the times of `filter` may be concerned.
+    /// Reports whether the removal may affect entries from the time range of
+    /// `filter`.
     fn may_concern(&self, filter: &DecisionFilter) -> bool {
         let youngest = self.time("youngest").or_else(|| self.before());
         let is_before = filter
@@ -60,7 +62,8 @@ impl RemovalNote {
         self.word("by") == "audit.retention"
     }
 
-    /// Reports whether entries were removed by order, whatever their age.
+    /// Reports whether entries were removed by an explicit order, regardless of
+    /// their age.
     pub fn is_removal_by_order(&self) -> bool {
         !self.is_redaction && !self.is_by_age()
     }
@@ -83,7 +86,8 @@ impl RemovalNote {
         self.detail[name].as_str().unwrap_or("?")
     }
 
-    /// Reports whether entries went that were younger than `audit.retention` then.
+    /// Reports whether entries were removed that were younger than
+    /// `audit.retention` at the time.
     fn is_even_younger(&self) -> bool {
         let retention = self.detail["retention_s"].as_u64();
         let age = self
@@ -93,14 +97,14 @@ impl RemovalNote {
             .is_some_and(|(age, retention)| age.unsigned_abs().as_secs() < retention)
     }
 
-    /// Returns the reason.
+    /// Returns the reason, or a general one if the event states none.
     pub fn why(&self) -> &str {
         self.detail["why"]
             .as_str()
             .unwrap_or("by order of the operator")
     }
 
-    /// Writes who gave the order, and why.
+    /// Formats who gave the order, and why.
     pub fn order(&self) -> String {
         let user = &self.detail["user"];
         let name = |key: &str| user[key].as_str();
@@ -117,11 +121,11 @@ impl RemovalNote {
         )
     }
 
-    /// Makes the JSON of the note.
+    /// Returns the note as JSON.
     pub fn json(&self) -> Json {
         let mut detail = self.detail.clone();
         if let Json::Object(members) = &mut detail {
-            // A redaction may have thousands.
+            // Omitted, because a redaction may have thousands of numbers.
             members.remove("numbers");
         }
         json!({
@@ -155,8 +159,8 @@ impl fmt::Display for RemovalNote {
 }
 
 impl AuditReader {
-    /// Finds the removals and redactions that may concern entries from within the times
-    /// of `filter`, the latest first.
+    /// Returns the removals and redactions that may affect entries from the time
+    /// range of `filter`, the latest first.
     ///
     /// # Errors
     ///

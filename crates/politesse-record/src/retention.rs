@@ -1,9 +1,10 @@
-//! Retention: entries that are older than `audit.retention` are removed, and what
-//! they alone referred to, a little at a time.
+//! Retention: removes entries older than `audit.retention`, and the values that
+//! only those entries referred to, in small steps.
 //!
-//! Nobody waits for it: a step takes some milliseconds, and the writer takes one
-//! after each of its batches, or soon after the last one if nothing comes. A crash
-//! in between loses nothing, since the next search finds what is left to be done.
+//! No request waits for it. A step takes some milliseconds; the writer runs one
+//! after each of its batches, or soon after the last batch if no other follows. A
+//! crash in between does no harm, because the next search finds the work that is
+//! left.
 //!
 //! Does not know what an entry says.
 
@@ -23,38 +24,42 @@ use super::removal_order::RetentionOrder;
 use super::used_values::{UsedBodies, UsedValues};
 use politesse_base::clock;
 
-/// Rows of one table that are removed in a step.
+/// Maximum number of rows of one table removed in a step.
 const STEP_ROWS: i64 = 512;
 
-/// Rows that are read in a step: decisions with their endings, or snapshots.
+/// Maximum number of rows read in a step: decisions with their endings, or
+/// snapshots.
 const STEP_READ: i64 = 4096;
 
-/// Robots.txt that are looked at in a step, and removed if nothing refers to them.
+/// Maximum number of robots.txt files checked in a step, and removed if
+/// unreferenced.
 const STEP_BODIES: i64 = 64;
 
-/// Pages that are given back to the file system in a step.
+/// Pages returned to the file system in a step. Unused pages kept in the file for
+/// new entries.
 const STEP_PAGES: i64 = 64;
 
 /// Unused pages that stay in the file: what comes next is written to them.
 const SPARE_PAGES: i64 = 1024;
 
-/// Time between two searches for entries that are old enough.
+/// Time between two searches for old entries.
 const SEARCH_EVERY: Duration = Duration::from_secs(60 * 60);
 
-/// Time by which the wall clock may be ahead of what was to be expected.
+/// Maximum time by which the wall clock may be ahead of the expected time.
 const AHEAD_MAX: Duration = SEARCH_EVERY;
 
-/// Time to the next search after a step that failed.
+/// Time until the next search after a failed step.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
 
-/// Time to the next search while entries stay until they have arrived in the archive.
+/// Time until the next search while old entries wait for their arrival in the
+/// archive.
 const ARRIVED_AFTER: Duration = Duration::from_secs(5);
 
-/// Time to the next step if nothing is to be written meanwhile.
+/// Time until the next step if nothing else is to be written.
 const STEP_EVERY: Duration = Duration::from_millis(5);
 
-/// Statements that remove entries up to a number, some rows at a time. What has a path
-/// remains (`remaining`).
+/// Statements that remove entries up to a number, some rows at a time. Entries with
+/// a path remain (`remaining`).
 const REMOVE_BY_NUMBER: [&str; 5] = [
     "DELETE FROM ending WHERE decision IN (
        SELECT decision FROM ending WHERE decision <= ?1 AND seq <= ?1 ORDER BY decision LIMIT ?2)",
@@ -66,7 +71,8 @@ const REMOVE_BY_NUMBER: [&str; 5] = [
          AND seq NOT IN (SELECT seq FROM leaf_path) ORDER BY seq LIMIT ?2)",
     "DELETE FROM lost_range WHERE first IN (
        SELECT first FROM lost_range WHERE last <= ?1 ORDER BY first LIMIT ?2)",
-    // The last of them begins the run of what is left.
+    // The newest of these steps stays, because it begins the run of the remaining
+    // rows.
     "DELETE FROM clock_step WHERE seq IN (
        SELECT seq FROM clock_step
        WHERE seq < (SELECT max(seq) FROM clock_step WHERE seq <= ?1) LIMIT ?2)",
@@ -81,43 +87,46 @@ const REMOVE_BY_PART: [&str; 3] = [
        SELECT field, part, value FROM part WHERE field = 2 AND part <= ?1 LIMIT ?2)",
 ];
 
-/// Stage of a removal: its next steps.
+/// Stage of a removal; decides what the next step does.
 #[derive(Debug, Default)]
 enum RemovalStage {
-    /// Nothing before the next search.
+    /// Nothing to do before the next search.
     #[default]
     Idle,
-    /// Entries up to a number, by the statement in this place.
+    /// Remove entries up to a number; `statement` is the index of the current
+    /// statement.
     Entries { end: PrunedEnd, statement: usize },
-    /// Nothing before it is known whether more entries are to be removed.
+    /// Wait until it is known whether more entries must be removed.
     MoreEntries,
-    /// Dictionary rows that no entry refers to.
+    /// Remove dictionary rows that no entry refers to.
     Values(Box<UsedValues>),
-    /// Robots.txt that nothing refers to.
+    /// Remove robots.txt files that nothing refers to.
     Bodies(UsedBodies),
-    /// Pages that are not used.
+    /// Return unused pages to the file system.
     Space,
 }
 
-/// Number up to which all entries have arrived in the archive: no later one is removed.
+/// Number up to which all entries have arrived in the archive. Later entries are
+/// not removed.
 ///
-/// Unknown after each start, until the archive has said it: nothing is removed before.
+/// Unknown after each start until the archive reports it; nothing is removed before
+/// then.
 #[derive(Debug, Clone)]
 pub(super) struct ArrivedNumber(Arc<AtomicI64>);
 
 impl ArrivedNumber {
-    /// Makes one that nothing has arrived by yet, or, without an archive, everything.
+    /// Creates the number: 0 with an archive, and the maximum without one.
     pub(super) fn new(waits_for_archive: bool) -> Self {
         let number = if waits_for_archive { 0 } else { i64::MAX };
         Self(Arc::new(AtomicI64::new(number)))
     }
 
-    /// Takes in that all entries up to `number` have arrived.
+    /// Notes that all entries up to `number` have arrived.
     pub(super) fn set(&self, number: i64) {
         self.0.store(number, Ordering::Release);
     }
 
-    /// Returns the last number of the parts that have arrived as a whole.
+    /// Returns the last number of the parts that have arrived completely.
     pub(super) fn last_of_parts(&self) -> i64 {
         match self.0.load(Ordering::Acquire) {
             i64::MAX => i64::MAX,
@@ -126,38 +135,41 @@ impl ArrivedNumber {
     }
 }
 
-/// State of the removal, for those who wait for its end.
+/// State of the removal, for callers that wait for its end.
 #[derive(Debug, Clone)]
 pub(super) enum RemovalState {
     /// Nothing is being removed.
     Settled,
-    /// Old entries, or values that nothing refers to, are being removed.
+    /// Old entries, or unreferenced values, are being removed.
     UnderWay,
-    /// A step failed, and is tried again later.
+    /// A step failed, and will be retried.
     Failed(Arc<WriteError>),
 }
 
-/// Effect of a step, as far as others must know.
+/// Effect of a step on the writer's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StepEffect {
-    /// Nothing that anybody remembers.
+    /// Nothing that the memory holds has changed.
     Unseen,
-    /// Dictionary rows are gone: what is remembered of them no longer holds.
+    /// Dictionary rows were removed: what the memory holds about them is no longer
+    /// valid.
     ValuesRemoved,
 }
 
-/// Wall clock by which entries are removed. What is removed cannot be had back, so a
-/// clock that has jumped ahead, or is wrong at a start, counts once it has been so for an
-/// hour.
+/// Wall clock that decides which entries are old. Removal is irreversible, so a
+/// clock that has jumped ahead, or is wrong at startup, is trusted only after it
+/// has been ahead for an hour.
 #[derive(Debug)]
 struct SteadyClock {
-    /// Latest time that counts: what it showed, or that of the newest entry at a start.
+    /// Latest trusted reading: what the clock showed, or at startup the time of the
+    /// newest entry.
     steady: ClockReading,
-    /// The first time further ahead than it may be since then, or an earlier one.
+    /// First reading since then that was too far ahead, with the lowest time shown
+    /// since.
     ahead: Option<ClockReading>,
 }
 
-/// Time that a wall clock shows at a moment.
+/// Wall-clock time shown at a given instant.
 #[derive(Debug, Clone, Copy)]
 struct ClockReading {
     wall: Timestamp,
@@ -165,7 +177,7 @@ struct ClockReading {
 }
 
 impl ClockReading {
-    /// Returns the latest time that the clock may show at `at`.
+    /// Returns the latest time that the clock may plausibly show at `at`.
     fn latest(&self, at: Instant) -> Timestamp {
         let passed = at.saturating_duration_since(self.at);
         let latest = self.wall.checked_add(passed.saturating_add(AHEAD_MAX));
@@ -178,7 +190,7 @@ impl ClockReading {
 }
 
 impl SteadyClock {
-    /// Makes one that shows `wall` at present.
+    /// Creates a clock that shows `wall` now.
     fn new(wall: Timestamp) -> Self {
         let at = clock::instant();
         Self {
@@ -187,7 +199,7 @@ impl SteadyClock {
         }
     }
 
-    /// Reads the clock.
+    /// Returns the trusted time.
     fn now(&mut self) -> Timestamp {
         let (wall, at) = (clock::now(), clock::instant());
         let latest = self.steady.latest(at);
@@ -203,29 +215,29 @@ impl SteadyClock {
         if !ahead.is_old(at) {
             return latest;
         }
-        // It may be further ahead than it was an hour ago.
+        // The clock may be further ahead than it was an hour ago.
         let wall = wall.min(ahead.latest(at));
         *self = Self::new(wall);
         wall
     }
 }
 
-/// Removal of entries that are older than the record is to be.
+/// Removal of entries that have reached the maximum age.
 #[derive(Debug)]
 pub(super) struct Retention {
-    /// Age from which on entries go; `None`: they stay.
+    /// Age at which entries are removed; `None` keeps them.
     age: Option<SignedDuration>,
     clock: SteadyClock,
     stage: RemovalStage,
     order: Option<RetentionOrder>,
     search_at: Instant,
-    /// Time of the next step after one that failed.
+    /// Time at which a failed step is retried.
     retry_at: Option<Instant>,
 }
 
 impl Retention {
-    /// Makes a removal that begins with a search. `newest` is the time of the newest
-    /// entry.
+    /// Creates a removal that starts with a search. `newest` is the time of the
+    /// newest entry.
     pub(super) fn new(age: Option<SignedDuration>, newest: Timestamp) -> Self {
         Self {
             age,
@@ -237,18 +249,18 @@ impl Retention {
         }
     }
 
-    /// Reports whether entries are being removed.
+    /// Reports whether a removal is in progress.
     pub(super) fn is_active(&self) -> bool {
         !matches!(self.stage, RemovalStage::Idle)
     }
 
-    /// Reports whether a step failed, and is not to be tried again yet.
+    /// Reports whether a step has failed and must not be retried yet.
     pub(super) fn is_paused(&self) -> bool {
         self.retry_at
             .is_some_and(|retry_at| clock::instant() < retry_at)
     }
 
-    /// Returns the time to the next step; `None` if none will come.
+    /// Returns the time until the next step; `None` if there will be none.
     pub(super) fn due_in(&self) -> Option<Duration> {
         let left = |time: Instant| time.saturating_duration_since(clock::instant());
         if self.is_active() {
@@ -257,7 +269,7 @@ impl Retention {
         self.age.map(|_| left(self.search_at))
     }
 
-    /// Returns an order for the entries that are old enough, if a search is due.
+    /// Returns an order to remove the old entries, if a search is due.
     pub(super) fn search(&mut self) -> Option<RetentionOrder> {
         let now = clock::instant();
         let age = self
@@ -272,57 +284,61 @@ impl Retention {
         })
     }
 
-    /// Looks for values that nothing refers to any more, since entries were redacted.
+    /// Starts a search for unreferenced values, because entries were redacted.
     pub(super) fn look_for_unused(&mut self) {
-        // Where entries are being removed, their values come later in any case.
+        // While entries are being removed, their values are searched for afterwards
+        // anyway.
         if !matches!(self.stage, RemovalStage::Entries { .. }) {
             self.stage = RemovalStage::MoreEntries;
         }
     }
 
-    /// Has the next search, or step, be due at once.
+    /// Makes the next search, or the retry of a step, due immediately.
     pub(super) fn search_now(&mut self) {
         self.search_at = clock::instant();
         self.retry_at = None;
     }
 
-    /// Has the next search be due soon: what is old enough has not arrived in the archive.
+    /// Makes the next search due soon, because old entries have not arrived in the
+    /// archive yet.
     pub(super) fn wait_for_arrival(&mut self) {
         self.search_at = clock::instant() + ARRIVED_AFTER;
     }
 
-    /// Takes the order of which a part was done, if it is to be looked at for more.
+    /// Takes a partly executed order, if it is time to check whether entries are
+    /// left.
     pub(super) fn take_rest(&mut self) -> Option<RetentionOrder> {
         let is_between = matches!(self.stage, RemovalStage::MoreEntries);
         self.order.take_if(|_| is_between)
     }
 
-    /// Keeps an order of which a part is done. Of two, the one that goes further.
+    /// Keeps a partly executed order. Of two orders, keeps the one that removes
+    /// more.
     pub(super) fn keep_order(&mut self, order: RetentionOrder) {
         if !matches!(&self.order, Some(other) if order.before < other.before) {
             self.order = Some(order);
         }
     }
 
-    /// Begins to remove the entries up to `end`, which is on record by now.
+    /// Starts removing the entries up to `end`, which is already on record.
     pub(super) fn begin(&mut self, end: PrunedEnd) {
         self.stage = RemovalStage::Entries { end, statement: 0 };
         self.retry_at = None;
     }
 
-    /// Takes in that a search or a step failed: it is tried again later.
+    /// Notes that a search or a step failed and must be retried later.
     pub(super) fn fail(&mut self) {
         let retry_at = clock::instant() + AGAIN_AFTER;
         self.retry_at = Some(retry_at);
         self.search_at = retry_at;
     }
 
-    /// Takes in that nothing of the last step is in the file. It may have noted that it
-    /// was done.
+    /// Notes that the last step was rolled back. The stage may have advanced with
+    /// it.
     pub(super) fn rewind(&mut self) {
         match &mut self.stage {
             RemovalStage::Entries { statement, .. } => *statement = 0,
-            // The last step of all ends in `Idle`.
+            // `Idle` is included, because the very last step ends in it.
             stage @ (RemovalStage::Idle
             | RemovalStage::MoreEntries
             | RemovalStage::Values(_)
@@ -331,9 +347,9 @@ impl Retention {
         }
     }
 
-    /// Takes a step. `connection` is in a transaction.
+    /// Runs one step. `connection` is in a transaction.
     pub(super) fn step(&mut self, connection: &Connection) -> rusqlite::Result<StepEffect> {
-        // Values that were removed; `None` at the end of a stage.
+        // Number of values removed; `None` at the end of a stage.
         let mut removed = Some(0);
         let next = match &mut self.stage {
             RemovalStage::Idle => return Ok(StepEffect::Unseen),
@@ -343,7 +359,8 @@ impl Retention {
                 return Ok(StepEffect::Unseen);
             }
             RemovalStage::Entries { end, statement } => {
-                // In this order: no ending is seen whose decision is gone.
+                // The order matters: a reader never sees an ending whose decision
+                // is gone.
                 let by_number = REMOVE_BY_NUMBER.iter().map(|sql| (sql, end.last));
                 let by_part = REMOVE_BY_PART.iter().map(|sql| (sql, end.part()));
                 let Some((sql, until)) = by_number.chain(by_part).nth(*statement) else {
@@ -391,7 +408,7 @@ impl Retention {
     }
 }
 
-/// Returns the time of the newest entry, if there is one.
+/// Returns the time of the newest entry; `None` if there are no entries.
 pub(super) fn newest_time(connection: &Connection) -> rusqlite::Result<Option<Timestamp>> {
     let sql = "SELECT time_us FROM (
                  SELECT * FROM (SELECT seq, time_us FROM decision ORDER BY seq DESC LIMIT 1)
@@ -402,7 +419,7 @@ pub(super) fn newest_time(connection: &Connection) -> rusqlite::Result<Option<Ti
     newest.optional()
 }
 
-/// Gives some unused pages back to the file system. Returns whether there are more.
+/// Returns some unused pages to the file system. Reports whether there may be more.
 fn give_pages_back(connection: &Connection) -> rusqlite::Result<bool> {
     let unused: i64 = connection.query_row("PRAGMA freelist_count", [], |row| row.get(0))?;
     if unused <= SPARE_PAGES {
@@ -411,7 +428,8 @@ fn give_pages_back(connection: &Connection) -> rusqlite::Result<bool> {
     let sql = format!("PRAGMA incremental_vacuum({STEP_PAGES})");
     let mut statement = connection.prepare(&sql)?;
     let mut pages = statement.query([])?;
-    // A row for each page: it is given back when the next row is asked for.
+    // The statement yields a row for each page and frees the page when stepped
+    // again.
     while pages.next()?.is_some() {}
     Ok(true)
 }

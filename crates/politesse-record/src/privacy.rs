@@ -1,14 +1,14 @@
 //! Personal data in the record: how much of a client's address and of a query
 //! string is written (`audit.client_addresses`, `audit.query_strings`).
 //!
-//! What is left out here is nowhere in the record, the write-ahead log included.
-//! The form says for itself what was done, so that each row can be read without the
-//! configuration of its time. No URL has user information: such requests are
-//! refused.
+//! Data left out here are nowhere in the record, not even in the write-ahead log.
+//! The written form shows what was done, so that a row can be read without the
+//! configuration of its time. URLs never have user information, because such
+//! requests are refused.
 //!
-//! A keyed value is an HMAC (RFC 2104) by a key of the record's own: equal values
-//! can be told to be equal, and whoever has the key can try out a value. Once the
-//! key is deleted nobody can.
+//! A keyed value is an HMAC (RFC 2104) with a key of the record. Equal values can
+//! be recognised, and a person who has the key can test a guess. Once the key is
+//! deleted, no one can.
 
 use std::borrow::Cow;
 use std::fs::{self, OpenOptions};
@@ -22,31 +22,31 @@ use aws_lc_rs::{hmac, rand};
 use super::error::AuditError;
 use politesse_decision::again::WITHHELD;
 
-/// Name of the key in the folder of the record.
+/// Name of the key file in the folder of the record.
 const KEY_NAME: &str = "privacy.key";
 
-/// Bytes of the key: as many as SHA-256 has.
+/// Length of the key in bytes, the output size of SHA-256.
 const KEY_BYTES: usize = 32;
 
-/// Bytes of an HMAC that are written: too many for two values to meet by chance.
+/// Number of HMAC bytes that are written: enough to rule out accidental collisions.
 const KEYED_BYTES: usize = 16;
 
-/// What is written of a query string (`audit.query_strings`).
+/// Form in which query strings are written (`audit.query_strings`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum QueryStrings {
-    /// All of it.
+    /// The whole query string.
     #[default]
     Full,
     /// An HMAC.
     Keyed,
-    /// That there was one.
+    /// Only a mark that there was one.
     Omitted,
 }
 
-/// What is written of a client's address (`audit.client_addresses`).
+/// Form in which client addresses are written (`audit.client_addresses`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ClientAddresses {
-    /// All of it.
+    /// The whole address.
     #[default]
     Full,
     /// Its network: /24 of IPv4, /48 of IPv6.
@@ -55,7 +55,7 @@ pub enum ClientAddresses {
     Keyed,
 }
 
-/// Forms in which personal data are written.
+/// Forms of all personal data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PrivacyOptions {
     /// Form of query strings.
@@ -70,7 +70,7 @@ impl PrivacyOptions {
     }
 }
 
-/// Forms in which personal data are written, with the key if one is used.
+/// Writer of personal data in the configured forms, with the key if one is used.
 #[derive(Debug, Default)]
 pub(super) struct PrivacyForms {
     options: PrivacyOptions,
@@ -78,12 +78,11 @@ pub(super) struct PrivacyForms {
 }
 
 impl PrivacyForms {
-    /// Reads the key in `folder` if `options` use one, and makes it if there is
-    /// none.
+    /// Reads the key in `folder` if `options` use one, or creates it.
     ///
     /// # Errors
     ///
-    /// [`AuditError::Create`], also if the file holds no key.
+    /// [`AuditError::Create`], also if the file does not contain a key.
     pub(super) fn open(options: PrivacyOptions, folder: &Path) -> Result<Self, AuditError> {
         let path = key_path(folder);
         let read =
@@ -92,7 +91,7 @@ impl PrivacyForms {
         Ok(Self { options, key })
     }
 
-    /// Returns what is written of a client's address.
+    /// Returns the written form of a client's address.
     pub(super) fn address(&self, address: IpAddr) -> String {
         match (self.options.client_addresses, address) {
             (ClientAddresses::Full, address) => address.to_string(),
@@ -108,7 +107,7 @@ impl PrivacyForms {
         }
     }
 
-    /// Returns what is written of a path with its query string.
+    /// Returns the written form of a path with its query string.
     pub(super) fn path<'a>(&self, path: &'a str) -> Cow<'a, str> {
         if self.options.query_strings == QueryStrings::Full {
             return path.into();
@@ -124,8 +123,8 @@ impl PrivacyForms {
         }
     }
 
-    /// Returns what is written of a reading of `path`. What may be its query string
-    /// is left out where that of the path is.
+    /// Returns the written form of a reading of `path`, one of the ways in which
+    /// servers may interpret it. Its query string is left out if that of `path` is.
     pub(super) fn reading<'a>(&self, reading: &'a str, path: &str) -> Cow<'a, str> {
         let is_full = self.options.query_strings == QueryStrings::Full || !path.contains('?');
         match reading.split_once('?') {
@@ -134,9 +133,9 @@ impl PrivacyForms {
         }
     }
 
-    /// Makes the HMAC of a value, as it is written.
+    /// Returns the written form of an HMAC of `value`.
     fn keyed(&self, value: &[u8]) -> String {
-        // Without a key nothing is asked for by one.
+        // The key is always set when a keyed form is configured.
         let tag = self.key.as_ref().map(|key| hmac::sign(key, value));
         let start = tag.as_ref().and_then(|tag| tag.as_ref().first_chunk());
         let bytes: [u8; KEYED_BYTES] = start.copied().unwrap_or_default();
@@ -144,11 +143,11 @@ impl PrivacyForms {
     }
 }
 
-/// Checks the key in `folder`, if there is one and `options` use it.
+/// Checks the key in `folder`, if it exists and `options` use it.
 ///
 /// # Errors
 ///
-/// [`AuditError::Create`].
+/// [`AuditError::Create`] if the file cannot be read or does not contain a key.
 pub(super) fn check_key(options: PrivacyOptions, folder: &Path) -> Result<(), AuditError> {
     if !options.is_keyed() {
         return Ok(());
@@ -162,7 +161,7 @@ pub(super) fn check_key(options: PrivacyOptions, folder: &Path) -> Result<(), Au
     }
 }
 
-/// Returns where the key of the record in `folder` is.
+/// Returns the path of the key file in `folder`.
 fn key_path(folder: &Path) -> PathBuf {
     folder.join(KEY_NAME)
 }
@@ -191,8 +190,8 @@ fn make_key(path: &Path) -> io::Result<Vec<u8>> {
     options.write(true).create_new(true).mode(0o600);
     let mut file = options.open(path)?;
     file.write_all(&key)?;
-    // What was written by a key that is gone after a power failure could not be
-    // compared with what comes later.
+    // Synced, because values written with a key that is lost in a power failure
+    // could not be compared with later ones.
     file.sync_all()?;
     tracing::info!(
         "made {}, the key of keyed values in the record",
@@ -243,7 +242,8 @@ mod tests {
         assert_ne!(one, keyed.path("/a?b=2"));
     }
 
-    // RFC 4231, section 4.3: the HMAC-SHA256 of its second case begins so.
+    // RFC 4231, section 4.3: the HMAC-SHA256 of test case 2 starts with these
+    // bytes.
     #[test]
     fn a_keyed_value_is_the_beginning_of_an_hmac() {
         let forms = PrivacyForms {
@@ -278,7 +278,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn a_key_is_made_once_and_a_file_that_is_none_is_refused() {
+    fn a_key_is_made_once_and_an_invalid_file_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let options = PrivacyOptions {
             query_strings: QueryStrings::Keyed,

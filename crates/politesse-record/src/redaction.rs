@@ -1,12 +1,12 @@
-//! Redaction: takes client and URL away from decisions, and leaves the commitment
-//! to them, so that their leaves, and all proofs, hold.
+//! Redaction: removes client and URL from decisions but keeps the commitment to
+//! them, so that leaves and proofs stay valid.
 //!
-//! The commitment stands in the place of the salt, without which nobody can try out
-//! what it was made from. An event in the same transaction names the decisions, why
-//! and by whose order: it is sealed, so a row that somebody else redacted has none.
-//! Sums by which rows are searched and counted are made again.
+//! The commitment replaces the salt, without which candidate values cannot be
+//! tested against it. An event in the same transaction names the decisions, the
+//! reason and the orderer. The event is sealed, so a row that someone else redacted
+//! has none. The summaries for searches and counts are computed again.
 //!
-//! Does not know which decisions are wanted, nor when their values leave the
+//! Does not know how decisions are selected, or when their values leave the
 //! dictionaries (`retention`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,67 +27,70 @@ use super::parts::{PART_NUMBERS, part_of, remake_part};
 use super::removal_order::OrderReason;
 use super::rollup::remake_rollup;
 
-/// Decisions that are redacted in one transaction: requests wait meanwhile.
+/// Maximum number of decisions redacted in one transaction, because requests wait
+/// meanwhile.
 pub(super) const STEP_ROWS: usize = 256;
 
-/// Numbers that one step looks at: a second of reading at most.
+/// Maximum range of numbers searched in one step: at most a second of reading.
 const STEP_NUMBERS: i64 = 128 * PART_NUMBERS;
 
-/// Parts that one step touches, beside those of the endings: their sums are made
-/// again from all their rows, some milliseconds for each.
+/// Maximum number of parts changed in one step, apart from those of endings. Their
+/// summaries are computed again from all their rows, which takes some milliseconds
+/// each.
 const STEP_PARTS: i64 = 2;
 
-/// Redacts a decision. Its origin stays where it is that of its snapshot, which stays as
-/// well: so sums and searches by host are what they were.
+/// Redacts a decision. The origin is kept if the snapshot has the same one, because
+/// the snapshot stays anyway; summaries and searches by host then still include the
+/// row.
 const REDACT: &str = "
 UPDATE decision SET salt = ?, client = 0, path = '', reading = NULL,
   origin = CASE (SELECT origin FROM snapshot WHERE id = decision.snapshot)
     WHEN (SELECT origin FROM origin WHERE id = decision.origin) THEN origin ELSE 0 END
 WHERE seq = ?";
 
-/// Decisions that are not redacted: in place of its salt, a redacted one has 32 bytes.
+/// Selects decisions that are not redacted. A redacted one has 32 bytes in place of
+/// its salt.
 const CHOSEN: &str = "
 SELECT d.seq FROM decision AS d
 WHERE ? < d.seq AND d.seq <= ? AND length(d.salt) != 32";
 
-/// Request to redact decisions: those that meet every condition given.
+/// Request to redact the decisions that meet all given conditions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RedactionRequest {
-    /// URL; with a `*` at its end, the beginning of one.
+    /// URL; a final `*` makes it a prefix.
     pub url: Option<String>,
-    /// Address of the client, as it is on record.
+    /// Address of the client, in the form that is on record.
     pub client: Option<String>,
-    /// Numbers of decisions; all if there are none.
+    /// Numbers of decisions; empty for all.
     pub numbers: Vec<u64>,
-    /// Earliest time, and the time before which decisions were made, in
-    /// microseconds since 1970.
+    /// Earliest time, inclusive, in microseconds since 1970.
     pub from_us: Option<i64>,
-    /// End of the times.
+    /// Latest time, exclusive, in microseconds since 1970.
     pub until_us: Option<i64>,
     /// Reason, for the record.
     #[serde(flatten)]
     pub reason: OrderReason,
-    /// Number behind which the step begins.
+    /// Number after which the step starts.
     pub after: u64,
-    /// Whether decisions are only counted.
+    /// Whether to count the decisions without redacting them.
     pub is_trial: bool,
 }
 
-/// Result of one step of a redaction, or of several.
+/// Result of one or more steps of a redaction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RedactionStep {
     /// Decisions that were redacted, or would be.
     pub count: u64,
-    /// Decisions that were chosen, and stay, since their rows are not as they were
-    /// written.
+    /// Selected decisions that were left as they are because their rows were
+    /// altered.
     #[serde(default)]
     pub damaged: u64,
-    /// Number behind which the next step begins; `None` behind the last.
+    /// Number after which the next step starts; `None` after the last step.
     pub after: Option<u64>,
 }
 
 impl RedactionStep {
-    /// Adds what the next step has done.
+    /// Adds the result of the next step.
     pub fn add(&mut self, next: Self) {
         self.count += next.count;
         self.damaged += next.damaged;
@@ -95,22 +98,23 @@ impl RedactionStep {
     }
 }
 
-/// Decisions that a step has found.
+/// Decisions selected by one step.
 #[derive(Debug, Default)]
 pub(super) struct ChosenDecisions {
     pub(super) numbers: Vec<i64>,
-    /// Number behind which the next step begins; `None` behind the last.
+    /// Number after which the next step starts; `None` after the last step.
     pub(super) after: Option<u64>,
 }
 
 impl RedactionRequest {
-    /// Reports whether any condition is given: all of a record is never redacted by
-    /// an option that was forgotten.
+    /// Reports whether a condition is given. Without one the request is invalid, so
+    /// that a forgotten option never redacts the whole record.
     pub fn has_condition(&self) -> bool {
         !self.conditions().is_empty()
     }
 
-    /// Names the conditions that are given. Their values are what is to be redacted.
+    /// Returns the names of the given conditions. Their values are omitted, because
+    /// they are the data to be redacted.
     fn conditions(&self) -> Vec<&'static str> {
         let conditions = [
             ("url", self.url.is_some()),
@@ -121,7 +125,7 @@ impl RedactionRequest {
         given.map(|(name, _)| name).collect()
     }
 
-    /// Finds the decisions of the next step.
+    /// Selects the decisions of the next step.
     pub(super) fn find(&self, connection: &Connection) -> rusqlite::Result<ChosenDecisions> {
         let sql = "SELECT coalesce(max(seq), 0) FROM decision";
         let last: i64 = connection.query_row(sql, [], |row| row.get(0))?;
@@ -160,7 +164,7 @@ impl RedactionRequest {
                 &format!(" AND {}", url.condition()),
                 Some(url.text().to_owned().into()),
             ),
-            // A URL that is none chooses nothing, rather than everything.
+            // An invalid URL selects nothing rather than everything.
             Some(Err(_)) => add(" AND d.seq < ?", Some(i64::MIN.into())),
             None => {}
         }
@@ -181,7 +185,7 @@ impl RedactionRequest {
 /// Order to redact the decisions of one step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RedactionOrder {
-    /// Their numbers, in ascending order.
+    /// Numbers of the decisions, in ascending order.
     pub(super) numbers: Vec<i64>,
     /// Name of the channel that the order came from.
     pub(super) by: String,
@@ -190,8 +194,8 @@ pub(super) struct RedactionOrder {
 }
 
 impl RedactionOrder {
-    /// Makes the event that names the decisions which were redacted. `connection` has
-    /// them.
+    /// Makes the event that names the redacted decisions, which `connection` still
+    /// has.
     pub(super) fn event(
         &self,
         connection: &Connection,
@@ -228,8 +232,8 @@ fn time_text(time_us: Option<i64>) -> Option<String> {
     Some(time.to_string())
 }
 
-/// Redacts those of `numbers` that are as they were written. Returns them.
-/// `connection` is in a transaction.
+/// Redacts the decisions `numbers` whose rows are unaltered, and returns their
+/// numbers. `connection` is in a transaction.
 pub(super) fn redact_rows(
     connection: &Connection,
     record: RecordId,
@@ -251,11 +255,13 @@ pub(super) fn redact_rows(
             continue;
         };
         update.execute(params![commitment.as_bytes().as_slice(), seq])?;
-        // Its sums are in the part of its own number, and in that of its ending.
+        // A decision is summed in the part of its own number, and its ending in
+        // that of the ending.
         parts.extend([Some(*seq), ending].into_iter().flatten().map(part_of));
         redacted.push(*seq);
     }
-    // In the same transaction: a crash may come before they are looked for.
+    // In the same transaction, because a crash may come before the search for
+    // unused values.
     connection.execute("INSERT OR IGNORE INTO unused_value (id) VALUES (1)", [])?;
     for part in parts {
         remake_part(connection, part)?;
@@ -264,7 +270,7 @@ pub(super) fn redact_rows(
     Ok(redacted)
 }
 
-/// Counts those of `numbers` that are there and not redacted.
+/// Counts the decisions among `numbers` that exist and are not redacted.
 pub(super) fn count_unredacted(connection: &Connection, numbers: &[i64]) -> rusqlite::Result<u64> {
     let sql = "SELECT count(*) FROM decision
                WHERE seq IN (SELECT value FROM json_each(?)) AND length(salt) != 32";
@@ -278,7 +284,7 @@ pub(super) fn may_have_unused_values(connection: &Connection) -> rusqlite::Resul
     connection.query_row(sql, [], |row| row.get(0))
 }
 
-/// Reports whether anything was ever redacted, or removed by its age.
+/// Reports whether entries were ever redacted, or removed by age.
 pub(super) fn has_removals(connection: &Connection) -> rusqlite::Result<bool> {
     let sql = "SELECT EXISTS (SELECT 1 FROM pruned)
                  OR EXISTS (SELECT 1 FROM event WHERE host = '' AND kind = ?)";
@@ -286,7 +292,8 @@ pub(super) fn has_removals(connection: &Connection) -> rusqlite::Result<bool> {
     connection.query_row(sql, [kind], |row| row.get(0))
 }
 
-/// Finds the events up to `last` that say of one of `decisions` that it was redacted.
+/// Returns the events up to `last` which state that one of `decisions` was
+/// redacted.
 pub(super) fn redacting_events(
     connection: &Connection,
     last: i64,
@@ -310,19 +317,19 @@ pub(super) fn redacting_events(
     Ok(found)
 }
 
-/// Reads the ranges of numbers that an event says were redacted from its detail.
+/// Reads the ranges of redacted numbers from the detail of an event.
 pub(super) fn redacted_numbers(detail: &str) -> Vec<[i64; 2]> {
     let detail: Json = serde_json::from_str(detail).unwrap_or_default();
-    // What is no list of ranges names nothing.
+    // A malformed list names no decisions.
     serde_json::from_value(detail["numbers"].clone()).unwrap_or_default()
 }
 
-/// Numbers that were redacted by order, as the events have them.
+/// Numbers of decisions whose redaction an event states.
 #[derive(Debug, Default)]
 pub(super) struct RedactedNumbers {
-    /// Last number of each range, by the first.
+    /// Last number of each range, by its first number.
     ranges: BTreeMap<i64, i64>,
-    /// Last event that was read.
+    /// Number of the last event read.
     read_until: i64,
 }
 
@@ -332,7 +339,8 @@ impl RedactedNumbers {
         if self.is_known(seq) {
             return Ok(true);
         }
-        // A proxy may be writing: the event may have come with the row.
+        // A running proxy may have written the row and its event since the last
+        // read.
         self.read_on(connection)?;
         Ok(self.is_known(seq))
     }
@@ -343,7 +351,8 @@ impl RedactedNumbers {
     }
 
     fn read_on(&mut self, connection: &Connection) -> rusqlite::Result<()> {
-        // An event that is being removed, or was added where all were, names nothing.
+        // Ignores events that are being removed, or that were added to a range
+        // already removed.
         let sql = "SELECT seq, detail FROM event
                    WHERE host = '' AND kind = ? AND ? < seq
                  AND (coalesce((SELECT last FROM pruned), 0) < seq

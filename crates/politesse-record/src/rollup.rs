@@ -1,15 +1,15 @@
 //! Roll-ups: decisions and their endings summed by hour, ruling and origin, so that
-//! to count a month is not to read its rows.
+//! counts over a month need not read its rows.
 //!
 //! Numbers are divided into parts (`parts`). The first entry of a later part closes
-//! the part before: the sums of the entries with numbers in it become one row of
-//! `rollup`, in the same transaction. They are summed up as they are written, and from
-//! the file after a start, a redaction, and a transaction that failed. An ending whose number is in a later part
-//! than its decision's is summed with the part of its own number; until that is
-//! closed, `late_ending` names it. So a row never changes, and `verify` makes it
-//! again from the entries.
+//! the part before it: the sums of its entries become one row of `rollup`, in the
+//! same transaction. Sums are updated as entries are written, and read from the
+//! database after a start, a redaction or a failed transaction. An ending in a
+//! later part than its decision is summed with the part of its own number; until
+//! that part is closed, `late_ending` lists it. A row therefore never changes, and
+//! `verify` can compute it again from the entries.
 //!
-//! Does not know what is counted, nor for whom.
+//! Does not know what the counts are for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ use politesse_decision::outcome::EndingClass;
 /// Microseconds of an hour.
 pub(super) const HOUR_US: i64 = 3_600_000_000;
 
-/// Decisions and their endings, as far as they are counted.
+/// Decisions and their endings, with the columns that are counted.
 pub(super) const COUNTED: NumberedTable = NumberedTable {
     select: "
 SELECT d.seq, d.time_us, d.origin, d.ruling, d.wait_ms,
@@ -41,20 +41,20 @@ LEFT JOIN term AS t ON t.id = e.error",
     ..DECISIONS
 };
 
-/// Endings of the open part whose decisions are in earlier ones.
+/// Endings in the open part whose decisions are in earlier parts.
 const LATE_ENDINGS: &str = "
 SELECT d.seq, d.time_us, d.origin, d.ruling, d.wait_ms,
        e.seq, e.bytes, e.status, e.sent, e.error, t.text
 FROM late_ending AS l JOIN ending AS e ON e.decision = l.decision
 JOIN decision AS d ON d.seq = l.decision LEFT JOIN term AS t ON t.id = e.error";
 
-/// Last number of an entry, as far as parts go: an ending is in the part of a
-/// decision, or is a late one.
+/// Finds the last number of an entry, for the choice of the open part. An ending is
+/// either in the part of a decision, or is a late one.
 const LAST_ENTRY: &str = "
 SELECT max(coalesce((SELECT max(seq) FROM decision), 0), coalesce((SELECT max(e.seq)
 FROM late_ending AS l JOIN ending AS e ON e.decision = l.decision), 0))";
 
-/// A decision as it is counted, with its ending.
+/// Counted columns of a decision, with its ending.
 #[derive(Debug)]
 pub(super) struct CountedDecision {
     pub(super) seq: i64,
@@ -65,7 +65,7 @@ pub(super) struct CountedDecision {
     pub(super) ending: Option<CountedEnding>,
 }
 
-/// An ending as it is counted.
+/// Counted columns of an ending.
 #[derive(Debug)]
 pub(super) struct CountedEnding {
     pub(super) seq: i64,
@@ -74,10 +74,10 @@ pub(super) struct CountedEnding {
 }
 
 impl CountedEnding {
-    /// Reads the columns of [`COUNTED`] after the number of the ending.
+    /// Reads the columns of [`COUNTED`] that follow the number of the ending.
     fn read(seq: i64, row: &Row<'_>) -> rusqlite::Result<Self> {
         let has_error = row.get_ref(9)? != ValueRef::Null;
-        // A term that was removed or changed by hand still stands for an error.
+        // A term that was removed or altered still indicates an error.
         let term = row.get_ref(10)?.as_str().unwrap_or_default();
         let status = column::<Option<u16>>(row, 7).unwrap_or_default();
         Ok(Self {
@@ -95,7 +95,7 @@ impl CountedEnding {
 impl CountedDecision {
     /// Reads a row of [`COUNTED`].
     pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
-        // The number is null without an ending, and so are its values.
+        // The number is null if there is no ending, and so are its values.
         let ending = |seq| CountedEnding::read(seq, row);
         Ok(Self {
             seq: row.get(0)?,
@@ -126,7 +126,7 @@ impl CountedDecision {
         }
     }
 
-    /// Returns the sums of the ending, if there is one.
+    /// Returns the sums of the ending; zero if there is none.
     pub(super) fn ending_sums(&self) -> EntrySums {
         let ending = self.ending.as_ref();
         ending.map(CountedEnding::sums).unwrap_or_default()
@@ -136,32 +136,32 @@ impl CountedDecision {
 /// Row of `rollup`: sums of the entries with numbers in one part.
 #[derive(Debug, Default)]
 struct PartRollup {
-    /// `None` without a decision: there are late endings alone.
+    /// Time span of the decisions; `None` if there are only late endings.
     span: Option<TimeSpan>,
     sums: BTreeMap<RollupKey, EntrySums>,
 }
 
 impl PartRollup {
-    /// Adds the endings in `part` of decisions in earlier ones.
+    /// Adds the endings in `part` whose decisions are in earlier parts.
     fn add_late_endings(&mut self, connection: &Connection, part: i64) -> rusqlite::Result<()> {
         visit(connection, LATE_ENDINGS, &[], |counted| {
             self.add_ending_in(part, counted);
         })
     }
 
-    /// Sums up `part` anew, which was closed before.
+    /// Computes the sums of a closed part again.
     fn again(connection: &Connection, part: i64) -> rusqlite::Result<Self> {
         let mut rollup = Self::default();
         rollup.add_decisions_of(connection, part, part)?;
-        // Which parts have endings in it is not known by anything but the row.
+        // Only the row itself says which earlier parts have endings in this one.
         for earlier in late_parts(connection, part)? {
             rollup.add_decisions_of(connection, earlier, part)?;
         }
         Ok(rollup)
     }
 
-    /// Adds the decisions of the part `of`, as far as they or their endings are in
-    /// `part`.
+    /// Adds the decisions of part `of` that are in `part`, and those of its endings
+    /// that are.
     fn add_decisions_of(
         &mut self,
         connection: &Connection,
@@ -223,7 +223,7 @@ impl PartRollup {
     }
 }
 
-/// Reads the decisions of `part` with their endings.
+/// Passes each decision of `part`, with its ending, to `each`.
 fn visit_decisions(
     connection: &Connection,
     part: i64,
@@ -234,7 +234,7 @@ fn visit_decisions(
     visit(connection, &sql, &[numbers.start, numbers.end], each)
 }
 
-/// Reads the decisions that `sql` finds with their endings.
+/// Passes each decision that `sql` finds, with its ending, to `each`.
 fn visit(
     connection: &Connection,
     sql: &str,
@@ -249,13 +249,13 @@ fn visit(
     Ok(())
 }
 
-/// Reports whether there is a row of `part`.
+/// Reports whether `part` has a row.
 fn is_rolled_up(connection: &Connection, part: i64) -> rusqlite::Result<bool> {
     let sql = "SELECT 1 FROM rollup WHERE part = ?";
     connection.prepare_cached(sql)?.exists([part])
 }
 
-/// Makes the row of a part again, if there is one: what its entries refer to was
+/// Computes the row of a part again, if there is one, after its entries were
 /// changed. `connection` is in a transaction.
 pub(super) fn remake_rollup(connection: &Connection, part: i64) -> rusqlite::Result<()> {
     if is_rolled_up(connection, part)? {
@@ -264,14 +264,14 @@ pub(super) fn remake_rollup(connection: &Connection, part: i64) -> rusqlite::Res
     Ok(())
 }
 
-/// Finds the last part that is rolled up.
+/// Returns the last part that is rolled up.
 pub(super) fn last_rolled_up(connection: &Connection) -> rusqlite::Result<Option<i64>> {
     let sql = "SELECT max(part) FROM rollup";
     connection.query_row(sql, [], |row| row.get(0))
 }
 
-/// Reads the endings that are in no row of `rollup` yet, although their decisions
-/// are, as far as their origins are wanted.
+/// Reads the endings that no row of `rollup` includes yet although their decisions
+/// are included, for the given origins.
 pub(super) fn late_endings(
     connection: &Connection,
     origins: Option<&[i64]>,
@@ -290,22 +290,22 @@ pub(super) fn late_endings(
 /// Roll-up of the part that is being written.
 #[derive(Debug, Default)]
 pub(super) struct OpenRollup {
-    /// `None` until the file was asked.
+    /// Sums so far; `None` until they are read from the database.
     sums: Option<OpenSums>,
 }
 
-/// Sums of the part that is being written, as far as it is.
+/// Sums of the entries written so far in the open part.
 #[derive(Debug, Default)]
 struct OpenSums {
     part: i64,
-    /// Without the endings that `late_ending` names.
+    /// Sums, without the endings listed in `late_ending`.
     rollup: PartRollup,
     /// Keys of the decisions that have no ending yet.
     begun: BTreeMap<i64, RollupKey>,
 }
 
 impl OpenSums {
-    /// Begins the sums of `part`.
+    /// Creates empty sums for `part`.
     fn new(part: i64) -> Self {
         Self {
             part,
@@ -313,7 +313,7 @@ impl OpenSums {
         }
     }
 
-    /// Sums up what is written of `part`.
+    /// Computes the sums of the entries written so far in `part`.
     fn of(connection: &Connection, part: i64) -> rusqlite::Result<Self> {
         let mut sums = Self::new(part);
         visit_decisions(connection, part, |counted| sums.add(counted))?;
@@ -328,22 +328,23 @@ impl OpenSums {
         }
     }
 
-    /// Makes the sums of the part that was being written, from the file.
+    /// Computes the sums of the open part from the database.
     fn resumed(connection: &Connection) -> rusqlite::Result<Self> {
         let last: i64 = connection.query_row(LAST_ENTRY, [], |row| row.get(0))?;
         let part = part_of(last);
-        // An event may have closed it: its late endings are named nowhere else any more.
+        // An event may have closed the part. Its late endings are then listed
+        // nowhere else.
         if is_rolled_up(connection, part)? {
             return Ok(Self::new(part + 1));
         }
         Self::of(connection, part)
     }
 
-    /// Writes the row of the part, which is over.
+    /// Writes the row of the part, which is complete.
     fn close(mut self, connection: &Connection) -> rusqlite::Result<()> {
         self.rollup.add_late_endings(connection, self.part)?;
-        // There are none where numbers were lost from the first one on; and what is
-        // removed is counted no more.
+        // There are no sums if numbers were lost from the first one on, and removed
+        // parts are no longer counted.
         if !self.rollup.sums.is_empty() && !is_removed(connection, self.part)? {
             self.rollup.write(connection, self.part)?;
         }
@@ -353,15 +354,15 @@ impl OpenSums {
 }
 
 impl OpenRollup {
-    /// Takes note that an entry `seq` is written next. Rolls up the part before if
-    /// that is over.
+    /// Prepares for entry `seq`, the next to be written. Rolls up the previous part
+    /// if `seq` begins a new one.
     pub(super) fn enter(&mut self, connection: &Connection, seq: i64) -> rusqlite::Result<()> {
         let next = part_of(seq);
         if self.sums_of(next).is_some() {
             return Ok(());
         }
-        // Taken out: if the next lines fail, the transaction does, and the file is
-        // asked again.
+        // Taken out, so that a failure below leaves `None`: the transaction then
+        // fails, and the sums are read from the database again.
         let mut sums = match self.sums.take() {
             Some(sums) => sums,
             None => OpenSums::resumed(connection)?,
@@ -374,14 +375,14 @@ impl OpenRollup {
         Ok(())
     }
 
-    /// Takes note of a decision that was written.
+    /// Adds a decision that was written.
     pub(super) fn note_decision(&mut self, counted: &CountedDecision) {
         if let Some(sums) = self.sums_of(part_of(counted.seq)) {
             sums.add(counted);
         }
     }
 
-    /// Takes note of an ending of `decision` that was written.
+    /// Adds an ending of `decision` that was written.
     pub(super) fn note_ending(
         &mut self,
         connection: &Connection,
@@ -401,14 +402,14 @@ impl OpenRollup {
         Ok(())
     }
 
-    /// Returns the sums of `part`, if that is the open one: entries come in ascending
+    /// Returns the sums of `part` if it is the open one. Entries come in ascending
     /// order.
     fn sums_of(&mut self, part: i64) -> Option<&mut OpenSums> {
         self.sums.as_mut().filter(|sums| sums.part == part)
     }
 }
 
-/// Finds the last part that is over.
+/// Returns the last closed part.
 fn last_closed(connection: &Connection) -> rusqlite::Result<i64> {
     let rolled_up = last_rolled_up(connection)?.unwrap_or(-1);
     Ok(rolled_up.max(part_before_newest(connection)?))
@@ -418,23 +419,23 @@ fn last_closed(connection: &Connection) -> rusqlite::Result<i64> {
 #[derive(Debug)]
 pub(super) struct RollupCheck<'a> {
     connection: &'a Connection,
-    /// Last part whose entries were removed, and its row with them.
+    /// Last part that was removed, along with its row.
     pruned: i64,
-    /// Last part that was over when the check began.
+    /// Last part that was closed when the check began.
     last: i64,
-    /// Decisions of earlier parts that have ended since.
+    /// Decisions of closed parts whose endings are in the open part.
     late: Vec<i64>,
-    /// Rows that there are up to that part, and that were compared.
+    /// Number of rows up to that part, and number of rows compared.
     rows: i64,
     compared: i64,
-    /// Parts whose decisions were not all seen. Endings are ahead of decisions by
-    /// what was under way at a time.
+    /// Sums of parts that are not complete yet. Endings may be ahead of the
+    /// decisions being read by the exchanges that were in progress.
     open: BTreeMap<i64, PartRollup>,
 }
 
 impl<'a> RollupCheck<'a> {
-    /// Begins before the first decision; what is up to `pruned` was removed, or is
-    /// being removed.
+    /// Starts before the first decision. Entries up to `pruned` were removed, or
+    /// are being removed.
     pub(super) fn new(connection: &'a Connection, pruned: PrunedEnd) -> rusqlite::Result<Self> {
         let last = last_closed(connection)?;
         let sql = "SELECT count(*) FROM rollup WHERE ? < part AND part <= ?";
@@ -451,8 +452,8 @@ impl<'a> RollupCheck<'a> {
         })
     }
 
-    /// Takes in the next decision with its ending, and reports parts whose sums
-    /// are not those of their entries.
+    /// Adds the next decision with its ending, and reports parts whose sums differ
+    /// from their entries.
     pub(super) fn add(
         &mut self,
         row: &CheckedRecord,
@@ -472,7 +473,7 @@ impl<'a> RollupCheck<'a> {
             }),
         };
         let part = part_of(counted.seq);
-        // Decisions come in order: of the parts before, everything was seen.
+        // Decisions come in order, so the earlier parts are complete.
         self.compare_below(part, report)?;
         self.open.entry(part).or_default().add_decision(&counted);
         if let Some(ending) = &counted.ending {
@@ -486,15 +487,17 @@ impl<'a> RollupCheck<'a> {
         Ok(())
     }
 
-    /// Counts the endings that should be in `late_ending` and are not, and those that are
-    /// there without reason; `None` if there are none. To be called after the last decision.
+    /// Counts the endings that are missing from `late_ending`, and those listed
+    /// there by mistake; `None` if there are none. Must be called after the last
+    /// decision.
     pub(super) fn find_wrong_late_endings(&self) -> rusqlite::Result<Option<u64>> {
         let mut names = self
             .connection
             .prepare("SELECT decision FROM late_ending")?;
         let rows = names.query_map([], |row| row.get(0))?;
         let named = rows.collect::<rusqlite::Result<BTreeSet<i64>>>()?;
-        // A proxy that is writing has closed the part, and then no row is left.
+        // If a running proxy has closed the part meanwhile, the table is already
+        // empty.
         if self.last < last_closed(self.connection)? {
             return Ok(None);
         }
@@ -510,8 +513,8 @@ impl<'a> RollupCheck<'a> {
         Ok((0 < wrong).then_some(wrong))
     }
 
-    /// Ends behind the last decision. Returns whether there are rows of parts
-    /// without entries.
+    /// Compares the remaining parts after the last decision. Returns whether there
+    /// are rows of parts without entries.
     pub(super) fn end(mut self, report: impl FnMut(i64)) -> rusqlite::Result<bool> {
         self.compare_below(i64::MAX, report)?;
         Ok(self.rows != self.compared)

@@ -1,6 +1,6 @@
-//! Row of `rollup`: the sums of a part as bytes, and what can be read of them.
+//! Row of `rollup`: the sums of a part, encoded as bytes, and their reader.
 //!
-//! Does not know when a part is summed up, nor from what.
+//! Does not know when a part is summed up, or from which entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,8 @@ use politesse_decision::outcome::EndingClass;
 
 const SUMS: &str = "SELECT sums FROM rollup WHERE part = ?";
 
-/// Tag of an entry: what follows it, and in the upper half the distance of its
-/// origin from the one before.
+/// Flags in the tag of an entry: which values follow. The upper half of the tag is
+/// the distance of its origin from the previous one.
 const HAS_REQUESTS: u8 = 1;
 const HAS_WAIT: u8 = 2;
 const HAS_BYTES: u8 = 4;
@@ -21,7 +21,7 @@ const NEAR_MAX: u64 = 15;
 /// Hour, ruling and origin of decisions in one part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RollupKey {
-    /// Part of the decision, which for a late ending is not that of the row.
+    /// Part of the decision; for a late ending not that of the row.
     pub(super) part: i64,
     /// Hours since 1970.
     pub(super) hour: i64,
@@ -29,16 +29,16 @@ pub(super) struct RollupKey {
     pub(super) origin: i64,
 }
 
-/// Sums of entries.
+/// Sums over entries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EntrySums {
-    /// Decisions; none for late endings, whose decisions were counted before.
+    /// Decisions; 0 for late endings, whose decisions were counted before.
     pub requests: u64,
     /// Milliseconds that requests waited.
     pub wait_ms: u64,
     /// Bytes of bodies passed on.
     pub bytes: u64,
-    /// Endings with an error, those below aside.
+    /// Endings with an error other than the kinds below.
     pub errors: u64,
     /// Endings of responses that were withheld from the client.
     pub withheld: u64,
@@ -64,7 +64,7 @@ impl EntrySums {
 
     /// Adds the sums of other entries.
     pub(super) fn add(&mut self, other: &Self) {
-        // A changed row may hold any number.
+        // An altered row may hold any number.
         self.requests = self.requests.saturating_add(other.requests);
         self.wait_ms = self.wait_ms.saturating_add(other.wait_ms);
         self.bytes = self.bytes.saturating_add(other.bytes);
@@ -74,15 +74,15 @@ impl EntrySums {
         self.put_off_by_site = self.put_off_by_site.saturating_add(other.put_off_by_site);
     }
 
-    /// Returns what the tag's flag for endings announces: errors in the upper bits, and
-    /// whether the other counts of endings follow in the lowest. There is no bit in the
-    /// tag for those, and few entries have them.
+    /// Returns the value that the tag's flag for endings announces: the errors in
+    /// the upper bits, and in the lowest bit whether the other counts of endings
+    /// follow. The tag has no bit left for those, and few entries have them.
     fn ending_counts(&self) -> u64 {
         let has_others = self.other_endings().iter().any(|count| 0 < *count);
         self.errors << 1 | u64::from(has_others)
     }
 
-    /// Returns the counts of endings that follow the errors, in their order.
+    /// Returns the other counts of endings, in the order in which they follow.
     fn other_endings(&self) -> [u64; 3] {
         [self.withheld, self.refused_by_site, self.put_off_by_site]
     }
@@ -95,10 +95,10 @@ pub(super) struct OriginEntry {
     pub(super) sums: EntrySums,
 }
 
-/// Sums that were read, by sections of one part, hour and ruling.
+/// Sums that were read, in sections of one part, hour and ruling.
 #[derive(Debug, Default)]
 pub(super) struct RollupEntries {
-    /// Keys of the sections, without an origin, and where the entries of each end.
+    /// Key of each section, with origin 0, and the index where its entries end.
     sections: Vec<(RollupKey, usize)>,
     entries: Vec<OriginEntry>,
 }
@@ -120,28 +120,30 @@ impl RollupEntries {
         self.sections.push((key, self.entries.len()));
     }
 
-    /// Forgets all of them.
+    /// Removes all sections.
     pub(super) fn clear(&mut self) {
         self.sections.clear();
         self.entries.clear();
     }
 }
 
-/// Times from the earliest to the latest decision of a part.
+/// Times of the earliest and the latest decision of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TimeSpan {
     pub(super) first_us: i64,
     pub(super) last_us: i64,
 }
 
-/// Encodes sums in the order of their keys, late endings first: sections of one part,
-/// hour and ruling, each with its entries by ascending origin.
+/// Encodes sums in the order of their keys, late endings first, in sections of one
+/// part, hour and ruling. The entries of a section are in ascending order of their
+/// origins.
 ///
-/// All numbers are in LEB128. A usual entry, of one request that did not wait,
-/// takes a byte and its size: a record of many hosts has an entry for nearly
-/// every request.
+/// All numbers are in LEB128. The usual entry, one request that did not wait, takes
+/// one byte plus its size. This matters because a record of many hosts has an entry
+/// for nearly every request.
 pub(super) fn encode(sums: &BTreeMap<RollupKey, EntrySums>, own_part: i64) -> Vec<u8> {
-    // Ascending parts: late endings stand before what most readers want alone.
+    // The keys ascend by part, so late endings come before the sums of the row's
+    // own part.
     let mut bytes = Vec::with_capacity(4 * sums.len());
     let entries: Vec<_> = sums.iter().collect();
     let section_of = |key: &RollupKey| RollupKey { origin: 0, ..*key };
@@ -155,8 +157,8 @@ pub(super) fn encode(sums: &BTreeMap<RollupKey, EntrySums>, own_part: i64) -> Ve
             push_number(&mut bytes, number);
         }
         push_number(&mut bytes, length);
-        // Distances between neighbours are small where origins are many, and
-        // most fit into the tag.
+        // With many origins the distances between neighbours are small, and most
+        // fit into the tag.
         let mut previous = 0;
         for (key, sum) in section {
             let distance = key.origin.wrapping_sub(previous).cast_unsigned();
@@ -179,7 +181,7 @@ fn push_entry(bytes: &mut Vec<u8>, distance: u64, sums: &EntrySums) {
     let tag = unusual
         .clone()
         .fold(near << 4, |tag, (flag, ..)| tag | u64::from(*flag));
-    // Four bits and four.
+    // The upper four bits hold the distance, the lower four the flags.
     bytes.push(tag.to_le_bytes()[0]);
     if near == NEAR_MAX {
         push_number(bytes, distance - NEAR_MAX);
@@ -211,17 +213,18 @@ pub(super) struct RollupReader<'a> {
     pub(super) bytes: &'a [u8],
     /// Part of the row.
     pub(super) part: i64,
-    /// Rows of the origins that are wanted, in ascending order; `None` if all are.
+    /// Row ids of the wanted origins, in ascending order; `None` for all.
     pub(super) origins: Option<&'a [i64]>,
 }
 
 impl RollupReader<'_> {
-    /// Appends the entries to `read`: all of them, or the late endings alone.
-    /// Returns `None` if somebody has changed the bytes into what is no roll-up.
+    /// Appends the entries to `read`: all of them, or only the late endings.
+    /// Returns `None` if the bytes are no valid roll-up, because someone altered
+    /// them.
     pub(super) fn read(mut self, is_late_only: bool, read: &mut RollupEntries) -> Option<()> {
         while !self.bytes.is_empty() {
             let back = self.number()?.cast_signed();
-            // They come first.
+            // Late endings come first, so the rest can be skipped.
             if is_late_only && back == 0 {
                 return Some(());
             }
@@ -231,7 +234,8 @@ impl RollupReader<'_> {
                 ruling: self.number()?.cast_signed(),
                 origin: 0,
             };
-            // Before its entries: the key is known though they cannot be read.
+            // Added before its entries, so that the key is known even if they
+            // cannot be read.
             read.sections.push((key, read.entries.len()));
             let mut origin: i64 = 0;
             for _ in 0..self.number()? {
@@ -296,7 +300,7 @@ impl RollupReader<'_> {
     }
 }
 
-/// Reads the times of a part's decisions from two columns.
+/// Reads the time span of a part's decisions from two columns.
 pub(super) fn read_span(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<TimeSpan>> {
     let first: Option<i64> = row.get(column)?;
     let last: Option<i64> = row.get(column + 1)?;
@@ -304,13 +308,13 @@ pub(super) fn read_span(row: &Row<'_>, column: usize) -> rusqlite::Result<Option
     Ok(span.map(|(first_us, last_us)| TimeSpan { first_us, last_us }))
 }
 
-/// Finds the earlier parts whose decisions have endings with numbers in `part`, as
-/// far as its roll-up says.
+/// Returns the earlier parts whose decisions have endings in `part`, according to
+/// its roll-up.
 pub(super) fn late_parts(connection: &Connection, part: i64) -> rusqlite::Result<BTreeSet<i64>> {
     let read = |row: &Row<'_>| {
         let mut entries = RollupEntries::default();
         let bytes = row.get_ref(0)?.as_blob().unwrap_or_default();
-        // Of what somebody has changed, as much as can be read.
+        // If the row was altered, the readable beginning is used.
         let read = RollupReader {
             bytes,
             part,
@@ -326,8 +330,8 @@ pub(super) fn late_parts(connection: &Connection, part: i64) -> rusqlite::Result
     Ok(parts.collect())
 }
 
-/// Reports whether decisions of `part` may have one of `rulings`, as far as its roll-up
-/// says; true if it cannot be read.
+/// Reports whether decisions of `part` may have one of `rulings`, according to its
+/// roll-up; true if the roll-up is missing or unreadable.
 pub(super) fn has_ruling(
     connection: &Connection,
     part: i64,
@@ -348,11 +352,11 @@ pub(super) fn has_ruling(
     };
     let mut statement = connection.prepare_cached(SUMS)?;
     let found = statement.query_row([part], read).optional()?;
-    // Without a roll-up nobody knows.
+    // A part without a roll-up may have any ruling.
     Ok(found.unwrap_or(true))
 }
 
-/// Reports whether `origin` is one of the origins that are wanted.
+/// Reports whether `origin` is among the wanted origins.
 pub(super) fn is_wanted(origins: Option<&[i64]>, origin: i64) -> bool {
     origins.is_none_or(|origins| origins.binary_search(&origin).is_ok())
 }

@@ -1,8 +1,8 @@
-//! Reader of the audit record: decisions, events and bodies, while the proxy
-//! runs or after.
+//! Reader of the audit record: decisions, events and bodies, whether or not a proxy
+//! is running.
 //!
-//! A reader opens the database read-only and waits for nobody. It reads a page
-//! at a time and holds no more than that in memory.
+//! The database is opened read-only, and a reader never waits for the writer. It
+//! reads a page at a time and holds no more than that in memory.
 
 use std::iter;
 use std::ops::ControlFlow;
@@ -35,26 +35,26 @@ use politesse_decision::again::EvidenceCache;
 use politesse_decision::digest::Digest;
 use politesse_decision::record::StoredRecord;
 
-/// Numbers of the decisions alone, for counting.
+/// Numbers of decisions only, for counting.
 pub(super) const DECISION_NUMBERS: NumberedTable = NumberedTable {
     select: "SELECT d.seq FROM decision AS d",
     ..DECISIONS
 };
 
-/// Numbers that are looked at for newer decisions: seconds of full load, which takes
-/// some milliseconds.
+/// Maximum range of numbers searched for newer decisions: some seconds at full
+/// load, which takes some milliseconds to search.
 const NEWER_NUMBERS_MAX: i64 = 1 << 16;
 
-/// Bytes of the URLs of newer decisions, but for the last page of them.
+/// Total length of the URLs after which no further page of newer decisions is read.
 const NEWER_BYTES_MAX: usize = 1 << 20;
 
 /// Reader of one audit record.
 #[derive(Debug)]
 pub struct AuditReader {
     pub(super) connection: Connection,
-    /// Id of the record, which its leaves have.
+    /// Id of the record, which is part of each leaf.
     pub(super) record_id: RecordId,
-    /// Marker beside the database, if it is that of this record.
+    /// Marker beside the database, if it belongs to this record.
     pub(super) marker: Option<Box<RecordMarker>>,
 }
 
@@ -67,27 +67,29 @@ pub struct SeqRange {
     pub last: u64,
 }
 
-/// A decision with what explains it besides its row.
+/// Decision with further data that explain it.
 #[derive(Debug)]
 pub struct DecisionWithBody {
     /// The decision.
     pub record: StoredRecord,
-    /// Whether its row holds the values that were written.
+    /// Whether the row is unaltered.
     pub is_as_written: bool,
-    /// Body of its robots.txt, if there was one and the record has it.
+    /// Body of the robots.txt that it rests on, if there was one and the record has
+    /// it.
     pub body: Option<Vec<u8>>,
-    /// Number of other decisions about the URL; `None` if it was not counted in time.
+    /// Number of other decisions about the URL; `None` if the count was not
+    /// finished in time.
     pub others: Option<u64>,
 }
 
-/// Bounds of a page of decisions.
+/// Limits of a page of decisions.
 #[derive(Debug, Clone, Copy)]
 pub struct PageBounds {
-    /// Number below which decisions are looked for; absent: all.
+    /// Number below which decisions are wanted; `None` for all.
     pub before: Option<u64>,
-    /// Rows at most.
+    /// Maximum number of rows.
     pub rows: usize,
-    /// Time at which the search ends with what it has.
+    /// Time at which the search stops and returns its results so far.
     pub deadline: Instant,
 }
 
@@ -96,21 +98,20 @@ pub struct PageBounds {
 pub struct DecisionPage {
     /// The decisions.
     pub records: Vec<StoredRecord>,
-    /// Number below which the next page looks; absent after the last.
+    /// Number below which the next page starts; `None` after the last page.
     pub next: Option<u64>,
-    /// Whether the search ended with its time, so that fewer rows were found than
-    /// there may be.
+    /// Whether the deadline ended the search, so that there may be more rows.
     pub is_cut: bool,
 }
 
-/// Decisions that were made after one, as far as they are wanted.
+/// Decisions made after a given one, up to a limit.
 #[derive(Debug, Default)]
 pub struct NewerDecisions {
-    /// The newest of them, the oldest first.
+    /// Newest decisions, in ascending order.
     pub records: Vec<StoredRecord>,
-    /// Those before, as far as they were counted.
+    /// Number of earlier ones that were left out, at least.
     pub left_out: u64,
-    /// Greatest number that was looked for: the one to go on from.
+    /// Highest number searched; the next search starts after it.
     pub last: u64,
 }
 
@@ -131,7 +132,8 @@ impl AuditReader {
         })
     }
 
-    /// Checks that all entries can be read. To be called after a pass over all of them.
+    /// Checks that all entries can be read. Must be called after a pass over all of
+    /// them.
     ///
     /// # Errors
     ///
@@ -141,14 +143,15 @@ impl AuditReader {
         check_complete(&self.connection, self.committed(), Path::new(database))
     }
 
-    /// Returns the number that the marker had, when the record was opened, as the last that
-    /// was committed; 0 without a marker.
+    /// Returns the highest committed number according to the marker, as of the
+    /// opening of the record; 0 without a marker.
     pub(super) fn committed(&self) -> u64 {
         let marker = self.marker.as_ref();
         marker.map_or(0, |marker| marker.committed)
     }
 
-    /// Makes a reader of a database in memory, as of the record `record`.
+    /// Creates a reader of a database in memory that stands for the record
+    /// `record`.
     pub(super) fn in_memory(connection: Connection, record: &str) -> Self {
         Self {
             connection,
@@ -157,7 +160,7 @@ impl AuditReader {
         }
     }
 
-    /// Reads the id of the record; empty if it has none yet.
+    /// Returns the id of the record; empty if it has none yet.
     ///
     /// # Errors
     ///
@@ -166,8 +169,8 @@ impl AuditReader {
         Ok(read_id(&self.connection)?.unwrap_or_default())
     }
 
-    /// Hands the decision records that meet `filter` to `visit` until it
-    /// breaks. Those that are written meanwhile are not among them.
+    /// Passes the decisions that match `filter` to `visit` until it breaks.
+    /// Decisions written after the call are not included.
     ///
     /// # Errors
     ///
@@ -189,9 +192,9 @@ impl AuditReader {
         Ok(())
     }
 
-    /// Hands the decision records with a number greater than `seq` that meet
-    /// `filter` to `visit`, the oldest first, until it breaks. Returns the greatest
-    /// number that was looked for: the one to go on from.
+    /// Passes the decisions after number `seq` that match `filter` to `visit`, the
+    /// oldest first, until it breaks. Returns the highest number searched; the next
+    /// search starts after it.
     ///
     /// # Errors
     ///
@@ -217,9 +220,9 @@ impl AuditReader {
         Ok(count(end.saturating_sub(1)))
     }
 
-    /// Reads the newest decision records with a number greater than `seq` that meet
-    /// `filter`, `rows` of them at most, and fewer where URLs are long. Of very many
-    /// numbers, only the last are looked at.
+    /// Reads the newest decisions after number `seq` that match `filter`: at most
+    /// `rows`, and fewer if URLs are long. If the range of numbers is very large,
+    /// only its end is searched.
     ///
     /// # Errors
     ///
@@ -239,7 +242,7 @@ impl AuditReader {
         let last_looked_at = end.saturating_sub(NEWER_NUMBERS_MAX);
         if start < last_looked_at {
             start = last_looked_at;
-            // One at least: what lies further back is not counted.
+            // At least one, because earlier decisions are not counted.
             newer.left_out = 1;
         }
         let mut reader = self.decision_reader();
@@ -267,8 +270,7 @@ impl AuditReader {
         Ok(newer)
     }
 
-    /// Reads decision records that meet `filter`, the newest first, as far as
-    /// `bounds` allow.
+    /// Reads decisions that match `filter`, the newest first, within `bounds`.
     ///
     /// # Errors
     ///
@@ -294,7 +296,7 @@ impl AuditReader {
             let admitted = records.into_iter().filter(|record| filter.admits(record));
             page.records.extend(admitted);
             if bounds.rows < page.records.len() {
-                // One more than wanted: so there is a further page.
+                // One row more than wanted, so there is a further page.
                 page.records.truncate(bounds.rows);
                 page.next = page.records.last().map(|record| record.seq);
                 return Ok(page);
@@ -308,8 +310,8 @@ impl AuditReader {
         Ok(page)
     }
 
-    /// Hands the events that meet `filter` to `visit`, the newest first, until
-    /// it breaks.
+    /// Passes the events that match `filter` to `visit`, the newest first, until it
+    /// breaks.
     ///
     /// # Errors
     ///
@@ -330,8 +332,8 @@ impl AuditReader {
         Ok(())
     }
 
-    /// Counts the decision records that meet `filter`. Its `rule` is compared
-    /// by its path only.
+    /// Counts the decisions that match `filter`. Only the path of its `rule` is
+    /// compared.
     ///
     /// # Errors
     ///
@@ -340,8 +342,8 @@ impl AuditReader {
         Ok(self.count_until(filter, None)?.unwrap_or_default())
     }
 
-    /// Counts the decision records that meet `filter`, as [`AuditReader::count`] does;
-    /// `None` if that is not done by `deadline`.
+    /// Counts decisions like [`AuditReader::count`]; `None` if the count is not
+    /// finished by `deadline`.
     ///
     /// # Errors
     ///
@@ -362,7 +364,7 @@ impl AuditReader {
         Ok(Some(count))
     }
 
-    /// Reads the record with the number `seq`, if there is one.
+    /// Reads the decision with the number `seq`, if there is one.
     ///
     /// # Errors
     ///
@@ -377,8 +379,9 @@ impl AuditReader {
         Ok(record.optional()?)
     }
 
-    /// Reads the record with the number `seq` with what explains it, if there is one.
-    /// Counting other decisions about the URL stops at `deadline`, if there is one.
+    /// Reads the decision with the number `seq` and the data that explain it, if
+    /// there is one. The count of other decisions about the URL stops at
+    /// `deadline`.
     ///
     /// # Errors
     ///
@@ -399,7 +402,7 @@ impl AuditReader {
         let snapshot = record.snapshot.as_ref();
         let all = match record.url.parse() {
             Ok(target) => self.count_until(&DecisionFilter::of_url(&target), deadline)?,
-            // The row was altered, and the text is no URL that could be searched for.
+            // The row was altered, and its text is no longer a URL to search for.
             Err(_) => Some(1),
         };
         Ok(Some(DecisionWithBody {
@@ -425,7 +428,8 @@ impl AuditReader {
         Ok(body.optional()?)
     }
 
-    /// Reads the robots.txt that `record` rests on, unless `evidence` has it parsed.
+    /// Reads the robots.txt that `record` rests on, unless `evidence` has it
+    /// already parsed.
     pub(super) fn body_for(
         &self,
         record: &StoredRecord,
@@ -435,8 +439,7 @@ impl AuditReader {
         Ok(body.transpose()?.flatten().map(Bytes::from))
     }
 
-    /// Finds the highest number whose entry was removed because it was old; 0 if there
-    /// is none.
+    /// Returns the highest number removed by age; 0 if none was.
     ///
     /// # Errors
     ///
@@ -445,9 +448,9 @@ impl AuditReader {
         Ok(count(PrunedEnd::read(&self.connection)?.last))
     }
 
-    /// Finds the entries that [`AuditLog::prune`](super::AuditLog::prune) would remove,
-    /// where `audit.retention` is `retention`: those of parts in which everything is from
-    /// before the moment of the request.
+    /// Returns the entries that [`AuditLog::prune`](super::AuditLog::prune) would
+    /// remove for `request`, given the configured `retention`: all parts whose
+    /// entries are older than the time of the request.
     ///
     /// # Errors
     ///
@@ -466,7 +469,7 @@ impl AuditReader {
         })
     }
 
-    /// Finds the event with the number `seq`, if there is one.
+    /// Reads the event with the number `seq`, if there is one.
     ///
     /// # Errors
     ///
@@ -479,7 +482,7 @@ impl AuditReader {
             .optional()?)
     }
 
-    /// Finds the configuration that came in force last, if one is on record.
+    /// Returns the configuration that took effect last, if one is on record.
     ///
     /// # Errors
     ///
@@ -497,14 +500,14 @@ impl AuditReader {
         Ok(newest)
     }
 
-    /// Finds the lowest and the highest number of a decision, if there are any.
+    /// Returns the lowest and the highest number of a decision, if there are any.
     ///
     /// # Errors
     ///
     /// [`AuditError::Read`].
     pub fn seq_range(&self) -> Result<Option<SeqRange>, AuditError> {
-        // Two queries: SQLite finds either end by the key, but for both in one it
-        // looks at every row.
+        // Two queries, because SQLite finds one end through the key, but reads
+        // every row if asked for both at once.
         let find = |sql| {
             let mut statement = self.connection.prepare_cached(sql)?;
             statement.query_row([], |row| row.get::<_, Option<i64>>(0))
@@ -523,29 +526,29 @@ impl AuditReader {
     ///
     /// [`AuditError::Read`].
     pub fn record_name(&self) -> Result<String, AuditError> {
-        // Without an id, which every record has, no head is of this record.
+        // Every record has an id. Without one, no head belongs to this record.
         Ok(key_name(&read_id(&self.connection)?.unwrap_or_default()))
     }
 
-    /// Makes a reader of the tree over the sequence, and of its heads.
+    /// Returns a reader of the Merkle tree and its heads.
     pub fn tree(&self) -> TreeReader<'_> {
         TreeReader::new(&self.connection)
     }
 
-    /// Makes a reader of decisions.
+    /// Returns a reader of decisions.
     pub(super) fn decision_reader(&self) -> DecisionReader<'_> {
         DecisionReader::new(&self.connection, self.record_id)
     }
 
-    /// Makes the scan of all decisions for `filter`, the oldest first. Looks at
-    /// every row, where somebody's changes are to be found.
+    /// Returns a scan of all decisions for `filter`, the oldest first. Reads every
+    /// row, so that `verify` also finds altered ones.
     pub(super) fn whole_scan(&self, filter: &DecisionFilter) -> rusqlite::Result<TableScan<'_>> {
         self.scan(DECISIONS, filter, TimeRange::default())
     }
 
-    /// Makes the scan of `table`, a select of decisions, for `filter`, the oldest
-    /// first. Looks only at numbers that rows of the times, the host and the
-    /// verdict may have.
+    /// Returns a scan of `table`, a selection of decisions, for `filter`, the
+    /// oldest first. Reads only numbers that may match the times, the host and the
+    /// verdict of `filter`.
     pub(super) fn narrow_scan(
         &self,
         table: NumberedTable,
@@ -567,8 +570,8 @@ impl AuditReader {
         Ok(TableScan::new(&self.connection, table, conditions, ranges))
     }
 
-    /// Makes the scan of all events for `filter`, the oldest first. Sites ask for
-    /// less now and then, so there are few enough to look at each one's time.
+    /// Returns a scan of all events for `filter`, the oldest first. Events are few
+    /// enough to check the time of each.
     pub(super) fn event_scan(&self, filter: &EventFilter) -> rusqlite::Result<TableScan<'_>> {
         let ranges = order::all_below(EVENTS.end(&self.connection)?);
         let conditions = filter.conditions();

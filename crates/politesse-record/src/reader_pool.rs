@@ -1,9 +1,9 @@
-//! Readers of the record while the writer writes: a few at a time, on threads that may
-//! wait for a disk.
+//! Readers of the record while it is being written: a few at a time, on threads
+//! that may block on a disk.
 //!
-//! The record has two pools: one that exchanges wait for, and one for queries of people,
-//! each with a time limit, so that a query of a long record holds up no crawler. Does not
-//! know what is read.
+//! The record has two pools: one for exchanges, and one for queries by people.
+//! Queries have a time limit, and so a query of a long record delays no crawler.
+//! Does not know what is read.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,28 +18,28 @@ use super::error::AuditError;
 use super::reader::AuditReader;
 use politesse_base::clock;
 
-/// Readers of a pool at a time: enough that a large file which is parsed does not hold
-/// up the small ones. A disk gains nothing by more, and queries would take the processor
-/// from exchanges.
+/// Maximum number of readers of a pool in use. With a few, parsing a large file
+/// does not delay the small ones. More would not make a disk faster, and queries
+/// would take CPU time from exchanges.
 const READERS: usize = 4;
 
-/// Longest wait of a query for one of the places.
+/// Maximum wait of a query for a place.
 const PLACE_WAIT: Duration = Duration::from_secs(2);
 
-/// Steps of SQLite's machine between two looks at the clock: some microseconds.
+/// Number of SQLite VM steps between two checks of the clock: some microseconds.
 const STEPS: i32 = 10_000;
 
-/// Readers of the record, opened when they are needed.
+/// Pool of readers, which are opened on demand.
 #[derive(Debug)]
 pub(super) struct ReaderPool {
     path: PathBuf,
-    /// Readers that are not in use; `None` once the pool is closed.
+    /// Unused readers; `None` once the pool is closed.
     idle: Mutex<Option<Vec<AuditReader>>>,
     places: Arc<Semaphore>,
 }
 
 impl ReaderPool {
-    /// Makes the pool of the database at `path`.
+    /// Creates the pool of the database at `path`.
     pub(super) fn new(path: PathBuf) -> Self {
         Self {
             path,
@@ -48,7 +48,7 @@ impl ReaderPool {
         }
     }
 
-    /// Reads on a thread of its own, when one of the places is free.
+    /// Runs `read` on its own thread, once a place is free.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl ReaderPool {
         self.on_thread(place, |pool| pool.read_now(read)).await
     }
 
-    /// Reads on the caller's thread.
+    /// Runs `read` on the caller's thread.
     ///
     /// # Errors
     ///
@@ -77,8 +77,8 @@ impl ReaderPool {
         self.lend(|reader| Ok(read(&reader.connection)?))
     }
 
-    /// Asks `query` on a thread of its own. SQLite is interrupted after `longest`, or when
-    /// the caller has dropped the future.
+    /// Runs `query` on its own thread. SQLite is interrupted after `longest`, or
+    /// when the caller has dropped the future.
     ///
     /// # Errors
     ///
@@ -93,14 +93,15 @@ impl ReaderPool {
             .await
             .map_err(|_| AuditError::QueryBusy)?
             .map_err(|_| AuditError::Closed)?;
-        // Dropped with this future: then no one waits for the thread's answer.
+        // Dropped with this future, which tells the thread that the answer is no
+        // longer wanted.
         let asker = Arc::new(());
         let waits = Arc::downgrade(&asker);
         let asking = self.on_thread(place, move |pool| {
             let end = clock::instant() + longest;
             let is_over = move || end <= clock::instant() || waits.strong_count() == 0;
             pool.lend(|reader| {
-                // Statements that take fewer steps end by themselves in no time.
+                // Statements with fewer steps than this end quickly by themselves.
                 let connection = &mut reader.connection;
                 connection.progress_handler(STEPS, Some(is_over))?;
                 let answer = query(reader).map_err(in_time)?;
@@ -122,16 +123,16 @@ impl ReaderPool {
         let pool = Arc::clone(self);
         let working = spawn_blocking(move || {
             let done = work(&pool);
-            // The place goes with the thread: it goes on if the caller is gone, and holds
-            // a reader until it ends.
+            // The thread keeps the place until it ends, because it uses a reader
+            // even after the caller has gone.
             drop(place);
             done
         });
         working.await.map_err(|_| AuditError::Closed)?
     }
 
-    /// Lends a reader to `work`. After an error it is not used again: it may be at fault,
-    /// or have found damage.
+    /// Lends a reader to `work`. After an error the reader is dropped, because it
+    /// may be the cause, or have found damage.
     fn lend<T>(
         &self,
         work: impl FnOnce(&mut AuditReader) -> Result<T, AuditError>,
@@ -148,7 +149,7 @@ impl ReaderPool {
         Ok(done)
     }
 
-    /// Begins no more reading, and closes the readers.
+    /// Refuses further reads, and closes the readers.
     pub(super) fn close(&self) {
         self.places.close();
         self.lock().take();
@@ -159,7 +160,7 @@ impl ReaderPool {
     }
 }
 
-/// Makes the error of a query: an interrupt is the end of its time.
+/// Converts the error of a query: an interrupt means that its time was up.
 fn in_time(error: AuditError) -> AuditError {
     let is_interrupt = matches!(
         &error,

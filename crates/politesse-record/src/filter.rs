@@ -1,6 +1,6 @@
-//! Filters: conditions by which decisions and events are chosen, and their SQL.
+//! Filters that select decisions and events, and the SQL for them.
 //!
-//! Does not know how they are typed on a command line, nor how rows are read.
+//! Does not know how filters are written on a command line, or how rows are read.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -20,15 +20,14 @@ use politesse_decision::reason::Verdict;
 use politesse_decision::record::{StoredRecord, StoredRuling};
 use politesse_robots::origin::{Host, InvalidTarget, Origin, Target};
 
-/// Finds the rulings that meet conditions, in the words of
-/// [`DecisionFilter::conditions`].
+/// Finds the rulings that match the values of [`DecisionFilter::conditions`].
 const RULINGS: &str = "
 SELECT id FROM ruling
 WHERE (?1 IS NULL OR coalesce(crawler, '') = ?1 COLLATE NOCASE)
 AND (?2 IS NULL OR instr(rule, ?2) > 0) AND (?3 IS NULL OR verdict = ?3)
 AND (?4 IS NULL OR reason = ?4) AND (?5 IS NULL OR effect = ?5)";
 
-/// Condition that a decision `d` is of one of the classes in
+/// Condition that a decision `d` belongs to one of the classes in
 /// [`DecisionFilter::class_words`].
 static CLASS_IS: LazyLock<String> = LazyLock::new(|| {
     let class = class_sql(&ClassColumns {
@@ -44,49 +43,50 @@ static CLASS_IS: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Chooses the decisions that meet every condition given.
+/// Filter that selects the decisions matching all given conditions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DecisionFilter {
-    /// Earliest time of the decision.
+    /// Earliest time of the decision, inclusive.
     pub from: Option<Timestamp>,
-    /// Time before which the decision was made.
+    /// Latest time of the decision, exclusive.
     pub until: Option<Timestamp>,
     /// Host of the URL, without a port.
     pub host: Option<String>,
-    /// URL, or its beginning.
+    /// URL, or prefix of a URL.
     pub url: Option<UrlPattern>,
-    /// Part of the URL, with its host; the case of ASCII letters does not count.
+    /// Part of the URL, including its host; ASCII case is ignored.
     pub search: Option<String>,
     /// Rule that decided.
     pub rule: Option<RulePattern>,
-    /// Token that was bound, in any case; `*` stands for no token.
+    /// Token of the crawler that was applied, in any case; `*` for decisions
+    /// without a token.
     pub crawler: Option<String>,
     /// Label of the crawl.
     pub label: Option<String>,
-    /// Client: its address, or the name that it has proved by a credential.
+    /// Client: its address, or the name it has proved with a credential.
     pub client: Option<String>,
     /// Method of the request, such as `GET`.
     pub method: Option<String>,
-    /// Status of the answer. A decision has none until its exchange has ended.
+    /// Status of the answer. A decision has none before its exchange ends.
     pub status: Option<StatusRange>,
-    /// Classes, one of which the decision has; empty for any. A class is not final until
-    /// the exchange has ended.
+    /// Classes of which the decision has one; empty for any. The class may change
+    /// until the exchange ends.
     pub classes: Vec<DecisionClass>,
     /// Statement that denies a purpose of the crawler (`train-ai=n`).
     pub preference: Option<String>,
-    /// Word of the verdict.
+    /// Verdict, as a word.
     pub verdict: Option<String>,
-    /// Word of the reason.
+    /// Reason, as a word.
     pub reason: Option<String>,
-    /// Word of the effect.
+    /// Effect, as a word.
     pub effect: Option<String>,
-    /// Node, by its name or by the id of its record, where those of several are read
-    /// together. A record of its own has one node, and does not look at this.
+    /// Node, by its name or the id of its record. Used where the records of several
+    /// nodes are read together; a single record has one node and ignores it.
     pub node: Option<String>,
 }
 
 impl DecisionFilter {
-    /// Makes the filter for all decisions about one URL.
+    /// Returns the filter for all decisions about one URL.
     pub fn of_url(target: &Target) -> Self {
         Self {
             url: Some(UrlPattern::exact(target)),
@@ -94,20 +94,20 @@ impl DecisionFilter {
         }
     }
 
-    /// Reports whether the filter chooses every decision there is.
+    /// Reports whether the filter selects every decision.
     pub fn is_open(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Makes the conditions in SQL. [`DecisionFilter::admits`] has one that SQL
-    /// cannot express.
+    /// Returns the conditions in SQL. One more condition, which SQL cannot express,
+    /// is checked by [`DecisionFilter::admits`].
     pub(super) fn conditions(&self) -> SqlConditions {
         let rule = self.rule.as_ref().map(|rule| rule.path.clone());
         let mut conditions = SqlConditions::default();
         conditions.add("d.time_us >= ?", micros(self.from));
         conditions.add("d.time_us < ?", micros(self.until));
-        // A redacted decision has the origin of its snapshot. Without one it belongs to no
-        // host.
+        // A redacted decision keeps the origin of its snapshot. If it has no
+        // snapshot, it belongs to no host.
         conditions.add(
             "(SELECT host FROM origin WHERE id = d.origin) = ?",
             self.host.as_deref().map(normal_host),
@@ -115,7 +115,8 @@ impl DecisionFilter {
         if let Some(url) = &self.url {
             conditions.add(url.condition(), Some(url.text().to_owned()));
         }
-        // A redacted decision keeps its origin, which must not be found as a part of its URL.
+        // A redacted decision may keep its origin, which must not match as part of
+        // its URL.
         conditions.add(
             "d.client != 0 \
              AND instr(lower((SELECT origin FROM origin WHERE id = d.origin) || d.path), ?) > 0",
@@ -151,7 +152,7 @@ impl DecisionFilter {
             "(SELECT instr(coalesce(r.denials, '') || coalesce(s.denials, ''), ?) \
              FROM ruling AS r LEFT JOIN ending AS x ON x.decision = d.seq \
              LEFT JOIN directives AS s ON s.id = x.directives WHERE r.id = d.ruling) > 0",
-            // The form of the JSON that is written.
+            // Matches the JSON form in which denials are stored.
             self.preference
                 .as_ref()
                 .map(|text| format!("\"statement\":{text:?},")),
@@ -164,7 +165,7 @@ impl DecisionFilter {
         conditions
     }
 
-    /// Adds the conditions about the words of the ruling.
+    /// Adds the conditions on verdict, reason and effect.
     fn add_words(&self, conditions: &mut SqlConditions) {
         for (column, word) in [
             (
@@ -184,27 +185,28 @@ impl DecisionFilter {
         }
     }
 
-    /// Returns the words of the classes with a comma before and behind each; `None` if any
-    /// class is chosen.
+    /// Returns the words of the classes, with a comma before and after each; `None`
+    /// if any class matches.
     pub fn class_words(&self) -> Option<String> {
         let words = self.classes.iter().map(|class| format!("{class},"));
         (!self.classes.is_empty()).then(|| format!(",{}", words.collect::<String>()))
     }
 
-    /// Returns the crawler as the record has it: without a token, the column is null.
+    /// Returns the crawler in its stored form: empty for `*`, because the column is
+    /// null.
     pub fn stored_crawler(&self) -> Option<&str> {
         let crawler = self.crawler.as_deref();
         crawler.map(|token| if token == "*" { "" } else { token })
     }
 
-    /// Returns the client as the record has it: an address in its shortest form.
+    /// Returns the client in its stored form: addresses in their shortest notation.
     pub fn stored_client(&self) -> Option<String> {
         let client = self.client.as_deref()?;
         let address = client.parse().map(|address: IpAddr| address.to_string());
         Some(address.unwrap_or_else(|_| client.to_owned()))
     }
 
-    /// Reports whether roll-ups have no sums for a condition, so that decisions are
+    /// Reports whether roll-ups cannot answer the filter, so that decisions must be
     /// counted row by row.
     pub(super) fn is_by_row(&self) -> bool {
         let texts = [
@@ -220,14 +222,15 @@ impl DecisionFilter {
             || !self.classes.is_empty()
     }
 
-    /// Finds the stretches of the record in which rows of the host, the verdict and the
-    /// rulings may be.
+    /// Returns the parts of the record that may have rows of the host, the verdict
+    /// and the rulings.
     pub(super) fn parts(&self, connection: &Connection) -> rusqlite::Result<PartFilter> {
         let rulings = self.rulings(connection)?;
         let has_none = rulings.as_ref().is_some_and(BTreeSet::is_empty);
         let mut parts = PartFilter::new(connection, rulings)?;
         if has_none {
-            // Nothing meets a condition without keys, so that no roll-up is read in vain.
+            // A condition without keys matches nothing, so that no roll-up is read
+            // needlessly.
             parts.add(Vec::new());
         }
         let of_url = self.url.as_ref().and_then(UrlPattern::host);
@@ -248,15 +251,15 @@ impl DecisionFilter {
         Ok(parts)
     }
 
-    /// Finds the rows of the host's origins, in ascending order; `None` if every
-    /// host is chosen.
+    /// Returns the row ids of the host's origins, in ascending order; `None` for
+    /// any host.
     pub(super) fn origins(&self, connection: &Connection) -> rusqlite::Result<Option<Vec<i64>>> {
         let host = self.host.as_deref().map(normal_host);
         host.map(|host| origins_of(connection, &host)).transpose()
     }
 
-    /// Finds the rows of the rulings that may be chosen; `None` if all may be, but for
-    /// their verdicts, which the summary of parts knows.
+    /// Returns the row ids of the rulings that may match; `None` for all. The
+    /// verdict is not looked up here, because the summary of parts has it.
     fn rulings(&self, connection: &Connection) -> rusqlite::Result<Option<BTreeSet<i64>>> {
         let rule = self.rule.as_ref().map(RulePattern::path);
         let crawler = self.stored_crawler();
@@ -269,8 +272,8 @@ impl DecisionFilter {
         found.collect::<rusqlite::Result<_>>().map(Some)
     }
 
-    /// Reports whether `ruling` meets all conditions about it, as the conditions in
-    /// SQL and `DecisionFilter::admits` have them.
+    /// Reports whether `ruling` matches all conditions on rulings, both those in
+    /// SQL and that of `DecisionFilter::admits`.
     pub fn admits_ruling(&self, ruling: &StoredRuling) -> bool {
         let token = ruling.crawler.as_deref().unwrap_or("*");
         let is_word = |wanted: &Option<String>, word: &str| {
@@ -286,13 +289,13 @@ impl DecisionFilter {
             && is_word(&self.effect, &ruling.effect)
     }
 
-    /// Reports whether `record`, which meets the conditions in SQL, meets them
-    /// all.
+    /// Reports whether `record`, which matches the conditions in SQL, also matches
+    /// the rest.
     pub(super) fn admits(&self, record: &StoredRecord) -> bool {
         self.admits_rule(record.ruling.rule.as_deref())
     }
 
-    /// Reports whether `rule` is the one that is wanted, if one is.
+    /// Reports whether `rule` is the wanted rule, if one is wanted.
     fn admits_rule(&self, rule: Option<&str>) -> bool {
         let rule = rule.unwrap_or_default();
         self.rule.as_ref().is_none_or(|wanted| wanted.is(rule))
@@ -306,28 +309,28 @@ impl DecisionFilter {
     }
 }
 
-/// Finds the rows of the origins at `host`, in ascending order.
+/// Returns the row ids of the origins at `host`, in ascending order.
 fn origins_of(connection: &Connection, host: &str) -> rusqlite::Result<Vec<i64>> {
     let sql = "SELECT id FROM origin WHERE host = ? ORDER BY id";
     let mut statement = connection.prepare_cached(sql)?;
     statement.query_map([host], |row| row.get(0))?.collect()
 }
 
-/// Chooses the events that meet every condition given.
+/// Filter that selects the events matching all given conditions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EventFilter {
-    /// Earliest time of the event.
+    /// Earliest time of the event, inclusive.
     pub from: Option<Timestamp>,
-    /// Time before which the event was.
+    /// Latest time of the event, exclusive.
     pub until: Option<Timestamp>,
     /// Host, without a port.
     pub host: Option<String>,
-    /// Word for the event.
+    /// Kind of the event, as a word.
     pub kind: Option<String>,
 }
 
 impl EventFilter {
-    /// Makes the conditions in SQL.
+    /// Returns the conditions in SQL.
     pub(super) fn conditions(&self) -> SqlConditions {
         let mut conditions = SqlConditions::default();
         conditions.add("time_us >= ?", micros(self.from));
@@ -342,8 +345,8 @@ fn micros(time: Option<Timestamp>) -> Option<i64> {
     time.map(Timestamp::as_microsecond)
 }
 
-/// Brings a host into the form of the record: lower case, no final dot, an IPv6
-/// address in brackets.
+/// Normalizes a host to its stored form: lower case, no final dot, an IPv6 address
+/// in brackets.
 pub fn normal_host(text: &str) -> String {
     let host = text
         .parse::<Host>()
@@ -351,36 +354,36 @@ pub fn normal_host(text: &str) -> String {
     host.map_or_else(|_| text.to_ascii_lowercase(), |host| host.to_string())
 }
 
-/// One URL, or all URLs that begin alike: `https://site.example/a*`.
+/// Pattern for one URL, or for all URLs with a prefix: `https://site.example/a*`.
 ///
-/// Scheme and host are compared in the form in which the log has them, the path
-/// as it was sent, byte by byte. A `*` at the end stands for any rest; anywhere
-/// else it is a character like others.
+/// Scheme and host are compared in their stored form, the path byte by byte as it
+/// was sent. A `*` at the end makes the pattern a prefix; elsewhere it is an
+/// ordinary character.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UrlPattern {
-    /// The URL or its beginning.
+    /// URL, or its prefix.
     text: String,
     is_prefix: bool,
-    /// The host, where the whole of it is given.
+    /// Host, if the pattern has a complete one.
     host: Option<String>,
 }
 
-/// Error of a text that chooses no URLs.
+/// Error of a text that is not a URL pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum InvalidUrlPattern {
-    /// The text has no scheme, so that it is not known which URLs are meant.
+    /// The text has no scheme, so it is not clear which URLs are meant.
     #[error(
         "a whole URL is wanted, as in https://site.example/a, or its beginning and a *, as in \
          https://site.example/a*"
     )]
     NotWhole,
-    /// The text is no URL that could have been asked for.
+    /// The text is not a URL that could be requested.
     #[error("no such URL can be asked for: {0}")]
     Target(#[from] InvalidTarget),
 }
 
 impl UrlPattern {
-    /// Makes the pattern that chooses the one URL `target`.
+    /// Returns the pattern that matches only `target`.
     pub fn exact(target: &Target) -> Self {
         Self {
             text: target.to_string(),
@@ -389,27 +392,28 @@ impl UrlPattern {
         }
     }
 
-    /// Returns the condition in SQL that a decision `d` is about such a URL, whose value
-    /// is [`UrlPattern::text`].
+    /// Returns the SQL condition that the URL of a decision `d` matches. Its
+    /// parameter is [`UrlPattern::text`].
     pub(super) fn condition(&self) -> &'static str {
-        // Not by `GLOB`: SQLite has no patterns of 50,000 bytes, and URLs may be longer.
+        // `GLOB` cannot be used: SQLite limits patterns to 50,000 bytes, and URLs
+        // may be longer.
         match self.is_prefix {
             true => "instr((SELECT origin FROM origin WHERE id = d.origin) || d.path, ?) = 1",
             false => "(SELECT origin FROM origin WHERE id = d.origin) || d.path = ?",
         }
     }
 
-    /// Returns the URL, or its beginning.
+    /// Returns the URL, or its prefix.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Reports whether all URLs that begin so are chosen.
+    /// Reports whether the pattern is a prefix.
     pub fn is_prefix(&self) -> bool {
         self.is_prefix
     }
 
-    /// Returns the host, where the whole of it is given.
+    /// Returns the host, if the pattern has a complete one.
     pub fn host(&self) -> Option<&str> {
         self.host.as_deref()
     }
@@ -433,8 +437,7 @@ impl FromStr for UrlPattern {
             });
         }
         Ok(Self {
-            // Without a path the host itself may be cut short
-            // (`https://site*`).
+            // Without a path, the host itself may be incomplete (`https://site*`).
             text: format!("{}://{}", scheme.as_str(), beginning.to_ascii_lowercase()),
             is_prefix: true,
             host: None,
@@ -442,7 +445,7 @@ impl FromStr for UrlPattern {
     }
 }
 
-/// A status, `404`, or all statuses of a class, `4xx`.
+/// Single status (`404`), or all statuses of a class (`4xx`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatusRange {
     /// Lowest status.
@@ -460,7 +463,7 @@ impl FromStr for StatusRange {
     type Err = InvalidStatus;
 
     fn from_str(text: &str) -> Result<Self, InvalidStatus> {
-        // People write 4XX as well, as RFC 9110 does for the classes of statuses.
+        // Upper case is accepted too, because RFC 9110 writes classes as 4XX.
         let class = text.strip_suffix("xx").or_else(|| text.strip_suffix("XX"));
         let (first, count) = match class {
             Some(class) => (class.parse::<u8>().map(|class| u16::from(class) * 100), 100),
@@ -477,11 +480,11 @@ impl FromStr for StatusRange {
     }
 }
 
-/// A rule of a robots.txt as it is written there, `Disallow: /private`, or its
-/// path alone, `/private`, which chooses every rule with that path.
+/// Pattern for a rule of a robots.txt: the rule as written (`Disallow: /private`),
+/// or only its path (`/private`), which matches every rule with that path.
 ///
-/// The path is compared whole and byte by byte; the case of the name, and blanks
-/// around the colon, do not count.
+/// The whole path is compared, byte by byte. The case of the name, and blanks
+/// around the colon, are ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RulePattern {
     name: Option<String>,
@@ -497,12 +500,12 @@ pub struct RulePattern {
 pub struct InvalidRulePattern;
 
 impl RulePattern {
-    /// Returns the path, which every rule that is chosen has in it.
+    /// Returns the path, which every matching rule contains.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Returns the name of the rule, if one is given.
+    /// Returns the name of the rule, if the pattern has one.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
@@ -535,7 +538,8 @@ impl FromStr for RulePattern {
     }
 }
 
-/// Returns what rules have in common that one [`RulePattern`] chooses.
+/// Returns a key that is equal for all rules matched by one [`RulePattern`] with a
+/// name.
 pub(super) fn rule_key(rule: &str) -> String {
     match split_rule(rule) {
         Some((name, path)) => format!("{}:{path}", name.to_ascii_lowercase()),
@@ -543,7 +547,7 @@ pub(super) fn rule_key(rule: &str) -> String {
     }
 }
 
-/// Splits a rule into its name and its path; some are written without a colon.
+/// Splits a rule into its name and its path. Some files omit the colon.
 fn split_rule(rule: &str) -> Option<(&str, &str)> {
     let parts = rule
         .split_once(':')
@@ -596,9 +600,9 @@ mod tests {
         }
     }
 
-    // Ours: a mistake is told, not answered with no rows.
+    // Ours: a mistake is reported, instead of giving an empty result.
     #[test]
-    fn what_is_no_url_is_refused() {
+    fn a_malformed_url_pattern_is_refused() {
         for text in ["/a", "h.test/a", "*", "h*", ""] {
             assert_eq!(text.parse::<UrlPattern>(), Err(InvalidUrlPattern::NotWhole));
         }

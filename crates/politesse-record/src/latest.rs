@@ -1,9 +1,9 @@
-//! Values that an entry shares with the entry of its kind before it.
+//! Values that an entry shares with the previous entry of its kind.
 //!
-//! Most decisions of a crawl differ from the one before in path and time alone.
-//! To compare two values takes a fraction of the time in which one is encoded and
-//! looked up, so the rows of the latest entry are tried first. Does not know how
-//! any other row is found.
+//! Most decisions of a crawl differ from the previous one only in path and time.
+//! Comparing two values is much faster than encoding one and looking it up, so the
+//! rows of the latest entry are tried first. Does not know how other rows are
+//! found.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use politesse_decision::digest::Digest;
 use politesse_decision::record::{Record, Seen, StoredCrawler, bound_token};
 use politesse_robots::crawler::{Crawler, ProductToken};
 
-/// Decision that was written last, and the rows that it refers to.
+/// Latest decision written, and the rows that it refers to.
 #[derive(Debug)]
 pub(super) struct LatestDecision {
     pub(super) record: Record,
@@ -32,7 +32,7 @@ pub(super) struct DecisionRows {
     pub(super) context: ContextRefs,
 }
 
-/// Rows of a decision that are those of the one before.
+/// Rows that a decision shares with the previous one.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct KnownRows {
     pub(super) client: Option<DictionaryRef>,
@@ -43,9 +43,9 @@ pub(super) struct KnownRows {
 }
 
 impl LatestDecision {
-    /// Returns the rows that `record` has in common with this decision. Its
-    /// origin and snapshot are not among them: those change from one decision to
-    /// the next where hosts are many.
+    /// Returns the rows that `record` shares with this decision. Origin and
+    /// snapshot are not among them, because they change from one decision to the
+    /// next in a crawl of many hosts.
     pub(super) fn shared_with(&self, record: &Record) -> KnownRows {
         let (own, other) = (&*self.record.evidence, &*record.evidence);
         let context = &self.rows.context;
@@ -67,15 +67,14 @@ impl LatestDecision {
     }
 }
 
-/// Reports whether two crawlers have one row: names are equal in any case, and a
-/// row has them as they are written.
+/// Reports whether two crawlers have the same row. Names are equal in any case, but
+/// a row stores them as written.
 fn are_written_alike(one: &Crawler, other: &Crawler) -> bool {
     one.user_agent() == other.user_agent()
         && StoredCrawler::names_of(one).eq(StoredCrawler::names_of(other))
 }
 
-/// Reports whether two decisions of one effect are the same in all that the row
-/// of a ruling has.
+/// Reports whether two decisions with the same effect have the same ruling row.
 fn have_same_ruling_row(one: &Evidence, other: &Evidence) -> bool {
     let (ruling, other_ruling) = (&one.ruling, &other.ruling);
     let token_text = |evidence| bound_token(evidence).map(ProductToken::as_str);
@@ -87,12 +86,12 @@ fn have_same_ruling_row(one: &Evidence, other: &Evidence) -> bool {
         && token_text(one) == token_text(other)
 }
 
-/// Ending that was written last, as far as others may share it.
+/// Latest ending written, for reuse by the next one.
 #[derive(Debug)]
 pub(super) struct LatestEnding {
     /// Directives of the response.
     pub(super) seen: Option<Seen>,
-    /// Numbers, and the rows under them.
+    /// Values of the ending, and ids of the rows that it refers to.
     pub(super) refs: OutcomeRefs,
     /// Digest of `refs`.
     pub(super) outcome: Digest,

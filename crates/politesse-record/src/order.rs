@@ -1,15 +1,15 @@
-//! Order of decision numbers and decision times: how a time is found among
-//! numbers without an index.
+//! Order of decision numbers and decision times: finds a time among numbers without
+//! an index.
 //!
-//! Numbers are given when decisions are queued for writing, times when they are
-//! made. Requests run concurrently and the wall clock may be set back, so a
-//! greater number does not always have a later time. The writer therefore keeps
-//! a table, `clock_step`, with the numbers that begin a new *run*. Within a run
-//! no time is more than [`SLACK_US`] earlier than any time before it, whatever
-//! the reason, so that a binary search with that margin misses no row.
+//! A decision gets its number when it is queued for writing, and its time when it
+//! is made. Requests run concurrently and the wall clock may be set back, so a
+//! higher number does not always have a later time. The writer therefore keeps a
+//! table, `clock_step`, with the numbers that begin a new *run*. Within a run, no
+//! time is more than [`SLACK_US`] earlier than any time before it, so that a binary
+//! search with that margin misses no row.
 //!
-//! The first row begins a run. If there are rows before the first run, somebody
-//! took it away: nothing is known of their order, and each of them is looked at.
+//! The first row begins a run. If there are rows before the first run, someone
+//! deleted its entry: their order is unknown, and each of them is read.
 
 use std::iter;
 use std::ops::Range;
@@ -17,25 +17,25 @@ use std::ops::Range;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension};
 
-/// Microseconds by which a time may be earlier than a time before it within one
-/// run. Concurrent requests differ by far less: each waits a second at
-/// most for its place in the queue that gives the numbers.
+/// Maximum time in microseconds by which a row may be earlier than a row before it
+/// in the same run. Concurrent requests differ by far less, because each waits at
+/// most a second for its place in the queue that gives the numbers.
 pub(super) const SLACK_US: i64 = 10_000_000;
 
 /// Inserts the number of a row that begins a run.
 pub(super) const BEGIN_RUN: &str = "INSERT OR REPLACE INTO clock_step (seq) VALUES (?)";
 
-/// Order as the writer keeps it: notices the rows that begin a new run.
+/// Detection of rows that begin a new run, for the writer.
 #[derive(Debug, Default)]
 pub(super) struct ClockOrder {
-    /// An upper bound of all times in the run so far, in microseconds; `None`
-    /// until the file was asked.
+    /// Upper bound of all times in the run so far, in microseconds; `None` until it
+    /// is read from the database.
     latest_us: Option<i64>,
 }
 
 impl ClockOrder {
-    /// Takes in the time `at` of the decision that is written next. Returns
-    /// whether it begins a new run: then [`BEGIN_RUN`] is to be executed with its
+    /// Adds the time `at` of the decision that is written next. Returns whether it
+    /// begins a new run; the caller must then execute [`BEGIN_RUN`] with its
     /// number.
     pub(super) fn begins_run(
         &mut self,
@@ -57,9 +57,9 @@ impl ClockOrder {
     }
 }
 
-/// Finds an upper bound of the times in the last run of the file. Without a run,
-/// or without a row in it, that is the end of time, so that the next row begins
-/// one.
+/// Returns an upper bound of the times in the last run of the database. Without a
+/// run, or without a row in it, returns the maximum, so that the next row begins a
+/// run.
 fn latest_in(connection: &Connection) -> rusqlite::Result<i64> {
     let last: Option<i64> = connection
         .prepare_cached(
@@ -68,23 +68,23 @@ fn latest_in(connection: &Connection) -> rusqlite::Result<i64> {
         )?
         .query_row([], |row| row.get(0))
         .optional()?;
-    // No time of the run is later: its last row would have begun a run of its
-    // own.
+    // No time of the run is later than this, or the last row would have begun a new
+    // run.
     Ok(last.map_or(i64::MAX, |last| last.saturating_add(SLACK_US)))
 }
 
-/// Check for rows whose times are not as [`ranges`] takes them to be, so that a
-/// search could miss them: somebody took a row out of `clock_step`.
+/// Check that times are ordered the way [`ranges`] assumes. If someone deleted a
+/// row of `clock_step`, a search could miss rows.
 #[derive(Debug)]
 pub(super) struct OrderCheck {
-    /// Numbers that begin the runs still to come, the next one last.
+    /// Numbers that begin the runs still to come; the next one is last.
     starts: Vec<i64>,
     /// Latest time of the run so far; `None` before the first run.
     latest_us: Option<i64>,
 }
 
 impl OrderCheck {
-    /// Begins with the first row of the file.
+    /// Starts the check at the first row of the database.
     pub(super) fn new(connection: &Connection) -> rusqlite::Result<Self> {
         let mut starts = run_starts(connection)?;
         starts.reverse();
@@ -94,8 +94,8 @@ impl OrderCheck {
         })
     }
 
-    /// Reports whether the row with this number and time is where a search
-    /// looks for it. Rows are to be given in the order of their numbers.
+    /// Reports whether a search would find the row with this number and time. Rows
+    /// must be passed in the order of their numbers.
     pub(super) fn holds(&mut self, seq: u64, at: Timestamp) -> bool {
         let begins = |start: &mut i64| i64::try_from(seq).is_ok_and(|seq| *start <= seq);
         while self.starts.pop_if(begins).is_some() {
@@ -119,21 +119,21 @@ pub enum Direction {
     NewestFirst,
 }
 
-/// Times of decisions, from the first included to the second excluded.
+/// Time range of decisions: `from` is inclusive, `until` exclusive.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TimeRange {
     pub(super) from: Option<Timestamp>,
     pub(super) until: Option<Timestamp>,
 }
 
-/// Makes the one range of all numbers below `end`.
+/// Returns a single range with all numbers below `end`.
 pub(super) fn all_below(end: i64) -> Vec<Range<i64>> {
     iter::once(i64::MIN..end).collect()
 }
 
-/// Finds ranges of numbers, in ascending order, that hold every decision made
-/// within `times` and numbered below `end`. They hold some others as well: each
-/// row's own time is still to be compared.
+/// Returns ranges of numbers, in ascending order, that contain every decision made
+/// within `times` with a number below `end`. They contain other decisions too, so
+/// the time of each row must still be compared.
 pub(super) fn ranges(
     connection: &Connection,
     times: TimeRange,
@@ -143,15 +143,16 @@ pub(super) fn ranges(
         return Ok(all_below(end));
     }
     let starts = run_starts(connection)?;
-    // Nothing is known of rows before the first run, so all of them are looked
-    // at.
+    // The order of rows before the first run is unknown, so all of them are
+    // included.
     let unordered = i64::MIN..starts.first().map_or(end, |start| *start).min(end);
     let mut ranges = vec![unordered];
     for (at, start) in starts.iter().enumerate() {
         let next = starts.get(at + 1).map_or(end, |next| *next).min(end);
         let range = range_in_run(connection, times, *start..next)?;
         match ranges.last_mut() {
-            // A clock that is set back again and again makes many short runs.
+            // Merged, because a clock that is set back repeatedly makes many short
+            // runs.
             Some(last) if last.end == range.start => last.end = range.end,
             _ => ranges.push(range),
         }
@@ -160,14 +161,14 @@ pub(super) fn ranges(
     Ok(ranges)
 }
 
-/// Reads the numbers that begin a run, in order. They are few: a clock is set
-/// back now and then.
+/// Reads the numbers that begin a run, in order. There are few, because a clock is
+/// seldom set back.
 fn run_starts(connection: &Connection) -> rusqlite::Result<Vec<i64>> {
     let mut statement = connection.prepare_cached("SELECT seq FROM clock_step ORDER BY seq")?;
     statement.query_map([], |row| row.get(0))?.collect()
 }
 
-/// Finds the part of `run` that holds every row with a time within `times`.
+/// Returns the part of `run` that contains every row with a time within `times`.
 fn range_in_run(
     connection: &Connection,
     times: TimeRange,
@@ -175,21 +176,22 @@ fn range_in_run(
 ) -> rusqlite::Result<Range<i64>> {
     let mut found = run;
     if let Some(from) = times.from {
-        // Every row before the one found is at most SLACK_US later than a row
-        // that is earlier than this.
+        // A row before the result is at most SLACK_US later than a row that is
+        // earlier than `from_us`, and therefore earlier than `from`.
         let from_us = from.as_microsecond().saturating_sub(SLACK_US);
         found.start = first_not_before(connection, found.clone(), from_us)?;
     }
     if let Some(until) = times.until {
-        // Every row after the one found is at most SLACK_US earlier than it.
+        // Every row after the result is at most SLACK_US earlier than the row
+        // there.
         let until_us = until.as_microsecond().saturating_add(SLACK_US);
         found.end = first_not_before(connection, found.clone(), until_us)?;
     }
     Ok(found)
 }
 
-/// Finds a number in `range` so that the row before it, if there is one, is
-/// earlier than `time_us`, and the row at it or next after it is not.
+/// Finds a number in `range` such that the row before it, if there is one, is
+/// earlier than `time_us`, and the first row from it on is not.
 fn first_not_before(
     connection: &Connection,
     range: Range<i64>,
@@ -199,8 +201,8 @@ fn first_not_before(
     let mut statement = connection.prepare_cached(sql)?;
     let (mut low, mut high) = (range.start, range.end);
     while low < high {
-        // A midpoint is rounded towards zero, so that of negative numbers could
-        // be `high`.
+        // `midpoint` rounds towards zero, so for negative numbers it could return
+        // `high`.
         let middle = low.midpoint(high).min(high - 1);
         let row = statement
             .query_row([middle, high], |row| Ok((row.get(0)?, row.get(1)?)))

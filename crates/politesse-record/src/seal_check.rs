@@ -1,12 +1,12 @@
-//! Check of the tree over the sequence: that the entries are those whose roots the
-//! tables have, and that the heads were signed for them, one after the other.
+//! Check of the Merkle tree: that the entries have the roots stored in the tables,
+//! and that the heads were signed for these entries, one after the other.
 //!
-//! Numbers come in ascending order, each with its leaf. The tree is made twice from
-//! them: from leaves alone, and from the rows of `subtree` where a part is over. A
-//! head holds if it has either root. So a row that was changed spoils neither the
-//! heads behind it nor the place of the finding.
+//! Numbers come in ascending order, each with its leaf. The tree is built twice
+//! from them: from leaves alone, and from the rows of `subtree` for completed
+//! parts. A head is valid if it has either root. An altered row therefore does not
+//! invalidate the heads after it, and the finding names its place.
 //!
-//! Does not know whether a leaf belongs to what its entry says.
+//! Does not know whether a leaf matches the contents of its entry.
 
 use std::collections::VecDeque;
 
@@ -27,26 +27,27 @@ use super::remaining::remaining_digest;
 use super::tree_rows::{SEALS, StoredSeal, TreeReader};
 use politesse_decision::digest::Digest;
 
-/// Time by which a head may be earlier than the one before it: clocks are corrected in
-/// small steps.
+/// Maximum time by which a head may be earlier than the head before it, because
+/// clocks are corrected in small steps.
 const CLOCK_SLACK: SignedDuration = SignedDuration::from_mins(1);
 
-/// Longest time from the newest entry to the head that covers it. A proxy that runs
-/// writes an event an hour, and a head waits a day at most (`audit.seal_interval`).
+/// Maximum time from the newest entry to the head that covers it. A running proxy
+/// writes an event every hour, and a head is made within a day
+/// (`audit.seal_interval`).
 const HEAD_LATENESS_MAX: SignedDuration = SignedDuration::from_hours(48);
 
 /// Keys and heads from outside the record.
 #[derive(Debug, Clone, Default)]
 pub struct SealEvidence {
-    /// Keys, one of which has signed each head; any key may have if there are none.
+    /// Keys of which one must have signed each head; empty to accept any key.
     pub keys: Vec<NoteKey>,
-    /// Heads that were exported.
+    /// Exported heads.
     pub heads: Vec<OutsideHead>,
 }
 
 impl SealEvidence {
-    /// Reports whether a removal of entries of the record that signs as `record` may be
-    /// signed by `key`.
+    /// Reports whether `key` may sign a removal of entries of the record that signs
+    /// as `record`.
     pub fn may_remove(&self, record: &str, key: &NoteKey) -> bool {
         match self.keys.is_empty() {
             true => key.name() == record,
@@ -55,12 +56,12 @@ impl SealEvidence {
     }
 }
 
-/// A head that was exported.
+/// Exported head.
 #[derive(Debug, Clone)]
 pub struct OutsideHead {
-    /// Name of its file.
+    /// Name of the file.
     pub name: String,
-    /// The signed note.
+    /// Signed note.
     pub note: SignedNote,
 }
 
@@ -124,11 +125,11 @@ pub(super) enum HeadFault {
     Cut(u64),
 }
 
-/// A head that entries are compared with.
+/// Head to compare the entries with.
 #[derive(Debug)]
 struct ExpectedHead {
     tree: TreeHead,
-    /// Name of its file; `None` for one of the table.
+    /// Name of the file of an exported head; `None` for a head of the table.
     name: Option<String>,
 }
 
@@ -137,49 +138,50 @@ struct ExpectedHead {
 pub struct SealSums {
     /// Heads in the table.
     pub heads: u64,
-    /// Number of entries that the newest head covers which holds.
+    /// Number of entries covered by the newest valid head.
     pub sealed: u64,
-    /// Number of entries that were given a number.
+    /// Number of entries that have a number.
     pub entries: u64,
-    /// Public key for which the newest head in the table was signed.
+    /// Public key that signed the newest head in the table.
     pub signer: Option<String>,
-    /// Heads from outside that hold.
+    /// Exported heads that are valid.
     pub outside: u64,
 }
 
-/// A check under way.
+/// State of a check.
 pub(super) struct SealCheck<'a> {
     rows: TreeReader<'a>,
-    /// Heads that are still to be compared, by size.
+    /// Heads still to be compared, by size.
     heads: VecDeque<ExpectedHead>,
-    /// Numbers that were looked at.
+    /// Numbers processed so far.
     size: u64,
-    /// Tree over the parts that are over: from leaves, and from the table. `None`
-    /// behind a number without an entry.
+    /// Tree over the completed parts: from leaves, and from the table. `None` after
+    /// a number without an entry.
     own: Option<CompactRange>,
     tabled: Option<CompactRange>,
-    /// Leaves of the part that is not over.
+    /// Leaves of the current part.
     open: Option<CompactRange>,
-    /// Number of entries of the newest head in the table when the check began.
+    /// Size of the newest head in the table when the check began.
     sealed: u64,
-    /// Rows of `subtree` then, and those among them that were looked at.
+    /// Number of rows in `subtree` when the check began, and number of them seen.
     subtrees: u64,
     seen: u64,
-    /// Whether a head of the table was found not to hold: none behind it will.
+    /// Whether a head of the table was found invalid; the heads after it are
+    /// invalid too.
     is_changed: bool,
     sums: SealSums,
 }
 
 impl<'a> SealCheck<'a> {
-    /// Reads the heads of the record that signs as `origin`, and reports those that are not as
-    /// they were signed.
+    /// Reads the heads of the record that signs as `origin`, and reports heads that
+    /// were altered.
     pub(super) fn new(
         connection: &'a Connection,
         origin: String,
         evidence: &SealEvidence,
         mut report: impl FnMut(SealFinding),
     ) -> rusqlite::Result<Self> {
-        // By one statement: a proxy may be writing.
+        // Read by one statement, because a proxy may be writing.
         let sql = "SELECT (SELECT max(size) FROM seal), (SELECT count(*) FROM subtree)";
         let (sealed, subtrees): (Option<i64>, i64) =
             connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -212,7 +214,8 @@ impl<'a> SealCheck<'a> {
                 check.sums.signer = Some(row.vkey);
             }
         }
-        // Behind those of the table, and then sorted: there are few from outside.
+        // Exported heads are few, so they are appended to those of the table and
+        // then sorted.
         for head in &evidence.heads {
             check.expect(head, &rows.origin, &evidence.keys, &mut report);
         }
@@ -222,7 +225,7 @@ impl<'a> SealCheck<'a> {
         Ok(check)
     }
 
-    /// Passes over the parts whose entries were removed: the table has their roots.
+    /// Processes the parts whose entries were removed. The table has their roots.
     fn pass_pruned(
         &mut self,
         connection: &Connection,
@@ -231,8 +234,8 @@ impl<'a> SealCheck<'a> {
         report: &mut impl FnMut(SealFinding),
     ) -> rusqlite::Result<()> {
         let pruned = PrunedEnd::read(connection)?;
-        // Heads of entries that are there, or of whole parts, have none: nothing would
-        // compare them.
+        // Heads of existing entries, or of whole parts, must have no path, because
+        // no check would compare it.
         let sql = "SELECT size FROM seal WHERE path IS NOT NULL AND (?1 < size OR size % ?2 = 0)
                    ORDER BY size";
         let mut statement = connection.prepare(sql)?;
@@ -252,10 +255,12 @@ impl<'a> SealCheck<'a> {
             }
             let end = count(numbers_of(part).end - 1);
             while let Some(head) = self.heads.pop_front_if(|head| head.tree.size < end) {
-                // The leaves are gone; what is left is the way to the root of the part.
+                // The leaves are gone. Only the path to the root of the part is
+                // left.
                 let stored = self.rows.seal_path(head.tree.size)?;
                 let path = stored.filter(|path| Some(path.root) == root);
-                // Without it a head of the table would pass for one that is not comparable.
+                // Reported, because without a path a head of the table would count
+                // as not comparable.
                 if path.is_none() && head.name.is_none() {
                     report(SealFinding::Path(head.tree.size));
                 }
@@ -275,7 +280,8 @@ impl<'a> SealCheck<'a> {
         while let Some(head) = self.heads.pop_front_if(|head| head.tree.size <= size) {
             self.compare(head, report);
         }
-        // Without a note whoever can write to the tables could remove what is sealed.
+        // The note is required, or else anyone with write access to the tables
+        // could remove sealed entries.
         if let Some(note) = PrunedSeal::read(connection)? {
             let root = self.own.as_ref().map(CompactRange::root);
             let tree = root.map(|root| TreeHead {
@@ -296,7 +302,7 @@ impl<'a> SealCheck<'a> {
         Ok(())
     }
 
-    /// Takes in a head from outside.
+    /// Adds an exported head to the heads to compare.
     fn expect(
         &mut self,
         outside: &OutsideHead,
@@ -325,15 +331,15 @@ impl<'a> SealCheck<'a> {
         }
     }
 
-    /// Returns the highest number that a head covers: there must be an entry for
-    /// each up to it.
+    /// Returns the highest number that a head covers. Each number up to it must
+    /// have an entry.
     pub(super) fn last(&self) -> u64 {
         let heads = self.heads.back().map_or(0, |head| head.tree.size);
         heads.max(self.sealed)
     }
 
-    /// Takes in the next numbers with their leaf. Those that were left out since the
-    /// last ones have no entry.
+    /// Adds the next numbers with their leaf. Numbers skipped since the last call
+    /// have no entry.
     pub(super) fn add(
         &mut self,
         run: &LeafRun,
@@ -344,14 +350,14 @@ impl<'a> SealCheck<'a> {
         self.fill(count(run.last), Some(run.leaf), &mut report)
     }
 
-    /// Ends behind the last number of the record, `last`.
+    /// Ends the check after the last number of the record, `last`.
     pub(super) fn end(
         mut self,
         last: u64,
         mut report: impl FnMut(SealFinding),
     ) -> rusqlite::Result<SealSums> {
         self.sums.entries = last;
-        // Parts may have been taken away with all that followed.
+        // The table may have lost rows of parts together with the entries.
         let cut: Vec<_> = {
             let is_beyond = |head: &ExpectedHead| last < head.tree.size;
             let place = self.heads.iter().position(is_beyond);
@@ -373,15 +379,15 @@ impl<'a> SealCheck<'a> {
         Ok(self.sums)
     }
 
-    /// Goes on to the number `until`. The numbers up to there have the leaf `leaf`,
-    /// or no entry.
+    /// Advances to the number `until`. The numbers up to there have the leaf
+    /// `leaf`, or no entry.
     fn fill(
         &mut self,
         until: u64,
         leaf: Option<Digest>,
         report: &mut impl FnMut(SealFinding),
     ) -> rusqlite::Result<()> {
-        // Behind the last head there is nothing to compare.
+        // Numbers after the last head cannot be compared with anything.
         let until = until.min(self.last().max(self.sealed));
         let hash = leaf.map(|leaf| leaf_hash(leaf.as_bytes()));
         while self.size < until {
@@ -396,7 +402,7 @@ impl<'a> SealCheck<'a> {
             }
             self.size = next;
             let is_comparable = next != end || self.end_part(part, report)?;
-            // Behind the last head of the table no part has a row.
+            // Parts after the last head of the table have no row.
             let has_row = leaf.is_none() || self.size <= self.sealed;
             if !is_comparable && has_row && self.is_beyond_rows(until) {
                 self.skip_to(until);
@@ -409,14 +415,14 @@ impl<'a> SealCheck<'a> {
         Ok(())
     }
 
-    /// Reports whether the table cannot have the roots of the parts up to `until`.
-    /// Somebody may have written any number, and to look for each of them might never
+    /// Reports whether the table cannot have the roots of all parts up to `until`.
+    /// Someone may have written any number, and looking up each part might never
     /// end.
     fn is_beyond_rows(&self, until: u64) -> bool {
         self.subtrees < until.saturating_sub(self.size) / count(PART_NUMBERS)
     }
 
-    /// Goes on to the number `until`, up to which nothing is known.
+    /// Skips to the number `until`; nothing is known about the numbers before it.
     fn skip_to(&mut self, until: u64) {
         self.own = None;
         self.tabled = None;
@@ -425,7 +431,7 @@ impl<'a> SealCheck<'a> {
         self.size = until;
     }
 
-    /// Compares the root of a part that is over with the one in the table. Returns
+    /// Compares the root of a completed part with the one in the table. Returns
     /// whether the table has one.
     fn end_part(
         &mut self,
@@ -445,8 +451,8 @@ impl<'a> SealCheck<'a> {
             (_, None) if is_sealed => report(SealFinding::NoPart(part)),
             _ => {}
         }
-        // Where entries are missing, the table goes on alone; where the table has no
-        // row, the leaves do.
+        // If entries are missing, the tree continues from the table; if the table
+        // lacks a row, from the leaves.
         push_part(&mut self.own, own);
         push_part(&mut self.tabled, tabled.or(own));
         Ok(tabled.is_some())
@@ -460,11 +466,11 @@ impl<'a> SealCheck<'a> {
             Some(parts.joined(self.open.as_ref()?).root())
         });
         let holds = size == self.size && roots.contains(&Some(head.tree.root));
-        // An exported head proves what is there, not what the table makes of it.
+        // An exported head must match the entries themselves, not only the table.
         let is_proved = size == self.size && roots[0] == Some(head.tree.root);
         match head.name {
             None if holds => self.sums.sealed = size,
-            // What is missing is reported with its numbers.
+            // Missing entries are reported elsewhere, with their numbers.
             None if self.is_changed || roots == [None, None] => {}
             None => {
                 self.is_changed = true;
@@ -483,7 +489,7 @@ impl<'a> SealCheck<'a> {
     }
 }
 
-/// Appends the root of a part; without one there is no tree behind it.
+/// Appends the root of a part. Without a root, no tree is known from there on.
 fn push_part(parts: &mut Option<CompactRange>, root: Option<Digest>) {
     match (parts.as_mut(), root) {
         (Some(parts), Some(root)) => parts.push_subtree(Subtree {
@@ -494,10 +500,10 @@ fn push_part(parts: &mut Option<CompactRange>, root: Option<Digest>) {
     }
 }
 
-/// Heads of the table, one after the other.
+/// Chain of the heads in the table.
 struct HeadChain<'a> {
     origin: String,
-    /// SHA-256 of the note before.
+    /// SHA-256 of the previous note.
     previous: Option<Digest>,
     times: HeadTimes<'a>,
 }
@@ -511,8 +517,8 @@ impl<'a> HeadChain<'a> {
         }
     }
 
-    /// Checks the next row by itself, and reports its faults. Returns what it is a
-    /// head of, if that can be read.
+    /// Checks the next row by itself, and reports its faults. Returns the size and
+    /// root that its head states, if it can be parsed.
     fn next(
         &mut self,
         row: &StoredSeal,
@@ -550,12 +556,12 @@ impl<'a> HeadChain<'a> {
     }
 }
 
-/// Check of when heads were signed against when their entries were written.
+/// Check of the times of heads against the times of their entries.
 struct HeadTimes<'a> {
     connection: &'a Connection,
-    /// Last number of the entries that were removed: their times are gone.
+    /// Highest number removed; the times of these entries are gone.
     pruned: i64,
-    /// Number of entries and time of the head before.
+    /// Size and time of the previous head.
     previous: Option<(i64, Timestamp)>,
 }
 
@@ -568,9 +574,9 @@ impl<'a> HeadTimes<'a> {
         })
     }
 
-    /// Compares the time of `head` with that of the head before, and of the newest
-    /// entries that it covers: the process's own event, of which a proxy that runs writes
-    /// one an hour, and the decision.
+    /// Compares the time of `head` with that of the previous head, and with the
+    /// newest entries that it covers: the newest decision, and the newest event
+    /// with a count, which a running proxy writes every hour.
     fn fault(&mut self, head: &RecordHead) -> rusqlite::Result<Option<HeadFault>> {
         let size = signed(head.tree.size);
         let (since, before) = self
@@ -592,7 +598,7 @@ impl<'a> HeadTimes<'a> {
             "SELECT time_us FROM decision WHERE seq <= ? ORDER BY seq DESC LIMIT 1",
             size,
         )?;
-        // A clock that was wrong at the start is right by the first decision, as a rule.
+        // A clock that was wrong at startup is usually right by the first decision.
         let is_late = counted.is_some_and(|counted| {
             let newest = decision.map_or(counted, |decision| decision.max(counted));
             HEAD_LATENESS_MAX < head.time.duration_since(newest)
@@ -600,15 +606,15 @@ impl<'a> HeadTimes<'a> {
         Ok(is_late.then_some(HeadFault::Late(head.time)))
     }
 
-    /// Returns the time that `sql` finds for the newest entry up to `size`.
+    /// Returns the time of the newest entry up to `size`, found by `sql`.
     fn newest(&self, sql: &str, size: i64) -> rusqlite::Result<Option<Timestamp>> {
         let mut statement = self.connection.prepare_cached(sql)?;
         let time_us: Option<i64> = statement.query_row([size], |row| row.get(0)).optional()?;
         Ok(time_us.and_then(|time_us| Timestamp::from_microsecond(time_us).ok()))
     }
 
-    /// Reports whether the clock was set back after the entry `since`. The first row of
-    /// the table is that of the first decision.
+    /// Reports whether the clock was set back after entry `since`. The first row of
+    /// the table is ignored, because it belongs to the first decision.
     fn is_set_back(&self, since: i64) -> rusqlite::Result<bool> {
         let sql = "SELECT EXISTS (SELECT 1 FROM clock_step
                                   WHERE ? < seq AND (SELECT min(seq) FROM clock_step) < seq)";

@@ -1,19 +1,19 @@
-//! Check that all that was sent is on record: compares the count of requests,
-//! which events state, with the endings of decisions.
+//! Check that all sent requests are on record: compares the count of requests
+//! stated by events with the endings of decisions.
 //!
-//! `upstream` counts a request before a connection gets it, and its decision has a
-//! number by then. A count is read while the event gets its number. So of one
-//! process, by the time of each event,
+//! `upstream` counts a request before a connection gets it, and by then its
+//! decision has a number. The count is read while the event gets its number. For
+//! each process, therefore, at each event:
 //!
-//! - the endings with lower numbers were counted: their sum is the least that the
-//!   count can be;
-//! - whatever was counted has a decision with a lower number: the sum over those
-//!   decisions, whenever they ended, is the most that it can be.
+//! - Endings with lower numbers were counted before: the sum over them is a lower
+//!   bound of the count.
+//! - Every counted request has a decision with a lower number: the sum over these
+//!   decisions, whenever they ended, is an upper bound.
 //!
-//! The two differ by the exchanges that were under way, and where a process stopped
-//! in order by nothing. A count above the second sum tells of requests without a
-//! decision. A process that ended without a stop took its count with it: nothing is
-//! concluded for the time after its last event.
+//! The bounds differ by the exchanges in progress, and are equal after a clean
+//! stop. A count above the upper bound reveals requests without a decision. If a
+//! process ended without a stop, its final count is lost, and nothing is concluded
+//! about the time after its last event.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -28,7 +28,7 @@ use politesse_decision::decide::Permit;
 use politesse_decision::reason::Verdict;
 use politesse_decision::record::{Effect, StoredRuling};
 
-/// Numbers of two events that state a count: what was found lies between them.
+/// Numbers of two events that state a count; the finding lies between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CountRange {
     pub(super) after: i64,
@@ -38,35 +38,36 @@ pub(super) struct CountRange {
 /// Finding about the count of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SentFinding {
-    /// So many requests were sent that have no decision.
+    /// Number of sent requests that have no decision.
     Unrecorded { count: u64, counts: CountRange },
-    /// Endings say that so many more requests were sent than were counted.
+    /// Number of requests that endings state as sent but that were not counted.
     Uncounted { count: u64, counts: CountRange },
     /// The decision refused the request, and its ending says that it was sent.
     WithoutPermit(u64),
-    /// A process ended without a stop; its last count is in this event.
+    /// A process ended without a stop; this event has its last count.
     Unknown { after: i64 },
 }
 
-/// One process, as far as its decisions have come.
+/// State of one process, for the decisions read so far.
 #[derive(Debug, Default)]
 struct ProcessCount {
-    /// Its count at the event with which it begins here: 0 at its start.
+    /// Count at the first event used: 0 if that is the start.
     base: i64,
-    /// Requests of its decisions: the sum of what their endings say.
+    /// Sum of the requests that the endings of its decisions state.
     recorded: i64,
-    /// Requests that decisions without an ending may have sent.
+    /// Maximum number of requests sent for decisions without an ending.
     open: i64,
-    /// Endings of exchanges that were under way at the last number: their numbers,
-    /// and how often each request was sent.
+    /// Endings of exchanges in progress at the current number: the number of each,
+    /// and how often its request was sent.
     under_way: BinaryHeap<Reverse<(i64, i64)>>,
     under_way_sent: i64,
-    /// Requests that were found not to be on record.
+    /// Requests already reported as not on record.
     unrecorded: i64,
-    /// Requests on record that were found not to be counted.
+    /// Requests already reported as not counted.
     uncounted: i64,
-    /// Events at which more may have been unrecorded than was found, and the one
-    /// before them, from which on more may be: their numbers, and how many at most.
+    /// Events at which more requests may have been unrecorded than reported so far,
+    /// and the last event before them: the number of each, and the maximum of
+    /// unrecorded requests.
     doubtful: VecDeque<(i64, i64)>,
     last_event: i64,
     is_stopped: bool,
@@ -81,13 +82,14 @@ impl ProcessCount {
         }
     }
 
-    /// Begins at the first count of a process whose start was removed because it
-    /// was old. What was under way then may be counted by then, or later.
+    /// Starts at the first count of a process whose start was removed by age.
+    /// Exchanges in progress at that event may have been counted before or after
+    /// it.
     fn resumed(before: &Self, event: &EventRow) -> Self {
         Self {
             base: sent_in(event),
             is_stopped: event.is(ProcessEventKind::Stopped),
-            // Each may be handed over again after the count.
+            // Each of them may be sent again after the count.
             open: before.under_way.len().try_into().unwrap_or(i64::MAX)
                 * i64::from(Permit::SENDS_MAX)
                 + before.open,
@@ -95,7 +97,7 @@ impl ProcessCount {
         }
     }
 
-    /// Takes in that all entries below `seq` are known.
+    /// Notes that all entries below `seq` are known.
     fn advance(&mut self, seq: i64) {
         while let Some(Reverse((ending, sent))) = self.under_way.peek().copied()
             && ending < seq
@@ -105,7 +107,7 @@ impl ProcessCount {
         }
     }
 
-    /// Takes in a decision.
+    /// Adds a decision with its ending.
     fn add(&mut self, seq: i64, row: &CheckedRecord) {
         self.advance(seq);
         let sent = row.record.sent.map_or(0, signed);
@@ -120,11 +122,12 @@ impl ProcessCount {
         }
     }
 
-    /// Compares the count in `event` with what is on record.
+    /// Compares the count in `event` with the recorded requests.
     fn compare(&mut self, event: &EventRow, mut report: impl FnMut(SentFinding)) {
         let seq = signed(event.seq);
         self.advance(seq);
-        // Each difference is told once: what was told before is set off here.
+        // Each difference is reported once: differences reported before are offset
+        // here.
         let counted = sent_in(event) - self.base + self.uncounted;
         let counts = |after| CountRange { after, until: seq };
         let at_most = counted - (self.recorded - self.under_way_sent);
@@ -138,8 +141,8 @@ impl ProcessCount {
         }
         let at_least = counted - self.recorded - self.open;
         if self.unrecorded < at_least {
-            // They were sent after the last event at which there were fewer for
-            // certain.
+            // The requests were sent after the last event at which there were
+            // certainly fewer.
             let after = self.doubtful.front().map_or(seq, |event| event.0);
             report(SentFinding::Unrecorded {
                 count: count(at_least - self.unrecorded),
@@ -157,20 +160,20 @@ impl ProcessCount {
     }
 }
 
-/// Check of the counts of a record. Decisions are to be given in order.
+/// Check of the counts of a record. Decisions must be passed in order.
 #[derive(Debug)]
 pub(super) struct SentCheck {
-    /// Events that are still to come.
+    /// Events still to come.
     events: VecDeque<EventRow>,
-    /// The process of the decisions; absent before the first start.
+    /// Current process; `None` before the first start.
     process: Option<ProcessCount>,
-    /// The process before that, if its start was removed.
+    /// Process before that, if its start was removed.
     unstarted: Option<ProcessCount>,
 }
 
 impl SentCheck {
-    /// Begins before the first decision. There is an event an hour, so that all of
-    /// them are read.
+    /// Starts before the first decision. All events are read at once, which are
+    /// about one an hour.
     pub(super) fn new(reader: &AuditReader) -> rusqlite::Result<Self> {
         let mut events = VecDeque::new();
         let pruned = PrunedEnd::read(&reader.connection)?;
@@ -187,7 +190,7 @@ impl SentCheck {
         })
     }
 
-    /// Takes in the next decision, with its ending.
+    /// Adds the next decision, with its ending.
     pub(super) fn add(&mut self, row: &CheckedRecord, mut report: impl FnMut(SentFinding)) {
         let seq = signed(row.record.seq);
         self.settle(seq, &mut report);
@@ -199,12 +202,12 @@ impl SentCheck {
         }
     }
 
-    /// Ends behind the last decision.
+    /// Ends after the last decision.
     pub(super) fn end(mut self, mut report: impl FnMut(SentFinding)) {
         self.settle(i64::MAX, &mut report);
     }
 
-    /// Looks at the events below `seq`.
+    /// Processes the events below `seq`.
     fn settle(&mut self, seq: i64, report: &mut impl FnMut(SentFinding)) {
         while let Some(event) = self.events.pop_front_if(|event| signed(event.seq) < seq) {
             if event.is(ProcessEventKind::Started) {
@@ -219,8 +222,8 @@ impl SentCheck {
             } else if let Some(mut before) = self.unstarted.take() {
                 before.advance(signed(event.seq));
                 self.process = Some(ProcessCount::resumed(&before, &event));
-            // Without a start there is nothing to count from; that it is gone is a
-            // finding about numbers.
+            // Without a start there is no base for the count. The check of numbers
+            // reports that the start is missing.
             } else if let Some(process) = &mut self.process {
                 process.compare(&event, &mut *report);
             }
@@ -228,12 +231,12 @@ impl SentCheck {
     }
 }
 
-/// Returns the count that an event states.
+/// Returns the count stated by an event.
 fn sent_in(event: &EventRow) -> i64 {
     event.sent.map_or(0, signed)
 }
 
-/// Reports whether a request was permitted by a decision with this ruling.
+/// Reports whether a ruling permitted its request to be sent upstream.
 fn lets_through(ruling: &StoredRuling) -> bool {
     let is_cached = ruling.effect == Effect::Cached.as_str();
     let is_allowed = ruling.verdict == Verdict::Allow.as_str();

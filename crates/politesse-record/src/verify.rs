@@ -1,15 +1,14 @@
-//! Verification: decides every row of the audit record again, and finds rows
-//! that somebody has changed or removed.
+//! Verification: makes every decision of the audit record again, and finds rows
+//! that someone has altered or removed.
 //!
-//! Invariant 2 (ARCHITECTURE.md): every decision follows from what is stored
-//! beside it. A finding is one line of text, handed on as it is found, so that
-//! a record of any length is verified in the memory of one page and one
-//! robots.txt.
+//! Invariant 2 (ARCHITECTURE.md): every decision follows from the evidence stored
+//! with it. A finding is one line of text, reported as soon as it is found, so that
+//! a record of any length is verified in the memory of one page and one robots.txt.
 //!
-//! A finding is a mismatch if it contradicts the record. Two kinds do not, and
-//! are counted apart: rows that are gone, since those that are left may be
-//! right; and decisions that another revision of the engine made otherwise.
-//! Numbers that the proxy itself has noted as lost are counted and no finding.
+//! A finding is a mismatch if it contradicts the record. Two kinds do not and are
+//! counted separately: missing rows, since the remaining ones may be right, and
+//! decisions that another revision of the engine made differently. Numbers that the
+//! proxy itself has noted as lost are counted, but are not findings.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -42,78 +41,80 @@ use politesse_decision::decide::Revision;
 use politesse_decision::digest::{CanonicalBytes, Digest};
 use politesse_decision::record::StoredRuling;
 
-/// Dictionary values looked at in one transaction.
+/// Dictionary values read in one transaction.
 const VALUES: usize = 512;
 
 /// Sums of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verification {
-    /// Rows that were decided again, whatever the result.
+    /// Rows that were decided again, whether or not the result is the same.
     pub decided: u64,
-    /// Rows among them that another revision of the engine decided, and that
-    /// this one decides otherwise. They are no mismatches.
+    /// Rows among them that another revision of the engine decided, and that this
+    /// revision decides differently. Not mismatches.
     pub other_revision: u64,
-    /// Rows that rest on no snapshot (`egress`, `identity`) and were checked for form.
+    /// Rows that rest on no snapshot (`egress`, `identity`); only their form was
+    /// checked.
     pub form_only: u64,
-    /// Rows whose verdict may rest on a query string that is not on record. They are
-    /// checked for all but that, and are no mismatches.
+    /// Rows whose verdict may rest on a query string that is not on record.
+    /// Everything else is checked; not mismatches.
     pub query_withheld: u64,
     /// Findings that are mismatches.
     pub mismatches: u64,
-    /// Rows whose client and URL were redacted by order. They are not decided again,
-    /// and are no mismatches.
+    /// Rows whose client and URL were redacted by order. They are not decided
+    /// again; not mismatches.
     pub redacted: u64,
-    /// Rows that are gone.
+    /// Missing rows.
     pub missing: u64,
-    /// Numbers that the proxy itself has noted to have no entry, after damage or when a
-    /// backup was restored. They are no mismatches.
+    /// Numbers without an entry that the proxy itself has noted as lost, after
+    /// damage or the restoration of a backup. Not mismatches.
     pub skipped: u64,
-    /// Entries that are known to have had some of these numbers, at least.
+    /// Minimum number of entries that had some of these numbers.
     pub lost: u64,
-    /// Highest number whose entries were removed because they were old; 0 if there is
-    /// none. They are no findings.
+    /// Highest number removed by age; 0 if there is none. Not findings.
     pub pruned: u64,
-    /// Entries among them that are still there, since their removal is under way. They
-    /// are not looked at.
+    /// Entries up to that number that still exist because their removal is in
+    /// progress. They are not checked.
     pub removing: u64,
-    /// Whether more entries began to be removed while this ran: what is missing, or
-    /// does not fit, may have gone so. A second verification knows.
+    /// Whether another removal began during the verification, which may explain
+    /// missing or mismatched entries. A second verification tells.
     pub is_outrun: bool,
-    /// Requests that were counted as sent and are not on record. They are findings.
+    /// Requests that were counted as sent but are not on record. These are
+    /// findings.
     pub unrecorded: u64,
-    /// Processes that ended without a word: whether all that each of them sent after
-    /// its last count is on record is not known.
+    /// Processes that ended without a stop event: it is unknown whether all
+    /// requests sent after their last count are on record.
     pub unknown_ends: u64,
-    /// Saved snapshots that were looked at.
+    /// Saved snapshots that were checked.
     pub kept: u64,
-    /// Events that were looked at.
+    /// Events that were checked.
     pub events: u64,
-    /// Saved back-offs that were looked at.
+    /// Saved back-offs that were checked.
     pub back_offs: u64,
-    /// Heads that were lost and whose loss was accepted (`--accept-lost-heads`).
+    /// Losses of heads that were accepted (`--accept-lost-heads`).
     pub lost_heads: u64,
-    /// Heads of the record, and how far it is sealed.
+    /// Heads of the record, and the extent to which they seal it.
     pub seals: SealSums,
 }
 
 impl Verification {
-    /// Returns how many findings say that something was changed, removed or left out.
+    /// Returns the number of findings which say that something was altered, removed
+    /// or omitted.
     pub fn failures(&self) -> u64 {
-        // The proxy notes what it removes: somebody else removed a row that is missing.
+        // A missing row counts, because the proxy notes its own removals.
         self.mismatches + self.missing
     }
 
-    /// Returns how many entries no head covers that holds.
+    /// Returns the number of entries that no valid head covers.
     pub fn unsealed(&self) -> u64 {
         self.seals.entries.saturating_sub(self.seals.sealed)
     }
 }
 
-/// Decides every row that meets `filter` again, from what is stored, and hands
-/// each finding to `report`.
+/// Makes every decision that matches `filter` again from the stored evidence, and
+/// passes each finding to `report`.
 ///
-/// Bodies, dictionaries, events, saved state, gaps and heads concern the record as a
-/// whole; they are looked at if `filter` is open.
+/// If `filter` is open, also checks bodies, dictionaries, events, saved state, gaps
+/// and heads, which concern the record as a whole.
 ///
 /// # Errors
 ///
@@ -126,8 +127,8 @@ pub fn verify(
     verify_with(reader, filter, &SealEvidence::default(), report)
 }
 
-/// Verifies as [`verify`], and compares the heads with `evidence` from outside the
-/// record.
+/// Verifies like [`verify`], and compares the heads with `evidence` from outside
+/// the record.
 ///
 /// # Errors
 ///
@@ -149,13 +150,13 @@ pub fn verify_with(
         redacted: RedactedNumbers::default(),
         remaining: RemainingCheck::new(&reader.connection, pruned),
     };
-    // Before the heads are read: a proxy that stops meanwhile is not accused.
+    // Read before the heads, so that a proxy which stops meanwhile is not accused.
     let stopped = run.stopped_at()?;
     if filter.is_open() {
         run.sums.pruned = run.remaining.pruned_until();
         run.check_whole()?;
     } else {
-        // With any filter: every decision rests on a policy.
+        // Checked with any filter, because every decision rests on a policy.
         run.check_dictionary(&POLICIES)?;
     }
     run.check_decisions(filter)?;
@@ -166,19 +167,19 @@ pub fn verify_with(
     Ok(run.sums)
 }
 
-/// A verification under way.
+/// State of a verification.
 struct VerificationRun<'a, F> {
     reader: &'a AuditReader,
     report: F,
     sums: Verification,
     /// Keys and heads from outside the record.
     evidence: &'a SealEvidence,
-    /// Evidence that many rows rest on.
+    /// Evidence shared by many rows.
     decided_on: EvidenceCache,
     order: OrderCheck,
     /// Numbers of the decisions that were redacted by order.
     redacted: RedactedNumbers,
-    /// Entries that remain where others were removed.
+    /// Check of the entries that remain where others were removed.
     remaining: RemainingCheck<'a>,
 }
 
@@ -188,7 +189,7 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
         (self.report)(finding);
     }
 
-    /// Reports what was found about numbers.
+    /// Reports a finding about numbers.
     fn add_number(&mut self, finding: NumberFinding) {
         match finding {
             NumberFinding::Missing { first, last } => {
@@ -247,7 +248,7 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
         }
     }
 
-    /// Reports what was found about the count of requests.
+    /// Reports a finding about the count of requests.
     fn add_sent(&mut self, finding: SentFinding) {
         match finding {
             SentFinding::Unrecorded { count, counts } => {
@@ -276,7 +277,7 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
         }
     }
 
-    /// Looks at what concerns the record as a whole.
+    /// Runs the checks that concern the record as a whole.
     fn check_whole(&mut self) -> Result<(), AuditError> {
         self.check_schema()?;
         self.check_indexes()?;
@@ -303,16 +304,16 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
         let reader = self.reader;
         let mut rows = reader.decision_reader();
         let mut whole = match filter.is_open() {
-            // The counts before the decisions: a proxy may be writing, and all that
-            // was counted has its decision on record by then.
+            // The counts are read before the decisions: a proxy may be writing, and
+            // every counted request then has its decision on record.
             true => {
                 let seals = self.read_heads()?;
                 Some((SentCheck::new(reader)?, NumberCheck::new(reader, seals)?))
             }
             false => None,
         };
-        // Every row, whatever its number says of its time: somebody may have
-        // changed it.
+        // Every row is read, whatever its number says about its time, because
+        // someone may have changed the time.
         let mut scan = reader.whole_scan(filter)?;
         while let Some(page) = scan.next_page(|row| rows.checked(row))? {
             for row in page {
@@ -333,8 +334,8 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
         Ok(())
     }
 
-    /// Returns the number of the event with which the last process stopped in order;
-    /// `None` if it runs, or ended otherwise.
+    /// Returns the number of the event with which the last process stopped cleanly;
+    /// `None` if the process still runs or ended otherwise.
     fn stopped_at(&self) -> rusqlite::Result<Option<i64>> {
         let sql = "SELECT max(seq) FROM event WHERE kind = ?1
                    AND NOT EXISTS (SELECT 1 FROM event AS later
@@ -345,8 +346,8 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
         connection.query_row(sql, kinds, |row| row.get(0))
     }
 
-    /// Looks whether a head covers all up to `stopped`. To be called last: a proxy
-    /// that is stopping writes the event first.
+    /// Checks that a head covers all entries up to `stopped`. Must be called last,
+    /// because a stopping proxy writes the event before the head.
     fn check_tail(&mut self, stopped: i64) -> rusqlite::Result<()> {
         let sql = "SELECT coalesce(max(size), 0) FROM seal";
         let connection = &self.reader.connection;
@@ -361,7 +362,7 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
         Ok(())
     }
 
-    /// Reads the heads, before the numbers that they cover.
+    /// Reads the heads. Must be called before the numbers that they cover are read.
     fn read_heads(&mut self) -> Result<SealCheck<'a>, AuditError> {
         let reader: &'a AuditReader = self.reader;
         let name = reader.record_name()?;
@@ -412,7 +413,7 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
             Ok(Again::QueryWithheld) => self.sums.query_withheld += 1,
             Ok(Again::FormOnly) => self.sums.form_only += 1,
         }
-        // The answer is right, but it may be that of another request.
+        // The decision is right, but the row may be that of another request.
         if !row.is_as_written {
             self.add_mismatch(format!("{seq}: the row is not as it was written"));
         } else {
@@ -421,7 +422,8 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
         Ok(())
     }
 
-    /// Checks a row that cannot be decided again: its leaf, and that an event names it.
+    /// Checks a row that cannot be decided again: its leaf, and that an event names
+    /// it.
     fn check_redacted(&mut self, row: &CheckedRecord, is_in_order: bool) -> Result<(), AuditError> {
         let seq = row.record.seq;
         self.sums.redacted += 1;
@@ -448,8 +450,9 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
         }
     }
 
-    /// Reports whether an entry is evidence, and is not just being removed. One that
-    /// should have been removed, or is not the one that remained, is a finding.
+    /// Reports whether an entry is evidence, which it is not while it is being
+    /// removed. An entry that should have been removed, or differs from the one
+    /// that remained, is a finding.
     fn is_evidence(&mut self, entry: &LeafRun, ending: Option<&LeafRun>) -> rusqlite::Result<bool> {
         match self.remaining.state(entry, ending)? {
             RemainingState::Sound => {}
@@ -469,7 +472,7 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
         Ok(true)
     }
 
-    /// Looks for paths of entries that are not there.
+    /// Reports paths whose entries are missing.
     fn check_paths(&mut self) -> rusqlite::Result<()> {
         for path in self.remaining.stray_paths()? {
             match path {
@@ -485,7 +488,7 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
         Ok(())
     }
 
-    /// Looks at the rows with the record's id and its numbers.
+    /// Checks the rows that hold the record's id and its highest number.
     fn check_record_id(&mut self) -> rusqlite::Result<()> {
         let connection = &self.reader.connection;
         let is_own = connection
@@ -503,8 +506,9 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
         Ok(())
     }
 
-    /// Looks for tables, indexes, views and triggers that are not those of a record: a view
-    /// could show people something else, and a trigger change what is written.
+    /// Reports tables, indexes, views and triggers that do not belong to a record.
+    /// A view could show people something else, and a trigger could change what is
+    /// written.
     fn check_schema(&mut self) -> rusqlite::Result<()> {
         let (found, wanted) = (
             schema_objects(&self.reader.connection)?,
@@ -519,7 +523,8 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
         Ok(())
     }
 
-    /// Looks for the head that the marker names, and tells of heads that were lost before.
+    /// Checks that the head named by the marker exists, and reports earlier losses
+    /// of heads.
     fn check_marked_head(&mut self) -> Result<(), AuditError> {
         let reader = self.reader;
         if let Some(marker) = &reader.marker
@@ -546,8 +551,8 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
         })
     }
 
-    /// Checks that tables are found by their indexes: what is looked up by host, time
-    /// or digest would be missed otherwise. Decisions and endings have no index.
+    /// Checks the indexes of the tables. Rows that are missing from an index would
+    /// not be found by host, time or digest. Decisions and endings have no index.
     fn check_indexes(&mut self) -> rusqlite::Result<()> {
         let connection = &self.reader.connection;
         let dictionaries = DICTIONARIES.iter().map(|table| table.name);
@@ -586,7 +591,7 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
         Ok(())
     }
 
-    /// Compares every row of `table` with its digest. Returns how many there are.
+    /// Compares every row of `table` with its digest. Returns the number of rows.
     fn check_saved<T: TableRow>(
         &mut self,
         table: KeyedTable,
@@ -609,12 +614,12 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
         Ok(count)
     }
 
-    /// Compares every body with the digest it is kept under.
+    /// Compares every body with its digest.
     fn check_bodies(&mut self) -> rusqlite::Result<()> {
         let sql = "SELECT rowid, sha256, body FROM body WHERE rowid > ? ORDER BY rowid LIMIT 1";
         let mut statement = self.reader.connection.prepare_cached(sql)?;
         let mut after = i64::MIN;
-        // One row at a time: a body may be large.
+        // Read one at a time, because a body may be large.
         while let Some(body) = statement.query_row([after], CheckedBody::read).optional()? {
             after = body.row;
             if !body.is_own {
@@ -625,7 +630,7 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
         Ok(())
     }
 
-    /// Compares every value of a dictionary with the digest it is kept under.
+    /// Compares every value of a dictionary with its digest.
     fn check_dictionary(&mut self, table: &DictionaryTable) -> rusqlite::Result<()> {
         let sql = format!("{} WHERE id > ? ORDER BY id LIMIT {VALUES}", table.select);
         let mut statement = self.reader.connection.prepare_cached(&sql)?;
@@ -655,10 +660,10 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
     }
 }
 
-/// A body, and whether it is the one that was written.
+/// Body, and whether it has its digest.
 struct CheckedBody {
     row: i64,
-    /// Its digest, in hexadecimal.
+    /// Stored digest, in hexadecimal.
     key: String,
     is_own: bool,
 }
@@ -675,7 +680,7 @@ impl CheckedBody {
     }
 }
 
-/// Makes one line of a ruling.
+/// Formats a ruling as one line.
 pub(super) fn ruling_line(ruling: &StoredRuling) -> String {
     let crawler = ruling.crawler.as_deref().unwrap_or("*");
     let mut line = format!("{} {} for {crawler}", ruling.verdict, ruling.reason);

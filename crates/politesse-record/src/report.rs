@@ -1,8 +1,8 @@
-//! Facts for a report: decisions summed by time and by host and ruling, the modes that
-//! they were made in, the speed at which hosts were asked, who asked, and a digest of all
-//! rows that were looked at.
+//! Facts for a report: decisions summed by time, host and ruling; the modes in
+//! which they were made; the speed at which hosts were asked; the crawlers that
+//! asked; and a digest of all rows that were read.
 //!
-//! Does not know how a report is laid out, nor what happened beside decisions
+//! Does not know how a report is laid out, or what happened besides decisions
 //! (`report_history`).
 
 use std::cmp::Reverse;
@@ -32,8 +32,8 @@ use politesse_decision::digest::Digest;
 use politesse_decision::outcome::EndingClass;
 use politesse_decision::record::{StoredCrawler, StoredRuling};
 
-/// Decisions with their endings: the columns of [`CountedDecision`], then the others that
-/// a report looks at.
+/// Decisions with their endings: the columns of [`CountedDecision`], then the
+/// others that a report needs.
 const REPORTED: NumberedTable = NumberedTable {
     select: "
 SELECT d.seq, d.time_us, d.origin, d.ruling, d.wait_ms,
@@ -44,7 +44,7 @@ LEFT JOIN term AS t ON t.id = e.error",
     ..DECISIONS
 };
 
-/// Tells whether any decision, or any response, has denials of purposes.
+/// Reports whether any decision or response denies purposes.
 const HAS_DENIALS: &str = "
 SELECT EXISTS (SELECT 1 FROM ruling WHERE denials IS NOT NULL)
        OR EXISTS (SELECT 1 FROM directives WHERE denials IS NOT NULL)";
@@ -54,15 +54,14 @@ const ORIGINS: &str = "SELECT id, origin FROM origin WHERE host = ?";
 /// Facts about the decisions of a report.
 #[derive(Debug)]
 pub struct ReportFacts {
-    /// Sums by hour, the earliest first; hours without a decision are not among
-    /// them.
+    /// Sums by hour, the earliest first. Hours without a decision are left out.
     pub hours: Vec<HourSums>,
     /// Sums by host and ruling.
     pub rulings: Vec<RulingSums>,
-    /// Speed by host, those with most requests sent first. Hosts that nothing was
-    /// sent to are not among them.
+    /// Speed by host, hosts with most requests first. Hosts that received no
+    /// request are left out.
     pub speeds: Vec<HostSpeed>,
-    /// Hosts that refused requests, those with most first.
+    /// Hosts that refused requests, those with most refusals first.
     pub site_refusals: Vec<SiteRefusals>,
     /// Crawlers, those with most requests first.
     pub crawlers: Vec<CrawlerCount>,
@@ -70,23 +69,24 @@ pub struct ReportFacts {
     pub denials: Vec<StatGroup>,
     /// Time of the first and of the last decision.
     pub span: Option<ReportSpan>,
-    /// Modes of enforcement, in the order of the decisions that were made in them.
+    /// Modes of enforcement, in the order of the decisions made in them.
     pub modes: Vec<ModeSpan>,
     /// Numbers of redacted decisions, in ascending order.
     pub redacted: Vec<i64>,
-    /// Decisions without an ending: the outcome of the exchange is not on record.
+    /// Number of decisions without an ending: the outcome of the exchange is not on
+    /// record.
     pub unended: u64,
     /// SHA-256 of the leaves of all decisions and endings, in the order of the
     /// decisions.
     pub digest: Digest,
 }
 
-/// Times between which decisions were made.
+/// Times of the earliest and the latest decision.
 #[derive(Debug, Clone, Copy)]
 pub struct ReportSpan {
-    /// The earliest.
+    /// Earliest time.
     pub first: Timestamp,
-    /// The latest.
+    /// Latest time.
     pub last: Timestamp,
 }
 
@@ -99,14 +99,14 @@ impl ReportSpan {
     }
 }
 
-/// Consecutive decisions that were made in the same mode.
+/// Consecutive decisions made in the same mode.
 #[derive(Debug, Clone)]
 pub struct ModeSpan {
     /// Mode; `None` if the policy of the decisions cannot be read.
     pub mode: Option<EnforcementMode>,
-    /// Time of the first and of the last of them.
+    /// Times of the first and the last decision.
     pub times: ReportSpan,
-    /// Decisions.
+    /// Number of decisions.
     pub requests: u64,
 }
 
@@ -119,7 +119,7 @@ pub struct HourSums {
     pub sums: DecisionSums,
 }
 
-/// Sums of the decisions at one host with the same ruling.
+/// Sums of the decisions about one host with the same ruling.
 #[derive(Debug, Clone)]
 pub struct RulingSums {
     /// The host.
@@ -130,16 +130,16 @@ pub struct RulingSums {
     pub sums: DecisionSums,
 }
 
-/// Requests that a host refused, although they were sent to it.
+/// Requests that were sent to a host and that it refused.
 #[derive(Debug, Clone, Serialize)]
 pub struct SiteRefusals {
     /// The host.
     pub host: String,
-    /// All of them.
+    /// Number of requests.
     pub requests: u64,
     /// Requests by answer: the status, or `challenge` for a bot challenge.
     pub answers: BTreeMap<String, u64>,
-    /// Price that its latest 402 named (`crawler-price`).
+    /// Price named by the latest 402 (`crawler-price`).
     pub price: Option<String>,
 }
 
@@ -163,12 +163,12 @@ impl SiteRefusals {
     }
 }
 
-/// Decisions about requests of one crawler, as it calls itself.
+/// Decisions about requests of one crawler, identified by its own words.
 #[derive(Debug, Clone)]
 pub struct CrawlerCount {
     /// The crawler.
     pub crawler: Arc<StoredCrawler>,
-    /// Decisions.
+    /// Number of decisions.
     pub requests: u64,
 }
 
@@ -179,15 +179,15 @@ pub struct HostSpeed {
     pub host: Arc<str>,
     /// Requests that were sent, repeats included.
     pub sent: u64,
-    /// Most requests within one minute of the clock.
+    /// Maximum number of requests in a clock minute.
     pub busiest_minute: u64,
-    /// Pause between a request and the next that is in the middle of all pauses, in
-    /// microseconds, as exactly as an eighth part of it; `None` for one request.
+    /// Median pause between two consecutive requests, in microseconds, exact to an
+    /// eighth; `None` for a single request.
     pub usual_pause_us: Option<u64>,
 }
 
-/// Gathers the facts about the decisions that meet `filter`, of which times and host
-/// count and nothing else. Redacted decisions belong to the host of their robots.txt.
+/// Gathers the facts about the decisions that match `filter`. Only its times and
+/// host are used. Redacted decisions belong to the host of their robots.txt.
 ///
 /// # Errors
 ///
@@ -225,7 +225,7 @@ fn denials(reader: &AuditReader, filter: &DecisionFilter) -> Result<Vec<StatGrou
     let has_any: bool = reader
         .connection
         .query_row(HAS_DENIALS, [], |row| row.get(0))?;
-    // Most records have none, and to look at each decision takes long.
+    // Most records have none, and reading each decision takes long.
     if !has_any {
         return Ok(Vec::new());
     }
@@ -235,7 +235,7 @@ fn denials(reader: &AuditReader, filter: &DecisionFilter) -> Result<Vec<StatGrou
     Ok(groups)
 }
 
-/// Sums of the decisions at one origin with the same ruling.
+/// Sums of the decisions about one origin with the same ruling.
 #[derive(Debug, Clone)]
 pub struct OriginRulingSums {
     /// The origin.
@@ -246,7 +246,7 @@ pub struct OriginRulingSums {
     pub sums: DecisionSums,
 }
 
-/// Finds the origins of `host` that decisions are about, by their rows.
+/// Returns the origins of `host` in the record, by row id.
 pub(super) fn origins_of(
     connection: &Connection,
     host: &str,
@@ -285,8 +285,9 @@ pub fn origin_sums(reader: &AuditReader, host: &str) -> Result<Vec<OriginRulingS
     Ok(found)
 }
 
-/// Consecutive decisions in the same mode. Crawlers with purposes have policies of their
-/// own, so that a run by policy could be a run for each decision.
+/// Consecutive decisions in the same mode. Runs are not kept by policy, because
+/// crawlers with purposes have their own policies, and each decision could then be
+/// a run.
 struct ModeRun {
     /// Mode; `None` if the policy cannot be read.
     mode: Option<EnforcementMode>,
@@ -295,9 +296,9 @@ struct ModeRun {
     requests: u64,
 }
 
-/// Decisions as they are read one by one.
+/// Facts gathered while decisions are read.
 struct ReportedDecisions {
-    /// Host of all decisions, if the report is about one.
+    /// Host of all decisions, if the report covers a single one.
     host: Option<Arc<str>>,
     by_hour: SumsByReference,
     by_origin: SumsByReference,
@@ -305,7 +306,7 @@ struct ReportedDecisions {
     /// Refusals by origin.
     refusals: BTreeMap<i64, SiteRefusals>,
     crawlers: HashMap<i64, u64>,
-    /// Modes of the policies, by row.
+    /// Modes of the policies, by row id.
     modes: HashMap<i64, Option<EnforcementMode>>,
     runs: Vec<ModeRun>,
     redacted: Vec<i64>,
@@ -350,7 +351,8 @@ impl ReportedDecisions {
         *self.crawlers.entry(row.get(11)?).or_default() += 1;
         let mode = self.mode(row.get(12)?, reader)?;
         self.add_to_run(mode, at);
-        // A redacted row has a commitment in place of its salt.
+        // A redacted row has a commitment in place of its salt, which has the
+        // length of a digest.
         if row
             .get_ref(13)?
             .as_blob()
@@ -364,7 +366,8 @@ impl ReportedDecisions {
             self.add_refusal(counted.origin, row, reader)?;
         }
         for column in [14, 15] {
-            // What somebody changed may be no bytes: then the digest is another, too.
+            // A leaf that was altered may not be a blob. The digest then differs
+            // anyway.
             let leaf = row.get_ref(column)?.as_blob_or_null();
             self.leaves.update(leaf.ok().flatten().unwrap_or_default());
         }
@@ -378,7 +381,7 @@ impl ReportedDecisions {
         Ok(counted)
     }
 
-    /// Adds a request that its site refused.
+    /// Adds a request that the site refused.
     fn add_refusal(
         &mut self,
         origin: i64,
@@ -391,7 +394,7 @@ impl ReportedDecisions {
             Some(status) if term != Some(EndingClass::BOT_CHALLENGE) => status.to_string(),
             _ => "challenge".to_owned(),
         };
-        // The host is looked up with the others, once for each origin.
+        // The host is set later, once for each origin.
         let refusal = SiteRefusals {
             requests: 1,
             answers: BTreeMap::from([(answer, 1)]),
@@ -408,7 +411,7 @@ impl ReportedDecisions {
         Ok(())
     }
 
-    /// Returns the mode of a policy.
+    /// Returns the enforcement mode of a policy.
     fn mode(
         &mut self,
         policy: i64,
@@ -457,7 +460,7 @@ impl ReportedDecisions {
         for (references, entry) in self.by_origin.iter() {
             let ruling = texts.ruling(references.ruling)?;
             let host = self.host(references.origin, texts)?;
-            // Two origins of one host are one.
+            // The origins of one host are combined.
             let key = (Arc::clone(&host), references.ruling);
             let found = rulings.entry(key).or_insert_with(|| RulingSums {
                 host,
@@ -469,7 +472,7 @@ impl ReportedDecisions {
         Ok(rulings.into_values().collect())
     }
 
-    /// Finds the host of an origin. Redacted decisions have no origin.
+    /// Returns the host of an origin. Redacted decisions have none.
     fn host(&self, origin: i64, texts: &mut KeyTexts<'_>) -> rusqlite::Result<Arc<str>> {
         match &self.host {
             Some(host) => Ok(Arc::clone(host)),
@@ -488,7 +491,8 @@ impl ReportedDecisions {
                 .add(refusals);
         }
         let mut refusals: Vec<_> = hosts.into_values().collect();
-        // Stable: those with as many stay in the order of hosts.
+        // The sort is stable, so hosts with equal counts stay in alphabetical
+        // order.
         refusals.sort_by_key(|refusals| Reverse(refusals.requests));
         Ok(refusals)
     }
@@ -511,8 +515,8 @@ impl ReportedDecisions {
         self.runs.iter().filter_map(span).collect()
     }
 
-    /// Returns the speeds of hosts: of the busiest origin of each, since pauses of
-    /// several origins are not to be added.
+    /// Returns the speeds of hosts. For pauses, the busiest origin of a host
+    /// counts, because pauses of several origins cannot be added.
     fn speeds(&self, texts: &mut KeyTexts<'_>) -> rusqlite::Result<Vec<HostSpeed>> {
         let mut speeds: HashMap<Arc<str>, HostSpeed> = HashMap::new();
         for (origin, pauses) in &self.origins {
@@ -560,12 +564,12 @@ impl ReportedDecisions {
     }
 }
 
-/// Finds the price among the statements of a response.
+/// Returns the price among the statements of a response.
 fn price(directives: i64, reader: &AuditReader) -> rusqlite::Result<Option<String>> {
     let mut values = DictionaryValues::default();
     let seen = values.directives.get(&reader.connection, directives)?;
     let said = seen.and_then(|seen| seen.value.said.clone());
-    // Of a value that somebody changed, nothing.
+    // A value that was altered into invalid JSON has no price.
     let statements: Vec<Json> = serde_json::from_str(&said.unwrap_or_default()).unwrap_or_default();
     let mut prices = statements.iter().filter(|one| one["by"] == "crawler-price");
     let price = prices.next().and_then(|price| price["said"].as_str());

@@ -1,5 +1,5 @@
-//! History of a record, for a report: where it begins, when the proxy did not run, and
-//! which entries were removed, redacted or lost.
+//! History of a record, for a report: where the record begins, when the proxy was
+//! not running, and which entries were removed, redacted or lost.
 //!
 //! Does not know how a report is laid out.
 
@@ -16,51 +16,52 @@ use super::redaction::redacted_numbers;
 use super::removals::RemovalNote;
 use super::report::ReportFacts;
 
-/// Time of the first entry that is left.
+/// Finds the time of the first entry that is left.
 const FIRST_ENTRY: &str = "
 SELECT min(time_us) FROM (
   SELECT time_us FROM (SELECT time_us FROM decision ORDER BY seq LIMIT 1)
   UNION ALL SELECT time_us FROM (SELECT time_us FROM event ORDER BY seq LIMIT 1))";
 
-/// Last decision before a number.
+/// Finds the time of the last decision before a number.
 const LAST_DECISION: &str = "
 SELECT time_us FROM decision WHERE seq < ? ORDER BY seq DESC LIMIT 1";
 
-/// Numbers noted as lost in a time.
+/// Counts the numbers noted as lost in a time range.
 const LOST: &str = "
 SELECT total(last - first + 1) FROM lost_range WHERE ? <= time_us AND time_us < ?";
 
-/// History of a record in the time of a report.
+/// History of a record in the time range of a report.
 #[derive(Debug, Default)]
 pub struct ReportHistory {
     /// Time of the first entry on record; `None` without an entry.
     pub first_entry: Option<Timestamp>,
-    /// Times in which the proxy did not run, the earliest first.
+    /// Times when the proxy was not running, the earliest first.
     pub absences: Vec<Absence>,
-    /// Removals of entries that may be from the time, the earliest first.
+    /// Removals that may affect entries from the time range, the earliest first.
     pub removals: Vec<Removal>,
     /// Redactions of decisions of the report, the earliest first.
     pub redactions: Vec<RedactionNote>,
-    /// Configurations that were in force in the time, the earliest first.
+    /// Configurations that were in force in the time range, the earliest first.
     pub configurations: Vec<RecordedConfiguration>,
-    /// Backups that were put in the place of the record in the time.
+    /// Times in the range at which a backup replaced the record.
     pub restores: Vec<Timestamp>,
-    /// Numbers that were noted as lost in the time: more than the entries that were lost.
+    /// Number of lost numbers noted in the time range; higher than the number of
+    /// lost entries.
     pub lost: u64,
 }
 
-/// Time in which the proxy did not run, or of which the record does not say that it ran.
+/// Time when the proxy was not running, or for which the record cannot tell.
 #[derive(Debug, Clone, Copy)]
 pub struct Absence {
     /// Time of the stop, or of the last entry before the proxy ended without one.
     pub since: Timestamp,
     /// Time of the next start, if there was one.
     pub until: Option<Timestamp>,
-    /// Whether the proxy stopped in order, with every request on record.
+    /// Whether the proxy stopped cleanly, with every request on record.
     pub is_stopped: bool,
 }
 
-/// Removal of entries because they were old.
+/// Removal of entries by age.
 #[derive(Debug, Clone)]
 pub struct Removal {
     /// Lowest number of the removed entries.
@@ -71,16 +72,17 @@ pub struct Removal {
     pub note: RemovalNote,
 }
 
-/// Redaction, as far as decisions of the report are concerned.
+/// Redaction that affects decisions of the report.
 #[derive(Debug, Clone)]
 pub struct RedactionNote {
-    /// Decisions of the report among those that were redacted.
+    /// Number of decisions in the report that were redacted.
     pub decisions: u64,
     /// Its event.
     pub note: RemovalNote,
 }
 
-/// Reads the history in the time of `filter`, of a report with these `facts`.
+/// Reads the history in the time range of `filter`, for a report with these
+/// `facts`.
 ///
 /// # Errors
 ///
@@ -102,8 +104,9 @@ pub fn report_history(
         removed_until: 0,
         history: &mut history,
     };
-    // Of the whole record: a start says what was before it, and a redaction may be later
-    // than the decisions. There is an event an hour.
+    // Events of the whole record are read, which are about one an hour: a start
+    // tells about the time before it, and a redaction may be later than the
+    // decisions.
     let mut scan = reader
         .event_scan(&EventFilter {
             host: Some(String::new()),
@@ -128,24 +131,24 @@ fn lost(reader: &AuditReader, filter: &DecisionFilter) -> rusqlite::Result<u64> 
     let from = filter.from.map_or(i64::MIN, Timestamp::as_microsecond);
     let until = filter.until.map_or(i64::MAX, Timestamp::as_microsecond);
     let mut statement = reader.connection.prepare_cached(LOST)?;
-    // As a float: the sum of what somebody changed may be too large for a number.
+    // Read as a float, because the sum of altered values may exceed an integer.
     let lost: f64 = statement.query_row(params![from, until], |row| row.get(0))?;
     Ok(lost as u64)
 }
 
-/// Event that says that the proxy ran, or stopped.
+/// Event which shows that the proxy ran, or stopped.
 #[derive(Debug, Clone, Copy)]
 struct Sign {
     at: Timestamp,
     is_stop: bool,
 }
 
-/// Events of the proxy itself as they are read, the oldest first.
+/// Reading of the proxy's own events, the oldest first.
 struct EventHistory<'a> {
     filter: &'a DecisionFilter,
     facts: &'a ReportFacts,
     previous: Option<Sign>,
-    /// Highest number that was removed by then.
+    /// Highest number removed so far.
     removed_until: u64,
     history: &'a mut ReportHistory,
 }
@@ -198,8 +201,8 @@ impl EventHistory<'_> {
         Ok(())
     }
 
-    /// Ends after the last event. A proxy that has not stopped may run, or have been
-    /// killed: the record does not say.
+    /// Ends after the last event. If the last event is no stop, the proxy may still
+    /// run or have been killed; the record does not say.
     fn end(mut self) {
         if let Some(last) = self.previous.filter(|last| last.is_stop) {
             self.add_absence(Absence {
@@ -230,7 +233,7 @@ impl EventHistory<'_> {
             return;
         };
         let configurations = &mut self.history.configurations;
-        // Of those before the time, the last was still in force.
+        // Only the last configuration before the range was still in force.
         if self.filter.from.is_some_and(|from| event.at <= from) {
             configurations.clear();
         }
@@ -238,7 +241,8 @@ impl EventHistory<'_> {
     }
 
     fn add_removal(&mut self, event: &EventRow) {
-        // Saved state is pruned, too: no entry goes with it.
+        // The pruning of saved state has the same kind of event, but removes no
+        // entries.
         let Some(note) = RemovalNote::of(event) else {
             return;
         };

@@ -1,4 +1,4 @@
-//! Decisions counted by class.
+//! Counts of decisions by class.
 //!
 //! Does not know the names of the classes.
 
@@ -10,23 +10,23 @@ use politesse_decision::outcome::EndingClass;
 use politesse_decision::reason::{Reason, Verdict};
 use politesse_decision::record::StoredRuling;
 
-/// Number of decisions in each class. Each decision is in one.
+/// Number of decisions in each class. Each decision belongs to one class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ClassCounts([u64; DecisionClass::ALL.len()]);
 
 impl ClassCounts {
-    /// Makes counts of a number for each class.
+    /// Creates counts by calling `count` for each class.
     pub fn of(count: impl FnMut(DecisionClass) -> u64) -> Self {
         Self(DecisionClass::ALL.map(count))
     }
 
-    /// Counts `entries`, which have one `ruling`. Late endings must be among them
-    /// together with their decisions.
+    /// Counts `entries` that all have the ruling `ruling`. Late endings must be
+    /// summed together with their decisions.
     pub(super) fn of_entries(entries: &EntrySums, ruling: &StoredRuling) -> Self {
         let class = DecisionClass::of_words(&ruling.verdict, &ruling.reason);
         let mut counts = Self::default();
         let mut rest = entries.requests;
-        // Rows that somebody changed may count more endings than there are decisions.
+        // Altered rows may have more endings than decisions.
         let mut take = |count: u64| {
             let taken = count.min(rest);
             rest -= taken;
@@ -79,7 +79,7 @@ impl ClassCounts {
         }
     }
 
-    /// Replaces the counts `old`, which were added before, by `new`.
+    /// Replaces counts: subtracts `old`, which was added before, and adds `new`.
     pub(super) fn replace(&mut self, old: &Self, new: &Self) {
         for (sum, (old, new)) in self.0.iter_mut().zip(old.0.into_iter().zip(new.0)) {
             *sum = sum.saturating_sub(old).saturating_add(new);
@@ -87,23 +87,23 @@ impl ClassCounts {
     }
 }
 
-/// Columns of a decision in SQL from which its class follows.
+/// SQL columns that determine the class of a decision.
 #[derive(Debug, Clone, Copy)]
 pub struct ClassColumns {
-    /// Word of the verdict.
+    /// Verdict, as a word.
     pub verdict: &'static str,
-    /// Word of the reason.
+    /// Reason, as a word.
     pub reason: &'static str,
     /// Error term of the ending; null without an error.
     pub error: &'static str,
     /// Status of the answer.
     pub status: &'static str,
-    /// How often the request was sent.
+    /// Number of times the request was sent.
     pub sent: &'static str,
 }
 
-/// Returns the expression for the class of a decision, in the SQL that SQLite and
-/// PostgreSQL share. Tests hold it to [`ClassCounts`].
+/// Returns the SQL expression for the class of a decision, in the dialect that
+/// SQLite and PostgreSQL share. Tests compare it with [`ClassCounts`].
 pub fn class_sql(columns: &ClassColumns) -> String {
     let ClassColumns {
         verdict,
@@ -139,7 +139,7 @@ pub fn class_sql(columns: &ClassColumns) -> String {
     )
 }
 
-/// Returns the condition that an ending is of [`EndingClass::RefusedBySite`].
+/// Returns the SQL condition for an ending of class [`EndingClass::RefusedBySite`].
 pub fn refused_by_site_sql(columns: &ClassColumns) -> String {
     let ClassColumns {
         error,
@@ -155,7 +155,7 @@ pub fn refused_by_site_sql(columns: &ClassColumns) -> String {
     )
 }
 
-/// Returns the condition that an ending is of [`EndingClass::PutOffBySite`].
+/// Returns the SQL condition for an ending of class [`EndingClass::PutOffBySite`].
 pub fn put_off_by_site_sql(columns: &ClassColumns) -> String {
     let ClassColumns {
         error,

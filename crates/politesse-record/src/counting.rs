@@ -1,8 +1,8 @@
-//! Counting of decisions: whole parts by their roll-ups, the others row by row.
+//! Counting of decisions: whole parts by their roll-ups, other parts row by row.
 //!
-//! A part is counted by its roll-up if all of its decisions were made within the
-//! times that are asked for. That leaves the parts in which the times begin and
-//! end, and the one that is being written.
+//! A part is counted by its roll-up if all its decisions were made within the
+//! wanted times. Only the parts at both ends of the times, and the part being
+//! written, are read row by row.
 //!
 //! Does not know the texts that the sums are shown with.
 
@@ -25,17 +25,18 @@ use super::rollup_row::{
     EntrySums, OriginEntry, RollupEntries, RollupKey, RollupReader, TimeSpan, read_span,
 };
 
-/// Sums that are kept apart at a time, of some hundred bytes each. A question
-/// that asks for more is to be narrowed.
+/// Maximum number of sums kept at a time, of some hundred bytes each. A query that
+/// needs more must be narrowed.
 pub const SUMS_MAX: usize = 1 << 20;
 
-/// Parts of one transaction: some milliseconds, which the WAL does not notice.
+/// Roll-ups of 64 parts in one transaction: some milliseconds, too short to hold up
+/// the WAL.
 const ROLLUPS: &str = "
 SELECT part, first_us, last_us, sums FROM rollup
 WHERE ? < part AND part <= ? ORDER BY part LIMIT 64";
 
-/// Finds for each ruling the first one with the same verdict and effect, and the same
-/// reason if it refuses: the class of a refusal depends on it.
+/// Finds for each ruling the first one with the same verdict and effect, and if it
+/// refuses the same reason, on which the class of a refusal depends.
 const OUTCOMES: &str = "
 SELECT id, min(id) OVER (
   PARTITION BY verdict, effect, CASE verdict WHEN 'disallow' THEN reason END
@@ -50,10 +51,11 @@ pub(super) struct SumReferences {
     pub(super) ruling: i64,
 }
 
-/// Hasher of numbers that nobody chooses: those of hours and of rows.
+/// Hasher for hours and row ids. Attackers do not choose these numbers, so it need
+/// not resist collisions.
 ///
-/// A roll-up of many hosts has an entry for nearly each request, and the hasher of
-/// the standard library would take longer than all else.
+/// A roll-up of many hosts has an entry for nearly every request, and the hasher of
+/// the standard library would take longer than everything else.
 #[derive(Debug, Default)]
 struct ReferenceHasher(u64);
 
@@ -67,25 +69,26 @@ impl Hasher for ReferenceHasher {
     }
 
     fn write_i64(&mut self, number: i64) {
-        // The multiplier of Firefox's hash: odd, with its bits spread.
+        // Multiplier of Firefox's hash: odd, with its bits spread.
         let mixed = self.0.rotate_left(5) ^ number.cast_unsigned();
         self.0 = mixed.wrapping_mul(0x517c_c1b7_2722_0a95);
     }
 }
 
-/// Map whose keys are numbers of rows.
+/// Map whose keys are row ids.
 type ReferenceMap<K, V> = HashMap<K, V, BuildHasherDefault<ReferenceHasher>>;
 
-/// Sums by hour, origin and ruling, as far as they are to be told apart.
+/// Sums by ruling, and by hour and origin if wanted.
 #[derive(Debug, Default)]
 pub(super) struct SumsByReference {
     apart: SumsApart,
-    /// For each ruling the one that it is not told apart from, if there is one.
+    /// First ruling with the same outcome, for each ruling that is merged with
+    /// others.
     rulings: ReferenceMap<i64, i64>,
     sums: ReferenceMap<SumReferences, EntrySums>,
 }
 
-/// References that are told apart beside rulings.
+/// Properties that sums are kept apart by, besides rulings.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SumsApart {
     pub(super) by_hour: bool,
@@ -107,8 +110,9 @@ impl SumsApart {
     };
 }
 
-/// Adds the decisions that meet `filter` to each of `tables` in one pass, as far as it
-/// does not depend on the ruling: that is compared once for each sum.
+/// Adds the decisions that match `filter` to each of `tables` in one pass.
+/// Conditions on the ruling are not applied here; the caller compares them once for
+/// each sum.
 ///
 /// Two tables, one by hour and one by origin, have far fewer sums than one by both.
 ///
@@ -123,8 +127,8 @@ pub(super) fn count_decisions(
     count_until(reader, filter, tables, None).map(drop)
 }
 
-/// Adds decisions to `tables` as [`count_decisions`] does, until `deadline`. Returns
-/// whether the time was over before all were added.
+/// Adds decisions to `tables` like [`count_decisions`], until `deadline`. Returns
+/// whether the deadline passed before all were added.
 ///
 /// # Errors
 ///
@@ -153,7 +157,8 @@ pub(super) fn count_until(
                 table.add_decision(&counted)?;
             }
         }
-        // Roll-ups are read whole: a record has few enough that this takes milliseconds.
+        // Roll-ups are not interrupted, because reading all of them takes
+        // milliseconds.
         if scan.is_late() {
             return Ok(scan.ahead().is_some());
         }
@@ -162,7 +167,7 @@ pub(super) fn count_until(
 }
 
 impl SumsByReference {
-    /// Begins without a decision.
+    /// Creates an empty table.
     pub(super) fn new(apart: SumsApart) -> Self {
         Self {
             apart,
@@ -170,11 +175,11 @@ impl SumsByReference {
         }
     }
 
-    /// Begins without a decision. Rulings with the same verdict and effect, and if they
-    /// refuse the same reason, are not told apart: all have the number of the first of
-    /// them.
+    /// Creates an empty table that merges rulings with the same verdict and effect,
+    /// and if they refuse the same reason. All of them have the id of the first.
     ///
-    /// Sites have many rules, and there would be sums of each for nearly every host.
+    /// Sites have many rules, and each would otherwise have sums for nearly every
+    /// host.
     pub(super) fn by_outcome(apart: SumsApart, connection: &Connection) -> rusqlite::Result<Self> {
         let mut statement = connection.prepare_cached(OUTCOMES)?;
         let firsts = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -184,7 +189,7 @@ impl SumsByReference {
         })
     }
 
-    /// Adds one decision with its ending.
+    /// Adds a decision with its ending.
     ///
     /// # Errors
     ///
@@ -195,17 +200,18 @@ impl SumsByReference {
         self.add(self.key(counted.key()), &sums)
     }
 
-    /// Returns the references of a key, without what is not to be told apart.
+    /// Returns the references of a key, with 0 for properties that are not kept
+    /// apart.
     fn key(&self, of: RollupKey) -> SumReferences {
         SumReferences {
             hour: if self.apart.by_hour { of.hour } else { 0 },
             origin: if self.apart.by_origin { of.origin } else { 0 },
-            // One that came since stands for itself.
+            // A ruling written since then is not merged.
             ruling: self.rulings.get(&of.ruling).copied().unwrap_or(of.ruling),
         }
     }
 
-    /// Returns the sums, in no order.
+    /// Returns the sums in arbitrary order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (SumReferences, &EntrySums)> {
         self.sums.iter().map(|(key, sums)| (*key, sums))
     }
@@ -218,7 +224,7 @@ impl SumsByReference {
         }
     }
 
-    /// Adds the entries of a section, which have one hour and ruling.
+    /// Adds the entries of a section, which have the same hour and ruling.
     fn add_entries(&mut self, key: RollupKey, entries: &[OriginEntry]) -> Result<(), AuditError> {
         if self.apart.by_origin {
             let key = self.key(key);
@@ -233,14 +239,14 @@ impl SumsByReference {
     }
 }
 
-/// How the decisions of a part are counted.
+/// Way in which the decisions of a part are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PartUse {
-    /// By its roll-up: all of them were made within the times.
+    /// By the roll-up: all decisions were made within the times.
     Whole,
     /// Row by row.
     Rows,
-    /// None was made within the times.
+    /// Not at all: no decision was made within the times.
     Outside,
 }
 
@@ -250,7 +256,7 @@ impl PartUse {
             return Self::Outside;
         };
         let from = times.from.map_or(i64::MIN, |from| from.as_microsecond());
-        // A time that is later than all: no decision has it.
+        // Without an end, a value later than the time of any decision.
         let until = times.until.map_or(i64::MAX, |until| until.as_microsecond());
         if span.last_us < from || until <= span.first_us {
             Self::Outside
@@ -262,16 +268,16 @@ impl PartUse {
     }
 }
 
-/// Adds to each of `tables` what roll-ups tell. Returns the numbers of decisions that are
-/// still to be counted, row by row; `None` if there are no roll-ups.
+/// Adds the roll-ups to each of `tables`. Returns the numbers of decisions that
+/// must still be counted row by row; `None` if there are no roll-ups.
 fn add_rolled_up(
     reader: &AuditReader,
     filter: &DecisionFilter,
     tables: &mut [SumsByReference],
 ) -> Result<Option<Vec<Range<i64>>>, AuditError> {
     let connection = &reader.connection;
-    // In one transaction: an ending is late, or it is rolled up. What is closed
-    // later is read row by row.
+    // Read in one transaction, so that each ending is either late or rolled up.
+    // Parts that are closed later are read row by row.
     let transaction = connection.unchecked_transaction()?;
     let last = last_rolled_up(&transaction)?;
     let origins = filter.origins(&transaction)?;
@@ -302,19 +308,19 @@ fn add_rolled_up(
 /// Reading of roll-ups, in the order of their parts.
 struct RollupScan {
     times: TimeRange,
-    /// Rows of the origins that are wanted, in order; `None` if all are.
+    /// Row ids of the wanted origins, in ascending order; `None` for all.
     origins: Option<Vec<i64>>,
     uses: HashMap<i64, PartUse>,
     has_whole: bool,
     rest: Vec<Range<i64>>,
-    /// Number behind the last part that was read.
+    /// Number after the last part read.
     next: i64,
     entries: RollupEntries,
 }
 
 impl RollupScan {
-    /// Reads the roll-ups that follow `parts.start`, up to `parts.end`. Returns the
-    /// last part that was read; `None` if there are no more.
+    /// Reads the next page of roll-ups after `parts.start`, up to `parts.end`.
+    /// Returns the last part read; `None` if there are no more.
     fn next_page(
         &mut self,
         connection: &Connection,
@@ -335,19 +341,21 @@ impl RollupScan {
         Ok(last)
     }
 
-    /// Adds the entries of parts that are counted by roll-ups: the rows of others have
-    /// their late endings.
+    /// Adds entries of parts that are counted by roll-up. The late endings of other
+    /// parts are counted with their rows.
     fn add(
         &mut self,
         read: &RollupEntries,
         tables: &mut [SumsByReference],
     ) -> Result<(), AuditError> {
         for (key, entries) in read.iter() {
-            // Once for each section: there are nearly as many entries as requests.
+            // Checked once per section, because there are nearly as many entries as
+            // requests.
             if self.uses.get(&key.part) != Some(&PartUse::Whole) {
                 continue;
             }
-            // No sums are not sums of none: they would be a row of a table.
+            // A section without wanted entries must not create an empty sum, which
+            // would be shown as a row.
             if entries.is_empty() {
                 continue;
             }
@@ -358,12 +366,12 @@ impl RollupScan {
         Ok(())
     }
 
-    /// Takes in the row of `part`: its entries are those of `self` afterwards.
+    /// Reads the row of `part` into `self.entries`.
     fn take(&mut self, part: i64, row: &Row<'_>) -> rusqlite::Result<()> {
         let mut used = PartUse::of(read_span(row, 1)?, self.times);
         self.entries.clear();
-        // Late endings are those of earlier decisions. Of parts that are not looked
-        // at, SQLite does not even read the sums.
+        // Late endings belong to earlier parts. If none of these is counted whole,
+        // the sums are not needed, and SQLite does not read them.
         if used == PartUse::Whole || self.has_whole {
             let bytes = row.get_ref(3)?.as_blob().unwrap_or_default();
             let is_late_only = used != PartUse::Whole;
@@ -373,7 +381,7 @@ impl RollupScan {
                 origins: self.origins.as_deref(),
             };
             if reader.read(is_late_only, &mut self.entries).is_none() {
-                // Somebody changed it, which `verify` finds.
+                // The row was altered, which `verify` reports.
                 self.entries.clear();
                 used = PartUse::Rows;
             }

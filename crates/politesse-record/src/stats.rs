@@ -1,8 +1,8 @@
 //! Statistics: decisions counted by host, URL, crawler, rule, reason and hour.
 //!
-//! Decisions are summed by the numbers of their dictionary rows; the texts are
-//! looked up once for each sum. What no roll-up has, such as URLs, is counted row by row.
-//! Does not know how the sums are shown.
+//! Decisions are summed by the ids of their dictionary rows, and the texts are
+//! looked up once for each sum. Properties that no roll-up has, such as URLs, are
+//! counted row by row. Does not know how the sums are shown.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -29,28 +29,30 @@ use politesse_decision::outcome::EndingClass;
 use politesse_decision::record::{StoredDenial, StoredRecord, StoredRuling};
 use politesse_robots::origin::Target;
 
-/// Property by which decisions are counted apart.
+/// Property that decisions are grouped by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatKey {
-    /// Host of the URL, on every port.
+    /// Host of the URL, with any port.
     Host,
     /// Whole URL.
     Url,
-    /// Token that was bound.
+    /// Token of the crawler that was applied.
     Crawler,
     /// Label of the crawl.
     Label,
-    /// Statement that denies a purpose of the crawler; each that does has a group.
+    /// Statement that denies a purpose of the crawler; each statement has its own
+    /// group.
     Preference,
-    /// Purpose of the crawler that is denied; each that is has a group.
+    /// Denied purpose of the crawler; each purpose has its own group.
     Purpose,
     /// Text of the rule that decided.
     Rule,
-    /// Word of the reason.
+    /// Reason, as a word.
     Reason,
-    /// Hour of the decision, by its beginning in UTC.
+    /// Hour of the decision, given by its start in UTC.
     Hour,
-    /// Node that made the decision, where records of several are read together.
+    /// Node that made the decision, where the records of several nodes are read
+    /// together.
     Node,
 }
 
@@ -69,7 +71,7 @@ impl StatKey {
         Self::Node,
     ];
 
-    /// Returns the word of the key.
+    /// Returns the key as a word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Host => "host",
@@ -85,7 +87,7 @@ impl StatKey {
         }
     }
 
-    /// Reports whether roll-ups tell its values apart.
+    /// Reports whether roll-ups have separate sums for its values.
     fn is_rolled_up(self) -> bool {
         !matches!(
             self,
@@ -112,17 +114,17 @@ impl FromStr for StatKey {
 pub struct DecisionSums {
     /// Decisions.
     pub requests: u64,
-    /// Decisions that disallow and were enforced.
+    /// Enforced decisions that disallow.
     pub refusals: u64,
-    /// Decisions that enforcing would have refused or put off (report mode).
+    /// Decisions that enforcement would have refused or put off (report mode).
     pub reported: u64,
-    /// Decisions by which the request was put off (429, 503).
+    /// Enforced decisions that put the request off (429, 503).
     pub later: u64,
     /// Milliseconds that requests waited.
     pub wait_ms: u64,
     /// Bytes of bodies passed on.
     pub bytes: u64,
-    /// Exchanges that ended with an error, those below aside.
+    /// Exchanges that ended with an error other than the kinds below.
     pub errors: u64,
     /// Responses that were fetched and withheld from the client.
     pub withheld: u64,
@@ -130,7 +132,7 @@ pub struct DecisionSums {
     pub refused_by_site: u64,
     /// Requests that the site put off: 429 or 503.
     pub put_off_by_site: u64,
-    /// Decisions by class.
+    /// Numbers of decisions by class.
     pub classes: ClassCounts,
 }
 
@@ -157,12 +159,12 @@ impl DecisionSums {
             (&mut self.refused_by_site, other.refused_by_site),
             (&mut self.put_off_by_site, other.put_off_by_site),
         ] {
-            // A changed row may hold any number.
+            // An altered row may hold any number.
             *sum = sum.saturating_add(more);
         }
     }
 
-    /// Makes the sums of entries, with the requests counted as what their `ruling`
+    /// Returns the sums of entries, with their requests counted under what `ruling`
     /// made of them.
     pub(super) fn ruled(entries: &EntrySums, ruling: &StoredRuling) -> Self {
         let EntrySums {
@@ -192,11 +194,11 @@ impl DecisionSums {
     }
 }
 
-/// Decisions that have the same value for each key.
+/// Group of decisions that have the same value for each key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatGroup {
-    /// Values in the order of the keys; `None` where there is none: no rule
-    /// decided, or the crawler has no token.
+    /// Values in the order of the keys; `None` without a value: no rule decided, or
+    /// the crawler has no token.
     pub values: Vec<Option<Arc<str>>>,
     /// Sums of the decisions.
     pub sums: DecisionSums,
@@ -205,25 +207,25 @@ pub struct StatGroup {
 /// Order of groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatOrder {
-    /// Sums with most requests come first.
+    /// Groups with most requests first.
     Requests,
-    /// Sums with most refusals come first, then those with most that report mode
-    /// let through, then those with most requests.
+    /// Groups with most refusals first; then by most requests that only report mode
+    /// let through, then by most requests.
     Refusals,
 }
 
-/// Question about the sums of decisions.
+/// Query for the sums of decisions.
 #[derive(Debug, Clone, Copy)]
 pub struct StatQuestion<'a> {
-    /// Decisions that are counted.
+    /// Filter for the decisions that are counted.
     pub filter: &'a DecisionFilter,
-    /// Properties by which they are counted apart.
+    /// Properties that the decisions are grouped by.
     pub keys: &'a [StatKey],
     /// Order of the groups.
     pub order: StatOrder,
 }
 
-/// Counts the decisions that meet `filter` by the values of `keys`. Without keys
+/// Counts the decisions that match `filter` by the values of `keys`. Without keys
 /// there is one group, or none if there are no decisions.
 ///
 /// # Errors
@@ -250,16 +252,16 @@ pub fn stats(
     Ok(groups)
 }
 
-/// Number of the decisions that meet a filter, as far as they were counted.
+/// Number of decisions that match a filter, as far as counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecisionTotal {
-    /// Decisions that were counted.
+    /// Number of decisions counted.
     pub count: u64,
-    /// Whether the time was over before all were counted.
+    /// Whether the deadline passed before all were counted.
     pub is_cut: bool,
 }
 
-/// Counts the decisions that meet `filter`, until `deadline`.
+/// Counts the decisions that match `filter`, until `deadline`.
 ///
 /// # Errors
 ///
@@ -278,10 +280,10 @@ pub fn total(
     })
 }
 
-/// Puts groups in an order.
+/// Sorts groups.
 pub fn sort_groups(groups: &mut [StatGroup], order: StatOrder) {
-    // By their values where the counts are equal: the same question has the same
-    // answer each time.
+    // Groups with equal counts are sorted by value, so that equal queries have
+    // equal answers.
     groups.sort_by(|one, other| {
         let rank = |group: &StatGroup| {
             let DecisionSums {
@@ -301,7 +303,7 @@ pub fn sort_groups(groups: &mut [StatGroup], order: StatOrder) {
     });
 }
 
-/// Puts together the sums that have the same texts for `keys`.
+/// Combines the sums that have the same texts for `keys`.
 fn groups(
     reader: &AuditReader,
     counted: &SumsByReference,
@@ -321,7 +323,7 @@ fn groups(
             StatKey::Rule => Ok(shared(ruling.rule.as_deref())),
             StatKey::Reason => Ok(shared(Some(&ruling.reason))),
             StatKey::Hour => Ok(Some(texts.hour(references.hour))),
-            // Such decisions are counted row by row, and a record has one node.
+            // These keys are counted row by row, and a single record has one node.
             StatKey::Node
             | StatKey::Url
             | StatKey::Label
@@ -336,8 +338,8 @@ fn groups(
     Ok(listed(groups))
 }
 
-/// Counts row by row, where `keys` has what no roll-up tells apart. A decision with
-/// several denials is counted in the group of each.
+/// Counts row by row, for `keys` that roll-ups do not have. A decision with several
+/// denials is counted in each of their groups.
 fn groups_by_row(
     reader: &AuditReader,
     filter: &DecisionFilter,
@@ -368,7 +370,7 @@ fn groups_by_row(
             )
         };
         for values in apart {
-            // A URL may be as long as thousands of other sums.
+            // A URL may take as much memory as thousands of other sums.
             let bytes: usize = values.iter().flatten().map(|value| value.len()).sum();
             let group = groups.entry(values).or_insert_with(|| {
                 room += 1 + bytes / SUM_BYTES;
@@ -399,10 +401,10 @@ fn shared(text: Option<&str>) -> Option<Arc<str>> {
     text.map(Arc::from)
 }
 
-/// Bytes that a sum takes, approximately.
+/// Approximate memory of a sum in bytes.
 const SUM_BYTES: usize = 128;
 
-/// Hosts that are read at a time.
+/// Number of hosts read at a time.
 const HOSTS_READ: i64 = 1024;
 
 /// Texts of the dictionary rows that sums refer to.
@@ -423,7 +425,7 @@ impl<'a> KeyTexts<'a> {
         }
     }
 
-    /// Returns the value of a decision for `key`, counted for one of its denials.
+    /// Returns the value of a decision for `key`, for one of its denials.
     fn of_record(
         &mut self,
         key: StatKey,
@@ -440,7 +442,7 @@ impl<'a> KeyTexts<'a> {
                     (_, false) => &record.url,
                 };
                 let target = url.parse::<Target>().ok();
-                // Of an origin that somebody changed, as in `host`: no letters.
+                // An origin that was altered has an empty host, as in `host`.
                 let host = target.map(|target| target.origin.host().to_string());
                 shared(Some(&host.unwrap_or_default()))
             }
@@ -455,7 +457,7 @@ impl<'a> KeyTexts<'a> {
         }
     }
 
-    /// Makes the text of an hour: its beginning.
+    /// Formats an hour by its start.
     fn hour(&mut self, hour: i64) -> Arc<str> {
         let text = self.hours.entry(hour).or_insert_with(|| {
             let begin = Timestamp::from_microsecond(hour.saturating_mul(HOUR_US));
@@ -464,24 +466,23 @@ impl<'a> KeyTexts<'a> {
         Arc::clone(text)
     }
 
-    /// Finds a ruling. One that somebody took away has no values.
+    /// Returns a ruling; without values if its row is gone.
     pub(super) fn ruling(&mut self, id: i64) -> rusqlite::Result<Arc<StoredRuling>> {
         let found = self.values.rulings.get(self.connection, id)?;
         Ok(found.map(|found| found.value).unwrap_or_default())
     }
 
-    /// Finds the host of an origin; that of an origin which somebody took away has
-    /// no letters.
+    /// Returns the host of an origin; empty if its row is gone.
     pub(super) fn host(&mut self, origin: i64) -> rusqlite::Result<Arc<str>> {
-        // No row has this number.
+        // 0 stands for a redacted origin; no row has this id.
         if origin == 0 {
             return Ok(StoredRecord::REDACTED.into());
         }
         if let Some(host) = self.hosts.get(&origin) {
             return Ok(Arc::clone(host));
         }
-        // With its neighbours: whoever counts by host asks for most of them. Bytes,
-        // since what somebody changed may be no UTF-8.
+        // Reads the neighbouring rows as well, because a count by host needs most
+        // of them. Reads bytes, because an altered value may not be valid UTF-8.
         let sql = "SELECT id, CAST(host AS BLOB) FROM origin WHERE ? <= id AND id < ?";
         let begin = origin - origin.rem_euclid(HOSTS_READ);
         let mut statement = self.connection.prepare_cached(sql)?;

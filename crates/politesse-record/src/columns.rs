@@ -1,13 +1,13 @@
-//! Values of columns: how they are written, read and put under a digest.
+//! Column values: how they are written, read and hashed.
 //!
 //! Each row carries a digest of the values that were fixed when it was written.
-//! Deciding again shows that an answer does not follow from its evidence; it
-//! cannot show that a URL was changed into another one with the same answer.
-//! Whoever changes a row and its digest too is not found.
+//! Deciding again shows whether an answer follows from its evidence, but not
+//! whether a URL was replaced by another one with the same answer. A change of both
+//! a row and its digest is not detected here.
 //!
 //! A table whose rows have a struct is defined once, by [`table!`]: the statement
-//! that creates it, the one that inserts a row and the reader of a row follow from
-//! the fields. Does not know which columns a table has.
+//! that creates it, the one that inserts a row and the reader of a row are
+//! generated from the fields. Does not know which columns a table has.
 
 use jiff::Timestamp;
 use rusqlite::types::{FromSql as _, FromSqlResult, ToSqlOutput, Type, Value, ValueRef};
@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use politesse_decision::digest::Digest;
 
-/// Bytes of most rows, as they are put under a digest.
+/// Initial capacity for the encoding of a row; enough for most.
 const ROW_BYTES: usize = 1024;
 
 /// Computes the digest of a list of values.
@@ -56,23 +56,24 @@ fn encode(value: ValueRef<'_>, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(content);
 }
 
-/// Makes the column of a digest.
+/// Returns the column value of a digest.
 pub(super) fn blob(digest: Digest) -> Value {
     Value::Blob(digest.as_bytes().to_vec())
 }
 
-/// Reads a digest; `None` if there are not 32 bytes.
+/// Reads a digest; `None` unless there are exactly 32 bytes.
 pub(super) fn read_digest(bytes: &[u8]) -> Option<Digest> {
     <[u8; 32]>::try_from(bytes).ok().map(Digest::from)
 }
 
-/// Makes the number of a column. SQLite's integers are signed; a greater count is
-/// written as the greatest of them.
+/// Converts a count to a column value. SQLite's integers are signed; a larger count
+/// becomes the maximum.
 pub(super) fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// Reads a count: a negative one, which is never written, is 0.
+/// Converts a column value to a count. Negative values, which are never written,
+/// become 0.
 pub(super) fn count(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
 }
@@ -82,14 +83,14 @@ pub(super) fn column<T: ColumnValue>(row: &Row<'_>, at: usize) -> rusqlite::Resu
     ColumnReader { row, next: at }.field()
 }
 
-/// Makes the column of a list of texts: JSON.
+/// Encodes a list of texts as a JSON column.
 pub(super) fn json_list<T: Serialize>(list: impl IntoIterator<Item = T>) -> String {
     let list: Vec<_> = list.into_iter().collect();
-    // There is no text that JSON cannot hold.
+    // Every text can be represented in JSON.
     serde_json::to_string(&list).unwrap_or_default()
 }
 
-/// Returns the bytes of a text, UTF-8 or not, or of what became of it.
+/// Returns the bytes of a text or blob, valid UTF-8 or not; `None` for other types.
 pub(super) fn text_bytes(value: ValueRef<'_>) -> Option<&[u8]> {
     match value {
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Some(bytes),
@@ -97,20 +98,20 @@ pub(super) fn text_bytes(value: ValueRef<'_>) -> Option<&[u8]> {
     }
 }
 
-/// A value is gone, or is not as it was written.
+/// Error: a value is missing or was altered.
 #[derive(Debug)]
 pub(super) struct Altered;
 
-/// Value of a column as a field of a struct.
+/// Column value as a field of a struct.
 ///
-/// A value that is never written (a negative count, a blob in the place of a text) is
-/// read as near as possible: a record must be readable after somebody changed it.
-/// [`TableRow::is_exact`] finds the change.
+/// Values that are never written (a negative count, a blob in place of a text) are
+/// read as closely as possible, because an altered record must stay readable.
+/// [`TableRow::is_exact`] detects the change.
 pub(super) trait ColumnValue: Sized {
     /// Reads the column.
     fn read(value: ValueRef<'_>) -> FromSqlResult<Self>;
 
-    /// Returns the column that is written.
+    /// Returns the column value to write.
     fn value(&self) -> ValueRef<'_>;
 }
 
@@ -134,12 +135,13 @@ impl ColumnValue for u64 {
     }
 }
 
-/// Makes columns of numbers that have a narrower type outside the record.
+/// Implements column values for integers narrower than 64 bits.
 macro_rules! narrow_values {
     ($($Type:ty),+) => {$(
         impl ColumnValue for $Type {
             fn read(value: ValueRef<'_>) -> FromSqlResult<Self> {
-                // A number out of range was never written, and `is_exact` finds it.
+                // An out-of-range number was never written, and `is_exact` detects
+                // it.
                 Ok(Self::try_from(i64::column_result(value)?).unwrap_or_default())
             }
 
@@ -162,7 +164,7 @@ impl ColumnValue for bool {
     }
 }
 
-/// A time in microseconds since 1970.
+/// Time in microseconds since 1970.
 impl ColumnValue for Timestamp {
     fn read(value: ValueRef<'_>) -> FromSqlResult<Self> {
         Ok(Self::from_microsecond(value.as_i64()?).unwrap_or_default())
@@ -176,7 +178,7 @@ impl ColumnValue for Timestamp {
 impl ColumnValue for String {
     fn read(value: ValueRef<'_>) -> FromSqlResult<Self> {
         let bytes = text_bytes(value).unwrap_or_default();
-        // SQLite keeps bytes that are no UTF-8 in a text, if somebody puts them there.
+        // Someone may have put invalid UTF-8 into a text; SQLite stores it as is.
         Ok(Self::from_utf8_lossy(bytes).into_owned())
     }
 
@@ -219,16 +221,16 @@ impl<T: ColumnValue> ColumnValue for Option<T> {
     }
 }
 
-/// Row of a table that is defined by [`table!`].
+/// Row of a table defined by [`table!`].
 pub(super) trait TableRow: Sized {
-    /// Number of the columns.
+    /// Number of columns.
     const WIDTH: usize;
     /// Statement that creates the table.
     const CREATE: &'static str;
     /// Statement that inserts a row.
     const INSERT: &'static str;
 
-    /// Reads the columns, all of them, of which the first is the next of `columns`.
+    /// Reads all columns of the row, starting at the next one of `columns`.
     fn read_columns(columns: &mut ColumnReader<'_>) -> rusqlite::Result<Self>;
 
     /// Returns the columns in their order.
@@ -239,21 +241,23 @@ pub(super) trait TableRow: Sized {
         Self::read_columns(&mut ColumnReader::new(row))
     }
 
-    /// Reports whether the columns of `row` from `first` on have, bit by bit, the values
-    /// that were read from them. A value of another type or out of its range has not.
+    /// Reports whether the columns of `row` from `first` on contain exactly the
+    /// values of `self`, bit by bit. A value of another type or out of range does
+    /// not match.
     fn is_exact(&self, row: &Row<'_>, first: usize) -> bool {
-        // The type counts, too: 1, 1.0 and '1' are equal to a condition of SQL.
+        // Types are compared too, because SQL considers 1, 1.0 and '1' equal.
         let mut places = self.values().zip(first..);
         places.all(|(value, at)| row.get_ref(at) == Ok(value))
     }
 
-    /// Computes the digest of all columns but the last, which has it in some tables.
+    /// Computes the digest of all columns except the last, which stores it in some
+    /// tables.
     fn digest_of_columns(&self) -> Digest {
         digest_of(self.values().take(Self::WIDTH - 1))
     }
 
-    /// Reports whether `row`, from which this was read, has the digest of its values in
-    /// the last column.
+    /// Reports whether `row`, from which `self` was read, has the digest of its
+    /// values in the last column.
     fn is_as_written(&self, row: &Row<'_>) -> bool {
         let digest = self.digest_of_columns();
         let stored = self.values().last();
@@ -272,8 +276,8 @@ pub(super) trait TableRow: Sized {
     }
 }
 
-/// Defines a table: the struct of its rows, with the definition of a column after each
-/// field. A table that is `keyed by` columns has no other key, and a row replaces the one
+/// Defines a table: the struct of its rows, with a column definition after each
+/// field. A table `keyed by` columns has no other key, and a row replaces the one
 /// with the same key.
 macro_rules! table {
     (
@@ -320,14 +324,14 @@ macro_rules! table {
     };
 }
 
-/// Makes the place of another column's value in a statement.
+/// Returns the placeholder for a further column in a statement.
 macro_rules! place {
     ($column:literal) => {
         ", ?"
     };
 }
 
-/// Makes what differs in the statements of a table with a key of its own.
+/// Returns the parts of statements that only tables with their own key have.
 macro_rules! keyed {
     (kind $key:literal) => {
         ", WITHOUT ROWID"
@@ -341,21 +345,21 @@ pub(super) use {keyed, place, table};
 
 /// Reads the columns of a row from left to right.
 ///
-/// Values that are never written (a list that is no JSON, a negative count) are
-/// read as near as may be: a record must be readable after somebody changed it,
-/// and the digest of the row tells that it was.
+/// Values that are never written (a list that is not JSON, a negative count) are
+/// read as closely as possible, because an altered record must stay readable. The
+/// digest of the row reveals the change.
 pub(super) struct ColumnReader<'a> {
     row: &'a Row<'a>,
     next: usize,
 }
 
 impl<'a> ColumnReader<'a> {
-    /// Begins with the first column of `row`.
+    /// Starts at the first column of `row`.
     pub(super) fn new(row: &'a Row<'a>) -> Self {
         Self { row, next: 0 }
     }
 
-    /// Reads a list of texts; null is an empty one.
+    /// Reads a list of texts; null is an empty list.
     pub(super) fn list(&mut self) -> rusqlite::Result<Vec<String>> {
         let parse = |text: String| serde_json::from_str(&text).unwrap_or_else(|_| vec![text]);
         let text: Option<String> = self.field()?;
@@ -399,12 +403,12 @@ pub(super) mod hex_bytes {
         parse(&text).ok_or_else(|| de::Error::custom("pairs of hexadecimal digits are wanted"))
     }
 
-    /// Writes bytes in hexadecimal.
+    /// Formats bytes in hexadecimal.
     pub(crate) fn text(bytes: &[u8]) -> String {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Reads bytes in lower-case hexadecimal.
+    /// Parses bytes in lower-case hexadecimal.
     pub(crate) fn parse(text: &str) -> Option<Vec<u8>> {
         let digit = |byte: u8| match byte {
             b'0'..=b'9' => Some(byte - b'0'),

@@ -1,9 +1,9 @@
-//! Rows of `event`: that a site asked for less, that it may be asked again, what
-//! the proxy itself did (started, stopped, changed its configuration), and that an
-//! audit record began after one that was not whole.
+//! Rows of `event`: a site asked for less or may be asked again, the proxy itself
+//! did something (started, stopped, changed its configuration), or a record began
+//! after an incomplete one.
 //!
-//! An event is evidence. No request waits for one, and none is refused because
-//! of one: an event that finds no place in the queue is lost, and counted.
+//! Events are evidence. No request waits for an event or is refused because of one:
+//! an event that finds no free place in the queue is lost, and counted.
 //!
 //! Does not know when an event happens.
 
@@ -18,11 +18,11 @@ use politesse_base::clock;
 use politesse_decision::back_off::BackOffEvent;
 use politesse_decision::digest::{CanonicalBytes, Digest};
 
-/// Finds the kind of the last event of a host.
+/// Finds the kind of the latest event of a host.
 pub(super) const LAST_KIND: &str = "
 SELECT kind FROM event WHERE host = ? ORDER BY seq DESC LIMIT 1";
 
-/// All events, for [`EventRow::read`].
+/// All events, read by [`EventRow::read`].
 pub(super) const EVENTS: NumberedTable = NumberedTable {
     name: "event",
     select: "SELECT * FROM event",
@@ -30,40 +30,42 @@ pub(super) const EVENTS: NumberedTable = NumberedTable {
     number: "seq",
 };
 
-/// Kind of the event that a record begins with if the previous one was not whole.
+/// Kind of the first event of a record that replaced an incomplete one.
 const RECORD_BEGUN: &str = "record_begun";
 
 /// Kind of an event of the proxy itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProcessEventKind {
-    /// The proxy has opened the record, and has sent nothing yet.
+    /// The proxy has opened the record, and has not sent anything yet.
     Started,
-    /// A configuration is in force that was not before.
+    /// A new configuration took effect.
     Configuration,
-    /// The configuration was read again, in vain or not.
+    /// The configuration was read again, successfully or not.
     Reloaded,
-    /// Saved state that is of no use any more was removed.
+    /// Expired saved state was removed.
     Pruned,
     /// Clients and URLs of decisions were redacted.
     Redacted,
-    /// An operator had the robots.txt files of a host fetched again.
+    /// An operator made the proxy fetch the robots.txt files of a host again.
     RobotsRefetched,
-    /// A backup was put in the place of the record.
+    /// A backup replaced the record.
     Restored,
-    /// The record is sealed although heads of it were removed (`--accept-lost-heads`).
+    /// The record is sealed although some of its heads were removed
+    /// (`--accept-lost-heads`).
     HeadsLost,
-    /// Entries that the process before had committed are gone: its log was damaged.
+    /// Entries committed by the previous process are missing because its log was
+    /// damaged.
     EntriesLost,
-    /// The proxy reached the store of its fleet, or lost it.
+    /// The proxy connected to the store of its fleet, or lost it.
     Fleet,
-    /// The proxy runs. Written once an hour.
+    /// The proxy is running. Written once an hour.
     Heartbeat,
-    /// The proxy sends nothing any more, and closes the record.
+    /// The proxy has stopped sending, and closes the record.
     Stopped,
 }
 
 impl ProcessEventKind {
-    /// Returns the word for it.
+    /// Returns the kind as a word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Started => "started",
@@ -81,7 +83,7 @@ impl ProcessEventKind {
         }
     }
 
-    /// Reports whether such an event states how many requests were sent.
+    /// Reports whether events of this kind state the number of requests sent.
     pub(super) fn has_count(self) -> bool {
         matches!(self, Self::Started | Self::Heartbeat | Self::Stopped)
     }
@@ -94,12 +96,12 @@ pub struct ProcessEvent {
     pub at: Timestamp,
     /// Kind of the event.
     pub kind: ProcessEventKind,
-    /// Facts about the event: an object, or null.
+    /// Details of the event: an object, or null.
     pub detail: Json,
 }
 
 impl ProcessEvent {
-    /// Makes an event that happens now.
+    /// Creates an event with the current time.
     pub fn now(kind: ProcessEventKind, detail: Json) -> Self {
         Self {
             at: clock::now(),
@@ -109,53 +111,53 @@ impl ProcessEvent {
     }
 }
 
-/// Configuration as an event has it.
+/// Configuration as stored in an event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordedConfiguration {
-    /// Time from which on it was in force.
+    /// Time at which the configuration took effect.
     pub at: Timestamp,
-    /// Person or organisation that ran the proxy, if it was named.
+    /// Person or organisation that runs the proxy, if named.
     pub operator: Option<String>,
     /// Every key with its value as TOML, without secrets.
     pub text: String,
-    /// Everything else that the event has, as a JSON object.
+    /// Other members of the event's detail, as a JSON object.
     pub digests: Json,
 }
 
 table! {
-    /// An event of the record.
+    /// Event of the record.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct EventRow in "event" {
-        /// Its number in the record, from 1.
+        /// Number in the record, from 1.
         pub seq: u64 = "seq INTEGER PRIMARY KEY",
         /// Time of the event.
         pub at: Timestamp = "time_us INTEGER NOT NULL",
         /// Host, without a port.
         pub host: String = "host TEXT NOT NULL",
-        /// Word for the event: `backoff_entered`, `backoff_left`, `backoff_released`,
-        /// `record_begun`, or that of a [`ProcessEventKind`].
+        /// Kind: `backoff_entered`, `backoff_left`, `backoff_released`,
+        /// `record_begun`, or the word of a [`ProcessEventKind`].
         pub kind: String = "kind TEXT NOT NULL",
-        /// Status that asked for less.
+        /// Status by which the host asked for less.
         pub status: Option<u16> = "status INTEGER",
         /// Time until which the host is left alone.
         pub until: Timestamp = "until_us INTEGER NOT NULL",
-        /// Number of times in a row that the host asked for less.
+        /// Number of consecutive times that the host asked for less.
         pub incidents: u64 = "incidents INTEGER NOT NULL",
-        /// Credential and address by which an operator ended a back-off.
+        /// Credential and address of the operator who ended a back-off.
         pub actor: Option<String> = "actor TEXT",
-        /// Reason that the operator gave.
+        /// Reason given by the operator.
         pub reason: Option<String> = "reason TEXT",
-        /// Requests that this process had sent by then.
+        /// Number of requests that this process had sent.
         pub sent: Option<u64> = "sent INTEGER",
-        /// Facts about an event of the proxy itself, as a JSON object.
+        /// Details of an event of the proxy itself, as a JSON object.
         pub detail: Option<String> = "detail TEXT",
-        /// Leaf, as the row has it.
+        /// Leaf as stored in the row.
         pub(super) leaf: Digest = "leaf BLOB NOT NULL",
     }
 }
 
 impl EventRow {
-    /// Makes the row of a back-off that began or ended.
+    /// Creates the row of a back-off event.
     pub(super) fn of_back_off(seq: u64, event: &BackOffEvent) -> Self {
         let release = event.release.as_ref();
         Self {
@@ -170,8 +172,8 @@ impl EventRow {
         }
     }
 
-    /// Makes the row of an event of the proxy itself, with the number of requests
-    /// that were `sent`, if it states one.
+    /// Creates the row of an event of the proxy itself. `sent` is the number of
+    /// requests sent, if the event states it.
     pub(super) fn of_process(seq: u64, event: &ProcessEvent, sent: Option<u64>) -> Self {
         let has_detail = !event.detail.is_null();
         Self {
@@ -182,7 +184,7 @@ impl EventRow {
         }
     }
 
-    /// Makes a row that concerns no host. Its columns of a back-off mean nothing.
+    /// Creates a row without a host. Its back-off columns have no meaning.
     fn of_no_host(kind: &str, at: Timestamp) -> Self {
         Self {
             seq: 0,
@@ -200,19 +202,19 @@ impl EventRow {
         }
     }
 
-    /// Makes the first row of a record that begins at `at`, after one that had at
-    /// least `entries` entries.
+    /// Creates the first row of a record that begins at `at` and replaces one with
+    /// at least `entries` entries.
     pub(super) fn record_begun(entries: u64, at: Timestamp) -> Self {
         Self {
             seq: 1,
-            // A column for this one number would be null in every other row, so it
-            // is kept among the incidents.
+            // Stored among the incidents, because a column for this one number
+            // would be null in every other row.
             incidents: entries,
             ..Self::of_no_host(RECORD_BEGUN, at)
         }
     }
 
-    /// Computes the leaf in `record`.
+    /// Computes the leaf of the event in `record`.
     pub(super) fn leaf_in(&self, record: RecordId) -> Digest {
         let mut bytes = encoding_of(EVENT, record);
         bytes.number(self.seq);
@@ -231,7 +233,7 @@ impl EventRow {
         Digest::of(bytes.as_bytes())
     }
 
-    /// Writes the row with its leaf in `record`. Returns its number and the leaf.
+    /// Writes the row with its leaf in `record`. Returns the number and the leaf.
     pub(super) fn write(
         mut self,
         connection: &Connection,
@@ -242,39 +244,39 @@ impl EventRow {
         Ok(self.run())
     }
 
-    /// Returns the number of the event with the leaf that its row has.
+    /// Returns the number of the event, with the leaf stored in its row.
     pub(super) fn run(&self) -> LeafRun {
         LeafRun::of_entry(signed(self.seq), self.leaf)
     }
 
-    /// Reads a row of [`EVENTS`], and whether it is the one that was written to `record`.
+    /// Reads a row of [`EVENTS`], and whether it is unaltered for `record`.
     pub(super) fn read_checked(row: &Row<'_>, record: RecordId) -> rusqlite::Result<(Self, bool)> {
         let event = Self::read(row)?;
         let is_own = event.is_exact(row, 0) && event.leaf == event.leaf_in(record);
         Ok((event, is_own))
     }
 
-    /// Reports whether this is an event of the proxy itself of that kind.
+    /// Reports whether this is an event of the proxy itself of the given kind.
     pub(super) fn is(&self, kind: ProcessEventKind) -> bool {
         self.host.is_empty() && self.kind == kind.as_str()
     }
 
-    /// Returns how many entries the record before this one had at least, if the
-    /// event says that this one began after it.
+    /// Returns the minimum number of entries in the previous record, if this event
+    /// says that the record replaced one.
     pub fn entries_before(&self) -> Option<u64> {
         (self.kind == RECORD_BEGUN).then_some(self.incidents)
     }
 
-    /// Returns how many entries were lost at least, if the event says that some were.
+    /// Returns the minimum number of lost entries, if this event reports a loss.
     pub(super) fn entries_lost(&self) -> Option<u64> {
         let is_loss = self.host.is_empty() && self.kind == ProcessEventKind::EntriesLost.as_str();
         let detail: Json = serde_json::from_str(self.detail.as_deref()?).ok()?;
         is_loss.then(|| detail["lost"].as_u64()).flatten()
     }
 
-    /// Makes the JSON of the event, as `audit events` prints it.
+    /// Returns the event as JSON, in the form printed by `audit events`.
     pub fn json(&self) -> Json {
-        // The columns of a back-off mean nothing in this row.
+        // The back-off columns have no meaning in this row.
         if let Some(before) = self.entries_before() {
             return json!({
                 "seq": self.seq,
@@ -295,7 +297,7 @@ impl EventRow {
             "until": self.until.to_string(),
             "incidents": self.incidents,
         });
-        // Null in all other events, so left out there.
+        // Null in all other events, and therefore left out there.
         for (name, value) in [("actor", &self.actor), ("reason", &self.reason)] {
             if let Some(value) = value {
                 event[name] = value.as_str().into();
@@ -304,13 +306,14 @@ impl EventRow {
         event
     }
 
-    /// Returns the configuration that came in force by the event, if it is such an event.
+    /// Returns the configuration that took effect, if this is a configuration
+    /// event.
     pub fn configuration(&self) -> Option<RecordedConfiguration> {
         let mut detail: Json = serde_json::from_str(self.detail.as_deref()?).ok()?;
         let word = |name: &str| detail[name].as_str().map(str::to_owned);
         let (operator, text) = (word("operator"), word("text").unwrap_or_default());
         if let Json::Object(members) = &mut detail {
-            // It does not fit into a line.
+            // Too long for the one line of an event.
             members.shift_remove("text");
         }
         let is_one = self.is(ProcessEventKind::Configuration);
@@ -332,7 +335,7 @@ impl EventRow {
             event["sent"] = sent.into();
         }
         if let Some(detail) = &self.detail {
-            // Somebody who changed the row may have left no JSON.
+            // An altered row may not contain JSON, so its text is shown as is.
             event["detail"] = serde_json::from_str(detail).unwrap_or_else(|_| json!(detail));
         }
         event

@@ -1,29 +1,32 @@
 //! Merkle trees: roots, and proofs about them.
 //!
-//! RFC 9162, section 2.1, which hashes as RFC 6962 does. The tree over a list of
-//! leaves has a root of 32 bytes. A proof over chosen leaves, which the RFC does not
-//! have, shows for many leaves at once that they are in the list: each subtree without a
-//! chosen leaf is one hash, and what can be computed is left out.
+//! RFC 9162, section 2.1, with the hashing of RFC 6962. The tree over a list of
+//! leaves has a root of 32 bytes. A proof over chosen leaves, which the RFC does
+//! not define, shows for many leaves at once that they are in the list: each
+//! subtree without a chosen leaf is one hash, and hashes that can be computed are
+//! left out.
 //!
-//! Pure functions. What a proof needs is told as ranges of leaves; whoever has the
-//! leaves computes their roots. Does not know what the leaves are.
+//! Pure functions. The hashes that a proof needs are given as ranges of leaves; the
+//! caller, who has the leaves, computes their roots. Does not know what the leaves
+//! are.
 
 use std::ops::Range;
 
 use politesse_decision::digest::Digest;
 
-/// First byte of what is hashed for a leaf.
+/// Prefix of the hashed bytes of a leaf.
 const LEAF: u8 = 0;
 
-/// First byte of what is hashed for two subtrees.
+/// Prefix of the hashed bytes of an inner node.
 const NODE: u8 = 1;
 
-/// Most levels of a tree: its size is a number of 64 bits.
+/// Maximum number of levels in a tree, whose size is a 64-bit number.
 const LEVELS: u32 = u64::BITS;
 
 /// Computes the hash of a leaf.
 pub(super) fn leaf_hash(input: &[u8]) -> Digest {
-    // Leaves of the record are digests, which need no memory of their own.
+    // Leaves of the record are digests. They fit into an array and need no
+    // allocation.
     let mut bytes = [LEAF; 33];
     if let Some(place) = bytes[1..].get_mut(..input.len()) {
         place.copy_from_slice(input);
@@ -32,8 +35,7 @@ pub(super) fn leaf_hash(input: &[u8]) -> Digest {
     Digest::of(&[&[LEAF], input].concat())
 }
 
-/// Computes the root of the tree whose left and right subtrees have the roots
-/// `children`.
+/// Computes the root of a tree from the roots of its left and right subtree.
 pub(super) fn node_hash(children: [Digest; 2]) -> Digest {
     let mut bytes = [NODE; 65];
     let [left, right] = children;
@@ -45,19 +47,19 @@ pub(super) fn node_hash(children: [Digest; 2]) -> Digest {
 /// Root of a subtree whose number of leaves is a power of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Subtree {
-    /// Exponent of the number of its leaves: 0 for a leaf alone.
+    /// Binary logarithm of the number of leaves: 0 for a single leaf.
     pub(super) level: u32,
-    /// Its root; of a leaf alone, its hash.
+    /// Root; for a single leaf, its hash.
     pub(super) root: Digest,
 }
 
-/// List of leaves as far as its root, and that of any longer list, depend on it:
-/// at most 64 hashes.
+/// Compact form of a list of leaves: the hashes needed to compute its root, and the
+/// root of any extension of it. At most 64 hashes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct CompactRange {
     size: u64,
-    /// Roots of the greatest complete subtrees, from left to right: one for each
-    /// bit of the size that is set.
+    /// Roots of the largest complete subtrees, from left to right: one for each set
+    /// bit of the size.
     roots: Vec<Digest>,
 }
 
@@ -67,7 +69,7 @@ impl CompactRange {
         self.size
     }
 
-    /// Returns the greatest complete subtrees, from left to right.
+    /// Returns the largest complete subtrees, from left to right.
     pub(super) fn subtrees(&self) -> impl Iterator<Item = Subtree> + '_ {
         let is_set = |level: &u32| self.size >> level & 1 == 1;
         let levels = (0..LEVELS).rev().filter(is_set);
@@ -87,14 +89,14 @@ impl CompactRange {
     ///
     /// # Panics
     ///
-    /// In debug builds, if the number of leaves so far is no multiple of that of
-    /// the subtree: the tree would have no such subtree.
+    /// In debug builds, if the number of leaves so far is not a multiple of the
+    /// subtree's size: the tree would have no such subtree.
     pub(super) fn push_subtree(&mut self, subtree: Subtree) {
         let Subtree { level, root } = subtree;
         debug_assert!(level <= self.size.trailing_zeros(), "out of place");
         let mut merged = root;
-        // Like a carry in an addition: two subtrees of one level make one of the
-        // next.
+        // Works like a carry in addition: two subtrees of the same level form one
+        // of the next.
         let mut bits = self.size >> level;
         while bits & 1 == 1
             && let Some(left) = self.roots.pop()
@@ -106,7 +108,7 @@ impl CompactRange {
         self.size += 1 << level;
     }
 
-    /// Appends `count` leaves that all have the hash `leaf`, in some 64 steps at most.
+    /// Appends `count` leaves with the same hash `leaf`, in at most about 64 steps.
     pub(super) fn push_repeated(&mut self, leaf: Digest, count: u64) {
         if count == 1 {
             return self.push(leaf);
@@ -131,12 +133,12 @@ impl CompactRange {
         }
     }
 
-    /// Returns these leaves and those of `tail` behind them.
+    /// Returns these leaves followed by those of `tail`.
     ///
     /// # Panics
     ///
-    /// In debug builds, if the number of these leaves is no multiple of that of the
-    /// greatest subtree of `tail`.
+    /// In debug builds, if the number of these leaves is not a multiple of the size
+    /// of the largest subtree of `tail`.
     #[must_use]
     pub(super) fn joined(&self, tail: &Self) -> Self {
         let mut joined = self.clone();
@@ -148,7 +150,7 @@ impl CompactRange {
     pub(super) fn root(&self) -> Digest {
         let joined = self.roots.iter().rev().copied();
         let root = joined.reduce(|right, left| node_hash([left, right]));
-        // RFC 9162, section 2.1.1: the hash of nothing.
+        // RFC 9162, section 2.1.1: an empty list has the hash of the empty string.
         root.unwrap_or_else(|| Digest::of(&[]))
     }
 }
@@ -162,18 +164,19 @@ pub struct TreeHead {
     pub root: Digest,
 }
 
-/// Leaf with its place in the list.
+/// Leaf with its index in the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PlacedLeaf {
-    /// Number of leaves before it.
+    /// Number of leaves before this one.
     pub(super) index: u64,
-    /// Its hash.
+    /// Hash of the leaf.
     pub(super) hash: Digest,
 }
 
 impl TreeHead {
-    /// Reports whether `proof` shows that this tree has all of `leaves`, which are
-    /// in ascending order. The proof has the roots of [`chosen_ranges`].
+    /// Reports whether `proof` shows that this tree contains all of `leaves`, which
+    /// must be in ascending order. The proof consists of the roots of
+    /// [`chosen_ranges`].
     pub(super) fn includes_all(&self, leaves: &[PlacedLeaf], proof: &[Digest]) -> bool {
         let is_ascending = leaves.is_sorted_by(|one, next| one.index < next.index);
         let is_inside = leaves.iter().all(|leaf| leaf.index < self.size);
@@ -186,8 +189,8 @@ impl TreeHead {
     }
 }
 
-/// Computes the root of `range` from the chosen leaves in it, and from the roots of
-/// the subtrees without one, which it takes from `proof`.
+/// Computes the root of `range` from the chosen leaves in it, taking the roots of
+/// subtrees without a chosen leaf from `proof`.
 fn root_of_chosen<'a>(
     leaves: &[PlacedLeaf],
     range: Range<u64>,
@@ -207,16 +210,16 @@ fn root_of_chosen<'a>(
 }
 
 /// Returns the first leaf of the right subtree of the tree over `range`; `None` for
-/// fewer than two leaves. The left one is the greatest that is complete and not
-/// all.
+/// fewer than two leaves. The left subtree is the largest complete one that leaves
+/// a right subtree.
 fn split(range: &Range<u64>) -> Option<u64> {
     let last = range.end.checked_sub(range.start)?.checked_sub(1)?;
     Some(range.start + (1 << last.checked_ilog2()?))
 }
 
 /// Returns the ranges of leaves whose roots prove that all of the leaves `chosen`
-/// are in a tree of `size` leaves, from left to right. `chosen` is in ascending
-/// order and below `size`.
+/// are in a tree of `size` leaves, from left to right. `chosen` must be in
+/// ascending order and below `size`.
 pub(super) fn chosen_ranges(chosen: &[u64], size: u64) -> Vec<Range<u64>> {
     let mut ranges = Vec::new();
     gather_ranges(chosen, 0..size, &mut ranges);
@@ -242,7 +245,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads bytes in hexadecimal.
+    /// Parses hexadecimal digits.
     fn hex(text: &str) -> Vec<u8> {
         let pairs = text.as_bytes().chunks(2);
         let pairs = pairs.map(|pair| str::from_utf8(pair).unwrap());
@@ -251,7 +254,7 @@ mod tests {
             .collect()
     }
 
-    /// Leaves of the tests of Certificate Transparency (RFC 6962).
+    /// Leaves from the tests of Certificate Transparency (RFC 6962).
     const LEAVES: [&str; 8] = [
         "",
         "00",
@@ -263,7 +266,7 @@ mod tests {
         "606162636465666768696a6b6c6d6e6f",
     ];
 
-    /// Roots of the trees over the first of them, from none to all.
+    /// Roots of the trees over the first 0 to 8 leaves.
     const ROOTS: [&str; 9] = [
         "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
         "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d",
@@ -280,7 +283,7 @@ mod tests {
         LEAVES.iter().map(|leaf| leaf_hash(&hex(leaf))).collect()
     }
 
-    /// Computes the root of some leaves as RFC 9162, section 2.1.1 defines it.
+    /// Computes the root of leaves by the definition in RFC 9162, section 2.1.1.
     fn root_of(leaves: &[Digest]) -> Digest {
         match leaves {
             [] => Digest::of(&[]),
@@ -316,13 +319,13 @@ mod tests {
         assert_eq!(range.subtrees().map(|one| one.level).max(), Some(3));
     }
 
-    /// Leaves of a list, all different.
+    /// Returns `count` different leaves.
     fn leaves(count: usize) -> Vec<Digest> {
         let number = |number: usize| leaf_hash(&number.to_be_bytes());
         (0..count).map(number).collect()
     }
 
-    /// Damages a proof: every hash, one too many, one too few.
+    /// Returns damaged proofs: each hash changed, one too many, one too few.
     fn damaged(proof: &[Digest]) -> Vec<Vec<Digest>> {
         let other = leaf_hash(b"other");
         let mut found: Vec<Vec<Digest>> = (0..proof.len())
@@ -347,7 +350,7 @@ mod tests {
         })]
 
         #[test]
-        fn proofs_hold_for_what_is_there_and_for_nothing_else(
+        fn a_proof_holds_for_its_leaves_and_for_no_others(
             count in 1_usize..70,
             picks in proptest::collection::btree_set(0_usize..70, 0..9),
         ) {
@@ -370,7 +373,7 @@ mod tests {
         }
 
         #[test]
-        fn repeated_leaves_are_appended_as_one_by_one(before in 0_u64..70, count in 0_u64..300) {
+        fn repeated_leaves_equal_leaves_added_singly(before in 0_u64..70, count in 0_u64..300) {
             let repeated = leaf_hash(b"repeated");
             let (mut at_once, mut singly) = (CompactRange::default(), CompactRange::default());
             for leaf in leaves(before as usize) {
@@ -383,9 +386,9 @@ mod tests {
         }
     }
 
-    // Ours: a chosen leaf and its neighbour need no hash between them.
+    // Ours: a chosen leaf and its chosen neighbour need no hash between them.
     #[test]
-    fn a_proof_over_chosen_leaves_leaves_out_what_can_be_computed() {
+    fn a_proof_over_chosen_leaves_omits_hashes_that_can_be_computed() {
         assert_eq!(chosen_ranges(&[2, 3], 7), [0..2, 4..7]);
         assert_eq!(chosen_ranges(&[], 7), vec![0..7]);
         assert!(chosen_ranges(&[0, 1, 2], 3).is_empty());

@@ -1,10 +1,10 @@
-//! Signed notes: a text, and lines below it that say who has signed it.
+//! Signed notes: a text, followed by lines with signatures.
 //!
 //! The format is that of C2SP (signed-note), with Ed25519 signatures. A key has a
-//! name; its short id stands in each of its signatures. The public key is one word
-//! of text, `NAME+ID+BASE64`.
+//! name and a short id, which is part of each of its signatures. A public key is
+//! written as one word, `NAME+ID+BASE64`.
 //!
-//! Does not know what a text says, nor where keys are kept.
+//! Does not know what a text says, or where keys are stored.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,39 +20,39 @@ use politesse_decision::digest::Digest;
 /// First byte of an encoded Ed25519 key.
 const ED25519_TYPE: u8 = 1;
 
-/// Bytes of an Ed25519 public key (RFC 8032, section 5.1.5).
+/// Length of an Ed25519 public key (RFC 8032, section 5.1.5).
 const KEY_BYTES: usize = 32;
 
-/// Bytes of a key's id.
+/// Length of a key id.
 const ID_BYTES: usize = 4;
 
-/// Beginning of a line with a signature: an em dash and a space.
+/// Prefix of a signature line: an em dash and a space.
 const SIGNATURE_MARK: &str = "\u{2014} ";
 
-/// Longest note that is read: those of this program have some 400 bytes.
+/// Maximum length of a note; those of this program have some 400 bytes.
 const NOTE_BYTES_MAX: usize = 64 * 1024;
 
-/// Error of a note, or of a key.
+/// Error of a note or of a key.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum NoteError {
-    /// The text is no public key.
+    /// The text is not a public key.
     #[error("{0:?} is no key: NAME+ID+BASE64 is wanted, as `politesse audit key` prints it")]
     Key(String),
-    /// The bytes are no private key.
+    /// The bytes are not a private key.
     #[error("it is no Ed25519 key in PKCS #8")]
     PrivateKey,
-    /// The text has no signatures below it, or is none.
+    /// The text is not a note, or has no signatures.
     #[error("it is no signed note")]
     Form,
-    /// No signature is by the key.
+    /// The key has not signed the note.
     #[error("it is not signed by {0}")]
     Unsigned(Box<NoteKey>),
-    /// A signature that names the key is not by it.
+    /// A signature names the key but is not valid for it.
     #[error("the signature of {0} is wrong")]
     Signature(Box<NoteKey>),
 }
 
-/// Public key of whoever signs notes.
+/// Public key of a signer of notes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoteKey {
     name: String,
@@ -65,7 +65,7 @@ impl NoteKey {
         &self.name
     }
 
-    /// Computes the id, by which a signature names its key.
+    /// Computes the id, with which a signature names its key.
     fn id(&self) -> [u8; ID_BYTES] {
         let mut bytes = self.name.clone().into_bytes();
         bytes.extend([b'\n', ED25519_TYPE]);
@@ -89,7 +89,7 @@ impl FromStr for NoteKey {
 
     fn from_str(text: &str) -> Result<Self, NoteError> {
         let parse = || {
-            // The name has no plus; Base64 may.
+            // The name has no plus sign, but Base64 may.
             let (name, rest) = text.split_once('+')?;
             let (_, key) = rest.split_once('+')?;
             let decoded = STANDARD.decode(key).ok()?;
@@ -99,7 +99,7 @@ impl FromStr for NoteKey {
                 public,
             })
         };
-        // Printed again, it has the id that belongs to the key.
+        // Formatting the key again checks the id.
         let is_same = |key: &Self| is_key_name(&key.name) && key.to_string() == text;
         parse()
             .filter(is_same)
@@ -107,13 +107,13 @@ impl FromStr for NoteKey {
     }
 }
 
-/// Reports whether `name` may be that of a key.
+/// Reports whether `name` is a valid key name.
 fn is_key_name(name: &str) -> bool {
     let is_usual = |letter: char| letter != '+' && !letter.is_whitespace() && !letter.is_control();
     !name.is_empty() && name.chars().all(is_usual)
 }
 
-/// Private key that signs notes, with its name.
+/// Named private key that signs notes.
 #[derive(Debug)]
 pub struct NoteSigner {
     key: NoteKey,
@@ -121,7 +121,7 @@ pub struct NoteSigner {
 }
 
 impl NoteSigner {
-    /// Makes the PKCS #8 encoding of a new key.
+    /// Generates a key and returns its PKCS #8 encoding.
     ///
     /// # Errors
     ///
@@ -133,15 +133,15 @@ impl NoteSigner {
         Ok(encoded.as_ref().to_vec())
     }
 
-    /// Reads the key in `pkcs8`, which signs as `name`.
+    /// Reads the private key in `pkcs8`, for signing as `name`.
     ///
     /// # Errors
     ///
-    /// [`NoteError::PrivateKey`] if there is no Ed25519 key in it, and
-    /// [`NoteError::Key`] if the name has a space or a plus.
+    /// [`NoteError::PrivateKey`] if it is not an Ed25519 key, and
+    /// [`NoteError::Key`] if the name is empty or has a space or a plus.
     pub fn from_pkcs8(name: &str, pkcs8: &[u8]) -> Result<Self, NoteError> {
-        // Other programs write the first version of PKCS #8, which has no public
-        // key to compare with.
+        // Other programs write version 1 of PKCS #8, which has no public key to
+        // compare with.
         let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(pkcs8);
         Self::new(name, pair.map_err(|_| NoteError::PrivateKey)?)
     }
@@ -163,7 +163,7 @@ impl NoteSigner {
         &self.key
     }
 
-    /// Makes the note of `text`, which ends with a newline.
+    /// Signs `text`, which must end with a newline.
     pub fn sign(&self, text: &str) -> SignedNote {
         let mut value = self.key.id().to_vec();
         value.extend(self.pair.sign(text.as_bytes()).as_ref());
@@ -184,11 +184,11 @@ pub struct SignedNote {
     signatures: Vec<NoteSignature>,
 }
 
-/// Line below a note.
+/// Signature line of a note.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct NoteSignature {
     name: String,
-    /// Id of the key, and the signature.
+    /// Key id, followed by the signature.
     value: Vec<u8>,
 }
 
@@ -205,21 +205,22 @@ impl NoteSignature {
 }
 
 impl SignedNote {
-    /// Returns the text, its last newline included. It is to be believed after
-    /// [`SignedNote::verify`] alone.
+    /// Returns the text, including its last newline. Must not be trusted before
+    /// [`SignedNote::verify`].
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Splits a text in which notes stand one behind the other. What is no note is
-    /// not parted from what follows it.
+    /// Splits a concatenation of notes. Text that is no note stays attached to the
+    /// note after it.
     pub fn split(text: &str) -> impl Iterator<Item = &str> {
         let mut rest = text;
         std::iter::from_fn(move || {
             if rest.trim().is_empty() {
                 return None;
             }
-            // A note ends with its last signature: the text may have any other line.
+            // A note ends with its last signature line, because the text may have
+            // any other line.
             let mut end = 0;
             let mut is_signed = false;
             for line in rest.split_inclusive('\n') {
@@ -236,8 +237,8 @@ impl SignedNote {
         })
     }
 
-    /// Verifies that `key` has signed the note. Signatures of other keys do not
-    /// matter.
+    /// Verifies that `key` has signed the note. Signatures by other keys are
+    /// ignored.
     ///
     /// # Errors
     ///
@@ -273,7 +274,8 @@ impl FromStr for SignedNote {
         if NOTE_BYTES_MAX < note.len() || note.contains(is_control) {
             return Err(NoteError::Form);
         }
-        // The last empty line: the text may have others.
+        // The last empty line separates the signatures, because the text may have
+        // empty lines too.
         let (text, below) = note.rsplit_once("\n\n").ok_or(NoteError::Form)?;
         let lines = below.strip_suffix('\n').ok_or(NoteError::Form)?;
         let signatures: Option<_> = lines.split('\n').map(NoteSignature::parse).collect();
@@ -288,7 +290,7 @@ impl FromStr for SignedNote {
 mod tests {
     use super::*;
 
-    /// Example of golang.org/x/mod/sumdb/note, from which C2SP has its format.
+    /// Example from golang.org/x/mod/sumdb/note, which the C2SP format is based on.
     const PUBLIC: &str = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW";
     const PRIVATE: &str = "AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz";
     const TEXT: &str = "If you think cryptography is the answer to your problem,\n\
@@ -315,9 +317,9 @@ mod tests {
         assert_eq!(parsed.verify(&PUBLIC.parse().unwrap()), Ok(()));
     }
 
-    // C2SP, signed-note, "Verification": signatures of unknown keys are passed over.
+    // C2SP, signed-note, "Verification": signatures by unknown keys are ignored.
     #[test]
-    fn a_note_holds_for_the_key_that_has_signed_it_alone() {
+    fn a_note_is_valid_only_for_the_keys_that_signed_it() {
         let own: NoteKey = PUBLIC.parse().unwrap();
         let other_bytes = NoteSigner::generate().unwrap();
         let other = NoteSigner::from_pkcs8("other.test", &other_bytes).unwrap();
@@ -328,7 +330,7 @@ mod tests {
         let only: SignedNote = other.sign(TEXT).to_string().parse().unwrap();
         let unsigned = NoteError::Unsigned(Box::new(own.clone()));
         assert_eq!(only.verify(&own), Err(unsigned));
-        // Another key of the same name has another id.
+        // A different key with the same name has a different id.
         let same_name = NoteSigner::from_pkcs8("PeterNeumann", &other_bytes).unwrap();
         assert_ne!(same_name.key().id(), own.id());
         let changed = both.replace("answer", "cause");
@@ -338,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_note_is_refused() {
+    fn a_malformed_note_is_refused() {
         let whole = format!("{TEXT}\n{SIGNATURE}");
         for wrong in [
             TEXT.to_owned(),
@@ -357,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_that_stand_one_behind_the_other_are_split() {
+    fn concatenated_notes_are_split() {
         let (one, two) = (
             format!("{TEXT}\n{SIGNATURE}"),
             format!("x\n\n{SIGNATURE}{SIGNATURE}"),
@@ -372,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused() {
+    fn a_malformed_key_is_refused() {
         for wrong in [
             "",
             "PeterNeumann",

@@ -1,11 +1,11 @@
-//! Summary of the decisions by host and by verdict, in place of indexes.
+//! Summary of the decisions by host and by verdict, instead of indexes.
 //!
-//! An index by host is written to at a random place for each decision, which
-//! costs more than the decision itself. So the numbers are divided into parts of
-//! 8,192. For each host and each verdict the table `part` has the first and the
-//! last decision in a part, written in order when the part is over. A search
-//! looks at those stretches only, and at all of the last part. A search for rulings
-//! passes over the parts whose roll-up has none of them.
+//! An index by host would be written at a random place for each decision, which
+//! costs more than the decision itself. Numbers are therefore divided into parts of
+//! 8,192. For each host and each verdict, the table `part` has the first and the
+//! last decision in a part, written in order when the part is complete. A search
+//! reads only those ranges, and all of the last part. A search for rulings skips
+//! the parts whose roll-up has none of them.
 //!
 //! Does not know how rows are read.
 
@@ -20,72 +20,72 @@ use super::rollup_row::has_ruling;
 use politesse_base::clock;
 use politesse_decision::decide::Verdict;
 
-/// Numbers of a part, as a power of two: a part is a subtree of the tree over the
-/// sequence.
+/// Binary logarithm of the size of a part. A power of two, so that a part is a
+/// subtree of the Merkle tree.
 pub(super) const PART_LEVEL: u32 = 13;
 
-/// Numbers of a part: decisions, endings and events share them.
+/// Size of a part. Decisions, endings and events share its numbers.
 pub(super) const PART_NUMBERS: i64 = 1 << PART_LEVEL;
 
-/// Parts looked at in one transaction, which takes some milliseconds.
+/// Maximum number of parts examined in one transaction, which takes some
+/// milliseconds.
 const PARTS_SEEN_MAX: usize = 1024;
 
-/// Fields that are summed up, as the table names them. Hosts are many and come
-/// last in the table, so that their rows are appended to it; verdicts are few and
-/// lie together.
+/// Values of `field` in the table. Hosts are many and come last, so that their rows
+/// are appended to the table; verdicts are few and stored together.
 const VERDICT: i64 = 1;
 const HOST: i64 = 2;
 
-/// Rows written by one statement: one by one, half of the time would go into its
-/// beginning and end.
+/// Rows written by one statement. Written one by one, half of the time would be
+/// spent on starting and ending statements.
 const ROWS_AT_ONCE: usize = 32;
 
-/// Finds the last part that is summed up; every decision has a verdict.
+/// Finds the last part in the summary; every decision has a verdict.
 const LAST_PART: &str = "SELECT max(part) FROM part WHERE field = 1";
 
-/// Finds the highest number whose entries were removed.
+/// Finds the highest number removed.
 const PRUNED: &str = "SELECT coalesce((SELECT last FROM pruned), 0)";
 
-/// Finds the part of the first row from a key on.
+/// Finds the part of the first row at or after a key.
 const NEXT_PART: &str = "
 SELECT part FROM part WHERE field = ? AND (part, value) >= (?, ?)
 ORDER BY part, value LIMIT 1";
 
-/// Finds the part of the last row up to a key.
+/// Finds the part of the last row at or before a key.
 const PREVIOUS_PART: &str = "
 SELECT part FROM part WHERE field = ? AND (part, value) <= (?, ?)
 ORDER BY part DESC, value DESC LIMIT 1";
 
-/// Finds the next part with a verdict, and the previous one: one by one, since they
-/// lie together.
+/// Finds the next part with a verdict, and the previous one. Rows are scanned one
+/// by one, since verdicts are stored together.
 const NEXT_WITH_VERDICT: &str = "
 SELECT part FROM part WHERE field = ? AND part >= ? AND value = ? ORDER BY part LIMIT 1";
 const PREVIOUS_WITH_VERDICT: &str = "
 SELECT part FROM part WHERE field = ? AND part <= ? AND value = ? ORDER BY part DESC LIMIT 1";
 
-/// Finds the decision nearest to a number, itself included.
+/// Finds the decision nearest to a number, inclusive.
 const NEXT_DECISION: &str = "SELECT seq FROM decision WHERE seq >= ? ORDER BY seq LIMIT 1";
 const PREVIOUS_DECISION: &str = "SELECT seq FROM decision WHERE seq <= ? ORDER BY seq DESC LIMIT 1";
 
-/// Returns the part of a number. Numbers begin with 1, and so does the first part.
+/// Returns the part of a number. Numbers start at 1, and parts at 0.
 pub(super) fn part_of(seq: i64) -> i64 {
     seq.saturating_sub(1).div_euclid(PART_NUMBERS)
 }
 
-/// Finds the last part that is summed up.
+/// Returns the last part in the summary.
 pub(super) fn last_part(connection: &Connection) -> rusqlite::Result<Option<i64>> {
     connection.query_row(LAST_PART, [], |row| row.get(0))
 }
 
-/// Returns the part before that of the newest decision; it is over, whatever the tables
-/// with the sums say, which somebody may have emptied.
+/// Returns the part before that of the newest decision. It is complete, even if
+/// someone has emptied the summary tables.
 pub(super) fn part_before_newest(connection: &Connection) -> rusqlite::Result<i64> {
     let sql = "SELECT coalesce(max(seq), 0) FROM decision";
     let newest = connection.query_row(sql, [], |row| row.get(0))?;
     Ok(part_of(newest) - 1)
 }
 
-/// Finds the highest number whose entries were removed; 0 if none were.
+/// Returns the highest number removed; 0 if none was.
 fn last_removed(connection: &Connection) -> rusqlite::Result<i64> {
     let mut statement = connection.prepare_cached(PRUNED)?;
     statement.query_row([], |row| row.get(0))
@@ -96,20 +96,20 @@ pub(super) fn is_removed(connection: &Connection, part: i64) -> rusqlite::Result
     Ok(numbers_of(part).start <= last_removed(connection)?)
 }
 
-/// Returns the numbers of a part.
+/// Returns the numbers in a part.
 pub(super) fn numbers_of(part: i64) -> Range<i64> {
     let start = part.saturating_mul(PART_NUMBERS).saturating_add(1);
     start..start.saturating_add(PART_NUMBERS)
 }
 
-/// Writes the numbers of a part for people.
+/// Formats the numbers of a part for messages.
 pub(super) fn part_text(part: i64) -> String {
     let numbers = numbers_of(part);
     format!("{} to {}", numbers.start, numbers.end.saturating_sub(1))
 }
 
-/// Field of a decision with its value: the row of its origin, or the place of its
-/// verdict in the list of verdicts.
+/// Field of a decision with its value: the row id of its origin, or the index of
+/// its verdict in the list of verdicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct PartKey {
     field: i64,
@@ -117,7 +117,7 @@ pub(super) struct PartKey {
 }
 
 impl PartKey {
-    /// Makes the key of decisions about the origin in row `id`.
+    /// Returns the key of decisions about the origin with row `id`.
     pub(super) fn of_origin(id: i64) -> Self {
         Self {
             field: HOST,
@@ -125,7 +125,7 @@ impl PartKey {
         }
     }
 
-    /// Makes the key of decisions with a verdict; `None` for a word that no
+    /// Returns the key of decisions with a verdict; `None` for a word that no
     /// version writes.
     pub(super) fn of_verdict(word: &str) -> Option<Self> {
         let mut verdicts = Verdict::ALL.into_iter();
@@ -137,7 +137,7 @@ impl PartKey {
     }
 }
 
-/// First and last number of some decisions, counted from the start of their part.
+/// First and last decision with a key, as offsets from the start of their part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PartSpan {
     first: i64,
@@ -145,7 +145,7 @@ struct PartSpan {
 }
 
 impl PartSpan {
-    /// Returns the span from the first of both to the last of both.
+    /// Returns the smallest span that contains both.
     fn with(self, other: Self) -> Self {
         Self {
             first: self.first.min(other.first),
@@ -154,7 +154,7 @@ impl PartSpan {
     }
 }
 
-/// Sums of one part.
+/// Summary of one part.
 #[derive(Debug, Default)]
 pub(super) struct PartSums {
     pub(super) part: i64,
@@ -162,7 +162,7 @@ pub(super) struct PartSums {
 }
 
 impl PartSums {
-    /// Begins the sums of `part`.
+    /// Creates an empty summary of `part`.
     pub(super) fn new(part: i64) -> Self {
         Self {
             part,
@@ -181,7 +181,7 @@ impl PartSums {
         *span = span.with(only);
     }
 
-    /// Writes the sums, in the order of the table.
+    /// Writes the summary, in the order of the table.
     pub(super) fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
         let spans: Vec<_> = self.spans.iter().collect();
         for rows in spans.chunks(ROWS_AT_ONCE) {
@@ -197,7 +197,7 @@ impl PartSums {
         Ok(())
     }
 
-    /// Reports whether the table has all of these decisions in its stretches.
+    /// Reports whether the ranges in the table include all of these decisions.
     pub(super) fn are_in(&self, connection: &Connection) -> rusqlite::Result<bool> {
         let sql = "SELECT field, value, first, last FROM part
                    WHERE field IN (1, 2) AND part = ?";
@@ -218,32 +218,32 @@ impl PartSums {
     }
 }
 
-/// Sums of the part that is being written.
+/// Summary of the part that is being written.
 #[derive(Debug, Default)]
 pub(super) struct OpenPart {
-    /// `None` until the file was asked.
+    /// Summary so far; `None` until it is read from the database.
     sums: Option<PartSums>,
 }
 
 impl OpenPart {
-    /// Takes in the decision `seq` that is written next, with its origin's row and
-    /// its verdict. Writes the sums of the part before if that is over.
+    /// Adds the decision `seq`, the next to be written, under its origin and
+    /// verdict. Writes the summary of the previous part if `seq` begins a new one.
     pub(super) fn add(
         &mut self,
         connection: &Connection,
         seq: i64,
         keys: [Option<PartKey>; 2],
     ) -> rusqlite::Result<()> {
-        // Taken out: if the next lines fail, the transaction does, and the file is
-        // asked again.
+        // Taken out, so that a failure below leaves `None`: the transaction then
+        // fails, and the summary is read from the database again.
         let mut sums = match self.sums.take() {
             Some(sums) => sums,
             None => last_in(connection)?,
         };
-        // In the transaction of the decision that begins the next part: a part is
-        // summed up whole or not at all.
+        // Written in the transaction of the first decision of the next part, so
+        // that the summary of a part is complete or absent.
         if sums.part < part_of(seq) {
-            // What is removed has no sums any more.
+            // Removed parts have no summary.
             if !is_removed(connection, sums.part)? {
                 sums.write(connection)?;
             }
@@ -257,17 +257,17 @@ impl OpenPart {
     }
 }
 
-/// Sums up the part of the last decision, which no later one has had written.
+/// Reads the summary of the newest decision's part, which is not written yet.
 fn last_in(connection: &Connection) -> rusqlite::Result<PartSums> {
     let last: Option<i64> =
         connection.query_row("SELECT max(seq) FROM decision", [], |row| row.get(0))?;
     sums_of(connection, part_of(last.unwrap_or_default()))
 }
 
-/// Makes the rows of a part again, if there are any: what its decisions refer to was
+/// Writes the rows of a part again, if there are any, after its decisions were
 /// changed. `connection` is in a transaction.
 pub(super) fn remake_part(connection: &Connection, part: i64) -> rusqlite::Result<()> {
-    // By field, which the key begins with.
+    // One statement per field, because the key begins with the field.
     let sql = "DELETE FROM part WHERE field = ? AND part = ?";
     let mut statement = connection.prepare_cached(sql)?;
     let removed = statement.execute([VERDICT, part])? + statement.execute([HOST, part])?;
@@ -277,7 +277,7 @@ pub(super) fn remake_part(connection: &Connection, part: i64) -> rusqlite::Resul
     Ok(())
 }
 
-/// Sums up the decisions of a part.
+/// Reads the decisions of a part into a summary.
 fn sums_of(connection: &Connection, part: i64) -> rusqlite::Result<PartSums> {
     let mut sums = PartSums::new(part);
     let mut statement = connection.prepare_cached(
@@ -290,7 +290,8 @@ fn sums_of(connection: &Connection, part: i64) -> rusqlite::Result<PartSums> {
     while let Some(row) = rows.next()? {
         let seq = row.get(0)?;
         sums.add(seq, PartKey::of_origin(row.get(1)?));
-        // A verdict that no version writes is not found by its word either.
+        // A verdict that no version writes cannot be searched for, so it is left
+        // out.
         if let Ok(word) = row.get_ref(2)?.as_str()
             && let Some(key) = PartKey::of_verdict(word)
         {
@@ -300,22 +301,23 @@ fn sums_of(connection: &Connection, part: i64) -> rusqlite::Result<PartSums> {
     Ok(sums)
 }
 
-/// Stretches of numbers in which decisions with certain values may be.
+/// Ranges of numbers that may have decisions with the wanted values.
 #[derive(Debug, Default)]
 pub(super) struct PartFilter {
-    /// For each condition the values that meet it.
+    /// Keys of each condition, of which one must match.
     conditions: Vec<Vec<PartKey>>,
-    /// Rows of the rulings that are wanted; `None` if all are.
+    /// Row ids of the wanted rulings; `None` for all.
     rulings: Option<BTreeSet<i64>>,
-    /// Number before which nothing is summed up: of the entries there only those
-    /// remain whose exchange ended later.
+    /// Number before which there is no summary. The only entries there are those
+    /// that remained because their exchange ended later.
     summed_from: i64,
-    /// First number that is not summed up.
+    /// First number after the summary.
     open_from: i64,
 }
 
 impl PartFilter {
-    /// Makes a filter that the decisions with one of `rulings` pass; all of them without.
+    /// Creates a filter for decisions with one of `rulings`; `None` for all
+    /// rulings.
     pub(super) fn new(
         connection: &Connection,
         rulings: Option<BTreeSet<i64>>,
@@ -330,13 +332,14 @@ impl PartFilter {
         })
     }
 
-    /// Adds a condition: one of `keys` must be met.
+    /// Adds a condition: one of `keys` must match.
     pub(super) fn add(&mut self, keys: Vec<PartKey>) {
         self.conditions.push(keys);
     }
 
-    /// Finds the stretch within `rest` that is to be looked at next; `None` if
-    /// there is no more. From `deadline` on it is an empty one, before what is left.
+    /// Returns the next range within `rest` to be read; `None` if there are no
+    /// more. After `deadline` the range is empty, and marks where the search
+    /// stopped.
     pub(super) fn next(
         &self,
         connection: &Connection,
@@ -349,8 +352,8 @@ impl PartFilter {
         }
         let mut left = rest.clone();
         loop {
-            // One for many parts: to begin and end one takes longer than to look at
-            // a part.
+            // One transaction for many parts, because starting and ending one takes
+            // longer than examining a part.
             let transaction = connection.unchecked_transaction()?;
             for _ in 0..PARTS_SEEN_MAX {
                 if let ControlFlow::Break(found) = self.look(&transaction, &mut left, direction)? {
@@ -366,9 +369,9 @@ impl PartFilter {
         }
     }
 
-    /// Looks at the part that comes next in `left`. Breaks with what is to be
-    /// looked at row by row, or with nothing if no part is left; else takes the
-    /// part out of `left`.
+    /// Examines the next part in `left`. Breaks with the range to be read row by
+    /// row, or with `None` if no part is left; otherwise removes the part from
+    /// `left`.
     fn look(
         &self,
         connection: &Connection,
@@ -382,7 +385,7 @@ impl PartFilter {
             Direction::OldestFirst => left.start,
             Direction::NewestFirst => left.end - 1,
         };
-        // After the last part nothing is summed up: all of it is looked at.
+        // After the last part there is no summary, so all of it is read.
         let open = self.open_from.max(left.start)..left.end;
         if open.contains(&near) {
             return Ok(ControlFlow::Break(Some(open)));
@@ -394,8 +397,8 @@ impl PartFilter {
         let part = part_of(near);
         let nearest = self.nearest(connection, part, direction)?;
         if nearest == Some(part) {
-            // Somebody may have put anything into the table, so that the stretch
-            // is kept within what is left to look at.
+            // The table may have been altered to any values, so the range is
+            // limited to `left`.
             let found = self.stretch(connection, part)?;
             let found = found.start.max(left.start)..found.end.min(left.end);
             let may_have_ruling = match &self.rulings {
@@ -418,7 +421,7 @@ impl PartFilter {
             }
             (Direction::NewestFirst, nearest) => {
                 let end = match nearest {
-                    // What remains of removed parts is still to come.
+                    // The remaining entries of removed parts are still to come.
                     None => self.summed_from,
                     Some(nearest) if nearest == part => numbers_of(part).start,
                     Some(nearest) => numbers_of(nearest).end,
@@ -429,8 +432,8 @@ impl PartFilter {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Finds the part nearest to `part`, itself included, that may have decisions
-    /// which meet the first condition; `None` if none has.
+    /// Returns the part nearest to `part`, inclusive, that may have decisions
+    /// matching the first condition; `None` if there is none.
     fn nearest(
         &self,
         connection: &Connection,
@@ -438,7 +441,8 @@ impl PartFilter {
         direction: Direction,
     ) -> rusqlite::Result<Option<i64>> {
         if self.conditions.is_empty() {
-            // Somebody may have put a decision behind a gap of any width.
+            // Someone may have put a decision after a gap of any size, so the next
+            // decision is looked up.
             let (sql, number) = match direction {
                 Direction::OldestFirst => (NEXT_DECISION, numbers_of(part).start),
                 Direction::NewestFirst => (PREVIOUS_DECISION, numbers_of(part).end - 1),
@@ -447,8 +451,8 @@ impl PartFilter {
             let seq = statement.query_row([number], |row| row.get(0)).optional()?;
             return Ok(seq.map(part_of));
         }
-        // By the key that is met last: a part that has none up to that one has
-        // none of them. So a part costs one look at one page, whatever is in it.
+        // Only the last key in search order is compared: a part without a row up to
+        // that key has none of the keys. Each part therefore costs one page access.
         let keys = self.conditions.first().map_or(&[][..], Vec::as_slice);
         let key = match direction {
             Direction::OldestFirst => keys.iter().min(),
@@ -468,7 +472,7 @@ impl PartFilter {
         statement.query_row(place, |row| row.get(0)).optional()
     }
 
-    /// Finds the stretch of `part` that may meet every condition.
+    /// Returns the range of `part` that may match every condition.
     fn stretch(&self, connection: &Connection, part: i64) -> rusqlite::Result<Range<i64>> {
         let sql = "SELECT first, last FROM part WHERE field = ? AND part = ? AND value = ?";
         let mut statement = connection.prepare_cached(sql)?;

@@ -1,6 +1,6 @@
-//! Decisions with their endings and all that they refer to, as they are read.
+//! Reading of decisions with their endings and all values that they refer to.
 //!
-//! Does not know which rows are read, nor where they are shown.
+//! Does not know which rows are read, or where they are shown.
 
 use std::sync::Arc;
 
@@ -20,7 +20,8 @@ use politesse_decision::record::{
 };
 use politesse_robots::origin::Target;
 
-/// Endings whose decision is gone: the decision's number, and their own.
+/// Endings whose decision is missing: number of the decision, and number and leaf
+/// of the ending.
 pub(super) const ORPHANS: NumberedTable = NumberedTable {
     name: "ending",
     select: "SELECT e.decision, e.seq, e.leaf FROM ending AS e",
@@ -28,23 +29,22 @@ pub(super) const ORPHANS: NumberedTable = NumberedTable {
     number: "e.decision",
 };
 
-/// Condition that chooses [`ORPHANS`].
+/// Condition that selects [`ORPHANS`].
 pub(super) const IS_ORPHAN: &str =
     "NOT EXISTS (SELECT 1 FROM decision AS d WHERE d.seq = e.decision)";
 
-/// A decision record, and whether its row is the one that was written.
+/// Decision record, and whether its row is unaltered.
 #[derive(Debug, Clone)]
 pub struct CheckedRecord {
     /// The record.
     pub record: StoredRecord,
-    /// Whether the row and its ending hold the values they were written with, and
-    /// so does all that they refer to.
+    /// Whether the row, its ending and all values that they refer to are unaltered.
     pub is_as_written: bool,
-    /// Whether its client and its URL were redacted.
+    /// Whether client and URL were redacted.
     pub is_redacted: bool,
-    /// Row of the origin.
+    /// Row id of the origin.
     pub(super) origin: i64,
-    /// Row of the ruling.
+    /// Row id of the ruling.
     pub(super) ruling: i64,
     /// Number and leaf of the row.
     pub(super) leaf: LeafRun,
@@ -52,7 +52,8 @@ pub struct CheckedRecord {
     pub(super) ending: Option<LeafRun>,
 }
 
-/// Reads rows of [`DECISIONS`](super::entry_rows::DECISIONS), and what they refer to.
+/// Reader of rows of [`DECISIONS`](super::entry_rows::DECISIONS) and the values
+/// that they refer to.
 #[derive(Debug)]
 pub(super) struct DecisionReader<'a> {
     connection: &'a Connection,
@@ -61,7 +62,8 @@ pub(super) struct DecisionReader<'a> {
     bytes: CanonicalBytes,
 }
 
-/// Decision with all that it refers to; `None` for rows that are gone.
+/// Decision with the values that it refers to; `None` for values whose rows are
+/// missing.
 struct DecisionParts {
     row: DecisionRow,
     client: Option<DictionaryValue<StoredClient>>,
@@ -74,16 +76,16 @@ struct DecisionParts {
     ending: Option<EndingParts>,
 }
 
-/// Ending with all that it refers to.
+/// Ending with the values that it refers to.
 struct EndingParts {
     row: EndingRow,
     directives: Reference<Seen>,
     error: Reference<str>,
 }
 
-/// Value of a column that may be null.
+/// Value of a nullable column.
 struct Reference<T: ?Sized> {
-    /// Row that the column names; `None` for null.
+    /// Row id in the column; `None` for null.
     id: Option<i64>,
     value: Option<DictionaryValue<T>>,
 }
@@ -99,8 +101,8 @@ impl<T: ?Sized> Reference<T> {
         })
     }
 
-    /// Returns the row under a leaf, if there is a value; `Err` if the value is
-    /// gone or was changed.
+    /// Returns the row of the value for a leaf, if there is a value; `Err` if the
+    /// value is missing or altered.
     fn row(&self) -> Result<Option<DictionaryRef>, Altered> {
         let row = |id| whole_row(id, self.value.as_ref());
         self.id.map(row).transpose()
@@ -112,7 +114,8 @@ impl<T: ?Sized> Reference<T> {
     }
 }
 
-/// Returns the row `id` of a dictionary with the digest of its value.
+/// Returns the row `id` of a dictionary with the digest of its value; `Err` if the
+/// value is missing or altered.
 fn whole_row<T: ?Sized>(
     id: i64,
     value: Option<&DictionaryValue<T>>,
@@ -137,7 +140,7 @@ fn shared<T: Default>(value: Option<&DictionaryValue<T>>) -> Arc<T> {
 }
 
 impl<'a> DecisionReader<'a> {
-    /// Makes a reader of the record `record`.
+    /// Creates a reader of the record `record`.
     pub(super) fn new(connection: &'a Connection, record: RecordId) -> Self {
         Self {
             connection,
@@ -165,15 +168,16 @@ impl<'a> DecisionReader<'a> {
             origin: parts.row.origin,
             ruling: parts.row.ruling,
             record: parts.record(),
-            // As stored: whether that is the leaf of what the row says is one finding,
-            // and whether it is the one that was sealed is another.
+            // The stored leaves are returned. A leaf that does not match its row is
+            // one finding; a leaf that differs from the sealed one is another.
             leaf: stored.decision,
             ending: stored.ending,
         })
     }
 
-    /// Makes the record of a decision, and computes the leaves that the decision and its
-    /// ending must have; `None` if one of them refers to what is not there, or was changed.
+    /// Returns the record of a decision, and computes the leaves that the decision
+    /// and its ending must have; `None` if one of them refers to a missing or
+    /// altered value.
     pub(super) fn with_leaves(
         &mut self,
         entry: DecisionEntry,
@@ -183,14 +187,14 @@ impl<'a> DecisionReader<'a> {
         Ok((parts.record(), leaves))
     }
 
-    /// Computes what is left of a decision that is redacted; `None` if its row is not as it
-    /// was written, or is redacted already.
+    /// Computes the commitment that remains after a redaction; `None` if the row is
+    /// altered or already redacted.
     pub(super) fn commitment_to_keep(&mut self, row: &Row<'_>) -> rusqlite::Result<Option<Digest>> {
         let entry = DecisionEntry::read(row)?;
         let is_exact = entry.decision.is_exact(row, 0);
         let parts = self.parts(entry)?;
         let leaf = parts.leaf(&mut self.joint, &mut self.bytes);
-        // What somebody has changed stays, so that it is found.
+        // Altered rows are not redacted, so that the change can still be found.
         let is_own = is_exact && leaf.is_ok_and(|leaf| leaf == parts.row.leaf);
         if !is_own || parts.row.redacted().is_some() {
             return Ok(None);
@@ -226,7 +230,7 @@ impl<'a> DecisionReader<'a> {
 }
 
 impl DecisionParts {
-    /// Computes the leaves that the row and that of its ending must have.
+    /// Computes the leaves that the rows of the decision and its ending must have.
     fn leaves(
         &self,
         joint: &mut JointDigests,
@@ -258,11 +262,12 @@ impl DecisionParts {
         Ok(self.row.leaf_over(&digests, bytes))
     }
 
-    /// Computes the commitment to client and URL, or reads it where they are redacted.
+    /// Computes the commitment to client and URL, or reads it from a redacted row.
     fn commitment(&self, bytes: &mut CanonicalBytes) -> Result<Digest, Altered> {
         let row = &self.row;
         if let Some(commitment) = row.redacted() {
-            // Else anything could stand there: the commitment says nothing of it.
+            // The other personal columns must be empty, because the commitment does
+            // not cover what is in them.
             let is_empty = row.path.is_empty() && row.reading.is_none() && row.client == 0;
             let is_allowed = is_empty && self.has_origin_of_snapshot(bytes);
             return is_allowed.then_some(commitment).ok_or(Altered);
@@ -277,9 +282,9 @@ impl DecisionParts {
         Ok(values.commitment(bytes))
     }
 
-    /// Reports whether a redacted row has no origin, or the one that its snapshot names,
-    /// with the host of that. Its commitment covers neither, and by the host decisions are
-    /// searched and counted.
+    /// Reports whether a redacted row has no origin, or the one named by its
+    /// snapshot, with the host of that origin. The commitment covers neither, and
+    /// decisions are searched and counted by host.
     fn has_origin_of_snapshot(&self, bytes: &mut CanonicalBytes) -> bool {
         if self.row.origin == 0 {
             return true;

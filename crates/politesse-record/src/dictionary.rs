@@ -1,9 +1,9 @@
-//! Dictionaries: tables of values that many entries share, each kept once under
+//! Dictionaries: tables of values that many entries share, each stored once under
 //! its SHA-256.
 //!
-//! An entry refers to a value by the number of its row. Numbers are short, and
-//! mean something in one file alone: leaves have the SHA-256 of the value in
-//! their place. Does not know which entries refer to a value, nor what it means.
+//! An entry refers to a value by the id of its row. Ids are short, but valid in one
+//! file only, so leaves contain the SHA-256 of the value instead. Does not know
+//! which entries refer to a value, or what the value means.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -18,10 +18,10 @@ use politesse_decision::digest::{CanonicalBytes, Digest};
 
 use ColumnKind::{Integer, OptionalBlob, OptionalInteger, OptionalText, Text};
 
-/// Values that a [`BoundedMap`] remembers, counted in each of its halves.
+/// Maximum number of values in each half of a [`BoundedMap`].
 const HALF_MAX: usize = 16_384;
 
-/// Bytes that they may have.
+/// Maximum total size of the values in a half.
 const HALF_BYTES_MAX: usize = 8 << 20;
 
 /// Type of a column.
@@ -34,7 +34,7 @@ pub(super) enum ColumnKind {
     OptionalBlob,
 }
 
-/// A dictionary: `id`, its columns, `sha256`.
+/// Dictionary table: `id`, its columns, `sha256`.
 #[derive(Debug)]
 pub(super) struct DictionaryTable {
     pub(super) name: &'static str,
@@ -44,16 +44,15 @@ pub(super) struct DictionaryTable {
     columns: &'static [ColumnKind],
     /// Statement that creates the table.
     pub(super) create: &'static str,
-    /// Query for rows: the columns, the digest, the number. Conditions are to be
-    /// appended.
+    /// Query for rows: the columns, the digest, the id. Conditions can be appended.
     pub(super) select: &'static str,
-    /// Query for the number of the row with a digest.
+    /// Query for the id of the row with a given digest.
     pub(super) find: &'static str,
     /// Statement that inserts the columns and the digest.
     pub(super) insert: &'static str,
 }
 
-/// Makes the definition of a column's type.
+/// Returns the SQL type of a column.
 macro_rules! sql_type {
     (Text) => {
         " TEXT NOT NULL"
@@ -72,8 +71,8 @@ macro_rules! sql_type {
     };
 }
 
-/// Makes a dictionary with its statements, which are used too often to be made
-/// each time.
+/// Defines a dictionary. Its statements are constants, because they are used too
+/// often to be formatted each time.
 macro_rules! dictionary {
     ($name:literal, $kind:expr, $($column:literal: $type:ident),+) => {
         DictionaryTable {
@@ -95,7 +94,8 @@ macro_rules! dictionary {
     };
 }
 
-/// Addresses of clients, with the name that each has proved by a credential.
+/// Addresses of clients, with the name that the client has proved with a
+/// credential.
 pub(super) const CLIENTS: DictionaryTable =
     dictionary!("client", Some(b'c'), "address": Text, "credential": OptionalText);
 
@@ -108,12 +108,12 @@ pub(super) const CRAWLERS: DictionaryTable = dictionary!(
     "label": OptionalText
 );
 
-/// Origins, with the host alone, by which decisions are searched.
+/// Origins, with the host separately, for searches by host.
 pub(super) const ORIGINS: DictionaryTable =
     dictionary!("origin", Some(b'o'), "origin": Text, "host": Text);
 
-/// Rulings but for the reading of a path. The groups are a JSON list, and so are the
-/// denials of purposes, which are absent where there are none.
+/// Rulings, without the reading of a path. The groups are a JSON list; the denials
+/// of purposes are a JSON list, or null if there are none.
 pub(super) const RULINGS: DictionaryTable = dictionary!(
     "ruling",
     Some(b'r'),
@@ -127,8 +127,8 @@ pub(super) const RULINGS: DictionaryTable = dictionary!(
     "denials": OptionalText
 );
 
-/// Sets of directives, with the statements that they follow from (JSON), and the purposes
-/// of the crawler that they deny.
+/// Sets of directives, with the statements that they follow from (JSON), and the
+/// purposes of the crawler that they deny.
 pub(super) const DIRECTIVES: DictionaryTable = dictionary!(
     "directives",
     Some(b'd'),
@@ -140,10 +140,10 @@ pub(super) const DIRECTIVES: DictionaryTable = dictionary!(
 /// Methods, and errors that ended an exchange.
 pub(super) const TERMS: DictionaryTable = dictionary!("term", Some(b't'), "text": Text);
 
-/// Policies. A policy is known by the SHA-256 of its JSON outside the record, too.
+/// Policies. The digest is the SHA-256 of the JSON, as it is outside the record.
 pub(super) const POLICIES: DictionaryTable = dictionary!("policy", None, "json": Text);
 
-/// Snapshots. The hops are a JSON list, and absent where there are none; the answer about
+/// Snapshots. The hops are a JSON list, or null if there are none; the answer about
 /// the TDM file is a JSON object.
 pub(super) const SNAPSHOTS: DictionaryTable = dictionary!(
     "snapshot",
@@ -162,7 +162,7 @@ pub(super) const SNAPSHOTS: DictionaryTable = dictionary!(
     "tdm": OptionalText
 );
 
-/// Every dictionary.
+/// All dictionaries.
 pub(super) const DICTIONARIES: [&DictionaryTable; 8] = [
     &CLIENTS,
     &CRAWLERS,
@@ -174,7 +174,7 @@ pub(super) const DICTIONARIES: [&DictionaryTable; 8] = [
     &SNAPSHOTS,
 ];
 
-/// Row of a dictionary, as entries refer to it.
+/// Row of a dictionary that an entry refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DictionaryRef {
     pub(super) id: i64,
@@ -187,7 +187,7 @@ impl DictionaryTable {
         self.columns
     }
 
-    /// Makes the statement that inserts the columns, the digest and the number.
+    /// Returns a statement that inserts the columns, the digest and the id.
     pub(super) fn insert_with_id(&self) -> String {
         let names = self.select.trim_start_matches("SELECT ");
         let (names, _) = names.split_once(" FROM ").unwrap_or_default();
@@ -195,13 +195,13 @@ impl DictionaryTable {
         format!("INSERT INTO {} ({names}) VALUES ({places})", self.name)
     }
 
-    /// Returns how many columns a value has. Behind them stands the digest.
+    /// Returns the number of columns of a value. In a row the digest follows them.
     pub(super) fn width(&self) -> usize {
         self.columns.len()
     }
 
     /// Computes the digest of the value in a row of [`DictionaryTable::select`].
-    /// `bytes` is room for the encoding.
+    /// `bytes` is a buffer for the encoding.
     pub(super) fn digest(
         &self,
         row: &Row<'_>,
@@ -212,7 +212,7 @@ impl DictionaryTable {
         Ok(self.digest_of(values, bytes))
     }
 
-    /// Computes the digest of a value by its columns.
+    /// Computes the digest of a value from its columns.
     pub(super) fn digest_of<'a>(
         &self,
         values: impl IntoIterator<Item = impl Into<ValueRef<'a>>>,
@@ -222,7 +222,7 @@ impl DictionaryTable {
         Digest::of(bytes.as_bytes())
     }
 
-    /// Encodes a value by its columns, in place of what is in `bytes`.
+    /// Encodes a value from its columns into `bytes`, replacing what is there.
     pub(super) fn encode<'a>(
         &self,
         values: impl IntoIterator<Item = impl Into<ValueRef<'a>>>,
@@ -232,8 +232,8 @@ impl DictionaryTable {
         for (column, value) in self.columns.iter().zip(values) {
             match self.kind {
                 Some(_) => column.encode(value.into(), bytes),
-                // Answers and logs name a policy by the digest of its JSON, so the record
-                // does as well.
+                // Answers and logs identify a policy by the digest of its JSON, and
+                // so does the record.
                 None => bytes.raw(text_bytes(value.into()).unwrap_or_default()),
             }
         }
@@ -256,8 +256,8 @@ impl ColumnKind {
     }
 }
 
-/// Map that forgets what was not used for the longest time, roughly: it has two
-/// halves, and the older one is dropped when the younger one is full.
+/// Bounded map that forgets entries roughly by least recent use. It has two halves;
+/// when the young one is full, the old one is dropped.
 #[derive(Debug)]
 pub(super) struct BoundedMap<K, V> {
     young: HashMap<K, BoundedEntry<V>>,
@@ -282,7 +282,7 @@ impl<K, V> Default for BoundedMap<K, V> {
 }
 
 impl<K: Eq + Hash, V: Clone> BoundedMap<K, V> {
-    /// Finds the value of `key`.
+    /// Returns the value of `key`.
     pub(super) fn get<Q>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -291,14 +291,14 @@ impl<K: Eq + Hash, V: Clone> BoundedMap<K, V> {
         if let Some(found) = self.young.get(key) {
             return Some(found.value.clone());
         }
-        // Moved to the younger half: what is in use outlasts the older one.
+        // Moved to the young half, so that entries in use survive.
         let (key, found) = self.old.remove_entry(key)?;
         let value = found.value.clone();
         self.put(key, found);
         Some(value)
     }
 
-    /// Remembers `value`, which takes about `bytes` with its key.
+    /// Adds `value`, which takes about `bytes` including its key.
     pub(super) fn insert(&mut self, key: K, value: V, bytes: usize) {
         self.put(key, BoundedEntry { value, bytes });
     }
@@ -319,7 +319,7 @@ mod tests {
 
     // Invariant 8.
     #[test]
-    fn a_map_forgets_what_was_not_used_and_keeps_what_was() {
+    fn a_map_forgets_unused_entries_and_keeps_used_ones() {
         let mut map = BoundedMap::default();
         map.insert(0, "used", 1);
         map.insert(1, "left", 1);

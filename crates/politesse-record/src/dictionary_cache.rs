@@ -1,9 +1,8 @@
-//! Dictionary values as a reader meets them: read once, checked once, shared by
-//! the records that refer to them.
+//! Cache of dictionary values for readers: each is read and checked once, and
+//! shared by the records that refer to it.
 //!
-//! A value that was changed, or a row that is gone, must not keep a record from
-//! being read: the record is shown with what there is, and found not to be as it
-//! was written.
+//! An altered value or a missing row must not prevent a record from being read: the
+//! record is shown with the values that are left, and reported as altered.
 
 use std::sync::Arc;
 
@@ -20,14 +19,14 @@ use politesse_decision::record::{
     RecordedSnapshot, Seen, StoredClient, StoredCrawler, StoredDenial, StoredPolicy, StoredRuling,
 };
 
-/// A value, and whether its row is the one that was written.
+/// Value, and whether its row is unaltered.
 #[derive(Debug)]
 pub(super) struct DictionaryValue<T: ?Sized> {
     pub(super) value: Arc<T>,
-    /// Digest of the value, which leaves have. That of a value that was changed
-    /// is not the one it is kept under.
+    /// Digest of the value as read, for use in leaves. Differs from the stored
+    /// digest if the value was altered.
     pub(super) sha256: Digest,
-    /// Whether the value is kept under that digest.
+    /// Whether the stored digest is equal.
     pub(super) is_whole: bool,
 }
 
@@ -40,11 +39,11 @@ impl<T: ?Sized> Clone for DictionaryValue<T> {
     }
 }
 
-/// Values of one dictionary by their number.
+/// Values of one dictionary, by row id.
 #[derive(Debug)]
 pub(super) struct DictionaryCache<T: ?Sized> {
     table: &'static DictionaryTable,
-    /// Query for the row with a number.
+    /// Query for the row with a given id.
     query: String,
     read: fn(&mut ColumnReader<'_>) -> rusqlite::Result<Arc<T>>,
     values: BoundedMap<i64, DictionaryValue<T>>,
@@ -63,7 +62,7 @@ impl<T: ?Sized> DictionaryCache<T> {
         }
     }
 
-    /// Finds the value in row `id`; `None` if there is no such row.
+    /// Returns the value in row `id`; `None` if there is no such row.
     pub(super) fn get(
         &mut self,
         connection: &Connection,
@@ -93,7 +92,7 @@ impl<T: ?Sized> DictionaryCache<T> {
             })
             .optional()?;
         if let Some(found) = &found {
-            // As large as its encoding, roughly.
+            // The size of the encoding approximates that of the value.
             let size = bytes.as_bytes().len();
             self.values.insert(id, found.clone(), size);
         }
@@ -101,7 +100,7 @@ impl<T: ?Sized> DictionaryCache<T> {
     }
 }
 
-/// Values of all dictionaries that decisions and endings refer to.
+/// Values of all dictionaries.
 #[derive(Debug)]
 pub(super) struct DictionaryValues {
     pub(super) clients: DictionaryCache<StoredClient>,
@@ -164,8 +163,8 @@ fn read_ruling(columns: &mut ColumnReader<'_>) -> rusqlite::Result<StoredRuling>
     })
 }
 
-/// Reads the denials of purposes. Of a text that is no list of them, it makes one that no
-/// decision has.
+/// Reads the denials of purposes. Text that is not a list of denials becomes a
+/// single denial with that text, which no decision has.
 fn read_denials(columns: &mut ColumnReader<'_>) -> rusqlite::Result<Vec<StoredDenial>> {
     let text: Option<String> = columns.field()?;
     let parse = |text: String| {

@@ -1,8 +1,9 @@
 //! Rows of the tables `decision` and `ending`, and the leaf of each.
 //!
-//! A new column is one line in [`DecisionRow`] or [`EndingRow`] (the table, the writer's
-//! statement, every reader and the lines of a bundle follow from it) and one in the leaf
-//! below it, then one in each place that shows it (docs/decisions/020-thin-record.md).
+//! A new column takes one line in [`DecisionRow`] or [`EndingRow`] (the table, the
+//! writer's statement, all readers and the lines of a bundle are generated from
+//! it), one line in the leaf below it, and one in each place that shows it
+//! (docs/decisions/020-thin-record.md).
 //!
 //! Does not know the values that a row refers to.
 
@@ -18,7 +19,7 @@ use super::leaf::{DECISION, ENDING, LeafRun};
 use super::pages::NumberedTable;
 use politesse_decision::digest::{CanonicalBytes, Digest};
 
-/// All decisions with their endings, for [`DecisionEntry`].
+/// All decisions with their endings, read by [`DecisionEntry`].
 pub(super) const DECISIONS: NumberedTable = NumberedTable {
     name: "decision",
     select: "SELECT d.*, e.* FROM decision AS d LEFT JOIN ending AS e ON e.decision = d.seq",
@@ -27,7 +28,8 @@ pub(super) const DECISIONS: NumberedTable = NumberedTable {
 };
 
 table! {
-    /// Decision. References to dictionaries are numbers of rows; in a bundle, of values.
+    /// Decision. References to dictionaries are row ids, or in a bundle numbers of
+    /// values.
     #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
     pub(super) struct DecisionRow in "decision" {
         pub(super) seq: i64 = "seq INTEGER PRIMARY KEY",
@@ -39,13 +41,13 @@ table! {
         /// Path with its query string.
         pub(super) path: String = "path TEXT NOT NULL",
         pub(super) ruling: i64 = "ruling INTEGER NOT NULL",
-        /// Reading of the path that was refused, where it is another.
+        /// Refused reading of the path, if it differs from the path.
         pub(super) reading: Option<String> = "reading TEXT",
         pub(super) wait_ms: i64 = "wait_ms INTEGER NOT NULL",
         pub(super) policy: i64 = "policy INTEGER NOT NULL",
         pub(super) snapshot: Option<i64> = "snapshot INTEGER",
-        /// Salt of the commitment to client and URL; the commitment itself where they are
-        /// redacted.
+        /// Salt of the commitment to client and URL; in a redacted row, the
+        /// commitment itself.
         #[serde(with = "hex_bytes")]
         pub(super) salt: Vec<u8> = "salt BLOB NOT NULL",
         #[serde(skip)]
@@ -70,25 +72,26 @@ table! {
     }
 }
 
-/// Digests that stand in a decision's leaf for columns of its row.
+/// Digests that replace columns in the leaf of a decision.
 #[derive(Debug)]
 pub(super) struct DecisionDigests {
     /// Commitment to client and URL.
     pub(super) commitment: Digest,
-    /// Digest of what many decisions share.
+    /// Digest of the values that many decisions share.
     pub(super) context: Digest,
     pub(super) snapshot: Option<Digest>,
 }
 
 impl DecisionRow {
-    /// Computes the leaf. `bytes` is room for the encoding.
+    /// Computes the leaf. `bytes` is a buffer for the encoding.
     pub(super) fn leaf_over(
         &self,
         digests: &DecisionDigests,
         bytes: &mut CanonicalBytes,
     ) -> Digest {
         bytes.begin(&[DECISION]);
-        // Short, so that all of it is two blocks of SHA-256, of at most 119 bytes.
+        // Short integers keep the encoding within two blocks of SHA-256, at most
+        // 119 bytes.
         bytes.short_integer(self.seq);
         bytes.short_integer(self.time_us);
         bytes.short_integer(self.wait_ms);
@@ -98,7 +101,7 @@ impl DecisionRow {
         Digest::of(bytes.as_bytes())
     }
 
-    /// Returns the commitment that is left of a redacted row; `None` if the row is not
+    /// Returns the commitment left in a redacted row; `None` if the row is not
     /// redacted.
     pub(super) fn redacted(&self) -> Option<Digest> {
         read_digest(&self.salt)
@@ -106,11 +109,13 @@ impl DecisionRow {
 }
 
 impl EndingRow {
-    /// Computes the leaf over the digest of what many endings share. With the number of
-    /// the decision in it, the ending of one cannot be given to another.
+    /// Computes the leaf over `outcome`, the digest of the values that many endings
+    /// share. The leaf includes the number of the decision, so that an ending
+    /// cannot be moved to another decision.
     pub(super) fn leaf_over(&self, outcome: Digest, bytes: &mut CanonicalBytes) -> Digest {
         bytes.begin(&[ENDING]);
-        // Short, so that all of it is one block of SHA-256, of at most 55 bytes.
+        // Short integers keep the encoding within one block of SHA-256, at most 55
+        // bytes.
         bytes.short_integer(self.decision);
         bytes.short_integer(self.seq);
         bytes.short_integer(self.bytes);
@@ -148,15 +153,15 @@ impl DecisionEntry {
         })
     }
 
-    /// Reports whether the columns of `row`, from which this was read, have exactly its
-    /// values.
+    /// Reports whether the columns of `row`, from which this was read, contain
+    /// exactly its values.
     pub(super) fn is_exact(&self, row: &Row<'_>) -> bool {
         let mut ending = self.ending.iter();
         self.decision.is_exact(row, 0)
             && ending.all(|ending| ending.is_exact(row, DecisionRow::WIDTH))
     }
 
-    /// Returns the leaves as the rows have them.
+    /// Returns the leaves as stored in the rows.
     pub(super) fn leaves(&self) -> EntryLeaves {
         let ending = self.ending.as_ref();
         EntryLeaves {
@@ -165,7 +170,7 @@ impl DecisionEntry {
         }
     }
 
-    /// Returns the references to values, each with the dictionary that it refers to.
+    /// Returns the references to values, each with its dictionary.
     pub(super) fn references(
         &mut self,
     ) -> impl Iterator<Item = (&mut i64, &'static DictionaryTable)> {

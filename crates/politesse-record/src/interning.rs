@@ -1,8 +1,8 @@
 //! Interning of dictionary values: finds the row of a value, or inserts it in the
 //! transaction that first uses it.
 //!
-//! After a rollback all is forgotten, since rows that were written are gone. Does
-//! not know what the values are parts of.
+//! After a rollback everything is forgotten, because the inserted rows are gone.
+//! Does not know what the values are part of.
 
 use std::sync::{Arc, Weak};
 
@@ -19,17 +19,18 @@ use politesse_decision::snapshot::Snapshot;
 /// Approximate memory of an entry of a map, in bytes, without its encoding.
 const REF_BYTES: usize = 64;
 
-/// Dictionary rows that are known to be in the database.
+/// Dictionary rows known to be in the database.
 #[derive(Debug, Default)]
 pub(super) struct InternedValues {
     /// Rows by the encoding of their values.
     known: BoundedMap<Box<[u8]>, DictionaryRef>,
-    /// Rows of policies by their digest: a policy keeps it, so that none is encoded.
+    /// Rows of policies by their digest, which a policy stores, so that it need not
+    /// be encoded.
     policies: BoundedMap<Digest, DictionaryRef>,
-    /// Rows of snapshots by address in memory: encoding one takes longer than writing
-    /// the rest of a decision.
+    /// Rows of snapshots by memory address, because encoding a snapshot takes
+    /// longer than writing the rest of a decision.
     snapshots: BoundedMap<usize, InternedSnapshot>,
-    /// Room for the encoding of a value.
+    /// Buffer for the encoding of a value.
     value: CanonicalBytes,
 }
 
@@ -82,7 +83,7 @@ impl InternedValues {
         Ok(row)
     }
 
-    /// Returns the rows of `snapshot`, if it was interned before.
+    /// Returns the rows of `snapshot` if it was interned before.
     pub(super) fn known_snapshot(&mut self, snapshot: &Arc<Snapshot>) -> Option<SnapshotRows> {
         let known = self.snapshots.get(&Arc::as_ptr(snapshot).addr())?;
         Some(known.rows)
@@ -96,8 +97,9 @@ impl InternedValues {
         snapshot: &Arc<Snapshot>,
         origin: DictionaryRef,
     ) -> rusqlite::Result<SnapshotRows> {
-        // An equal snapshot at another address may have the row: it was in memory before
-        // a restart, or two processes that share a cache have read it.
+        // The row may exist because of an equal snapshot at another address: one
+        // from before a restart, or one read by another process that shares the
+        // cache.
         let columns = snapshot_values(snapshot);
         let values = columns.each_ref().map(ValueRef::from);
         let sha256 = SNAPSHOTS.digest_of(values, &mut self.value);

@@ -1,18 +1,18 @@
-//! Digests over values that entries share, remembered by the rows of those values.
+//! Digests of values that entries share, cached by the row ids of those values.
 //!
-//! A leaf is over such a digest, so that an entry costs fewer blocks of SHA-256.
-//! The values are those that all hosts share: with one digest for each host, to
-//! find it in memory would take as long as to compute it. Local numbers are keys
-//! of a map here, and part of no digest.
+//! A leaf includes such a digest instead of the values, so that an entry costs
+//! fewer blocks of SHA-256. Only values common to all hosts are included: with a
+//! digest for each host, finding it in memory would take as long as computing it.
+//! Row ids are used only as keys of the cache, and are not part of any digest.
 
 use super::dictionary::{BoundedMap, DictionaryRef};
 use super::leaf::{CONTEXT, OUTCOME, RecordId, begin_entry};
 use politesse_decision::digest::{CanonicalBytes, Digest};
 
-/// Bytes that a digest takes in a map, roughly.
+/// Approximate memory of a cached digest in bytes.
 const ENTRY_BYTES: usize = 128;
 
-/// Rows under the context of a decision.
+/// Rows that make up the context of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ContextRefs {
     pub(super) crawler: DictionaryRef,
@@ -22,7 +22,7 @@ pub(super) struct ContextRefs {
 }
 
 impl ContextRefs {
-    /// Computes the digest, in which the record's id is that of the decision.
+    /// Computes the digest. `record` is the record of the decision.
     pub(super) fn digest(&self, record: RecordId, bytes: &mut CanonicalBytes) -> Digest {
         begin_entry(bytes, CONTEXT, record);
         for row in [self.crawler, self.method, self.ruling, self.policy] {
@@ -32,7 +32,7 @@ impl ContextRefs {
     }
 }
 
-/// Numbers of an ending, and the rows under it.
+/// Numbers of an ending, and the rows that it refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OutcomeRefs {
     pub(super) status: Option<i64>,
@@ -42,7 +42,7 @@ pub(super) struct OutcomeRefs {
 }
 
 impl OutcomeRefs {
-    /// Computes the digest, in which the record's id is that of the ending.
+    /// Computes the digest. `record` is the record of the ending.
     pub(super) fn digest(&self, record: RecordId, bytes: &mut CanonicalBytes) -> Digest {
         begin_entry(bytes, OUTCOME, record);
         bytes.optional(self.status, CanonicalBytes::integer);
@@ -54,24 +54,24 @@ impl OutcomeRefs {
     }
 }
 
-/// Values under a digest, by the numbers of their rows.
+/// Cache key: row ids and numbers of the values.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum JointKey {
     Context([i64; 4]),
     Outcome([Option<i64>; 4]),
 }
 
-/// Digests of one record that were computed.
+/// Cache of digests for one record.
 #[derive(Debug, Default)]
 pub(super) struct JointDigests {
     record: RecordId,
     known: BoundedMap<JointKey, Digest>,
-    /// Room for the encoding of values.
+    /// Buffer for the encoding of values.
     bytes: CanonicalBytes,
 }
 
 impl JointDigests {
-    /// Begins without digests of `record`.
+    /// Creates an empty cache for `record`.
     pub(super) fn new(record: RecordId) -> Self {
         Self {
             record,

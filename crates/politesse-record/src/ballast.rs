@@ -1,7 +1,8 @@
-//! Ballast: a file that takes up room beside the database, so that a full disk can
-//! be pruned. To delete rows takes room in the write-ahead log.
+//! Ballast: a file that reserves disk space beside the database, so that entries
+//! can be removed even on a full disk. Deleting rows takes space in the write-ahead
+//! log.
 //!
-//! Does not know when there is too little room.
+//! Does not know when the disk is full.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -12,16 +13,17 @@ use super::files::make_private;
 /// Name of the file in the folder of the record.
 const NAME: &str = "ballast";
 
-/// Bytes of the file: several steps of a removal fit into it.
+/// Size of the file: enough for several steps of a removal.
 const BYTES: usize = 8 << 20;
 
-/// Room that must be left beside it: it must not be what fills the disk.
+/// Space that must be left after the file is created, so that it does not fill the
+/// disk itself.
 const ROOM_LEFT: u64 = 4 * BYTES as u64;
 
-/// Bytes that are written at a time.
+/// Size of one write.
 const BLOCK: usize = 64 << 10;
 
-/// The file, whether or not it is there.
+/// Ballast file, present or not.
 #[derive(Debug)]
 pub(super) struct Ballast {
     path: PathBuf,
@@ -29,7 +31,7 @@ pub(super) struct Ballast {
 }
 
 impl Ballast {
-    /// Makes the file in `folder`, if it is not there.
+    /// Creates the file in `folder` if it does not exist.
     pub(super) fn new(folder: &Path) -> Self {
         let mut ballast = Self {
             path: folder.join(NAME),
@@ -39,7 +41,7 @@ impl Ballast {
         ballast
     }
 
-    /// Makes the file, if it is not there and there is room. The record goes on
+    /// Creates the file if it does not exist and there is room. The record works
     /// without it.
     pub(super) fn take_up(&mut self) {
         let is_whole = || fs::metadata(&self.path).is_ok_and(|found| found.len() == BYTES as u64);
@@ -72,7 +74,7 @@ impl Ballast {
 
     fn write(&self) -> io::Result<()> {
         let mut file = make_private(&self.path)?;
-        // Written, not only made so long: a hole takes up no room.
+        // Written in full, because a sparse file would reserve no space.
         let block = vec![0; BLOCK];
         for _ in 0..BYTES / BLOCK {
             file.write_all(&block)?;
@@ -80,24 +82,25 @@ impl Ballast {
         file.sync_all()
     }
 
-    /// Removes the file from `folder`, where a record cannot even be opened. Returns
-    /// whether there is more room now.
+    /// Removes the file from `folder`, for a record that cannot even be opened.
+    /// Returns whether that made room.
     pub(super) fn drop_from(folder: &Path) -> bool {
         fs::remove_file(folder.join(NAME)).is_ok()
     }
 
-    /// Removes the file. Returns whether there is more room now.
+    /// Removes the file. Returns whether that made room.
     pub(super) fn drop_it(&mut self) -> bool {
         let was_there = std::mem::replace(&mut self.is_there, false);
         fs::remove_file(&self.path).is_ok() && was_there
     }
 }
 
-/// Returns the bytes that are free on the disk of `folder`, for others than root.
+/// Returns how many bytes of the disk of `folder` are free for users other than
+/// root.
 ///
 /// # Errors
 ///
-/// An I/O error if the folder is not there.
+/// An I/O error if the folder does not exist.
 pub fn free_bytes(folder: &Path) -> io::Result<u64> {
     let found = rustix::fs::statvfs(folder)?;
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
@@ -117,7 +120,7 @@ mod tests {
         assert!(ballast.drop_it());
         assert!(!path.exists());
         assert!(!ballast.drop_it());
-        // Half of one, as a full disk leaves it, is made anew.
+        // A file truncated by a full disk is written again.
         fs::write(&path, "half").unwrap();
         ballast.take_up();
         assert_eq!(fs::metadata(&path).unwrap().len(), BYTES as u64);

@@ -1,12 +1,12 @@
-//! Files of an open audit record: whether the paths still lead to the files
-//! that were opened, and whether those were cut.
+//! Files of an open audit record: whether the paths still lead to the files that
+//! were opened, and whether those were truncated.
 //!
-//! A process goes on writing to a file that was deleted or replaced, without an
-//! error, and all that it writes is lost. So the paths are looked at around each
-//! commit. They are never opened here: closing any descriptor of the database
-//! would drop the POSIX locks that SQLite holds on it.
+//! A process can write to a file that was deleted or replaced without getting an
+//! error, and everything it writes is lost. The paths are therefore checked around
+//! each commit. They are never opened here, because closing any descriptor of the
+//! database would drop the POSIX locks that SQLite holds on it.
 //!
-//! Does not know SQLite, but for the names of its files.
+//! Does not know SQLite, except for the names of its files.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions, metadata};
@@ -18,47 +18,48 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// File of an audit record that is not the one that was opened.
+/// Fault of a file of the record: it is not, or no longer, the file that was
+/// opened.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{file} {change}")]
 pub struct FileFault {
     /// Name of the file, without its folder.
     pub file: String,
-    /// Change that was found.
+    /// Change that was detected.
     pub change: FileChange,
 }
 
 /// Change of a file that was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum FileChange {
-    /// The file was deleted or moved, or its folder was.
+    /// The file or its folder was deleted or moved.
     #[error("was deleted or moved: put the same file back, or restart the proxy")]
     Missing,
-    /// The path leads to another file.
+    /// The path leads to a different file.
     #[error("was replaced: put the file back that was there before, or restart the proxy")]
     Replaced,
-    /// The file is shorter than what was written to it.
+    /// The file is shorter than it was.
     #[error("was cut to {found} of {expected} bytes: restart the proxy")]
     Cut {
         /// Length in bytes.
         found: u64,
-        /// Least length that it had.
+        /// Minimum length in bytes.
         expected: u64,
     },
-    /// SQLite has found a page that is none.
+    /// SQLite has found an invalid page.
     #[error(
         "is damaged: stop the proxy, see what `politesse audit verify` finds, and restore the \
          file from a backup, or start once with `politesse serve --new-record`, which sets the \
          damaged one aside"
     )]
     Damaged,
-    /// The path cannot be looked at.
+    /// The path cannot be inspected.
     #[error("cannot be looked at ({0}): give the proxy access to its folder")]
     Unreadable(io::ErrorKind),
 }
 
 impl FileFault {
-    /// Reports whether only a restart ends the fault. The others end when the
+    /// Reports whether only a restart clears the fault. Other faults end when the
     /// file is back.
     pub(super) fn is_final(&self) -> bool {
         matches!(self.change, FileChange::Cut { .. } | FileChange::Damaged)
@@ -69,20 +70,20 @@ impl FileFault {
 #[derive(Debug)]
 pub(super) struct OpenFiles {
     database: OpenFile,
-    /// The database by the path in the configuration, where a symbolic link
-    /// makes that another one: readers and the next start use it.
+    /// Database under the configured path, if that is a symbolic link. Readers and
+    /// the next start use this path.
     link: Option<OpenFile>,
     wal: OpenFile,
     index: OpenFile,
 }
 
 impl OpenFiles {
-    /// Notes which files SQLite has opened for `database`, which the
-    /// configuration calls `configured`: it must have opened all three.
+    /// Notes which files SQLite has opened for `database`, whose configured path is
+    /// `configured`. SQLite must have opened all three.
     ///
     /// # Errors
     ///
-    /// Those of the system, if one of them cannot be looked at.
+    /// I/O errors, if one of the files cannot be inspected.
     pub(super) fn note(database: &Path, configured: &Path) -> io::Result<Self> {
         let link = (database != configured).then(|| OpenFile::note(configured.to_owned()));
         Ok(Self {
@@ -93,53 +94,52 @@ impl OpenFiles {
         })
     }
 
-    /// Compares the paths with the files that were opened. The WAL must hold
-    /// at least `wal_bytes`.
+    /// Compares the paths with the files that were opened. The WAL must have at
+    /// least `wal_bytes` bytes.
     ///
     /// # Errors
     ///
-    /// The first [`FileFault`] that is met.
+    /// The first [`FileFault`] found.
     pub(super) fn check(&mut self, wal_bytes: u64) -> Result<(), FileFault> {
         self.database.check()?;
         if let Some(link) = &mut self.link {
-            // It only has to lead to the database, whose length was just
-            // compared.
+            // Only the target of the link matters, because the length of the
+            // database was just compared.
             link.opened.bytes = 0;
             link.check()?;
         }
         self.index.check()?;
-        // The WAL alone becomes shorter in the course of things: SQLite starts
-        // it again after a checkpoint.
+        // The WAL is the only file that may become shorter in normal operation,
+        // because SQLite restarts it after a checkpoint.
         self.wal.opened.bytes = wal_bytes;
         self.wal.check()
     }
 
-    /// Makes the fault of a database in which SQLite has found damage. Nothing is
-    /// written to it any more: each page that is could make the damage greater.
+    /// Returns the fault of a damaged database. Nothing more is written to it,
+    /// because each page could add to the damage.
     pub(super) fn damaged_database(&self) -> FileFault {
         self.database.fault(FileChange::Damaged)
     }
 
-    /// Returns the length of the database's file.
+    /// Returns the length of the database file in bytes.
     pub(super) fn database_bytes(&self) -> u64 {
         self.database.opened.bytes
     }
 
-    /// Notes the length of the database's file anew, after a checkpoint of ours
-    /// may have changed it.
+    /// Notes the new length of the database file after a checkpoint of our own.
     pub(super) fn note_checkpoint(&mut self) {
         if let Ok(found) = self.database.look() {
             self.database.opened.bytes = found.bytes;
         }
     }
 
-    /// Reports whether `fault` says that the WAL was cut.
+    /// Reports whether `fault` says that the WAL was truncated.
     pub(super) fn is_wal_cut(&self, fault: &FileFault) -> bool {
         matches!(fault.change, FileChange::Cut { .. }) && fault.file == name_of(&self.wal.path)
     }
 }
 
-/// File that a path leads to.
+/// File found at a path.
 #[derive(Debug)]
 struct FoundFile {
     device: u64,
@@ -149,8 +149,9 @@ struct FoundFile {
 
 impl FoundFile {
     fn at(path: &Path) -> io::Result<Self> {
-        // Without its times: whoever asks for them has each later write change them, and
-        // ext4 then writes the inode with each commit, also if only data are synced.
+        // Does not ask for timestamps. After a query for them each later write
+        // updates them, and ext4 then writes the inode with each commit, even if
+        // only data are synced.
         let wanted = StatxFlags::INO | StatxFlags::SIZE;
         match statx(CWD, path, AtFlags::empty(), wanted) {
             Ok(found) => Ok(Self {
@@ -158,7 +159,7 @@ impl FoundFile {
                 inode: found.stx_ino,
                 bytes: found.stx_size,
             }),
-            // An old kernel, or a container that does not let it through.
+            // `statx` is missing in old kernels, and some containers block it.
             Err(Errno::NOSYS | Errno::PERM) => metadata(path).map(|found| Self {
                 device: found.dev(),
                 inode: found.ino(),
@@ -169,11 +170,11 @@ impl FoundFile {
     }
 }
 
-/// File of the record: its path, and what is known of the file opened there.
+/// File of the record: its path, and the file that was opened there.
 #[derive(Debug)]
 struct OpenFile {
     path: PathBuf,
-    /// The file, with the length that it must have at least.
+    /// File, with the minimum length that it must have.
     opened: FoundFile,
 }
 
@@ -194,8 +195,8 @@ impl OpenFile {
                 expected: self.opened.bytes,
             }));
         }
-        // Another process may have lengthened the file by a checkpoint, which
-        // loses nothing: the greatest length seen is the one that counts.
+        // Another process may have lengthened the file with a checkpoint, which
+        // loses nothing. The maximum length seen is what counts.
         self.opened.bytes = found.bytes;
         Ok(())
     }
@@ -220,7 +221,7 @@ impl OpenFile {
     }
 }
 
-/// Makes an empty file for its owner alone, in place of what is there.
+/// Creates an empty file readable only by its owner, or truncates an existing one.
 pub(super) fn make_private(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
@@ -233,7 +234,7 @@ pub(super) fn name_of(path: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// Makes the path of a file that SQLite keeps beside `database`.
+/// Returns the path of a file that SQLite keeps beside `database`.
 pub(super) fn beside(database: &Path, suffix: impl AsRef<OsStr>) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(suffix);

@@ -1,13 +1,13 @@
-//! Folder of the audit record: its path without links, its permissions, and the
-//! lock on it.
+//! Folder of the audit record: its path without symbolic links, its permissions,
+//! and its lock.
 //!
 //! A folder holds one record, and one process writes to it. The lock is on the
-//! folder itself rather than on a file in it, so that deleting every file of a
-//! record does not make room for a second writer. A record that others may write
-//! to proves nothing; one that others may read shows them what was crawled, and
+//! folder itself rather than on a file in it, so that deleting all files of a
+//! record does not let a second process write. A record that other users may write
+//! to proves nothing; a record that they may read shows them what was crawled, and
 //! by whom.
 //!
-//! Does not know SQLite, nor what the files of a record hold.
+//! Does not know SQLite, or what the files of a record contain.
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError, metadata};
 use std::io;
@@ -20,42 +20,42 @@ use super::error::AuditError;
 use super::files::beside;
 use super::record_id::marker_path;
 
-/// Most symbolic links that are followed from one to the next, as in Linux.
+/// Maximum number of symbolic links followed in a chain, as in Linux.
 pub(super) const LINKS_MAX: usize = 40;
 
 const WRITE_BY_OTHERS: u32 = 0o022;
 const READ_BY_OTHERS: u32 = 0o055;
 
-/// Permissions, without the type of the file.
+/// Mask of the permission bits.
 const PERMISSIONS: u32 = 0o777;
 
-/// Bit of a folder in which only the owner of a file can rename it.
+/// Sticky bit of a folder: only the owner of a file can rename it.
 const STICKY: u32 = 0o1000;
 
-/// The folder of an audit record, locked for this process: who holds this value
-/// may write to the record.
+/// Folder of an audit record, locked for this process. The owner of this value may
+/// write to the record.
 #[derive(Debug)]
 pub(super) struct LockedFolder {
-    /// The database's path without symbolic links, so that every path that leads
-    /// to a record opens the same one.
+    /// Path of the database without symbolic links, so that all paths to a record
+    /// open the same one.
     pub(super) database: PathBuf,
-    /// The folder, open. The lock ends when this is closed.
+    /// Open folder. Closing it releases the lock.
     lock: File,
 }
 
 impl LockedFolder {
-    /// Locks the folder of the database at `path`. Makes the folder if there is
-    /// none, with permissions for its owner alone.
+    /// Locks the folder of the database at `path`. Creates the folder if needed,
+    /// accessible only to its owner.
     ///
     /// # Errors
     ///
     /// [`AuditError::Locked`] if another process holds the lock, and
-    /// [`AuditError::Create`] if the folder cannot be made or locked.
+    /// [`AuditError::Create`] if the folder cannot be created or locked.
     pub(super) fn lock(path: &Path) -> Result<Self, AuditError> {
         let database = real_path(path, LINKS_MAX)?;
         let folder = folder_of(&database);
         let lock = File::open(folder).map_err(create_error(folder))?;
-        // The system ends the lock with the descriptor, so a crash leaves none.
+        // The system releases the lock with the descriptor, so a crash leaves none.
         match lock.try_lock() {
             Ok(()) => Ok(Self { database, lock }),
             Err(TryLockError::WouldBlock) => Err(AuditError::Locked(folder.to_owned())),
@@ -68,8 +68,8 @@ impl LockedFolder {
         folder_of(&self.database)
     }
 
-    /// Reports whether the path still leads to the folder that was locked.
-    /// Otherwise the marker (`record_id`) of another record would be overwritten.
+    /// Reports whether the path still leads to the locked folder. If not, writing
+    /// the marker (`record_id`) would overwrite that of another record.
     pub(super) fn is_in_place(&self) -> bool {
         let identity = |found: Metadata| (found.dev(), found.ino());
         match (metadata(self.path()), self.lock.metadata()) {
@@ -78,30 +78,29 @@ impl LockedFolder {
         }
     }
 
-    /// Makes the database's file if there is none, with permissions for its
-    /// owner alone.
+    /// Creates the database file if needed, accessible only to its owner.
     ///
     /// # Errors
     ///
-    /// [`AuditError::Create`] if the file can be neither made nor opened.
+    /// [`AuditError::Create`] if the file can be neither created nor opened.
     pub(super) fn make_database(&self) -> Result<(), AuditError> {
         // SQLite would make the file readable for everyone. The files that it
-        // puts beside the database get the permissions of the database.
+        // creates beside the database get the same permissions as the database.
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
         let made = options.open(&self.database).map(drop);
         made.map_err(create_error(&self.database))
     }
 
-    /// Checks the permissions of the folder (0700), and of those of its files
-    /// that are there (0600).
+    /// Checks the permissions of the folder (0700) and of its existing files
+    /// (0600).
     ///
     /// Read permissions for others, and another owner, are only logged: root in
     /// a container often works in a folder of another user.
     ///
     /// # Errors
     ///
-    /// [`AuditError::Writable`] if somebody other than the owner may write.
+    /// [`AuditError::Writable`] if users other than the owner may write.
     pub(super) fn check_permissions(&self) -> Result<(), AuditError> {
         check_path(self.path(), "0700")?;
         for file in [
@@ -121,8 +120,8 @@ fn create_error(path: &Path) -> impl FnOnce(io::Error) -> AuditError {
     |error| AuditError::Create(path.to_owned(), error)
 }
 
-/// Finds the path of the database without symbolic links, whether or not the
-/// file is there. Makes its folder if there is none.
+/// Returns the path of the database without symbolic links, whether or not the file
+/// exists. Creates its folder if needed.
 pub(super) fn real_path(path: &Path, links_left: usize) -> Result<PathBuf, AuditError> {
     let folder = folder_of(path);
     let mut builder = DirBuilder::new();
@@ -132,7 +131,8 @@ pub(super) fn real_path(path: &Path, links_left: usize) -> Result<PathBuf, Audit
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         real => return real.map_err(create_error(path)),
     }
-    // A link to a file that is not there yet: the record is where it leads.
+    // A symbolic link to a file that does not exist yet: the record will be at its
+    // target.
     if let Some(links_left) = links_left.checked_sub(1)
         && let Ok(target) = path.read_link()
     {
@@ -142,8 +142,7 @@ pub(super) fn real_path(path: &Path, links_left: usize) -> Result<PathBuf, Audit
     Ok(real_folder.join(path.file_name().unwrap_or_default()))
 }
 
-/// Returns the folder that a file lies in; a bare name lies in the working
-/// directory.
+/// Returns the folder of a file; for a bare name, the working directory.
 pub(super) fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -151,15 +150,15 @@ pub(super) fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Checks the permissions and the owner of `path`, if it is there. `wanted` is
-/// the mode that a warning recommends.
+/// Checks the permissions and the owner of `path`, if it exists. `wanted` is the
+/// mode recommended in a warning.
 ///
 /// # Errors
 ///
 /// [`AuditError::Writable`].
 pub(super) fn check_path(path: &Path, wanted: &str) -> Result<(), AuditError> {
     let Ok(found) = metadata(path) else {
-        // A file that is not there yet will be made with the right ones.
+        // A missing file will be created with the right permissions.
         return Ok(());
     };
     let mode = found.mode() & PERMISSIONS;
@@ -187,12 +186,12 @@ pub(super) fn check_path(path: &Path, wanted: &str) -> Result<(), AuditError> {
     Ok(())
 }
 
-/// Logs a warning if others may write to a folder above `folder`, and so put
-/// another one in its place. Names the nearest such folder.
+/// Logs a warning if other users may write to a folder above `folder`, and could
+/// therefore replace it. Names the nearest such folder.
 ///
-/// It is no error: where the umask is 002, the group may write to every folder
-/// of a user, and that group often has no other member. While the proxy runs, a
-/// folder put in the place of the record's is noticed at the next commit.
+/// This is not an error: with a umask of 002, the group may write to every folder
+/// of a user, and that group often has no other member. While the proxy runs, the
+/// next commit detects a replaced folder.
 fn warn_of_parents(folder: &Path) {
     let is_open = |path: &&Path| {
         metadata(path)

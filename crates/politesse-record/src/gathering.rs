@@ -1,74 +1,77 @@
-//! For how long the writer gathers entries before it writes them.
+//! Time for which the writer gathers entries before it writes them.
 //!
-//! A commit costs as much as hundreds of rows, so entries wait for others for a moment
-//! and share one. How long depends on whether somebody waits for one of them.
+//! A commit costs as much as hundreds of rows, so entries wait a moment for others
+//! and share a commit. The wait depends on whether a client is waiting for one of
+//! the entries.
 //!
-//! Whoever gets an answer sends its request, and often the next one soon after. If the
-//! writer went on with those alone that have been queued meanwhile, two groups of clients
-//! would take turns, with two commits where one would do. So it waits for those that were
-//! answered, for as long as a few commits take. A client alone is not delayed: once it is
-//! back, nobody else is waited for. Nor is anybody where most exchanges are with their
-//! origins, from which nobody comes back so soon.
+//! A client that gets its answer often sends the next request soon after. If the
+//! writer continued immediately with the entries queued meanwhile, two groups of
+//! clients would take turns, with two commits where one would do. It therefore
+//! waits for the clients that were just answered, for as long as a few commits
+//! take. A single client is not delayed: once it is back, there are no others to
+//! wait for. The writer does not wait either if most exchanges are with their
+//! origins, because those clients do not return so soon.
 //!
-//! Does no IO, and takes the time as an argument.
+//! Does no I/O; the current time is passed as an argument.
 
 use std::mem;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Time for which entries are gathered that nobody waits for. A crash loses them,
-/// so it is short; a commit costs as much as hundreds of rows, so it is not
-/// shorter.
+/// Time for which entries are gathered while no client waits. Short, because a
+/// crash loses them; not shorter, because a commit costs as much as hundreds of
+/// rows.
 const GATHER_TIME: Duration = Duration::from_millis(20);
 
-/// Time for which entries are gathered that somebody waits for, in durations of the
-/// last commit.
+/// Time for which entries are gathered while clients wait, as a multiple of the
+/// duration of the last commit.
 const AWAITED_GATHER_COMMITS: u32 = 20;
 
-/// Longest time for which entries are gathered that somebody waits for. Eight clients on
-/// a fast network come back within it, also from a body of a megabyte, so on a slow disk
-/// a longer one would be in vain.
+/// Maximum time for which entries are gathered while clients wait. Eight clients on
+/// a fast network return within it, even from a body of a megabyte, so a longer
+/// time would gain nothing on a slow disk.
 const AWAITED_GATHER_MAX: Duration = Duration::from_millis(8);
 
-/// Exchanges that are elsewhere, for each one that waits for the record or was just
-/// answered, up to which those are waited for. On a busy processor it is some that are
-/// on their way; those with slow origins are many more.
+/// Maximum number of exchanges elsewhere, per exchange that waits for the record or
+/// was just answered, for which the writer still waits. On a busy processor some
+/// exchanges are always on their way; exchanges with slow origins are many more.
 const ELSEWHERE_MAX: usize = 3;
 
-/// Entries that are written without waiting for more: beyond this a batch is
-/// hardly cheaper for each.
+/// Number of entries that are written without waiting for more: a larger batch
+/// hardly reduces the cost per entry.
 const GATHER_ENTRIES: usize = 256;
 
-/// Facts of a commit that decide how long its clients are waited for.
+/// Facts about a commit that decide how long the writer waits for its clients.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CommitAnswers {
-    /// Entries of it that somebody waits for.
+    /// Number of entries in the commit that clients were waiting for.
     pub(super) awaited: usize,
-    /// Time that the commit took.
+    /// Duration of the commit.
     pub(super) duration: Duration,
 }
 
-/// Entries that are gathered for the next commit.
+/// State of the entries gathered for the next commit.
 #[derive(Debug)]
 pub(super) struct EntryGathering {
-    /// Entries that are written without waiting for more.
+    /// Number of entries that are written without waiting for more.
     enough: usize,
-    /// Time at which the first of the entries was queued.
+    /// Time at which the first entry was queued.
     begun_at: Option<Instant>,
-    /// Entries that somebody waits for.
+    /// Number of entries that clients wait for.
     awaited: usize,
-    /// Clients that the last commit has answered and that have not come back since.
+    /// Number of clients answered by the last commit that have not returned yet.
     returning: usize,
-    /// Time until which they are waited for.
+    /// Time until which the writer waits for them.
     returning_until: Option<Instant>,
 }
 
 impl EntryGathering {
-    /// Makes the gathering of a queue in which `places` entries can be.
+    /// Creates the state for a queue with `places` places.
     pub(super) fn new(places: usize) -> Self {
         Self {
-            // Where places are few, exchanges wait for those that entries hold.
+            // In a small queue, new exchanges wait for the places that entries
+            // hold, so fewer are gathered.
             enough: GATHER_ENTRIES.min(places / 2).max(1),
             begun_at: None,
             awaited: 0,
@@ -77,30 +80,31 @@ impl EntryGathering {
         }
     }
 
-    /// Begins with the first entry, at `now`.
+    /// Starts gathering with the first entry, at `now`.
     pub(super) fn begin(&mut self, now: Instant) {
         self.begun_at = Some(now);
     }
 
-    /// Takes note that an entry was queued that somebody waits for.
+    /// Notes that an entry was queued for which a client waits.
     pub(super) fn add_awaited(&mut self) {
         self.awaited += 1;
         self.returning = self.returning.saturating_sub(1);
     }
 
-    /// Takes note that the writer has taken entries, `awaited` of which somebody waits
-    /// for.
+    /// Notes that the writer has taken entries, `awaited` of which have waiting
+    /// clients.
     pub(super) fn take_awaited(&mut self, awaited: usize) {
         self.awaited -= awaited;
     }
 
-    /// Returns whether `count` entries have just become enough for a commit.
+    /// Reports whether `count` is exactly the number at which a commit should
+    /// start.
     pub(super) fn is_enough(&self, count: usize) -> bool {
         count == self.enough
     }
 
-    /// Returns for how long more entries may be gathered at `now`, when there are
-    /// `count`; `None` if they must be written.
+    /// Returns how much longer to gather at `now`, with `count` entries queued;
+    /// `None` if they must be written.
     pub(super) fn time_left(&self, count: usize, now: Instant) -> Option<Duration> {
         if self.enough <= count {
             return None;
@@ -111,19 +115,19 @@ impl EntryGathering {
         })
     }
 
-    /// Returns for how long, at `now`, clients that were answered are waited for;
-    /// `None` if they are not.
+    /// Returns how much longer, at `now`, to wait for answered clients to return;
+    /// `None` if not at all.
     pub(super) fn return_time(&self, now: Instant) -> Option<Duration> {
         time_until(self.returning_until.filter(|_| 0 < self.returning)?, now)
     }
 
-    /// Waits no longer for clients that were answered. Returns whether any was waited for.
+    /// Stops waiting for answered clients. Reports whether there were any.
     pub(super) fn give_up_returning(&mut self) -> bool {
         0 < mem::take(&mut self.returning)
     }
 
-    /// Takes in a commit at `now`, when `exchanges` are under way, those included that
-    /// it answers.
+    /// Notes a commit at `now`. `exchanges` is the number of exchanges in progress,
+    /// including the answered ones.
     pub(super) fn note_commit(&mut self, commit: CommitAnswers, exchanges: usize, now: Instant) {
         let here = self.awaited + commit.awaited;
         let elsewhere = exchanges.saturating_sub(here);
@@ -138,7 +142,7 @@ impl EntryGathering {
     }
 }
 
-/// Returns the time from `now` to `end`; `None` if that is over.
+/// Returns the time from `now` to `end`; `None` if `end` has passed.
 fn time_until(end: Instant, now: Instant) -> Option<Duration> {
     Some(end.saturating_duration_since(now)).filter(|left| !left.is_zero())
 }
@@ -156,7 +160,8 @@ mod tests {
         CommitAnswers { awaited, duration }
     }
 
-    // Ours: nobody waits for these, and a commit costs as much as hundreds of rows.
+    // Ours: no client waits for these entries, and a commit costs as much as
+    // hundreds of rows.
     #[test]
     fn entries_are_gathered_for_20_ms_and_no_longer() {
         let mut gathering = EntryGathering::new(1000);
@@ -172,7 +177,7 @@ mod tests {
         }
     }
 
-    // Ours: nobody waits for more entries than a commit can share.
+    // Ours: no client waits for more entries than a commit can share.
     #[test]
     fn entries_are_not_gathered_when_there_are_enough_or_somebody_waits() {
         let start = clock::instant();
@@ -191,8 +196,8 @@ mod tests {
         assert_eq!(gathering.time_left(1, start), None);
     }
 
-    // Ours: clients that were answered and those that have come meanwhile share the
-    // next commit, and a client alone waits for nobody.
+    // Ours: clients that were answered share the next commit with those that
+    // arrived meanwhile, and a single client does not wait.
     #[test]
     fn a_commit_waits_for_the_clients_that_the_last_one_has_answered() {
         let mut gathering = EntryGathering::new(1000);
@@ -221,7 +226,7 @@ mod tests {
         assert_eq!(gathering.time_left(1, start), None);
     }
 
-    // Ours: a crawl of slow origins is not made any slower.
+    // Ours: a crawl of slow origins must not become slower.
     #[test]
     fn no_commit_waits_where_most_exchanges_wait_for_their_origins() {
         let mut gathering = EntryGathering::new(1000);
@@ -231,7 +236,8 @@ mod tests {
             gathering.note_commit(commit_of(2, us(500)), exchanges, now);
             gathering.return_time(now).is_some()
         };
-        // Two are answered, and for each of them three are elsewhere.
+        // Two are answered, and there are three exchanges elsewhere for each of
+        // them.
         assert!(is_waiting(8, 0));
         assert!(!is_waiting(9, 0));
         assert!(is_waiting(9, 1));

@@ -1,10 +1,10 @@
-//! Heads: what is signed about the tree over the sequence.
+//! Heads: the signed statements about the Merkle tree.
 //!
-//! A head is the text of a checkpoint (C2SP, tlog-checkpoint): who keeps the
-//! record, the number of its entries, the root of the tree over them. Two lines
-//! more say when it was made and which head was made before it.
+//! A head is the text of a checkpoint (C2SP, tlog-checkpoint): the name of the
+//! record, its number of entries, and the root of the tree over them. Two more
+//! lines give the time of the head and the digest of the previous one.
 //!
-//! Pure functions. Does not know where heads are kept.
+//! Pure functions. Does not know where heads are stored.
 
 use std::fmt::Write as _;
 use std::str::FromStr;
@@ -17,45 +17,45 @@ use thiserror::Error;
 use super::merkle::TreeHead;
 use politesse_decision::digest::Digest;
 
-/// Beginning of the first line, before the id of the record.
+/// Prefix of the first line, before the id of the record.
 const ORIGIN: &str = "politesse/";
 
-/// Beginnings of the lines behind the root.
+/// Prefixes of the lines after the root.
 const TIME: &str = "time ";
 const PREVIOUS: &str = "previous ";
 
-/// Returns the name under which the heads of the record with this id are signed.
+/// Returns the name that signs the heads of the record with the id `record`.
 pub fn key_name(record: &str) -> String {
     format!("{ORIGIN}{record}")
 }
 
-/// Head of a record: all that it held at a time.
+/// Head of a record: a statement about all its entries at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordHead {
-    /// Name of the record, under which its heads are signed ([`key_name`]).
+    /// Name of the record, which signs its heads ([`key_name`]).
     pub origin: String,
-    /// Number of entries, and the root of the tree over them.
+    /// Number of entries, and root of the tree over them.
     pub tree: TreeHead,
     /// Time at which the head was made.
     pub time: Timestamp,
-    /// SHA-256 of the note with the head before, signatures included; none in the
-    /// first.
+    /// SHA-256 of the previous head's note, including signatures; `None` in the
+    /// first head.
     pub previous: Option<Digest>,
 }
 
-/// Error: the text is no head of a record.
+/// Error: the text is not a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("it is no head of a record")]
 pub struct InvalidHead;
 
 impl RecordHead {
-    /// Makes the text that is signed.
+    /// Returns the text that is signed.
     pub fn text(&self) -> String {
         let root = STANDARD.encode(self.tree.root.as_bytes());
         let (origin, size, time) = (&self.origin, self.tree.size, self.time);
         let mut text = format!("{origin}\n{size}\n{root}\n{TIME}{time}\n");
         if let Some(previous) = self.previous {
-            // Writing to a text does not fail.
+            // Writing to a string does not fail.
             writeln!(text, "{PREVIOUS}{previous}").unwrap_or_default();
         }
         text
@@ -86,7 +86,8 @@ impl FromStr for RecordHead {
                 previous,
             })
         };
-        // Printed again it is the same text: one head has one form.
+        // Formatting the head again must give the same text, so that a head has one
+        // form.
         let is_same = |head: &Self| head.text() == text;
         parse().filter(is_same).ok_or(InvalidHead)
     }
@@ -96,7 +97,7 @@ impl FromStr for RecordHead {
 mod tests {
     use super::*;
 
-    // Ours: C2SP, tlog-checkpoint, with two lines of our own.
+    // Ours: C2SP, tlog-checkpoint, with two additional lines.
     #[test]
     fn a_head_is_written_as_a_checkpoint() {
         let first = RecordHead {
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_head_is_refused() {
+    fn a_malformed_head_is_refused() {
         let text = "politesse/00ff\n12\n47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=\n\
                     time 2026-11-23T02:00:00Z\n";
         assert!(text.parse::<RecordHead>().is_ok());

@@ -1,12 +1,12 @@
 //! Paths of leaves: the hashes that lead from a leaf to the root of its part.
 //!
-//! They are an inclusion proof (RFC 9162, section 2.1.3) within one part. An entry
-//! that remains where all others of its part were removed has one beside it, since
-//! the leaves from which it could be made are gone. So has a head that covers some
-//! leaves of a part: the path of the last of them has the roots of the subtrees before
-//! that leaf, which give the root that was signed.
+//! A path is an inclusion proof (RFC 9162, section 2.1.3) within one part. An entry
+//! that remains where all others of its part were removed has a stored path,
+//! because the leaves from which it could be computed are gone. So has a head that
+//! ends inside a part: the path of its last leaf has the roots of the subtrees
+//! before that leaf, which give the signed root.
 //!
-//! Pure functions. Does not know which entries remain, nor whether a head is right.
+//! Pure functions. Does not know which entries remain, or whether a head is right.
 
 use super::columns::count;
 use super::merkle::{CompactRange, Subtree, leaf_hash, node_hash};
@@ -16,14 +16,15 @@ use politesse_decision::digest::Digest;
 /// Bytes of a hash.
 const HASH_BYTES: usize = 32;
 
-/// Hashes beside the way from a leaf to the root of its part, from the leaf up.
+/// Sibling hashes on the way from a leaf to the root of its part, from the leaf
+/// upwards.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct LeafPath {
     hashes: Vec<Digest>,
 }
 
 impl LeafPath {
-    /// Reads a path. One that is damaged leads nowhere.
+    /// Parses a path. A damaged path becomes empty, and leads nowhere.
     pub(super) fn parse(bytes: &[u8]) -> Self {
         let (hashes, rest) = bytes.as_chunks::<HASH_BYTES>();
         let is_whole = rest.is_empty() && hashes.len() == PART_LEVEL as usize;
@@ -33,14 +34,14 @@ impl LeafPath {
         }
     }
 
-    /// Writes the path.
+    /// Encodes the path.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let bytes = self.hashes.iter().flat_map(Digest::as_bytes);
         bytes.copied().collect()
     }
 
-    /// Computes the root to which the path leads from the entry `number`, whose leaf has
-    /// the hash `hash`; `None` if the path is damaged.
+    /// Computes the root that the path leads to from the entry `number`, whose leaf
+    /// has the hash `hash`; `None` if the path is damaged.
     fn root(&self, number: i64, hash: Digest) -> Option<Digest> {
         let levels = self.hashes.iter().enumerate();
         let root = levels.fold(hash, |root, (level, other)| {
@@ -52,14 +53,15 @@ impl LeafPath {
         (!self.hashes.is_empty()).then_some(root)
     }
 
-    /// Reports whether the path leads from the entry `number`, which has the leaf
-    /// `leaf`, to `root`, that of its part.
+    /// Reports whether the path leads from the entry `number` with the leaf `leaf`
+    /// to `root`, the root of its part.
     pub(super) fn leads(&self, number: i64, leaf: Digest, root: Digest) -> bool {
         self.root(number, leaf_hash(leaf.as_bytes())) == Some(root)
     }
 
-    /// Returns the root of the subtree of `level` whose first number is `start`, if it
-    /// lies beside the way from the entry `number`.
+    /// Returns the root of the subtree of `level` that starts with the number
+    /// `start`, if it is one of the sibling hashes on the way from the entry
+    /// `number`.
     pub(super) fn beside(&self, number: i64, level: u32, start: i64) -> Option<Digest> {
         let is_beside = (index_of(number) >> level) ^ 1 == index_of(start) >> level;
         let is_near = part_of(number) == part_of(start);
@@ -68,24 +70,24 @@ impl LeafPath {
     }
 }
 
-/// Trees within one part.
+/// Path of a head: the leaves that it covers in its part, and the root of the part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SealPath {
-    /// Leaves that the head covers.
+    /// Leaves of the part that the head covers.
     pub(super) covered: CompactRange,
     /// Root of the part.
     pub(super) root: Digest,
 }
 
 impl SealPath {
-    /// Reads the path of the head of `size` entries: the hash of the last leaf that it
-    /// covers, and the path of that. `None` if it is damaged.
+    /// Parses the path of the head of `size` entries: the hash of the last leaf
+    /// that it covers, followed by the path of that leaf. `None` if it is damaged.
     pub(super) fn parse(bytes: &[u8], size: i64) -> Option<Self> {
         let (leaf, rest) = bytes.split_first_chunk::<HASH_BYTES>()?;
         let (hash, path) = (Digest::from(*leaf), LeafPath::parse(rest));
         let root = path.root(size, hash)?;
         let mut covered = CompactRange::default();
-        // The subtrees on the left of the way, the greatest first.
+        // Left siblings on the way, the largest subtree first.
         for (level, root) in (0..PART_LEVEL).zip(path.hashes).rev() {
             if index_of(size) >> level & 1 == 1 {
                 covered.push_subtree(Subtree { level, root });
@@ -96,7 +98,7 @@ impl SealPath {
     }
 }
 
-/// Returns how many leaves of its part are before a number.
+/// Returns the number of leaves before a number in its part.
 fn index_of(number: i64) -> u64 {
     count(number - numbers_of(part_of(number)).start)
 }
@@ -104,12 +106,13 @@ fn index_of(number: i64) -> u64 {
 /// Hashes of all subtrees of a part.
 #[derive(Debug)]
 pub(super) struct PartLevels {
-    /// Leaves first, the two halves of the part last.
+    /// Leaves first; the two halves of the part last.
     levels: Vec<Vec<Digest>>,
 }
 
 impl PartLevels {
-    /// Computes the hashes over the leaves of a part; `None` if a number has no entry.
+    /// Computes the hashes of the subtrees from the leaves of a part; `None` if a
+    /// number has no entry.
     pub(super) fn new(leaves: impl Iterator<Item = Option<Digest>>) -> Option<Self> {
         let hashes = leaves.map(|leaf| Some(leaf_hash(leaf?.as_bytes())));
         let mut levels = vec![hashes.collect::<Option<Vec<_>>>()?];
@@ -122,7 +125,7 @@ impl PartLevels {
         Some(Self { levels })
     }
 
-    /// Makes the path of the entry `number` of the part.
+    /// Returns the path of the entry `number` of the part.
     pub(super) fn path(&self, number: i64) -> LeafPath {
         let index = index_of(number) as usize;
         let beside = |(level, hashes): (usize, &Vec<Digest>)| {
@@ -134,7 +137,7 @@ impl PartLevels {
         }
     }
 
-    /// Makes the bytes of the path of the head of `size` entries, for [`SealPath::parse`].
+    /// Encodes the path of the head of `size` entries, for [`SealPath::parse`].
     pub(super) fn seal_path(&self, size: i64) -> Vec<u8> {
         let leaves = self.levels.first().map_or(&[][..], Vec::as_slice);
         let leaf = leaves.get(index_of(size) as usize).copied();
@@ -149,7 +152,7 @@ mod tests {
 
     // RFC 9162, section 2.1.3: within one part.
     #[test]
-    fn a_path_leads_from_its_leaf_alone_to_the_root_of_its_part() {
+    fn a_path_leads_only_from_its_own_leaf_to_the_root_of_its_part() {
         let leaf = |number: i64| Digest::of(&number.to_be_bytes());
         let numbers = numbers_of(2);
         let levels = PartLevels::new(numbers.clone().map(|number| Some(leaf(number)))).unwrap();

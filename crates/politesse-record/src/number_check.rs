@@ -1,12 +1,11 @@
-//! Check of the numbers of a record: whether each has an entry, or is noted as
-//! lost; of the summary by which decisions are searched, and of the roll-ups by
-//! which they are counted; and it hands each number with its leaf to the check of the
-//! tree (`seal_check`).
+//! Check of the numbers of a record: each must have an entry, or be noted as lost.
+//! Also checks the summary used by searches and the roll-ups used by counts, and
+//! passes each number with its leaf to the check of the tree (`seal_check`).
 //!
-//! Decisions come in the order of their numbers, and each with the number of its
-//! ending, which is greater. So all numbers up to a decision are known when it is
-//! reached, and what has to be remembered is the endings of exchanges that were
-//! under way at a time.
+//! Decisions come in the order of their numbers, each with the number of its
+//! ending, which is higher. All numbers up to a decision are therefore known when
+//! it is reached, and only the endings of exchanges in progress have to be kept in
+//! memory.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -37,33 +36,33 @@ const EVENT_NUMBERS: NumberedTable = NumberedTable {
 pub(super) enum NumberFinding {
     /// Numbers without an entry.
     Missing { first: i64, last: i64 },
-    /// A decision that is gone where others were removed, though its ending remains.
+    /// Decision that is missing from a removed range although its ending remains.
     Orphan { decision: i64, ending: i64 },
-    /// A number that two entries have.
+    /// Number of two entries.
     Twice(i64),
-    /// Numbers that are noted as lost, and whether the note is the one that was
-    /// written.
+    /// Numbers noted as lost, and whether the note is unaltered.
     Lost { range: LostRange, is_own: bool },
-    /// A part whose summary lacks decisions.
+    /// Part whose summary lacks decisions.
     Unsummed(i64),
     /// A part whose roll-up is not the sums of its entries.
     WrongRollup(i64),
-    /// There are roll-ups of parts without entries.
+    /// Roll-ups of parts without entries.
     EmptyRollups,
-    /// Number of endings that `late_ending` lacks, or names without reason.
+    /// Number of endings that are missing from `late_ending`, or listed there by
+    /// mistake.
     LateEndings(u64),
-    /// Finding about the tree over the sequence.
+    /// Finding about the Merkle tree.
     Seal(SealFinding),
 }
 
-/// Ending whose decision is gone.
+/// Ending whose decision is missing.
 #[derive(Debug, Clone, Copy)]
 struct Orphan {
     decision: i64,
     leaf: LeafRun,
 }
 
-/// Rows of a scan, looked at one by one.
+/// Rows of a scan, taken one by one.
 struct RowFeed<'a, T> {
     scan: TableScan<'a>,
     rows: VecDeque<T>,
@@ -82,7 +81,7 @@ impl<'a, T: Copy> RowFeed<'a, T> {
         })
     }
 
-    /// Returns the next row if `is_wanted`, and passes over it.
+    /// Takes the next row if `is_wanted` accepts it.
     fn next_if(
         &mut self,
         read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
@@ -100,35 +99,35 @@ impl<'a, T: Copy> RowFeed<'a, T> {
     }
 }
 
-/// A check under way.
+/// State of a check.
 pub(super) struct NumberCheck<'a> {
     reader: &'a AuditReader,
     events: RowFeed<'a, LeafRun>,
     lost: RowFeed<'a, (LostRange, bool)>,
     orphans: RowFeed<'a, Orphan>,
-    /// Numbers ahead of the last decision, the lowest on top.
+    /// Numbers after the last decision, the lowest on top.
     ahead: BinaryHeap<Reverse<LeafRun>>,
-    /// Lowest number that nothing is known of.
+    /// Lowest number not accounted for yet.
     expected: i64,
-    /// Highest number whose entries were removed because they were old. There may be
-    /// decisions below it, with later endings.
+    /// End of the removed entries. Decisions below it may remain, with later
+    /// endings.
     pruned: PrunedEnd,
-    /// Highest number when the check began. A proxy may be writing: of numbers
-    /// above it, some entries are seen and others are not.
+    /// Highest number when the check began. A proxy may be writing, so above this
+    /// number some entries are seen and others are not.
     last: i64,
     sums: PartSums,
-    /// Parts up to this one are over.
+    /// Last complete part.
     last_part: i64,
     rollups: RollupCheck<'a>,
     seals: SealCheck<'a>,
 }
 
 impl<'a> NumberCheck<'a> {
-    /// Begins before the first number. `seals` has read the heads.
+    /// Starts before the first number. `seals` must have read the heads already.
     pub(super) fn new(reader: &'a AuditReader, seals: SealCheck<'a>) -> rusqlite::Result<Self> {
         let connection = &reader.connection;
-        // First of all but the heads, whose entries are there: what is read later has
-        // all entries up to this number.
+        // Read before everything except the heads, whose entries exist already.
+        // Data read later then have all entries up to this number.
         let last = last_number(connection)?.unwrap_or_default();
         let marker = reader.marker.as_ref();
         let in_marker = marker.map_or(0, |marker| marker.last.max(marker.committed));
@@ -144,8 +143,8 @@ impl<'a> NumberCheck<'a> {
             ahead: BinaryHeap::new(),
             expected: pruned.next(),
             pruned,
-            // The marker and the heads know of rows that were taken off the end
-            // together with the row of the sequence.
+            // The marker and the heads still know of rows that were deleted at the
+            // end together with the row of `sequence`.
             last: last.max(signed(in_marker.max(seals.last()))),
             seals,
             sums: PartSums::new(0),
@@ -154,7 +153,7 @@ impl<'a> NumberCheck<'a> {
         })
     }
 
-    /// Takes in the next decision, with its ending.
+    /// Adds the next decision, with its ending.
     pub(super) fn add(
         &mut self,
         row: &CheckedRecord,
@@ -172,7 +171,7 @@ impl<'a> NumberCheck<'a> {
         self.sum_up(seq, row, &mut report)
     }
 
-    /// Puts numbers ahead, but for those of entries that are removed by and by.
+    /// Adds numbers to `ahead`, except those of entries that are being removed.
     fn add_ahead(&mut self, run: LeafRun) {
         if self.pruned.last < run.last {
             let first = run.first.max(self.pruned.next());
@@ -180,7 +179,7 @@ impl<'a> NumberCheck<'a> {
         }
     }
 
-    /// Ends behind the last number that was given. Returns what is sealed.
+    /// Ends the check after the last number. Returns the result for the heads.
     pub(super) fn end(
         mut self,
         mut report: impl FnMut(NumberFinding),
@@ -201,7 +200,7 @@ impl<'a> NumberCheck<'a> {
         self.seals.end(highest, of_seals)
     }
 
-    /// Puts ahead what is known of the numbers below the decision `seq`.
+    /// Adds the known numbers below the decision `seq` to `ahead`.
     fn gather_below(
         &mut self,
         seq: i64,
@@ -230,7 +229,8 @@ impl<'a> NumberCheck<'a> {
         };
         while let Some(orphan) = self.orphans.next_if(read, |orphan| orphan.decision < seq)? {
             self.add_ahead(orphan.leaf);
-            // Behind the end of what was removed its number is missing.
+            // An orphan after the end of the removal is reported as a missing
+            // number.
             let (decision, ending) = (orphan.decision, orphan.leaf.first);
             if decision <= self.pruned.last && self.pruned.last < ending {
                 report(NumberFinding::Orphan { decision, ending });
@@ -239,7 +239,7 @@ impl<'a> NumberCheck<'a> {
         Ok(())
     }
 
-    /// Compares all numbers up to `last` with those that are expected.
+    /// Compares all numbers up to `last` with the expected ones.
     fn settle(
         &mut self,
         last: i64,
@@ -249,7 +249,7 @@ impl<'a> NumberCheck<'a> {
             && next.first <= last
         {
             self.ahead.pop();
-            // Numbers come in ascending order, so a lower one was met before.
+            // Numbers come in ascending order, so a lower one has occurred before.
             if next.first < self.expected {
                 report(NumberFinding::Twice(next.first));
             }
@@ -261,7 +261,7 @@ impl<'a> NumberCheck<'a> {
         Ok(())
     }
 
-    /// Reports what is missing below `seq`.
+    /// Reports the numbers that are missing below `seq`.
     fn expect(&mut self, seq: i64, report: &mut impl FnMut(NumberFinding)) {
         let end = seq.min(self.last.saturating_add(1));
         if self.expected < end {
@@ -279,13 +279,13 @@ impl<'a> NumberCheck<'a> {
         row: &CheckedRecord,
         report: &mut impl FnMut(NumberFinding),
     ) -> rusqlite::Result<()> {
-        // Decisions come in order: the part before is complete.
+        // Decisions come in order, so the previous part is complete.
         if self.sums.part != part_of(seq) {
             self.check_sums(report)?;
             self.sums = PartSums::new(part_of(seq));
         }
         self.sums.add(seq, PartKey::of_origin(row.origin));
-        // A word that no version writes is a finding of its row.
+        // An unknown verdict is a finding about its row.
         if let Some(key) = PartKey::of_verdict(&row.record.ruling.verdict) {
             self.sums.add(seq, key);
         }
@@ -294,7 +294,7 @@ impl<'a> NumberCheck<'a> {
 
     fn check_sums(&mut self, report: &mut impl FnMut(NumberFinding)) -> rusqlite::Result<()> {
         let part = self.sums.part;
-        // The summary of a part goes with its entries.
+        // The summary of a removed part is removed too.
         if self.pruned.part() < part
             && part <= self.last_part
             && !self.sums.are_in(&self.reader.connection)?

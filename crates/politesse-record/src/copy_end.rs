@@ -1,8 +1,8 @@
-//! End of a copy of the record elsewhere, compared with the record: whether the copy is
-//! one of this record as it is.
+//! End of a copy of the record elsewhere, compared with the record to tell whether
+//! it is a copy of this record in its current state.
 //!
-//! A folder that was copied to another machine, or put back from an older copy, has the
-//! id and the numbers of the record that it was, and goes on with entries of its own.
+//! A folder that was copied to another machine, or restored from an older copy, has
+//! the same id and numbers as the original record, but then gets different entries.
 //! Does not know where the copy is.
 
 use jiff::Timestamp;
@@ -12,14 +12,15 @@ use super::error::AuditError;
 use super::pruned::PrunedEnd;
 use super::reader::AuditReader;
 
-/// Time of a decision or an event by its number. Endings are not indexed by theirs.
+/// Finds the time of a decision or an event by its number. Endings are left out,
+/// because they are not indexed by number.
 const TIME: &str = "
 SELECT time_us FROM decision WHERE seq = ?1 UNION ALL
 SELECT time_us FROM event WHERE seq = ?1";
 
 const IS_LOST: &str = "SELECT EXISTS (SELECT 1 FROM lost_range WHERE first <= ?1 AND ?1 <= last)";
 
-/// Oldest time of a decision or an event behind a number.
+/// Finds the earliest time of a decision or an event after a number.
 const NEXT_TIME: &str = "
 SELECT min(time_us) FROM (
   SELECT * FROM (SELECT time_us FROM decision WHERE ?1 < seq ORDER BY seq LIMIT 1)
@@ -29,9 +30,9 @@ SELECT min(time_us) FROM (
 /// End of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopyEnd {
-    /// Number up to which the copy has all entries.
+    /// Number up to which the copy is complete.
     pub last: i64,
-    /// Its newest decision or event, if it has one.
+    /// Newest decision or event in the copy, if there is one.
     pub newest: Option<CopiedEntry>,
 }
 
@@ -40,25 +41,27 @@ pub struct CopyEnd {
 pub struct CopiedEntry {
     /// Number.
     pub seq: i64,
-    /// Time of the entry, by which it is told from another one with its number.
+    /// Time of the entry, which distinguishes it from another entry with the same
+    /// number.
     pub at: Timestamp,
 }
 
-/// Entries that a copy does not have.
+/// Entries missing from a copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MissingEntries {
-    /// Numbers behind the end of the copy.
+    /// Count of numbers after the end of the copy.
     pub count: i64,
-    /// Time of the oldest of them.
+    /// Time of the oldest of these entries.
     pub oldest_us: Option<i64>,
 }
 
 impl AuditReader {
-    /// Compares the end of a copy with the record. Returns the number of an entry that
-    /// the copy has and the record does not; `None` if the record goes on from there.
+    /// Compares the end of a copy with the record. Returns the number of an entry
+    /// that the copy has and the record does not; `None` if the copy can be
+    /// continued.
     ///
-    /// Entries that the record had, and that were removed by age or noted as lost, may be
-    /// in the copy.
+    /// The copy may have entries that the record has removed by age or noted as
+    /// lost.
     ///
     /// # Errors
     ///
@@ -85,7 +88,7 @@ impl AuditReader {
         Ok((!is_same).then_some(*seq))
     }
 
-    /// Looks how much a copy lacks that has all entries up to `last`.
+    /// Returns how much is missing from a copy that has all entries up to `last`.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Crawlers of some hours: what became of the requests of each, by which groups of
-//! robots.txt it was bound, and why it was put off.
+//! Crawlers of a time range: the outcome of the requests of each, the groups of
+//! robots.txt that applied to it, and the reasons why it was put off.
 //!
 //! Does not know how they are laid out.
 
@@ -17,54 +17,55 @@ use super::reader::AuditReader;
 use super::stats::{DecisionSums, KeyTexts};
 use politesse_decision::record::{StoredCrawler, StoredRuling};
 
-/// Groups of one crawler that are told apart, those that bound it most often first.
+/// Maximum number of groups listed for a crawler, most requests first.
 const GROUPS_MAX: usize = 20;
 
-/// User-Agents of one crawler that are named.
+/// Maximum number of User-Agents listed for a crawler.
 const USER_AGENTS_MAX: usize = 5;
 
-/// User-Agents that came on record last. Of a crawler that changes its own with each
-/// request, only the last are looked at.
+/// Finds the newest User-Agents. Only the last are read, because a crawler may
+/// change its User-Agent with each request.
 const USER_AGENTS: &str = "
 SELECT candidates, user_agent FROM crawler WHERE user_agent IS NOT NULL
 ORDER BY id DESC LIMIT 2000";
 
-/// Crawlers of some hours.
+/// Crawlers of a time range.
 #[derive(Debug, Clone)]
 pub struct CrawlersSeen {
-    /// Crawlers with most requests, the most first, and those without a name.
+    /// Crawlers with most requests, in that order, always including those without a
+    /// name.
     pub first: Vec<CrawlerSums>,
-    /// Number of all.
+    /// Number of all crawlers.
     pub total: usize,
 }
 
 /// Decisions about one crawler.
 #[derive(Debug, Clone, Default)]
 pub struct CrawlerSums {
-    /// Token that was bound; absent for requests whose User-Agent has none.
+    /// Token that was applied; `None` for requests whose User-Agent has none.
     pub name: Option<Arc<str>>,
     /// Sums of all its decisions.
     pub sums: DecisionSums,
-    /// Requests by the group that bound it.
+    /// Requests by the group that applied.
     pub groups: Vec<GroupCount>,
-    /// Requests that were put off, by the word of the reason.
+    /// Requests that were put off, by reason.
     pub put_off: BTreeMap<String, u64>,
-    /// User-Agents with its token among those that came on record last, the newest
-    /// first.
+    /// User-Agents with this token among the newest on record, the newest first.
     pub user_agents: Vec<String>,
 }
 
-/// Requests that one group of robots.txt bound.
+/// Requests that a group of robots.txt applied to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupCount {
-    /// Agents of the group, as the files name them; none where no group bound the
-    /// crawler: there was none, or no robots.txt was asked.
+    /// Agents of the group as written in the files; empty if no group applied to
+    /// the crawler, or no robots.txt was consulted.
     pub agents: Vec<String>,
     /// Requests.
     pub requests: u64,
 }
 
-/// Sums the decisions that meet `filter` by crawler, for the `rows` with most requests.
+/// Sums the decisions that match `filter` by crawler, for the `rows` crawlers with
+/// most requests.
 ///
 /// # Errors
 ///
@@ -91,12 +92,13 @@ pub fn crawler_sums(
     }
     let total = crawlers.len();
     let mut first: Vec<_> = crawlers.into_values().map(CrawlerSums::from).collect();
-    // By name where the counts are equal: the same question has the same answer.
+    // Crawlers with equal counts are sorted by name, so that equal queries have
+    // equal answers.
     first.sort_by(|one, other| {
         let by_requests = other.sums.requests.cmp(&one.sums.requests);
         by_requests.then_with(|| one.name.cmp(&other.name))
     });
-    // Whoever gives no name is shown, however few requests that are.
+    // Requests without a name are always shown, even if there are few.
     if let Some(nameless) = first
         .iter()
         .skip(rows)
@@ -114,7 +116,7 @@ fn add_user_agents(connection: &Connection, crawlers: &mut [CrawlerSums]) -> rus
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let names: String = row.get(0)?;
-        // Somebody may have changed it into what is no list.
+        // An altered value may not be a list.
         let list = serde_json::from_str(&names).unwrap_or_default();
         let seen = StoredCrawler::new(list, row.get(1)?);
         for crawler in &mut *crawlers {
@@ -126,7 +128,8 @@ fn add_user_agents(connection: &Connection, crawlers: &mut [CrawlerSums]) -> rus
                 None => seen.candidates.is_empty(),
             };
             let agents = &mut crawler.user_agents;
-            // A crawler has a row for each label.
+            // A crawler has one row for each label, so a User-Agent may occur
+            // several times.
             let seen = seen.user_agent.iter().find(|agent| !agents.contains(agent));
             if is_it && agents.len() < USER_AGENTS_MAX {
                 agents.extend(seen.cloned());
@@ -136,7 +139,7 @@ fn add_user_agents(connection: &Connection, crawlers: &mut [CrawlerSums]) -> rus
     Ok(())
 }
 
-/// Counts of one crawler, as they are gathered.
+/// Counts of one crawler while they are gathered.
 #[derive(Debug, Default)]
 struct CrawlerCounts {
     crawler: CrawlerSums,
@@ -166,7 +169,8 @@ impl From<CrawlerCounts> for CrawlerSums {
             .map(|(agents, requests)| GroupCount { agents, requests })
             .collect();
         groups.sort_by_cached_key(|group| (Reverse(group.requests), group.agents.clone()));
-        // Sites may call the group of a crawler by many lists of names.
+        // Limited, because sites may give the group of a crawler many lists of
+        // names.
         groups.truncate(GROUPS_MAX);
         Self {
             groups,

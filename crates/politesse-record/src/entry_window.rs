@@ -1,9 +1,9 @@
-//! Window of entries: some consecutive numbers of the record, with all values, for a
+//! Window of entries: consecutive numbers of the record, with all values, for a
 //! copy of the record elsewhere.
 //!
-//! A window is read in one transaction, and lies within one part (`parts`), so that its
-//! endings, which are not indexed by their numbers, are found. Does not know where the
-//! copy is.
+//! A window is read in one transaction and lies within one part (`parts`), so that
+//! its endings can be found, which are not indexed by number. Does not know where
+//! the copy is.
 
 use std::collections::BTreeSet;
 
@@ -25,23 +25,24 @@ use super::rollup_row::late_parts;
 use super::sequence::last_number;
 use politesse_decision::record::StoredRecord;
 
-/// Most numbers of a window.
+/// Maximum number of entries in a window.
 const NUMBERS_MAX: i64 = 4096;
 
-/// Decisions from ?3 to ?4 whose endings have numbers from ?1 to ?2.
+/// Finds the decisions from ?3 to ?4 whose endings have numbers from ?1 to ?2.
 const ENDED: &str = "
 SELECT decision FROM ending
 WHERE ?3 <= decision AND decision <= ?4 AND ?1 <= seq AND seq <= ?2";
 
-/// Decisions before ?3 whose late endings have numbers from ?1 to ?2.
+/// Finds the decisions before ?3 whose late endings have numbers from ?1 to ?2.
 const ENDED_LATE: &str = "
 SELECT e.decision FROM late_ending AS l JOIN ending AS e ON e.decision = l.decision
 WHERE e.decision < ?3 AND ?1 <= e.seq AND e.seq <= ?2";
 
-/// Entries of some consecutive numbers.
+/// Entries with consecutive numbers.
 #[derive(Debug, Default)]
 pub struct EntryWindow {
-    /// Last number of the window: with it, a copy has everything up to there.
+    /// Last number of the window. A copy that adds the window is complete up to
+    /// there.
     pub last: i64,
     /// Decisions with these numbers, with their endings if they have ended.
     pub decisions: Vec<StoredRecord>,
@@ -63,7 +64,7 @@ impl EntryWindow {
         })
     }
 
-    /// Returns the ranges of decisions that its events say were redacted.
+    /// Returns the ranges of decisions whose redaction the events state.
     pub fn redacted(&self) -> Vec<[i64; 2]> {
         let events = self.events.iter();
         let of_kind = events.filter(|event| event.is(ProcessEventKind::Redacted));
@@ -72,17 +73,17 @@ impl EntryWindow {
     }
 }
 
-/// Description of a record, as a copy names it.
+/// Description of a record, as stored in a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordDescription {
     /// Id of the record.
     pub id: String,
-    /// Time at which it was begun.
+    /// Time at which the record was begun.
     pub begun: Timestamp,
 }
 
 impl AuditReader {
-    /// Reads the description of the record; `None` before its first entry.
+    /// Returns the description of the record; `None` before its first entry.
     ///
     /// # Errors
     ///
@@ -96,7 +97,7 @@ impl AuditReader {
         Ok(found.optional()?)
     }
 
-    /// Reads the number of the last entry.
+    /// Returns the number of the last entry.
     ///
     /// # Errors
     ///
@@ -105,7 +106,7 @@ impl AuditReader {
         Ok(last_number(&self.connection)?.unwrap_or_default())
     }
 
-    /// Reads the entries after the number `last`; `None` if there are none.
+    /// Reads a window of entries after the number `last`; `None` if there are none.
     ///
     /// # Errors
     ///
@@ -113,7 +114,7 @@ impl AuditReader {
     pub fn window_after(&self, last: i64) -> Result<Option<EntryWindow>, AuditError> {
         let transaction = self.connection.unchecked_transaction()?;
         let window = read_window(&transaction, self.decision_reader(), last)?;
-        // Nothing was written: this ends the read.
+        // Nothing was written, so this only ends the read transaction.
         transaction.finish()?;
         Ok(window)
     }
@@ -130,7 +131,7 @@ fn read_window(
     }
     let first = first_after(connection, copied)?;
     if record_last < first {
-        // What was removed or lost ends the record.
+        // The numbers up to the end were removed or lost.
         return Ok(Some(EntryWindow {
             last: record_last,
             ..EntryWindow::default()
@@ -149,7 +150,8 @@ fn read_window(
     let mut statement = connection.prepare_cached(&by_number)?;
     let decisions = statement.query_map([first, last], |row| reader.record(row))?;
     window.decisions = decisions.collect::<rusqlite::Result<_>>()?;
-    // Read as a whole, though the copy has most of them: a row has one reader.
+    // Read completely although the copy has most of their values, so that rows have
+    // a single reader.
     for decision in ended_before(connection, [first, last])? {
         let mut found = statement.query_map([decision, decision], |row| reader.record(row))?;
         window.ended.extend(found.next().transpose()?);
@@ -164,13 +166,14 @@ fn read_window(
     Ok(Some(window))
 }
 
-/// Finds the first number after `copied` that may have an entry: neither removed by age
-/// nor lost.
+/// Returns the first number after `copied` that may have an entry, skipping those
+/// removed by age or lost.
 fn first_after(connection: &Connection, copied: i64) -> rusqlite::Result<i64> {
     let next = copied + 1;
     let pruned = PrunedEnd::read(connection)?;
     if next <= pruned.last {
-        // Decisions remain that had not ended when the others were removed.
+        // Decisions remain whose exchange had not ended when the others were
+        // removed.
         let sql = "SELECT min(seq) FROM leaf_path WHERE ? <= seq";
         let remaining: Option<i64> = connection.query_row(sql, [next], |row| row.get(0))?;
         return Ok(remaining.unwrap_or(i64::MAX).min(pruned.next()));
@@ -180,9 +183,9 @@ fn first_after(connection: &Connection, copied: i64) -> rusqlite::Result<i64> {
     Ok(lost.map_or(next, |last| last + 1))
 }
 
-/// Finds the decisions before `first` whose endings have numbers from `first` to `last`:
-/// those of the same part, of earlier ones that are named as late, and of the parts that
-/// the roll-up of this part names.
+/// Finds the decisions before `first` whose endings have numbers from `first` to
+/// `last`: in the same part, in earlier parts if listed as late, and in the parts
+/// that the roll-up of this part names.
 fn ended_before(
     connection: &Connection,
     [first, last]: [i64; 2],

@@ -1,8 +1,10 @@
-//! Hosts and crawlers that came on record for the first time since a moment.
+//! Hosts and crawlers that appeared on record for the first time after a given
+//! time.
 //!
-//! Rows of a dictionary are numbered in the order in which their values came on record.
-//! So the new ones are the last, and the border is found by a few searches in place of a
-//! pass over all decisions. Does not know which values the caller shows.
+//! Dictionary rows are numbered in the order in which their values were first
+//! recorded. New names are therefore the last rows, and a binary search with a few
+//! queries finds the border, without reading all decisions. Does not know which
+//! names the caller shows.
 
 use jiff::Timestamp;
 use rusqlite::Connection;
@@ -15,15 +17,15 @@ use super::order::Direction;
 use super::reader::{AuditReader, DECISION_NUMBERS};
 use politesse_base::clock;
 
-/// Names in a dictionary.
+/// Dictionary of names.
 struct NameTable {
-    /// Query for the names, the newest first, with their number at most.
+    /// Query for the names, the newest first; its parameter is the limit.
     select: &'static str,
-    /// Names that are looked at.
+    /// Maximum number of names examined.
     most: usize,
 }
 
-/// Hosts by their first origin.
+/// Hosts, by their first origin.
 const HOSTS: NameTable = NameTable {
     select: "
 SELECT host FROM origin AS o
@@ -32,7 +34,8 @@ ORDER BY id DESC LIMIT ?",
     most: 5_000,
 };
 
-/// Crawlers by their first ruling. Few: each search for one looks at all roll-ups.
+/// Crawlers, by their first ruling. The limit is low, because each search for a
+/// crawler reads all roll-ups.
 const CRAWLERS: NameTable = NameTable {
     select: "
 SELECT crawler, min(id) AS first FROM ruling WHERE crawler IS NOT NULL
@@ -40,25 +43,25 @@ GROUP BY crawler COLLATE NOCASE ORDER BY first DESC LIMIT ?",
     most: 200,
 };
 
-/// Names that came on record for the first time, the newest first.
+/// Names that appeared for the first time, the newest first.
 #[derive(Debug, Clone, Default)]
 pub struct FirstSeen {
     /// The names.
     pub names: Vec<String>,
-    /// Whether there may be more of them.
+    /// Whether there may be more.
     pub is_cut: bool,
 }
 
-/// Moment since which names are new, and the time for finding them.
+/// Limits of the search.
 #[derive(Debug, Clone, Copy)]
 pub struct FirstSeenBounds {
-    /// Earliest decision about a name that is new.
+    /// Time from which on a name is new.
     pub from: Timestamp,
-    /// Time at which the search ends with what it has.
+    /// Time at which the search stops and returns its results so far.
     pub deadline: Instant,
 }
 
-/// Finds the hosts without a decision before `bounds.from`.
+/// Returns the hosts without a decision before `bounds.from`.
 ///
 /// # Errors
 ///
@@ -71,7 +74,8 @@ pub fn new_hosts(reader: &AuditReader, bounds: &FirstSeenBounds) -> Result<First
     newest(reader, bounds, &HOSTS, filter)
 }
 
-/// Finds the crawlers without a decision before `bounds.from`, by the token that was bound.
+/// Returns the crawlers without a decision before `bounds.from`, by the token that
+/// was applied.
 ///
 /// # Errors
 ///
@@ -88,7 +92,8 @@ pub fn new_crawlers(
 }
 
 impl NameTable {
-    /// Reads the names, and one more than are looked at: it tells whether there are others.
+    /// Reads the names, up to one more than the maximum, to tell whether there are
+    /// others.
     fn read(&self, connection: &Connection) -> rusqlite::Result<Vec<String>> {
         let mut statement = connection.prepare_cached(self.select)?;
         let found = statement.query_map([signed(self.most as u64 + 1)], |row| row.get(0))?;
@@ -96,8 +101,8 @@ impl NameTable {
     }
 }
 
-/// Returns the names in `table` without a decision before `bounds.from`. `filter` chooses
-/// the decisions of a name.
+/// Returns the names in `table` without a decision before `bounds.from`. `filter`
+/// returns the filter for the decisions of a name.
 fn newest(
     reader: &AuditReader,
     bounds: &FirstSeenBounds,
@@ -111,7 +116,8 @@ fn newest(
         let Some(name) = names.get(middle) else {
             break;
         };
-        // Each search begins with a look at all roll-ups, which no deadline ends.
+        // Checked before each search, because a search starts by reading all
+        // roll-ups, which no deadline interrupts.
         if bounds.deadline <= clock::instant() {
             is_cut = true;
             break;
@@ -125,14 +131,14 @@ fn newest(
             }
         }
     }
-    // Then the name beyond the bound is new as well.
+    // If more names than the maximum are new, there may be even more.
     is_cut |= table.most < new;
     names.truncate(new.min(table.most));
     Ok(FirstSeen { names, is_cut })
 }
 
-/// Reports whether a decision before `bounds.from` meets `filter`; `None` if that is not
-/// known in time.
+/// Reports whether a decision before `bounds.from` matches `filter`; `None` if the
+/// deadline passed first.
 fn has_earlier(
     reader: &AuditReader,
     filter: DecisionFilter,
@@ -142,7 +148,8 @@ fn has_earlier(
         until: Some(bounds.from),
         ..filter
     };
-    // The newest first: a name that is not new mostly has one shortly before.
+    // The newest decisions come first, because an old name usually has one shortly
+    // before.
     let mut scan = reader
         .narrow_scan(DECISION_NUMBERS, &earlier)?
         .until(Some(bounds.deadline))

@@ -1,5 +1,6 @@
-//! Hosts of some hours, as a page lists them: what became of the requests to each, its
-//! back-offs, the newest copy of its robots.txt, and the usual pause between requests.
+//! Hosts of a time range, for a page: the outcome of the requests to each, its
+//! back-offs, the newest copy of its robots.txt, and the usual pause between
+//! requests.
 //!
 //! Does not know how they are laid out.
 
@@ -26,14 +27,15 @@ use super::stats::{DecisionSums, KeyTexts};
 use politesse_base::clock;
 use politesse_decision::digest::Digest;
 
-/// Requests of a host between which pauses are measured, the newest of the time.
+/// Number of requests per host for which pauses are measured; the newest are used.
 const PAUSES_MAX: usize = 100;
 
-/// Longest search for them: hosts that are seldom asked would have it read every decision.
+/// Maximum duration of the search for these requests. Without it, hosts that are
+/// seldom asked would cause every decision to be read.
 const PAUSES_TIME: Duration = Duration::from_millis(200);
 
-/// Newest answer that decisions about an origin rest on, and the newest that is saved for
-/// the next process: that one may not have decided anything yet.
+/// Finds the newest answer among those that decisions rest on and the one saved for
+/// the next process, which may not have decided anything yet.
 const NEWEST_COPY: &str = "
 SELECT * FROM (
   SELECT fetched_us, result, status, token, body FROM snapshot
@@ -48,11 +50,11 @@ ORDER BY 1 DESC LIMIT 1";
 pub enum HostRanking {
     /// Most requests first.
     Requests,
-    /// Most refusals first, those that report mode let through among them.
+    /// Most refusals first, including those that report mode let through.
     Refused,
     /// Most back-offs first.
     BackOffs,
-    /// Oldest robots.txt first; hosts without a copy come last.
+    /// Oldest robots.txt first; hosts without a copy last.
     Robots,
     /// By name.
     Name,
@@ -68,7 +70,7 @@ impl HostRanking {
         Self::Name,
     ];
 
-    /// Returns the word for it.
+    /// Returns the order as a word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Requests => "requests",
@@ -80,20 +82,21 @@ impl HostRanking {
     }
 }
 
-/// Question for a page of hosts.
+/// Query for a page of hosts.
 #[derive(Debug, Clone)]
 pub struct HostsQuestion {
-    /// Time from which on decisions count.
+    /// Time from which on decisions are counted.
     pub from: Timestamp,
-    /// Part of the name of each host; empty for all.
+    /// Substring of the host name; empty for all hosts.
     pub search: String,
     /// Order.
     pub order: HostRanking,
-    /// Number of the page, from 1. One after the last stands for the last.
+    /// Number of the page, from 1. A number after the last page selects the last
+    /// page.
     pub page: usize,
-    /// Rows of a page.
+    /// Number of rows per page.
     pub rows: usize,
-    /// Time at which counting ends with what it has.
+    /// Time at which counting stops and returns its results so far.
     pub deadline: Instant,
 }
 
@@ -106,23 +109,23 @@ pub struct HostsSeen {
     pub page: usize,
     /// Number of hosts on all pages.
     pub total: usize,
-    /// Whether the time was over before all was counted.
+    /// Whether the deadline passed before everything was counted.
     pub is_cut: bool,
 }
 
-/// Host of a page.
+/// Host in the list.
 #[derive(Debug, Default)]
 pub struct ListedHost {
-    /// Name or address.
+    /// Host name or address.
     pub host: Arc<str>,
-    /// Sums of its decisions.
+    /// Sums of the decisions about the host.
     pub sums: DecisionSums,
-    /// Back-offs that began in the time.
+    /// Number of back-offs that began in the time range.
     pub back_offs: u64,
-    /// Newest copy of its robots.txt, whichever origin and crawler it is for.
+    /// Newest copy of the robots.txt, of any origin and for any crawler.
     pub robots: Option<RobotsCopy>,
-    /// Usual pause between its newest requests in the time, in microseconds; `None` if
-    /// fewer than two were found.
+    /// Usual pause between the newest requests in the time range, in microseconds;
+    /// `None` if fewer than two were found.
     pub usual_pause_us: Option<u64>,
 }
 
@@ -131,17 +134,18 @@ pub struct ListedHost {
 pub struct RobotsCopy {
     /// Time of the fetch.
     pub fetched_at: Timestamp,
-    /// Word for the result.
+    /// Result, as a word.
     pub result: String,
     /// Status of the answer.
     pub status: Option<u16>,
-    /// Token of the crawler that it was fetched for; `None` if for all.
+    /// Token of the crawler that it was fetched for; `None` if it serves all
+    /// crawlers.
     pub token: Option<String>,
-    /// Digest of the file, if there is one.
+    /// Digest of the file, if the answer had one.
     pub sha256: Option<Digest>,
 }
 
-/// Lists the hosts that were asked, by roll-ups as far as these go.
+/// Lists the hosts that were asked. Counts by roll-ups where possible.
 ///
 /// # Errors
 ///
@@ -160,8 +164,8 @@ pub fn host_list(reader: &AuditReader, question: &HostsQuestion) -> Result<Hosts
     let page = question.page.clamp(1, total.div_ceil(rows).max(1));
     let first = (page - 1) * rows;
     let mut listed: Vec<_> = hosts.into_iter().skip(first).take(rows).collect();
-    // For the rows of the page alone: there may be a hundred thousand hosts, and each takes
-    // several queries.
+    // Looked up only for the rows of the page. There may be a hundred thousand
+    // hosts, and each takes several queries.
     add_copies(&reader.connection, &mut listed, None)?;
     add_pauses(reader, &filter, &mut listed)?;
     Ok(HostsSeen {
@@ -172,8 +176,8 @@ pub fn host_list(reader: &AuditReader, question: &HostsQuestion) -> Result<Hosts
     })
 }
 
-/// Counts decisions and back-offs by host. Returns the hosts, and whether the time was
-/// over before all decisions were counted.
+/// Counts decisions and back-offs by host. Returns the hosts, and whether the
+/// deadline passed before all decisions were counted.
 fn counted_hosts(
     reader: &AuditReader,
     filter: &DecisionFilter,
@@ -182,12 +186,12 @@ fn counted_hosts(
     let mut by_origin = SumsByReference::by_outcome(SumsApart::ORIGINS, &reader.connection)?;
     let deadline = Some(question.deadline);
     let is_cut = count_until(reader, filter, from_mut(&mut by_origin), deadline)?;
-    // The record has hosts in lower case.
+    // The record stores hosts in lower case.
     let search = question.search.to_ascii_lowercase();
     let mut texts = KeyTexts::new(&reader.connection);
     let mut hosts: HashMap<Arc<str>, ListedHost> = HashMap::new();
     for (references, entries) in by_origin.iter() {
-        // Redacted decisions have no origin, and are about no host.
+        // Redacted decisions without an origin belong to no host.
         let host = texts.host(references.origin)?;
         if references.origin == 0 || !host.contains(&search) {
             continue;
@@ -227,15 +231,16 @@ fn sort(hosts: &mut [ListedHost], order: HostRanking) {
         Some(copy) => copy.fetched_at,
         None => Timestamp::MAX,
     };
-    // By name where they are equal: the same question has the same answer.
+    // Hosts with equal ranks are sorted by name, so that equal queries have equal
+    // answers.
     hosts.sort_by(|one, other| {
         let by_rank = (rank(one), age(one)).cmp(&(rank(other), age(other)));
         by_rank.then_with(|| one.host.cmp(&other.host))
     });
 }
 
-/// Finds the newest copies of hosts that have none yet, until `deadline`. Returns whether
-/// the time was over before all were looked for.
+/// Looks up the newest copies for hosts that have none yet, until `deadline`.
+/// Returns whether the deadline passed before all were looked up.
 fn add_copies(
     connection: &Connection,
     hosts: &mut [ListedHost],
@@ -261,7 +266,7 @@ fn newest_copy(connection: &Connection, origin: &str) -> rusqlite::Result<Option
     let mut statement = connection.prepare_cached(NEWEST_COPY)?;
     let found = statement.query_row([origin], |row| {
         let scope: Option<String> = column(row, 3)?;
-        // What is saved has further lines: entry and sender.
+        // A saved scope has further lines: entry and sender.
         let token = scope.as_deref().and_then(|scope| scope.lines().next());
         Ok(RobotsCopy {
             fetched_at: column(row, 0)?,
@@ -274,7 +279,7 @@ fn newest_copy(connection: &Connection, origin: &str) -> rusqlite::Result<Option
     found.optional()
 }
 
-/// Measures the pauses between the newest requests that were sent to `hosts`.
+/// Measures the pauses between the newest requests sent to `hosts`.
 fn add_pauses(
     reader: &AuditReader,
     filter: &DecisionFilter,
@@ -307,7 +312,8 @@ fn add_pauses(
         }
     }
     for (at, rows) in sent {
-        // They were read the newest first, and pauses are counted in the order of time.
+        // Rows were read with the newest first, but pauses are counted in
+        // chronological order.
         let mut pauses = PauseCounts::default();
         rows.iter()
             .rev()

@@ -1,7 +1,7 @@
 //! Overrides that decisions rest on, found by making those decisions again.
 //!
-//! A row has the policy, and thereby all overrides of its time, and no reference to the
-//! one that counted. Does not know why an override was set.
+//! A row refers to its policy, which has all overrides of the time, but not to the
+//! override that applied. Does not know why an override was set.
 
 use std::collections::BTreeMap;
 
@@ -16,33 +16,33 @@ use politesse_decision::overrides::Override;
 use politesse_decision::reason::Reason;
 use politesse_decision::record::{Effect, StoredRecord};
 
-/// Overrides that are told apart at most; decisions by others are counted.
+/// Maximum number of overrides listed. Decisions by further ones count as unknown.
 const OVERRIDES_MAX: usize = 4096;
 
-/// Override with the decisions that rest on it.
+/// Override, with the decisions that rest on it.
 #[derive(Debug)]
 pub struct OverrideUse {
     /// The override.
     pub entry: Override,
-    /// Time of the first of them.
+    /// Time of the first decision.
     pub first: Timestamp,
-    /// Time of the last of them.
+    /// Time of the last decision.
     pub last: Timestamp,
-    /// Decisions.
+    /// Number of decisions.
     pub requests: u64,
 }
 
 /// Overrides that decisions rest on.
 #[derive(Debug, Default)]
 pub struct OverrideUses {
-    /// The overrides, those with most decisions first.
+    /// Overrides, those with most decisions first.
     pub uses: Vec<OverrideUse>,
-    /// Decisions by an override that cannot be found: they were redacted, or their
+    /// Decisions whose override cannot be determined: they were redacted, or their
     /// evidence is not on record.
     pub unknown: u64,
 }
 
-/// Finds the overrides that the decisions of `filter` rest on.
+/// Finds the overrides that the decisions matching `filter` rest on.
 ///
 /// # Errors
 ///
@@ -76,11 +76,11 @@ pub fn override_uses(
     })
 }
 
-/// Search for overrides under way.
+/// State of a search for overrides.
 struct OverrideSearch<'a> {
     reader: &'a AuditReader,
     evidence: EvidenceCache,
-    /// By the JSON of the override.
+    /// Uses by the JSON of the override.
     uses: BTreeMap<String, OverrideUse>,
     unknown: u64,
 }
@@ -109,7 +109,8 @@ impl OverrideSearch<'_> {
             self.unknown += 1;
             return Ok(());
         };
-        // Words and texts: there is nothing in them that JSON cannot hold.
+        // Serialization cannot fail, because an override consists of words and
+        // texts.
         let key = serde_json::to_string(&entry).unwrap_or_default();
         if !self.uses.contains_key(&key) && OVERRIDES_MAX <= self.uses.len() {
             self.unknown += 1;

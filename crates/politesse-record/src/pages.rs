@@ -1,11 +1,11 @@
 //! Paged reads of a table.
 //!
-//! SQLite keeps what a read transaction sees from being overwritten, so the WAL
-//! grows for as long as one is open. A page is one transaction: it looks at a
-//! bounded count of rows, whether they match or not, and is over before the
-//! caller sees any of them.
+//! SQLite keeps the data visible to a read transaction from being overwritten, so
+//! the WAL grows as long as one is open. A page is one transaction: it examines a
+//! bounded number of rows, matching or not, and ends before the caller sees any of
+//! them.
 //!
-//! Does not know what the rows hold.
+//! Does not know what the rows contain.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -18,25 +18,25 @@ use super::order::Direction;
 use super::parts::PartFilter;
 use politesse_base::clock;
 
-/// Rows looked at in one transaction, matching or not.
+/// Maximum number of rows examined in one transaction, matching or not.
 const ROWS_SEEN_MAX: i64 = 4096;
 
-/// Rows handed over at a time.
+/// Maximum number of rows in a page.
 const ROWS_MAX: usize = 512;
 
-/// Rows of the first page, and how many times more there are in each that follows:
-/// whoever wants a few rows does not wait for hundreds.
+/// Number of rows in the first page, and factor by which the following pages grow,
+/// so that a caller which wants a few rows does not wait for hundreds.
 const FIRST_ROWS: usize = 64;
 const GROWTH: usize = 2;
 
-/// Bytes handed over at a time, but for the last row: rows may hold long URLs.
+/// Maximum size of a page in bytes, without its last row: rows may have long URLs.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Time after which a page ends with what it has. The bound is for slow disks:
-/// the others are reached within milliseconds.
+/// Time after which a page ends. The limit is for slow disks; on others, the limits
+/// above are reached within milliseconds.
 const TIME_MAX: Duration = Duration::from_millis(200);
 
-/// Conditions in SQL, each with the value for its `?`, if it has one.
+/// SQL conditions, each with the value for its `?`, if it has one.
 #[derive(Debug, Default)]
 pub(super) struct SqlConditions(Vec<(&'static str, Option<Value>)>);
 
@@ -52,21 +52,21 @@ impl SqlConditions {
     }
 }
 
-/// A table that is read in the order of its numbers.
+/// Table that is read in the order of its numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NumberedTable {
     /// Name of the table.
     pub(super) name: &'static str,
     /// Query without conditions; its first column is the number.
     pub(super) select: &'static str,
-    /// Column of the number.
+    /// Column of the number, in the table.
     pub(super) key: &'static str,
-    /// Column of the number, as the query names it.
+    /// Column of the number, qualified for the query.
     pub(super) number: &'static str,
 }
 
 impl NumberedTable {
-    /// Finds the number behind the last row.
+    /// Returns the number after that of the last row.
     pub(super) fn end(&self, connection: &Connection) -> rusqlite::Result<i64> {
         let sql = format!("SELECT max({}) FROM {}", self.key, self.name);
         let mut statement = connection.prepare_cached(&sql)?;
@@ -75,7 +75,7 @@ impl NumberedTable {
     }
 }
 
-/// Scan of the rows that meet all conditions and have a number in one of the
+/// Scan of the rows that match all conditions and have a number in one of the
 /// ranges.
 #[derive(Debug)]
 pub(super) struct TableScan<'a> {
@@ -84,24 +84,24 @@ pub(super) struct TableScan<'a> {
     conditions: SqlConditions,
     parts: PartFilter,
     direction: Direction,
-    /// Rows of the next page at most.
+    /// Maximum number of rows in the next page.
     rows_max: usize,
-    /// Numbers that are still to be looked at, the next ones last.
+    /// Numbers still to be examined; the next range is last.
     ranges: Vec<Range<i64>>,
-    /// Time from which on pages are empty.
+    /// Time after which pages are empty.
     deadline: Option<Instant>,
 }
 
-/// Rows that one transaction found.
+/// Rows found by one transaction.
 struct ScanPage<T> {
     rows: Vec<T>,
-    /// Number of the last row, if there may be more in the same window.
+    /// Number of the last row, if the window may have more rows.
     cut_at: Option<i64>,
 }
 
 impl<'a> TableScan<'a> {
-    /// Makes the scan of `table`, the oldest rows first, in `ranges` of numbers,
-    /// which are in ascending order.
+    /// Creates a scan of `table`, the oldest rows first, in the given `ranges` of
+    /// numbers, which must be in ascending order.
     pub(super) fn new(
         connection: &'a Connection,
         table: NumberedTable,
@@ -121,12 +121,12 @@ impl<'a> TableScan<'a> {
         }
     }
 
-    /// Narrows the scan to the stretches of `parts`.
+    /// Restricts the scan to the ranges of `parts`.
     pub(super) fn within(self, parts: PartFilter) -> Self {
         Self { parts, ..self }
     }
 
-    /// Turns the scan round, so that the newest rows come first.
+    /// Sets the direction of the scan.
     pub(super) fn in_direction(mut self, direction: Direction) -> Self {
         if self.direction != direction {
             self.direction = direction;
@@ -135,22 +135,22 @@ impl<'a> TableScan<'a> {
         self
     }
 
-    /// Has pages from `deadline` on be empty, however many rows there are still.
+    /// Makes pages after `deadline` empty, even if there are more rows.
     pub(super) fn until(self, deadline: Option<Instant>) -> Self {
         Self { deadline, ..self }
     }
 
-    /// Reports whether the time is over.
+    /// Reports whether the deadline has passed.
     pub(super) fn is_late(&self) -> bool {
         self.deadline.is_some_and(|end| end <= clock::instant())
     }
 
-    /// Returns the numbers that are looked at next, if there are any.
+    /// Returns the range of numbers that is examined next, if there is one.
     pub(super) fn ahead(&self) -> Option<&Range<i64>> {
         self.ranges.iter().rfind(|range| !range.is_empty())
     }
 
-    /// Reads the next page of rows; `None` after the last. No transaction is
+    /// Reads the next page of rows; `None` after the last page. No transaction is
     /// open when this returns.
     pub(super) fn next_page<T>(
         &mut self,
@@ -179,8 +179,8 @@ impl<'a> TableScan<'a> {
         Ok(None)
     }
 
-    /// Finds the next numbers to look at, beginning with one that has a row: a
-    /// gap of any width is passed over at once.
+    /// Returns the next numbers to examine, starting with one that has a row. A gap
+    /// of any size is therefore skipped at once.
     fn next_window(&self, rest: &Range<i64>) -> rusqlite::Result<Option<Range<i64>>> {
         let order = self.order();
         let NumberedTable { name, key, .. } = self.table;
@@ -201,7 +201,7 @@ impl<'a> TableScan<'a> {
         }))
     }
 
-    /// Returns what is left of `rest` after `window`, or after its row `cut_at`.
+    /// Returns the part of `rest` after `window`, or after its row `cut_at`.
     fn rest(&self, rest: Range<i64>, window: &Range<i64>, cut_at: Option<i64>) -> Range<i64> {
         match self.direction {
             Direction::OldestFirst => {
@@ -257,8 +257,8 @@ impl<'a> TableScan<'a> {
     }
 }
 
-/// Counts the bytes of text in a row. Values that many rows share are kept apart,
-/// and are not counted.
+/// Returns the size of the texts in a row. Values in dictionaries are shared by
+/// many rows, and not counted.
 fn row_bytes(row: &Row<'_>) -> rusqlite::Result<usize> {
     let mut bytes = 0;
     for column in 0..row.as_ref().column_count() {
@@ -269,7 +269,7 @@ fn row_bytes(row: &Row<'_>) -> rusqlite::Result<usize> {
     Ok(bytes)
 }
 
-/// A table whose key is text.
+/// Table with a text key.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KeyedTable {
     /// Query without conditions; the columns of the key come first.
@@ -283,14 +283,13 @@ pub(super) struct KeyedTable {
 pub(super) struct KeyScan<'a> {
     connection: &'a Connection,
     table: KeyedTable,
-    /// Key of the last row that was read, in bytes: somebody who changed it may
-    /// have left what is no UTF-8, and the next page must begin after it all
-    /// the same.
+    /// Key of the last row read, as bytes: an altered key may not be valid UTF-8,
+    /// and the next page must still start after it.
     last: Option<Vec<Vec<u8>>>,
 }
 
 impl<'a> KeyScan<'a> {
-    /// Begins with the first row of `table`.
+    /// Starts at the first row of `table`.
     pub(super) fn new(connection: &'a Connection, table: KeyedTable) -> Self {
         Self {
             connection,
@@ -299,7 +298,7 @@ impl<'a> KeyScan<'a> {
         }
     }
 
-    /// Reads the next page of rows; `None` after the last. No transaction is
+    /// Reads the next page of rows; `None` after the last page. No transaction is
     /// open when this returns.
     pub(super) fn next_page<T>(
         &mut self,

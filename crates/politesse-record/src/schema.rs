@@ -1,7 +1,8 @@
 //! Schema of the database: its tables, its versions, and how it is opened.
 //!
-//! One process writes to the database, which has locked its folder; any number
-//! read. Versions 1 to 17 are older than the first release and are not read.
+//! One process, which has locked the folder, writes to the database; any number of
+//! processes read it. Versions 1 to 17 are older than the first release and cannot
+//! be read.
 //!
 //! Does not know what is in a row.
 
@@ -22,19 +23,19 @@ use super::sequence::LostRange;
 use super::tree_rows::StoredSeal;
 use super::wal::BUSY_TIMEOUT;
 
-/// Version of the tables, kept in the file as `user_version`.
+/// Version of the schema, stored in the file as `user_version`.
 const SCHEMA_VERSION: i64 = 21;
 
-/// Statements that a connection keeps prepared: more than there are.
+/// Number of statements that a connection keeps prepared; more than there are.
 const STATEMENTS: usize = 64;
 
-/// Tables without a definition beside the struct of their rows, indexes and the view.
-/// docs/decisions/020-thin-record.md explains all tables.
+/// Tables that are not defined beside the struct of their rows, indexes and the
+/// view. docs/decisions/020-thin-record.md explains all tables.
 ///
-/// What is written for each request is numbers and the path. References are not
-/// declared: SQLite would look each of them up again, and search whole tables when
-/// something is removed; `verify` finds those that lead nowhere. `AUTOINCREMENT`: the
-/// number of a value that was removed is never given to another.
+/// Each request writes little more than numbers and the path. References are not
+/// declared as foreign keys: SQLite would look up each of them again, and search
+/// whole tables on a removal. `verify` finds dangling references. `AUTOINCREMENT`
+/// prevents the id of a removed value from being reused.
 const TABLES: &str = "
 CREATE TABLE sequence (
   id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -116,23 +117,24 @@ fn tables() -> String {
 
 /// Settings of a connection that writes.
 ///
-/// With WAL and `synchronous=FULL` a commit outlasts a power failure. The size
-/// limit keeps the WAL from holding the disk space of its worst hour. What is
-/// deleted is overwritten: entries are removed because they are not to be kept.
+/// With WAL and `synchronous=FULL` a commit survives a power failure. The size
+/// limit lets the WAL return disk space after a peak. `secure_delete` overwrites
+/// deleted data, because entries are removed in order not to be kept.
 const DURABLE: &str = "
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = FULL;
 PRAGMA secure_delete = ON;
 PRAGMA journal_size_limit = 67108864;";
 
-/// Opens the database at `path` for writing. Makes the tables if it is empty.
+/// Opens the database at `path` for writing. Creates the tables if it is empty.
 ///
 /// # Errors
 ///
 /// [`AuditError::Open`], [`AuditError::Schema`].
 pub(super) fn open(path: &Path) -> Result<Connection, AuditError> {
-    // A connection that writes moves the WAL into the file when it is closed. A
-    // file of a version that is not known stays as it is, so look at it first.
+    // Opened read-only first, because a connection that writes moves the WAL into
+    // the file when it is closed, and a file of an unknown version must stay as it
+    // is.
     let reader = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     let is_new = is_empty(&reader).map_err(open_error(path))?;
     if !is_new {
@@ -153,11 +155,11 @@ pub(super) fn open(path: &Path) -> Result<Connection, AuditError> {
     Ok(connection)
 }
 
-/// Makes an empty database in memory, for rows that come from elsewhere.
+/// Creates an empty database in memory, for rows from another source.
 pub(super) fn open_in_memory() -> rusqlite::Result<Connection> {
     let connection = Connection::open_in_memory()?;
     connection.execute_batch(&tables())?;
-    // Rows come before what they refer to, or without it.
+    // Rows may be inserted before the rows they refer to, or without them.
     connection.execute_batch("PRAGMA foreign_keys = OFF;")?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     Ok(connection)
@@ -172,7 +174,8 @@ pub(super) fn open_to_read(path: &Path) -> Result<Connection, AuditError> {
     match path.try_exists() {
         Ok(true) => {}
         Ok(false) => return Err(AuditError::Missing(path.to_owned())),
-        // Another user's folder, say: whether there is one is not known.
+        // The folder may belong to another user, so it is unknown whether the file
+        // exists.
         Err(error) => return Err(AuditError::Inspect(path.to_owned(), error)),
     }
     let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
@@ -181,36 +184,37 @@ pub(super) fn open_to_read(path: &Path) -> Result<Connection, AuditError> {
 }
 
 fn connect(path: &Path, access: OpenFlags) -> Result<Connection, AuditError> {
-    // Without SQLite's own lock: rusqlite lets one thread at a time use a
-    // connection.
+    // SQLite's own mutex is not needed, because rusqlite lets only one thread at a
+    // time use a connection.
     let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)
         .and_then(|connection| connection.busy_timeout(BUSY_TIMEOUT).map(|()| connection))
         .map_err(open_error(path))?;
-    // A page whose cells overlap or lie outside it is an error, not fewer rows.
+    // Makes a page with overlapping or out-of-range cells an error, instead of
+    // missing rows.
     connection
         .pragma_update(None, "cell_size_check", true)
         .map_err(open_error(path))?;
-    // By default 16 are kept, and each of the others would be parsed anew
-    // whenever it is used.
+    // The default of 16 would be too few: other statements would be compiled again
+    // at each use.
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     Ok(connection)
 }
 
-/// Wraps an error of SQLite with the path of the database that it opened.
+/// Returns a function that adds the path of the database to a SQLite error.
 pub(super) fn open_error(path: &Path) -> impl FnOnce(rusqlite::Error) -> AuditError {
     |error| AuditError::Open(path.to_owned(), error)
 }
 
-/// Reports whether the file is new: no version, no tables.
+/// Reports whether the file is new: it has no version and no tables.
 fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
     let sql = "SELECT count(*) FROM sqlite_schema";
     let tables: i64 = connection.query_row(sql, [], |row| row.get(0))?;
     Ok(tables == 0 && schema_version(connection)? == 0)
 }
 
-/// Reads what a database has of tables, indexes, views and triggers: their names with the
-/// statements that made them.
+/// Reads the tables, indexes, views and triggers of a database: their names, and
+/// the statements that created them.
 pub(super) fn schema_objects(
     connection: &Connection,
 ) -> rusqlite::Result<BTreeSet<(String, Option<String>)>> {
@@ -224,7 +228,7 @@ fn schema_version(connection: &Connection) -> rusqlite::Result<i64> {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
 
-/// Reads the version of the tables, which must be the one of this program.
+/// Checks that the schema version is the one of this program.
 fn check_version(connection: &Connection, path: &Path) -> Result<(), AuditError> {
     let found = schema_version(connection).map_err(open_error(path))?;
     let path = path.to_owned();
@@ -242,9 +246,10 @@ fn check_version(connection: &Connection, path: &Path) -> Result<(), AuditError>
 mod tests {
     use super::*;
 
-    // Ours: a user who may not look into the folder is not told that it is empty.
+    // Ours: a user without access to the folder must not be informed that it is
+    // empty.
     #[test]
-    fn a_record_that_cannot_be_looked_for_is_not_said_to_be_missing() {
+    fn a_record_that_cannot_be_looked_for_is_not_reported_missing() {
         let long = "x".repeat(300);
         let found = open_to_read(Path::new(&long));
         assert!(matches!(found, Err(AuditError::Inspect(..))), "{found:?}");
@@ -254,7 +259,7 @@ mod tests {
 
     const DOCUMENT: &str = include_str!("../../../docs/decisions/020-thin-record.md");
 
-    /// Returns the columns of a table, but for those that a hash is not over.
+    /// Returns the columns of a table that are covered by a hash.
     fn columns(tables: &str, table: &str) -> Vec<String> {
         let (_, definition) = tables.split_once(&format!("TABLE {table} (\n")).unwrap();
         let (definition, _) = definition.split_once("\n)").unwrap();
@@ -265,7 +270,8 @@ mod tests {
         names.filter(is_hashed).map(str::to_owned).collect()
     }
 
-    // Ours: whoever verifies a record without this program goes by that document.
+    // Ours: that document is the specification for verifying a record without this
+    // program.
     #[test]
     fn the_document_has_every_column_that_is_hashed() {
         let tables = tables();

@@ -1,13 +1,13 @@
-//! Write-ahead log of the database: how much of it is in use, when it is
-//! checkpointed, and the bound on it.
+//! Write-ahead log of the database: its used size, its checkpoints, and the limit
+//! on its size.
 //!
-//! SQLite reuses the WAL once all of it is in the database and no reader reads
-//! from it any more. A reader that keeps a transaction open makes it grow with
-//! every commit. So there is a bound: above it nothing is written until the WAL
-//! could be started again.
+//! SQLite reuses the WAL once all of it is in the database and no reader uses it. A
+//! reader that keeps a transaction open makes it grow with every commit. There is
+//! therefore a limit, above which nothing is written until the WAL can be
+//! restarted.
 //!
-//! Checkpoints are made here alone, between two commits, so that the length of
-//! the database is known at all times, and no acknowledgement waits for one.
+//! Checkpoints are run only here, between two commits, so that the length of the
+//! database is always known, and no acknowledgement waits for a checkpoint.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -24,42 +24,40 @@ use tokio::time::Instant;
 
 use politesse_base::clock;
 
-/// Time for which a lock of another process on the database is waited for.
+/// Maximum wait for a lock that another process holds on the database.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Frames after which a checkpoint is made, 8 MiB with pages of 4 KiB. SQLite's
+/// Number of frames between two checkpoints, 8 MiB with pages of 4 KiB. SQLite's
 /// own default is half of it; a checkpoint here also writes the marker.
 const CHECKPOINT_FRAMES: u64 = 2000;
 
-/// Part of the bound, one in so many, that is in use when a checkpoint is due at
-/// the latest.
+/// Fraction of the limit, 1 in `BOUND_PARTS`, at which a checkpoint is due at the
+/// latest.
 const BOUND_PARTS: u64 = 4;
 
-/// Time between two checkpoints that are to make room on a full disk: each
+/// Time between two checkpoints that should make room on a full disk, because each
 /// copies what it can before it fails.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Bytes before the first frame (SQLite's file format, section 4.1).
+/// Length of the header before the first frame (SQLite's file format, section 4.1).
 const HEADER_BYTES: u64 = 32;
 
-/// Bytes before the page in each frame.
+/// Length of the header of each frame.
 const FRAME_HEADER_BYTES: u64 = 24;
 
-/// Error of a WAL that has reached `audit.wal_max` and cannot be started again
-/// yet.
+/// Error: the WAL has reached `audit.wal_max` and cannot be restarted yet.
 #[derive(Debug, Error)]
 pub enum WalFull {
-    /// A reader still reads from it.
+    /// A reader still uses the WAL.
     #[error(
         "audit.wal_max is reached: a reader of the database has held its WAL since {since:.0}; \
          the record goes on by itself once that reader has ended (`fuser -v` on the database names it)"
     )]
     Reader {
-        /// Time at which it was first seen that the WAL could not be started
-        /// again.
+        /// Time at which this was first noticed.
         since: Timestamp,
     },
-    /// The database cannot take what is in it.
+    /// The contents cannot be moved to the database.
     #[error(
         "audit.wal_max is reached, and what is in the WAL cannot be moved to the database; \
          the record goes on by itself once that works"
@@ -67,11 +65,11 @@ pub enum WalFull {
     Checkpoint(#[source] Arc<rusqlite::Error>),
 }
 
-/// Checkpoint that failed.
+/// Failed checkpoint.
 #[derive(Debug)]
 struct FailedCheckpoint {
     error: Arc<rusqlite::Error>,
-    /// Time at which it may be tried again.
+    /// Earliest time of the next attempt.
     retry_at: Instant,
 }
 
@@ -81,39 +79,39 @@ pub(super) struct Wal {
     /// Frames in use after the last commit, as SQLite reports them.
     frames: Arc<AtomicU64>,
     page_bytes: u64,
-    /// Bound, `audit.wal_max`.
+    /// Limit, `audit.wal_max`.
     bytes_max: u64,
     /// Frames in use after the commit before the last one.
     frames_before: u64,
     /// Frames between two checkpoints.
     due_every: u64,
-    /// Frames from which on a checkpoint is due.
+    /// Number of frames at which a checkpoint is due.
     due_at: u64,
-    /// Whether a checkpoint was made since the WAL was last started again.
+    /// Whether a checkpoint was completed since the WAL was last restarted.
     is_checkpointed: bool,
-    /// Time since which the WAL could have been started again, and was not.
+    /// Time since which something has kept the WAL from being restarted.
     held_since: Option<Timestamp>,
     /// Whether the last commit found the disk full.
     disk_full: bool,
-    /// The last checkpoint that was to make room, if it failed.
+    /// Failure of the last checkpoint that was run to make room.
     failed: Option<FailedCheckpoint>,
     gauge: Gauge,
 }
 
-/// Frames of the WAL, as a checkpoint has found them.
+/// Frames of the WAL, as reported by a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct CheckpointResult {
-    /// Whether somebody else kept it from being completed.
+    /// Whether another connection kept the checkpoint from completing.
     is_busy: bool,
     /// Frames in use.
     frames: u64,
-    /// Frames in use that are in the database.
+    /// Frames in use that are already in the database.
     moved: u64,
 }
 
 impl Wal {
-    /// Takes over the checkpoints of `connection`. The bound is `bytes_max`, and
-    /// `gauge` shows the bytes in use.
+    /// Takes over the checkpoints of `connection`. The limit is `bytes_max`, and
+    /// `gauge` is set to the bytes in use.
     pub(super) fn take_over(
         connection: &mut Connection,
         bytes_max: u64,
@@ -124,7 +122,8 @@ impl Wal {
             connection.query_row(sql, [], |row| row.get::<_, u32>(0).map(u64::from))?;
         let frames = Arc::new(AtomicU64::new(0));
         let seen = Arc::clone(&frames);
-        // This also ends SQLite's own checkpoints, which use the same hook.
+        // This also disables SQLite's automatic checkpoints, which use the same
+        // hook.
         connection.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages| {
             seen.store(u64::try_from(pages).unwrap_or(0), Ordering::Release);
             Ok(())
@@ -146,7 +145,7 @@ impl Wal {
         })
     }
 
-    /// Returns the bytes in use. The file is at least as long.
+    /// Returns the number of bytes in use. The file is at least this long.
     pub(super) fn bytes(&self) -> u64 {
         match self.frames.load(Ordering::Acquire) {
             0 => 0,
@@ -154,7 +153,7 @@ impl Wal {
         }
     }
 
-    /// Reports whether room is to be made before the next commit.
+    /// Reports whether room must be made before the next commit.
     pub(super) fn needs_room(&self) -> bool {
         self.is_full() || self.disk_full
     }
@@ -163,11 +162,11 @@ impl Wal {
         self.bytes_max <= self.bytes()
     }
 
-    /// Makes room for another commit. The database may be shorter after it.
+    /// Makes room for another commit. May shorten the database file.
     ///
     /// # Errors
     ///
-    /// [`WalFull`] if the bound is reached.
+    /// [`WalFull`] if the limit is reached and no room could be made.
     pub(super) fn make_room(&mut self, connection: &Connection) -> Result<(), WalFull> {
         let is_full = self.is_full();
         let refuse = |cause| if is_full { Err(cause) } else { Ok(()) };
@@ -192,22 +191,23 @@ impl Wal {
         }
     }
 
-    /// Notes that a commit has succeeded.
+    /// Notes a successful commit.
     pub(super) fn note_commit(&mut self) {
         let frames = self.frames.load(Ordering::Acquire);
         self.disk_full = false;
         if frames <= self.frames_before {
             self.note_start();
         } else if self.is_checkpointed {
-            // All of it was in the database, and yet the commit went after it.
+            // The whole WAL was in the database, and yet the commit was appended to
+            // it.
             self.held_since.get_or_insert_with(clock::now);
         }
         self.frames_before = frames;
         self.show();
     }
 
-    /// Notes that a commit has failed. On a full disk the blocks of a WAL that
-    /// is started again may be enough for the next one.
+    /// Notes a failed commit. On a full disk, restarting the WAL may free enough
+    /// blocks for the next commit.
     pub(super) fn note_failure(&mut self, error: &rusqlite::Error) {
         let code = error.sqlite_error_code();
         self.disk_full |= code == Some(rusqlite::ErrorCode::DiskFull);
@@ -218,23 +218,23 @@ impl Wal {
         self.due_at <= self.frames.load(Ordering::Acquire)
     }
 
-    /// Moves as much as possible from the WAL to the database. Returns whether all
-    /// that was committed is there now. Never waits for a reader.
+    /// Moves as much as possible from the WAL into the database. Returns whether
+    /// all commits are in the database now. Never waits for a reader.
     ///
     /// # Errors
     ///
-    /// Those of SQLite; the WAL holds what it held.
+    /// SQLite errors; the WAL is then unchanged.
     pub(super) fn checkpoint(&mut self, connection: &Connection) -> rusqlite::Result<bool> {
-        // Set first: a checkpoint that fails is not tried at each commit.
+        // Set first, so that a failing checkpoint is not retried at each commit.
         self.due_at = self.frames.load(Ordering::Acquire) + self.due_every;
         self.run_checkpoint(connection, "PRAGMA wal_checkpoint(PASSIVE)")
     }
 
-    /// Moves all that is in the WAL to the database, and empties it. Returns
-    /// whether nobody was in the way.
+    /// Moves the whole WAL into the database, and empties it. Returns whether that
+    /// succeeded, without being blocked by a reader.
     pub(super) fn start_again(&mut self, connection: &Connection) -> rusqlite::Result<bool> {
-        // With a timeout of its own the checkpoint would wait for readers, and
-        // every request with it.
+        // With a timeout the checkpoint would wait for readers, and every request
+        // with it.
         connection.busy_timeout(Duration::ZERO)?;
         let emptied = self.run_checkpoint(connection, "PRAGMA wal_checkpoint(TRUNCATE)");
         connection.busy_timeout(BUSY_TIMEOUT)?;
@@ -247,8 +247,8 @@ impl Wal {
         emptied
     }
 
-    /// Asks SQLite anew how many frames are in use: another process may have
-    /// emptied the WAL by a checkpoint of its own.
+    /// Asks SQLite for the number of frames in use, because another process may
+    /// have emptied the WAL with a checkpoint of its own.
     pub(super) fn ask(&self, connection: &Connection) -> rusqlite::Result<()> {
         let result = run(connection, "PRAGMA wal_checkpoint(NOOP)")?;
         self.frames.store(result.frames, Ordering::Release);
@@ -278,15 +278,15 @@ impl Wal {
     }
 }
 
-/// Counts the commits in the WAL at `path` that stand after a damaged frame. SQLite ends
-/// at such a frame without an error, and overwrites what follows.
+/// Counts the commits after a damaged frame in the WAL at `path`. SQLite stops at
+/// such a frame without an error, and overwrites what follows.
 ///
-/// A power failure may leave one such commit that was never acknowledged: its last frame
-/// reached the disk before another of its frames.
+/// A power failure may leave one such commit that was never acknowledged, if its
+/// last frame reached the disk before an earlier one.
 ///
 /// # Errors
 ///
-/// An I/O error. A file that is not there has none.
+/// An I/O error. A missing file is not an error, and gives 0.
 pub(super) fn commits_after_damage(path: &Path) -> io::Result<u64> {
     let mut file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
@@ -303,8 +303,8 @@ pub(super) fn commits_after_damage(path: &Path) -> io::Result<u64> {
     };
     let is_big_endian = word(&header, 0) & 1 == 1;
     let page_bytes = word(&header, 8) as usize;
-    // A header that is damaged itself says nothing of the frames. The marker still knows
-    // the last number.
+    // A damaged header says nothing about the frames. The marker still has the last
+    // number.
     if !(512..=65_536).contains(&page_bytes) {
         return Ok(0);
     }
@@ -313,8 +313,8 @@ pub(super) fn commits_after_damage(path: &Path) -> io::Result<u64> {
     let mut frame = vec![0; FRAME_HEADER_BYTES as usize + page_bytes];
     let (mut is_damaged, mut commits) = (false, 0);
     while read_whole(&mut file, &mut frame)? {
-        // Frames of an earlier log stay in the file until they are overwritten. Their salts
-        // are others.
+        // Frames of an earlier log stay in the file until they are overwritten.
+        // They have different salts.
         let is_of_this_log = frame[8..16] == header[16..24];
         sums.add(&frame[..8], is_big_endian);
         sums.add(&frame[24..], is_big_endian);
@@ -325,7 +325,7 @@ pub(super) fn commits_after_damage(path: &Path) -> io::Result<u64> {
     Ok(commits)
 }
 
-/// Checksum of a WAL up to some place.
+/// Running checksum of a WAL.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct WalSums(u32, u32);
 

@@ -1,8 +1,8 @@
-//! Tree over the sequence, as it grows.
+//! Growing Merkle tree over all numbers.
 //!
-//! Number n of the sequence is the nth leaf. Each part of 8,192 numbers (`parts`)
-//! is a complete subtree, whose root is handed over when the part is over: with
-//! these roots the tree is made again from one part, not from the whole record.
+//! Number n is the nth leaf. Each part of 8,192 numbers (`parts`) is a complete
+//! subtree, whose root is passed on when the part is complete. With these roots, a
+//! restart reads the leaves of one part instead of the whole record.
 //!
 //! Does not know where leaves come from.
 
@@ -11,11 +11,11 @@ use super::merkle::{CompactRange, Subtree, leaf_hash};
 use super::parts::{PART_LEVEL, PART_NUMBERS};
 use politesse_decision::digest::Digest;
 
-/// Numbers of a part.
+/// Size of a part.
 const PART_SIZE: u64 = PART_NUMBERS.unsigned_abs();
 
 table! {
-    /// Root over the leaves of a part that is over.
+    /// Root over the leaves of a complete part.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(super) struct PartRoot in "subtree" keyed by "part" {
         pub(super) part: i64 = "part INTEGER NOT NULL",
@@ -23,22 +23,22 @@ table! {
     }
 }
 
-/// Tree over all numbers from 1 on.
+/// Tree over all numbers from 1.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SequenceTree {
     parts: CompactRange,
-    /// Leaves of the part that is not over.
+    /// Leaves of the incomplete part.
     open: CompactRange,
 }
 
 impl SequenceTree {
-    /// Returns the highest number.
+    /// Returns the number of leaves, which is the highest number.
     pub(super) fn size(&self) -> u64 {
         self.parts.size() + self.open.size()
     }
 
-    /// Appends `count` numbers that have the leaf `leaf`. Hands over the roots of
-    /// parts that are over then.
+    /// Appends `count` numbers with the leaf `leaf`. Passes the root of each part
+    /// that this completes to `end`.
     pub(super) fn push(&mut self, leaf: Digest, count: u64, mut end: impl FnMut(PartRoot)) {
         let hash = leaf_hash(leaf.as_bytes());
         let mut left = count;
@@ -56,8 +56,8 @@ impl SequenceTree {
         }
     }
 
-    /// Appends a part with the root `root`; no other part must be open. Returns its
-    /// number.
+    /// Appends a complete part with the root `root`; there must be no incomplete
+    /// part. Returns the number of the part.
     pub(super) fn push_part(&mut self, root: Digest) -> i64 {
         let part = self.parts.size() >> PART_LEVEL;
         self.parts.push_subtree(Subtree {
@@ -67,7 +67,7 @@ impl SequenceTree {
         part.cast_signed()
     }
 
-    /// Computes the root.
+    /// Computes the root of the whole tree.
     pub(super) fn root(&self) -> Digest {
         self.parts.joined(&self.open).root()
     }
@@ -79,7 +79,7 @@ mod tests {
 
     // Ours: docs/decisions/023-seals.md.
     #[test]
-    fn the_tree_is_that_over_all_leaves_whatever_the_parts() {
+    fn the_root_does_not_depend_on_the_division_into_parts() {
         let leaf = |number: u64| Digest::of(&number.to_be_bytes());
         let mut plain = CompactRange::default();
         let mut tree = SequenceTree::default();
@@ -99,7 +99,7 @@ mod tests {
         (2 * PART_SIZE + 1..=2 * PART_SIZE + 5)
             .for_each(|number| again.push(leaf(number), 1, drop));
         assert_eq!(again.root(), tree.root());
-        // Numbers that were lost together have one leaf.
+        // Numbers that were lost together share a leaf.
         let mut ended = 0;
         tree.push(leaf(0), 3 * PART_SIZE, |_| ended += 1);
         (0..3 * PART_SIZE).for_each(|_| plain.push(leaf_hash(leaf(0).as_bytes())));

@@ -1,12 +1,12 @@
-//! Numbers of the record: one sequence without a gap for decisions, endings and
+//! Numbers of the record: one sequence without gaps for decisions, endings and
 //! events.
 //!
-//! A number is given by the commit of its entry, so a crash takes none. The table
-//! `sequence` has the highest. A start that knows that more numbers were given, because
-//! a backup was restored or the log was damaged, notes those as lost (`lost_range`) and
-//! goes on behind them: no number is told twice.
+//! An entry gets its number with its commit, so a crash uses up none. The table
+//! `sequence` has the highest number. If a start finds that more numbers were
+//! issued, because a backup was restored or the log was damaged, it notes those as
+//! lost (`lost_range`) and continues after them, so that no number is issued twice.
 //!
-//! Does not know what has a number.
+//! Does not know which entries have numbers.
 
 use std::path::Path;
 
@@ -19,15 +19,15 @@ use super::leaf::{LOST, RecordId, encoding_of, numbers_digest};
 use super::pages::NumberedTable;
 use politesse_decision::digest::Digest;
 
-/// Numbers that may have been told where nothing says how many: since the marker was
-/// written, or since a backup of another machine was made. The marker is written at each
-/// checkpoint, after 2,000 frames of the WAL as a rule, which hold less than a hundred
-/// thousand entries.
+/// Upper bound for the count of issued numbers if it is unknown: since the marker
+/// was written, or since a backup of another machine was made. The marker is
+/// written at each checkpoint, usually after 2,000 frames of the WAL, which have
+/// less than a hundred thousand entries.
 pub(super) const UNKNOWN_NUMBERS: i64 = 1 << 20;
 
 const SELECT_SEQUENCE: &str = "SELECT last, digest FROM sequence";
 
-/// All lost ranges, for [`LostRange::read_checked`].
+/// All lost ranges, read by [`LostRange::read_checked`].
 pub(super) const LOST_RANGES: NumberedTable = NumberedTable {
     name: "lost_range",
     select: "SELECT * FROM lost_range",
@@ -36,20 +36,20 @@ pub(super) const LOST_RANGES: NumberedTable = NumberedTable {
 };
 
 table! {
-    /// Range of numbers that have no entry.
+    /// Range of numbers without an entry.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub(super) struct LostRange in "lost_range" {
         pub(super) first: i64 = "first INTEGER PRIMARY KEY",
         pub(super) last: i64 = "last INTEGER NOT NULL",
-        /// Time at which the loss was noticed.
+        /// Time at which the loss was detected.
         pub(super) time_us: i64 = "time_us INTEGER NOT NULL",
-        /// Digest, which is the leaf of each of the numbers.
+        /// Digest, which is also the leaf of each number.
         pub(super) digest: Digest = "digest BLOB NOT NULL",
     }
 }
 
 impl LostRange {
-    /// Computes the digest in `record`.
+    /// Computes the digest for `record`.
     pub(super) fn digest_in(&self, record: RecordId) -> Digest {
         let mut bytes = encoding_of(LOST, record);
         bytes.integer(self.first);
@@ -58,7 +58,7 @@ impl LostRange {
         Digest::of(bytes.as_bytes())
     }
 
-    /// Writes the row with its digest in `record`.
+    /// Writes the row with its digest for `record`.
     pub(super) fn write(
         mut self,
         connection: &Connection,
@@ -68,8 +68,7 @@ impl LostRange {
         self.insert(connection)
     }
 
-    /// Reads a row of [`LOST_RANGES`], and whether it is the one that was written to
-    /// `record`.
+    /// Reads a row of [`LOST_RANGES`], and whether it is unaltered for `record`.
     pub(super) fn read_checked(row: &Row<'_>, record: RecordId) -> rusqlite::Result<(Self, bool)> {
         let lost = Self::read(row)?;
         let is_own = lost.is_exact(row, 0) && lost.digest == lost.digest_in(record);
@@ -77,15 +76,14 @@ impl LostRange {
     }
 }
 
-/// Reads the highest number that has an entry, or is noted as lost; `None` if there is no
-/// such row.
+/// Returns the highest number that has an entry or is noted as lost; `None` if the
+/// row is missing.
 pub(super) fn last_number(connection: &Connection) -> rusqlite::Result<Option<i64>> {
     let mut statement = connection.prepare_cached(SELECT_SEQUENCE)?;
     statement.query_row([], |row| row.get(0)).optional()
 }
 
-/// Reads the highest number of `record`; `None` if there is no such row, or it is not as it
-/// was written.
+/// Returns the highest number of `record`; `None` if the row is missing or altered.
 pub(super) fn last_as_written(
     connection: &Connection,
     record: RecordId,
@@ -110,17 +108,17 @@ pub(super) fn write_last(
     connection.prepare_cached(sql)?.insert(values).map(drop)
 }
 
-/// Returns the highest number of an entry of a record whose row of `sequence` is not there,
-/// or not as it was written.
+/// Returns the highest number of an entry, for a record whose row of `sequence` is
+/// missing or altered.
 pub(super) fn last_of_entries(connection: &Connection) -> rusqlite::Result<i64> {
     let sql = "SELECT coalesce(max(seq), 0) FROM ending";
     let ending: i64 = connection.query_row(sql, [], |row| row.get(0))?;
     Ok(highest(connection)?.max(ending))
 }
 
-/// Takes up the numbers where the previous process has ended. `connection` is in a
-/// transaction; numbers up to `given` are noted as lost where they have no entry. Returns
-/// the highest number.
+/// Continues the numbers where the previous process ended, and returns the highest
+/// number. Numbers up to `given` without an entry are noted as lost. `connection`
+/// is in a transaction.
 pub(super) fn resume(
     connection: &Connection,
     record: RecordId,
@@ -130,9 +128,10 @@ pub(super) fn resume(
     let highest = highest(connection)?;
     let (last, told) = match last_as_written(connection, record)? {
         Some(found) => (highest.max(found), found),
-        // A record that has just begun has an event and no such row.
+        // A new record has one event and no such row.
         None if highest <= 1 && last_number(connection)?.is_none() => (highest, 0),
-        // Noted as lost, what a damaged row says might have no end.
+        // The number in an altered row is ignored, because it could be arbitrarily
+        // high.
         None => {
             let found = last_of_entries(connection)?;
             (found, found.saturating_add(UNKNOWN_NUMBERS))
@@ -157,11 +156,11 @@ pub(super) fn resume(
     Ok(given)
 }
 
-/// Checks that every number that was given has an entry which can be read, or is noted
-/// as lost or removed. SQLite reads some damaged pages as if they had fewer rows, and ends
-/// a damaged log at its first bad frame, so what was read may be a part. `committed` is a
-/// number that is known to have been committed, read before, or 0; `database` is the file
-/// that an error names.
+/// Checks that every issued number has a readable entry, or is noted as lost or
+/// removed. SQLite reads some damaged pages as if they had fewer rows, and stops at
+/// the first bad frame of a damaged log, so the entries that were read may be
+/// incomplete. `committed` is a number known to be committed, from before the read,
+/// or 0. `database` is the file named in an error.
 ///
 /// # Errors
 ///
@@ -171,7 +170,7 @@ pub(super) fn check_complete(
     committed: u64,
     database: &Path,
 ) -> Result<(), AuditError> {
-    // By one statement: a proxy may be writing.
+    // One statement, because a proxy may be writing.
     let sql = "WITH gone (last) AS (SELECT coalesce((SELECT last FROM pruned), 0))
         SELECT max((SELECT last FROM sequence), ?) - gone.last,
                (SELECT count(*) FROM decision WHERE gone.last < seq)
@@ -183,7 +182,7 @@ pub(super) fn check_complete(
     let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
     let (wanted, found): (Option<i64>, i64) =
         connection.query_row(sql, [signed(committed)], read)?;
-    // A record without the row has another fault, which its next start and `verify` name.
+    // A missing row is a different fault, which the next start and `verify` report.
     match wanted.is_none_or(|wanted| wanted == found) {
         true => Ok(()),
         false => Err(AuditError::Partial {
@@ -194,9 +193,9 @@ pub(super) fn check_complete(
     }
 }
 
-/// Finds the highest number of a row. Somebody who changed `sequence` must not
-/// have new rows collide with old ones. Endings are not indexed by their number:
-/// the highest is that of one of the latest decisions as a rule.
+/// Returns the highest number of a row. New rows must not collide with old ones
+/// even if someone altered `sequence`. Endings are not indexed by number, but the
+/// highest usually belongs to one of the latest decisions.
 fn highest(connection: &Connection) -> rusqlite::Result<i64> {
     let sql = "SELECT max(coalesce((SELECT max(seq) FROM decision), 0),
                           coalesce((SELECT max(seq) FROM event), 0),

@@ -1,13 +1,13 @@
-//! Check at a start that the newest entries are all there.
+//! Check at startup that the newest entries are complete.
 //!
-//! An old copy of the database beside a newer WAL is a sound database to SQLite:
-//! it reads the pages that were changed since the last checkpoint from the WAL,
-//! and all others from the copy. The entries between the two are missing, and the
-//! highest number, which every commit changes, is right. Entries are appended to
-//! their tables, so what is missing ends at the last checkpoint, whose number the
-//! marker has, or goes on to the last number.
+//! An old copy of the database beside a newer WAL looks sound to SQLite: it reads
+//! the pages changed since the last checkpoint from the WAL, and all others from
+//! the copy. The entries in between are missing, although the highest number, which
+//! every commit changes, is right. Entries are appended to their tables, so the
+//! missing range ends either at the last checkpoint, whose number is in the marker,
+//! or at the last number.
 //!
-//! Looks at a bounded count of entries; `verify` looks at all. Does not know what
+//! Examines a bounded number of entries; `verify` examines all. Does not know what
 //! they say.
 
 use std::collections::BTreeSet;
@@ -17,33 +17,33 @@ use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
 use super::pruned::PrunedEnd;
 
-/// Numbers that are looked at below a checkpoint. The leaves of a table that the
-/// checkpoint has written last hold some 80 entries each, and numbers go to two
-/// tables in turn.
+/// Numbers examined below a checkpoint. The last leaf pages written by the
+/// checkpoint have some 80 entries each, and numbers alternate between two tables.
 const BELOW_CHECKPOINT: i64 = 512;
 
-/// Numbers that are looked at behind the checkpoint that the marker knows: those
-/// of a full WAL. A checkpoint that a crash kept from the marker is among them.
+/// Numbers examined after the checkpoint in the marker: those of a full WAL. They
+/// include a later checkpoint that the marker misses because of a crash.
 const BEHIND_CHECKPOINT: i64 = 65_536;
 
-/// Endings of earlier decisions that are searched for a number. They are not
-/// indexed by it; a download may have begun a hundred thousand decisions before
-/// its end.
+/// Maximum number of endings of earlier decisions searched for a number. They are
+/// not indexed by it, and a download may end a hundred thousand decisions after it
+/// began.
 const EARLIER_ENDINGS_MAX: usize = 262_144;
 
 const DECISION_NUMBERS: &str = "SELECT seq FROM decision WHERE ? <= seq AND seq < ?";
 const EVENT_NUMBERS: &str = "SELECT seq FROM event WHERE ? <= seq AND seq < ?";
 
-/// Numbers of the endings of some decisions; those of earlier ones come next.
+/// Numbers of the endings of a range of decisions, and of the endings of earlier
+/// decisions.
 const ENDING_NUMBERS: &str = "SELECT seq FROM ending WHERE ? <= decision AND decision < ?";
 const EARLIER_ENDING_NUMBERS: &str =
     "SELECT seq FROM ending WHERE decision < ? ORDER BY decision DESC";
 
 const LOST_NUMBERS: &str = "SELECT first, last FROM lost_range WHERE ? <= last AND first < ?";
 
-/// Finds a decision that refers to a row which is not there, itself or by its
-/// ending. Null is not in an empty table, so that it has to be told apart. A decision that
-/// is redacted has no client, and may have no origin.
+/// Finds a decision that refers to a missing row, itself or through its ending.
+/// Null columns need their own conditions. A redacted decision has no client, and
+/// may have no origin.
 const UNSUPPORTED_DECISION: &str = "
 SELECT d.seq FROM decision AS d LEFT JOIN ending AS e ON e.decision = d.seq
 LEFT JOIN snapshot AS s ON s.id = d.snapshot
@@ -60,8 +60,9 @@ WHERE ? <= d.seq AND d.seq < ?
     OR e.error IS NOT NULL AND e.error NOT IN (SELECT id FROM term))
 LIMIT 1";
 
-/// Finds what is missing near the number `checkpoint`, which the marker has, or
-/// near `last`, the highest number of the record.
+/// Finds entries or evidence missing near the number `checkpoint` from the marker,
+/// or near `last`, the highest number of the record. Returns a description of the
+/// first gap.
 pub(super) fn find_missing(
     connection: &Connection,
     checkpoint: i64,
@@ -88,7 +89,8 @@ pub(super) fn find_missing(
     Ok(None)
 }
 
-/// Finds the first of `numbers` that have no entry and are not noted as lost.
+/// Returns the first range of `numbers` that have no entry and are not noted as
+/// lost.
 fn first_gap(
     connection: &Connection,
     numbers: &Range<i64>,
@@ -114,13 +116,13 @@ fn first_gap(
         let next_to_it = beside.take_while(|(found, seq)| *found == seq);
         *first..first.saturating_add_unsigned(next_to_it.count() as u64)
     });
-    // Beyond the bound a number may be that of an earlier decision's ending: a
-    // record that may be whole is not refused.
+    // After this many endings, a number may still belong to the ending of an
+    // earlier decision. A record that may be complete is not refused.
     Ok(gap.filter(|_| seen < EARLIER_ENDINGS_MAX))
 }
 
-/// Takes the numbers that `sql` finds out of `missing`, until none is left or
-/// [`EARLIER_ENDINGS_MAX`] rows were seen. Returns how many rows were seen.
+/// Removes the numbers that `sql` finds from `missing`, until it is empty or
+/// [`EARLIER_ENDINGS_MAX`] rows were read. Returns the number of rows read.
 fn remove_found(
     missing: &mut BTreeSet<i64>,
     connection: &Connection,

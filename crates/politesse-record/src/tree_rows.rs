@@ -1,11 +1,11 @@
-//! Rows of the tree over the sequence: the leaf of each number, the roots of parts
-//! (`subtree`), the heads that were signed (`seal`); and the hashes of proofs.
+//! Rows of the Merkle tree: the leaf of each number, the roots of parts
+//! (`subtree`), the signed heads (`seal`), and the hashes of proofs.
 //!
-//! Endings are not indexed by their numbers. Those of a part belong to its
-//! decisions, or to earlier ones that its roll-up names (`rollup`), or, until it is
-//! rolled up, `late_ending`.
+//! Endings are not indexed by number. The endings with numbers in a part belong to
+//! its own decisions, to those of earlier parts named in its roll-up (`rollup`),
+//! or, until it is rolled up, to those in `late_ending`.
 //!
-//! Does not know whether what it reads is as it was written: `verify` does.
+//! Does not know whether the rows are unaltered; `verify` checks that.
 
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ use super::rollup_row::late_parts;
 use super::sequence::LostRange;
 use politesse_decision::digest::Digest;
 
-/// All heads, for [`StoredSeal::read`].
+/// All heads, read by [`StoredSeal::read`].
 pub(super) const SEALS: NumberedTable = NumberedTable {
     name: "seal",
     select: "SELECT * FROM seal",
@@ -33,7 +33,7 @@ pub(super) const SEALS: NumberedTable = NumberedTable {
 const DECISION_LEAVES: &str = "SELECT seq, leaf FROM decision WHERE ? <= seq AND seq < ?";
 const EVENT_LEAVES: &str = "SELECT seq, leaf FROM event WHERE ? <= seq AND seq < ?";
 
-/// Leaves of the endings of some decisions.
+/// Leaves of the endings of a range of decisions.
 const ENDING_LEAVES: &str = "SELECT seq, leaf FROM ending WHERE ? <= decision AND decision < ?";
 
 const LATE_LEAVES: &str = "
@@ -43,23 +43,23 @@ WHERE ? <= e.seq AND e.seq < ?";
 const LOST_LEAVES: &str = "SELECT * FROM lost_range WHERE ? <= last AND first < ?";
 
 table! {
-    /// A signed head as the table has it.
+    /// Signed head, as stored in the table.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct StoredSeal in "seal" {
-        /// Number of entries, as the key of the row.
+        /// Number of entries; the key of the row.
         pub size: i64 = "size INTEGER PRIMARY KEY",
-        /// The note, with its signature.
+        /// Note with its signature.
         pub note: String = "note TEXT NOT NULL",
-        /// The public key that it was signed for.
+        /// Public key that the note was signed for.
         pub vkey: String = "vkey TEXT NOT NULL",
-        /// Path of a head within a part whose entries were removed.
+        /// Path of a head that ends inside a part whose entries were removed.
         pub(super) path: Option<Vec<u8>> = "path BLOB",
     }
 }
 
 impl StoredSeal {
-    /// Reads the head from its note; `None` if the note is damaged, or is that of another
-    /// size.
+    /// Parses the head from its note; `None` if the note is damaged or states
+    /// another size.
     pub(super) fn head(&self) -> Option<RecordHead> {
         let note: SignedNote = self.note.parse().ok()?;
         let head: RecordHead = note.text().parse().ok()?;
@@ -75,7 +75,7 @@ pub(super) struct PartLeaves {
 }
 
 impl PartLeaves {
-    /// Makes those of a part of which nothing is known yet.
+    /// Creates the leaves of a part, all unknown.
     pub(super) fn unknown(part: i64) -> Self {
         let numbers = numbers_of(part);
         let count = usize::try_from(numbers.end - numbers.start).unwrap_or_default();
@@ -85,21 +85,22 @@ impl PartLeaves {
         }
     }
 
-    /// Returns the leaf of a number; `None` if it is in another part, or has no
-    /// entry.
+    /// Returns the leaf of a number; `None` if the number is in another part or has
+    /// no entry.
     pub(super) fn get(&self, number: i64) -> Option<Digest> {
         let place = usize::try_from(number.checked_sub(self.numbers.start)?).ok()?;
         self.leaves.get(place).copied().flatten()
     }
 
-    /// Returns the leaf of each number of the part; `None` where one has no entry.
+    /// Returns the leaf of each number in the part; `None` for numbers without an
+    /// entry.
     pub(super) fn iter(&self) -> impl Iterator<Item = Option<Digest>> {
         self.leaves.iter().copied()
     }
 
-    /// Sets the leaf of a number. One of another part is passed over.
+    /// Sets the leaf of a number. Numbers of other parts are ignored.
     pub(super) fn set(&mut self, number: i64, leaf: Option<Digest>) {
-        // Endings of a part's decisions may have numbers of later ones.
+        // The endings of a part's decisions may have numbers in later parts.
         if let Some(place) = number.checked_sub(self.numbers.start)
             && let Ok(place) = usize::try_from(place)
             && let Some(known) = self.leaves.get_mut(place)
@@ -116,12 +117,12 @@ pub struct TreeReader<'a> {
 }
 
 impl<'a> TreeReader<'a> {
-    /// Makes a reader.
+    /// Creates a reader.
     pub(super) fn new(connection: &'a Connection) -> Self {
         Self { connection }
     }
 
-    /// Reads the root of a part that is over and sealed.
+    /// Reads the root of a completed and sealed part.
     pub(super) fn subtree(&self, part: i64) -> rusqlite::Result<Option<Digest>> {
         let sql = "SELECT hash FROM subtree WHERE part = ?";
         let read = |row: &Row<'_>| {
@@ -132,8 +133,8 @@ impl<'a> TreeReader<'a> {
         Ok(statement.query_row([part], read).optional()?.flatten())
     }
 
-    /// Reads the path beside an entry that remains where others were removed; `None` if
-    /// there is none.
+    /// Reads the path of an entry that remains where others were removed; `None` if
+    /// it has none.
     pub(super) fn leaf_path(&self, number: i64) -> rusqlite::Result<Option<LeafPath>> {
         let sql = "SELECT path FROM leaf_path WHERE seq = ?";
         let read = |row: &Row<'_>| {
@@ -144,32 +145,32 @@ impl<'a> TreeReader<'a> {
         statement.query_row([number], read).optional()
     }
 
-    /// Reads the path of the head of `size` entries; `None` if there is none, or it is
-    /// damaged.
+    /// Reads the path of the head of `size` entries; `None` if it has none or the
+    /// path is damaged.
     pub(super) fn seal_path(&self, size: u64) -> rusqlite::Result<Option<SealPath>> {
         let path = self.seal(size)?.and_then(|seal| seal.path);
         Ok(path.and_then(|path| SealPath::parse(&path, signed(size))))
     }
 
-    /// Writes the paths of the heads within the parts of `numbers`. The connection is in a
-    /// transaction.
+    /// Writes the paths of the heads that end inside the parts of `numbers`. The
+    /// connection is in a transaction.
     pub(super) fn write_seal_paths(&self, numbers: &Range<i64>) -> rusqlite::Result<()> {
         let sql = "SELECT size FROM seal WHERE ? <= size AND size < ? ORDER BY size";
         let mut statement = self.connection.prepare_cached(sql)?;
         let rows = statement.query_map([numbers.start, numbers.end], |row| row.get(0))?;
         let mut sizes: Vec<i64> = rows.collect::<rusqlite::Result<_>>()?;
-        // A head of whole parts needs none.
+        // A head at the end of a part needs no path.
         sizes.retain(|size| size % PART_NUMBERS != 0);
         let sql = "UPDATE seal SET path = ? WHERE size = ?";
         let mut update = self.connection.prepare_cached(sql)?;
-        // Heads of one part lie side by side, and its leaves are read once.
+        // The heads of one part are consecutive, so its leaves are read only once.
         for heads in sizes.chunk_by(|one, next| part_of(*one) == part_of(*next)) {
             let Some(first) = heads.first() else {
                 continue;
             };
             let levels = PartLevels::new(self.part(part_of(*first))?.iter());
             for size in heads {
-                // Where an entry is missing, no path leads to the root.
+                // If an entry is missing, there is no path to the root.
                 let path = levels.as_ref().map(|levels| levels.seal_path(*size));
                 update.execute((path, *size))?;
             }
@@ -177,8 +178,8 @@ impl<'a> TreeReader<'a> {
         Ok(())
     }
 
-    /// Finds the root over `range` beside the paths of entries that remain where the
-    /// others of their part were removed; `None` if it lies beside none of them.
+    /// Looks for the root over `range` among the sibling hashes in the paths of
+    /// remaining entries; `None` if it is not there.
     fn root_in_paths(&self, range: &Range<u64>) -> rusqlite::Result<Option<Digest>> {
         let size = range.end - range.start;
         let start = signed(range.start).saturating_add(1);
@@ -224,7 +225,7 @@ impl<'a> TreeReader<'a> {
     pub(super) fn part(&self, part: i64) -> rusqlite::Result<PartLeaves> {
         let numbers = numbers_of(part);
         let mut leaves = PartLeaves::unknown(part);
-        // One look at each table: all of a part together take some milliseconds.
+        // One query per table: reading a whole part takes some milliseconds.
         for sql in [DECISION_LEAVES, ENDING_LEAVES, EVENT_LEAVES, LATE_LEAVES] {
             self.add_leaves(sql, &numbers, &mut leaves)?;
         }
@@ -256,8 +257,8 @@ impl<'a> TreeReader<'a> {
         Ok(())
     }
 
-    /// Computes the roots over ranges of leaves, as `merkle` wants them for a proof:
-    /// leaf 0 is that of number 1. `None` if a number in one of them has no entry.
+    /// Computes the roots over ranges of leaves, for a proof by `merkle`; leaf 0
+    /// has number 1. `None` if a number in one of the ranges has no entry.
     pub(super) fn roots(&self, ranges: &[Range<u64>]) -> rusqlite::Result<Option<Vec<Digest>>> {
         let mut last_read = None;
         let mut roots = Vec::with_capacity(ranges.len());
@@ -270,14 +271,15 @@ impl<'a> TreeReader<'a> {
         Ok(Some(roots))
     }
 
-    /// Computes the root over `range`. `last_read` is the part that was read last:
-    /// the ranges of a proof lie side by side.
+    /// Computes the root over `range`. `last_read` caches the part that was read
+    /// last, because the ranges of a proof are adjacent.
     fn root(
         &self,
         range: &Range<u64>,
         last_read: &mut Option<PartLeaves>,
     ) -> rusqlite::Result<Option<Digest>> {
-        // First of all: leaves of a part that is being removed may be there, or not.
+        // Checked first, because the leaves of a part that is being removed may be
+        // incomplete.
         if let Some(root) = self.root_in_paths(range)? {
             return Ok(Some(root));
         }

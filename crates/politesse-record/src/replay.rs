@@ -1,10 +1,10 @@
-//! Replay: decides recorded requests again by the policies of two configurations, or by
-//! one and as they were, and compares the rulings.
+//! Replay: decides recorded requests again with the policies of two configurations,
+//! or of one configuration and the record, and compares the rulings.
 //!
-//! Invariant 2 (ARCHITECTURE.md) makes that possible: each row has all that it was
-//! decided from, and the policy alone is replaced. Rows that do not come out as they
-//! were written, by their own policy, are not replayed: whatever made the difference
-//! would be taken for the policy's. Does not know which configurations they are, nor how
+//! Invariant 2 (ARCHITECTURE.md) makes this possible: each row has all the evidence
+//! of its decision, and only the policy is replaced. Rows that their own policy
+//! does not reproduce are not replayed, because the difference would be attributed
+//! to the new policy. Does not know which configurations are compared, or how
 //! requests get the names of their crawlers.
 
 use std::sync::Arc;
@@ -21,18 +21,18 @@ use politesse_decision::record::{StoredCrawler, StoredPolicy, StoredRecord, Stor
 /// Outcome of replaying a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplayOutcome {
-    /// The decision would be the same.
+    /// The decision is the same.
     Same,
     /// The rulings differ.
     Changed(Box<RulingChange>),
-    /// What the decision would be cannot be known.
+    /// The new decision cannot be determined.
     Unknown(ReplayObstacle),
 }
 
-/// Rulings on one request by two configurations.
+/// Rulings of two configurations on the same request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RulingChange {
-    /// Ruling that is compared with: as recorded, or by the configuration of now.
+    /// Ruling before: as recorded, or by the current configuration.
     pub before: StoredRuling,
     /// Ruling by the other configuration.
     pub after: StoredRuling,
@@ -41,18 +41,18 @@ pub struct RulingChange {
 /// Reason why a decision cannot be replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReplayObstacle {
-    /// The decision rests on no robots.txt, but on the address that was to be dialled.
+    /// The decision rests on the address to be dialled instead of a robots.txt.
     NoRobots,
     /// The decision may rest on a query string that is not on record.
     QueryWithheld,
     /// Client and URL of the decision were redacted.
     Redacted,
-    /// Another revision of the engine made the decision, and this one decides otherwise
-    /// by the same policy.
+    /// Another revision of the engine made the decision, and this revision decides
+    /// differently with the same policy.
     OtherRevision,
-    /// Evidence of the decision is gone or was changed.
+    /// Evidence of the decision is missing or was altered.
     Evidence,
-    /// The crawler cannot be recognised by the other configuration.
+    /// The other configuration cannot identify the crawler.
     Sender,
 }
 
@@ -67,7 +67,7 @@ impl ReplayObstacle {
         Self::Sender,
     ];
 
-    /// Returns its word.
+    /// Returns the obstacle as a word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NoRobots => "no_robots",
@@ -79,7 +79,7 @@ impl ReplayObstacle {
         }
     }
 
-    /// Explains it in words.
+    /// Returns the obstacle as a phrase.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::NoRobots => "refused by address or port, without a robots.txt",
@@ -92,28 +92,29 @@ impl ReplayObstacle {
     }
 }
 
-/// Sender of a request by another configuration.
+/// Sender of a request according to another configuration.
 #[derive(Debug, Clone)]
 pub struct ReplaySender {
-    /// Its names.
+    /// Names of the crawler.
     pub crawler: Arc<StoredCrawler>,
-    /// Policy that decides its requests.
+    /// Policy that applies to its requests.
     pub policy: Arc<StoredPolicy>,
 }
 
-/// Finds the sender of a request by a configuration; `None` if it cannot be told.
+/// Identifies the sender of a request by a configuration; returns `None` if it
+/// cannot.
 pub type SenderLookup<'a> = Box<dyn FnMut(&StoredRecord) -> Option<ReplaySender> + 'a>;
 
-/// Configurations that are compared.
+/// Configurations to compare.
 pub struct ReplaySides<'a> {
-    /// Configuration that is compared with; `None` for the decisions as recorded.
+    /// Configuration before; `None` for the decisions as recorded.
     pub before: Option<SenderLookup<'a>>,
-    /// The other configuration.
+    /// Configuration after.
     pub after: SenderLookup<'a>,
 }
 
-/// Decides the requests that meet `filter` again by `sides`, the oldest first, and hands
-/// each with its outcome to `visit`.
+/// Decides the requests that match `filter` again with both `sides`, the oldest
+/// first, and passes each with its outcome to `visit`.
 ///
 /// # Errors
 ///
@@ -145,14 +146,14 @@ pub fn replay(
     Ok(())
 }
 
-/// A replay under way.
+/// State of a replay.
 struct ReplayRun<'a> {
     reader: &'a AuditReader,
     evidence: EvidenceCache,
 }
 
 impl ReplayRun<'_> {
-    /// Finds what keeps `record` from being replayed, by deciding it as it was.
+    /// Decides `record` again as it was, to find what prevents a replay.
     fn obstacle(&mut self, record: &StoredRecord) -> Result<Option<ReplayObstacle>, AuditError> {
         let body = self.reader.body_for(record, &self.evidence)?;
         Ok(match decide_again(record, body, &mut self.evidence) {
@@ -179,7 +180,7 @@ impl ReplayRun<'_> {
         let ruling_after = self.ruling(record, &mut sides.after)?;
         Ok(match (ruling_before, ruling_after) {
             (Ok(before), Ok(after)) if before == after => ReplayOutcome::Same,
-            // The rest of the URL might have been judged otherwise.
+            // The withheld query string might have led to different rulings.
             (Ok(_), Ok(_)) if record.url.contains(WITHHELD) => {
                 ReplayOutcome::Unknown(ReplayObstacle::QueryWithheld)
             }
@@ -190,8 +191,8 @@ impl ReplayRun<'_> {
         })
     }
 
-    /// Decides a request again by the configuration of `lookup`. Returns the ruling of the
-    /// record where it is the same.
+    /// Decides a request again with the configuration of `lookup`. Returns the
+    /// recorded ruling if the new one is equal.
     fn ruling(
         &mut self,
         record: &StoredRecord,

@@ -1,8 +1,8 @@
-//! Changes of robots.txt: answers that differ from the one before, at the same origin and
-//! for the same product token.
+//! Changes of robots.txt: answers that differ from the previous one for the same
+//! origin and product token.
 //!
-//! An outage is no change: the earlier answer stays in force for a while, and usually
-//! comes again. Does not know what a change decides.
+//! An outage is not a change: the earlier answer stays in force for a while, and
+//! usually returns. Does not know which decisions a change affects.
 
 use std::ops::Range;
 
@@ -18,14 +18,14 @@ use super::snapshot_row::read_snapshot;
 use politesse_base::clock;
 use politesse_decision::record::RecordedSnapshot;
 
-/// Numbers of snapshots looked at in one transaction.
+/// Range of snapshot ids examined in one transaction.
 const WINDOW: i64 = 512;
 
-/// Numbers of snapshots looked at for one list. Most fetches bring no change.
+/// Range of snapshot ids examined for one list. Most fetches bring no change.
 const NUMBERS_MAX: i64 = 40 * WINDOW;
 
-/// Snapshots, each with the answer before it. The order of the join is stated: from the
-/// other end, every snapshot would be searched for those that come after it.
+/// Pairs each snapshot with the answer before it. CROSS JOIN fixes the join order:
+/// in the other order, SQLite would search the later snapshots of every snapshot.
 const CHANGES: &str = "
 SELECT p.origin, p.token, p.url, p.status, p.fetched_us, p.expires_us, p.result, p.cause,
        p.body, p.hops, p.charset, p.tdm,
@@ -40,27 +40,28 @@ WHERE s.result <> 'unreachable'
 AND (p.body IS NOT s.body OR p.result <> s.result OR p.status IS NOT s.status
      OR p.charset IS NOT s.charset)";
 
-/// Change of the robots.txt of an origin, for one product token or for all.
+/// Change of the robots.txt of an origin, for one product token or for all
+/// crawlers.
 #[derive(Debug, Clone)]
 pub struct RobotsChange {
-    /// Number of the snapshot with the new answer.
+    /// Id of the snapshot with the new answer.
     pub number: u64,
-    /// Answer before it.
+    /// Previous answer.
     pub before: RecordedSnapshot,
-    /// New answer, as it was at its first fetch.
+    /// New answer, as of its first fetch.
     pub after: RecordedSnapshot,
 }
 
-/// Bounds of a list of changes.
+/// Limits of a list of changes.
 #[derive(Debug, Clone, Copy)]
 pub struct ChangeBounds {
-    /// Number below which changes are looked for; absent: all.
+    /// Id below which changes are wanted; `None` for all.
     pub before: Option<u64>,
-    /// Earliest fetch of a new answer; absent: any.
+    /// Earliest fetch of a new answer; `None` for any.
     pub from: Option<Timestamp>,
-    /// Changes at most.
+    /// Maximum number of changes.
     pub rows: usize,
-    /// Time at which the search ends with what it has.
+    /// Time at which the search stops and returns its results so far.
     pub deadline: Instant,
 }
 
@@ -69,14 +70,14 @@ pub struct ChangeBounds {
 pub struct ChangeList {
     /// The changes.
     pub changes: Vec<RobotsChange>,
-    /// Number below which the next page looks; absent after the last.
+    /// Id below which the next page starts; `None` after the last page.
     pub next: Option<u64>,
-    /// Whether the search ended before it had found as many changes as were wanted.
+    /// Whether the search stopped before it had found the wanted number of changes.
     pub is_cut: bool,
 }
 
 impl AuditReader {
-    /// Lists changes of robots.txt, the newest first, as far as `bounds` allow.
+    /// Lists changes of robots.txt, the newest first, within `bounds`.
     ///
     /// # Errors
     ///
@@ -94,8 +95,8 @@ impl AuditReader {
                 list.is_cut = true;
                 break;
             }
-            // A window in each transaction: a long one would keep the WAL from being reused
-            // (docs/decisions/012-reading-the-record.md).
+            // One transaction per window, because a long one would keep the WAL
+            // from being reused (docs/decisions/012-reading-the-record.md).
             let window = end.saturating_sub(WINDOW).max(seen)..end;
             end = window.start;
             let found = changes_in(&self.connection, &window)?;
@@ -104,7 +105,7 @@ impl AuditReader {
                 bounds.from.is_none_or(|from| from <= fetched)
             };
             list.changes.extend(found.into_iter().filter(is_recent));
-            // One more than wanted: so there is a further page.
+            // One change more than wanted, so there is a further page.
             if bounds.rows < list.changes.len() {
                 list.changes.truncate(bounds.rows);
                 list.next = list.changes.last().map(|change| change.number);
@@ -120,7 +121,7 @@ impl AuditReader {
         Ok(list)
     }
 
-    /// Finds the change that the snapshot `number` brought, if it brought one.
+    /// Returns the change that the snapshot `number` brought, if it is one.
     ///
     /// # Errors
     ///
@@ -134,13 +135,13 @@ impl AuditReader {
     }
 }
 
-/// Finds the numbers that snapshots have, below `before` if it is given.
+/// Returns the range of snapshot ids, limited to those below `before` if given.
 fn snapshot_numbers(
     connection: &Connection,
     before: Option<i64>,
 ) -> rusqlite::Result<Option<Range<i64>>> {
-    // Two queries: SQLite finds either end by the key, but for both in one it looks at
-    // every row.
+    // Two queries, because SQLite finds one end through the key, but reads every
+    // row if asked for both at once.
     let find = |sql| connection.query_row(sql, [], |row| row.get::<_, Option<i64>>(0));
     let first = find("SELECT min(id) FROM snapshot")?;
     let last = find("SELECT max(id) FROM snapshot")?;
@@ -163,14 +164,14 @@ fn changes_in(connection: &Connection, window: &Range<i64>) -> rusqlite::Result<
     };
     let found = statement.query_map([window.start, window.end], read)?;
     let mut changes = found.collect::<rusqlite::Result<Vec<_>>>()?;
-    // Of answers without a file, only what no column has tells them apart.
+    // Answers without a file may differ only in columns that do not matter.
     changes.retain(|change| !is_same_answer(&change.before, &change.after));
     Ok(changes)
 }
 
-/// Reports whether the first snapshot of `window` had expired by `from`. A snapshot goes on
-/// record with the first decision that rests on it, so that it and those with lower numbers
-/// were fetched earlier.
+/// Reports whether the first snapshot of `window` had expired by `from`. A snapshot
+/// is recorded with the first decision that rests on it, so this one and those with
+/// lower ids were fetched earlier.
 fn had_expired(
     connection: &Connection,
     window: &Range<i64>,

@@ -1,9 +1,8 @@
-//! History of robots.txt: which one of a host was in force at a time.
+//! History of robots.txt: the file of a host that was in force at a given time.
 //!
-//! Decisions rest on snapshots: what a site answered when it was asked for its
+//! Decisions rest on snapshots: the answer of a site to a request for its
 //! robots.txt, for one product token or for all. A snapshot is in force from its
-//! fetch to the next one. Only snapshots that some decision rests on are on
-//! record.
+//! fetch to the next one. Only snapshots that decisions rest on are on record.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,7 +24,7 @@ use politesse_robots::Dialect;
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Origin;
 
-/// Snapshots read in one transaction.
+/// Number of snapshots read in one transaction.
 const PAGE: usize = 1024;
 
 const SNAPSHOTS: &str = "
@@ -37,10 +36,10 @@ ORDER BY fetched_us, id LIMIT 1024";
 const NEXT_ORIGIN: &str = "
 SELECT origin FROM snapshot WHERE ? <= origin AND origin < ? ORDER BY origin LIMIT 1";
 
-/// Owner of a robots.txt that is asked for.
+/// Host or origin whose robots.txt is wanted.
 #[derive(Debug, Clone)]
 pub enum RobotsOwner {
-    /// Every origin at this host, whatever its scheme and port.
+    /// All origins of this host, with any scheme and port.
     Host(String),
     /// One origin.
     Origin(Origin),
@@ -55,7 +54,7 @@ impl fmt::Display for RobotsOwner {
     }
 }
 
-/// A snapshot, and the origin it is of.
+/// Snapshot with its origin.
 #[derive(Debug, Clone)]
 pub struct OriginSnapshot {
     /// The origin.
@@ -65,8 +64,9 @@ pub struct OriginSnapshot {
 }
 
 impl OriginSnapshot {
-    /// Reports whether it serves the crawler called `name`: a site may answer each
-    /// crawler in its own way, and what it said to one says nothing of another.
+    /// Reports whether the snapshot applies to the crawler `name`. A site may
+    /// answer each crawler differently, so an answer to one says nothing about
+    /// another.
     #[must_use]
     pub fn serves(&self, name: &str) -> bool {
         let token = self.snapshot.token.as_deref();
@@ -74,29 +74,29 @@ impl OriginSnapshot {
     }
 }
 
-/// Robots.txt that was in force for a crawler, with its bytes.
+/// Robots.txt that was in force for a crawler.
 #[derive(Debug, Clone)]
 pub struct PastRobots {
     /// The snapshot.
     pub found: OriginSnapshot,
-    /// Body, if it has one and the record has that.
+    /// Body, if the snapshot has one and it is on record.
     pub body: Option<Bytes>,
 }
 
 impl PastRobots {
-    /// Restores the snapshot as decisions about `origin` rest on it, its file read by
+    /// Restores the snapshot for decisions about `origin`, parsing its file with
     /// `dialect`.
     ///
     /// # Errors
     ///
-    /// [`Undecidable`], with what is missing or is not known.
+    /// [`Undecidable`], which says what is missing or unknown.
     pub fn snapshot(&self, origin: Origin, dialect: Dialect) -> Result<Arc<Snapshot>, Undecidable> {
         restore_snapshot(&self.found.snapshot, origin, self.body.clone(), dialect)
     }
 }
 
-/// Finds the robots.txt of `origin` that was in force at `at` for `crawler`, the
-/// newest if there are several.
+/// Returns the robots.txt of `origin` that was in force at `at` for `crawler`; the
+/// newest, if there are several.
 ///
 /// # Errors
 ///
@@ -123,8 +123,8 @@ pub fn robots_for(
     Ok(Some(PastRobots { found, body }))
 }
 
-/// Finds the snapshots that were in force at `at`, one for each origin of
-/// `owner` and each token that they were fetched for, in that order.
+/// Returns the snapshots in force at `at`, one for each origin of `owner` and each
+/// token they were fetched for, in that order.
 ///
 /// # Errors
 ///
@@ -145,7 +145,7 @@ pub fn robots_at(
     Ok(found)
 }
 
-/// Finds when the first robots.txt of `owner` that the record has was fetched.
+/// Returns the time of the earliest recorded fetch of a robots.txt of `owner`.
 ///
 /// # Errors
 ///
@@ -164,7 +164,7 @@ pub fn first_robots(
     Ok(first)
 }
 
-/// Finds the origins of `owner` that have snapshots.
+/// Returns the origins of `owner` that have snapshots.
 pub(super) fn origins(
     connection: &Connection,
     owner: &RobotsOwner,
@@ -173,8 +173,8 @@ pub(super) fn origins(
         RobotsOwner::Host(host) => normal_host(host),
         RobotsOwner::Origin(origin) => return Ok(vec![origin.to_string()]),
     };
-    // From one origin to the next by the index. `SELECT DISTINCT` would read
-    // every snapshot of the host.
+    // Steps from one origin to the next through the index. `SELECT DISTINCT` would
+    // read every snapshot of the host.
     let mut statement = connection.prepare_cached(NEXT_ORIGIN)?;
     let mut next = |from: &str, end: &str| {
         let row = statement.query_row([from, end], |row| row.get::<_, String>(0));
@@ -184,8 +184,8 @@ pub(super) fn origins(
     for scheme in ["http", "https"] {
         let origin = format!("{scheme}://{host}");
         origins.extend(next(&origin, &format!("{origin}\0"))?);
-        // Origins with a port: a digit follows the colon, and `;` is the
-        // character after the colon.
+        // Origins with a port: a digit follows the colon, and `;` is the character
+        // after the colon in ASCII.
         let (mut from, end) = (format!("{origin}:"), format!("{origin};"));
         while let Some(with_port) = next(&from, &end)? {
             from = format!("{with_port}\0");
@@ -195,7 +195,7 @@ pub(super) fn origins(
     Ok(origins)
 }
 
-/// Finds the last snapshot of each token at `origin` that was there by `at`.
+/// Returns the last snapshot of each token at `origin` that was fetched by `at`.
 fn snapshots_at(
     connection: &Connection,
     origin: &str,
@@ -209,8 +209,8 @@ fn snapshots_at(
     Ok(by_token.into_values().collect())
 }
 
-/// Hands the snapshots of `origin` that were there by `at` to `visit`, the oldest first,
-/// each with the number of its row.
+/// Passes the snapshots of `origin` fetched by `at` to `visit`, the oldest first,
+/// each with its row id.
 pub(super) fn visit_snapshots(
     connection: &Connection,
     origin: &str,
@@ -219,8 +219,8 @@ pub(super) fn visit_snapshots(
 ) -> rusqlite::Result<()> {
     let (mut fetched_us, mut id) = (i64::MIN, i64::MIN);
     loop {
-        // A page in each transaction: a long one would keep the WAL from being
-        // reused (docs/decisions/012-reading-the-record.md).
+        // One transaction per page, because a long one would keep the WAL from
+        // being reused (docs/decisions/012-reading-the-record.md).
         let mut statement = connection.prepare_cached(SNAPSHOTS)?;
         let read = |row: &Row<'_>| {
             let place: (i64, i64) = (row.get("fetched_us")?, row.get("id")?);

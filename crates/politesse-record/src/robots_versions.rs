@@ -1,8 +1,8 @@
-//! Versions of a host's robots.txt: when each was seen, and what was decided by it.
+//! Versions of a host's robots.txt: when each was seen, and the decisions that rest
+//! on it.
 //!
-//! Fetches that gave the same answer one after the other are one version. An answer
-//! that comes back after another is a version of its own. Does not know how two
-//! versions differ.
+//! Consecutive fetches with the same answer are one version. An answer that returns
+//! after another one is a new version. Does not know how two versions differ.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -31,15 +31,15 @@ const RULED: NumberedTable = NumberedTable {
 pub struct RobotsVersion {
     /// The origin.
     pub origin: String,
-    /// Number of the snapshot of its first fetch.
+    /// Id of the snapshot of its first fetch.
     pub number: u64,
-    /// The answer, as it was at the first fetch.
+    /// Answer, as of the first fetch.
     pub snapshot: RecordedSnapshot,
-    /// When it was last fetched.
+    /// Time of the last fetch.
     pub last_seen: Timestamp,
-    /// Fetches that decisions rest on.
+    /// Number of fetches that decisions rest on.
     pub fetches: u64,
-    /// Decisions that rest on it, the most frequent ruling first.
+    /// Decisions that rest on the version, the most frequent ruling first.
     pub decided: Vec<RulingCount>,
 }
 
@@ -48,11 +48,11 @@ pub struct RobotsVersion {
 pub struct RulingCount {
     /// The ruling.
     pub ruling: Arc<StoredRuling>,
-    /// Decisions.
+    /// Number of decisions.
     pub requests: u64,
 }
 
-/// Finds all versions of the robots.txt of `owner`, by origin and then by time.
+/// Returns all versions of the robots.txt of `owner`, by origin and then by time.
 ///
 /// # Errors
 ///
@@ -66,8 +66,9 @@ pub fn robots_versions(
     Ok(history.versions)
 }
 
-/// Finds all versions of the robots.txt of `owner`, by origin and then by time,
-/// without the decisions that rest on them, for which all of a host's are looked at.
+/// Returns all versions of the robots.txt of `owner`, by origin and then by time,
+/// but without the decisions that rest on them. Counting those would read all
+/// decisions about the host.
 ///
 /// # Errors
 ///
@@ -79,11 +80,11 @@ pub fn fetched_versions(
     Ok(RobotsHistory::read(reader, owner)?.versions)
 }
 
-/// Versions that were found so far.
+/// Versions found so far.
 #[derive(Debug, Default)]
 struct RobotsHistory {
     versions: Vec<RobotsVersion>,
-    /// Positions of the versions that snapshots belong to, by the row of each.
+    /// Index of the version that each snapshot belongs to, by row id.
     by_row: HashMap<i64, usize>,
 }
 
@@ -104,8 +105,8 @@ impl RobotsHistory {
         Ok(history)
     }
 
-    /// Adds a snapshot to the version before it, if it is the same answer, else as a
-    /// new version. Returns the position of its version.
+    /// Adds a snapshot to the previous version if the answer is the same, or as a
+    /// new version. Returns the index of its version.
     fn add_snapshot(
         &mut self,
         previous: Option<usize>,
@@ -159,7 +160,7 @@ impl RobotsHistory {
         self.add_counts(reader, counts)
     }
 
-    /// Adds the decisions of each version and ruling.
+    /// Adds the counts of decisions to their versions.
     fn add_counts(
         &mut self,
         reader: &AuditReader,
@@ -168,7 +169,7 @@ impl RobotsHistory {
         let mut values = DictionaryValues::default();
         for ((version, ruling), requests) in counts {
             let found = values.rulings.get(&reader.connection, ruling)?;
-            // One that somebody took away has no values.
+            // A ruling whose row is missing has no values.
             let ruling = found.map(|found| found.value).unwrap_or_default();
             if let Some(version) = self.versions.get_mut(version) {
                 version.decided.push(RulingCount { ruling, requests });
@@ -192,9 +193,9 @@ impl RobotsHistory {
     }
 }
 
-/// Reports whether two fetches gave the same answer. A file is compared by its
-/// bytes, however it was come by: while a site cannot be reached its earlier file
-/// stays in force.
+/// Reports whether two fetches gave the same answer. Files are compared only by
+/// their bytes, because while a site is unreachable its earlier file stays in
+/// force.
 pub(super) fn is_same_answer(one: &RecordedSnapshot, other: &RecordedSnapshot) -> bool {
     let kind = |snapshot: &RecordedSnapshot| match snapshot.sha256 {
         Some(_) => None,

@@ -1,12 +1,11 @@
-//! State that a start takes over from the previous process: the last that is
-//! known of each robots.txt (table `kept`), and the long back-offs (table
-//! `back_off`).
+//! State taken over from the previous process: the newest snapshot of each
+//! robots.txt (table `kept`), and the long back-offs (table `back_off`).
 //!
-//! State is no evidence and decides nothing: it spares sites requests. So what
-//! cannot be saved is given up, and a row that is not as it was written counts
-//! as absent; the site is asked again. Both are counted.
+//! State is not evidence and decides nothing; it saves requests to sites. State
+//! that cannot be saved is therefore given up, and an altered row counts as absent,
+//! so that the site is asked again. Both cases are counted.
 //!
-//! Does not know when state is saved, nor for how long it is good.
+//! Does not know when state is saved, or how long it is valid.
 
 use std::sync::Arc;
 
@@ -28,14 +27,15 @@ use politesse_decision::snapshot::{
 use politesse_robots::origin::{Host, Origin, Target};
 use politesse_robots::{Dialect, FileSource};
 
-/// Finds the row of an origin and a token, with its body. No join: SQLite (3.54) would
-/// compile the statement anew for each value that is bound.
+/// Finds the row of an origin and a token, with its body. Uses a subquery, because
+/// SQLite (3.54) would compile a join again for each bound value.
 const LOAD_SNAPSHOT: &str = "
 SELECT k.*, (SELECT b.body FROM body AS b WHERE b.sha256 = k.body)
 FROM kept AS k WHERE k.origin = ? AND k.token = ?";
 
-/// Finds the keys at a host: its origins by `http` and `https`, on every port. A digit
-/// follows the colon before a port, and `;` is the character after the colon.
+/// Finds the keys at a host: its origins with `http` and `https`, on any port. A
+/// digit follows the colon before a port, and `;` is the character after the colon
+/// in ASCII.
 const SNAPSHOT_KEYS: &str = "
 SELECT origin, token FROM kept WHERE origin IN (?1, ?2)
 OR ?1 || ':' < origin AND origin < ?1 || ';' OR ?2 || ':' < origin AND origin < ?2 || ';'";
@@ -53,11 +53,11 @@ pub(super) const BACK_OFFS: KeyedTable = KeyedTable {
 };
 
 table! {
-    /// Last that is known of a robots.txt.
+    /// Newest snapshot of a robots.txt.
     pub(super) struct KeptRow in "kept" keyed by "origin, token" {
         pub(super) origin: String = "origin TEXT NOT NULL",
-        /// Scope of the [`CacheKey`]: two nulls would be two keys, so '' stands for "serves
-        /// every crawler". `NOCASE` folds what a product token folds.
+        /// Scope of the [`CacheKey`]: '' for all crawlers, because nulls in a key
+        /// would not be equal. `NOCASE` folds case exactly as product tokens do.
         pub(super) token: String = "token TEXT NOT NULL COLLATE NOCASE",
         url: String = "url TEXT NOT NULL",
         status: Option<u16> = "status INTEGER",
@@ -113,7 +113,7 @@ impl From<&StoredSnapshot> for KeptRow {
             led_to: saved.led_to.clone(),
             digest: Digest::default(),
         };
-        // Over the columns before it.
+        // The digest covers the columns before it.
         row.digest = row.digest_of_columns();
         row
     }
@@ -122,16 +122,15 @@ impl From<&StoredSnapshot> for KeptRow {
 /// Result of [`load_snapshot`].
 #[derive(Debug)]
 pub(super) enum SnapshotLookup {
-    /// The snapshot is there.
+    /// Snapshot that was saved.
     Saved(StoredSnapshot),
-    /// There is no row.
+    /// No row exists.
     Absent,
-    /// There is a row that is not as it was written, or its body is not.
+    /// The row or its body was altered.
     Altered,
 }
 
-/// Finds the snapshot that was saved for `key`, and parses its file by
-/// `dialect`.
+/// Loads the snapshot saved for `key`, and parses its file with `dialect`.
 pub(super) fn load_snapshot(
     connection: &Connection,
     key: &CacheKey,
@@ -154,7 +153,7 @@ pub(super) fn load_snapshot(
     Ok(saved.map_or(SnapshotLookup::Altered, SnapshotLookup::Saved))
 }
 
-/// Finds the keys under which snapshots of origins at `host` are saved.
+/// Returns the keys of the snapshots saved for origins at `host`.
 pub(super) fn saved_keys(connection: &Connection, host: &Host) -> rusqlite::Result<Vec<CacheKey>> {
     let mut statement = connection.prepare_cached(SNAPSHOT_KEYS)?;
     let origins = (format!("http://{host}"), format!("https://{host}"));
@@ -163,16 +162,16 @@ pub(super) fn saved_keys(connection: &Connection, host: &Host) -> rusqlite::Resu
         let target = origin.parse::<Target>().ok();
         Ok(target.and_then(|target| CacheKey::of_scope(target.origin, &scope)))
     })?;
-    // What somebody changed is no key.
+    // An altered row may have no valid key, and is skipped.
     rows.filter_map(Result::transpose).collect()
 }
 
 impl KeptRow {
-    /// Makes the snapshot with the file `body`, which is parsed by `dialect`.
+    /// Makes the snapshot with the file `body`, parsed with `dialect`.
     ///
-    /// `None` if the body has not the digest that the row names, or if there is a value
-    /// that this version does not write: the digest of a row only shows that nobody
-    /// changed it.
+    /// `None` if the body does not match the digest in the row, or if the row has a
+    /// value that this version does not write. The digest of a row shows only that
+    /// it is unaltered.
     fn parse(self, body: Option<Vec<u8>>, dialect: Dialect) -> Option<StoredSnapshot> {
         let origin = self.origin.parse::<Target>().ok()?.origin;
         let cause = self.cause.as_deref().map(str::parse::<Cause>);
@@ -217,7 +216,7 @@ impl KeptRow {
                 etag: field(&self.etag)?,
                 last_modified: field(&self.last_modified)?,
             },
-            // Only bytes are saved. They are read by the dialect of today.
+            // Only bytes are saved, so they are parsed with the current dialect.
             ..RobotsFile::from_source(RobotsBody { bytes, whole }, dialect, source)
         };
         (Some(file.digest) == self.body).then_some(file)
@@ -238,7 +237,7 @@ impl From<&SavedBackOff> for BackOffRow {
     }
 }
 
-/// Reads a row of [`BACK_OFFS`]; `None` if it is not as it was written.
+/// Reads a row of [`BACK_OFFS`]; `None` if it was altered.
 pub(super) fn read_back_off(row: &Row<'_>) -> rusqlite::Result<Option<SavedBackOff>> {
     let found = BackOffRow::read(row)?;
     let host = found.host.parse().ok().filter(|_| found.is_as_written(row));
@@ -257,9 +256,9 @@ mod tests {
     use super::*;
     use crate::schema::open_in_memory;
 
-    // Ours: each first contact with an origin looks for what is saved of it.
+    // Ours: the first contact with an origin always looks up its saved snapshot.
     #[test]
-    fn the_look_up_of_a_snapshot_is_compiled_once() {
+    fn the_snapshot_query_is_compiled_once() {
         let connection = open_in_memory().unwrap();
         for host in ["a.test", "b.test", "c.test"] {
             let target: Target = format!("http://{host}/").parse().unwrap();

@@ -1,5 +1,5 @@
-//! Columns of a snapshot in the dictionary `snapshot`, two of which the table `kept` has
-//! in the same form.
+//! Columns of a snapshot in the dictionary `snapshot`. Two of them have the same
+//! form in the table `kept`.
 //!
 //! Does not know which decisions rest on a snapshot.
 
@@ -12,9 +12,9 @@ use politesse_decision::snapshot::Snapshot;
 /// Number of the columns.
 const SNAPSHOT_COLUMNS: usize = 12;
 
-/// Makes the values of the columns: origin, token, URL, status, times of fetch and
-/// expiry, result, cause, SHA-256 of the body, hops, declared charset, answer about the
-/// TDM file.
+/// Returns the values of the columns: origin, token, URL, status, times of fetch
+/// and expiry, result, cause, SHA-256 of the body, hops, declared charset, answer
+/// about the TDM file.
 pub(super) fn snapshot_values(snapshot: &Snapshot) -> [Value; SNAPSHOT_COLUMNS] {
     let file = snapshot.file();
     let charset = file.and_then(|file| file.robots.source().charset);
@@ -37,7 +37,7 @@ pub(super) fn snapshot_values(snapshot: &Snapshot) -> [Value; SNAPSHOT_COLUMNS] 
     ]
 }
 
-/// Makes the column of the redirects; null for none.
+/// Returns the column value of the redirects; `None` without redirects.
 pub(super) fn hops_text(snapshot: &Snapshot) -> Option<String> {
     (!snapshot.hops.is_empty()).then(|| json_list(&snapshot.hops))
 }

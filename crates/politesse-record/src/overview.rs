@@ -1,4 +1,4 @@
-//! Facts for an overview: decisions of some hours summed by hour, host, rule and
+//! Facts for an overview: decisions of a time range summed by hour, host, rule and
 //! crawler, from one pass over their roll-ups.
 //!
 //! Does not know how an overview is laid out.
@@ -16,40 +16,40 @@ use super::reader::{AuditReader, SeqRange};
 pub use super::report::HourSums;
 use super::stats::{DecisionSums, KeyTexts, StatOrder, stats};
 
-/// Facts about the decisions of some hours.
+/// Facts about the decisions of a time range.
 #[derive(Debug, Clone)]
 pub struct OverviewFacts {
-    /// Sums of all.
+    /// Sums of all decisions.
     pub sums: DecisionSums,
-    /// Sums of the decisions before those, to compare with.
+    /// Sums of the decisions in the time range before, for comparison.
     pub before: DecisionSums,
-    /// Sums by hour, the earliest first; hours without a decision are not among them.
+    /// Sums by hour, the earliest first. Hours without a decision are left out.
     pub hours: Vec<HourSums>,
-    /// Hosts with most refusals, those that report mode let through among them.
+    /// Hosts with most refusals, including those that report mode let through.
     pub hosts: Vec<NamedSums>,
-    /// Hosts that refused most requests that were sent to them.
+    /// Hosts that refused most of the requests sent to them.
     pub refusing_hosts: Vec<NamedSums>,
     /// Rules with most refusals.
     pub rules: Vec<NamedSums>,
-    /// Crawlers with most requests; without a name, those that have no token.
+    /// Crawlers with most requests; without a name for crawlers that have no token.
     pub crawlers: Vec<NamedSums>,
     /// Reasons for which requests were put off, the most frequent first.
     pub waits: Vec<NamedSums>,
-    /// Numbers of the first and the last decision on record, whenever they were made.
+    /// Numbers of the first and the last decision on record, at any time.
     pub numbers: Option<SeqRange>,
 }
 
-/// Times whose decisions an overview counts.
+/// Time ranges of an overview.
 #[derive(Debug, Clone, Copy)]
 pub struct OverviewTimes {
-    /// Begin of those that it compares with.
+    /// Start of the time range for comparison.
     pub before: Timestamp,
-    /// Begin of those that it is about, and end of the others.
+    /// Start of the overview's time range, and end of the one for comparison.
     pub from: Timestamp,
 }
 
 impl OverviewTimes {
-    /// Returns the filter of the decisions that the overview is about.
+    /// Returns the filter for the decisions of the overview.
     pub fn filter(&self) -> DecisionFilter {
         DecisionFilter {
             from: Some(self.from),
@@ -57,7 +57,7 @@ impl OverviewTimes {
         }
     }
 
-    /// Returns the filter of the decisions that it compares with.
+    /// Returns the filter for the decisions it is compared with.
     pub fn filter_before(&self) -> DecisionFilter {
         DecisionFilter {
             from: Some(self.before),
@@ -67,17 +67,17 @@ impl OverviewTimes {
     }
 }
 
-/// Sums of the decisions that have a value in common.
+/// Sums of the decisions that share a value.
 #[derive(Debug, Clone)]
 pub struct NamedSums {
-    /// The value; absent where there is none.
+    /// Value; `None` for decisions without one.
     pub name: Option<Arc<str>>,
     /// The sums.
     pub sums: DecisionSums,
 }
 
 impl NamedSums {
-    /// Adds up the sums of one name, under its most frequent spelling.
+    /// Combines the sums of one name, under its most frequent spelling.
     fn of(spellings: HashMap<Option<Arc<str>>, DecisionSums>) -> Option<Self> {
         let mut sums = DecisionSums::default();
         spellings.values().for_each(|other| sums.add(other));
@@ -89,8 +89,8 @@ impl NamedSums {
     }
 }
 
-/// Gathers the facts about the decisions of `times`, with at most `rows` hosts, rules and
-/// crawlers.
+/// Gathers the facts about the decisions in `times`, with at most `rows` hosts,
+/// rules and crawlers.
 ///
 /// # Errors
 ///
@@ -101,8 +101,8 @@ pub fn overview_facts(
     rows: usize,
 ) -> Result<OverviewFacts, AuditError> {
     let before = stats(reader, &times.filter_before(), &[], StatOrder::Requests)?;
-    // Nothing is shown of two of hour, rule and host together: a month of ten thousand
-    // hosts would have more such sums than are kept.
+    // Separate tables, because no view combines hour, rule and host: for a month
+    // with ten thousand hosts, the combined sums would exceed the limit.
     let mut tables = [
         SumsByReference::by_outcome(SumsApart::HOURS, &reader.connection)?,
         SumsByReference::by_outcome(SumsApart::ORIGINS, &reader.connection)?,
@@ -117,25 +117,25 @@ pub fn overview_facts(
     })
 }
 
-/// Sums of some decisions by hour, and by each value that an overview shows. A value may
-/// be among them several times.
+/// Sums of decisions by hour, and by each value that an overview shows. A value may
+/// occur several times.
 #[derive(Debug, Clone, Default)]
 pub struct OverviewSums {
     /// Sums by hour.
     pub hours: Vec<HourSums>,
     /// Sums by host.
     pub hosts: Vec<NamedSums>,
-    /// Sums by the rule that decided; without a name, where none did.
+    /// Sums by the rule that decided; without a name if no rule did.
     pub rules: Vec<NamedSums>,
-    /// Sums by crawler; without a name, where it has no token.
+    /// Sums by crawler; without a name if it has no token.
     pub crawlers: Vec<NamedSums>,
-    /// Sums by the reason for which the request was put off; without a name, where it was
-    /// not.
+    /// Sums by the reason for putting the request off; without a name if it was not
+    /// put off.
     pub waits: Vec<NamedSums>,
 }
 
 impl OverviewSums {
-    /// Looks up the values of decisions that were counted by hour, by origin and by ruling.
+    /// Looks up the values of decisions counted by hour, by origin and by ruling.
     fn read(
         reader: &AuditReader,
         [by_hour, by_origin, by_ruling]: &[SumsByReference; 3],
@@ -172,8 +172,8 @@ impl OverviewSums {
         Ok(all)
     }
 
-    /// Makes the facts, with at most `rows` hosts, rules and crawlers, but for the numbers
-    /// of decisions and the sums before.
+    /// Returns the facts, with at most `rows` hosts, rules and crawlers. The
+    /// numbers of decisions and the sums for comparison are left empty.
     pub fn facts(self, rows: usize) -> OverviewFacts {
         let mut hours: BTreeMap<i64, DecisionSums> = BTreeMap::new();
         let mut sums = DecisionSums::default();
@@ -182,7 +182,8 @@ impl OverviewSums {
             sums.add(&hour.sums);
         }
         let hours = hours.into_iter();
-        // Most requests are decided by no rule: that is none of the rules.
+        // Most requests are decided without a rule, and these must not appear among
+        // the rules.
         let has_name = |entry: &NamedSums| entry.name.is_some();
         let rules = self.rules.into_iter().filter(has_name);
         let waits = self.waits.into_iter().filter(has_name);
@@ -205,12 +206,12 @@ impl OverviewSums {
     }
 }
 
-/// Sums by what a name means, and by how it is written.
+/// Sums by normalized name, and by spelling.
 #[derive(Clone, Default)]
 struct SumsByName(HashMap<String, HashMap<Option<Arc<str>>, DecisionSums>>);
 
 impl SumsByName {
-    /// Adds up the sums of names; those with one `key` mean the same.
+    /// Combines the sums of names; names with the same `key` are equivalent.
     fn of(all: impl IntoIterator<Item = NamedSums>, key: impl Fn(&str) -> String) -> Self {
         let mut by_key = Self::default();
         for NamedSums { name, sums } in all {
@@ -221,18 +222,19 @@ impl SumsByName {
         by_key
     }
 
-    /// Returns the sums with most refusals, enforced or reported: pages show both as one
-    /// number. Sums without any are left out.
+    /// Returns the entries with most refusals, enforced or reported, because pages
+    /// show both as one number. Entries without refusals are left out.
     fn refused(self, rows: usize) -> Vec<NamedSums> {
         let mut top = self.top(rows, |sums| sums.classes.refused());
-        // A short list would otherwise be filled with hosts that nothing was refused at.
+        // A short list would otherwise be filled up with hosts without refusals.
         top.retain(|entry| 0 < entry.sums.classes.refused());
         top
     }
 
     fn top(self, rows: usize, rank: impl Fn(&DecisionSums) -> u64) -> Vec<NamedSums> {
         let mut all: Vec<_> = self.0.into_values().filter_map(NamedSums::of).collect();
-        // By name where the counts are equal: the same question has the same answer.
+        // Entries with equal counts are sorted by name, so that equal queries have
+        // equal answers.
         all.sort_by(|one, other| {
             let by_rank = Reverse(rank(&one.sums)).cmp(&Reverse(rank(&other.sums)));
             by_rank.then_with(|| one.name.cmp(&other.name))

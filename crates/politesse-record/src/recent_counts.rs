@@ -1,8 +1,8 @@
-//! Decisions counted in memory as they are committed: in all since the process began, and
-//! by minute for the last hour.
+//! Decisions counted in memory as they are committed: in total since the process
+//! started, and by minute for the last hour.
 //!
-//! Pages that follow the proxy from second to second read these counts instead of asking
-//! the database. Does not know which pages there are.
+//! Pages that are updated every second read these counts instead of querying the
+//! database. Does not know which pages there are.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -26,61 +26,60 @@ use politesse_decision::record::{ExchangeEnd, Record, StoredRuling};
 /// Seconds of a minute.
 const MINUTE_SECONDS: i64 = 60;
 
-/// Minutes that are kept: the current one, those of the hour before, and one more for a
-/// page that was asked for just before a minute ended.
+/// Number of minutes kept: the current one, those of the hour before, and one more
+/// for a page requested just before a minute ended.
 const MINUTES: i64 = 62;
 
-/// Rows of the process before that are read at most: some tenths of a second.
+/// Maximum number of rows read from the previous process: some tenths of a second.
 const ROWS_READ_MAX: usize = 100_000;
 
-/// Returns the minute since 1970 in which `at` is.
+/// Returns the minute of `at`, counted from 1970.
 pub fn minute_of(at: Timestamp) -> i64 {
     at.as_second().div_euclid(MINUTE_SECONDS)
 }
 
-/// Counts of the decisions that were committed recently.
+/// Counts of recently committed decisions.
 #[derive(Debug)]
 pub struct RecentCounts {
-    /// Time since which all are counted.
+    /// Time at which counting started.
     since: Timestamp,
-    /// Highest number of an entry that the process before has written.
+    /// Highest number written by the previous process.
     last_before: i64,
     state: Mutex<RecentState>,
 }
 
 #[derive(Debug, Default)]
 struct RecentState {
-    /// Decisions by class since the process began.
+    /// Decisions by class since the process started.
     totals: ClassCounts,
     minutes: BTreeMap<i64, DecisionSums>,
-    /// First minute of which every decision is counted; `None` until the record was read
-    /// for what the process before has written.
+    /// First minute for which every decision is counted; `None` until the entries
+    /// of the previous process are read.
     complete_from: Option<i64>,
-    /// Rulings that decisions had, as far as counts depend on them. There are some dozens
-    /// at most, and most decisions have one that is here already.
+    /// Rulings of decisions, reduced to what affects the counts. There are at most
+    /// some dozens, and most decisions have one that is here already.
     rulings: Vec<Arc<StoredRuling>>,
 }
 
-/// Counts at one moment.
+/// Counts at a given time.
 #[derive(Debug, Clone)]
 pub struct RecentSums {
-    /// Decisions by class since the process began.
+    /// Decisions by class since the process started.
     pub totals: ClassCounts,
-    /// First minute since 1970 of which every decision is counted.
+    /// First minute, counted from 1970, for which every decision is counted.
     pub complete_from: i64,
     minutes: BTreeMap<i64, DecisionSums>,
 }
 
 impl RecentSums {
-    /// Returns the sums of each of `minutes` since 1970.
+    /// Returns the sums of each minute in `minutes`, counted from 1970.
     pub fn minutes(&self, minutes: Range<i64>) -> impl Iterator<Item = DecisionSums> {
         minutes.map(|minute| self.minutes.get(&minute).copied().unwrap_or_default())
     }
 }
 
 impl RecentCounts {
-    /// Begins without a decision. `last_before` is the highest number of an entry that is
-    /// on record already.
+    /// Creates empty counts. `last_before` is the highest number already on record.
     pub(super) fn new(last_before: i64) -> Self {
         Self {
             since: clock::now(),
@@ -89,18 +88,19 @@ impl RecentCounts {
         }
     }
 
-    /// Returns the time since which the totals count. It tells one process from the next.
+    /// Returns the time at which counting started, which also identifies the
+    /// process.
     pub fn since(&self) -> Timestamp {
         self.since
     }
 
-    /// Returns the number of decisions in each class since the process began.
+    /// Returns the number of decisions in each class since the process started.
     pub fn totals(&self) -> ClassCounts {
         self.lock().totals
     }
 
-    /// Returns all counts at this moment. The first call reads from the record what the
-    /// process before has written within the last hour.
+    /// Returns the current counts. The first call also reads the decisions of the
+    /// last hour that the previous process wrote.
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ impl RecentCounts {
         if !is_read {
             let earlier = EarlierSums::read(reader, self)?;
             let mut state = self.lock();
-            // Another page may have read the same meanwhile.
+            // Another page may have read them meanwhile.
             if state.complete_from.is_none() {
                 state.complete_from = Some(earlier.complete_from);
                 for (minute, sums) in &earlier.minutes {
@@ -126,8 +126,8 @@ impl RecentCounts {
         })
     }
 
-    /// Counts the entries of `batch`, which is committed. Decisions get the place under
-    /// which their endings are counted.
+    /// Counts the entries of `batch`, which is committed. Each decision is given
+    /// the minute and ruling under which its ending will be counted.
     pub(super) fn note(&self, batch: &mut [WriterEntry]) {
         let mut state = self.lock();
         for entry in batch {
@@ -150,7 +150,8 @@ impl RecentCounts {
             }
         }
         let now = minute_of(clock::now());
-        // Minutes to come are those of a clock that was set back since.
+        // Future minutes come from a clock that was set back since, and are
+        // dropped.
         let is_recent = |minute: &i64| now - MINUTES < *minute && *minute <= now + 1;
         state.minutes.retain(|minute, _| is_recent(minute));
     }
@@ -180,7 +181,8 @@ impl RecentState {
     fn add_ending(&mut self, place: &CountedPlace, outcome: &ExchangeEnd) {
         let class = EndingClass::of(outcome.status, outcome.error, outcome.sent.into());
         let ending = EntrySums::of_ending(class, outcome.bytes);
-        // The decision was counted in the class that it has without an ending.
+        // The decision was counted in the class it has without an ending, so the
+        // class is replaced.
         let classes = |ending: EntrySums| {
             let requests = 1;
             DecisionSums::ruled(&EntrySums { requests, ..ending }, &place.ruling).classes
@@ -193,7 +195,7 @@ impl RecentState {
         }
     }
 
-    /// Returns the ruling of `record`, as far as counts depend on it.
+    /// Returns the ruling of `record`, reduced to what affects the counts.
     fn ruling(&mut self, record: &Record) -> Arc<StoredRuling> {
         let ruling = &record.evidence.ruling;
         let (verdict, reason) = (ruling.verdict.as_str(), ruling.reason.as_str());
@@ -215,15 +217,15 @@ impl RecentState {
     }
 }
 
-/// Counts of what the process before has written.
+/// Counts of decisions written by the previous process.
 struct EarlierSums {
     minutes: BTreeMap<i64, DecisionSums>,
     complete_from: i64,
 }
 
 impl EarlierSums {
-    /// Reads the decisions of the last hour that the process before has written, the
-    /// newest first, as far as they are few enough.
+    /// Reads the decisions of the last hour that the previous process wrote, the
+    /// newest first, up to a limit.
     fn read(reader: &AuditReader, counts: &RecentCounts) -> Result<Self, AuditError> {
         let first = minute_of(clock::now()) - MINUTES;
         let from = Timestamp::from_second(first.saturating_mul(MINUTE_SECONDS)).ok();
@@ -254,7 +256,8 @@ impl EarlierSums {
             if ROWS_READ_MAX < seen {
                 let begun = minute_of(counts.since) + 1;
                 let complete_from = begun.min(earliest.saturating_add(1));
-                // A minute of which only a part was read would have a bar that is too low.
+                // Partly read minutes are dropped, because their counts would be
+                // too low.
                 minutes.retain(|minute, _| complete_from <= *minute);
                 return Ok(Self {
                     minutes,

@@ -1,8 +1,8 @@
 //! Speed at which hosts were asked: requests sent, the busiest minute, the usual
 //! pause, and how often a host asked for less.
 //!
-//! Times are those of decisions; a request is sent within milliseconds of its own.
-//! Does not know how speeds are shown.
+//! The times are those of decisions; a request is sent within milliseconds of its
+//! decision. Does not know how speeds are shown.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -22,13 +22,15 @@ use super::stats::KeyTexts;
 /// Microseconds of a minute.
 const MINUTE_US: i64 = 60_000_000;
 
-/// Hosts and crawlers that are told apart, of a kilobyte or so each.
+/// Maximum number of hosts and crawlers with separate speeds, of about a kilobyte
+/// each.
 pub(super) const SPEEDS_MAX: usize = 1 << 17;
 
 /// Kind of the event that a host asked for less.
 pub(super) const ENTERED: &str = "backoff_entered";
 
-/// Times, origins and rulings of decisions, and how often their requests were sent.
+/// Times, origins and rulings of decisions, and the number of times their requests
+/// were sent.
 pub(super) const SENT: NumberedTable = NumberedTable {
     select: "
 SELECT d.seq, d.time_us, d.origin, d.ruling, e.sent
@@ -36,50 +38,50 @@ FROM decision AS d LEFT JOIN ending AS e ON e.decision = d.seq",
     ..DECISIONS
 };
 
-/// Property by which speeds are told apart.
+/// Property that speeds are grouped by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpeedKey {
     /// Each crawler at each host.
     CrawlerHost,
     /// Each crawler, over all hosts.
     Crawler,
-    /// Each host, whoever asks.
+    /// Each host, over all crawlers.
     Host,
 }
 
 /// Speed of a crawler, or at a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CrawlSpeed {
-    /// Token that was bound; `None` for crawlers without one, or if crawlers are not
-    /// told apart.
+    /// Token that was applied; `None` for crawlers without one, or if speeds are
+    /// grouped by host.
     pub crawler: Option<Arc<str>>,
-    /// Host, if hosts are told apart.
+    /// Host; `None` if speeds are grouped by crawler.
     pub host: Option<Arc<str>>,
     /// Requests that were sent, repeats included.
     pub sent: u64,
-    /// Most requests within one minute of the clock.
+    /// Maximum number of requests in a clock minute.
     pub busiest_minute: u64,
-    /// Pause that is in the middle of all, in microseconds, as exactly as an eighth
-    /// part of it; `None` for one request.
+    /// Median pause in microseconds, exact to an eighth; `None` for a single
+    /// request.
     pub usual_pause_us: Option<u64>,
-    /// Back-offs of the host that began in the time, whoever asked.
+    /// Back-offs of the host that began in the time range, caused by any crawler.
     pub back_offs: HostBackOffs,
 }
 
 /// Back-offs of a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostBackOffs {
-    /// How many began.
+    /// Number of back-offs that began.
     pub begun: u64,
-    /// Status that asked for the last one.
+    /// Status that caused the last back-off.
     pub status: Option<u16>,
-    /// Time until which the last one was to hold.
+    /// Time at which the last back-off was to end.
     pub until: Option<Timestamp>,
 }
 
-/// Finds the speeds in the times of `filter`, at its host if it has one, those with
-/// the busiest minute first. Hosts that asked for less are among them even if nothing
-/// was sent to them.
+/// Computes the speeds in the time range of `filter`, at its host if it has one,
+/// those with the busiest minute first. Includes hosts that asked for less even if
+/// no request was sent to them.
 ///
 /// # Errors
 ///
@@ -91,7 +93,7 @@ pub fn crawl_speeds(
 ) -> Result<Vec<CrawlSpeed>, AuditError> {
     let pauses = pauses(reader, filter, key)?;
     let mut back_offs = match key {
-        // A host asks everyone for less.
+        // A back-off belongs to a host and applies to all crawlers.
         SpeedKey::Crawler => HashMap::new(),
         SpeedKey::CrawlerHost | SpeedKey::Host => back_offs(reader, filter)?,
     };
@@ -122,7 +124,7 @@ pub fn crawl_speeds(
         usual_pause_us: None,
         back_offs,
     }));
-    // By names where the speeds are equal: the same question has the same answer.
+    // Equal speeds are sorted by name, so that equal queries have equal answers.
     speeds.sort_by(|one, other| {
         let rank = |speed: &CrawlSpeed| (speed.busiest_minute, speed.sent);
         let by_speed = rank(other).cmp(&rank(one));
@@ -131,7 +133,7 @@ pub fn crawl_speeds(
     Ok(speeds)
 }
 
-/// Crawler and host of requests that belong together.
+/// Crawler and host whose requests are measured together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct SpeedSubject {
     crawler: Option<Arc<str>>,
@@ -200,7 +202,7 @@ fn back_offs(
     };
     let mut hosts: HashMap<Arc<str>, HostBackOffs> = HashMap::new();
     reader.visit_events(&filter, |event| {
-        // The newest come first, so the first of a host is its last one.
+        // The newest events come first, so the first one of a host is its last.
         let found = hosts
             .entry(event.host.as_str().into())
             .or_insert(HostBackOffs {
@@ -214,7 +216,7 @@ fn back_offs(
     Ok(hosts)
 }
 
-/// Pauses between requests that belong together, counted by their length.
+/// Histogram of the pauses between requests that are measured together.
 #[derive(Debug, Default)]
 pub(super) struct PauseCounts {
     pub(super) sent: u64,
@@ -227,12 +229,13 @@ pub(super) struct PauseCounts {
 }
 
 impl PauseCounts {
-    /// Adds requests of one exchange, which was decided `at`, in microseconds.
+    /// Adds the requests of one exchange, which was decided at `at`, in
+    /// microseconds.
     pub(super) fn add(&mut self, at: i64, sent: u64) {
         self.sent = self.sent.saturating_add(sent);
         let minute = at.div_euclid(MINUTE_US);
-        // Concurrent requests are not quite in the order of their times; such a one
-        // counts for the later minute.
+        // Concurrent requests are not strictly in chronological order. A request
+        // from an earlier minute is counted in the current one.
         if self.minute < minute {
             (self.minute, self.in_minute) = (minute, 0);
         }
@@ -250,7 +253,7 @@ impl PauseCounts {
         self.last_us = self.last_us.max(Some(at));
     }
 
-    /// Returns the pause in the middle of all, if they are put in order.
+    /// Returns the median pause.
     pub(super) fn median_us(&self) -> Option<u64> {
         let all: u64 = self.counts.iter().map(|count| u64::from(*count)).sum();
         let mut left = all.div_ceil(2);
@@ -265,7 +268,7 @@ impl PauseCounts {
     }
 }
 
-/// Returns the class of a pause: eight for each power of two.
+/// Returns the class of a pause: there are eight for each power of two.
 fn pause_class(pause_us: u64) -> usize {
     let pause = pause_us.max(8);
     let power = pause.ilog2();
@@ -273,11 +276,11 @@ fn pause_class(pause_us: u64) -> usize {
     8 * power as usize + eighth as usize
 }
 
-/// Returns the pause in the middle of a class.
+/// Returns the middle of the range of pauses in a class.
 fn pause_of(class: usize) -> u64 {
     let (power, eighth) = (class / 8, class as u64 % 8);
     let begin = (8 + eighth) << power;
-    // The bounds are those of an eighth part of the power.
+    // A class spans an eighth of its power of two.
     (begin + (1 << power) / 2) >> 3
 }
 
@@ -285,9 +288,9 @@ fn pause_of(class: usize) -> u64 {
 mod tests {
     use super::*;
 
-    // Ours: a pause is told as exactly as an eighth part of it.
+    // Ours: a pause is exact to an eighth.
     #[test]
-    fn a_pause_is_told_nearly_as_it_was() {
+    fn a_pause_is_kept_to_within_an_eighth() {
         for pause in [8, 100, 999, 1_000_000, 5_000_000, 3_600_000_000_u64] {
             let told = pause_of(pause_class(pause));
             assert!(pause.abs_diff(told) <= pause / 16 + 1, "{pause}: {told}");
@@ -296,7 +299,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn the_usual_pause_is_the_one_in_the_middle() {
+    fn the_usual_pause_is_the_median() {
         let mut pauses = PauseCounts::default();
         assert_eq!(pauses.median_us(), None);
         let mut at = 0;

@@ -1,10 +1,9 @@
-//! Dictionary rows that entries refer to: found by reading all entries, some at a
-//! time.
+//! Dictionary rows that entries refer to, found by reading all entries in steps.
 //!
-//! References are not indexed, since an index would be written to with each request.
-//! Entries that are written meanwhile come behind those that were read, and endings
-//! of earlier decisions are looked for again, so that at the end of the table
-//! everything was seen.
+//! References are not indexed, because an index would be written with each request.
+//! Entries written in the meantime come after those already read, and decisions
+//! read without an ending are read again. At the end of the table, everything has
+//! therefore been seen.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,19 +13,19 @@ use super::dictionary::DICTIONARIES;
 use super::entry_rows::{DECISIONS, DecisionEntry};
 use super::events::ProcessEventKind;
 
-/// Rows of a dictionary that are looked at in one step.
+/// Number of dictionary rows examined in one step.
 const STEP_ROWS: i64 = 256;
 
-/// Values that are in use, as far as entries were read.
+/// Values in use by the entries read so far.
 #[derive(Debug, Default)]
 pub(super) struct UsedValues {
     used: HashMap<&'static str, HashSet<i64>>,
-    /// Last decision that was read.
+    /// Number of the last decision read.
     last: i64,
-    /// Decisions of this process that had no ending then. Those of earlier ones
-    /// never will.
+    /// Decisions of this process that had no ending when they were read. Those of
+    /// earlier processes will never get one.
     open: Vec<i64>,
-    /// Number of the event with which this process began.
+    /// Number of the event that marks the start of this process.
     started: i64,
     /// Dictionary, and the row in it, up to which unused rows were removed.
     table: usize,
@@ -34,7 +33,7 @@ pub(super) struct UsedValues {
 }
 
 impl UsedValues {
-    /// Begins before the first decision.
+    /// Starts before the first decision.
     pub(super) fn new(connection: &Connection) -> rusqlite::Result<Self> {
         let sql = "SELECT coalesce(max(seq), 0) FROM event WHERE kind = ?";
         let kind = ProcessEventKind::Started.as_str();
@@ -44,8 +43,8 @@ impl UsedValues {
         })
     }
 
-    /// Reads at most `most` decisions with their endings. Returns whether all were
-    /// read.
+    /// Reads at most `most` decisions with their endings. Returns whether all have
+    /// been read.
     pub(super) fn read(&mut self, connection: &Connection, most: i64) -> rusqlite::Result<bool> {
         let sql = format!(
             "{} WHERE ? < d.seq ORDER BY d.seq LIMIT ?",
@@ -66,7 +65,7 @@ impl UsedValues {
         Ok(count < most)
     }
 
-    /// Reads the endings that have come since their decisions were read.
+    /// Reads the endings written since their decisions were read.
     fn read_late_endings(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         let sql = format!("{} WHERE d.seq = ?", DECISIONS.select);
         let mut statement = connection.prepare_cached(&sql)?;
@@ -86,14 +85,15 @@ impl UsedValues {
         }
     }
 
-    /// Removes unused rows among the next of a dictionary. Returns how many there
-    /// were; `None` when all were looked at. `connection` is in a transaction.
+    /// Removes the unused rows among the next rows of a dictionary. Returns their
+    /// number; `None` once all rows have been examined. `connection` is in a
+    /// transaction.
     pub(super) fn remove_unused(
         &mut self,
         connection: &Connection,
     ) -> rusqlite::Result<Option<usize>> {
-        // In the same transaction: what was written since the last step may refer to a
-        // value that nothing else does.
+        // In the same transaction, because entries written since the last step may
+        // be the only ones that refer to a value.
         while !self.read(connection, i64::MAX)? {}
         self.read_late_endings(connection)?;
         let Some(name) = DICTIONARIES.get(self.table).map(|table| table.name) else {
@@ -103,7 +103,8 @@ impl UsedValues {
         let sql = format!("SELECT id FROM {name} WHERE ? < id ORDER BY id LIMIT ?");
         let mut statement = connection.prepare_cached(&sql)?;
         let rows = statement.query_map(params![self.row, STEP_ROWS], |row| row.get(0))?;
-        // All of them before the first is deleted: the query reads the same table.
+        // All ids are read before the first row is deleted, because the query reads
+        // the same table.
         let ids: Vec<i64> = rows.collect::<rusqlite::Result<_>>()?;
         let mut delete = connection.prepare_cached(&format!("DELETE FROM {name} WHERE id = ?"))?;
         let mut removed = 0;
@@ -118,20 +119,21 @@ impl UsedValues {
     }
 }
 
-/// Robots.txt that snapshots have, as far as those were read.
+/// Robots.txt files in use by the snapshots read so far.
 #[derive(Debug, Default)]
 pub(super) struct UsedBodies {
-    /// The first bytes of their SHA-256: an unused one that shares them with another stays,
-    /// which harms nobody, and a million takes a quarter of the memory.
+    /// First bytes of their SHA-256. If an unused file shares them with a used one
+    /// it stays, which does no harm, and a million digests take a quarter of the
+    /// memory.
     used: HashSet<[u8; 8]>,
-    /// Last snapshot that was read.
+    /// Id of the last snapshot read.
     last: i64,
-    /// SHA-256 of the robots.txt up to which unused ones were removed.
+    /// SHA-256 up to which unused robots.txt files were removed.
     looked_at: Vec<u8>,
 }
 
 impl UsedBodies {
-    /// Reads at most `most` snapshots. Returns whether all were read.
+    /// Reads at most `most` snapshots. Returns whether all have been read.
     pub(super) fn read(&mut self, connection: &Connection, most: i64) -> rusqlite::Result<bool> {
         let sql = "SELECT id, body FROM snapshot WHERE ? < id ORDER BY id LIMIT ?";
         let mut statement = connection.prepare_cached(sql)?;
@@ -146,17 +148,19 @@ impl UsedBodies {
         Ok(count < most)
     }
 
-    /// Removes those among the next `most` robots.txt that neither a snapshot nor a saved
-    /// one has. Returns how many there were; `None` when all were looked at.
-    /// `connection` is in a transaction.
+    /// Removes files among the next `most` robots.txt files that no snapshot,
+    /// recorded or saved, refers to. Returns their number; `None` once all files
+    /// have been examined. `connection` is in a transaction.
     pub(super) fn remove_unused(
         &mut self,
         connection: &Connection,
         most: i64,
     ) -> rusqlite::Result<Option<usize>> {
-        // In the same transaction: what was written since the last step may use one.
+        // In the same transaction, because entries written since the last step may
+        // use a file.
         while !self.read(connection, i64::MAX)? {}
-        // By the index: to find the bodies themselves is to read the whole file.
+        // Reads only the index, because a scan of the bodies would read the whole
+        // file.
         let sql = "SELECT sha256 FROM body WHERE ? < sha256 ORDER BY sha256 LIMIT ?";
         let mut statement = connection.prepare_cached(sql)?;
         let rows = statement.query_map(params![self.looked_at, most], |row| row.get(0))?;

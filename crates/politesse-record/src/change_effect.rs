@@ -164,8 +164,7 @@ pub fn change_effect(
     while let Some(page) = scan.next_page(|row| rows.record(row))? {
         for record in &page {
             seen += 1;
-            // A page may hold more decisions than are wanted. Search in progress,
-            // with the URLs decided so far.
+            // A page may hold more decisions than are wanted.
             if run.urls.len() < bounds.urls {
                 run.add(record, bounds.examples);
             }
@@ -181,7 +180,7 @@ pub fn change_effect(
     Ok(run.effect)
 }
 
-/// URLs that were decided so far.
+/// Search in progress, with the URLs decided so far.
 struct EffectRun {
     origin: String,
     change: AnswerChange,

@@ -187,7 +187,7 @@ pub enum WriteError {
     /// The WAL has reached its size limit.
     #[error(transparent)]
     Wal(#[from] WalFull),
-    /// The files are not those that were opened. Nothing was written.
+    /// The files are no longer the ones that were opened. Nothing was written.
     #[error(transparent)]
     Files(FileFault),
     /// After the commit, the files were no longer those that were opened: it is

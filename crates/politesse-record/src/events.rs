@@ -137,7 +137,7 @@ table! {
         /// Kind: `backoff_entered`, `backoff_left`, `backoff_released`,
         /// `record_begun`, or the word of a [`ProcessEventKind`].
         pub kind: String = "kind TEXT NOT NULL",
-        /// Status by which the host asked for less.
+        /// Status with which the host asked for less.
         pub status: Option<u16> = "status INTEGER",
         /// Time until which the host is left alone.
         pub until: Timestamp = "until_us INTEGER NOT NULL",

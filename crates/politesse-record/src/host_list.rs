@@ -50,7 +50,7 @@ ORDER BY 1 DESC LIMIT 1";
 pub enum HostRanking {
     /// Most requests first.
     Requests,
-    /// Most refusals first, including those that report mode let through.
+    /// Most refusals first, including requests that report mode let through.
     Refused,
     /// Most back-offs first.
     BackOffs,

@@ -118,7 +118,7 @@ impl InternedValues {
     }
 }
 
-/// Returns the row with the digest `sha256`, and inserts `values` if there is none.
+/// Returns the row with the digest `sha256`, and inserts `values` if it does not exist.
 fn find_or_insert(
     connection: &Connection,
     table: &DictionaryTable,

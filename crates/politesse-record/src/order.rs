@@ -17,7 +17,7 @@ use std::ops::Range;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension};
 
-/// Maximum time in microseconds by which a row may be earlier than a row before it
+/// Maximum time in microseconds that a row may be earlier than a row before it
 /// in the same run. Concurrent requests differ by far less, because each waits at
 /// most a second for its place in the queue that gives the numbers.
 pub(super) const SLACK_US: i64 = 10_000_000;

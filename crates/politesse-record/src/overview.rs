@@ -25,7 +25,7 @@ pub struct OverviewFacts {
     pub before: DecisionSums,
     /// Sums by hour, the earliest first. Hours without a decision are left out.
     pub hours: Vec<HourSums>,
-    /// Hosts with most refusals, including those that report mode let through.
+    /// Hosts with most refusals, including requests that report mode let through.
     pub hosts: Vec<NamedSums>,
     /// Hosts that refused most of the requests sent to them.
     pub refusing_hosts: Vec<NamedSums>,

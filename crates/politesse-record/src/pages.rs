@@ -24,8 +24,8 @@ const ROWS_SEEN_MAX: i64 = 4096;
 /// Maximum number of rows in a page.
 const ROWS_MAX: usize = 512;
 
-/// Number of rows in the first page, and factor by which the following pages grow,
-/// so that a caller which wants a few rows does not wait for hundreds.
+/// Number of rows in the first page, and growth factor of the following pages. A
+/// caller that wants a few rows does not wait for hundreds.
 const FIRST_ROWS: usize = 64;
 const GROWTH: usize = 2;
 

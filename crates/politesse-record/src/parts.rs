@@ -433,7 +433,7 @@ impl PartFilter {
     }
 
     /// Returns the part nearest to `part`, inclusive, that may have decisions
-    /// matching the first condition; `None` if there is none.
+    /// matching the first condition; `None` if no part has any.
     fn nearest(
         &self,
         connection: &Connection,

@@ -94,7 +94,7 @@ impl PrunedEnd {
         self.last.saturating_add(1)
     }
 
-    /// Returns the last part whose entries were removed; -1 if there is none.
+    /// Returns the last part whose entries were removed; -1 if none were.
     pub(super) fn part(self) -> i64 {
         part_of(self.next()) - 1
     }

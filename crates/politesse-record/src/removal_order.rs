@@ -89,8 +89,7 @@ pub(super) struct RetentionOrder {
 
 impl RetentionOrder {
     /// Returns the detail of the event which states that the entries up to `last`
-    /// are removed, and that the youngest of them is from `youngest`. Rounds a
-    /// duration down to a whole number of its largest unit.
+    /// are removed, and that the youngest of them is from `youngest`.
     pub(super) fn event_detail(&self, last: i64, youngest: Option<Timestamp>) -> Json {
         let reason = self.reason.as_ref();
         json!({
@@ -105,7 +104,7 @@ impl RetentionOrder {
     }
 }
 
-/// Rounds a duration down to a unit in which people think of it.
+/// Rounds a duration down to a whole number of its largest unit.
 fn rounded(duration: SignedDuration) -> String {
     let seconds = duration.as_secs();
     let units = [(86_400, "d"), (3600, "h"), (60, "m")];

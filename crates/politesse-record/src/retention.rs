@@ -35,17 +35,16 @@ const STEP_READ: i64 = 4096;
 /// unreferenced.
 const STEP_BODIES: i64 = 64;
 
-/// Pages returned to the file system in a step. Unused pages kept in the file for
-/// new entries.
+/// Pages returned to the file system in a step.
 const STEP_PAGES: i64 = 64;
 
-/// Unused pages that stay in the file: what comes next is written to them.
+/// Unused pages kept in the file for new entries.
 const SPARE_PAGES: i64 = 1024;
 
 /// Time between two searches for old entries.
 const SEARCH_EVERY: Duration = Duration::from_secs(60 * 60);
 
-/// Maximum time by which the wall clock may be ahead of the expected time.
+/// Maximum time that the wall clock may be ahead of the expected time.
 const AHEAD_MAX: Duration = SEARCH_EVERY;
 
 /// Time until the next search after a failed step.

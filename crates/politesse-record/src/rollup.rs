@@ -126,7 +126,7 @@ impl CountedDecision {
         }
     }
 
-    /// Returns the sums of the ending; zero if there is none.
+    /// Returns the sums of the ending; zero without an ending.
     pub(super) fn ending_sums(&self) -> EntrySums {
         let ending = self.ending.as_ref();
         ending.map(CountedEnding::sums).unwrap_or_default()

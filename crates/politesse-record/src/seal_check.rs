@@ -27,7 +27,7 @@ use super::remaining::remaining_digest;
 use super::tree_rows::{SEALS, StoredSeal, TreeReader};
 use politesse_decision::digest::Digest;
 
-/// Maximum time by which a head may be earlier than the head before it, because
+/// Maximum time that a head may be earlier than the head before it, because
 /// clocks are corrected in small steps.
 const CLOCK_SLACK: SignedDuration = SignedDuration::from_mins(1);
 

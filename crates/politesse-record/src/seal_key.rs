@@ -51,8 +51,7 @@ pub(super) fn open_key(path: &Path, name: &str) -> Result<NoteSigner, AuditError
     }
 }
 
-/// Reads the key at `path` for signing as `name`. Reading from a named pipe would
-/// block until another program writes to it.
+/// Reads the key at `path` for signing as `name`.
 ///
 /// # Errors
 ///
@@ -69,7 +68,7 @@ fn sign_as(name: &str, encoded: &PrivatePkcs8KeyDer<'_>) -> Result<NoteSigner, S
 
 fn read(path: &Path) -> Result<PrivatePkcs8KeyDer<'static>, SealKeyError> {
     let found = std::fs::metadata(path)?;
-    // Reading from a named pipe would wait for somebody who writes to it.
+    // Reading from a named pipe would block until another program writes to it.
     if !found.is_file() || BYTES_MAX < found.len() {
         return Err(NoteError::PrivateKey.into());
     }

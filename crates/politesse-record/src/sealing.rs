@@ -102,7 +102,7 @@ pub(super) enum SealFault {
 }
 
 impl SealFault {
-    /// Returns the commands that explain the fault, and those that end it.
+    /// Returns the commands that explain the fault and end it.
     fn way_out(self) -> &'static str {
         match self {
             Self::LostHeads(_) => {
@@ -176,7 +176,7 @@ impl NewSeal {
 pub(super) struct Sealer {
     signer: NoteSigner,
     options: SealOptions,
-    /// Tree over the committed entries, or why there is none.
+    /// Tree over the committed entries, or the fault that stopped sealing.
     tree: Result<SequenceTree, SealFault>,
     /// Copy of the reason in `tree`, shared with callers that ask whether the
     /// record is sealed.

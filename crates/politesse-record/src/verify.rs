@@ -70,7 +70,7 @@ pub struct Verification {
     pub skipped: u64,
     /// Minimum number of entries that had some of these numbers.
     pub lost: u64,
-    /// Highest number removed by age; 0 if there is none. Not findings.
+    /// Highest number removed by age; 0 if none was. Not findings.
     pub pruned: u64,
     /// Entries up to that number that still exist because their removal is in
     /// progress. They are not checked.
@@ -312,7 +312,7 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
             }
             false => None,
         };
-        // Every row is read, whatever its number says about its time, because
+        // Every row is read, even if its number suggests another time, because
         // someone may have changed the time.
         let mut scan = reader.whole_scan(filter)?;
         while let Some(page) = scan.next_page(|row| rows.checked(row))? {

@@ -1,4 +1,4 @@
-//! Bundles: what is proved by one, and what is found in one that was changed.
+//! Bundles: what a bundle proves, and the findings about altered ones.
 
 use std::io::{Read as _, Write as _};
 
@@ -10,7 +10,7 @@ use super::*;
 use crate::bundle::{BundleError, BundleSums, BundleVerification, verify_bundle, write_bundle};
 use crate::note::{NoteKey, NoteSigner, SignedNote};
 
-/// Returns a sealed record of decisions of each kind, one of them without an end.
+/// Returns a sealed record with decisions of each kind.
 async fn sealed() -> Kit {
     let kit = one_of_each().await;
     for path in ["/private/\u{2e}/x?y=1", "/a", "/private"] {
@@ -54,7 +54,7 @@ fn pack(text: &[u8]) -> Vec<u8> {
     packer.finish().unwrap()
 }
 
-/// Returns the lines of a bundle of all decisions, without the last.
+/// Returns the lines of a bundle of all decisions, except the last line.
 fn lines_of(kit: &Kit) -> Vec<String> {
     let text = unpack(&bundle_of(kit, &DecisionFilter::default()).unwrap());
     let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
@@ -62,14 +62,14 @@ fn lines_of(kit: &Kit) -> Vec<String> {
     lines
 }
 
-/// Packs lines, with a last one that fits.
+/// Packs lines, and adds a matching last line.
 fn pack_lines(lines: &[String]) -> Vec<u8> {
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let sha256 = Digest::of(text.as_bytes());
     pack(format!("{text}{{\"sha256\":\"{sha256}\"}}\n").as_bytes())
 }
 
-/// Returns what is found in a packed bundle; the error, if it cannot be read.
+/// Returns the findings about a packed bundle, or the error if it cannot be read.
 fn found_in(bytes: &[u8]) -> String {
     match verified_bundle(bytes, &[]) {
         Ok((sums, found)) => {
@@ -88,7 +88,7 @@ fn place_of(lines: &[String], kind: &str) -> usize {
 
 // Ours; docs/handing-over.md.
 #[tokio::test]
-async fn a_bundle_is_proved_by_the_key_and_consistent_without() {
+async fn a_bundle_is_consistent_without_a_key_and_proved_by_the_right_one() {
     let kit = sealed().await;
     let all = kit.rows();
     let bytes = bundle_of(&kit, &DecisionFilter::default()).unwrap();
@@ -113,9 +113,9 @@ async fn a_bundle_is_proved_by_the_key_and_consistent_without() {
     assert!(!sums.is_signer_known);
 }
 
-// Ours: a proof over chosen rows is as good as one over all.
+// Ours: a proof of some rows is as good as one of all rows.
 #[tokio::test]
-async fn a_bundle_of_some_decisions_is_proved_as_well() {
+async fn a_bundle_of_some_decisions_can_be_verified() {
     let kit = sealed().await;
     let all = kit.rows();
     for row in &all {
@@ -136,9 +136,9 @@ async fn a_bundle_of_some_decisions_is_proved_as_well() {
     assert!(matches!(bundle_of(&kit, &none), Err(BundleError::Empty(_))));
 }
 
-// Ours: what no head covers is not handed over as proved.
+// Ours: decisions that no head covers are not handed over as proved.
 #[tokio::test]
-async fn decisions_behind_the_newest_head_are_left_out() {
+async fn decisions_after_the_newest_head_are_left_out() {
     let kit = Kit::new(16);
     let (_, ending) = kit.log.record(record("/a")).await.unwrap();
     let open = DecisionFilter::default();
@@ -158,9 +158,9 @@ async fn decisions_behind_the_newest_head_are_left_out() {
     assert_eq!(verified_bundle(&bytes, &[]).unwrap().1, "");
 }
 
-// Ours: a bundle that is handed over holds.
+// Ours: every bundle that is handed over can be verified.
 #[tokio::test]
-async fn no_bundle_is_made_of_a_record_that_was_changed() {
+async fn no_bundle_is_made_of_an_altered_record() {
     let open = DecisionFilter::default();
     for change in [
         "UPDATE decision SET path = '/c' WHERE path = '/a'",
@@ -177,9 +177,9 @@ async fn no_bundle_is_made_of_a_record_that_was_changed() {
     }
 }
 
-// Ours: each byte of each line.
+// Ours: samples bytes of every line.
 #[tokio::test]
-async fn no_changed_byte_stays_unfound() {
+async fn a_changed_byte_is_found() {
     let kit = sealed().await;
     let bytes = bundle_of(&kit, &DecisionFilter::default()).unwrap();
     assert_eq!(found_in(&bytes), "");
@@ -191,13 +191,13 @@ async fn no_changed_byte_stays_unfound() {
     }
 }
 
-// Ours: the last line is no proof, since anyone can make it again.
+// Ours: the last line is not a proof, because anyone can compute it.
 #[tokio::test]
-async fn no_changed_byte_stays_unfound_under_a_last_line_that_fits() {
+async fn a_changed_byte_is_found_even_if_the_last_line_matches() {
     let kit = sealed().await;
     let whole = lines_of(&kit);
     assert_eq!(found_in(&pack_lines(&whole)), "");
-    // Nothing proves when the bundle was made, nor what else was left out.
+    // The header is not proved: neither the time of the bundle nor its filter.
     for (place, line) in whole.iter().enumerate().skip(1) {
         for at in (0..line.len()).step_by(29) {
             let mut bytes = line.clone().into_bytes();
@@ -214,7 +214,7 @@ async fn no_changed_byte_stays_unfound_under_a_last_line_that_fits() {
 
 // Ours.
 #[tokio::test]
-async fn a_line_that_is_gone_twice_or_of_another_bundle_is_found() {
+async fn a_missing_repeated_or_foreign_line_is_found() {
     let (kit, other) = (sealed().await, sealed().await);
     let (whole, strange) = (lines_of(&kit), lines_of(&other));
     for place in 0..whole.len() {
@@ -235,9 +235,9 @@ async fn a_line_that_is_gone_twice_or_of_another_bundle_is_found() {
     }
 }
 
-// Ours: only a key from elsewhere tells the record from a forgery.
+// Ours: only a key from another source distinguishes the record from a forgery.
 #[tokio::test]
-async fn a_bundle_that_is_signed_anew_is_found_by_the_key() {
+async fn a_bundle_signed_by_another_key_is_found_with_the_right_key() {
     let kit = sealed().await;
     let whole = lines_of(&kit);
     let (head, key) = (place_of(&whole, "head"), place_of(&whole, "key"));
@@ -260,7 +260,7 @@ async fn a_bundle_that_is_signed_anew_is_found_by_the_key() {
     assert!(!sums.is_signer_known);
 }
 
-// Ours: a file from a stranger costs little before it is refused.
+// Ours: a file from an untrusted source costs little before it is refused.
 #[tokio::test]
 async fn a_decompression_bomb_is_refused() {
     let kit = sealed().await;
@@ -289,7 +289,7 @@ async fn a_bundle_in_several_gzip_members_is_read_whole() {
     assert_ne!(found_in(b""), "");
 }
 
-/// Defines a test: a change to the lines of a bundle is found.
+/// Defines tests: a change to the lines of a bundle, and part of the finding.
 macro_rules! changes {
     ($($(#[$doc:meta])* $name:ident: $change:expr => $told:literal;)+) => {$(
         $(#[$doc])*
@@ -310,14 +310,14 @@ fn replace(lines: &mut [String], old: &str, new: &str) {
     *line = line.replace(old, new);
 }
 
-/// Place of the last decision.
+/// Returns the index of the last decision.
 fn last_decision(lines: &[String]) -> usize {
     let is_decision = |line: &String| line.starts_with("{\"decision\":");
     lines.iter().rposition(is_decision).unwrap()
 }
 
 changes! {
-    // The hashes do not fit either; the finding names the row.
+    // The hashes do not match either, but the finding names the row.
     a_verdict_that_does_not_follow_is_found: |lines| {
         replace(lines, "\"ruling\",\"columns\":[\"disallow\",\"rule\"", "\"ruling\",\"columns\":[\"allow\",\"rule\"");
     } => "the row says allow rule";

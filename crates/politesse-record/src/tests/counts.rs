@@ -1,4 +1,5 @@
-//! Events of the proxy itself, and the count of requests that some of them state.
+//! Events of the proxy itself, and the count of sent requests that some of them
+//! state.
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +14,8 @@ use crate::events::ProcessEventKind::{Configuration, Heartbeat, Started, Stopped
 use crate::leaf::RecordId;
 use politesse_decision::decide::EnforcementMode;
 
-/// Verifies a record that is still open: no head covers its last event yet.
+/// Verifies a record that is still open. Its last event, which no head covers yet,
+/// is ignored.
 fn verify(kit: &Kit) -> (Verification, Vec<String>) {
     let (mut sums, mut found) = super::verify(kit);
     let all = found.len();
@@ -23,26 +25,26 @@ fn verify(kit: &Kit) -> (Verification, Vec<String>) {
 }
 
 impl Kit {
-    /// Writes an event of the proxy itself, on disk when this returns.
+    /// Writes an event of the proxy itself; it is on disk when this returns.
     async fn happened(&self, kind: ProcessEventKind) {
         self.log
             .record_process_event(ProcessEvent::now(kind, Json::Null));
         self.log.probe().await.unwrap();
     }
 
-    /// Counts requests as the upstream does when it sends one.
+    /// Counts requests like the upstream does when it sends one.
     fn send(&self, requests: u64) {
         self.metrics.upstream_sent.inc_by(requests);
     }
 
-    /// Makes a whole exchange, whose request is sent so many times: two entries.
+    /// Makes a whole exchange, whose request is sent `sent` times: two entries.
     async fn exchange(&self, sent: u32) {
         let (_, ending) = self.log.record(record("/a")).await.unwrap();
         self.send(sent.into());
         ending.complete(sent_times(sent));
     }
 
-    /// Verifies the record, which has no finding that is a mismatch.
+    /// Verifies that the record has no mismatches, and returns the other findings.
     fn assert_no_alarm(&self) -> Vec<String> {
         let (sums, found) = verify(self);
         assert_eq!((sums.mismatches, sums.missing), (0, 0), "{found:?}");
@@ -50,7 +52,7 @@ impl Kit {
         found
     }
 
-    /// Gives the event `seq` another count, with a leaf that fits.
+    /// Gives the event `seq` another count, and a matching leaf.
     fn forge_count(&self, seq: u64, sent: u64) {
         let id: String = Connection::open(self.path())
             .unwrap()
@@ -70,12 +72,12 @@ fn sent_times(sent: u32) -> ExchangeEnd {
     ExchangeEnd { sent, ..done(200) }
 }
 
-// Ours: what the count cannot settle is no finding.
+// Ours: a difference that the count cannot decide is not a finding.
 #[tokio::test]
-async fn exchanges_that_are_under_way_at_a_heartbeat_are_no_finding() {
+async fn exchanges_in_progress_at_a_heartbeat_are_not_findings() {
     let kit = Kit::new(64);
     kit.happened(Started).await;
-    // Nothing was sent of the one, the other was sent twice.
+    // One request was not sent at all, the other twice.
     kit.exchange(0).await;
     kit.exchange(2).await;
     let (_, sent_before) = kit.log.record(record("/b")).await.unwrap();
@@ -95,7 +97,8 @@ async fn exchanges_that_are_under_way_at_a_heartbeat_are_no_finding() {
     assert!(counts.eq([Some(5), Some(5), Some(3), Some(0)]));
 }
 
-// Ours: the fault is between the upstream and the record, where no type can be.
+// Ours: this fault lies between the upstream and the record, where no type can
+// prevent it.
 #[tokio::test]
 async fn a_request_that_is_not_on_record_is_found_between_two_counts() {
     let kit = Kit::new(64);
@@ -110,7 +113,7 @@ async fn a_request_that_is_not_on_record_is_found_between_two_counts() {
     let (sums, found) = verify(&kit);
     assert_eq!(found, ["4 to 7: requests sent and not on record: 3"]);
     assert_eq!((sums.mismatches, sums.unrecorded), (1, 3));
-    // The next process begins to count anew.
+    // The next process starts its count at 0.
     kit.metrics
         .upstream_sent
         .inner()
@@ -121,10 +124,10 @@ async fn a_request_that_is_not_on_record_is_found_between_two_counts() {
     assert_eq!(verify(&kit).1.len(), 1);
 }
 
-// Ours: an exchange under way may have been the one that was counted; when it has
-// ended it is known that it was not.
+// Ours: an exchange in progress may be the one that was counted. Once it has ended,
+// it is known that it was not.
 #[tokio::test]
-async fn a_request_that_an_open_exchange_may_explain_is_found_later() {
+async fn a_request_that_an_open_exchange_may_explain_is_found_once_it_has_ended() {
     let kit = Kit::new(64);
     kit.happened(Started).await;
     kit.exchange(1).await;
@@ -138,11 +141,11 @@ async fn a_request_that_an_open_exchange_may_explain_is_found_later() {
     kit.happened(Heartbeat).await;
     kit.happened(Stopped).await;
     let found = verify(&kit).1;
-    // It was sent before the second heartbeat, whose count knew it.
+    // The request was sent before the second heartbeat, whose count included it.
     assert_eq!(found, ["4 to 6: requests sent and not on record: 1"]);
 }
 
-/// A record of one process with two exchanges, numbers 2 to 5.
+/// Returns a record of one process with two exchanges, numbers 2 to 5.
 async fn two_exchanges() -> Kit {
     let kit = Kit::new(64);
     kit.happened(Started).await;
@@ -160,7 +163,7 @@ async fn a_count_that_was_changed_by_hand_is_found() {
     let altered = "event 6: the row is not as it was written";
     let unrecorded = "1 to 6: requests sent and not on record: 1";
     assert_eq!(verify(&kit).1, [altered, unrecorded]);
-    // Even where every hash was made right again.
+    // A matching hash must not hide the change.
     for (sent, finding) in [
         (3, unrecorded),
         (1, "1 to 6: requests on record as sent and not counted: 1"),
@@ -173,7 +176,7 @@ async fn a_count_that_was_changed_by_hand_is_found() {
 }
 
 #[tokio::test]
-async fn a_decision_that_was_taken_away_is_missed_by_the_count() {
+async fn a_deleted_decision_is_noticed_by_the_count() {
     let kit = two_exchanges().await;
     kit.sql("DELETE FROM decision WHERE seq = 2; DELETE FROM ending WHERE decision = 2");
     let (sums, found) = verify(&kit);
@@ -193,7 +196,7 @@ async fn a_refused_request_that_was_sent_is_found() {
 
 // Ours: report mode sends what it disallows.
 #[tokio::test]
-async fn reported_requests_count_as_the_allowed_ones() {
+async fn reported_requests_are_counted_like_allowed_ones() {
     let kit = Kit::new(64);
     let reporting = Arc::new((*policy()).clone().with(|terms| {
         terms.mode = EnforcementMode::Report;
@@ -203,7 +206,7 @@ async fn reported_requests_count_as_the_allowed_ones() {
     let (_, ending) = kit.log.record(record_of(&decision())).await.unwrap();
     kit.send(1);
     ending.complete(sent_times(1));
-    // One is under way.
+    // One exchange is in progress.
     let (_, _open) = kit.log.record(record_of(&decision())).await.unwrap();
     kit.send(1);
     kit.happened(Heartbeat).await;
@@ -213,9 +216,9 @@ async fn reported_requests_count_as_the_allowed_ones() {
     assert_eq!(verify(&kit).0.unrecorded, 1);
 }
 
-// Ours: a crash takes the count with it, and that is said; it is no alarm.
+// Ours: a crash takes the count with it. That is reported, but is not a mismatch.
 #[tokio::test]
-async fn after_a_crash_it_is_said_that_the_last_count_is_not_known() {
+async fn after_a_crash_the_last_count_is_reported_as_unknown() {
     let kit = Kit::new(64);
     kit.happened(Started).await;
     kit.exchange(1).await;
@@ -235,9 +238,9 @@ async fn after_a_crash_it_is_said_that_the_last_count_is_not_known() {
     assert_eq!(verify(&again).0.unknown_ends, 1);
 }
 
-// Ours: a heartbeat that was given up would be missed by nobody, a start would.
+// Ours: without its start event, the count of a process could not be checked.
 #[tokio::test]
-async fn events_of_the_proxy_are_tried_until_they_are_written() {
+async fn events_of_the_proxy_are_retried_until_they_are_written() {
     let kit = Kit::new(64);
     kit.sql(BREAK_EVENTS);
     kit.log
@@ -258,9 +261,9 @@ async fn events_of_the_proxy_are_tried_until_they_are_written() {
     kit.assert_no_alarm();
 }
 
-// Ours: what is removed is stated, once for each search.
+// Ours: a removal is stated once for each search.
 #[tokio::test]
-async fn saved_state_that_is_removed_is_an_event() {
+async fn the_removal_of_saved_state_is_an_event() {
     let kit = Kit::new(64);
     kit.sql(
         "INSERT INTO back_off (host, until_us, incidents, since_us, digest)

@@ -1,4 +1,4 @@
-//! Events, and the back-offs that outlive the process.
+//! Events, and back-offs that are taken over by the next process.
 
 use jiff::SignedDuration;
 
@@ -10,7 +10,7 @@ fn at() -> Timestamp {
     "2126-11-21T10:00:00.5Z".parse().unwrap()
 }
 
-/// `host` asked for less, for `seconds`.
+/// Returns the event that `host` asked for less, for `seconds`.
 pub(super) fn entered(host: &str, seconds: i64) -> BackOffEvent {
     BackOffEvent {
         at: at(),
@@ -23,7 +23,7 @@ pub(super) fn entered(host: &str, seconds: i64) -> BackOffEvent {
     }
 }
 
-/// Event that the host may be asked again.
+/// Returns the event that `host` may be asked again.
 pub(super) fn left(host: &str, seconds: i64) -> BackOffEvent {
     let entered = entered(host, seconds);
     BackOffEvent {
@@ -35,7 +35,7 @@ pub(super) fn left(host: &str, seconds: i64) -> BackOffEvent {
 }
 
 impl Kit {
-    /// Notes it, on disk when this returns.
+    /// Records an event; it is on disk when this returns.
     pub(super) async fn note(&self, event: BackOffEvent) {
         self.log.record_event(event);
         self.log.probe().await.unwrap();
@@ -55,7 +55,7 @@ impl Kit {
     }
 }
 
-/// A log of one back-off, and of the beginning of another.
+/// Returns a log of one whole back-off, and the start of another.
 async fn three() -> Kit {
     let kit = Kit::new(16);
     for event in [
@@ -113,10 +113,10 @@ async fn events_are_listed_the_newest_first() {
     assert_eq!((kit.noted("written"), kit.noted("lost")), (3, 0));
 }
 
-// Ours: an event when an origin leaves back-off. A process that
-// begins while its back-off is kept, for a day, cannot know that it was told.
+// Ours: a process that starts while a back-off is saved, for up to a day, cannot
+// know that its end is already on record.
 #[tokio::test]
-async fn that_a_host_was_left_is_on_record_once_for_each_back_off() {
+async fn the_end_of_a_back_off_is_recorded_only_once() {
     let kit = Kit::new(16);
     for event in [
         entered("o.test", 90),
@@ -181,7 +181,7 @@ async fn a_filter_narrows_the_events() {
     );
 }
 
-// Ours: a restart ends no back-off.
+// Ours: a restart does not end a back-off.
 #[tokio::test]
 async fn a_long_back_off_is_known_to_the_next_process() {
     let kit = three().await;
@@ -197,9 +197,10 @@ async fn a_long_back_off_is_known_to_the_next_process() {
     assert_eq!(kept, [of("o.test", 90), of("[::1]", 7200)]);
 }
 
-// Ours: on record with who did it and why, and not taken up by the next process.
+// Ours: the order is on record with its reason, and the next process does not
+// restore the back-off.
 #[tokio::test]
-async fn an_order_of_an_operator_ends_a_back_off_on_record() {
+async fn an_operator_can_end_a_back_off_on_record() {
     let kit = Kit::new(16);
     kit.note(entered("o.test", 7200)).await;
     let order = ReleaseOrder {
@@ -227,7 +228,7 @@ async fn an_order_of_an_operator_ends_a_back_off_on_record() {
 }
 
 #[tokio::test]
-async fn a_host_has_one_back_off_its_last() {
+async fn only_the_last_back_off_of_a_host_is_saved() {
     let kit = three().await;
     let last = BackOffEvent {
         incidents: 4,
@@ -245,10 +246,10 @@ async fn a_host_has_one_back_off_its_last() {
     assert_eq!(back_offs[0].host.to_string(), "[::1]");
 }
 
-// Invariant 8 (ARCHITECTURE.md): the table holds who asked for less in the last
-// day.
+// Invariant 8 (ARCHITECTURE.md): the table holds only hosts that asked for less
+// within the last day.
 #[tokio::test]
-async fn a_back_off_that_is_over_for_a_day_is_taken_away() {
+async fn a_back_off_is_removed_a_day_after_its_end() {
     let kit = Kit::new(16);
     for (host, hours) in [("c.test", 1), ("b.test", -23), ("a.test", -25)] {
         let until = clock::now() + SignedDuration::from_hours(hours);
@@ -263,12 +264,12 @@ async fn a_back_off_that_is_over_for_a_day_is_taken_away() {
     let kept = kit.log.saved_back_offs();
     let hosts: Vec<_> = kept.iter().map(|kept| kept.host.to_string()).collect();
     assert_eq!(hosts, ["b.test", "c.test"]);
-    // That it was taken away is an event, too.
+    // The removal is an event, too.
     assert_eq!(kit.all_events().len(), 4);
 }
 
 #[test]
-fn a_few_back_offs_are_taken_away_at_a_time() {
+fn back_offs_are_removed_in_steps() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = AuditStore::open(&options(folder.path(), 16), &Metrics::default()).unwrap();
     let all = (0..5).map(|n| entered(&format!("d{n}.test"), 3600 + n));
@@ -283,7 +284,7 @@ fn a_few_back_offs_are_taken_away_at_a_time() {
     assert_eq!([pruned(), pruned(), pruned()], [3, 1, 0]);
 }
 
-/// One test a row: what somebody's hand did, and what verification says.
+/// Defines one test per row: a change by hand, and the findings.
 macro_rules! found {
     ($($name:ident: $sql:literal is [$($said:literal),*] missing $missing:literal;)*) => {$(
         #[tokio::test]
@@ -301,7 +302,7 @@ macro_rules! found {
     )*};
 }
 
-// Ours: a row that was changed, and not its digest, is found.
+// Ours: a row that was changed without its digest is found.
 found! {
     a_changed_time_is_found:
         "UPDATE event SET time_us = time_us + 1 WHERE seq = 1"
@@ -321,10 +322,10 @@ found! {
     a_changed_count_is_found:
         "UPDATE event SET incidents = 1 WHERE seq = 1"
         is ["event 1: the row is not as it was written"] missing 0;
-    an_event_that_was_taken_away_is_missed:
+    an_event_that_was_deleted_is_missed:
         "DELETE FROM event WHERE seq = 1"
         is ["1: no such row"] missing 1;
-    events_that_were_taken_off_the_end_are_missed:
+    events_that_were_deleted_at_the_end_are_missed:
         "DELETE FROM event WHERE 1 < seq"
         is ["2 to 3: no such rows"] missing 2;
     a_changed_back_off_is_found:
@@ -332,7 +333,7 @@ found! {
         is ["o.test: the back-off kept is not as it was written"] missing 0;
 }
 
-// Ours: what was changed by hand is not gone by.
+// Ours: an altered row is not relied on.
 #[tokio::test]
 async fn a_back_off_that_was_changed_by_hand_counts_as_absent() {
     for change in [
@@ -355,7 +356,7 @@ async fn a_back_off_that_was_changed_by_hand_counts_as_absent() {
 #[tokio::test]
 async fn events_that_find_no_place_are_lost_and_counted() {
     let kit = Kit::new(2);
-    // The decisions' queue is full, which is nothing to the events.
+    // The queue of decisions is full, which must not affect events.
     let (_, ending) = kit.log.record(record("/a")).await.unwrap();
     let lock = Connection::open(kit.path()).unwrap();
     lock.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -371,9 +372,9 @@ async fn events_that_find_no_place_are_lost_and_counted() {
     assert_eq!(kit.all_events().len(), EVENTS_WAITING_MAX);
 }
 
-// Ours: what no decision rests on keeps none out.
+// Ours: entries that no decision rests on must not prevent one from being written.
 #[tokio::test]
-async fn an_event_that_cannot_be_written_is_counted_and_costs_no_decision() {
+async fn an_event_that_cannot_be_written_is_counted_and_does_not_stop_decisions() {
     let kit = Kit::new(16);
     kit.sql(
         "CREATE TRIGGER broken_event BEFORE INSERT ON event

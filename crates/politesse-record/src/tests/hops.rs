@@ -7,7 +7,7 @@ use politesse_decision::row_json::row_json;
 const FIRST: &str = "http://o.test/robots.txt";
 const SECOND: &str = "http://p.test/robots.txt?\"";
 
-/// Returns a robots.txt that was found behind redirects of `hops`.
+/// Returns a robots.txt that was found after the redirects `hops`.
 fn behind(hops: &[&str]) -> Arc<Snapshot> {
     let copy = RobotsFile::new(Bytes::from_static(ROBOTS.as_bytes()));
     let found = snapshot(AccessResult::Successful(Arc::new(copy)), Some(200));
@@ -20,8 +20,8 @@ fn behind_record(hops: &[&str]) -> Record {
     record_of(&decide(&inquiry("/a"), &behind(hops), &policy(), now()))
 }
 
-/// Returns a log of two decisions: by a robots.txt behind two redirects, and by
-/// one without.
+/// Returns a log of two decisions: one by a robots.txt found after two redirects,
+/// one without redirects.
 async fn redirected() -> Kit {
     let kit = Kit::new(16);
     for hops in [&[FIRST, SECOND][..], &[]] {
@@ -48,9 +48,9 @@ async fn hops_are_read_back_in_order() {
 }
 
 #[tokio::test]
-async fn snapshots_that_differ_in_hops_alone_are_two() {
+async fn snapshots_that_differ_only_in_hops_are_distinct() {
     let kit = Kit::new(16);
-    // Each is another value in memory, so that only what they say counts.
+    // Each is a separate value in memory, so that only the contents count.
     for hops in [&[FIRST][..], &[FIRST], &[], &[], &[SECOND]] {
         let (_, ending) = kit.log.record(behind_record(hops)).await.unwrap();
         ending.complete(done(200));

@@ -1,4 +1,5 @@
-//! The list of hosts against statistics of the same record. All of it is ours.
+//! The list of hosts, compared with statistics of the same record. All of it is
+//! ours.
 
 use jiff::SignedDuration;
 

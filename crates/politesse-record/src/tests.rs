@@ -71,7 +71,7 @@ use politesse_robots::origin::Target;
 const ROBOTS: &str = "User-agent: FooBot\nDisallow: /private\n";
 
 impl AuditReader {
-    /// Returns the newest `limit` records that meet `filter`; 0 means all.
+    /// Returns the newest `limit` records that match `filter`; 0 means all.
     fn list(&self, filter: &DecisionFilter, limit: usize) -> Result<Vec<StoredRecord>, AuditError> {
         let mut records = Vec::new();
         self.visit_decisions(filter, Direction::NewestFirst, |record| {
@@ -81,7 +81,7 @@ impl AuditReader {
         Ok(records)
     }
 
-    /// Returns the newest `limit` events that meet `filter`; 0 means all.
+    /// Returns the newest `limit` events that match `filter`; 0 means all.
     fn events(&self, filter: &EventFilter, limit: usize) -> Result<Vec<EventRow>, AuditError> {
         let mut events = Vec::new();
         self.visit_events(filter, |event| {
@@ -100,7 +100,7 @@ fn enough(count: usize, limit: usize) -> ControlFlow<()> {
     }
 }
 
-/// A log in a folder of its own.
+/// Log in its own folder.
 struct Kit {
     folder: TempDir,
     log: Arc<AuditLog>,
@@ -118,8 +118,7 @@ impl Kit {
         Self::with(folder, &options)
     }
 
-    /// Returns a log as `options` say, in a folder of which `folder` takes
-    /// care.
+    /// Opens a log with `options`, in `folder`.
     fn with(folder: TempDir, options: &Options) -> Self {
         let metrics = Arc::new(Metrics::default());
         let tracker = TaskTracker::new();
@@ -234,11 +233,11 @@ fn done(status: u16) -> ExchangeEnd {
     }
 }
 
-/// Makes every new row fail, as a full disk would.
+/// Makes every insert of a decision fail, as a full disk would.
 const BREAK: &str = "CREATE TRIGGER broken BEFORE INSERT ON decision
     BEGIN SELECT RAISE(ABORT, 'disk full'); END;";
 
-/// Makes every new ending fail.
+/// Makes every insert of an ending fail.
 const BREAK_ENDINGS: &str = "CREATE TRIGGER broken_ending BEFORE INSERT ON ending
     BEGIN SELECT RAISE(ABORT, 'disk full'); END;";
 
@@ -259,8 +258,8 @@ async fn a_receipt_is_given_when_the_row_is_on_disk() {
     ));
 }
 
-// Invariant 3 (ARCHITECTURE.md); and the row says how an exchange ended that
-// was dropped.
+// Invariant 3 (ARCHITECTURE.md): the row of a dropped exchange also states how it
+// ended.
 #[tokio::test]
 async fn an_exchange_that_is_dropped_completes_its_row() {
     let kit = Kit::new(16);
@@ -272,12 +271,12 @@ async fn an_exchange_that_is_dropped_completes_its_row() {
     assert_eq!(row.error.as_deref(), Some("client_gone"));
 }
 
-// A crawler that hangs up while its decision is on the way to the disk.
+// A crawler hangs up while its decision is being written.
 #[tokio::test]
-async fn a_record_whose_asker_has_gone_is_completed() {
+async fn a_record_whose_client_has_gone_is_completed() {
     let kit = Kit::new(16);
-    // The lock makes the writer wait, so that the commit is still to come when
-    // the future is dropped.
+    // The lock makes the writer wait, so that the future is dropped before the
+    // commit.
     let other = Connection::open(kit.path()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let recording = timeout(Duration::from_millis(20), kit.log.record(record("/a")));
@@ -289,7 +288,7 @@ async fn a_record_whose_asker_has_gone_is_completed() {
     assert_eq!(row.error.as_deref(), Some("client_gone"));
 }
 
-// Invariant 8 (ARCHITECTURE.md), and no gap through a full queue.
+// Invariant 8 (ARCHITECTURE.md). A full queue must not cause a gap in the numbers.
 #[tokio::test]
 async fn a_full_queue_refuses_after_a_second_and_uses_up_no_number() {
     let kit = Kit::new(2);
@@ -308,7 +307,7 @@ async fn a_full_queue_refuses_after_a_second_and_uses_up_no_number() {
 async fn a_second_log_in_the_same_folder_is_refused_until_the_first_has_ended() {
     let kit = Kit::new(16);
     let real = kit.path().parent().unwrap().canonicalize().unwrap();
-    // Whoever removes the files does not make room for a second writer.
+    // Removing the files must not make room for a second writer.
     for name in ["audit.db", "other.db"] {
         let mut options = options(kit.folder.path(), 16);
         options.path.set_file_name(name);
@@ -320,7 +319,7 @@ async fn a_second_log_in_the_same_folder_is_refused_until_the_first_has_ended() 
 }
 
 #[tokio::test]
-async fn what_the_disk_refuses_is_refused_until_it_takes_it_again() {
+async fn a_write_error_refuses_decisions_until_the_disk_accepts_them_again() {
     let kit = Kit::new(16);
     let (_, ending) = kit.log.record(record("/a")).await.unwrap();
     kit.sql(BREAK);
@@ -335,14 +334,15 @@ async fn what_the_disk_refuses_is_refused_until_it_takes_it_again() {
     assert!(3 <= kit.metrics.audit_failures.get());
     assert_eq!(kit.rows()[0].status, None);
     kit.sql("DROP TRIGGER broken; DROP TRIGGER broken_ending;");
-    // The refused decision has used up no number, and the ending, which was kept,
-    // has number 2.
+    // The refused decision has used up no number, and the ending, which was
+    // retried, has number 2.
     let (receipt, _ending) = kit.log.record(record("/c")).await.unwrap();
     assert_eq!(receipt.seq(), 3);
     assert_eq!(kit.rows()[1].status, Some(200));
 }
 
-// Ours: a client that is refused a response is answered only once that is on disk.
+// Ours: a client whose request is refused is answered only once the refusal is on
+// disk.
 #[tokio::test]
 async fn an_awaited_ending_fails_with_its_commit_and_is_written_later() {
     let kit = Kit::new(16);
@@ -360,7 +360,7 @@ async fn an_awaited_ending_fails_with_its_commit_and_is_written_later() {
 }
 
 #[tokio::test]
-async fn a_probe_leaves_nothing_behind() {
+async fn a_probe_leaves_no_rows() {
     let kit = Kit::new(16);
     kit.log.probe().await.unwrap();
     assert!(kit.rows().is_empty());
@@ -427,7 +427,7 @@ async fn a_closed_log_has_written_everything_and_takes_no_more() {
 }
 
 #[tokio::test]
-async fn numbers_go_on_where_they_ended_even_if_rows_were_taken_off() {
+async fn numbers_continue_where_they_ended_even_if_rows_were_deleted() {
     let kit = Kit::new(16);
     for _ in 0..3 {
         kit.log
@@ -440,20 +440,20 @@ async fn numbers_go_on_where_they_ended_even_if_rows_were_taken_off() {
     kit.log.probe().await.unwrap();
     kit.sql("DELETE FROM decision WHERE seq = 5");
     let folder = kit.closed().await;
-    // Without its marker, with which the start would miss them.
+    // Without its marker, which would make the start notice the missing rows.
     std::fs::remove_file(file(folder.path()).with_file_name("record")).unwrap();
     let kit = Kit::reopened(folder, 16);
     let (receipt, _ending) = kit.log.record(record("/a")).await.unwrap();
     assert_eq!(receipt.seq(), 7);
 }
 
-// Ours: other versions are not read, and not touched either.
+// Ours: other versions are not read, and not modified either.
 #[tokio::test]
 async fn a_file_of_another_version_is_refused_and_stays_as_it_is() {
     for version in [9, 22] {
         let kit = one_of_each().await;
         kit.sql(&format!("PRAGMA user_version = {version}"));
-        // As a crash leaves it: with decisions in the WAL alone.
+        // As a crash leaves them: with decisions only in the WAL.
         let folder = tempfile::tempdir().unwrap();
         let path = file(folder.path());
         std::fs::create_dir(path.parent().unwrap()).unwrap();
@@ -516,7 +516,7 @@ async fn a_folder_that_cannot_be_made_is_named() {
 }
 
 #[tokio::test]
-async fn the_log_is_for_its_owner_alone() {
+async fn only_the_owner_has_access_to_the_log() {
     use std::os::unix::fs::PermissionsExt;
     let kit = Kit::new(16);
     kit.log.probe().await.unwrap();
@@ -531,7 +531,7 @@ async fn the_log_is_for_its_owner_alone() {
     }
 }
 
-/// Returns a log with a row of every kind: no rule, rule, another reading,
+/// Returns a log with one row of every kind: no rule, rule, another reading,
 /// unavailable, unreachable, egress.
 async fn one_of_each() -> Kit {
     let kit = Kit::new(16);
@@ -588,7 +588,7 @@ async fn an_untouched_log_is_decided_again_without_a_finding() {
     assert_eq!(verification, expected);
 }
 
-/// One test a row: what somebody did to [`one_of_each`], and what is found.
+/// Defines one test per row: a change to [`one_of_each`], and the findings.
 macro_rules! tampering {
     ($($name:ident: $sql:expr => [$($found:expr),*];)*) => {$(
         #[tokio::test]
@@ -607,8 +607,8 @@ macro_rules! tampering {
     )*};
 }
 
-// Ours: what `audit verify` says of each change. Entries 1, 3, 5, … are decisions,
-// the others their endings.
+// Ours: findings of `audit verify` for each change. Entries 1, 3, 5, … are
+// decisions, the others their endings.
 tampering! {
     a_changed_verdict_is_found: "UPDATE ruling SET verdict = 'allow' WHERE id = 2" => [
         "ruling 2: the value has another digest",
@@ -739,7 +739,7 @@ async fn a_filter_narrows_what_is_listed_and_verified() {
     assert_eq!(verification.decided, 2);
 }
 
-// Ours: the members of a row, as docs/asking.md lists them.
+// Ours: the members of a row, as listed in docs/asking.md.
 #[tokio::test]
 async fn a_row_is_printed_with_the_names_of_the_contract() {
     let kit = one_of_each().await;

@@ -1,10 +1,10 @@
-//! Random damage to a record: whatever changes what a query returns is found.
+//! Random damage to a record: every change to the results of a query must be found.
 //!
-//! A record with entries of every kind is damaged as drawn, in three ways: as it is,
-//! with every hash made anew, and with every head made anew by the own key as well.
-//! The first two are found by `verify` alone, the last one with a head that was
-//! exported before. What is taken off the end together with its heads, the numbers
-//! and the marker is found with that head, too.
+//! A record with entries of every kind is damaged at random in three ways: without
+//! further changes, with all hashes computed again, and with all heads also signed
+//! again with the record's own key. `verify` alone finds the first two; the last
+//! needs a head that was exported before. That head also reveals entries deleted
+//! from the end together with their heads, the highest number and the marker.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -33,10 +33,10 @@ use crate::sequence::{LostRange, write_last};
 use crate::tree_rows::TreeReader;
 use politesse_decision::digest::CanonicalBytes;
 
-/// Cases of each test: some milliseconds each.
+/// Cases per test, of some milliseconds each.
 const CASES: u64 = 150;
 
-/// Tables with what is on record. Saved state is no evidence, but has a digest.
+/// Tables of evidence. Saved state is not evidence, but has a digest.
 const EVIDENCE: [&str; 13] = [
     "decision",
     "ending",
@@ -54,18 +54,18 @@ const EVIDENCE: [&str; 13] = [
 ];
 const OTHERS: [&str; 4] = ["record", "sequence", "seal", "back_off"];
 
-/// Hand of somebody who can write to the record.
+/// Abilities of an attacker with write access to the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Skill {
-    /// Changes rows alone.
+    /// Changes only rows.
     Plain,
-    /// Makes every hash fit to what was changed.
+    /// Also computes all hashes again.
     Hashes,
-    /// Makes every head anew, too, and has the private key.
+    /// Also signs all heads again, with the private key.
     Heads,
 }
 
-/// A record that is whole, as files, and its newest head.
+/// Intact record, as files, with its newest head.
 struct Original {
     folder: TempDir,
     bytes: Vec<u8>,
@@ -95,7 +95,7 @@ impl Original {
         let folder = kit.closed().await;
         let path = file(folder.path());
         add_lost_range(&path, 3);
-        // The range is sealed with the next stop.
+        // The range is sealed at the next stop.
         let kit = Kit::with(folder, &options);
         let (_, ending) = kit.log.record(record("/private/end")).await.unwrap();
         drop(ending);
@@ -111,7 +111,7 @@ impl Original {
         }
     }
 
-    /// Makes a copy of the database without the files beside it.
+    /// Copies the database without the files beside it.
     fn copy(&self) -> (TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.db");
@@ -119,8 +119,8 @@ impl Original {
         (folder, path)
     }
 
-    /// Counts what is found in the database at `path`. One that cannot be read is a
-    /// finding.
+    /// Returns the findings about the database at `path`. If it cannot be read,
+    /// that is a finding too.
     fn found(&self, path: &Path, evidence: &SealEvidence) -> Vec<String> {
         let mut found = Vec::new();
         let verified = AuditReader::open(path).and_then(|reader| {
@@ -130,7 +130,8 @@ impl Original {
         match verified {
             Ok(sums) => {
                 let count = sums.mismatches + sums.missing;
-                // Numbers that were lost are noted, and no finding.
+                // Findings that are neither mismatches nor missing entries do not
+                // count.
                 if count == 0 {
                     found.clear();
                 }
@@ -146,7 +147,7 @@ impl Original {
     }
 }
 
-/// Notes `count` numbers as lost, as a start after damage does.
+/// Notes `count` numbers as lost, like a start after damage.
 pub(super) fn add_lost_range(path: &Path, count: i64) {
     let connection = Connection::open(path).unwrap();
     let id = RecordId::parse(&read_id(&connection).unwrap().unwrap());
@@ -161,18 +162,18 @@ pub(super) fn add_lost_range(path: &Path, count: i64) {
     write_last(&connection, id, lost.last).unwrap();
 }
 
-/// Rows that were changed, as findings name them.
+/// Changed rows, in the terms of findings.
 #[derive(Debug, Default)]
 struct ChangedPlaces {
     /// Numbers of entries.
     numbers: BTreeSet<i64>,
-    /// What else findings say.
+    /// Texts by which other findings name a change.
     texts: Vec<String>,
 }
 
 impl ChangedPlaces {
-    /// Compares what queries return now with what they returned. `connection` is to
-    /// the record as it was.
+    /// Compares the results of all queries before and after. `connection` is to the
+    /// original record.
     fn new(connection: &Connection, was: &str, now: &str) -> Self {
         let lines = |dump: &str| -> BTreeSet<String> { dump.lines().map(str::to_owned).collect() };
         let (was, now) = (lines(was), lines(now));
@@ -199,23 +200,23 @@ impl ChangedPlaces {
         };
         match table {
             "decision" | "event" => self.numbers.extend(number(0)),
-            // A decision and its ending are one line of the list.
+            // A decision and its ending are listed together.
             "ending" => self
                 .numbers
                 .extend([number(0), number(1)].into_iter().flatten()),
             "lost_range" => {
                 let first = number(0).unwrap_or_default();
                 let last = number(1).unwrap_or_default();
-                // A number that was changed may make a range of any length.
+                // A changed number may give a range of any length.
                 self.numbers
                     .extend(first..=last.min(first.saturating_add(100)));
             }
             "record" => self.texts.push("the record's id".to_owned()),
             "sequence" => self.texts.push("the record's highest number".to_owned()),
-            // A head that is gone is missed by the next one, which is chained to it.
+            // The next head reveals a missing head, because it is chained to it.
             "seal" => self.texts.push("in the table seal".to_owned()),
             "back_off" => self.texts.push("the back-off kept".to_owned()),
-            // Found by their key, or as the decisions that cannot be made again.
+            // Found by its key, or through decisions that cannot be made again.
             "body" => {
                 self.texts.push("robots.txt ".to_owned());
                 self.numbers.extend(refer(
@@ -242,8 +243,8 @@ impl ChangedPlaces {
         }
     }
 
-    /// Reports whether `finding` names one of them, a stretch with one of them, or the
-    /// exported head.
+    /// Reports whether `finding` names one of the changes, a range that includes
+    /// one, or the exported head.
     fn are_named(&self, finding: &str) -> bool {
         if finding.starts_with("head (head of")
             || self.texts.iter().any(|text| finding.contains(text))
@@ -262,7 +263,7 @@ impl ChangedPlaces {
     }
 }
 
-/// Writes all that queries return, each row behind the name of its table.
+/// Writes the results of all queries, each row after the name of its table.
 fn dump(connection: &Connection) -> rusqlite::Result<String> {
     let mut text = String::new();
     for table in EVIDENCE
@@ -286,7 +287,7 @@ fn dump(connection: &Connection) -> rusqlite::Result<String> {
     Ok(text)
 }
 
-/// Columns of a table: name and declared type.
+/// Returns the columns of a table: name and declared type.
 fn columns(connection: &Connection, table: &str) -> Vec<[String; 2]> {
     let mut statement = connection
         .prepare(&format!("PRAGMA table_info({table})"))
@@ -299,7 +300,7 @@ fn columns(connection: &Connection, table: &str) -> Vec<[String; 2]> {
         .collect()
 }
 
-/// Draws a row of `table`; a condition for it.
+/// Picks a random row of `table`. Returns an SQL condition for it.
 fn drawn_row(connection: &Connection, table: &str, draws: &mut Draws) -> String {
     let count = format!("SELECT count(*) FROM {table}");
     let count: i64 = connection.query_row(&count, [], |row| row.get(0)).unwrap();
@@ -311,11 +312,11 @@ fn drawn_row(connection: &Connection, table: &str, draws: &mut Draws) -> String 
     format!("rowid = (SELECT rowid FROM {table} ORDER BY rowid LIMIT 1 OFFSET {at})")
 }
 
-/// Changes one value of one row. Returns the statement; `None` if it did nothing.
+/// Changes one value of one row. Returns the statement; `None` if it had no effect.
 fn flip(connection: &Connection, table: &str, draws: &mut Draws) -> Option<String> {
     let columns = columns(connection, table);
     let [name, kind] = &columns[draws.below(columns.len() as u64) as usize];
-    // No query looks at it: there is one row.
+    // There is a single row, and no query reads this column.
     if table == "sequence" && name == "id" {
         return None;
     }
@@ -349,7 +350,7 @@ fn flip(connection: &Connection, table: &str, draws: &mut Draws) -> Option<Strin
     Some(sql)
 }
 
-/// Value of a column, whose text may be no UTF-8.
+/// Value of a column whose text may not be valid UTF-8.
 struct RawValue(Value);
 
 impl rusqlite::types::FromSql for RawValue {
@@ -364,7 +365,7 @@ impl rusqlite::types::FromSql for RawValue {
     }
 }
 
-/// Damages rows as drawn. Returns what was done.
+/// Damages rows at random. Returns the statement.
 fn damage(connection: &Connection, tables: &[&str], draws: &mut Draws) -> Option<String> {
     let table = tables[draws.below(tables.len() as u64) as usize];
     let run = |sql: String| connection.execute_batch(&sql).ok().map(|()| sql);
@@ -380,7 +381,7 @@ fn damage(connection: &Connection, tables: &[&str], draws: &mut Draws) -> Option
         }
         1 => {
             let [one, other] = [0; 2].map(|_| drawn_row(connection, "decision", draws));
-            // All values of two rows but their numbers.
+            // Swaps all values of two rows except their numbers.
             run(format!(
                 "CREATE TEMP TABLE pair AS SELECT seq FROM decision WHERE {one} OR {other};
                  UPDATE decision SET seq = -seq WHERE seq IN (SELECT seq FROM pair);
@@ -396,7 +397,7 @@ fn damage(connection: &Connection, tables: &[&str], draws: &mut Draws) -> Option
     }
 }
 
-/// Makes every hash fit to what the rows say.
+/// Computes all hashes again from the rows.
 fn make_hashes(connection: &Connection) -> rusqlite::Result<()> {
     let mut bodies = connection.prepare("SELECT rowid, sha256, body FROM body")?;
     let read = |row: &Row<'_>| {
@@ -440,7 +441,7 @@ fn make_hashes(connection: &Connection) -> rusqlite::Result<()> {
     };
     let leaves: Vec<_> = statement.query_map([], read)?.collect::<Result<_, _>>()?;
     for (seq, leaves) in leaves {
-        // The leaf of the decision, and that of its ending.
+        // Leaf of the decision, and leaf of its ending.
         let tables = [
             "UPDATE decision SET leaf = ? WHERE seq = ?",
             "UPDATE ending SET leaf = ? WHERE decision = ?",
@@ -472,7 +473,7 @@ fn make_hashes(connection: &Connection) -> rusqlite::Result<()> {
     write_last(connection, id, last_number(connection)?.unwrap_or_default())
 }
 
-/// Makes every head anew, as far as there are entries, signed by `signer`.
+/// Makes all heads again, as far as there are entries, signed by `signer`.
 fn make_heads(connection: &Connection, signer: &NoteSigner) -> rusqlite::Result<()> {
     let mut previous = None;
     for mut seal in heads_of(connection) {
@@ -496,7 +497,7 @@ fn make_heads(connection: &Connection, signer: &NoteSigner) -> rusqlite::Result<
     Ok(())
 }
 
-/// Damages rows as drawn with each skill, and holds that it is found.
+/// Damages rows at random with `skill`, and asserts that every change is found.
 async fn damaged_rows_are_found(skill: Skill, tables: &[&str]) {
     let original = Original::new().await;
     let (_kept, path) = original.copy();
@@ -515,7 +516,7 @@ async fn damaged_rows_are_found(skill: Skill, tables: &[&str]) {
         let Some(done) = damage(&connection, tables, &mut draws) else {
             continue;
         };
-        // Two values that are the same now make the same hash, which is refused.
+        // Values that became equal have the same hash, which the table rejects.
         if skill != Skill::Plain && make_hashes(&connection).is_err() {
             continue;
         }
@@ -523,7 +524,7 @@ async fn damaged_rows_are_found(skill: Skill, tables: &[&str]) {
             make_heads(&connection, &original.signer(&connection)).unwrap();
         }
         let dump = dump(&connection).unwrap();
-        // A hash that was changed is right again, or nothing was drawn.
+        // The statement had no effect, or `make_hashes` undid it.
         if dump == original.dump {
             continue;
         }
@@ -545,29 +546,29 @@ async fn damaged_rows_are_found(skill: Skill, tables: &[&str]) {
     assert!(CASES / 2 < cases, "{cases}");
 }
 
-// Issue of the record: whatever was changed by hand is found, with its place, without a
-// head.
+// Ours: without any head, each change by hand is found, with its place.
 #[tokio::test]
 async fn any_damage_to_rows_is_found() {
     let tables = [&EVIDENCE[..], &OTHERS].concat();
     damaged_rows_are_found(Skill::Plain, &tables).await;
 }
 
-// Ours: the heads in the table tell, as long as their key is not at hand.
+// Ours: the heads in the table reveal the change unless the attacker has their key.
 #[tokio::test]
-async fn any_damage_to_evidence_with_every_hash_made_anew_is_found() {
+async fn any_damage_to_evidence_with_recomputed_hashes_is_found() {
     damaged_rows_are_found(Skill::Hashes, &EVIDENCE).await;
 }
 
-// Ours: against someone who has the key, an exported head tells.
+// Ours: against an attacker who has the key, an exported head is needed.
 #[tokio::test]
-async fn any_damage_to_evidence_with_heads_made_anew_is_found_by_an_exported_one() {
+async fn any_damage_to_evidence_with_new_heads_is_found_by_an_exported_head() {
     damaged_rows_are_found(Skill::Heads, &EVIDENCE).await;
 }
 
-// Ours: people read the record by its view, and a trigger changes what is written.
+// Ours: people read the record through its view, and a trigger could change what is
+// written.
 #[tokio::test]
-async fn what_was_added_to_the_schema_or_changed_in_it_is_found() {
+async fn an_added_or_changed_schema_object_is_found() {
     let original = Original::new().await;
     for (change, name) in [
         (
@@ -595,7 +596,7 @@ async fn what_was_added_to_the_schema_or_changed_in_it_is_found() {
 }
 
 #[tokio::test]
-async fn what_is_cut_off_the_end_with_all_its_traces_is_found_by_an_exported_head() {
+async fn entries_cut_off_with_all_their_traces_are_found_by_an_exported_head() {
     let original = Original::new().await;
     let mut draws = Draws(3);
     for _ in 0..20 {
@@ -624,7 +625,7 @@ async fn what_is_cut_off_the_end_with_all_its_traces_is_found_by_an_exported_hea
 }
 
 #[tokio::test]
-async fn a_file_that_is_cut_or_has_another_byte_is_found() {
+async fn a_truncated_file_or_a_changed_byte_is_found() {
     let original = Original::new().await;
     let mut draws = Draws(5);
     let mut cases = 0;
@@ -638,7 +639,7 @@ async fn a_file_that_is_cut_or_has_another_byte_is_found() {
         }
         fs::write(&path, &bytes).unwrap();
         let after = Connection::open(&path).and_then(|connection| dump(&connection));
-        // A byte that no query reads.
+        // No query reads this byte.
         if after.as_ref().is_ok_and(|dump| *dump == original.dump) {
             continue;
         }
@@ -650,11 +651,11 @@ async fn a_file_that_is_cut_or_has_another_byte_is_found() {
         });
         assert!(!found.is_empty(), "{seed}: byte {at}: {differs:?}");
     }
-    // Most bytes of the file are in pages that nothing refers to any more, or zeros.
+    // Most bytes of the file are zeros, or in unused pages.
     assert!(CASES / 4 < cases, "{cases}");
 }
 
-// Ours: one bit of the file makes a blob of a text, with the same bytes.
+// Ours: one bit of the file turns a text into a blob with the same bytes.
 #[tokio::test]
 async fn a_text_that_became_a_blob_is_found() {
     let original = Original::new().await;
@@ -670,7 +671,7 @@ async fn a_text_that_became_a_blob_is_found() {
                 ))
                 .unwrap();
         };
-        // A strict table has no blobs in its texts.
+        // A strict table does not accept a blob in a text column.
         schema(") STRICT", ") /**/");
         let update = format!(
             "UPDATE {table} SET {column} = CAST({column} AS BLOB) WHERE {column} IS NOT NULL"
@@ -684,10 +685,10 @@ async fn a_text_that_became_a_blob_is_found() {
     }
 }
 
-// Ours: a verdict that was flipped with every hash and head made right is found by
-// deciding anew.
+// Ours: a flipped verdict is found by deciding again, even if all hashes and heads
+// match.
 #[tokio::test]
-async fn a_flipped_verdict_is_found_whatever_the_hashes() {
+async fn a_flipped_verdict_is_found_even_if_all_hashes_match() {
     let original = Original::new().await;
     let (_folder, path) = original.copy();
     let connection = Connection::open(&path).unwrap();
@@ -711,9 +712,9 @@ async fn a_flipped_verdict_is_found_whatever_the_hashes() {
     assert_eq!(found.len(), 1);
 }
 
-// Ours: numbers that nothing can have reached do not keep `verify` from its end.
+// Ours: impossibly high numbers must not keep `verify` from finishing.
 #[tokio::test]
-async fn a_check_ends_whatever_numbers_are_written() {
+async fn verify_finishes_even_with_impossible_numbers() {
     for change in [
         "INSERT INTO seal (size, note, vkey) VALUES (9000000000000000000, '', '')",
         "INSERT INTO pruned VALUES (1, 9223372036854775807, 0, 1, '', '')",

@@ -1,5 +1,5 @@
-//! The files of the record deleted, replaced, cut or kept from being
-//! checkpointed, while it is written and between two starts.
+//! Files of the record that are deleted, replaced, truncated or kept from being
+//! checkpointed, in operation and between two starts.
 
 use std::fs;
 use std::os::unix::fs::{FileExt as _, PermissionsExt};
@@ -9,11 +9,11 @@ use rusqlite::OpenFlags;
 use super::super::sequence::UNKNOWN_NUMBERS;
 use super::*;
 
-/// A small bound, so that a test reaches it soon.
+/// Small limit that a test reaches soon.
 const SMALL_WAL: u64 = 1 << 20;
 
 impl Kit {
-    /// Records `count` decisions, which are completed.
+    /// Records and completes `count` decisions.
     async fn record_many(&self, count: usize) {
         for _ in 0..count {
             let (_, ending) = self.log.record(record("/a")).await.unwrap();
@@ -22,7 +22,7 @@ impl Kit {
         self.log.probe().await.unwrap();
     }
 
-    /// Why a decision is not recorded.
+    /// Returns the reason why a decision is not recorded.
     async fn refusal(&self) -> String {
         match self.log.record(record("/b")).await {
             Err(AuditError::Write(error)) => error.to_string(),
@@ -30,7 +30,7 @@ impl Kit {
         }
     }
 
-    /// Reports whether the start found that committed entries were gone.
+    /// Reports whether the start found that committed entries were missing.
     async fn has_lost_entries(&self) -> bool {
         self.log.probe().await.unwrap();
         let mut events = self.all_events().into_iter();
@@ -51,7 +51,7 @@ fn marker(folder: &Path) -> serde_json::Value {
     serde_json::from_slice(&text).unwrap()
 }
 
-/// Opens the record in `folder` as a start would.
+/// Opens the record in `folder` like a start does.
 fn start(folder: &Path) -> Result<AuditLog, AuditError> {
     start_with(&options(folder, 16))
 }
@@ -67,8 +67,8 @@ fn shortfall(folder: &Path) -> String {
     }
 }
 
-/// One test a row: what somebody does to the files of a record of three
-/// decisions, and what is said about it.
+/// Defines one test per row: a change to the files of a record of three decisions,
+/// and part of the error.
 macro_rules! fault {
     ($($name:ident: $act:expr => $said:expr;)*) => {$(
         #[tokio::test]
@@ -82,7 +82,8 @@ macro_rules! fault {
                 };
                 assert!(error.to_string().contains($said), "{error}");
                 assert!(kit.refusal().await.contains($said));
-                // What is not the record any more is not changed by its end.
+                // Files that no longer belong to the record must not be changed
+                // when it is closed.
                 let before = listing(kit.folder.path());
                 let folder = kit.closed().await;
                 assert_eq!(listing(folder.path()), before);
@@ -90,7 +91,7 @@ macro_rules! fault {
     )*};
 }
 
-/// Returns the files below `folder` with their lengths, the marker aside.
+/// Returns the files below `folder` with their lengths, except the marker.
 fn listing(folder: &Path) -> Vec<(PathBuf, u64)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -105,7 +106,7 @@ fn listing(folder: &Path) -> Vec<(PathBuf, u64)> {
     found
 }
 
-/// SQLite makes an empty WAL and its index for whoever reads a database.
+/// Reports whether SQLite made the file for a reader: an index, or an empty WAL.
 fn is_made_by_reading(path: &Path) -> bool {
     let name = path.to_string_lossy();
     name.ends_with("-shm") || name.ends_with("-wal") && fs::metadata(path).unwrap().len() == 0
@@ -170,9 +171,9 @@ async fn a_link_to_the_database_that_leads_elsewhere_is_noticed() {
     kit.record_many(1).await;
 }
 
-// Ours: "database is locked" helps nobody.
+// Ours: "database is locked" does not help the operator.
 #[tokio::test]
-async fn a_program_that_has_locked_the_database_is_told_apart_from_a_fault() {
+async fn a_lock_held_by_another_program_is_named_in_the_error() {
     let kit = Kit::new(64);
     let other = Connection::open(kit.path()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -182,9 +183,9 @@ async fn a_program_that_has_locked_the_database_is_told_apart_from_a_fault() {
     kit.record_many(1).await;
 }
 
-// Ours: without its marker nobody can tell whether the record is whole.
+// Ours: without its marker, it is unknown whether the record is complete.
 #[tokio::test]
-async fn a_marker_that_is_none_keeps_the_record_from_being_opened() {
+async fn an_invalid_marker_prevents_the_record_from_being_opened() {
     let kit = Kit::new(64);
     kit.record_many(1).await;
     let folder = kit.closed().await;
@@ -218,7 +219,7 @@ async fn a_marker_that_is_none_keeps_the_record_from_being_opened() {
 }
 
 #[tokio::test]
-async fn a_record_goes_on_when_its_files_are_back() {
+async fn a_record_continues_when_its_files_are_back() {
     let kit = Kit::new(64);
     kit.record_many(3).await;
     let folder = kit.path().parent().unwrap().to_owned();
@@ -226,7 +227,7 @@ async fn a_record_goes_on_when_its_files_are_back() {
     let (_, ending) = kit.log.record(record("/open")).await.unwrap();
     fs::rename(&folder, &away).unwrap();
     kit.refusal().await;
-    // It ends meanwhile, and is written when it can be.
+    // The exchange ends in the meantime, and its ending is written later.
     ending.complete(done(200));
     kit.refusal().await;
     fs::rename(&away, &folder).unwrap();
@@ -237,9 +238,9 @@ async fn a_record_goes_on_when_its_files_are_back() {
     assert!(rows.iter().all(|row| row.status == Some(200)));
 }
 
-// Checkpoints by others are no fault, whether they leave the WAL or empty it.
+// Checkpoints by another process are not faults, whether or not they empty the WAL.
 #[tokio::test]
-async fn a_checkpoint_of_another_process_is_no_fault() {
+async fn a_checkpoint_by_another_process_is_not_a_fault() {
     let kit = Kit::new(64);
     for mode in ["PASSIVE", "FULL", "RESTART", "TRUNCATE", "TRUNCATE"] {
         kit.record_many(20).await;
@@ -254,8 +255,8 @@ async fn a_checkpoint_of_another_process_is_no_fault() {
     assert_eq!(verify(&kit).0.missing, 0);
 }
 
-/// One test a row: what becomes of the files of a record of three decisions
-/// after its proxy has stopped, and what the next start says.
+/// Defines one test per row: a change to the files of a record of three decisions
+/// after its proxy has stopped, and part of the error of the next start.
 macro_rules! loss {
     ($($name:ident: $act:expr => $said:expr;)*) => {$(
         #[tokio::test]
@@ -277,8 +278,8 @@ macro_rules! loss {
     )*};
 }
 
-/// Holds that a new record begins in `folder`, that it says so, and that what
-/// was left of the previous one is not touched.
+/// Asserts that a new record begins in `folder` with an event, and that the remains
+/// of the previous one are left untouched.
 async fn begin_anew(folder: TempDir) {
     let mut options = options(folder.path(), 16);
     options.new_record = true;
@@ -300,7 +301,8 @@ async fn begin_anew(folder: TempDir) {
             .unwrap_or_default(),
         left
     );
-    // The next start needs no option, nor does it begin anew because of one.
+    // The next start needs no option, and with the option does not begin another
+    // record.
     let folder = kit.closed().await;
     let id = marker(folder.path())["record"].clone();
     let kit = Kit::with(folder, &options);
@@ -309,9 +311,9 @@ async fn begin_anew(folder: TempDir) {
 
 // Ours.
 loss! {
-    a_start_without_the_database_says_what_is_gone: |folder| remove(folder, "audit.db")
+    a_start_without_the_database_says_what_is_missing: |folder| remove(folder, "audit.db")
         => "there is no audit.db";
-    a_start_with_an_emptied_database_says_what_is_gone: |folder| fs::write(folder.join("audit.db"), "").unwrap()
+    a_start_with_an_emptied_database_says_what_is_missing: |folder| fs::write(folder.join("audit.db"), "").unwrap()
         => "there is no audit.db";
     a_start_with_a_cut_database_says_that_it_is_damaged: |folder| {
         fs::OpenOptions::new().write(true).open(folder.join("audit.db")).unwrap().set_len(20_000).unwrap();
@@ -344,9 +346,9 @@ loss! {
     } => "it is another record, without an id";
 }
 
-// Ours: what a damaged row says may have no end.
+// Ours: the number in an altered row could be arbitrarily high.
 #[tokio::test]
-async fn without_a_marker_numbers_that_were_changed_are_not_gone_on_with() {
+async fn without_a_marker_altered_numbers_are_not_continued() {
     let kit = Kit::new(64);
     kit.record_many(2).await;
     let folder = kit.closed().await;
@@ -402,8 +404,8 @@ async fn a_database_that_was_renamed_or_compacted_is_the_same_record() {
     assert_eq!(kit.marker()["database"], "other.db");
 }
 
-// What was acknowledged and is gone is missed, although it was never in the
-// database itself.
+// Acknowledged entries that are missing are noticed, although they were never in
+// the database itself.
 #[tokio::test]
 async fn decisions_that_were_only_in_a_removed_wal_are_missed_at_the_next_start() {
     let kit = Kit::new(16);
@@ -435,7 +437,8 @@ async fn a_copy_from_before_a_checkpoint_is_found_to_be_damaged() {
     assert!(said.contains("it is damaged"), "{said}");
 }
 
-// The same, with so few rows after the checkpoint that every page is sound.
+// An old copy of the database, with so few rows after the checkpoint that every
+// page is sound.
 #[tokio::test]
 async fn entries_between_a_copy_and_a_newer_wal_are_missed_by_verify_and_by_the_start() {
     let kit = Kit::new(64);
@@ -450,7 +453,7 @@ async fn entries_between_a_copy_and_a_newer_wal_are_missed_by_verify_and_by_the_
     let reader = AuditReader::open(&file(folder.path())).unwrap();
     let mut found = Vec::new();
     let report = |finding| found.push(finding);
-    // A leaf that a table got meanwhile is beyond the end of the copy.
+    // A leaf page that a table got after the copy is beyond the end of the copy.
     match verify::verify(&reader, &DecisionFilter::default(), report) {
         Ok(sums) => {
             assert_ne!(sums.missing, 0);
@@ -467,9 +470,10 @@ async fn entries_between_a_copy_and_a_newer_wal_are_missed_by_verify_and_by_the_
     assert!(said.contains("it is damaged"), "{said}");
 }
 
-// Ours: what may be the ending of an early decision is not taken for missing.
+// Ours: a number that may belong to the ending of an early decision is not taken
+// for missing.
 #[tokio::test]
-async fn endings_of_exchanges_that_outlast_many_others_are_found_by_a_start() {
+async fn a_start_finds_the_endings_of_exchanges_that_outlast_many_others() {
     let kit = Kit::new(64);
     let (_, ending) = kit.log.record(record("/long")).await.unwrap();
     kit.record_many(400).await;
@@ -477,13 +481,13 @@ async fn endings_of_exchanges_that_outlast_many_others_are_found_by_a_start() {
     kit.log.probe().await.unwrap();
     let kit = Kit::reopened(kit.closed().await, 64);
     assert_eq!(kit.marker()["last"], 802);
-    // Unless it is gone.
+    // The same number is reported once its ending is really missing.
     kit.sql("DELETE FROM ending WHERE decision = 1");
     let said = shortfall(kit.closed().await.path());
     assert!(said.contains("entries 802 to 802 are gone"), "{said}");
 }
 
-/// The files of a record as a crash leaves them: copied while it is open.
+/// Copies the files of an open record, as a crash would leave them.
 pub(super) fn crash(kit: &Kit, names: &[&str]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let data = file(folder.path());
@@ -494,7 +498,7 @@ pub(super) fn crash(kit: &Kit, names: &[&str]) -> TempDir {
     folder
 }
 
-// A crash may come between a checkpoint and its marker, and before either.
+// A crash may come between a checkpoint and its marker, or before both.
 #[tokio::test]
 async fn the_marker_is_never_ahead_of_the_database() {
     let kit = Kit::new(64);
@@ -507,9 +511,10 @@ async fn the_marker_is_never_ahead_of_the_database() {
             continue;
         }
         checkpoints += 1;
-        // Without the WAL: what the marker says is in the database itself.
+        // Without the WAL: everything that the marker states is in the database
+        // itself.
         Kit::reopened(crash(&kit, &["audit.db", "record"]), 16);
-        // With the marker of before: a crash between the two.
+        // With the previous marker: a crash between checkpoint and marker.
         let folder = crash(&kit, &["audit.db", "audit.db-wal"]);
         fs::write(
             file(folder.path()).with_file_name("record"),
@@ -525,7 +530,7 @@ async fn the_marker_is_never_ahead_of_the_database() {
     }
 }
 
-/// Changes one byte in the frame `number`, from 0, of the log in `folder`.
+/// Changes one byte in the frame `number`, from 0, of the WAL in `folder`.
 fn flip_in_log(folder: &Path, number: u64) {
     let path = file(folder).with_file_name("audit.db-wal");
     let log = fs::OpenOptions::new().read(true).write(true).open(path);
@@ -535,9 +540,9 @@ fn flip_in_log(folder: &Path, number: u64) {
     log.write_all_at(&[!byte[0]], at).unwrap();
 }
 
-// Ours: cases/tampering.md.
+// Ours: SQLite stops at a damaged frame without an error.
 #[tokio::test]
-async fn a_damaged_block_in_the_log_after_a_kill_is_told_with_what_it_hides() {
+async fn a_damaged_frame_after_a_crash_is_reported_with_the_entries_it_hides() {
     let kit = Kit::new(64);
     for _ in 0..20 {
         kit.record_many(1).await;
@@ -546,7 +551,8 @@ async fn a_damaged_block_in_the_log_after_a_kill_is_told_with_what_it_hides() {
     assert!(!Kit::reopened(whole, 16).has_lost_entries().await);
     for names in [
         &["audit.db", "audit.db-wal", "record"][..],
-        // As after a power failure: what was not synced of the marker is gone.
+        // As after a power failure: the part of the marker that was not synced is
+        // lost.
         &["audit.db", "audit.db-wal"],
     ] {
         let folder = crash(&kit, names);
@@ -565,21 +571,21 @@ async fn a_damaged_block_in_the_log_after_a_kill_is_told_with_what_it_hides() {
         let again = Kit::reopened(folder, 16);
         assert!(again.has_lost_entries().await, "{names:?}");
         let (sums, found) = verify(&again);
-        // Each of the 20 commits had two entries, and some are left; a commit that cannot
-        // be read is taken for the largest.
+        // Each of the 20 commits had two entries, and some are left. An unreadable
+        // commit is assumed to have the maximum size.
         assert!((1..40).contains(&sums.lost), "{sums:?}");
         assert!(sums.lost < sums.skipped, "{sums:?}");
         assert_eq!(found, Vec::<String>::new());
-        // No number is given twice.
+        // No number is issued twice.
         let (receipt, _ending) = again.log.record(record("/next")).await.unwrap();
         assert!(40 < receipt.seq(), "{receipt:?}");
     }
 }
 
 #[tokio::test]
-async fn a_crash_in_the_first_moments_of_a_record_leaves_one_that_starts() {
+async fn a_record_starts_even_after_a_crash_in_its_first_moments() {
     let kit = Kit::new(64);
-    // Before the marker was written, and while it was.
+    // Before the marker was written, and while it was being written.
     for (marker, text) in [(None, ""), (Some("record.new"), "{\"rec")] {
         let folder = crash(&kit, &["audit.db", "audit.db-wal"]);
         if let Some(name) = marker {
@@ -588,13 +594,13 @@ async fn a_crash_in_the_first_moments_of_a_record_leaves_one_that_starts() {
         let again = Kit::reopened(folder, 16);
         assert_eq!(again.marker(), kit.marker());
     }
-    // Before the database was.
+    // Before the database was written.
     let folder = crash(&kit, &[]);
     fs::write(file(folder.path()), "").unwrap();
     Kit::reopened(folder, 16).record_many(1).await;
 }
 
-// A crash after the new database was made, and before its marker was.
+// A crash after the new database was created, and before its marker was.
 #[tokio::test]
 async fn a_crash_while_a_record_begins_anew_leaves_the_old_marker() {
     let (old, new) = (Kit::new(16), Kit::new(16));
@@ -608,7 +614,7 @@ async fn a_crash_while_a_record_begins_anew_leaves_the_old_marker() {
 }
 
 #[tokio::test]
-async fn a_changed_id_is_found_by_verify_and_so_are_decisions_the_marker_knows_of() {
+async fn verify_finds_a_changed_id_and_missing_decisions_that_the_marker_knows() {
     let kit = Kit::new(16);
     kit.record_many(3).await;
     let folder = kit.closed().await;
@@ -632,14 +638,14 @@ async fn a_changed_id_is_found_by_verify_and_so_are_decisions_the_marker_knows_o
         found(changed)[0],
         "the record's id is not as it was written"
     );
-    // Without the id no row can be told from one of another record.
+    // Without the id, rows cannot be distinguished from those of another record.
     let found = found("DELETE FROM record");
     assert_eq!(found[0], "the record's id is not as it was written");
     assert!(found[2].contains("is that of another record"), "{found:?}");
     assert!(found[3].starts_with("1: the row is not"), "{found:?}");
 }
 
-/// Returns a kit whose WAL may have [`SMALL_WAL`] bytes.
+/// Returns a kit whose WAL is limited to [`SMALL_WAL`] bytes.
 fn small_wal() -> Kit {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path(), 64);
@@ -647,7 +653,7 @@ fn small_wal() -> Kit {
     Kit::with(folder, &options)
 }
 
-/// Returns a program that reads and does not end its transaction.
+/// Returns a reader that does not end its transaction.
 fn reader_that_stays(path: &Path) -> Connection {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let reader = Connection::open_with_flags(path, flags).unwrap();
@@ -660,7 +666,7 @@ fn reader_that_stays(path: &Path) -> Connection {
 }
 
 #[tokio::test]
-async fn a_reader_that_stays_stops_the_record_at_the_bound_until_it_goes() {
+async fn a_long_read_stops_the_record_at_the_limit_until_it_ends() {
     let kit = small_wal();
     kit.record_many(1).await;
     let reader = reader_that_stays(&kit.path());
@@ -683,7 +689,7 @@ async fn a_reader_that_stays_stops_the_record_at_the_bound_until_it_goes() {
     assert!(SMALL_WAL as i64 <= kit.metrics.audit_wal_bytes.get());
     assert!(matches!(kit.log.probe().await, Err(AuditError::Write(_))));
     drop(reader);
-    // At once, and without a start.
+    // Immediately, and without a restart.
     kit.record_many(1).await;
     let wal = kit.metrics.audit_wal_bytes.get();
     assert!(wal < SMALL_WAL as i64 / 4, "{wal}");
@@ -693,12 +699,12 @@ async fn a_reader_that_stays_stops_the_record_at_the_bound_until_it_goes() {
 }
 
 #[tokio::test]
-async fn readers_that_come_and_go_do_not_stop_the_record() {
+async fn short_reads_do_not_stop_the_record() {
     let kit = small_wal();
     for _ in 0..30 {
         let reader = reader_that_stays(&kit.path());
-        // Few enough that the bound is not reached where each entry has a commit
-        // of its own, some five pages.
+        // Few enough that the limit is not reached even if each entry has its own
+        // commit, of some five pages.
         kit.record_many(10).await;
         drop(reader);
         kit.record_many(30).await;
@@ -707,7 +713,7 @@ async fn readers_that_come_and_go_do_not_stop_the_record() {
 }
 
 #[tokio::test]
-async fn the_wal_is_started_again_long_before_its_bound() {
+async fn the_wal_is_restarted_long_before_its_limit() {
     let kit = small_wal();
     kit.record_many(500).await;
     let wal = fs::metadata(kit.beside("audit.db-wal")).unwrap().len();
@@ -715,7 +721,8 @@ async fn the_wal_is_started_again_long_before_its_bound() {
     assert_ne!(kit.marker()["last"], 0);
 }
 
-/// One test a row: permissions of a path, and whether the record is opened.
+/// Defines one test per row: permissions of a path, and whether the record is
+/// opened.
 macro_rules! permissions {
     ($($name:ident: $path:literal $mode:literal => $opens:literal;)*) => {$(
         #[tokio::test]
@@ -748,10 +755,10 @@ permissions! {
     a_marker_that_others_may_write_is_refused: "record" 0o622 => false;
 }
 
-// Ours: endings are tried again though no decision can be sent, because they hold its
+// Ours: endings are retried even if no decision can be sent, because they hold its
 // places.
 #[tokio::test]
-async fn a_full_queue_is_written_when_the_disk_is_well_again() {
+async fn a_full_queue_is_written_when_the_disk_works_again() {
     let kit = Kit::new(2);
     kit.sql(BREAK_ENDINGS);
     let (_, ending) = kit.log.record(record("/a")).await.unwrap();
@@ -772,7 +779,8 @@ async fn a_full_queue_is_written_when_the_disk_is_well_again() {
     drop(kit.log.record(record("/b")).await.unwrap());
 }
 
-/// Has another program give all free pages back, which are in the WAL then.
+/// Makes another program return all free pages; the shorter database is then in the
+/// WAL.
 fn give_pages_back(path: &Path) {
     let connection = Connection::open(path).unwrap();
     let no_checkpoint = "PRAGMA wal_autocheckpoint = 0";
@@ -782,7 +790,7 @@ fn give_pages_back(path: &Path) {
     while pages.next().unwrap().is_some() {}
 }
 
-// Ours: pages that were given back shorten the file, which nobody has cut then.
+// Ours: returned pages shorten the file, which must not count as truncation.
 #[tokio::test]
 async fn a_checkpoint_that_makes_room_may_shorten_the_database() {
     let kit = small_wal();

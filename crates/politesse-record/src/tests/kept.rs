@@ -1,4 +1,4 @@
-//! The last that is known of each robots.txt: snapshots survive a restart.
+//! Saved snapshots: the newest snapshot of each robots.txt survives a restart.
 
 use http::HeaderValue;
 use jiff::SignedDuration;
@@ -27,7 +27,7 @@ fn key(name: &str, token: Option<ProductToken>) -> CacheKey {
     CacheKey::new(origin, token)
 }
 
-/// Returns what is known of `whose`: `result`, got a minute ago.
+/// Returns a saved snapshot for `key` with `result`, fetched at a fixed time.
 fn kept(key: &CacheKey, result: AccessResult) -> StoredSnapshot {
     let at: Timestamp = "2126-11-21T04:00:00.123456Z".parse().unwrap();
     let snapshot = Snapshot {
@@ -54,7 +54,7 @@ fn file(body: &'static str) -> AccessResult {
     ))))
 }
 
-/// Returns the same snapshot with something else in it.
+/// Returns a copy of a snapshot with a change.
 fn but(kept: &StoredSnapshot, change: impl FnOnce(&mut Snapshot, &mut u32)) -> StoredSnapshot {
     let old = &*kept.snapshot;
     let result = match &old.result {
@@ -80,7 +80,7 @@ fn but(kept: &StoredSnapshot, change: impl FnOnce(&mut Snapshot, &mut u32)) -> S
 }
 
 impl Kit {
-    /// Keeps it, on disk when this returns.
+    /// Saves a snapshot; it is on disk when this returns.
     async fn keep(&self, kept: &StoredSnapshot) {
         self.log.save_snapshot(kept.clone()).await;
         self.log.probe().await.unwrap();
@@ -101,7 +101,7 @@ impl Kit {
         connection.query_row(&sql, [], |row| row.get(0)).unwrap()
     }
 
-    /// Keeps the writer from committing until the connection commits.
+    /// Keeps the writer from committing until the returned connection commits.
     fn held(&self) -> Connection {
         let other = Connection::open(self.path()).unwrap();
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -109,7 +109,7 @@ impl Kit {
     }
 }
 
-/// Returns all that is known, in one line.
+/// Formats everything known about a snapshot in one line.
 fn told(kept: &StoredSnapshot) -> String {
     let text = kept.snapshot.file().map(|copy| copy.robots.text());
     let notes: Option<Vec<_>> = kept
@@ -119,7 +119,7 @@ fn told(kept: &StoredSnapshot) -> String {
     format!("{kept:?} {text:?} {notes:?}")
 }
 
-/// One test a row: what is kept, and read from the disk again as it was, also
+/// Defines one test per row: a snapshot that is read back unchanged from disk, also
 /// by the next process.
 macro_rules! round_trips {
     ($($name:ident: $kept:expr;)*) => {$(
@@ -162,11 +162,11 @@ round_trips! {
         copy.robots.cut_here();
         snapshot.result = AccessResult::Successful(Arc::new(copy));
     });
-    an_earlier_copy_is_kept_with_why_it_is_in_force: but(&kept(&mine(), file(ROBOTS)), |snapshot, failures| {
+    an_earlier_copy_is_kept_with_the_reason_it_is_in_force: but(&kept(&mine(), file(ROBOTS)), |snapshot, failures| {
         snapshot.stale = Some(Cause::NoConnection(NoConnection::Dns));
         *failures = 7;
     });
-    that_there_is_none_is_kept: but(&kept(&mine(), AccessResult::Unavailable), |snapshot, _| {
+    a_missing_robots_txt_is_kept: but(&kept(&mine(), AccessResult::Unavailable), |snapshot, _| {
         snapshot.status = Some(404);
     });
     an_answer_for_one_sender_is_kept: but(&kept(&mine(), AccessResult::Unavailable), |snapshot, _| {
@@ -178,7 +178,7 @@ round_trips! {
         snapshot.status = None;
         *failures = u32::MAX;
     });
-    where_the_operator_s_word_led_is_kept: StoredSnapshot {
+    the_address_from_an_operator_s_override_is_kept: StoredSnapshot {
         led_to: Some("127.0.0.1:8080".to_owned()),
         ..kept(&mine(), file(ROBOTS))
     };
@@ -188,7 +188,7 @@ round_trips! {
 }
 
 #[tokio::test]
-async fn what_is_not_kept_is_not_found() {
+async fn a_key_that_was_not_saved_is_not_found() {
     let kit = Kit::new(16);
     kit.keep(&kept(&mine(), file(ROBOTS))).await;
     for other in [
@@ -202,7 +202,7 @@ async fn what_is_not_kept_is_not_found() {
 
 // Ours: a snapshot belongs to an origin and a token.
 #[tokio::test]
-async fn tokens_of_one_origin_are_kept_apart_and_each_once() {
+async fn each_token_of_an_origin_has_one_saved_snapshot() {
     let kit = Kit::new(16);
     let of = |token| key("o.test", token);
     for (token, body) in [
@@ -225,8 +225,8 @@ async fn tokens_of_one_origin_are_kept_apart_and_each_once() {
     }
 }
 
-// Invariant 2 (ARCHITECTURE.md): a restart makes no second piece of evidence of
-// one answer.
+// Invariant 2 (ARCHITECTURE.md): a restart does not create a second piece of
+// evidence for the same answer.
 #[tokio::test]
 async fn a_snapshot_that_was_read_again_is_the_same_evidence() {
     let kit = Kit::new(16);
@@ -243,9 +243,9 @@ async fn a_snapshot_that_was_read_again_is_the_same_evidence() {
     assert_eq!((kit.rows().len(), kit.count("snapshot")), (2, 1));
 }
 
-// Ours: no reason to ask again, or to be judged by something else.
+// Ours: an earlier snapshot must not decide anything any more.
 #[tokio::test]
-async fn what_is_known_last_is_in_force() {
+async fn the_last_saved_snapshot_is_in_force() {
     let kit = Kit::new(16);
     kit.keep(&kept(&mine(), file(ROBOTS))).await;
     kit.keep(&kept(&mine(), AccessResult::Unavailable)).await;
@@ -264,7 +264,7 @@ async fn a_file_is_read_by_the_dialect_in_force() {
         .save_snapshot(but(&kept(&mine(), file(rules)), |snapshot, _| {
             snapshot.hops = hops();
         }));
-    // First what is under way, then what is on disk.
+    // First the pending save is read, then the one on disk.
     for _ in 0..2 {
         let kept = kit
             .log
@@ -283,7 +283,7 @@ async fn a_file_is_read_by_the_dialect_in_force() {
     saving.await;
 }
 
-// Ours: what a restart was to mend is tried again after it.
+// Ours: a failure on our side, which a restart may have fixed, is not remembered.
 #[tokio::test]
 async fn failures_of_our_own_are_not_kept() {
     let kit = Kit::new(16);
@@ -305,7 +305,7 @@ async fn failures_of_our_own_are_not_kept() {
     assert_eq!(kit.lost(), 0);
 }
 
-/// Checks that a row which `sql` has changed is found out, and not used.
+/// Asserts that a row changed by `sql` is reported and not used.
 async fn assert_not_trusted(sql: &str) {
     let kit = Kit::new(16);
     let kept = but(&kept(&mine(), file(ROBOTS)), |snapshot, _| {
@@ -322,14 +322,14 @@ async fn assert_not_trusted(sql: &str) {
         assert_eq!((verification.kept, verification.mismatches), (1, 1));
         assert!(found[0].contains("as it was written") || found[0].contains("digest"));
     }
-    // Asked again, it is kept again.
+    // A new save replaces the altered one.
     kit.sql("PRAGMA foreign_keys = OFF; DELETE FROM body WHERE hex(body) = '00'");
     kit.keep(&kept).await;
     assert!(kit.kept(&mine()).await.is_some());
 }
 
 #[tokio::test]
-async fn a_row_that_was_changed_by_hand_is_not_trusted() {
+async fn an_altered_row_is_not_trusted() {
     for change in [
         "url = 'https://p.test/robots.txt'",
         "status = 404",
@@ -355,14 +355,14 @@ async fn a_row_that_was_changed_by_hand_is_not_trusted() {
 }
 
 #[tokio::test]
-async fn a_body_that_was_changed_or_taken_away_is_not_trusted() {
+async fn an_altered_or_deleted_body_is_not_trusted() {
     assert_not_trusted("UPDATE body SET body = x'00'").await;
     assert_not_trusted("DELETE FROM body").await;
     assert_not_trusted("DELETE FROM kept").await;
 }
 
 #[tokio::test]
-async fn verification_counts_what_is_kept_and_names_what_was_changed() {
+async fn verification_counts_saved_snapshots_and_names_altered_ones() {
     let kit = one_of_each().await;
     for name in ["o.test", "p.test", "q.test"] {
         kit.keep(&kept(&key(name, token("FooBot")), file(ROBOTS)))
@@ -378,13 +378,14 @@ async fn verification_counts_what_is_kept_and_names_what_was_changed() {
     );
 }
 
-// Ours: asked no second time because it was forgotten too early.
+// Ours: robots.txt must not be fetched again because a snapshot was forgotten too
+// early.
 #[tokio::test]
-async fn what_is_on_its_way_to_the_disk_is_found() {
+async fn a_snapshot_waiting_to_be_written_is_found() {
     let kit = Kit::new(16);
     let lock = kit.held();
     let (first, second) = (kept(&mine(), file("# 1")), kept(&mine(), file("# 2")));
-    // Begun when called: nobody has waited for them yet.
+    // Saving starts with the call, before the future is polled.
     let saving = [
         kit.log.save_snapshot(first.clone()),
         kit.log.save_snapshot(second.clone()),
@@ -402,7 +403,7 @@ async fn what_is_on_its_way_to_the_disk_is_found() {
     assert_eq!(kit.log.pending.find(&mine()).map(|kept| told(&kept)), None);
 }
 
-// The same where an earlier one ends meanwhile.
+// A save that ends must not remove a later one from the pending saves.
 #[tokio::test]
 async fn the_end_of_a_save_does_not_hide_the_next_one() {
     let kit = Kit::new(2);
@@ -411,7 +412,7 @@ async fn the_end_of_a_save_does_not_hide_the_next_one() {
         .save_snapshot(kept(&key("p.test", None), file("")))
         .await;
     kit.log.save_snapshot(kept(&mine(), file("# 1"))).await;
-    // There is no place for it before it is waited for.
+    // It has no place in the queue until its future is polled.
     let second = kept(&mine(), file("# 2"));
     let saving = kit.log.save_snapshot(second.clone());
     lock.execute_batch("COMMIT").unwrap();
@@ -443,13 +444,14 @@ async fn a_full_queue_gives_a_save_up_after_a_second_and_counts_it() {
     assert_eq!(kit.count("kept"), 2);
 }
 
-/// Makes nothing be kept.
+/// Makes every insert into `kept` fail.
 const BREAK_KEPT: &str = "CREATE TRIGGER broken_kept BEFORE INSERT ON kept
     BEGIN SELECT RAISE(ABORT, 'disk full'); END;";
 
-// Ours: what spares a question keeps no decision out.
+// Ours: saved state only spares sites requests, so it must not prevent a decision
+// from being written.
 #[tokio::test]
-async fn a_save_that_fails_is_counted_and_costs_no_decision() {
+async fn a_save_that_fails_is_counted_and_does_not_stop_decisions() {
     let kit = Kit::new(16);
     kit.sql(BREAK_KEPT);
     let lock = kit.held();
@@ -470,10 +472,10 @@ async fn a_save_that_fails_is_counted_and_costs_no_decision() {
     assert!(kit.kept(&mine()).await.is_some());
 }
 
-// Invariant 3 (ARCHITECTURE.md) as before: a disk that refuses everything
-// refuses decisions.
+// Invariant 3 (ARCHITECTURE.md): if the disk refuses everything, decisions are
+// refused too.
 #[tokio::test]
-async fn with_a_save_beside_it_a_refused_decision_is_refused() {
+async fn a_decision_queued_with_a_save_is_refused_if_the_disk_refuses_both() {
     let kit = Kit::new(16);
     kit.sql(BREAK);
     kit.sql(BREAK_KEPT);
@@ -484,7 +486,7 @@ async fn with_a_save_beside_it_a_refused_decision_is_refused() {
 }
 
 #[tokio::test]
-async fn a_closed_log_has_kept_everything_and_finds_nothing() {
+async fn a_closed_log_has_saved_everything_and_finds_nothing() {
     let kit = Kit::new(16);
     assert!(kit.kept(&mine()).await.is_none());
     kit.log.save_snapshot(kept(&mine(), file(ROBOTS))).await;
@@ -500,10 +502,10 @@ async fn a_closed_log_has_kept_everything_and_finds_nothing() {
     assert_eq!(kit.count("kept"), 1);
 }
 
-// Invariant 8 (ARCHITECTURE.md): the table holds what was asked for in thirty
-// days.
+// Invariant 8 (ARCHITECTURE.md): the table holds only snapshots used within the
+// last thirty days.
 #[tokio::test]
-async fn what_has_been_of_no_use_for_thirty_days_is_taken_away() {
+async fn a_snapshot_that_expired_thirty_days_ago_is_removed() {
     let kit = Kit::new(16);
     let days = |days: i64| {
         let now = clock::now() + SignedDuration::from_hours(24 * days);
@@ -525,7 +527,7 @@ async fn what_has_been_of_no_use_for_thirty_days_is_taken_away() {
 }
 
 #[test]
-fn a_few_are_taken_away_at_a_time_the_oldest_first() {
+fn snapshots_are_removed_in_steps_the_oldest_first() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = AuditStore::open(&options(folder.path(), 16), &Metrics::default()).unwrap();
     store
@@ -543,8 +545,8 @@ fn a_few_are_taken_away_at_a_time_the_oldest_first() {
     assert_eq!([pruned(), pruned(), pruned()], [3, 1, 0]);
 }
 
-/// Measures a load with a hundred thousand rows. Run with optimisation, it
-/// prints; a load for each origin must not slow a crawl.
+/// Measures and prints the time of a load from a hundred thousand rows. Must be run
+/// with optimisation. A load for each origin must not slow down a crawl.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures, and writes 250 MB"]
 async fn a_load_from_a_hundred_thousand_rows_takes_little() {
@@ -567,7 +569,8 @@ async fn a_load_from_a_hundred_thousand_rows_takes_little() {
     eprintln!("{ROWS} rows written in {:?}", clock::instant() - start);
     drop(store);
     let kit = Kit::reopened(folder, 16);
-    // A stride that is prime to the rows, so that no two neighbours follow.
+    // The stride is coprime to the number of rows, so that consecutive loads are
+    // not neighbours.
     let places = (0..20_000u32).map(|n| n * 7919 % ROWS);
     for (what, shift) in [("present", 0), ("absent", ROWS)] {
         let start = clock::instant();

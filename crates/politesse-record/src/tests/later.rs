@@ -1,4 +1,4 @@
-//! Rows of what was put off: verdict `later`.
+//! Rows of requests that were put off: verdict `later`.
 
 use super::*;
 use politesse_decision::decide::{EnforcementMode, Reason};
@@ -10,8 +10,8 @@ fn later(decision: Decision, reason: Reason) -> Record {
     record_of(&decision.later(delay.explained("it asks for pauses")))
 }
 
-/// Returns what was allowed, what was only reported, and what was put off of
-/// each.
+/// Returns a log with an allowed decision, an allowed one that was put off, and a
+/// reported one that was put off.
 async fn put_off() -> Kit {
     let kit = Kit::new(16);
     let reporting = policy()
@@ -37,7 +37,7 @@ async fn put_off() -> Kit {
 }
 
 #[tokio::test]
-async fn what_was_put_off_is_found_by_its_verdict() {
+async fn a_request_that_was_put_off_is_found_by_its_verdict() {
     let kit = put_off().await;
     let filter = DecisionFilter {
         verdict: Some("later".to_owned()),
@@ -64,16 +64,16 @@ async fn what_was_put_off_is_found_by_its_verdict() {
     assert_eq!(json["wait_ms"], 7);
 }
 
-// Invariant 2 (ARCHITECTURE.md): that it was let through, and by which rule,
-// follows again.
+// Invariant 2 (ARCHITECTURE.md): the evidence also shows that the request was
+// allowed, and by which rule.
 #[tokio::test]
-async fn what_was_put_off_is_decided_again() {
+async fn a_request_that_was_put_off_is_decided_again() {
     let (verification, found) = verify(&put_off().await);
     assert_eq!(found, Vec::<String>::new());
     assert_eq!((verification.decided, verification.form_only), (3, 0));
 }
 
-/// One test a row: what somebody did to [`put_off`], and what is found.
+/// Defines one test per row: a change to [`put_off`], and the finding.
 macro_rules! tampering {
     ($($name:ident: $sql:literal => $found:literal;)*) => {$(
         #[tokio::test]
@@ -81,7 +81,8 @@ macro_rules! tampering {
             let kit = put_off().await;
             kit.sql($sql);
             let (verification, found) = verify(&kit);
-            // One finding for the row, after one for the dictionary if it was that.
+            // The finding about the row comes last, after one about the dictionary
+            // if that was changed.
             let (last, rest) = found.split_last().unwrap();
             assert!(last.starts_with($found), "{found:?}");
             assert!(rest.iter().all(|found| found.starts_with("ruling ")), "{found:?}");
@@ -90,21 +91,21 @@ macro_rules! tampering {
     )*};
 }
 
-// Ours: what `audit verify` says of each change.
+// Ours: findings of `audit verify` for each change.
 tampering! {
-    what_is_disallowed_cannot_have_been_put_off: "UPDATE decision SET path = '/private/y' WHERE seq = 3"
+    a_disallowed_url_cannot_have_been_put_off: "UPDATE decision SET path = '/private/y' WHERE seq = 3"
         => "3: the row says later crawl_delay for FooBot, its evidence disallow rule";
-    what_was_put_off_was_not_allowed: "UPDATE ruling SET verdict = 'allow' WHERE id = 2"
+    a_request_that_was_put_off_was_not_allowed: "UPDATE ruling SET verdict = 'allow' WHERE id = 2"
         => "3: the row says allow crawl_delay for FooBot, its evidence allow no_rule";
-    what_was_allowed_was_not_put_off: "UPDATE ruling SET verdict = 'later' WHERE id = 1"
+    an_allowed_request_was_not_put_off: "UPDATE ruling SET verdict = 'later' WHERE id = 1"
         => "1: cannot be decided again: its reason is \"no_rule\"";
-    nothing_is_put_off_by_a_rule: "UPDATE ruling SET reason = 'rule' WHERE id = 2"
+    a_rule_does_not_put_requests_off: "UPDATE ruling SET reason = 'rule' WHERE id = 2"
         => "3: cannot be decided again: its reason is \"rule\"";
-    another_reason_of_pace_is_found: "UPDATE ruling SET reason = 'ceiling' WHERE id = 2"
+    another_pace_reason_is_found: "UPDATE ruling SET reason = 'ceiling' WHERE id = 2"
         => "3: the row is not as it was written";
-    what_was_put_off_was_not_reported: "UPDATE ruling SET effect = 'reported' WHERE id = 3"
+    an_enforced_delay_was_not_only_reported: "UPDATE ruling SET effect = 'reported' WHERE id = 3"
         => "5: the row says later backoff";
     another_line_is_found: "UPDATE ruling SET line = 1 WHERE id = 3" => "5: the row says later backoff";
-    what_rests_on_no_robots_txt_was_not_put_off: "UPDATE decision SET snapshot = NULL WHERE seq = 3"
+    a_request_without_robots_txt_was_not_put_off: "UPDATE decision SET snapshot = NULL WHERE seq = 3"
         => "3: cannot be decided again: its reason is \"crawl_delay\"";
 }

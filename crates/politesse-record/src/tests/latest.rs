@@ -1,10 +1,10 @@
-//! Decisions and endings that differ from the one before in one value: each is
-//! recorded with its own.
+//! Decisions and endings that differ from the previous one in a single value: each
+//! must be recorded with its own value.
 
 use super::*;
 use politesse_decision::record::Effect;
 
-/// Returns the record of a request for `/a` by a crawler with this User-Agent.
+/// Returns the record of a request for `/a` by a crawler with the given User-Agent.
 fn asked_by(user_agent: &str) -> Record {
     let inquiry = Inquiry {
         crawler: Crawler::parse(user_agent),
@@ -13,7 +13,7 @@ fn asked_by(user_agent: &str) -> Record {
     record_of(&decide(&Arc::new(inquiry), &robots(), &policy(), now()))
 }
 
-/// Returns the record of a request for `/a` by `method`.
+/// Returns the record of a request for `/a` with the given method.
 fn asked_with(method: &str) -> Record {
     let inquiry = Inquiry {
         method: method.to_owned(),
@@ -22,7 +22,7 @@ fn asked_with(method: &str) -> Record {
     record_of(&decide(&Arc::new(inquiry), &robots(), &policy(), now()))
 }
 
-/// Returns the values that decisions may share, as they were read back.
+/// Returns the values that decisions may share, as read back.
 fn values(row: &StoredRecord) -> String {
     let StoredRecord {
         client,
@@ -38,10 +38,10 @@ fn values(row: &StoredRecord) -> String {
     )
 }
 
-// Ours: what the writer takes from the decision before must be equal to the byte;
-// names of crawlers are equal in any case.
+// Ours: values reused from the previous decision must be equal to the byte,
+// although names of crawlers are compared without regard to case.
 #[tokio::test]
-async fn a_decision_has_its_own_values_whatever_the_one_before_has() {
+async fn a_decision_has_its_own_values_even_if_one_differs_from_the_previous() {
     let other_policy = Policy::new(Unauthorized::Refuse);
     let decision = |path: &str, policy| decide(&inquiry(path), &robots(), policy, now());
     let variants = [
@@ -85,7 +85,7 @@ async fn a_decision_has_its_own_values_whatever_the_one_before_has() {
 
 // Ours.
 #[tokio::test]
-async fn an_ending_has_its_own_values_whatever_the_one_before_has() {
+async fn an_ending_has_its_own_values_even_if_one_differs_from_the_previous() {
     let seen = |said: Option<&str>| {
         Some(Seen {
             directives: "foobot=(noindex;src=x);state=complete".to_owned(),

@@ -1,4 +1,4 @@
-//! The leaves of entries, against the encoding that a document states.
+//! Leaves of entries, compared with the documented encoding.
 
 use jiff::Timestamp;
 
@@ -10,7 +10,7 @@ use crate::leaf::{PersonalValues, RecordId, SALT_BYTES, numbers_digest};
 use crate::sequence::LostRange;
 use politesse_decision::digest::{CanonicalBytes, Digest};
 
-/// Writes the documented encoding a second time, from a list of parts.
+/// Hashes parts that are encoded here a second time, from the document.
 fn sha256(parts: &[&[u8]]) -> Digest {
     Digest::of(&parts.concat())
 }
@@ -30,7 +30,7 @@ const ID_BYTES: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
 
 // Ours: docs/decisions/020-thin-record.md, "Leaves".
 #[test]
-fn a_leaf_of_a_decision_is_what_the_document_says() {
+fn the_leaf_of_a_decision_is_as_documented() {
     let digest = |name: &str| Digest::of(name.as_bytes());
     let of = |name: &str| *digest(name).as_bytes();
     let mut room = CanonicalBytes::default();
@@ -85,9 +85,9 @@ fn a_leaf_of_a_decision_is_what_the_document_says() {
     }
 }
 
-// Ours: the same document.
+// Ours: docs/decisions/020-thin-record.md, "Leaves".
 #[test]
-fn leaves_of_other_entries_are_what_the_document_says() {
+fn the_leaves_of_other_entries_are_as_documented() {
     let mut room = CanonicalBytes::default();
     let id = RecordId::parse(ID);
     let error = value("error");

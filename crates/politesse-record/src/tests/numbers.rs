@@ -1,5 +1,5 @@
-//! One sequence of numbers for decisions, endings and events, and what a crash
-//! makes of it.
+//! One sequence of numbers for decisions, endings and events, and its state after a
+//! crash.
 
 use super::events::{entered, left};
 use super::faults::crash;
@@ -8,25 +8,25 @@ use crate::error::WriteError;
 use crate::store::AuditStore;
 use crate::transaction::EndingNumbers;
 
-/// Files of a record that is open.
+/// Files of an open record.
 pub(super) const FILES: [&str; 3] = ["audit.db", "audit.db-wal", "record"];
 
-/// Makes no event be written.
+/// Makes every insert of an event fail.
 pub(super) const BREAK_EVENTS: &str = "CREATE TRIGGER broken_event BEFORE INSERT ON event
     BEGIN SELECT RAISE(ABORT, 'disk full'); END;";
 
 impl Kit {
-    /// Records a decision, whose exchange ends at once. Returns its number.
+    /// Records a decision whose exchange ends immediately. Returns its number.
     async fn record_one(&self, path: &str) -> u64 {
         let (receipt, ending) = self.log.record(record(path)).await.unwrap();
         ending.complete(done(200));
         receipt.seq()
     }
 
-    /// Holds that each number has an entry but for `skipped` ones.
+    /// Asserts that each number has an entry, except `skipped` ones.
     fn assert_gapless(&self, skipped: u64) {
         let (sums, mut found) = verify(self);
-        // Of these tests: it stands for a disk that fails.
+        // The trigger is part of these tests: it simulates a failing disk.
         found.retain(|finding| !finding.starts_with("trigger broken_event"));
         assert_eq!(found, Vec::<String>::new());
         assert_eq!((sums.missing, sums.skipped), (0, skipped));
@@ -38,7 +38,7 @@ async fn decisions_endings_and_events_share_one_sequence() {
     let kit = Kit::new(64);
     assert_eq!(kit.record_one("/a").await, 1);
     kit.note(entered("o.test", 90)).await;
-    // Two exchanges at once, the first ends last.
+    // Two exchanges run at once, and the first one ends last.
     let (first, first_ending) = kit.log.record(record("/b")).await.unwrap();
     let (second, second_ending) = kit.log.record(record("/c")).await.unwrap();
     second_ending.complete(done(200));
@@ -53,7 +53,7 @@ async fn decisions_endings_and_events_share_one_sequence() {
     kit.assert_gapless(0);
 }
 
-// Ours: no number is given twice, though its commit was not acknowledged.
+// Ours: no number is issued twice, even if its commit was not acknowledged.
 #[tokio::test]
 async fn numbers_written_to_files_that_came_back_are_not_given_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -80,7 +80,7 @@ async fn numbers_written_to_files_that_came_back_are_not_given_again() {
     kit.assert_gapless(0);
 }
 
-// Ours: a number is given by the commit, so a crash takes none.
+// Ours: a number is issued by the commit, so a crash uses up none.
 #[tokio::test]
 async fn a_crash_loses_no_number() {
     let kit = Kit::new(64);
@@ -97,7 +97,8 @@ async fn a_crash_loses_no_number() {
     again.assert_gapless(0);
 }
 
-// Ours: what no decision rests on keeps none out, and leaves no gap.
+// Ours: entries that no decision rests on must not prevent one from being written,
+// or leave a gap.
 #[tokio::test]
 async fn an_event_that_is_given_up_uses_up_no_number() {
     let kit = Kit::new(64);
@@ -130,10 +131,10 @@ async fn an_event_that_repeats_another_uses_up_no_entry() {
     kit.assert_gapless(0);
 }
 
-// Ours: a dictionary row is written in the transaction that first uses it, and a
-// rollback forgets it.
+// Ours: a dictionary row is written in the transaction that first uses it, and
+// forgotten after a rollback.
 #[tokio::test]
-async fn what_a_failed_transaction_has_written_is_written_again() {
+async fn dictionary_rows_of_a_failed_transaction_are_written_again() {
     let kit = Kit::new(64);
     kit.record_one("/a").await;
     kit.sql(BREAK);
@@ -159,7 +160,7 @@ async fn what_a_failed_transaction_has_written_is_written_again() {
     assert_eq!(row.crawler.candidates, ["OtherBot"]);
 }
 
-// Ours: for people with a shell of SQLite.
+// Ours: the view is for people who use the SQLite shell.
 #[tokio::test]
 async fn the_view_joins_what_a_row_refers_to() {
     let kit = one_of_each().await;
@@ -175,7 +176,7 @@ async fn the_view_joins_what_a_row_refers_to() {
     );
 }
 
-// Ours: what a proxy writes meanwhile is not taken for missing.
+// Ours: entries that a proxy is writing are not reported as missing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_record_is_verified_while_it_is_written() {
     let kit = Kit::new(64);

@@ -1,4 +1,4 @@
-//! Times found by number, whatever the clock did.
+//! Searches by time, whatever the clock did.
 
 use jiff::SignedDuration;
 
@@ -13,8 +13,7 @@ fn seconds(start: Timestamp, seconds: i64) -> Timestamp {
     start + SignedDuration::from_secs(seconds)
 }
 
-/// Holds that every range of times finds the rows that have such times, and no
-/// others.
+/// Asserts that every range of times finds exactly the rows with such times.
 fn assert_found_by_time(reader: &AuditReader) {
     let all = reader.list(&DecisionFilter::default(), 0).unwrap();
     let mut times: Vec<_> = all.iter().map(|row| row.at).collect();
@@ -62,30 +61,32 @@ fn runs(kit: &Kit) -> Vec<i64> {
 async fn rows_are_found_by_time_after_the_clock_was_set_back() {
     let kit = Kit::new(4096);
     let start = now();
-    // An hour ahead for a while, set back, then ahead by a day and back.
+    // The clock is an hour ahead, is set back, is a day ahead, and is set back
+    // again.
     let ahead = (0..50).map(|n| seconds(start, 3600 + n));
     let right = (0..50).map(|n| seconds(start, 100 + n * 60));
     let a_day_ahead = (0..50).map(|n| seconds(start, 86_400 + n));
     let again = (0..50).map(|n| seconds(start, 3200 + n * 60));
     write(&kit, ahead.chain(right).chain(a_day_ahead).chain(again)).await;
-    // Every second number is that of an ending.
+    // Every second number belongs to an ending.
     assert_eq!(runs(&kit), [1, 101, 301]);
     assert_found_by_time(&kit.reader());
 }
 
-// Ours: concurrent requests get their numbers in another order than their times.
+// Ours: concurrent requests may get their numbers in a different order than their
+// times.
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_are_found_by_time_when_concurrent_requests_overtook_each_other() {
+async fn rows_are_found_by_time_if_concurrent_requests_are_out_of_order() {
     let kit = Kit::new(4096);
     let start = now();
-    // Up to 10 s out of order, and never more than that: one run.
+    // At most 10 s out of order, so there is a single run.
     let jittered = (0..400).map(|n: i64| seconds(start, n * 3 / 2 - n * 7919 % 10));
     write(&kit, jittered).await;
     assert_eq!(runs(&kit), [1]);
     assert_found_by_time(&kit.reader());
 }
 
-// Ours: clocks that drift back a little at each restart.
+// Ours: the clock is set back a little at each restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_are_found_by_time_after_many_restarts() {
     let mut kit = Kit::new(4096);
@@ -98,7 +99,7 @@ async fn rows_are_found_by_time_after_many_restarts() {
     assert_found_by_time(&kit.reader());
 }
 
-// Ours: what could not be written begins no run.
+// Ours: a decision that could not be written begins no run.
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_are_found_by_time_after_a_failed_write() {
     let kit = Kit::new(4096);
@@ -113,8 +114,8 @@ async fn rows_are_found_by_time_after_a_failed_write() {
     assert_found_by_time(&kit.reader());
 }
 
-// Ours: rows before the first run, which somebody took away, are looked at one by
-// one.
+// Ours: someone deleted the first run, so the rows before the next one are read one
+// by one.
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_before_the_first_run_are_found_by_time() {
     let kit = Kit::new(4096);
@@ -124,10 +125,10 @@ async fn rows_before_the_first_run_are_found_by_time() {
     assert_found_by_time(&kit.reader());
 }
 
-// Ours: a gap of any width, and numbers that no version gives, end a search all
-// the same.
+// Ours: a search must finish even with huge gaps, and with numbers that no version
+// issues.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_search_ends_whatever_the_numbers_are() {
+async fn a_search_by_time_finishes_even_with_impossible_numbers() {
     let kit = Kit::new(4096);
     let start = now();
     write(&kit, (0..20).map(|n| seconds(start, n * 60))).await;
@@ -139,9 +140,9 @@ async fn a_search_ends_whatever_the_numbers_are() {
     assert_found_by_time(&kit.reader());
 }
 
-// Ours: a search by time is not led astray in silence.
+// Ours: a manipulated search by time does not go unnoticed.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_was_taken_out_is_found() {
+async fn a_deleted_run_is_found() {
     let kit = Kit::new(4096);
     let start = now();
     let ahead = (0..20).map(|n| seconds(start, 3600 + n));

@@ -1,11 +1,11 @@
-//! Reading in pages: nothing is missed, nothing is held.
+//! Paged reads: no row is missed, and no transaction is held open.
 
 use super::*;
 use crate::filter::{RulePattern, UrlPattern};
 use crate::reader::PageBounds;
 
-/// Returns a log with `count` rows, of which every tenth is refused by line 2.
-/// All but the first two are copies made in SQL.
+/// Returns a log with `count` rows, of which every tenth is refused by line 2. All
+/// except the first two are copied in SQL.
 async fn many(count: u64) -> Kit {
     let kit = Kit::new(16);
     for path in ["/private/x", "/a"] {
@@ -31,8 +31,8 @@ async fn many(count: u64) -> Kit {
     kit
 }
 
-/// Reports whether all of the WAL can be moved into the file: no reader is in
-/// its way.
+/// Reports whether the whole WAL can be moved into the file, which an open read
+/// would prevent.
 fn can_checkpoint(kit: &Kit) -> bool {
     let writer = Connection::open(kit.path()).unwrap();
     writer
@@ -43,10 +43,10 @@ fn can_checkpoint(kit: &Kit) -> bool {
     busy == 0
 }
 
-// Ours: a reader that is shown a page, on a terminal that nobody scrolls, keeps
-// the WAL from nothing.
+// Ours: a page shown on an unattended terminal must not keep the WAL from being
+// reused.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_transaction_is_open_while_rows_are_handed_over() {
+async fn no_transaction_is_open_while_the_caller_gets_rows() {
     let kit = many(3000).await;
     let reader = kit.reader();
     for filter in [
@@ -75,10 +75,10 @@ async fn no_transaction_is_open_while_rows_are_handed_over() {
     .unwrap();
 }
 
-// Ours: pages meet without a gap or a repetition, in both directions, also
-// where many rows in a row do not match.
+// Ours: pages join without a gap or a repetition, in both directions, even where
+// many consecutive rows do not match.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_row_that_matches_is_handed_over_once() {
+async fn every_matching_row_is_read_once() {
     let kit = many(12_000).await;
     kit.sql("DELETE FROM decision WHERE seq BETWEEN 2000 AND 8000");
     kit.sql("UPDATE decision SET path = '/rare' WHERE seq IN (11, 1999, 8001, 11999)");
@@ -104,9 +104,9 @@ async fn every_row_that_matches_is_handed_over_once() {
     assert!(oldest.into_iter().eq((1..2000).chain(8001..=12_000)));
 }
 
-// Ours: who watches sees the newest, and is told of the others.
+// Ours: a live view shows the newest decisions, and the number of the others.
 #[tokio::test(flavor = "multi_thread")]
-async fn newer_decisions_are_the_newest_that_the_filter_has() {
+async fn newer_decisions_are_the_newest_that_match_the_filter() {
     let kit = many(3000).await;
     kit.sql("UPDATE decision SET path = '/rare' WHERE seq IN (11, 1999, 2001, 2999)");
     let reader = kit.reader();
@@ -130,7 +130,7 @@ async fn newer_decisions_are_the_newest_that_the_filter_has() {
     }
 }
 
-// Ours: of a record that is longer than anybody watched, only the end is looked at.
+// Ours: after a long pause, only the end of the record is read.
 #[tokio::test(flavor = "multi_thread")]
 async fn newer_decisions_are_not_looked_for_far_back() {
     let kit = many(100).await;
@@ -142,9 +142,9 @@ async fn newer_decisions_are_not_looked_for_far_back() {
     assert_eq!((newer.left_out, newer.last), (1, 1_000_100));
 }
 
-// Ours: a count that takes too long is none.
+// Ours: a count that takes too long has no result.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_count_ends_with_its_time() {
+async fn a_count_ends_at_its_deadline() {
     let kit = many(12_000).await;
     let reader = kit.reader();
     let all = DecisionFilter::default();
@@ -153,9 +153,9 @@ async fn a_count_ends_with_its_time() {
     assert_eq!(reader.count_until(&all, None).unwrap(), Some(12_000));
 }
 
-// Ours: a search that ends with its time goes on where it ended, and ends.
+// Ours: a search that its deadline ended continues from there, and finishes.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_that_was_cut_is_gone_on_with_until_all_is_searched() {
+async fn a_page_that_was_cut_can_be_continued_until_all_is_searched() {
     let kit = many(12_000).await;
     kit.sql("UPDATE decision SET path = '/rare' WHERE seq IN (11, 4000, 11999)");
     let reader = kit.reader();
@@ -167,7 +167,8 @@ async fn a_page_that_was_cut_is_gone_on_with_until_all_is_searched() {
         let mut bounds = PageBounds {
             before: None,
             rows: 50,
-            // It is over by then, so that each page looks at as little as it can.
+            // The deadline has already passed, so that each page reads as little as
+            // possible.
             deadline: clock::instant(),
         };
         let (mut found, mut cuts) = (Vec::new(), 0);
@@ -209,7 +210,7 @@ async fn rows_are_found_by_url_and_rule() {
     assert_eq!(count(Some("http://o.test/priv"), None), 0);
     assert_eq!(count(Some("http://o.t*"), None), 30);
     assert_eq!(count(Some("http://o.te/*"), None), 0);
-    // Longer than the patterns that SQLite has.
+    // Longer than the patterns that SQLite supports.
     let long = format!("http://o.test/{}", "*".repeat(60_000));
     kit.sql(&format!(
         "UPDATE decision SET path = '{}' WHERE seq = 20",
@@ -230,9 +231,9 @@ async fn rows_are_found_by_url_and_rule() {
     assert_eq!(count(Some("http://o.test/a*"), Some("/private")), 0);
 }
 
-// Ours: keys that are no UTF-8 are read on from.
+// Ours: a page can start after a key that is not valid UTF-8.
 #[tokio::test(flavor = "multi_thread")]
-async fn tables_with_text_for_a_key_are_read_to_their_end() {
+async fn tables_with_text_keys_are_read_to_their_end() {
     let kit = many(2).await;
     kit.sql(
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500)

@@ -1,13 +1,14 @@
-//! Searches by host, verdict and ruling, by the summaries of parts.
+//! Searches by host, verdict and ruling, with the summaries of parts.
 
 use jiff::SignedDuration;
 
 use super::*;
 
-/// Decisions of the record, which with their endings take up more than two parts.
+/// Number of decisions in the record, which with their endings take up more than
+/// two parts.
 const DECISIONS: u32 = 9000;
 
-/// Path and host of decision `number`: some hosts are rare, and so are refusals.
+/// Returns the URL of decision `number`. Some hosts are rare, and so are refusals.
 fn url(number: u32) -> String {
     let host = match number {
         10 | 8000 => "rare.test",
@@ -23,7 +24,7 @@ fn url(number: u32) -> String {
     format!("http://{host}{path}")
 }
 
-/// User-Agent of decision `number`: one is seen twice.
+/// Returns the User-Agent of decision `number`. One of them occurs only twice.
 fn user_agent(number: u32) -> &'static str {
     match number {
         4100 | 7700 => "LoneBot/1.0",
@@ -47,8 +48,8 @@ async fn write(kit: &Kit, numbers: std::ops::Range<u32>) {
     kit.log.probe().await.unwrap();
 }
 
-/// A record of several parts, of which one was begun by a process and ended by
-/// another, after a write that failed.
+/// Returns a record of several parts. One process began the first part and another
+/// finished it, after a failed write.
 async fn parts() -> Kit {
     let kit = Kit::new(4096);
     write(&kit, 0..2000).await;
@@ -90,7 +91,7 @@ fn filters() -> Vec<DecisionFilter> {
     filters
 }
 
-/// Narrows a filter by conditions about rulings: met by most, by few, and by none.
+/// Adds conditions on rulings to a filter: matched by most, by few, and by none.
 fn of_rulings(filter: &DecisionFilter) -> Vec<DecisionFilter> {
     let mut narrower = Vec::new();
     for token in ["FOOBOT", "*", "NeverBot"] {
@@ -118,7 +119,7 @@ fn of_rulings(filter: &DecisionFilter) -> Vec<DecisionFilter> {
     narrower
 }
 
-/// Reports whether a row is one that `filter` asks for, without the summaries.
+/// Reports whether `row` matches `filter`, without using the summaries.
 fn is_wanted(filter: &DecisionFilter, row: &StoredRecord) -> bool {
     let target: Target = row.url.parse().unwrap();
     let host = target.origin.host().to_string();
@@ -128,9 +129,9 @@ fn is_wanted(filter: &DecisionFilter, row: &StoredRecord) -> bool {
         && filter.admits_ruling(&row.ruling)
 }
 
-// Ours: a search by the summary finds what a look at each row finds.
+// Ours: a search with the summary finds the same rows as reading every row.
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_are_found_by_host_and_verdict_as_by_a_look_at_each() {
+async fn a_search_by_summary_finds_the_same_rows_as_reading_each() {
     let kit = parts().await;
     let reader = kit.reader();
     let all = reader.list(&DecisionFilter::default(), 0).unwrap();
@@ -141,7 +142,7 @@ async fn rows_are_found_by_host_and_verdict_as_by_a_look_at_each() {
         let found = reader.list(&filter, 0).unwrap();
         let found: Vec<_> = found.iter().map(|row| row.seq).collect();
         assert_eq!(found, wanted, "{filter:?}");
-        // Its rule is counted by the path.
+        // `count` compares a rule only by its path.
         let counted = reader.count(&filter).unwrap();
         let has_name = filter.rule == "Allow: /private".parse().ok();
         assert!(has_name || counted == wanted.len() as u64, "{filter:?}");
@@ -157,7 +158,7 @@ async fn rows_are_found_by_host_and_verdict_as_by_a_look_at_each() {
     }
     let (sums, found) = verify(&kit);
     assert_eq!((sums.decided, found), (u64::from(DECISIONS), Vec::new()));
-    // Ours: a search is not led astray in silence.
+    // Ours: a manipulated search does not go unnoticed.
     for change in [
         "DELETE FROM part WHERE part = 0 AND field = 2 AND value = 2",
         "UPDATE part SET first = first + 1 WHERE part = 1 AND field = 1 AND value = 0",
@@ -175,9 +176,9 @@ async fn rows_are_found_by_host_and_verdict_as_by_a_look_at_each() {
     assert_eq!(verify(&kit).0.mismatches, 2, "without any of them, too");
 }
 
-// Ours: numbers that no version gives end a search all the same.
+// Ours: a search must finish even with numbers that no version issues.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_search_by_host_ends_whatever_the_parts_are() {
+async fn a_search_by_host_finishes_even_with_impossible_parts() {
     let kit = Kit::new(4096);
     write(&kit, 0..20).await;
     kit.sql(

@@ -1,13 +1,13 @@
-//! Rows that another revision of the engine decided.
+//! Rows decided by another revision of the engine.
 
 use super::*;
 use politesse_decision::decide::{Evidence, Reason, Verdict};
 
-/// A policy without a revision: written before there were any.
+/// Policy without a revision, from before there were any.
 const FIRST: &str = r#"{"unauthorized":"allow","readings":"server"}"#;
 
-/// Returns the record of a decision on `/private/x` by `policy` that an engine
-/// made which allowed it: this one disallows it.
+/// Returns the record of a decision on `/private/x` with `policy` by an engine that
+/// allowed it; this revision disallows it.
 fn allowed_by(policy: &str) -> Record {
     let policy = Arc::new(Policy::restore(policy).unwrap());
     let decision = decide(&inquiry("/private/x"), &robots(), &policy, now());
@@ -29,7 +29,8 @@ fn allowed_by(policy: &str) -> Record {
     }
 }
 
-/// Returns a log with one row of this revision, and one that `policy` allowed.
+/// Returns a log with one row of this revision, and one that an engine with
+/// `policy` allowed.
 async fn kit(policy: &str) -> Kit {
     let kit = Kit::new(16);
     for record in [record("/a"), allowed_by(policy)] {
@@ -40,13 +41,13 @@ async fn kit(policy: &str) -> Kit {
     kit
 }
 
-/// Returns the policy of this revision that says what [`FIRST`] says.
+/// Returns the policy of this revision that is equivalent to [`FIRST`].
 fn current() -> String {
     policy().json().to_owned()
 }
 
 #[tokio::test]
-async fn what_an_earlier_revision_decided_otherwise_is_told_and_is_no_mismatch() {
+async fn a_different_decision_by_an_earlier_revision_is_reported_but_no_mismatch() {
     let kit = kit(FIRST).await;
     let (verification, found) = verify(&kit);
     assert_eq!(
@@ -63,9 +64,9 @@ async fn what_an_earlier_revision_decided_otherwise_is_told_and_is_no_mismatch()
     );
 }
 
-// A log that was taken along by an older program.
+// A log that is verified by an older program.
 #[tokio::test]
-async fn what_a_later_revision_decided_otherwise_is_told_and_is_no_mismatch() {
+async fn a_different_decision_by_a_later_revision_is_reported_but_no_mismatch() {
     let later = current().replace(r#""revision":4"#, r#""revision":99"#);
     let (verification, found) = verify(&kit(&later).await);
     assert!(
@@ -76,7 +77,7 @@ async fn what_a_later_revision_decided_otherwise_is_told_and_is_no_mismatch() {
 }
 
 #[tokio::test]
-async fn what_this_revision_does_not_decide_is_a_mismatch() {
+async fn a_different_decision_by_this_revision_is_a_mismatch() {
     let (verification, found) = verify(&kit(&current()).await);
     assert!(found[0].starts_with("3: the row says allow"), "{found:?}");
     let sums = (verification.other_revision, verification.mismatches);
@@ -84,7 +85,7 @@ async fn what_this_revision_does_not_decide_is_a_mismatch() {
 }
 
 #[tokio::test]
-async fn a_row_of_an_earlier_revision_that_decides_the_same_is_not_told() {
+async fn an_equal_decision_by_an_earlier_revision_is_not_reported() {
     let kit = Kit::new(16);
     let policy = Arc::new(Policy::restore(FIRST).unwrap());
     let decision = decide(&inquiry("/private/x"), &robots(), &policy, now());
@@ -96,8 +97,8 @@ async fn a_row_of_an_earlier_revision_that_decides_the_same_is_not_told() {
     assert_eq!((verification.decided, verification.other_revision), (1, 0));
 }
 
-/// One test a row: what somebody did to the row of revision 1, and what is
-/// found. None of it passes for the answer of another revision.
+/// Defines one test per row: a change to the row of revision 1, and the finding. No
+/// change may pass for a different decision by another revision.
 macro_rules! tampering {
     ($($name:ident: $sql:literal => $found:literal;)*) => {$(
         #[tokio::test]

@@ -1,4 +1,5 @@
-//! Redaction: what is left of a decision, what still holds, and what is found.
+//! Redaction: what remains of a decision, what can still be proved, and what is
+//! reported.
 
 use std::fs;
 
@@ -17,10 +18,10 @@ use crate::stats::{StatGroup, StatKey, StatOrder, stats};
 use crate::verify::verify_with;
 use politesse_decision::digest::CanonicalBytes;
 
-/// Part of a URL that is nowhere else.
+/// Part of a URL that occurs nowhere else.
 const SECRET: &str = "secret-of-somebody";
 
-/// Decisions with [`SECRET`] in their URL.
+/// Number of decisions with [`SECRET`] in their URL.
 const SECRETS: u64 = 4;
 
 fn why(why: &str) -> OrderReason {
@@ -38,12 +39,12 @@ fn request(url: &str) -> RedactionRequest {
     }
 }
 
-/// Chooses the decisions with [`SECRET`].
+/// Returns a request for the decisions with [`SECRET`].
 fn secrets() -> RedactionRequest {
     request(&format!("http://o.test/private/{SECRET}*"))
 }
 
-/// Returns a log of ten decisions, and the newest head.
+/// Returns a log of ten decisions, and its newest head.
 async fn sealed() -> (Kit, SealEvidence) {
     let folder = tempfile::tempdir().unwrap();
     let options = sealed_every(folder.path(), 4);
@@ -63,7 +64,7 @@ async fn sealed() -> (Kit, SealEvidence) {
     (Kit::reopened(folder, 64), evidence)
 }
 
-/// Reports whether [`SECRET`] is in the file or its WAL.
+/// Reports whether [`SECRET`] is in the database file or its WAL.
 fn has_secret(kit: &Kit) -> bool {
     let path = kit.path();
     let wal = path.with_extension("db-wal");
@@ -97,9 +98,9 @@ fn found(kit: &Kit, evidence: &SealEvidence) -> (Verification, Vec<String>) {
     (sums, found)
 }
 
-// Issue of the record: URLs and addresses can be redacted, and the proofs hold.
+// Ours: URLs and addresses can be redacted, and the proofs stay valid.
 #[tokio::test]
-async fn proofs_hold_after_a_redaction() {
+async fn proofs_are_valid_after_a_redaction() {
     let (kit, evidence) = sealed().await;
     let trial = RedactionRequest {
         is_trial: true,
@@ -124,11 +125,11 @@ async fn proofs_hold_after_a_redaction() {
         assert_eq!(row.client.address, StoredRecord::REDACTED);
         assert_eq!(row.ruling.verdict, "disallow");
     }
-    // Once is enough.
+    // Redacted decisions are not redacted again.
     assert_eq!(redact(&kit, secrets()).await, 0);
 }
 
-// Ours: nothing is left of the URL, in the file or its WAL.
+// Ours: the URL is neither in the file nor in its WAL.
 #[tokio::test]
 async fn no_byte_of_a_redacted_url_is_left() {
     let (kit, _) = sealed().await;
@@ -137,7 +138,7 @@ async fn no_byte_of_a_redacted_url_is_left() {
     assert!(!has_secret(&kit));
 }
 
-// Ours: an address that no decision refers to any more goes with them.
+// Ours: an address that no decision refers to any more is removed too.
 #[tokio::test]
 async fn a_client_without_decisions_is_removed() {
     let (kit, evidence) = sealed().await;
@@ -152,16 +153,17 @@ async fn a_client_without_decisions_is_removed() {
     let left: i64 = connection.query_row(sql, [], |row| row.get(0)).unwrap();
     assert_eq!(left, 0);
     assert_eq!(found(&kit, &evidence).1, Vec::<String>::new());
-    // The next decision brings it back.
+    // The next decision adds the address again.
     let (_, ending) = kit.log.record(record("/again")).await.unwrap();
     ending.complete(done(200));
     kit.log.probe().await.unwrap();
     assert_eq!(found(&kit, &evidence).1, Vec::<String>::new());
 }
 
-// Ours: a crash may come before values are looked for; once is enough.
+// Ours: a crash may come before the search for unused values, which is then made up
+// for once.
 #[tokio::test]
-async fn values_of_redacted_decisions_are_looked_for_until_all_were() {
+async fn unused_values_are_searched_for_after_a_crash() {
     let (kit, evidence) = sealed().await;
     redact(&kit, secrets()).await;
     let count = |kit: &Kit, table: &str| -> i64 {
@@ -178,11 +180,11 @@ async fn values_of_redacted_decisions_are_looked_for_until_all_were() {
         drop(connection);
         Kit::reopened(folder, 64)
     };
-    // Nothing says that there may be any.
+    // Without the mark, no search takes place.
     let kit = reopened(folder, add);
     kit.log.settled().await.unwrap();
     assert_eq!(count(&kit, "client"), 2);
-    // As a crash leaves it.
+    // As a crash leaves the record.
     let kit = reopened(kit.closed().await, "INSERT INTO unused_value VALUES (1)");
     kit.log.settled().await.unwrap();
     assert_eq!(count(&kit, "client"), 1);
@@ -190,9 +192,9 @@ async fn values_of_redacted_decisions_are_looked_for_until_all_were() {
     assert_eq!(found(&kit, &evidence).1, Vec::<String>::new());
 }
 
-// Ours: a row that somebody else redacted, or changed afterwards, is found.
+// Ours: a row that someone else redacted, or changed afterwards, is found.
 #[tokio::test]
-async fn a_redaction_that_nobody_ordered_is_found() {
+async fn a_redaction_without_an_order_is_found() {
     let (kit, evidence) = sealed().await;
     redact(&kit, secrets()).await;
     let folder = kit.closed().await;
@@ -206,12 +208,12 @@ async fn a_redaction_that_nobody_ordered_is_found() {
     );
     for (change, wanted) in [
         (
-            // The host by which decisions are searched and counted.
+            // The host is used to search and count decisions.
             &*moved,
             "the row is not as it was written",
         ),
         (
-            // Right in all, but for the order.
+            // The rows are right, but their order is missing.
             "DELETE FROM event WHERE kind = 'redacted'",
             "no event says by whose order",
         ),
@@ -254,13 +256,13 @@ async fn a_redaction_that_nobody_ordered_is_found() {
     }
 }
 
-// Ours: sums and searches are those of what is left.
+// Ours: sums and searches match the remaining data.
 #[tokio::test]
-async fn parts_that_are_over_are_summed_up_again() {
+async fn completed_parts_are_summed_up_again_after_a_redaction() {
     let kit = long_record().await;
     let before = kit.reader().count(&DecisionFilter::default()).unwrap();
     let hosts = by_host(&kit);
-    // Behind the first, which is of another host than its snapshot.
+    // After the first decision, which is about another host than its snapshot.
     let chosen: Vec<_> = (10..3000).collect();
     assert!(1000 < redact(&kit, numbers(&chosen)).await);
     let (sums, findings) = found(&kit, &SealEvidence::default());
@@ -287,10 +289,10 @@ fn numbers(numbers: &[u64]) -> RedactionRequest {
     }
 }
 
-// Ours: late endings are named only until their part is over, and its row is all that
-// knows of them then.
+// Ours: a late ending is listed only until its part is complete. Afterwards only
+// the row of the part includes it.
 #[tokio::test]
-async fn redactions_just_behind_a_part_leave_its_late_endings() {
+async fn a_redaction_just_after_a_part_keeps_its_late_endings() {
     let kit = Kit::new(4096);
     let (receipt, late) = kit.log.record(record("/a")).await.unwrap();
     let part = PART_NUMBERS as u64;
@@ -298,7 +300,7 @@ async fn redactions_just_behind_a_part_leave_its_late_endings() {
     late.complete(done(200));
     drop(held);
     let held = fill_up_to(&kit, 2 * part).await;
-    // The first event closes the part, and nothing but events is behind it.
+    // The first event closes the part, and only events come after it.
     assert_eq!(redact(&kit, numbers(&[receipt.seq() + 1])).await, 1);
     assert_eq!(redact(&kit, numbers(&[receipt.seq() + 3])).await, 1);
     drop(held);
@@ -306,7 +308,7 @@ async fn redactions_just_behind_a_part_leave_its_late_endings() {
     verified(&kit);
 }
 
-// Ours: what is removed is counted no more, whoever reads it again.
+// Ours: removed entries are no longer counted, even if a part is summed up again.
 #[tokio::test]
 async fn a_removed_part_is_not_rolled_up_again() {
     let kit = Kit::new(4096);
@@ -315,7 +317,7 @@ async fn a_removed_part_is_not_rolled_up_again() {
     let held = fill_up_to(&kit, part).await;
     assert_eq!(redact(&kit, numbers(&[receipt.seq() + 1])).await, 1);
     assert_eq!(prune(&kit, 9000).await.last, part);
-    // The writer forgets what it has summed up.
+    // The failed write makes the writer forget its sums.
     kit.sql(BREAK);
     kit.log.record(record("/a")).await.unwrap_err();
     kit.sql("DROP TRIGGER broken");
@@ -337,7 +339,8 @@ async fn a_bundle_proves_redacted_rows() {
     assert_eq!((sums.redacted, sums.decided), (SECRETS, 6));
 }
 
-/// Returns a connection in the middle of reading, which keeps what is in the WAL there.
+/// Returns a connection in the middle of a read, which keeps the contents of the
+/// WAL there.
 fn reading(kit: &Kit) -> Connection {
     let reader = Connection::open(kit.path()).unwrap();
     reader.execute_batch("BEGIN").unwrap();
@@ -347,7 +350,7 @@ fn reading(kit: &Kit) -> Connection {
     reader
 }
 
-/// Waits until all is removed from the tables that only redacted decisions referred to.
+/// Waits until the values that only redacted decisions referred to are removed.
 async fn values_are_gone(kit: &Kit) {
     while 0 < count(kit, "SELECT count(*) FROM unused_value") {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -359,10 +362,10 @@ async fn assert_unsettled(kit: &Kit) {
     assert!(has_secret(kit) && is_settled.is_err());
 }
 
-// Ours: a backup under way keeps the WAL, and the redaction is not over before that is
-// empty.
+// Ours: a backup in progress keeps the WAL, and the redaction is complete only when
+// the WAL is empty.
 #[tokio::test]
-async fn a_redaction_is_over_when_no_reader_keeps_the_wal() {
+async fn a_redaction_is_complete_when_no_reader_keeps_the_wal() {
     let (kit, _) = sealed().await;
     let reader = reading(&kit);
     let step = kit.log.redact(secrets(), "test".to_owned()).await.unwrap();
@@ -373,9 +376,9 @@ async fn a_redaction_is_over_when_no_reader_keeps_the_wal() {
     assert!(!has_secret(&kit));
 }
 
-// Ours: so it is by the next process.
+// Ours: the next process also waits for the WAL to be emptied.
 #[tokio::test]
-async fn a_start_goes_on_to_wait_for_a_reader_that_keeps_the_wal() {
+async fn a_start_continues_to_wait_for_a_reader_that_keeps_the_wal() {
     let (kit, _) = sealed().await;
     let reader = reading(&kit);
     let step = kit.log.redact(secrets(), "test".to_owned()).await.unwrap();
@@ -388,9 +391,9 @@ async fn a_start_goes_on_to_wait_for_a_reader_that_keeps_the_wal() {
     assert!(!has_secret(&again));
 }
 
-// Ours: nobody is told that something is gone which is there.
+// Ours: data that still exist are never reported as removed.
 #[tokio::test]
-async fn a_redaction_of_a_file_that_was_cut_meanwhile_fails() {
+async fn a_redaction_fails_if_the_file_is_truncated_meanwhile() {
     let (kit, _) = sealed().await;
     let _reader = reading(&kit);
     let step = kit.log.redact(secrets(), "test".to_owned()).await.unwrap();
@@ -402,16 +405,16 @@ async fn a_redaction_of_a_file_that_was_cut_meanwhile_fails() {
     assert!(settled.unwrap().is_err());
 }
 
-// Ours: what was redacted in files that came back is looked for there, if need be a minute
-// later.
+// Ours: the redaction may have been written to files that came back, so its values
+// are searched for there, if necessary a minute later.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redaction_in_files_that_came_back_is_not_over_before_the_wal_is_empty() {
+async fn a_redaction_in_files_that_came_back_is_complete_only_when_the_wal_is_empty() {
     let (kit, _) = sealed().await;
     let lock = Connection::open(kit.path()).unwrap();
     lock.execute_batch("BEGIN IMMEDIATE").unwrap();
     let log = Arc::clone(&kit.log);
     let redacting = tokio::spawn(async move { log.redact(secrets(), "test".to_owned()).await });
-    // The writer has looked at the files by then, and waits for the lock.
+    // By then the writer has checked the files, and waits for the lock.
     tokio::time::sleep(Duration::from_millis(700)).await;
     let away = kit.folder.path().join("away");
     fs::rename(kit.path(), &away).unwrap();
@@ -428,27 +431,27 @@ async fn a_redaction_in_files_that_came_back_is_not_over_before_the_wal_is_empty
     assert!(kit.log.settled().await.is_err() || !has_secret(&kit));
 }
 
-// Ours: nobody is told that something is gone which is there.
+// Ours: data that still exist are never reported as redacted.
 #[tokio::test]
-async fn a_damaged_decision_stays_and_is_counted_apart() {
+async fn an_altered_decision_stays_and_is_counted_separately() {
     let (kit, _) = sealed().await;
     kit.sql("UPDATE decision SET path = path || 'x' WHERE seq = 1");
     let step = kit.log.redact(secrets(), "test".to_owned()).await.unwrap();
     assert_eq!((step.count, step.damaged), (SECRETS - 1, 1));
 }
 
-// Ours: neither does one hide whose salt is none.
+// Ours: an invalid salt must not hide a decision that stays.
 #[tokio::test]
-async fn a_decision_with_a_damaged_salt_stays_and_is_counted_apart() {
+async fn a_decision_with_an_altered_salt_stays_and_is_counted_separately() {
     let (kit, _) = sealed().await;
     kit.sql("UPDATE decision SET salt = x'00' WHERE seq = 1");
     let step = kit.log.redact(secrets(), "test".to_owned()).await.unwrap();
     assert_eq!((step.count, step.damaged), (SECRETS - 1, 1));
 }
 
-// Ours: what its age has removed meanwhile is no damage.
+// Ours: a decision that retention removed in the meantime is not altered.
 #[tokio::test]
-async fn a_decision_that_is_gone_since_is_not_called_damaged() {
+async fn a_decision_removed_meanwhile_is_not_counted_as_damaged() {
     let (kit, _) = sealed().await;
     kit.sql(
         "CREATE TRIGGER gone AFTER UPDATE ON decision WHEN NEW.seq = 1

@@ -1,5 +1,5 @@
-//! Entries that remain where those around them were removed: what proves them, and
-//! what is found if somebody changes them.
+//! Entries that remain where the entries around them were removed: their proofs,
+//! and the findings if someone alters them.
 
 use super::super::columns::TableRow as _;
 use super::super::entry_rows::{DECISIONS as DECISION_ROWS, DecisionEntry};
@@ -17,20 +17,20 @@ use crate::bundle::BundleSums;
 /// Decision that was redacted by order before its part was removed.
 const REDACTED: i64 = 1;
 
-/// Decision whose exchange goes on.
+/// Decision whose exchange is still in progress.
 const OPEN: i64 = 2;
 
 /// Event that names [`REDACTED`].
 const ORDER: i64 = 3;
 
-/// Highest number that was removed.
+/// Highest number removed.
 const LAST: i64 = 8192;
 
 /// URL of [`OPEN`].
 const OPEN_URL: &str = "http://once.test/private/download";
 
-/// Record of which a part was removed but for some entries, and the ending of the
-/// exchange that goes on.
+/// Record with a removed part of which some entries remain, and the ending of the
+/// exchange that is still in progress.
 struct Remaining {
     kit: Kit,
     ending: RecordEnding,
@@ -74,9 +74,9 @@ fn paths(kit: &Kit) -> Vec<i64> {
 
 // Ours: docs/keeping.md.
 #[tokio::test]
-async fn entries_remain_until_their_exchange_is_old_enough_and_verify() {
+async fn entries_remain_and_verify_until_their_exchange_is_old_enough() {
     let Remaining { kit, ending } = remaining().await;
-    // The last of the part has its ending in the next one.
+    // The last decision of the part has its ending in the next part.
     assert_eq!(paths(&kit), [REDACTED, OPEN, ORDER, LAST]);
     let below = format!(
         "SELECT (SELECT count(*) FROM decision WHERE seq <= {LAST})
@@ -86,7 +86,7 @@ async fn entries_remain_until_their_exchange_is_old_enough_and_verify() {
     assert_eq!(count(&kit, &below), 4);
     let sums = verified(&kit);
     assert_eq!((sums.redacted, sums.removing), (1, 0));
-    // What is left may be redacted, too.
+    // The remaining entries may be redacted too.
     redact(&kit, OPEN).await;
     assert_eq!(verified(&kit).redacted, 2);
     drop(ending);
@@ -102,7 +102,7 @@ async fn entries_remain_until_their_exchange_is_old_enough_and_verify() {
     verified(&kit);
 }
 
-// Ours: an exchange that a crash has ended has no ending, and goes with its part.
+// Ours: an exchange that a crash ended has no ending, and is removed with its part.
 #[tokio::test]
 async fn an_exchange_of_an_earlier_process_does_not_remain() {
     let Remaining { kit, ending } = remaining().await;
@@ -119,7 +119,7 @@ async fn an_exchange_of_an_earlier_process_does_not_remain() {
     verified(&kit);
 }
 
-/// Changes the decision `seq` by `sql`, and makes its leaf anew.
+/// Changes the decision `seq` with `sql`, and computes its leaf again.
 fn forge(path: &Path, seq: i64, sql: &str) {
     let connection = Connection::open(path).unwrap();
     connection.execute_batch(sql).unwrap();
@@ -138,7 +138,7 @@ fn forge(path: &Path, seq: i64, sql: &str) {
     assert_eq!(changed.unwrap(), 1);
 }
 
-/// Redacts `seq` by hand, as an order would, but for the event.
+/// Redacts `seq` like an order would, but without the event.
 fn redact_by_hand(path: &Path, seq: i64) {
     let connection = Connection::open(path).unwrap();
     let redacted = redact_rows(&connection, record_id(path), &[seq]).unwrap();
@@ -149,8 +149,8 @@ fn record_id(path: &Path) -> RecordId {
     AuditReader::open(path).unwrap().record_id
 }
 
-/// Moves the event that ordered a redaction to the number 4, names `seq` in it, and
-/// makes its leaf anew.
+/// Copies the event that ordered a redaction to the number 4, names `seq` in it,
+/// and computes its leaf again.
 fn forge_order(path: &Path, seq: i64) {
     let connection = Connection::open(path).unwrap();
     let select = format!(
@@ -168,10 +168,10 @@ fn forge_order(path: &Path, seq: i64) {
     forged.write(&connection, record_id(path)).unwrap();
 }
 
-/// Name of a change, the change of a record, and what is found.
+/// Name of a change, the change to a record, and the expected finding.
 type Change = (&'static str, Box<dyn FnOnce(&Path)>, String);
 
-/// Returns a change by SQL.
+/// Returns a change made by SQL.
 fn sql(sql: &'static str) -> impl FnOnce(&Path) {
     move |path| {
         let connection = Connection::open(path).unwrap();
@@ -179,7 +179,7 @@ fn sql(sql: &'static str) -> impl FnOnce(&Path) {
     }
 }
 
-/// Copies the record, changes it, and returns what is found then.
+/// Copies the record, changes the copy, and returns the findings about it.
 fn found_after(
     kit: &Kit,
     evidence: &SealEvidence,
@@ -196,9 +196,9 @@ fn found_after(
     (sums, found)
 }
 
-// Issue of the record: what is changed is found, with its place.
+// Ours: each change is found, with its place.
 #[tokio::test]
-async fn a_change_of_what_remains_is_found() {
+async fn a_change_of_a_remaining_entry_is_found() {
     let Remaining {
         kit,
         ending: _ending,
@@ -338,9 +338,10 @@ async fn a_change_of_what_remains_is_found() {
     }
 }
 
-// Ours: as a crash leaves a record. What is to go proves nothing, and is no finding.
+// Ours: the state after a crash. Entries to be removed prove nothing, and are not
+// findings.
 #[tokio::test]
-async fn what_is_being_removed_is_not_looked_at() {
+async fn entries_being_removed_are_not_checked() {
     let Remaining {
         kit,
         ending: _ending,
@@ -360,9 +361,9 @@ async fn what_is_being_removed_is_not_looked_at() {
     assert_eq!((sums.removing, sums.decided), (2, before.decided));
 }
 
-// Ours: a note that another record has signed says nothing about this one.
+// Ours: a note signed by another record says nothing about this one.
 #[tokio::test]
-async fn a_note_of_another_record_is_none() {
+async fn a_note_of_another_record_is_not_accepted() {
     let Remaining {
         kit,
         ending: _ending,
@@ -396,14 +397,14 @@ fn bundled(kit: &Kit, filter: &DecisionFilter) -> BundleSums {
 
 // Ours: docs/handing-over.md.
 #[tokio::test]
-async fn a_bundle_proves_what_remains() {
+async fn a_bundle_proves_remaining_entries() {
     let Remaining {
         kit,
         ending: _ending,
     } = remaining().await;
     let sums = bundled(&kit, &DecisionFilter::default());
     assert_eq!(sums.redacted, 1);
-    // One of them alone: the others are behind hashes of its path.
+    // Selects one of them; the others are covered by hashes of its path.
     let alone = DecisionFilter {
         host: Some("once.test".to_owned()),
         ..DecisionFilter::default()
@@ -423,14 +424,14 @@ async fn a_bundle_proves_what_remains() {
     for direction in [Direction::OldestFirst, Direction::NewestFirst] {
         assert_eq!(listed(direction), [OPEN as u64], "{direction:?}");
     }
-    // What is being removed is left out.
+    // Entries that are being removed are left out.
     let decisions = bundled(&kit, &DecisionFilter::default()).decisions;
     kit.sql(
         "UPDATE pruned SET is_removed = 0;
          INSERT INTO decision SELECT 5, time_us, client, crawler, method, origin, path, ruling,
            reading, wait_ms, policy, snapshot, salt, leaf FROM decision WHERE seq = 2",
     );
-    // The copy is not as it was written, and would end a bundle that had it.
+    // The copy is altered, and would make a bundle with it fail.
     let left = bundled(&kit, &DecisionFilter::default());
     assert_eq!(left.decisions, decisions);
 }

@@ -1,4 +1,4 @@
-//! Removal of old entries: what goes, what stays, and what is known of it.
+//! Removal of old entries: what is removed, what stays, and what is still known.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,10 +16,11 @@ use super::super::verify::{verify, verify_with};
 use super::*;
 use politesse_base::testing::{follow_tokio, set_wall_by};
 
-/// Decisions of the record, which with their endings take up more than two parts.
+/// Number of decisions in the record, which with their endings take up more than
+/// two parts.
 pub(super) const DECISIONS: i64 = 9000;
 
-/// URL that only the first decision is about.
+/// URL of the first decision only.
 pub(super) const FIRST_URL: &str = "http://once.test/private/first-of-all";
 
 fn at(number: i64) -> Timestamp {
@@ -35,8 +36,8 @@ pub(super) fn record_of_url(url: &str, number: i64) -> Record {
     record_of(&decide(&inquiry, &robots(), &policy(), at(number)))
 }
 
-/// Writes decisions with these numbers, all but the first about one host, a second
-/// apart.
+/// Writes decisions with these numbers, a second apart. All except the first are
+/// about one host.
 pub(super) async fn write(kit: &Kit, numbers: std::ops::Range<i64>) {
     for number in numbers {
         let url = if number == 0 {
@@ -56,8 +57,8 @@ pub(super) async fn long_record() -> Kit {
     kit
 }
 
-/// Writes decisions up to the entry `last`. Returns the ending of the last one if that
-/// has no number up to there.
+/// Writes decisions up to the entry `last`. If that is a decision, returns its
+/// ending, which has no number yet.
 pub(super) async fn fill_up_to(kit: &Kit, last: u64) -> Option<RecordEnding> {
     let held = loop {
         let record = record_of_url("http://o.test/a", 5000);
@@ -74,7 +75,7 @@ pub(super) async fn fill_up_to(kit: &Kit, last: u64) -> Option<RecordEnding> {
     held
 }
 
-/// Returns a request to remove what is from before `before`.
+/// Returns a request to remove the entries from before `before`.
 fn older_than(before: Timestamp) -> PruneRequest {
     PruneRequest {
         before,
@@ -82,7 +83,8 @@ fn older_than(before: Timestamp) -> PruneRequest {
     }
 }
 
-/// Removes what is from before decision `number`, and waits until it is gone.
+/// Removes the entries from before decision `number`, and waits until they are
+/// gone.
 pub(super) async fn prune(kit: &Kit, number: i64) -> PrunedNumbers {
     let pruned = kit
         .log
@@ -93,7 +95,7 @@ pub(super) async fn prune(kit: &Kit, number: i64) -> PrunedNumbers {
         .await
         .unwrap()
         .unwrap();
-    // The event comes by the queue.
+    // The event arrives through the queue.
     kit.log.probe().await.unwrap();
     pruned
 }
@@ -108,13 +110,13 @@ pub(super) fn verified(kit: &Kit) -> Verification {
     let sums = verify(&kit.reader(), &DecisionFilter::default(), |finding| {
         found.push(finding);
     });
-    // Of these tests: it stands for a disk that fails.
+    // The trigger is part of these tests: it simulates a failing disk.
     found.retain(|finding| !finding.starts_with("trigger held"));
     assert_eq!(found, Vec::<String>::new());
     sums.unwrap()
 }
 
-/// Number of entries with numbers up to `last`.
+/// Counts the entries with numbers up to `last`.
 fn entries_until(kit: &Kit, last: u64) -> i64 {
     ["decision", "ending", "event"]
         .map(|table| {
@@ -129,13 +131,13 @@ fn entries_until(kit: &Kit, last: u64) -> i64 {
 
 // Ours.
 #[tokio::test]
-async fn old_parts_go_with_all_they_alone_refer_to_and_the_rest_verifies() {
+async fn old_parts_are_removed_with_their_values_and_the_rest_verifies() {
     let kit = long_record().await;
     let before = verified(&kit);
     let origins = "SELECT count(*) FROM origin WHERE host = 'once.test'";
     let snapshots = "SELECT count(*) FROM rollup WHERE part = 0";
     assert_eq!((count(&kit, origins), count(&kit, snapshots)), (1, 1));
-    // The first part has some 4,096 decisions, and no others are as old.
+    // The first part has some 4,096 decisions, and all others are younger.
     let pruned = prune(&kit, 5000).await;
     let expected = PrunedNumbers {
         first: 1,
@@ -153,22 +155,22 @@ async fn old_parts_go_with_all_they_alone_refer_to_and_the_rest_verifies() {
     let detail = event.detail.as_deref().unwrap();
     assert!(detail.contains("\"entries_until\":8192"), "{detail}");
     assert!(detail.contains("\"by\":\"test\""), "{detail}");
-    // Nothing is as old any more, and nothing is removed twice.
+    // No further entries are old enough, and nothing is removed twice.
     let again = prune(&kit, 5000).await;
     assert_eq!((again.first, again.last), (pruned.last + 1, pruned.last));
-    // What is written next is as before, the values that are gone included.
+    // Entries written later are complete, including values that were removed.
     write(&kit, 0..3).await;
     assert_eq!(count(&kit, origins), 1);
     verified(&kit);
-    // A start finds all that there has to be.
+    // A start finds everything that must exist.
     let kit = Kit::reopened(kit.closed().await, 64);
     write(&kit, 3..5).await;
     verified(&kit);
 }
 
-// Ours: personal data that are removed are not to be found in the file.
+// Ours: removed personal data must not be found in the file.
 #[tokio::test]
-async fn what_is_removed_is_overwritten() {
+async fn removed_data_are_overwritten() {
     let kit = long_record().await;
     let is_there = |kit: &Kit| {
         let bytes = std::fs::read(kit.path()).unwrap();
@@ -182,7 +184,7 @@ async fn what_is_removed_is_overwritten() {
     assert!(!is_there(&kit));
 }
 
-// Ours: a download over days keeps its decision until it has ended, and then goes.
+// Ours: a download that takes days keeps its decision until it has ended.
 #[tokio::test]
 async fn a_decision_stays_until_its_ending_is_old_enough() {
     let kit = Kit::new(4096);
@@ -191,7 +193,8 @@ async fn a_decision_stays_until_its_ending_is_old_enough() {
     drop(ending);
     write(&kit, DECISIONS..DECISIONS + 1).await;
     let pruned = prune(&kit, 5000).await;
-    // With the last one of the part, whose ending has the next number.
+    // Together with the last decision of the part, whose ending has the next
+    // number.
     assert_eq!(entries_until(&kit, pruned.last), 2);
     let found = kit.reader().record(1).unwrap().unwrap();
     assert_eq!(found.record.url, FIRST_URL);
@@ -200,14 +203,14 @@ async fn a_decision_stays_until_its_ending_is_old_enough() {
     write(&kit, DECISIONS..2 * DECISIONS).await;
     let pruned = prune(&kit, 2 * DECISIONS).await;
     assert!(2 < part_of(pruned.last as i64));
-    // Now the last decision of the last part alone.
+    // Only the last decision of the last part remains.
     assert_eq!(entries_until(&kit, pruned.last), 1);
     verified(&kit);
 }
 
-// Ours: a part that is summed up nowhere may have young decisions.
+// Ours: a part without a roll-up may have young decisions.
 #[tokio::test]
-async fn a_part_stays_until_its_times_are_known() {
+async fn a_part_stays_until_the_age_of_its_decisions_is_known() {
     let kit = Kit::new(4096);
     assert!(fill_up_to(&kit, PART_NUMBERS as u64).await.is_none());
     let kit = Kit::reopened(kit.closed().await, 4096);
@@ -219,12 +222,12 @@ async fn a_part_stays_until_its_times_are_known() {
 
 // Ours.
 #[tokio::test]
-async fn a_removal_that_a_crash_has_cut_short_goes_on() {
+async fn a_removal_that_was_interrupted_by_a_crash_is_continued() {
     let kit = long_record().await;
     prune(&kit, 5000).await;
     let folder = kit.closed().await;
     let connection = Connection::open(file(folder.path())).unwrap();
-    // As a crash behind the first step leaves it: a row that is to go is there.
+    // As a crash after the first step leaves it: a row to be removed still exists.
     connection
         .execute_batch(
             "UPDATE pruned SET is_removed = 0;
@@ -241,9 +244,10 @@ async fn a_removal_that_a_crash_has_cut_short_goes_on() {
     verified(&kit);
 }
 
-// Ours: whoever waits is told why a removal does not go on, and nothing is lost.
+// Ours: a caller that waits learns why a removal does not continue, and nothing is
+// lost.
 #[tokio::test]
-async fn a_removal_that_fails_says_so_and_goes_on_later() {
+async fn a_failed_removal_is_reported_and_continued_later() {
     let kit = long_record().await;
     kit.sql(
         "CREATE TRIGGER held BEFORE DELETE ON decision WHEN old.seq = 2001
@@ -260,7 +264,7 @@ async fn a_removal_that_fails_says_so_and_goes_on_later() {
     assert!(cause.contains("disk"), "{cause}");
     let sums = verified(&kit);
     assert!(0 < sums.removing, "{sums:?}");
-    // What comes meanwhile is recorded.
+    // New entries are still recorded.
     write(&kit, DECISIONS..DECISIONS + 3).await;
     let folder = kit.closed().await;
     let connection = Connection::open(file(folder.path())).unwrap();
@@ -271,12 +275,12 @@ async fn a_removal_that_fails_says_so_and_goes_on_later() {
     assert_eq!(verified(&kit).removing, 0);
 }
 
-// Ours: a head that was exported long ago still proves what it did.
+// Ours: a head that was exported long ago still proves the same.
 #[tokio::test]
-async fn heads_of_removed_entries_hold() {
+async fn heads_of_removed_entries_stay_valid() {
     let kit = Kit::new(4096);
     write(&kit, 0..2000).await;
-    // A stop makes a head.
+    // A clean stop makes a head.
     let kit = Kit::reopened(kit.closed().await, 4096);
     let exported = kit.reader().tree().newest_seal().unwrap().unwrap();
     assert!(exported.size < PART_NUMBERS);
@@ -321,7 +325,8 @@ async fn heads_of_removed_entries_hold() {
             .execute_batch(change)
             .unwrap();
         let reader = AuditReader::open(&path).unwrap();
-        // With the head, and without: a path is no less damaged where nobody has one.
+        // With the exported head and without it, because a damaged path must be
+        // found in both cases.
         for evidence in [&evidence, &SealEvidence::default()] {
             let mut found = Vec::new();
             verify_with(&reader, &DecisionFilter::default(), evidence, |finding| {
@@ -333,9 +338,10 @@ async fn heads_of_removed_entries_hold() {
     }
 }
 
-// Ours: rows that somebody removed are missing, whatever `pruned` says.
+// Ours: rows that someone deleted are missing, even if `pruned` was altered to
+// include them.
 #[tokio::test]
-async fn a_changed_end_of_what_was_removed_is_found() {
+async fn an_altered_end_of_a_removal_is_found() {
     let kit = long_record().await;
     let pruned = prune(&kit, 5000).await;
     let later = pruned.last + 100;
@@ -354,7 +360,7 @@ async fn a_changed_end_of_what_was_removed_is_found() {
     assert!(found.contains(&text), "{found:?}");
 }
 
-// Ours: what is requested meanwhile is recorded, and nothing of it is lost.
+// Ours: new entries are recorded during a removal, and none is lost.
 #[tokio::test]
 async fn entries_are_written_while_others_are_removed() {
     let kit = long_record().await;
@@ -389,9 +395,9 @@ async fn entries_are_written_while_others_are_removed() {
     assert!(last <= Some(last_of(&kit)));
 }
 
-// Ours: what goes by age while a verification runs is no finding of the next one.
+// Ours: entries removed while a verification runs are not findings of the next one.
 #[tokio::test]
-async fn a_verification_tells_that_entries_were_removed_meanwhile() {
+async fn a_verification_reports_a_removal_that_began_meanwhile() {
     let kit = long_record().await;
     let connection = Connection::open(kit.path()).unwrap();
     connection
@@ -409,9 +415,9 @@ async fn a_verification_tells_that_entries_were_removed_meanwhile() {
     assert!(0 < sums.mismatches && sums.is_outrun, "{sums:?}");
 }
 
-// Ours: what a transaction did that was rolled back is done again.
+// Ours: a step whose transaction was rolled back is repeated.
 #[test]
-fn a_step_that_is_not_in_the_file_is_taken_again() {
+fn a_step_that_was_rolled_back_is_repeated() {
     for failing in 0..14 {
         let connection = open_in_memory().unwrap();
         let setup = "INSERT INTO client (address, sha256) VALUES ('192.0.2.1', x'00');
@@ -440,8 +446,8 @@ fn a_step_that_is_not_in_the_file_is_taken_again() {
     }
 }
 
-/// Writes robots.txt 0 to 9 to `connection`, the last of which a saved snapshot has, and
-/// `snapshots` of the first.
+/// Writes robots.txt files 0 to 9 to `connection`, with a saved snapshot that uses
+/// file 9, and `snapshots` recorded snapshots that use file 0.
 fn write_bodies(connection: &Connection, snapshots: i64) {
     connection
         .execute_batch(&format!(
@@ -458,13 +464,13 @@ fn write_bodies(connection: &Connection, snapshots: i64) {
 
 // Ours.
 #[test]
-fn a_robots_txt_goes_that_neither_a_snapshot_nor_a_saved_one_has() {
+fn a_robots_txt_without_a_recorded_or_saved_snapshot_is_removed() {
     let connection = open_in_memory().unwrap();
     write_bodies(&connection, 3);
     let mut used = UsedBodies::default();
     assert!(!used.read(&connection, 2).unwrap());
     assert!(used.read(&connection, 2).unwrap());
-    // Before it was looked at, the fifth is used again.
+    // File 5 is used again before it is examined.
     let again = "INSERT INTO snapshot (origin, url, fetched_us, expires_us, result, body, sha256)
                    VALUES ('', '', 0, 0, '', CAST(printf('%-32d', 5) AS BLOB), x'00')";
     let mut removed = used.remove_unused(&connection, 4).unwrap().unwrap();
@@ -477,7 +483,7 @@ fn a_robots_txt_goes_that_neither_a_snapshot_nor_a_saved_one_has() {
     assert_eq!((removed, left.as_str()), (7, "0,5,9"));
 }
 
-// Ours: decisions wait for each step.
+// Ours: each step must be short, because decisions wait for it.
 #[test]
 fn a_search_for_unused_robots_txt_reads_no_snapshot_twice() {
     let instructions = |snapshots| {
@@ -498,9 +504,9 @@ fn a_search_for_unused_robots_txt_reads_no_snapshot_twice() {
     assert_eq!(instructions(10), instructions(10_000));
 }
 
-// Ours: an order that goes less far does not end the one before.
+// Ours: an order that removes less must not end an earlier one.
 #[test]
-fn of_two_orders_the_one_that_goes_further_is_kept() {
+fn of_two_orders_the_one_that_removes_more_is_kept() {
     let order = |second| RetentionOrder {
         before: Timestamp::from_second(second).unwrap(),
         by: second.to_string(),
@@ -516,9 +522,9 @@ fn of_two_orders_the_one_that_goes_further_is_kept() {
     assert_eq!(retention.take_rest(), None);
 }
 
-// Ours: what is removed cannot be had back.
+// Ours: a removal cannot be undone.
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_is_ahead_for_a_moment_removes_nothing_too_young() {
+async fn a_clock_that_is_ahead_for_a_moment_does_not_remove_young_entries() {
     const HOUR: Duration = Duration::from_secs(3600);
     follow_tokio();
     let hours = SignedDuration::from_hours;
@@ -534,14 +540,15 @@ async fn a_clock_that_is_ahead_for_a_moment_removes_nothing_too_young() {
     let right = |ahead| clock::now() + ahead - age;
     assert_eq!(before(hours(1)), right(hours(1)));
     for _ in 0..3 {
-        // However soon the next search comes.
+        // An immediate second search gives the same result.
         assert_eq!(before(year), right(hours(1)));
         advance(Duration::from_secs(5)).await;
         assert_eq!(before(year), right(hours(1)));
         advance(HOUR).await;
         assert_eq!(before(hours(0)), right(hours(0)));
     }
-    // One that stays ahead is right; if it goes on to jump, as far as it was ahead.
+    // A clock that stays ahead is trusted. If it jumps again, it is trusted as far
+    // as it was ahead before.
     for (first, second, counted) in [(3, 3, 3), (50, 8760, 51)] {
         before(hours(first));
         advance(HOUR).await;

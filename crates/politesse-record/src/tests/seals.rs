@@ -1,5 +1,5 @@
-//! Heads of the record: when they are made, what they cover, and what is found in
-//! a record that was changed after them.
+//! Heads of the record: when they are made, what they cover, and the findings about
+//! a record that was altered after them.
 
 use std::fs;
 
@@ -29,17 +29,17 @@ use crate::store::AuditStore;
 use crate::tree_rows::{SEALS, StoredSeal, TreeReader};
 use politesse_base::metrics::ResultLabel;
 
-/// Files of a record that is open, its key among them.
+/// Files of an open record, including its key.
 const ALL_FILES: [&str; 4] = ["audit.db", "audit.db-wal", "record", "seal.key"];
 
-/// Returns options by which a head is made after `entries`.
+/// Returns options with which a head is made after `entries` entries.
 pub(super) fn sealed_every(folder: &Path, entries: usize) -> Options {
     let mut options = options(folder, 64);
     options.seal.entries = NonZeroUsize::new(entries).unwrap();
     options
 }
 
-/// Returns a log whose heads are made after `entries`.
+/// Returns a log in which a head is made after `entries` entries.
 fn kit_with_heads(entries: usize) -> Kit {
     let folder = tempfile::tempdir().unwrap();
     let options = sealed_every(folder.path(), entries);
@@ -47,7 +47,7 @@ fn kit_with_heads(entries: usize) -> Kit {
 }
 
 impl Kit {
-    /// Records `count` decisions, which end at once, each alone.
+    /// Records `count` decisions one at a time, each ended immediately.
     async fn record_slowly(&self, count: usize) {
         for _ in 0..count {
             let (_, ending) = self.log.record(record("/a")).await.unwrap();
@@ -58,7 +58,7 @@ impl Kit {
 
     /// Waits until the writer has made its heads.
     async fn settled(&self) {
-        // What it does after one answer is over before the next.
+        // The work that follows one answer is complete before the next answer.
         self.log.probe().await.unwrap();
         self.log.probe().await.unwrap();
     }
@@ -112,7 +112,7 @@ pub(super) fn outside(seal: &StoredSeal) -> SealEvidence {
 
 // Ours: docs/decisions/023-seals.md.
 #[tokio::test]
-async fn a_head_is_made_after_so_many_entries_and_at_a_clean_stop() {
+async fn a_head_is_made_after_seal_entries_and_at_a_clean_stop() {
     let kit = kit_with_heads(4);
     kit.record_slowly(5).await;
     kit.settled().await;
@@ -146,7 +146,7 @@ async fn a_head_is_made_after_so_many_entries_and_at_a_clean_stop() {
         (sums.seals.heads, sums.seals.sealed, found),
         (3, 10, vec![])
     );
-    // Nothing is new, so nothing is signed.
+    // There are no new entries, so nothing is signed.
     let kit = Kit::with(kit.closed().await, &options);
     assert_eq!(kit.sizes(), [4, 8, 10]);
     kit.record_slowly(1).await;
@@ -160,7 +160,7 @@ async fn a_head_is_made_after_so_many_entries_and_at_a_clean_stop() {
 
 // Ours: no entry waits for its head for longer than `audit.seal_interval`.
 #[tokio::test(start_paused = true)]
-async fn a_head_is_made_so_long_after_the_first_entry_that_none_covers() {
+async fn a_head_is_made_seal_interval_after_the_first_uncovered_entry() {
     let kit = Kit::new(64);
     advance(Duration::from_secs(3600)).await;
     kit.record_slowly(1).await;
@@ -175,9 +175,9 @@ async fn a_head_is_made_so_long_after_the_first_entry_that_none_covers() {
     assert_eq!(kit.sizes(), [2]);
 }
 
-// Ours: the writer wakes for a head though no entry comes.
+// Ours: the writer wakes to make a head although no entry arrives.
 #[tokio::test]
-async fn a_head_is_made_though_nothing_more_happens() {
+async fn a_head_is_made_even_if_no_entry_follows() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path(), 64);
     options.seal.interval = Duration::from_millis(50);
@@ -190,7 +190,7 @@ async fn a_head_is_made_though_nothing_more_happens() {
 }
 
 #[tokio::test]
-async fn a_tree_is_made_again_after_a_crash_from_what_the_file_has() {
+async fn a_tree_is_rebuilt_from_the_file_after_a_crash() {
     let kit = kit_with_heads(4);
     kit.record_slowly(3).await;
     kit.log.record_event(entered("o.test", 90));
@@ -209,9 +209,10 @@ async fn a_tree_is_made_again_after_a_crash_from_what_the_file_has() {
     );
 }
 
-// Ours: parts that are over are read by their roots, and lost numbers have the leaf of their range.
+// Ours: completed parts are read by their roots, and lost numbers have the leaf of
+// their range.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_of_many_parts_is_sealed_over_starts_and_crashes() {
+async fn a_record_of_many_parts_is_sealed_across_starts_and_crashes() {
     let kit = Kit::new(4096);
     let decision = decision("/a");
     let mut open = Vec::new();
@@ -238,7 +239,7 @@ async fn a_record_of_many_parts_is_sealed_over_starts_and_crashes() {
     assert_eq!(sums.seals.sealed, newest.size);
     let last_part = i64::try_from(newest.size / 8192).unwrap() - 1;
     assert!(rows.subtree(last_part).unwrap().is_some());
-    // Proofs are made from the rows.
+    // Proofs are computed from the rows.
     let leaf = |number: u64| {
         let number = signed(number);
         rows.part(part_of(number)).unwrap().get(number)
@@ -265,10 +266,10 @@ async fn a_record_of_many_parts_is_sealed_over_starts_and_crashes() {
     assert_eq!(rows.roots(std::slice::from_ref(&lost)).unwrap(), None);
 }
 
-// Ours: a head covers what is in the file and nothing else, whatever a commit came
-// to.
+// Ours: a head covers exactly what is in the file, whatever the outcome of a
+// commit.
 #[tokio::test]
-async fn a_batch_that_failed_is_in_no_tree_and_a_disowned_one_is() {
+async fn the_tree_omits_a_failed_batch_and_includes_a_disowned_one() {
     let folder = tempfile::tempdir().unwrap();
     let options = options(folder.path(), 64);
     let mut store = AuditStore::open(&options, &Metrics::default()).unwrap();
@@ -301,7 +302,7 @@ async fn a_batch_that_failed_is_in_no_tree_and_a_disowned_one_is() {
 }
 
 #[tokio::test]
-async fn a_head_that_cannot_be_written_keeps_no_request_out_and_is_made_later() {
+async fn a_head_that_cannot_be_written_stops_no_request_and_is_made_later() {
     let kit = kit_with_heads(4);
     kit.sql(
         "CREATE TRIGGER broken_seal BEFORE INSERT ON seal
@@ -317,9 +318,9 @@ async fn a_head_that_cannot_be_written_keeps_no_request_out_and_is_made_later() 
     assert!(heads.iter().map(|head| head.size).eq([6]));
 }
 
-// Ours: a head vouches for no record that was changed or is not whole.
+// Ours: a head never vouches for an altered or incomplete record.
 #[tokio::test]
-async fn a_record_that_was_changed_is_not_sealed_any_further() {
+async fn an_altered_record_is_not_sealed_any_further() {
     for change in [
         "UPDATE decision SET leaf = zeroblob(32) WHERE seq = 1",
         "DELETE FROM ending WHERE decision = 3",
@@ -333,7 +334,8 @@ async fn a_record_that_was_changed_is_not_sealed_any_further() {
             .unwrap()
             .execute_batch(change)
             .unwrap();
-        // What is missing next to the end keeps a start from the record.
+        // Without its marker, because entries missing near the end would otherwise
+        // prevent the start.
         fs::remove_file(folder.path().join("data/record")).unwrap();
         let options = sealed_every(folder.path(), 2);
         let kit = Kit::with(folder, &options);
@@ -348,7 +350,7 @@ async fn a_record_that_was_changed_is_not_sealed_any_further() {
     }
 }
 
-/// Returns a record with heads of 4, 8 and 10 entries, open.
+/// Returns an open record with heads of 4, 8 and 10 entries.
 async fn three_heads() -> Kit {
     let kit = kit_with_heads(4);
     kit.record_slowly(5).await;
@@ -357,12 +359,12 @@ async fn three_heads() -> Kit {
     Kit::with(kit.closed().await, &options)
 }
 
-/// Makes the leaf of the decision `seq` another one, and its hash in the tree with
-/// it: what a hand that has no key can do.
+/// Changes the leaf of decision 5, and with it its hash in the tree, as an attacker
+/// without the key can.
 const OTHER_LEAF: &str = "UPDATE decision SET leaf = zeroblob(32) WHERE seq = 5;";
 
 #[tokio::test]
-async fn what_is_found_of_heads_names_the_head_and_the_place() {
+async fn a_finding_about_a_head_names_the_head_and_the_place() {
     let root = "5 to 8: these entries are not those of the head of 8 entries";
     let size_4 = "the head of 4 entries in the table seal";
     for (change, wanted) in [
@@ -402,15 +404,15 @@ async fn what_is_found_of_heads_names_the_head_and_the_place() {
     ] {
         let kit = three_heads().await;
         kit.sql(change);
-        // The row itself is found by its leaf, too.
+        // The row itself is also found, by its leaf.
         let found = kit.verified(&SealEvidence::default()).1;
         let is_found = found.iter().any(|finding| finding.starts_with(wanted));
         assert!(is_found, "{change}: {found:?}");
     }
 }
 
-/// Signs the head of `size` entries, the first one, again at `time`, as one who has the
-/// key can.
+/// Signs the head of `size` entries again with the date `time`, as someone who has
+/// the key can.
 fn redate(kit: &Kit, size: i64, time: Timestamp) {
     let connection = Connection::open(kit.path()).unwrap();
     let name = kit.reader().record_name().unwrap();
@@ -425,7 +427,7 @@ fn redate(kit: &Kit, size: i64, time: Timestamp) {
 
 // Ours: docs/proving.md.
 #[tokio::test]
-async fn a_head_is_dated_after_the_one_before_and_soon_after_its_entries() {
+async fn a_head_must_be_dated_after_the_previous_one_and_soon_after_its_entries() {
     let kit = three_heads().await;
     let now = clock::now();
     redate(&kit, 10, now - SignedDuration::from_mins(2));
@@ -478,9 +480,9 @@ async fn entries_that_a_clean_stop_left_unsealed_are_found() {
     assert_eq!((sums.unsealed(), sums.seals.entries), (5, 5));
 }
 
-// Ours: what is wrong in one part spoils no finding about another.
+// Ours: a fault in one part does not affect findings about other parts.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_found_of_a_part_names_its_numbers() {
+async fn a_finding_about_a_part_names_its_numbers() {
     let kit = Kit::new(4096);
     let decision = decision("/a");
     for _ in 0..8_300 {
@@ -543,14 +545,14 @@ async fn what_is_found_of_a_part_names_its_numbers() {
     }
 }
 
-// Ours: who has an exported head needs to trust nothing in the folder.
+// Ours: with an exported head, nothing in the folder has to be trusted.
 #[tokio::test]
-async fn an_exported_head_tells_what_was_changed_cut_or_replaced() {
+async fn an_exported_head_reveals_changes_cuts_and_replacement() {
     let kit = three_heads().await;
     let [_, second, third] = <[StoredSeal; 3]>::try_from(kit.heads()).unwrap();
     let evidence = outside(&second);
     assert_eq!(kit.verified(&evidence).0.seals.outside, 1);
-    // Cut, with every trace of what was cut.
+    // The end was cut off, with all its traces.
     let folder = crash(&kit, &FILES);
     fs::remove_file(folder.path().join("data/record")).unwrap();
     let cut = Connection::open(file(folder.path())).unwrap();
@@ -570,7 +572,7 @@ async fn an_exported_head_tells_what_was_changed_cut_or_replaced() {
         found[1].starts_with("head (head of 8 entries): the record ends at 4"),
         "{found:?}"
     );
-    // Changed before it, with heads that fit.
+    // An entry before the head was changed, and the heads of the table are gone.
     kit.sql(&format!("{OTHER_LEAF} DELETE FROM seal"));
     let found = kit.verified(&evidence).1;
     let changed = "head (head of 8 entries): the first 8 entries are not those";
@@ -578,7 +580,7 @@ async fn an_exported_head_tells_what_was_changed_cut_or_replaced() {
         found.iter().any(|finding| finding.starts_with(changed)),
         "{found:?}"
     );
-    // Missing before it.
+    // An entry before the head is missing.
     kit.sql("DELETE FROM decision WHERE seq = 1");
     let found = kit.verified(&evidence).1;
     let missing = "head (head of 8 entries): entries up to 8 are missing";
@@ -586,7 +588,7 @@ async fn an_exported_head_tells_what_was_changed_cut_or_replaced() {
         found.iter().any(|finding| finding.starts_with(missing)),
         "{found:?}"
     );
-    // Another record altogether.
+    // A different record.
     let other = three_heads().await;
     let found = other.verified(&outside(&third)).1;
     assert!(
@@ -596,7 +598,7 @@ async fn an_exported_head_tells_what_was_changed_cut_or_replaced() {
 }
 
 #[tokio::test]
-async fn heads_are_held_against_keys_from_outside() {
+async fn heads_are_checked_against_keys_from_outside() {
     let kit = three_heads().await;
     let name = kit.reader().record_name().unwrap();
     let own: NoteKey = kit.heads()[0].vkey.parse().unwrap();
@@ -617,8 +619,8 @@ async fn heads_are_held_against_keys_from_outside() {
             .iter()
             .all(|finding| finding.ends_with("is not signed by a key that --key names"))
     );
-    // Signed anew by somebody who may write to the folder, and removes the marker as well,
-    // it holds by itself.
+    // If someone with access to the folder signs the head with another key and
+    // removes the marker, the record looks valid by itself.
     fs::remove_file(kit.path().with_file_name("record")).unwrap();
     let forged = head(&kit.heads()[0]);
     let note = other.sign(&forged.text());
@@ -630,13 +632,13 @@ async fn heads_are_held_against_keys_from_outside() {
         kit.verified(&SealEvidence::default()).1,
         Vec::<String>::new()
     );
-    // So does the head that was exported before, which is signed by the own key.
+    // The exported head is still valid; only the forged one is reported.
     let found = "the head of 4 entries in the table seal is not signed by a key that --key names";
     assert_eq!(with_key(&own), [found]);
 }
 
 #[tokio::test]
-async fn the_key_is_made_once_and_kept_for_its_owner() {
+async fn the_key_is_created_once_and_readable_only_by_its_owner() {
     use std::os::unix::fs::PermissionsExt as _;
 
     let kit = kit_with_heads(2);
@@ -667,10 +669,10 @@ async fn the_key_is_made_once_and_kept_for_its_owner() {
     assert_eq!(rows.unwrap(), None);
 }
 
-// Ours: a row that was taken away spoils no head behind it, also where the range of lost
-// numbers is longer than a part.
+// Ours: a deleted root does not invalidate the heads after it, even if the range of
+// lost numbers is longer than a part.
 #[tokio::test]
-async fn a_part_of_lost_numbers_without_its_root_spoils_no_head() {
+async fn a_part_of_lost_numbers_without_its_root_invalidates_no_head() {
     let kit = Kit::new(64);
     kit.record_slowly(1).await;
     let folder = crash(&kit, &ALL_FILES);
@@ -686,8 +688,8 @@ async fn a_part_of_lost_numbers_without_its_root_spoils_no_head() {
     assert_eq!((sums.seals.outside, found.len()), (1, 1), "{found:?}");
 }
 
-/// Returns a closed record of eight entries with two heads, of which those that `condition`
-/// chooses were removed, with all roots of parts.
+/// Returns a closed record of eight entries with two heads. The heads that match
+/// `condition` are removed, and so are all roots of parts.
 async fn with_removed_heads(condition: &str) -> TempDir {
     let kit = kit_with_heads(4);
     kit.record_slowly(4).await;
@@ -698,9 +700,9 @@ async fn with_removed_heads(condition: &str) -> TempDir {
     folder
 }
 
-// shared/cases/tampering: "seal emptied, or its newest rows removed, marker left".
+// Ours: the marker remembers heads that were deleted from the table.
 #[tokio::test]
-async fn a_start_seals_nothing_over_heads_that_were_removed() {
+async fn a_start_does_not_seal_over_removed_heads() {
     for (condition, found) in [("1", 0), ("size = 8", 4)] {
         let folder = with_removed_heads(condition).await;
         let options = sealed_every(folder.path(), 4);
@@ -718,15 +720,15 @@ async fn a_start_seals_nothing_over_heads_that_were_removed() {
             findings[0].starts_with("the head of 8 entries"),
             "{findings:?}"
         );
-        // The next start has not forgotten.
+        // The fault persists at the next start.
         let kit = Kit::with(kit.closed().await, &options);
         assert_eq!(kit.log.seal_fault(), Some(fault));
     }
 }
 
-// Ours: sealing begins again by order alone, which is an event.
+// Ours: only an explicit order, recorded as an event, resumes sealing.
 #[tokio::test]
-async fn heads_that_were_removed_are_accepted_on_record() {
+async fn the_loss_of_heads_can_be_accepted_on_record() {
     let folder = with_removed_heads("1").await;
     let mut options = sealed_every(folder.path(), 4);
     options.accept_lost_heads = true;
@@ -744,9 +746,9 @@ async fn heads_that_were_removed_are_accepted_on_record() {
     assert_eq!(findings, [told]);
 }
 
-// Ours: a crash between a head and the marker is no removal.
+// Ours: a crash between a head and the marker is not a removal.
 #[tokio::test]
-async fn a_marker_that_lags_behind_the_heads_is_no_fault() {
+async fn a_marker_older_than_the_heads_is_not_a_fault() {
     let kit = kit_with_heads(4);
     kit.record_slowly(2).await;
     kit.settled().await;

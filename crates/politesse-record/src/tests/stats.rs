@@ -1,4 +1,4 @@
-//! Statistics against a sum over the rows of the same record.
+//! Statistics, compared with sums over the rows of the same record.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,11 @@ use politesse_decision::decide::{EnforcementMode, Reason, Verdict};
 use politesse_decision::delay::{Delay, DelayEnd};
 use politesse_decision::record::Effect;
 
-/// Decisions of the record, which with their endings take up more than two parts.
+/// Number of decisions in the record, which with their endings take up more than
+/// two parts.
 const DECISIONS: u64 = 9000;
 
-/// Status and error term of endings.
+/// Statuses and error terms of endings.
 const ENDINGS: [(u16, Option<&str>); 10] = [
     (200, None),
     (200, None),
@@ -29,16 +30,16 @@ const ENDINGS: [(u16, Option<&str>); 10] = [
     (404, None),
 ];
 
-/// Exchanges that are open at a time, so that endings come in later parts than
+/// Maximum number of open exchanges, so that some endings are in later parts than
 /// their decisions.
 const OPEN_MAX: usize = 300;
 
-/// Draws numbers that are the same in each run.
+/// Pseudorandom numbers that are the same in each run.
 pub(super) struct Draws(pub(super) u64);
 
 impl Draws {
     pub(super) fn below(&mut self, end: u64) -> u64 {
-        // The constants of Knuth's MMIX; the upper bits are the better ones.
+        // Constants of Knuth's MMIX; its upper bits are the better ones.
         self.0 = self
             .0
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -47,8 +48,8 @@ impl Draws {
     }
 }
 
-/// Draws a decision at a time: of any verdict and effect, for some crawlers, hosts
-/// and rules.
+/// Returns a random decision at a given time: any verdict and effect, for a few
+/// crawlers, hosts and rules.
 pub(super) fn drawn(draws: &mut Draws, at: Timestamp) -> Record {
     let robots = RobotsFile::new(Bytes::from_static(
         b"User-agent: FooBot\nDisallow: /private\nUser-agent: *\nDisallow: /x\nDisallow: /=y\n",
@@ -76,7 +77,8 @@ pub(super) fn drawn(draws: &mut Draws, at: Timestamp) -> Record {
     Record::of(&decision, client, Duration::from_millis(draws.below(900)))
 }
 
-/// Writes decisions `numbers`, some seconds apart, with endings in another order.
+/// Writes decisions `numbers`, some seconds apart, with endings in a different
+/// order.
 async fn write(kit: &Kit, numbers: std::ops::Range<u64>) {
     let mut draws = Draws(numbers.start);
     let mut open = Vec::new();
@@ -100,12 +102,13 @@ async fn write(kit: &Kit, numbers: std::ops::Range<u64>) {
             });
         }
     }
-    // The last ones end as their exchanges are dropped.
+    // The last exchanges are dropped, which completes them.
     drop(open);
     kit.log.probe().await.unwrap();
 }
 
-/// A record of several parts that two processes wrote, after a write that failed.
+/// Returns a record of several parts written by two processes, after a failed
+/// write.
 pub(super) async fn drawn_record() -> Kit {
     let kit = Kit::new(4096);
     write(&kit, 0..3000).await;
@@ -132,7 +135,7 @@ fn values(record: &StoredRecord, keys: &[StatKey]) -> Vec<Option<String>> {
         StatKey::Reason => Some(ruling.reason.clone()),
         StatKey::Hour => Some(record.at.strftime("%Y-%m-%dT%H:00:00Z").to_string()),
         StatKey::Label => record.crawler.label.clone(),
-        // Crawlers without a purpose have none.
+        // Crawlers without a purpose have no denials.
         StatKey::Node | StatKey::Preference | StatKey::Purpose => None,
     };
     keys.iter().map(value).collect()
@@ -282,7 +285,7 @@ const SUMMED_KEYS: [StatKey; 5] = [
     StatKey::Hour,
 ];
 
-/// Compares what `stats` finds with a sum over the rows, for each set of keys.
+/// Compares the result of `stats` with sums over the rows, for each set of keys.
 pub(super) fn assert_sums(kit: &Kit) {
     let reader = kit.reader();
     for filter in filters() {
@@ -294,7 +297,7 @@ pub(super) fn assert_sums(kit: &Kit) {
         for set in 0..1 << SUMMED_KEYS.len() {
             let keys = SUMMED_KEYS.into_iter().enumerate();
             let keys = keys.filter(|(at, _)| set & (1 << at) != 0);
-            // As many orders as there are sets is enough.
+            // One order of the keys per set is enough.
             let mut keys: Vec<_> = keys.map(|(_, key)| key).collect();
             let turns = set % keys.len().max(1);
             keys.rotate_left(turns);
@@ -309,9 +312,9 @@ pub(super) fn assert_sums(kit: &Kit) {
     }
 }
 
-// Ours: the number of a class leads to as many rows.
+// Ours: a filter by class selects as many rows as are counted in the class.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_class_chooses_the_decisions_that_are_counted_in_it() {
+async fn a_class_selects_the_decisions_that_are_counted_in_it() {
     let kit = drawn_record().await;
     let reader = kit.reader();
     let all = stats(
@@ -332,9 +335,9 @@ async fn a_class_chooses_the_decisions_that_are_counted_in_it() {
     }
 }
 
-// Ours: whatever is asked for, the sums are those of the rows.
+// Ours: for any query, the sums equal those of the rows.
 #[tokio::test(flavor = "multi_thread")]
-async fn sums_by_any_keys_are_those_of_the_rows() {
+async fn sums_by_any_keys_equal_those_of_the_rows() {
     let kit = drawn_record().await;
     assert_sums(&kit);
     let groups = stats(
@@ -357,8 +360,8 @@ fn count_of(kit: &Kit, sql: &str) -> i64 {
     connection.query_row(sql, [], |row| row.get(0)).unwrap()
 }
 
-/// Returns the findings of a verification, but those about drawn endings: some are withheld
-/// without a statement that denies anything.
+/// Returns the findings of a verification, except those about random endings: some
+/// are withheld although no statement denies anything.
 fn findings(kit: &Kit) -> Vec<String> {
     let (_, mut found) = verify(kit);
     found.retain(|finding| !finding.contains("its response was withheld"));
@@ -371,13 +374,13 @@ fn all(kit: &Kit) -> DecisionSums {
     groups[0].sums
 }
 
-// Ours: parts that are over are counted without a look at their rows, and those who
-// change them are found.
+// Ours: completed parts are counted without reading their rows, and altered
+// roll-ups are found.
 #[tokio::test(flavor = "multi_thread")]
-async fn parts_that_are_over_are_counted_by_their_roll_ups() {
+async fn completed_parts_are_counted_by_their_roll_ups() {
     let kit = drawn_record().await;
     assert_eq!(count_of(&kit, "SELECT count(*) FROM rollup"), 2);
-    // There are late endings in what is rolled up: these are of the open part.
+    // The roll-ups include late endings; those listed here belong to the open part.
     let late = count_of(&kit, "SELECT count(*) FROM late_ending");
     assert!((1..=OPEN_MAX as i64 + 1).contains(&late), "{late}");
     let found = findings(&kit);
@@ -389,7 +392,7 @@ async fn parts_that_are_over_are_counted_by_their_roll_ups() {
     kit.sql(&format!(
         "UPDATE decision SET wait_ms = {wait_ms} WHERE seq = 1"
     ));
-    // An ending that is now of another class, and a roll-up with other times.
+    // An ending moved to another class, and a roll-up with other times.
     for change in [
         "UPDATE ending SET status = 404 WHERE status = 402 AND seq < 8192",
         "UPDATE rollup SET first_us = 0 WHERE part = 0",
@@ -405,9 +408,9 @@ async fn parts_that_are_over_are_counted_by_their_roll_ups() {
     }
 }
 
-// Ours: endings that the open part is to count are neither left out nor made up.
+// Ours: late endings are neither omitted nor made up.
 #[tokio::test(flavor = "multi_thread")]
-async fn late_endings_that_were_changed_are_found() {
+async fn altered_late_endings_are_found() {
     let kit = drawn_record().await;
     let late = count_of(&kit, "SELECT count(*) FROM late_ending");
     for (change, count) in [
@@ -426,8 +429,8 @@ async fn late_endings_that_were_changed_are_found() {
     }
 }
 
-// Ours: a transaction that fails takes the sums of the open part with it, and exchanges
-// that began before it end after it.
+// Ours: a failed transaction discards the sums of the open part, and exchanges that
+// began before it end after it.
 #[tokio::test(flavor = "multi_thread")]
 async fn exchanges_that_outlast_a_failed_transaction_are_rolled_up() {
     let kit = Kit::new(4096);
@@ -442,10 +445,9 @@ async fn exchanges_that_outlast_a_failed_transaction_are_rolled_up() {
     assert_eq!(found, Vec::<String>::new());
 }
 
-// Ours: whatever somebody makes of a roll-up, the record is counted, and it is
-// found.
+// Ours: an altered roll-up is found, and does not prevent counting.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_roll_up_that_was_changed_is_found_and_keeps_nothing_from_being_counted() {
+async fn an_altered_roll_up_is_found_and_does_not_prevent_counting() {
     let kit = drawn_record().await;
     let requests = all(&kit).requests;
     for (change, wanted) in [

@@ -122,7 +122,7 @@ pub fn restore(path: &Path, file: &Path) -> Result<Restoration, AuditError> {
     let wal = beside(file, "-wal");
     if fs::metadata(&wal).is_ok_and(|wal| 0 < wal.len()) {
         return Err(refuse(format!(
-            "{} has what is not in it yet: make a backup of it first, and restore that \
+            "{} has entries that are not in it yet: make a backup of it first, and restore that \
              (politesse --set audit.store=sqlite:FILE audit backup NEW)",
             wal.display()
         )));
@@ -131,7 +131,7 @@ pub fn restore(path: &Path, file: &Path) -> Result<Restoration, AuditError> {
         // `AuditError::Open` advises on repairing the record, but here the backup
         // is at fault.
         match matches!(error, AuditError::Open(..)) {
-            true => refuse("it is no backup of a record, or is damaged".to_owned()),
+            true => refuse("it is not a backup of a record, or is damaged".to_owned()),
             false => error,
         }
     })?;
@@ -139,7 +139,7 @@ pub fn restore(path: &Path, file: &Path) -> Result<Restoration, AuditError> {
         return Err(refuse(format!("it is damaged ({damage})")));
     }
     let Some(id) = read_id(&backup)? else {
-        return Err(refuse("it is no backup of a record".to_owned()));
+        return Err(refuse("it is not a backup of a record".to_owned()));
     };
     let Some(last) = last_as_written(&backup, RecordId::parse(&id))? else {
         return Err(refuse(

@@ -45,7 +45,7 @@ pub struct RecordHead {
 
 /// Error: the text is not a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("it is no head of a record")]
+#[error("it is not a head of a record")]
 pub struct InvalidHead;
 
 impl RecordHead {

@@ -576,14 +576,14 @@ impl AuditLog {
             Ok(rows)
         });
         let rows = read.unwrap_or_else(|error| {
-            tracing::warn!(%error, "kept back-offs cannot be read");
+            tracing::warn!(%error, "saved back-offs cannot be read");
             Vec::new()
         });
         // A host whose row was altered is asked a little sooner than it wanted.
         // That is better than refusing to start.
         let changed = rows.iter().filter(|row| row.is_none()).count();
         if 0 < changed {
-            tracing::warn!(changed, "kept back-offs are not as they were written");
+            tracing::warn!(changed, "saved back-offs were altered");
         }
         rows.into_iter().flatten().collect()
     }
@@ -640,12 +640,12 @@ impl AuditLog {
             Ok(SnapshotLookup::Saved(snapshot)) => ("kept", Ok(Some(snapshot))),
             Ok(SnapshotLookup::Absent) => ("nothing", Ok(None)),
             Ok(SnapshotLookup::Altered) => {
-                tracing::warn!(target: REPEATING, %origin, "a kept robots.txt is not as it was written");
+                tracing::warn!(target: REPEATING, %origin, "a saved robots.txt was altered");
                 ("changed", Ok(None))
             }
             Err(AuditError::Closed) => ("closed", Err(AuditError::Closed)),
             Err(error) => {
-                tracing::warn!(target: REPEATING, %error, %origin, "a kept robots.txt cannot be read");
+                tracing::warn!(target: REPEATING, %error, %origin, "a saved robots.txt cannot be read");
                 ("failed", Err(error))
             }
         };

@@ -36,13 +36,13 @@ const NOTE_BYTES_MAX: usize = 64 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum NoteError {
     /// The text is not a public key.
-    #[error("{0:?} is no key: NAME+ID+BASE64 is wanted, as `politesse audit key` prints it")]
+    #[error("{0:?} is not a key: NAME+ID+BASE64 is wanted, as `politesse audit key` prints it")]
     Key(String),
     /// The bytes are not a private key.
-    #[error("it is no Ed25519 key in PKCS #8")]
+    #[error("it is not an Ed25519 key in PKCS #8")]
     PrivateKey,
     /// The text is not a note, or has no signatures.
-    #[error("it is no signed note")]
+    #[error("it is not a signed note")]
     Form,
     /// The key has not signed the note.
     #[error("it is not signed by {0}")]

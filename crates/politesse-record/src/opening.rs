@@ -392,6 +392,6 @@ pub(super) fn set_aside(database: &Path, now: Timestamp) -> Result<(), AuditErro
             done => done.map_err(|error| AuditError::Create(from, error))?,
         }
     }
-    tracing::warn!(to = %aside.display(), "what is left of the record was set aside");
+    tracing::warn!(to = %aside.display(), "the remains of the record were set aside");
     Ok(())
 }

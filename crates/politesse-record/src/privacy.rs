@@ -177,7 +177,7 @@ fn read_or_make_key(path: &Path) -> io::Result<hmac::Key> {
 
 fn key_of(bytes: &[u8]) -> io::Result<hmac::Key> {
     if bytes.len() != KEY_BYTES {
-        let text = format!("it does not have the {KEY_BYTES} bytes of a key");
+        let text = format!("it is not a key, which has {KEY_BYTES} bytes");
         return Err(io::Error::new(io::ErrorKind::InvalidData, text));
     }
     Ok(hmac::Key::new(hmac::HMAC_SHA256, bytes))

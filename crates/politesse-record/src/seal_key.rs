@@ -44,7 +44,7 @@ pub(super) fn open_key(path: &Path, name: &str) -> Result<NoteSigner, AuditError
             if error.kind() == io::ErrorKind::NotFound =>
         {
             make(path).map_err(|error| AuditError::SealKey(path.to_owned(), error))?;
-            tracing::info!(path = %path.display(), "a key was made that signs heads of the record");
+            tracing::info!(path = %path.display(), "created the key that signs heads of the record");
             read_key(path, name)
         }
         read => read,

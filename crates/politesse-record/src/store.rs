@@ -383,7 +383,7 @@ impl AuditStore {
             tracing::warn!(
                 target: REPEATING,
                 "what was removed from the record may still be in its write-ahead log, which is \
-                 emptied as soon as no program is in the middle of reading the database"
+                 emptied as soon as no program is reading the database"
             );
         }
     }

@@ -321,7 +321,7 @@ impl AuditWriter {
             return Err(error.into());
         }
         self.commit()?;
-        tracing::warn!(target: REPEATING, %error, lost = given_up, "copies of robots.txt or events could not be kept");
+        tracing::warn!(target: REPEATING, %error, lost = given_up, "robots.txt snapshots or events could not be saved");
         Ok(())
     }
 
@@ -449,7 +449,7 @@ impl AuditWriter {
                 is_done &= pruned < PRUNED_MAX;
             }
             Err(error) => {
-                tracing::warn!(%error, "what is kept in vain could not be taken away");
+                tracing::warn!(%error, "expired snapshots or back-offs could not be removed");
             }
         };
         add(snapshots, &mut self.pruned.snapshots);

@@ -89,7 +89,7 @@ pub fn verify_bundle(
     let mut lines = LineReader::new(file);
     let header = match lines.next()? {
         Some(BundleLine::Bundle(header)) if header.version == VERSION => header,
-        _ => return Err(lines.fault("it is of a newer version of this program")),
+        _ => return Err(lines.fault("it was written by a newer version of this program")),
     };
     // An in-memory record, so that a record on this machine cannot affect the
     // result.
@@ -199,11 +199,11 @@ impl<'a, F: FnMut(String)> BundleCheck<'a, F> {
             BundleLine::Hash(hash) => self.proof.push(hash),
             BundleLine::Head(text) => {
                 let head = signed_head(&text);
-                self.head = Some(head.ok_or_else(|| self.fault("it is no head of a record"))?);
+                self.head = Some(head.ok_or_else(|| self.fault("it is not a head of a record"))?);
             }
             BundleLine::Key(text) => {
                 let key = text.parse().ok();
-                self.key = Some(key.ok_or_else(|| self.fault("it is no public key"))?);
+                self.key = Some(key.ok_or_else(|| self.fault("it is not a public key"))?);
             }
             BundleLine::Bundle(_) | BundleLine::Sha256(_) => {}
         }
@@ -218,7 +218,7 @@ impl<'a, F: FnMut(String)> BundleCheck<'a, F> {
         let table = dictionary(&line.kind).filter(|_| line.number == next);
         let found = table.and_then(|table| Some((table, values_of(table, &line.columns)?)));
         let Some((table, mut values)) = found else {
-            return Err(self.fault("the value is none that is written"));
+            return Err(self.fault("the record writes no such value"));
         };
         if table.name == SNAPSHOTS.name
             && let Some(Value::Blob(bytes)) = values.get(BODY_AT)
@@ -234,7 +234,7 @@ impl<'a, F: FnMut(String)> BundleCheck<'a, F> {
         // A table rejects a value that it already has.
         match statement.execute(params_from_iter(values)) {
             Ok(_) => Ok(()),
-            Err(_) => Err(self.fault("the value is there already")),
+            Err(_) => Err(self.fault("the value occurs twice")),
         }
     }
 
@@ -248,7 +248,7 @@ impl<'a, F: FnMut(String)> BundleCheck<'a, F> {
         }
         match self.robots.insert(line.sha256, body.into()) {
             None => Ok(()),
-            Some(_) => Err(self.fault("the robots.txt is there already")),
+            Some(_) => Err(self.fault("the robots.txt occurs twice")),
         }
     }
 

@@ -167,10 +167,10 @@ impl<R: Read> LineReader<R> {
         let whole = self.line.strip_suffix(b"\n");
         let line = whole
             .and_then(BundleLine::parse)
-            .ok_or_else(|| self.fault("it is not as a bundle has it"))?;
+            .ok_or_else(|| self.fault("it is malformed"))?;
         self.size.add_shared(&line, self.line.len())?;
         if !line.part().may_follow(self.part) {
-            return Err(self.fault("it is not at its place"));
+            return Err(self.fault("it is out of place"));
         }
         self.part = Some(line.part());
         if line.part() != BundlePart::End {

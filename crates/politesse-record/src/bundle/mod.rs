@@ -45,13 +45,13 @@ pub enum BundleError {
     #[error("a bundle has at most {0}: choose fewer decisions")]
     TooLarge(&'static str),
     /// An entry was changed after it was written.
-    #[error("{0}: the row is not as it was written; politesse audit verify tells more")]
+    #[error("{0}: the row is not as it was written; see politesse audit verify")]
     Altered(u64),
     /// A robots.txt is missing from the record.
-    #[error("the robots.txt {0} is not on record any more; politesse audit verify tells more")]
+    #[error("the robots.txt {0} is not on record any more; see politesse audit verify")]
     NoRobots(String),
     /// The entries do not lead to the newest head.
-    #[error("the entries are not those of the newest head; politesse audit verify tells more")]
+    #[error("the entries are not those of the newest head; see politesse audit verify")]
     Unproved,
     /// A line is malformed.
     #[error("line {number}: {cause}")]

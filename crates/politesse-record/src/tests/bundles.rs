@@ -281,7 +281,7 @@ async fn a_bundle_in_several_gzip_members_is_read_whole() {
     let members = [pack(first.as_bytes()), pack(second.as_bytes())].concat();
     assert_eq!(found_in(&members), "");
     let more = [pack(text.as_bytes()), pack(b"more\n")].concat();
-    assert!(found_in(&more).contains("it is not as a bundle has it"));
+    assert!(found_in(&more).contains("it is malformed"));
     let garbage = [&pack(text.as_bytes())[..], b"PK"].concat();
     assert_ne!(found_in(&garbage), "");
     let cut = pack(text.as_bytes());
@@ -343,7 +343,7 @@ changes! {
         let line = format!("{{\"value\":{{\"number\":{},\"kind\":\"term\",\"columns\":[\"x\"]}}}}", values + 1);
         lines.insert(last_decision(lines), line);
     } => "no decision refers to 1 of the values";
-    a_value_of_another_type_is_refused: |lines| replace(lines, "\"kind\":\"term\",\"columns\":[\"GET\"]", "\"kind\":\"term\",\"columns\":[7]") => "the value is none that is written";
+    a_value_of_another_type_is_refused: |lines| replace(lines, "\"kind\":\"term\",\"columns\":[\"GET\"]", "\"kind\":\"term\",\"columns\":[7]") => "the record writes no such value";
     a_robots_txt_of_other_bytes_is_found: |lines| {
         let place = place_of(lines, "robots");
         replace(&mut lines[place..], "\"body\":\"VXNl", "\"body\":\"dXNl");
@@ -359,8 +359,8 @@ changes! {
         let line = format!("{{\"hash\":\"{}\"}}", Digest::of(b""));
         lines.insert(place_of(lines, "head"), line);
     } => "do not lead to the root";
-    a_head_that_is_gone_is_told: |lines| drop(lines.remove(place_of(lines, "head"))) => "it is not at its place";
-    lines_that_end_early_are_refused: |lines| lines.truncate(3) => "it is not at its place";
+    a_head_that_is_gone_is_told: |lines| drop(lines.remove(place_of(lines, "head"))) => "it is out of place";
+    lines_that_end_early_are_refused: |lines| lines.truncate(3) => "it is out of place";
     a_reference_to_nothing_is_found: |lines| {
         replace(lines, "\"client\":1,", "\"client\":-9223372036854775808,");
     } => "the row refers to what is not there";

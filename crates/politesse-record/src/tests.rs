@@ -650,7 +650,7 @@ tampering! {
     a_changed_client_is_found: "INSERT INTO client SELECT 9, '127.0.0.2', credential, x'00' FROM client;
             UPDATE decision SET client = 9 WHERE seq = 11"
         => ["client 9: ", "11: the row is not as it was written"];
-    a_client_taken_away_is_found: "DELETE FROM client; DELETE FROM decision WHERE seq = 1"
+    a_deleted_client_is_found: "DELETE FROM client; DELETE FROM decision WHERE seq = 1"
         => ["1: no such row", "3: the row is not", "5: ", "7: ", "9: ", "11: the row is not"];
     a_changed_wait_is_found: "UPDATE decision SET wait_ms = 8 WHERE seq = 1"
         => ["1: the row is not as it was written"];
@@ -662,11 +662,11 @@ tampering! {
         => ["1: the row is not as it was written"];
     a_changed_snapshot_is_found: "UPDATE snapshot SET cause = 'timeout' WHERE cause IS NOT NULL"
         => ["snapshot 3: ", "9: the row is not as it was written"];
-    a_snapshot_taken_away_is_found: "DELETE FROM snapshot WHERE status = 404"
+    a_deleted_snapshot_is_found: "DELETE FROM snapshot WHERE status = 404"
         => ["7: cannot be decided again: its reason"];
     a_changed_body_is_found: "UPDATE body SET body = x'00'"
         => ["robots.txt ", "1: cannot be decided again: the body kept as", "3: ", "5: "];
-    a_body_taken_away_is_found: "DELETE FROM body" => ["1: cannot", "3: cannot", "5: cannot"];
+    a_deleted_body_is_found: "DELETE FROM body" => ["1: cannot", "3: cannot", "5: cannot"];
     a_changed_policy_is_found: "UPDATE policy SET json = replace(json, 'refuse', 'allow')"
         => ["policy 2: the value has another digest", "9: the row is not as it was written"];
     a_changed_status_is_found: "UPDATE ending SET status = 403 WHERE decision = 3"
@@ -679,24 +679,24 @@ tampering! {
     changed_statements_are_found: "INSERT INTO directives SELECT 9, value, '[]', denials, x'00' FROM directives;
             UPDATE ending SET directives = 9 WHERE decision = 3"
         => ["directives 9: ", "3: the row is not as it was written"];
-    directives_taken_away_are_found: "UPDATE ending SET directives = 9 WHERE decision = 3"
+    deleted_directives_are_found: "UPDATE ending SET directives = 9 WHERE decision = 3"
         => ["3: the row is not as it was written"];
     an_ending_of_another_row_is_found: "UPDATE ending SET leaf = (SELECT leaf FROM ending WHERE decision = 1) WHERE decision = 3"
         => ["3: the row is not as it was written"];
-    an_ending_taken_away_is_told: "DELETE FROM ending WHERE decision = 3" => ["4: no such row"];
+    a_deleted_ending_is_reported: "DELETE FROM ending WHERE decision = 3" => ["4: no such row"];
     an_ending_with_another_number_is_found: "UPDATE ending SET seq = 40 WHERE decision = 3"
         => ["3: the row is not as it was written", "4: no such row"];
     an_ending_with_the_number_of_another_is_found: "UPDATE ending SET seq = 2 WHERE decision = 3"
         => ["2: two entries have this number", "3: the row is not as it was written", "4: no such row"];
-    rows_taken_away_are_told: "DELETE FROM decision WHERE seq IN (1, 5, 11); DELETE FROM ending WHERE decision = 5"
+    deleted_rows_are_reported: "DELETE FROM decision WHERE seq IN (1, 5, 11); DELETE FROM ending WHERE decision = 5"
         => ["1: no such row", "5 to 6: no such rows", "11: no such row"];
-    a_row_that_was_slipped_in_is_found: "UPDATE decision SET seq = 99 WHERE seq = 11"
+    an_inserted_row_is_found: "UPDATE decision SET seq = 99 WHERE seq = 11"
         => ["11: no such row", "99: the row is not as it was written"];
     a_changed_highest_number_is_found: "UPDATE sequence SET last = 9"
         => ["the record's highest number is not as it was written"];
-    a_sequence_taken_away_is_found: "DELETE FROM sequence"
+    a_deleted_sequence_is_found: "DELETE FROM sequence"
         => ["the record's highest number is not as it was written"];
-    a_lost_range_of_another_hand_is_found: "DELETE FROM ending WHERE decision = 3;
+    a_forged_lost_range_is_found: "DELETE FROM ending WHERE decision = 3;
             INSERT INTO lost_range VALUES (4, 4, 0, x'00')"
         => ["4: the lost range is not as it was written"];
 }

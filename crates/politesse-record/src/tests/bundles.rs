@@ -324,21 +324,21 @@ changes! {
     another_path_is_found: |lines| replace(lines, "\"path\":\"/a\"", "\"path\":\"/b\"") => "do not lead to the root";
     another_client_is_found: |lines| replace(lines, "127.0.0.1", "127.0.0.2") => "do not lead to the root";
     another_status_is_found: |lines| replace(lines, "\"status\":200", "\"status\":201") => "do not lead to the root";
-    a_row_that_is_gone_is_found: |lines| drop(lines.remove(last_decision(lines))) => "do not lead to the root";
+    a_missing_row_is_found: |lines| drop(lines.remove(last_decision(lines))) => "do not lead to the root";
     a_row_that_occurs_twice_is_found: |lines| {
         let place = last_decision(lines);
         lines.insert(place, lines[place].clone());
     } => "not after the decision before it";
-    rows_that_were_swapped_are_found: |lines| {
+    swapped_rows_are_found: |lines| {
         let place = last_decision(lines);
         lines.swap(place, place - 1);
     } => "line";
-    an_ending_that_is_gone_is_found: |lines| {
+    a_missing_ending_is_found: |lines| {
         let place = last_decision(lines);
         let end = lines[place].find("\"ending\":").unwrap();
         lines[place].replace_range(end.., "\"ending\":null}}");
     } => "do not lead to the root";
-    a_value_that_nothing_refers_to_is_found: |lines| {
+    an_unused_value_is_found: |lines| {
         let values = lines.iter().filter(|line| line.starts_with("{\"value\"")).count();
         let line = format!("{{\"value\":{{\"number\":{},\"kind\":\"term\",\"columns\":[\"x\"]}}}}", values + 1);
         lines.insert(last_decision(lines), line);
@@ -348,23 +348,23 @@ changes! {
         let place = place_of(lines, "robots");
         replace(&mut lines[place..], "\"body\":\"VXNl", "\"body\":\"dXNl");
     } => "the body has another SHA-256";
-    a_robots_txt_that_is_gone_is_found: |lines| {
+    a_missing_robots_txt_is_found: |lines| {
         lines.remove(place_of(lines, "robots"));
     } => "cannot be decided again";
-    a_robots_txt_more_is_found: |lines| {
+    an_extra_robots_txt_is_found: |lines| {
         let line = format!("{{\"robots\":{{\"sha256\":\"{}\",\"body\":\"\"}}}}", Digest::of(b""));
         lines.insert(last_decision(lines), line);
     } => "no decision rests on it";
-    a_hash_more_is_found: |lines| {
+    an_extra_hash_is_found: |lines| {
         let line = format!("{{\"hash\":\"{}\"}}", Digest::of(b""));
         lines.insert(place_of(lines, "head"), line);
     } => "do not lead to the root";
-    a_head_that_is_gone_is_told: |lines| drop(lines.remove(place_of(lines, "head"))) => "it is out of place";
+    a_missing_head_is_reported: |lines| drop(lines.remove(place_of(lines, "head"))) => "it is out of place";
     lines_that_end_early_are_refused: |lines| lines.truncate(3) => "it is out of place";
     a_reference_to_nothing_is_found: |lines| {
         replace(lines, "\"client\":1,", "\"client\":-9223372036854775808,");
     } => "the row refers to what is not there";
-    a_number_of_no_entry_is_found: |lines| {
+    a_number_without_an_entry_is_found: |lines| {
         replace(lines, "\"ending\":{\"seq\":", "\"ending\":{\"seq\":-");
     } => "do not lead to the root";
     another_record_is_found: |lines| {
@@ -378,5 +378,5 @@ changes! {
     a_time_that_was_not_asked_for_is_found: |lines| {
         replace(lines, "\"until\":null", "\"until\":\"2001-01-01T00:00:00Z\"");
     } => "does not meet the conditions of the first line";
-    a_later_form_is_refused: |lines| replace(lines, "{\"version\":1", "{\"version\":2") => "newer";
+    a_later_version_is_refused: |lines| replace(lines, "{\"version\":1", "{\"version\":2") => "newer";
 }

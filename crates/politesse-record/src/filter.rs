@@ -229,8 +229,7 @@ impl DecisionFilter {
         let has_none = rulings.as_ref().is_some_and(BTreeSet::is_empty);
         let mut parts = PartFilter::new(connection, rulings)?;
         if has_none {
-            // A condition without keys matches nothing, so that no roll-up is read
-            // needlessly.
+            // A condition without keys matches nothing and reads no roll-up.
             parts.add(Vec::new());
         }
         let of_url = self.url.as_ref().and_then(UrlPattern::host);

@@ -86,8 +86,7 @@ impl FromStr for RecordHead {
                 previous,
             })
         };
-        // Formatting the head again must give the same text, so that a head has one
-        // form.
+        // A head has one form: formatting it again must give the same text.
         let is_same = |head: &Self| head.text() == text;
         parse().filter(is_same).ok_or(InvalidHead)
     }

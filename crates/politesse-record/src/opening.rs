@@ -189,8 +189,7 @@ impl LostEntries {
 pub(super) fn open(options: &Options) -> Result<OpenRecord, AuditError> {
     let folder = LockedFolder::lock(&options.path)?;
     folder.check_permissions()?;
-    // On a read-only file system SQLite would only say that it cannot open the
-    // file. This gives the reason.
+    // On a read-only file system, SQLite would fail later without the reason.
     if folder.database.exists() {
         folder.make_database()?;
     }

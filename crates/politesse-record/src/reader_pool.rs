@@ -93,8 +93,7 @@ impl ReaderPool {
             .await
             .map_err(|_| AuditError::QueryBusy)?
             .map_err(|_| AuditError::Closed)?;
-        // Dropped with this future, which tells the thread that the answer is no
-        // longer wanted.
+        // Dropped with this future, so that the thread learns that it may stop.
         let asker = Arc::new(());
         let waits = Arc::downgrade(&asker);
         let asking = self.on_thread(place, move |pool| {

@@ -255,8 +255,7 @@ impl<'a> SealCheck<'a> {
             }
             let end = count(numbers_of(part).end - 1);
             while let Some(head) = self.heads.pop_front_if(|head| head.tree.size < end) {
-                // The leaves are gone. Only the path to the root of the part is
-                // left.
+                // The leaves are gone; only the path to the root of the part is left.
                 let stored = self.rows.seal_path(head.tree.size)?;
                 let path = stored.filter(|path| Some(path.root) == root);
                 // Reported, because without a path a head of the table would count

@@ -103,8 +103,7 @@ impl UsedValues {
         let sql = format!("SELECT id FROM {name} WHERE ? < id ORDER BY id LIMIT ?");
         let mut statement = connection.prepare_cached(&sql)?;
         let rows = statement.query_map(params![self.row, STEP_ROWS], |row| row.get(0))?;
-        // All ids are read before the first row is deleted, because the query reads
-        // the same table.
+        // Read before the first delete, because the query reads the same table.
         let ids: Vec<i64> = rows.collect::<rusqlite::Result<_>>()?;
         let mut delete = connection.prepare_cached(&format!("DELETE FROM {name} WHERE id = ?"))?;
         let mut removed = 0;
@@ -156,11 +155,9 @@ impl UsedBodies {
         connection: &Connection,
         most: i64,
     ) -> rusqlite::Result<Option<usize>> {
-        // In the same transaction, because entries written since the last step may
-        // use a file.
+        // In the same transaction: entries since the last step may use a file.
         while !self.read(connection, i64::MAX)? {}
-        // Reads only the index, because a scan of the bodies would read the whole
-        // file.
+        // Reads only the index: a scan of the bodies would read the whole file.
         let sql = "SELECT sha256 FROM body WHERE ? < sha256 ORDER BY sha256 LIMIT ?";
         let mut statement = connection.prepare_cached(sql)?;
         let rows = statement.query_map(params![self.looked_at, most], |row| row.get(0))?;

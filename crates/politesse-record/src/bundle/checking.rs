@@ -213,8 +213,7 @@ impl<'a, F: FnMut(String)> BundleCheck<'a, F> {
     /// Adds a value to its dictionary.
     fn add_value(&mut self, line: &ValueLine) -> Result<(), BundleError> {
         let next = self.used.len() as i64 + 1;
-        // Numbers are consecutive, so that a bundle has one form and a number gives
-        // the index in `used`.
+        // Numbers are consecutive: a bundle has one form, and `used` can be a list.
         let table = dictionary(&line.kind).filter(|_| line.number == next);
         let found = table.and_then(|table| Some((table, values_of(table, &line.columns)?)));
         let Some((table, mut values)) = found else {

@@ -49,7 +49,7 @@ pub enum ClientAddresses {
     /// The whole address.
     #[default]
     Full,
-    /// Its network: /24 of IPv4, /48 of IPv6.
+    /// Only the network: /24 of IPv4, /48 of IPv6.
     Shortened,
     /// An HMAC.
     Keyed,

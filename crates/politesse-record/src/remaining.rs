@@ -49,7 +49,7 @@ ORDER BY l.seq";
 /// Entries that remain when the others up to a number are removed.
 #[derive(Debug)]
 pub(super) struct RemainingEntries {
-    /// Their numbers, in ascending order.
+    /// Numbers of the entries, in ascending order.
     numbers: Vec<i64>,
     /// Paths of the entries that the table does not have yet.
     paths: Vec<(i64, LeafPath)>,

@@ -68,7 +68,7 @@ pub struct Removal {
     pub first: u64,
     /// Highest number of the removed entries.
     pub last: u64,
-    /// Its event.
+    /// Note of the event.
     pub note: RemovalNote,
 }
 
@@ -77,7 +77,7 @@ pub struct Removal {
 pub struct RedactionNote {
     /// Number of decisions in the report that were redacted.
     pub decisions: u64,
-    /// Its event.
+    /// Note of the event.
     pub note: RemovalNote,
 }
 

@@ -40,10 +40,10 @@ pub(super) struct CountedPlace {
 /// Task of the writer.
 #[derive(Debug)]
 pub(super) enum WriterTask {
+    /// Write a decision.
+    Record(PendingDecision),
     /// Complete a decision. `ack` is set if the client is answered only after the
     /// commit.
-    Record(PendingDecision),
-    /// Complete a decision. `ack` is there if the client is answered only then.
     Complete {
         seq: u64,
         outcome: ExchangeEnd,

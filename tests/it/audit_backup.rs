@@ -207,7 +207,7 @@ async fn what_is_no_backup_of_the_record_is_not_restored() {
         "{said}"
     );
     assert!(
-            said.contains("not a backup of a record, or is damaged"),
+        said.contains("not a backup of a record, or is damaged"),
         "{said}"
     );
     refused(&place, &["audit", "restore", "absent.db"]).await;

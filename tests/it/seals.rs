@@ -134,9 +134,9 @@ async fn a_head_of_another_record_and_wrong_arguments_are_told() {
     let [key, head] = exported(&place).await;
     for (arguments, said) in [
         (["--head", "/nowhere"], "cannot read /nowhere"),
-            (["--head", &key], "it is not a signed note"),
-            (["--key", "/nowhere"], "is not a key"),
-            (["--key", &head], "is not a key"),
+        (["--head", &key], "it is not a signed note"),
+        (["--key", "/nowhere"], "is not a key"),
+        (["--key", &head], "is not a key"),
     ] {
         let outcome = place
             .run(&[&["audit", "verify"], &arguments[..]].concat())

@@ -1,13 +1,14 @@
-//! Content codings (`Content-Encoding: gzip`), decoded as a body comes.
+//! Content codings (`Content-Encoding: gzip`), decoded as a body arrives.
 //!
-//! RFC 9110, section 8.4. A library decodes each coding, behind a [`Decoder`] in
-//! a file of its own. Only what is looked into is decoded: the client gets the
-//! bytes as they came. That they are a page, or a robots.txt, is not known here.
+//! RFC 9110, section 8.4. Each coding has a file of its own, in which a library decodes
+//! it through the [`Decoder`] trait. Bodies are decoded for inspection only: the client
+//! gets the original bytes. Does not know whether a body is a page or a robots.txt.
 //!
-//! Whatever comes, no stage hands over more than its limit, memory is bounded
-//! before it is allocated, and the time is linear in the bytes that come in and
-//! go out. What can be decoded is handed over before `push` returns.
-//! `docs/decisions/004-content-decoders.md` has the reasons for the libraries.
+//! For any input, no stage outputs more than its limit, memory is bounded before it is
+//! allocated, and the time is linear in the bytes that go in and come out. Everything
+//! that can be decoded is output before `push` returns.
+//! `docs/decisions/004-content-decoders.md` gives the reasons for the choice of
+//! libraries.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -28,33 +29,32 @@ mod stage;
 mod tests;
 mod zstd;
 
-/// Decoder of a body under the content codings that its fields name.
+/// Decoder of a body with the content codings that its fields name.
 pub struct BodyDecoder {
     /// The coding applied last comes first.
     stages: Vec<Stage>,
-    /// `None` while bytes are decoded.
+    /// `None` while decoding continues.
     outcome: Option<Result<(), PartialReason>>,
 }
 
-/// Bytes that a stage before the last may decode to beside the limit: what a
-/// coding may add to what it codes, and the zstd block that must be whole before
-/// any of it is decoded (RFC 8878, section 3.1.1.2.4).
+/// Bytes beyond the limit that a stage before the last may output: the overhead that a
+/// coding can add to its input, and the zstd block that must be complete before any of
+/// it is decoded (RFC 8878, section 3.1.1.2.4).
 const SPARE_BYTES: usize = 256 * 1024;
 
 impl BodyDecoder {
-    /// Number of codings of one body that are decoded. Nobody needs two, but a
-    /// field could name thousands, and each takes memory.
+    /// Maximum number of codings of one body that are decoded. No real body needs even
+    /// two, but a field could name thousands, and each takes memory.
     pub const CODINGS_MAX: usize = 4;
 
-    /// Reads the `Content-Encoding` fields, which name codings in the order
-    /// they were applied in. `None` if they name none but `identity`.
+    /// Reads the `Content-Encoding` fields, which name the codings in the order in
+    /// which they were applied. Returns `None` if they name only `identity`.
     ///
-    /// The last stage hands over at most `limit` bytes, and each before it a
-    /// little more.
+    /// The last stage outputs at most `limit` bytes, each earlier stage slightly more.
     ///
     /// # Errors
     ///
-    /// [`PartialReason::Coding`] if a coding is unknown, or there are more than
+    /// [`PartialReason::Coding`] if a coding is unknown, or if there are more than
     /// [`CODINGS_MAX`](Self::CODINGS_MAX).
     pub fn for_fields(fields: &HeaderMap, limit: usize) -> Result<Option<Self>, PartialReason> {
         let lines = fields.get_all(CONTENT_ENCODING).into_iter();
@@ -75,18 +75,16 @@ impl BodyDecoder {
         Ok((!stages.is_empty()).then_some(Self { stages, outcome }))
     }
 
-    /// Decodes the next bytes of the body, and hands what they decode to to
-    /// `take`, piece by piece. Once `take` breaks, it is called no more and
-    /// nothing more is decoded.
+    /// Decodes the next bytes of the body and passes the output to `take`, piece by
+    /// piece. Once `take` breaks, it is not called again and decoding stops.
     ///
     /// # Errors
     ///
-    /// [`PartialReason::Corrupt`] if the bytes are not what the coding allows,
-    /// [`PartialReason::Window`] if it wants more memory than is given to it,
-    /// [`PartialReason::Coding`] if it wants a dictionary,
-    /// [`PartialReason::HeadLimit`] if a stage decodes to more than its limit.
-    /// What was handed over before counts. An error is final: it is returned
-    /// again from then on.
+    /// [`PartialReason::Corrupt`] if the bytes are invalid in the coding,
+    /// [`PartialReason::Window`] if the coding needs more memory than is allowed,
+    /// [`PartialReason::Coding`] if it needs a dictionary, [`PartialReason::HeadLimit`]
+    /// if a stage outputs more than its limit. Output passed to `take` before the error
+    /// counts. An error is final: every later call returns it again.
     pub fn push(
         &mut self,
         bytes: &[u8],
@@ -103,12 +101,12 @@ impl BodyDecoder {
         self.outcome.unwrap_or(Ok(()))
     }
 
-    /// Notes that the body has ended. There is nothing left to hand over.
+    /// Ends the body. All output has already been passed on by then.
     ///
     /// # Errors
     ///
-    /// [`PartialReason::Corrupt`] if a coding had not come to its end, and the error of
-    /// [`push`](Self::push) if it had one.
+    /// [`PartialReason::Corrupt`] if a coding is incomplete, or the error that
+    /// [`push`](Self::push) returned.
     pub fn finish(&self) -> Result<(), PartialReason> {
         self.outcome.unwrap_or_else(|| {
             let may_end = self.stages.iter().all(|stage| stage.decoder.may_end());
@@ -116,9 +114,9 @@ impl BodyDecoder {
         })
     }
 
-    /// Returns about how many bytes of memory the decoders hold. They grow with
-    /// what is decoded, for `br` at most to 5 MiB and for `zstd` to twice the
-    /// limit, and are 0 once nothing is decoded any more.
+    /// Returns approximately how many bytes of memory the decoders hold. They grow with
+    /// the output: `br` to at most 5 MiB, `zstd` to twice the limit. 0 once decoding
+    /// has stopped.
     pub fn memory(&self) -> usize {
         let stages = self.stages.iter();
         stages.map(|stage| stage.decoder.memory_bytes()).sum()
@@ -133,8 +131,8 @@ impl fmt::Debug for BodyDecoder {
     }
 }
 
-/// Makes the stage for a registered name, in any case (RFC 9110, section 8.4.1;
-/// RFC 7932; RFC 8878).
+/// Makes the stage for a registered name, in any case (RFC 9110, section 8.4.1; RFC
+/// 7932; RFC 8878).
 fn stage(name: &[u8], limit: usize) -> Result<Stage, PartialReason> {
     let decoder: Box<dyn Decoder> = match name.to_ascii_lowercase().as_slice() {
         b"gzip" | b"x-gzip" => Box::new(deflate::Gzip::new()),

@@ -1,15 +1,15 @@
-//! `Accept-Encoding` of a request, without the codings that are not decoded.
+//! `Accept-Encoding` of a request, reduced to the codings that we decode.
 //!
-//! RFC 9110, section 12.5.3. A page under a coding that is not decoded cannot be
-//! scanned, so such codings are not asked for. None is added: a crawler gets no
-//! coding that it did not name. Does not decode anything.
+//! RFC 9110, section 12.5.3. A page in a coding that we do not decode cannot be
+//! scanned, so such codings are not requested. None is added: a crawler gets no coding
+//! that it did not name. Does not decode anything.
 
 use std::borrow::Cow;
 
 /// Codings that are decoded, and `identity`, which needs no decoding.
 const DECODED: [&str; 6] = ["gzip", "x-gzip", "deflate", "br", "zstd", "identity"];
 
-/// CodingMember of the field (`br;q=0.8`).
+/// Member of the field (`br;q=0.8`).
 #[derive(Debug, Clone, Copy)]
 struct CodingMember<'a> {
     text: &'a [u8],
@@ -19,18 +19,18 @@ struct CodingMember<'a> {
     is_refused: bool,
 }
 
-/// Returns the `Accept-Encoding` lines to send in place of a crawler's, one for
-/// each. A line that needs no change is borrowed.
+/// Returns the `Accept-Encoding` lines to send upstream, one for each of the crawler's.
+/// A line that needs no change is borrowed.
 ///
-/// Members keep their order, weight and spelling. Those for codings that are
-/// not decoded are dropped, malformed ones too, and `*`, which stands for every
-/// coding not named; `*;q=0` stays, since it only forbids. If nothing is left,
-/// the first line becomes `identity`: without a field any coding may be used. An
-/// empty value stays; it means the same as `identity`.
+/// Members keep their order, weight and spelling. Dropped are codings that we do not
+/// decode, malformed members, and `*`, which stands for every coding not named; `*;q=0`
+/// stays, since it only forbids. If no member is left, the first line becomes
+/// `identity`, because without the field the origin may use any coding. An empty value
+/// stays; it means the same as `identity`.
 ///
-/// If a crawler accepts nothing that is decoded and refuses `identity`, the
-/// lines stay as they are: it could not read any other answer, and the
-/// annotation says that the page was not scanned.
+/// If a crawler refuses `identity` and every coding that we decode, the lines stay as
+/// they are: it could not read any other response, and the annotation says that the
+/// page was not scanned.
 pub fn narrow_accept_encoding<'a>(lines: &[&'a [u8]]) -> Vec<Cow<'a, [u8]>> {
     let unchanged = || lines.iter().copied().map(Cow::Borrowed);
     let kept = || lines.iter().flat_map(|line| members(line)).filter(is_kept);
@@ -45,8 +45,8 @@ pub fn narrow_accept_encoding<'a>(lines: &[&'a [u8]]) -> Vec<Cow<'a, [u8]>> {
     narrow
 }
 
-/// Reports whether a line names only codings that are decoded, so that
-/// [`narrow_accept_encoding`] would leave it as it is. Most lines do.
+/// Reports whether a line names only codings that we decode, so that
+/// [`narrow_accept_encoding`] would leave it unchanged. Most lines do.
 pub fn accepts_only_decoded(line: &[u8]) -> bool {
     members(line).all(|member| is_kept(&member))
 }
@@ -66,8 +66,8 @@ fn is_kept(member: &CodingMember<'_>) -> bool {
     member.is("*") && member.is_refused || DECODED.iter().any(is_decoded)
 }
 
-/// Whether the members that are kept leave nothing acceptable, not even
-/// `identity`, which is acceptable unless a member refuses it.
+/// Reports whether the kept members leave nothing acceptable, not even `identity`,
+/// which is acceptable unless a member refuses it.
 fn refuses_all<'a, I: Iterator<Item = CodingMember<'a>>>(kept: impl Fn() -> I) -> bool {
     let is_identity_refused = match kept().find(|member| member.is("identity")) {
         Some(identity) => identity.is_refused,
@@ -104,8 +104,8 @@ impl<'a> CodingMember<'a> {
     }
 }
 
-/// Reads the number of a weight (`q=0.5`; RFC 9110, section 12.4.2). `None` if
-/// the parameter is no weight.
+/// Reads the number of a weight (`q=0.5`; RFC 9110, section 12.4.2). Returns `None` if
+/// the parameter is not a weight.
 fn weight(parameter: &[u8]) -> Option<&[u8]> {
     let (name, number) = parameter.trim_ascii().split_at_checked(2)?;
     let (whole, fraction) = match number {
@@ -145,22 +145,22 @@ mod tests {
 
     // RFC 9110, section 12.5.3.
     narrowing! {
-        no_line_stays_none: => ;
+        no_lines_stay_no_lines: => ;
         an_empty_value_stays: "" => "";
-        what_is_decoded_stays_as_written:
+        decoded_codings_stay_as_written:
             "GZip,deflate ;q=0.5,\tbr; Q=1.000,, zstd" => "GZip,deflate ;q=0.5,\tbr; Q=1.000,, zstd";
-        what_is_not_decoded_is_dropped:
+        other_codings_are_dropped:
             "gzip, deflate,br , zstd;q=0.9, dcb, dcz" => "gzip, deflate, br, zstd;q=0.9";
-        a_line_of_its_own_becomes_empty: "dcb", "x-gzip;q=0." => "", "x-gzip;q=0.";
-        nothing_left_becomes_identity: "dcb, *", "compress" => "identity", "";
-        anything_but_what_is_named_is_dropped: "gzip;q=0, *" => "gzip;q=0";
-        nothing_but_what_is_named_stays: "gzip, dcb, *;q=0" => "gzip, *;q=0";
+        a_line_without_decoded_codings_becomes_empty: "dcb", "x-gzip;q=0." => "", "x-gzip;q=0.";
+        lines_with_nothing_left_become_identity: "dcb, *", "compress" => "identity", "";
+        a_wildcard_is_dropped: "gzip;q=0, *" => "gzip;q=0";
+        a_forbidding_wildcard_stays: "gzip, dcb, *;q=0" => "gzip, *;q=0";
         malformed_members_are_dropped:
             "gzip;q=2, gzip;level=9, g zip, br;q=0.1234, br;q, zstd;q=1.1, identity" => "identity";
         a_refusal_of_identity_stays: "br, dcb, identity;q=0" => "br, identity;q=0";
-        a_crawler_that_takes_only_what_is_not_decoded_gets_it:
+        a_crawler_that_accepts_only_other_codings_keeps_its_lines:
             "dcb, gzip;q=0", "identity;q=0.000" => "dcb, gzip;q=0", "identity;q=0.000";
-        so_does_one_that_refuses_all_else: "dcb, *;q=0" => "dcb, *;q=0";
-        identity_outweighs_all_else: "dcb, identity, *;q=0" => "identity, *;q=0";
+        a_crawler_that_refuses_all_other_codings_keeps_its_lines: "dcb, *;q=0" => "dcb, *;q=0";
+        a_named_identity_outweighs_the_wildcard: "dcb, identity, *;q=0" => "identity, *;q=0";
     }
 }

@@ -1,9 +1,9 @@
-//! `br` (RFC 7932) by `brotli-decompressor`. Bytes behind the stream are
+//! `br` (RFC 7932), decoded by `brotli-decompressor`. Bytes after the stream are
 //! ignored.
 //!
-//! A stream may ask for a window of 16 MiB, and gets it as soon as it announces
-//! a block of that size. A window that holds all that will be handed over does
-//! as well, so a smaller size is written into the first byte of the stream.
+//! A stream may ask for a window of 16 MiB, and the library allocates it as soon as the
+//! stream announces a block of that size. A window as large as the output limit is
+//! enough, so a smaller size is written into the first byte of the stream.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,22 +20,22 @@ use crate::annotation::PartialReason;
 pub(super) struct Brotli {
     stream: Box<BrotliStream>,
     allocated_bytes: Arc<AtomicUsize>,
-    /// Largest window that is needed, as a power of two; `None` once the first
-    /// byte has come.
+    /// Largest window that is needed, as a power of two; `None` once the first byte has
+    /// arrived.
     window_bits_max: Option<u8>,
 }
 
 type BrotliStream = BrotliState<CountingAllocator, CountingAllocator, CountingAllocator>;
 
-/// The standard library's allocator, with a count of the bytes in use. Prefix
-/// codes can take 4 MiB, but of most streams take little.
+/// The standard library's allocator with a count of the bytes in use. Prefix codes can
+/// take 4 MiB, but those of most streams take little.
 struct CountingAllocator(Arc<AtomicUsize>);
 
-/// Sizes of windows, as powers of two, whose codes differ in three bits of the
-/// first byte only (RFC 7932, section 9.1).
+/// Window sizes, as powers of two, whose codes differ only in three bits of the first
+/// byte (RFC 7932, section 9.1).
 const WINDOW_BITS: std::ops::RangeInclusive<u8> = 18..=24;
 
-/// Bytes of a window that no distance reaches (RFC 7932, section 9.1).
+/// Bytes of a window that no distance can reach (RFC 7932, section 9.1).
 const WINDOW_GAP_BYTES: usize = 16;
 
 impl<T: Clone + Default> Allocator<T> for CountingAllocator {
@@ -53,11 +53,11 @@ impl<T: Clone + Default> Allocator<T> for CountingAllocator {
 }
 
 impl Brotli {
-    /// Returns a decoder of which at most `limit` bytes are taken.
+    /// Returns a decoder that outputs at most `limit` bytes.
     pub(super) fn new(limit: usize) -> Self {
         let allocated_bytes = Arc::new(AtomicUsize::new(0));
         let allocator = || CountingAllocator(Arc::clone(&allocated_bytes));
-        // Strict: "large windows" are not of the RFC.
+        // Strict, because "large windows" are not part of the RFC.
         let stream = BrotliState::new_strict(allocator(), allocator(), allocator());
         let needed_bytes = limit.saturating_add(WINDOW_GAP_BYTES);
         let mut enough = WINDOW_BITS.skip_while(|bits| 1 << bits < needed_bytes);
@@ -71,7 +71,7 @@ impl Brotli {
     fn decode(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<(), Halt> {
         let (mut left, mut at) = (bytes.len(), 0);
         loop {
-            // With no output of its own it decodes until the window is full.
+            // Without an output buffer, the library decodes until the window is full.
             let (stream, [mut room, mut written, mut total]) = (&mut self.stream, [0; 3]);
             let result = BrotliDecompressStream(
                 &mut left,
@@ -91,9 +91,9 @@ impl Brotli {
                 if matches!(stream.error_code, WINDOW) {
                     return Err(Halt::Fault(PartialReason::Window));
                 }
-                // While it has an error it keeps back what it decoded before:
-                // how much that is would depend on the chunks. (Where a command
-                // runs over the end of its block it does so all the same.)
+                // While an error is set, the library holds back what it decoded before,
+                // and how much that is would depend on the chunks. (If a command runs
+                // past the end of its block, it holds it back regardless.)
                 stream.error_code = SUCCESS;
             }
             self.hand_over(output)?;
@@ -105,7 +105,7 @@ impl Brotli {
         }
     }
 
-    /// Hands over what was decoded, out of the window.
+    /// Outputs the decoded bytes, straight from the window.
     fn hand_over(&mut self, output: &mut Output<'_>) -> Result<(), Halt> {
         loop {
             let mut all = 0;
@@ -142,10 +142,11 @@ impl Decoder for Brotli {
     }
 }
 
-/// Returns the first byte of a stream with a window of at most `bits_max`, one
-/// of [`WINDOW_BITS`].
+/// Returns the first byte of a stream, with a window of at most `bits_max`, which is
+/// one of [`WINDOW_BITS`].
 fn with_window(first: u8, bits_max: u8) -> u8 {
-    // A one, and the size less 17 in three bits. Other codes are small windows.
+    // A one bit, then the size minus 17 in three bits. All other codes are small
+    // windows.
     let bits = 17 + (first >> 1 & 7);
     if first & 1 == 0 || bits <= bits_max {
         return first;

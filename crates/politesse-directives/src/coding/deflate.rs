@@ -1,9 +1,9 @@
-//! The DEFLATE family (RFC 1951) by `flate2`: `gzip` (RFC 1952) and `deflate`,
-//! which is zlib's format (RFC 1950) or, from some origins, a stream without it.
+//! The DEFLATE family (RFC 1951), decoded by `flate2`: `gzip` (RFC 1952) and `deflate`,
+//! which is the zlib format (RFC 1950) or, from some origins, a raw stream.
 //!
-//! The backend is `zlib-rs`: it reads gzip's header and checks all checksums,
-//! and has its tables for fixed codes at hand, so that empty blocks cost little.
-//! Bytes behind the end of a body are ignored, as browsers do.
+//! The backend is `zlib-rs`. It reads gzip's header, verifies all checksums, and has
+//! the tables for fixed codes prepared, so that empty blocks cost little. As in
+//! browsers, bytes after the end of a body are ignored.
 
 use flate2::{Decompress, FlushDecompress, Status};
 
@@ -15,36 +15,36 @@ struct Inflater {
     is_finished: bool,
 }
 
-/// Decodes `gzip`: members one after the other.
+/// Decodes `gzip`: one or more members in a row.
 pub(super) struct Gzip {
     member: Inflater,
-    /// Bytes behind a member that has ended: of [`MAGIC`] while another may
-    /// follow.
+    /// Bytes after a member that has ended: a prefix of [`MAGIC`] while another member
+    /// may follow.
     tail: Vec<u8>,
 }
 
 /// Decodes `deflate`.
 pub(super) struct Deflate {
     inflater: Inflater,
-    /// First bytes; `None` once the body is a stream without zlib's format.
+    /// First bytes; `None` once the body is known to be a raw stream.
     start: Option<Vec<u8>>,
 }
 
-/// First bytes of a member: gzip's magic number and the method, DEFLATE.
+/// First bytes of a member: gzip's magic number and the method (DEFLATE).
 const MAGIC: [u8; 3] = [0x1F, 0x8B, 8];
 
-/// Largest window that DEFLATE has, as a power of two.
+/// Largest window of DEFLATE, as a power of two.
 const WINDOW_BITS: u8 = 15;
 
-/// Bytes decoded at once, on the stack: a page that waits for more of its body
-/// holds the window only.
+/// Bytes decoded at once, on the stack, so that a page waiting for more of its body
+/// holds only the window.
 const OUTPUT_BYTES: usize = 4 * 1024;
 
 /// Memory of an [`Inflater`]: window and tables.
 const INFLATER_BYTES: usize = 48 * 1024;
 
-/// Bytes after which a body is zlib's for good. What is not shows it in the
-/// header of its first block.
+/// Bytes after which a body is taken for the zlib format for good. Other bodies fail in
+/// the header of their first block.
 const TRIAL_BYTES: usize = 64;
 
 impl Inflater {
@@ -55,30 +55,31 @@ impl Inflater {
         }
     }
 
-    /// Reports whether the body may end here. One without bytes may.
+    /// Reports whether the body may end here. An empty body may.
     fn may_end(&self) -> bool {
         self.is_finished || self.stream.total_in() == 0
     }
 
-    /// Decodes `bytes` up to the end of the stream, and returns those behind it.
+    /// Decodes `bytes` up to the end of the stream and returns the bytes after it.
     fn push<'a>(&mut self, bytes: &'a [u8], output: &mut Output<'_>) -> Result<&'a [u8], Halt> {
         let (mut rest, mut decoded) = (bytes, [0; OUTPUT_BYTES]);
         while !self.is_finished {
             let (read, written) = (self.stream.total_in(), self.stream.total_out());
             let flush = FlushDecompress::None;
             let status = self.stream.decompress(rest, &mut decoded, flush);
-            // The sizes of the buffers bound both.
+            // Both differences are at most the size of a buffer.
             let read = (self.stream.total_in() - read) as usize;
             let written = (self.stream.total_out() - written) as usize;
             rest = &rest[read..];
-            // What comes before a fault counts: it does not depend on chunks.
+            // Output before a fault counts, because it does not depend on how the body
+            // was cut.
             if 0 < written {
                 output.push(&decoded[..written])?;
             }
             match status {
                 Err(_) => return Err(CORRUPT),
                 Ok(Status::StreamEnd) => self.is_finished = true,
-                // The input is used up if the output is not.
+                // If the output buffer is not full, the input is used up.
                 Ok(_) if written < OUTPUT_BYTES => break,
                 Ok(_) => {}
             }
@@ -110,7 +111,7 @@ impl Decoder for Gzip {
             if !MAGIC.starts_with(&self.tail) {
                 return Ok(());
             }
-            // Zeros fill up the blocks of a tape: some readers skip them.
+            // Zeros pad tape blocks, and some readers skip them.
             if byte != 0 || !self.tail.is_empty() {
                 self.tail.push(byte);
             }
@@ -151,8 +152,7 @@ impl Decoder for Deflate {
             start.extend_from_slice(trial);
             let result = self.inflater.push(trial, output);
             let is_decoded = 0 < self.inflater.stream.total_out();
-            // What fails before anything was decoded may be a stream without
-            // zlib's format.
+            // A body that fails before anything was decoded may be a raw stream.
             if !is_decoded && matches!(result, Err(Halt::Fault(_))) {
                 self.inflater = Inflater::new(Decompress::new(false));
                 self.inflater.push(start, output)?;

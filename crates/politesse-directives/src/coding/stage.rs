@@ -1,13 +1,13 @@
-//! One content coding among those of a body: its decoder, and the bounds of what
-//! it hands over to the next.
+//! One content coding of a body: its decoder, and the limits of what it passes on to
+//! the next stage.
 //!
-//! Does not know which codings there are.
+//! Does not know which codings exist.
 
 use std::ops::ControlFlow;
 
 use crate::annotation::PartialReason;
 
-/// One coding, and what its decoder may still hand over.
+/// One coding, with the budget of its decoder.
 pub(super) struct Stage {
     pub(super) decoder: Box<dyn Decoder>,
     budget: Budget,
@@ -15,32 +15,32 @@ pub(super) struct Stage {
 
 /// Decoder of one coding.
 pub(super) trait Decoder: Send {
-    /// Decodes bytes, and hands over all that they decode to. The same comes
-    /// out however a body is cut into chunks.
+    /// Decodes bytes and outputs everything that they decode to. The output does not
+    /// depend on how a body is cut into chunks.
     fn push(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<(), Halt>;
 
-    /// Whether the body may end here. A body without bytes may.
+    /// Reports whether the body may end here. An empty body may.
     fn may_end(&self) -> bool;
 
-    /// Returns about how many bytes of memory are allocated.
+    /// Returns approximately how many bytes of memory are allocated.
     fn memory_bytes(&self) -> usize;
 }
 
-/// Receiver of what one stage decodes.
+/// Receiver of one stage's output.
 pub(super) struct Output<'a> {
     budget: &'a mut Budget,
     later: &'a mut [Stage],
     take: &'a mut dyn FnMut(&[u8]) -> ControlFlow<()>,
 }
 
-/// Bounds of what one stage hands over.
+/// Limits on the output of one stage.
 struct Budget {
     bytes_left: usize,
-    /// Grows by the decoded bytes, and is spent by parts.
+    /// Grows with the decoded bytes; each part spends some of it.
     part_credit: usize,
 }
 
-/// Reason to decode no more of a body.
+/// Reason to stop decoding a body.
 pub(super) enum Halt {
     /// The receiver has seen enough.
     Enough,
@@ -49,16 +49,16 @@ pub(super) enum Halt {
 
 pub(super) const CORRUPT: Halt = Halt::Fault(PartialReason::Corrupt);
 
-/// Parts (gzip members, zstd frames and blocks) that need not decode to
-/// anything. Each flush makes one or two.
+/// Parts (gzip members, zstd frames and blocks) that may decode to nothing. Each flush
+/// makes one or two.
 const SPARE_PARTS: usize = 1024;
 
-/// Decoded bytes that allow a further part. An origin that flushes every line of
-/// a page has more.
+/// Decoded bytes that allow one more part. An origin that flushes every line of a page
+/// outputs more than that per line.
 const BYTES_PER_PART: usize = 32;
 
 impl Stage {
-    /// Makes a stage that hands over at most `limit` bytes.
+    /// Makes a stage that outputs at most `limit` bytes.
     pub(super) fn new(decoder: Box<dyn Decoder>, limit: usize) -> Self {
         let budget = Budget {
             bytes_left: limit,
@@ -69,7 +69,7 @@ impl Stage {
 }
 
 impl Output<'_> {
-    /// Hands decoded bytes over to the next stage, as far as the limit allows.
+    /// Passes decoded bytes on to the next stage, as far as the limit allows.
     pub(super) fn push(&mut self, piece: &[u8]) -> Result<(), Halt> {
         let within = piece.get(..self.budget.bytes_left).unwrap_or(piece);
         self.budget.bytes_left -= within.len();
@@ -83,9 +83,9 @@ impl Output<'_> {
         Ok(())
     }
 
-    /// Counts a part of the body that begins or ends. A part takes time even if
-    /// it decodes to nothing, and no limit on decoded bytes sees it: half a
-    /// megabyte may hold a hundred thousand.
+    /// Counts a part of the body that begins or ends. A part takes time even if it
+    /// decodes to nothing, and the limit on decoded bytes does not cover that: half a
+    /// megabyte can hold a hundred thousand parts.
     pub(super) fn add_part(&mut self) -> Result<(), Halt> {
         let left = self.budget.part_credit.checked_sub(BYTES_PER_PART);
         self.budget.part_credit = left.ok_or(CORRUPT)?;
@@ -93,7 +93,7 @@ impl Output<'_> {
     }
 }
 
-/// Pushes bytes through the stages, one after the other.
+/// Pushes bytes through all stages in turn.
 pub(super) fn push_through(
     stages: &mut [Stage],
     bytes: &[u8],

@@ -10,7 +10,7 @@ use samples::{
 
 mod samples;
 
-/// Bytes decoded at most, as by default.
+/// Maximum number of bytes decoded, as by default.
 const LIMIT: usize = 512 * 1024;
 
 fn decoding(codings: &str, limit: usize) -> Result<Option<BodyDecoder>, PartialReason> {
@@ -21,7 +21,7 @@ fn decoding(codings: &str, limit: usize) -> Result<Option<BodyDecoder>, PartialR
     BodyDecoder::for_fields(&fields, limit)
 }
 
-/// Decodes a body that comes in chunks; returns what came out, and how it ended.
+/// Decodes a body that arrives in chunks. Returns the output and how the body ended.
 fn decoded(
     codings: &str,
     bytes: &[u8],
@@ -40,7 +40,7 @@ fn decoded(
     (decoded, finished)
 }
 
-/// Sizes of chunks that a body is cut into.
+/// Sizes of the chunks into which a body is cut.
 const CHUNK_BYTES: [usize; 5] = [usize::MAX, 1, 2, 7, 1000];
 
 fn check_whole(codings: &str, bytes: &[u8], page: &[u8]) {
@@ -72,25 +72,25 @@ macro_rules! decoding {
 
 // RFC 9110, section 8.4.1; RFC 1950 to 1952, RFC 7932, RFC 8878.
 decoding! {
-    gzip_is_taken_off: "gzip" gzip(&page());
+    gzip_is_decoded: "gzip" gzip(&page());
     x_gzip_is_gzip: "X-GZip" gzip(&page());
     gzip_may_have_optional_fields: "gzip" gzip_with_fields(&page());
     deflate_may_have_the_wrapping_of_zlib: "deflate" zlib(&page());
     deflate_may_have_no_wrapping: "deflate" raw_deflate(&page());
-    br_is_taken_off: "br" base64(samples::BROTLI);
-    br_with_a_window_of_16_mib_is_taken_off: "br"
+    br_is_decoded: "br" base64(samples::BROTLI);
+    br_with_a_window_of_16_mib_is_decoded: "br"
         [base64(samples::BROTLI_FLUSHED), base64(samples::BROTLI_FLUSHED_REST)].concat();
-    zstd_is_taken_off: "Zstd" base64(samples::ZSTD);
+    zstd_is_decoded: "Zstd" base64(samples::ZSTD);
     zstd_may_have_a_checksum: "zstd"
         [base64(samples::ZSTD_FLUSHED), base64(samples::ZSTD_FLUSHED_REST)].concat();
-    zstd_of_another_encoder_is_taken_off: "zstd" encoded("zstd", &page());
+    zstd_of_another_encoder_is_decoded: "zstd" encoded("zstd", &page());
     zstd_blocks_may_be_raw_or_repeated: "zstd" {
         let page = page();
         let start = zstd_block(0, 6, &page[..6]);
         let again = zstd_block(1, 1, &page[6..7]);
         zstd_frame(&[start, again, zstd_block(0, page.len() - 7, &page[7..])].concat())
     };
-    fields_and_members_name_codings_in_their_order: "identity, gzip,\ndeflate" zlib(&gzip(&page()));
+    codings_are_listed_in_the_order_applied: "identity, gzip,\ndeflate" zlib(&gzip(&page()));
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn a_body_may_have_several_members_or_frames() {
     let none = gzip(b"");
     let members = [none.clone(), gzip(start), none, gzip_with_fields(rest)];
     check_whole("gzip", &members.concat(), &page);
-    // Padding, which some readers skip and others take for the end.
+    // Padding, which some readers skip and others take for the end of the body.
     let padded = [gzip(start), vec![0; 512], gzip(rest), vec![0; 3]];
     check_whole("gzip", &padded.concat(), &page);
     let skipped = [zstd_skippable(b"skipped"), zstd_skippable(b"")].concat();
@@ -128,7 +128,7 @@ fn a_body_may_have_several_members_or_frames() {
 
 // Browsers' practice.
 #[test]
-fn bytes_behind_the_end_are_ignored() {
+fn bytes_after_the_end_are_ignored() {
     let page = page();
     let ends = [
         ("gzip", gzip(&page)),
@@ -151,9 +151,9 @@ fn bytes_behind_the_end_are_ignored() {
     assert_eq!((out, end), (page, Err(PartialReason::Corrupt)));
 }
 
-// An origin that has nothing to say says so under the usual fields.
+// An origin sends the usual fields even with an empty body.
 #[test]
-fn a_body_without_bytes_is_whole() {
+fn an_empty_body_is_complete() {
     for codings in ["gzip", "deflate", "br", "zstd", "gzip, br, deflate, zstd"] {
         assert_eq!(decoded(codings, b"", 1), (vec![], Ok(())));
     }
@@ -185,7 +185,7 @@ fn unknown_and_too_many_codings_are_not_decoded() {
 }
 
 #[test]
-fn what_an_origin_has_flushed_is_handed_over_at_once() {
+fn flushed_bytes_are_output_at_once() {
     let page = page();
     let mut gzip = flate2::Compress::new(flate2::Compression::default(), false);
     let mut flushed = Vec::with_capacity(4096);
@@ -243,12 +243,12 @@ fn windows_are_bounded() {
     }
 }
 
-// RFC 8878, section 3.1.1.2.4; found by the fuzz target `decoders`. A raw block
-// is handed over as it comes, so that each piece of it may be short.
+// RFC 8878, section 3.1.1.2.4; found by the fuzz target `decoders`. A raw block is
+// output as it arrives, so each piece of it may be short.
 #[test]
 fn a_raw_block_is_no_longer_than_the_window() {
     let page = page();
-    // A single segment of so many bytes; a window of 1 KiB, or of 1.5.
+    // A single segment of 93 or 256 bytes; a window of 1 or 1.5 KiB.
     let rows = [
         (&[0x20, 93][..], 93),
         (&[0, 0], 1024),
@@ -274,7 +274,7 @@ fn a_raw_block_is_no_longer_than_the_window() {
 
 // RFC 8878, section 3.1.1.1.3.
 #[test]
-fn a_dictionary_is_a_coding_that_is_not_decoded() {
+fn a_body_that_needs_a_dictionary_is_not_decoded() {
     let frame = |header: &[u8]| [&[0x28, 0xB5, 0x2F, 0xFD], header, &[1, 0, 0]].concat();
     let rows = [
         (frame(&[1, 0, 7]), Err(PartialReason::Coding)),
@@ -314,23 +314,23 @@ fn a_checksum_that_differs_is_corrupt() {
     }
 }
 
-// A raw stream that begins with a stored block, its padding that of zlib.
+// A raw stream that begins with a stored block whose padding looks like a zlib header.
 #[test]
 fn a_raw_stream_may_look_like_zlib_at_first() {
     let stored = b"\x78\x01\x00\xfe\xff!\x01\x02\x00\xfd\xffab";
     check_whole("deflate", stored, b"!ab");
 }
 
-/// As many zeros as any stage may not hand over.
+/// More zeros than any stage may output.
 fn zeros() -> Vec<u8> {
     vec![0; 10_000_000]
 }
 
 fn bombs() -> Vec<(&'static str, Vec<u8>)> {
     let repeated = zstd_block(1, 128 * 1024, &[0]).repeat(80);
-    // Literals as one byte that is repeated 2^20 - 1 times (RFC 8878, 3.1.1.3.1.1).
+    // Literals made of one byte, repeated 2^20 - 1 times (RFC 8878, 3.1.1.3.1.1).
     let literals = zstd_block(2, 5, &[0xFD, 0xFF, 0xFF, 0, 0]);
-    // 98,047 sequences of which there is nothing (3.1.1.3.2.1).
+    // 98,047 sequences with no data for them (3.1.1.3.2.1).
     let sequences = zstd_block(2, 5, &[0, 0xFF, 0xFF, 0xFF, 0]);
     vec![
         ("gzip", gzip(&zeros())),
@@ -345,13 +345,13 @@ fn bombs() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Most memory that decoding a bomb may take: the largest tables of br, and a
-/// few times the limit.
+/// Most memory that decoding a bomb may take: the largest tables of br, and a few times
+/// the limit.
 const MEMORY_MAX: u64 = 6 * 1024 * 1024;
 
-// Ours: a field that names thousands of codings makes no decoder each.
+// Ours: a field that names thousands of codings does not make a decoder for each.
 #[test]
-fn more_codings_than_are_taken_off_cost_nothing() {
+fn too_many_codings_allocate_no_decoders() {
     let many = "gzip,".repeat(50_000);
     let info = allocation_counter::measure(|| {
         assert!(matches!(decoding(&many, LIMIT), Err(PartialReason::Coding)));
@@ -359,7 +359,7 @@ fn more_codings_than_are_taken_off_cost_nothing() {
     assert!(info.bytes_max < 1024 * 1024, "{info:?}");
 }
 
-// Ours: a bomb costs a bounded amount of memory.
+// Ours: a decompression bomb takes a bounded amount of memory.
 #[test]
 fn a_bomb_costs_no_more_than_the_limit_allows() {
     for (codings, bomb) in bombs() {
@@ -383,9 +383,9 @@ fn a_bomb_costs_no_more_than_the_limit_allows() {
     }
 }
 
-// Empty members, frames and blocks: 1,024 may be.
+// Empty members, frames and blocks: 1,024 are allowed.
 #[test]
-fn blocks_of_nothing_are_few() {
+fn the_number_of_empty_parts_is_limited() {
     let members = |times| gzip(b"").repeat(times);
     let frames = |times| zstd_skippable(b"").repeat(times);
     let in_frame = |times| zstd_frame(&zstd_block(0, 0, b"").repeat(times));
@@ -403,9 +403,8 @@ fn blocks_of_nothing_are_few() {
     }
 }
 
-// Blocks with fixed codes that are empty, of ten bits each (RFC 1951, section
-// 3.2.6): a backend that builds their tables anew takes 3 microseconds for each,
-// unoptimized some 30.
+// Empty blocks with fixed codes, of ten bits each (RFC 1951, section 3.2.6). A backend
+// that rebuilds the tables takes 3 microseconds per block, and some 30 unoptimized.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the time taken is the subject")]
 fn empty_blocks_take_little_time() {
@@ -418,7 +417,7 @@ fn empty_blocks_take_little_time() {
 }
 
 #[test]
-fn just_as_much_as_the_limit_is_decoded() {
+fn a_body_of_exactly_the_limit_is_decoded() {
     let page = vec![b'x'; LIMIT];
     for coding in ["gzip", "deflate", "zstd"] {
         let (out, end) = decoded(coding, &encoded(coding, &page), usize::MAX);
@@ -427,7 +426,7 @@ fn just_as_much_as_the_limit_is_decoded() {
 }
 
 #[test]
-fn nothing_is_decoded_once_enough_was_taken() {
+fn decoding_stops_once_the_receiver_has_enough() {
     let mut decoding = decoding("gzip", LIMIT).unwrap().unwrap();
     let bytes = gzip(&zeros());
     for _ in 0..3 {
@@ -448,10 +447,10 @@ fn an_error_is_final() {
 }
 
 #[test]
-fn what_came_before_a_fault_counts_however_it_came() {
+fn output_before_a_fault_does_not_depend_on_the_chunks() {
     let page = page().repeat(40);
     for (coding, whole) in [("gzip", gzip(&page)), ("deflate", zlib(&page))] {
-        // A block type that is reserved, in place of the last bytes (RFC 1951, 3.2.3).
+        // A reserved block type in place of the last bytes (RFC 1951, 3.2.3).
         let mut bytes = whole[..whole.len() - 20].to_vec();
         bytes.extend([0xFF; 20]);
         let by_bytes = decoded(coding, &bytes, 1);

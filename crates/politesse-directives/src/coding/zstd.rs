@@ -1,11 +1,11 @@
-//! `zstd` (RFC 8878; in HTTP, RFC 9659) by `ruzstd`. Checksums are not
+//! `zstd` (RFC 8878; in HTTP, RFC 9659), decoded by `ruzstd`. Checksums are not
 //! verified.
 //!
-//! Until the end of a frame `ruzstd` gives out only what has left the window,
-//! which is longer than most pages. So blocks are split here, and `ruzstd` gets
-//! each as if it were the last of its frame: then all of its output can be read.
-//! It is read in place and never drained, because later blocks refer to it. The
-//! limit on output bounds it.
+//! Until the end of a frame, `ruzstd` outputs only what has left the window, and the
+//! window is longer than most pages. So this module splits the blocks and gives
+//! `ruzstd` each one as if it were the last of its frame, which makes all of its output
+//! readable. The output is read in place and never drained, because later blocks refer
+//! to it. The output limit bounds its size.
 
 use std::io::{self, Read, Write};
 
@@ -15,28 +15,27 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use super::stage::{CORRUPT, Decoder, Halt, Output};
 use crate::annotation::PartialReason;
 
-/// Decodes `zstd`: frames one after the other.
+/// Decodes `zstd`: one or more frames in a row.
 pub(super) struct Zstd {
     next: ZstdPart,
-    /// Bytes of the next part, while it is not whole.
+    /// Bytes of the next part, while it is incomplete.
     pending: Vec<u8>,
     frame: Box<FrameDecoder>,
-    /// Bytes of the frame that were handed over.
+    /// Bytes of the frame that have been output.
     frame_bytes: usize,
-    /// Bytes that a block of the frame decodes to, at most.
+    /// Maximum number of bytes that a block of the frame decodes to.
     block_bytes_max: usize,
 }
 
-/// Part of a body that comes next (RFC 8878, section 3.1).
+/// The part of a body that comes next (RFC 8878, section 3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ZstdPart {
-    /// Frame header, behind so many bytes to skip: a skippable frame, or a
-    /// checksum.
+    /// Frame header, after `skipped` bytes of a skippable frame or a checksum.
     FrameHeader {
         skipped: usize,
     },
     Block,
-    /// Content of a raw block, which is handed over as it comes.
+    /// Content of a raw block, which is output as it arrives.
     RawBytes {
         left: usize,
         is_last: bool,
@@ -46,17 +45,17 @@ enum ZstdPart {
 /// Largest window of a frame in HTTP (RFC 9659, section 3).
 const WINDOW_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// Bytes that a block takes or decodes to, at most, in any frame (RFC 8878,
+/// Maximum number of bytes that a block may take or decode to, in any frame (RFC 8878,
 /// section 3.1.1.2.4).
 const BLOCK_BYTES_MAX: usize = 128 * 1024;
 
-/// Memory of `ruzstd` besides the window: the literals and sequences of a block,
-/// and tables.
+/// Memory of `ruzstd` besides the window: tables, and the literals and sequences of a
+/// block.
 const TABLE_BYTES: usize = 512 * 1024;
 
 const CHECKSUM_BYTES: usize = 4;
 
-/// Place of the frame header descriptor, and two of its bits (RFC 8878, section
+/// Position of the frame header descriptor, and two of its bits (RFC 8878, section
 /// 3.1.1.1.1).
 const DESCRIPTOR_AT: usize = 4;
 const SINGLE_SEGMENT: u8 = 1 << 5;
@@ -73,8 +72,7 @@ impl Zstd {
         }
     }
 
-    /// Reads the next part from `bytes`, and returns its length; 0 if it is not
-    /// whole.
+    /// Reads the next part from `bytes` and returns its length, 0 if it is incomplete.
     fn read(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<usize, Halt> {
         match self.next {
             ZstdPart::FrameHeader { skipped: 0 } => self.read_frame_header(bytes, output),
@@ -100,13 +98,13 @@ impl Zstd {
 
     fn read_frame_header(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<usize, Halt> {
         use FrameDecoderError::{DictNotProvided, ReadFrameHeaderError, WindowSizeTooBig};
-        // A new decoder: one that is used again allocates the whole window.
+        // A new decoder, because a reused one allocates the whole window.
         *self.frame = FrameDecoder::new();
         self.frame.set_max_window_size(WINDOW_BYTES_MAX);
         self.frame_bytes = 0;
         let mut rest = bytes;
         self.next = match self.frame.reset(&mut rest) {
-            // ruzstd does not look at the reserved bit.
+            // ruzstd does not check the reserved bit.
             Ok(()) if bytes[DESCRIPTOR_AT] & RESERVED == 0 => {
                 self.block_bytes_max = block_bytes_max(bytes, self.frame.content_size());
                 ZstdPart::Block
@@ -118,9 +116,9 @@ impl Zstd {
             Ok(()) | Err(ReadFrameHeaderError(HeaderError::BadMagicNumber(_))) => {
                 return Err(CORRUPT);
             }
-            // All others mean that the bytes end within the header.
+            // All other errors mean that the bytes end within the header.
             Err(ReadFrameHeaderError(_)) => return Ok(0),
-            // The bytes are sound, but need a dictionary, as with `dcz`.
+            // The bytes are valid, but need a dictionary, as with `dcz`.
             Err(DictNotProvided { .. }) => return Err(Halt::Fault(PartialReason::Coding)),
             Err(WindowSizeTooBig { .. } | FrameDecoderError::FrameHeaderError(_)) => {
                 return Err(Halt::Fault(PartialReason::Window));
@@ -139,9 +137,9 @@ impl Zstd {
         let header = usize::from(low) | usize::from(middle) << 8 | usize::from(high) << 16;
         let (is_last, kind, size) = (header & 1 == 1, header >> 1 & 3, header >> 3);
         let content_bytes = match kind {
-            // The size is how often a byte is repeated.
+            // The size is the number of repetitions of one byte.
             1 => 1,
-            // Not left to ruzstd, which gets the content in pieces.
+            // Checked here, because ruzstd gets the content of a raw block in pieces.
             0 if size <= self.block_bytes_max => size,
             2 if size <= BLOCK_BYTES_MAX => size,
             _ => return Err(CORRUPT),
@@ -162,26 +160,25 @@ impl Zstd {
         Ok(3 + content_bytes)
     }
 
-    /// Returns the part behind a block.
+    /// Returns the part that follows a block.
     fn after_block(&self, is_last: bool) -> Result<ZstdPart, Halt> {
         if !is_last {
             return Ok(ZstdPart::Block);
         }
-        // Zero if the header does not state it.
+        // Zero if the header does not state the size.
         let stated = self.frame.content_size();
         if stated != 0 && usize::try_from(stated) != Ok(self.frame_bytes) {
             return Err(CORRUPT);
         }
-        // ruzstd has read the one that `decode` put behind the block.
+        // ruzstd has read the dummy checksum that `decode` put after the block.
         let has_checksum = self.frame.get_checksum_from_data().is_some();
         let skipped = if has_checksum { CHECKSUM_BYTES } else { 0 };
         Ok(ZstdPart::FrameHeader { skipped })
     }
 
-    /// Decodes a block with the header of a last one, and hands over what it
-    /// adds.
+    /// Decodes a block under the header of a last block, and outputs what it adds.
     fn decode(&mut self, head: [u8; 3], body: &[u8], output: &mut Output<'_>) -> Result<(), Halt> {
-        // ruzstd may look for a checksum behind it.
+        // ruzstd may look for a checksum after the block.
         let source = head.chain(body).chain(&[0; CHECKSUM_BYTES][..]);
         let one = BlockDecodingStrategy::UptoBlocks(1);
         self.frame.decode_blocks(source, one).map_err(|_| CORRUPT)?;
@@ -190,7 +187,7 @@ impl Zstd {
             output,
             result: Ok(()),
         };
-        // The result is how many bytes were taken away, which are none.
+        // The result is the number of bytes drained, which is always zero.
         let _: io::Result<usize> = self.frame.collect_to_writer(&mut view);
         view.result?;
         self.frame_bytes = view.seen_bytes;
@@ -219,14 +216,14 @@ impl Decoder for Zstd {
     }
 
     fn memory_bytes(&self) -> usize {
-        // The buffer of a frame doubles as it grows.
+        // The buffer of a frame doubles when it grows.
         TABLE_BYTES + self.pending.capacity() + 2 * self.frame_bytes
     }
 }
 
-/// Returns how many bytes a block of a frame decodes to, at most: its window, or
-/// less (RFC 8878, sections 3.1.1.1.2 and 3.1.1.2.4). A frame of a single segment
-/// has its content for a window.
+/// Returns the most bytes that a block of a frame decodes to: the size of its window,
+/// up to a fixed maximum (RFC 8878, sections 3.1.1.1.2 and 3.1.1.2.4). In a frame of a
+/// single segment the content is the window.
 fn block_bytes_max(header: &[u8], content_bytes: u64) -> usize {
     let window = if header[DESCRIPTOR_AT] & SINGLE_SEGMENT != 0 {
         content_bytes
@@ -238,7 +235,7 @@ fn block_bytes_max(header: &[u8], content_bytes: u64) -> usize {
     usize::try_from(window).map_or(BLOCK_BYTES_MAX, |window| window.min(BLOCK_BYTES_MAX))
 }
 
-/// Reader of all that was decoded of a frame. Hands over what is new.
+/// Writer that sees everything decoded of a frame so far and outputs what is new.
 struct FrameView<'a, 'b> {
     seen_bytes: usize,
     output: &'a mut Output<'b>,
@@ -249,14 +246,14 @@ impl Write for FrameView<'_, '_> {
     fn write(&mut self, frame: &[u8]) -> io::Result<usize> {
         let added = frame.get(self.seen_bytes..).unwrap_or_default();
         self.seen_bytes += added.len();
-        // ruzstd does not bound the literals of a block, and keeps their buffer:
-        // `TABLE_BYTES` would not count a larger one.
+        // ruzstd does not limit the literals of a block and keeps their buffer.
+        // `TABLE_BYTES` would not cover a larger one.
         self.result = match added.len() {
             0 => Ok(()),
             1..=BLOCK_BYTES_MAX => self.output.push(added),
             _ => Err(CORRUPT),
         };
-        // Zero: nothing is drained, and the writer is not called again.
+        // Zero drains nothing, and the writer is not called again.
         Ok(0)
     }
 

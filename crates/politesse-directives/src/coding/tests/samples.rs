@@ -1,5 +1,5 @@
-//! Pages under every coding. What no crate of ours can encode was encoded with
-//! Python's `brotli` 1.2 and `zstandard` 0.25, and is in base64.
+//! Pages in every coding. Codings that no crate of ours can encode were encoded with
+//! Python's `brotli` 1.2 and `zstandard` 0.25, and are in base64.
 
 use std::io::Write;
 
@@ -24,7 +24,7 @@ j+0CAMSszZRlEIbLptOMQhj4Xq26ge0y3VuLkBw1Px4nfhM00Vo3HnmM6TaRGB7hJRTiRnd1lmy9H5t5
 ffTnw/VUPTfn4XtyL9f5vXnmwMroPvxL/pOhbkpzn3ebegsoTkBcwPGEPCcDdDkUZuAacIP0gDAYRUhDKDBJ4A4q
 XuBAHUIgQhZYFrEb0qzEFZiEDuigO6KXFL2DwVdGB9upyzlCCIEIIZAgBApCoE6MMMJiddIs3kuaxfkyAA==";
 
-/// And then `c.process(page[1500:]) + c.finish()`.
+/// Continues [`BROTLI_FLUSHED`]: `c.process(page[1500:]) + c.finish()`.
 pub(super) const BROTLI_FLUSHED_REST: &str = "
 0UUAQCByW6qEJJ7HC78xQrJUq7ppbTNEo7EaDmMWRQwODAuGNFipg/E87DgG5TYeuRBFg27jDSI4pBh7slSODCoy
 tpaqls9gWKJFljizXUEqbqOZ5HuwyKKobLsUVq7oULTyGE0XNbjdw3w+UdTclfvvC57P6yv+a7qHe81vXbruspdz
@@ -51,7 +51,7 @@ KLUv/QRYNAcAcskdHGA1bgOlj9DXGtjr6qrHMAD2bbfI7pQBGVpBsFxf6ldX+73SX7/ymU903MT5tHgp
 IJDTgqQDHxbs1wrxw4IpUrsfLtjXCvHDgv0aCnGv3Bd7g7jfJO6HrGDOlga/mngv92VfK0QPC9ZrpRBny40vHIin
 IHiNeS0hPCQYrxHCh4FgptcGIQAfIpgnxPkYIb4DBJPW/f91+ENJ9pc=";
 
-/// And then `c.compress(page[1500:]) + c.flush()`.
+/// Continues [`ZSTD_FLUSHED`]: `c.compress(page[1500:]) + c.flush()`.
 pub(super) const ZSTD_FLUSHED_REST: &str = "
 ZQYA0ocZG4BXHZgl2EpsiBCkAXSYgFm2vv2lpz8pzgADAa0gLaSUbdu2mZIgx7rhSS0AJDTTIbQ30CsOMwq0aWmJ
 Rx21NAQ+GWkym7ipgjusOmpgUGrymkXpYF/K7+SG7+P2euG/8BF29qWwLCAgQwmRBxwaJKLkIGyzh21xwL6GbMYg
@@ -66,7 +66,7 @@ ABAAAgAQAAIAEAACABAAAgAQAAIAEAACABAAAgAQAAIAEAACABAAAgAQAAIAEAACABAAAgAQAAIAEAAC
 AAIAEAACABAAAgAQAAIAEAACABAAAgAQAAIAEAACABAAAgAQAAIAEAACABAAAgAQAAIAEAACABAAAgAQAAIAEAAC
 ABAAAgAQAAIAEAACABAAAgAQAAIAEAACABAAAgAQAAIAEAACABAAAgAQAAIAEAACABAAAgAQAAIAEAADtAQA";
 
-/// The page of the samples.
+/// Returns the page that the samples encode.
 pub(super) fn page() -> Vec<u8> {
     let link = |i| {
         format!(
@@ -85,7 +85,7 @@ pub(super) fn base64(text: &str) -> Vec<u8> {
     BASE64_STANDARD.decode(text.replace('\n', "")).unwrap()
 }
 
-/// Encodes by the name of a coding; br without compressing.
+/// Encodes with the named coding; br without compression.
 pub(super) fn encoded(coding: &str, bytes: &[u8]) -> Vec<u8> {
     match coding {
         "gzip" => gzip(bytes),
@@ -124,20 +124,20 @@ pub(super) fn gzip_with_fields(page: &[u8]) -> Vec<u8> {
     [&header, &checksum.sum().to_le_bytes()[..2], data].concat()
 }
 
-/// A window of 64 KiB, one block that is not compressed, and an empty last one
+/// Encodes as br with a window of 64 KiB: one uncompressed block and an empty last one
 /// (RFC 7932, sections 9.1 and 9.2).
 fn stored_brotli(bytes: &[u8]) -> Vec<u8> {
     let header = (u32::try_from(bytes.len()).unwrap() - 1) << 4 | 1 << 20;
     [&header.to_le_bytes()[..3], bytes, &[3]].concat()
 }
 
-/// A zstd block: its kind (0 raw, 1 repeated, 2 compressed), its size, and
-/// what follows (RFC 8878, section 3.1.1.2).
+/// Makes a zstd block from its kind (0 raw, 1 repeated, 2 compressed), its size and its
+/// content (RFC 8878, section 3.1.1.2).
 pub(super) fn zstd_block(kind: usize, size: usize, body: &[u8]) -> Vec<u8> {
     [&(size << 3 | kind << 1).to_le_bytes()[..3], body].concat()
 }
 
-/// A zstd frame with a window of 8 MiB, and with these blocks, the last empty.
+/// Makes a zstd frame with a window of 8 MiB from `blocks` and an empty last block.
 pub(super) fn zstd_frame(blocks: &[u8]) -> Vec<u8> {
     [
         &[0x28, 0xB5, 0x2F, 0xFD, 0, 13 << 3][..],
@@ -147,7 +147,7 @@ pub(super) fn zstd_frame(blocks: &[u8]) -> Vec<u8> {
     .concat()
 }
 
-/// A skippable zstd frame (RFC 8878, section 3.1.2).
+/// Makes a skippable zstd frame (RFC 8878, section 3.1.2).
 pub(super) fn zstd_skippable(bytes: &[u8]) -> Vec<u8> {
     let size = u32::try_from(bytes.len()).unwrap().to_le_bytes();
     [&[0x5F, 0x2A, 0x4D, 0x18][..], &size, bytes].concat()

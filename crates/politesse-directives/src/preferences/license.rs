@@ -1,8 +1,8 @@
-//! RSL licenses that a response and its robots.txt name.
+//! RSL licences that a response and its robots.txt name.
 //!
-//! RSL 1.0: all that are named govern the content, the strictest of them in
-//! each point. To know which that is takes reading them, so all are listed,
-//! each once. Does not know how a `Link` field is read.
+//! RSL 1.0: all named licences govern the content, and in each point the strictest
+//! applies. Finding the strictest would take reading them, so all are listed, each
+//! once. Does not know how a `Link` field is read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +11,12 @@ use sfv::{TokenRef, token_ref};
 use super::preference::{Carrier, Preference, PreferenceValue, absolute, reference};
 use politesse_robots::{UsageKind, UsageLine, UsageScope};
 
-/// Licenses that are listed. Each takes up to 2 KiB, and a page may name many.
+/// Number of licences listed. Each takes up to 2 KiB, and a page may name many.
 pub(super) const LICENSES_MAX: usize = 16;
 
 const LICENSE: &TokenRef = token_ref("license");
 
-/// URLs of licenses, each with the carriers that name it.
+/// URLs of licences, each with the carriers that name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Licenses(BTreeMap<String, BTreeSet<Carrier>>);
 
@@ -32,8 +32,8 @@ impl Licenses {
         }
     }
 
-    /// Adds the URLs in the `License` lines of a robots.txt: those of the groups
-    /// in place of those for everyone (RSL 1.0). A URL must be absolute there.
+    /// Adds the URLs in the `License` lines of a robots.txt. Lines in groups replace
+    /// the lines for everyone (RSL 1.0). A URL must be absolute there.
     pub(super) fn add_lines(&mut self, bound: &[UsageLine<'_>]) {
         let named = |scope| {
             let lines = bound
@@ -51,8 +51,8 @@ impl Licenses {
     }
 
     fn add(&mut self, url: String, carrier: Carrier) {
-        // A license that is listed takes no further room: its carriers are added
-        // beyond the bound too.
+        // A licence that is already listed takes no further room, so its carriers are
+        // added even beyond the limit.
         if let Some(carriers) = self.0.get_mut(&url) {
             carriers.insert(carrier);
         } else if self.0.len() < LICENSES_MAX {
@@ -60,12 +60,12 @@ impl Licenses {
         }
     }
 
-    /// Returns the bytes of the URLs.
+    /// Returns the total bytes of the URLs.
     pub(super) fn bytes(&self) -> usize {
         self.0.keys().map(String::len).sum()
     }
 
-    /// Returns the licenses, sorted by URL.
+    /// Returns the licences, sorted by URL.
     pub(super) fn settle(self) -> impl Iterator<Item = Preference> {
         self.0.into_iter().map(|(url, carriers)| Preference {
             name: LICENSE,

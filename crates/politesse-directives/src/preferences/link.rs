@@ -1,13 +1,13 @@
-//! Reader of `Link` field lines for RSL licenses (RFC 8288, section 3).
+//! Reader of `Link` field lines for RSL licences (RFC 8288, section 3).
 //!
-//! RSL 1.0 has `<url>; rel="license"; type="application/rsl+xml"`; a license of
-//! another type, such as Creative Commons', is not listed. The reader is that
-//! of RFC 8288, appendix B.2, and goes on after what it cannot read. Does not
-//! know how many licenses are kept.
+//! RSL 1.0 uses `<url>; rel="license"; type="application/rsl+xml"`. A licence of
+//! another type, such as Creative Commons, is not listed. The reader follows RFC 8288,
+//! appendix B.2, and continues after text that it cannot read. Does not know how many
+//! licences are kept.
 
 use std::borrow::Cow;
 
-/// Returns the targets of the links to RSL licenses, in order and as written.
+/// Returns the targets of the links to RSL licences, in order and as written.
 pub(super) fn license_targets(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let links = Links(LinkCursor(line));
     links.filter(Link::is_license).map(|link| link.target)
@@ -16,8 +16,8 @@ pub(super) fn license_targets(line: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// Links of a field line.
 struct Links<'a>(LinkCursor<'a>);
 
-/// Target of a link, and the parameters that matter here; of one given twice the first
-/// counts (section 3.3).
+/// Target of a link, and its parameters that matter here. If a parameter occurs twice,
+/// the first counts (section 3.3).
 #[derive(Default)]
 struct Link<'a> {
     target: &'a [u8],
@@ -38,8 +38,8 @@ impl Link<'_> {
             && self.is_of_this_response()
     }
 
-    /// Reports whether the link is about the response. With an anchor it is about
-    /// what the anchor names (section 3.2).
+    /// Reports whether the link is about the response. With an anchor, it is about the
+    /// resource that the anchor names (section 3.2).
     fn is_of_this_response(&self) -> bool {
         let anchor = self.anchor.as_deref().unwrap_or_default();
         matches!(anchor, [] | [b'#', ..])
@@ -92,12 +92,12 @@ impl<'a> Iterator for Links<'a> {
     }
 }
 
-/// Rest of a line that is still to be read.
+/// The unread rest of a line.
 #[derive(Clone, Copy)]
 struct LinkCursor<'a>(&'a [u8]);
 
 impl<'a> LinkCursor<'a> {
-    /// Reads a name, and a value if there is one (section 3, `link-param`).
+    /// Reads a parameter: a name and an optional value (section 3, `link-param`).
     fn parameter(&mut self) -> (&'a [u8], Cow<'a, [u8]>) {
         self.take_while(is_blank);
         let name = self.take_while(|byte| !is_blank(byte) && !b"=;,".contains(&byte));
@@ -113,8 +113,8 @@ impl<'a> LinkCursor<'a> {
         (name, Cow::Borrowed(value))
     }
 
-    /// Reads the rest of a quoted string, its escapes undone (RFC 9110, section
-    /// 5.6.4); one that is not closed goes on to the end.
+    /// Reads the rest of a quoted string and undoes its escapes (RFC 9110, section
+    /// 5.6.4). An unclosed string extends to the end of the line.
     fn quoted(&mut self) -> Cow<'a, [u8]> {
         let plain = self.take_while(|byte| byte != b'"' && byte != b'\\');
         let mut text = Cow::Borrowed(plain);
@@ -126,7 +126,7 @@ impl<'a> LinkCursor<'a> {
                     let plain = self.take_while(|byte| byte != b'"' && byte != b'\\');
                     text.to_mut().extend_from_slice(plain);
                 }
-                // The quote at the end, or a backslash that escapes nothing.
+                // The closing quote, or a trailing backslash.
                 [_, rest @ ..] => {
                     self.0 = rest;
                     return text;
@@ -136,7 +136,7 @@ impl<'a> LinkCursor<'a> {
         }
     }
 
-    /// Goes to the next of `ends`, past quoted strings.
+    /// Advances to the next of `ends`, skipping quoted strings.
     fn skip_to(&mut self, ends: &[u8]) {
         loop {
             self.take_while(|byte| byte != b'"' && !ends.contains(&byte));

@@ -2,9 +2,9 @@
 //! Community Group Final Report of 10 May 2024).
 //!
 //! The two properties are declared in the TDM file of the origin, in fields and in
-//! `<meta>` elements, and the later one supersedes; but a property that is absent,
-//! or has a value that is none, resets nothing (section "Processing priority").
-//! Does not know how files, fields and pages are read.
+//! `<meta>` elements. A later declaration supersedes an earlier one, but an absent
+//! property or an invalid value resets nothing (section "Processing priority"). Does
+//! not know how files, fields and pages are read.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ pub(super) struct Declaration {
     pub(super) policy: Option<String>,
 }
 
-/// Value of `tdm-reservation`; the strictest last.
+/// Value of `tdm-reservation`, ordered from weak to strict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Reservation {
     NotReserved,
@@ -38,29 +38,30 @@ pub(super) enum Reservation {
 }
 
 impl Declaration {
-    /// Adds a `tdm-reservation`. Of several in one carrier the strictest counts,
-    /// which the report leaves open.
+    /// Adds a `tdm-reservation`. If one carrier has several, the strictest counts; the
+    /// report leaves this open.
     pub(super) fn add_reservation(&mut self, value: &[u8]) {
         for value in value.split(|byte| *byte == b',') {
             self.reservation = self.reservation.max(Reservation::read(value));
         }
     }
 
-    /// Adds a `tdm-policy`, an absolute URL; in one carrier the first counts.
+    /// Adds a `tdm-policy`, an absolute URL. If one carrier has several, the first
+    /// counts.
     pub(super) fn add_policy(&mut self, value: &[u8]) {
         self.policy = self.policy.take().or_else(|| absolute(value));
     }
 }
 
 impl MiningDeclarations {
-    /// Returns the bytes of the URLs.
+    /// Returns the total bytes of the URLs.
     pub(super) fn bytes(&self) -> usize {
         let policies = [&self.file, &self.field, &self.page].map(|it| it.policy.as_ref());
         policies.into_iter().flatten().map(String::len).sum()
     }
 
     /// Returns the reservation, and the policy if there is one. A policy says how to
-    /// get leave, so it means nothing where mining is not reserved (section
+    /// get permission, so it has no meaning unless mining is reserved (section
     /// "tdm-policy").
     pub(super) fn settle(self) -> impl Iterator<Item = Preference> {
         let [file, field, page] = [self.file, self.field, self.page];
@@ -83,8 +84,8 @@ impl MiningDeclarations {
     }
 }
 
-/// Returns the value of a property that counts, and its carriers, from the values
-/// of the file, the fields and the page. Each supersedes those before it.
+/// Returns the value of a property that counts, and its carriers, from the values of
+/// the file, the fields and the page. Each supersedes the ones before it.
 fn settled<T: PartialEq>(declared: [Option<T>; 3]) -> Option<(T, BTreeSet<Carrier>)> {
     let carriers = [Carrier::TdmFile, Carrier::Field, Carrier::Page];
     let last = declared.iter().rposition(Option::is_some)?;

@@ -1,5 +1,5 @@
-//! Preferences about uses of the content beside fetching it (`train-ai=n`,
-//! `tdm-reservation: 1`, the URL of a license).
+//! Preferences about uses of the content other than fetching it (`train-ai=n`,
+//! `tdm-reservation: 1`, the URL of a licence).
 //!
 //! Four vocabularies, from the robots.txt, the TDM file of an origin, the fields of
 //! a response and the head of a page:
@@ -9,11 +9,11 @@
 //! - Content Signals (contentsignals.org): `Content-Signal`;
 //! - TDMRep (W3C Community Group Final Report of 10 May 2024):
 //!   `tdm-reservation`, `tdm-policy`;
-//! - RSL 1.0 (rslstandard.org): the URLs of licenses.
+//! - RSL 1.0 (rslstandard.org): the URLs of licences.
 //!
-//! Of several statements on a use the strictest counts, whichever vocabulary
-//! it is from. Nothing is enforced, fetched or paid for here, and `noai` is a
-//! directive, which this module does not know.
+//! If several statements concern a use, the strictest counts, from any vocabulary.
+//! Nothing is enforced, fetched or paid for here. Does not know `noai`, which is a
+//! directive.
 
 mod license;
 mod link;
@@ -40,8 +40,8 @@ static CONTENT_SIGNAL: HeaderName = HeaderName::from_static("content-signal");
 static TDM_RESERVATION: HeaderName = HeaderName::from_static("tdm-reservation");
 static TDM_POLICY: HeaderName = HeaderName::from_static("tdm-policy");
 
-/// Statements of one response, its robots.txt and its origin's TDM file about uses of
-/// the content.
+/// Statements about uses of the content by one response, its robots.txt and its
+/// origin's TDM file.
 ///
 /// ```
 /// use politesse_robots::crawler::Crawler;
@@ -64,15 +64,15 @@ pub struct Preferences {
 }
 
 impl Preferences {
-    /// Lines of a field that are read. A response with more is made to be
-    /// costly, or broken.
+    /// Maximum number of lines of a field that are read. A response with more is
+    /// broken, or made to be costly.
     pub const LINES_MAX: usize = 64;
 
     /// Adds the fields of a response: `Content-Usage`, `Content-Signal`,
     /// `tdm-reservation`, `tdm-policy` and `Link`.
     pub fn add_fields(&mut self, fields: &HeaderMap) {
-        // Content-Usage is one dictionary over all its lines; in the others each
-        // line stands by itself.
+        // Content-Usage is one dictionary over all its lines; in the other fields each
+        // line stands alone.
         let usage = uses::joined(lines(fields, &CONTENT_USAGE));
         self.uses.add_usage(&usage, StatementPlace::FIELD);
         for line in lines(fields, &CONTENT_SIGNAL) {
@@ -89,12 +89,11 @@ impl Preferences {
         }
     }
 
-    /// Adds what `robots` says of `path` (with its query, as sent) to
-    /// `crawler`, in the groups that decide whether it may be fetched.
+    /// Adds the preferences that `robots` states for `path` (with its query, as sent)
+    /// and `crawler`, in the groups that decide whether the path may be fetched.
     ///
-    /// A path that may not be fetched has no preferences
-    /// (draft-ietf-aipref-attach-05, section 3.1): call this for paths that are
-    /// allowed.
+    /// A path that may not be fetched has no preferences (draft-ietf-aipref-attach-05,
+    /// section 3.1), so call this only for allowed paths.
     pub fn add_robots(&mut self, robots: &RobotsTxt, crawler: &Crawler, path: &str) {
         let bound = robots.usage_lines(crawler);
         if bound.is_empty() {
@@ -128,15 +127,15 @@ impl Preferences {
         self.mining.page.add_policy(content.as_bytes());
     }
 
-    /// Adds the target of `<link rel="license" type="application/rsl+xml">`,
-    /// character references decoded. A relative one stays as it is: it is
-    /// relative to the page.
+    /// Adds the target of `<link rel="license" type="application/rsl+xml">`, with
+    /// character references decoded. A relative URL stays as written: it is relative to
+    /// the page.
     pub fn add_license(&mut self, href: &str) {
         let href = href.as_bytes();
         self.licenses.add_reference(href, Carrier::Page);
     }
 
-    /// Returns the memory taken beyond the size of the type: bytes of URLs.
+    /// Returns the bytes of memory beyond the size of the type, taken by URLs.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.licenses.bytes() + self.mining.bytes()
@@ -148,10 +147,10 @@ impl Preferences {
             && self.mining == MiningDeclarations::default()
     }
 
-    /// Returns the strictest preferences, sorted by name, licenses by URL.
+    /// Returns the strictest preferences, sorted by name, licences by URL.
     #[must_use]
     pub fn settle(self) -> Vec<Preference> {
-        // Most responses have none, and this is done for each.
+        // Most responses have no preferences, and this runs for every response.
         if self.is_empty() {
             return Vec::new();
         }
@@ -163,7 +162,7 @@ impl Preferences {
     }
 }
 
-/// Returns the lines of a field, as many as are read.
+/// Returns the lines of a field, up to the number that is read.
 fn lines<'a>(fields: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
     let values = fields.get_all(name).into_iter();
     values

@@ -1,9 +1,8 @@
 //! One preference about a use of the content: its name, value and carriers.
 //!
-//! Its text stands in the annotation, which is ASCII (RFC 9651, section 3.3.3).
-//! RSL 1.0 wants no escaping in robots.txt, so URLs are escaped here, as RFC
-//! 3987, section 3.1, has it. Nothing is resolved or looked up. Does not know
-//! how statements add up.
+//! Its text appears in the annotation, which is ASCII (RFC 9651, section 3.3.3). RSL
+//! 1.0 requires no escaping in robots.txt, so URLs are escaped here as in RFC 3987,
+//! section 3.1. Nothing is resolved or looked up. Does not know how statements add up.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
@@ -23,37 +22,37 @@ pub enum Carrier {
     Page,
 }
 
-/// One preference, as strictly as it is stated.
+/// One preference, in the strictest form that was stated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preference {
     /// Name in the annotation (`train-ai`).
     pub name: &'static TokenRef,
-    /// Value that is preferred.
+    /// Value of the preference.
     pub value: PreferenceValue,
-    /// Carriers that state it as strictly as this.
+    /// Carriers that state the preference in this form.
     pub carriers: BTreeSet<Carrier>,
-    /// First `Content-Usage` or `Content-Signal` line of robots.txt, from 1, that
-    /// states it as strictly as this.
+    /// First `Content-Usage` or `Content-Signal` line of robots.txt, counted from 1,
+    /// that states the preference in this form.
     pub line: Option<u32>,
 }
 
 /// Value of a preference.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PreferenceValue {
-    /// A word: `y` and `n`, or how far a use may go.
+    /// A word: `y`, `n`, or the extent of a use.
     Token(&'static TokenRef),
-    /// The number of TDMRep, 0 or 1.
+    /// The number used by TDMRep, 0 or 1.
     Integer(u8),
     /// A URL, absolute or as written, in visible ASCII.
     Text(String),
 }
 
-/// Length of the longest URL that is kept, in bytes. Longer ones are not cut:
-/// the beginning of a URL is another URL.
+/// Length of the longest URL that is kept, in bytes. Longer ones are dropped, not cut,
+/// because a truncated URL is a different URL.
 pub(super) const URL_BYTES_MAX: usize = 2048;
 
-/// Returns a URL reference, absolute or relative, in visible ASCII. `None` if it
-/// is empty, too long, or holds a control character.
+/// Returns a URL reference, absolute or relative, in visible ASCII. `None` if it is
+/// empty, too long, or contains a control character.
 pub(super) fn reference(written: &[u8]) -> Option<String> {
     let written = written.trim_ascii();
     if written.is_empty() || URL_BYTES_MAX < written.len() {
@@ -70,8 +69,8 @@ pub(super) fn reference(written: &[u8]) -> Option<String> {
     (url.len() <= URL_BYTES_MAX).then_some(url)
 }
 
-/// Returns an `http` or `https` URL with a host, in visible ASCII; `None` if it
-/// is not absolute.
+/// Returns an `http` or `https` URL with a host, in visible ASCII. `None` if the text
+/// is not an absolute URL.
 pub(super) fn absolute(written: &[u8]) -> Option<String> {
     let url = reference(written)?;
     let (scheme, rest) = url.split_once("://")?;

@@ -1,27 +1,27 @@
-//! Choice of the `Content-Usage` and `Content-Signal` lines of a robots.txt that
+//! Selection of the `Content-Usage` and `Content-Signal` lines of a robots.txt that
 //! count for a path.
 //!
-//! draft-ietf-aipref-attach-05, sections 3.1 and 3.2: a line may begin with a
-//! path, which matches as RFC 9309 has it for Allow and Disallow, whatever the
-//! dialect, and the longest counts. Unlike there, lines as specific as each
-//! other add up. Content-Signal lines with a path are found, and read alike.
-//! Does not know what the lines say.
+//! draft-ietf-aipref-attach-05, sections 3.1 and 3.2: a line may begin with a path,
+//! which matches as in RFC 9309's Allow and Disallow in every dialect; the longest
+//! match counts. Unlike in RFC 9309, equally specific lines add up. Content-Signal
+//! lines with a path exist, and are read the same way. Does not know what the lines
+//! state.
 
 use politesse_robots::{CanonicalPath, Pattern, UsageKind, UsageLine, UsageScope};
 
-/// Path of a line without one: it matches every path.
+/// Path used for a line without a path; it matches every path.
 const EVERY_PATH: &[u8] = b"/";
 
-/// One line: the paths it is about, and its statement.
+/// One line: the paths it applies to, and its statement.
 pub(super) struct PathRule<'a> {
-    /// Number of the line, from 1.
+    /// Number of the line, counted from 1.
     pub(super) line: u32,
     path: &'a [u8],
     pub(super) statement: &'a [u8],
 }
 
-/// Returns the rules of one kind for a path: of the lines in groups the most
-/// specific, and of those in no group the most specific.
+/// Returns the rules of one kind that count for a path: the most specific lines in
+/// groups, and the most specific lines outside groups.
 pub(super) fn most_specific<'a>(
     bound: &[UsageLine<'a>],
     kind: UsageKind,
@@ -37,7 +37,7 @@ pub(super) fn most_specific<'a>(
     specific
 }
 
-/// Returns the rules with the longest path that matches.
+/// Returns the rules with the longest matching path.
 fn longest<'a>(
     rules: impl Iterator<Item = PathRule<'a>>,
     path: &CanonicalPath,
@@ -48,7 +48,7 @@ fn longest<'a>(
         let Some(own) = rule.length_on(path) else {
             continue;
         };
-        // Rules of one length add up: none of them outweighs another.
+        // Rules of equal length add up: none outweighs another.
         if length < own {
             length = own;
             longest.clear();
@@ -61,8 +61,7 @@ fn longest<'a>(
 }
 
 impl<'a> PathRule<'a> {
-    /// Reads a line. `None` if it has a path and nothing after it: that is no
-    /// rule.
+    /// Reads a line. Returns `None` if it has a path but no statement.
     fn read(written: &UsageLine<'a>) -> Option<Self> {
         let UsageLine { line, value, .. } = *written;
         if value.first() != Some(&b'/') {

@@ -1,11 +1,11 @@
 //! Reader of the TDM file of an origin, `/.well-known/tdmrep.json`.
 //!
-//! TDMRep (W3C Community Group Final Report of 10 May 2024), section "TDM File on
-//! the Origin Server": an array of rules, each with a `location`, a
-//! `tdm-reservation` and possibly a `tdm-policy`. The first rule whose location
-//! matches a path counts, and none is more specific than an earlier one. Reading
-//! never fails: a rule with a mistake costs itself, and a note says so. Does not
-//! know how the file is fetched, or what supersedes it.
+//! TDMRep (W3C Community Group Final Report of 10 May 2024), section "TDM File on the
+//! Origin Server": an array of rules, each with a `location`, a `tdm-reservation` and
+//! an optional `tdm-policy`. The first rule whose location matches a path counts, even
+//! if a later rule is more specific. Reading never fails: a mistake affects only its
+//! own rule, and a note reports it. Does not know how the file is fetched, or what
+//! supersedes it.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::mining::Declaration;
 
-/// TDM file of an origin: its rules, in order, and notes on its mistakes.
+/// TDM file of an origin: its rules in order, and notes on its mistakes.
 ///
 /// ```
 /// use politesse_directives::preferences::TdmFile;
@@ -30,10 +30,10 @@ pub struct TdmFile {
     notes: Vec<TdmNote>,
 }
 
-/// Rule of a TDM file: the paths that it is about, and what it declares of them.
+/// Rule of a TDM file: the paths it applies to, and its declaration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TdmRule {
-    /// Number of the rule in the file, from 1.
+    /// Number of the rule in the file, counted from 1.
     pub number: usize,
     /// Pattern of the paths, as written.
     pub location: String,
@@ -44,7 +44,7 @@ pub struct TdmRule {
 /// Mistake in a TDM file, or a limit that was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TdmNote {
-    /// Number of the rule, from 1; `None` if the note is about the whole file.
+    /// Number of the rule, counted from 1; `None` if the note is about the whole file.
     pub rule: Option<usize>,
     /// Problem that was found.
     pub problem: TdmProblem,
@@ -53,26 +53,27 @@ pub struct TdmNote {
 /// Problem in a TDM file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TdmProblem {
-    /// The file is longer than [`TdmFile::BYTES_MAX`]; nothing of it is read.
+    /// The file is longer than [`TdmFile::BYTES_MAX`] and is not read.
     TooLong,
-    /// The file is not JSON, or no array of rules; nothing of it is read.
+    /// The file is not a JSON array of rules and is not read.
     NotRules,
-    /// There are more rules than [`TdmFile::RULES_MAX`]; the rest is not read.
+    /// The file has more rules than [`TdmFile::RULES_MAX`]; the rest is not read.
     TooManyRules,
-    /// The rule has no location, or one that matches no path; it is left out.
+    /// The rule has no location, or one that matches no path; the rule is ignored.
     Location,
     /// The reservation is neither 0 nor 1; it counts as unset.
     Reservation,
-    /// The policy is no absolute URL; it is left out.
+    /// The policy is not an absolute URL; it is ignored.
     Policy,
 }
 
 impl TdmFile {
-    /// Length of the longest file that is read, in bytes. Most have one rule; a
+    /// Length of the longest file that is read, in bytes. Most files have one rule; a
     /// thousand rules of the usual length fit.
     pub const BYTES_MAX: usize = 64 * 1024;
 
-    /// Rules that are read. Each of them is compared with each path.
+    /// Maximum number of rules that are read. Every path may be compared with each of
+    /// them.
     pub const RULES_MAX: usize = 512;
 
     /// Reads a file.
@@ -85,8 +86,8 @@ impl TdmFile {
         let json = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
         let entries = match serde_json::from_slice(json) {
             Ok(Value::Array(entries)) => entries,
-            // The report wants brackets around a single rule, too; without them the
-            // reservation is as clear.
+            // The report requires brackets even around a single rule, but without them
+            // the reservation is just as clear.
             Ok(rule @ Value::Object(_)) => vec![rule],
             _ => return Self::unread(TdmProblem::NotRules),
         };
@@ -100,8 +101,8 @@ impl TdmFile {
         file
     }
 
-    /// Returns the rule that binds a path (with its query, as sent): the first
-    /// that matches.
+    /// Returns the rule that binds a path (with its query, as sent): the first one that
+    /// matches.
     pub fn binding(&self, path: &str) -> Option<&TdmRule> {
         // Most origins have no such file.
         if self.rules.is_empty() {
@@ -111,13 +112,14 @@ impl TdmFile {
         self.rules.iter().find(|rule| rule.pattern.matches(&path))
     }
 
-    /// Reports whether all of it was read. Otherwise a path that no rule binds may
-    /// be reserved.
+    /// Reports whether the whole file was read. If not, a path that no rule binds may
+    /// still be reserved.
     pub fn is_whole(&self) -> bool {
         self.notes.iter().all(|note| note.rule.is_some())
     }
 
-    /// Reports whether it was read at all: it is a list of rules, and not too long.
+    /// Reports whether the file was read at all: it is a list of rules and not too
+    /// long.
     pub fn is_readable(&self) -> bool {
         let unread = [TdmProblem::TooLong, TdmProblem::NotRules];
         !self.notes.iter().any(|note| unread.contains(&note.problem))
@@ -146,7 +148,7 @@ impl TdmFile {
             return self.note(Some(number), TdmProblem::Location);
         };
         let mut declaration = Declaration::default();
-        // Some write the number as a text, as it stands in a field.
+        // Some files write the number as a string, as in a field.
         declaration.add_reservation(text_of(entry, "tdm-reservation").as_bytes());
         if declaration.reservation.is_none() {
             self.note(Some(number), TdmProblem::Reservation);
@@ -197,7 +199,7 @@ mod tests {
     use super::super::Preferences;
     use super::*;
 
-    /// Returns the rule that binds a path, with what it declares.
+    /// Returns the number of the rule that binds a path, with its declaration.
     fn bound(file: &TdmFile, path: &str) -> Option<String> {
         let rule = file.binding(path)?;
         let mut preferences = Preferences::default();
@@ -207,7 +209,7 @@ mod tests {
         Some(format!("{}: {}", rule.number, said.join(" ")))
     }
 
-    /// One test a row: `"file" binds "path" by [rule], notes [notes];`
+    /// One test per row: `"file" binds "path" by [rule], notes [notes];`
     macro_rules! files {
         ($($name:ident: $file:literal binds $path:literal by [$($rule:literal)?],
             notes [$($note:literal),*];)*) => {$(
@@ -229,7 +231,7 @@ mod tests {
         rule_with_a_policy: r#"[{"location": "/b/", "tdm-reservation": 1, "tdm-policy": "https://h.example/p"}]"# binds "/b/c" by ["1: tdm-policy:https://h.example/p tdm-reservation:1"], notes [];
         first_match_counts: r#"[{"location": "/a", "tdm-reservation": 0}, {"location": "/a/b", "tdm-reservation": 1}]"# binds "/a/b" by ["1: tdm-reservation:0"], notes [];
         other_paths_are_unset: r#"[{"location": "/a/", "tdm-reservation": 1}]"# binds "/b" by [], notes [];
-        paths_have_a_case: r#"[{"location": "/A", "tdm-reservation": 1}]"# binds "/a" by [], notes [];
+        paths_are_case_sensitive: r#"[{"location": "/A", "tdm-reservation": 1}]"# binds "/a" by [], notes [];
         star_is_a_wildcard: r#"[{"location": "/i/*.jpg", "tdm-reservation": 0}]"# binds "/i/a/b.jpg" by ["1: tdm-reservation:0"], notes [];
         star_may_be_first: r#"[{"location": "*.jpg$", "tdm-reservation": 1}]"# binds "/a.jpg" by ["1: tdm-reservation:1"], notes [];
         dollar_is_the_end: r#"[{"location": "/a$", "tdm-reservation": 1}]"# binds "/ab" by [], notes [];
@@ -238,11 +240,11 @@ mod tests {
         empty_array_says_nothing: "[]" binds "/" by [], notes [];
         other_reservation_is_unset: r#"[{"location": "/", "tdm-reservation": 2}]"# binds "/" by ["1: "], notes ["rule 1: tdm-reservation is neither 0 nor 1"];
         missing_reservation_is_unset: r#"[{"location": "/"}]"# binds "/" by ["1: "], notes ["rule 1: tdm-reservation is neither 0 nor 1"];
-        truth_is_no_reservation: r#"[{"location": "/", "tdm-reservation": true}]"# binds "/" by ["1: "], notes ["rule 1: tdm-reservation is neither 0 nor 1"];
+        boolean_is_not_a_reservation: r#"[{"location": "/", "tdm-reservation": true}]"# binds "/" by ["1: "], notes ["rule 1: tdm-reservation is neither 0 nor 1"];
         policy_without_reservation_is_dropped: r#"[{"location": "/", "tdm-reservation": 0, "tdm-policy": "https://h.example/p"}]"# binds "/" by ["1: tdm-reservation:0"], notes [];
     }
 
-    // Ours: a mistake costs as little as possible.
+    // Ours: a mistake affects as little as possible.
     files! {
         number_may_be_a_text: r#"[{"location": "/", "tdm-reservation": "1"}]"# binds "/" by ["1: tdm-reservation:1"], notes [];
         null_is_absent: r#"[{"location": "/", "tdm-reservation": 1, "tdm-policy": null}]"# binds "/" by ["1: tdm-reservation:1"], notes [];
@@ -257,7 +259,7 @@ mod tests {
         page_in_its_place_says_nothing: "<!doctype html>" binds "/" by [], notes ["the file is no JSON array of rules"];
     }
 
-    // Ours: a file made to be slow or large is neither.
+    // Ours: a file made to be slow or large has bounded cost.
     #[test]
     fn files_are_bounded() {
         let rule = r#"{"location": "/a", "tdm-reservation": 1}"#;
@@ -277,7 +279,7 @@ mod tests {
         assert_eq!(deep.notes()[0].problem, TdmProblem::NotRules);
     }
 
-    /// Text in which what matters is frequent.
+    /// Returns texts in which significant pieces are frequent.
     fn likely() -> impl Strategy<Value = String> {
         let piece = prop::sample::select(vec![
             "[",
@@ -305,7 +307,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
-        // Ours: reading never fails, and numbers its rules in order.
+        // Ours: reading never fails, and the rules stay in order.
         #[test]
         fn anything_is_read(text in likely(), bytes in prop::collection::vec(any::<u8>(), 0..60), path in ".{0,20}") {
             for text in [text.as_bytes(), &bytes, &[b"[{\"location\":\"/", text.as_bytes(), b"\"}]"].concat()] {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use politesse_robots::Dialect;
 
-/// `name: value` lines as the fields of a response.
+/// Returns `name: value` lines as the fields of a response.
 fn fields(lines: &[&str]) -> HeaderMap {
     let mut fields = HeaderMap::new();
     for line in lines {
@@ -19,7 +19,7 @@ fn fields(lines: &[&str]) -> HeaderMap {
     fields
 }
 
-/// Returns what is preferred, with the letters of who states it.
+/// Returns the preferences, each with the letters of its carriers.
 fn shown(preferences: Preferences) -> Vec<String> {
     let settled = preferences.settle().into_iter();
     let shown = settled.map(|preference| {
@@ -38,7 +38,7 @@ fn said(fields_of: &[&str], robots: &str, path: &str) -> Preferences {
     preferences
 }
 
-/// One test a row: `[field lines] says [preferences];`
+/// One test per row: `[field lines] says [preferences];`
 macro_rules! response {
     ($($name:ident: [$($line:expr),*] says [$($said:expr),*];)*) => {$(
         #[test]
@@ -49,7 +49,7 @@ macro_rules! response {
     )*};
 }
 
-/// One test a row: `"lines of the group" at "path" says [preferences];`
+/// One test per row: `"lines of the group" at "path" says [preferences];`
 macro_rules! group {
     ($($name:ident: $lines:literal at $path:literal says [$($said:expr),*];)*) => {$(
         #[test]
@@ -61,7 +61,7 @@ macro_rules! group {
     )*};
 }
 
-/// One test a row: `"whole file" says [preferences];` of `/`, to ExampleBot.
+/// One test per row: `"whole file" says [preferences];` for `/` and ExampleBot.
 macro_rules! robots_txt {
     ($($name:ident: $robots:literal says [$($said:expr),*];)*) => {$(
         #[test]
@@ -72,7 +72,7 @@ macro_rules! robots_txt {
     )*};
 }
 
-/// One test a row: `[field lines], page [call content] says [preferences];`
+/// One test per row: `[field lines], page [call content] says [preferences];`
 macro_rules! page {
     ($($name:ident: [$($line:expr),*], page [$($call:ident $content:expr),*]
         says [$($said:expr),*];)*) => {$(
@@ -95,7 +95,7 @@ response! {
     labels_that_are_no_tokens_are_unknown: ["Content-Usage: train-ai=y, train-ai, search=n, search=\"n\""] says [];
     parameters_mean_nothing: ["Content-Usage: train-ai;allow=n, train-ai=y;has=\"?\""] says ["train-ai:y h"];
     other_tokens_are_unknown: ["Content-Usage: train-ai=no, search=n"] says ["search:n h"];
-    tokens_have_a_case: ["Content-Usage: train-ai=N"] says [];
+    tokens_are_case_sensitive: ["Content-Usage: train-ai=N"] says [];
     labels_of_earlier_drafts_are_unknown: ["Content-Usage: tdm=n, ai=n, genai=n, train-genai=n, bots=n, ai-output=n, ai-use=n"] says [];
     inner_list_is_unknown: ["Content-Usage: train-ai=(n), search=n"] says ["search:n h"];
     upper_case_label_loses_all: ["Content-Usage: Train-AI=n, search=n"] says [];
@@ -107,16 +107,16 @@ response! {
     empty_usage_line_adds_nothing: ["Content-Usage:", "Content-Usage: train-ai=n"] says ["train-ai:n h"];
     usage_out_of_ascii_is_unknown: ["Content-Usage: train-ai=\u{f1}"] says [];
     response_without_fields_says_nothing: [] says [];
-    robots_directives_are_none_of_it: ["X-Robots-Tag: noai, noimageai"] says [];
+    robots_directives_are_not_preferences: ["X-Robots-Tag: noai, noimageai"] says [];
 }
 
-// contentsignals.org; allow and disallow are from Spatie's packages, and the
-// field is from Cloudflare's Markdown for Agents. Tolerance is ours.
+// contentsignals.org; allow and disallow are from Spatie's packages, and the field is
+// from Cloudflare's Markdown for Agents. The tolerance is ours.
 response! {
     signals_are_a_comma_list: ["Content-Signal: search=yes, ai-input=no, ai-train=no"] says ["ai-input:n h", "ai-train:n h", "search:y h"];
     allow_and_disallow_are_answers: ["Content-Signal: ai-train=disallow, ai-input=allow"] says ["ai-input:y h", "ai-train:n h"];
     letters_are_answers: ["Content-Signal: ai-train=n, ai-input=y"] says ["ai-input:y h", "ai-train:n h"];
-    signals_have_no_case: ["Content-Signal: AI-Train=NO"] says ["ai-train:n h"];
+    signals_are_case_insensitive: ["Content-Signal: AI-Train=NO"] says ["ai-train:n h"];
     blanks_do_not_count: ["Content-Signal: ai-train = no ,search= yes"] says ["ai-train:n h", "search:y h"];
     commas_may_be_missing: ["Content-Signal: search=yes ai-train=no;ai-input=no"] says ["ai-input:n h", "ai-train:n h", "search:y h"];
     quotes_do_not_count: ["Content-Signal: ai-train=\"no\", 'search'='yes'"] says ["ai-train:n h", "search:y h"];
@@ -139,13 +139,13 @@ group! {
     longest_path_counts: "Content-Usage: train-ai=n\nContent-Usage: /ai-ok/ train-ai=y\n" at "/ai-ok/test" says ["train-ai:y u"];
     order_means_nothing: "Content-Usage: /ai-ok/ train-ai=y\nContent-Usage: train-ai=n\n" at "/ai-ok/test" says ["train-ai:y u"];
     other_paths_keep_the_shorter: "Content-Usage: train-ai=n\nContent-Usage: /ai-ok/ train-ai=y\n" at "/test" says ["train-ai:n u"];
-    longest_says_all: "Content-Usage: train-ai=n\nContent-Usage: /a search=y\n" at "/a" says ["search:y u"];
+    only_the_longest_path_counts: "Content-Usage: train-ai=n\nContent-Usage: /a search=y\n" at "/a" says ["search:y u"];
     equal_paths_add_up: "Content-Usage: /a train-ai=y\nContent-Usage: /a train-ai=n, search=y\n" at "/a/b" says ["search:y u", "train-ai:n u"];
     no_path_is_as_long_as_the_root: "Content-Usage: train-ai=n\nContent-Usage: / train-ai=y\n" at "/a" says ["train-ai:n u"];
     path_that_does_not_match_says_nothing: "Content-Usage: /a train-ai=n\n" at "/b" says [];
     tab_ends_the_path: "Content-Usage: /a\t train-ai=n\n" at "/a" says ["train-ai:n u"];
     comment_ends_the_rule: "Content-Usage: train-ai=n # search=n\n" at "/" says ["train-ai:n u"];
-    label_has_no_case: "  CONTENT-USAGE\t:train-ai=n\n" at "/" says ["train-ai:n u"];
+    label_is_case_insensitive: "  CONTENT-USAGE\t:train-ai=n\n" at "/" says ["train-ai:n u"];
     broken_rule_says_nothing: "Content-Usage: train-ai = n\n" at "/" says [];
     path_alone_is_no_rule: "Content-Usage: train-ai=n\nContent-Usage: /a\n" at "/a" says ["train-ai:n u"];
     broken_rule_counts_where_it_is_longest: "Content-Usage: train-ai=n\nContent-Usage: /a train-ai=?\n" at "/a" says [];
@@ -160,7 +160,7 @@ group! {
     query_is_part_of_the_path: "Content-Usage: /a?x= train-ai=n\n" at "/a?x=1" says ["train-ai:n u"];
 }
 
-// Cloudflare's managed robots.txt, and files found with a path.
+// Cloudflare's managed robots.txt, and real files that use a path.
 group! {
     signals_stand_in_a_group: "Content-signal: search=yes,ai-train=no,use=reference\n" at "/" says ["ai-train:n u", "search:y u", "use:reference u"];
     signal_may_have_a_path: "Content-Signal: / ai-train=yes\nContent-Signal: /private/ ai-train=no\n" at "/private/a" says ["ai-train:n u"];
@@ -169,15 +169,16 @@ group! {
     signal_without_value_says_nothing: "Content-Signal: allow\n" at "/" says [];
 }
 
-// RFC 9309, section 2.2.1: who is named is bound by its own groups alone.
-// Lines above any group are for everyone: ours, after crawler-commons.
+// RFC 9309, section 2.2.1: a crawler that is named is bound only by its own groups.
+// Reading lines above all groups as addressed to everyone is ours, as in
+// crawler-commons.
 robots_txt! {
-    own_group_is_in_place_of_everyones: "User-agent: *\nAllow: /\nContent-Usage: train-ai=n\nUser-agent: ExampleBot\nContent-Usage: train-ai=y\nAllow: /\n" says ["train-ai:y u"];
+    own_group_replaces_the_general_one: "User-agent: *\nAllow: /\nContent-Usage: train-ai=n\nUser-agent: ExampleBot\nContent-Usage: train-ai=y\nAllow: /\n" says ["train-ai:y u"];
     own_group_without_lines_says_nothing: "User-agent: *\nAllow: /\nContent-Signal: ai-train=no\nUser-agent: ExampleBot\nAllow: /\n" says [];
     own_groups_are_merged: "User-agent: ExampleBot\nContent-Usage: train-ai=n\nAllow: /\nUser-agent: examplebot\nContent-Usage: train-ai=y, search=y\n" says ["search:y u", "train-ai:n u"];
     line_above_the_groups_is_for_everyone: "Content-Signal: ai-train=no\nUser-agent: ExampleBot\nAllow: /\n" says ["ai-train:n u"];
     no_wins_over_the_own_group: "Content-Signal: ai-train=no\nUser-agent: ExampleBot\nContent-Signal: ai-train=yes\n" says ["ai-train:n u"];
-    line_between_agents_ends_no_list: "User-agent: A\nContent-Usage: train-ai=n\nUser-agent: ExampleBot\nAllow: /\n" says ["train-ai:n u"];
+    line_between_agents_does_not_end_the_list: "User-agent: A\nContent-Usage: train-ai=n\nUser-agent: ExampleBot\nAllow: /\n" says ["train-ai:n u"];
     file_of_other_lines_says_nothing: "User-agent: *\nDisallow: /a\nSitemap: https://h.example/\n" says [];
 }
 
@@ -190,28 +191,28 @@ robots_txt! {
     relative_license_does_not_count: "License: /l.xml\nLicense: h.example/l.xml\nLicense: https:///l.xml\n" says [];
     invalid_own_license_replaces_nothing: "License: https://h.example/l.xml\nUser-agent: *\nLicense: /own.xml\n" says ["license:https://h.example/l.xml u"];
     license_needs_no_escaping: "License: https://h.example/\u{e9} a.xml\n" says ["license:https://h.example/%C3%A9%20a.xml u"];
-    british_licence_is_one: "Licence: HTTPS://h.example/l.xml\n" says ["license:HTTPS://h.example/l.xml u"];
+    british_spelling_is_accepted: "Licence: HTTPS://h.example/l.xml\n" says ["license:HTTPS://h.example/l.xml u"];
 }
 
 // RSL 1.0, Link; RFC 8288, section 3 and appendix B.
 response! {
     link_names_a_license: ["Link: <https://h.example/l.xml>; rel=\"license\"; type=\"application/rsl+xml\""] says ["license:https://h.example/l.xml h"];
     link_needs_no_quotes: ["Link: <https://h.example/l.xml>;type=application/rsl+xml;rel=license"] says ["license:https://h.example/l.xml h"];
-    link_has_no_case: ["Link: <https://h.example/l.xml> ; REL = License ; Type=\"Application/RSL+XML; charset=utf-8\""] says ["license:https://h.example/l.xml h"];
+    link_parameters_are_case_insensitive: ["Link: <https://h.example/l.xml> ; REL = License ; Type=\"Application/RSL+XML; charset=utf-8\""] says ["license:https://h.example/l.xml h"];
     one_of_several_relations_is_enough: ["Link: </l.xml>; rel=\"describedby license\"; type=\"application/rsl+xml\""] says ["license:/l.xml h"];
     license_of_another_type_is_not_of_rsl: ["Link: <https://cc.example/by>; rel=license", "Link: </l>; rel=license; type=text/html"] says [];
-    relation_of_another_name_is_none: ["Link: </l>; rel=\"license-x\"; type=\"application/rsl+xml\"", "Link: </l>; type=\"application/rsl+xml\""] says [];
+    other_relations_are_ignored: ["Link: </l>; rel=\"license-x\"; type=\"application/rsl+xml\"", "Link: </l>; type=\"application/rsl+xml\""] says [];
     first_relation_counts: ["Link: </l>; rel=next; rel=license; type=\"application/rsl+xml\""] says [];
     links_share_a_line: ["Link: </a>; rel=next, </b>; rel=license; type=\"application/rsl+xml\", </c>; rel=\"license\"; type=application/rsl+xml"] says ["license:/b h", "license:/c h"];
     comma_in_a_target_separates_nothing: ["Link: </a,b;c>; rel=license; type=application/rsl+xml"] says ["license:/a,b;c h"];
     comma_in_quotes_separates_nothing: ["Link: </l>; title=\"a, <b>; \\\" c\"; rel=license; type=application/rsl+xml"] says ["license:/l h"];
     escapes_in_quotes_are_undone: ["Link: </l>; rel=\"lic\\ense\"; type=\"application/rsl+xml\""] says ["license:/l h"];
-    link_of_something_else_is_none: ["Link: </l>; rel=license; type=application/rsl+xml; anchor=\"/other\""] says [];
-    anchor_in_the_response_is_of_it: ["Link: </l>; rel=license; type=application/rsl+xml; anchor=\"#part\""] says ["license:/l h"];
-    what_is_no_link_is_passed_over: ["Link: junk \", <\", </l>; rel=license; type=application/rsl+xml"] says ["license:/l h"];
-    unended_target_is_none: ["Link: </l; rel=license; type=application/rsl+xml"] says [];
-    empty_target_is_none: ["Link: <>; rel=license; type=application/rsl+xml"] says [];
-    unended_quotes_go_on: ["Link: </l>; rel=license; type=\"application/rsl+xml"] says ["license:/l h"];
+    link_about_another_resource_is_ignored: ["Link: </l>; rel=license; type=application/rsl+xml; anchor=\"/other\""] says [];
+    anchor_within_the_response_is_accepted: ["Link: </l>; rel=license; type=application/rsl+xml; anchor=\"#part\""] says ["license:/l h"];
+    text_that_is_not_a_link_is_skipped: ["Link: junk \", <\", </l>; rel=license; type=application/rsl+xml"] says ["license:/l h"];
+    unclosed_target_is_ignored: ["Link: </l; rel=license; type=application/rsl+xml"] says [];
+    empty_target_is_ignored: ["Link: <>; rel=license; type=application/rsl+xml"] says [];
+    unclosed_quotes_extend_to_the_end: ["Link: </l>; rel=license; type=\"application/rsl+xml"] says ["license:/l h"];
 }
 
 // TDMRep, "TDM Header Field in HTTP Responses" and "tdm-reservation".
@@ -229,11 +230,12 @@ response! {
     joined_values_are_several: ["tdm-reservation: 0, 1"] says ["tdm-reservation:1 h"];
 }
 
-// TDMRep, "Processing priority": later supersedes, absence does not reset.
+// TDMRep, "Processing priority": a later declaration supersedes, absence does not
+// reset.
 page! {
     page_reserves: [], page [add_tdm_reservation "1"] says ["tdm-reservation:1 m"];
     page_supersedes_a_field: ["tdm-reservation: 1"], page [add_tdm_reservation "0"] says ["tdm-reservation:0 m"];
-    page_supersedes_leave: ["tdm-reservation: 0"], page [add_tdm_reservation " 1 "] says ["tdm-reservation:1 m"];
+    page_supersedes_a_field_that_allows: ["tdm-reservation: 0"], page [add_tdm_reservation " 1 "] says ["tdm-reservation:1 m"];
     page_agrees: ["tdm-reservation: 1"], page [add_tdm_reservation "1"] says ["tdm-reservation:1 h m"];
     absence_does_not_reset: ["tdm-reservation: 1"], page [add_tdm_policy "https://h.example/p"] says ["tdm-policy:https://h.example/p m", "tdm-reservation:1 h"];
     invalid_value_does_not_reset: ["tdm-reservation: 1"], page [add_tdm_reservation "none"] says ["tdm-reservation:1 h"];
@@ -241,7 +243,7 @@ page! {
     policy_of_the_field_stays: ["tdm-policy: https://h.example/a"], page [add_tdm_reservation "1"] says ["tdm-policy:https://h.example/a h", "tdm-reservation:1 m"];
 }
 
-/// Returns what is settled where the TDM file declares `file`.
+/// Returns the preferences if the TDM file declares `file`.
 fn with_file(file: &str, fields_of: &[&str], meta: &str) -> Vec<String> {
     let mut preferences = said(fields_of, "", "/");
     let text = format!(r#"[{{"location": "/", {file}}}]"#);
@@ -251,7 +253,7 @@ fn with_file(file: &str, fields_of: &[&str], meta: &str) -> Vec<String> {
     shown(preferences)
 }
 
-/// One test a row: `"file", [field lines], "meta" says [preferences];`
+/// One test per row: `"file", [field lines], "meta" says [preferences];`
 macro_rules! tdm_file {
     ($($name:ident: $file:literal, [$($line:expr),*], $meta:literal
         says [$($said:expr),*];)*) => {$(
@@ -263,7 +265,7 @@ macro_rules! tdm_file {
     )*};
 }
 
-// TDMRep, "Processing priority": the file is superseded by all others.
+// TDMRep, "Processing priority": every other declaration supersedes the file.
 tdm_file! {
     file_reserves: r#""tdm-reservation": 1"#, [], "" says ["tdm-reservation:1 f"];
     field_supersedes_the_file: r#""tdm-reservation": 1"#, ["tdm-reservation: 0"], "" says ["tdm-reservation:0 h"];
@@ -274,7 +276,7 @@ tdm_file! {
     unset_file_says_nothing: r#""tdm-reservation": 2"#, [], "" says [];
 }
 
-// RSL 1.0, HTML; what is kept of a URL is ours.
+// RSL 1.0, HTML; the escaping of URLs is ours.
 page! {
     page_names_a_license: [], page [add_license "https://h.example/l.xml"] says ["license:https://h.example/l.xml m"];
     relative_link_stays_as_written: [], page [add_license " l.xml "] says ["license:l.xml m"];
@@ -284,7 +286,7 @@ page! {
     url_is_escaped_to_ascii: [], page [add_license "/\u{e9} \"\\"] says ["license:/%C3%A9%20\"\\ m"];
 }
 
-// draft-ietf-aipref-vocab-08, section 5.1: any statement that disallows.
+// draft-ietf-aipref-vocab-08, section 5.1: any statement that disallows wins.
 #[test]
 fn strictest_of_field_and_robots_txt_counts() {
     let robots = "User-agent: *\nContent-Usage: train-ai=n, search=y\n";
@@ -317,7 +319,7 @@ fn the_first_of_the_strictest_lines_is_cited() {
     );
 }
 
-// Ours: the annotation is bounded.
+// Ours: the length of the annotation is bounded.
 #[test]
 fn licenses_are_bounded() {
     let mut preferences = Preferences::default();
@@ -339,9 +341,9 @@ fn urls_are_bounded() {
     assert_eq!(preferences.settle().len(), 1);
 }
 
-// Ours: most responses say nothing, and the proxy asks for each.
+// Ours: most responses state nothing, and the proxy reads preferences for each.
 #[test]
-fn response_that_says_nothing_allocates_nothing() {
+fn response_without_statements_allocates_nothing() {
     let fields = fields(&["Content-Type: text/html", "X-Robots-Tag: noindex"]);
     let robots = RobotsTxt::parse(b"User-agent: *\nDisallow: /a\n");
     let crawler = Crawler::parse("ExampleBot/1.0");
@@ -355,7 +357,7 @@ fn response_that_says_nothing_allocates_nothing() {
     assert_eq!(allocation_counter::measure(settle).count_total, 0);
 }
 
-// Ours: a file made to be slow is not.
+// Ours: a file made to be slow takes linear time.
 #[test]
 fn hostile_rules_are_read_in_linear_time() {
     let rule = format!("Content-Usage: /{} train-ai=n\n", "*a".repeat(400));
@@ -365,10 +367,10 @@ fn hostile_rules_are_read_in_linear_time() {
     assert_eq!(shown(said(&[], &robots, "/b")), [] as [&str; 0]);
 }
 
-// draft-ietf-aipref-attach-05, section 3.1: RFC 9309, whatever the file is
-// read by.
+// draft-ietf-aipref-attach-05, section 3.1: RFC 9309 applies, in whichever dialect the
+// file is read.
 #[test]
-fn paths_match_in_every_dialect() {
+fn paths_match_the_same_in_every_dialect() {
     for dialect in [Dialect::Consensus1994, Dialect::Conner, Dialect::Google] {
         let file = "User-agent: *\nContent-Usage: train-ai=n\nContent-Usage: /*b search=n\n";
         let robots = RobotsTxt::in_dialect(file, dialect);
@@ -380,7 +382,7 @@ fn paths_match_in_every_dialect() {
     }
 }
 
-/// Text in which the bytes that matter are frequent.
+/// Returns texts in which significant bytes are frequent.
 fn likely() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop::sample::select(vec![
         "train-ai",
@@ -425,9 +427,9 @@ fn likely() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
-    // Ours: whatever is sent, what is settled can be written as RFC 9651 wants it.
+    // Ours: for any input, the settled preferences can be written as RFC 9651 requires.
     #[test]
-    fn anything_settles_to_what_can_be_written(values in vec(likely(), 5), page in ".{0,40}") {
+    fn any_input_settles_to_valid_text(values in vec(likely(), 5), page in ".{0,40}") {
         let mut fields = HeaderMap::new();
         let names = [&CONTENT_USAGE, &CONTENT_SIGNAL, &TDM_RESERVATION, &TDM_POLICY, &LINK];
         let mut robots = b"User-agent: *\n".to_vec();

@@ -1,13 +1,13 @@
 //! Statements on uses (`Content-Usage`, `Content-Signal`), and how they add up.
 //!
-//! `Content-Usage` is a dictionary of RFC 9651 (draft-ietf-aipref-vocab-08,
-//! section 6). `Content-Signal` (contentsignals.org; `search=yes, ai-train=no,
-//! use=reference`) has no grammar, and packages write it as they like (`allow`
-//! for `yes`, quotes, blanks): every text on the two sides of a `=` is read.
-//! Names and values that are not known say nothing.
+//! `Content-Usage` is a dictionary of RFC 9651 (draft-ietf-aipref-vocab-08, section 6).
+//! `Content-Signal` (contentsignals.org; `search=yes, ai-train=no, use=reference`) has
+//! no grammar, and packages write it in their own ways (`allow` for `yes`, quotes,
+//! spaces), so the text on both sides of every `=` is read. Unknown names and values
+//! are ignored.
 //!
-//! A use that any statement disallows is disallowed (section 5.1). The `search`
-//! of both vocabularies is one use. Does not know fields or robots.txt.
+//! A use that any statement disallows is disallowed (section 5.1). `search` is the same
+//! use in both vocabularies. Does not know fields or robots.txt.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use sfv::{BareItem, Dictionary, Item, ListEntry, Parser, TokenRef, token_ref};
 
 use super::preference::{Carrier, Preference, PreferenceValue};
 
-/// Uses that something was said of, each with its strictest level.
+/// Uses with a statement, each with its strictest level.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct UseStatements(BTreeMap<&'static TokenRef, UseEntry>);
 
@@ -25,7 +25,7 @@ pub(super) struct UseStatements(BTreeMap<&'static TokenRef, UseEntry>);
 struct UseEntry {
     level: UseLevel,
     carriers: BTreeSet<Carrier>,
-    /// First line of robots.txt that states it.
+    /// First line of robots.txt that states this level.
     line: Option<u32>,
 }
 
@@ -36,12 +36,12 @@ pub(super) struct StatementPlace {
     line: Option<u32>,
 }
 
-/// Degree to which a use is allowed; the strictest first.
+/// Degree to which a use is allowed, the strictest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum UseLevel {
     No,
     Yes,
-    /// `use=immediate`: to answer the one who asks now.
+    /// `use=immediate`: to answer the current request.
     Immediate,
     /// `use=reference`: to be found and quoted.
     Reference,
@@ -53,18 +53,18 @@ enum UseLevel {
 /// others.
 const LABELS: [&TokenRef; 2] = [token_ref("train-ai"), token_ref("search")];
 
-/// Names in `Content-Signal` that are answered with yes or no.
+/// Names in `Content-Signal` whose value is yes or no.
 const SIGNALS: [&TokenRef; 3] = [
     token_ref("search"),
     token_ref("ai-input"),
     token_ref("ai-train"),
 ];
 
-/// Name in `Content-Signal` for how far any use may go, since July 2026.
+/// Name in `Content-Signal` for the extent of any use, since July 2026.
 const USE: &TokenRef = token_ref("use");
 
-/// Joins the lines of a field to the one value that they are (RFC 9651, section
-/// 4.2). An empty line adds nothing.
+/// Joins the lines of a field into the single value that they form (RFC 9651, section
+/// 4.2). Empty lines are skipped.
 pub(super) fn joined<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Cow<'a, [u8]> {
     let mut filled = lines.filter(|line| !line.trim_ascii().is_empty());
     let first = Cow::Borrowed(filled.next().unwrap_or_default());
@@ -80,15 +80,13 @@ impl UseStatements {
         self.0.is_empty()
     }
 
-    /// Adds the value of a `Content-Usage`. Where it is no dictionary, nothing
-    /// is known of any use. Of a label given twice the last counts, and its
-    /// parameters mean nothing (section 6.5).
+    /// Adds the value of a `Content-Usage`. An invalid dictionary states nothing. If a
+    /// label occurs twice, the last one counts; parameters are ignored (section 6.5).
     pub(super) fn add_usage(&mut self, dictionary: &[u8], place: StatementPlace) {
         if dictionary.is_empty() {
             return;
         }
-        // A dictionary with a mistake is read as none, not as far as it goes
-        // (RFC 9651, section 4.2).
+        // A dictionary with a mistake is discarded as a whole (RFC 9651, section 4.2).
         let parsed = Parser::new(dictionary).parse::<Dictionary>();
         let members = parsed.unwrap_or_default();
         for label in LABELS {
@@ -133,7 +131,7 @@ impl UseStatements {
             self.0.insert(name, new);
             return;
         };
-        // A weaker statement no longer counts, so its carriers and its line go.
+        // A weaker statement no longer counts, so its carriers and line are dropped.
         if level < entry.level {
             *entry = new;
         } else if level == entry.level {
@@ -144,13 +142,13 @@ impl UseStatements {
 }
 
 impl StatementPlace {
-    /// Place of a statement in a field of the response.
+    /// A statement in a field of the response.
     pub(super) const FIELD: Self = Self {
         carrier: Carrier::Field,
         line: None,
     };
 
-    /// Returns the place of a statement in this line of robots.txt.
+    /// Returns the place of a statement in line `line` of robots.txt.
     pub(super) fn robots_line(line: u32) -> Self {
         Self {
             carrier: Carrier::RobotsTxt,
@@ -160,7 +158,7 @@ impl StatementPlace {
 }
 
 impl UseLevel {
-    /// Returns the word in the annotation, one for both vocabularies.
+    /// Returns the word used in the annotation, the same for both vocabularies.
     fn word(self) -> &'static TokenRef {
         match self {
             Self::No => const { token_ref("n") },
@@ -172,7 +170,7 @@ impl UseLevel {
     }
 }
 
-/// Reads the value of a label: the tokens `y` and `n`, all else is unknown
+/// Reads the value of a label: the token `y` or `n`. Everything else is unknown
 /// (draft-ietf-aipref-vocab-08, section 6.2).
 fn usage_level(value: &ListEntry) -> Option<UseLevel> {
     let ListEntry::Item(Item {

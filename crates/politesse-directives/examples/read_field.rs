@@ -1,4 +1,4 @@
-//! Reads the field `Robots-Directives`: may one crawler index the page?
+//! Reads the field `Robots-Directives` to learn whether one crawler may index the page.
 //!
 //! `cargo run -p politesse-directives --example read_field -- foobot 'foobot=(noindex;src=m);state=complete'`
 
@@ -6,7 +6,7 @@
 
 use sfv::{Dictionary, ListEntry, Parser, token_ref};
 
-/// Reports whether the crawler may index the page; `None` if that is not known.
+/// Reports whether the crawler may index the page; `None` if the field does not say.
 pub(crate) fn may_index(field: Option<&str>, crawler: &str) -> Option<bool> {
     let said: Dictionary = Parser::new(field?).parse().ok()?;
     let ListEntry::InnerList(listed) = said.get(crawler).or_else(|| said.get("*"))? else {

@@ -1,12 +1,12 @@
-//! What a page costs to scan for metas: time, allocations and peak memory, with
-//! heads of 5, 25, 200 and 500 KB, in one chunk and in chunks of 16 KiB.
+//! Cost of scanning a page for metas: time, allocations and peak memory, for heads of
+//! 5, 25, 200 and 500 KB, in one chunk and in chunks of 16 KiB.
 //!
-//! Beside it the tokenizer of `html5ever` alone, whose tokens nobody looks at.
-//! Then the same pages under content codings, from the fields of the response to
-//! the annotation.
+//! For comparison, the tokenizer of `html5ever` alone, with its tokens discarded. Then
+//! the same pages in content codings, from the fields of the response to the
+//! annotation.
 //!
-//! `cargo bench --bench annotate`; `-- profile 25000` only scans, `-- profile gzip
-//! 25000` annotates under a coding.
+//! `cargo bench --bench annotate`; `-- profile 25000` only scans,
+//! `-- profile gzip 25000` annotates a page in a coding.
 
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 
@@ -42,10 +42,10 @@ const LIMIT: usize = 512 * 1024;
 
 const CODINGS: [&str; 4] = ["identity", "gzip", "br", "zstd"];
 
-/// Something that goes through a page, which is cut into chunks.
+/// Function that scans a page given as chunks.
 type Scanner = fn(&[&[u8]]);
 
-/// Returns the one clock of this bench.
+/// Reads the clock; the only place in this bench that does.
 #[allow(clippy::disallowed_methods)]
 fn now() -> Instant {
     Instant::now()
@@ -78,8 +78,8 @@ fn main() {
     codings();
 }
 
-/// Scans a page many times for a profiler, or annotates it under a content
-/// coding (`profile gzip 25000`).
+/// Scans a page many times for a profiler, or annotates it in a content coding
+/// (`profile gzip 25000`).
 fn profile() {
     let bytes = std::env::args().find_map(|argument| argument.parse().ok());
     let page = pages::page(bytes.unwrap_or(25_000));
@@ -90,8 +90,8 @@ fn profile() {
     (0..200).for_each(|_| annotate(black_box(&fields), black_box(&body)));
 }
 
-/// Measures a page under each content coding, from its fields to the value of
-/// the annotation.
+/// Measures a page in each content coding, from its fields to the value of the
+/// annotation.
 fn codings() {
     println!("\n| head | coding | bytes | us a page | allocations | peak memory |");
     println!("|---|---|---|---|---|---|");
@@ -182,7 +182,7 @@ fn ours(chunks: &[&[u8]]) {
     );
 }
 
-/// Tokenizer of `html5ever` alone, stopped where the head ends.
+/// Runs the tokenizer of `html5ever` alone, and stops where the head ends.
 fn html5ever(chunks: &[&[u8]]) {
     let tokenizer = Tokenizer::new(HeadSink, TokenizerOpts::default());
     let input = BufferQueue::default();
@@ -195,7 +195,7 @@ fn html5ever(chunks: &[&[u8]]) {
     }
 }
 
-/// Drops the tokens up to `<body>`.
+/// Discards the tokens up to `<body>`.
 struct HeadSink;
 
 impl TokenSink for HeadSink {
@@ -214,14 +214,14 @@ impl TokenSink for HeadSink {
             "title" => TokenSinkResult::RawData(RawKind::Rcdata),
             "style" | "noscript" => TokenSinkResult::RawData(RawKind::Rawtext),
             "script" => TokenSinkResult::RawData(RawKind::ScriptData),
-            // The one answer that pauses the tokenizer.
+            // The only result that pauses the tokenizer.
             "body" => TokenSinkResult::Script(()),
             _ => TokenSinkResult::Continue,
         }
     }
 }
 
-/// Microseconds a step takes: the median over the rounds.
+/// Returns the microseconds that a step takes: the median over the rounds.
 fn time(mut step: impl FnMut()) -> f64 {
     let mut times: Vec<f64> = (0..ROUNDS)
         .map(|_| {

@@ -1,8 +1,8 @@
-//! Pages with heads like those of real ones, of a given size.
+//! Pages of a given size, with heads like those of real pages.
 
 use std::fmt::Write;
 
-/// Returns a page: a head of about so many bytes, and a body.
+/// Returns a page: a head of about `head_bytes` bytes, and a body.
 pub(crate) fn page(head_bytes: usize) -> String {
     let mut page = String::from(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -23,8 +23,8 @@ pub(crate) fn page(head_bytes: usize) -> String {
     page
 }
 
-/// A stretch of about 6 KB, of what heads hold in about these shares: a head of
-/// 25 KB has some 70 elements.
+/// Appends about 6 KB of elements in roughly the shares of real heads: a head of 25 KB
+/// has some 70 elements.
 fn part(page: &mut String, turn: usize) {
     for name in [
         "og:title",

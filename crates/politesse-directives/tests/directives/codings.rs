@@ -1,5 +1,4 @@
-//! Bodies under a content coding, made by encoders that the proxy does not
-//! have.
+//! Bodies in a content coding, made by encoders that the proxy does not contain.
 
 use std::io::Write;
 
@@ -7,8 +6,8 @@ use flate2::Compression;
 use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
-/// Every coding that is decoded, and two in a row. `raw` is what some send as
-/// `deflate`, without the zlib format around it.
+/// Every coding that is decoded, and two pairs. `raw` stands for `deflate` without the
+/// zlib format, as some origins send it.
 pub(crate) const CODINGS: [&str; 8] = [
     "gzip",
     "x-gzip",
@@ -20,7 +19,7 @@ pub(crate) const CODINGS: [&str; 8] = [
     "zstd, deflate",
 ];
 
-/// Returns the body under these codings, the first applied first.
+/// Returns the body in these codings, the first applied first.
 pub(crate) fn coded(codings: &str, body: Vec<u8>) -> Vec<u8> {
     codings.split(", ").fold(body, |body, coding| match coding {
         "gzip" | "x-gzip" => written(GzEncoder::new(Vec::new(), Compression::best()), &body)

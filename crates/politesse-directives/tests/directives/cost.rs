@@ -1,4 +1,4 @@
-//! What a page costs to look at: memory here, time in `benches/annotate`.
+//! Memory that reading a page takes. `benches/annotate` measures the time.
 
 #[path = "../../benches/annotate/pages.rs"]
 mod pages;
@@ -11,7 +11,7 @@ use politesse_directives::{
 
 use crate::codings::coded;
 
-/// Most bytes of memory of a scan, however long the head is.
+/// Maximum number of bytes of memory that a scan takes, for a head of any length.
 const SCANNER_BYTES_MAX: u64 = 64 * 1024;
 
 fn looked_at(coding: &str, body: &[u8]) {

@@ -1,4 +1,4 @@
-//! Damaged lists, made from the words that their writer meant: the reader must
+//! Damaged lists, generated from the words that their author meant: the reader must
 //! find each of them. Ours; see docs/annotation.md.
 
 use jiff::Timestamp;
@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// Restrictions as they ought to be written, and how people write them.
+/// Restrictions as they should be written, and as people write them.
 const WORDS: [(&str, &[&str]); 6] = [
     (
         "noindex",
@@ -49,7 +49,7 @@ const SEPARATORS: [&str; 13] = [
     ",no archive,",
 ];
 
-/// Returns what a list restricts as a meta and as a field for `token`.
+/// Returns the restrictions of a list for `token`, in a meta and in a field.
 fn restricted(token: &str, name: &str, list: &str) -> [Vec<String>; 2] {
     let tokens = [token];
     let collector = || {

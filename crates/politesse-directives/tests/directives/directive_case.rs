@@ -1,5 +1,5 @@
-//! The cases of `cases/directives.jsonl`: a response, its crawler, and the
-//! directives in force.
+//! Cases of `cases/directives.jsonl`: a response, its crawler, and the directives in
+//! force.
 #![allow(
     dead_code,
     reason = "shared by path with the black-box tests; neither asks everything"
@@ -30,12 +30,12 @@ pub(crate) struct Case {
     pub(crate) state: Option<String>,
 }
 
-/// Returns the cases that were given.
+/// Returns the cases of `directives.jsonl`.
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
     read(CASES)
 }
 
-/// Returns the cases that were given, and those of ours.
+/// Returns the cases of `directives.jsonl` and those of `directives-ours.jsonl`.
 pub(crate) fn all_cases() -> impl Iterator<Item = Case> {
     cases().chain(read(OURS))
 }
@@ -67,7 +67,7 @@ impl Case {
         }
     }
 
-    /// Reports whether the body has a content coding of its own.
+    /// Reports whether the case itself has a content coding.
     pub(crate) fn is_coded(&self) -> bool {
         let mut headers = self.headers.iter();
         headers.any(|(name, _)| name.eq_ignore_ascii_case("content-encoding"))

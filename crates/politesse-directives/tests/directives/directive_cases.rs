@@ -1,6 +1,5 @@
-//! The directives of `cases/directives.jsonl` and `directives-ours.jsonl`,
-//! each case whole, byte by byte, in random chunks and under every content
-//! coding. A case names its source.
+//! Directives of `cases/directives.jsonl` and `directives-ours.jsonl`: each case whole,
+//! byte by byte, in random chunks and in every content coding. A case names its source.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use politesse_directives::{
@@ -10,7 +9,7 @@ use politesse_directives::{
 use crate::codings::{CODINGS, coded, named};
 use crate::directive_case::{Case, all_cases};
 
-/// Cases that are not met, by id, with the reason.
+/// Cases that fail, by id, with the reason.
 const UNMET: [(&str, &str); 0] = [];
 
 #[test]
@@ -28,7 +27,7 @@ fn every_case_is_met() {
     assert!(missed.is_empty(), "{missed:#?}");
 }
 
-// Ours: the HTML ones in random chunks, under every coding.
+// Ours: the HTML cases in random chunks, in every coding.
 #[test]
 fn every_page_is_read_under_every_coding() {
     let mut random = Random(2);
@@ -51,7 +50,7 @@ fn every_page_is_read_under_every_coding() {
     assert!(missed.is_empty(), "{missed:#?}");
 }
 
-/// Cut of a body into chunks.
+/// Way to cut a body into chunks.
 enum Chunks<'a> {
     Whole,
     Single,
@@ -77,7 +76,7 @@ impl Chunks<'_> {
     }
 }
 
-/// A generator that gives the same numbers each time (splitmix64).
+/// Random numbers that are the same in every run (splitmix64).
 struct Random(u64);
 
 impl Random {
@@ -132,7 +131,7 @@ impl Case {
         page.annotation()
     }
 
-    /// Returns what is said of a case that is not met.
+    /// Returns the id, the result and the reason of a case that fails.
     fn failure(&self, annotation: &Annotation, how: &str) -> Option<(String, String, String)> {
         let value = annotation.header_value(&FieldFormat::default());
         let state = annotation.state().as_str();

@@ -1,4 +1,4 @@
-//! The reader of directives against its cases and against a browser's parser.
+//! Tests of the directive reader against its cases and against a browser's parser.
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 mod codings;

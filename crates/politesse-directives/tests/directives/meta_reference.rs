@@ -1,5 +1,5 @@
-//! The scanner of metas against `tests/reference/html.rs`: every HTML case and
-//! many made pages, cut at every byte and pushed in chunks of every size.
+//! Tests of the meta scanner against `tests/reference/html.rs`: every HTML case and
+//! many generated pages, cut at every byte and pushed in chunks of several sizes.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ const CASES: [&str; 2] = [
     include_str!("../../cases/directives-ours.jsonl"),
 ];
 
-/// Returns how a page differs from the reference, wherever it is cut.
+/// Returns how a page differs from the reference, cut at any position.
 fn difference(page: &str) -> Option<String> {
     let (first, page_bytes) = (scanned(page.as_bytes(), 1), page.len().max(1));
     for chunk_bytes in [2, 7, page_bytes] {
@@ -54,11 +54,12 @@ fn every_case_reads_as_in_a_browser() {
     assert!(150 < read, "the cases were not found");
 }
 
-/// The meta that may count, and one whose place shows what came before.
+/// A meta that may count, and one that is outside the head unless an earlier element
+/// hides it.
 const METAS: &str = "<meta name=a content=noindex><p><meta name=b content=noindex>";
 
-/// Reports whether the reading of a page is known after this markup, and as in
-/// a browser.
+/// Reports whether the scanner is certain how the page reads after this markup, and
+/// checks that it agrees with a browser.
 fn is_known_behind(markup: &str) -> bool {
     let page = format!("{markup}{METAS}");
     assert_eq!(difference(&page), None);
@@ -74,18 +75,18 @@ macro_rules! pages {
     )*};
 }
 
-// HTML standard, 13.2.5 and 13.2.6; of noscript, ours.
+// HTML standard, 13.2.5 and 13.2.6; the reading of noscript is ours.
 pages! {
-    a_template_in_svg_is_none: true "<template><svg><template></svg></template>";
+    a_template_in_svg_is_not_a_template: true "<template><svg><template></svg></template>";
     a_template_closes_svg: true "<template><svg><path></template><style></style>";
     svg_that_closes_itself_is_empty: true "<template><svg/><style></template></style></template>";
     a_style_in_svg_is_markup: true "<template><svg><style></svg></template>";
     a_title_in_svg_is_markup: true "<template><svg><title>x</title></svg></template>";
-    html_in_svg_is_a_doubt: false "<template><svg><title><b></title></svg></template>";
+    html_in_svg_leaves_a_doubt: false "<template><svg><title><b></title></svg></template>";
     math_in_svg_is_svg: true "<template><svg><math></svg><title></template></title></template>";
-    cdata_in_svg_is_a_doubt: false "<template><svg><![CDATA[></template>]]></svg></template>";
+    cdata_in_svg_leaves_a_doubt: false "<template><svg><![CDATA[></template>]]></svg></template>";
     a_paragraph_leaves_svg: true "<template><svg><p><style></template></style></template>";
-    an_end_tag_of_html_in_svg_is_a_doubt: false "<template><b><svg></b><style></template>";
+    an_html_end_tag_in_svg_leaves_a_doubt: false "<template><b><svg></b><style></template>";
     columns_ignore_a_style: true "<template><col><style></template>";
     columns_ignore_svg: true "<template><col><svg><template></template></template>";
     rows_hold_a_style: true "<template><tr><style></template></style></template>";
@@ -99,20 +100,20 @@ pages! {
     a_missing_value_is_not_an_equals_sign: true "<title a=b =></br></title>";
     a_missing_value_in_an_end_tag: true "<title></br></title a=>";
     a_blank_reference_is_blank: true "<head>&#32;&Tab;&#x20";
-    a_reference_in_two_halves_is_not: true "<head>&#3<!-- -->2;";
+    a_reference_in_two_halves_is_not_blank: true "<head>&#3<!-- -->2;";
     an_ampersand_is_text: true "<head>&";
     an_unknown_reference_is_text: true "<head>&Tabx;";
     a_named_reference_is_text_at_once: true "<head>&comma;";
     a_nul_is_text: true "<head>\0";
     a_noscript_may_hold_a_style: true "<noscript><style>p{}</style></noscript>";
-    a_style_across_a_noscript_is_a_doubt: false "<noscript><style></noscript><p></style>";
-    a_comment_across_a_noscript_is_a_doubt: false "<noscript><!-- </noscript> -->";
-    a_meta_across_a_noscript_is_a_doubt: false "<noscript><meta name=c a='</noscript>' content=noai>";
-    a_template_across_a_noscript_is_a_doubt: false "<noscript><template></noscript></template>";
+    a_style_across_a_noscript_leaves_a_doubt: false "<noscript><style></noscript><p></style>";
+    a_comment_across_a_noscript_leaves_a_doubt: false "<noscript><!-- </noscript> -->";
+    a_meta_across_a_noscript_leaves_a_doubt: false "<noscript><meta name=c a='</noscript>' content=noai>";
+    a_template_across_a_noscript_leaves_a_doubt: false "<noscript><template></noscript></template>";
     a_noscript_in_a_template: true "<template><noscript><p></noscript></template>";
-    a_template_end_in_a_noscript_is_a_doubt: false "<template><noscript></template></noscript>";
+    a_template_end_in_a_noscript_leaves_a_doubt: false "<template><noscript></template></noscript>";
     a_noscript_in_a_noscript: true "<noscript><noscript><meta name=c content=noai></noscript>";
-    a_noscript_behind_the_head_ends_it: true "</head><noscript></noscript>";
+    a_noscript_after_the_head_ends_it: true "</head><noscript></noscript>";
     svg_in_a_noscript: true "<noscript><svg><style></svg></noscript>";
     an_end_tag_may_have_attributes: true "<head></p a='</body>'>";
     end_tags_that_open_a_body: true "<head></br/>";
@@ -126,11 +127,11 @@ pages! {
     a_tag_may_end_without_a_name: true "<head></></head></>";
     an_attribute_may_hold_a_tag: true "<link a='<p>' b=\"</br>\" c=<p";
     a_second_head_and_html_are_ignored: true "<html><head><html a><head></head><head>";
-    a_meta_may_stand_behind_the_head: true "</head> <!-- --> ";
+    a_meta_may_follow_the_head_element: true "</head> <!-- --> ";
     noframes_are_text: true "<noframes><p></noframes>";
 }
 
-/// Parts of pages that together make nearly anything.
+/// Parts that can be combined into nearly any page.
 const PARTS: [&str; 85] = [
     "<head>",
     "</head>",

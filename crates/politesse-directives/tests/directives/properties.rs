@@ -1,4 +1,4 @@
-//! Properties of the reader of directives, on many made inputs.
+//! Properties of the directive reader, tested on many generated inputs.
 
 use jiff::Timestamp;
 use politesse_directives::{
@@ -20,9 +20,9 @@ fn scan(page: &[u8], chunk: usize) -> (ScanStatus, usize) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    // Ours: how the network cuts a page must not change what is found in it.
+    // Ours: how the network splits a page must not change the findings.
     #[test]
-    fn a_page_reads_the_same_whatever_the_chunks(
+    fn a_page_reads_the_same_in_any_chunks(
         parts in vec(prop::sample::select(vec![
             "<head>", "<meta name=robots content=noindex>", "<META NAME='robots' CONTENT=\"a&#44;none\">",
             "<title>", "</title>", "<script>", "</script>", "<!--", "-->", "<noscript>", "</noscript>",
@@ -34,7 +34,7 @@ proptest! {
         prop_assert_eq!(scan(page.as_bytes(), chunk), scan(page.as_bytes(), page.len()));
     }
 
-    // Ours: no field line from an origin can end the proxy.
+    // Ours: no field line from an origin can crash the proxy.
     #[test]
     fn any_field_line_can_be_read(lines in vec(vec(any::<u8>(), 0..200), 0..4)) {
         let tokens = ["FooBot"];

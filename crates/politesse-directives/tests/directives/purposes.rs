@@ -1,5 +1,5 @@
-//! Purposes that statements deny: each statement in each of its channels, each
-//! the wrong way round, and several together. A row asks for all purposes and
+//! Purposes that statements deny: each statement in each of its channels, variants of
+//! each that deny nothing, and several together. A row asks for all purposes and
 //! names every denial: purpose, statement, letters of the places, and the line of
 //! robots.txt.
 
@@ -13,7 +13,7 @@ use politesse_directives::{
 use politesse_robots::RobotsTxt;
 use politesse_robots::crawler::Crawler;
 
-/// Statements of a site about one page, as a crawler gets them.
+/// Statements of a site about one page, as a crawler receives them.
 struct Site {
     agent: &'static str,
     robots: String,
@@ -39,7 +39,7 @@ impl Site {
         Self { agent, ..self }
     }
 
-    /// Adds a line to the group of all crawlers, which begins on line 1.
+    /// Adds a line to the group for all crawlers, which begins on line 1.
     fn group(self, line: &str) -> Self {
         let robots = match self.robots.as_str() {
             "" => format!("User-agent: *\nAllow: /\n{line}\n"),
@@ -69,7 +69,7 @@ impl Site {
         Self { head, ..self }
     }
 
-    /// Returns the denials by all that the site states.
+    /// Returns the denials by all statements of the site.
     fn denials(&self) -> Vec<PurposeDenial> {
         let robots = RobotsTxt::parse(self.robots.as_bytes());
         let crawler = Crawler::parse(self.agent);
@@ -102,7 +102,7 @@ impl Site {
         let annotation = page.annotation();
         let denials = annotation.denials(PurposeSet::ALL);
         self.assert_recorded(&annotation, &denials);
-        // Both doors agree where the response adds nothing.
+        // If the response adds nothing, both ways to get the denials agree.
         if self.head.is_empty() && self.fields.len() == 1 {
             let before = denials::by_preferences(&known_before.settle(), PurposeSet::ALL);
             assert_eq!(before, denials);
@@ -110,7 +110,8 @@ impl Site {
         denials
     }
 
-    /// Checks that the annotation as it is recorded says the same, but for lines.
+    /// Checks that the recorded annotation gives the same denials, apart from line
+    /// numbers.
     fn assert_recorded(&self, annotation: &Annotation, denials: &[PurposeDenial]) {
         let value = annotation.header_value(&FieldFormat {
             preferences: PreferenceListing::Yes,
@@ -142,7 +143,7 @@ fn shown(denial: &PurposeDenial) -> String {
     )
 }
 
-/// One test a row: `channel "statement", … denies [denials];`
+/// One test per row: `channel "statement", … denies [denials];`
 macro_rules! denials {
     ($($name:ident: $($channel:ident $text:literal),+ denies [$($denial:literal),*];)+) => {$(
         #[test]
@@ -167,7 +168,7 @@ denials! {
     usage_of_the_group_that_binds: robots "User-agent: *\nAllow: /\nContent-Usage: search=n\nUser-agent: ExampleBot\nContent-Usage: train-ai=n" denies ["train-ai: train-ai=n u line 5"];
 }
 
-// Content-Usage the wrong way round.
+// Content-Usage that allows, is malformed, or applies elsewhere.
 denials! {
     usage_allowed_in_a_group: group "Content-Usage: train-ai=y, search=y" denies [];
     usage_allowed_in_a_field: field "Content-Usage: train-ai=y, search=y" denies [];
@@ -182,7 +183,7 @@ denials! {
     usage_as_a_meta_is_none: head "<meta name=content-usage content='train-ai=n'><meta http-equiv=content-usage content='train-ai=n'>" denies [];
 }
 
-// draft-ietf-aipref-vocab-08, section 5.1: of two statements n wins.
+// draft-ietf-aipref-vocab-08, section 5.1: of two statements, `n` wins.
 denials! {
     usage_allowed_by_the_field_alone: group "Content-Usage: train-ai=n", field "Content-Usage: train-ai=y" denies ["train-ai: train-ai=n u line 3"];
     usage_allowed_by_robots_txt_alone: group "Content-Usage: train-ai=y", field "Content-Usage: train-ai=n" denies ["train-ai: train-ai=n h"];
@@ -194,7 +195,7 @@ denials! {
     training_denied_in_two_vocabularies: field "Content-Usage: train-ai=n", field "Content-Signal: ai-train=no" denies ["train-ai: ai-train=n h", "train-ai: train-ai=n h"];
 }
 
-// contentsignals.org; for `use` Cloudflare, 1 July 2026.
+// contentsignals.org; for `use`, Cloudflare, 1 July 2026.
 denials! {
     signal_search_in_a_group: group "Content-Signal: search=no" denies ["search: search=n u line 3"];
     signal_search_above_the_groups: robots "Content-Signal: search=no\nUser-agent: *\nAllow: /" denies ["search: search=n u line 1"];
@@ -214,7 +215,7 @@ denials! {
     signals_of_a_managed_robots_txt: group "Content-Signal: search=yes,ai-train=no,use=reference" denies ["train-ai: ai-train=n u line 3", "train-ai: use=reference u line 3", "archive: use=reference u line 3"];
 }
 
-// Content-Signal the wrong way round.
+// Content-Signal that allows, is unknown or applies elsewhere, and values that disagree.
 denials! {
     signals_that_allow_in_a_group: group "Content-Signal: search=yes, ai-input=yes, ai-train=yes, use=full" denies [];
     signals_that_allow_in_a_field: field "Content-Signal: search=yes, ai-input=yes, ai-train=yes, use=full" denies [];
@@ -227,7 +228,7 @@ denials! {
     uses_that_disagree: group "Content-Signal: use=full", field "Content-Signal: use=reference" denies ["train-ai: use=reference h", "archive: use=reference h"];
 }
 
-// TDMRep (W3C Community Group Final Report of 10 May 2024); the purposes by
+// TDMRep (W3C Community Group Final Report of 10 May 2024); the purposes follow
 // Directive (EU) 2019/790, article 2(2).
 denials! {
     mining_in_the_file: file r#"[{"location": "/", "tdm-reservation": 1}]"# denies ["train-ai: tdm-reservation=1 f", "ai-input: tdm-reservation=1 f"];
@@ -236,7 +237,8 @@ denials! {
     mining_in_all: file r#"[{"location": "/", "tdm-reservation": 1}]"#, field "tdm-reservation: 1", head "<meta name=tdm-reservation content=1>" denies ["train-ai: tdm-reservation=1 f h m", "ai-input: tdm-reservation=1 f h m"];
 }
 
-// TDMRep the wrong way round; of two declarations the later supersedes.
+// TDMRep that allows, is malformed or applies elsewhere; of two declarations the later
+// supersedes.
 denials! {
     mining_allowed_in_the_file: file r#"[{"location": "/", "tdm-reservation": 0}]"# denies [];
     mining_allowed_in_a_field: field "tdm-reservation: 0" denies [];
@@ -255,7 +257,7 @@ denials! {
     malformed_meta_supersedes_nothing: file r#"[{"location": "/", "tdm-reservation": 1}]"#, head "<meta name=tdm-reservation content=no>" denies ["train-ai: tdm-reservation=1 f", "ai-input: tdm-reservation=1 f"];
 }
 
-// RSL 1.0: the terms stand in the license, which is not read.
+// RSL 1.0: the terms are in the licence, which is not read.
 denials! {
     license_in_robots_txt: group "License: https://h.example/l.xml" denies [];
     license_in_a_field: field "Link: </l>; rel=license; type=application/rsl+xml" denies [];
@@ -307,7 +309,8 @@ denials! {
     noimageindex_in_a_meta: head "<meta name=robots content=noimageindex>" denies ["images: noimageindex m"];
 }
 
-// Directives the wrong way round.
+// Directives that allow, are unknown or are addressed to another agent, and those that
+// still deny.
 denials! {
     directives_that_allow: field "X-Robots-Tag: all, index, archive, AllowAITraining" denies [];
     directives_about_something_else: field "X-Robots-Tag: nofollow, nosnippet, nocache, notranslate, max-snippet: 0, max-image-preview: none" denies [];
@@ -334,7 +337,8 @@ denials! {
     page_without_statements: head "<title>A page</title>" denies [];
 }
 
-// Ours: a crawler of several purposes is denied if each is, or with `any` if one is.
+// Ours: a crawler with several purposes is denied if all of them are, or with `any` if
+// one is.
 #[test]
 fn a_crawler_is_denied_by_the_purposes_that_it_declares() {
     use politesse_directives::CrawlPurpose::{AiInput, Search, TrainAi};
@@ -366,7 +370,7 @@ fn a_crawler_is_denied_by_the_purposes_that_it_declares() {
     }
 }
 
-// Ours: the purposes that are not asked about are not told.
+// Ours: only the declared purposes are reported.
 #[test]
 fn only_declared_purposes_are_denied() {
     let preferences = |lines: &str| {

@@ -1,10 +1,9 @@
-//! What a browser makes of the beginning of a page: whether its head has ended,
-//! and which metas are in it. The reference that the scanner of metas is tested
-//! and fuzzed against.
+//! Reference for the meta scanner's tests and fuzz targets: how a browser reads the
+//! beginning of a page, that is, whether its head has ended and which metas are in it.
 //!
-//! `html5ever` is the browser. It is given the beginning without an end of
-//! file, so that what it has not decided yet stays open. Nothing of the scanner
-//! is used; what a content restricts is asked of whoever includes this.
+//! `html5ever` stands in for the browser. It gets the beginning without an end of file,
+//! so that undecided state stays open. Uses nothing of the scanner; the including file
+//! supplies the restrictions of a content.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -23,36 +22,36 @@ use html5ever::{
     Attribute, ExpandedName, QualName, TokenizerResult, expanded_name, local_name, ns,
 };
 
-/// Whether scripts run, on which the reading of a `<noscript>` depends.
+/// Whether scripts run, which decides how a `<noscript>` is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scripting {
     On,
     Off,
 }
 
-/// Head that is read at the beginning of a page.
+/// Head found at the beginning of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
-    /// Whether a body, or a frameset, has begun.
+    /// Whether a body or a frameset has begun.
     pub head_has_ended: bool,
-    /// The metas in the head that have a name and a content.
+    /// Metas in the head that have a name and a content.
     pub metas: Vec<Meta>,
 }
 
-/// The name and the content of a meta.
+/// Name and content of a meta.
 pub type Meta = (String, String);
 
-/// Answer of the scanner for the beginning of a page.
+/// The scanner's result for the beginning of a page.
 #[derive(Debug)]
 pub struct Scanned {
-    /// Whether it says that the head has ended.
+    /// Whether the scanner says that the head has ended.
     pub claims_end: bool,
-    /// Whether it admits not to know how the page reads.
+    /// Whether the scanner says that it does not know how the page reads.
     pub is_doubtful: bool,
     pub metas: Vec<Meta>,
 }
 
-/// Reads the beginning of a page. A byte order mark is no part of it (Encoding
+/// Reads the beginning of a page. A byte order mark is not part of it (Encoding
 /// standard, section 6).
 pub fn read(beginning: &str, scripting: Scripting) -> Reading {
     let beginning = beginning.strip_prefix('\u{FEFF}').unwrap_or(beginning);
@@ -68,9 +67,9 @@ pub fn read(beginning: &str, scripting: Scripting) -> Reading {
     let tokenizer = Tokenizer::new(builder, tokenizer_options);
     let input = BufferQueue::default();
     input.push_back(StrTendril::from(beginning));
-    // html5ever looks at the character behind `&comma;` before it takes it for a
-    // comma; the standard does not, since no name is longer than with its `;`. A
-    // space is none that decides anything.
+    // html5ever reads the character after `&comma;` before it accepts the reference.
+    // The standard does not, since no name is longer than one with its `;`. A space
+    // changes nothing else.
     if beginning.ends_with(';') {
         input.push_back(StrTendril::from(" "));
     }
@@ -78,12 +77,11 @@ pub fn read(beginning: &str, scripting: Scripting) -> Reading {
     tokenizer.sink.sink.reading()
 }
 
-/// Returns how the scanner differs from the reference where it may not;
-/// `restricts` says what a content restricts.
+/// Returns how the scanner differs from the reference where it must not. `restricts`
+/// returns the restrictions of a content.
 ///
-/// It may differ in three ways: a `<noscript>` counts as a whole, a page in
-/// doubt gives more metas than there are, and names that no crawler has do not
-/// matter.
+/// Three differences are allowed: the metas of a `<noscript>` all count, a page in
+/// doubt may give extra metas, and names that no crawler has do not matter.
 pub fn difference(
     beginning: &str,
     scanned: &Scanned,
@@ -123,14 +121,14 @@ fn is_token(name: &str) -> bool {
     name.bytes().all(is_letter)
 }
 
-/// The nodes of a page, as far as they matter.
+/// Nodes of a page, as far as they matter.
 #[derive(Default)]
 struct Tree {
     nodes: RefCell<Vec<Node>>,
     has_body: Cell<bool>,
 }
 
-/// A node; an index into the tree.
+/// Index of a node in the tree.
 type Handle = usize;
 
 #[derive(Default)]
@@ -141,7 +139,7 @@ struct Node {
     contents: Option<Handle>,
 }
 
-/// The document is the first node there is.
+/// The document is always the first node.
 const DOCUMENT: Handle = 0;
 
 impl Tree {
@@ -296,7 +294,7 @@ impl TreeSink for Tree {
     }
 }
 
-/// The name of an element, as `html5ever` wants to see it.
+/// Name of an element, in the form that `html5ever` requires.
 #[derive(Debug)]
 pub struct ExpandedElement(QualName);
 

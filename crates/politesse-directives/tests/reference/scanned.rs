@@ -1,5 +1,5 @@
-//! What the scanner of metas says of a page, in the form that `html.rs` holds
-//! against `html5ever`.
+//! Result of the meta scanner for a page, in the form that `html.rs` compares with
+//! `html5ever`.
 #![allow(unreachable_pub, reason = "shared by path with the fuzz targets")]
 
 use jiff::Timestamp;
@@ -11,7 +11,7 @@ use super::html::Scanned;
 
 const LIMIT: usize = 512 * 1024;
 
-/// Returns what the scanner says of the beginning of a page.
+/// Returns the scanner's result for the beginning of a page.
 pub fn scanned(beginning: &[u8], chunk_bytes: usize) -> Scanned {
     let mut scanner = MetaScanner::new(LIMIT, Some("utf-8"));
     for chunk in beginning.chunks(chunk_bytes) {
@@ -20,7 +20,7 @@ pub fn scanned(beginning: &[u8], chunk_bytes: usize) -> Scanned {
     let claims_end = scanner.status() == ScanStatus::Done;
     let is_doubtful = scanner.finish() != ScanStatus::Done;
     let metas = scanner.metas().iter();
-    // The others are evidence alone.
+    // Metas without a restriction are only evidence.
     let metas = metas.filter(|meta| !restricts(&meta.content).is_empty());
     let metas = metas.map(|meta| (meta.name.clone(), meta.content.clone()));
     Scanned {
@@ -30,7 +30,7 @@ pub fn scanned(beginning: &[u8], chunk_bytes: usize) -> Scanned {
     }
 }
 
-/// Returns what the content of a meta restricts.
+/// Returns the restrictions in the content of a meta.
 pub fn restricts(content: &str) -> Vec<String> {
     let reading = AnnotationContext {
         tokens: &[],

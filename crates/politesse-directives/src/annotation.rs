@@ -1,8 +1,9 @@
 //! Annotation: the directives in force for one crawler, and how complete they
 //! are.
 //!
-//! Listed means in force; not listed and complete means absent; anything else
-//! is not known. Does not know how it is written (`annotation_field`).
+//! A listed directive is in force. If the annotation is complete, a directive that is
+//! not listed is absent; otherwise it is unknown. Does not know how an annotation is
+//! written (`annotation_field`).
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -17,8 +18,8 @@ use super::quotations::Quotations;
 /// Directives in force for one crawler, and how complete they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Annotation {
-    /// Tokens of the crawler as keys of the field, `None` for a token that is no valid key;
-    /// no tokens if the crawler is not identified.
+    /// Tokens of the crawler as keys of the field, `None` for a token that is not a
+    /// valid key. Empty if the crawler is not identified.
     pub(super) tokens: Vec<Option<Key>>,
     pub(super) known: SavedDirectives,
     /// Statements about uses of the content, each once.
@@ -28,33 +29,33 @@ pub struct Annotation {
     pub(super) quotations: Quotations,
 }
 
-/// Directives of one response for a crawler of certain tokens. Kept, so that
-/// they can be repeated where the response is not sent again (304).
+/// Directives of one response for a crawler with certain tokens. Stored, so that they
+/// can be repeated when a 304 does not send the response again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavedDirectives {
     pub(super) directives: CrawlerDirectives,
     pub(super) state: AnnotationState,
-    /// Time at which the response came.
+    /// Time at which the response arrived.
     pub(super) at: Timestamp,
 }
 
 /// State of an annotation: how much of the response was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AnnotationState {
-    /// All of it that counts: a directive not listed is absent.
+    /// Everything that counts was read: a directive not listed is absent.
     Complete,
-    /// Not all: what is listed is in force, the rest is not known.
+    /// Only a part was read: what is listed is in force, the rest is unknown.
     Partial(PartialReason),
-    /// A failure of ours, so nothing can be relied upon.
+    /// An internal failure: nothing can be relied on.
     Unknown,
 }
 
-/// Reason why a response was not read whole.
+/// Reason why only part of a response was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PartialReason {
-    /// The head of the page is longer than what is scanned of it.
+    /// The head of the page is longer than the scan limit.
     HeadLimit,
-    /// The head of the page did not come in time.
+    /// The head of the page did not arrive in time.
     Time,
     /// The body has a content coding that is not decoded.
     Coding,
@@ -62,25 +63,25 @@ pub enum PartialReason {
     Charset,
     /// The body could not be decoded to its end.
     Corrupt,
-    /// Decoding the body takes a larger window than is allowed.
+    /// Decoding the body needs a larger window than is allowed.
     Window,
     /// The method has no response body (HEAD).
     Method,
     /// The body was not sent again (304).
     NotModified,
-    /// The body is a part that does not hold the whole head (206).
+    /// The body is a part of the page without the whole head (206).
     Range,
-    /// There were more or longer fields than are read.
+    /// More or longer fields were sent than are read.
     FieldLimit,
-    /// Two field lines seem to have been joined on the way.
+    /// Two field lines seem to have been joined in transit.
     Joined,
-    /// No memory was left to hold the page.
+    /// No memory was left to buffer the page.
     Memory,
-    /// The annotation is longer than a field may get.
+    /// The annotation is longer than a field may be.
     FieldCap,
 }
 
-/// Directives for one crawler, by whom they bind.
+/// Directives for one crawler, grouped by which crawlers they bind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct CrawlerDirectives {
     /// Directives that bind the crawler.
@@ -89,12 +90,13 @@ pub(super) struct CrawlerDirectives {
     pub(super) general: DirectiveSet,
     /// Directives after the head, where they do not count.
     pub(super) outside: DirectiveSet,
-    /// Statements about uses of the content, without those of robots.txt.
+    /// Statements about uses of the content, except those of robots.txt.
     pub(super) preferences: Preferences,
 }
 
 impl CrawlerDirectives {
-    /// Adds directives of another response. Its preferences replace these.
+    /// Adds the directives of another response. Its preferences replace the present
+    /// ones.
     pub(super) fn add_all(&mut self, other: &Self) {
         self.own.add_all(&other.own);
         self.general.add_all(&other.general);
@@ -109,7 +111,7 @@ impl SavedDirectives {
         self.state
     }
 
-    /// Returns about how many bytes of memory it takes.
+    /// Returns approximately how many bytes of memory the directives take.
     pub fn bytes(&self) -> usize {
         let CrawlerDirectives {
             own,
@@ -150,8 +152,8 @@ impl Annotation {
         self.known.state
     }
 
-    /// Returns why the state is not complete, in the word of the field; `None` if
-    /// it is complete.
+    /// Returns the reason why the state is not complete, as the word used in the field;
+    /// `None` if it is complete.
     pub fn why(&self) -> Option<&'static str> {
         self.known.state.why_word()
     }
@@ -168,12 +170,13 @@ impl Annotation {
 }
 
 impl AnnotationState {
-    /// Returns the word for why it is not complete; `None` if it is.
+    /// Returns the word for the reason why the state is not complete; `None` if it is
+    /// complete.
     pub fn why_word(self) -> Option<&'static str> {
         self.why().map(TokenRef::as_str)
     }
 
-    /// Returns the word for it in the field and in the batch output.
+    /// Returns the word for the state in the field and in the batch output.
     pub fn as_str(self) -> &'static str {
         self.name().as_str()
     }

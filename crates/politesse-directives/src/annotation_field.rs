@@ -1,8 +1,8 @@
 //! Field value of an annotation.
 //!
-//! A dictionary (RFC 9651): a member for each of the crawler's tokens, or `*`
-//! for one that is not identified, with the directives as an inner list. Does
-//! not know how directives are found.
+//! A dictionary (RFC 9651) with a member for each of the crawler's tokens, or `*` if
+//! the crawler is not identified. The member's value is an inner list of the
+//! directives. Does not know how directives are found.
 
 use sfv::{
     Date, DictSerializer, InnerListSerializer, Integer, KeyRef, RefBareItem, StringRef, TokenRef,
@@ -14,37 +14,37 @@ use super::directive_set::{Directive, DirectiveSet};
 use super::preferences::{Preference, PreferenceValue};
 use super::vocabulary::DirectiveValue;
 
-/// Choices on how an annotation is written.
+/// Options for writing an annotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FieldFormat {
-    /// Tokens of the crawler that are keys.
+    /// Tokens of the crawler to use as keys.
     pub keys: TokenKeys,
-    /// Whether the directives for every crawler have a key of their own, `*`.
+    /// Whether the directives for every crawler have their own key, `*`.
     pub general: GeneralKey,
     /// Whether preferences are listed.
     pub preferences: PreferenceListing,
     /// Longest value, in bytes.
     pub bytes_max: usize,
-    /// Number of the decision in the record, named where `*` stands for a crawler whose token
-    /// cannot be a key.
+    /// Sequence number of the decision in the record. Written where `*` stands for a
+    /// crawler whose token cannot be a key.
     pub audit: Option<u64>,
 }
 
-/// Tokens of a crawler that are keys.
+/// Tokens of a crawler to use as keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenKeys {
-    /// The first.
+    /// The first token.
     First,
-    /// All: the operator said that the crawler goes by each.
+    /// All tokens: the operator configured the crawler under each of them.
     All,
 }
 
-/// Presence of the key `*` beside the crawler's own.
+/// Presence of the key `*` next to the crawler's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GeneralKey {
-    /// Always there.
+    /// Always present.
     Beside,
-    /// Only where the crawler can have no key of its own.
+    /// Present only if the crawler cannot have a key of its own.
     Needed,
 }
 
@@ -58,7 +58,7 @@ pub enum PreferenceListing {
 }
 
 impl Default for FieldFormat {
-    /// Returns the format with the first token alone, without preferences.
+    /// Returns the format with the first token only and without preferences.
     fn default() -> Self {
         Self {
             keys: TokenKeys::First,
@@ -71,16 +71,16 @@ impl Default for FieldFormat {
 }
 
 impl Annotation {
-    /// Longest field value, in bytes. The audit record of the proxy has bounds
-    /// of its own: the vocabulary, and the number of licenses.
+    /// Longest field value, in bytes. The proxy's audit record does not use this limit:
+    /// the vocabulary and the number of licences bound it.
     pub const VALUE_MAX: usize = 4096;
 
     /// Returns the value of the annotation field, in ASCII.
     ///
-    /// Its keys are the crawler's tokens in lower case, each with all that
-    /// binds the crawler; `*` if the crawler is not identified, or no token of
-    /// it can be a key (`_bot`). Over the cap, the least important parts are
-    /// omitted first; a value that lacks directives is `partial`.
+    /// Its keys are the crawler's tokens in lower case, each with all directives that
+    /// bind the crawler. The key is `*` if the crawler is not identified or none of its
+    /// tokens is a valid key (`_bot`). If the value exceeds the limit, the least
+    /// important parts are omitted first; a value that lacks directives is `partial`.
     pub fn header_value(&self, format: &FieldFormat) -> String {
         let written = |omission| {
             let writer = FieldWriter {
@@ -97,16 +97,16 @@ impl Annotation {
     }
 }
 
-/// Parts of a value that are omitted because it would be too long.
-// The order of the variants is that in which they are tried.
+/// Parts omitted from a value that would be too long.
+// The order of the variants is the order in which they are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Omission {
     Nothing,
     /// Sources of the directives.
     Sources,
-    /// All values of a name but the first, too.
+    /// Also all values of a name except the first.
     Duplicates,
-    /// All but the directives under one key.
+    /// Everything except the directives under one key.
     Rest,
 }
 
@@ -124,20 +124,20 @@ struct FieldEntry<'a> {
     sources: Vec<&'static str>,
 }
 
-/// Bytes of a value with few directives.
+/// Size of a value with few directives, in bytes.
 const VALUE_BYTES: usize = 128;
 
-/// Key of crawlers that are not identified.
+/// Key for crawlers that are not identified.
 const EVERYONE: &KeyRef = key_ref("*");
 
-/// Key of directives that do not count.
+/// Key for directives that do not count.
 const OUTSIDE: &KeyRef = key_ref("outside");
 
 impl FieldWriter<'_> {
     fn value(&self) -> String {
         let directives = &self.annotation.known.directives;
         let keys = self.keys();
-        // Room for the usual value, which would grow to it step by step.
+        // The usual size up front, so that the buffer does not grow step by step.
         let mut text = String::with_capacity(VALUE_BYTES);
         let mut field = DictSerializer::with_buffer(&mut text);
         for key in &keys {
@@ -151,13 +151,14 @@ impl FieldWriter<'_> {
             let entries = entries(&directives.general);
             self.write_member(field.inner_list(EVERYONE), entries, None);
         }
-        // A crawler of that name must not find what is not in force.
+        // A crawler named `outside` must not find directives under its name that are
+        // not in force.
         let is_outside_free = keys.iter().all(|key| key.as_str() != OUTSIDE.as_str());
         if is_outside_free && !self.omits_rest() && !directives.outside.is_empty() {
             let mut list = field.inner_list(OUTSIDE);
             self.write_entries(&mut list, entries(&directives.outside));
         }
-        // Without a member there is nothing to write.
+        // An error only means that there was no member, and then the text is empty.
         let _ = field.finish();
         text
     }
@@ -181,13 +182,13 @@ impl FieldWriter<'_> {
         }
         if self.omits_rest() {
             keys.truncate(1);
-            // The directives need the room more than a name of the crawler.
+            // The directives need the room more than the name of the crawler does.
             keys.retain(|key| key.as_str().len() <= Annotation::VALUE_MAX / 4);
         }
         keys
     }
 
-    /// Returns the entries for all that binds the crawler, sorted by name.
+    /// Returns the entries for everything that binds the crawler, sorted by name.
     fn own_entries(&self) -> Vec<FieldEntry<'_>> {
         let mut entries = entries(&self.annotation.known.directives.own);
         if self.format.preferences == PreferenceListing::Yes && !self.omits_rest() {
@@ -195,7 +196,7 @@ impl FieldWriter<'_> {
             entries.extend(preferences.map(FieldEntry::of_preference));
         }
         entries.sort_by_key(|entry| entry.name.as_str());
-        // Only licenses share a name: one is enough to know that there are terms.
+        // Only licences share a name; one is enough to show that terms exist.
         if Omission::Duplicates <= self.omission {
             entries.dedup_by_key(|entry| entry.name);
         }
@@ -243,7 +244,8 @@ impl FieldWriter<'_> {
             }
             let letters = entry.sources.join(" ");
             let key = const { key_ref("src") };
-            // A token holds no blank: several letters are a string.
+            // A token cannot contain a space, so several letters are written as a
+            // string.
             if let Ok(token) = TokenRef::from_str(&letters) {
                 item.parameter(key, token);
             } else if let Ok(string) = StringRef::from_str(&letters) {
@@ -328,7 +330,7 @@ mod tests {
 
     // The grammar of the field is ours, on top of RFC 9651.
     #[test]
-    fn the_value_is_a_dictionary_of_the_crawler() {
+    fn the_value_is_a_dictionary_keyed_by_the_crawler() {
         let fields = ["max-snippet:20, noindex, max-image-preview:none"];
         let value = annotation(&["ExampleBot"], &fields).header_value(&FieldFormat::default());
         assert_eq!(
@@ -339,14 +341,14 @@ mod tests {
     }
 
     #[test]
-    fn a_date_is_a_date() {
+    fn a_date_is_written_as_a_structured_date() {
         let fields = ["unavailable_after: 2100-01-01"];
         let value = annotation(&[], &fields).header_value(&FieldFormat::default());
         assert!(value.contains("unavailable_after;value=@4102444800;src=x"));
     }
 
     #[test]
-    fn a_token_that_cannot_be_a_key_gives_way() {
+    fn a_token_that_cannot_be_a_key_is_replaced_by_the_wildcard() {
         for token in ["_bot", "", "ünderbot", "-x"] {
             let value = annotation(&[token], &[]).header_value(&FieldFormat::default());
             assert_eq!(value, "*=(noindex;src=m);state=complete", "{token}");
@@ -354,22 +356,22 @@ mod tests {
     }
 
     #[test]
-    fn a_token_beyond_the_cap_gives_way_and_says_so() {
+    fn a_token_beyond_the_limit_makes_the_value_partial() {
         let token = "a".repeat(Annotation::VALUE_MAX);
         let value = annotation(&[&token], &[]).header_value(&FieldFormat::default());
         assert_eq!(value, "*=(noindex);state=partial;why=field-cap");
     }
 
     #[test]
-    fn sources_give_way_before_the_token() {
+    fn sources_are_omitted_before_the_token() {
         let token = "a".repeat(Annotation::VALUE_MAX - 30);
         let value = annotation(&[&token], &[]).header_value(&FieldFormat::default());
         assert!(value.ends_with("=(noindex);state=complete"));
     }
 
-    // Ours: several configured tokens, several keys.
+    // Ours: a crawler with several configured tokens has several keys.
     #[test]
-    fn a_crawler_of_several_names_is_told_under_each() {
+    fn a_crawler_with_several_tokens_has_a_key_for_each() {
         let form = FieldFormat {
             keys: TokenKeys::All,
             ..FieldFormat::default()
@@ -382,7 +384,7 @@ mod tests {
 
     // Ours: `directives.emit_general`.
     #[test]
-    fn what_everyone_is_told_may_stand_beside() {
+    fn general_directives_may_have_their_own_key() {
         let form = FieldFormat {
             general: GeneralKey::Beside,
             ..FieldFormat::default()
@@ -398,7 +400,7 @@ mod tests {
 
     // Ours: a token that cannot be a key.
     #[test]
-    fn the_record_is_named_where_the_token_cannot_be() {
+    fn the_decision_is_cited_if_the_token_cannot_be_a_key() {
         let form = FieldFormat {
             audit: Some(17),
             ..FieldFormat::default()
@@ -415,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crawler_called_outside_is_not_told_what_does_not_count() {
+    fn a_crawler_named_outside_gets_no_directives_from_outside_the_head() {
         let mut annotation = annotation(&["Outside"], &[]);
         annotation.known.directives.outside = annotation.known.directives.own.clone();
         let value = annotation.header_value(&FieldFormat::default());
@@ -424,7 +426,7 @@ mod tests {
 
     // Ours: legacy scripts may use `grep -w`.
     #[test]
-    fn no_word_about_the_state_is_a_directive() {
+    fn no_state_or_reason_word_is_a_directive() {
         for why in PartialReason::ALL {
             let mut annotation = annotation(&[], &[]);
             annotation.known.directives = Default::default();

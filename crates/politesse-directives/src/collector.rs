@@ -1,9 +1,8 @@
-//! Collector of what one response says to one crawler, statement by statement.
+//! Collector of the statements of one response that concern one crawler.
 //!
-//! Several statements add up, so that no reading grants what another forbids,
-//! and a directive for a named crawler never lifts one for all
-//! (draft-illyes-repext-03, section 3.1). Does not know which part of a
-//! response is read.
+//! Several statements add up, so that none grants what another forbids, and a directive
+//! for a named crawler never lifts one for all (draft-illyes-repext-03, section 3.1).
+//! Does not know which part of a response is read.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use jiff::Timestamp;
@@ -21,7 +20,7 @@ use super::quotations::{self, Quotations};
 use super::segment::{self, Scope};
 use super::vocabulary::Restriction;
 
-/// Collects what one response says to one crawler.
+/// Collects the statements of one response for one crawler.
 #[derive(Debug)]
 pub struct DirectiveCollector<'a> {
     context: AnnotationContext<'a>,
@@ -39,14 +38,15 @@ pub struct DirectiveCollector<'a> {
 }
 
 impl<'a> DirectiveCollector<'a> {
-    /// Field lines read of one response; more make it partial.
+    /// Maximum number of field lines read of one response; with more, the annotation is
+    /// partial.
     pub const LINES_MAX: usize = 64;
 
-    /// Bytes read of all field lines of one response, or one line of the
-    /// longest that is read; more make it partial.
+    /// Maximum number of bytes read of all field lines of one response together, or the
+    /// limit for one line if that is larger; with more, the annotation is partial.
     pub const FIELD_BYTES_MAX: usize = 32 * 1024;
 
-    /// Begins with a response that says nothing.
+    /// Begins a response without statements.
     pub fn new(context: AnnotationContext<'a>) -> Self {
         Self {
             context,
@@ -62,7 +62,7 @@ impl<'a> DirectiveCollector<'a> {
 
     /// Adds all fields of a response.
     pub fn add_fields(&mut self, fields: &HeaderMap) {
-        // Most responses have none of them, and this is done for each.
+        // Most responses have none of these fields, and this runs for every response.
         if !fields.keys().any(quotations::is_read) {
             return;
         }
@@ -77,11 +77,11 @@ impl<'a> DirectiveCollector<'a> {
         self.directives.preferences.add_fields(fields);
     }
 
-    /// Adds a field line, as received. Fields of other names say nothing.
+    /// Adds a field line, as received. Fields with other names are ignored.
     ///
-    /// Of each line as many bytes are read as the limit says, so that a long
-    /// one does not silence the others, and of all together
-    /// [`FIELD_BYTES_MAX`](Self::FIELD_BYTES_MAX).
+    /// The limits on bytes apply to each line, so that a long line does not suppress
+    /// the others, and to all lines together
+    /// ([`FIELD_BYTES_MAX`](Self::FIELD_BYTES_MAX)).
     pub fn add_field(&mut self, name: &str, value: &[u8]) {
         let source = if name.eq_ignore_ascii_case("robots-tag") {
             DirectiveSource::RobotsTag
@@ -96,8 +96,8 @@ impl<'a> DirectiveCollector<'a> {
         self.lines += 1;
         let limit = self.context.limits.field_limit.min(self.bytes_left);
         let line = FieldLine::within(limit, value);
-        // The whole line is counted, not what was read of it: a sender of long
-        // lines gets no more of them read.
+        // The whole line counts, not only the part that was read, so that sending long
+        // lines does not make more of them readable.
         self.bytes_left = self.bytes_left.saturating_sub(value.len());
         let content = line.read();
         for statement in content.statements {
@@ -120,7 +120,7 @@ impl<'a> DirectiveCollector<'a> {
         }
     }
 
-    /// Adds a `<meta>` element after the head. It is shown, and not in force
+    /// Adds a `<meta>` element after the head. It is reported but not in force
     /// (draft-illyes-repext-03, section 3.2).
     pub fn add_meta_outside(&mut self, meta: &Meta) {
         self.quote_meta(meta);
@@ -132,8 +132,8 @@ impl<'a> DirectiveCollector<'a> {
         }
     }
 
-    /// Adds a field with the name of the annotation, which no origin may use: it
-    /// says nothing, and is evidence.
+    /// Adds a field that has the name of the annotation field, which no origin may use.
+    /// It is ignored and kept as evidence.
     pub fn add_forged(&mut self, name: &HeaderName, value: &HeaderValue) {
         self.quotations.forged(name, value);
     }
@@ -163,9 +163,9 @@ impl<'a> DirectiveCollector<'a> {
         self.quotations.element(name, text);
     }
 
-    /// Adds the saved directives of the representation that a 304 confirms: they
-    /// are still in force (draft-illyes-repext-03, section 4), and what was not
-    /// known then is not known now.
+    /// Adds the saved directives of the representation that a 304 confirms. They are
+    /// still in force (draft-illyes-repext-03, section 4), and what was unknown then is
+    /// still unknown.
     pub fn restore(&mut self, saved: &SavedDirectives) {
         self.directives.add_all(&saved.directives);
         self.restored_from = Some(saved.at);
@@ -174,14 +174,14 @@ impl<'a> DirectiveCollector<'a> {
         }
     }
 
-    /// Notes that not all was read. The first reason stays.
+    /// Records that part of the response was not read. The first reason stays.
     pub fn miss(&mut self, why: PartialReason) {
         if self.state == AnnotationState::Complete {
             self.state = AnnotationState::Partial(why);
         }
     }
 
-    /// Notes a failure of ours: nothing that was collected can be relied upon.
+    /// Records an internal failure: nothing that was collected can be relied on.
     pub fn fail(&mut self) {
         self.state = AnnotationState::Unknown;
     }
@@ -191,8 +191,9 @@ impl<'a> DirectiveCollector<'a> {
         let AnnotationContext { tokens, now, .. } = self.context;
         let key = |token: &&str| Key::from_string(token.to_ascii_lowercase()).ok();
         let mut directives = self.directives;
-        // The preferences of robots.txt and of the TDM file are those of the copies in
-        // force now, whatever a 304 confirms: they are not saved with the others.
+        // The preferences of robots.txt and of the TDM file come from the copies in
+        // force now, even if a 304 confirms older directives, so they are not saved
+        // with the others.
         let mut preferences = directives.preferences.clone();
         if let Some(rule) = self.tdm_rule {
             preferences.add_tdm_rule(rule);
@@ -230,8 +231,8 @@ impl<'a> DirectiveCollector<'a> {
         }
     }
 
-    /// Reports whether a statement of this scope binds the crawler. Tokens are
-    /// equal or not: none is part of another (RFC 9309, section 2.2.1).
+    /// Reports whether a statement with this scope binds the crawler. Tokens must be
+    /// equal; a substring does not match (RFC 9309, section 2.2.1).
     fn binds(&self, scope: Scope<'_>) -> bool {
         let tokens = self.context.tokens;
         scope.binds(|name| tokens.iter().any(|token| token.eq_ignore_ascii_case(name)))

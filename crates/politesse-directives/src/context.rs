@@ -8,15 +8,15 @@ use super::meta_scanner::{MetaScope, ScanOptions};
 use politesse_robots::RobotsTxt;
 use politesse_robots::crawler::Crawler;
 
-/// Crawler that the directives are read for, with all that they depend on beside
-/// the response.
+/// The crawler for which directives are read, and everything else besides the response
+/// that the result depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct AnnotationContext<'a> {
-    /// Product tokens of the crawler. Without any, only the directives for every
-    /// crawler bind it. The first names it in the annotation.
+    /// Product tokens of the crawler. If empty, only the directives for every crawler
+    /// bind it. The first token names the crawler in the annotation.
     pub tokens: &'a [&'a str],
-    /// Time at which the response came. Decides whether an `unavailable_after`
-    /// has been reached.
+    /// Time at which the response arrived. Decides whether an `unavailable_after` date
+    /// has passed.
     pub now: Timestamp,
     /// The robots.txt in force, for its preferences about uses of the content.
     pub robots: Option<RobotsContext<'a>>,
@@ -24,7 +24,7 @@ pub struct AnnotationContext<'a> {
     pub limits: DirectiveLimits,
 }
 
-/// A robots.txt in force, and the request that it is asked about.
+/// A robots.txt in force, and the request to evaluate it for.
 #[derive(Debug, Clone, Copy)]
 pub struct RobotsContext<'a> {
     /// The robots.txt.
@@ -35,13 +35,13 @@ pub struct RobotsContext<'a> {
     pub path: &'a str,
 }
 
-/// Limits on how much of a response is read, and choices on what of it counts.
+/// Limits on how much of a response is read, and options for what counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirectiveLimits {
     /// Bytes read of each field line.
     /// draft-illyes-repext-03, section 3.1.1, wants 8 KiB or more.
     pub field_limit: usize,
-    /// Bytes read of a page, its content codings taken off.
+    /// Bytes read of a page, after decoding.
     pub scan_limit: usize,
     /// Fields that count if both are sent.
     pub both_fields: BothFields,

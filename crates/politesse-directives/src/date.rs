@@ -1,14 +1,14 @@
 //! Dates of `unavailable_after`.
 //!
-//! The vendors accept RFC 822, RFC 850 and ISO 8601, and pages have all of
-//! them. Where a date leaves several instants open, the earliest counts: too
-//! late would break what was asked for. Does not know directives or the time.
+//! The vendors accept RFC 822, RFC 850 and ISO 8601, and pages use all of them. If a
+//! date is ambiguous, the earliest instant counts, because a later one would violate
+//! the request. Does not know directives or the current time.
 
 use jiff::civil::{Date, DateTime, Time};
 use jiff::{SignedDuration, Timestamp};
 
-/// Minutes east of Greenwich of the zone where a day begins first. It stands in
-/// for a zone that is absent or has several meanings.
+/// Offset, in minutes east of Greenwich, of the zone where a day begins first. Used if
+/// the zone is absent or ambiguous.
 const EARLIEST_ZONE: i64 = 14 * 60;
 
 const MONTHS: [&str; 12] = [
@@ -25,9 +25,9 @@ const WEEKDAYS: [&str; 7] = [
     "sunday",
 ];
 
-/// Reads a date as the instant that is meant, in whole seconds. A date without
-/// a time is its first instant in UTC; `@1735689600` is a date of RFC 9651.
-/// Words after a date are none of it.
+/// Reads a date as an instant, in whole seconds. A date without a time is the start of
+/// that day in UTC; `@1735689600` is a date of RFC 9651. Words after a date are
+/// ignored.
 pub(super) fn instant(text: &str) -> Option<Timestamp> {
     if let Some(seconds) = text.strip_prefix('@') {
         let seconds = seconds.split_whitespace().next()?;
@@ -58,8 +58,8 @@ enum ClockTime {
     DayEnd,
 }
 
-/// Reports whether the comma between these two may be one of a date: `Wed, 03 Dec`,
-/// `Wed, Dec 3`, `Dec 3, 2100`.
+/// Reports whether the comma between these two texts may be part of a date:
+/// `Wed, 03 Dec`, `Wed, Dec 3`, `Dec 3, 2100`.
 pub(super) fn has_comma(before: &str, after: &str) -> bool {
     let last = before
         .trim_end()
@@ -75,13 +75,13 @@ pub(super) fn has_comma(before: &str, after: &str) -> bool {
     }
 }
 
-/// Returns the month in front of a day at the end of the text.
+/// Returns the month before a day at the end of the text.
 fn month_before(text: &str) -> Option<i8> {
     month(text.split_whitespace().rev().nth(1)?)
 }
 
-/// Reports whether a word names a day of the week, whole or by its first three
-/// letters or more (`Tues`).
+/// Reports whether a word names a day of the week, in full or by its first three or
+/// more letters (`Tues`).
 pub(super) fn is_weekday(word: &str) -> bool {
     let shortened = |day: &&str| {
         let start = day.get(..word.len());
@@ -93,7 +93,7 @@ pub(super) fn is_weekday(word: &str) -> bool {
 fn at(civil: DateTime, minutes_east: i64) -> Option<Timestamp> {
     let utc = civil.checked_sub(SignedDuration::from_mins(minutes_east));
     let zoned = utc.ok()?.to_zoned(jiff::tz::TimeZone::UTC);
-    // Only the last hours of the year 9999 are past the last instant there is.
+    // Only the last hours of the year 9999 are later than the latest instant.
     let latest = || Timestamp::from_second(Timestamp::MAX.as_second()).ok();
     zoned.ok().map(|zoned| zoned.timestamp()).or_else(latest)
 }
@@ -103,7 +103,7 @@ fn at(civil: DateTime, minutes_east: i64) -> Option<Timestamp> {
 fn iso_date(text: &str) -> Option<(Date, &str)> {
     let end = text.find(|letter: char| letter != '-' && !letter.is_ascii_digit());
     let (day, rest) = text.split_at(end.unwrap_or(text.len()));
-    // `2100-09-21-08:00` has a zone and no time.
+    // `2100-09-21-08:00` has a zone but no time.
     let day = day.get(..10).unwrap_or(day);
     let [year, month, day] = match day.split('-').collect::<Vec<_>>()[..] {
         [year, month, day] => [number(year, 4)?, number(month, 2)?, number(day, 2)?],
@@ -141,7 +141,7 @@ fn mail_date(text: &str) -> Option<(Date, &str)> {
     Some((date, rest))
 }
 
-/// Returns the number of the month of this name, of which the first three letters count.
+/// Returns the number of the month with this name, by its first three letters.
 fn month(name: &str) -> Option<i8> {
     let start = name.get(..3)?;
     let mut months = (1..).zip(MONTHS);
@@ -160,7 +160,7 @@ fn word(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// Reads a year. Two digits are one from 1970 to 2069.
+/// Reads a year. Two digits are a year from 1970 to 2069.
 fn full_year(text: &str) -> Option<i16> {
     if text.len() == 4 {
         return number(text, 4);
@@ -188,7 +188,7 @@ fn clock_time(text: &str) -> Option<(ClockTime, &str)> {
     };
     let hour = number(hour, hour.len().min(2))?;
     let second = match rest.first() {
-        // A leap second; no date is worth being lost for it.
+        // A leap second. It is not a reason to reject the whole date.
         Some(&"60") => 59,
         Some(part) => number(part, 2)?,
         None => 0,
@@ -202,12 +202,12 @@ fn clock_time(text: &str) -> Option<(ClockTime, &str)> {
     Some((ClockTime::At(time), zone.trim()))
 }
 
-/// Returns how far east a zone lies, in minutes: an offset, or a name that has
-/// one meaning.
+/// Returns how far east a zone lies, in minutes. A zone is an offset, or a name with
+/// only one meaning.
 fn zone_minutes(zone: &str) -> i64 {
     let name = zone.split_whitespace().next().unwrap_or_default();
     let hours = match name.to_ascii_uppercase().as_str() {
-        // No summer time of Britain: `BST` is also that of Bangladesh.
+        // Not British summer time: `BST` is also the zone of Bangladesh.
         "Z" | "UT" | "UTC" | "GMT" | "WET" => 0,
         "CET" => 1,
         "CEST" | "EET" => 2,
@@ -238,7 +238,7 @@ fn offset_minutes(text: &str) -> Option<i64> {
     (hours < 15 && minutes < 60).then_some(sign * (i64::from(hours) * 60 + i64::from(minutes)))
 }
 
-/// Reads exactly so many digits, at most four.
+/// Reads a number of exactly `digits` digits, at most four.
 fn number(text: &str, digits: usize) -> Option<i16> {
     let all_digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let fits = text.len() == digits && (1..=4).contains(&digits);
@@ -260,8 +260,8 @@ mod tests {
         )*};
     }
 
-    // Google's document on robots meta tags names the three formats; that an
-    // open zone is the earliest one is ours.
+    // Google's document on robots meta tags names the three formats. Taking the
+    // earliest zone for an ambiguous one is ours.
     dates! {
         a_mail_date_is_read: "Wed, 03 Dec 2100 13:09:53 GMT" is Some("2100-12-03T13:09:53Z");
         the_weekday_may_be_absent: "25 Jun 2010 15:00:00 PST" is Some("2010-06-25T23:00:00Z");
@@ -275,26 +275,26 @@ mod tests {
         an_absent_zone_is_the_earliest: "2100-01-02T00:00:00" is Some("2100-01-01T10:00:00Z");
         an_unknown_zone_is_the_earliest: "02 Jan 2100 00:00:00 BST" is Some("2100-01-01T10:00:00Z");
         a_structured_date_is_read: "@4102444800" is Some("2100-01-01T00:00:00Z");
-        no_month_stands_for_another: "25 Foo 2100 15:00:00 GMT" is None;
+        an_unknown_month_is_rejected: "25 Foo 2100 15:00:00 GMT" is None;
         a_month_may_be_written_out: "25 december 2100" is Some("2100-12-25T00:00:00Z");
         a_month_may_come_first: "Wed, Dec 3, 2100, 13:09 UTC" is Some("2100-12-03T13:09:00Z");
         a_year_may_come_last: "Wed Dec  3 13:09:53 GMT 2100" is Some("2100-12-03T13:09:53Z");
         asctime_has_no_zone: "Wed Dec  3 14:00:00 2100" is Some("2100-12-03T00:00:00Z");
         iso_needs_no_hyphens: "21000921T130953Z" is Some("2100-09-21T13:09:53Z");
-        a_day_has_an_end: "2100-01-01T24:00:00Z" is Some("2100-01-02T00:00:00Z");
+        a_day_may_end_at_24_00: "2100-01-01T24:00:00Z" is Some("2100-01-02T00:00:00Z");
         a_date_may_have_a_zone: "2100-01-02+14:00" is Some("2100-01-01T10:00:00Z");
         a_date_in_the_west_begins_in_utc: "2100-01-01-08:00" is Some("2100-01-01T00:00:00Z");
-        words_behind_are_no_time: "2100-01-01 noindex" is Some("2100-01-01T00:00:00Z");
-        the_last_instant_stands_for_later_ones: "9999-12-31" is Some("9999-12-30T22:00:00Z");
+        words_after_a_date_are_not_a_time: "2100-01-01 noindex" is Some("2100-01-01T00:00:00Z");
+        dates_after_the_last_instant_are_clamped: "9999-12-31" is Some("9999-12-30T22:00:00Z");
         a_military_zone_is_unknown: "02 Jan 2100 00:00:00 A" is Some("2100-01-01T10:00:00Z");
-        an_hour_is_no_byte: "2100-01-01T1300:00" is None;
-        a_leap_second_is_no_mistake: "2016-12-31T23:59:60Z" is Some("2016-12-31T23:59:59Z");
+        an_hour_of_four_digits_is_rejected: "2100-01-01T1300:00" is None;
+        a_leap_second_is_accepted: "2016-12-31T23:59:60Z" is Some("2016-12-31T23:59:59Z");
         words_are_no_date: "not a date" is None;
-        a_day_that_is_not_is_no_date: "31 Feb 2100 00:00:00 GMT" is None;
-        an_hour_that_is_not_is_no_date: "2100-01-01T25:00:00Z" is None;
+        a_nonexistent_day_is_not_a_date: "31 Feb 2100 00:00:00 GMT" is None;
+        a_nonexistent_hour_is_not_a_date: "2100-01-01T25:00:00Z" is None;
         nothing_is_no_date: "" is None;
         a_huge_number_is_no_date: "@99999999999999999999" is None;
-        no_letter_is_cut: "2100-01-0é" is None;
+        a_multibyte_character_is_not_split: "2100-01-0é" is None;
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Denials: the purposes that statements of a site deny, with the statements.
 //!
-//! One table has, for each statement that denies a purpose, its source. A
-//! statement that has no row, such as one that allows, denies nothing; nor does
-//! an RSL license, whose terms stand in a document that is not fetched here.
-//! Does not know how statements are read or add up.
+//! One table lists each statement that denies a purpose, with its source. A statement
+//! without a row, such as one that allows, denies nothing; nor does an RSL licence,
+//! whose terms are in a document that is not fetched here. Does not know how statements
+//! are read or add up.
 //!
 //! ```
 //! use politesse_directives::denials::{self, DenialRule};
@@ -41,12 +41,12 @@ pub struct DenyingStatement {
     pub name: &'static str,
     /// Value in the annotation (`n`); empty for a directive.
     pub value: &'static str,
-    /// Product tokens, in lower case, of the crawlers that the row is for; empty if
-    /// it is for all.
+    /// Product tokens, in lower case, of the crawlers to which the row applies; empty
+    /// if it applies to all.
     pub agents: &'static [&'static str],
-    /// Purposes that it denies.
+    /// Purposes that the statement denies.
     pub denies: PurposeSet,
-    /// Document that gives it this meaning.
+    /// Document that gives the statement this meaning.
     pub source: &'static str,
 }
 
@@ -66,13 +66,13 @@ pub struct PurposeDenial {
     pub purpose: CrawlPurpose,
     /// Statement that denies it.
     pub statement: &'static DenyingStatement,
-    /// Letters of the places that state it, as in the annotation (`src`): `x m`.
+    /// Letters for the places of the statement, as in the annotation (`src`): `x m`.
     pub sources: String,
-    /// Line of robots.txt, from 1, that states it.
+    /// Line of robots.txt, counted from 1, with the statement.
     pub line: Option<u32>,
 }
 
-/// Number of its purposes that must be denied for a crawler to be denied
+/// How many of a crawler's purposes must be denied for the crawler to be denied
 /// (`preferences.any`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -84,8 +84,8 @@ pub enum DenialRule {
     Any,
 }
 
-/// Rows of the table: `Kind "name" = "value" for [agents] denies [purposes] by
-/// "source";`
+/// Makes the rows of the table. One row:
+/// `Kind "name" = "value" for [agents] denies [purposes] by "source";`
 macro_rules! statements {
     ($($kind:ident $name:literal $(= $value:literal)? $(for [$($agent:literal),+])?
         denies [$($purpose:ident),+] by $source:literal;)+) => {
@@ -103,19 +103,19 @@ macro_rules! statements {
 
 /// Every statement that denies a purpose.
 pub static DENYING_STATEMENTS: &[DenyingStatement] = statements! {
-    // Both vocabularies have `search`, with one meaning.
+    // Both vocabularies have `search`, with the same meaning.
     Preference "search" = "n" denies [Search]
         by "draft-ietf-aipref-vocab-08; contentsignals.org";
     Preference "train-ai" = "n" denies [TrainAi] by "draft-ietf-aipref-vocab-08";
     Preference "ai-train" = "n" denies [TrainAi] by "contentsignals.org";
     Preference "ai-input" = "n" denies [AiInput] by "contentsignals.org";
-    // Nothing is stored, or used again after the answer at hand.
+    // The content is not stored, and not used again after the answer at hand.
     Preference "use" = "immediate" denies [TrainAi, Search, Archive, Images]
         by "Content Signals: use (Cloudflare, July 2026)";
     // The content is indexed, quoted and linked to, but not reproduced.
     Preference "use" = "reference" denies [TrainAi, Archive]
         by "Content Signals: use (Cloudflare, July 2026)";
-    // Mining is any automated analysis that generates information, without search and
+    // Mining is any automated analysis that generates information, except search and
     // archives. Whether a model that answers with the content mines it is disputed; in
     // doubt it does (docs/decisions/007-doubt-refuses.md).
     Preference "tdm-reservation" = "1" denies [TrainAi, AiInput]
@@ -138,12 +138,12 @@ pub static DENYING_STATEMENTS: &[DenyingStatement] = statements! {
 /// Returns the text of every statement that denies a purpose, each once.
 pub fn statement_texts() -> Vec<&'static str> {
     let mut texts: Vec<_> = DENYING_STATEMENTS.iter().map(|row| row.text).collect();
-    // Rows of one name stand together.
+    // Rows with the same text are adjacent.
     texts.dedup();
     texts
 }
 
-/// Statement for a TDM file that may reserve a page, but is not known
+/// Statement used for a TDM file that could not be read and may reserve the page
 /// (`preferences.unknown`).
 static UNKNOWN_RESERVATION: DenyingStatement = DenyingStatement {
     kind: StatementKind::Preference,
@@ -157,14 +157,14 @@ static UNKNOWN_RESERVATION: DenyingStatement = DenyingStatement {
 
 const TDM_RESERVATION: &str = "tdm-reservation";
 
-/// Returns those of `purposes` that a TDM file could deny.
+/// Returns the purposes among `purposes` that a TDM file could deny.
 pub fn reservable(purposes: PurposeSet) -> PurposeSet {
     let rows = || rows(StatementKind::Preference, TDM_RESERVATION);
     let is_denied = |purpose: &CrawlPurpose| rows().any(|row| row.denies.contains(*purpose));
     purposes.iter().filter(is_denied).collect()
 }
 
-/// Returns the denials of `purposes` by a TDM file that is not known.
+/// Returns the denials of `purposes` by a TDM file with unknown content.
 pub fn by_unknown_reservation(purposes: PurposeSet) -> Vec<PurposeDenial> {
     let sources = Carrier::TdmFile.letter().as_str();
     let denials = UNKNOWN_RESERVATION.denials(reservable(purposes), sources, None);
@@ -191,7 +191,7 @@ pub fn by_preferences(preferences: &[Preference], purposes: PurposeSet) -> Vec<P
 }
 
 /// Returns the denials of `purposes` by directives. `is_agent` reports whether the
-/// crawler has a product token, in lower case.
+/// crawler has the given product token, in lower case.
 pub(super) fn by_directives<'a>(
     directives: impl Iterator<Item = &'a Directive>,
     purposes: PurposeSet,
@@ -214,14 +214,14 @@ pub(super) fn by_directives<'a>(
 pub struct AnnotationDenials {
     /// Denials of the purposes.
     pub denials: Vec<PurposeDenial>,
-    /// Word for why the response was not read whole (`why`), if it was not.
+    /// Word for the reason why the response was not read in full (`why`), if it was
+    /// not.
     pub unread: Option<String>,
 }
 
-/// Reads the denials of `purposes` from the value of the annotation field as it is
-/// recorded, with all preferences. `is_agent` reports whether the crawler has a product
-/// token, in lower case. A value that is no annotation denies nothing, and was not read
-/// whole.
+/// Reads the denials of `purposes` from a recorded annotation field, which contains all
+/// preferences. `is_agent` reports whether the crawler has the given product token, in
+/// lower case. An invalid value denies nothing and counts as not read in full.
 pub fn by_annotation(
     value: &str,
     purposes: PurposeSet,
@@ -260,7 +260,7 @@ pub fn by_annotation(
     }
 }
 
-/// Returns a parameter's text, a token or a string.
+/// Returns the text of a parameter that is a token or a string.
 fn text_of(value: &BareItem) -> Option<&str> {
     let string = value.as_string().map(|text| text.as_str());
     string.or_else(|| value.as_token().map(|word| word.as_str()))
@@ -272,7 +272,8 @@ fn rows(kind: StatementKind, name: &str) -> impl Iterator<Item = &'static Denyin
 }
 
 impl DenyingStatement {
-    /// Reports whether the row is for a crawler, of which `is_agent` knows the names.
+    /// Reports whether the row applies to a crawler; `is_agent` recognises its product
+    /// tokens.
     fn is_for(&self, is_agent: impl Fn(&str) -> bool) -> bool {
         self.agents.is_empty() || self.agents.iter().any(|agent| is_agent(agent))
     }
@@ -294,14 +295,14 @@ impl DenyingStatement {
 }
 
 impl PurposeDenial {
-    /// Reports whether the TDM file of the origin states it.
+    /// Reports whether the origin's TDM file makes the denying statement.
     pub fn is_by_tdm_file(&self) -> bool {
         self.sources.contains(Carrier::TdmFile.letter().as_str())
     }
 }
 
 impl DenialRule {
-    /// Reports whether a crawler of these purposes is denied. A crawler without a
+    /// Reports whether a crawler with these purposes is denied. A crawler without a
     /// purpose never is.
     pub fn is_met(self, purposes: PurposeSet, denials: &[PurposeDenial]) -> bool {
         let is_denied = |purpose| denials.iter().any(|denial| denial.purpose == purpose);
@@ -312,7 +313,8 @@ impl DenialRule {
     }
 }
 
-/// Writes the statement as people do: `train-ai=n`, `noindex`.
+/// Writes the purpose and the statement that denies it:
+/// `train-ai (train-ai=n, line 3)`.
 impl fmt::Display for PurposeDenial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}", self.purpose, self.statement)?;

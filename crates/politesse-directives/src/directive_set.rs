@@ -34,12 +34,12 @@ pub struct DirectiveSet {
     by_name: BTreeMap<&'static str, Directive>,
 }
 
-/// Set of sources: a bit each.
+/// Set of sources, one bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SourceSet(u8);
 
 impl DirectiveSource {
-    /// In the order of their letters in the field.
+    /// Every source, in the order of its letter in the field.
     const ALL: [Self; 3] = [Self::RobotsTag, Self::XRobotsTag, Self::Meta];
 
     /// Returns the letter that names the source in the annotation.
@@ -69,7 +69,7 @@ impl Directive {
         self.restriction.name.as_str()
     }
 
-    /// Returns the sources that state it as strictly as it is in force.
+    /// Returns the sources of the value in force, which is the strictest one.
     pub fn sources(&self) -> impl Iterator<Item = DirectiveSource> + '_ {
         let said = self.sources.0;
         let sources = DirectiveSource::ALL.into_iter();
@@ -89,23 +89,23 @@ impl DirectiveSet {
         self.by_name.values()
     }
 
-    /// Returns how many directives are in force.
+    /// Returns the number of directives in force.
     pub fn len(&self) -> usize {
         self.by_name.len()
     }
 
-    /// Reports whether nothing is restricted.
+    /// Reports whether the set is empty: nothing is restricted.
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }
 
-    /// Adds a directive. Of two values the stricter stays, with its sources.
+    /// Adds a directive. Of two values of a name the stricter stays, with its sources.
     pub(super) fn add(&mut self, added: Directive) {
         let Some(known) = self.by_name.get_mut(added.name()) else {
             self.by_name.insert(added.name(), added);
             return;
         };
-        // The sources of a weaker value would not lead to the value shown.
+        // A source of a weaker value would not lead a reader to the value shown.
         if added.restriction.value < known.restriction.value {
             *known = added;
         } else if added.restriction.value == known.restriction.value {
@@ -120,8 +120,8 @@ impl DirectiveSet {
         }
     }
 
-    /// Adds `noindex` if the date of an `unavailable_after` has come: from then on
-    /// the page is to be dropped from results.
+    /// Adds `noindex` if the date of an `unavailable_after` has passed, because the
+    /// page must then be dropped from search results.
     pub(super) fn add_expiry(&mut self, now: Timestamp) {
         let expired = self
             .iter()

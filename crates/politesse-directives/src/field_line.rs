@@ -1,10 +1,9 @@
 //! Reader of `Robots-Tag` and `X-Robots-Tag` field lines.
 //!
-//! Three syntaxes are in use under both names, and one reader takes them all:
-//! the structured list of draft-illyes-repext-03, the values of its revisions
-//! -00 and -01, and the list without a standard that vendors document. Lines
-//! are read one by one, because joining them changes what they say. Does not know
-//! which crawler asks.
+//! Three syntaxes are in use under both names, and one reader accepts them all: the
+//! structured list of draft-illyes-repext-03, the values of its revisions -00 and -01,
+//! and the unstandardised list that vendors document. Lines are read one by one,
+//! because joining them would change their meaning. Does not know which crawler asks.
 
 use std::borrow::Cow;
 
@@ -23,23 +22,23 @@ enum LineSyntax {
     Legacy,
 }
 
-/// Part of a field line that is read: at most `limit` bytes of it.
+/// The part of a field line that is read: at most `limit` bytes.
 #[derive(Debug)]
 pub(super) struct FieldLine<'a> {
     text: Cow<'a, str>,
-    /// The text with its damage repaired, if it has any.
+    /// The text with its damage repaired; `None` if it is undamaged.
     repaired: Option<String>,
     end: LineEnd,
 }
 
-/// Text after the part that is read.
+/// Text after the part of the line that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineEnd {
     /// Nothing.
     Line,
-    /// A separator, so that the part's last member is whole.
+    /// A separator: the last member of the part is complete.
     Separator(u8),
-    /// The rest of a member.
+    /// The rest of a member: the last member of the part is incomplete.
     Member,
 }
 
@@ -47,14 +46,14 @@ enum LineEnd {
 #[derive(Debug, Default)]
 pub(super) struct LineContent<'a> {
     pub(super) statements: Vec<DirectiveStatement<'a>>,
-    /// Crawler that the last rule is for, if the rule may have been meant for
-    /// everyone: an intermediary may have joined it to this line.
+    /// Crawler of the last rule, if that rule may have been meant for everyone because
+    /// an intermediary joined two lines.
     pub(super) suspect: Option<Scope<'a>>,
 }
 
 impl<'a> FieldLine<'a> {
-    /// Returns the first `limit` bytes of a value. draft-illyes-repext-03 wants
-    /// complete members up to the limit honored, and the rest ignored.
+    /// Returns the first `limit` bytes of a value. draft-illyes-repext-03 requires
+    /// complete members up to the limit to be honored and the rest to be ignored.
     pub(super) fn within(limit: usize, value: &'a [u8]) -> Self {
         let kept = value.get(..limit).unwrap_or(value);
         let rest = value.get(limit..).unwrap_or_default().trim_ascii_start();
@@ -72,12 +71,13 @@ impl<'a> FieldLine<'a> {
         }
     }
 
-    /// Reports whether the line is longer than what is read of it.
+    /// Reports whether the line is longer than the part that is read.
     pub(super) fn is_cut(&self) -> bool {
         self.end != LineEnd::Line
     }
 
-    /// Reads the statements of the line, as it stands and repaired.
+    /// Reads the statements of the line as it is written, and those of the repaired
+    /// text.
     pub(super) fn read(&self) -> LineContent<'_> {
         let mut content = self.read_text(&self.text);
         if let Some(text) = &self.repaired {
@@ -94,7 +94,7 @@ impl<'a> FieldLine<'a> {
         }
     }
 
-    /// Reads member by member: strict parsing would lose the whole field for
+    /// Reads member by member, because strict parsing would lose the whole field for
     /// one bad member.
     fn read_list<'t>(&self, text: &'t str) -> LineContent<'t> {
         let mut content = LineContent::default();
@@ -103,8 +103,8 @@ impl<'a> FieldLine<'a> {
             let head = parts.next().map_or("", |part| part.text);
             let scope = read_head(head, &mut content.statements);
             for part in parts {
-                // A value of draft -00 may stand here as well. It binds the
-                // crawler that it names, and opens no scope.
+                // A value of draft -00 may also appear here. It binds the crawler that
+                // it names and opens no scope.
                 segment::read(part.text, scope, &mut content.statements);
             }
         }
@@ -130,7 +130,7 @@ impl<'a> FieldLine<'a> {
         content
     }
 
-    /// Reads with scopes that last until the next one.
+    /// Reads rules whose scope lasts until the next one.
     fn read_legacy<'t>(&self, text: &'t str) -> LineContent<'t> {
         let mut content = LineContent::default();
         let mut scope = Scope::Everyone;
@@ -141,7 +141,7 @@ impl<'a> FieldLine<'a> {
         content
     }
 
-    /// Returns the pieces that the limit did not cut.
+    /// Returns the pieces that the limit did not cut off.
     fn whole_pieces<'t>(
         &self,
         text: &'t str,
@@ -161,17 +161,17 @@ impl<'a> FieldLine<'a> {
     }
 }
 
-/// List of names in front of the one that opens a scope: `ExampleBot, ` in
+/// List of names before the name that opens a scope: `ExampleBot, ` in
 /// `ExampleBot, OtherBot: noindex`, which binds both.
 #[derive(Debug, Default)]
 struct NameList {
-    /// Place of its first name, if the segment before is one.
+    /// Position of the first name; `None` if the preceding segment is not a name.
     start: Option<usize>,
 }
 
 impl NameList {
-    /// Reads a segment of `text` like [`segment::read`]; the scope that it opens has
-    /// the crawlers of the list as well.
+    /// Reads a segment of `text` like [`segment::read`]. If the segment opens a scope,
+    /// the crawlers of the list are added to it.
     fn read<'t>(
         &mut self,
         text: &'t str,
@@ -196,7 +196,7 @@ impl NameList {
             }
             return joint;
         }
-        // A list has no directive, and its segments are names alone.
+        // A list of names contains no directive, and each of its segments is a name.
         if known < statements.len() {
             self.start = None;
             return read;
@@ -209,8 +209,8 @@ impl NameList {
     }
 }
 
-/// Returns the text of a field value: UTF-8 where its bytes are valid as that,
-/// else Latin-1 (RFC 9110, section 5.5). A limit may have cut a letter in two.
+/// Returns the text of a field value: UTF-8 for the valid parts, Latin-1 for other
+/// bytes (RFC 9110, section 5.5). The limit may have cut a character in two.
 fn decoded(value: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(value) {
         return Cow::Borrowed(text);
@@ -223,8 +223,8 @@ fn decoded(value: &[u8]) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// Returns the syntax of a line. The order matters: a list may hold values of
-/// draft -00, and they may hold rules of the syntax without a standard.
+/// Returns the syntax of a line. The order matters: a list may contain values of draft
+/// -00, and those may contain rules of the unstandardised syntax.
 fn syntax(text: &str) -> LineSyntax {
     let members = pieces(text, b",", Quotes::Hold);
     if members.iter().any(|member| is_list_member(member.text)) {
@@ -247,17 +247,17 @@ fn is_list_member(text: &str) -> bool {
     1 < parts.len() && (head.is_empty() || is_agent(trimmed(head)))
 }
 
-/// Returns the crawler that a segment `ExampleBot=noindex` is for. The draft's grammar
-/// does not derive `=noindex`; it is read as everyone's.
+/// Returns the crawler addressed by a segment such as `ExampleBot=noindex`. The draft's
+/// grammar does not derive `=noindex`; it is read as addressed to everyone.
 fn opened_scope(text: &str) -> Option<Scope<'_>> {
     let (name, _) = text.split_once('=')?;
     let name = name.trim();
     (name.is_empty() || is_agent(name)).then(|| Scope::of(name))
 }
 
-/// Reports whether a text is a product token, or `*`, rather than a directive or
-/// other text. Damaged restrictions (`no-index`, `noindex/nofollow`) are directives:
-/// taken for a crawler, they would change the syntax of the whole line.
+/// Reports whether a text is a product token or `*`, as opposed to a directive or other
+/// text. Damaged restrictions (`no-index`, `noindex/nofollow`) are directives: if they
+/// were taken for a crawler, they would change the syntax of the whole line.
 fn is_agent(text: &str) -> bool {
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"*_-./".contains(&byte);
     let is_restriction = |part: &str| {
@@ -270,9 +270,9 @@ fn is_agent(text: &str) -> bool {
 }
 
 /// Returns the scope of a member's parameters. A member that is itself a rule
-/// (`noindex`), or is written in another syntax, is read as such. An inner list
-/// names several crawlers, so it counts as everyone. Any other text is a name,
-/// perhaps of nobody: a bad member costs itself.
+/// (`noindex`) or is written in another syntax is read as such. An inner list names
+/// several crawlers, so it counts as everyone. Any other text is taken for a name, even
+/// if no crawler has it, so that a bad member affects only itself.
 fn read_head<'a>(head: &'a str, statements: &mut Vec<DirectiveStatement<'a>>) -> Scope<'a> {
     let mut words = head.split(|letter: char| letter == ',' || letter.is_whitespace());
     let is_rule = head.contains([':', '=']) || words.any(|it| lookup(trimmed(it)).is_some());
@@ -314,30 +314,30 @@ mod tests {
         )*};
     }
 
-    // draft-illyes-repext-03, section 3.1.1, and its revisions; vendors'
-    // documents for the rest; the leniency is ours.
+    // draft-illyes-repext-03, section 3.1.1, and its revisions; vendors' documents for
+    // the rest. The leniency is ours.
     lines! {
         a_list_member_binds_its_crawler: "*;nosnippet, A;noindex" says ["nosnippet", "A noindex"];
         a_list_member_may_be_a_string: r#""_a";noindex"# says ["_a noindex"];
-        a_rule_alone_in_a_list_is_everyones: "A;noindex, nosnippet" says ["A noindex", "nosnippet"];
-        a_bad_member_costs_itself: r#"*;noindex, ,"x;(, A;nosnippet"# says ["noindex", "A nosnippet"];
+        a_rule_alone_in_a_list_is_for_everyone: "A;noindex, nosnippet" says ["A noindex", "nosnippet"];
+        a_bad_member_affects_only_itself: r#"*;noindex, ,"x;(, A;nosnippet"# says ["noindex", "A nosnippet"];
         a_value_among_parameters_binds_its_crawler: "A;b=noindex;noai" says ["b noindex", "A noai"];
-        an_unknown_rule_costs_no_value: "*=noindex, x; A=noai" says ["noindex", "A noai"];
+        an_unknown_rule_does_not_end_a_value: "*=noindex, x; A=noai" says ["noindex", "A noai"];
         a_quoted_rule_is_no_crawler: r#""noindex"; nofollow"# says ["noindex", "nofollow"];
         quoted_rules_are_no_crawler: r#""noindex, noai";, *;spc"# says ["noindex", "noai", "spc"];
         an_inner_list_is_for_everyone: "A;noai, (B C);noindex" says ["A noai", "noindex"];
-        what_is_no_token_is_a_name_of_nobody: "*;noindex, @ x;noai" says ["noindex", "@ x noai"];
-        a_false_parameter_is_not_given: "*;noindex=?0;nofollow" says ["nofollow"];
+        an_invalid_token_is_a_name_that_no_crawler_has: "*;noindex, @ x;noai" says ["noindex", "@ x noai"];
+        a_false_parameter_counts_as_absent: "*;noindex=?0;nofollow" says ["nofollow"];
         values_bind_until_the_semicolon: "A=noindex, nofollow; noai" says ["A noindex", "A nofollow", "noai"];
         a_comma_may_open_a_value: "A=noindex, B=nosnippet" says ["A noindex", "B nosnippet"];
         an_empty_name_is_everyone: "=noindex" says ["noindex"];
         a_legacy_scope_lasts: "noai, a: noindex; nofollow" says ["noai", "a noindex", "a nofollow"];
-        quotes_around_a_line_are_an_accident: r#""noindex, nofollow""# says ["noindex", "nofollow"];
+        quotes_around_a_line_are_ignored: r#""noindex, nofollow""# says ["noindex", "nofollow"];
         a_version_is_dropped: "A/2.1: noindex" says ["A noindex"];
         punctuation_says_nothing: ":, :, ,;: -:: " says [];
     }
 
-    // Ours: what a person reads as a restriction counts.
+    // Ours: text that a person would read as a restriction counts.
     lines! {
         a_list_of_names_binds_each: "A, B/2, C: noindex, noai" says ["A, B/2,C noindex", "A, B/2,C noai"];
         a_list_of_names_has_values_too: "A, B=noindex; noai" says ["A,B noindex", "noai"];
@@ -353,7 +353,7 @@ mod tests {
             ["noai", "nofollow", "noai", "noindex", "nofollow"];
     }
 
-    /// Reads a line as it stands: without repairs, and without lists of names.
+    /// Reads a line as it is written, without repairs and without lists of names.
     fn as_written(text: &str) -> Vec<DirectiveStatement<'_>> {
         let line = FieldLine::within(usize::MAX, text.as_bytes());
         let syntax = syntax(text);
@@ -370,7 +370,7 @@ mod tests {
         statements
     }
 
-    /// Returns the values of the cases: of header fields, and of metas.
+    /// Returns the values of the test cases: those of header fields and of metas.
     fn case_values() -> Vec<String> {
         let cases = [
             include_str!("../cases/directives.jsonl"),
@@ -399,9 +399,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
 
-        // Ours: what a line restricts as it stands, it restricts repaired.
+        // Ours: every restriction of a line as written is also in the repaired reading.
         #[test]
-        fn a_repair_takes_nothing_away(
+        fn a_repair_removes_no_restriction(
             value in select(case_values()),
             marks in vec((select(MARKS.to_vec()), any::<Index>()), 0..5),
         ) {
@@ -434,7 +434,7 @@ mod tests {
 
     // RFC 9110, section 5.5.
     #[test]
-    fn bytes_that_are_no_utf_8_cost_themselves() {
+    fn invalid_utf_8_affects_only_itself() {
         let line = FieldLine::within(
             usize::MAX,
             b"noindex\xA0nofollow, \xE2\x80\x9Cnoai\xE2\x80\x9D",
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_behind_a_second_scope_may_have_been_joined() {
+    fn a_rule_after_a_second_scope_may_have_been_joined() {
         let suspect = |value: &'static str| {
             let line = FieldLine::within(usize::MAX, value.as_bytes());
             line.read().suspect.is_some()

@@ -1,8 +1,8 @@
 //! Findings of a page: metas that restrict something, and statements about data
 //! mining and licences.
 //!
-//! Which tags are in the head is known to `head`. Every kind is bounded in
-//! number.
+//! Does not know which tags are in the head (`head`). The number of findings of every
+//! kind is bounded.
 
 use std::borrow::Cow;
 
@@ -14,16 +14,16 @@ use super::segment::{self, Scope};
 use super::tag::Tag;
 use super::vocabulary::may_restrict;
 
-/// A `<meta>` element that restricts something, its references decoded.
+/// A `<meta>` element that restricts something, with its character references decoded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
-    /// Attribute `name`, as written: the crawler that is meant.
+    /// Attribute `name`, as written: the crawler it addresses.
     pub name: String,
     /// Attribute `content`, as written.
     pub content: String,
 }
 
-/// A statement of a head that is no directive: a reservation of rights or the
+/// A statement in the head that is not a directive: a reservation of rights, or the
 /// terms of a licence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Notice {
@@ -54,22 +54,22 @@ pub(super) struct HeadFindings {
     /// Metas after the head that restrict something, each once.
     pub(super) outside: Vec<Meta>,
     pub(super) notices: Vec<Notice>,
-    /// Bytes of their texts.
+    /// Total bytes of the texts.
     pub(super) bytes: usize,
 }
 
 impl HeadFindings {
-    /// Different metas kept of one page. Real pages have five at most.
+    /// Maximum number of different metas kept of one page. Real pages have five at most.
     pub(super) const METAS_MAX: usize = 256;
 
-    /// Notices kept of one page.
+    /// Maximum number of notices kept of one page.
     pub(super) const NOTICES_MAX: usize = 64;
 
-    /// Bytes of a notice. A longer one is not kept: a part of an address is
-    /// another address.
+    /// Maximum number of bytes of a notice. A longer one is dropped, not cut, because a
+    /// truncated address is a different address.
     pub(super) const NOTICE_BYTES_MAX: usize = 2048;
 
-    /// Begins a page whose tags are in this encoding.
+    /// Begins a page with tags in this encoding.
     pub(super) fn new(encoding: &'static Encoding) -> Self {
         Self {
             encoding,
@@ -80,12 +80,12 @@ impl HeadFindings {
         }
     }
 
-    /// Reports whether the head has more metas than are kept.
+    /// Reports whether the head has as many metas as are kept.
     pub(super) fn is_full(&self) -> bool {
         Self::METAS_MAX <= self.metas.len()
     }
 
-    /// Adds what a `<meta>` says.
+    /// Adds the statement of a `<meta>` element, if it has one.
     pub(super) fn add_meta(&mut self, tag: &Tag<'_>, place: MetaPlace) {
         let (Some(name), Some(content)) = (tag.meta.name, tag.meta.content) else {
             return;
@@ -95,8 +95,8 @@ impl HeadFindings {
         }
         let name = self.decoded(name);
         let word = segment::trimmed(&name);
-        // No crawler has such a name (RFC 9309, section 2.2.1), and pages have
-        // many of them: `twitter:card`.
+        // No crawler has a name with a colon (RFC 9309, section 2.2.1), and pages have
+        // many such metas: `twitter:card`.
         if word.contains(':') {
             return;
         }
@@ -106,8 +106,8 @@ impl HeadFindings {
             self.add_notice(Notice::TdmReservation(notice()), place);
         } else if word.eq_ignore_ascii_case("tdm-policy") {
             self.add_notice(Notice::TdmPolicy(notice()), place);
-        // The descriptions and keywords of a page would fill the bound. An
-        // unknown word in a meta for robots is evidence.
+        // Keeping the descriptions and keywords of a page would fill the limit. An
+        // unknown word in a meta for robots is kept as evidence.
         } else if Scope::of_meta(word) == Scope::Everyone
             || !segment::read_content(&content).is_empty()
         {
@@ -116,7 +116,7 @@ impl HeadFindings {
         }
     }
 
-    /// Adds what a `<link>` says.
+    /// Adds the licence of a `<link>` element, if it names one.
     pub(super) fn add_link(&mut self, tag: &Tag<'_>, place: MetaPlace) {
         let attribute = |name| tag.attribute(name).map(|value| self.decoded(value));
         let is_license = |relation: &str| {
@@ -167,11 +167,11 @@ impl HeadFindings {
         }
     }
 
-    /// Text of the value of an attribute.
+    /// Returns the text of an attribute value.
     fn decoded<'a>(&self, value: &'a [u8]) -> Cow<'a, str> {
         let (text, has_errors) = self.encoding.decode_without_bom_handling(value);
-        // A page that does not state its encoding is taken for UTF-8. What is none is of
-        // the one that old pages have.
+        // A page that does not declare its encoding is taken for UTF-8. If it is not
+        // valid UTF-8, it is taken for Windows-1252, the encoding of most old pages.
         let text = match has_errors && self.encoding == UTF_8 {
             true => WINDOWS_1252.decode_without_bom_handling(value).0,
             false => text,
@@ -183,8 +183,8 @@ impl HeadFindings {
     }
 }
 
-/// Reports whether nothing in a meta is read here, as far as its bytes tell
-/// before they are decoded: that of nearly all metas of a page.
+/// Reports whether a meta can be skipped before its bytes are decoded, because it says
+/// nothing that is read here. Nearly all metas of a page can.
 fn says_nothing(name: &[u8], content: &[u8]) -> bool {
     let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
     let Some(end) = name.iter().position(|byte| !is_letter(byte)) else {
@@ -218,7 +218,7 @@ mod tests {
 
     // TDMRep, section 6.3; RSL 1.0, section 4.3.
     #[test]
-    fn notices_are_kept_whatever_they_say() {
+    fn notices_are_kept_with_any_value() {
         let tags = "<meta name=TDM-Reservation content=7><meta name='tdm-policy ' content=' /p '>\
                     <link href=/l rel='x LICENSE' type='Application/RSL+XML; a=b'>";
         let wanted = [
@@ -230,15 +230,15 @@ mod tests {
     }
 
     #[test]
-    fn other_links_are_not() {
+    fn other_links_are_not_notices() {
         let tags = "<link rel=license href=/l><link rel=licenses type=application/rsl+xml href=/l>\
                     <link rel=license type=application/rsl+xml><meta name=tdm-policy>";
         assert!(found(tags.as_bytes(), UTF_8).notices.is_empty());
     }
 
-    // Ours: most pages without a stated encoding that are no UTF-8 are old ones.
+    // Ours: most pages that declare no encoding and are not UTF-8 are old pages.
     #[test]
-    fn what_is_no_utf_8_is_read_as_windows_1252() {
+    fn invalid_utf_8_is_read_as_windows_1252() {
         let tags = b"<meta name=robots content='noindex,\xA0nofollow\xA0'>";
         let metas = found(tags, UTF_8).metas;
         assert_eq!(&*metas[0].content, "noindex,\u{A0}nofollow\u{A0}");
@@ -256,16 +256,16 @@ mod tests {
     }
 
     #[test]
-    fn a_meta_is_kept_once_and_if_it_restricts_or_is_for_robots() {
+    fn a_meta_that_restricts_or_is_for_robots_is_kept_once() {
         let tags = "<meta name=robots content=noindex><meta content=noindex name=robots>\
                     <meta name=description content=index><meta name=robots content=notrain>\
                     <meta name=Robot content=notrain>";
         assert_eq!(found(tags.as_bytes(), UTF_8).metas.len(), 3);
     }
 
-    // Ours: what is passed over before it is decoded says nothing.
+    // Ours: a meta is skipped before decoding only if it says nothing.
     #[test]
-    fn a_meta_is_not_passed_over_that_says_something_once_decoded() {
+    fn a_meta_that_restricts_once_decoded_is_not_skipped() {
         for tag in [
             "<meta name=other-bot content='no&#105;ndex'>",
             "<meta name='&#114;obots' content=x>",
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_byte_of_a_letter_is_no_letter() {
+    fn the_second_byte_of_a_character_is_not_read_as_a_letter() {
         let tag =
             b"<meta name=robots content='\x83noindex'><meta name=robots content='\x83n noai'>";
         let metas = found(tag, SHIFT_JIS).metas;

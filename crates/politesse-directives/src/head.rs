@@ -1,11 +1,11 @@
 //! Where the head of a page ends, and which of its tags are in it.
 //!
-//! HTML standard, section 13.2.6.4: the head may be implied, and goes on until
-//! something appears that only a body can hold. `</head>` by itself does not
-//! end it for a meta. Bytes and encodings are not known here.
+//! HTML standard, section 13.2.6.4: the head may be implied, and lasts until something
+//! appears that only a body can contain. `</head>` alone does not end it for a meta.
+//! Does not know bytes or encodings.
 //!
-//! A `<noscript>` is read both ways, as if scripts ran and as if they did not:
-//! its metas count, and nothing in it ends the head.
+//! A `<noscript>` is read both ways, with scripts enabled and disabled: its metas
+//! count, and nothing inside it ends the head.
 
 use encoding_rs::Encoding;
 
@@ -15,7 +15,7 @@ use super::reference;
 use super::tag::{ElementName, Tag, TagKind};
 use super::tokenizer::HtmlToken;
 
-/// Part of a page that is looked at.
+/// Part of a page to look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeadExtent {
     /// The head.
@@ -26,15 +26,15 @@ pub(super) enum HeadExtent {
     Noscript,
 }
 
-/// Effect of a token on how the page is read on.
+/// Effect of a token on how the rest of the page is read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TokenEffect {
     Continue,
-    /// The content of this element is text.
+    /// The content of the named element is text.
     EnterText(&'static str),
-    /// Content of a `<noscript>`, to be read by itself.
+    /// Content of a `<noscript>`, to be read separately.
     Noscript(Vec<u8>),
-    /// The standard's answer depends on what is not followed here.
+    /// The standard's result depends on state that is not tracked here.
     Ambiguous,
 }
 
@@ -43,10 +43,10 @@ pub(super) enum TokenEffect {
 pub(super) struct Head {
     extent: HeadExtent,
     has_ended: bool,
-    /// Whether `</head>` was seen; in a `<noscript>`, its own end tag.
+    /// Whether `</head>` was seen; in a `<noscript>`, whether its end tag was.
     is_closed: bool,
     open: OpenElements,
-    /// Whether anything was ever open, or a template ended.
+    /// Whether anything was ever open, or a template was closed.
     has_nested: bool,
     /// Content of the `<noscript>` that is open.
     noscript: Option<Vec<u8>>,
@@ -54,7 +54,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Bytes of a `<noscript>` that are kept, to be read by themselves.
+    /// Maximum number of bytes of a `<noscript>` that are kept to be read separately.
     pub(super) const NOSCRIPT_BYTES_MAX: usize = 64 * 1024;
 
     pub(super) fn new(extent: HeadExtent, encoding: &'static Encoding) -> Self {
@@ -74,12 +74,12 @@ impl Head {
         self.has_ended
     }
 
-    /// Reports whether nothing that follows can matter.
+    /// Reports whether nothing later in the page can matter.
     pub(super) fn is_over(&self) -> bool {
         self.extent == HeadExtent::Head && self.has_ended || self.findings.is_full()
     }
 
-    /// Reports whether a template is open, which hides what it holds.
+    /// Reports whether a template is open, which hides its content.
     pub(super) fn is_in_template(&self) -> bool {
         self.open.has_template()
     }
@@ -99,7 +99,7 @@ impl Head {
             HtmlToken::ElementText(text) => self.read_element_text(text),
             HtmlToken::Tag(tag) if tag.kind == TagKind::Start => self.read_start_tag(tag),
             HtmlToken::Tag(tag) => self.read_end_tag(tag),
-            // In SVG this is text, and ends elsewhere (HTML standard, 13.2.5.42).
+            // In SVG this is text and ends elsewhere (HTML standard, 13.2.5.42).
             HtmlToken::CdataStart if !self.has_ended && self.open.is_in_foreign() => {
                 TokenEffect::Ambiguous
             }
@@ -107,10 +107,10 @@ impl Head {
         }
     }
 
-    /// Adds what a scan of the content of a `<noscript>` has found.
+    /// Adds the findings from the content of a `<noscript>`.
     ///
-    /// Ambiguous if that content did not end with its end tag: all that follows
-    /// would be read otherwise without scripts.
+    /// Ambiguous if the content did not end with its end tag, because everything after
+    /// it would read differently without scripts.
     pub(super) fn add_noscript(&mut self, inner: Self) -> TokenEffect {
         let is_ambiguous = !inner.is_closed || inner.has_nested && self.is_in_template();
         if !self.is_in_template() {
@@ -123,8 +123,8 @@ impl Head {
         }
     }
 
-    /// Collects the content of a `<noscript>`. One that is too long is
-    /// ambiguous, unless it stands where nothing is claimed.
+    /// Collects the content of a `<noscript>`. One that is too long is ambiguous,
+    /// unless the head has already ended.
     fn read_element_text(&mut self, text: &[u8]) -> TokenEffect {
         let Some(noscript) = &mut self.noscript else {
             return TokenEffect::Continue;
@@ -168,13 +168,14 @@ impl Head {
         }
     }
 
-    /// Enters the content of an element of HTML.
+    /// Enters the content of an HTML element.
     fn enter(&mut self, tag: &Tag<'_>) -> TokenEffect {
         let Some(name) = text_element(tag.element) else {
             return TokenEffect::Continue;
         };
         if tag.element == ElementName::Noscript {
-            // Within a noscript no scripts run, and another one holds markup.
+            // Inside a noscript scripts are disabled, so a nested noscript contains
+            // markup.
             if self.extent == HeadExtent::Noscript {
                 return TokenEffect::Continue;
             }
@@ -201,7 +202,7 @@ impl Head {
             HeadExtent::Head | HeadExtent::Prefix => tag.element == ElementName::Head,
             HeadExtent::Noscript => is_noscript,
         };
-        // The other end tags that nothing was opened for are ignored.
+        // Other end tags that match no open element are ignored.
         let opens_body = matches!(
             tag.element,
             ElementName::Body | ElementName::Html | ElementName::Br
@@ -210,7 +211,7 @@ impl Head {
         TokenEffect::Continue
     }
 
-    /// Reports whether what comes is a child of the head.
+    /// Reports whether the next token is a child of the head.
     fn is_directly_in_head(&self) -> bool {
         self.extent != HeadExtent::Noscript && !self.has_ended && self.open.is_empty()
     }
@@ -224,7 +225,7 @@ impl Head {
     }
 }
 
-/// Reports whether an element leaves the head open.
+/// Reports whether an element leaves the head open when it appears there.
 fn may_stand_in_head(element: ElementName) -> bool {
     matches!(
         element,
@@ -244,7 +245,7 @@ fn may_stand_in_head(element: ElementName) -> bool {
     )
 }
 
-/// Returns the name of an element that holds text in place of markup.
+/// Returns the name of an element whose content is text, not markup.
 fn text_element(element: ElementName) -> Option<&'static str> {
     Some(match element {
         ElementName::Iframe => "iframe",
@@ -295,8 +296,8 @@ mod tests {
     use super::super::tokenizer::Tokenizer;
     use super::*;
 
-    /// Reports whether the text is blank that a page, pushed in such steps,
-    /// begins with.
+    /// Reports whether the text at the start of a page is blank. The page is pushed in
+    /// steps of `step` bytes.
     fn is_blank_before_tag(page: &[u8], step: usize) -> bool {
         let mut tokenizer = Tokenizer::default();
         let mut start = 0;
@@ -328,26 +329,26 @@ mod tests {
 
     // HTML standard, 13.2.6.4.4 and 13.2.5.72 to 13.2.5.80.
     texts! {
-        nothing_is_blank: "" is true;
+        empty_text_is_blank: "" is true;
         five_bytes_are_blank: " \t\n\r\x0C" is true;
-        a_vertical_tab_is_not: "\x0B" is false;
-        a_nul_is_not: "\0" is false;
-        a_no_break_space_is_not: "\u{A0}" is false;
-        numbers_of_blanks_are: "&#32;&#x9;&#X0a;&#0012;&#13;" is true;
-        many_zeros_change_nothing: "&#0000000000000000000032;&#x000000000000000000020;" is true;
-        many_zeros_behind_a_digit_do: "&#3200000000000000000000;" is false;
-        zeros_alone_are_not: "&#000" is false;
+        a_vertical_tab_is_not_blank: "\x0B" is false;
+        a_nul_is_not_blank: "\0" is false;
+        a_no_break_space_is_not_blank: "\u{A0}" is false;
+        numeric_references_to_blanks_are_blank: "&#32;&#x9;&#X0a;&#0012;&#13;" is true;
+        leading_zeros_are_ignored: "&#0000000000000000000032;&#x000000000000000000020;" is true;
+        zeros_after_a_digit_count: "&#3200000000000000000000;" is false;
+        zeros_alone_are_not_blank: "&#000" is false;
         a_zero_before_an_x_is_a_number: "&#0x20;" is false;
         a_number_needs_no_semicolon: "&#32 &#x20" is true;
-        two_names_are: "&Tab;&NewLine;" is true;
-        names_need_their_semicolon_and_case: "&Tab" is false;
-        a_name_in_another_case_is_not: "&tab;" is false;
-        a_longer_name_is_not: "&NewLines;" is false;
-        an_ampersand_is_not: " & " is false;
-        an_ampersand_at_the_end_is_not: "&" is false;
-        a_number_without_digits_is_not: "&#;" is false;
-        a_number_without_hexadecimal_digits_is_not: "&#x" is false;
-        another_number_is_not: "&#160;" is false;
-        a_great_number_is_not: "&#4294967328;" is false;
+        two_named_references_are_blank: "&Tab;&NewLine;" is true;
+        a_name_needs_its_semicolon: "&Tab" is false;
+        a_name_in_another_case_is_not_blank: "&tab;" is false;
+        a_longer_name_is_not_blank: "&NewLines;" is false;
+        an_ampersand_is_not_blank: " & " is false;
+        an_ampersand_at_the_end_is_not_blank: "&" is false;
+        a_number_without_digits_is_not_blank: "&#;" is false;
+        a_number_without_hexadecimal_digits_is_not_blank: "&#x" is false;
+        another_number_is_not_blank: "&#160;" is false;
+        a_number_that_is_too_large_is_not_blank: "&#4294967328;" is false;
     }
 }

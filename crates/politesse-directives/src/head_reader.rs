@@ -1,11 +1,10 @@
 //! Reads a page, pushed in chunks, to the end of its head.
 //!
-//! `tokenizer` splits the page, `head` says what a token means and how the page
-//! is read on after it. Where that is ambiguous, every `<meta` in the rest of
-//! the page counts (`meta_search`). Which encoding a page has is not known
-//! here.
+//! `tokenizer` splits the page; `head` decides what a token means and how the rest is
+//! read. If that is ambiguous, every `<meta` in the rest of the page counts
+//! (`meta_search`). Does not know how the encoding of a page is determined.
 //!
-//! What is found does not depend on where the chunks were cut.
+//! The result does not depend on where the chunks were cut.
 
 use encoding_rs::{Decoder, Encoding, UTF_8};
 
@@ -17,37 +16,37 @@ use super::tokenizer::{HtmlToken, Tokenizer};
 /// Progress of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScanStatus {
-    /// The head goes on, or what is looked at after it: push more.
+    /// The head, or the part after it that is looked at, has not ended: push more.
     More,
     /// The head, or the page, has ended.
     Done,
-    /// The head goes on beyond what is scanned, or where it ends cannot be
-    /// known. What was found counts.
+    /// The head continues beyond the scan limit, or its end cannot be determined. The
+    /// findings so far count.
     Limit,
 }
 
-/// A page that is being read.
+/// Reader of one page.
 pub(super) struct HeadReader {
     /// Set if markup is not ASCII in the encoding of the page.
     decoder: Option<Decoder>,
     tokenizer: Tokenizer,
     head: Head,
-    /// Bytes of the token that has not ended.
+    /// Bytes of the token that has not ended yet.
     pending: Vec<u8>,
-    /// Set where the reading of the page is ambiguous.
+    /// Set once the reading of the page is ambiguous.
     search: Option<MetaSearch>,
     status: ScanStatus,
 }
 
-/// Bytes that are copied, or transcoded, at a time.
+/// Number of bytes that are copied or transcoded at a time.
 const PIECE_BYTES: usize = 4 * 1024;
 
 impl HeadReader {
-    /// Length of the longest tag that is read. Those of real pages have 180 KB
-    /// at most; what is longer would only take memory.
+    /// Length of the longest tag that is read. Tags of real pages have 180 KB at most;
+    /// longer ones would only take memory.
     const TAG_BYTES_MAX: usize = 1024 * 1024;
 
-    /// Begins a page of this encoding.
+    /// Begins a page in this encoding.
     pub(super) fn new(encoding: &'static Encoding, extent: HeadExtent) -> Self {
         let is_ascii = encoding.is_ascii_compatible();
         Self {
@@ -60,8 +59,8 @@ impl HeadReader {
         }
     }
 
-    /// Reads the rest of the page in another encoding. So far, none of its
-    /// bytes must have been read otherwise.
+    /// Reads the rest of the page in another encoding. The bytes before must read the
+    /// same in both.
     pub(super) fn transcode_from(&mut self, encoding: &'static Encoding) {
         self.decoder = Some(encoding.new_decoder_without_bom_handling());
     }
@@ -76,7 +75,7 @@ impl HeadReader {
             let length = decoder.max_utf8_buffer_length(piece.len());
             text.clear();
             text.reserve(length.unwrap_or_default());
-            // The text has room for the piece, so that all of it is decoded.
+            // The text has room for the whole piece, so all of it is decoded.
             let _ = decoder.decode_to_string(piece, &mut text, false);
             if self.push_decoded(text.as_bytes()) != ScanStatus::More {
                 break;
@@ -91,7 +90,7 @@ impl HeadReader {
         self.head.has_ended()
     }
 
-    /// Bytes that were pushed and are not yet part of a token.
+    /// Returns the number of bytes that were pushed and are not yet part of a token.
     pub(super) fn pending_bytes(&self) -> usize {
         self.pending.len()
     }
@@ -101,8 +100,7 @@ impl HeadReader {
         self.search.is_some()
     }
 
-    /// Ends the page. A `<noscript>` that has not ended counts as far as it
-    /// goes.
+    /// Ends the page. A `<noscript>` that has not ended counts as far as it was read.
     pub(super) fn finish(&mut self) {
         let Some(text) = self.head.take_noscript() else {
             return;
@@ -113,7 +111,7 @@ impl HeadReader {
         }
     }
 
-    /// Returns what was found so far.
+    /// Returns the findings so far.
     pub(super) fn findings(&self) -> &HeadFindings {
         &self.head.findings
     }
@@ -133,11 +131,11 @@ impl HeadReader {
         self.status
     }
 
-    /// Reads the token that has not ended, with some of the bytes after it.
-    /// Returns the bytes that are not read yet.
+    /// Completes the pending token with some of the new bytes. Returns the bytes that
+    /// are still unread.
     fn push_to_pending<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
-        // A copy of all bytes would be too much: nearly every token ends in
-        // the first of them.
+        // Copying all bytes would be too much: nearly every token ends within the first
+        // few.
         let piece = bytes.get(..PIECE_BYTES).unwrap_or(bytes);
         let mut text = std::mem::take(&mut self.pending);
         let pending = text.len();
@@ -151,8 +149,8 @@ impl HeadReader {
         &bytes[piece.len()..]
     }
 
-    /// Reads tokens from `text`. Returns how many bytes they have; the rest is
-    /// a token that has not ended, or follows the end of the scan.
+    /// Reads tokens from `text` and returns their total length. The rest is an
+    /// incomplete token, or follows the end of the scan.
     fn read(&mut self, text: &[u8]) -> usize {
         let mut at = 0;
         while self.status == ScanStatus::More {
@@ -168,7 +166,7 @@ impl HeadReader {
                 break;
             };
             at += length;
-            // However it was cut, the same tag is too long.
+            // A tag is too long regardless of how it was cut into chunks.
             if matches!(token, HtmlToken::Tag(_)) && Self::TAG_BYTES_MAX < length {
                 self.status = ScanStatus::Limit;
                 break;
@@ -179,14 +177,14 @@ impl HeadReader {
         at
     }
 
-    /// Reads on as the token `text` wants.
+    /// Continues after the token `text` as `effect` says.
     fn apply(&mut self, effect: TokenEffect, text: &[u8]) {
         match effect {
             TokenEffect::Continue => {}
             TokenEffect::EnterText(name) => self.tokenizer.enter_text(name),
             TokenEffect::Noscript(content) => {
                 if self.read_noscript(&content, text) == TokenEffect::Ambiguous {
-                    // A meta may begin in it and end after it.
+                    // A meta may begin inside it and end after it.
                     self.search_metas(&content);
                     self.search_metas(text);
                 }
@@ -207,8 +205,8 @@ impl HeadReader {
         search.push(text, &mut self.head.findings);
     }
 
-    /// Reads the content of a `<noscript>` as without scripts. `end` is its end
-    /// tag, if there is one.
+    /// Reads the content of a `<noscript>` as if scripts were disabled. `end` is its
+    /// end tag, or empty.
     fn read_noscript(&mut self, content: &[u8], end: &[u8]) -> TokenEffect {
         let mut inner = Self::new(self.head.findings.encoding, HeadExtent::Noscript);
         inner.push(content);

@@ -1,7 +1,7 @@
-//! Robots directives of a response: what its fields and its `<meta>` elements
-//! restrict (`noindex`, `max-snippet:20`), for one crawler.
+//! Robots directives of a response: what its fields and its `<meta>` elements restrict
+//! (`noindex`, `max-snippet:20`) for one crawler.
 //!
-//! # In one look
+//! # At a glance
 //!
 //! ```
 //! use http::{HeaderMap, HeaderValue, Method, StatusCode};
@@ -41,35 +41,35 @@
 //!
 //! # The parts
 //!
-//! - [`PageReader`] reads one response: its fields, then its body as it comes.
-//!   It takes content codings off and stops at the end of the head.
-//! - [`ResponseStatements`] keeps what a stored response says, to be asked about
-//!   each crawler later.
-//! - [`DirectiveCollector`] takes field lines and metas one by one, for callers
-//!   that have no response.
-//! - [`MetaScanner`] finds the metas of a page, and nothing else.
-//! - [`Annotation`] is the result: the directives in force, how complete they
-//!   are ([`AnnotationState`]), and the value of a field that says both
-//!   ([`Annotation::header_value`], RFC 9651).
-//! - [`preferences`] reads statements on uses of the content (AIPREF, Content
+//! - [`PageReader`] reads one response: its fields, then its body as it arrives. It
+//!   decodes content codings and stops at the end of the head.
+//! - [`ResponseStatements`] keeps the statements of a stored response, so that they can
+//!   be evaluated for any crawler later.
+//! - [`DirectiveCollector`] takes field lines and metas one by one, for callers without
+//!   a response.
+//! - [`MetaScanner`] only finds the metas of a page.
+//! - [`Annotation`] is the result: the directives in force, how complete they are
+//!   ([`AnnotationState`]), and a field value with both ([`Annotation::header_value`],
+//!   RFC 9651).
+//! - [`preferences`] reads statements about uses of the content (AIPREF, Content
 //!   Signals, TDMRep, RSL).
-//! - [`denials`] has the purposes of a crawler that statements deny
-//!   ([`CrawlPurpose`]).
-//! - [`BodyDecoder`] takes content codings off, within bounds.
+//! - [`denials`] tells which purposes of a crawler ([`CrawlPurpose`]) the statements
+//!   deny.
+//! - [`BodyDecoder`] decodes content codings, within limits.
 //!
 //! # What counts
 //!
-//! draft-illyes-repext has two of the directives, vendors' documents the others.
-//! All of them restrict. Several statements add up, and the strictest value
-//! counts, so that no reading grants what another forbids. A directive for one
-//! crawler never lifts one that is for all.
+//! draft-illyes-repext defines two of the directives, vendors' documents the others.
+//! All of them restrict. Several statements add up, and the strictest value counts, so
+//! that no statement grants what another forbids. A directive for one crawler never
+//! lifts a directive for all.
 //!
-//! Nothing is a mistake: what cannot be read costs itself. What was not looked
-//! at is told as [`AnnotationState::Partial`].
+//! Nothing is an error: text that cannot be read affects only itself. If part of a
+//! response was not read, the result is [`AnnotationState::Partial`].
 //!
 //! # Not here
 //!
-//! Nothing is enforced or fetched, and no clock is read.
+//! The crate enforces nothing, fetches nothing and reads no clock.
 
 mod annotation;
 mod annotation_field;
@@ -115,7 +115,7 @@ pub use purpose::{CrawlPurpose, PurposeSet, UnknownPurpose};
 pub use quotations::Quotations;
 pub use response_statements::ResponseStatements;
 
-// The example of the README is run as a test.
+// Runs the example of the README as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,18 +1,18 @@
-//! Media type of a body: whether it is HTML, by its Content-Type or its first
+//! Media type of a body: whether it is HTML, judged by its Content-Type or its first
 //! bytes, and its `charset`.
 //!
-//! A declared type is believed; the MIME Sniffing standard is followed for bodies
-//! without one. Does not know what is done with a body that is HTML.
+//! A declared type is trusted; bodies without one are judged by the MIME Sniffing
+//! standard. Does not know what happens to an HTML body.
 
 use std::borrow::Cow;
 
 use memchr::memchr2;
 
-/// Number of first bytes that tell whether a body without a Content-Type is HTML
+/// Number of first bytes that decide whether a body without a Content-Type is HTML
 /// (MIME Sniffing standard, section 5.2).
 pub const SIGNATURE_BYTES: usize = 1445;
 
-/// Kind of body that a Content-Type names.
+/// Kind of body declared by a Content-Type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Html,
@@ -20,8 +20,8 @@ pub(super) enum Kind {
     Other,
 }
 
-/// Reports whether a body of this Content-Type is HTML to scan. One without a
-/// type is judged by its first 1,445 bytes, `start`.
+/// Reports whether a body with this Content-Type is HTML. A body without a type is
+/// judged by its first 1,445 bytes, `start`.
 pub fn is_html(content_type: Option<&[u8]>, start: &[u8]) -> bool {
     match kind(&text(content_type.unwrap_or_default())) {
         Kind::Html => true,
@@ -32,19 +32,19 @@ pub fn is_html(content_type: Option<&[u8]>, start: &[u8]) -> bool {
 
 /// Returns a Content-Type as text; bytes that are not UTF-8 are replaced.
 pub(super) fn text(content_type: &[u8]) -> Cow<'_, str> {
-    // Nearly all are ASCII, for which the lossy conversion takes twice as long.
+    // Nearly all are ASCII, and the lossy conversion takes twice as long for those.
     match str::from_utf8(content_type) {
         Ok(text) => Cow::Borrowed(text),
         Err(_) => String::from_utf8_lossy(content_type),
     }
 }
 
-/// Reads a Content-Type; an empty one is missing.
+/// Reads a Content-Type; an empty one counts as missing.
 ///
-/// Field lines, and types joined by a comma, are several types: browsers take
-/// the last that they understand (Fetch standard, section 3.5), other clients
-/// the first, so one that is HTML is enough. A text that is no type says nothing,
-/// nor do three types (MIME Sniffing standard, section 7).
+/// Several field lines, or types joined by a comma, are several types. Browsers take
+/// the last one that they understand (Fetch standard, section 3.5), other clients the
+/// first, so one HTML type is enough. A malformed type is ignored, and so are three
+/// placeholder types (MIME Sniffing standard, section 7).
 pub(super) fn kind(content_type: &str) -> Kind {
     let mut kind = Kind::Missing;
     for essence in members(content_type).map(essence) {
@@ -69,7 +69,7 @@ fn is_one_of(essence: &str, names: &[&str]) -> bool {
 /// Splits a Content-Type into its types. A comma in quotes is part of a
 /// parameter.
 fn members(content_type: &str) -> impl Iterator<Item = &str> {
-    // Nearly all are one type without quotes.
+    // Nearly all are a single type without quotes.
     let is_one = memchr2(b',', b'"', content_type.as_bytes()).is_none();
     let (mut is_quoted, mut is_escaped) = (false, false);
     let several = (!is_one).then(|| {
@@ -87,7 +87,7 @@ fn members(content_type: &str) -> impl Iterator<Item = &str> {
     one.into_iter().chain(several.into_iter().flatten())
 }
 
-/// Returns a type without its parameters. Some browsers take a blank for a
+/// Returns a type without its parameters. Some browsers accept a space in place of a
 /// missing semicolon (`text/html charset=utf-8`).
 fn essence(member: &str) -> &str {
     let member = member.trim();
@@ -96,7 +96,7 @@ fn essence(member: &str) -> &str {
     &member[..end.unwrap_or(member.len())]
 }
 
-/// Reports whether a text has the form of a type (RFC 9110, section 8.3.1).
+/// Reports whether a text has the syntax of a type (RFC 9110, section 8.3.1).
 fn is_type(essence: &str) -> bool {
     let bytes = essence.as_bytes();
     let is_token = |&byte: &u8| TOKEN_BYTES[usize::from(byte)];
@@ -110,8 +110,8 @@ fn is_type(essence: &str) -> bool {
     }
 }
 
-/// Bytes that may be part of a token (RFC 9110, section 5.6.2). A table, since every
-/// response has a type to be looked at.
+/// Bytes that may be part of a token (RFC 9110, section 5.6.2). A table, because the
+/// type of every response is checked.
 const TOKEN_BYTES: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0_u8;
@@ -126,8 +126,8 @@ const TOKEN_BYTES: [bool; 256] = {
     table
 };
 
-/// Returns the parameter `charset`. Of several types the last that is HTML and
-/// has one counts.
+/// Returns the parameter `charset`. Of several types, the last HTML type that has one
+/// counts.
 pub(super) fn charset(content_type: &str) -> Option<String> {
     let html = |member: &&str| matches!(kind(member), Kind::Html | Kind::Missing);
     let charsets = members(content_type).filter(html).filter_map(charset_of);
@@ -153,7 +153,7 @@ fn charset_of(member: &str) -> Option<String> {
     }
 }
 
-/// Reads the value of a parameter, without its quotes; returns it and the text
+/// Reads the value of a parameter, without its quotes. Returns the value and the text
 /// after it.
 fn parameter_value(text: &str) -> (String, &str) {
     let trimmed = text.trim_start();
@@ -170,11 +170,11 @@ fn parameter_value(text: &str) -> (String, &str) {
         return (value, "");
     }
     let (value, after) = trimmed.split_at(trimmed.find(';').unwrap_or(trimmed.len()));
-    // No standard has these quotes, some origins do.
+    // Single quotes are in no standard, but some origins use them.
     (value.trim().trim_matches('\'').to_owned(), after)
 }
 
-/// Tags that HTML begins with, besides a comment.
+/// Beginnings of HTML, besides a comment.
 const TAGS: [&str; 16] = [
     "!DOCTYPE HTML",
     "HTML",
@@ -194,9 +194,9 @@ const TAGS: [&str; 16] = [
     "P",
 ];
 
-/// Reports whether a body begins as HTML does (MIME Sniffing standard, section
-/// 7.1). `None` while more bytes are needed. All other bodies are not HTML:
-/// text, XML, an image, binary data.
+/// Reports whether a body begins like HTML (MIME Sniffing standard, section 7.1).
+/// `None` while more bytes are needed. Every other body is not HTML: text, XML, an
+/// image, binary data.
 pub(super) fn looks_like_html(start: &[u8]) -> Option<bool> {
     let is_all = SIGNATURE_BYTES <= start.len();
     let start = start.get(..SIGNATURE_BYTES).unwrap_or(start);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_known_as_soon_as_it_can_be() {
+    fn the_type_is_decided_as_early_as_possible() {
         for start in ["", " ", "<", "<h", "<head", "<!DOCTYPE htm", "<b", "<!-"] {
             assert_eq!(looks_like_html(start.as_bytes()), None, "{start}");
         }
@@ -259,7 +259,7 @@ mod tests {
 
     // MIME Sniffing standard, section 7.
     #[test]
-    fn a_type_that_says_nothing_is_none() {
+    fn a_placeholder_type_counts_as_missing() {
         for content_type in ["", "Unknown/Unknown", "application/unknown;a=b", " */* "] {
             assert_eq!(kind(content_type), Kind::Missing, "{content_type}");
         }
@@ -281,7 +281,7 @@ mod tests {
         html_stays_html_whatever_follows: "text/html, text/plain" is Html;
         a_comma_may_stand_for_the_semicolon: "text/html,charset=utf-8" is Html;
         a_blank_may_stand_for_the_semicolon: "text/html charset=utf-8" is Html;
-        html_in_quotes_is_none: "text/plain; a=\"x\\\", text/html\"" is Other;
+        html_in_quotes_is_not_a_type: "text/plain; a=\"x\\\", text/html\"" is Other;
         a_type_without_a_slash_says_nothing: "html" is Missing;
         a_type_in_quotes_says_nothing: "\"text/html\"" is Missing;
         a_broken_type_beside_a_good_one_does_not_count: "text/plain, x" is Other;
@@ -300,11 +300,11 @@ mod tests {
     charsets! {
         a_charset_may_be_quoted: "text/html; CharSet=\"utf\\-16\" ; x" is Some("utf-16");
         a_charset_may_be_bare: "text/html;x;charset=utf-16 ;y=z" is Some("utf-16");
-        another_parameter_may_hold_it: "text/html; x=\"; charset=a\"; charset=b" is Some("b");
+        a_charset_inside_another_parameter_is_ignored: "text/html; x=\"; charset=a\"; charset=b" is Some("b");
         the_first_charset_counts: "text/html; charset=a; charset=b" is Some("a");
-        there_may_be_none: "text/html; x=y" is None;
+        the_charset_is_optional: "text/html; x=y" is None;
         an_empty_charset_is_none: "text/html; charset=" is None;
-        that_of_html_counts: "text/plain; charset=a, text/html; charset=b, text/html" is Some("b");
+        the_charset_of_the_html_type_counts: "text/plain; charset=a, text/html; charset=b, text/html" is Some("b");
         odd_quotes_are_dropped: "text/html; charset='utf-8'" is Some("utf-8");
     }
 }

@@ -1,9 +1,9 @@
-//! Scans the bytes of a page, pushed in chunks, for what its head says.
+//! Scanner for the metas and notices in the head of a page that is pushed in chunks.
 //!
-//! Here bytes become a page: whether they are HTML at all, in which encoding,
-//! and how many of them are looked at. `head_reader` reads the page.
+//! Decides whether the bytes are HTML, which encoding they have, and how many are
+//! looked at. `head_reader` reads the page.
 //!
-//! What is found does not depend on where the chunks were cut.
+//! The result does not depend on where the chunks were cut.
 
 use std::fmt;
 
@@ -16,46 +16,45 @@ use super::head_reader::{HeadReader, ScanStatus};
 use super::media_type::{Kind, SIGNATURE_BYTES, charset, kind, looks_like_html, text};
 use super::page_encoding::{self, ESCAPE, EncodingLabel, PRESCAN_BYTES, PageEncoding, PageStart};
 
-/// Part of a page that is looked at.
+/// Part of a page to look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MetaScope {
     /// The head.
     #[default]
     Head,
-    /// All of the page up to the limit; what stands after the head is kept
-    /// apart.
+    /// The whole page up to the limit; findings after the head are kept separately.
     Prefix,
 }
 
 /// Limits of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScanOptions {
-    /// Bytes scanned, at most.
+    /// Maximum number of bytes to scan.
     pub limit: usize,
-    /// Part of the page in which metas are looked for.
+    /// Part of the page in which to look for metas.
     pub scope: MetaScope,
 }
 
 impl From<usize> for ScanOptions {
-    /// Scans the head within so many bytes.
+    /// Scans the head within this many bytes.
     fn from(limit: usize) -> Self {
         let scope = MetaScope::Head;
         Self { limit, scope }
     }
 }
 
-/// Finds what the head of a page says. The page is pushed in chunks.
+/// Finds the metas and notices in the head of a page. The page is pushed in chunks.
 pub struct MetaScanner {
     options: ScanOptions,
     label: EncodingLabel,
     /// Whether the page must look like HTML to be scanned.
     must_look_like_html: bool,
-    /// Bytes pushed, those after the end of the scan left out.
+    /// Bytes pushed, except those after the end of the scan.
     pushed: usize,
-    /// The first of them, by which the encoding is found.
+    /// The first of these bytes, from which the encoding is determined.
     start: Vec<u8>,
-    /// None as long as the start does not tell how the page is to be read, and
-    /// if it is not HTML.
+    /// `None` while the start does not yet determine how to read the page, and if the
+    /// page is not HTML.
     reader: Option<Box<HeadReader>>,
     /// Bytes still to come in which the page may declare its encoding.
     prescan_left: usize,
@@ -64,22 +63,22 @@ pub struct MetaScanner {
     status: ScanStatus,
 }
 
-/// Bytes at the start of a page that always tell how it is to be read.
+/// Length of the start of a page that always determines how to read it.
 const START_BYTES: usize = SIGNATURE_BYTES;
 
 const _: () = assert!(PRESCAN_BYTES <= START_BYTES);
 
 impl MetaScanner {
-    /// Bytes of memory that a scan takes at most for pages as they are.
+    /// Maximum number of bytes of memory that the scan of an ordinary page takes.
     const MEMORY_BYTES: usize = 64 * 1024;
 
-    /// A token that has not ended takes so many times its length: it is kept in
-    /// a buffer that doubles, and is copied when it does.
+    /// An incomplete token takes this many times its length: its buffer doubles as it
+    /// grows and is copied each time.
     const TOKEN_COPIES: usize = 3;
 
-    /// Begins a page. `charset` is the label in its Content-Type; a byte order
-    /// mark outweighs it, and an unknown one counts as none, since markup is
-    /// ASCII nearly everywhere.
+    /// Begins a page. `charset` is the label in its Content-Type. A byte order mark
+    /// outweighs it. An unknown label is ignored, since markup is ASCII in nearly every
+    /// encoding.
     pub fn new(options: impl Into<ScanOptions>, charset: Option<&str>) -> Self {
         let label = EncodingLabel::parse(charset);
         Self {
@@ -96,8 +95,8 @@ impl MetaScanner {
         }
     }
 
-    /// Begins a body of this Content-Type. None if the type is not HTML; a body
-    /// without a type is scanned if it looks like HTML.
+    /// Begins a body with this Content-Type. Returns `None` if the type is not HTML. A
+    /// body without a type is scanned if it looks like HTML.
     pub fn for_type(content_type: Option<&[u8]>, options: impl Into<ScanOptions>) -> Option<Self> {
         let text = text(content_type.unwrap_or_default());
         let must_look_like_html = match kind(&text) {
@@ -111,7 +110,7 @@ impl MetaScanner {
         })
     }
 
-    /// Reads the next bytes. Those after the end of the scan are ignored.
+    /// Reads the next bytes. Bytes after the end of the scan are ignored.
     pub fn push(&mut self, chunk: &[u8]) -> ScanStatus {
         let room = self.options.limit - self.pushed;
         let bytes = chunk.get(..room).unwrap_or(chunk);
@@ -125,7 +124,7 @@ impl MetaScanner {
         self.status
     }
 
-    /// Notes that the body has ended, which ends its head.
+    /// Ends the body, which also ends its head.
     pub fn finish(&mut self) -> ScanStatus {
         self.stop(ScanStatus::Done);
         self.status
@@ -136,7 +135,8 @@ impl MetaScanner {
         self.status
     }
 
-    /// About how many bytes of memory the scan takes now; 0 if it has ended.
+    /// Returns approximately how many bytes of memory the scan takes now; 0 if it has
+    /// ended.
     pub fn memory(&self) -> usize {
         if self.status != ScanStatus::More {
             return 0;
@@ -147,27 +147,28 @@ impl MetaScanner {
         Self::MEMORY_BYTES + pending * Self::TOKEN_COPIES + kept
     }
 
-    /// Reports whether the page was in an encoding that is read. If not, it was
-    /// looked through as if it were ASCII, and nothing is surely absent.
+    /// Reports whether the encoding of the page could be read. If not, the page was
+    /// scanned as if it were ASCII, and a directive that was not found may still be
+    /// there.
     pub fn is_readable(&self) -> bool {
         self.is_readable && !page_encoding::is_mislabelled(&self.start, self.encoding)
     }
 
-    /// Reports whether the head was seen to end. With [`MetaScope::Prefix`]
-    /// this comes before the end of the scan.
+    /// Reports whether the end of the head was seen. With [`MetaScope::Prefix`] this
+    /// happens before the end of the scan.
     pub fn has_head_ended(&self) -> bool {
         let reader = self.reader.as_ref();
         reader.is_some_and(|reader| reader.has_head_ended())
     }
 
-    /// Metas in the head that restrict something, each once. They are complete
-    /// when the scan has ended.
+    /// Returns the metas in the head that restrict something, each once. They are
+    /// complete when the scan has ended.
     pub fn metas(&self) -> &[Meta] {
         self.findings().map_or(&[], |findings| &findings.metas)
     }
 
-    /// Metas after the head that restrict something, with
-    /// [`MetaScope::Prefix`].
+    /// Returns the metas after the head that restrict something; empty unless the scope
+    /// is [`MetaScope::Prefix`].
     pub fn outside(&self) -> &[Meta] {
         match self.options.scope {
             MetaScope::Head => &[],
@@ -175,7 +176,7 @@ impl MetaScanner {
         }
     }
 
-    /// Statements of the head about data mining and licences.
+    /// Returns the statements in the head about data mining and licences.
     pub fn notices(&self) -> &[Notice] {
         self.findings().map_or(&[], |findings| &findings.notices)
     }
@@ -194,13 +195,13 @@ impl MetaScanner {
         let (prescanned, rest) = bytes.split_at(self.prescan_left.min(bytes.len()));
         if !prescanned.is_empty() {
             if memchr(ESCAPE, prescanned).is_some() {
-                // How this is read depends on a declaration that may follow.
+                // How an escape is read depends on a declaration that may follow.
                 self.reader = None;
                 return self.begin(bytes);
             }
             reader.push(prescanned);
             self.prescan_left -= prescanned.len();
-            // So far the encoding made no difference.
+            // Up to here the encoding made no difference.
             if self.prescan_left == 0 && page_encoding::declares_iso_2022_jp(&self.start) {
                 reader.transcode_from(ISO_2022_JP);
             }
@@ -209,8 +210,8 @@ impl MetaScanner {
         self.stop(status);
     }
 
-    /// Begins to read the page, if its start says how. `bytes` are the last that
-    /// were pushed.
+    /// Begins to read the page, if its start determines how. `bytes` are the most
+    /// recently pushed bytes.
     fn begin(&mut self, bytes: &[u8]) {
         let is_limit = self.options.limit <= self.pushed || self.status != ScanStatus::More;
         let start = PageStart {
@@ -223,7 +224,7 @@ impl MetaScanner {
                 None if !start.is_complete => return,
                 None | Some(false) => {
                     self.status = ScanStatus::Done;
-                    // A body that is no HTML has no encoding to be wrong about.
+                    // A body that is not HTML cannot have a wrong encoding.
                     self.start.clear();
                     return;
                 }
@@ -247,12 +248,12 @@ impl MetaScanner {
         let new_reader = HeadReader::new(found.encoding.unwrap_or(UTF_8), extent);
         let reader = self.reader.insert(Box::new(new_reader));
         let status = if self.pushed == bytes.len() {
-            // The whole page so far. Read from its start first it would be cut
-            // there, and a token that is cut is copied.
+            // The whole page so far. Reading its start first would cut a token there,
+            // and a token that is cut has to be copied.
             reader.push(&bytes[found.mark_bytes..])
         } else {
             reader.push(&self.start[found.mark_bytes..]);
-            // Until there is a reader, all is in the start but the end of the
+            // While there is no reader, `start` has every byte except the end of the
             // last chunk.
             let late_bytes = self.pushed - self.start.len();
             reader.push(&bytes[bytes.len() - late_bytes..])
@@ -260,7 +261,7 @@ impl MetaScanner {
         self.stop(status);
     }
 
-    /// Ends the scan, unless it goes on.
+    /// Ends the scan, unless `status` is `More`.
     fn stop(&mut self, status: ScanStatus) {
         if status == ScanStatus::More || self.status != ScanStatus::More {
             return;

@@ -1,17 +1,17 @@
-//! Search for `<meta` in the bytes of a page, wherever it stands.
+//! Search for `<meta` anywhere in the bytes of a page.
 //!
-//! For pages whose reading is ambiguous: however a page is read, a meta begins
-//! with these bytes, so none is lost. Some that are found are none.
+//! For pages whose reading is ambiguous: in every reading a meta begins with these
+//! bytes, so none is missed. Some findings may not be metas.
 
 use memchr::memchr;
 
 use super::findings::{HeadFindings, MetaPlace};
 use super::tag::{ElementName, TagReader};
 
-/// Looks for metas in bytes that are pushed in chunks.
+/// Searches for metas in bytes that are pushed in chunks.
 #[derive(Debug, Default)]
 pub(super) struct MetaSearch {
-    /// Beginning of what may be a meta.
+    /// Beginning of a possible meta.
     pending: Vec<u8>,
     tag: TagReader,
     /// Bytes of tags read so far.
@@ -22,8 +22,8 @@ impl MetaSearch {
     /// Length of the longest meta that is found.
     const TAG_BYTES_MAX: usize = 2048;
 
-    /// Bytes of tags read of one page. Metas inside metas would take quadratic
-    /// time.
+    /// Maximum number of bytes of tags read of one page. Nested metas would otherwise
+    /// take quadratic time.
     const BYTES_READ_MAX: usize = 8 * 1024 * 1024;
 
     /// Reads more of the page.
@@ -44,8 +44,8 @@ impl MetaSearch {
         }
     }
 
-    /// Reads the meta at the start of `text`, if there is one. None if it may
-    /// be one that has not ended.
+    /// Reads the meta at the start of `text`, if there is one. Returns `None` if the
+    /// text may be a meta that has not ended.
     fn read_meta(&mut self, text: &[u8], findings: &mut HeadFindings) -> Option<()> {
         const META: &[u8] = b"<meta";
         let start = text.get(..META.len()).unwrap_or(text);

@@ -1,10 +1,10 @@
-//! Open templates, and open elements of SVG or MathML: they decide how a page
-//! is read on, and whether a meta counts.
+//! Open templates, and open elements of SVG or MathML. They decide how the rest of a
+//! page is read and whether a meta counts.
 //!
-//! HTML standard, sections 13.2.6.4.13 (columns of tables), 13.2.6.4.16
-//! (templates) and 13.2.6.5 (foreign content). Elements of HTML are not
-//! followed. Where the standard's answer depends on them, the reading is
-//! [`TagReading::Ambiguous`]; no page but a malformed one comes to that:
+//! HTML standard, sections 13.2.6.4.13 (columns of tables), 13.2.6.4.16 (templates) and
+//! 13.2.6.5 (foreign content). HTML elements are not tracked. If the standard's result
+//! depends on them, the reading is [`TagReading::Ambiguous`]. Only malformed pages lead
+//! to that:
 //!
 //! - HTML inside SVG or MathML (`<svg><desc><p>`),
 //! - an end tag there that closes none of its elements (`<div><svg></div>`),
@@ -14,18 +14,18 @@ use smallvec::SmallVec;
 
 use super::tag::{ElementName, Tag, TagKind};
 
-/// Templates that are open, and foreign elements open in the innermost.
+/// Open templates, and the foreign elements open in the innermost one.
 #[derive(Debug, Default)]
 pub(super) struct OpenElements {
     templates: Vec<TemplateContent>,
     foreign: Vec<ForeignElement>,
 }
 
-/// Kind of content that a template has.
+/// Kind of content in a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TemplateContent {
     Undecided,
-    /// The first element was a `<col>`: all but columns and templates is
+    /// The first element was a `<col>`: everything but columns and templates is
     /// ignored.
     Columns,
     Any,
@@ -34,7 +34,7 @@ enum TemplateContent {
 /// Open element of SVG or MathML.
 #[derive(Debug)]
 struct ForeignElement {
-    /// In lower case.
+    /// Name in lower case.
     name: SmallVec<[u8; 16]>,
     language: ForeignLanguage,
 }
@@ -50,14 +50,14 @@ enum ForeignLanguage {
 pub(super) enum TagReading {
     /// As a tag of HTML: a `<style>` holds text.
     Html,
-    /// As a tag of SVG or MathML, or it is ignored: a `<style>` holds markup.
+    /// As a tag of SVG or MathML, or ignored: a `<style>` contains markup.
     Markup,
-    /// As one or the other, by elements that are not followed.
+    /// As one or the other, depending on elements that are not tracked.
     Ambiguous,
 }
 
 impl OpenElements {
-    /// Templates, or foreign elements, that may be open at once.
+    /// Maximum number of templates, or foreign elements, that may be open at once.
     pub(super) const DEPTH_MAX: usize = 512;
 
     /// Reports whether nothing is open.
@@ -75,7 +75,7 @@ impl OpenElements {
         !self.templates.is_empty()
     }
 
-    /// Opens or closes elements by the next tag of the page.
+    /// Opens or closes elements according to the next tag of the page.
     pub(super) fn read(&mut self, tag: &Tag<'_>) -> TagReading {
         if Self::DEPTH_MAX < self.templates.len().max(self.foreign.len()) {
             return TagReading::Ambiguous;
@@ -154,7 +154,7 @@ impl OpenElements {
 }
 
 impl ForeignElement {
-    /// Reports whether HTML may stand in it (an integration point).
+    /// Reports whether the element may contain HTML (an integration point).
     fn may_hold_html(&self) -> bool {
         let names: &[&str] = match self.language {
             ForeignLanguage::Svg => &["foreignobject", "desc", "title"],
@@ -164,8 +164,8 @@ impl ForeignElement {
     }
 }
 
-/// Reports whether an element may stand in any template, and leaves open how
-/// its content is read.
+/// Reports whether an element may appear in any template without deciding how the
+/// template's content is read.
 fn leaves_open(element: ElementName) -> bool {
     matches!(
         element,
@@ -181,7 +181,7 @@ fn leaves_open(element: ElementName) -> bool {
     )
 }
 
-/// Elements that are HTML beyond doubt, and end foreign content.
+/// Elements that are certainly HTML, and so end foreign content.
 const HTML_ELEMENTS: &str = "b big blockquote body br center code dd div dl dt em embed h1 h2 h3 \
     h4 h5 h6 head hr i img li listing menu meta nobr ol p pre ruby s small span strong strike \
     sub sup table tt u ul var";
@@ -201,7 +201,7 @@ fn leaves_foreign(tag: &Tag<'_>) -> bool {
 mod tests {
     use super::*;
 
-    /// Readings of these tags, and whether anything is open after them.
+    /// Returns the readings of these tags, and whether anything is open after them.
     fn readings(tags: &str) -> (Vec<TagReading>, bool) {
         let mut open = OpenElements::default();
         let mut readings = Vec::new();
@@ -228,7 +228,7 @@ mod tests {
         a_template_holds_html: "<template><style>" is Html, true;
         a_template_ends: "<template><p></template>" is Html, false;
         templates_nest: "<template><template></template>" is Html, true;
-        a_template_of_svg_is_none: "<template><svg><template></svg></template>" is Html, false;
+        an_svg_template_is_not_a_template: "<template><svg><template></svg></template>" is Html, false;
         a_template_ends_what_is_open_in_it: "<template><svg><g></template>" is Html, false;
         svg_holds_markup: "<template><svg><style>" is Markup, true;
         svg_closes_itself: "<template><svg/><style>" is Html, true;
@@ -236,7 +236,7 @@ mod tests {
         a_paragraph_leaves_svg: "<template><svg><g><p><style>" is Html, true;
         the_end_of_a_paragraph_leaves_svg: "<template><svg></p><style>" is Html, true;
         a_styled_font_leaves_svg: "<template><svg><font SIZE=1><style>" is Html, true;
-        another_font_does_not: "<template><svg><font x><style>" is Markup, true;
+        an_unstyled_font_stays_in_svg: "<template><svg><font x><style>" is Markup, true;
         html_in_svg_is_ambiguous: "<template><svg><title><b>" is Ambiguous, true;
         html_in_math_is_ambiguous: "<template><math><mi><b>" is Ambiguous, true;
         a_title_of_svg_ends: "<template><svg><title></title><style>" is Markup, true;

@@ -1,32 +1,32 @@
 //! Encoding of a page: its byte order mark, else the label in its Content-Type,
 //! else what its first bytes declare.
 //!
-//! HTML standard, section 13.2.3.2, as far as it changes how markup reads: in
-//! UTF-16 and ISO-2022-JP bytes that look like markup may be none. In every
-//! other encoding of the Encoding standard markup is ASCII.
+//! HTML standard, section 13.2.3.2, as far as it changes how markup reads: in UTF-16
+//! and ISO-2022-JP, bytes that look like markup may not be markup. In every other
+//! encoding of the Encoding standard, markup is ASCII.
 
 use encoding_rs::{Encoding, ISO_2022_JP, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252, X_USER_DEFINED};
 use memchr::{memchr, memmem};
 
 use super::tag::{ElementName, Tag, TagKind};
 
-/// Bytes at the start of a page in which it declares its encoding.
+/// Bytes at the start of a page in which it may declare its encoding.
 pub(super) const PRESCAN_BYTES: usize = 1024;
 
-/// Bytes at the start of a page that [`is_mislabelled`] looks at.
+/// Bytes at the start of a page that [`is_mislabelled`] examines.
 const ZERO_PLACES: usize = 2;
 
-/// Begins a character of two bytes in ISO-2022-JP.
+/// Byte that switches to two-byte characters in ISO-2022-JP.
 pub(super) const ESCAPE: u8 = 0x1B;
 
-/// Encoding that a label names.
+/// Encoding named by a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EncodingLabel {
     Missing,
     Known(&'static Encoding),
-    /// No parser reads the page so. Pages that are ASCII all the same are read.
+    /// A label that no parser knows. The page is read if it is ASCII all the same.
     Unknown,
-    /// An encoding in which ASCII does not stand for itself, and that nobody
+    /// An encoding in which ASCII does not represent itself, and that no browser
     /// decodes any more.
     Unreadable,
 }
@@ -52,21 +52,21 @@ impl EncodingLabel {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PageStart<'a> {
     pub(super) bytes: &'a [u8],
-    /// Whether no more bytes will come that could tell the encoding.
+    /// Whether no more bytes will come that could determine the encoding.
     pub(super) is_complete: bool,
 }
 
-/// Encoding of a page, as its first bytes and its label tell it.
+/// Encoding of a page, as determined by its first bytes and its label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PageEncoding {
-    /// None if nothing tells it: the page is in an encoding in which markup is
-    /// ASCII, or declares another one later in its first [`PRESCAN_BYTES`].
+    /// `None` if undetermined: markup is ASCII in the page's encoding, or the page
+    /// declares another one later in its first [`PRESCAN_BYTES`].
     pub(super) encoding: Option<&'static Encoding>,
     /// Length of the byte order mark.
     pub(super) mark_bytes: usize,
 }
 
-/// Beginning of a page, and the encoding that it tells.
+/// Beginning of a page, and the encoding it implies.
 type Beginning = (&'static [u8], &'static Encoding);
 
 const MARKS: [Beginning; 3] = [
@@ -79,8 +79,8 @@ const MARKS: [Beginning; 3] = [
 const DECLARATIONS: [Beginning; 2] = [(b"<\0?\0x\0", UTF_16LE), (b"\0<\0?\0x", UTF_16BE)];
 
 impl PageEncoding {
-    /// Reads the start of a page. A byte order mark outweighs the `label`, an
-    /// XML declaration does not. None while more bytes are needed to tell.
+    /// Reads the start of a page. A byte order mark outweighs the `label`, an XML
+    /// declaration does not. Returns `None` while more bytes are needed to decide.
     pub(super) fn read(start: PageStart<'_>, label: EncodingLabel) -> Option<Self> {
         let PageStart { bytes, is_complete } = start;
         let begins = |(beginning, _): &&Beginning| bytes.starts_with(beginning);
@@ -88,8 +88,8 @@ impl PageEncoding {
         if let Some((mark, encoding)) = MARKS.iter().find(begins) {
             return Some(Self::new(Some(encoding), mark.len()));
         }
-        // A head may end with its first byte, as that of `0` does, and the second
-        // tells as well whether the page is readable.
+        // A head may end with its first byte (`0`), and the second byte is still needed
+        // to decide whether the page is readable.
         let is_short = bytes.len() < ZERO_PLACES;
         if !is_complete && (is_short || MARKS.iter().any(may_begin)) {
             return None;
@@ -100,7 +100,7 @@ impl PageEncoding {
         if let Some((_, encoding)) = DECLARATIONS.iter().find(begins) {
             return Some(Self::new(Some(encoding), 0));
         }
-        // How its markup begins tells whether a page of an unknown label is
+        // The beginning of its markup shows whether a page with an unknown label is
         // readable.
         let has_begun = label != EncodingLabel::Unknown || is_ascii_markup(bytes).is_some();
         if !is_complete && (!has_begun || DECLARATIONS.iter().any(may_begin)) {
@@ -110,7 +110,7 @@ impl PageEncoding {
             let declared = declares_iso_2022_jp(bytes).then_some(ISO_2022_JP);
             return Some(Self::new(declared, 0));
         }
-        // No declaration makes a difference before an escape.
+        // Before an escape, no declaration makes a difference.
         memchr(ESCAPE, bytes)
             .is_none()
             .then_some(Self::new(None, 0))
@@ -124,8 +124,8 @@ impl PageEncoding {
     }
 }
 
-/// Reports whether a page begins as markup in ASCII does, unlike one in UTF-16,
-/// UTF-32 or EBCDIC. None while more bytes are needed to tell.
+/// Reports whether a page begins like markup in ASCII, unlike a page in UTF-16, UTF-32
+/// or EBCDIC. `None` while more bytes are needed to decide.
 pub(super) fn is_ascii_markup(start: &[u8]) -> Option<bool> {
     match start.trim_ascii_start() {
         [] | [b'<'] => None,
@@ -134,9 +134,9 @@ pub(super) fn is_ascii_markup(start: &[u8]) -> Option<bool> {
     }
 }
 
-/// Reports whether a page begins as none does in its encoding: with a zero byte where that
-/// has none, so that it is in UTF-16 or UTF-32 without saying so, or in the other byte
-/// order; or with markup in ASCII that is said to be UTF-16.
+/// Reports whether a page begins in a way that is impossible in its encoding. Either a
+/// zero byte shows undeclared UTF-16 or UTF-32 or the other byte order, or ASCII markup
+/// is labelled UTF-16.
 pub(super) fn is_mislabelled(start: &[u8], encoding: Option<&'static Encoding>) -> bool {
     let is_zero = |at| start.get(at) == Some(&0);
     let is_ascii = || is_ascii_markup(start) == Some(true);
@@ -150,8 +150,8 @@ pub(super) fn is_mislabelled(start: &[u8], encoding: Option<&'static Encoding>) 
 /// Reports whether the first bytes of a page declare ISO-2022-JP.
 pub(super) fn declares_iso_2022_jp(start: &[u8]) -> bool {
     let start = start.get(..PRESCAN_BYTES).unwrap_or(start);
-    // All its labels have this number, and few pages do: the others are spared
-    // the prescan.
+    // All labels of the encoding contain this number, and few pages do, so most pages
+    // skip the prescan.
     memmem::find(start, b"2022").is_some() && declared_encoding(start) == Some(ISO_2022_JP)
 }
 
@@ -159,8 +159,8 @@ fn is_utf_16(encoding: &'static Encoding) -> bool {
     encoding == UTF_16LE || encoding == UTF_16BE
 }
 
-/// Reports whether a label is that of an encoding in which ASCII does not stand
-/// for itself: UTF-7 and UTF-32, EBCDIC, and encodings that switch by escapes.
+/// Reports whether a label names an encoding in which ASCII does not represent itself:
+/// UTF-7, UTF-32, EBCDIC, and encodings that switch by escapes.
 fn is_foreign_to_ascii(label: &str) -> bool {
     const BEGINNINGS: [&str; 14] = [
         "utf-7",
@@ -196,8 +196,8 @@ fn is_foreign_to_ascii(label: &str) -> bool {
         || numbers.any(|number| NUMBERS.contains(&number))
 }
 
-/// Encoding that the first bytes of a page declare (HTML standard, 13.2.3.2:
-/// "prescan a byte stream to determine its encoding").
+/// Returns the encoding that the first bytes of a page declare (HTML standard,
+/// 13.2.3.2: "prescan a byte stream to determine its encoding").
 fn declared_encoding(start: &[u8]) -> Option<&'static Encoding> {
     if let Some(encoding) = xml_encoding(start) {
         return Some(encoding);
@@ -206,7 +206,7 @@ fn declared_encoding(start: &[u8]) -> Option<&'static Encoding> {
     while let Some(at) = memchr(b'<', rest) {
         rest = &rest[at..];
         let length = match rest {
-            // The dashes of `<!-->` are those of its end, too.
+            // The dashes of `<!-->` also belong to its end.
             [_, b'!', b'-', b'-', ..] => memmem::find(&rest[2..], b"-->")? + b"<!-->".len(),
             [_, b'!' | b'?', ..] => memchr(b'>', rest)? + 1,
             [_, b'/', next, ..] if !next.is_ascii_alphabetic() => memchr(b'>', rest)? + 1,
@@ -241,7 +241,7 @@ fn xml_encoding(start: &[u8]) -> Option<&'static Encoding> {
     encoding_in_markup(label)
 }
 
-/// Encoding that a `<meta>` declares.
+/// Returns the encoding that a `<meta>` declares.
 fn encoding_of_meta(tag: &Tag<'_>) -> Option<&'static Encoding> {
     if tag.kind != TagKind::Start || tag.element != ElementName::Meta {
         return None;
@@ -276,8 +276,8 @@ fn label_in(content: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Returns the encoding that a declaration in markup means: markup that could
-/// be read as ASCII is not in UTF-16.
+/// Returns the encoding that a label in markup stands for: markup that could be read as
+/// ASCII is not in UTF-16.
 fn encoding_in_markup(label: &[u8]) -> Option<&'static Encoding> {
     let encoding = Encoding::for_label(label)?;
     if is_utf_16(encoding) {
@@ -320,7 +320,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn what_nobody_decodes_is_unreadable() {
+    fn encodings_that_browsers_do_not_decode_are_unreadable() {
         for label in [
             "hz-gb-2312",
             "iso-2022-kr",
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn markup_begins_with_an_angle() {
+    fn markup_begins_with_an_angle_bracket() {
         for (start, is_markup) in [
             ("", None),
             (" \n", None),
@@ -376,7 +376,7 @@ mod tests {
     declarations! {
         a_meta_declares: "<p><META a CHARSET = 'shift_jis'>" is Some(SHIFT_JIS);
         a_pragma_declares: "<meta content='text/html; charset=\"sjis\"' http-equiv=Content-Type>" is Some(SHIFT_JIS);
-        another_pragma_does_not: "<meta http-equiv=refresh content='charset=sjis'>" is None;
+        another_pragma_declares_nothing: "<meta http-equiv=refresh content='charset=sjis'>" is None;
         a_word_before_charset_may_look_like_it: "<meta http-equiv=content-type content='charset charset=sjis;x'>" is Some(SHIFT_JIS);
         a_comment_declares_nothing: "<!-- <meta charset=sjis> --><meta charset=cp1251>" is Some(WINDOWS_1251);
         a_short_comment_ends: "<!--><meta charset=sjis>" is Some(SHIFT_JIS);
@@ -392,7 +392,7 @@ mod tests {
 
     // Encoding standard, 6.1; HTML standard, 13.2.3.2.
     #[test]
-    fn a_mark_counts_before_a_label_and_a_declaration_behind_it() {
+    fn a_mark_outweighs_a_label_and_a_label_a_declaration() {
         let known = EncodingLabel::Known(SHIFT_JIS);
         let (missing, unknown) = (EncodingLabel::Missing, EncodingLabel::Unknown);
         for (bytes, label, encoding) in [

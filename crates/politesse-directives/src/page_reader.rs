@@ -1,9 +1,8 @@
-//! Reader of one response: its fields, and its body up to the end of the HTML
-//! head.
+//! Reader of one response: its fields, and its body up to the end of the HTML head.
 //!
-//! The caller pushes the bytes of the body as the origin sent them, and says
-//! when there are no more. Directives are told apart by `segment`, and gathered
-//! by `collector`; none is known here.
+//! The caller pushes the bytes of the body as the origin sent them, and says when the
+//! body ends. Does not know directives: `segment` reads them and `collector` gathers
+//! them.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -30,12 +29,12 @@ pub struct ResponseHead<'a> {
     pub status: StatusCode,
     /// Fields of the response, as the origin sent them.
     pub fields: &'a HeaderMap,
-    /// Directives of the representation that a 304 confirms, if they were saved.
+    /// Saved directives of the representation that a 304 confirms, if there are any.
     pub known: Option<&'a SavedDirectives>,
 }
 
-/// Reader of the directives of one response, for one crawler. The documentation
-/// of the crate has an example.
+/// Reader of the directives of one response, for one crawler. The documentation of the
+/// crate has an example.
 #[derive(Debug)]
 pub struct PageReader<'a> {
     collector: DirectiveCollector<'a>,
@@ -45,13 +44,13 @@ pub struct PageReader<'a> {
 /// A body that is scanned.
 #[derive(Debug)]
 struct ScannedBody {
-    /// Decoder of the content codings; absent if there are none.
+    /// Decoder of the content codings; `None` if there are none.
     decoder: Option<BodyDecoder>,
     scanner: MetaScanner,
     extent: BodyExtent,
 }
 
-/// Part of the representation that a body holds.
+/// Part of the representation that a body contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BodyExtent {
     Whole,
@@ -59,18 +58,18 @@ enum BodyExtent {
     Beginning,
 }
 
-/// Treatment of a body.
+/// Decision on whether a body is read.
 enum BodyPlan {
-    /// The body is not read, because it can hold no `<meta>` that counts.
+    /// The body is not read, because it cannot contain a `<meta>` that counts.
     Ignore,
     Scan(Box<ScannedBody>),
-    /// The body is not read although it may hold such a `<meta>`: the annotation
-    /// is partial.
+    /// The body is not read although it may contain a `<meta>` that counts: the
+    /// annotation is partial.
     Miss(PartialReason),
 }
 
 impl<'a> PageReader<'a> {
-    /// Creates a reader, and reads the fields of the response.
+    /// Creates a reader and reads the fields of the response.
     pub fn new(context: AnnotationContext<'a>, response: ResponseHead<'_>) -> Self {
         let mut collector = DirectiveCollector::new(context);
         let known = response.known;
@@ -89,21 +88,22 @@ impl<'a> PageReader<'a> {
         Self { collector, body }
     }
 
-    /// Reports whether more of the body is to be pushed. `false` before the first
-    /// push means that the body is not read at all.
+    /// Reports whether to push more of the body. If `false` before the first push, the
+    /// body is not read at all.
     pub fn wants_more(&self) -> bool {
         let body = self.body.as_ref();
         body.is_some_and(|body| body.wants_more())
     }
 
-    /// Estimates the bytes of memory that reading the body takes at present; 0
-    /// if it is not read.
+    /// Estimates how many bytes of memory reading the body takes at present; 0 if it is
+    /// not read.
     pub fn memory(&self) -> usize {
         self.body.as_ref().map_or(0, |body| body.memory())
     }
 
-    /// Reads the next bytes of the body, still in its content coding. To be
-    /// called while [`wants_more`](Self::wants_more); ignored otherwise.
+    /// Reads the next bytes of the body, still in its content coding. Call this while
+    /// [`wants_more`](Self::wants_more) returns `true`; otherwise the bytes are
+    /// ignored.
     pub fn push(&mut self, chunk: &[u8]) {
         self.guarded(|page| {
             let body = page.unfinished_body();
@@ -113,15 +113,14 @@ impl<'a> PageReader<'a> {
         });
     }
 
-    /// Notes that the body has ended. The annotation is partial if the head has
-    /// not: in a 206 that holds the beginning of a page, or if the content coding
-    /// is cut off.
+    /// Ends the body. The annotation is partial if the head has not ended: in a 206
+    /// with the beginning of a page, or if the content coding is cut off.
     pub fn finish(&mut self) {
         self.guarded(Self::end);
     }
 
-    /// Gives up the rest of the body. The annotation is partial for the reason
-    /// `why`, unless the head has ended already.
+    /// Gives up on the rest of the body. The annotation is partial for the reason
+    /// `why`, unless the head has already ended.
     pub fn miss(&mut self, why: PartialReason) {
         if let Some(body) = self.unfinished_body() {
             let has_head_ended = body.scanner.has_head_ended();
@@ -132,8 +131,8 @@ impl<'a> PageReader<'a> {
         }
     }
 
-    /// Notes a failure of this program: the annotation will say `unknown`, and no
-    /// more of the body is read.
+    /// Records an internal failure: the annotation will be `unknown`, and no more of
+    /// the body is read.
     pub fn fail(&mut self) {
         self.collector.fail();
         self.body = None;
@@ -144,15 +143,15 @@ impl<'a> PageReader<'a> {
         self.collector.add_tdm_rule(rule);
     }
 
-    /// Adds a field of the origin that has the name of the annotation field. It
-    /// does not count as a directive: it is quoted as evidence, and the caller
-    /// removes it from the response.
+    /// Adds a field of the origin that has the name of the annotation field. It does
+    /// not count as a directive: it is quoted as evidence, and the caller removes it
+    /// from the response.
     pub fn add_forged(&mut self, name: &HeaderName, value: &HeaderValue) {
         self.collector.add_forged(name, value);
     }
 
-    /// Returns the annotation. It is partial if more of the body was wanted and
-    /// neither [`finish`](Self::finish) nor [`miss`](Self::miss) was called.
+    /// Returns the annotation. It is partial if more of the body was needed and neither
+    /// [`finish`](Self::finish) nor [`miss`](Self::miss) was called.
     pub fn annotation(mut self) -> Annotation {
         if let Some(body) = &self.body {
             body.report(&mut self.collector);
@@ -160,8 +159,8 @@ impl<'a> PageReader<'a> {
         self.collector.annotation()
     }
 
-    /// Returns the statements of the response, for questions about any crawler. `fields` are
-    /// those of the response.
+    /// Returns the statements of the response, to be evaluated for any crawler later.
+    /// `fields` are the fields of the response.
     pub fn statements(self, fields: &HeaderMap) -> ResponseStatements {
         let Self {
             mut collector,
@@ -186,11 +185,11 @@ impl<'a> PageReader<'a> {
         body.filter(|body| body.wants_more())
     }
 
-    /// Calls `read`, and turns a panic in it into [`fail`](Self::fail).
+    /// Calls `read` and turns a panic in it into [`fail`](Self::fail).
     ///
-    /// Decoders and scanner are many thousand lines, most of them of libraries,
-    /// and read bytes that an origin chose. A panic there must cost the
-    /// annotation alone, not the response.
+    /// Decoders and scanner are many thousands of lines, most of them in libraries, and
+    /// read bytes that an origin chose. A panic there must cost only the annotation,
+    /// not the response.
     fn guarded(&mut self, read: impl FnOnce(&mut Self)) {
         if catch_unwind(AssertUnwindSafe(|| read(self))).is_err() {
             self.fail();
@@ -233,8 +232,8 @@ impl ScannedBody {
         }
     }
 
-    /// Returns the reason why a head may not have been read whole although the
-    /// body has ended; `None` if it has.
+    /// Returns the reason why the head may be incomplete although the body has ended;
+    /// `None` if the head is complete.
     fn missed_at_end(&self) -> Option<PartialReason> {
         if self.scanner.has_head_ended() {
             return None;
@@ -245,8 +244,8 @@ impl ScannedBody {
         }
     }
 
-    /// Adds the findings of the scan to `collector`, and the reason if there may
-    /// be more of them in the part that was not read.
+    /// Adds the findings of the scan to `collector`, and a reason if the unread part
+    /// may contain more.
     fn report(&self, collector: &mut DirectiveCollector<'_>) {
         let scanner = &self.scanner;
         for meta in scanner.metas() {
@@ -272,8 +271,8 @@ impl ResponseHead<'_> {
         self.status == StatusCode::NOT_MODIFIED
     }
 
-    /// Decides whether the body is scanned. The order matters: a body that can
-    /// hold no metas must not make the annotation partial.
+    /// Decides whether the body is scanned. The order matters: a body that cannot
+    /// contain metas must not make the annotation partial.
     fn body_plan(&self, limits: &DirectiveLimits) -> BodyPlan {
         if self.is_not_modified() {
             return match self.known {
@@ -299,8 +298,7 @@ impl ResponseHead<'_> {
         if is_partial && !self.holds_beginning() {
             return BodyPlan::Miss(PartialReason::Range);
         }
-        // Checked after the type: an image has no metas that the answer to HEAD
-        // could lack.
+        // Checked after the type: the response to HEAD for an image lacks no metas.
         if self.method == Method::HEAD {
             return BodyPlan::Miss(PartialReason::Method);
         }
@@ -318,8 +316,8 @@ impl ResponseHead<'_> {
         }
     }
 
-    /// Returns the types that the response states. Several lines are one list
-    /// (RFC 9110, section 5.3): one type that is HTML is enough.
+    /// Returns the types that the response declares. Several lines form one list (RFC
+    /// 9110, section 5.3); one HTML type is enough.
     fn content_type(&self) -> Cow<'_, [u8]> {
         let mut lines = self.fields.get_all(CONTENT_TYPE).iter();
         let first = lines.next().map_or(&[][..], HeaderValue::as_bytes);
@@ -342,8 +340,8 @@ impl ResponseHead<'_> {
     }
 }
 
-/// Reports whether a 206 has several parts, each with a type of its own (RFC
-/// 9110, section 15.3.7.2).
+/// Reports whether a 206 has several parts, each with its own type (RFC 9110, section
+/// 15.3.7.2).
 fn is_multipart(content_type: &[u8]) -> bool {
     const BYTERANGES: &[u8] = b"multipart/byteranges";
     let start = content_type.trim_ascii_start().get(..BYTERANGES.len());
@@ -400,16 +398,16 @@ mod tests {
         )*};
     }
 
-    // Ours; of ranges, RFC 9110, section 15.3.7.
+    // Ours; for ranges, RFC 9110, section 15.3.7.
     unread! {
         a_head_request_has_no_metas: HEAD 200 [HTML] => Some("method");
-        a_head_request_of_an_image_has_all: HEAD 200 [("content-type", "image/png")] => None;
+        a_head_request_for_an_image_is_complete: HEAD 200 [("content-type", "image/png")] => None;
         a_304_repeats_no_metas: GET 304 [] => Some("not-modified");
         an_error_page_is_not_read: GET 404 [HTML] => None;
         no_content_has_no_metas: GET 204 [] => None;
         a_coding_may_hide_the_page: GET 200 [HTML, ("content-encoding", "dcz")] => Some("coding");
         a_later_part_may_lack_the_head: GET 206 [HTML, ("content-range", "bytes 1-9/10")] => Some("range");
-        a_later_part_of_an_image_has_all: GET 206 [("content-type", "image/png"), ("content-range", "bytes 1-9/10")] => None;
+        a_later_part_of_an_image_is_complete: GET 206 [("content-type", "image/png"), ("content-range", "bytes 1-9/10")] => None;
         parts_may_lack_the_head: GET 206 [("content-type", "multipart/byteranges")] => Some("range");
     }
 
@@ -417,11 +415,11 @@ mod tests {
     fn the_identity_coding_hides_nothing() {
         let page = page(&Method::GET, 200, &[HTML, ("content-encoding", "identity")]);
         assert!(page.wants_more());
-        // The caller gave up without a word.
+        // The caller stopped without calling `finish` or `miss`.
         assert_eq!(page.annotation().why(), Some("head-limit"));
     }
 
-    // Ours: whichever of the two a reader believes.
+    // Ours: a reader may believe either of the two types.
     #[test]
     fn one_of_several_types_may_say_html() {
         let fields = [("content-type", "text/plain"), HTML];
@@ -429,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beginning_is_whole_if_the_head_ends_in_it() {
+    fn a_206_is_complete_if_the_head_ends_in_it() {
         let fields = [HTML, ("content-range", "bytes 0-9/100")];
         let mut page = page(&Method::GET, 206, &fields);
         page.push(b"<p>");
@@ -447,8 +445,8 @@ mod tests {
         }
     }
 
-    /// Returns the annotation of a page that comes whole, for a crawler without
-    /// a name.
+    /// Returns the annotation of a page that arrives whole, for a crawler without a
+    /// name.
     fn annotation(limits: DirectiveLimits, fields: &[(&str, &str)], body: &str) -> Annotation {
         let mut page = page_within(limits, (&Method::GET, 200), fields);
         page.push(body.as_bytes());
@@ -456,7 +454,7 @@ mod tests {
         page.annotation()
     }
 
-    // Fetch standard, section 3.5: the last line counts there, elsewhere the first.
+    // Fetch standard, section 3.5: there the last line counts, elsewhere the first.
     #[test]
     fn a_page_of_two_types_is_html_if_one_is() {
         for types in [["image/png", "text/html"], ["text/html", "image/png"]] {
@@ -470,7 +468,7 @@ mod tests {
 
     // Ours: the response is still forwarded (docs/annotation.md).
     #[test]
-    fn a_panic_costs_the_annotation_alone() {
+    fn a_panic_costs_only_the_annotation() {
         let mut page = page(&Method::GET, 200, &[HTML]);
         assert!(page.wants_more());
         page.guarded(|_| panic!("as a library might"));
@@ -481,7 +479,7 @@ mod tests {
 
     // Ours: `directives.meta_scope` (docs/annotation.md).
     #[test]
-    fn a_meta_behind_the_head_is_told_on_demand() {
+    fn a_meta_after_the_head_is_reported_if_configured() {
         let body = "<title>x</title><p><meta name=robots content=noindex>";
         let value = annotation(DirectiveLimits::default(), &[HTML], body)
             .header_value(&FieldFormat::default());
@@ -494,9 +492,9 @@ mod tests {
         assert_eq!(value, "*=();state=complete, outside=(noindex;src=m)");
     }
 
-    // Ours: the head was seen to end, so no meta in it can be missing.
+    // Ours: the head has ended, so no meta in it can be missing.
     #[test]
-    fn what_is_missed_behind_the_head_is_not_missed() {
+    fn a_body_given_up_after_the_head_is_complete() {
         let limits = DirectiveLimits {
             meta_scope: MetaScope::Prefix,
             ..DirectiveLimits::default()
@@ -511,7 +509,7 @@ mod tests {
 
     // Ours: docs/annotation.md, on encodings.
     #[test]
-    fn a_page_in_letters_that_are_not_read_is_not_complete() {
+    fn a_page_in_an_unreadable_encoding_is_partial() {
         let html = ("content-type", "text/html; charset=utf-32le");
         let annotation = annotation(DirectiveLimits::default(), &[html], "<\0\0\0");
         assert_eq!(annotation.why(), Some("charset"));
@@ -520,7 +518,7 @@ mod tests {
     // Ours. RFC 2781, section 4.3, reads text without a mark as big-endian, the
     // Encoding standard as little-endian.
     #[test]
-    fn a_page_in_two_bytes_a_letter_must_say_so() {
+    fn a_utf_16_page_must_declare_its_encoding() {
         let utf16 = |big: bool| -> String {
             let page = "<meta name=robots content=noindex><body>";
             let letters = page.chars().map(|letter| match big {
@@ -548,7 +546,7 @@ mod tests {
                 why("text/html; charset=utf-8", &utf16(big)),
                 (Some("charset"), 0)
             );
-            // Without a type, what begins so is no HTML.
+            // Without a type, a body that begins like this is not HTML.
             assert_eq!(why("", &utf16(big)), (None, 0));
         }
         assert_eq!(
@@ -568,7 +566,7 @@ mod tests {
         );
     }
 
-    // ARCHITECTURE.md, invariant 8: the memory of a tag that does not end counts.
+    // ARCHITECTURE.md, invariant 8: the memory of an unfinished tag counts.
     #[test]
     fn a_long_token_is_charged() {
         let mut page = page(&Method::GET, 200, &[HTML]);
@@ -584,7 +582,7 @@ mod tests {
 
     // Ours: docs/annotation.md, on preferences.
     #[test]
-    fn what_a_page_prefers_is_evidence_and_listed_on_demand() {
+    fn preferences_are_evidence_and_are_listed_if_configured() {
         let fields = [HTML, ("content-usage", "train-ai=n")];
         let body = "<meta name=tdm-reservation content=1>\
             <link rel=license type=application/rsl+xml href=https://o.test/l.xml><body>";

@@ -1,24 +1,23 @@
-//! Purposes that a crawler fetches pages for.
+//! Purposes for which a crawler fetches pages.
 //!
-//! The operator declares them, since no request states them. Their words are
-//! those of AIPREF (draft-ietf-aipref-vocab-08) and of Content Signals
-//! (contentsignals.org) where these have one. Does not know what denies a
-//! purpose.
+//! The operator declares them, since no request states them. Their words come from
+//! AIPREF (draft-ietf-aipref-vocab-08) and Content Signals (contentsignals.org) where
+//! these have one. Does not know what denies a purpose.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Purpose that a crawler fetches pages for.
+/// Purpose for which a crawler fetches pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CrawlPurpose {
-    /// Training of models, or a data set for it.
+    /// Training of models, or building a data set for it.
     TrainAi,
-    /// An index in which pages are found, with links to them.
+    /// An index for finding pages, with links to them.
     Search,
-    /// Input of a model that answers with the content (grounding, retrieval).
+    /// Input for a model that answers with the content (grounding, retrieval).
     AiInput,
     /// Copies that are kept and shown.
     Archive,
@@ -26,7 +25,7 @@ pub enum CrawlPurpose {
     Images,
 }
 
-/// Set of purposes: a bit each.
+/// Set of purposes, one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "Vec<CrawlPurpose>", into = "Vec<CrawlPurpose>")]
 pub struct PurposeSet(u8);
@@ -45,7 +44,7 @@ impl CrawlPurpose {
         Self::Images,
     ];
 
-    /// Returns the word in configuration and record.
+    /// Returns the word used in the configuration and the record.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::TrainAi => "train-ai",
@@ -80,7 +79,7 @@ impl PurposeSet {
     /// Returns the set of these purposes.
     pub const fn of(purposes: &[CrawlPurpose]) -> Self {
         let (mut bits, mut at) = (0, 0);
-        // A constant function has no iterators.
+        // A `const fn` cannot use iterators.
         while at < purposes.len() {
             bits |= 1 << purposes[at] as u8;
             at += 1;
@@ -88,12 +87,12 @@ impl PurposeSet {
         Self(bits)
     }
 
-    /// Reports whether no purpose is in it.
+    /// Reports whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Reports whether a purpose is in it.
+    /// Reports whether the set contains a purpose.
     pub fn contains(self, purpose: CrawlPurpose) -> bool {
         self.0 & 1 << purpose as u8 != 0
     }

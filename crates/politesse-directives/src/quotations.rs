@@ -1,19 +1,19 @@
 //! Quotations: the statements of a response about its own use, as written.
 //!
-//! They go into the decision record, as evidence for the annotation, and
-//! include directives that are unknown. Does not know what they mean.
+//! They go into the decision record as evidence for the annotation, and include unknown
+//! directives. Does not know what they mean.
 
 use http::{HeaderName, HeaderValue};
 use serde::Serialize;
 
-/// Statements of one response, in their order.
+/// Statements of one response, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Quotations {
     list: Vec<Quotation>,
     bytes: usize,
 }
 
-/// Statement as it was written.
+/// Statement, as written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Quotation {
     /// Name of the field, or `meta` and the name of the element.
@@ -22,7 +22,7 @@ struct Quotation {
     said: String,
 }
 
-/// Fields that say something about the use of a response, or what it costs.
+/// Fields about the use of a response, or about its price.
 const FIELDS: [&str; 8] = [
     "robots-tag",
     "x-robots-tag",
@@ -37,21 +37,21 @@ const FIELDS: [&str; 8] = [
 /// Mark at the end of a text that was cut.
 const CUT: &str = "…";
 
-/// Reports whether fields of this name are read: for directives, or for what they
-/// say about uses of the content.
+/// Reports whether fields of this name are read, for directives or for preferences
+/// about uses of the content.
 pub(super) fn is_read(name: &HeaderName) -> bool {
     FIELDS.contains(&name.as_str())
 }
 
 /// Reports whether a field line may state something about the use of its response.
 pub(super) fn is_statement(name: &HeaderName, value: &HeaderValue) -> bool {
-    // Most links are not about licences.
+    // Most links do not name a licence.
     is_read(name) && (name != "link" || holds_license(value.as_bytes()))
 }
 
 impl Quotations {
-    /// Bytes kept of one response. A field of 32 KiB is an attack, or a mistake
-    /// that its beginning shows as well.
+    /// Maximum number of bytes kept of one response. A field of 32 KiB is an attack, or
+    /// a mistake that its beginning shows just as well.
     pub const BYTES_MAX: usize = 8 * 1024;
 
     /// Adds a field line, if it is one of [`FIELDS`].
@@ -61,7 +61,7 @@ impl Quotations {
         }
     }
 
-    /// Adds a field with the name of the annotation, which no origin may use.
+    /// Adds a field with the name of the annotation field, which no origin may use.
     pub fn forged(&mut self, name: &HeaderName, value: &HeaderValue) {
         self.add(name.as_str(), value.as_bytes());
     }
@@ -71,14 +71,14 @@ impl Quotations {
         self.add(name, said.as_bytes());
     }
 
-    /// Reports whether there are none.
+    /// Reports whether there are no statements.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
     /// Returns a JSON array of objects with `by` and `said`.
     pub fn json(&self) -> String {
-        // Strings alone: serialization cannot fail.
+        // The list contains only strings, so serialization cannot fail.
         serde_json::to_string(&self.list).unwrap_or_default()
     }
 
@@ -95,7 +95,7 @@ impl Quotations {
     }
 }
 
-/// Returns the first `room` bytes of a text, with a mark if that is not all.
+/// Returns the first `room` bytes of a text, with a mark if it was cut.
 fn cut(text: &[u8], room: usize) -> String {
     match text.get(..room) {
         Some(kept) if kept.len() < text.len() => String::from_utf8_lossy(kept).into_owned() + CUT,
@@ -122,9 +122,9 @@ mod tests {
         quotations
     }
 
-    // Ours: evidence of directives that are unknown.
+    // Ours: unknown directives are evidence.
     #[test]
-    fn what_nobody_knows_is_kept_as_written() {
+    fn unknown_directives_are_kept_as_written() {
         let quotations = kept(&[
             ("x-robots-tag", "NoIndex, frobnicate"),
             ("server", "noindex"),

@@ -1,10 +1,9 @@
 //! Character references in the values of attributes (`no&#x69;ndex`).
 //!
-//! HTML standard, 13.2.5.72 to 13.2.5.80. Of its 2,231 named references only
-//! those are replaced that can separate, quote or end the words of a list:
-//! blanks, quotes and signs. Others stay as they are, and make a word that is no
-//! directive; none of them stands for a letter of one. Does not know which
-//! attributes are read.
+//! HTML standard, 13.2.5.72 to 13.2.5.80. Of its 2,231 named references, only those are
+//! replaced that can separate, quote or end words of a list: spaces, quotes and
+//! punctuation. The others stay as written and make the word unknown; none of them
+//! stands for a letter of a directive. Does not know which attributes are read.
 
 use std::borrow::Cow;
 
@@ -89,8 +88,8 @@ const NAMES: [(&str, char); 74] = [
     ("vert", '|'),
 ];
 
-/// Names that the standard also accepts without a semicolon, because old pages
-/// have them.
+/// Names that the standard also accepts without a semicolon, because old pages use them
+/// that way.
 const BARE_NAMES: [(&str, char); 11] = [
     ("AMP", '&'),
     ("GT", '>'),
@@ -127,8 +126,8 @@ pub(super) fn decoded(value: &str) -> Cow<'_, str> {
     Cow::Owned(decoded)
 }
 
-/// Reads `#105;` or `#x69;`, the semicolon optional; returns the character and
-/// the text after it.
+/// Reads `#105;` or `#x69;`; the semicolon is optional. Returns the character and the
+/// text after it.
 fn numeric(text: &str) -> Option<(char, &str)> {
     let text = text.strip_prefix('#')?;
     let (text, radix) = match text.strip_prefix(['x', 'X']) {
@@ -140,13 +139,13 @@ fn numeric(text: &str) -> Option<(char, &str)> {
     if digits.is_empty() {
         return None;
     }
-    // Digits fail only if the number is too large, and so is no character.
+    // Digits fail to parse only if the number is too large to be a character.
     let number = u32::from_str_radix(digits, radix).unwrap_or(u32::MAX);
     Some((letter(number), after.strip_prefix(';').unwrap_or(after)))
 }
 
-/// Returns the character of a number. A control that is a character in
-/// Windows-1252 stands for that one (13.2.5.80): old pages count that way.
+/// Returns the character with this number. The control characters of Windows-1252 stand
+/// for its printable ones (13.2.5.80), as in old pages.
 fn letter(number: u32) -> char {
     if number == 0 {
         return char::REPLACEMENT_CHARACTER;
@@ -159,8 +158,7 @@ fn letter(number: u32) -> char {
     char::from_u32(number).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
-/// Reads `amp;`, or one of [`BARE_NAMES`]; returns the character and the text
-/// after it.
+/// Reads `amp;`, or one of [`BARE_NAMES`]. Returns the character and the text after it.
 fn named(text: &str) -> Option<(char, &str)> {
     let whole = NAMES.iter().find_map(|&(name, letter)| {
         let after = text.strip_prefix(name)?.strip_prefix(';')?;
@@ -169,7 +167,7 @@ fn named(text: &str) -> Option<(char, &str)> {
     whole.or_else(|| {
         BARE_NAMES.iter().find_map(|&(name, letter)| {
             let after = text.strip_prefix(name)?;
-            // `&lt=` and `&ltx` are query strings of a URL as a rule, and stay.
+            // `&lt=` and `&ltx` are usually part of a URL's query string, so they stay.
             let is_longer = |next: char| next == '=' || next.is_ascii_alphanumeric();
             (!after.starts_with(is_longer)).then_some((letter, after))
         })
@@ -202,11 +200,11 @@ mod tests {
         zero_and_surrogates_are_replaced: "&#0;&#xD800;&#x110000;&#99999999999;" is "\u{FFFD}\u{FFFD}\u{FFFD}\u{FFFD}";
         numbers_of_windows_1252: "&#147;x&#x94;&#x82;&#133;&#x81;" is "\u{201C}x\u{201D}\u{201A}\u{2026}\u{81}";
         blanks_have_many_names: "a&thinsp;b&NewLine;c&nbsp" is "a\u{2009}b\nc\u{A0}";
-        a_bare_name_is_no_part_of_a_longer: "&ltdot;&lt.&QUOT" is "&ltdot;<.\"";
-        what_is_none_stays: "a&b &; &# &#; &#x; &nothing; &" is "a&b &; &# &#; &#x; &nothing; &";
+        a_bare_name_does_not_match_inside_a_longer_name: "&ltdot;&lt.&QUOT" is "&ltdot;<.\"";
+        text_that_is_not_a_reference_stays: "a&b &; &# &#; &#x; &nothing; &" is "a&b &; &# &#; &#x; &nothing; &";
     }
 
-    // HTML standard, 13.5: every name there is.
+    // HTML standard, 13.5: all named references.
     #[test]
     fn every_name_that_matters_is_known() {
         let matters = |letter: char| {

@@ -1,20 +1,20 @@
-//! Repair of damaged directive lists: what a person reads as a restriction counts.
+//! Repair of damaged directive lists: text that a person reads as a restriction counts.
 //!
-//! People separate directives with `|`, write `no-index`, or paste marks that
-//! nobody sees. A list with such damage is read twice, as it stands and repaired,
-//! and both readings are in force: a repair only ever adds restrictions. Words that
-//! loosen (`index`, `all`) are never repaired. Ours; see docs/annotation.md.
+//! People separate directives with `|`, write `no-index`, or paste invisible
+//! characters. A list with such damage is read twice, as written and repaired, and both
+//! readings are in force: a repair only ever adds restrictions. Words that loosen
+//! (`index`, `all`) are never repaired. Ours; see docs/annotation.md.
 //!
-//! Does not know crawlers and values.
+//! Does not know crawlers or values.
 
 use memchr::memchr2_iter;
 
 use super::vocabulary::{is_invisible, lookup, lookup_hyphenated};
 
-/// Returns a list with its damage repaired; `None` if there is none.
+/// Returns a list with its damage repaired; `None` if there is no damage.
 ///
-/// The text of a date is never cut: no separator that a date may hold is one here
-/// unless it stands beside a directive.
+/// The text of a date is never cut: a separator that may occur in a date counts only
+/// next to a directive.
 pub(super) fn repaired(text: &str) -> Option<String> {
     if !may_be_damaged(text) {
         return None;
@@ -24,15 +24,15 @@ pub(super) fn repaired(text: &str) -> Option<String> {
     (repaired != text).then_some(repaired)
 }
 
-/// Reports whether a list has anything that a repair looks at. Nearly all lists
-/// have not, and reading them must hardly cost more.
+/// Reports whether a list contains anything that may need repair. Nearly all lists do
+/// not, and this check must add hardly any cost to reading them.
 fn may_be_damaged(text: &str) -> bool {
     let text = text.as_bytes();
     let is_odd = |byte: u8| !byte.is_ascii() | b"|&+/.!".contains(&byte);
     let is_no = |letters: &[u8]| {
         (letters[0] | 0x20 == b'n') & (letters[1] | 0x20 == b'o') & (letters[2] <= b' ')
     };
-    // Without a way out, so that they become instructions for many bytes at once.
+    // No early exit, so that the compiler vectorises the loop.
     let has_odd = text.iter().fold(false, |found, &byte| found | is_odd(byte));
     let has_no = text
         .windows(3)
@@ -41,8 +41,8 @@ fn may_be_damaged(text: &str) -> bool {
     has_odd || has_no || hyphens.any(|at| !is_usual_hyphen(text, at))
 }
 
-/// Reports whether a hyphen is one of a directive's name as it ought to be, or
-/// before a number.
+/// Reports whether a hyphen belongs to the name of a directive, correctly written, or
+/// stands before a number.
 fn is_usual_hyphen(text: &[u8], at: usize) -> bool {
     let before = &text[..at];
     let is_behind = |word: &[u8]| {
@@ -56,8 +56,8 @@ fn is_usual_hyphen(text: &[u8], at: usize) -> bool {
     !is_inside || is_behind(b"max") || is_behind(b"max-image") || is_behind(b"max-video")
 }
 
-/// Returns the letter that a letter of another script or width stands for; `None`
-/// for a mark that nobody sees.
+/// Returns the plain form of a character of another script or width; `None` for an
+/// invisible character.
 fn plain(letter: char) -> Option<char> {
     match letter {
         '|' | '&' | '，' | '﹐' | '､' | '、' | '،' | '؛' | '；' | '｜' | '＆' => {
@@ -73,11 +73,11 @@ fn plain(letter: char) -> Option<char> {
     }
 }
 
-/// Returns a list with commas where another mark separates, and without the
-/// hyphens that a restriction has too many.
+/// Returns a list with commas in place of other separators, and without superfluous
+/// hyphens in restrictions.
 ///
-/// `. / + !` separate only beside a directive, or at the end of a segment: names
-/// of crawlers, versions, numbers and dates hold them as well.
+/// `. / + !` separate only next to a directive or at the end of a segment, because
+/// names of crawlers, versions, numbers and dates contain them as well.
 fn with_separators(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -114,8 +114,8 @@ fn ends_segment(text: &str) -> bool {
     text.is_empty() || text.starts_with([',', ';'])
 }
 
-/// Returns a list with `no index` written in one word, in each segment of nothing
-/// but directives. In any other segment, `no` is a word of a sentence.
+/// Returns a list with `no index` joined into one word, in segments that consist only
+/// of directives. In any other segment, `no` is part of a sentence.
 fn with_joined_words(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for segment in text.split_inclusive([',', ';', ':', '=']) {
@@ -135,8 +135,8 @@ fn with_joined_words(text: &str) -> String {
     out
 }
 
-/// Joins each `no` in a segment with the word behind it; `None` if there is no
-/// `no`, or if not all words are directives then.
+/// Joins each `no` in a segment with the word after it. Returns `None` if there is no
+/// `no`, or if not all resulting words are directives.
 fn joined(segment: &str) -> Option<String> {
     let mut joined = String::new();
     let mut has_no = false;
@@ -154,7 +154,7 @@ fn joined(segment: &str) -> Option<String> {
     has_no.then_some(joined)
 }
 
-/// Reports whether a letter may be part of a directive's name.
+/// Reports whether a character may be part of a directive's name.
 fn is_word(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_')
 }
@@ -179,11 +179,11 @@ mod tests {
         names_with_hyphens_are_no_damage: "max-image-preview:large, Other-Bot: noindex" is None;
         a_bar_separates: "noindex|nofollow" is Some("noindex,nofollow");
         a_slash_beside_a_directive_separates: "noindex/x, x/NoFollow" is Some("noindex,x, x,NoFollow");
-        a_slash_in_a_version_does_not: "ExampleBot/2.1: noindex" is None;
-        a_point_in_a_name_does_not: "example.bot: noindex" is None;
+        a_slash_in_a_version_does_not_separate: "ExampleBot/2.1: noindex" is None;
+        a_point_in_a_name_does_not_separate: "example.bot: noindex" is None;
         a_point_ends_a_list: "noindex, max-snippet:20." is Some("noindex, max-snippet:20,");
         marks_of_other_scripts_separate: "a，b、c،d؛e：f" is Some("a,b,c,d,e:f");
-        marks_that_nobody_sees_count_as_nothing: "no\u{200B}index\u{FEFF}\u{AD}" is Some("noindex");
+        invisible_characters_are_removed: "no\u{200B}index\u{FEFF}\u{AD}" is Some("noindex");
         hyphens_may_be_too_many: "No-Index, no_image-index" is Some("noindex, noimageindex");
         hyphens_may_be_missing_or_of_another_kind: "max_snippet:1, max\u{2011}snippet:1, unavailable-after:x"
             is Some("max-snippet:1, max-snippet:1, unavailable_after:x");

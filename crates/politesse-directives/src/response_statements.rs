@@ -1,8 +1,8 @@
-//! Statements of one response, kept apart from it: its annotation can be made later,
-//! for any crawler.
+//! Statements of one response, kept separately from it, so that its annotation can be
+//! made later for any crawler.
 //!
-//! For responses that were stored: which crawler asked, and which robots.txt was in
-//! force, is found out after they are read. Does not know how a response is read
+//! For stored responses: the crawler that asked, and the robots.txt in force, become
+//! known only after the responses are read. Does not know how a response is read
 //! (`page_reader`).
 
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -14,8 +14,8 @@ use super::context::AnnotationContext;
 use super::findings::{Meta, Notice};
 use super::quotations;
 
-/// Statements of one response about its use, for whichever crawler, and how much of the
-/// response was read for them.
+/// Statements of one response about its use, for any crawler, and how much of the
+/// response was read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResponseStatements {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -33,15 +33,16 @@ pub struct ResponseStatements {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct StatedField {
     name: String,
-    /// Value, which need not be UTF-8.
+    /// Value; need not be UTF-8.
     value: Vec<u8>,
 }
 
 impl ResponseStatements {
-    /// Most bytes of text that are kept of one response; more make it partial.
+    /// Maximum number of bytes of text kept of one response; with more, the annotation
+    /// is partial.
     pub const BYTES_MAX: usize = DirectiveCollector::FIELD_BYTES_MAX;
 
-    /// Begins with the statements in fields.
+    /// Begins with the statements in the fields.
     pub(super) fn of_fields(fields: &HeaderMap, state: AnnotationState) -> Self {
         let mut statements = Self {
             fields: Vec::new(),
@@ -102,14 +103,14 @@ impl ResponseStatements {
         self.state
     }
 
-    /// Returns about how many bytes of memory it takes.
+    /// Returns approximately how many bytes of memory the statements take.
     pub fn bytes(&self) -> usize {
         let texts = self.fields.len() + self.metas.len() + self.notices.len();
         size_of::<Self>() + texts * size_of::<Meta>() + self.text_bytes
     }
 
-    /// Reports whether a text of so many bytes is kept. A crawl has millions of responses,
-    /// and some are made to be costly.
+    /// Reserves room for a text and reports whether it fits. A crawl has millions of
+    /// responses, and some are made to be costly.
     fn take_room(&mut self, bytes: usize) -> bool {
         let has_room = self.text_bytes + bytes <= Self::BYTES_MAX;
         if has_room {
@@ -151,9 +152,9 @@ mod tests {
         page
     }
 
-    // Ours: a response that was stored says what it said when it came.
+    // Ours: a stored response gives the same annotation as when it arrived.
     #[test]
-    fn the_annotation_made_later_is_that_of_the_response() {
+    fn the_annotation_made_later_equals_the_one_made_at_once() {
         let mut fields = HeaderMap::new();
         for (name, value) in [
             ("content-type", "text/html"),
@@ -177,7 +178,7 @@ mod tests {
         }
     }
 
-    // Ours: memory does not grow with what a page says.
+    // Ours: memory does not grow with the amount of statements.
     #[test]
     fn a_response_that_says_too_much_is_partial() {
         let mut fields = HeaderMap::new();

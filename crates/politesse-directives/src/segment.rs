@@ -1,9 +1,9 @@
-//! Segments of a directive list, between two commas: which crawler is meant, and
-//! which restrictions bind it.
+//! Segments of a directive list, between two commas: which crawler a segment addresses,
+//! and which restrictions bind it.
 //!
-//! There is no standard for the values of `X-Robots-Tag` and `<meta>`; the
-//! readings are lenient, and each only ever adds a restriction. Does not know
-//! which syntax a whole line has.
+//! No standard defines the values of `X-Robots-Tag` and `<meta>`. The readings are
+//! lenient, and each only ever adds a restriction. Does not know the syntax of the
+//! whole line.
 
 use super::date;
 use super::repair::repaired;
@@ -14,13 +14,13 @@ use super::vocabulary::{Restriction, bare, is_invisible, is_margin, lookup};
 pub(super) enum Scope<'a> {
     /// Every crawler, named or not.
     Everyone,
-    /// The crawler of this product token, and those of the list of names in front of
-    /// it (`ExampleBot, OtherBot: noindex`), which is empty nearly always.
+    /// The crawler with product token `name`, and those in the list of names before it
+    /// (`ExampleBot, OtherBot: noindex`), which is nearly always empty.
     Agent { name: &'a str, others: &'a str },
 }
 
-/// Bytes read of a list of names, which is gone through for each of its directives.
-/// It has room for some forty.
+/// Bytes read of a list of names, which is searched for each of its directives. Some
+/// forty names fit.
 const NAMES_BYTES_MAX: usize = 512;
 
 /// One restriction, and the crawlers that it binds.
@@ -33,14 +33,14 @@ pub(super) struct DirectiveStatement<'a> {
 /// Text between two separators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TextPiece<'a> {
-    /// Separator in front of it; the first piece has none.
+    /// Separator before the text; `None` for the first piece.
     pub(super) separator: Option<u8>,
     pub(super) text: &'a str,
-    /// Place of the text in what was split.
+    /// Position of the text in the original.
     pub(super) at: usize,
 }
 
-/// Meaning of a separator inside double quotes.
+/// Treatment of a separator inside double quotes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Quotes {
     /// Part of a string: the text is a structured field.
@@ -49,7 +49,7 @@ pub(super) enum Quotes {
     Ignore,
 }
 
-/// Splits a text at its separators, but for the commas inside a date of
+/// Splits a text at its separators, except at the commas inside a date of
 /// `unavailable_after`.
 pub(super) fn pieces<'a>(text: &'a str, separators: &[u8], quotes: Quotes) -> Vec<TextPiece<'a>> {
     let mut found = Vec::new();
@@ -60,7 +60,7 @@ pub(super) fn pieces<'a>(text: &'a str, separators: &[u8], quotes: Quotes) -> Ve
         if byte == b'"' && quotes == Quotes::Hold {
             match string_end(text.as_bytes(), at) {
                 Some(end) => at = end,
-                // No string after this one can end either.
+                // No later string can end either.
                 None => quotes = Quotes::Ignore,
             }
         } else if separators.contains(&byte) && !start.is_date(text, at) {
@@ -77,13 +77,13 @@ pub(super) fn pieces<'a>(text: &'a str, separators: &[u8], quotes: Quotes) -> Ve
     found
 }
 
-/// Beginning of the piece that is being read.
+/// Beginning of the current piece.
 #[derive(Debug, Default)]
 struct PieceStart {
     separator: Option<u8>,
     at: usize,
-    /// Commas of a date that the piece holds. `Wed, Dec 3, 2100` has two; looking
-    /// for more would take quadratic time.
+    /// Commas of a date inside the piece. `Wed, Dec 3, 2100` has two; looking for more
+    /// would take quadratic time.
     date_commas: u8,
 }
 
@@ -122,11 +122,11 @@ fn string_end(text: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// Reads a segment into `statements`. `scope` is that of the segment before;
-/// returns the scope that the next segment begins with.
+/// Reads a segment into `statements`. `scope` is the scope after the previous segment.
+/// Returns the scope for the next segment.
 ///
-/// `name: value` and `name=value` are one: a value if the name is a directive,
-/// else the name is a crawler's and the value binds it.
+/// `name: value` and `name=value` are equivalent. If the name is a directive, the value
+/// is its value; otherwise the name is a crawler and the value binds it.
 pub(super) fn read<'a>(
     text: &'a str,
     scope: Scope<'a>,
@@ -140,7 +140,7 @@ pub(super) fn read<'a>(
         read_words(words, scope, statements);
         let everyone = Scope::of(name) == Scope::Everyone;
         if let Some(word) = lookup(name).filter(|_| !everyone) {
-            // RFC 9651, section 3.3.6: a false parameter is one not given.
+            // RFC 9651, section 3.3.6: a false parameter counts as absent.
             if value.trim() != "?0" {
                 let read = word.restrictions(value).into_iter();
                 statements
@@ -151,7 +151,7 @@ pub(super) fn read<'a>(
             return scope;
         }
         if is_number(value) {
-            // A directive that is not known: no crawler is told a number.
+            // An unknown directive: after a crawler's name, no number follows.
             read_words(value, scope, statements);
             return scope;
         }
@@ -163,15 +163,15 @@ pub(super) fn read<'a>(
 }
 
 fn is_number(value: &str) -> bool {
-    // Only at its beginning: the end is the same for each name before it, and a hostile one
-    // would be gone through once for each.
+    // Checks only the beginning: the end is the same for each name before it, and a
+    // hostile end would be searched once per name.
     let value = value
         .trim_start_matches(is_margin)
         .trim_start_matches(['-', '+']);
     value.starts_with(|letter: char| letter.is_ascii_digit())
 }
 
-/// Reads words without values, separated by blanks as well.
+/// Reads words without values, also separated by whitespace.
 fn read_words<'a>(text: &str, scope: Scope<'a>, statements: &mut Vec<DirectiveStatement<'a>>) {
     let words = text.split_whitespace().map(bare);
     let restrictions = words
@@ -188,8 +188,8 @@ fn last_word(text: &str) -> (&str, &str) {
     (words, trimmed(last))
 }
 
-/// Splits a text like `split_at`, but `start` may lie inside a blank of several
-/// bytes.
+/// Splits a text like `split_at`, but `start` may lie inside a whitespace character of
+/// several bytes.
 fn split_at_boundary(text: &str, start: usize) -> (&str, &str) {
     let mut start = start;
     while !text.is_char_boundary(start) {
@@ -198,17 +198,17 @@ fn split_at_boundary(text: &str, start: usize) -> (&str, &str) {
     text.split_at(start)
 }
 
-/// Returns a text without blanks and quotes around it.
+/// Returns a text without surrounding whitespace and quotes.
 pub(super) fn trimmed(text: &str) -> &str {
     text.trim_matches(is_margin)
 }
 
 impl<'a> Scope<'a> {
-    /// Returns the scope of a crawler's name. The version of `ExampleBot/2.1` is
+    /// Returns the scope for a crawler's name. The version of `ExampleBot/2.1` is
     /// dropped.
     pub(super) fn of(name: &'a str) -> Self {
         let name = without_version(trimmed(name));
-        // Some servers are told to send the whole line as the value.
+        // Some servers are configured with the whole line as the value.
         let general = ["", "*", "robots", "all", "x-robots-tag", "robots-tag"];
         if general.iter().any(|word| name.eq_ignore_ascii_case(word)) {
             Self::Everyone
@@ -218,10 +218,10 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Returns the scope of a `<meta>` element of this name: of a product token, of
-    /// which `*` is one, or of `robots` (draft-illyes-repext-03, section 3.1.2) or
-    /// `robot`, which is in no standard and which Google obeys. Other names that a
-    /// field has for everyone are none here. A name may be a list of them.
+    /// Returns the scope of a `<meta>` element with this name. The name is a product
+    /// token or `*`, or `robots` (draft-illyes-repext-03, section 3.1.2), or `robot`,
+    /// which is in no standard but which Google obeys. Other names that mean everyone
+    /// in a field do not do so here. The name may be a list.
     pub(super) fn of_meta(name: &'a str) -> Self {
         let is_everyone = |name: &str| {
             let mut words = ["robots", "robot", "*"].iter();
@@ -235,7 +235,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Returns the scope with the crawlers of a list of names as well.
+    /// Returns the scope, extended by the crawlers of a list of names.
     pub(super) fn with(self, others: &'a str) -> Self {
         match self {
             Self::Agent { name, .. } if names(others).all(|it| Self::of(it) != Self::Everyone) => {
@@ -245,7 +245,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Reports whether the scope has a crawler that `is_own` accepts the name of.
+    /// Reports whether the scope includes a crawler whose name `is_own` accepts.
     pub(super) fn binds(self, is_own: impl Fn(&str) -> bool) -> bool {
         match self {
             Self::Everyone => true,
@@ -254,7 +254,7 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// Returns the names of a list, without their versions.
+/// Returns the names in a list, without their versions.
 fn names(list: &str) -> impl Iterator<Item = &str> {
     let is_separator = |letter| matches!(letter, ',' | ';' | '|' | '&' | '+' | '，' | '、' | '،');
     let read = &list[..list.floor_char_boundary(NAMES_BYTES_MAX)];
@@ -268,9 +268,9 @@ fn without_version(name: &str) -> &str {
     name.split('/').next().unwrap_or_default()
 }
 
-/// Returns the restrictions in the content of a `<meta>` element, as it stands and
-/// repaired. The element is named after the crawler; a crawler's name inside is
-/// header syntax, and its segment is dropped.
+/// Returns the restrictions in the content of a `<meta>` element, as written and
+/// repaired. The element itself is named after the crawler; a crawler's name inside is
+/// header syntax, and that segment is dropped.
 pub(super) fn read_content(content: &str) -> Vec<Restriction> {
     let mut restrictions = read_as_written(content);
     if let Some(repaired) = repaired(content) {
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(texts(text, b",", Quotes::Ignore).len(), 2);
     }
 
-    // Ours: a directive of tomorrow must not take those after it along.
+    // Ours: a future directive must not swallow those after it.
     #[test]
     fn an_unknown_limit_is_no_crawler() {
         let mut statements = Vec::new();

@@ -1,8 +1,7 @@
-//! Tags as written in a page: name and attributes.
+//! Tags as written in a page: their name and attributes.
 //!
 //! HTML standard, sections 13.2.5.6 to 13.2.5.40. Values keep their character
-//! references and their encoding. Where a tag begins is known to the caller
-//! only.
+//! references and their encoding. Does not know where a tag begins.
 
 use std::ops::Range;
 
@@ -53,7 +52,7 @@ pub(super) struct Tag<'a> {
     /// Name as written, in any case.
     pub(super) name: &'a [u8],
     pub(super) element: ElementName,
-    /// Values of a `<meta>`; those of other elements are not read ahead.
+    /// Values of a `<meta>`; for other elements they are not collected.
     pub(super) meta: MetaValues<'a>,
     /// Whether the tag ends with `/>`.
     pub(super) is_self_closing: bool,
@@ -62,8 +61,8 @@ pub(super) struct Tag<'a> {
 }
 
 impl<'a> Tag<'a> {
-    /// Reads the tag at the start of `text`. None if there is no tag, or if it
-    /// does not end.
+    /// Reads the tag at the start of `text`. Returns `None` if there is no tag, or if
+    /// it does not end.
     pub(super) fn read(text: &'a [u8]) -> Option<Self> {
         let name = text.strip_prefix(b"</").or(text.strip_prefix(b"<"))?;
         if !name.first()?.is_ascii_alphabetic() {
@@ -72,9 +71,9 @@ impl<'a> Tag<'a> {
         TagReader::default().read(text)
     }
 
-    /// Reads a tag that is written as nearly all are, each attribute without a
-    /// value or with a quoted one behind its name, and that ends in the text.
-    /// [`TagReader`] reads it alike, at several times the cost.
+    /// Reads a tag that is written like nearly all tags: it ends in the text, and each
+    /// attribute has no value or a quoted one right after its name. [`TagReader`] gives
+    /// the same result at several times the cost.
     fn read_plain(text: &'a [u8]) -> Option<Self> {
         let mut tag = Self::begin(text)?;
         let mut rest = &text[tag.text.len()..];
@@ -103,7 +102,7 @@ impl<'a> Tag<'a> {
         Some(tag)
     }
 
-    /// Reads a tag to the end of its name, and no further.
+    /// Reads a tag up to the end of its name.
     fn begin(text: &'a [u8]) -> Option<Self> {
         let (kind, inside) = match text {
             [_, b'/', inside @ ..] => (TagKind::End, inside),
@@ -121,7 +120,7 @@ impl<'a> Tag<'a> {
         })
     }
 
-    /// Names and values of the attributes, in order.
+    /// Returns names and values of the attributes, in order.
     pub(super) fn attributes(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let text = self.text;
         let mut reader = TagReader::default();
@@ -131,7 +130,8 @@ impl<'a> Tag<'a> {
         })
     }
 
-    /// Value of the first attribute of this name, which is the one that counts.
+    /// Returns the value of the first attribute with this name, which is the one that
+    /// counts.
     pub(super) fn attribute(&self, name: &str) -> Option<&'a [u8]> {
         self.attributes()
             .find(|(own, _)| own.eq_ignore_ascii_case(name.as_bytes()))
@@ -180,9 +180,8 @@ impl ElementName {
     }
 }
 
-/// Values that a `<meta>` is read for, noted in passing: a second pass over the
-/// tag would cost as much as the first. Of several attributes of a name the
-/// first counts.
+/// Values of a `<meta>`, collected while reading the tag, because a second pass would
+/// cost as much as the first. If an attribute occurs twice, the first counts.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MetaValues<'a> {
     pub(super) name: Option<&'a [u8]>,
@@ -199,23 +198,23 @@ impl<'a> MetaValues<'a> {
     }
 }
 
-/// An attribute without a value, or with a quoted one right behind its name.
+/// An attribute without a value, or with a quoted one right after its name.
 struct PlainAttribute<'a> {
     name: &'a [u8],
     value: &'a [u8],
-    /// Text behind it.
+    /// Text after the attribute.
     after: &'a [u8],
 }
 
 impl<'a> PlainAttribute<'a> {
-    /// Reads the attribute at the start of `text`, if it is one and ends there.
+    /// Reads the attribute at the start of `text`, if it has this form and ends there.
     fn read(text: &'a [u8]) -> Option<Self> {
         let name_end = text
             .iter()
             .position(|&byte| byte == b'=' || ends_name(byte))?;
         let (name, behind) = text.split_at(name_end);
         let (value, after) = match behind {
-            // A name may begin with `=`, and blanks may stand around one.
+            // A name may begin with `=`, and whitespace may surround an `=`.
             _ if name.is_empty() => return None,
             [b'=', quote @ (b'"' | b'\''), quoted @ ..] => {
                 let end = memchr(*quote, quoted)?;
@@ -228,8 +227,8 @@ impl<'a> PlainAttribute<'a> {
     }
 }
 
-/// Reads one tag from text that grows, and no byte of it more than twice: a tag
-/// of a mebibyte that arrives byte by byte must not take quadratic time.
+/// Reads one tag from text that grows, and no byte of it more than twice: a tag of a
+/// mebibyte that arrives byte by byte must not take quadratic time.
 #[derive(Debug)]
 pub(super) struct TagReader {
     /// Bytes of the tag that have been read.
@@ -252,7 +251,7 @@ enum TagState {
     Unquoted,
 }
 
-/// Part of a tag; the ranges are of its text.
+/// Part of a tag; the ranges refer to its text.
 #[derive(Debug)]
 enum TagPart {
     Attribute {
@@ -276,12 +275,12 @@ impl Default for TagReader {
 }
 
 impl TagReader {
-    /// Bytes of a tag that its caller has seen: `<` and a letter, or `</` and a
+    /// Bytes of a tag that its caller has checked: `<` and a letter, or `</` and a
     /// letter.
     const FIRST: usize = 2;
 
-    /// Reads on in `text`, which begins with the tag. None while the tag has
-    /// not ended: to be called again with the same text and more after it.
+    /// Continues reading in `text`, which begins with the tag. Returns `None` while the
+    /// tag has not ended; the next call passes the same text with more after it.
     pub(super) fn read<'a>(&mut self, text: &'a [u8]) -> Option<Tag<'a>> {
         if self.at == Self::FIRST
             && let Some(tag) = Tag::read_plain(text)
@@ -305,8 +304,8 @@ impl TagReader {
         }
     }
 
-    /// Reads to the end of the next attribute, or of the tag. None if the text
-    /// ends before.
+    /// Reads to the end of the next attribute, or of the tag. Returns `None` if the
+    /// text ends first.
     fn next_part(&mut self, text: &[u8]) -> Option<TagPart> {
         while let Some(&byte) = text.get(self.at) {
             match self.state {
@@ -371,7 +370,7 @@ impl TagReader {
         };
     }
 
-    /// Ends an attribute: the byte at `self.at` is read again, as what follows it.
+    /// Ends an attribute. The byte at `self.at` is read again, as the text after it.
     fn attribute(&mut self, value: Range<usize>) -> TagPart {
         self.state = TagState::BeforeAttributeName;
         TagPart::Attribute {
@@ -427,7 +426,7 @@ mod tests {
         quotes_hold_what_would_end_a_tag: "<a b='>' c=\"'>\">" is "a" [("b", ">"), ("c", "'>")], false;
         a_bare_value_may_hold_a_slash: "<a b=c/>" is "a" [("b", "c/")], false;
         a_slash_before_the_end_closes: "<a b />" is "a" [("b", "")], true;
-        a_slash_elsewhere_does_not: "<a/b/ >" is "a" [("b", "")], false;
+        a_slash_elsewhere_does_not_close: "<a/b/ >" is "a" [("b", "")], false;
         blanks_may_stand_around_an_equals_sign: "<a b \n=\x0C'c'd>" is "a" [("b", "c"), ("d", "")], false;
         an_equals_sign_may_begin_a_name: "<a =b==c>" is "a" [("=b", "=c")], false;
         a_missing_value_ends_the_tag: "<a b= >" is "a" [("b", "")], false;
@@ -436,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_end_is_no_tag() {
+    fn an_unfinished_tag_is_not_a_tag() {
         for text in ["<a", "<a b", "<a b=", "<a b='>", "<a b=c", "<a /", "</a "] {
             assert!(Tag::read(text.as_bytes()).is_none(), "{text}");
             let longer = format!("{text}<");

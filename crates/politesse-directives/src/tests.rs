@@ -30,14 +30,14 @@ fn annotation(lines: &[&str]) -> Annotation {
     collector.annotation()
 }
 
-// draft-illyes-repext-03, section 3.1: the union of all that is said.
+// draft-illyes-repext-03, section 3.1: all statements are in force together.
 #[test]
-fn a_name_never_opts_out() {
+fn a_directive_for_a_name_never_lifts_a_general_one() {
     let said = annotation(&["noindex", "examplebot: all", "examplebot: nofollow"]);
     assert_eq!(said.directives(), ["nofollow", "noindex"]);
 }
 
-// Ours, after Google's document.
+// Ours, following Google's document.
 #[test]
 fn the_strictest_value_counts_with_its_sources_alone() {
     let mut collector = collector(&[]);
@@ -50,7 +50,7 @@ fn the_strictest_value_counts_with_its_sources_alone() {
 }
 
 #[test]
-fn a_date_that_has_come_says_noindex() {
+fn a_date_that_has_passed_means_noindex() {
     let past = annotation(&["unavailable_after: 2026-11-20T00:00:00Z"]);
     assert_eq!(past.directives()[0], "noindex");
     let ahead = annotation(&["unavailable_after: 2026-11-20T00:00:01Z"]);
@@ -72,7 +72,7 @@ fn every_token_of_the_crawler_is_bound() {
 }
 
 #[test]
-fn an_unidentified_crawler_gets_what_everyone_is_told() {
+fn an_unidentified_crawler_gets_the_general_directives() {
     let mut collector = collector(&[]);
     collector.add_field("X-Robots-Tag", b"nofollow, examplebot: noindex");
     assert_eq!(collector.annotation().directives(), ["nofollow"]);
@@ -94,7 +94,7 @@ fn a_joined_line_is_suspected_only_by_crawlers_it_may_miss() {
     assert_eq!(annotation(&[line]).state(), AnnotationState::Complete);
 }
 
-// Ours: a name attribute may name several, but two words are none.
+// Ours: a name attribute may list several crawlers, but two words are not a list.
 #[test]
 fn a_meta_names_crawlers_by_their_tokens() {
     let mut collector = collector(&["ExampleBot"]);
@@ -133,7 +133,7 @@ fn the_first_reason_stays_unless_we_failed() {
     assert_eq!(collector.annotation().why(), Some("internal"));
 }
 
-// Ours: a limit on each line, and on the sum.
+// Ours: a limit on each line, and one on all lines together.
 #[test]
 fn a_long_line_does_not_silence_another() {
     let limits = DirectiveLimits {
@@ -165,7 +165,7 @@ fn more_bytes_than_are_read_make_it_partial() {
 
 // Ours: `directives.both_fields`.
 #[test]
-fn where_both_fields_are_sent_the_operator_says_what_counts() {
+fn the_operator_chooses_which_of_both_fields_counts() {
     let sent = fields(&[("x-robots-tag", "noindex"), ("robots-tag", "*;nofollow")]);
     let said = |both_fields| {
         let limits = DirectiveLimits {
@@ -197,9 +197,10 @@ fn x_robots_tag_alone_always_counts() {
     assert_eq!(collector.annotation().directives(), ["noindex"]);
 }
 
-// draft-illyes-repext-03, section 4: what is not sent again is still in force.
+// draft-illyes-repext-03, section 4: directives that a 304 does not repeat stay in
+// force.
 #[test]
-fn what_is_repeated_adds_up_with_what_is_said_now() {
+fn directives_confirmed_by_a_304_add_up_with_new_ones() {
     let mut before = collector(&["ExampleBot"]);
     before.add_fields(&fields(&[("x-robots-tag", "noindex, max-snippet:20")]));
     before.add_meta(&Meta {
@@ -218,9 +219,9 @@ fn what_is_repeated_adds_up_with_what_is_said_now() {
     );
 }
 
-// TDMRep, "Processing priority"; a 304 repeats the page, not the file of then.
+// TDMRep, "Processing priority"; a 304 confirms the page, not the earlier TDM file.
 #[test]
-fn the_tdm_file_of_now_counts_with_what_is_repeated() {
+fn the_current_tdm_file_counts_with_a_304() {
     let file = TdmFile::parse(br#"[{"location": "/", "tdm-reservation": 1}]"#);
     let preferences = |known: Option<&SavedDirectives>, rule: Option<&TdmRule>, now: &[&str]| {
         let mut collector = collector(&["ExampleBot"]);
@@ -250,7 +251,7 @@ fn the_tdm_file_of_now_counts_with_what_is_repeated() {
 }
 
 #[test]
-fn what_was_not_known_then_is_not_known_now() {
+fn a_304_keeps_the_reason_for_a_partial_annotation() {
     let mut before = collector(&[]);
     before.miss(PartialReason::HeadLimit);
     let before = before.annotation();
@@ -259,9 +260,9 @@ fn what_was_not_known_then_is_not_known_now() {
     assert_eq!(now.annotation().why(), Some("head-limit"));
 }
 
-// Ours: after the head a meta is told, not in force.
+// Ours: a meta after the head is reported, but is not in force.
 #[test]
-fn what_stands_behind_the_head_is_told_and_not_in_force() {
+fn directives_after_the_head_are_reported_but_not_in_force() {
     let mut collector = collector(&["ExampleBot"]);
     for (name, content) in [("robots", "noindex"), ("otherbot", "noai")] {
         collector.add_meta_outside(&Meta {
@@ -277,9 +278,9 @@ fn what_stands_behind_the_head_is_told_and_not_in_force() {
     );
 }
 
-// Ours: evidence is what was written.
+// Ours: the evidence quotes the text as written.
 #[test]
-fn what_was_written_is_quoted() {
+fn statements_are_quoted_as_written() {
     let mut collector = collector(&[]);
     collector.add_fields(&fields(&[("x-robots-tag", "noidnex"), ("server", "x")]));
     collector.add_meta(&Meta {

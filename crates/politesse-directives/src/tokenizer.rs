@@ -1,10 +1,9 @@
-//! HTML tokenizer: tags, and the text between them, in a page that grows.
+//! HTML tokenizer: splits a page that grows into tags and the text between them.
 //!
-//! HTML standard, section 13.2.5, as far as the bounds of tokens go: comments
-//! and doctypes are skipped, character references and encodings are left to the
-//! caller. As in the standard, the tokenizer does not know which elements hold
-//! text: its caller says so after the start tag, with
-//! [`Tokenizer::enter_text`].
+//! HTML standard, section 13.2.5, as far as it determines the boundaries of tokens:
+//! comments and doctypes are skipped; character references and encodings are left to
+//! the caller. As in the standard, the tokenizer does not know which elements contain
+//! text: its caller says so after the start tag, with [`Tokenizer::enter_text`].
 
 use memchr::{memchr, memchr_iter, memchr2};
 
@@ -14,13 +13,13 @@ use super::tag::{self, Tag, TagReader};
 #[derive(Debug)]
 pub(super) enum HtmlToken<'a> {
     Tag(Tag<'a>),
-    /// Text outside of tags. It may come in several tokens, but a character
-    /// reference is whole.
+    /// Text outside of tags. It may be split into several tokens, but never inside a
+    /// character reference.
     Text(&'a [u8]),
-    /// Content of an element that holds text, in one token or several.
+    /// Content of an element that contains text, in one token or several.
     ElementText(&'a [u8]),
-    /// `<![CDATA[`. What follows is read as a comment, as it is outside of SVG
-    /// and MathML.
+    /// `<![CDATA[`. The text after it is read as a comment, as it is outside of SVG and
+    /// MathML.
     CdataStart,
     /// Part of a comment or a doctype, or `</>`.
     Skipped,
@@ -30,7 +29,7 @@ pub(super) enum HtmlToken<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Tokenizer {
     state: TokenizerState,
-    /// The tag that has not ended, if the page ends within one.
+    /// Reader of the tag that has not ended, if the page ends inside one.
     tag: TagReader,
 }
 
@@ -39,22 +38,22 @@ enum TokenizerState {
     #[default]
     Data,
     Comment,
-    /// Bogus comment or doctype: both end with the next `>`.
+    /// Bogus comment or doctype: both end at the next `>`.
     BogusComment,
-    /// Content of the element of this name.
+    /// Content of the element with this name.
     ElementText(&'static str, ScriptEscape),
     Plaintext,
 }
 
-/// Escape in the content of a script (HTML standard, 13.2.5.15 to 13.2.5.31).
-/// The other elements that hold text have none.
+/// Escape in the content of a script (HTML standard, 13.2.5.15 to 13.2.5.31). Other
+/// elements that contain text have none.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum ScriptEscape {
     #[default]
     None,
     /// After `<!--`.
     Escaped,
-    /// After a `<script>` in there: `</script>` does not end the element.
+    /// After a `<script>` inside the escape: `</script>` does not end the element.
     DoubleEscaped,
 }
 
@@ -62,13 +61,13 @@ enum ScriptEscape {
 enum TextMark {
     Text,
     EndTag,
-    /// The content goes on with this escape after so many bytes.
+    /// The content continues with this escape after so many bytes.
     Escape(ScriptEscape, usize),
 }
 
 impl Tokenizer {
-    /// Reads the content of the element `name`, whose start tag was the token
-    /// before, as text.
+    /// Reads the content of the element `name` as text. Its start tag was the previous
+    /// token.
     pub(super) fn enter_text(&mut self, name: &'static str) {
         self.state = match name {
             "plaintext" => TokenizerState::Plaintext,
@@ -76,9 +75,9 @@ impl Tokenizer {
         };
     }
 
-    /// Reads the token at the start of `text`, and its length.
+    /// Reads the token at the start of `text`. Returns it with its length.
     ///
-    /// None if the token does not end in `text`: the next call must pass the
+    /// Returns `None` if the token does not end in `text`: the next call must pass the
     /// same bytes and more after them.
     pub(super) fn read<'a>(&mut self, text: &'a [u8]) -> Option<(HtmlToken<'a>, usize)> {
         if text.is_empty() {
@@ -97,14 +96,14 @@ impl Tokenizer {
         let length = match text {
             [b'<', ..] => return self.read_markup(text),
             [b'&', after @ ..] => 1 + reference_length(after)?,
-            // A line end between two tags of a head.
+            // A line break between two tags of a head.
             [_, b'<', ..] => 1,
             _ => memchr2(b'<', b'&', text).unwrap_or(text.len()),
         };
         Some((HtmlToken::Text(&text[..length]), length))
     }
 
-    /// Reads what begins with `<` (13.2.5.6, tag open state).
+    /// Reads markup that begins with `<` (13.2.5.6, tag open state).
     fn read_markup<'a>(&mut self, text: &'a [u8]) -> Option<(HtmlToken<'a>, usize)> {
         match text {
             [_] | [_, b'/'] => None,
@@ -122,11 +121,11 @@ impl Tokenizer {
         }
     }
 
-    /// Reads what begins with `<!` (13.2.5.42, markup declaration open state).
+    /// Reads markup that begins with `<!` (13.2.5.42, markup declaration open state).
     fn read_declaration(&mut self, text: &[u8]) -> Option<(HtmlToken<'static>, usize)> {
         const OPEN: usize = b"<!".len();
         let (token, length) = match text {
-            // Comments end as soon as these: no `--` is needed after the first.
+            // These comments end at once: no second `--` is needed.
             [b'-', b'-', b'>', ..] => (HtmlToken::Skipped, 3),
             [b'-', b'-', b'-', b'>', ..] => (HtmlToken::Skipped, 4),
             b"" | b"-" | b"--" | b"---" => return None,
@@ -153,7 +152,8 @@ impl Tokenizer {
             self.state = TokenizerState::Data;
             end + 1
         } else {
-            // Three bytes stay, which may be the beginning of an end.
+            // The last three bytes stay unread, because they may be the beginning of an
+            // end.
             text.len().saturating_sub(3)
         };
         (0 < length).then_some((HtmlToken::Skipped, length))
@@ -195,12 +195,12 @@ impl Tokenizer {
     }
 }
 
-/// Bytes of a character reference that are kept together. A longer one, all
-/// zeros, is read as text.
+/// Bytes of a character reference that are kept together. A longer one can only be
+/// padded with zeros, and is read as text.
 const REFERENCE_BYTES_MAX: usize = 1024;
 
-/// Length of the character reference at the start of `text`, without its `&`
-/// (13.2.5.72). None while it may go on.
+/// Returns the length of the character reference at the start of `text`, without its
+/// `&` (13.2.5.72). `None` while the reference may continue.
 fn reference_length(text: &[u8]) -> Option<usize> {
     let goes_on = |byte: &u8| *byte == b'#' || byte.is_ascii_alphanumeric();
     let beginning = text.get(..REFERENCE_BYTES_MAX).unwrap_or(text);
@@ -211,8 +211,9 @@ fn reference_length(text: &[u8]) -> Option<usize> {
     Some(length + usize::from(*text.get(length)? == b';'))
 }
 
-/// Distance to the next byte in the content of an element that may change how
-/// it is read. A dash matters in an escape alone; style sheets are full of them.
+/// Returns the distance to the next byte in the content of an element that may change
+/// how it is read. A dash matters only inside an escape; style sheets are full of
+/// dashes.
 fn next_mark(text: &[u8], escape: ScriptEscape) -> Option<usize> {
     match escape {
         ScriptEscape::None => memchr(b'<', text),
@@ -220,8 +221,8 @@ fn next_mark(text: &[u8], escape: ScriptEscape) -> Option<usize> {
     }
 }
 
-/// Reads the mark at the start of `text`, in the content of the element `name`.
-/// None while more bytes are needed to tell.
+/// Reads the mark at the start of `text`, in the content of the element `name`. Returns
+/// `None` while more bytes are needed to decide.
 fn text_mark(text: &[u8], name: &str, escape: ScriptEscape) -> Option<TextMark> {
     let (is_mark, mark) = match (text, escape) {
         ([b'-', ..], _) => (
@@ -233,7 +234,7 @@ fn text_mark(text: &[u8], name: &str, escape: ScriptEscape) -> Option<TextMark> 
             TextMark::Escape(ScriptEscape::Escaped, b"</script".len()),
         ),
         ([_, b'/', tag @ ..], _) => (begins_with_name(tag, name), TextMark::EndTag),
-        // Its dashes may be those of a `-->`, so they are read again.
+        // Its dashes may belong to a `-->`, so they are read again.
         ([_, b'!', ..], ScriptEscape::None) if name == "script" => (
             begins(text, b"<!--"),
             TextMark::Escape(ScriptEscape::Escaped, b"<!".len()),
@@ -248,16 +249,15 @@ fn text_mark(text: &[u8], name: &str, escape: ScriptEscape) -> Option<TextMark> 
     Some(if is_mark? { mark } else { TextMark::Text })
 }
 
-/// Reports whether `text` begins with `wanted`. None while it is too short to
-/// tell.
+/// Reports whether `text` begins with `wanted`. `None` while it is too short to decide.
 fn begins(text: &[u8], wanted: &[u8]) -> Option<bool> {
     let length = text.len().min(wanted.len());
     let may_begin = text[..length].eq_ignore_ascii_case(&wanted[..length]);
     (!may_begin || length == wanted.len()).then_some(may_begin)
 }
 
-/// Reports whether `text` begins with the name of a tag, and the name ends
-/// there.
+/// Reports whether `text` begins with the name of a tag that ends there. `None` while
+/// it is too short to decide.
 fn begins_with_name(text: &[u8], name: &str) -> Option<bool> {
     if !begins(text, name.as_bytes())? {
         return Some(false);
@@ -270,7 +270,7 @@ mod tests {
     use super::super::tag::{ElementName, TagKind};
     use super::*;
 
-    /// Texts outside of tags, and names of tags, of a page pushed byte by byte.
+    /// Returns the texts outside of tags, and the tags, of a page pushed byte by byte.
     fn tokens(page: &str) -> Vec<String> {
         let mut tokenizer = Tokenizer::default();
         let mut tokens = Vec::new();
@@ -304,17 +304,17 @@ mod tests {
 
     // HTML standard, 13.2.5.
     pages! {
-        text_is_what_is_no_tag: "a<1" is ["a", "<", "1"];
+        everything_outside_tags_is_text: "a<1" is ["a", "<", "1"];
         an_end_tag_without_a_name_is_nothing: "</><b>" is ["<b>"];
         a_comment_ends_with_dashes: "<!-- > -> --!- --><b>" is ["<b>"];
         a_comment_ends_with_a_bang: "<!-- --!><b>" is ["<b>"];
         a_comment_may_end_at_once: "<!--><b><!---><i>" is ["<b>", "<i>"];
         a_bang_at_the_start_ends_no_comment: "<!--!>--><b><!---!>--><i>" is ["<b>", "<i>"];
-        a_doctype_ends_with_any_angle: "<!DOCTYPE a '>'" is ["'"];
+        a_doctype_ends_with_any_angle_bracket: "<!DOCTYPE a '>'" is ["'"];
         others_are_bogus_comments: "<?a?></ a><!a><![CDATA[a>b" is ["b"];
         a_script_ends_with_its_tag_alone: "<script></b></scriptx></SCRIPT a><b>" is ["<script>", "</SCRIPT a>", "<b>"];
         an_escape_does_not_hide_its_end: "<script><!-- </script><b>" is ["<script>", "</script>", "<b>"];
-        a_script_in_an_escape_does: "<script><!--<script></script></script>" is ["<script>", "</script>"];
+        a_script_in_an_escape_hides_its_end: "<script><!--<script></script></script>" is ["<script>", "</script>"];
         an_escape_ends: "<script><!--<script>--></script><b>" is ["<script>", "</script>", "<b>"];
         an_escape_may_end_at_once: "<script><!--><script></script><b>" is ["<script>", "</script>", "<b>"];
     }

@@ -1,8 +1,8 @@
 //! Vocabulary of directives: their words and values.
 //!
-//! No standard has them all: `noindex` and `nosnippet` are in
-//! draft-illyes-repext, the others in the documents of those who honor them.
-//! Does not know which crawler a word binds.
+//! No standard has them all: draft-illyes-repext has `noindex` and `nosnippet`, and the
+//! documents of search engines and other operators have the others. Does not know which
+//! crawler a word binds.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use sfv::{TokenRef, token_ref};
 
 use super::date;
 
-/// Word that is a directive, and its kind.
+/// A directive's word, and its kind.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DirectiveWord {
     pub(super) name: &'static TokenRef,
@@ -21,13 +21,13 @@ pub(super) struct DirectiveWord {
 /// Kind of a directive: the value it takes, and its effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Says that there is no restriction (`all`, `index`); never lifts one.
+    /// States that there is no restriction (`all`, `index`); never lifts one.
     Permission,
     /// `none`, short for `noindex, nofollow`.
     Both,
     /// A restriction without a value.
     Plain,
-    /// A restriction to a number, `-1` meaning none.
+    /// A restriction to a number; `-1` means no limit.
     Number,
     /// `max-image-preview`.
     Preview,
@@ -35,12 +35,12 @@ pub(super) enum Kind {
     Date,
 }
 
-/// DirectiveValue of a directive; the strictest first.
+/// Value of a directive; the strictest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum DirectiveValue {
-    /// No value beside the name.
+    /// No value, only the name.
     Stated,
-    /// At most so many characters or seconds, below 10^15.
+    /// At most this many characters or seconds, below 10^15.
     Limit(u64),
     /// No larger image than this.
     Preview(PreviewSize),
@@ -48,7 +48,7 @@ pub(super) enum DirectiveValue {
     Until(Timestamp),
 }
 
-/// Size of image preview that restricts; `large` does not.
+/// Size of image preview that is a restriction; `large` is not one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum PreviewSize {
     None,
@@ -104,11 +104,11 @@ const fn word(name: &'static str, kind: Kind) -> DirectiveWord {
     }
 }
 
-/// Returns the directive of this name, in any case. Whole words only:
+/// Returns the directive with this name, in any case. Only whole words match:
 /// `noimageindex` is not `noindex`.
 pub(super) fn lookup(text: &str) -> Option<DirectiveWord> {
-    // The description of a page is looked through word by word, and hardly one
-    // begins and is as long as a directive.
+    // Page descriptions are searched word by word, and hardly any word has both the
+    // first letter and the length of a directive.
     let (first, length) = (text.as_bytes().first()? | 0x20, text.len());
     let mut words = WORDS.iter().filter(|word| {
         let name = word.name.as_str();
@@ -118,12 +118,13 @@ pub(super) fn lookup(text: &str) -> Option<DirectiveWord> {
     found.copied()
 }
 
-/// Returns the restriction whose name a word is but for its hyphens and underscores
-/// (`no-index`, `max_snippet`). None for a name as it ought to be, and for words that
+/// Returns the restriction that a word names apart from its hyphens and underscores
+/// (`no-index`, `max_snippet`). `None` for a correctly written name, and for words that
 /// loosen.
 pub(super) fn lookup_hyphenated(text: &str) -> Option<DirectiveWord> {
     let is_hyphen = |letter: char| matches!(letter, '-' | '_');
-    // No name is near as long. Hyphens at the ends may mean something else: `-noindex`.
+    // No name is nearly as long. Hyphens at the ends may mean something else:
+    // `-noindex`.
     let is_inside = text.len() <= 40 && !text.starts_with(is_hyphen) && !text.ends_with(is_hyphen);
     if !is_inside || !text.contains(is_hyphen) || lookup(text).is_some() {
         return None;
@@ -141,14 +142,14 @@ pub(super) fn lookup_hyphenated(text: &str) -> Option<DirectiveWord> {
     found.copied()
 }
 
-/// Reports whether the value of an attribute, as written, holds the name of a
-/// restriction anywhere, in any case and as a part of another word, too; or a
-/// reference, which may stand for any letter. One that does not restricts
-/// nothing: in every encoding that is read here, the letters of a word are bytes
-/// in a row, but for hyphens, blanks and marks that a repair takes out.
+/// Reports whether an attribute value, as written, contains the name of a restriction
+/// in any case, even inside another word, or a character reference, which may stand for
+/// any letter. Any other value restricts nothing: in every encoding that is read here,
+/// the letters of a word are consecutive bytes, apart from hyphens, spaces and
+/// invisible characters that a repair removes.
 ///
-/// Nearly all metas of a page are descriptions, and to read one as a list of
-/// directives costs many times as much as this.
+/// Nearly all metas of a page are descriptions, and reading one as a list of directives
+/// costs many times as much as this check.
 pub(super) fn may_restrict(written: &[u8]) -> bool {
     let mut rest = written;
     loop {
@@ -169,22 +170,22 @@ pub(super) fn may_restrict(written: &[u8]) -> bool {
     }
 }
 
-/// Places at which a word may begin in a window.
+/// Positions in a window where a word may begin.
 const WINDOW_PLACES: usize = 16;
 
-/// Bytes of a window: those places, and two more letters for the last of them.
+/// Bytes of a window: those positions, and two more letters for the last of them.
 const WINDOW_BYTES: usize = WINDOW_PLACES + 2;
 
-/// Reports whether a word that begins as a restriction does, or a reference,
-/// stands in a window.
+/// Reports whether a window contains a reference, or the first letters of a
+/// restriction.
 fn has_beginning(window: &[u8; WINDOW_BYTES]) -> bool {
     let mut found = false;
-    // Without a way out, so that it becomes instructions for all places at once.
+    // No early exit, so that the compiler vectorises the loop.
     for at in 0..WINDOW_PLACES {
         let (first, second) = (window[at] | 0x20, window[at + 1] | 0x20);
         let third = window[at + 2] | 0x20;
         found |= window[at] == b'&';
-        // A mark that nobody sees may be next.
+        // An invisible character may follow the first letter.
         let may_begin = (first == b'n')
             | (first == b'm')
             | (first == b'u')
@@ -202,7 +203,7 @@ fn has_beginning(window: &[u8; WINDOW_BYTES]) -> bool {
     found
 }
 
-/// Reports whether `text` begins with the name of a restriction, damaged or not.
+/// Reports whether `text` begins with the name of a restriction, intact or damaged.
 fn begins_with_restriction(text: &[u8]) -> bool {
     let [first, second, ..] = *text else {
         return false;
@@ -216,7 +217,7 @@ fn begins_with_restriction(text: &[u8]) -> bool {
     }
     let mut names = WORDS.iter().filter(|word| word.restricts());
     names.any(|word| {
-        // Digits may be bytes of a mark (GB 18030).
+        // Digits may be bytes of an invisible character (GB 18030).
         let name = word.name.as_str().bytes();
         let mut letters = text.iter().filter(|byte| byte.is_ascii_alphabetic());
         let mut name = name.filter(u8::is_ascii_alphabetic);
@@ -233,9 +234,9 @@ impl DirectiveWord {
         self.kind != Kind::Permission
     }
 
-    /// Returns the restrictions of the word with the value after it, which is
-    /// empty where there is none. An invalid value, or one that sets no limit,
-    /// gives no restriction: it costs this directive only.
+    /// Returns the restrictions of the word with the value after it, which is empty if
+    /// there is none. An invalid value, or one that sets no limit, gives no
+    /// restriction: only this directive is lost.
     pub(super) fn restrictions(self, value: &str) -> Vec<Restriction> {
         let text = bare(value);
         let value = match self.kind {
@@ -257,14 +258,13 @@ fn stated(name: &'static TokenRef) -> Restriction {
     Restriction { name, value }
 }
 
-/// Returns a value without the brackets and quotes that people copy from
-/// documentation.
+/// Returns a value without the brackets and quotes that people copy from documentation.
 pub(super) fn bare(value: &str) -> &str {
     value.trim_matches(|letter| is_margin(letter) || "[](){}".contains(letter))
 }
 
-/// Reports whether a letter may stand around a word without belonging to it:
-/// blanks and quotes, the typographic ones too, also as Windows-1252 has them.
+/// Reports whether a character may surround a word without belonging to it: whitespace
+/// and quotes, including typographic ones, also in their Windows-1252 form.
 pub(super) fn is_margin(letter: char) -> bool {
     if letter.is_ascii_alphanumeric() {
         return false;
@@ -276,16 +276,16 @@ pub(super) fn is_margin(letter: char) -> bool {
         || matches!(letter, '\u{2018}'..='\u{201F}')
 }
 
-/// Reports whether a letter is a mark that nobody sees: a soft hyphen, a joiner, a
-/// direction, a byte order mark.
+/// Reports whether a character is invisible: a soft hyphen, a joiner, a direction mark,
+/// a byte order mark.
 pub(super) fn is_invisible(letter: char) -> bool {
     matches!(letter, '\u{AD}' | '\u{61C}' | '\u{180E}' | '\u{FEFF}')
         || matches!(letter, '\u{200B}'..='\u{200F}' | '\u{202A}'..='\u{202E}')
         || matches!(letter, '\u{2060}'..='\u{206F}')
 }
 
-/// Reads a limit. Negative numbers, and those that a structured field cannot
-/// carry (RFC 9651, section 3.3.1), are none.
+/// Reads a limit. Returns `None` for negative numbers, and for numbers that a
+/// structured field cannot carry (RFC 9651, section 3.3.1).
 fn number(value: &str) -> Option<u64> {
     let word = value.split(char::is_whitespace).next()?;
     let digits = word.strip_prefix('+').unwrap_or(word);
@@ -344,13 +344,13 @@ mod tests {
         assert!(lookup("").is_none());
     }
 
-    // Ours: what is passed over must be without any restriction.
+    // Ours: a text is skipped only if it contains no restriction.
     #[test]
-    fn a_text_that_may_restrict_is_not_passed_over() {
+    fn a_text_that_may_restrict_is_not_skipped() {
         for word in &WORDS {
             let restricts = word.kind != Kind::Permission;
             let name = word.name.as_str();
-            // At every place of a window, and beyond one.
+            // At every position of a window, and beyond one.
             for before in 0..2 * WINDOW_PLACES {
                 let before = "d".repeat(before);
                 for text in [
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn none_stands_for_two() {
+    fn none_stands_for_noindex_and_nofollow() {
         assert_eq!(read("none", ""), ["noindex", "nofollow"]);
     }
 

@@ -12,8 +12,8 @@ fn scan(page: &[u8], chunk_bytes: usize) -> (ScanStatus, Vec<String>) {
 
 const META: &str = "<meta name=robots content=noindex>";
 
-/// Reports whether the meta after this markup counts, and its scan does the
-/// same byte by byte.
+/// Reports whether the meta after this markup counts, and checks that pushing the page
+/// byte by byte gives the same result.
 fn counts_behind(markup: &str) -> bool {
     let page = format!("{markup}{META}<p>");
     let whole = scan(page.as_bytes(), page.len());
@@ -30,23 +30,23 @@ macro_rules! heads {
     )*};
 }
 
-// HTML standard, 13.2.6.4; of noscript, ours.
+// HTML standard, 13.2.6.4; the reading of noscript is ours.
 heads! {
     a_meta_may_follow_the_head: "<html><head></head> " is true;
     html_ending_ends_the_head: "<html><head></head></html>" is false;
-    a_stray_body_end_ends_it: "<head></body>" is false;
-    a_br_end_in_a_comment_does_not: "<!-- </br> --><title></br></title>" is true;
-    a_br_end_in_a_template_does_not: "<template></br><p>x</template>" is true;
-    an_open_template_hides: "<template>" is false;
-    an_image_in_a_noscript_does_not: "<noscript><img></noscript>" is true;
-    a_mark_ends_it_unless_first: "<head>\u{FEFF}" is false;
-    a_mark_at_the_start_does_not: "\u{FEFF}<head>" is true;
-    a_nul_ends_it: "<head>\0" is false;
-    a_doctype_in_the_head_does_not: "<head><!doctype x>" is true;
-    an_end_tag_without_a_name_does_not: "<head></>" is true;
-    a_frameset_ends_it: "<frameset>" is false;
+    a_stray_body_end_tag_ends_the_head: "<head></body>" is false;
+    a_br_end_tag_in_a_comment_does_not_end_the_head: "<!-- </br> --><title></br></title>" is true;
+    a_br_end_tag_in_a_template_does_not_end_the_head: "<template></br><p>x</template>" is true;
+    an_open_template_hides_its_content: "<template>" is false;
+    an_image_in_a_noscript_does_not_end_the_head: "<noscript><img></noscript>" is true;
+    a_byte_order_mark_ends_the_head_unless_it_is_first: "<head>\u{FEFF}" is false;
+    a_byte_order_mark_at_the_start_does_not_end_the_head: "\u{FEFF}<head>" is true;
+    a_nul_ends_the_head: "<head>\0" is false;
+    a_doctype_does_not_end_the_head: "<head><!doctype x>" is true;
+    an_end_tag_without_a_name_does_not_end_the_head: "<head></>" is true;
+    a_frameset_ends_the_open_head: "<frameset>" is false;
     a_style_holds_no_tags: "<style></br></style>" is true;
-    an_open_style_hides: "<style>" is false;
+    an_open_style_hides_the_rest: "<style>" is false;
     an_attribute_holds_no_tags: "<link title='</br><p>'>" is true;
 }
 
@@ -70,7 +70,7 @@ fn a_noscript_cut_by_the_limit_counts_as_far_as_it_goes() {
 }
 
 #[test]
-fn the_limit_is_met_only_by_bytes_behind_it() {
+fn only_bytes_beyond_the_limit_reach_it() {
     let page = format!("<head>{META}");
     let mut scanner = MetaScanner::new(page.len(), None);
     assert_eq!(scanner.push(page.as_bytes()), ScanStatus::More);
@@ -84,7 +84,7 @@ fn the_limit_is_met_only_by_bytes_behind_it() {
 }
 
 #[test]
-fn what_follows_the_end_is_ignored() {
+fn bytes_after_the_end_of_the_scan_are_ignored() {
     let mut scanner = MetaScanner::new(1000, None);
     assert_eq!(scanner.push(b"<body>"), ScanStatus::Done);
     assert_eq!(scanner.push(META.as_bytes()), ScanStatus::Done);
@@ -132,7 +132,7 @@ fn utf_16_is_read_with_a_label_or_a_mark() {
 }
 
 #[test]
-fn an_unknown_label_is_none() {
+fn an_unknown_label_is_ignored() {
     let mut scanner = MetaScanner::new(1000, Some("no-such-charset"));
     scanner.push(META.as_bytes());
     scanner.finish();
@@ -177,9 +177,9 @@ fn a_tag_of_300_kilobytes_is_read() {
     }
 }
 
-// Ours: what stands after the head is told apart.
+// Ours: metas after the head are reported separately.
 #[test]
-fn metas_behind_the_head_are_outside_it() {
+fn metas_after_the_head_are_kept_separately() {
     let page = format!(
         "{META}<body>{META}<meta name=robots content=noai><template><meta name=robots \
          content=spc></template><svg><title>x</title><style><meta name=robots content=noml>\
@@ -202,7 +202,7 @@ fn metas_behind_the_head_are_outside_it() {
 }
 
 #[test]
-fn a_head_that_goes_on_to_the_limit_has_not_ended() {
+fn a_head_that_reaches_the_limit_has_not_ended() {
     let scope = MetaScope::Prefix;
     let mut scanner = MetaScanner::new(ScanOptions { limit: 6, scope }, None);
     assert_eq!(scanner.push(b"<head> "), ScanStatus::Limit);
@@ -239,8 +239,8 @@ fn a_tag_of_more_than_a_mebibyte_is_a_limit() {
     );
 }
 
-/// Returns the outcome, the number of metas and whether the page is readable,
-/// which do not depend on the chunks.
+/// Returns the outcome, the number of metas and whether the page is readable, after
+/// checking that none of them depends on the chunks.
 fn labelled(page: &[u8], label: Option<&str>) -> (ScanStatus, usize, bool) {
     let scans = [1, 3, page.len()].map(|chunk| {
         let mut scanner = MetaScanner::new(1 << 20, label);
@@ -257,7 +257,7 @@ fn labelled(page: &[u8], label: Option<&str>) -> (ScanStatus, usize, bool) {
     scans[0]
 }
 
-// HTML standard, 13.2.3.2: a quote, and an angle, inside characters of two bytes.
+// HTML standard, 13.2.3.2: a quote and an angle bracket inside two-byte characters.
 #[test]
 fn iso_2022_jp_is_read_where_it_is_declared() {
     let title = "<title>\x1B$B</title><body>\x1B(B</title>";
@@ -286,9 +286,9 @@ fn utf_16_without_a_mark_is_read_by_its_xml_declaration() {
     }
 }
 
-// Ours: what cannot be read is looked through, and nothing is claimed.
+// Ours: a page in an unreadable encoding is still searched, but is never complete.
 #[test]
-fn a_page_in_an_encoding_nobody_reads_is_not_readable() {
+fn a_page_in_an_unsupported_encoding_is_not_readable() {
     let page = format!("{META}<body>");
     for label in ["utf-7", "iso-2022-kr", "ibm037", "utf-32"] {
         let scanned = labelled(page.as_bytes(), Some(label));
@@ -299,7 +299,7 @@ fn a_page_in_an_encoding_nobody_reads_is_not_readable() {
 }
 
 #[test]
-fn an_unknown_label_is_believed_only_of_what_is_no_ascii() {
+fn an_unknown_label_makes_only_non_ascii_pages_unreadable() {
     let page = format!(" \n{META}<body>");
     let unknown = Some("no-such-charset");
     assert_eq!(
@@ -313,7 +313,7 @@ fn an_unknown_label_is_believed_only_of_what_is_no_ascii() {
 
 // Ours; found by the fuzz target `metas`. The head ends with the first byte.
 #[test]
-fn a_zero_in_second_place_is_seen_however_the_page_is_cut() {
+fn a_zero_as_second_byte_is_seen_in_any_chunks() {
     for label in [None, Some("utf-8"), Some("shift_jis"), Some("unknown")] {
         let scanned = labelled(b"0\0<p>", label);
         assert_eq!(scanned, (ScanStatus::Done, 0, false), "{label:?}");
@@ -340,7 +340,7 @@ fn text_before_a_meta_puts_it_outside() {
     }
 }
 
-// Ours: what a comment or a script holds is not kept, and takes no memory.
+// Ours: the content of a comment or a script is not kept and takes no memory.
 #[test]
 fn an_endless_comment_takes_no_memory() {
     for markup in ["<!-- ", "<script><!--", "<?", "<title>", "<textarea>"] {
@@ -355,7 +355,7 @@ fn an_endless_comment_takes_no_memory() {
     }
 }
 
-// Ours: a tag that arrives byte by byte is not read again for each of them.
+// Ours: a tag that arrives byte by byte is not read again for each byte.
 #[test]
 fn a_long_tag_byte_by_byte_takes_linear_time() {
     let page = format!("<link a='{}'>{META}<p>", "> ".repeat(250_000));

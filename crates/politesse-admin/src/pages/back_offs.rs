@@ -1,7 +1,7 @@
-//! Hosts that are left alone after a 429 or 503: how long still, and the form that ends
-//! it.
+//! Hosts in back-off after a 429 or 503: the time left, and the form that ends the
+//! back-off.
 //!
-//! Does not know the pages that have the form.
+//! Does not know the pages that contain the form.
 
 use axum::extract::Request;
 use axum::http::StatusCode;
@@ -18,15 +18,15 @@ use politesse_pace::host_pace::HostPace;
 use politesse_pages::page::words::{foreign, number};
 use politesse_robots::origin::Host;
 
-/// Outcome of ending a back-off: its host, or why it was not ended.
+/// Outcome of ending a back-off: its host, or the reason why it was not ended.
 pub(super) type ReleaseOutcome = Result<Host, OrderRefusal>;
 
-/// Ends the back-off of the host in the form that `request` sends. The form's token was
-/// checked by `access`.
+/// Ends the back-off of the host in the form sent by `request`. `access` has already
+/// checked the form's token.
 ///
 /// # Errors
 ///
-/// The answer to a form that is too long.
+/// A response, if the form is too long.
 pub(super) async fn release(
     dashboard: &Dashboard,
     request: Request,
@@ -44,7 +44,7 @@ pub(super) fn release_status(outcome: &ReleaseOutcome) -> StatusCode {
     }
 }
 
-/// Says whether a back-off was ended, and why not.
+/// Shows whether a back-off was ended, or why not.
 pub(super) fn release_note(outcome: &ReleaseOutcome) -> Markup {
     match outcome {
         Ok(host) => html! {
@@ -59,11 +59,11 @@ pub(super) fn release_note(outcome: &ReleaseOutcome) -> Markup {
     }
 }
 
-/// Makes the form that ends the back-off of `host`. The page at `path` takes it and shows
-/// the outcome.
+/// Makes the form that ends the back-off of `host`. The page at `path` receives it and
+/// shows the outcome.
 pub(super) fn release_form(visit: &Visit, host: &str, path: &str) -> Markup {
     html! {
-        // The form is folded, so that one wrong click does not end a back-off.
+        // Folded, so that one wrong click does not end a back-off.
         details class="release" {
             summary { "End it" }
             form method="post" action=(visit.link(path)) {
@@ -79,7 +79,7 @@ pub(super) fn release_form(visit: &Visit, host: &str, path: &str) -> Markup {
     }
 }
 
-/// Lists `hosts` that make requests wait at the time `now`, for the page at `path`.
+/// Lists the `hosts` that make requests wait at the time `now`, for the page at `path`.
 pub(super) fn delaying_hosts(
     visit: &Visit,
     hosts: &[HostPace],
@@ -122,7 +122,7 @@ pub(super) fn delaying_hosts(
     }
 }
 
-/// Says how long it is from `now` to `until`. The script counts down.
+/// Shows the time from `now` to `until`. The script counts it down.
 fn countdown(until: Timestamp, now: Timestamp) -> Markup {
     html! {
         span data-until=(until.to_string()) title=(until.strftime("%Y-%m-%d %H:%M:%S UTC")) {
@@ -131,7 +131,7 @@ fn countdown(until: Timestamp, now: Timestamp) -> Markup {
     }
 }
 
-/// Writes a length of time in its two largest units, rounded up to a second: `4 min 10 s`.
+/// Writes a duration in its two largest units, rounded up to a second: `4 min 10 s`.
 pub(super) fn length_text(length: SignedDuration) -> String {
     let seconds = length.as_secs() + i64::from(0 < length.subsec_nanos());
     let units = [("days", 86_400), ("h", 3600), ("min", 60), ("s", 1)];

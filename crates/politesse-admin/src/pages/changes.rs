@@ -1,8 +1,8 @@
-//! `/hosts/changes`: robots.txt files that changed, with what each change decides of the
-//! newest URLs of its host; `/hosts/changes/NUMBER`: one of them, with its lines.
-//! `/api/v1/hosts/changes` and `/api/v1/hosts/changes/NUMBER` are the same as JSON.
+//! `/hosts/changes`: robots.txt files that changed, with the effect of each change on
+//! the newest URLs of its host. `/hosts/changes/NUMBER`: one change, with its lines.
+//! `/api/v1/hosts/changes` and `/api/v1/hosts/changes/NUMBER` return the same as JSON.
 //!
-//! Does not know how changes are found, nor how URLs are decided again.
+//! Does not know how changes are found, or how URLs are decided again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,17 +36,18 @@ use politesse_record::reader::AuditReader;
 use politesse_record::robots_changes::{ChangeBounds, RobotsChange};
 use politesse_robots::origin::Target;
 
-/// Changes on one page.
+/// Number of changes on one page.
 const ROWS: usize = 20;
 
-/// URLs that a change is held against: to decide them takes some tenths of a second.
+/// Number of URLs that a change is tested against; deciding them takes some tenths of a
+/// second.
 const URLS_MAX: usize = 10_000;
 
-/// URLs that are named of each kind.
+/// Number of example URLs of each kind.
 const EXAMPLES: usize = 20;
 
-/// Time for finding the changes of a page, and for examining one of them, or all of a list.
-/// Together they are shorter than a query may take.
+/// Time for finding the changes of a page, and for examining one change or all changes
+/// of a list. The sum is shorter than the time limit of a query.
 const SEARCH_TIME: Duration = Duration::from_secs(1);
 const EXAMINATION_TIME: Duration = Duration::from_secs(2);
 
@@ -56,7 +57,7 @@ const NO_CHANGE: &str = "The record has no change of a robots.txt of this number
 #[derive(Serialize)]
 struct ChangesPage {
     changes: Vec<ChangeJson>,
-    /// Number below which the next page looks; absent on the last one.
+    /// Number below which the next page looks; `None` on the last page.
     next: Option<u64>,
     /// Whether older changes may be missing on this page.
     is_cut: bool,
@@ -68,19 +69,19 @@ struct ChangeJson {
     number: u64,
     host: String,
     origin: String,
-    /// Token of the crawler that it was fetched for; absent if for all.
+    /// Token of the crawler that it was fetched for; `None` if it is for all.
     token: Option<String>,
     /// When the new answer was first fetched.
     time: Timestamp,
     before: AnswerJson,
     after: AnswerJson,
-    /// Absent if there was no time for it.
+    /// `None` if there was no time to compare the files.
     lines: Option<ChangedLinesJson>,
-    /// Absent if there was no time for it, or a file is not on record as it was fetched.
+    /// `None` if there was no time, or if a file is not on record as fetched.
     effect: Option<EffectJson>,
 }
 
-/// Answer to a fetch of a robots.txt.
+/// Result of fetching a robots.txt.
 #[derive(Serialize)]
 struct AnswerJson {
     result: String,
@@ -100,9 +101,9 @@ struct ChangedLinesJson {
 struct EffectJson {
     #[serde(flatten)]
     counts: UrlCountsJson,
-    /// Decisions whose URL is not on record, or cannot be decided again.
+    /// Decisions whose URL is not on record or cannot be decided again.
     left_out: u64,
-    /// Whether there was no time for as many URLs as there are.
+    /// Whether the time ran out before all URLs were decided.
     is_cut: bool,
 }
 
@@ -128,7 +129,7 @@ struct ChangeStory {
 
 #[derive(Serialize)]
 struct CrawlerEffectJson {
-    /// First name of the crawler; absent if it has none.
+    /// First name of the crawler; `None` if it has none.
     name: Option<String>,
     #[serde(flatten)]
     counts: UrlCountsJson,
@@ -162,7 +163,7 @@ pub(crate) async fn page(
     }
 }
 
-/// Answers with the changes as JSON.
+/// Returns the changes as JSON.
 pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>, uri: Uri) -> Response {
     if let Some(refusal) = refuse_archive(&uri) {
         return refusal;
@@ -193,7 +194,7 @@ pub(crate) async fn story_page(
     }
 }
 
-/// Answers with one change as JSON.
+/// Returns one change as JSON.
 pub(crate) async fn story_api(
     State(dashboard): State<Arc<Dashboard>>,
     Path(number): Path<String>,
@@ -205,22 +206,23 @@ pub(crate) async fn story_api(
     }
 }
 
-/// Makes the link to the page of the change `number` with `text`.
+/// Makes a link with `text` to the page of the change `number`.
 pub(super) fn change_link(visit: &Visit, number: u64, text: &str) -> Markup {
     html! { a href=(visit.link(&format!("/hosts/changes/{number}"))) { (text) } }
 }
 
-/// Returns the host of an origin, as the record has that.
+/// Returns the host of an origin, as written in the record.
 pub(super) fn host_of(origin: &str) -> String {
     let target = origin.parse::<Target>();
-    // Somebody may have changed it into what is no origin.
+    // Someone may have edited the record so that the origin is invalid.
     target.map_or_else(
         |_| origin.to_owned(),
         |target| target.origin.host().to_string(),
     )
 }
 
-/// Reads the file of an answer; empty if it has none, or the record has it no more.
+/// Reads the file of a fetch result; empty if there is none or it is no longer on
+/// record.
 pub(super) fn file_of(
     reader: &AuditReader,
     answer: &RecordedSnapshot,
@@ -232,9 +234,9 @@ pub(super) fn file_of(
     Ok(body.flatten().unwrap_or_default())
 }
 
-/// Reads the number below which the address asks for changes.
+/// Reads the number below which the request asks for changes.
 fn before(uri: &Uri) -> Option<u64> {
-    // What is no number begins with the newest, as for decisions.
+    // An invalid number gives the newest changes, as for decisions.
     query_value(uri.query()?, "before")?.parse().ok()
 }
 
@@ -248,7 +250,7 @@ impl ChangesPage {
                 rows: ROWS,
                 deadline: begin + SEARCH_TIME,
             })?;
-            // One time for all of them: the first change must not use up that of the page.
+            // One deadline for all changes, so that the page as a whole stays in time.
             let deadline = begin + SEARCH_TIME + EXAMINATION_TIME;
             let mut changes = Vec::new();
             for change in &list.changes {
@@ -342,7 +344,7 @@ impl ChangeJson {
         }
     }
 
-    /// Shows for which crawler the file was fetched.
+    /// Shows the crawler that the file was fetched for.
     fn asked_for(&self) -> Markup {
         foreign(self.token.as_deref().unwrap_or("every crawler"))
     }
@@ -366,19 +368,20 @@ struct Examination {
     lines: Option<ChangedLinesJson>,
     /// Lines that differ, in the unified format.
     difference: String,
-    /// Absent if a file is not on record as it was fetched.
+    /// `None` if a file is not on record as fetched.
     effect: Option<ChangeEffect>,
 }
 
 impl Examination {
-    /// Compares the files of `change`, and decides by them until `deadline`. Does nothing
-    /// after that.
+    /// Compares the files of `change`, and decides URLs with them until `deadline`.
+    /// Does nothing if `deadline` has passed.
     fn new(
         reader: &AuditReader,
         change: &RobotsChange,
         deadline: Instant,
     ) -> Result<Self, AuditError> {
-        // Two files without a line in common take half a second, and a list has twenty.
+        // Two files without a common line take half a second, and a list has twenty
+        // changes.
         if deadline <= clock::instant() {
             return Ok(Self::default());
         }
@@ -440,7 +443,7 @@ impl ChangeStory {
         let json = examination.json(change);
         let effect = examination.effect.unwrap_or_default();
         let crawlers = effect.crawlers.into_iter();
-        // Without an effect the page says why, and has no list.
+        // Without an effect the page explains why, and shows no list.
         let urls = |urls: Vec<CrawlerUrl>| urls.into_iter().map(CrawlerUrlJson::from).collect();
         Self {
             change: json,

@@ -1,8 +1,8 @@
-//! `/configuration`: what is in force and where it was written, overrides, health, and
-//! the authority with a line for each client. `/api/v1/configuration` is the same as
-//! JSON.
+//! `/configuration`: the values in force and their sources, overrides, health, and the
+//! authority with the settings for each client. `/api/v1/configuration` returns the
+//! same as JSON.
 //!
-//! Does not know what is secret: it is given nothing that is.
+//! Does not know secrets: it receives none.
 
 use std::sync::Arc;
 
@@ -30,10 +30,10 @@ use politesse_pages::page::words::{breakable, code, counted, foreign, shown};
 use politesse_proxy::ca::Ca;
 use politesse_proxy::client_pages::{GuidePages, with_colons};
 
-/// Characters of a value and of a problem that are shown.
+/// Maximum number of characters shown of a value or a problem.
 const VALUE_MAX: usize = 4096;
 
-/// Query for the keys that somebody has set.
+/// Query that selects only the keys that were set.
 const SET: &str = "keys=set";
 
 /// Data of the page.
@@ -45,7 +45,7 @@ struct ConfigurationPage {
     guide: GuidePages,
 }
 
-/// Override, and whether it still counts.
+/// Override, and whether it is still in force.
 struct OverrideState {
     shown: ShownOverride,
     has_ended: bool,
@@ -109,7 +109,7 @@ pub(crate) async fn page(
     layout(&visit, &content)
 }
 
-/// Answers with the configuration as JSON.
+/// Returns the configuration as JSON.
 pub(crate) async fn api(
     State(dashboard): State<Arc<Dashboard>>,
     local: Option<Extension<AdminLocal>>,
@@ -117,7 +117,7 @@ pub(crate) async fn api(
     json(&ConfigurationPage::gather(&dashboard, local).await.json())
 }
 
-/// Keys that are listed.
+/// Keys to list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeyChoice {
     /// All keys.
@@ -156,7 +156,7 @@ impl ConfigurationPage {
             admin: local,
         };
         let in_force = dashboard.configuration.load_full();
-        // Now, not when it was read: an override ends without a reload.
+        // The current time, because an override ends without a reload.
         let now = clock::now();
         let overrides = in_force.overrides.iter().map(|shown| OverrideState {
             has_ended: shown.entry.has_ended(now),
@@ -198,7 +198,7 @@ impl ConfigurationPage {
     fn markup(&self, visit: &Visit, choice: KeyChoice) -> Markup {
         html! {
             (self.summary())
-            // The keys come last: there are more than a hundred.
+            // The keys come last, because there are more than a hundred.
             nav aria-label="On this page" {
                 p class="actions" {
                     a href="#overrides" { "Overrides" }
@@ -224,7 +224,7 @@ impl ConfigurationPage {
         }
     }
 
-    /// Shows where the configuration comes from, and what became of the last reload.
+    /// Shows the source of the configuration, and a failed reload.
     fn summary(&self) -> Markup {
         let in_force = &self.in_force;
         html! {
@@ -308,7 +308,7 @@ impl ConfigurationPage {
                 " prints on the machine of the proxy. " (guide("The page for clients"))
                 " needs no sign-in, and may be given to whoever runs a crawler."
             }
-            // As on the page for clients: the first is the one that lines have.
+            // As on the page for clients, the lines use the first listener.
             @if let Some(&proxy) = self.guide.proxies.first() {
                 details {
                     summary { "A line for each client" }
@@ -409,7 +409,7 @@ fn override_row(visit: &Visit, state: &OverrideState) -> Markup {
     } = &state.shown.entry;
     html! {
         tr {
-            // A row begins with what it is about, as each does on a phone.
+            // The row begins with its subject, which on a phone becomes its heading.
             th scope="row" { (foreign(&origin.to_string())) (decisions_link(visit, origin)) }
             td data-label="state" {
                 @if state.has_ended {
@@ -436,10 +436,10 @@ fn override_row(visit: &Visit, state: &OverrideState) -> Markup {
     }
 }
 
-/// Leads from an override to the decisions about its host. The host may never have been
-/// asked, and then has no page.
+/// Links an override to the decisions about its host. There is no link to the host's
+/// page, since the host may never have been requested.
 fn decisions_link(visit: &Visit, origin: &Origins) -> Markup {
-    // The record finds decisions by a host, not by what a name ends with.
+    // The record can search by host, but not by the suffix of a name.
     let Origins::One(origin) = origin else {
         return html! {};
     };

@@ -1,6 +1,6 @@
-//! `/crawlers`: who asked in the last hours, by which groups of robots.txt each was
-//! bound, how fast it asked, and why it was put off; with `crawler=` one of them alone.
-//! `/api/v1/crawlers` is the same as JSON.
+//! `/crawlers`: the crawlers active in the last hours, the groups of robots.txt that
+//! bound each, its request rate, and why its requests were put off; with `crawler=`,
+//! only one crawler. `/api/v1/crawlers` returns the same as JSON.
 //!
 //! Does not know how a crawler is recognised.
 
@@ -33,12 +33,12 @@ use politesse_record::AuditError;
 use politesse_record::crawler_sums::{CrawlerSums, CrawlersSeen, crawler_sums};
 use politesse_record::filter::DecisionFilter;
 
-/// Crawlers that are shown.
+/// Maximum number of crawlers shown.
 const CRAWLERS_MAX: usize = 100;
-/// Characters of a User-Agent, and of a name in the title, that are shown.
+/// Maximum number of characters shown of a User-Agent, and of a name in the title.
 const AGENT_MAX: usize = 200;
 const TITLE_MAX: usize = 80;
-/// Value of the filter for crawlers without a token.
+/// Filter value for crawlers without a token.
 const NAMELESS: &str = "*";
 
 /// Data of the page and of its JSON.
@@ -52,7 +52,7 @@ struct CrawlersPage {
     crawlers: Vec<CrawlerJson>,
     /// Number of crawlers, shown or not.
     total: usize,
-    /// The one crawler that was asked for, as the address names it.
+    /// The requested crawler, as named in the address.
     #[serde(skip)]
     chosen: Option<String>,
 }
@@ -60,7 +60,7 @@ struct CrawlersPage {
 /// Decisions about one crawler.
 #[derive(Debug, Serialize)]
 struct CrawlerJson {
-    /// Token that was bound; absent where the User-Agent has none.
+    /// Token that was bound; `None` if the User-Agent has none.
     name: Option<String>,
     #[serde(flatten)]
     sums: SumsJson,
@@ -77,7 +77,7 @@ struct GroupJson {
 }
 
 impl CrawlerJson {
-    /// Makes the counts of one crawler in a time of the length `time`.
+    /// Makes the counts of one crawler over a period of the length `time`.
     fn new(entry: CrawlerSums, time: SignedDuration) -> Self {
         let sums = SumsJson::from(&entry.sums);
         // Exact up to 2^53, which no record reaches.
@@ -88,7 +88,7 @@ impl CrawlerJson {
         });
         Self {
             name: entry.name.map(|name| name.to_string()),
-            // A second at least: a day has just begun.
+            // At least a second, because a day may just have begun.
             requests_per_minute: requests * 60.0 / time.as_secs_f64().max(1.0),
             groups: groups.collect(),
             put_off: entry.put_off,
@@ -97,7 +97,7 @@ impl CrawlerJson {
         }
     }
 
-    /// Makes the query for its decisions.
+    /// Makes the query for the crawler's decisions.
     fn rows(&self, page: &CrawlersPage) -> DecisionQuery {
         let name = self.name.as_deref().unwrap_or(NAMELESS);
         DecisionQuery::default()
@@ -132,7 +132,7 @@ pub(crate) async fn page(
     }
 }
 
-/// Answers with the crawlers as JSON.
+/// Returns the crawlers as JSON.
 pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>, uri: Uri) -> Response {
     if let Some(refusal) = refuse_archive(&uri) {
         return refusal;
@@ -180,7 +180,7 @@ impl CrawlersPage {
         }
     }
 
-    /// Returns the address of the page, without its time.
+    /// Returns the address of the page, without the time span.
     fn path(&self) -> String {
         let query = DecisionQuery::default();
         match &self.chosen {
@@ -305,7 +305,7 @@ impl CrawlersPage {
     }
 }
 
-/// Returns the crawler that an address asks for; `*` is for those without a token.
+/// Returns the crawler that an address selects; `*` selects those without a token.
 fn chosen_crawler(uri: &Uri) -> Option<String> {
     let query = uri.query().unwrap_or_default();
     let mut pairs = form_urlencoded::parse(query.as_bytes());
@@ -329,7 +329,7 @@ fn class_figures(sums: &SumsJson) -> Markup {
     figures(&shown)
 }
 
-/// Lists the User-Agents of a crawler, folded: they are long.
+/// Lists the User-Agents of a crawler, folded because they are long.
 fn user_agents(agents: &[String]) -> Markup {
     html! {
         @if !agents.is_empty() {
@@ -355,9 +355,9 @@ mod tests {
     use super::*;
     use politesse_record::crawler_sums::GroupCount;
 
-    // Ours: a mean over the whole time.
+    // Ours: the mean over the whole time span.
     #[test]
-    fn the_rate_is_requests_a_minute() {
+    fn the_rate_is_in_requests_per_minute() {
         let mut entry = CrawlerSums::default();
         entry.sums.requests = 90;
         entry.groups.push(GroupCount {

@@ -1,5 +1,6 @@
-//! `/decisions/NUMBER`: the whole story of a decision, with the robots.txt that it
-//! rests on and the line that decided. `/api/v1/decisions/NUMBER` is the same as JSON.
+//! `/decisions/NUMBER`: everything about a decision, with the robots.txt that it is
+//! based on and the line that decided. `/api/v1/decisions/NUMBER` returns the same as
+//! JSON.
 //!
 //! Does not know how a decision is explained.
 
@@ -84,7 +85,7 @@ pub(crate) async fn part(
     }
 }
 
-/// Answers with a decision as JSON.
+/// Returns a decision as JSON.
 pub(crate) async fn api(
     State(dashboard): State<Arc<Dashboard>>,
     Path(number): Path<String>,
@@ -101,11 +102,11 @@ pub(crate) async fn api(
     }
 }
 
-/// Time for which other decisions about the URL are counted. At a host of half a
-/// million that would take seconds, and the page leads to all of them anyway.
+/// Time limit for counting other decisions about the URL. For a host with half a
+/// million it would take seconds, and the page links to all of them anyway.
 const COUNT_TIME: Duration = Duration::from_millis(30);
 
-/// Bytes of a URL in a link: each may take three there.
+/// Maximum bytes of a URL in a link, where each byte may take three.
 const LINKED_URL_MAX: usize = 16 << 10;
 
 const NO_DECISION: &str = "The record has no decision of this number.";
@@ -120,7 +121,7 @@ async fn find(
     };
     let query = DecisionQuery::parse(uri.query().unwrap_or_default());
     if query.scope == RecordScope::Archive {
-        // Each node has numbers of its own.
+        // Each node has its own numbers.
         let Some(node) = query.value("node") else {
             return Ok(None);
         };
@@ -140,7 +141,7 @@ async fn find(
     Ok(found.await?)
 }
 
-/// Leads to the decisions that have something in common with this one.
+/// Links to the decisions that have something in common with this one.
 fn related(visit: &Visit, explanation: &Explanation) -> Markup {
     let ruling = &explanation.record.ruling;
     let target = explanation.record.url.parse::<Target>().ok();
@@ -148,8 +149,8 @@ fn related(visit: &Visit, explanation: &Explanation) -> Markup {
     let all = || rows_of(&explanation.record);
     html! {
         p class="actions" {
-            // A redacted URL is none that could be asked for; one that ends in a star stands
-            // for many; and one that is too long is refused as a target.
+            // Not for a redacted URL, which cannot be searched for, a URL ending in a
+            // star, which would match many, or one too long for a request target.
             @let url = &explanation.record.url;
             @if !explanation.record.is_redacted() && !url.ends_with('*') && url.len() <= LINKED_URL_MAX {
                 (rows_link(visit, &all().with("url", &explanation.record.url), "this URL"))

@@ -1,4 +1,4 @@
-//! `/decisions`: the decisions that meet a filter, as pages, as a live stream, and as a
+//! `/decisions`: the decisions that meet a filter, in pages, as a live stream, and as a
 //! download. `/api/v1/decisions` has the same data as JSON.
 //!
 //! Does not know how decisions are found.
@@ -42,19 +42,19 @@ use politesse_record::reader::PageBounds;
 use politesse_record::stats::{DecisionTotal, total};
 use politesse_record::{AuditLog, Direction};
 
-/// Rows of a page.
+/// Number of rows on a page.
 const ROWS: usize = 50;
-/// Time after which a page shows the rows found so far. The next page goes on with the
+/// Time after which a page shows the rows found so far. The next page continues the
 /// search.
 const SEARCH_TIME: Duration = Duration::from_millis(100);
-/// Time after which a page without a row is shown: a link to a rare class must not lead
-/// to an empty list.
+/// Time after which a page without rows is shown: a link to a rare class should not
+/// lead to an empty list.
 const EMPTY_SEARCH_TIME: Duration = Duration::from_millis(500);
 /// Longest time of an export.
 const EXPORT_TIME_MAX: Duration = Duration::from_secs(30 * 60);
-/// Rows of the archive that are read at a time for an export.
+/// Number of rows of the archive that are read at a time for an export.
 const ARCHIVE_ROWS: usize = 1000;
-/// Bytes of an export that are sent at a time.
+/// Number of bytes of an export that are sent at a time.
 const EXPORT_PART: usize = 64 << 10;
 
 /// Shows a page of decisions.
@@ -72,7 +72,7 @@ pub(crate) async fn page(
         Err(error) => Err(error.to_string()),
     };
     let total = count(&dashboard, &query).await;
-    // An error is shown above the filled-in form, so that the user can correct it.
+    // Above the filled-in form, so that the user can correct it.
     let status = if found.is_ok() {
         StatusCode::OK
     } else {
@@ -96,7 +96,7 @@ pub(crate) async fn page(
     (status, layout(&visit, &content)).into_response()
 }
 
-/// Answers with a page of decisions as JSON.
+/// Returns a page of decisions as JSON.
 pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>, uri: Uri) -> Response {
     let query = DecisionQuery::parse(uri.query().unwrap_or_default());
     if let Err(error) = query.filter() {
@@ -106,7 +106,8 @@ pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>, uri: Uri) -> Re
     match find(&dashboard, &query, rows).await {
         Ok(found) => {
             let rows: Vec<_> = found.records.iter().map(row_json).collect();
-            // `before` of the next page; with `cut` there may be more rows than these.
+            // `next` is the `before` of the next page; `cut` means that there may be
+            // more rows.
             json(&json!({ "decisions": rows, "next": found.next, "cut": found.is_cut }))
         }
         Err(failure) => failure.answer(None, DashboardSection::Decisions),
@@ -142,7 +143,7 @@ async fn find(
         deadline: clock::instant() + SEARCH_TIME,
     };
     let found = dashboard.audit.query(QUERY_TIME_MAX, move |reader| {
-        // Read before the search: the live view begins after this number, and must not
+        // Read before the search: the live view begins after this number and must not
         // miss decisions made during the search.
         let newest = reader.seq_range()?.map_or(0, |range| range.last);
         let patience = clock::instant() + EMPTY_SEARCH_TIME;
@@ -165,22 +166,23 @@ async fn find(
 /// Page of decisions.
 #[derive(Default)]
 struct FoundDecisions {
-    /// Highest number on record, whatever the filter.
+    /// Highest number on record, with any filter.
     newest: u64,
     records: Vec<StoredRecord>,
-    /// Place of the next page: a number, or a text of the archive.
+    /// Position of the next page: a number, or text in the case of the archive.
     next: Option<Value>,
     is_cut: bool,
 }
 
-/// Counts the decisions that meet the filter; `None` where the count fails: the list is
-/// shown without it.
+/// Counts the decisions that meet the filter. Returns `None` if the count fails; the
+/// list is then shown without it.
 async fn count(dashboard: &Dashboard, query: &DecisionQuery) -> Option<DecisionTotal> {
     let filter = query.filter().ok()?;
     if query.scope == RecordScope::Archive {
         return dashboard.archive.total(&filter).await.ok();
     }
-    // Apart from the search: a program that asks for the rows has no use for the count.
+    // Separate from the search, because a program that reads the rows does not need the
+    // count.
     let counted = dashboard.audit.query(QUERY_TIME_MAX, move |reader| {
         total(reader, &filter, clock::instant() + SEARCH_TIME)
     });
@@ -219,7 +221,7 @@ fn filter_form(visit: &Visit, query: &DecisionQuery) -> Markup {
                 input id="search" name="search" type="search" value=[query.value("search")];
                 button class="primary" { "Filter" }
             }
-            // A value that cannot be used is to be seen.
+            // Opened if a value is invalid, so that the user sees it.
             details class="more" open[query.filter().is_err()] {
                 summary { "More filters" }
                 div class="filters" {
@@ -268,7 +270,7 @@ fn chips(visit: &Visit, query: &DecisionQuery) -> Markup {
     }
 }
 
-/// States how many decisions the filter has, and which page of them this is.
+/// Shows how many decisions meet the filter, and which page of them this is.
 fn total_line(query: &DecisionQuery, total: Option<DecisionTotal>) -> Markup {
     let page = page_number(query);
     html! {
@@ -287,9 +289,9 @@ fn total_line(query: &DecisionQuery, total: Option<DecisionTotal>) -> Markup {
     }
 }
 
-/// Returns the number of the page, from 1.
+/// Returns the number of the page, counted from 1.
 fn page_number(query: &DecisionQuery) -> u64 {
-    // A number without a place would name a page that is not shown.
+    // A page number without a position would be wrong.
     let is_first = query.before.is_none() && query.behind.is_none();
     query
         .page
@@ -297,7 +299,7 @@ fn page_number(query: &DecisionQuery) -> u64 {
         .unwrap_or(1)
 }
 
-/// Says where decisions that are not in the archive yet can be watched.
+/// Shows where to watch decisions that are not in the archive yet.
 fn archive_note(visit: &Visit, query: &DecisionQuery) -> Markup {
     html! {
         p class="small" {
@@ -315,7 +317,8 @@ fn listing(visit: &Visit, query: &DecisionQuery, found: &FoundDecisions) -> Mark
     let is_of_archive = query.scope == RecordScope::Archive;
     html! {
         @let known_later = ["until", "status", "class"].map(|name| query.value(name).is_some());
-        // What comes now is on the first page alone, and comes to the record first.
+        // New decisions appear on the first page only, and reach the node's record
+        // first.
         @if known_later.contains(&true) {
             p class="small" {
                 "Watch live is not available with the filters until, status and class: a \
@@ -380,7 +383,7 @@ fn listing(visit: &Visit, query: &DecisionQuery, found: &FoundDecisions) -> Mark
     }
 }
 
-/// Sends new decisions that meet the filter, as rows of the table.
+/// Streams new decisions that meet the filter, as rows of the table.
 pub(crate) async fn stream(
     State(dashboard): State<Arc<Dashboard>>,
     Extension(long): Extension<LongAnswer>,
@@ -391,7 +394,7 @@ pub(crate) async fn stream(
     follow(&dashboard, LiveForm::Row, &long, asked).await
 }
 
-/// Sends new decisions that meet the filter, as JSON.
+/// Streams new decisions that meet the filter, as JSON.
 pub(crate) async fn api_stream(
     State(dashboard): State<Arc<Dashboard>>,
     Extension(long): Extension<LongAnswer>,
@@ -406,7 +409,7 @@ pub(crate) async fn api_stream(
 struct StreamQuery {
     query: DecisionQuery,
     /// Number of the decision after which the stream begins: the last one received
-    /// before the connection broke, or the newest when the page was made.
+    /// before the connection broke, or the newest one when the page was made.
     last: Option<u64>,
 }
 
@@ -508,7 +511,7 @@ pub(crate) async fn export(
     download(form, name, body)
 }
 
-/// Makes the answer that is a file.
+/// Makes the response for a file.
 fn download(form: DownloadForm, name: &str, body: Body) -> Response {
     let (kind, end) = match form {
         DownloadForm::Csv => ("text/csv; charset=utf-8", "csv"),
@@ -525,7 +528,7 @@ fn download(form: DownloadForm, name: &str, body: Body) -> Response {
         .into_response()
 }
 
-/// Sends all decisions of the record that `filter` chooses.
+/// Sends all decisions of the record that `filter` selects.
 async fn export_record(
     audit: &Arc<AuditLog>,
     form: DownloadForm,
@@ -550,16 +553,17 @@ async fn export_record(
             }
         })?;
         if !is_gone {
-            // It fails only if the client has closed the connection.
+            // Fails only if the client has closed the connection.
             part.send(&parts).unwrap_or_default();
         }
         Ok(())
     });
     tokio::select! {
-        // A search that finds little sends nothing for long, and would not notice.
+        // A search that finds little sends nothing for a long time, and would not
+        // notice.
         () = cut.closed() => {}
         written = written => if let Err(error) = written {
-            // The client sees that the rest is missing: the body breaks off.
+            // The body breaks off, so that the client sees that it is incomplete.
             let _ = cut.send(Err(io::Error::other(error))).await;
         },
     }
@@ -573,8 +577,8 @@ struct ArchiveExport {
 }
 
 impl ArchiveExport {
-    /// Sends all decisions of `filter`, a page after the other: each is a question of its
-    /// own, with its own time.
+    /// Sends all decisions of `filter` page by page. Each page is a separate query with
+    /// its own time limit.
     async fn send(self, filter: DecisionFilter) {
         let mut question = RowsQuestion {
             filter,
@@ -587,7 +591,8 @@ impl ArchiveExport {
             let page = match self.archive.rows(&question).await {
                 Ok(page) => page,
                 Err(error) => {
-                    // The client sees that the rest is missing: the body breaks off.
+                    // The body breaks off, so that the client sees that it is
+                    // incomplete.
                     let _ = self.parts.send(Err(io::Error::other(error))).await;
                     return;
                 }
@@ -596,18 +601,19 @@ impl ArchiveExport {
             if self.parts.send(Ok(part.take())).await.is_err() || page.next.is_none() {
                 return;
             }
-            // Decisions that arrive meanwhile lie behind the last place, or are left out.
+            // Decisions that arrive meanwhile come after the last position, or are left
+            // out.
             question.behind = page.next;
         }
     }
 }
 
-/// Rows that are sent next.
+/// Rows to send next.
 struct ExportPart {
     form: DownloadForm,
     /// Columns of CSV.
     columns: Vec<&'static str>,
-    /// Id of the record; empty where there are several.
+    /// Id of the record; empty if there are several.
     record: String,
     bytes: Vec<u8>,
 }
@@ -643,14 +649,14 @@ impl ExportPart {
             }
             DownloadForm::Jsonl => {
                 let json: Value = decision_json(row, &self.record);
-                // Members are text: JSON can hold them.
+                // All members are text, so they serialize as JSON.
                 append_json(&mut self.bytes, &json).unwrap_or_default();
                 self.bytes.push(b'\n');
             }
         }
     }
 
-    /// Sends the rows; waits for the client.
+    /// Sends the rows, and waits for the client.
     fn send(&mut self, parts: &mpsc::Sender<BodyPart>) -> Result<(), ()> {
         parts.blocking_send(Ok(self.take())).map_err(drop)
     }

@@ -1,7 +1,7 @@
-//! `/fleet`: the nodes that this proxy is one crawler with, their store, and whether
-//! they have the same configuration. `/api/v1/fleet` is the same as JSON.
+//! `/fleet`: the nodes that act as one crawler with this proxy, their store, and
+//! whether their configurations match. `/api/v1/fleet` returns the same as JSON.
 //!
-//! Does not know how nodes hear of each other.
+//! Does not know how nodes communicate.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::visit::Visit;
 use politesse_fleet::status::{FleetAnswer, FleetNode, FleetStanding, FleetStatus, NodeState};
 use politesse_pages::page::words::{foreign, number};
 
-/// Digits of a digest that a table shows: enough to see which are the same.
+/// Number of digits of a digest shown in a table; enough to tell digests apart.
 const SHOWN_DIGITS: usize = 12;
 
 /// Shows the fleet.
@@ -41,7 +41,7 @@ pub(crate) async fn page(
     layout(&visit, &content)
 }
 
-/// Answers with the fleet as JSON.
+/// Returns the fleet as JSON.
 pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>) -> Response {
     let fleet = (dashboard.fleet.0)();
     json(&FleetAnswer { fleet })
@@ -105,7 +105,7 @@ fn markup(fleet: &FleetStatus) -> Markup {
     }
 }
 
-/// Says where live nodes have another configuration.
+/// Shows which live nodes have a different configuration.
 fn difference(fleet: &FleetStatus) -> Markup {
     let found = fleet.difference();
     let parts: Vec<_> = found.parts.into_iter().collect();

@@ -1,4 +1,4 @@
-//! Health of the record and of the process, as pages show it.
+//! Health of the record and of the process, for pages.
 //!
 //! Does not know how the record is written.
 
@@ -16,13 +16,13 @@ use politesse_pages::page::words::{bytes, number, shown};
 use politesse_record::AuditError;
 use politesse_record::reader::SeqRange;
 
-/// Characters of a message that are shown.
+/// Maximum number of characters shown of a message.
 const MESSAGE_MAX: usize = 500;
 
 /// State of the record.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct RecordHealth {
-    /// Error that keeps the record from being written or read, if there is one.
+    /// Error that keeps the record from being written or read, if any.
     problem: Option<String>,
     /// Numbers of the first and the last decision.
     first: Option<u64>,
@@ -35,12 +35,12 @@ pub(super) struct RecordHealth {
 
 impl RecordHealth {
     /// Asks the writer whether a decision could be written. `numbers` are those of the
-    /// decisions on record, or why it cannot be read.
+    /// decisions on record, or the error from reading them.
     pub(super) async fn gather(
         dashboard: &Dashboard,
         numbers: Result<Option<SeqRange>, AuditError>,
     ) -> Self {
-        // The writer itself is asked: a disk may have failed since the last commit.
+        // Asks the writer itself, because a disk may have failed since the last commit.
         let unwritable = dashboard.audit.probe().await.err();
         let (numbers, unreadable) = match numbers {
             Ok(numbers) => (numbers, None),
@@ -57,7 +57,7 @@ impl RecordHealth {
         }
     }
 
-    /// Shows it, without a heading.
+    /// Shows the state, without a heading.
     pub(super) fn markup(&self, visit: &Visit) -> Markup {
         html! {
             @match &self.problem {
@@ -86,7 +86,7 @@ impl RecordHealth {
     }
 }
 
-/// Addresses of the listeners, as a browser has reached them.
+/// Addresses of the listeners, as the browser reached them.
 #[derive(Debug, Serialize)]
 pub(super) struct ReachedListeners {
     /// Listeners for crawlers.
@@ -95,20 +95,21 @@ pub(super) struct ReachedListeners {
     pub(super) admin: Option<SocketAddr>,
 }
 
-/// State of the process and of what it needs of the system.
+/// State of the process, and of the system resources it needs.
 #[derive(Debug, Serialize)]
 pub(super) struct ProcessHealth {
     version: &'static str,
     started_at: Option<Timestamp>,
     listeners: ReachedListeners,
     report_mode: bool,
-    /// Entries that wait for the record's writer.
+    /// Entries waiting for the record's writer.
     queue: i64,
     /// Bytes of the write-ahead log of the record.
     wal_bytes: i64,
-    /// Room on the disk of the record.
+    /// Free space on the disk of the record.
     free_bytes: i64,
-    /// Descriptors that the process may have open, and that the configuration can need.
+    /// Number of descriptors that the process may open, and that the configuration may
+    /// need.
     descriptors_limit: i64,
     descriptors_wanted: i64,
 }
@@ -116,7 +117,7 @@ pub(super) struct ProcessHealth {
 impl ProcessHealth {
     /// Reads the gauges.
     pub(super) async fn gather(dashboard: &Dashboard, listeners: ReachedListeners) -> Self {
-        // The room on the disk is looked up for those who ask alone.
+        // The free space is looked up only on request.
         dashboard.gauges.run().await;
         let metrics = &dashboard.metrics;
         Self {
@@ -132,7 +133,7 @@ impl ProcessHealth {
         }
     }
 
-    /// Shows it, with links to the pages for monitoring.
+    /// Shows the state, with links to the pages for monitoring.
     pub(super) fn markup(&self, visit: &Visit) -> Markup {
         let is_short = self.descriptors_limit < self.descriptors_wanted;
         html! {
@@ -168,7 +169,7 @@ impl ProcessHealth {
     }
 }
 
-/// Returns the value of a gauge that counts something.
+/// Returns the value of a gauge as a count.
 fn count(gauge: i64) -> u64 {
     u64::try_from(gauge).unwrap_or_default()
 }

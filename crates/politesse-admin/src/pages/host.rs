@@ -1,5 +1,5 @@
-//! `/hosts?host=NAME`: one host, with its robots.txt as it is and was, the lines that decided,
-//! its pace and its back-offs. `/api/v1/hosts` is the same as JSON.
+//! `/hosts?host=NAME`: one host, with its current and past robots.txt, the lines that
+//! decided, its pace and its back-offs. `/api/v1/hosts` returns the same as JSON.
 //!
 //! Does not know how a robots.txt is read.
 
@@ -42,11 +42,11 @@ use politesse_record::robots_history::RobotsOwner;
 use politesse_record::robots_versions::{RobotsVersion, fetched_versions};
 use politesse_record::stats::DecisionSums;
 
-/// Versions that are shown, the newest first.
+/// Maximum number of versions shown, the newest first.
 const VERSIONS_MAX: usize = 50;
-/// Back-offs that are shown, the newest first.
+/// Maximum number of back-offs shown, the newest first.
 const BACK_OFFS_MAX: usize = 20;
-/// Rules that are listed, those with most requests first.
+/// Maximum number of rules listed, those with most requests first.
 const RULES_MAX: usize = 100;
 
 /// Data of the page and of its JSON.
@@ -64,10 +64,10 @@ struct HostPage {
     rules: Vec<RuleJson>,
     back_offs: Vec<BackOffJson>,
     pace: Option<HostPace>,
-    /// Version that is shown as a whole.
+    /// Version that is shown in full.
     #[serde(skip)]
     shown: Option<ShownFile>,
-    /// Whether another version was asked for than the host has.
+    /// Whether the requested version is not one of this host.
     #[serde(skip)]
     is_unknown_version: bool,
 }
@@ -75,10 +75,10 @@ struct HostPage {
 /// Version of a robots.txt.
 #[derive(Debug, Serialize)]
 struct VersionJson {
-    /// Number of its first fetch, which is that of the change that it brought.
+    /// Number of its first fetch, which is also the number of the change.
     number: u64,
     origin: String,
-    /// Token of the crawler that it was fetched for; absent if for all.
+    /// Token of the crawler that it was fetched for; `None` if it is for all.
     token: Option<String>,
     first_seen: Timestamp,
     last_seen: Timestamp,
@@ -88,16 +88,16 @@ struct VersionJson {
     sha256: Option<String>,
 }
 
-/// Line of the robots.txt of an origin that decided, in any of its versions.
+/// Line that decided, in any version of an origin's robots.txt.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 struct DecidingLine {
     origin: String,
     line: u32,
-    /// Text of the line, without comment and outer blanks.
+    /// Text of the line, without comment and surrounding whitespace.
     rule: String,
 }
 
-/// Line that decided, with its requests.
+/// Line that decided, with its number of requests.
 #[derive(Debug, Serialize)]
 struct RuleJson {
     #[serde(flatten)]
@@ -105,35 +105,35 @@ struct RuleJson {
     requests: u64,
 }
 
-/// Back-off that has begun.
+/// Back-off event.
 #[derive(Debug, Serialize)]
 struct BackOffJson {
     time: Timestamp,
     kind: String,
     status: Option<u16>,
     until: Timestamp,
-    /// Operator who ended the back-off, if one did.
+    /// Operator who ended the back-off, if any.
     actor: Option<String>,
-    /// Reason that the operator gave.
+    /// Reason given by the operator.
     reason: Option<String>,
 }
 
-/// Version that is shown, and the one that it is compared with.
+/// Version to show, and the one to compare it with.
 struct ShownFile {
     digest: Digest,
-    /// Origins that have had it.
+    /// Origins that have served it.
     origins: BTreeSet<String>,
     body: Vec<u8>,
-    /// The version of before, where the differences are wanted.
+    /// Previous version, if the differences were requested.
     previous: Option<Vec<u8>>,
 }
 
-/// Question about a host.
+/// Query for a host.
 struct HostQuery {
     host: Option<String>,
-    /// Digest of the version that is wanted; absent: the newest.
+    /// Digest of the requested version; `None` for the newest.
     sha256: Option<String>,
-    /// Digest of the version that it is compared with.
+    /// Digest of the version to compare it with.
     previous: Option<String>,
 }
 
@@ -153,7 +153,7 @@ impl HostQuery {
     }
 }
 
-/// Shows a host, or lists all.
+/// Shows a host, or the list of hosts.
 pub(crate) async fn page(
     State(dashboard): State<Arc<Dashboard>>,
     Extension(visit): Extension<Visit>,
@@ -175,8 +175,8 @@ pub(crate) async fn page(
     }
 }
 
-/// Answers `POST /hosts`: has the robots.txt of the host in the form fetched again, and
-/// shows the host with the outcome. The form's token was checked by `access`.
+/// Answers `POST /hosts`: fetches the robots.txt of the host in the form again, and
+/// shows the host with the outcome. `access` has already checked the form's token.
 pub(crate) async fn refetch(
     State(dashboard): State<Arc<Dashboard>>,
     Extension(visit): Extension<Visit>,
@@ -194,7 +194,7 @@ pub(crate) async fn refetch(
     match dashboard.refetch.order(order).await {
         Ok(refetched) => respond(&dashboard, &visit, query, &outcome_note(&refetched)).await,
         Err(refusal) => {
-            // Above the page of the host, whose form can be sent again.
+            // Above the page of the host, so that the form can be sent again.
             let note = html! {
                 p class="error" role="alert" { (foreign(&refusal.to_string())) }
             };
@@ -204,7 +204,7 @@ pub(crate) async fn refetch(
     }
 }
 
-/// Makes the page of a query, with a `note` about what was just done.
+/// Makes the page for a query, with a `note` about the order just carried out.
 async fn respond(
     dashboard: &Dashboard,
     visit: &Visit,
@@ -217,7 +217,7 @@ async fn respond(
         return error_page(visit, StatusCode::BAD_REQUEST, text);
     };
     match HostPage::gather(dashboard, host.to_string(), query).await {
-        // An order for such a host is answered on its page: the note says what became of it.
+        // After an order the host has a page even without a record, for the note.
         Ok(page) if page.is_unknown() && note.0.is_empty() => {
             let text = format!("There is no record of {}.", shown(&page.host, 100));
             error_page(visit, StatusCode::NOT_FOUND, &text)
@@ -243,7 +243,7 @@ fn content(title: String, body: Markup) -> DashboardPage {
     }
 }
 
-/// Answers with a host, or the list, as JSON.
+/// Returns a host, or the list, as JSON.
 pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>, uri: Uri) -> Response {
     if let Some(refusal) = refuse_archive(&uri) {
         return refusal;
@@ -282,7 +282,7 @@ impl HostPage {
     ) -> Result<Self, AuditError> {
         let paces = dashboard.pace.clone();
         let wanted = host.clone();
-        // Hundreds of thousands of hosts take a while.
+        // With hundreds of thousands of hosts this takes a while.
         let pace = spawn_blocking(move || {
             let hosts = (paces.0)();
             hosts.into_iter().find(|entry| entry.host == wanted)
@@ -302,7 +302,7 @@ impl HostPage {
         versions.sort_by_key(|version| version.snapshot.fetched_at);
         versions.reverse();
         let shown = ShownFile::find(reader, &versions, query)?;
-        // A site that changes its file with each fetch is not to fill the page.
+        // A site that changes its file with each fetch must not flood the page.
         versions.truncate(VERSIONS_MAX);
         let mut sums = DecisionSums::default();
         let mut counts: BTreeMap<DecidingLine, u64> = BTreeMap::new();
@@ -322,7 +322,7 @@ impl HostPage {
             .map(|(deciding, requests)| RuleJson { deciding, requests })
             .collect();
         rules.sort_by_key(|rule| Reverse(rule.requests));
-        // A robots.txt may have a hundred thousand rules, and a site may use each.
+        // A robots.txt may have a hundred thousand rules, and each may have decided.
         rules.truncate(RULES_MAX);
         Ok(Self {
             is_unknown_version: query.sha256.is_some() && shown.is_none(),
@@ -342,7 +342,7 @@ impl HostPage {
         })
     }
 
-    /// Reports whether the host was never asked, nor its robots.txt.
+    /// Reports whether neither the host nor its robots.txt was ever requested.
     fn is_unknown(&self) -> bool {
         let is_asked = 0 < self.requests || self.pace.is_some();
         !is_asked && self.versions.is_empty() && self.back_offs.is_empty()
@@ -423,8 +423,8 @@ impl HostPage {
         }
     }
 
-    /// Makes the marks at the lines that have decided. A line counts if it is the one
-    /// that decided then: another version may have another one there.
+    /// Makes the marks at the lines that decided. The text must match the rule, because
+    /// another version may have a different line at that number.
     fn marks(&self, file: &ShownFile, robots: &RobotsTxt, visit: &Visit) -> Vec<LineMark> {
         let mut requests: BTreeMap<(u32, &str), u64> = BTreeMap::new();
         let is_of_file = |rule: &&RuleJson| file.origins.contains(&*rule.deciding.origin);
@@ -446,7 +446,8 @@ impl HostPage {
                 line,
                 note: html! {
                     "◀ decided " (counted(requests, "request")) " "
-                    // The record is searched by the rule, which others may have, too.
+                    // The record is searched by the rule, which other hosts may have as
+                    // well.
                     (rows_link(visit, &self.rows().with("rule", rule), "by this rule"))
                 },
             });
@@ -567,8 +568,8 @@ impl HostPage {
 }
 
 impl ShownFile {
-    /// Finds the version that is wanted among those of the host: no other file of the
-    /// record can be asked for.
+    /// Finds the requested version among those of the host, so that no other file of
+    /// the record can be read.
     fn find(
         reader: &AuditReader,
         versions: &[RobotsVersion],
@@ -646,7 +647,7 @@ fn back_offs(reader: &AuditReader, host: &str) -> Result<Vec<BackOffJson>, Audit
     Ok(found)
 }
 
-/// Makes the form that has the robots.txt of a host fetched again.
+/// Makes the form for fetching the robots.txt of a host again.
 fn refetch_form(visit: &Visit, host: &str) -> Markup {
     html! {
         details class="release" {
@@ -664,7 +665,7 @@ fn refetch_form(visit: &Visit, host: &str) -> Markup {
     }
 }
 
-/// Says what the fetches of an order brought.
+/// Shows the results of the fetches of an order.
 fn outcome_note(refetched: &RefetchedRobots) -> Markup {
     html! {
         div class="note" role="status" {

@@ -1,5 +1,5 @@
-//! `/hosts` without a host: the hosts of the last hours, with a search, in an order, by
-//! pages. `/api/v1/hosts` is the same as JSON.
+//! `/hosts` without a host: the hosts of the last hours, searchable, sortable, in
+//! pages. `/api/v1/hosts` returns the same as JSON.
 //!
 //! Does not know the page of one host.
 
@@ -27,16 +27,16 @@ use politesse_record::AuditError;
 use politesse_record::host_list::{HostRanking, HostsQuestion, ListedHost, RobotsCopy, host_list};
 use politesse_record::reader::AuditReader;
 
-/// Hosts of a page.
+/// Number of hosts on a page.
 const ROWS: usize = 50;
 
-/// Time after which hosts are counted no further, and the page says so.
+/// Time after which counting stops; the page then says so.
 const COUNT_TIME: Duration = Duration::from_millis(600);
 
-/// Largest robots.txt that is read for the pace it asks for: each page may need fifty.
+/// Largest robots.txt that is read for its pace; a page may need fifty.
 const FILE_BYTES_MAX: usize = 64 * 1024;
 
-/// Question in the address of the list.
+/// Query in the address of the list.
 #[derive(Debug, Clone)]
 struct HostsQuery {
     hours: u16,
@@ -59,7 +59,7 @@ struct HostsPage {
     pages: usize,
     /// Number of hosts on all pages.
     total: usize,
-    /// Whether the time was over before all was counted.
+    /// Whether the time ran out before everything was counted.
     cut: bool,
     hosts: Vec<HostJson>,
 }
@@ -93,7 +93,7 @@ impl HostsQuery {
             found.map(|value| value.trim().to_owned())
         };
         let sort = value("sort").unwrap_or_default();
-        // As on every page, a word that is not in the list stands for the default.
+        // As on every page, an unknown word selects the default.
         let mut orders = HostRanking::ALL.into_iter();
         let chosen = orders.find(|order| order.as_str() == sort);
         Self {
@@ -106,14 +106,14 @@ impl HostsQuery {
         }
     }
 
-    /// Makes the address of the list without its time.
+    /// Makes the address of the list, without the time span.
     fn path(&self) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
         if !self.search.is_empty() {
             query.append_pair("search", &self.search);
         }
         query.append_pair("sort", self.order.as_str());
-        // Without a number the first page has one address, however it is reached.
+        // Without a number, so that the first page has only one address.
         if 1 < self.page {
             query.append_pair("page", &self.page.to_string());
         }
@@ -129,7 +129,7 @@ impl HostsQuery {
 ///
 /// # Errors
 ///
-/// The answer to a list that cannot be made.
+/// A response, if the list cannot be made.
 pub(super) async fn markup(
     dashboard: &Dashboard,
     visit: &Visit,
@@ -142,7 +142,7 @@ pub(super) async fn markup(
     }
 }
 
-/// Answers with the list of hosts as JSON.
+/// Returns the list of hosts as JSON.
 pub(super) async fn api(dashboard: &Dashboard, uri: &Uri) -> Response {
     match HostsPage::gather(dashboard, HostsQuery::parse(uri)).await {
         Ok(page) => json(&page),
@@ -171,7 +171,7 @@ impl HostJson {
     }
 }
 
-/// Finds the pause that a robots.txt asks the crawler for that it was fetched for.
+/// Finds the pause that a robots.txt asks for from the crawler that it was fetched for.
 fn asked_pause(reader: &AuditReader, copy: &RobotsCopy) -> Result<Option<Duration>, AuditError> {
     let file = match copy.sha256 {
         Some(sha256) => reader.body(sha256)?,
@@ -217,7 +217,8 @@ impl HostsPage {
                 pages: seen.total.div_ceil(ROWS).max(1),
                 total: seen.total,
                 cut: seen.is_cut,
-                // Links go on from the page that is shown: one after the last does not exist.
+                // Links continue from the page shown, which exists; the requested page
+                // may not.
                 query: HostsQuery {
                     page: seen.page,
                     ..query
@@ -254,7 +255,8 @@ impl HostsPage {
     fn search_form(&self, visit: &Visit) -> Markup {
         html! {
             form class="search" method="get" action=(visit.link("/hosts")) role="search" {
-                // Another search begins with its first page, in the same time and order.
+                // A new search begins on the first page, with the same time span and
+                // order.
                 input type="hidden" name="hours" value=(self.hours);
                 input type="hidden" name="sort" value=(self.query.order.as_str());
                 div class="actions" {
@@ -295,7 +297,7 @@ impl HostsPage {
         }
     }
 
-    /// Makes the head of a column that the list can be sorted by.
+    /// Makes the heading of a sortable column.
     fn head(&self, visit: &Visit, order: HostRanking, title: &str) -> Markup {
         let (class, direction) = match order {
             HostRanking::Requests | HostRanking::Refused | HostRanking::BackOffs => {

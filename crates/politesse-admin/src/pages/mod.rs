@@ -1,4 +1,5 @@
-//! Pages of the dashboard. Each is made of one value, which `/api/v1` sends as JSON.
+//! Pages of the dashboard. Each page is made from one value, which `/api/v1` returns as
+//! JSON.
 //!
 //! Does not know who may see a page.
 
@@ -52,13 +53,14 @@ use politesse_base::metrics::Metrics;
 use politesse_pages::page::words::{foreign, shown};
 use politesse_record::{AuditError, AuditLog};
 
-/// Longest time that the record is searched for a page.
+/// Longest time for searching the record for a page.
 pub(super) const QUERY_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Exports at a time: each reads the whole record, and holds one of few readers.
+/// Maximum number of exports at a time: each reads the whole record and occupies one of
+/// the few readers.
 pub(super) const EXPORTS_MAX: usize = 2;
 
-/// Reports and bundles at a time: each keeps a processor busy.
+/// Maximum number of reports and bundles at a time: each keeps a processor busy.
 pub(super) const REPORTS_MAX: usize = 1;
 
 /// Sources of the pages.
@@ -79,15 +81,16 @@ pub(super) struct Dashboard {
     pub(super) gauges: GaugeRefresh,
     pub(super) configuration: ConfigurationCell,
     pub(super) client_pages: ClientPageSource,
-    /// Places of exports.
+    /// Slots for exports.
     pub(super) exports: Arc<Semaphore>,
-    /// Places of reports and bundles.
+    /// Slots for reports and bundles.
     pub(super) reports: Arc<Semaphore>,
     /// Tasks of the admin listener.
     pub(super) tracker: TaskTracker,
 }
 
-/// Answers that a query of the record failed: as a page with a `visit`, else as text.
+/// Reports that a query of the record failed: as a page if there is a `visit`,
+/// otherwise as text.
 pub(super) fn query_failed(visit: Option<&Visit>, error: &AuditError) -> Response {
     let is_busy = matches!(
         error,
@@ -110,12 +113,12 @@ pub(super) fn query_failed(visit: Option<&Visit>, error: &AuditError) -> Respons
     }
 }
 
-/// Reason why a page is not what was asked for.
+/// Reason why a page cannot be shown.
 #[derive(Debug)]
 pub(super) enum PageFailure {
-    /// The record could not be asked.
+    /// The record could not be read.
     Record(AuditError),
-    /// The archive could not be asked.
+    /// The archive could not be read.
     Archive(NoAnswer),
 }
 
@@ -132,8 +135,8 @@ impl From<NoAnswer> for PageFailure {
 }
 
 impl PageFailure {
-    /// Answers that there is no such page. `section` is the one whose page of this node
-    /// is there all the same.
+    /// Makes the error response. `section` is the section whose page for this node
+    /// still works.
     pub(super) fn answer(&self, visit: Option<&Visit>, section: DashboardSection) -> Response {
         let error = match self {
             Self::Record(error) => return query_failed(visit, error),
@@ -164,8 +167,8 @@ impl PageFailure {
     }
 }
 
-/// Shows whose records a page is about, and leads to the same page about the others;
-/// nothing where there is no archive. `path` is the page with its conditions.
+/// Shows which records a page covers, with a link to the same page for the others.
+/// Shows nothing if there is no archive. `path` is the page with its conditions.
 pub(super) fn scope_switch(
     dashboard: &Dashboard,
     visit: &Visit,
@@ -190,8 +193,8 @@ pub(super) fn scope_switch(
     }
 }
 
-/// Says of a page that has no form for all nodes that it is about this one, and leads to
-/// the decisions of all that `rows` chooses; nothing where there is no archive.
+/// Notes that a page covers only this node, and links to the decisions of all nodes
+/// that `rows` selects. Shows nothing if there is no archive.
 pub(super) fn node_alone(dashboard: &Dashboard, visit: &Visit, rows: &DecisionQuery) -> Markup {
     let all = rows.clone().in_scope(RecordScope::Archive);
     html! {
@@ -204,7 +207,8 @@ pub(super) fn node_alone(dashboard: &Dashboard, visit: &Visit, rows: &DecisionQu
     }
 }
 
-/// Refuses a query for what only the record of this node answers; `None` if it is none.
+/// Refuses a query with `of=archive` on a page that only reads the record of this node;
+/// `None` for other queries.
 pub(super) fn refuse_archive(uri: &Uri) -> Option<Response> {
     let is_of_archive = RecordScope::of(uri.query().unwrap_or_default()) == RecordScope::Archive;
     is_of_archive.then(|| {
@@ -214,8 +218,8 @@ pub(super) fn refuse_archive(uri: &Uri) -> Option<Response> {
     })
 }
 
-/// Refuses queries of the API with a value that is not in the list of its parameter. Pages
-/// take such a value for their default.
+/// Refuses API queries with a value that is not listed for its parameter. Pages treat
+/// such a value as the default.
 pub(crate) async fn refuse_unlisted_values(request: Request, next: Next) -> Response {
     match check_listed(request.uri().query().unwrap_or_default()) {
         Ok(()) => next.run(request).await,
@@ -223,7 +227,7 @@ pub(crate) async fn refuse_unlisted_values(request: Request, next: Next) -> Resp
     }
 }
 
-/// Makes a link to the decisions of `query` with `text`.
+/// Makes a link with `text` to the decisions of `query`.
 pub(super) fn rows_link(visit: &Visit, query: &DecisionQuery, text: &str) -> Markup {
     html! { a href=(visit.link(&query.behind("/decisions"))) { (text) } }
 }

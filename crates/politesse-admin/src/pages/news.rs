@@ -1,8 +1,8 @@
 //! News of the last day on the overview: hosts and crawlers that came on record for the
-//! first time, and robots.txt files that changed, with the rules that appeared.
-//! `/api/v1/news` is the same as JSON.
+//! first time, and robots.txt files that changed, with their new rules. `/api/v1/news`
+//! returns the same as JSON.
 //!
-//! Does not know how it is found out that a name is new.
+//! Does not know how new names are recognised.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -30,17 +30,18 @@ use politesse_record::robots_changes::{ChangeBounds, RobotsChange};
 use politesse_record::{AuditError, AuditLog};
 use politesse_robots::{RecordKind, RobotsTxt, RuleKind};
 
-/// Hosts, crawlers and changes that are named, and rules of each change.
+/// Maximum number of hosts, crawlers and changes listed, and of rules listed per
+/// change.
 const ROWS: usize = 10;
 const RULES: usize = 5;
 
 /// Time for finding each kind of news.
 const SEARCH_TIME: Duration = Duration::from_millis(300);
 
-/// Longest time that the overview waits for all of them.
+/// Longest time that the overview waits for all kinds.
 const SECTION_TIME_MAX: Duration = Duration::from_millis(400);
 
-/// News since a moment.
+/// News since a point in time.
 #[derive(Debug, Serialize)]
 struct News {
     since: Timestamp,
@@ -57,7 +58,7 @@ struct NewNames {
     count: usize,
     /// Whether there may be more than `count`.
     is_cut: bool,
-    /// The newest of them.
+    /// The newest names.
     names: Vec<String>,
 }
 
@@ -66,16 +67,16 @@ struct NewNames {
 struct NewRules {
     number: u64,
     host: String,
-    /// Token of the crawler that it was fetched for; absent if for all.
+    /// Token of the crawler that it was fetched for; `None` if it is for all.
     token: Option<String>,
     time: Timestamp,
-    /// Paths of Disallow rules that the file before had not.
+    /// Paths of Disallow rules that the previous file did not have.
     disallowed: Vec<String>,
-    /// Number of those that are not listed.
+    /// Number of such paths that are not listed.
     left_out: usize,
 }
 
-/// Answers with the news as JSON.
+/// Returns the news as JSON.
 pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>, uri: Uri) -> Response {
     if let Some(refusal) = refuse_archive(&uri) {
         return refusal;
@@ -107,14 +108,14 @@ pub(super) async fn section(dashboard: &Dashboard, visit: &Visit) -> Markup {
                     "The record is long: this is being looked for. Load the page again in a few \
                      seconds."
                 },
-                // The rest of the overview is right all the same.
+                // The rest of the overview is still valid.
                 Err(error) => p class="error" { (error_text(error)) },
             }
         }
     }
 }
 
-/// Begins to look for news without a page that waits, unless a search runs.
+/// Starts a search for news in the background, unless one is running.
 fn search_beside(dashboard: &Dashboard, visit: &Visit) {
     let (audit, kept) = (Arc::clone(&dashboard.audit), Arc::clone(&dashboard.news));
     let Ok(place) = Arc::clone(&kept.search).try_acquire_owned() else {
@@ -140,7 +141,8 @@ impl News {
     }
 
     fn read(reader: &AuditReader, since: Timestamp) -> Result<Self, AuditError> {
-        // Each kind has its own time: a slow search for one must not hide the others.
+        // Each kind has its own time limit, so that a slow search does not hide the
+        // others.
         let bounds = || FirstSeenBounds {
             from: since,
             deadline: clock::instant() + SEARCH_TIME,
@@ -197,7 +199,8 @@ impl News {
 }
 
 impl NewNames {
-    /// Shows the number and the names. `noun` is what they name, and `link` shows one.
+    /// Shows the number and the names. `noun` is the kind of thing named; `link` shows
+    /// one name.
     fn markup(&self, noun: &str, link: impl Fn(&str) -> Markup) -> Markup {
         html! {
             p {
@@ -214,7 +217,7 @@ impl NewNames {
 
 impl NewRules {
     fn read(reader: &AuditReader, change: &RobotsChange) -> Result<Self, AuditError> {
-        // By path, whatever the group: a rule that was moved is not new.
+        // By path in any group: a rule that was moved is not new.
         let before = disallowed(file_of(reader, &change.before)?);
         let known: HashSet<&String> = before.iter().collect();
         let mut appeared = disallowed(file_of(reader, &change.after)?);
@@ -255,10 +258,10 @@ impl From<FirstSeen> for NewNames {
     }
 }
 
-/// Lists the paths of the Disallow rules of a file, each once, in their order. An empty one
-/// disallows nothing.
+/// Lists the paths of the Disallow rules of a file, each once, in order. Empty paths
+/// are skipped, because they disallow nothing.
 fn disallowed(body: Vec<u8>) -> Vec<String> {
-    // The dialects differ in what a rule decides, hardly in what is one.
+    // The dialects differ in the effect of rules, and hardly in what counts as a rule.
     let robots = RobotsTxt::in_dialect(Bytes::from(body), Default::default());
     let records = robots.records();
     let rules = records.filter(|record| record.kind == RecordKind::Rule(RuleKind::Disallow));

@@ -1,4 +1,4 @@
-//! Form on the page of a refused decision that writes an entry of `robots.override`, for
+//! Form on the page of a refused decision that writes an entry of `robots.override` for
 //! the operator to copy. It changes nothing.
 //!
 //! Does not know how the configuration is read.
@@ -24,17 +24,17 @@ use politesse_pages::page::words::{code, foreign, shown};
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::Target;
 
-/// Longest reason that `robots.override` takes, in bytes.
+/// Longest reason that `robots.override` accepts, in bytes.
 const REASON_BYTES_MAX: usize = 256;
-/// Time after which an override ends, unless another end is wanted.
+/// Time after which an override ends by default.
 const LIFETIME: SignedDuration = SignedDuration::from_hours(30 * 24);
-/// Characters of a path in a choice of the form.
+/// Maximum number of characters of a path in a choice of the form.
 const CHOICE_MAX: usize = 60;
 
-/// URLs that an override is for, seen from that of the decision.
+/// URLs that an override covers, relative to the URL of the decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OverrideReach {
-    /// The URL alone.
+    /// Only this URL.
     Url,
     /// Everything in its folder.
     Folder,
@@ -53,12 +53,12 @@ impl OverrideReach {
         }
     }
 
-    /// Returns the pattern of its paths; `None` for every path.
+    /// Returns the pattern for the paths; `None` for all paths.
     fn pattern(self, url: &str, target: &Target) -> Option<String> {
         let sent = target.path_and_query();
         let path = sent.split('?').next().unwrap_or(sent);
         match self {
-            // Of a query that is not on record, any counts.
+            // If the query is not on record, any query matches.
             Self::Url if url.contains(WITHHELD) => Some(literal(sent)),
             Self::Url => Some(format!("{}$", literal(sent))),
             Self::Folder => {
@@ -70,7 +70,7 @@ impl OverrideReach {
     }
 }
 
-/// Writes a path as a pattern that matches it alone: RFC 9309, section 2.2.3.
+/// Writes a path as a pattern that matches only this path (RFC 9309, section 2.2.3).
 fn literal(path: &str) -> String {
     path.replace('*', "%2A").replace('$', "%24")
 }
@@ -78,13 +78,13 @@ fn literal(path: &str) -> String {
 /// Values of the form.
 #[derive(Debug)]
 struct OverrideForm {
-    /// Whether the form was sent.
+    /// Whether the form was submitted.
     is_sent: bool,
     is_deny: bool,
     reach: OverrideReach,
     is_for_all: bool,
     reason: String,
-    /// Date on which it ends, in UTC; empty for a deny without end.
+    /// Date on which the override ends, in UTC; empty for a deny without end.
     until: String,
 }
 
@@ -116,7 +116,7 @@ impl OverrideForm {
         form
     }
 
-    /// Makes the entry, or says what is wrong with the form.
+    /// Makes the entry, or returns what is wrong with the form.
     fn entry(&self, subject: &OverrideSubject<'_>) -> Result<Override, &'static str> {
         let reason = &self.reason;
         if reason.is_empty() || REASON_BYTES_MAX < reason.len() || reason.contains(char::is_control)
@@ -156,12 +156,13 @@ impl OverrideForm {
 struct OverrideSubject<'a> {
     record: &'a StoredRecord,
     target: Target,
-    /// Token of the crawler; absent if it has none that an entry can name.
+    /// Token of the crawler; `None` if it has none that an entry can name.
     agent: Option<ProductToken>,
 }
 
 impl<'a> OverrideSubject<'a> {
-    /// Returns `None` for a decision that refuses nothing, or that no override changes.
+    /// Returns `None` for a decision that refuses nothing, or that no override can
+    /// change.
     fn of(record: &'a StoredRecord) -> Option<Self> {
         let ruling = &record.ruling;
         let is_refused = ruling.verdict == Verdict::Disallow.as_str();
@@ -175,7 +176,8 @@ impl<'a> OverrideSubject<'a> {
         let bound = names
             .iter()
             .find(|name| ruling.crawler.as_ref() == Some(name));
-        // The configuration refuses these in a token: no group can have such a name.
+        // The configuration rejects these characters in a token, because no group can
+        // have such a name.
         let named = bound
             .or(names.first())
             .filter(|name| !name.contains(['/', '*', '#']));
@@ -187,8 +189,8 @@ impl<'a> OverrideSubject<'a> {
     }
 }
 
-/// Shows the form, and the entry if it was sent; nothing for a decision that no override
-/// changes. `query` is that of the page.
+/// Shows the form, and the entry once it was submitted. Shows nothing for a decision
+/// that no override can change. `query` is the query of the page.
 pub(super) fn override_form(
     in_force: &ConfigurationInForce,
     visit: &Visit,
@@ -210,7 +212,8 @@ pub(super) fn override_form(
                 @match form.entry(&subject) {
                     Ok(entry) => {
                         (effect(explanation, &entry))
-                        // A region that scrolls can be reached by keyboard (WCAG 2.2, 2.1.1).
+                        // A scrollable region must be reachable by keyboard (WCAG 2.2,
+                        // 2.1.1).
                         div class="scroll" tabindex="0" role="group" aria-label="Entry" {
                             pre id="entry" {
                                 @for line in toml(&entry).lines() {
@@ -284,8 +287,8 @@ fn fields(visit: &Visit, form: &OverrideForm, subject: &OverrideSubject<'_>) -> 
     }
 }
 
-/// States the verdict with the entry in front of all others: a path that can be read in
-/// several ways may need more than an allow of the URL.
+/// Shows the verdict with the entry placed before all others. A path with several
+/// readings may need more than an allow of the URL.
 fn effect(explanation: &Explanation, entry: &Override) -> Markup {
     let Some((evidence, snapshot)) = explanation
         .evidence()
@@ -304,7 +307,7 @@ fn effect(explanation: &Explanation, entry: &Override) -> Markup {
     }
 }
 
-/// Says where the entry belongs, and how it is put in force.
+/// Explains where the entry belongs, and how to put it in force.
 fn steps(in_force: &ConfigurationInForce, record: &StoredRecord) -> Markup {
     let key = in_force.key("robots", "override");
     let set = key.filter(|key| key.source != "default");
@@ -369,8 +372,8 @@ fn toml(entry: &Override) -> String {
     text
 }
 
-/// Writes a basic string of TOML. Characters that might not show as what they are, such
-/// as those that change direction, are escaped.
+/// Writes a basic string of TOML. Characters that may be displayed misleadingly, such
+/// as direction marks, are escaped.
 fn quoted(text: &str) -> String {
     let mut quoted = "\"".to_owned();
     for letter in text.chars() {
@@ -391,7 +394,7 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
 
-    // RFC 9309, section 2.2.3: a star and a dollar in a URL are no signs of a pattern.
+    // RFC 9309, section 2.2.3: a star or a dollar in a URL is not part of a pattern.
     #[test]
     fn the_reach_of_an_override_is_its_url_its_folder_or_all() {
         for (url, of_url, of_folder) in [
@@ -410,7 +413,7 @@ mod tests {
 
     // TOML 1.0, basic strings.
     #[test]
-    fn text_cannot_leave_its_string() {
+    fn text_cannot_break_out_of_its_string() {
         assert_eq!(
             quoted("\"\n[x]\\ é 中 \u{202e}"),
             r#""\"\U0000000A[x]\\ é 中 \U0000202E""#

@@ -1,7 +1,7 @@
 //! `/`: what the proxy did in the last hour, day, week or month.
 //!
-//! `/api/v1/overview` is the same as JSON, and `/overview/stream` the counts as they grow.
-//! Does not know how decisions are summed.
+//! `/api/v1/overview` returns the same as JSON, and `/overview/stream` the counts as
+//! they grow. Does not know how decisions are summed.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -41,13 +41,13 @@ use politesse_record::reader::AuditReader;
 use politesse_record::recent_counts::RecentSums;
 use politesse_record::stats::DecisionSums;
 
-/// Hosts, rules and crawlers that are shown.
+/// Maximum number of hosts, rules and crawlers shown.
 const ROWS: usize = 10;
 
 /// Data of the page and of its JSON.
 #[derive(Debug, Serialize)]
 struct OverviewPage {
-    /// Records that are counted. What follows the counts is of this node.
+    /// Records that are counted. The fields after the counts are about this node.
     #[serde(skip)]
     scope: RecordScope,
     #[serde(skip)]
@@ -57,24 +57,25 @@ struct OverviewPage {
     hours: u16,
     report_mode: bool,
     sums: SumsJson,
-    /// Counts of the time before, which is as long.
+    /// Counts of the preceding span of equal length.
     before: SumsJson,
-    /// Counts by hour; hours without a decision are not among them.
+    /// Counts by hour, without hours that have no decision.
     over_time: Vec<HourJson>,
     /// Length of a bucket.
     step: BucketStep,
-    /// Counts by minute, hour or day, of the whole time.
+    /// Counts by minute, hour or day over the whole span.
     buckets: Vec<OverviewBucket>,
-    /// Begin of what the buckets count, if that is later than `from`.
+    /// Time from which the buckets count, if that is later than `from`.
     counted_from: Option<Timestamp>,
-    /// Totals of the stream that the counts go with; absent with the records of all nodes.
+    /// Totals of the stream at the time of the counts; `None` for the records of all
+    /// nodes.
     live: Option<LiveTotals>,
     hosts: Vec<NamedJson>,
     refusing_hosts: Vec<NamedJson>,
     rules: Vec<NamedJson>,
     crawlers: Vec<NamedJson>,
     waits: Vec<NamedJson>,
-    /// Hosts that are left alone now, and those where requests wait.
+    /// Hosts in back-off now, and hosts with waiting requests.
     delayed_hosts: Vec<HostPace>,
     record: RecordHealth,
 }
@@ -144,7 +145,7 @@ async fn respond(
     }
 }
 
-/// Answers with the overview as JSON.
+/// Returns the overview as JSON.
 pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>, uri: Uri) -> Response {
     let scope = RecordScope::of(uri.query().unwrap_or_default());
     match OverviewPage::gather(&dashboard, hours_asked(&uri), scope).await {
@@ -153,7 +154,7 @@ pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>, uri: Uri) -> Re
     }
 }
 
-/// Sends the counts of this node as they grow, to browsers and programs.
+/// Streams the counts of this node as they grow, to browsers and programs.
 pub(crate) async fn stream(
     State(dashboard): State<Arc<Dashboard>>,
     Extension(long): Extension<LongAnswer>,
@@ -171,10 +172,10 @@ pub(crate) async fn stream(
     ([(header::CONTENT_TYPE, kind)], body).into_response()
 }
 
-/// Counts of a page, from the records that it is about.
+/// Counts of a page, from the records that it covers.
 struct OverviewCounts {
     facts: OverviewFacts,
-    /// Counts in memory at the same moment; absent with the records of all nodes.
+    /// Counts in memory at the same moment; `None` for the records of all nodes.
     recent: Option<RecentSums>,
 }
 
@@ -203,16 +204,16 @@ impl OverviewCounts {
         let counts = Arc::clone(dashboard.audit.recent());
         let gathered = dashboard.audit.query(QUERY_TIME_MAX, move |reader| {
             let facts = overview_facts(reader, times, ROWS)?;
-            // After the others, so that the stream adds no decision twice. One that was
-            // committed in between is missing until the page is loaded again.
+            // Read last, so that the stream adds no decision twice. A decision
+            // committed in between is missing until the page is reloaded.
             let recent = Some(counts.read(reader)?);
             Ok(Self { facts, recent })
         });
         Ok(gathered.await?)
     }
 
-    /// Returns the sums of each bucket of `span`. Decisions after its end are in the last
-    /// one.
+    /// Returns the sums of each bucket of `span`. Decisions after its end are in the
+    /// last one.
     fn buckets(&self, span: &PageSpan) -> Vec<DecisionSums> {
         let numbers = span.buckets();
         let (first, last) = (*numbers.start(), *numbers.end());
@@ -230,8 +231,8 @@ impl OverviewCounts {
         all
     }
 
-    /// Returns the begin of what the minutes of `span` count, if it is later than that of
-    /// `span`.
+    /// Returns the time from which the minutes of `span` are counted, if that is later
+    /// than the beginning of `span`.
     fn counted_from(&self, span: &PageSpan) -> Option<Timestamp> {
         let recent = self.recent.as_ref()?;
         let first = span.step.number(span.from);
@@ -248,12 +249,12 @@ impl OverviewPage {
     ) -> Result<Self, PageFailure> {
         let mut span = PageSpan::new(hours, clock::now());
         if scope == RecordScope::Archive && span.step == BucketStep::Minute {
-            // The archive has sums of hours.
+            // The archive only has hourly sums.
             span.step = BucketStep::Hour;
         }
         let counts = OverviewCounts::gather(dashboard, span, scope).await?;
         let paces = dashboard.pace.clone();
-        // Hundreds of thousands of hosts take a while.
+        // With hundreds of thousands of hosts this takes a while.
         let delayed = spawn_blocking(move || {
             let mut hosts = (paces.0)();
             hosts.retain(|host| host.backoff_until.is_some() || 0 < host.queued);
@@ -284,7 +285,7 @@ impl OverviewPage {
         let facts = counts.facts;
         let mut sums = facts.sums;
         if span.step == BucketStep::Minute && counted_from.is_none() {
-            // Of the same moment as the minutes, so that they add up to it.
+            // Summed from the minutes, so that the chart adds up to it.
             sums = DecisionSums::default();
             buckets.iter().for_each(|bucket| sums.add(bucket));
         }
@@ -326,7 +327,7 @@ impl OverviewPage {
             .with("from", &self.from.to_string())
     }
 
-    /// Makes the address of the page, which forms on it are sent to.
+    /// Makes the address of the page, to which its forms are sent.
     fn path(&self) -> String {
         let query = DecisionQuery::default().in_scope(self.scope);
         query.behind_with("/", "hours", &self.hours.to_string())
@@ -351,7 +352,7 @@ impl OverviewPage {
             .and_then(|live| serde_json::to_string(live).ok());
         html! {
             @if live.is_some() { (live_panel(visit)) }
-            // The script replaces what is in it.
+            // The script replaces the content of this element.
             div id="overview" data-now=(self.until) data-ends=(self.step.begin(newest + 1))
                 data-totals=[live] {
                 (span_links(visit, &path, &self.span))
@@ -363,7 +364,7 @@ impl OverviewPage {
                         ", and look again."
                     }
                 }
-                // What can be acted on comes first, if there is any.
+                // Items that need action come first, if there are any.
                 @if !self.delayed_hosts.is_empty() {
                     section { (delaying_hosts(visit, &self.delayed_hosts, self.until, &self.path())) }
                 }
@@ -411,7 +412,7 @@ impl OverviewPage {
                 }
             }
             p class="small" {
-                // The script does not add to these.
+                // The script does not update these numbers.
                 "At " (self.until.strftime("%H:%M:%S")) " UTC: "
                 (rows_link(visit, &refused, &number(self.sums.refused)))
                 " refused (" (percent(self.sums.refused, self.sums.requests)) ")"
@@ -429,16 +430,16 @@ impl OverviewPage {
     }
 }
 
-/// Count with the one of the time before.
+/// Count of a span and of the preceding one.
 struct ComparedFigure {
-    /// Word of the class, by which the script finds the figure.
+    /// Word for the class; the script finds the figure by it.
     word: &'static str,
     count: u64,
     before: u64,
 }
 
 impl ComparedFigure {
-    /// Shows the figure, with its `number` in markup.
+    /// Shows the figure, with `number` as its markup.
     fn html(&self, name: &str, number: &Markup) -> Markup {
         html! {
             b data-class=(self.word) data-count=(self.count) data-before=(self.before) { (number) }
@@ -448,7 +449,7 @@ impl ComparedFigure {
     }
 }
 
-/// Says how much more or less `count` is than `before`.
+/// Describes how much more or less `count` is than `before`.
 fn change_text(count: u64, before: u64) -> String {
     let share = percent(count.abs_diff(before), before);
     match count.cmp(&before) {
@@ -459,7 +460,7 @@ fn change_text(count: u64, before: u64) -> String {
     }
 }
 
-/// Makes the switch of the live counts, which a script shows.
+/// Makes the switch for the live counts, which the script shows.
 fn live_panel(visit: &Visit) -> Markup {
     html! {
         p class="actions" data-overview=(visit.link("/overview/stream")) hidden {
@@ -475,7 +476,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn a_change_is_said_in_words() {
+    fn a_change_is_described_in_words() {
         for (count, before, text) in [
             (0, 0, "no earlier data"),
             (5, 0, "no earlier data"),

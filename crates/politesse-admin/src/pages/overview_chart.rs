@@ -1,4 +1,4 @@
-//! Chart of an overview over time, and the same as a table.
+//! Chart of an overview over time, and the same data as a table.
 //!
 //! Does not know how decisions are counted.
 
@@ -17,7 +17,8 @@ use politesse_record::stats::DecisionSums;
 /// Counts of one minute, hour or day.
 #[derive(Debug, Serialize)]
 pub(super) struct OverviewBucket {
-    /// Begin. Of the first hour of an archive only what is within the time is counted.
+    /// Beginning. The first hour of an archive is only counted from the start of the
+    /// span.
     from: Timestamp,
     #[serde(skip)]
     until: Timestamp,
@@ -49,7 +50,7 @@ impl OverviewBucket {
     }
 }
 
-/// Draws `buckets`, which are those of `span`.
+/// Draws `buckets`, which are the buckets of `span`.
 pub(super) fn overview_chart(
     span: &PageSpan,
     buckets: &[OverviewBucket],

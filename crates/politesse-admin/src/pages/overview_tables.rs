@@ -1,7 +1,7 @@
-//! Tables of an overview: crawlers, hosts and rules with their counts, each a link to its
-//! decisions.
+//! Tables of an overview: crawlers, hosts and rules with their counts, each linked to
+//! its decisions.
 //!
-//! Does not know the time that they are about, nor how they were counted.
+//! Does not know the time span, or how decisions were counted.
 
 use maud::{Markup, html};
 
@@ -17,14 +17,14 @@ use politesse_pages::page::words::{code, duration, foreign, number, percent};
 /// Tables of one overview.
 pub(super) struct OverviewTables<'a> {
     pub(super) visit: &'a Visit,
-    /// Query for the decisions of the whole time.
+    /// Query for the decisions of the whole span.
     pub(super) rows: DecisionQuery,
-    /// Classes that are columns: those that have a decision.
+    /// Classes with at least one decision; each is a column.
     pub(super) classes: Vec<DecisionClass>,
 }
 
 impl OverviewTables<'_> {
-    /// Makes the heads of the columns of [`OverviewTables::class_cells`].
+    /// Makes the headings for the columns of [`OverviewTables::class_cells`].
     pub(super) fn class_heads(&self) -> Markup {
         html! {
             @for class in &self.classes {
@@ -33,7 +33,7 @@ impl OverviewTables<'_> {
         }
     }
 
-    /// Makes a cell for each class, about the decisions that `rows` finds.
+    /// Makes a cell for each class, linked to the decisions of `rows`.
     pub(super) fn class_cells(&self, sums: &SumsJson, rows: &DecisionQuery) -> Markup {
         html! {
             @for class in &self.classes {
@@ -68,7 +68,7 @@ impl OverviewTables<'_> {
     }
 
     fn crawler(&self, entry: &NamedJson) -> Markup {
-        // The filter has a star for crawlers without a token.
+        // The filter uses a star for crawlers without a token.
         let name = entry.name.as_deref().unwrap_or("*");
         let rows = self.rows.clone().with("crawler", name);
         let sums = &entry.sums;
@@ -88,13 +88,13 @@ impl OverviewTables<'_> {
         }
     }
 
-    /// Lists the hosts that refused most.
+    /// Lists the hosts with most refusals.
     pub(super) fn hosts(&self, hosts: &[NamedJson]) -> Markup {
         let link = |name: &str, _: &DecisionQuery| host_link(self.visit, name);
         self.refused("host", hosts, link)
     }
 
-    /// Lists the rules that refused most.
+    /// Lists the rules with most refusals.
     pub(super) fn rules(&self, rules: &[NamedJson]) -> Markup {
         let link = |name: &str, rows: &DecisionQuery| {
             let path = rows.behind("/decisions");
@@ -144,7 +144,7 @@ impl OverviewTables<'_> {
         }
     }
 
-    /// Lists the hosts that refused requests that were sent to them.
+    /// Lists the hosts that refused requests sent to them.
     pub(super) fn refusing_hosts(&self, hosts: &[NamedJson]) -> Markup {
         html! {
             h2 { "Sites that refused requests" }
@@ -185,7 +185,7 @@ impl OverviewTables<'_> {
         }
     }
 
-    /// Says how long requests waited, and why they were put off.
+    /// Shows how long requests waited, and why they were put off.
     pub(super) fn waits(&self, sums: &SumsJson, waits: &[NamedJson]) -> Markup {
         let mean = sums.wait_ms.checked_div(sums.requests);
         html! {

@@ -1,6 +1,7 @@
-//! Time that a page is about: whole minutes, hours or days up to now, as the address asks.
+//! Time span of a page: whole minutes, hours or days up to now, as selected by the
+//! address.
 //!
-//! Does not know what is counted in it.
+//! Does not know what is counted.
 
 use std::ops::RangeInclusive;
 
@@ -14,10 +15,10 @@ use crate::filter_query::SPANS;
 use crate::layout::time_in_text;
 use crate::visit::Visit;
 
-/// Hours without a choice.
+/// Default number of hours.
 const USUAL_HOURS: u16 = 24;
 
-/// Length of the buckets in which a page counts.
+/// Length of the buckets of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum BucketStep {
@@ -25,7 +26,7 @@ pub(super) enum BucketStep {
     Minute,
     /// An hour.
     Hour,
-    /// A day, from midnight in UTC.
+    /// A day, beginning at midnight UTC.
     Day,
 }
 
@@ -47,22 +48,22 @@ impl BucketStep {
         }
     }
 
-    /// Returns the number, since 1970, of the bucket in which `at` is.
+    /// Returns the number, since 1970, of the bucket that contains `at`.
     pub(super) fn number(self, at: Timestamp) -> i64 {
         at.as_second().div_euclid(self.seconds())
     }
 
-    /// Returns the begin of a bucket.
+    /// Returns the beginning of a bucket.
     pub(super) fn begin(self, number: i64) -> Timestamp {
         Timestamp::from_second(number.saturating_mul(self.seconds())).unwrap_or_default()
     }
 }
 
-/// Time that a page is about. It begins with a whole bucket and ends now, so that the
-/// newest bucket is not over yet.
+/// Time span of a page. It begins with a whole bucket and ends now, so the newest
+/// bucket is not over yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PageSpan {
-    /// Hours that were asked for.
+    /// Number of hours requested.
     pub(super) hours: u16,
     pub(super) from: Timestamp,
     pub(super) until: Timestamp,
@@ -70,7 +71,7 @@ pub(super) struct PageSpan {
 }
 
 impl PageSpan {
-    /// Makes the span of `hours` up to `until`: sixty minutes, 24 hours, or days.
+    /// Makes the span of `hours` up to `until`: sixty minutes, 24 hours, or whole days.
     pub(super) fn new(hours: u16, until: Timestamp) -> Self {
         let (step, count) = match hours {
             1 => (BucketStep::Minute, 60),
@@ -85,7 +86,7 @@ impl PageSpan {
         }
     }
 
-    /// Returns the time before, of equal length, by its begin.
+    /// Returns the beginning of the preceding span of equal length.
     pub(super) fn before(&self) -> Timestamp {
         let length = self.until.duration_since(self.from);
         self.from
@@ -104,7 +105,7 @@ impl PageSpan {
     }
 }
 
-/// Reads the hours that an address asks for.
+/// Reads the number of hours that an address selects.
 pub(super) fn hours_asked(uri: &Uri) -> u16 {
     let query = uri.query().unwrap_or_default();
     let hours = query_value(query, "hours").and_then(|hours| hours.parse().ok());
@@ -113,7 +114,7 @@ pub(super) fn hours_asked(uri: &Uri) -> u16 {
         .unwrap_or(USUAL_HOURS)
 }
 
-/// Makes the links to a page by the spans that can be chosen.
+/// Makes links to the page for each available span.
 pub(super) fn span_links(visit: &Visit, path: &str, span: &PageSpan) -> Markup {
     html! {
         p class="actions" {

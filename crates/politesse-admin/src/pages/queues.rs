@@ -1,4 +1,4 @@
-//! `/queues`: hosts with requests that wait or are in flight, or in a back-off, and the
+//! `/queues`: hosts with waiting requests, requests in flight or a back-off, and the
 //! button that ends a back-off. `/api/v1/pace` has the same data as JSON.
 //!
 //! Does not know what delays a request; the scheduler names the cause.
@@ -19,7 +19,7 @@ use crate::visit::Visit;
 use politesse_pace::host_pace::{HostPace, HostPaces};
 use politesse_pages::page::words::{counted, foreign, number};
 
-/// Most hosts on the page.
+/// Maximum number of hosts on the page.
 const HOSTS_MAX: usize = 200;
 
 /// Answers `GET /queues`.
@@ -30,8 +30,8 @@ pub(crate) async fn page(
     respond(&dashboard, &visit, None).await
 }
 
-/// Answers `POST /queues`: ends the back-off of the host in the form, and shows the page
-/// with the outcome. The form's token was checked by `access`.
+/// Answers `POST /queues`: ends the back-off of the host in the form, and shows the
+/// page with the outcome. `access` has already checked the form's token.
 pub(crate) async fn release(
     State(dashboard): State<Arc<Dashboard>>,
     Extension(visit): Extension<Visit>,

@@ -1,9 +1,9 @@
-//! `/reports`: reports and bundles of the record, made when they are asked for, and
-//! downloaded. `/api/v1/report` has the numbers of a report as JSON, `/api/v1/bundle`
-//! is the bundle.
+//! `/reports`: reports and bundles of the record, made on request and downloaded.
+//! `/api/v1/report` returns the numbers of a report as JSON, `/api/v1/bundle` the
+//! bundle.
 //!
-//! Nothing of them is kept here: whoever asks again gets the same from the record. Does
-//! not know what is in a report.
+//! Nothing is stored here: a repeated request gets the same from the record. Does not
+//! know the content of a report.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -30,31 +30,31 @@ use politesse_record::bundle::{BundleError, write_bundle};
 use politesse_record::filter::DecisionFilter;
 use politesse_record::reader::AuditReader;
 
-/// Longest time that one is made: millions of decisions are made again in it.
+/// Longest time for making one; millions of decisions may have to be repeated.
 const MAKING_TIME_MAX: Duration = Duration::from_secs(10 * 60);
 
-/// Bytes of a bundle at most, which are in memory until they are sent.
+/// Maximum bytes of a bundle, which stays in memory until it is sent.
 const BUNDLE_BYTES_MAX: usize = 64 << 20;
 
-/// Seconds after which somebody who found another making one may try again.
+/// Seconds after which a client may retry while another report is being made.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("10");
 
-/// Reason why there is no report, or no bundle.
+/// Reason why there is no report or bundle.
 #[derive(Debug, Error)]
 enum ReportFailure {
     /// The query string is invalid.
     #[error(transparent)]
     Filter(#[from] InvalidFilter),
-    /// A condition is not one of reports.
+    /// Reports do not accept this condition.
     #[error("a report and a bundle take from, until and host, and no other condition")]
     Condition,
-    /// The page for the owner of a site is about one host.
+    /// The page for the owner of a site needs a host.
     #[error("host: the page for the owner of a site wants one")]
     NoHost,
     /// Another report is being made.
     #[error("somebody else is making one; try again in a moment")]
     Busy,
-    /// The bundle takes more memory than it may.
+    /// The bundle exceeds the memory limit.
     #[error(
         "the bundle has more than {} MiB: choose fewer decisions, or make it where the record is, \
          with {}",
@@ -62,10 +62,10 @@ enum ReportFailure {
         command("audit bundle")
     )]
     TooLarge,
-    /// The record has no such bundle.
+    /// The record does not contain such a bundle.
     #[error(transparent)]
     Bundle(BundleError),
-    /// The record cannot be asked.
+    /// The record cannot be read.
     #[error(transparent)]
     Record(#[from] AuditError),
 }
@@ -83,7 +83,7 @@ impl ReportFailure {
             | Self::Record(AuditError::QueryTimeout | AuditError::QueryBusy | AuditError::Closed) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
-            // The record is not what it should be, which its operator must know.
+            // The record is damaged or unreadable, which its operator must know.
             Self::Bundle(_) | Self::Record(_) => {
                 tracing::warn!(error = %self, "a report or bundle cannot be made");
                 StatusCode::INTERNAL_SERVER_ERROR
@@ -91,12 +91,12 @@ impl ReportFailure {
         }
     }
 
-    /// Makes the answer for programs.
+    /// Makes the response for programs.
     fn in_text(&self) -> Response {
         self.answer(format!("{self}\n").into_response())
     }
 
-    /// Makes the answer with `body`, which says why.
+    /// Makes the response with `body`, which gives the reason.
     fn answer(&self, body: Response) -> Response {
         let status = self.status();
         let mut answer = (status, body).into_response();
@@ -109,7 +109,7 @@ impl ReportFailure {
     }
 }
 
-/// Question for a report or a bundle.
+/// Query for a report or a bundle.
 #[derive(Debug)]
 struct ReportQuery(DecisionQuery);
 
@@ -126,7 +126,7 @@ impl ReportQuery {
             host: filter.host.clone(),
             ..DecisionFilter::default()
         };
-        // Left out, they would give a report about something else.
+        // Ignoring the other conditions would give a report about something else.
         if filter != about {
             return Err(ReportFailure::Condition);
         }
@@ -135,8 +135,8 @@ impl ReportQuery {
 
     /// Makes the name of a file.
     fn file(&self, stem: &str, end: &str) -> String {
-        // Letters, digits, dots and hyphens mean nothing to any system of files, nor in
-        // the field that has the name.
+        // Letters, digits, dots and hyphens are safe in every file system and in the
+        // header field with the name.
         let host = self.filter().ok().and_then(|filter| filter.host);
         let letters = host.iter().flat_map(|host| host.chars());
         let is_safe = |letter: char| letter.is_ascii_alphanumeric() || ".-".contains(letter);
@@ -153,7 +153,7 @@ impl ReportQuery {
 pub(crate) async fn page(Extension(visit): Extension<Visit>, uri: Uri) -> Response {
     let mut query = ReportQuery::parse(&uri);
     if !query.0.is_narrow() {
-        // A day is what most ask for, and quickly made.
+        // A day is the most common choice, and is made quickly.
         query.0 = query.0.with("from", "24h");
     }
     form_page(&visit, &query, None)
@@ -198,7 +198,7 @@ pub(crate) async fn bundle(
     file_or_form(&visit, &query, made)
 }
 
-/// Answers with the numbers of a report as JSON.
+/// Returns the numbers of a report as JSON.
 pub(crate) async fn api_report(
     State(dashboard): State<Arc<Dashboard>>,
     Extension(long): Extension<LongAnswer>,
@@ -212,7 +212,7 @@ pub(crate) async fn api_report(
     }
 }
 
-/// Answers with a bundle.
+/// Returns a bundle.
 pub(crate) async fn api_bundle(
     State(dashboard): State<Arc<Dashboard>>,
     Extension(long): Extension<LongAnswer>,
@@ -225,7 +225,7 @@ pub(crate) async fn api_bundle(
     }
 }
 
-/// File to be downloaded.
+/// File to download.
 struct MadeFile {
     name: String,
     kind: &'static str,
@@ -282,11 +282,11 @@ async fn bundle_file(
 ) -> Result<MadeFile, ReportFailure> {
     let filter = query.filter()?;
     let made = in_turn(dashboard, move |reader| {
-        // Not on the disk of the record, which exchanges need more.
+        // In memory, not on the disk of the record, which exchanges need more.
         let mut file = BoundedFile::default();
         match write_bundle(reader, &filter, &mut file) {
             Ok(_) => Ok(Ok(file.0)),
-            // The end of its time is one of these.
+            // A timeout is one of these errors.
             Err(BundleError::Record(error)) => Err(error),
             Err(_) if file.is_full() => Ok(Err(ReportFailure::TooLarge)),
             Err(error) => Ok(Err(ReportFailure::Bundle(error))),
@@ -299,8 +299,8 @@ async fn bundle_file(
     })
 }
 
-/// Has `query` ask the record, unless others do already. It ends when nobody waits for
-/// it any more.
+/// Runs `query` on the record, unless another one is running. It ends early when no
+/// client waits for it any more.
 async fn in_turn<T: Send + 'static>(
     dashboard: &Dashboard,
     query: impl FnOnce(&AuditReader) -> Result<T, AuditError> + Send + 'static,
@@ -311,19 +311,20 @@ async fn in_turn<T: Send + 'static>(
         .map_err(|_| ReportFailure::Busy)?;
     let asked = dashboard.audit.query(MAKING_TIME_MAX, move |reader| {
         let made = query(reader);
-        // With the thread, which goes on for a moment when a client has gone.
+        // Released by the thread, which runs on for a moment after the client has
+        // disconnected.
         drop(place);
         made
     });
     Ok(asked.await?)
 }
 
-/// File in memory that ends with an error before it has too many bytes.
+/// File in memory that fails with an error at its size limit.
 #[derive(Default)]
 struct BoundedFile(Vec<u8>);
 
 impl BoundedFile {
-    /// Reports whether a write was refused, or the next one is.
+    /// Reports whether a write was refused, or the next one will be.
     fn is_full(&self) -> bool {
         BUNDLE_BYTES_MAX <= self.0.len()
     }
@@ -331,7 +332,8 @@ impl BoundedFile {
 
 impl Write for BoundedFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // What fits is written, so that a file that was refused is full.
+        // As much as fits is written, so that a file with a refused write counts as
+        // full.
         let room = BUNDLE_BYTES_MAX
             .saturating_sub(self.0.len())
             .min(bytes.len());
@@ -346,7 +348,7 @@ impl Write for BoundedFile {
     }
 }
 
-/// Makes the answer: the file, or the form with the reason why there is none.
+/// Makes the response: the file, or the form with the reason why there is none.
 fn file_or_form(
     visit: &Visit,
     query: &ReportQuery,

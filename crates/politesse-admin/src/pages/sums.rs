@@ -1,6 +1,6 @@
-//! Counts of decisions as the JSON of pages has them.
+//! Counts of decisions in the JSON of pages.
 //!
-//! Does not know what they are counted by.
+//! Does not know how the decisions are grouped.
 
 use serde::Serialize;
 
@@ -44,7 +44,7 @@ impl From<&DecisionSums> for SumsJson {
     }
 }
 
-/// Counts of the decisions that have a value in common.
+/// Counts of the decisions that share a value.
 #[derive(Debug, Serialize)]
 pub(super) struct NamedJson {
     pub(super) name: Option<String>,
@@ -53,7 +53,7 @@ pub(super) struct NamedJson {
 }
 
 impl NamedJson {
-    /// Takes in the sums of each name, in their order.
+    /// Converts the sums of each name, keeping their order.
     pub(super) fn list(entries: Vec<NamedSums>) -> Vec<Self> {
         let entries = entries.into_iter();
         let json = entries.map(|NamedSums { name, sums }| Self {

@@ -1,6 +1,6 @@
-//! `/test`: what would be decided about a URL, by the robots.txt in the cache, by one
-//! that is fetched now, by the one that was in force at some time, or by one that is
-//! pasted. `POST /api/v1/check` answers the first two of many URLs as JSON.
+//! `/test`: the decision that would be made about a URL with the robots.txt in the
+//! cache, one that is fetched now, one that was in force at a given time, or one that
+//! is pasted. `POST /api/v1/check` answers the first two for many URLs as JSON.
 //!
 //! Does not know how a decision is made.
 
@@ -35,20 +35,20 @@ use politesse_pages::explain::Explanation;
 use politesse_proxy::plan::{GivenRobots, Plan, PlanRequest, RobotsSource};
 use politesse_record::robots_history::robots_for;
 
-/// Bytes of a form: a robots.txt of 500 KiB, each byte of which may be escaped by
-/// three.
+/// Maximum bytes of a form: a robots.txt of 500 KiB, in which each byte may be escaped
+/// as three.
 const FORM_BYTES_MAX: usize = 2 << 20;
 
-/// Question about a URL.
+/// Query about a URL.
 #[derive(Default)]
 struct TestQuery {
     agent: String,
     url: String,
-    /// Text of a robots.txt in place of the site's.
+    /// Text of a robots.txt to use in place of the site's.
     robots: String,
-    /// Time whose robots.txt on record decides; empty for now.
+    /// Time whose robots.txt on record is used; empty for now.
     at: String,
-    /// Whether the site may be asked.
+    /// Whether the site may be contacted.
     fetch: Option<()>,
 }
 
@@ -69,8 +69,8 @@ impl TestQuery {
     }
 }
 
-/// Shows the form, and the answer from the cache if the address has a question. Asks
-/// no site: a GET may be sent by a browser on its own.
+/// Shows the form, and the result from the cache if the address contains a query.
+/// Contacts no site, because a browser may send a GET on its own.
 pub(crate) async fn page(
     State(dashboard): State<Arc<Dashboard>>,
     Extension(visit): Extension<Visit>,
@@ -84,7 +84,7 @@ pub(crate) async fn page(
     respond(&dashboard, &visit, &arrival, &query).await
 }
 
-/// Answers the question of a form.
+/// Answers the query of a form.
 pub(crate) async fn ask(
     State(dashboard): State<Arc<Dashboard>>,
     Extension(visit): Extension<Visit>,
@@ -126,7 +126,8 @@ async fn respond(
 
 fn form(visit: &Visit, query: &TestQuery) -> Markup {
     html! {
-        // By POST: it may have a site asked, and a robots.txt is too long for an address.
+        // A POST, because it may contact a site, and a robots.txt is too long for an
+        // address.
         form method="post" action=(visit.link("/test")) class="sign-in" {
             (form_token(visit))
             label for="agent" { "Crawler: a product token, or a whole User-Agent" }
@@ -149,11 +150,11 @@ fn form(visit: &Visit, query: &TestQuery) -> Markup {
     }
 }
 
-/// Makes the answer to the form.
+/// Makes the result for the form.
 ///
 /// # Errors
 ///
-/// Sentence about a field that is invalid.
+/// A sentence about the invalid field.
 async fn answer(
     dashboard: &Dashboard,
     arrival: &AdminArrival,
@@ -194,27 +195,27 @@ async fn answer(
     })
 }
 
-/// Files that decide, and which ones they are.
+/// Files to decide with, and a note about them.
 struct TestFiles {
     source: RobotsSource,
-    /// Time from which the age of a file counts; `None` if it was not fetched.
+    /// Time for computing the age of a file; `None` if it was not fetched.
     asked_at: Option<Timestamp>,
-    /// Sentence about them; empty for those that the proxy has now.
+    /// Sentence about the files; empty for the proxy's current ones.
     note: Markup,
 }
 
 impl TestQuery {
-    /// Finds the files that are asked about.
+    /// Finds the files to decide with.
     ///
     /// # Errors
     ///
-    /// Why there are none, in words.
+    /// A sentence with the reason why there are none.
     async fn files(&self, dashboard: &Dashboard, origin: &Origin) -> Result<TestFiles, String> {
         let at = match &*self.at {
             "" => None,
             text => Some(time(text).map_err(|wanted| format!("Time: {wanted}"))?),
         };
-        // What a site will have then is known to nobody.
+        // A site's future file cannot be known.
         if at.is_some_and(|at| clock::now() < at) {
             return Err("Time: one that is over is wanted.".to_owned());
         }
@@ -234,7 +235,7 @@ impl TestQuery {
         })
     }
 
-    /// Takes the text that was pasted for the file of the origin.
+    /// Uses the pasted text as the file of the origin.
     fn pasted(&self, origin: &Origin, at: Timestamp) -> TestFiles {
         let body = Bytes::copy_from_slice(self.robots.as_bytes());
         let source = FileSource::new(origin, None);
@@ -257,7 +258,7 @@ impl TestQuery {
         }
     }
 
-    /// Finds the file that was in force at `at` for the crawler.
+    /// Finds the file that was in force for the crawler at `at`.
     async fn past(
         &self,
         dashboard: &Dashboard,
@@ -291,7 +292,7 @@ impl TestQuery {
     }
 }
 
-/// Makes the source of one file.
+/// Makes a source with one file.
 fn given(snapshot: Arc<Snapshot>, at: Timestamp) -> RobotsSource {
     RobotsSource::Given(GivenRobots {
         at,
@@ -299,7 +300,7 @@ fn given(snapshot: Arc<Snapshot>, at: Timestamp) -> RobotsSource {
     })
 }
 
-/// Shows what the proxy would decide by `files`.
+/// Shows the decision that the proxy would make with `files`.
 fn by_decision(plan: &Plan, decision: &Decision, files: &TestFiles) -> Markup {
     let evidence = decision.evidence();
     let explanation = Explanation::of_evidence(evidence, &evidence.policy, files.asked_at);

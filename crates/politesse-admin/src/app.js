@@ -1,8 +1,8 @@
-// Times in the zone of the reader, the live tail, rows that open in place, and the counts
-// of the overview as they grow. Every page works without.
+// Times in the reader's zone, the live view, rows that open in place, and the live counts
+// of the overview. Every page works without this script.
 "use strict";
 
-// Rows that stay: a browser is not to fill with what nobody reads.
+// Maximum number of rows, so that an unattended live view does not fill the browser.
 const ROWS_MAX = 200;
 
 function follow(live) {
@@ -10,12 +10,12 @@ function follow(live) {
   const button = live.querySelector("button");
   const status = live.querySelector("[role=status]");
   let source = null;
-  // So that nothing is missed between the page and the view, nor while it pauses.
+  // Last decision shown, so that none is missed before the view starts or while it pauses.
   let last = live.dataset.last;
   let seen = 0;
   let leftOut = 0;
 
-  // A screen reader is told how many have come, at times; not each of them.
+  // A screen reader announces the number of new decisions from time to time, not each one.
   const count = () => {
     if (seen === 0 && leftOut === 0) return;
     let text = seen === 1 ? "1 new decision" : `${seen} new decisions`;
@@ -30,7 +30,7 @@ function follow(live) {
     for (const row of template.content.children) row.classList.add("fresh");
     rows.prepend(template.content);
     while (ROWS_MAX < rows.children.length) {
-      // An opened row is two.
+      // An opened row consists of two rows.
       const oldest = rows.lastElementChild;
       if (oldest.matches(".part")) oldest.previousElementSibling.remove();
       oldest.remove();
@@ -55,7 +55,7 @@ function follow(live) {
     });
     source.addEventListener("open", () => { live.dataset.state = "live"; });
     source.addEventListener("error", () => {
-      // A session that is over, or too many who watch: the browser does not try again.
+      // The session has ended, or there are too many watchers: the browser does not retry.
       if (source !== null && source.readyState === EventSource.CLOSED) {
         stop();
         status.textContent = "The live view has ended. Load the page again.";
@@ -71,15 +71,15 @@ function follow(live) {
 
 for (const live of document.querySelectorAll("[data-live]")) follow(live);
 
-// The clock of the browser may be wrong, so distances are from that of the proxy.
+// The clock of the browser may be wrong, so ages are computed from the proxy's clock.
 const content = document.getElementById("content");
 const clockError = Date.parse(content.dataset.now) - Date.now();
 const isLocal = content.dataset.zone === "local";
 const zone = isLocal ? Intl.DateTimeFormat().resolvedOptions().timeZone : "UTC";
-// The Swedish locale writes a time as ISO 8601 does.
+// The Swedish locale formats times like ISO 8601.
 const zoned = new Intl.DateTimeFormat("sv-SE", { timeZone: zone, dateStyle: "short", timeStyle: "medium" });
 
-// Writes how long ago a time was, as the server does; null from a day on.
+// Formats the age of a time like the server; null if it is a day or more.
 function distance(at) {
   const seconds = Math.trunc((Date.now() + clockError - at) / 1000);
   const span = Math.abs(seconds);
@@ -98,12 +98,12 @@ function showTimes(root) {
     let text = near ?? exact.slice(0, 16);
     if (time.matches(".text")) text = `${exact} ${zone}${near === null ? "" : ` (${near})`}`;
     else time.title = `${exact} ${zone}`;
-    // A text that is replaced by itself would lose the reader's selection.
+    // Replacing a text by the same text would clear the reader's selection.
     if (time.textContent !== text) time.textContent = text;
   }
 }
 
-// Has captions name the zone that the times of their table are in.
+// Makes captions name the zone of the times in their table.
 function nameZone() {
   for (const caption of document.querySelectorAll("caption")) {
     for (const node of caption.childNodes) {
@@ -121,7 +121,7 @@ function showScripted(root) {
   for (const element of root.querySelectorAll("[data-scripted]")) element.hidden = false;
 }
 
-// Opens a row: fetches the facts of its decision, at each opening, and shows them below.
+// Opens a row: fetches the facts of its decision, each time, and shows them below the row.
 async function openRow(button) {
   const row = button.closest("tr");
   const place = document.createElement("tr");
@@ -133,7 +133,7 @@ async function openRow(button) {
   button.setAttribute("aria-expanded", "true");
   try {
     const answer = await fetch(button.dataset.part);
-    // A session that is over leads to the page to sign in.
+    // If the session has ended, the request is redirected to the sign-in page.
     if (!answer.ok || answer.redirected) throw new Error(answer.statusText);
     cell.innerHTML = await answer.text();
     showTimes(cell);
@@ -147,7 +147,7 @@ function closeRow(button) {
   button.setAttribute("aria-expanded", "false");
 }
 
-// On the document, since the live view adds rows.
+// On the document, because the live view adds rows.
 document.addEventListener("click", (event) => {
   const button = event.target.closest("button[data-part]");
   if (button === null) return;
@@ -155,7 +155,7 @@ document.addEventListener("click", (event) => {
   else openRow(button);
 });
 
-// Copies a text. Only pages of HTTPS and of loopback may use the clipboard directly.
+// Copies a text. Only pages over HTTPS or from loopback may use the clipboard directly.
 async function copyText(button) {
   const source = document.getElementById(button.dataset.copy);
   try {
@@ -173,12 +173,12 @@ for (const button of document.querySelectorAll("button[data-copy]")) {
 
 showScripted(document);
 
-// Shortest time between two loads of the overview by itself, in milliseconds. Ten views
-// together keep a processor busy for less than a hundredth of the time.
+// Shortest time between two automatic reloads of the overview, in milliseconds. Ten views
+// together use less than a hundredth of a processor.
 const LOAD_EVERY = 60_000;
 const LOAD_SHARE = 1000;
 
-// Writes a length of time as the page does: in its two largest units.
+// Formats a duration like the page: in its two largest units.
 function lengthText(seconds) {
   const units = [["days", 86400], ["h", 3600], ["min", 60], ["s", 1]];
   let rest = Math.max(0, seconds);
@@ -191,7 +191,7 @@ function lengthText(seconds) {
   return texts.slice(0, 2).join(" ") || "0 s";
 }
 
-// Says as the page does how much more or less a count is than the one before.
+// Describes, like the page, how much more or less a count is than the previous one.
 function changeText(count, before) {
   if (before === 0) return "no earlier data";
   if (count === before) return "as many as before";
@@ -204,7 +204,7 @@ function changeText(count, before) {
   return `${share} ${count > before ? "more" : "fewer"} than before`;
 }
 
-// Draws the newest bar again, of the counts of its parts.
+// Redraws the newest bar from the counts of its parts.
 function drawBar(bar, counts, legend) {
   const { top, inner, bottom } = bar.ownerSVGElement.dataset;
   const height = (count) => Math.min(1, count / top) * inner;
@@ -228,8 +228,8 @@ function drawBar(bar, counts, legend) {
   bar.querySelector("title").textContent = `${bar.dataset.time}: ${texts.join(", ")}`;
 }
 
-// Adds to an overview what was counted since it was made: `more` has a number for each
-// class, in the order of the legend, and `words` the words of the classes.
+// Adds newer counts to an overview: `more` has a number for each class, in the order of the
+// legend, and `words` the words of the classes.
 function addCounts(view, words, more) {
   const sum = more.reduce((all, count) => all + count, 0);
   for (const figure of view.querySelectorAll("[data-count]")) {
@@ -252,7 +252,7 @@ function addCounts(view, words, more) {
   drawBar(bar, bar.dataset.counts.split(" ").map((count, at) => Number(count) + more[at]), legend);
 }
 
-// Counts down to the ends of back-offs. Returns whether one is over.
+// Counts down to the ends of back-offs. Returns whether one has ended.
 function countDown(view, now) {
   let isOver = false;
   for (const end of view.querySelectorAll("[data-until]")) {
@@ -276,12 +276,12 @@ function watchOverview(panel) {
   const take = (found) => {
     view = found;
     totals = JSON.parse(view.dataset.totals);
-    // The clock of this machine may be another than that of the proxy.
+    // The clock of this machine may differ from the proxy's.
     clockAhead = Date.now() - Date.parse(view.dataset.now);
   };
   const show = (event) => {
     const newer = JSON.parse(event.data);
-    // Another process counts from the beginning.
+    // A new process counts from zero.
     if (newer.since !== totals.since) {
       next = Math.min(next, performance.now());
       isChanged = true;
@@ -305,7 +305,7 @@ function watchOverview(panel) {
       status.textContent = "";
     });
     source.addEventListener("error", () => {
-      // A session that is over, or too many who watch: the browser does not try again.
+      // The session has ended, or there are too many watchers: the browser does not retry.
       if (source !== null && source.readyState === EventSource.CLOSED) {
         pause(true);
         status.textContent = "The live counts have ended: the session is over, or too many watch.";
@@ -325,7 +325,7 @@ function watchOverview(panel) {
     isLoading = true;
     const begun = performance.now();
     const answer = await fetch(location.href).catch(() => null);
-    // A session that is over leads to the page to sign in.
+    // If the session has ended, the request is redirected to the sign-in page.
     if (answer?.redirected) {
       pause(true);
       status.textContent = "You are signed out. Load the page again.";
@@ -334,7 +334,7 @@ function watchOverview(panel) {
     const text = answer?.ok ? await answer.text() : "";
     const fresh = new DOMParser().parseFromString(text, "text/html").querySelector("#overview");
     if (fresh !== null && !isPaused) {
-      // What somebody has opened stays open.
+      // Sections that the reader has opened stay open.
       const folds = view.querySelectorAll("details:not(.release)");
       fresh.querySelectorAll("details:not(.release)").forEach((fold, at) => {
         fold.open = folds[at]?.open ?? false;
@@ -350,12 +350,12 @@ function watchOverview(panel) {
   const tick = () => {
     const now = Date.now() - clockAhead;
     isChanged = countDown(view, now) || Date.parse(view.dataset.ends) <= now || isChanged;
-    // Whoever is within it would lose the place, or what is written in a form.
+    // A reload would lose the reader's focus, or the text in a form.
     const isInUse = view.contains(document.activeElement) || view.querySelector("details.release[open]");
     if (isChanged && !isPaused && !isLoading && !isInUse && !document.hidden && next <= performance.now()) load();
   };
   button.addEventListener("click", () => pause(!isPaused));
-  // A browser has few connections to one host, and nobody looks at a page behind others.
+  // A browser allows few connections to one host, and a hidden page needs none.
   document.addEventListener("visibilitychange", () => (document.hidden ? stop() : start()));
   take(document.querySelector("#overview"));
   panel.hidden = false;
@@ -365,7 +365,7 @@ function watchOverview(panel) {
 
 for (const panel of document.querySelectorAll("[data-overview]")) watchOverview(panel);
 
-// The menu is one line. On a phone the entry of this page may be beyond its end.
+// The menu is one line. On a phone the entry of this page may lie outside the visible part.
 function showMenuEntry() {
   const entry = document.querySelector(".top [aria-current]");
   if (entry === null) return;

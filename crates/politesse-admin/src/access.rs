@@ -1,9 +1,9 @@
-//! Access to guarded pages: the token of a program, the session of a browser, and the
+//! Access to guarded pages: the token for programs, the session for browsers, and the
 //! response fields that keep other sites away from the pages.
 //!
-//! Requests carry credentials by RFC 9110 (section 11), RFC 7617 and RFC 6750. Browsers
-//! state the origin of a request by Fetch Metadata and RFC 6454. Does not know which
-//! pages there are, nor which of them are open.
+//! Requests carry credentials as in RFC 9110 (section 11), RFC 7617 and RFC 6750.
+//! Browsers state the origin of a request as in Fetch Metadata and RFC 6454. Does not
+//! know which pages exist, or which of them are open.
 
 use std::sync::Arc;
 
@@ -25,16 +25,16 @@ use politesse_base::inert::inert;
 use politesse_base::metrics::{Metrics, ReasonLabel};
 use politesse_decision::digest::Digest;
 
-/// The ways to send the token (RFC 9110, section 11.6.1).
+/// Ways to send the token (RFC 9110, section 11.6.1).
 const CHALLENGES: [&str; 2] = [
-    // Basic comes first: browsers ask for a password by it. Programs send
+    // Basic comes first, because it makes browsers ask for a password. Programs send
     // Bearer.
     "Basic realm=\"politesse\", charset=\"UTF-8\"",
     "Bearer realm=\"politesse\"",
 ];
 
-/// Fields of every page: no cache stores it, no other site embeds it or learns of
-/// it, and it loads and runs nothing but our own files.
+/// Fields of every page. They keep caches from storing it and other sites from
+/// embedding it or learning of it, and let it load and run only our own files.
 const PRIVATE: [(HeaderName, &str); 7] = [
     (header::CACHE_CONTROL, "no-store"),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -43,7 +43,7 @@ const PRIVATE: [(HeaderName, &str); 7] = [
         "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; \
          connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
     ),
-    // Under `no-referrer` a browser sends its own forms with `Origin: null`, too.
+    // With `no-referrer` a browser would send even its own forms with `Origin: null`.
     (header::REFERRER_POLICY, "same-origin"),
     (
         HeaderName::from_static("cross-origin-opener-policy"),
@@ -59,14 +59,14 @@ const PRIVATE: [(HeaderName, &str); 7] = [
     ),
 ];
 
-/// Longest form, in bytes: room for a robots.txt of 500 KiB (RFC 9309, section 2.5).
+/// Longest form, in bytes: a robots.txt of 500 KiB fits (RFC 9309, section 2.5).
 const FORM_BYTES_MAX: usize = 2 << 20;
 
-/// Field of the token of a session's forms.
+/// Form field with the token of a session's forms.
 pub(super) const FORM_TOKEN: &str = "form_token";
 
 /// The token in force, and the sessions that were begun with it. Wrong tokens are
-/// counted in `metrics` and not limited: nobody guesses 256 bits.
+/// counted in `metrics` and not limited: 256 bits cannot be guessed.
 #[derive(Debug)]
 pub struct Access {
     token: ArcSwap<Digest>,
@@ -75,7 +75,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Lets in whoever sends `token`, or the id of a session.
+    /// Admits requests with `token` or with the id of a session.
     #[must_use]
     pub fn new(token: &AdminToken, sessions: SessionOptions, metrics: Arc<Metrics>) -> Self {
         Self {
@@ -85,8 +85,8 @@ impl Access {
         }
     }
 
-    /// Replaces the token. The previous one is refused from then on, and sessions that
-    /// it began are over.
+    /// Replaces the token. From then on the previous token is refused, and the sessions
+    /// begun with it have ended.
     pub fn set_token(&self, token: &AdminToken) {
         let new = digest(token.as_str());
         let previous = self.token.swap(Arc::new(new));
@@ -95,16 +95,16 @@ impl Access {
         }
     }
 
-    /// Makes the path of a link that signs a browser in without the token, once and within
-    /// ten minutes; `None` if the system gives no random numbers.
+    /// Makes the path of a link that signs a browser in without the token, once and
+    /// within ten minutes. Returns `None` if the system provides no random numbers.
     #[must_use]
     pub fn sign_in_path(&self, base_path: &str) -> Option<String> {
         let code = self.sessions.make_link()?;
         Some(format!("{base_path}/login?once={code}"))
     }
 
-    /// Reports whether `code` is that of a link that can be used, spends it, and counts it
-    /// if it is not.
+    /// Reports whether `code` belongs to a usable link, and uses the link up. An
+    /// invalid code is counted as a refusal.
     pub(super) fn spend_link(&self, code: &str) -> bool {
         let is_good = self.sessions.spend_link(code);
         if !is_good {
@@ -113,10 +113,10 @@ impl Access {
         is_good
     }
 
-    /// Reports whether `sent` is the token, and counts it if it is not.
+    /// Reports whether `sent` is the token. A wrong token is counted as a refusal.
     pub(super) fn is_token(&self, sent: &str) -> bool {
-        // Digests are compared, so that the time taken tells neither where the
-        // two tokens differ nor that their lengths do.
+        // Digests are compared, so that the time taken reveals neither the position of
+        // the first difference nor the length of the token.
         let (sent, right) = (digest(sent), self.token.load());
         let is_right = verify_slices_are_equal(sent.as_bytes(), right.as_bytes()).is_ok();
         if !is_right {
@@ -130,9 +130,9 @@ impl Access {
         self.metrics.admin_refused.get_or_create(&label).inc();
     }
 
-    /// Finds the token or the session of a request; `None` if it has neither.
+    /// Finds the token or the session of a request; `None` if there is neither.
     fn pass(&self, fields: &HeaderMap) -> Option<Pass> {
-        // A field counts before a cookie: programs send it on purpose.
+        // A field outweighs a cookie, because programs send it on purpose.
         if fields.contains_key(header::AUTHORIZATION) {
             let is_right = match sent_token(fields) {
                 Some(sent) => self.is_token(&sent),
@@ -151,7 +151,7 @@ impl Access {
     }
 }
 
-/// Proof by which a request was let in: an extension of the request, for the pages.
+/// Proof that admitted a request. Pages find it as an extension of the request.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Pass {
     /// The token itself.
@@ -164,16 +164,17 @@ fn digest(token: &str) -> Digest {
     Digest::of(token.as_bytes())
 }
 
-/// Reason why a request is not let in.
+/// Reason why a request is not admitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AccessRefusal {
     /// The request has neither the token nor a session.
     NoPass,
-    /// The request changes something, and another site may have made the browser send it.
+    /// The request changes something, and another site may have made the browser send
+    /// it.
     CrossSite {
-        /// Origin of this listener, as the request was sent to it.
+        /// Origin of this listener, as used in the request.
         own: String,
-        /// Origin that the request names.
+        /// Origin named by the request.
         sent: Option<String>,
     },
     /// The form is longer than any form of the dashboard.
@@ -181,7 +182,7 @@ pub(super) enum AccessRefusal {
 }
 
 impl Access {
-    /// Lets a request in, with its [`Pass`].
+    /// Admits a request and adds its [`Pass`].
     ///
     /// # Errors
     ///
@@ -219,8 +220,8 @@ impl IntoResponse for AccessRefusal {
     }
 }
 
-/// Middleware for programs: passes a request on if it has a [`Pass`], and answers 401
-/// if not.
+/// Middleware for programs: passes a request on if it has a [`Pass`], and otherwise
+/// answers 401.
 pub(super) async fn require_token(
     State(access): State<Arc<Access>>,
     request: Request,
@@ -232,12 +233,12 @@ pub(super) async fn require_token(
     }
 }
 
-/// Middleware: makes answers private.
+/// Middleware: makes responses private.
 pub(super) async fn make_private(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let fields = response.headers_mut();
     for (name, value) in PRIVATE {
-        // An answer that never changes says so itself.
+        // A response that never changes sets its own cache control.
         fields
             .entry(name)
             .or_insert(HeaderValue::from_static(value));
@@ -245,17 +246,17 @@ pub(super) async fn make_private(request: Request, next: Next) -> Response {
     response
 }
 
-/// Middleware of what a browser may send without a session: refuses changes that
-/// another site asks for.
+/// Middleware for requests that a browser may send without a session: refuses changes
+/// that another site requests.
 pub(super) async fn require_own_origin(request: Request, next: Next) -> Response {
-    // A link from anywhere may lead to the page to sign in.
+    // A link from any site may lead to the sign-in page.
     match is_own_origin(&request) {
         Some(false) if !is_safe(&request) => cross_site(&request).into_response(),
         _ => next.run(request).await,
     }
 }
 
-/// Makes the refusal of a request that another site may have asked for.
+/// Makes the refusal of a request that another site may have caused.
 fn cross_site(request: &Request) -> AccessRefusal {
     let arrival = request.extensions().get::<AdminArrival>();
     let sent = request.headers().get(header::ORIGIN);
@@ -274,22 +275,22 @@ fn is_safe(request: &Request) -> bool {
 }
 
 /// Refuses a request that changes something if another site may have made a browser
-/// send it: of a session it has the token of the session's forms.
+/// send it. A request with a session must also carry the token of the session's forms.
 async fn check_origin_of_change(pass: &Pass, request: Request) -> Result<Request, AccessRefusal> {
     if is_safe(&request) {
         return Ok(request);
     }
     match (pass, is_own_origin(&request)) {
-        // Browsers store a password for Basic, too, and send it for any site. One that has
-        // cookies says where it comes from.
+        // Browsers also store a password for Basic and send it from any site. A browser
+        // that has cookies states where the request comes from.
         (_, Some(false)) | (Pass::Session(_), None) => Err(cross_site(&request)),
         (Pass::Token, _) => Ok(request),
         (Pass::Session(session), Some(true)) => with_form_token(session, request).await,
     }
 }
 
-/// Reports whether a request comes from a page of this listener; `None` if it does
-/// not say.
+/// Reports whether a request comes from a page of this listener; `None` if the request
+/// does not say.
 fn is_own_origin(request: &Request) -> Option<bool> {
     let fields = request.headers();
     let is_own_site = fields
@@ -309,7 +310,7 @@ fn is_own_origin(request: &Request) -> Option<bool> {
     }
 }
 
-/// Passes on a request of a form with the token of `session`.
+/// Passes on a request whose form carries the token of `session`.
 async fn with_form_token(
     session: &Session,
     mut request: Request,
@@ -329,19 +330,19 @@ async fn with_form_token(
     Ok(request)
 }
 
-/// Keeps the token out of what is ever shown of a request.
+/// Keeps the token out of any debug output of a request.
 fn hide_token(fields: &mut HeaderMap) {
     if let header::Entry::Occupied(mut field) = fields.entry(header::AUTHORIZATION) {
         field.iter_mut().for_each(|value| value.set_sensitive(true));
     }
 }
 
-/// Reads the token that a request carries: as a bearer token, or as the password
-/// of the user `admin`.
+/// Reads the token that a request carries, as a bearer token or as the password of the
+/// user `admin`.
 fn sent_token(fields: &HeaderMap) -> Option<String> {
     let mut values = fields.get_all(header::AUTHORIZATION).iter();
     let value = values.next()?.to_str().ok()?;
-    // RFC 9110, section 11.6.2: there is one. Of two it is not known which is meant.
+    // RFC 9110, section 11.6.2 allows one value. Of two, it is unclear which is meant.
     if values.next().is_some() {
         return None;
     }
@@ -354,7 +355,7 @@ fn sent_token(fields: &HeaderMap) -> Option<String> {
         return None;
     }
     let pair = String::from_utf8(STANDARD.decode(credentials).ok()?).ok()?;
-    // Browsers send a user with each password, so there has to be one.
+    // Browsers send a user with each password, so a user must be defined.
     pair.strip_prefix("admin:").map(str::to_owned)
 }
 
@@ -384,7 +385,7 @@ mod tests {
         sent_token(&fields)
     }
 
-    // Ours: whatever prints a request later.
+    // Ours: any later debug output of a request must not show the token.
     #[test]
     fn the_token_of_a_request_is_not_shown() {
         let mut fields = HeaderMap::new();
@@ -402,7 +403,7 @@ mod tests {
 
     // RFC 7617, section 2; RFC 6750, section 2.1; RFC 9110, section 11.1.
     #[test]
-    fn a_token_comes_by_basic_or_bearer() {
+    fn a_token_is_accepted_by_basic_or_bearer() {
         let basic = |pair: &str| format!("Basic {}", STANDARD.encode(pair));
         let of = |value: &str| sent(&[value]);
         assert_eq!(of("Bearer a:b"), Some("a:b".to_owned()));

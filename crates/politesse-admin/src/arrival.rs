@@ -1,9 +1,9 @@
-//! AdminArrival of a request: the client, the scheme and the host that it was sent to, as
-//! the listener sees them or as a trusted proxy in front of it says.
+//! Arrival of a request: the client, the scheme and the host that it was sent to, as
+//! seen by the listener or as stated by a trusted proxy in front.
 //!
-//! RFC 9112 (section 3.2) defines the host of a request. `X-Forwarded-For`, `-Host`
-//! and `-Proto` have no standard; each proxy appends to them, so that the last value
-//! is that of the nearest. Which pages there are is not known here.
+//! RFC 9112 (section 3.2) defines the host of a request. `X-Forwarded-For`, `-Host` and
+//! `-Proto` have no standard. Each proxy appends to them, so the last value comes from
+//! the nearest proxy. Does not know which pages exist.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -15,32 +15,32 @@ use axum::response::{IntoResponse, Response};
 use ipnet::IpNet;
 use politesse_robots::origin::{Host, Origin, Scheme};
 
-/// Rules for the hosts that requests are sent to.
+/// Rules for the hosts that requests may be sent to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ArrivalRules {
-    /// Names of this listener, in lower case, beside `localhost` and every address.
+    /// Names of this listener, in lower case, besides `localhost` and every address.
     pub hosts: Vec<String>,
-    /// Addresses of proxies whose `X-Forwarded-` fields count.
+    /// Addresses of proxies whose `X-Forwarded-` fields are trusted.
     pub trusted_proxies: Vec<IpNet>,
 }
 
-/// Connection of a request, which `serve` adds to it.
+/// Connection of a request; `serve` adds it to the request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AdminConnection {
     /// Address of the client, or of the proxy in front.
     pub(super) peer: SocketAddr,
-    /// Address of the listener that the client has connected to.
+    /// Address of the listener that the client connected to.
     pub(super) own: SocketAddr,
-    /// Whether it is encrypted, as a scheme.
+    /// Scheme: whether the connection is encrypted.
     pub(super) scheme: Scheme,
 }
 
-/// Client of a request, and where it was sent.
+/// Client of a request, and the host and scheme that it was sent to.
 #[derive(Debug, Clone)]
 pub(super) struct AdminArrival {
     pub(super) client: IpAddr,
     pub(super) scheme: Scheme,
-    /// Host, with its port if it was named.
+    /// Host, with its port if the request named one.
     pub(super) host: String,
 }
 
@@ -48,7 +48,7 @@ impl AdminArrival {
     /// Returns the origin that pages of this listener have in a browser (RFC 6454,
     /// section 6.2).
     pub(super) fn origin(&self) -> String {
-        // Without the port of the scheme, which some proxies in front name.
+        // Without the default port of the scheme, which some proxies in front add.
         let origin = Origin::new(self.scheme, &self.host);
         origin.map_or_else(|_| String::new(), |origin| origin.to_string())
     }
@@ -57,17 +57,17 @@ impl AdminArrival {
 /// Reason why the host of a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HostError {
-    /// There is no host, there are two, or it is malformed (RFC 9112, section 3.2).
+    /// The host is missing, malformed, or stated twice (RFC 9112, section 3.2).
     Malformed,
-    /// The host is a name that is none of this listener.
+    /// The host is a name that does not belong to this listener.
     Foreign,
 }
 
-/// Middleware: passes a request on, with its [`AdminArrival`], if its host is an address,
-/// `localhost` or a name of this listener.
+/// Middleware: passes a request on, with its [`AdminArrival`], if its host is an
+/// address, `localhost` or a name of this listener.
 ///
-/// A page elsewhere can make a browser send requests here under a name of its
-/// own (DNS rebinding), with whatever credentials the browser has stored.
+/// A page elsewhere can make a browser send requests here under its own host name (DNS
+/// rebinding), with any credentials that the browser has stored.
 pub(super) async fn require_own_host(
     State(rules): State<Arc<ArrivalRules>>,
     mut request: Request,
@@ -76,7 +76,7 @@ pub(super) async fn require_own_host(
     let connection = request.extensions().get::<AdminConnection>().copied();
     let arrival = match connection {
         Some(connection) => rules.arrival(&connection, request.uri(), request.headers()),
-        // Every connection is one that `serve` has accepted.
+        // Cannot happen: `serve` adds the connection to every request.
         None => Err(HostError::Malformed),
     };
     match arrival {
@@ -108,8 +108,8 @@ impl ArrivalRules {
             None => self.sent_host(target, fields)?,
         };
         let scheme = forwarded(fields, "x-forwarded-proto").next_back();
-        // From the nearest on, the first address that is not one of our proxies: what
-        // stands before it may be made up.
+        // Searching from the nearest proxy, the first address that is not one of our
+        // proxies. Values before it may be forged.
         let clients = forwarded(fields, "x-forwarded-for").rev();
         let client = clients
             .map_while(|text| text.parse::<IpAddr>().ok())
@@ -139,7 +139,7 @@ impl ArrivalRules {
         };
         let host = host.to_str().map_err(|_| HostError::Malformed)?;
         // A target in absolute form counts in place of `Host` (RFC 9112, section
-        // 3.2.2), but not every proxy in front knows that: both must be right.
+        // 3.2.2), but not every proxy in front knows that, so both must be valid.
         if let Some(authority) = target.authority() {
             self.own_host(authority.as_str())?;
         }
@@ -161,7 +161,7 @@ impl ArrivalRules {
     }
 }
 
-/// Returns the values of a field of which each proxy appends one.
+/// Returns the values of a field to which each proxy appends one.
 fn forwarded<'a>(
     fields: &'a HeaderMap,
     name: &'static str,
@@ -220,9 +220,9 @@ mod tests {
         sent.map(drop)
     }
 
-    // Ours: anybody can send the fields.
+    // Ours: any client can send these fields.
     #[test]
-    fn forwarded_fields_count_from_trusted_proxies_alone() {
+    fn forwarded_fields_count_only_from_trusted_proxies() {
         let lines = [
             ("host", "localhost"),
             ("x-forwarded-host", "evil.test"),
@@ -238,7 +238,8 @@ mod tests {
         assert_eq!(other.client.to_string(), "192.0.2.1");
         let foreign = [("host", "localhost"), ("x-forwarded-host", "evil.test")];
         assert_eq!(from("10.0.0.2", &foreign).unwrap_err(), HostError::Foreign);
-        // What is no address ends the list: nothing before it is known.
+        // A value that is not an address ends the list: the values before it cannot be
+        // trusted.
         let odd = [
             ("host", "a.test"),
             ("x-forwarded-host", "10.0.0.1"),
@@ -254,7 +255,7 @@ mod tests {
         );
     }
 
-    /// One test a row: what comes of these `Host` fields.
+    /// One test per row: the result for these `Host` fields.
     macro_rules! hosts {
         ($($name:ident: $hosts:expr => $judged:expr;)*) => {$(
             #[test]
@@ -270,12 +271,12 @@ mod tests {
     hosts! {
         addresses_are_ours: [["127.0.0.1:3129"], ["10.0.0.1"], ["[::1]:3129"], ["[::1]"], ["[::ffff:10.0.0.1]:1"]] => Ok(());
         localhost_is_ours: [["localhost"], ["localhost:3129"], ["LOCALHOST:3129"], ["localhost."]] => Ok(());
-        names_are_not_ours: [["evil.test"], ["evil.test:3129"], ["localhost.evil.test"], ["1.evil.test"]] => Err(HostError::Foreign);
-        what_only_begins_like_an_address_is_none: [["[evil.test"], ["[evil.test]"], ["[::1"], ["[::1]evil.test"], ["[::1]:80.evil.test"], ["[]"]] => Err(HostError::Malformed);
-        what_resolvers_disagree_on_is_no_address: [["127.1"], ["0x7f.1"], ["2130706433"], ["127.0.0.01"]] => Err(HostError::Malformed);
-        what_is_no_host_is_malformed: [[""], [":80"], ["::1"], ["localhost:x"], ["localhost:0"], ["a@localhost"], ["localhost, localhost"], ["localhost/"]] => Err(HostError::Malformed);
+        other_names_are_foreign: [["evil.test"], ["evil.test:3129"], ["localhost.evil.test"], ["1.evil.test"]] => Err(HostError::Foreign);
+        text_that_only_begins_like_an_address_is_malformed: [["[evil.test"], ["[evil.test]"], ["[::1"], ["[::1]evil.test"], ["[::1]:80.evil.test"], ["[]"]] => Err(HostError::Malformed);
+        ambiguous_address_notations_are_malformed: [["127.1"], ["0x7f.1"], ["2130706433"], ["127.0.0.01"]] => Err(HostError::Malformed);
+        invalid_hosts_are_malformed: [[""], [":80"], ["::1"], ["localhost:x"], ["localhost:0"], ["a@localhost"], ["localhost, localhost"], ["localhost/"]] => Err(HostError::Malformed);
         two_hosts_are_malformed: [["localhost", "localhost"], ["localhost", "evil.test"]] => Err(HostError::Malformed);
-        a_host_is_wanted: [[""; 0]] => Err(HostError::Malformed);
+        a_missing_host_is_malformed: [[""; 0]] => Err(HostError::Malformed);
     }
 
     // RFC 9112, section 3.2.2.

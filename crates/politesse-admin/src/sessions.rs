@@ -1,7 +1,7 @@
-//! Sessions of browsers: who has signed in with the token, or by a link, until when.
+//! Sessions of browsers that signed in with the token or by a link, until they expire.
 //!
-//! RFC 6265 defines how a browser keeps and sends the id. A session is in memory
-//! alone, so a restart ends all. Does not know which pages want one.
+//! RFC 6265 defines how a browser stores and sends the id. Sessions are kept only in
+//! memory, so a restart ends them all. Does not know which pages require one.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -15,19 +15,19 @@ use politesse_base::clock;
 use politesse_base::metrics::Metrics;
 use politesse_decision::digest::Digest;
 
-/// Cookie of the id of a session.
+/// Cookie with the id of a session.
 const SESSION_COOKIE: &str = "politesse_session";
 
 /// Options of sessions.
 #[derive(Debug, Clone, Copy)]
 pub struct SessionOptions {
-    /// Sessions at a time; one more ends the oldest.
+    /// Maximum number of sessions; a further one ends the oldest.
     pub most: NonZeroUsize,
     /// Time after which a session ends.
     pub lifetime: Duration,
 }
 
-/// A session, as its requests see it.
+/// Session of a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Session {
     key: Digest,
@@ -40,26 +40,26 @@ impl Session {
         }
     }
 
-    /// Returns the token that forms of this session carry, so that a page of another
-    /// site, which cannot read it, can send none.
+    /// Returns the token for forms of this session. A page of another site cannot read
+    /// it, and so cannot send a valid form.
     pub(super) fn form_token(&self) -> String {
-        // From the digest of the id: whoever reads a page learns the id from neither.
+        // Derived from the digest of the id, so that reading a page reveals neither.
         Digest::of(format!("form {}", self.key).as_bytes()).to_string()
     }
 }
 
-/// Links that are outstanding at a time; one more ends the oldest.
+/// Maximum number of outstanding links; a further one ends the oldest.
 const LINKS_MAX: NonZeroUsize = NonZeroUsize::new(16).unwrap();
 
-/// Time for which a link can be used: as long as it takes to paste it into a browser.
+/// Time for which a link can be used: long enough to paste it into a browser.
 const LINK_LIFETIME: Duration = Duration::from_secs(10 * 60);
 
-/// Random ids that are in force, each until its end.
+/// Random ids in force, each with its expiry.
 #[derive(Debug)]
 struct ExpiringIds {
     options: SessionOptions,
-    /// Ends by the digests of the ids. The time of a look-up says nothing of an id: its
-    /// digest cannot be chosen.
+    /// Expiry by the digest of the id. The time of a lookup reveals nothing about an
+    /// id, because its digest cannot be chosen.
     ends: Mutex<HashMap<Digest, Instant>>,
 }
 
@@ -71,7 +71,7 @@ impl ExpiringIds {
         }
     }
 
-    /// Makes an id; `None` if the system gives no random numbers.
+    /// Makes an id; `None` if the system provides no random numbers.
     fn make(&self) -> Option<String> {
         let mut random = [0; 32];
         aws_lc_rs::rand::fill(&mut random).ok()?;
@@ -95,7 +95,7 @@ impl ExpiringIds {
         end.is_some_and(|end| clock::instant() < end)
     }
 
-    /// Ends an id; returns whether it was in force.
+    /// Ends an id. Returns whether it was in force.
     fn end(&self, key: Digest) -> bool {
         let end = self.lock().remove(&key);
         end.is_some_and(|end| clock::instant() < end)
@@ -106,7 +106,7 @@ impl ExpiringIds {
     }
 }
 
-/// All sessions, and the links by which one can be begun without the token.
+/// All sessions, and the links that begin one without the token.
 #[derive(Debug)]
 pub(super) struct Sessions {
     ids: ExpiringIds,
@@ -127,7 +127,7 @@ impl Sessions {
         }
     }
 
-    /// Begins a session; returns its id, or `None` if the system gives no random
+    /// Begins a session. Returns its id, or `None` if the system provides no random
     /// numbers.
     pub(super) fn begin(&self) -> Option<String> {
         let id = self.ids.make();
@@ -135,18 +135,18 @@ impl Sessions {
         id
     }
 
-    /// Makes the code of a link that signs a browser in, once and within ten minutes;
-    /// `None` if the system gives no random numbers.
+    /// Makes the code of a link that signs a browser in, once and within ten minutes.
+    /// Returns `None` if the system provides no random numbers.
     pub(super) fn make_link(&self) -> Option<String> {
         self.links.make()
     }
 
-    /// Spends the code of a link; returns whether it could be used.
+    /// Uses up the code of a link. Returns whether the link was valid.
     pub(super) fn spend_link(&self, code: &str) -> bool {
         self.links.end(Digest::of(code.as_bytes()))
     }
 
-    /// Finds the session that the cookies of a request name.
+    /// Finds the session named by the cookies of a request.
     pub(super) fn find(&self, fields: &HeaderMap) -> Option<Session> {
         let session = Session::of(cookie(fields, SESSION_COOKIE)?);
         self.ids.is_in_force(session.key).then_some(session)
@@ -158,15 +158,16 @@ impl Sessions {
         self.count();
     }
 
-    /// Ends all sessions and links: the token that they began with counts no more.
+    /// Ends all sessions and links, because the token that began them is no longer
+    /// valid.
     pub(super) fn end_all(&self) {
         self.ids.lock().clear();
         self.links.lock().clear();
         self.count();
     }
 
-    /// Writes the cookie that names the session `id`, for the path `path`; of an
-    /// absent `id` the one that takes it away.
+    /// Writes the cookie that names the session `id`, for the path `path`. Without an
+    /// `id`, writes the cookie that deletes it.
     pub(super) fn cookie(&self, id: Option<&str>, path: &str) -> String {
         let age = id.map_or(0, |_| self.ids.options.lifetime.as_secs());
         let id = id.unwrap_or_default();
@@ -179,8 +180,8 @@ impl Sessions {
     }
 }
 
-/// Finds the value of a cookie (RFC 6265, section 4.2.1). Of two with the name the
-/// first counts: its path is the longer one.
+/// Finds the value of a cookie (RFC 6265, section 4.2.1). If the name occurs twice, the
+/// first value counts, because its path is longer.
 pub(super) fn cookie<'a>(fields: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let lines = fields.get_all(header::COOKIE).iter();
     let pairs = lines
@@ -215,7 +216,7 @@ mod tests {
 
     // Ours.
     #[tokio::test(start_paused = true)]
-    async fn a_session_ends_by_time_by_order_and_for_another() {
+    async fn a_session_ends_on_expiry_on_sign_out_and_when_displaced() {
         let sessions = sessions(2);
         let (one, two) = (sessions.begin().unwrap(), sessions.begin().unwrap());
         assert_ne!(one, two);
@@ -237,9 +238,9 @@ mod tests {
         assert_eq!(sessions.metrics.admin_sessions.get(), 0);
     }
 
-    // Ours: a link is for one browser, soon.
+    // Ours: a link is for one browser, for a short time.
     #[tokio::test(start_paused = true)]
-    async fn a_link_is_good_once_and_for_ten_minutes() {
+    async fn a_link_is_valid_once_and_for_ten_minutes() {
         let sessions = sessions(1);
         let (used, late) = (sessions.make_link().unwrap(), sessions.make_link().unwrap());
         assert!(!sessions.spend_link("") && !sessions.spend_link(&used.to_uppercase()));
@@ -262,7 +263,7 @@ mod tests {
         );
     }
 
-    // Ours: neither the id nor its digest stands on a page.
+    // Ours: neither the id nor its digest appears on a page.
     #[test]
     fn each_session_has_a_token_of_its_own_for_forms() {
         let (one, two) = (Session::of("a"), Session::of("b"));

@@ -1,5 +1,5 @@
-//! Signing in and out, and the choice of theme and zone: the pages that a browser may send
-//! something to without a session.
+//! Signing in and out, and the choice of theme and zone: the requests that a browser
+//! may send without a session.
 //!
 //! Does not know how sessions are kept.
 
@@ -23,33 +23,33 @@ use super::layout::{DashboardPage, layout};
 use super::visit::{ShownZone, THEME_COOKIE, Theme, Visit, ZONE_COOKIE};
 use politesse_base::command_line::command;
 
-/// Bytes of a form: a token, and a path.
+/// Maximum bytes of a form: a token and a path.
 const FORM_BYTES_MAX: usize = 16 << 10;
 
-/// Seconds that a browser keeps theme and zone: a year.
+/// Seconds for which a browser keeps theme and zone: a year.
 const CHOICE_AGE: u32 = 31_536_000;
 
 /// State of these pages.
 #[derive(Debug, Clone)]
 pub(super) struct SignInState {
     pub(super) access: Arc<Access>,
-    /// Path below which the pages are for browsers; empty for `/`.
+    /// Path below which browsers see the pages; empty for `/`.
     pub(super) base_path: Arc<str>,
 }
 
-/// Middleware for pages: passes a request on if it has a [`Pass`], and sends a browser
-/// to the page to sign in if not.
+/// Middleware for pages: passes a request on if it has a [`Pass`], and otherwise
+/// redirects a browser to the sign-in page.
 pub(super) async fn require_sign_in(
     State(state): State<SignInState>,
     request: Request,
     next: Next,
 ) -> Response {
-    // Programs are told that their token is wrong.
+    // A program gets the error for a wrong token instead.
     let may_sign_in = !request.headers().contains_key(header::AUTHORIZATION);
     let is_linked = is_linked(&request);
     let target = match *request.method() {
         Method::GET => request.uri().path_and_query(),
-        // A form is gone with its session.
+        // A form cannot be repeated after its session has ended.
         _ => None,
     };
     let here = target.map_or_else(|| "/".to_owned(), ToString::to_string);
@@ -68,8 +68,8 @@ pub(super) async fn require_sign_in(
     }
 }
 
-/// Reports whether a browser follows a link of another site: then it keeps the cookie
-/// of a session to itself (`SameSite=Strict`, RFC 6265bis).
+/// Reports whether a browser follows a link from another site. It then does not send
+/// the session cookie (`SameSite=Strict`, RFC 6265bis).
 fn is_linked(request: &Request) -> bool {
     let field = |name| request.headers().get(name);
     let is_foreign =
@@ -80,7 +80,8 @@ fn is_linked(request: &Request) -> bool {
         && field("sec-fetch-dest").is_some_and(|place| place == "document")
 }
 
-/// Sends a browser to a page of ours from one of ours, which has its cookie sent.
+/// Sends a browser to one of our pages from one of our pages, so that it sends its
+/// cookie.
 fn go_on(to: &str) -> Response {
     let page = html! {
         (DOCTYPE)
@@ -97,8 +98,8 @@ fn go_on(to: &str) -> Response {
     ([(header::CONTENT_TYPE, kind)], page.into_string()).into_response()
 }
 
-/// Shows the page to sign in. A link is not spent by it, so that a program which looks at
-/// links before a person follows them does not use it up.
+/// Shows the sign-in page. Showing it does not use up a link, so that a program that
+/// previews links does not invalidate them before a person follows them.
 pub(super) async fn show(Extension(visit): Extension<Visit>, uri: Uri) -> Response {
     let query = uri.query().unwrap_or_default();
     let to = own_path(api::query_value(query, "to").as_deref());
@@ -108,7 +109,7 @@ pub(super) async fn show(Extension(visit): Extension<Visit>, uri: Uri) -> Respon
     }
 }
 
-/// Makes a link that signs a browser in, for `politesse dashboard`.
+/// Makes a sign-in link, for `politesse dashboard`.
 pub(super) async fn make_link(
     State(SignInState { access, base_path }): State<SignInState>,
 ) -> Response {
@@ -118,7 +119,7 @@ pub(super) async fn make_link(
     }
 }
 
-/// Begins a session with the token of a form, or the code of a link.
+/// Begins a session with the token of a form or the code of a link.
 pub(super) async fn sign_in(
     State(SignInState { access, .. }): State<SignInState>,
     Extension(visit): Extension<Visit>,
@@ -135,7 +136,7 @@ pub(super) async fn sign_in(
         )),
         None => {
             let token = api::query_value(&form, "token").unwrap_or_default();
-            // A token that is copied from a terminal often has a blank behind it.
+            // A token copied from a terminal often has trailing whitespace.
             (!access.is_token(token.trim())).then(|| {
                 format!(
                     "This is not the token. `{}` prints it.",
@@ -147,8 +148,8 @@ pub(super) async fn sign_in(
     if let Some(text) = refusal {
         return (StatusCode::FORBIDDEN, page(&visit, &to, Some(&text))).into_response();
     }
-    // A new id each time: one that somebody else has put into the browser stays
-    // worth nothing (session fixation).
+    // A new id each time: an id that an attacker has planted in the browser stays
+    // worthless (session fixation).
     let Some(id) = access.sessions.begin() else {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     };
@@ -167,12 +168,12 @@ pub(super) async fn sign_out(
         access.sessions.end(&session);
     }
     let cookie = access.sessions.cookie(None, &visit.link("/"));
-    // Without `Secure` it would not replace one that has it (RFC 6265bis).
+    // Without `Secure` it would not replace a cookie that has it (RFC 6265bis).
     let secured_cookie = secured(cookie, is_secure(&request));
     see_other(&visit.link("/login"), [secured_cookie])
 }
 
-/// Keeps the theme that was chosen.
+/// Stores the chosen theme.
 pub(super) async fn choose_theme(Extension(visit): Extension<Visit>, request: Request) -> Response {
     let choice = |form: &str| {
         let theme = Theme::named(&api::query_value(form, "theme").unwrap_or_default()).as_str();
@@ -181,7 +182,7 @@ pub(super) async fn choose_theme(Extension(visit): Extension<Visit>, request: Re
     keep_choice(&visit, request, choice).await
 }
 
-/// Keeps the zone of times that was chosen.
+/// Stores the chosen time zone.
 pub(super) async fn choose_zone(Extension(visit): Extension<Visit>, request: Request) -> Response {
     let choice = |form: &str| {
         let zone = ShownZone::named(&api::query_value(form, "zone").unwrap_or_default()).as_str();
@@ -190,7 +191,7 @@ pub(super) async fn choose_zone(Extension(visit): Extension<Visit>, request: Req
     keep_choice(&visit, request, choice).await
 }
 
-/// Sets the cookie that `choice` makes of the form, and goes back to the page.
+/// Sets the cookie that `choice` makes from the form, and redirects back to the page.
 async fn keep_choice(
     visit: &Visit,
     request: Request,
@@ -208,7 +209,7 @@ fn page(visit: &Visit, to: &str, error: Option<&str>) -> Response {
     sign_in_page(visit, sign_in_form(visit, to, error))
 }
 
-/// Shows a button that spends the code of a link.
+/// Shows a button that uses up the code of a link.
 fn linked_page(visit: &Visit, code: &str, to: &str) -> Response {
     let body = html! {
         form method="post" action=(visit.link("/login")) class="sign-in" {
@@ -237,7 +238,7 @@ fn sign_in_form(visit: &Visit, to: &str, error: Option<&str>) -> Markup {
         }
         form method="post" action=(visit.link("/login")) class="sign-in" {
             input type="hidden" name="to" value=(to);
-            // Password managers keep a token by a user.
+            // Password managers store a token under a user name.
             input type="text" name="user" value="admin" autocomplete="username" hidden;
             label for="token" { "Token of the admin listener" }
             input id="token" type="password" name="token" required
@@ -251,9 +252,9 @@ fn sign_in_form(visit: &Visit, to: &str, error: Option<&str>) -> Markup {
     }
 }
 
-/// Returns the path to go on to: one of ours, or `/`.
+/// Returns the path to continue at: one of ours, or `/`.
 fn own_path(wanted: Option<&str>) -> String {
-    // Browsers take `//` and `/\` for the begin of a host.
+    // Browsers take `//` and `/\` for the beginning of a host.
     let is_own = |path: &&str| {
         path.starts_with('/')
             && !path.starts_with("//")
@@ -282,7 +283,7 @@ fn secured(mut cookie: String, is_secure: bool) -> String {
     cookie
 }
 
-/// Sends a browser on by a GET (RFC 9110, section 15.4.4).
+/// Redirects a browser by a GET (RFC 9110, section 15.4.4).
 fn see_other<const N: usize>(to: &str, cookies: [String; N]) -> Response {
     let mut response = StatusCode::SEE_OTHER.into_response();
     let fields = response.headers_mut();
@@ -302,9 +303,9 @@ fn see_other<const N: usize>(to: &str, cookies: [String; N]) -> Response {
 mod tests {
     use super::*;
 
-    // Ours: a link to the page to sign in leads to no other site afterwards.
+    // Ours: the sign-in page never redirects to another site.
     #[test]
-    fn the_way_on_is_a_path_of_ours() {
+    fn a_browser_is_redirected_only_to_paths_of_this_listener() {
         for path in ["/", "/decisions?host=a.test", "/hosts/a.test#L12"] {
             assert_eq!(own_path(Some(path)), path);
         }

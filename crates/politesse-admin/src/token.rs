@@ -1,7 +1,7 @@
 //! Token of the admin listener: 256 random bits in a file, made at the first start.
 //!
-//! Whoever knows the token may ask for pages that name hosts. How a request
-//! carries it is not known here.
+//! The token gives access to pages that name hosts. Does not know how a request carries
+//! it.
 
 use std::fmt;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -16,17 +16,17 @@ use politesse_decision::digest::Digest;
 /// Hexadecimal digits of a token: 256 bits.
 const DIGITS: usize = 64;
 
-/// Bytes of the file that are read: those of a token, some blanks, and enough to
-/// see that a longer file holds something else.
+/// Maximum bytes read of the file: a token, some whitespace, and enough to notice that
+/// a longer file contains something else.
 const FILE_BYTES_MAX: u64 = 256;
 
 const WRITE_BY_OTHERS: u32 = 0o022;
 const READ_BY_OTHERS: u32 = 0o044;
 
-/// Reason why there is no token. With any of them the proxy does not start.
+/// Reason why there is no token. Any of them keeps the proxy from starting.
 #[derive(Debug, Error)]
 pub enum TokenError {
-    /// There is no such file.
+    /// The file does not exist.
     #[error("there is no {} (admin.token_file): the proxy makes it when it starts", .0.display())]
     Missing(PathBuf),
     /// The file cannot be read.
@@ -37,7 +37,7 @@ pub enum TokenError {
         /// The system's error.
         source: io::Error,
     },
-    /// The file, or its folder, cannot be made.
+    /// The file or its folder cannot be created.
     #[error("cannot make {} (admin.token_file)", path.display())]
     Make {
         /// The file.
@@ -53,25 +53,25 @@ pub enum TokenError {
         /// Permissions of the file.
         mode: u32,
     },
-    /// The file holds something else.
+    /// The file does not contain a token.
     #[error("{} (admin.token_file) does not hold 64 hexadecimal digits: remove it to have another token made", .0.display())]
     Form(PathBuf),
 }
 
-/// The token, as its file has it: 64 hexadecimal digits.
+/// The token, as in its file: 64 hexadecimal digits.
 ///
-/// `Debug` does not show it, so that it cannot slip into a log.
+/// `Debug` does not show it, so that it cannot end up in a log.
 #[derive(Clone)]
 pub struct AdminToken(String);
 
 impl AdminToken {
-    /// Reads the token at `path`, or makes one if there is no file. Must be
-    /// called by the process that holds the lock on the record: two processes
-    /// that make the same file would start with different tokens.
+    /// Reads the token at `path`, or creates one if there is no file. Call this only in
+    /// the process that holds the lock on the record: two processes that create the
+    /// same file would start with different tokens.
     ///
     /// # Errors
     ///
-    /// [`TokenError`], but for [`TokenError::Missing`].
+    /// [`TokenError`], except [`TokenError::Missing`].
     pub fn open(path: &Path) -> Result<Self, TokenError> {
         match Self::read(path) {
             Err(TokenError::Missing(_)) => Self::make(path).map_err(|source| TokenError::Make {
@@ -82,12 +82,12 @@ impl AdminToken {
         }
     }
 
-    /// Reads the token at `path`. Permissions to read the file that others have
-    /// are told in the log: some systems hand secrets to a process with them.
+    /// Reads the token at `path`. A file that others may read is only reported in the
+    /// log, because some systems hand secrets to a process that way.
     ///
     /// # Errors
     ///
-    /// [`TokenError`], but for [`TokenError::Make`].
+    /// [`TokenError`], except [`TokenError::Make`].
     pub fn read(path: &Path) -> Result<Self, TokenError> {
         let unreadable = |source: io::Error| {
             let path = path.to_owned();
@@ -126,7 +126,7 @@ impl AdminToken {
         let mut random = [0; DIGITS / 2];
         aws_lc_rs::rand::fill(&mut random)
             .map_err(|_| io::Error::other("the system gives no random numbers"))?;
-        // Written as a digest is: 64 digits in lower case.
+        // In the form of a digest: 64 digits in lower case.
         let token = Self(Digest::from(random).to_string());
         if let Some(folder) = path.parent() {
             DirBuilder::new()
@@ -140,7 +140,8 @@ impl AdminToken {
             .create_new(true)
             .mode(0o600)
             .open(path)?;
-        // An empty file, or one after a power cut, would keep the proxy from starting.
+        // An empty file, left behind by a power cut for example, would keep the proxy
+        // from starting.
         let written = writeln!(file, "{}", token.0).and_then(|()| file.sync_all());
         if written.is_err() {
             let _ = std::fs::remove_file(path);
@@ -170,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a file of `text` with `mode`, read.
+    /// Writes `text` to a file with `mode` and reads the token from it.
     fn read(text: &str, mode: u32) -> Result<AdminToken, TokenError> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_holds_no_token_is_refused() {
+    fn a_file_without_a_valid_token_is_refused() {
         let digits = "0123456789abcdefABCDEF0123456789".repeat(2);
         for text in [
             digits.clone(),

@@ -1,7 +1,7 @@
 //! Visit of a page: the values of a request that the layout of every page depends on,
 //! such as theme, zone and form token.
 //!
-//! Does not know any page, nor how a session was found.
+//! Does not know any page, or how a session was found.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::sessions::cookie;
 use super::state_pages::FleetSource;
 use politesse_base::metrics::Metrics;
 
-/// Cookie of the theme that somebody has chosen.
+/// Cookie with the chosen theme.
 pub(super) const THEME_COOKIE: &str = "politesse_theme";
 
 /// Colours of pages.
@@ -34,7 +34,7 @@ impl Theme {
     /// All themes, in the order in which they are offered.
     pub(super) const ALL: [Self; 3] = [Self::System, Self::Light, Self::Dark];
 
-    /// Returns the word of the theme.
+    /// Returns the word for the theme.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::System => "system",
@@ -43,7 +43,7 @@ impl Theme {
         }
     }
 
-    /// Finds the theme named `word`; an unknown word gives [`Theme::System`].
+    /// Finds the theme called `word`; an unknown word gives [`Theme::System`].
     pub(super) fn named(word: &str) -> Self {
         let found = Self::ALL.into_iter().find(|theme| theme.as_str() == word);
         found.unwrap_or_default()
@@ -54,7 +54,7 @@ impl Theme {
     }
 }
 
-/// Cookie of the zone that somebody has chosen.
+/// Cookie with the chosen time zone.
 pub(super) const ZONE_COOKIE: &str = "politesse_zone";
 
 /// Zone in which pages show times.
@@ -63,7 +63,7 @@ pub(super) enum ShownZone {
     /// UTC, as in logs, exports and the API.
     #[default]
     Utc,
-    /// Zone of the browser, which only its script knows.
+    /// Zone of the browser, which only the script knows.
     Local,
 }
 
@@ -71,7 +71,7 @@ impl ShownZone {
     /// All zones, in the order in which they are offered.
     pub(super) const ALL: [Self; 2] = [Self::Utc, Self::Local];
 
-    /// Returns the word of the zone.
+    /// Returns the word for the zone.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Utc => "UTC",
@@ -79,7 +79,7 @@ impl ShownZone {
         }
     }
 
-    /// Finds the zone named `word`; an unknown word gives [`ShownZone::Utc`].
+    /// Finds the zone called `word`; an unknown word gives [`ShownZone::Utc`].
     pub(super) fn named(word: &str) -> Self {
         let found = Self::ALL.into_iter().find(|zone| zone.as_str() == word);
         found.unwrap_or_default()
@@ -93,7 +93,7 @@ impl ShownZone {
 /// Settings that all visits share.
 #[derive(Debug, Clone)]
 pub(super) struct VisitState {
-    /// Path below which the pages are for browsers; empty for `/`.
+    /// Path below which browsers see the pages; empty for `/`.
     pub(super) base_path: Arc<str>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) fleet: FleetSource,
@@ -107,7 +107,7 @@ pub(super) struct Visit {
     pub(super) here: String,
     pub(super) theme: Theme,
     pub(super) zone: ShownZone,
-    /// Token of the session's forms; absent without a session.
+    /// Token for the session's forms; `None` without a session.
     pub(super) form_token: Option<String>,
     /// Whether the proxy only reports what it would refuse.
     pub(super) is_reporting: bool,
@@ -116,13 +116,14 @@ pub(super) struct Visit {
 }
 
 impl Visit {
-    /// Makes the address of a page in a link.
+    /// Makes the address of a page for a link.
     pub(super) fn link(&self, path: &str) -> String {
         format!("{}{path}", self.base_path)
     }
 }
 
-/// Middleware: adds the [`Visit`] to a request. Runs after the one that adds a [`Pass`].
+/// Middleware: adds the [`Visit`] to a request. Runs after the middleware that adds a
+/// [`Pass`].
 pub(super) async fn begin_visit(
     State(state): State<VisitState>,
     mut request: Request,

@@ -1,5 +1,5 @@
-//! Form of the API's pages: their queries, how many rows and of which host, and
-//! their answers in JSON.
+//! Format of the API: its query parameters, such as the number of rows and the host,
+//! and its JSON responses.
 //!
 //! Does not know the pages.
 
@@ -11,23 +11,23 @@ use thiserror::Error;
 use politesse_record::AuditError;
 use politesse_robots::origin::Host;
 
-/// OpenAPI document of the API. `tests/it/openapi.rs` holds it in step with the routes
-/// and their answers.
+/// OpenAPI document of the API. `tests/it/openapi.rs` keeps it in step with the routes
+/// and their responses.
 const DOCUMENT: &str = include_str!("openapi.json");
 
-/// Default of the parameter `limit`: rows in an answer.
+/// Default of the parameter `limit`: rows in a response.
 pub const ROWS_SHOWN: usize = 1000;
 
 /// Query of a page.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ApiQuery {
-    /// The most rows that are shown.
+    /// Maximum number of rows shown.
     pub(super) limit: usize,
-    /// The only host that is shown, spelled as the pages do.
+    /// The only host to show, spelled as on the pages.
     pub(super) host: Option<String>,
 }
 
-/// Reason why a query is answered with 400.
+/// Reason to answer a query with 400.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(super) enum InvalidQuery {
     /// `limit` is not a number.
@@ -36,17 +36,17 @@ pub(super) enum InvalidQuery {
     /// `host` is not a host.
     #[error("host is a name or an address, without a port")]
     Host,
-    /// A parameter is not known, has no value, or is given twice.
+    /// A parameter is unknown, has no value, or occurs twice.
     #[error("{0} can be asked for, once")]
     Unknown(String),
 }
 
-/// Answers with the OpenAPI document.
+/// Returns the OpenAPI document.
 pub(super) async fn document() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], DOCUMENT).into_response()
 }
 
-/// Makes the answer that holds `page` as JSON.
+/// Makes a response with `page` as JSON.
 pub(super) fn json(page: &impl Serialize) -> Response {
     match serde_json::to_vec(page) {
         Ok(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
@@ -54,7 +54,7 @@ pub(super) fn json(page: &impl Serialize) -> Response {
     }
 }
 
-/// Makes the answer that the record cannot be written.
+/// Makes the response for a record that cannot be written.
 pub(super) fn unavailable(error: &AuditError) -> Response {
     let text = format!("{}\n", error_text(error));
     (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
@@ -62,14 +62,15 @@ pub(super) fn unavailable(error: &AuditError) -> Response {
 
 /// Writes an error of the record with its cause.
 pub(super) fn error_text(error: &AuditError) -> String {
-    // The cause names the file or the bound, which is what can be mended.
+    // The cause names the file or the limit, which the operator can fix.
     let cause = std::error::Error::source(error);
     let because = cause.map_or(String::new(), |cause| format!(": {cause}"));
     format!("{error}{because}")
 }
 
 impl ApiQuery {
-    /// Reads the part of a target after `?`, in which `known` parameters may stand.
+    /// Reads the part of a target after `?`, which may contain the parameters in
+    /// `known`.
     pub(super) fn parse(query: &str, known: &[&str]) -> Result<Self, InvalidQuery> {
         let (mut limit, mut host) = (None, None);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -98,11 +99,11 @@ fn number(value: &str) -> Result<usize, InvalidQuery> {
     }
 }
 
-/// Reads a host and spells it as the page does: in lower case, without a final
-/// dot, an IPv6 address in brackets.
+/// Reads a host and spells it as the pages do: in lower case, without a final dot, an
+/// IPv6 address in brackets.
 fn normal(value: &str) -> Result<String, InvalidQuery> {
-    // A host has only three of the bytes that clients escape in a query (RFC
-    // 3986, section 2.2), so no general decoder is needed.
+    // Clients escape only three of the bytes of a host in a query (RFC 3986, section
+    // 2.2), so no general decoder is needed.
     let text = value
         .to_ascii_lowercase()
         .replace("%3a", ":")
@@ -111,22 +112,22 @@ fn normal(value: &str) -> Result<String, InvalidQuery> {
     host(&text).map(|host| host.to_string())
 }
 
-/// Reads a host; an IPv6 address with or without brackets.
+/// Reads a host; an IPv6 address may have brackets or not.
 pub(super) fn host(text: &str) -> Result<Host, InvalidQuery> {
     text.parse::<Host>()
         .or_else(|_| format!("[{text}]").parse())
         .map_err(|_| InvalidQuery::Host)
 }
 
-/// Returns the first value of `name` in a query or a form, without its escapes.
+/// Returns the first value of `name` in a query or a form, with its escapes decoded.
 pub(super) fn query_value(query: &str, name: &str) -> Option<String> {
     let mut pairs = form_urlencoded::parse(query.as_bytes());
     let found = pairs.find(|(key, _)| key == name);
     found.map(|(_, value)| value.into_owned())
 }
 
-/// Takes the escapes out of a value of a query (RFC 3986, section 2.1); `None` if
-/// one is malformed, or the value is no UTF-8.
+/// Decodes the escapes in a query value (RFC 3986, section 2.1). Returns `None` if an
+/// escape is malformed or the value is not UTF-8.
 pub(super) fn unescape(value: &str) -> Option<String> {
     let mut parts = value.split('%');
     let mut bytes = parts.next()?.as_bytes().to_vec();
@@ -181,7 +182,7 @@ mod tests {
         }
     }
 
-    // Ours: programs that are generated from the document know every word.
+    // Ours: programs generated from the document must know every word.
     #[test]
     fn the_document_has_the_words_of_the_record() {
         let document: serde_json::Value = serde_json::from_str(DOCUMENT).unwrap();
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_takes_no_parameter_of_another() {
+    fn a_page_refuses_parameters_of_other_pages() {
         let wrong = ApiQuery::parse("host=o.test", &["limit"]).unwrap_err();
         assert_eq!(wrong.to_string(), "limit can be asked for, once");
     }

@@ -1,4 +1,4 @@
-//! Questions of pages to the archive (`audit.archive`), within the time of a page.
+//! Queries of pages to the archive (`audit.archive`), within the time limit of a page.
 //!
 //! Does not know the pages.
 
@@ -32,25 +32,25 @@ use politesse_record::stats::DecisionTotal;
 #[cfg(feature = "postgres")]
 use politesse_record::stats::StatOrder;
 
-/// Longest time for an answer of the archive: that of any question of a page.
+/// Longest time for a response of the archive, as for any query of a page.
 #[cfg(feature = "postgres")]
 const TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Decisions that are counted for a list: two hundred pages.
+/// Maximum number of decisions counted for a list: two hundred pages.
 #[cfg(feature = "postgres")]
 const COUNTED_MAX: u32 = 10_000;
-/// Longest time of that count.
+/// Longest time for that count.
 #[cfg(feature = "postgres")]
 const COUNT_TIME: Duration = Duration::from_secs(1);
 
-/// Asks the archive, if there is one.
+/// Queries the archive, if there is one.
 #[derive(Debug, Clone, Default)]
 pub struct ArchiveAsker {
     #[cfg(feature = "postgres")]
     pool: Option<Arc<ArchivePool>>,
 }
 
-/// Question for a page of decisions.
+/// Query for a page of decisions.
 #[cfg_attr(
     not(feature = "postgres"),
     expect(dead_code, reason = "without archives nothing reads it")
@@ -59,9 +59,9 @@ pub struct ArchiveAsker {
 pub(super) struct RowsQuestion {
     pub(super) filter: DecisionFilter,
     pub(super) direction: Direction,
-    /// Place behind which they are looked for; absent: from the beginning.
+    /// Place after which to look; `None` to start from the beginning.
     pub(super) behind: Option<ArchivePlace>,
-    /// Rows at most.
+    /// Maximum number of rows.
     pub(super) rows: usize,
 }
 
@@ -69,21 +69,21 @@ pub(super) struct RowsQuestion {
 #[derive(Debug, Default)]
 pub(super) struct ArchiveRows {
     pub(super) records: Vec<StoredRecord>,
-    /// Place behind which the next page looks; absent after the last.
+    /// Place after which the next page looks; `None` on the last page.
     pub(super) next: Option<ArchivePlace>,
 }
 
-/// Reason why the archive gave no answer.
+/// Reason why the archive returned no result.
 #[derive(Debug, Error)]
 pub(super) enum NoAnswer {
     /// No archive is configured.
     #[error("this proxy has no archive: audit.archive names one")]
     NoArchive,
-    /// The archive has no such node: whoever asks has to change something.
+    /// The archive has no such node: the request has to be changed.
     #[cfg(feature = "postgres")]
     #[error("{0}")]
     NoNode(String),
-    /// The archive cannot be reached, is too slow, or says no.
+    /// The archive is unreachable, too slow, or reports an error.
     #[cfg(feature = "postgres")]
     #[error("{0}")]
     Failed(String),
@@ -97,7 +97,7 @@ impl From<ArchiveFailure> for NoAnswer {
         if let ArchiveFailure::NoNode { .. } = &error {
             return Self::NoNode(error.to_string());
         }
-        // Another limit than that of shipping.
+        // The limit differs from the one for shipping, which the error text names.
         if let ArchiveFailure::Timeout(_) = &error {
             let seconds = TIME_MAX.as_secs();
             return Self::Failed(format!(
@@ -110,16 +110,16 @@ impl From<ArchiveFailure> for NoAnswer {
 
 #[cfg(feature = "postgres")]
 impl ArchiveAsker {
-    /// Makes the asker of the archive of `options`. Nothing is connected yet.
+    /// Makes the asker for the archive in `options`. Connects to nothing yet.
     pub fn new(options: &Options) -> Self {
-        // An archive that cannot be reached is no reason not to start.
+        // An unreachable archive must not keep the proxy from starting.
         let pool = ArchivePool::new(options.clone(), TIME_MAX);
         Self {
             pool: options.address.is_some().then(|| Arc::new(pool)),
         }
     }
 
-    /// Reports whether there is an archive.
+    /// Reports whether an archive is configured.
     pub(super) fn has_archive(&self) -> bool {
         self.pool.is_some()
     }
@@ -160,13 +160,13 @@ impl ArchiveAsker {
             reader.give_back();
             Ok(total)
         });
-        // A filter that few decisions meet has all of them read. The list is shown without
-        // a total then, rather than late.
+        // A filter that few decisions meet makes the archive read all of them. The list
+        // is then shown without a total instead of late.
         let counted = timeout(COUNT_TIME, count).await;
         Ok(counted.map_err(|_| NoAnswer::Failed("the count took too long".to_owned()))??)
     }
 
-    /// Explains the decision `seq` of `node`; `None` if there is none.
+    /// Explains the decision `seq` of `node`; `None` if there is no such decision.
     pub(super) async fn decision(
         &self,
         node: &str,
@@ -176,7 +176,8 @@ impl ArchiveAsker {
         let found = pool.within(async {
             let reader = pool.lend().await?;
             let places = reader.places_of(Some(node), seq).await?;
-            // Two records of one name: rows have their ids, so that a link names one.
+            // Two records may share a name. Rows carry the record's id, so that a link
+            // names one.
             let Some(place) = places.first() else {
                 reader.give_back();
                 return Ok(None);
@@ -195,7 +196,7 @@ impl ArchiveAsker {
         let Some((found, others)) = found.await? else {
             return Ok(None);
         };
-        // Deciding again takes a processor, which the proxy shares.
+        // Deciding again takes processor time, which the proxy needs as well.
         let explaining = tokio::task::spawn_blocking(move || {
             let context = RowContext {
                 others,
@@ -209,7 +210,7 @@ impl ArchiveAsker {
             .map_err(|error| NoAnswer::Failed(error.to_string()))
     }
 
-    /// Gathers the facts about the decisions of `times`.
+    /// Gathers the facts about the decisions in `times`.
     pub(super) async fn overview(
         &self,
         times: OverviewTimes,
@@ -239,27 +240,27 @@ impl ArchiveAsker {
         Self::default()
     }
 
-    /// Reports that there is no archive.
+    /// Reports `false`: there is no archive.
     pub(super) fn has_archive(&self) -> bool {
         false
     }
 
-    /// Reads a page of decisions, of which there are none.
+    /// Fails: without the feature there is no archive to read.
     pub(super) async fn rows(&self, _: &RowsQuestion) -> Result<ArchiveRows, NoAnswer> {
         Err(NoAnswer::NoArchive)
     }
 
-    /// Counts decisions, of which there are none.
+    /// Fails: without the feature there is no archive to count in.
     pub(super) async fn total(&self, _: &DecisionFilter) -> Result<DecisionTotal, NoAnswer> {
         Err(NoAnswer::NoArchive)
     }
 
-    /// Explains a decision, of which there are none.
+    /// Fails: without the feature there is no archive to read.
     pub(super) async fn decision(&self, _: &str, _: u64) -> Result<Option<Explanation>, NoAnswer> {
         Err(NoAnswer::NoArchive)
     }
 
-    /// Gathers facts, of which there are none.
+    /// Fails: without the feature there is no archive to read.
     pub(super) async fn overview(
         &self,
         _: OverviewTimes,

@@ -1,7 +1,7 @@
-//! Bodies of answers that are made while they are sent: exports and the live view.
+//! Response bodies that are made while they are sent: exports and the live view.
 //!
-//! Whoever makes one sends its parts through a bounded channel, and so goes no faster
-//! than its client reads. Does not know what is sent.
+//! The producer sends parts through a bounded channel, and so runs no faster than its
+//! client reads. Does not know what is sent.
 
 use std::io;
 use std::pin::Pin;
@@ -14,18 +14,19 @@ use hyper::body::Frame;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// Parts that may wait for the client.
+/// Maximum number of parts that wait for the client.
 const PARTS_WAITING_MAX: usize = 4;
 
-/// Part of a body; an error ends it, so that its client sees it is not whole.
+/// Part of a body. An error ends the body, so that the client sees that it is
+/// incomplete.
 pub(super) type BodyPart = io::Result<Bytes>;
 
-/// Body whose parts come through a channel.
+/// Body whose parts arrive through a channel.
 #[derive(Debug)]
 struct ChannelBody(mpsc::Receiver<BodyPart>);
 
-/// Makes a body, and the way to send its parts. The sender is closed when the client
-/// has gone.
+/// Makes a body and the sender for its parts. The sender is closed once the client has
+/// disconnected.
 pub(super) fn channel_body() -> BodyChannel {
     let (parts, receiver) = mpsc::channel(PARTS_WAITING_MAX);
     BodyChannel {
@@ -34,7 +35,7 @@ pub(super) fn channel_body() -> BodyChannel {
     }
 }
 
-/// Body, and the way to send its parts.
+/// Body, and the sender for its parts.
 pub(super) struct BodyChannel {
     pub(super) parts: mpsc::Sender<BodyPart>,
     pub(super) body: Body,
@@ -53,18 +54,18 @@ impl hyper::body::Body for ChannelBody {
     }
 }
 
-/// Mark of a request, by which its answer may take longer than others. `serve` adds
-/// it to each.
+/// Mark of a request that allows its response to take longer. `serve` adds one to each
+/// request.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LongAnswer(CancellationToken);
 
 impl LongAnswer {
-    /// Says that the answer takes longer.
+    /// Allows the response to take longer.
     pub(super) fn allow(&self) {
         self.0.cancel();
     }
 
-    /// Waits for `usual`; then, if the answer takes longer, for `long`.
+    /// Waits for `usual`, and then for `long` if the response may take longer.
     pub(super) async fn expired(&self, usual: Duration, long: Duration) {
         tokio::time::sleep(usual).await;
         if self.0.is_cancelled() {

@@ -1,5 +1,5 @@
 //! `POST /api/v1/check`: plans of requests that are not sent. For a crawler and many
-//! URLs, the answer has for each URL the decision, the rule, and the earliest start.
+//! URLs, the response has the decision, the rule and the earliest start for each URL.
 //!
 //! Does not know how a plan is made: `serve` passes a [`PlanSource`].
 
@@ -27,21 +27,21 @@ use politesse_proxy::problem::MalformedRequest;
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::Target;
 
-/// URLs in one question.
+/// Maximum number of URLs in one question.
 pub const URLS_MAX: usize = 1000;
-/// Bytes of a question: a thousand URLs of a thousand bytes.
+/// Maximum size of a question: a thousand URLs of a thousand bytes.
 const QUESTION_BYTES_MAX: usize = 1 << 20;
-/// Questions that are being answered at one time. Each asks up to eight origins for
-/// their robots.txt, and crawlers need the rest of those places.
+/// Maximum number of questions answered at a time. Each may fetch robots.txt from up to
+/// eight origins, and crawlers need the remaining slots.
 const QUESTIONS_MAX: usize = 8;
 
-/// Answer of a [`PlanSource`].
+/// Result of a [`PlanSource`].
 pub type PlanFuture = Pin<Box<dyn Future<Output = PlanResult> + Send>>;
 
 /// Plans in the order of the URLs, unless the crawler's name is refused.
 pub type PlanResult = Result<Vec<Plan>, MalformedRequest>;
 
-/// Source of the page: plans requests by the configuration in force.
+/// Source of the page: plans requests with the configuration in force.
 #[derive(Clone)]
 pub struct PlanSource(pub Arc<dyn Fn(PlanRequest) -> PlanFuture + Send + Sync>);
 
@@ -61,7 +61,7 @@ pub(super) struct CheckState {
 }
 
 impl CheckState {
-    /// Makes the state of a page that has answered nothing yet.
+    /// Makes the state of a page.
     pub(super) fn new(
         source: PlanSource,
         clients: Arc<ClientDirectory>,
@@ -78,7 +78,8 @@ impl CheckState {
 
 /// Body of a question.
 ///
-/// Unknown members are refused: a `fetch` that is misspelled would ask origins.
+/// Unknown members are refused, because a misspelled `fetch` would send requests to
+/// origins.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PlanQuestion {
@@ -94,7 +95,7 @@ fn yes() -> bool {
     true
 }
 
-/// Body of an answer.
+/// Body of a response.
 #[derive(Debug, Serialize)]
 struct QuestionAnswers<'a> {
     /// Time from which waits are counted.
@@ -126,7 +127,7 @@ struct PlanJson<'a> {
     wait_seconds: Option<f64>,
     wait_reason: Option<&'static str>,
     pause_seconds: Option<f64>,
-    /// Time until which the robots.txt counts that was decided by.
+    /// Time until which the robots.txt used for the decision is valid.
     holds_until: Option<Timestamp>,
 }
 
@@ -137,7 +138,7 @@ enum CheckRefusal {
     Form(String),
     /// The body is too long.
     Size,
-    /// `Content-Type` is not that of JSON.
+    /// `Content-Type` is not JSON.
     MediaType,
     /// Too many questions are being answered.
     Busy,
@@ -153,14 +154,14 @@ pub(super) async fn check(State(state): State<Arc<CheckState>>, request: Request
 
 async fn answer(state: &CheckState, request: Request) -> Result<Response, CheckRefusal> {
     let (parts, body) = request.into_parts();
-    // A form of another site cannot send this type without asking first (CORS), so
-    // that a browser with the token stored asks no origin on its behalf.
+    // A form of another site cannot send this type without a CORS preflight. So a
+    // browser that has stored the token queries no origin on behalf of another site.
     if !is_json(&parts.headers) {
         return Err(CheckRefusal::MediaType);
     }
     let content = to_bytes(body, QUESTION_BYTES_MAX).await;
     let question = PlanQuestion::read(&content.map_err(|_| CheckRefusal::Size)?)?;
-    // Not waited for: a connection to this listener lasts half a minute.
+    // Does not wait: a connection to this listener lasts only half a minute.
     let _place = state.free.try_acquire().map_err(|_| CheckRefusal::Busy)?;
     let user_agent = HeaderValue::from_str(&question.agent);
     let Some(AdminArrival {
@@ -233,8 +234,8 @@ impl PlanQuestion {
 }
 
 impl<'a> PlanJson<'a> {
-    /// Writes the plan of `url`, whose waits count from `time`; without one the URL
-    /// is unknown.
+    /// Writes the plan of `url`, with waits counted from `time`. Without a plan the
+    /// verdict is unknown.
     fn new(url: &'a str, plan: Option<&'a Plan>, time: Timestamp) -> Self {
         let decision = plan.and_then(|plan| plan.decision.as_ref());
         let ruling = decision.map(|decision| decision.ruling());

@@ -1,8 +1,8 @@
-//! Pages for whoever points a client at the proxy, at the admin listener: `/client`,
-//! and beside it `/ca.pem`, `/proxy.pac` and `/client.css`. They are open: they name no
-//! host, URL or crawler, and nobody trusts an authority by them alone.
+//! Pages for setting up a client of the proxy, at the admin listener: `/client`,
+//! `/ca.pem`, `/proxy.pac` and `/client.css`. They are open to everyone: they name no
+//! host, URL or crawler, and they alone make no client trust the authority.
 //!
-//! Does not know what they say; `proxy::client_pages` does.
+//! Does not know the content of the pages; `proxy::client_pages` does.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -16,10 +16,10 @@ use axum::routing::get;
 
 use politesse_proxy::client_pages::{ClientPage, GuidePages, POLICY, PageContent};
 
-/// Function that returns the pages for a client which has reached an address of ours.
+/// Function that returns the pages for a client that reached this address of ours.
 type ClientPageFunction = dyn Fn(Option<SocketAddr>) -> GuidePages + Send + Sync;
 
-/// Source of the pages, by the configuration in force.
+/// Source of the pages, with the configuration in force.
 #[derive(Clone)]
 pub struct ClientPageSource(pub Arc<ClientPageFunction>);
 
@@ -29,7 +29,8 @@ impl fmt::Debug for ClientPageSource {
     }
 }
 
-/// Address of the admin listener that a request has come to, which `serve` adds to it.
+/// Address of the admin listener that received a request; `serve` adds it to the
+/// request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AdminLocal(pub(super) SocketAddr);
 
@@ -56,8 +57,8 @@ fn show(content: Option<PageContent>) -> Response {
         return (StatusCode::NOT_FOUND, text).into_response();
     };
     let fixed = HeaderValue::from_static;
-    // The same as at the proxy. `nosniff`, because a certificate is taken for a page
-    // otherwise.
+    // Same fields as at the proxy. `nosniff`, because browsers would otherwise take a
+    // certificate for a page.
     let fields = [
         (header::CONTENT_TYPE, fixed(media_type)),
         (header::CACHE_CONTROL, fixed("no-store")),

@@ -1,7 +1,7 @@
-//! Routes of the dashboard: its pages, their twins in JSON, and what a browser loads
-//! beside them.
+//! Routes of the dashboard: its pages, their counterparts in JSON, and the files that a
+//! browser loads with them.
 //!
-//! Does not know what a page shows, nor how a connection is served.
+//! Does not know what a page shows, or how a connection is served.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ use politesse_base::clients::directory::ClientDirectory;
 use politesse_base::metrics::Metrics;
 use politesse_record::AuditLog;
 
-/// Parts that the dashboard is made of.
+/// Parts that the dashboard is built from.
 #[derive(Debug)]
 pub(super) struct DashboardParts {
     pub(super) archive: ArchiveAsker,
@@ -51,9 +51,9 @@ pub(super) struct DashboardParts {
     pub(super) gauges: GaugeRefresh,
     pub(super) configuration: ConfigurationCell,
     pub(super) client_pages: ClientPageSource,
-    /// Path below which the pages are for browsers; empty for `/`.
+    /// Path below which browsers see the pages; empty for `/`.
     pub(super) base_path: Arc<str>,
-    /// Tasks of the live view and of exports.
+    /// Tracks the tasks of the live view and of exports.
     pub(super) tracker: TaskTracker,
     pub(super) end: CancellationToken,
 }
@@ -72,7 +72,7 @@ pub(super) fn routes(parts: DashboardParts) -> Router {
     let access = Arc::clone(&parts.access);
     let unknown = unknown_paths(visits.clone(), Arc::clone(&access));
     let dashboard = dashboard(parts);
-    // The layer that is added last runs first: a page is visited with a session.
+    // The layer added last runs first: a visit begins after the session is known.
     let visit = from_fn_with_state(visits, begin_visit);
     let pages = Router::new()
         .route("/", get(overview::page).post(overview::release))
@@ -123,13 +123,13 @@ pub(super) fn routes(parts: DashboardParts) -> Router {
         .route("/api/v1/bundle", get(reports::api_bundle))
         .route("/api/v1/configuration", get(configuration::api))
         .with_state(dashboard)
-        // Behind the token: the layer that is added last runs first.
+        // Guarded by the token: the layer added last runs first.
         .route_layer(from_fn(refuse_unlisted_values))
         .route_layer(from_fn_with_state(access, require_token));
     pages.merge(open).merge(api).fallback_service(unknown)
 }
 
-/// Makes the routes for paths that lead nowhere: a page for a session, text for programs.
+/// Makes the routes for unknown paths: a page for sessions, text for programs.
 fn unknown_paths(visits: VisitState, access: Arc<Access>) -> Router {
     Router::new()
         .fallback(
@@ -145,8 +145,8 @@ fn unknown_paths(visits: VisitState, access: Arc<Access>) -> Router {
         .layer(from_fn_with_state(access, find_session))
 }
 
-/// Middleware: adds the session of a request outside `/api`, if there is one. Counts no
-/// refusal, for an unknown path needs no session.
+/// Middleware: adds the session to a request outside `/api`, if there is one. Counts no
+/// refusal, because an unknown path needs no session.
 async fn find_session(
     State(access): State<Arc<Access>>,
     mut request: Request,

@@ -17,12 +17,13 @@ use politesse_pages::page::charts::ChartPart;
 use politesse_pages::page::words::{breakable, code, duration, foreign, shown};
 use politesse_record::filter::RulePattern;
 
-/// Characters of a URL in a row; the page of the decision has all.
+/// Maximum number of characters of a URL in a row; the decision's own page shows the
+/// whole URL.
 const URL_MAX: usize = 200;
-/// Bytes of a rule in a link.
+/// Maximum number of bytes of a rule in a link.
 const LINKED_RULE_MAX: usize = 512;
 
-/// Shows a verdict: by a sign and a word beside its colour (WCAG 2.2, 1.4.1).
+/// Shows a verdict with a sign and a word besides its colour (WCAG 2.2, 1.4.1).
 pub(super) fn verdict_mark(ruling: &StoredRuling) -> Markup {
     let (class, sign) = match ruling.verdict.as_str() {
         "allow" => ("verdict allow", "✓"),
@@ -36,8 +37,8 @@ pub(super) fn verdict_mark(ruling: &StoredRuling) -> Markup {
     }
 }
 
-/// Shows the class that a decision is counted in, with its colour, where the verdict does
-/// not say it: a site may refuse what robots.txt allows.
+/// Shows the class of a decision, with its colour, if the verdict does not imply it: a
+/// site may refuse a request that robots.txt allows.
 fn class_mark(record: &StoredRecord) -> Markup {
     let class = DecisionClass::of_record(record);
     let ChartPart {
@@ -56,8 +57,8 @@ fn class_mark(record: &StoredRecord) -> Markup {
     }
 }
 
-/// Shows a decision in one sentence. `page` is the address of the page with its
-/// robots.txt; empty on that page.
+/// Shows a decision in one sentence. `page` is the address of the page with the
+/// robots.txt; empty on that page itself.
 pub(super) fn answer(explanation: &Explanation, page: &str) -> Markup {
     let ruling = &explanation.record.ruling;
     let class = match ruling.verdict.as_str() {
@@ -77,8 +78,8 @@ pub(super) fn answer(explanation: &Explanation, page: &str) -> Markup {
     }
 }
 
-/// Shows the facts about a decision, and its robots.txt with the line that decided and
-/// those that it outranks.
+/// Shows the facts about a decision, and its robots.txt with marks at the line that
+/// decided and at the lines it outranks.
 pub(super) fn facts_and_file(explanation: &Explanation) -> Markup {
     let ruling = &explanation.record.ruling;
     let decided = ruling.line.iter().map(|line| LineMark {
@@ -93,7 +94,7 @@ pub(super) fn facts_and_file(explanation: &Explanation) -> Markup {
             note: html! { span class="small" { "◁ matches, but does not count: " (why) } },
         })
     });
-    // Of two marks at a line the first is shown.
+    // If a line has two marks, the first is shown.
     let marks: Vec<LineMark> = decided.chain(outranked).collect();
     html! {
         h2 { "Facts" }
@@ -105,8 +106,8 @@ pub(super) fn facts_and_file(explanation: &Explanation) -> Markup {
     }
 }
 
-/// Shows the facts about a decision, and the line that decided with those around it, for
-/// a place below its row. `page` is the address of its page.
+/// Shows the facts about a decision, and the lines around the one that decided, for
+/// display below the decision's row. `page` is the address of its page.
 pub(super) fn facts_and_line(explanation: &Explanation, page: &str) -> Markup {
     html! {
         (Facts::of(explanation).html())
@@ -116,8 +117,8 @@ pub(super) fn facts_and_line(explanation: &Explanation, page: &str) -> Markup {
     }
 }
 
-/// Returns the address of a decision; `part` is what follows its number in the path, and
-/// `base` the path below which the pages are.
+/// Returns the address of a decision. `part` is appended to its number in the path;
+/// `base` is the path below which the pages are.
 pub(super) fn decision_address(base: &str, record: &StoredRecord, part: &str) -> String {
     let path = format!("{base}/decisions/{}{part}", record.seq);
     match &record.node {
@@ -126,7 +127,7 @@ pub(super) fn decision_address(base: &str, record: &StoredRecord, part: &str) ->
     }
 }
 
-/// Begins a query for decisions of the records that `record` is from.
+/// Begins a query for decisions in the records that `record` comes from.
 pub(super) fn rows_of(record: &StoredRecord) -> DecisionQuery {
     let scope = match record.node {
         Some(_) => RecordScope::Archive,
@@ -135,7 +136,7 @@ pub(super) fn rows_of(record: &StoredRecord) -> DecisionQuery {
     DecisionQuery::default().in_scope(scope)
 }
 
-/// Makes the row of a decision; `base` is the path below which the pages are.
+/// Makes the row of a decision. `base` is the path below which the pages are.
 pub(super) fn decision_row(base: &str, record: &StoredRecord) -> Markup {
     let ruling = &record.ruling;
     let story = decision_address(base, record, "");
@@ -183,10 +184,10 @@ pub(super) fn decision_row(base: &str, record: &StoredRecord) -> Markup {
     }
 }
 
-/// Shows a rule, and leads to the decisions by it.
+/// Shows a rule with a link to the decisions made by it.
 fn rule_link(base: &str, record: &StoredRecord, rule: &str) -> Markup {
-    // A statement of a TDM file is not a rule, and a hostile rule of kilobytes would
-    // double the size of each row.
+    // A statement of a TDM file is not a rule, and a hostile rule of several kilobytes
+    // would double the size of each row.
     let is_filter = rule.len() <= LINKED_RULE_MAX && rule.parse::<RulePattern>().is_ok();
     let rows = rows_of(record).with("rule", rule).behind("/decisions");
     html! {

@@ -1,7 +1,6 @@
-//! Query strings of pages about decisions: conditions on decisions, and the place in
-//! the list.
+//! Query strings of pages about decisions: the conditions and the position in the list.
 //!
-//! The names of the conditions are the options of `audit list`. Does not know how
+//! The conditions are named like the options of `audit list`. Does not know how
 //! decisions are shown.
 
 use std::time::Duration;
@@ -26,7 +25,7 @@ use politesse_record::host_list::HostRanking;
 
 /// Words of the condition `verdict`.
 pub(super) const VERDICTS: [&str; 3] = ["allow", "disallow", "later"];
-/// Spans of time up to now that can be chosen, in hours.
+/// Time spans, in hours up to now, that can be chosen.
 pub(super) const SPANS: [u16; 4] = [1, 24, 7 * 24, 30 * 24];
 /// Words of the condition `effect`.
 pub(super) const EFFECTS: [&str; 4] = ["enforced", "reported", "overridden", "cached"];
@@ -52,23 +51,23 @@ const NAMES: [&str; 17] = [
     "node",
 ];
 
-/// Rows that a program can ask for at once.
+/// Maximum number of rows that a program can request at once.
 pub(super) const ROWS_MAX: usize = 1000;
 
-/// Longest value, in bytes: room for the longest URL that the proxy accepts.
+/// Longest value, in bytes: the longest URL that the proxy accepts fits.
 const VALUE_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes of a text that is searched for: the time of a search grows with its product with
-/// the length of each URL.
+/// Maximum number of bytes of a search text: the time of a search grows with this
+/// length times the length of each URL.
 const SEARCH_BYTES_MAX: usize = 256;
 
-/// Reason why a filter cannot be used.
+/// Reason why a filter is invalid.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub(super) enum InvalidFilter {
     /// The parameter does not exist.
     #[error("{0} cannot be asked for")]
     Unknown(String),
-    /// The parameter cannot have this value.
+    /// The parameter does not accept this value.
     #[error("{name}: {why}")]
     Value {
         /// Name of the parameter.
@@ -89,7 +88,7 @@ pub(super) enum RecordScope {
 }
 
 impl RecordScope {
-    /// Reads the parameter `of`, of whichever page.
+    /// Reads the parameter `of` of any page.
     pub(super) fn of(query: &str) -> Self {
         let mut pairs = form_urlencoded::parse(query.as_bytes());
         match pairs.any(|(name, value)| name == "of" && value == ARCHIVE) {
@@ -99,16 +98,16 @@ impl RecordScope {
     }
 }
 
-/// Value of the parameter `of` for the archive, and for the record of the node.
+/// Values of the parameter `of` for the archive and for the record of the node.
 const ARCHIVE: &str = "archive";
 const NODE: &str = "node";
 
-/// Checks the parameters of a query whose values are listed in the OpenAPI document,
-/// whichever path they are for.
+/// Checks the parameters whose values the OpenAPI document lists, in the query of any
+/// path.
 ///
 /// # Errors
 ///
-/// [`InvalidFilter::Value`] for a value that is not in the list, such as an empty one.
+/// [`InvalidFilter::Value`] for a value that is not listed, such as an empty one.
 pub(super) fn check_listed(query: &str) -> Result<(), InvalidFilter> {
     let spans = SPANS.map(|hours| hours.to_string());
     let reasons = Reason::ALL.map(Reason::as_str);
@@ -130,24 +129,24 @@ pub(super) fn check_listed(query: &str) -> Result<(), InvalidFilter> {
     Ok(())
 }
 
-/// Conditions and place in the address of a page of decisions.
+/// Conditions and position in the address of a page of decisions.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DecisionQuery {
     values: Vec<QueryValue>,
-    /// Records that are asked.
+    /// Records to query.
     pub(super) scope: RecordScope,
     /// Number below which decisions of the node are shown.
     pub(super) before: Option<u64>,
-    /// Place behind which decisions of the archive are shown.
+    /// Place after which decisions of the archive are shown.
     pub(super) behind: Option<ArchivePlace>,
     /// Number above which decisions are streamed.
     pub(super) after: Option<u64>,
-    /// Number of the page, from 1, as the link to it says.
+    /// Number of the page, counted from 1, as given by the link to it.
     pub(super) page: Option<u64>,
     /// Rows of a page, from 1 to [`ROWS_MAX`].
     pub(super) limit: Option<usize>,
-    /// Latest mistake in a name, or in `before`, `after` or `limit`. The values of
-    /// conditions are checked by [`DecisionQuery::filter`].
+    /// Last mistake in a name, or in `before`, `after` or `limit`.
+    /// [`DecisionQuery::filter`] checks the values of the conditions.
     mistake: Option<InvalidFilter>,
 }
 
@@ -160,8 +159,9 @@ struct QueryValue {
 impl DecisionQuery {
     /// Reads a query string, without its `?`.
     ///
-    /// Parameters with an empty value are left out: a form sends its empty fields. So
-    /// are those longer than 64 KiB. Mistakes are kept for [`DecisionQuery::filter`].
+    /// Parameters with an empty value are ignored, because a form sends its empty
+    /// fields. So are values longer than 64 KiB. Mistakes are kept for
+    /// [`DecisionQuery::filter`].
     pub(super) fn parse(query: &str) -> Self {
         let mut parsed = Self {
             scope: RecordScope::of(query),
@@ -179,7 +179,7 @@ impl DecisionQuery {
                     "before" if parsed.scope == RecordScope::Archive => parsed.set_place(value),
                     "before" => parsed.before = parsed.number("before", value),
                     "after" => parsed.after = parsed.number("after", value),
-                    // It says where the reader is, and chooses nothing.
+                    // Tells the reader the position and selects nothing.
                     "page" => parsed.page = value.parse().ok(),
                     "limit" => parsed.set_limit(value),
                     // The export reads this parameter itself.
@@ -194,8 +194,8 @@ impl DecisionQuery {
     fn number(&mut self, name: &'static str, value: &str) -> Option<u64> {
         let number = value.parse().ok();
         if number.is_none() {
-            // Without the error the answer would be the first page, and a program that
-            // reads page after page would never end.
+            // Without the error the response would be the first page, and a program
+            // that reads page after page would never stop.
             self.mistake = Some(InvalidFilter::Value {
                 name,
                 why: "the number of a decision is wanted".to_owned(),
@@ -226,7 +226,7 @@ impl DecisionQuery {
     }
 
     fn set(&mut self, name: &'static str, value: &str) {
-        // Of two values the last counts.
+        // If a condition occurs twice, the last value counts.
         self.values.retain(|entry| entry.name != name);
         self.values.push(QueryValue {
             name,
@@ -240,7 +240,7 @@ impl DecisionQuery {
         self
     }
 
-    /// Adds the condition that the decision refuses, in whichever class.
+    /// Adds the condition that the decision refuses, in any refusing class.
     pub(super) fn refused(self) -> Self {
         let classes = DecisionClass::REFUSED.map(DecisionClass::as_str);
         self.with("class", &classes.join(","))
@@ -252,29 +252,29 @@ impl DecisionQuery {
         self
     }
 
-    /// Returns the conditions, each with its name.
+    /// Returns the conditions with their names.
     pub(super) fn conditions(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let entries = self.values.iter();
         entries.map(|entry| (entry.name, entry.value.as_str()))
     }
 
-    /// Has the query ask other records.
+    /// Makes the query read other records.
     pub(super) fn in_scope(self, scope: RecordScope) -> Self {
         Self { scope, ..self }
     }
 
-    /// Returns the value of a condition, as it was written.
+    /// Returns the value of a condition, as written.
     pub(super) fn value(&self, name: &str) -> Option<&str> {
         let found = self.values.iter().find(|entry| entry.name == name);
         found.map(|entry| entry.value.as_str())
     }
 
-    /// Reports whether there is a condition.
+    /// Reports whether the query has a condition.
     pub(super) fn is_narrow(&self) -> bool {
         !self.values.is_empty()
     }
 
-    /// Makes the address of `path` with all conditions, but without the place.
+    /// Makes the address of `path` with all conditions, but without the position.
     pub(super) fn behind(&self, path: &str) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
         if self.scope == RecordScope::Archive {
@@ -299,7 +299,7 @@ impl DecisionQuery {
         format!("{target}{mark}{pair}")
     }
 
-    /// Makes the filter of all conditions.
+    /// Makes the filter from all conditions.
     ///
     /// # Errors
     ///
@@ -374,8 +374,8 @@ impl DecisionQuery {
     }
 }
 
-/// Reads a time: RFC 3339; a date with or without a time of the day, in UTC; or how long
-/// ago (`90s`, `15m`, `1h`, `7d`). The error describes these forms.
+/// Reads a time: RFC 3339; a date with or without a time of day, in UTC; or an age
+/// (`90s`, `15m`, `1h`, `7d`). The error describes these forms.
 pub(super) fn time(text: &str) -> Result<Timestamp, String> {
     let wanted =
         "a time is wanted: 2026-11-22T10:00:00Z, 2026-11-22 (UTC), or how long ago: 1h, 7d";
@@ -407,7 +407,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn an_address_holds_any_value_and_reads_the_same_again() {
+    fn a_query_survives_being_written_and_parsed() {
         let query = DecisionQuery::default()
             .with("rule", "Disallow: /a?b=c&d#%25")
             .with("host", "o.test");
@@ -421,9 +421,9 @@ mod tests {
         assert_eq!(DecisionQuery::default().behind("/decisions"), "/decisions");
     }
 
-    // Ours: an empty list would hide the error.
+    // Ours: an empty list would hide the mistake.
     #[test]
-    fn a_value_that_cannot_be_is_refused() {
+    fn invalid_values_are_refused() {
         for query in [
             "from=yesterday",
             "host=a.test:80",

@@ -1,8 +1,8 @@
 //! Configuration in force as the dashboard shows it: without secrets, each value with
-//! the place that it comes from.
+//! its source.
 //!
-//! `config` leaves secrets out, `serve` puts another in place with each reload. Does not
-//! know what a key means.
+//! `config` leaves secrets out, and `serve` replaces the configuration at each reload.
+//! Does not know what a key means.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,54 +14,55 @@ use serde::Serialize;
 use politesse_decision::digest::Digest;
 use politesse_decision::overrides::Override;
 
-/// Key with its value in force.
+/// Key and its value in force.
 #[derive(Debug, Clone, Serialize)]
 pub struct ShownKey {
-    /// Name of its table; empty outside of every table.
+    /// Name of its table; empty outside of any table.
     pub table: &'static str,
-    /// Name in the table.
+    /// Name of the key in its table.
     pub name: &'static str,
     /// Value as TOML on one line, with `…` in place of a secret.
     pub value: String,
-    /// Whether a secret was left out, or the end of a long value.
+    /// Whether a secret or the end of a long value was left out.
     pub is_partial: bool,
     /// Kind of the source: `default`, `file`, `environment` or `command line`.
     pub source: &'static str,
-    /// Place as `politesse config show` prints it: file and line, or the variable.
+    /// Place as printed by `politesse config show`: file and line, or the variable.
     pub place: String,
-    /// Places of the entries of a list, in their order.
+    /// Places of the entries of a list, in order.
     #[serde(skip)]
     pub entry_places: Vec<String>,
 }
 
-/// Override with its place.
+/// Override and the place where it is configured.
 #[derive(Debug, Clone)]
 pub struct ShownOverride {
     /// Override.
     pub entry: Override,
-    /// Place as in [`ShownKey`].
+    /// Place, as in [`ShownKey`].
     pub place: String,
 }
 
-/// Reload that did not put another configuration in force.
+/// Failed reload, which did not change the configuration.
 #[derive(Debug, Clone, Serialize)]
 pub struct FailedReload {
-    /// Time at which it was asked for.
+    /// Time at which the reload was requested.
     pub at: Timestamp,
-    /// Problems, without the values that were found.
+    /// Problems, without the invalid values.
     pub problems: Vec<String>,
 }
 
 /// Configuration in force.
 #[derive(Debug, Clone)]
 pub struct ConfigurationInForce {
-    /// Time since which it is: of the start, or of the last reload that succeeded.
+    /// Time since which the configuration is in force: the start, or the last
+    /// successful reload.
     pub since: Timestamp,
-    /// File that it was read from; absent without one.
+    /// File that the configuration was read from, if any.
     pub file: Option<PathBuf>,
-    /// SHA-256 of all values, as the record names the configuration.
+    /// SHA-256 of all values, as used for the configuration in the record.
     pub sha256: Digest,
-    /// SHA-256 of the policy, as decisions name it.
+    /// SHA-256 of the policy, as used in decisions.
     pub policy: Digest,
     /// Contact for questions (`proxy.contact`).
     pub contact: Option<Arc<str>>,
@@ -81,5 +82,5 @@ impl ConfigurationInForce {
     }
 }
 
-/// Cell of the configuration in force, which a reload changes.
+/// Shared configuration in force; a reload replaces it.
 pub type ConfigurationCell = Arc<ArcSwap<ConfigurationInForce>>;

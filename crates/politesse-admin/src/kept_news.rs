@@ -1,6 +1,6 @@
-//! What is new in a long record, kept for the overview between two searches for it.
+//! News of a long record, kept for the overview between two searches.
 //!
-//! Does not know how it is found, nor what it says.
+//! Does not know how news is found, or what it says.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,14 +11,14 @@ use tokio::time::Instant;
 
 use politesse_base::clock;
 
-/// Time for which it is shown again.
+/// Time for which the news is shown again.
 const KEPT_FOR: Duration = Duration::from_secs(60);
 
-/// Content of the section, of a record that is too long for a page to wait for it.
+/// News section for a record that is too long to be searched while a page waits.
 #[derive(Debug)]
 pub(super) struct KeptNews {
     latest: Mutex<Option<(Instant, Markup)>>,
-    /// Place of the one search that runs beside pages.
+    /// Slot for the only search that runs in the background.
     pub(super) search: Arc<Semaphore>,
 }
 
@@ -26,21 +26,21 @@ impl Default for KeptNews {
     fn default() -> Self {
         Self {
             latest: Mutex::default(),
-            // Each search holds one of few readers of the record.
+            // Each search occupies one of the few readers of the record.
             search: Arc::new(Semaphore::new(1)),
         }
     }
 }
 
 impl KeptNews {
-    /// Returns the latest content, unless it is too old.
+    /// Returns the latest news, unless it is too old.
     pub(super) fn recent(&self) -> Option<Markup> {
         let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         let (found, news) = latest.as_ref()?;
         (clock::instant() < *found + KEPT_FOR).then(|| news.clone())
     }
 
-    /// Keeps `news` in place of what was kept before.
+    /// Replaces the kept news.
     pub(super) fn keep(&self, news: Markup) {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         *latest = Some((clock::instant(), news));

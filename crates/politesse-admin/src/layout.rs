@@ -1,7 +1,7 @@
-//! Layout of the dashboard's pages: navigation, theme, and the files beside them.
+//! Layout of the dashboard's pages: navigation, theme, and static files.
 //!
-//! WCAG 2.2 asks for a way past the navigation (2.4.1), a language (3.1.1) and a
-//! title (2.4.2). Does not know what a page shows.
+//! WCAG 2.2 requires a way past the navigation (2.4.1), a language (3.1.1) and a title
+//! (2.4.2). Does not know what a page shows.
 
 use std::sync::LazyLock;
 
@@ -19,11 +19,11 @@ use politesse_decision::digest::Digest;
 use politesse_pages::page::document::{BASE_STYLE, DATA_STYLE, Document};
 use politesse_pages::page::words::{distance, minute};
 
-/// Digits of a digest in the name of a file: enough that no two versions share one.
+/// Digits of the digest in a file name; enough to tell all versions apart.
 const NAME_DIGITS: usize = 16;
 
-/// File that pages load. Its name has its digest, so that a browser may keep it for
-/// good and still loads another version of it.
+/// File that pages load. Its name contains its digest, so that a browser may cache it
+/// forever and still loads a new version.
 struct Asset {
     name: String,
     kind: &'static str,
@@ -58,7 +58,7 @@ static SCRIPT: LazyLock<Asset> = LazyLock::new(|| {
 static ICON: LazyLock<Asset> =
     LazyLock::new(|| Asset::new("icon", "svg", "image/svg+xml", include_str!("icon.svg")));
 
-/// Answers with a file, by its exact name.
+/// Returns a file by its exact name.
 pub(super) async fn asset(Path(name): Path<String>) -> Response {
     let found = [&*STYLE, &*SCRIPT, &*ICON]
         .into_iter()
@@ -68,7 +68,7 @@ pub(super) async fn asset(Path(name): Path<String>) -> Response {
     };
     let fields = [
         (header::CONTENT_TYPE, HeaderValue::from_static(asset.kind)),
-        // RFC 8246: not even a reload asks again.
+        // RFC 8246: even a reload does not request it again.
         (
             header::CACHE_CONTROL,
             HeaderValue::from_static("public, max-age=31536000, immutable"),
@@ -77,7 +77,7 @@ pub(super) async fn asset(Path(name): Path<String>) -> Response {
     (fields, asset.content.clone()).into_response()
 }
 
-/// Section of the dashboard, as the navigation has it.
+/// Section of the dashboard, as in the navigation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DashboardSection {
     /// Counts of the last hours.
@@ -144,9 +144,9 @@ impl DashboardSection {
 
 /// Content of a page.
 pub(super) struct DashboardPage {
-    /// Title. Text from outside in it has passed through `page::words::shown`.
+    /// Title. External text in it has passed through `page::words::shown`.
     pub(super) title: String,
-    /// Section that the page is of; absent for the page to sign in and for errors.
+    /// Section of the page; `None` for the sign-in page and for errors.
     pub(super) section: Option<DashboardSection>,
     pub(super) body: Markup,
 }
@@ -182,13 +182,13 @@ pub(super) fn layout(visit: &Visit, content: &DashboardPage) -> Response {
             h1 { bdi { (content.title) } }
             (content.body)
         }
-        // Below the content: on a phone it would be above everything else.
+        // Below the content, because on a phone it would push the content down.
         footer { (controls(visit)) }
     });
     page_response(markup)
 }
 
-/// Makes the answer of a page, or of a part of one.
+/// Makes the response for a page, or for a part of one.
 pub(super) fn page_response(markup: Markup) -> Response {
     let kind = HeaderValue::from_static("text/html; charset=utf-8");
     ([(header::CONTENT_TYPE, kind)], markup.into_string()).into_response()
@@ -214,7 +214,7 @@ fn navigation(visit: &Visit, current: Option<DashboardSection>) -> Markup {
     }
 }
 
-/// Shows the switches of theme and zone, and the way out.
+/// Shows the theme and time zone switches, and the sign-out button.
 fn controls(visit: &Visit) -> Markup {
     html! {
         div class="controls" {
@@ -224,13 +224,14 @@ fn controls(visit: &Visit) -> Markup {
                 fieldset {
                     legend { "Theme" }
                     @for theme in Theme::ALL {
-                        // A button that is pressed says so to a screen reader.
+                        // `aria-pressed` tells screen readers which button is pressed.
                         button name="theme" value=(theme.as_str())
                             aria-pressed=(visit.theme == theme) { (theme.as_str()) }
                     }
                 }
             }
-            // The server does not know the zone of the browser: the script shows this.
+            // The server does not know the browser's time zone, so the script shows
+            // this form.
             form method="post" action=(visit.link("/zone")) class="theme" data-scripted hidden {
                 (form_token(visit))
                 input type="hidden" name="to" value=(visit.here);
@@ -252,7 +253,7 @@ fn controls(visit: &Visit) -> Markup {
     }
 }
 
-/// Makes the hidden field by which a form is known to be of the session.
+/// Makes the hidden field that proves that a form belongs to the session.
 pub(super) fn form_token(visit: &Visit) -> Markup {
     html! {
         @if let Some(token) = &visit.form_token {
@@ -261,9 +262,9 @@ pub(super) fn form_token(visit: &Visit) -> Markup {
     }
 }
 
-/// Shows a time in a table: how long ago it was, or its date in UTC. The exact time is its
-/// title. The script keeps both true, and shows them in the zone of the browser if the
-/// reader chose that.
+/// Shows a time in a table: its age, or its date in UTC. The exact time is the title.
+/// The script keeps both up to date, and shows them in the browser's zone if the reader
+/// chose that.
 pub(super) fn time(at: Timestamp) -> Markup {
     html! {
         time datetime=(at.to_string()) title=(exact(at)) {
@@ -272,7 +273,7 @@ pub(super) fn time(at: Timestamp) -> Markup {
     }
 }
 
-/// Shows a time in a sentence: exact, and how long ago it was. The script does as for
+/// Shows a time in a sentence: the exact time and its age. The script updates it as for
 /// [`time`].
 pub(super) fn time_in_text(at: Timestamp) -> Markup {
     html! {
@@ -288,7 +289,7 @@ fn exact(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
-/// Answers with a page that says why there is no other.
+/// Returns a page that explains an error.
 pub(super) fn error_page(visit: &Visit, status: StatusCode, text: &str) -> Response {
     let content = DashboardPage {
         title: status.canonical_reason().unwrap_or("Error").to_owned(),
@@ -306,7 +307,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    // Ours: a rule that stands twice is changed in one place and not in the other.
+    // Ours: a rule written twice would be changed in one place only.
     #[test]
     fn no_selector_has_two_rules_at_one_width() {
         let style = String::from_utf8(STYLE.content.to_vec()).unwrap();
@@ -317,7 +318,7 @@ mod tests {
             if line == "}" {
                 place.clear();
             } else if is_rule && line.starts_with('@') {
-                // A media query on one line ends there.
+                // A media query on one line ends on that line.
                 place = if line.ends_with('}') {
                     String::new()
                 } else {
@@ -332,7 +333,7 @@ mod tests {
         assert!(seen.len() > 100, "{seen:?}");
     }
 
-    // Ours: a colour has one name, and each name a colour.
+    // Ours: each colour has one name, and each name one colour.
     #[test]
     fn every_colour_is_defined_once() {
         let style = String::from_utf8(STYLE.content.to_vec()).unwrap();

@@ -1,10 +1,10 @@
-//! Admin listener of [politesse](https://crates.io/crates/politesse): pages for people and
-//! for their monitoring.
+//! Admin listener of [politesse](https://crates.io/crates/politesse): pages for
+//! operators and for their monitoring.
 //!
-//! `/healthz` (the process runs), `/readyz` (the audit record can be written)
-//! and `/metrics` are open to every client of the listener, so they name no
-//! host, URL or crawler; so are `/client` and what it links to. The dashboard at `/`
-//! wants a session, `/api/v1` a session or the token. Does not know how requests are
+//! `/healthz` (the process runs), `/readyz` (the audit record can be written) and
+//! `/metrics` are open to every client of the listener, so they name no host, URL or
+//! crawler. `/client` and the files it links to are open as well. The dashboard at `/`
+//! requires a session, `/api/v1` a session or the token. Does not know how requests are
 //! paced and recorded.
 
 mod access;
@@ -89,13 +89,14 @@ use politesse_robots::origin::Scheme;
 /// Options of the admin listener.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The address to listen on; port 0 takes any.
+    /// Address to listen on; port 0 picks any free port.
     pub listen: SocketAddr,
-    /// The file of the token.
+    /// File with the token.
     pub token_file: PathBuf,
-    /// Path below which browsers see the pages, without its last slash: empty for `/`.
+    /// Path below which browsers see the pages, without a trailing slash; empty for
+    /// `/`.
     pub base_path: Arc<str>,
-    /// Hosts that requests may be sent to, and proxies in front.
+    /// Hosts that requests may be sent to, and the trusted proxies.
     pub arrival: ArrivalRules,
     /// Certificate of the listener, if it has one.
     pub tls: listener_tls::Options,
@@ -103,67 +104,67 @@ pub struct Options {
     pub sessions: SessionOptions,
 }
 
-/// Sources of the pages, which `serve` brings together.
+/// Sources of the pages; `serve` provides them.
 #[derive(Debug)]
 pub struct Admin {
-    /// The audit record: `/readyz` answers 503 if it cannot be written.
+    /// Audit record: `/readyz` answers 503 if it cannot be written.
     pub audit: Arc<AuditLog>,
-    /// The metrics that `/metrics` shows.
+    /// Metrics shown by `/metrics`.
     pub metrics: Arc<Metrics>,
-    /// Brings those up to date that are looked up when they are asked for.
+    /// Updates the gauges that are computed on demand.
     pub gauges: GaugeRefresh,
-    /// Whether a stop is near: `/readyz` answers 503, for load balancers.
+    /// Whether a stop is near: `/readyz` then answers 503, for load balancers.
     pub is_draining: Arc<AtomicBool>,
-    /// Cancelled when the proxy begins to stop: `/readyz` answers 503 from then
-    /// on, and the other pages as before.
+    /// Cancelled when the proxy begins to stop: from then on `/readyz` answers 503; the
+    /// other pages are unaffected.
     pub stop: CancellationToken,
-    /// The check of the token, for pages that name hosts.
+    /// Check of the token, for pages that name hosts.
     pub access: Arc<Access>,
-    /// The pace of all hosts, which `/api/v1/pace` shows.
+    /// Pace of all hosts, shown by `/api/v1/pace`.
     pub pace: PaceSource,
-    /// The archive of all nodes, which pages ask.
+    /// Archive of all nodes, queried by pages.
     pub archive: ArchiveAsker,
-    /// State of the fleet that this proxy is in.
+    /// State of the fleet that this proxy belongs to.
     pub fleet: FleetSource,
     /// Ends back-offs, for `DELETE /api/v1/pace/HOST` and the dashboard.
     pub release: BackOffRelease,
-    /// Has robots.txt files fetched again, for `/api/v1/robots/HOST/refetch` and the
+    /// Fetches robots.txt files again, for `/api/v1/robots/HOST/refetch` and the
     /// dashboard.
     pub refetch: RobotsRefetch,
-    /// The clients, which `/api/v1/clients` shows.
+    /// Clients, shown by `/api/v1/clients`.
     pub clients: Arc<ClientDirectory>,
     /// Plans requests, for `/api/v1/check`.
     pub plan: PlanSource,
-    /// Pages for whoever points a client here.
+    /// Pages for setting up a client.
     pub client: ClientPageSource,
-    /// Configuration in force, which `/configuration` shows.
+    /// Configuration in force, shown by `/configuration`.
     pub configuration: ConfigurationCell,
     /// Path below which browsers see the pages; empty for `/`.
     pub base_path: Arc<str>,
-    /// Hosts that requests may be sent to, and proxies in front.
+    /// Hosts that requests may be sent to, and the trusted proxies.
     pub arrival: Arc<ArrivalRules>,
-    /// Certificate in force; absent without TLS.
+    /// Certificate in force; `None` without TLS.
     pub tls: Arc<ArcSwapOption<ListenerTls>>,
 }
 
-/// The longest that the head of a request may take.
+/// Longest time for the head of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(15);
-/// The longest that a connection may last. It serves one small page: a client
-/// that has not read it by then never will.
+/// Longest time of a connection. It serves one small page, and a client that has not
+/// read it by then never will.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest time of an answer that is sent as it is made: a browser connects again for
-/// the live view, and an export is over by then.
+/// Longest time of a response that is made while it is sent. For the live view, the
+/// browser reconnects; an export has ended by then.
 const LONG_CONNECTION_TIMEOUT: Duration = Duration::from_secs(60 * 60);
-/// First byte of a connection that speaks TLS: the type of a handshake record (RFC
-/// 8446, section 5.1).
+/// First byte of a TLS connection: the type of a handshake record (RFC 8446, section
+/// 5.1).
 const TLS_HANDSHAKE: u8 = 22;
-/// Pause after a failed `accept`: time for descriptors to come back.
+/// Pause after a failed `accept`, which gives file descriptors time to become free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// The content type of OpenMetrics 1.0.
+/// Content type of OpenMetrics 1.0.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Serves the pages of `admin` on `listener`, in tasks of `tracker`, until `end`
-/// is cancelled: later than `admin.stop`, so that a stop can be watched.
+/// Serves the pages of `admin` on `listener`, in tasks of `tracker`, until `end` is
+/// cancelled. `end` is later than `admin.stop`, so that a stop can be observed.
 pub fn listen(admin: Admin, listener: TcpListener, tracker: &TaskTracker, end: CancellationToken) {
     let connections = tracker.clone();
     let server = AdminServer {
@@ -181,7 +182,7 @@ pub fn listen(admin: Admin, listener: TcpListener, tracker: &TaskTracker, end: C
     });
 }
 
-/// Returns the routes: open ones, and those that want the token.
+/// Returns the routes: open ones, and those that require the token.
 fn pages(admin: Admin, tracker: &TaskTracker, end: &CancellationToken) -> Router {
     let dashboard = dashboard::routes(DashboardParts {
         archive: admin.archive.clone(),
@@ -229,7 +230,7 @@ fn pages(admin: Admin, tracker: &TaskTracker, end: &CancellationToken) -> Router
             base_path: Arc::clone(&admin.base_path),
         })
         .route("/api/v1/openapi.json", get(api::document))
-        // `route_layer`, not `layer`: an unknown path answers 404, not 401.
+        // `route_layer`, not `layer`, so that an unknown path answers 404, not 401.
         .route_layer(guard);
     Router::new()
         .route("/healthz", get(async || "ok\n"))
@@ -244,14 +245,14 @@ fn pages(admin: Admin, tracker: &TaskTracker, end: &CancellationToken) -> Router
             (StatusCode::METHOD_NOT_ALLOWED, text)
         })
         .layer(from_fn(make_private))
-        // The host is checked before the token: a page of another site can have
-        // its own name resolve to this listener (DNS rebinding), and must not
-        // learn whether a token is right.
+        // The host is checked before the token: a page of another site can make its own
+        // name resolve to this listener (DNS rebinding), and must not learn whether a
+        // token is right.
         .layer(hosts)
 }
 
-/// Accepts connections without end, and serves each in a task of its own, at
-/// most [`CONNECTIONS_MAX`] at one time.
+/// Accepts connections forever and serves each in its own task, at most
+/// [`CONNECTIONS_MAX`] at a time.
 async fn accept<S>(
     listener: &TcpListener,
     tracker: &TaskTracker,
@@ -277,7 +278,7 @@ async fn accept<S>(
     }
 }
 
-/// Server of the connections to the admin listener.
+/// Server for connections to the admin listener.
 #[derive(Clone)]
 struct AdminServer {
     base_path: Arc<str>,
@@ -287,11 +288,11 @@ struct AdminServer {
 }
 
 impl AdminServer {
-    /// Serves one connection, with TLS if there is a certificate. A connection from this
-    /// machine may do without TLS: it crosses no network.
+    /// Serves one connection, with TLS if there is a certificate. A connection from the
+    /// same machine may omit TLS, because it crosses no network.
     async fn serve(self, stream: TcpStream, place: AdminPlace) {
         let (Ok(peer), Ok(own)) = (stream.peer_addr(), stream.local_addr()) else {
-            // The connection is over by now.
+            // The connection has already closed.
             return;
         };
         let connection = AdminConnection {
@@ -313,7 +314,7 @@ impl AdminServer {
         if is_handshake {
             let handshake = tokio::select! {
                 handshake = tls.accept(stream, HEADER_TIMEOUT) => handshake,
-                // Without the timeout an abandoned handshake would hold a descriptor.
+                // Without the timeout, an abandoned handshake would hold a descriptor.
                 () = place.displaced.cancelled() => return,
                 () = self.end.cancelled() => return,
             };
@@ -333,8 +334,8 @@ impl AdminServer {
         }
     }
 
-    /// Serves pages until the connection ends, or its place is given to another. Once
-    /// `end` is cancelled, only a page that is being answered is still sent.
+    /// Serves pages until the connection ends, or until another connection takes its
+    /// place. Once `end` is cancelled, only a response in progress is completed.
     async fn serve_pages<S>(self, stream: S, connection: AdminConnection, place: AdminPlace)
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -357,7 +358,7 @@ impl AdminServer {
             http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_TIMEOUT)
-                // One page a connection: with keep-alive 64 idle clients would lock
+                // One page per connection: with keep-alive, 64 idle clients would lock
                 // monitoring out.
                 .keep_alive(false)
                 .serve_connection(TokioIo::new(stream), answer)
@@ -368,7 +369,7 @@ impl AdminServer {
             () = long.expired(CONNECTION_TIMEOUT, LONG_CONNECTION_TIMEOUT) => return,
             () = end.cancelled() => {
                 connection.as_mut().graceful_shutdown();
-                // A client that does not read must not hold a stop.
+                // A client that does not read must not delay a stop.
                 timeout(CONNECTION_TIMEOUT, connection).await.unwrap_or(Ok(()))
             }
         };
@@ -378,8 +379,8 @@ impl AdminServer {
     }
 }
 
-/// Takes the base path off a target, so that routes fit with it and without: some
-/// reverse proxies take it off themselves.
+/// Strips the base path from a target, so that routes match with it and without it:
+/// some reverse proxies strip it themselves.
 fn take_base_path<B>(base_path: &str, request: &mut Request<B>) {
     let Some(target) = request.uri().path_and_query() else {
         return;
@@ -392,11 +393,11 @@ fn take_base_path<B>(base_path: &str, request: &mut Request<B>) {
         None => "/".to_owned(),
         Some('/') => rest.to_owned(),
         Some('?') => format!("/{rest}"),
-        // Another path that only has the same beginning.
+        // Another path that merely has the same beginning.
         Some(_) => return,
     };
     let mut parts = request.uri().clone().into_parts();
-    // With its authority, if it has one: the host is checked by that later.
+    // The authority, if present, is kept: the host check needs it later.
     parts.path_and_query = within.parse().ok();
     if let Ok(within) = Uri::from_parts(parts) {
         *request.uri_mut() = within;
@@ -419,8 +420,8 @@ async fn readyz(State(admin): State<Arc<Admin>>) -> Response {
     }
 }
 
-/// Says that the proxy is ready, and whether its record is sealed no more: crawls go on,
-/// and somebody has to look at it.
+/// Reports that the proxy is ready, and whether sealing of the record has failed.
+/// Crawls continue, but the operator should look at it.
 fn ready(audit: &AuditLog) -> Response {
     match audit.seal_fault() {
         Some(fault) => {
@@ -430,7 +431,7 @@ fn ready(audit: &AuditLog) -> Response {
     }
 }
 
-/// Says whether a node of a fleet is ready. Names no node: the page is open.
+/// Reports whether a node of a fleet is ready. Names no node, because the page is open.
 fn readyz_of_node(fleet: &FleetStatus, audit: &AuditLog) -> Response {
     match fleet.mode {
         FleetStanding::Closed => {
@@ -448,7 +449,7 @@ fn readyz_of_node(fleet: &FleetStatus, audit: &AuditLog) -> Response {
         }
         FleetStanding::Joined => {
             let parts: Vec<_> = fleet.difference().parts.into_iter().collect();
-            // Not 503: a balancer that took all nodes out for it would stop the crawl.
+            // Not 503: a balancer that removed all nodes for it would stop the crawl.
             match parts.join(", ").as_str() {
                 "" => ready(audit),
                 parts => {

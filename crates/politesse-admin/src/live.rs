@@ -25,22 +25,22 @@ use politesse_record::filter::DecisionFilter;
 use politesse_record::reader::NewerDecisions;
 use politesse_record::{AuditError, AuditLog};
 
-/// Most watchers at a time. Each holds a connection.
+/// Maximum number of watchers at a time. Each holds a connection.
 const WATCHERS_MAX: usize = 16;
-/// Pause between two looks at the record: short for whoever watches.
+/// Pause between two queries of the record, short enough to feel live.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Bytes of the events of one look. With the looks that are kept, and the parts that
-/// wait for a client who does not read, all watchers together have some 50 MB.
+/// Maximum bytes of events per query. With the results that are kept, and the parts
+/// that wait for clients that do not read, all watchers together take some 50 MB.
 const LOOK_BYTES_MAX: usize = 512 << 10;
-/// Looks that a slow watcher may be behind.
+/// Number of query results that a slow watcher may lag behind.
 const LOOKS_BEHIND: usize = 2;
-/// Pause after which a comment is sent, so that a watcher who has gone is noticed.
+/// Interval of comments, which reveal that a watcher has disconnected.
 pub(super) const ALIVE_EVERY: Duration = Duration::from_secs(15);
-/// Comment that is sent then.
+/// Comment that is sent at this interval.
 pub(super) const ALIVE: &[u8] = b":\n\n";
-/// Longest time of a look.
+/// Longest time of a query.
 const LOOK_TIME_MAX: Duration = Duration::from_secs(2);
-/// Milliseconds after which a browser connects again.
+/// Milliseconds after which a browser reconnects.
 pub(super) const RETRY: &[u8] = b"retry: 2000\n\n";
 
 /// Form of the events.
@@ -53,32 +53,32 @@ pub(super) enum LiveForm {
 }
 
 impl LiveForm {
-    /// Returns how many decisions of one look are sent, the newest.
+    /// Returns how many decisions of one query are sent; the newest are kept.
     fn rows_max(self) -> usize {
         match self {
-            // Nobody reads more, and a burst of thousands is not laid out for a browser
-            // that could not show it.
+            // More than this cannot be read, and thousands of rows in a burst would
+            // overwhelm the browser.
             Self::Row => 50,
             Self::Json => 200,
         }
     }
 }
 
-/// Question of a watcher: the decisions to send, and their form.
+/// Question of a watcher: which decisions to send, and in which form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LiveQuestion {
     pub(super) form: LiveForm,
     pub(super) filter: DecisionFilter,
 }
 
-/// Event of a decision.
+/// Event about a decision.
 struct LiveEvent {
     /// Number of the decision.
     seq: u64,
     text: Vec<u8>,
 }
 
-/// Events of one query of the record.
+/// Events from one query of the record.
 #[derive(Clone)]
 struct LiveLook {
     events: Arc<Vec<LiveEvent>>,
@@ -86,14 +86,14 @@ struct LiveLook {
     missed: u64,
 }
 
-/// Channel to all watchers with one question.
+/// Channel to all watchers with the same question.
 #[derive(Debug)]
 struct LiveFeed {
     question: LiveQuestion,
     looks: broadcast::Sender<LiveLook>,
 }
 
-/// Follower of the record.
+/// Follows the record for watchers.
 #[derive(Debug)]
 pub(super) struct LiveTail {
     source: Arc<LiveSource>,
@@ -104,17 +104,17 @@ pub(super) struct LiveTail {
 struct LiveSource {
     audit: Arc<AuditLog>,
     metrics: Arc<Metrics>,
-    /// Path below which the pages are for browsers.
+    /// Path below which browsers see the pages.
     base_path: Arc<str>,
     tracker: TaskTracker,
     end: CancellationToken,
-    /// Feeds that somebody watches.
+    /// Feeds with at least one watcher.
     feeds: Mutex<Vec<LiveFeed>>,
 }
 
 impl LiveTail {
-    /// Makes a follower that begins when somebody watches, in tasks of `tracker`, and
-    /// stops at `end`.
+    /// Makes a follower that starts with the first watcher, runs in tasks of `tracker`,
+    /// and stops at `end`.
     pub(super) fn new(
         audit: Arc<AuditLog>,
         metrics: Arc<Metrics>,
@@ -134,10 +134,12 @@ impl LiveTail {
         }
     }
 
-    /// Makes the body of a stream of the decisions that `question` asks for, those after
-    /// the number `last` among them, if there are few; `None` if too many watch.
+    /// Makes the body of a stream of the decisions that `question` selects, including
+    /// those after the number `last` if there are few. Returns `None` if there are too
+    /// many watchers.
     pub(super) fn follow(&self, mut question: LiveQuestion, last: Option<u64>) -> Option<Body> {
-        // What is to come is later anyway; so those who asked for "1h" watch together.
+        // Future decisions are later than any past `from`, so dropping it lets watchers
+        // with different times share a feed.
         question.filter.from = question.filter.from.filter(|from| clock::now() < *from);
         self.stream(|parts| {
             let mut looks = self.source.watch(&question);
@@ -147,7 +149,7 @@ impl LiveTail {
                 last: last.unwrap_or_default(),
             };
             async move {
-                // Fails when its client has gone, which ends the stream anyway.
+                // Fails if the client has disconnected, which ends the stream anyway.
                 if watcher.begin(&source, &question, last).await.is_ok() {
                     let _ = watcher.run(&question, &mut looks).await;
                 }
@@ -155,8 +157,9 @@ impl LiveTail {
         })
     }
 
-    /// Makes the body of a stream that the task `send` fills; `None` if too many watch. The
-    /// task ends with the listener, and when its client has gone.
+    /// Makes the body of a stream that the task `send` fills. Returns `None` if there
+    /// are too many watchers. The task ends with the listener, or when its client
+    /// disconnects.
     pub(super) fn stream<F>(&self, send: impl FnOnce(mpsc::Sender<BodyPart>) -> F) -> Option<Body>
     where
         F: Future<Output = ()> + Send + 'static,
@@ -192,14 +195,15 @@ impl LiveTail {
     }
 }
 
-/// Tasks of the follower.
+/// Task tracker and end signal of the follower.
 pub(super) struct LiveTasks {
     pub(super) tracker: TaskTracker,
     pub(super) end: CancellationToken,
 }
 
 impl LiveSource {
-    /// Returns the looks from now on. The first who asks `question` begins them.
+    /// Returns the results from now on. The first watcher of a question starts the
+    /// queries.
     fn watch(self: &Arc<Self>, question: &LiveQuestion) -> broadcast::Receiver<LiveLook> {
         let mut feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(feed) = feeds.iter().find(|feed| feed.question == *question) {
@@ -221,7 +225,7 @@ impl LiveSource {
         receiver
     }
 
-    /// Looks at the record until nobody watches.
+    /// Queries the record until no watcher is left.
     async fn look(&self, question: &LiveQuestion, looks: &broadcast::Sender<LiveLook>) {
         let mut last = None;
         let mut pause = interval(LOOK_EVERY);
@@ -229,7 +233,7 @@ impl LiveSource {
         loop {
             pause.tick().await;
             {
-                // Under the lock, so that nobody subscribes meanwhile.
+                // Holds the lock, so that no watcher subscribes meanwhile.
                 let mut feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
                 if looks.receiver_count() == 0 {
                     feeds.retain(|feed| !feed.looks.same_channel(looks));
@@ -241,18 +245,19 @@ impl LiveSource {
                     last = Some(newer.last);
                     let look = self.events(question.form, &newer);
                     if !look.events.is_empty() || 0 < look.missed {
-                        // Whoever watched may have gone: the next turn notices.
+                        // The watchers may have disconnected: the next turn notices.
                         let _ = looks.send(look);
                     }
                 }
-                // The next look may succeed; what it misses is told.
+                // The next query may succeed; decisions that are skipped are reported
+                // as missed.
                 Err(error) => tracing::debug!(%error, "the record cannot be followed"),
             }
         }
     }
 
-    /// Reads the decisions after the number `last`; without one only finds the number
-    /// to begin after.
+    /// Reads the decisions after the number `last`. Without `last`, only finds the
+    /// number to begin after.
     async fn newer_decisions(
         &self,
         question: &LiveQuestion,
@@ -272,7 +277,7 @@ impl LiveSource {
     fn events(&self, form: LiveForm, newer: &NewerDecisions) -> LiveLook {
         let mut events = Vec::new();
         let mut bytes = 0;
-        // The newest are kept: they are what somebody watches for.
+        // The newest are kept, because watchers care most about those.
         for record in newer.records.iter().rev() {
             let text = self.event(form, record);
             bytes += text.len();
@@ -291,14 +296,14 @@ impl LiveSource {
     }
 
     fn event(&self, form: LiveForm, record: &StoredRecord) -> Vec<u8> {
-        // Neither form has an end of a line in it: they are escaped.
+        // Neither form contains a line break: they are escaped.
         let mut text = format!("event: decision\nid: {}\ndata: ", record.seq).into_bytes();
         match form {
             LiveForm::Row => {
                 let row = decision_row(&self.base_path, record).into_string();
                 text.extend_from_slice(row.as_bytes());
             }
-            // Members are text: JSON can hold them.
+            // All members are text, so they serialize as JSON.
             LiveForm::Json => append_json(&mut text, &row_json(record)).unwrap_or_default(),
         }
         text.extend_from_slice(b"\n\n");
@@ -317,7 +322,7 @@ struct Watcher {
 struct ClientGone;
 
 impl Watcher {
-    /// Begins the stream, with what came since the number `last`.
+    /// Begins the stream with the decisions since the number `last`.
     async fn begin(
         &mut self,
         source: &LiveSource,
@@ -328,7 +333,7 @@ impl Watcher {
         while last.is_some() {
             match source.newer_decisions(question, last).await {
                 Ok(newer) => return self.show(&source.events(question.form, &newer)).await,
-                // What comes meanwhile waits, or is told to be left out.
+                // Decisions made meanwhile are sent later, or reported as missed.
                 Err(error) => tracing::debug!(%error, "the record cannot be followed"),
             }
             sleep(LOOK_EVERY).await;
@@ -359,7 +364,7 @@ impl Watcher {
 
     async fn show(&mut self, look: &LiveLook) -> Result<(), ClientGone> {
         let mut text = Vec::new();
-        // Whoever connects again may have got the first ones already.
+        // A watcher that reconnects may already have received the first events.
         for event in look.events.iter().filter(|event| self.last < event.seq) {
             text.extend_from_slice(&event.text);
         }

@@ -1,7 +1,7 @@
-//! Live stream of the counts of an overview, as server-sent events.
+//! Live stream of the counts on an overview, as server-sent events.
 //!
-//! One task makes an event each second for all watchers, from counts in memory. Does not
-//! know which pages add up the counts.
+//! One task makes an event each second for all watchers, from counts in memory. Does
+//! not know which pages add the counts up.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -22,11 +22,11 @@ use politesse_record::recent_counts::RecentCounts;
 /// Pause between two events.
 const EVENT_EVERY: Duration = Duration::from_secs(1);
 
-/// Number of decisions by class since the proxy started. What a page has counted, and the
-/// difference of two totals, is what it would count now.
+/// Number of decisions by class since the proxy started. A page adds the difference
+/// between two totals to its own counts to update them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct LiveTotals {
-    /// Start of counting. Totals with another one are of another process.
+    /// Start of counting. Totals with a different start come from another process.
     pub(super) since: Timestamp,
     pub(super) classes: ClassCounts,
 }
@@ -34,28 +34,28 @@ pub(super) struct LiveTotals {
 impl LiveTotals {
     fn event(&self) -> Arc<str> {
         let mut data = Vec::new();
-        // A time and numbers: JSON can hold them.
+        // A time and numbers always serialize as JSON.
         append_json(&mut data, self).unwrap_or_default();
         let data = String::from_utf8_lossy(&data);
         format!("event: counts\ndata: {data}\n\n").into()
     }
 }
 
-/// Feed of the totals to all who watch.
+/// Feed that sends the totals to all watchers.
 #[derive(Debug)]
 pub(super) struct LiveCounts(Arc<CountsFeed>);
 
 #[derive(Debug)]
 struct CountsFeed {
     counts: Arc<RecentCounts>,
-    /// The newest event.
+    /// The latest event.
     events: watch::Sender<Arc<str>>,
-    /// Whether a task makes events.
+    /// Whether a task is making events.
     is_running: Mutex<bool>,
 }
 
 impl LiveCounts {
-    /// Makes a feed that begins when somebody watches.
+    /// Makes a feed that starts with the first watcher.
     pub(super) fn new(counts: Arc<RecentCounts>) -> Self {
         Self(Arc::new(CountsFeed {
             counts,
@@ -64,8 +64,8 @@ impl LiveCounts {
         }))
     }
 
-    /// Makes the body of a stream, which has a place and a task of `live`; `None` if too
-    /// many watch.
+    /// Makes the body of a stream, which takes a place and a task of `live`. Returns
+    /// `None` if there are too many watchers.
     pub(super) fn follow(&self, live: &LiveTail) -> Option<Body> {
         live.stream(|parts| {
             let events = self.watch(live);
@@ -73,7 +73,7 @@ impl LiveCounts {
         })
     }
 
-    /// Returns the events from now on, the newest one first.
+    /// Returns the events from now on, beginning with the latest one.
     fn watch(&self, live: &LiveTail) -> watch::Receiver<Arc<str>> {
         let feed = &self.0;
         let mut is_running = feed
@@ -82,7 +82,8 @@ impl LiveCounts {
             .unwrap_or_else(PoisonError::into_inner);
         if !*is_running {
             *is_running = true;
-            // The event of an earlier watcher would take back what pages have counted.
+            // An event left from an earlier watcher would lower the counts of a newer
+            // page.
             let totals = feed.totals();
             feed.events.send_replace(totals.event());
             let feed = Arc::clone(feed);
@@ -102,15 +103,15 @@ impl CountsFeed {
         }
     }
 
-    /// Makes an event each second if something was counted after `last`, until nobody
-    /// watches.
+    /// Makes an event each second if something was counted since `last`, until no
+    /// watcher is left.
     async fn make_events(&self, mut last: LiveTotals) {
         let mut pause = interval(EVENT_EVERY);
         pause.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             pause.tick().await;
             {
-                // Under the lock, so that nobody subscribes meanwhile.
+                // Holds the lock, so that no watcher subscribes meanwhile.
                 let mut is_running = self
                     .is_running
                     .lock()
@@ -129,7 +130,7 @@ impl CountsFeed {
     }
 }
 
-/// Sends events until the client has gone, which is the error.
+/// Sends events until the client disconnects, which is the error.
 async fn send_events(
     parts: &mpsc::Sender<BodyPart>,
     mut events: watch::Receiver<Arc<str>>,

@@ -1,13 +1,13 @@
 //! Orders of an operator: requests to the admin listener that change something.
 //!
 //! `DELETE /api/v1/pace/HOST?reason=TEXT` ends the back-off of a host, and
-//! `POST /api/v1/robots/HOST/refetch?reason=TEXT` has its robots.txt fetched again.
+//! `POST /api/v1/robots/HOST/refetch?reason=TEXT` fetches its robots.txt again.
 //! `POST /api/v1/audit/prune?request=JSON` removes old entries of the record, and
-//! `POST /api/v1/audit/redact?request=JSON` removes client and URL from some. Each order
-//! is recorded with the operator's address.
+//! `POST /api/v1/audit/redact?request=JSON` removes client and URL from selected
+//! entries. Each order is recorded with the operator's address.
 //!
-//! Does not know the scheduler ([`BackOffRelease`] is made by `serve`), the cache of
-//! robots.txt files ([`RobotsRefetch`] likewise), nor the files of the record.
+//! Does not know the scheduler or the cache of robots.txt files (`serve` provides
+//! [`BackOffRelease`] and [`RobotsRefetch`]), or the files of the record.
 
 use std::fmt;
 use std::pin::Pin;
@@ -37,10 +37,10 @@ use politesse_record::{AuditError, AuditLog, PruneRequest, RedactionRequest};
 use politesse_robots::origin::Host;
 use politesse_robots_cache::refetch::{Refetch, RefetchOutcome};
 
-/// Longest reason, in bytes: it stands in one line of a list.
+/// Longest reason, in bytes: it has to fit on one line of a list.
 pub const REASON_BYTES_MAX: usize = 500;
 
-/// Function that ends the back-off of a host; returns whether there was one.
+/// Function that ends the back-off of a host. Returns whether there was one.
 type ReleaseFunction = dyn Fn(&Host, ReleaseOrder) -> bool + Send + Sync;
 
 /// Ends back-offs.
@@ -53,24 +53,24 @@ impl fmt::Debug for BackOffRelease {
     }
 }
 
-/// Future of the fetches that an order has begun.
+/// Future of the fetches that an order started.
 pub type RefetchFuture = Pin<Box<dyn Future<Output = Vec<Refetch>> + Send>>;
 
-/// Function that begins to fetch the copies of a host's robots.txt again.
+/// Function that starts fetching the copies of a host's robots.txt again.
 type RefetchFunction = dyn Fn(Host) -> RefetchFuture + Send + Sync;
 
-/// Longest wait for the fetches of an order. They go on without it.
+/// Longest wait for the fetches of an order. They continue after it.
 const REFETCH_WAIT: Duration = Duration::from_secs(10);
 
-/// Bytes of a form: a host, a reason whose bytes are all escaped, and the token.
+/// Maximum bytes of a form: a host, a fully escaped reason, and the token.
 const FORM_BYTES_MAX: usize = 4096;
 
-/// Has robots.txt files fetched again.
+/// Fetches robots.txt files again.
 #[derive(Clone)]
 pub struct RobotsRefetch {
-    /// Begins the fetches.
+    /// Starts the fetches.
     pub begin: Arc<RefetchFunction>,
-    /// Record that the order is written to.
+    /// Record in which the order is entered.
     pub audit: Arc<AuditLog>,
 }
 
@@ -83,9 +83,9 @@ impl fmt::Debug for RobotsRefetch {
 /// Order about a host.
 #[derive(Debug)]
 pub(super) struct HostOrder {
-    /// Host, as it was written.
+    /// Host, as written.
     pub(super) host: String,
-    /// Credential and address that the order came by.
+    /// Credential and address used for the order.
     pub(super) by: String,
     /// Reason, in the operator's words.
     pub(super) reason: String,
@@ -103,10 +103,10 @@ pub(super) struct RefetchedRobots {
 #[derive(Debug, Serialize)]
 pub(super) struct RefetchedCopy {
     pub(super) origin: String,
-    /// Token of the crawler that it was fetched for; absent if for all.
+    /// Token of the crawler that it was fetched for; `None` if it is for all.
     pub(super) token: Option<String>,
     pub(super) outcome: &'static str,
-    /// Answer that is in force now.
+    /// Result now in force.
     pub(super) result: &'static str,
     pub(super) status: Option<u16>,
     pub(super) sha256: Option<Digest>,
@@ -117,16 +117,16 @@ pub(super) struct RefetchedCopy {
 /// Reason why an order was not carried out.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(super) enum OrderRefusal {
-    /// No host is named.
+    /// No valid host is named.
     #[error("a host is wanted: a name or an address, without a port")]
     Host,
-    /// No reason is given, or one that cannot be listed.
+    /// The reason is missing, too long, or not a single line of text.
     #[error("a reason is wanted: one line of text, {REASON_BYTES_MAX} bytes at most")]
     Reason,
     /// The host is not in a back-off.
     #[error("{0} has no back-off that could be ended")]
     NoBackOff(Host),
-    /// There is no copy of a robots.txt of the host.
+    /// No copy of the host's robots.txt is cached.
     #[error("there is no copy of a robots.txt of {0}: the next request fetches it")]
     NoCopy(Host),
 }
@@ -149,7 +149,8 @@ impl BackOffRelease {
     /// [`OrderRefusal`].
     pub(super) fn release(&self, host: &str, order: ReleaseOrder) -> Result<Host, OrderRefusal> {
         let host = api::host(host).map_err(|_| OrderRefusal::Host)?;
-        // The record must show auditors why the site's wish for a pause was overridden.
+        // The record must show auditors why the pause that the site asked for was cut
+        // short.
         if !is_reason(&order.reason) {
             return Err(OrderRefusal::Reason);
         }
@@ -182,9 +183,9 @@ impl HostOrder {
     ///
     /// # Errors
     ///
-    /// The answer to a form that is too long.
+    /// A response, if the form is too long.
     pub(super) async fn of_form(request: Request) -> Result<Self, Response> {
-        // The body takes the request, and with it the address that the record names.
+        // Reading the body consumes the request, including the address for the record.
         let by = giver(&request);
         let Ok(form) = to_bytes(request.into_body(), FORM_BYTES_MAX).await else {
             let text = format!("a form has {FORM_BYTES_MAX} bytes at most\n");
@@ -206,7 +207,7 @@ impl HostOrder {
 }
 
 impl RobotsRefetch {
-    /// Has the copies of a host's robots.txt fetched again, and waits for the answers.
+    /// Fetches the copies of a host's robots.txt again, and waits for the results.
     ///
     /// # Errors
     ///
@@ -220,13 +221,13 @@ impl RobotsRefetch {
         if begun.is_empty() {
             return Err(OrderRefusal::NoCopy(host));
         }
-        // Before the wait, which ends if the operator leaves: what was asked of a site is
-        // on record all the same.
+        // Recorded before the wait, which ends if the operator disconnects: requests
+        // sent to a site must be on record.
         self.audit.record_process_event(ProcessEvent::now(
             ProcessEventKind::RobotsRefetched,
             json!({ "host": host.to_string(), "by": order.by, "why": order.reason }),
         ));
-        // One end for all of them: the fetches run at the same time.
+        // One deadline for all fetches, because they run at the same time.
         let until = clock::instant() + REFETCH_WAIT;
         let mut copies = Vec::new();
         for mut refetch in begun {
@@ -266,7 +267,7 @@ impl RefetchedCopy {
     }
 }
 
-/// Has the robots.txt of the host in the path fetched again.
+/// Fetches the robots.txt of the host in the path again.
 pub(super) async fn refetch(
     State(refetch): State<RobotsRefetch>,
     Path(host): Path<String>,
@@ -284,7 +285,7 @@ pub(super) async fn refetch(
     }
 }
 
-/// Begins to remove the entries from before the time in the query.
+/// Starts removing the entries from before the time in the query.
 pub(super) async fn prune(State(audit): State<Arc<AuditLog>>, request: Request) -> Response {
     // A time in the future would remove every entry.
     let is_whole =
@@ -296,7 +297,7 @@ pub(super) async fn prune(State(audit): State<Arc<AuditLog>>, request: Request) 
         );
         return (StatusCode::BAD_REQUEST, text).into_response();
     };
-    // Only begun: it may go on for longer than a client waits for an answer.
+    // Only started here: it may take longer than a client waits for a response.
     match audit.prune(asked, giver(&request)).await {
         Ok(numbers) => api::json(&numbers),
         Err(error @ AuditError::TooYoung { .. }) => {
@@ -321,21 +322,21 @@ pub(super) async fn redact(State(audit): State<Arc<AuditLog>>, request: Request)
     }
 }
 
-/// Reads what `request` asks for, from the JSON in its query.
+/// Reads the order in a request from the JSON in its query.
 fn asked<T: DeserializeOwned>(request: &Request) -> Option<T> {
     let query = request.uri().query()?;
     let json = api::unescape(query.strip_prefix("request=")?)?;
     serde_json::from_str(&json).ok()
 }
 
-/// Names who has given the order of `request`, as the record has it.
+/// Names the giver of the order in `request`, as written to the record.
 pub(super) fn giver(request: &Request) -> String {
     let arrival = request.extensions().get::<AdminArrival>();
     let from = arrival.map_or_else(String::new, |arrival| format!(" from {}", arrival.client));
     format!("admin token{from}")
 }
 
-/// Reads the reason of a query; `None` if it is absent, or not UTF-8.
+/// Reads the reason in a query; `None` if it is absent or not UTF-8.
 fn reason(query: &str) -> Option<String> {
     api::unescape(query.strip_prefix("reason=")?)
 }

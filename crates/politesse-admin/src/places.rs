@@ -1,8 +1,8 @@
-//! Places of connections to the admin listener. One that has sent no whole request yet
-//! gives way to the next, so that nobody locks monitoring out with silent
-//! connections, or with bodies that do not come.
+//! Places for connections to the admin listener. A connection without a complete
+//! request gives up its place to a new one, so that silent connections or slow bodies
+//! cannot lock monitoring out.
 //!
-//! Does not know what is asked for.
+//! Does not know what is requested.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -15,12 +15,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// Connections served at one time; any further one takes the place of the oldest
-/// without a whole request, or is closed unless another ends within some
-/// milliseconds.
+/// Maximum number of connections served at a time. A further one takes the place of the
+/// oldest connection without a complete request. If there is none, it is closed unless
+/// another connection ends within a few milliseconds.
 pub const CONNECTIONS_MAX: usize = 64;
-/// Longest wait of a connection beyond [`CONNECTIONS_MAX`] for another to end,
-/// while each of them has sent a request.
+/// Longest wait of a connection beyond [`CONNECTIONS_MAX`] for another to end, while
+/// all of them have sent a request.
 const PLACE_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// Places of all connections.
@@ -30,7 +30,7 @@ pub(super) struct AdminPlaces {
     silent: Mutex<SilentPlaces>,
 }
 
-/// Places of connections without a request, in the order in which they came.
+/// Places of connections without a complete request, in order of arrival.
 #[derive(Debug, Default)]
 struct SilentPlaces {
     by_number: BTreeMap<u64, SilentPlace>,
@@ -43,14 +43,14 @@ struct SilentPlace {
     displaced: CancellationToken,
 }
 
-/// Place of one connection, left when dropped.
+/// Place of one connection, released when dropped.
 #[derive(Debug)]
 pub(super) struct AdminPlace {
     places: Arc<AdminPlaces>,
     number: u64,
-    /// Cancelled when another connection has got the place.
+    /// Cancelled when another connection takes the place.
     pub(super) displaced: CancellationToken,
-    /// Held once a whole request has come; before that the place is among the silent.
+    /// Set once a complete request has arrived; until then `silent` holds the place.
     permit: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
@@ -62,7 +62,7 @@ impl AdminPlaces {
         })
     }
 
-    /// Takes a place, if there is one or will be soon.
+    /// Takes a place, if one is free now or soon.
     pub(super) async fn take(self: &Arc<Self>) -> Option<AdminPlace> {
         let permit = match self.take_now() {
             Some(permit) => permit,
@@ -88,13 +88,13 @@ impl AdminPlaces {
         })
     }
 
-    /// Takes a free place, or that of the oldest connection without a request.
+    /// Takes a free place, or the place of the oldest connection without a request.
     fn take_now(&self) -> Option<OwnedSemaphorePermit> {
         if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
             return Some(permit);
         }
         let (_, oldest) = self.silent().by_number.pop_first()?;
-        // Its permit goes to the newcomer at once, before its task has ended.
+        // Its permit goes to the new connection at once, before its own task has ended.
         oldest.displaced.cancel();
         Some(oldest.permit)
     }
@@ -105,7 +105,7 @@ impl AdminPlaces {
 }
 
 impl AdminPlace {
-    /// Keeps the place: a whole request has come.
+    /// Keeps the place, because a complete request has arrived.
     fn keep(&self) {
         if let Some(silent) = self.places.silent().by_number.remove(&self.number) {
             let mut permit = self.permit.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,7 +120,7 @@ impl Drop for AdminPlace {
     }
 }
 
-/// Body of a request that keeps the place of its connection once all of it has come.
+/// Request body that keeps the place of its connection once it has arrived completely.
 #[derive(Debug)]
 pub(super) struct ArrivingBody<B> {
     body: B,
@@ -128,7 +128,7 @@ pub(super) struct ArrivingBody<B> {
 }
 
 impl<B: Body> ArrivingBody<B> {
-    /// Watches `body` arrive; one without a byte is here already.
+    /// Watches `body` arrive; an empty body is complete at once.
     pub(super) fn new(body: B, place: Arc<AdminPlace>) -> Self {
         if body.is_end_stream() {
             place.keep();

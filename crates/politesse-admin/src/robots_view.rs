@@ -1,5 +1,5 @@
-//! A robots.txt on a page: its lines with numbers that can be linked to, and marks at
-//! some of them; and the lines that differ from those of another.
+//! A robots.txt on a page: its lines, numbered and linkable, with marks at some of
+//! them; and the lines that differ from another file.
 //!
 //! Does not know what a mark says.
 
@@ -10,13 +10,13 @@ use politesse_robots::RobotsTxt;
 
 use politesse_pages::page::words::{number, shown};
 
-/// Lines that are shown from the first on. A file of 500 KiB may have more of them, and
-/// a browser would take seconds for it.
+/// Number of lines shown from the beginning. A file of 500 KiB may have more, and a
+/// browser would take seconds to show them.
 const LINES_MAX: u32 = 5_000;
-/// Lines around a mark that are shown wherever it is, and such marks at most.
+/// Lines shown around a mark beyond that, and the maximum number of such marks.
 const AROUND: u32 = 3;
 const LATE_MARKS_MAX: usize = 200;
-/// Characters of a line that are shown.
+/// Maximum number of characters shown of a line.
 const LINE_MAX: usize = 2_000;
 
 /// Mark at a line.
@@ -25,7 +25,7 @@ pub(super) struct LineMark {
     pub(super) note: Markup,
 }
 
-/// Shows the lines of a file: the first ones, and those around a mark.
+/// Shows the first lines of a file, and those around marks.
 pub(super) fn robots_lines(robots: &RobotsTxt, marks: &[LineMark]) -> Markup {
     let count = robots.numbered_lines().count();
     let is_long = usize::try_from(LINES_MAX).is_ok_and(|max| max < count);
@@ -34,7 +34,8 @@ pub(super) fn robots_lines(robots: &RobotsTxt, marks: &[LineMark]) -> Markup {
         .take(LATE_MARKS_MAX)
         .flat_map(|mark| mark.line.saturating_sub(AROUND)..=mark.line.saturating_add(AROUND))
         .collect();
-    // The first mark of a line counts. By line, since a hostile file has a mark at each.
+    // The first mark of a line counts. A map, because a hostile file has a mark at each
+    // line.
     let mut by_line: HashMap<u32, &LineMark> = HashMap::new();
     for mark in marks {
         by_line.entry(mark.line).or_insert(mark);
@@ -48,7 +49,7 @@ pub(super) fn robots_lines(robots: &RobotsTxt, marks: &[LineMark]) -> Markup {
                 @if !around.is_empty() { ", and those around a mark" } "."
             }
         }
-        // A region that scrolls can be reached by keyboard (WCAG 2.2, 2.1.1).
+        // A scrollable region must be reachable by keyboard (WCAG 2.2, 2.1.1).
         div class="file" tabindex="0" role="region" aria-label="robots.txt" {
             table {
                 caption { (number(count as u64)) " lines" }
@@ -69,8 +70,8 @@ pub(super) fn robots_lines(robots: &RobotsTxt, marks: &[LineMark]) -> Markup {
     }
 }
 
-/// Shows the line that decided and those around it. `page` is the address of the page
-/// that has the whole file.
+/// Shows the line that decided and the lines around it. `page` is the address of the
+/// page with the whole file.
 pub(super) fn robots_excerpt(robots: &RobotsTxt, decided: u32, page: &str) -> Markup {
     let mark = LineMark {
         line: decided,
@@ -79,7 +80,7 @@ pub(super) fn robots_excerpt(robots: &RobotsTxt, decided: u32, page: &str) -> Ma
     let around = decided.saturating_sub(AROUND)..=decided.saturating_add(AROUND);
     let lines = robots.numbered_lines();
     html! {
-        // No landmark: several may stand on one page.
+        // Not a landmark, because one page may show several.
         div class="file" tabindex="0" role="group" aria-label="robots.txt" {
             table {
                 caption { "robots.txt, around the line that decided" }
@@ -93,10 +94,10 @@ pub(super) fn robots_excerpt(robots: &RobotsTxt, decided: u32, page: &str) -> Ma
     }
 }
 
-/// Shows a line. `page` is the address of the page whose targets lines are; empty on that
-/// page.
+/// Shows a line. `page` is the address of the page with the line targets; empty on that
+/// page itself.
 fn line(at: u32, text: &str, mark: Option<&LineMark>, page: &str) -> Markup {
-    // Several excerpts may stand on one page, and no two elements may share an id.
+    // One page may show several excerpts, and ids must be unique.
     let id = page.is_empty().then(|| format!("L{at}"));
     html! {
         tr id=[id] class=[mark.map(|_| "decided")] {
@@ -109,7 +110,7 @@ fn line(at: u32, text: &str, mark: Option<&LineMark>, page: &str) -> Markup {
     }
 }
 
-/// Shows a line of a difference: its sign beside its colour (WCAG 2.2, 1.4.1).
+/// Shows a line of a diff with its sign besides its colour (WCAG 2.2, 1.4.1).
 pub(super) fn diff_line(line: &str) -> Markup {
     let class = match line.as_bytes().first() {
         Some(b'+') => Some("ins"),

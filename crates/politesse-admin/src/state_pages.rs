@@ -1,9 +1,9 @@
-//! Pages of what goes on now: `/api/v1/pace`, the hosts with their requests in
-//! flight and in the queue, and the time of the next start; `/api/v1/clients`, what
-//! each client holds, waits for, was refused and has lost to others.
+//! Pages about the current state: `/api/v1/pace` lists hosts with their requests in
+//! flight and in the queue, and the time of the next start; `/api/v1/clients` lists
+//! what each client holds, waits for, was refused and has lost to others.
 //!
-//! Does not know the scheduler, for `serve` hands over a [`PaceSource`], nor how
-//! shares are given out; `clients` does.
+//! Does not know the scheduler (`serve` provides a [`PaceSource`]) or how shares are
+//! allocated (`clients`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use politesse_base::clients::snapshot::ClientSnapshots;
 use politesse_fleet::status::FleetStatus;
 use politesse_pace::host_pace::{HostPace, HostPaces};
 
-/// Source of the page: returns the pace of all hosts. It waits for no turn, but
-/// takes milliseconds where hosts are many.
+/// Source of the page: returns the pace of all hosts. Takes milliseconds if there are
+/// many hosts.
 #[derive(Clone)]
 pub struct PaceSource(pub Arc<dyn Fn() -> Vec<HostPace> + Send + Sync>);
 
-/// Reads the state of the fleet that this proxy is in, if it is in one.
+/// Source of the state of the fleet that this proxy belongs to, if any.
 #[derive(Clone)]
 pub struct FleetSource(pub Arc<dyn Fn() -> Option<FleetStatus> + Send + Sync>);
 
@@ -42,7 +42,7 @@ impl fmt::Debug for PaceSource {
     }
 }
 
-/// Function that brings gauges up to date which nothing else does. It may block.
+/// Function that updates the gauges that are computed on demand. It may block.
 #[derive(Clone)]
 pub struct GaugeRefresh(pub Arc<dyn Fn() + Send + Sync>);
 
@@ -56,23 +56,22 @@ impl fmt::Debug for GaugeRefresh {
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl GaugeRefresh {
-    /// Runs it, and waits for its end for [`REFRESH_TIMEOUT`].
+    /// Runs the function, and waits for at most [`REFRESH_TIMEOUT`].
     pub(super) async fn run(&self) {
         let refresh = self.clone();
-        // A disk that hangs must not keep monitoring from the rest, which may say
-        // why.
+        // A hanging disk must not hide the other metrics, which may show the cause.
         let run = spawn_blocking(move || (refresh.0)());
         let _ = timeout(REFRESH_TIMEOUT, run).await;
     }
 }
 
-/// Answers with the hosts of a query, as JSON.
+/// Returns the hosts that a query selects, as JSON.
 pub(super) async fn pace(State(source): State<PaceSource>, uri: Uri) -> Response {
     let query = match ApiQuery::parse(uri.query().unwrap_or_default(), &["limit", "host"]) {
         Ok(query) => query,
         Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
     };
-    // Hundreds of thousands of hosts take a while.
+    // With hundreds of thousands of hosts this takes a while.
     let answer = spawn_blocking(move || {
         let mut hosts = (source.0)();
         if let Some(wanted) = &query.host {
@@ -84,7 +83,7 @@ pub(super) async fn pace(State(source): State<PaceSource>, uri: Uri) -> Response
     answer.await.unwrap_or_else(failed)
 }
 
-/// Answers with the clients, as JSON.
+/// Returns the clients, as JSON.
 pub(super) async fn clients(State(directory): State<Arc<ClientDirectory>>, uri: Uri) -> Response {
     match ApiQuery::parse(uri.query().unwrap_or_default(), &["limit"]) {
         Ok(query) => json(&ClientSnapshots::first(directory.snapshot(), query.limit)),

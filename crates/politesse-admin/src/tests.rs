@@ -1,4 +1,4 @@
-//! The pages as a client gets them.
+//! Tests of the pages as a client sees them.
 
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
@@ -16,7 +16,7 @@ use politesse_decision::digest::Digest;
 use politesse_pace::host_pace::HostPace;
 use politesse_proxy::client_pages::GuidePages;
 
-/// An admin listener over made-up hosts.
+/// Admin listener with made-up hosts.
 struct Kit {
     address: SocketAddr,
     asked: Arc<AtomicUsize>,
@@ -38,7 +38,7 @@ fn host(name: &str, queued: u32) -> HostPace {
     }
 }
 
-/// Plans nothing for the last URL, as when the time is up.
+/// Returns no plan for the last URL, as if the time were up.
 fn all_but_one() -> PlanSource {
     PlanSource(Arc::new(|request| {
         let plans = request.targets.iter().skip(1).map(|_| Default::default());
@@ -136,7 +136,7 @@ impl Kit {
         }
     }
 
-    /// Returns the answer to a request with these further fields.
+    /// Returns the response to a request with these additional fields.
     async fn get(&self, path: &str, fields: &[&str]) -> String {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let mut head = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n", self.address);
@@ -158,7 +158,7 @@ impl Kit {
         answer[9..12].parse().unwrap()
     }
 
-    /// Returns the names told, in order, and the total.
+    /// Returns the names in the response, in order, and the total.
     async fn hosts(&self, path: &str) -> (Vec<String>, u64) {
         let answer = self.get(path, &[RIGHT]).await;
         let (_, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -169,7 +169,7 @@ impl Kit {
     }
 }
 
-/// Returns the token of a field `Authorization: Bearer …`.
+/// Returns the token in a field `Authorization: Bearer …`.
 fn token(field: &str) -> AdminToken {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
@@ -185,7 +185,7 @@ const WRONG: &str =
 
 // Ours.
 #[tokio::test]
-async fn the_page_tells_the_hosts_those_that_wait_first() {
+async fn the_page_lists_hosts_with_waiting_requests_first() {
     let kit = Kit::new().await;
     let of = |names: &[&str]| {
         names
@@ -214,7 +214,7 @@ async fn the_page_tells_the_hosts_those_that_wait_first() {
 
 // Ours.
 #[tokio::test]
-async fn clients_are_shown_with_the_token_alone() {
+async fn clients_are_listed_only_with_the_token() {
     let kit = Kit::new().await;
     let clients = Arc::clone(&kit.clients);
     let client = clients.at("192.0.2.7".parse().unwrap());
@@ -230,7 +230,7 @@ async fn clients_are_shown_with_the_token_alone() {
 
 // Ours: nosniff, no-store, CSP; no CORS.
 #[tokio::test]
-async fn nobody_keeps_the_page() {
+async fn responses_are_private_and_not_cached() {
     let kit = Kit::new().await;
     for fields in [&[RIGHT][..], &[]] {
         let answer = kit.get("/api/v1/pace", fields).await;
@@ -248,7 +248,7 @@ async fn nobody_keeps_the_page() {
 
 // RFC 9110, section 15.5.2.
 #[tokio::test]
-async fn without_the_token_nothing_is_told() {
+async fn without_the_token_the_answer_is_401_and_names_no_host() {
     let kit = Kit::new().await;
     for fields in [
         &[][..],
@@ -268,9 +268,9 @@ async fn without_the_token_nothing_is_told() {
     assert_eq!(kit.asked.load(Ordering::Relaxed), 0);
 }
 
-// Ours: what names nobody is open.
+// Ours: pages that name no host or client are open.
 #[tokio::test]
-async fn health_and_metrics_want_no_token() {
+async fn health_and_metrics_need_no_token() {
     let kit = Kit::new().await;
     for path in ["/healthz", "/readyz", "/metrics"] {
         assert!(
@@ -280,9 +280,9 @@ async fn health_and_metrics_want_no_token() {
     }
 }
 
-// Ours: hosts are judged before tokens.
+// Ours: the host is checked before the token.
 #[tokio::test]
-async fn a_name_that_is_not_ours_is_turned_away_first() {
+async fn a_foreign_host_name_is_refused_before_the_token_is_checked() {
     let kit = Kit::new().await;
     let mut stream = TcpStream::connect(kit.address).await.unwrap();
     let head = format!("GET /api/v1/pace HTTP/1.1\r\nHost: evil.test\r\n{RIGHT}\r\n\r\n");
@@ -293,7 +293,7 @@ async fn a_name_that_is_not_ours_is_turned_away_first() {
     assert_eq!(kit.asked.load(Ordering::Relaxed), 0);
 }
 
-// Ours: a back-off is ended by who has the token, with a reason, and that is told.
+// Ours: ending a back-off requires the token and a reason, which is recorded.
 #[tokio::test]
 async fn a_back_off_is_ended_by_a_delete_with_a_reason() {
     let kit = Kit::new().await;
@@ -348,7 +348,7 @@ async fn answer_on(mut stream: TcpStream) -> String {
     answer
 }
 
-// Ours: the time may be up before all is planned.
+// Ours: the time may be up before all requests are planned.
 #[tokio::test]
 async fn a_url_without_a_plan_is_unknown() {
     let kit = Kit::new().await;
@@ -361,7 +361,7 @@ async fn a_url_without_a_plan_is_unknown() {
     assert_eq!(body["answers"][2]["starts_at"], serde_json::Value::Null);
 }
 
-// Ours: crawlers need the places that questions take.
+// Ours: crawlers need the slots that questions would take.
 #[tokio::test]
 async fn eight_questions_are_answered_at_a_time() {
     let (asked, gate) = (Arc::new(AtomicUsize::new(0)), CancellationToken::new());
@@ -395,7 +395,7 @@ async fn eight_questions_are_answered_at_a_time() {
 
 // Ours: wrong tokens cannot lock the right one out, and are counted.
 #[tokio::test]
-async fn wrong_tokens_are_counted_and_nothing_more() {
+async fn wrong_tokens_are_counted_and_do_not_lock_out_the_right_one() {
     let kit = Kit::new().await;
     for _ in 0..12 {
         assert_eq!(kit.status(&[WRONG]).await, 401);
@@ -406,18 +406,18 @@ async fn wrong_tokens_are_counted_and_nothing_more() {
     assert!(metrics.contains(line), "{metrics}");
 }
 
-// Ours: the token is changed without a restart.
+// Ours: the token can be changed without a restart.
 #[tokio::test]
-async fn another_token_can_be_put_in_force() {
+async fn the_token_can_be_replaced_without_a_restart() {
     let kit = Kit::new().await;
     kit.access.set_token(&token(WRONG));
     assert_eq!(kit.status(&[RIGHT]).await, 401);
     assert_eq!(kit.status(&[WRONG]).await, 200);
 }
 
-// RFC 7617, section 2: what is no credential is a wrong one.
+// RFC 7617, section 2: a malformed credential counts as wrong.
 #[tokio::test]
-async fn malformed_credentials_are_refused_and_nothing_more() {
+async fn malformed_credentials_are_refused() {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
 
@@ -445,7 +445,7 @@ async fn malformed_credentials_are_refused_and_nothing_more() {
     ] {
         let field = format!("Authorization: {given}");
         let start = &given[..given.len().min(100)];
-        // The blanks around a field's value are not of it (RFC 9110, section 5.5).
+        // Whitespace around a field's value is not part of it (RFC 9110, section 5.5).
         let status = if given.ends_with("f ") { 200 } else { 401 };
         assert_eq!(kit.status(&[&field]).await, status, "{start}");
     }
@@ -453,9 +453,9 @@ async fn malformed_credentials_are_refused_and_nothing_more() {
     assert_eq!(kit.status(&[&field]).await, 200);
 }
 
-// Ours: such a head is not read to its end (hyper's limit).
+// Ours: hyper's limit stops reading such a head.
 #[tokio::test]
-async fn a_credential_of_a_megabyte_harms_nobody() {
+async fn a_credential_of_a_megabyte_is_refused_and_the_listener_survives() {
     let kit = Kit::new().await;
     let stream = TcpStream::connect(kit.address).await.unwrap();
     let (mut read, mut write) = stream.into_split();
@@ -463,7 +463,7 @@ async fn a_credential_of_a_megabyte_harms_nobody() {
         "GET /api/v1/pace HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic ",
         "YWFh".repeat(256 * 1024),
     );
-    // It may be cut off while it writes.
+    // The connection may be cut off while this writes.
     for part in [start, &long, "\r\n\r\n"] {
         write.write_all(part.as_bytes()).await.unwrap_or_default();
     }
@@ -476,12 +476,12 @@ async fn a_credential_of_a_megabyte_harms_nobody() {
     assert_eq!(kit.status(&[RIGHT]).await, 200);
 }
 
-// Ours: the listener accepts many before it learns that they are closed.
+// Ours: the listener accepts many connections before it learns that they are closed.
 #[tokio::test]
 async fn connections_that_are_closed_at_once_keep_no_place() {
     let kit = Kit::new().await;
     for _ in 0..CONNECTIONS_MAX {
-        // Blocking: the listener sees none of them before all are closed.
+        // Blocking: all are closed before the listener sees the first.
         drop(std::net::TcpStream::connect(kit.address).unwrap());
     }
     assert!(kit.get("/healthz", &[]).await.starts_with("HTTP/1.1 200"));
@@ -507,7 +507,7 @@ async fn a_page_is_answered_while_silent_connections_hold_all_places() {
             "{path}"
         );
     }
-    // The oldest went, and the latest is still there.
+    // The oldest was displaced, and the latest is still there.
     assert_eq!(silent[0].read(&mut [0]).await.unwrap_or(0), 0);
     let mut latest = silent.pop().unwrap();
     let rest = format!("TP/1.1\r\nHost: {}\r\n\r\n", kit.address);

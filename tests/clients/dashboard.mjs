@@ -450,7 +450,7 @@ async function report() {
   await assertAccessible(other, 'light');
   await other.close();
   await page.getByRole('button', { name: "Page for the site's owner" }).click();
-  await page.getByRole('alert').getByText('wants one').waitFor();
+  await page.getByRole('alert').getByText('needs one').waitFor();
   assert.equal(await page.getByLabel('from (UTC)').inputValue(), '24h');
 }
 

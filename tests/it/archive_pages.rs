@@ -159,7 +159,7 @@ async fn pages_that_are_about_one_node_alone_say_so() {
         ("/crawlers?of=archive", "/decisions?of=archive"),
     ] {
         let page = browser.get(path).await.text();
-        assert!(page.contains("about this node alone"), "{path}: {page}");
+        assert!(page.contains("covers this node only"), "{path}: {page}");
         assert!(page.contains(rows), "{path}: {page}");
     }
     for path in [
@@ -174,7 +174,7 @@ async fn pages_that_are_about_one_node_alone_say_so() {
     // Where there is no archive, there is nothing else to be about.
     let alone = Browser::idle(Place::with(&Config::default())).await;
     let page = alone.get("/crawlers").await.text();
-    assert!(!page.contains("about this node alone"), "{page}");
+    assert!(!page.contains("covers this node only"), "{page}");
 }
 
 #[tokio::test]

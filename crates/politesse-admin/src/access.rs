@@ -207,8 +207,8 @@ impl IntoResponse for AccessRefusal {
             Self::CrossSite { own, sent } => {
                 let named = sent.map_or_else(String::new, |sent| format!(" (Origin: {sent})"));
                 let text = format!(
-                    "this was sent by a page of another site{named}, or by an old one of {own}: \
-                     open the page again"
+                    "this was sent by a page of another site{named}, or by an outdated page of \
+                     {own}: open the page again"
                 );
                 (StatusCode::FORBIDDEN, format!("{}\n", inert(&text))).into_response()
             }

@@ -308,7 +308,7 @@ function watchOverview(panel) {
       // The session has ended, or there are too many watchers: the browser does not retry.
       if (source !== null && source.readyState === EventSource.CLOSED) {
         pause(true);
-        status.textContent = "The live counts have ended: the session is over, or too many watch.";
+        status.textContent = "The live counts have ended: the session is over, or there are too many watchers.";
       }
     });
   };

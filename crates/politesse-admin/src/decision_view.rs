@@ -91,7 +91,7 @@ pub(super) fn facts_and_file(explanation: &Explanation) -> Markup {
         let why = other.why?;
         Some(LineMark {
             line: other.rule.line(),
-            note: html! { span class="small" { "◁ matches, but does not count: " (why) } },
+            note: html! { span class="small" { "◁ matches, but has no effect: " (why) } },
         })
     });
     // If a line has two marks, the first is shown.

@@ -91,7 +91,7 @@ fn go_on(to: &str) -> Response {
                 title { "politesse" }
                 meta http-equiv="refresh" content=(format!("0; url={to}"));
             }
-            body { p { a href=(to) { "Go on to the page" } } }
+            body { p { a href=(to) { "Continue to the page" } } }
         }
     };
     let kind = HeaderValue::from_static("text/html; charset=utf-8");
@@ -139,7 +139,7 @@ pub(super) async fn sign_in(
             // A token copied from a terminal often has trailing whitespace.
             (!access.is_token(token.trim())).then(|| {
                 format!(
-                    "This is not the token. `{}` prints it.",
+                    "This token is wrong. `{}` prints the right one.",
                     command("admin token")
                 )
             })

@@ -50,7 +50,7 @@ pub(super) fn release_note(outcome: &ReleaseOutcome) -> Markup {
         Ok(host) => html! {
             p class="note" role="status" {
                 "The back-off of " (foreign(&host.to_string()))
-                " is ended, and that is on record."
+                " has ended. The record shows who ended it and why."
             }
         },
         Err(refusal) => html! {

@@ -51,7 +51,7 @@ const EXAMPLES: usize = 20;
 const SEARCH_TIME: Duration = Duration::from_secs(1);
 const EXAMINATION_TIME: Duration = Duration::from_secs(2);
 
-const NO_CHANGE: &str = "The record has no change of a robots.txt of this number.";
+const NO_CHANGE: &str = "The record has no robots.txt change with this number.";
 
 /// Data of the list and of its JSON.
 #[derive(Serialize)]
@@ -274,7 +274,7 @@ impl ChangesPage {
             }
             @if self.changes.is_empty() { p { "None on record." } } @else { (self.table(visit)) }
             @if self.is_cut {
-                p class="note" { "The search was cut: there may be older ones." }
+                p class="note" { "The search was cut short: there may be older changes." }
             }
             @if let Some(next) = self.next {
                 p {
@@ -465,11 +465,11 @@ impl ChangeStory {
             p {
                 (host_link(visit, &change.host)) " answered "
                 (foreign(change.token.as_deref().unwrap_or("every crawler")))
-                " at " (time_in_text(change.time)) " with another robots.txt than at "
+                " at " (time_in_text(change.time)) " with a different robots.txt than at "
                 (time_in_text(change.before.fetched_at)) ": "
                 (change.before.markup()) " → " (change.after.markup()) "."
             }
-            h2 { "What it decides" }
+            h2 { "Effect" }
             (self.effect(visit))
             (self.urls("Newly disallowed", &self.newly_disallowed_urls, visit))
             (self.urls("Newly allowed", &self.newly_allowed_urls, visit))
@@ -488,7 +488,7 @@ impl ChangeStory {
     fn effect(&self, visit: &Visit) -> Markup {
         let Some(effect) = &self.change.effect else {
             return html! {
-                p { "A file is not on record as it was fetched, so nothing can be decided by it." }
+                p { "One of the files is not on record as fetched, so the effect is unknown." }
             };
         };
         let counts = &effect.counts;
@@ -498,8 +498,8 @@ impl ChangeStory {
                  crawler, the new answer disallows "
                 b { (number(counts.newly_disallowed)) " more" } " and allows "
                 b { (number(counts.newly_allowed)) " more" } "; "
-                (number(counts.still_disallowed)) " are disallowed by both. Nothing was asked for \
-                 again: crawler, policy and time are those of the requests."
+                (number(counts.still_disallowed)) " are disallowed by both. Nothing was fetched \
+                 again: crawler, policy and time are those of the recorded requests."
             }
             @if effect.is_cut {
                 p class="note" { "There was no time for older URLs." }

@@ -234,7 +234,7 @@ impl ConfigurationPage {
                 dd {
                     @match &in_force.file {
                         Some(file) => { (code(&file.display().to_string())) }
-                        None => { "none; defaults, environment and command line alone" }
+                        None => { "none; only defaults, environment and command line" }
                     }
                 }
                 dt { "in force since" } dd { (time_in_text(in_force.since)) }
@@ -251,7 +251,7 @@ impl ConfigurationPage {
 
     fn overrides(&self, visit: &Visit) -> Markup {
         if self.overrides.is_empty() {
-            return html! { p { "None: what a robots.txt says is what counts." } };
+            return html! { p { "None: every robots.txt applies as it is." } };
         }
         html! {
             div class="scroll" {
@@ -306,7 +306,7 @@ impl ConfigurationPage {
             p {
                 "Compare the SHA-256 with what " code { (command("ca show")) }
                 " prints on the machine of the proxy. " (guide("The page for clients"))
-                " needs no sign-in, and may be given to whoever runs a crawler."
+                " needs no sign-in; you can send it to anyone who runs a crawler."
             }
             // As on the page for clients, the lines use the first listener.
             @if let Some(&proxy) = self.guide.proxies.first() {
@@ -334,7 +334,7 @@ impl ConfigurationPage {
             }
             p class="small" {
                 "An ellipsis (…) stands for a secret. " code { (command("config show")) }
-                " prints all of a value to whoever may read the file."
+                " prints whole values to users who may read the file."
             }
             @for table in keys.chunk_by(|one, other| one.table == other.table) {
                 (key_table(table, choice))
@@ -348,7 +348,7 @@ fn failure(failed: &FailedReload) -> Markup {
         div class="error" role="alert" {
             p {
                 b { "The last reload failed" } ", " (time_in_text(failed.at))
-                ": what was in force before still is."
+                ". The previous configuration is still in force."
             }
             ul { @for problem in &failed.problems { li { bdi { (shown(problem, VALUE_MAX)) } } } }
         }

@@ -109,7 +109,7 @@ const COUNT_TIME: Duration = Duration::from_millis(30);
 /// Maximum bytes of a URL in a link, where each byte may take three.
 const LINKED_URL_MAX: usize = 16 << 10;
 
-const NO_DECISION: &str = "The record has no decision of this number.";
+const NO_DECISION: &str = "The record has no decision with this number.";
 
 async fn find(
     dashboard: &Dashboard,

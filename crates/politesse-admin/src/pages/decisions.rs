@@ -358,7 +358,7 @@ fn listing(visit: &Visit, query: &DecisionQuery, found: &FoundDecisions) -> Mark
         }
         @if found.is_cut {
             p class="small" {
-                "The search ended with its time, before all of the record was looked at."
+                "The search ran out of time before it had read the whole record."
             }
         }
         p class="actions" {
@@ -374,7 +374,7 @@ fn listing(visit: &Visit, query: &DecisionQuery, found: &FoundDecisions) -> Mark
             @if query.before.is_some() || query.behind.is_some() {
                 a href=(visit.link(&query.behind("/decisions"))) { "Newest" }
             }
-            span class="small" { "All of this filter:" }
+            span class="small" { "Download all that match:" }
             @for form in ["csv", "jsonl"] {
                 @let export = query.behind_with("/decisions/export", "form", form);
                 a href=(visit.link(&export)) download { (form.to_uppercase()) }
@@ -436,16 +436,16 @@ async fn follow(
         Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
     };
     if asked.query.scope == RecordScope::Archive {
-        let text = "decisions come to the record of a node first: leave of=archive out\n";
+        let text = "decisions reach the record of a node first: leave out of=archive\n";
         return (StatusCode::BAD_REQUEST, text).into_response();
     }
     if filter.status.is_some() || !filter.classes.is_empty() {
-        let text = "decisions are sent before they have ended: leave status and class out\n";
+        let text = "decisions are sent before their exchanges end: leave out status and class\n";
         return (StatusCode::BAD_REQUEST, text).into_response();
     }
     let question = LiveQuestion { form, filter };
     let Some(body) = dashboard.live.follow(question, asked.last) else {
-        let text = "too many watch already\n";
+        let text = "too many watchers\n";
         return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
     };
     long.allow();
@@ -484,7 +484,7 @@ pub(crate) async fn export(
         Err(error) => return error_page(&visit, StatusCode::BAD_REQUEST, &error.to_string()),
     };
     let Ok(place) = Arc::clone(&dashboard.exports).try_acquire_owned() else {
-        let text = "Others are downloading. Try again in a while.";
+        let text = "Too many downloads are running. Try again in a while.";
         return error_page(&visit, StatusCode::SERVICE_UNAVAILABLE, text);
     };
     long.allow();

@@ -66,13 +66,13 @@ fn markup(fleet: &FleetStatus) -> Markup {
             p class="error" {
                 b { "The store begins the fleet again and again. " }
                 "It restarts, its clock is set, its address leads to several servers, or it hears \
-                 a node that does not hear its answers. Hosts are waited for until that ends."
+                 a node that does not hear its answers. Requests wait until that ends."
             }
         }
         @if !missing_names.is_empty() {
             p class="error" {
-                b { "Not heard of: " } (foreign(&missing_names.join(", "))) ". "
-                "The others leave room for what it may be asking."
+                b { "No heartbeat from: " } (foreign(&missing_names.join(", "))) ". "
+                "The other nodes leave room for requests that it may be sending."
             }
         }
         @if fleet.has_namesake {
@@ -112,9 +112,9 @@ fn difference(fleet: &FleetStatus) -> Markup {
     html! {
         @if !parts.is_empty() {
             p class="error" {
-                b { "Not all nodes have one configuration. " }
-                "That of " (foreign(&found.nodes.join(", "))) " is another than that of this node in: "
-                (foreign(&parts.join(", "))) "."
+                b { "Not all nodes have the same configuration. " }
+                "The configuration of " (foreign(&found.nodes.join(", ")))
+                " differs from that of this node in: " (foreign(&parts.join(", "))) "."
             }
         }
     }

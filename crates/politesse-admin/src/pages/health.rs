@@ -66,7 +66,7 @@ impl RecordHealth {
                 }
                 Some(problem) => {
                     p class="error" {
-                        b { "It cannot be used: " } bdi { (shown(problem, MESSAGE_MAX)) }
+                        b { "The record cannot be used: " } bdi { (shown(problem, MESSAGE_MAX)) }
                     }
                 }
             }
@@ -155,7 +155,7 @@ impl ProcessHealth {
                 dt { "descriptors" }
                 dd {
                     (number(count(self.descriptors_limit))) " allowed, "
-                    (number(count(self.descriptors_wanted))) " wanted by this configuration"
+                    (number(count(self.descriptors_wanted))) " needed by this configuration"
                     @if is_short { b { ": too few" } }
                 }
                 dt { "for monitoring" }

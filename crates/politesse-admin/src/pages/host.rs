@@ -374,7 +374,7 @@ impl HostPage {
 
     fn pace(&self, visit: &Visit) -> Markup {
         let Some(pace) = &self.pace else {
-            return html! { p class="small" { "Nothing is sent to it or waits for it now." } };
+            return html! { p class="small" { "No requests are waiting or in flight." } };
         };
         html! {
             h2 { "Pace now" }
@@ -394,8 +394,8 @@ impl HostPage {
     fn file(&self, visit: &Visit) -> Markup {
         let Some(file) = &self.shown else {
             let text = match self.is_unknown_version {
-                true => "This version is not one of this host.",
-                false => "None of this host is on record.",
+                true => "This host has no such version.",
+                false => "No robots.txt of this host is on record.",
             };
             return html! { h2 { "robots.txt" } p { (text) } };
         };
@@ -669,7 +669,7 @@ fn refetch_form(visit: &Visit, host: &str) -> Markup {
 fn outcome_note(refetched: &RefetchedRobots) -> Markup {
     html! {
         div class="note" role="status" {
-            p { "robots.txt was asked for again, and that is on record." }
+            p { "robots.txt was requested again. The record shows who asked for it and why." }
             ul {
                 @for copy in &refetched.copies {
                     li {
@@ -680,8 +680,8 @@ fn outcome_note(refetched: &RefetchedRobots) -> Markup {
                 }
             }
             p class="small" {
-                "A new version is listed below once a request was decided by it. In a fleet, \
-                 the other nodes take the answer as they take any that this node fetches."
+                "A new version is listed below after the first decision based on it. In a fleet, \
+                 the other nodes receive the answer like any other that this node fetches."
             }
         }
     }
@@ -696,8 +696,8 @@ fn copy_outcome(copy: &RefetchedCopy) -> Markup {
                 " added, " (number(copy.lines_removed as u64)) " removed"
             },
             "unchanged" => { "not changed: " (words) },
-            "failed" => { "no answer, so the copy of before stays in force: " (words) },
-            _ => { "not answered yet; the copy of before stays in force: " (words) },
+            "failed" => { "no answer, so the previous copy stays in force: " (words) },
+            _ => { "not answered yet; the previous copy stays in force: " (words) },
         }
     }
 }

@@ -243,8 +243,8 @@ impl HostsPage {
             }
             @if self.cut {
                 p class="note" {
-                    "The list is cut: not all of this time could be looked at within a second. \
-                     Choose a shorter one for exact numbers."
+                    "The list is incomplete: this time could not be searched within a second. \
+                     Choose a shorter time for exact numbers."
                 }
             }
             (self.table(visit))

@@ -158,7 +158,7 @@ impl PageFailure {
             body: html! {
                 p class="error" role="alert" { bdi { (shown(&error.to_string(), 500)) } }
                 p {
-                    "The record of this node does not depend on it: "
+                    "The record of this node is still available: "
                     a href=(visit.link(section.path())) { (section.title()) " of this node" }
                 }
             },
@@ -200,7 +200,7 @@ pub(super) fn node_alone(dashboard: &Dashboard, visit: &Visit, rows: &DecisionQu
     html! {
         @if dashboard.archive.has_archive() {
             p class="note" {
-                "This page is about this node alone. For all nodes there are the "
+                "This page covers this node only. For all nodes, see the "
                 a href=(visit.link(&all.behind("/decisions"))) { "decisions in the archive" } "."
             }
         }
@@ -212,8 +212,8 @@ pub(super) fn node_alone(dashboard: &Dashboard, visit: &Visit, rows: &DecisionQu
 pub(super) fn refuse_archive(uri: &Uri) -> Option<Response> {
     let is_of_archive = RecordScope::of(uri.query().unwrap_or_default()) == RecordScope::Archive;
     is_of_archive.then(|| {
-        let text = "this is about the node alone: leave of=archive out; /api/v1/decisions and \
-                    /api/v1/overview answer about all nodes\n";
+        let text = "this covers one node only: leave out of=archive; /api/v1/decisions and \
+                    /api/v1/overview cover all nodes\n";
         (StatusCode::BAD_REQUEST, text).into_response()
     })
 }

@@ -105,7 +105,7 @@ pub(super) async fn section(dashboard: &Dashboard, visit: &Visit) -> Markup {
             @match &found {
                 Ok(news) => (news),
                 Err(AuditError::QueryTimeout) => p class="small" {
-                    "The record is long: this is being looked for. Load the page again in a few \
+                    "The record is long and still being searched. Load the page again in a few \
                      seconds."
                 },
                 // The rest of the overview is still valid.

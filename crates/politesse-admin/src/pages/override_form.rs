@@ -336,9 +336,9 @@ fn steps(in_force: &ConfigurationInForce, record: &StoredRecord) -> Markup {
                 }
                 " The first entry that fits and has not ended counts."
             }
-            li { code { (command("config check")) } " says whether it is right." }
+            li { code { (command("config check")) } " validates it." }
             li {
-                "SIGHUP has the proxy read it"
+                "Send SIGHUP to make the proxy read it"
                 @if record.node.is_none() { ": " code { "kill -HUP " (process::id()) } }
                 "."
             }

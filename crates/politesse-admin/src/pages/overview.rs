@@ -164,7 +164,7 @@ pub(crate) async fn stream(
         return refusal;
     }
     let Some(body) = dashboard.live_counts.follow(&dashboard.live) else {
-        let text = "too many watch already\n";
+        let text = "too many watchers\n";
         return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
     };
     long.allow();

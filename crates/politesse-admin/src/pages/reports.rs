@@ -46,13 +46,13 @@ enum ReportFailure {
     #[error(transparent)]
     Filter(#[from] InvalidFilter),
     /// Reports do not accept this condition.
-    #[error("a report and a bundle take from, until and host, and no other condition")]
+    #[error("a report or bundle accepts only the conditions from, until and host")]
     Condition,
     /// The page for the owner of a site needs a host.
-    #[error("host: the page for the owner of a site wants one")]
+    #[error("host: the page for the owner of a site needs one")]
     NoHost,
     /// Another report is being made.
-    #[error("somebody else is making one; try again in a moment")]
+    #[error("another report is being made; try again in a moment")]
     Busy,
     /// The bundle exceeds the memory limit.
     #[error(
@@ -408,26 +408,26 @@ fn explanation(visit: &Visit) -> Markup {
             dd {
                 "A page for people who have never seen a robots.txt: what crawlers asked for, \
                  what was refused by whose rule, and how fast websites were asked. Every decision \
-                 in it is verified while it is made, which takes a while where there are millions."
+                 in it is verified while it is made, which takes a while if there are millions."
             }
             dt { "Page for the site's owner" }
             dd {
-                "The same for the owner of one host who asks who came: nothing of other hosts, \
-                 and no address of a client."
+                "The same for the owner of one host who asks who came. It shows nothing about \
+                 other hosts and no address of a client."
             }
             dt { "Bundle" }
             dd {
                 "The decisions in one file, each with its evidence and the proof that it is on \
-                 record since a signed time. Whoever gets it needs neither the record nor this \
+                 record since a signed time. The recipient needs neither the record nor this \
                  machine: " code { "politesse audit verify bundle.jsonl.gz --key KEY" }
-                ". Send the key on another way; " code { (command("audit key")) } " prints it. \
-                 What is not sealed yet is left out."
+                ". Send the key separately; " code { (command("audit key")) } " prints it. \
+                 Decisions that are not sealed yet are left out."
             }
         }
         p class="small" {
-            "Nothing is kept here: the same times give the same again. The numbers of a report \
-             as JSON: " code { "/api/v1/report" } ". A table of " a href=(visit.link("/decisions"))
-            { "decisions" } " is below their list."
+            "Nothing is stored here: the same times give the same result again. The numbers of a \
+             report as JSON: " code { "/api/v1/report" } ". To download decisions as a table, use \
+             the links below the list of " a href=(visit.link("/decisions")) { "decisions" } "."
         }
     }
 }

@@ -141,7 +141,7 @@ fn form(visit: &Visit, query: &TestQuery) -> Markup {
                 " Ask the site for its robots.txt if it is not in the cache"
             }
             details open[!query.robots.is_empty()] {
-                summary { "By another robots.txt" }
+                summary { "With another robots.txt" }
                 label for="robots" { "Its text" }
                 textarea id="robots" name="robots" spellcheck="false" { (query.robots) }
             }
@@ -164,7 +164,7 @@ async fn answer(
     let user_agent = HeaderValue::from_str(&query.agent);
     let files = query.files(dashboard, &target.origin).await?;
     let asked = PlanRequest {
-        user_agent: user_agent.map_err(|_| "The crawler has no such name.".to_owned())?,
+        user_agent: user_agent.map_err(|_| "This is not a valid crawler name.".to_owned())?,
         sharer: dashboard.clients.at(arrival.client),
         address: arrival.client,
         source: files.source.clone(),
@@ -186,7 +186,7 @@ async fn answer(
                 (None, None) => {
                     p class="answer" {
                         b { "Not known. " }
-                        "The robots.txt of this site is not in the cache. Have the site asked, or \
+                        "The robots.txt of this site is not in the cache. Ask the site for it, or \
                          paste one."
                     }
                 }
@@ -217,7 +217,7 @@ impl TestQuery {
         };
         // A site's future file cannot be known.
         if at.is_some_and(|at| clock::now() < at) {
-            return Err("Time: one that is over is wanted.".to_owned());
+            return Err("Time: a time in the past is wanted.".to_owned());
         }
         if !self.robots.trim().is_empty() {
             return Ok(self.pasted(origin, at.unwrap_or_else(clock::now)));
@@ -251,7 +251,7 @@ impl TestQuery {
             asked_at: None,
             note: html! {
                 p {
-                    "By the robots.txt that was pasted, with the readings and the overrides of "
+                    "With the robots.txt that was pasted, and the readings and overrides of "
                     "this proxy."
                 }
             },
@@ -272,8 +272,8 @@ impl TestQuery {
         });
         let Some(past) = query.await.map_err(|error| error.to_string())? else {
             return Err(format!(
-                "No robots.txt of {origin} is on record by {at:.0}. Only those are that some \
-                 decision rests on."
+                "No robots.txt of {origin} is on record by {at:.0}. Only files that a decision \
+                 is based on are recorded."
             ));
         };
         let restored = past.snapshot(origin.clone(), Dialect::default());
@@ -281,9 +281,9 @@ impl TestQuery {
         Ok(TestFiles {
             note: html! {
                 p {
-                    "By the robots.txt that was in force at " (time_in_text(at)) ", fetched at "
+                    "With the robots.txt that was in force at " (time_in_text(at)) ", fetched at "
                     (time_in_text(snapshot.fetched_at))
-                    ", with the overrides that this proxy has now for that time."
+                    ", and the overrides that this proxy has now for that time."
                 }
             },
             source: given(snapshot, at),
@@ -307,7 +307,7 @@ fn by_decision(plan: &Plan, decision: &Decision, files: &TestFiles) -> Markup {
     html! {
         (decision_view::answer(&explanation, ""))
         @if plan.effect() == Some(Effect::Reported) {
-            p class="note" { "Report mode: it is forwarded all the same, and recorded as this." }
+            p class="note" { "Report mode: the request is still forwarded, and recorded with this verdict." }
         }
         (files.note)
         @if let Some(start) = &plan.start {

@@ -1,6 +1,6 @@
 //! Facts about a decision as pairs of name and value, and the decision in one sentence.
 //!
-//! Text from outside in them is made inert where they are shown.
+//! External text in them is made inert where it is shown.
 
 use std::fmt::Display;
 
@@ -18,14 +18,14 @@ use politesse_decision::record::{Effect, RecordedSnapshot, StoredRecord};
 use politesse_decision::withholding::{Withholding, stated_denials};
 use politesse_robots::{Dialect, JoinedAgents, Note, NoteKind, PaceRecord, PaceScope, RobotsTxt};
 
-/// Name of the fact that there are other decisions about the URL.
+/// Name of the fact that states how many other decisions about the URL exist.
 const OTHERS: &str = "others";
-/// Most facts of one name about a file; the others are counted.
+/// Maximum number of facts with the same name about a file; the others are counted.
 const OF_A_NAME_MAX: usize = 10;
-/// Longest line of a robots.txt that is shown whole beside the one that decided, in
+/// Longest line of a robots.txt that is shown in full next to the line that decided, in
 /// characters.
 const TEXT_CHARS_MAX: usize = 300;
-/// Names of the facts about the file as such, which are the same for all its URLs.
+/// Names of the facts about the file itself, which are the same for all its URLs.
 const OF_FILE: [&str; 8] = [
     "robots",
     "  hop",
@@ -74,7 +74,7 @@ impl Facts {
         facts
     }
 
-    /// Leaves out what is the same for all URLs of a robots.txt.
+    /// Removes the facts that are the same for all URLs of a robots.txt.
     pub fn leave_out_file(&mut self) {
         self.0.retain(|(name, _)| !OF_FILE.contains(name));
         self.add("robots", "as above");
@@ -88,11 +88,12 @@ impl Facts {
             .collect()
     }
 
-    /// Shows them as a list.
+    /// Shows the facts as a list.
     pub fn html(&self) -> Markup {
         html! {
             dl {
-                // The command for the others is for a terminal: a page links to them.
+                // The command for other decisions is for a terminal; a page links to
+                // them.
                 @for (name, value) in self.0.iter().filter(|(name, _)| *name != OTHERS) {
                     dt { (name.trim()) }
                     dd { bdi { (breakable(&inert(value))) } }
@@ -111,7 +112,7 @@ impl Facts {
         }
     }
 
-    /// Adds the first of `items`, and how many there are more.
+    /// Adds the first of `items`, and the number of the others.
     fn add_first<T>(&mut self, name: &'static str, items: &[T], text: impl Fn(&T) -> String) {
         for item in items.iter().take(OF_A_NAME_MAX) {
             self.add(name, text(item));
@@ -195,7 +196,8 @@ impl Facts {
         }
     }
 
-    /// Adds an override, the rules that do not count, and the pace that the site asks for.
+    /// Adds the override, the rules that have no effect, and the pace that the site
+    /// asks for.
     fn rules(&mut self, rules: &DecidingRules) {
         let ruling = rules.ruling();
         self.add_some("override", ruling.overriding.as_deref().map(operator));
@@ -273,7 +275,7 @@ impl Facts {
         }
     }
 
-    /// Adds that report mode gave a response which would be withheld.
+    /// Adds a note if report mode let a response through that would have been withheld.
     fn report(&mut self, record: &StoredRecord, rules: &DecidingRules) {
         let evidence = rules.evidence();
         let stated = record.status.zip(record.directives.as_deref());
@@ -313,8 +315,8 @@ impl Facts {
         self.add_some("  charset", snapshot.charset.as_ref());
     }
 
-    /// Adds notes on agents that share the rule by what may be an accident, with a way to
-    /// part them, and on other oddities of the file. A missing end comes first.
+    /// Adds notes on agents that may share the rule by accident, with a way to separate
+    /// them, and on other oddities of the file. A truncated file comes first.
     fn notes(&mut self, rules: &DecidingRules) {
         let Some(robots) = rules.robots() else {
             return;
@@ -323,7 +325,7 @@ impl Facts {
         let is_joined = |note: &Note| joined.iter().any(|joined| joined.line == note.line);
         let is_cut = |note: &Note| note.kind == NoteKind::CutAtLimit;
         let notes = robots.notes().filter(|note| !is_joined(note));
-        // Rules after the cut do not count, which matters more than any oddity.
+        // Rules after the cut have no effect, which matters more than any oddity.
         let (cut, rest): (Vec<Note>, Vec<Note>) = notes.partition(is_cut);
         let text = |note: &Note| format!("{}: {}", line_text(note.line, robots), note.kind);
         self.add_first("note", &joined, |joined| join(*joined, robots));
@@ -331,7 +333,7 @@ impl Facts {
         self.add_first("note", &rest, text);
     }
 
-    /// The policy, as far as it had a part in the decision.
+    /// Adds the policy, as far as it contributed to the decision.
     fn policy(&mut self, record: &StoredRecord, policy: Option<&Policy>) {
         self.add("policy", record.policy.sha256);
         let Some(policy) = policy else {
@@ -390,12 +392,12 @@ fn mode(policy: &Policy) -> &'static str {
     }
 }
 
-/// Explains the word of a reason.
+/// Explains the word for a reason.
 pub fn meaning(reason: &str) -> &'static str {
     Reason::of_word(reason).map_or("no word of this version", Reason::meaning)
 }
 
-/// Explains the word of an effect.
+/// Explains the word for an effect.
 pub fn effect_meaning(effect: &str) -> &'static str {
     match effect {
         "enforced" => "the verdict was acted on",
@@ -406,7 +408,7 @@ pub fn effect_meaning(effect: &str) -> &'static str {
     }
 }
 
-/// Makes one sentence of a decision: URL, verdict, crawler, and the rule or reason.
+/// Describes a decision in one sentence: URL, verdict, crawler, and the rule or reason.
 pub fn sentence(record: &StoredRecord) -> String {
     let ruling = &record.ruling;
     let verdict = match (ruling.verdict.as_str(), ruling.effect.as_str()) {
@@ -456,7 +458,8 @@ fn competing(CompetingRule { rule, why }: &CompetingRule<'_>) -> String {
     }
 }
 
-/// Describes a pace record that binds the crawler, with the agent line by which it does.
+/// Describes a pace record that binds the crawler, with the agent line that makes it
+/// binding.
 fn pace_record(PaceRecord { line, scope }: PaceRecord, robots: &RobotsTxt) -> String {
     let binds = match scope {
         PaceScope::Agents { line } => line_text(line, robots),
@@ -476,8 +479,8 @@ fn join(joined: JoinedAgents, robots: &RobotsTxt) -> String {
     )
 }
 
-/// Returns a sentence on the pace records between two agent lines that share
-/// their rules: pace records are not shared.
+/// Returns a sentence about the pace records between two agent lines that share their
+/// rules: pace records are not shared.
 fn pace_between(JoinedAgents { line, above }: JoinedAgents, robots: &RobotsTxt) -> String {
     let records = robots.records().skip_while(|record| record.line < above);
     let between = records.take_while(|record| record.line < line);
@@ -497,7 +500,7 @@ fn pace_between(JoinedAgents { line, above }: JoinedAgents, robots: &RobotsTxt) 
     }
 }
 
-/// Returns the number of a line with its text.
+/// Returns the number of a line together with its text.
 fn line_text(line: u32, robots: &RobotsTxt) -> String {
     match robots.line(line).filter(|text| !text.is_empty()) {
         Some(text) => format!("line {line}, {}", quoted(&text)),
@@ -522,9 +525,9 @@ fn quoted(text: &str) -> String {
     format!("\"{}\"", cut(text))
 }
 
-/// Cuts a text from outside to the length that people want to read.
+/// Cuts an external text to a readable length.
 fn cut(text: &str) -> String {
-    // By characters: a cut inside of one would not be UTF-8.
+    // Cuts between characters, because a cut inside one would not be valid UTF-8.
     match text.char_indices().nth(TEXT_CHARS_MAX) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text.to_owned(),

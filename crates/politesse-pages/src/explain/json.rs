@@ -1,6 +1,6 @@
-//! JSON of an explanation, of a ruling alone, and of a decision in exports.
+//! JSON of an explanation, of a ruling, and of a decision in exports.
 //!
-//! Does not know how a ruling comes about.
+//! Does not know how a ruling is made.
 
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
@@ -13,11 +13,11 @@ use politesse_decision::row_json::row_json;
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::{JoinedAgents, Note, PaceRecord, PaceScope, RobotsTxt};
 
-/// Version of the JSON of a decision in exports: raised when a member is removed or
-/// changes its meaning, not when one is added.
+/// Version of the JSON of a decision in exports. It is raised when a member is removed
+/// or changes its meaning, not when one is added.
 const LINE_VERSION: u32 = 1;
 
-/// Members that every answer of `check` has: those of the batch format, less the id.
+/// Members of every answer of `check`: those of the batch format, except the id.
 #[derive(Debug, Serialize)]
 pub struct RulingJson<'a> {
     verdict: Verdict,
@@ -34,7 +34,7 @@ pub struct RulingJson<'a> {
 impl<'a> RulingJson<'a> {
     /// Builds the members from the ruling for a crawler.
     pub fn new(ruling: &'a Ruling, crawler: &'a Crawler) -> Self {
-        // Without a group for it, the crawler is known by its first candidate.
+        // If no group binds the crawler, its first candidate identifies it.
         let token = ruling.token.as_ref().or_else(|| crawler.token());
         Self {
             verdict: ruling.verdict,
@@ -54,8 +54,9 @@ fn names<S: Serializer>(tokens: &&[ProductToken], serializer: S) -> Result<S::Ok
 }
 
 impl Explanation {
-    /// Makes the JSON: the members of the batch format of `check` with all that explains
-    /// them. That of a row has the members of `audit list`, too, and the policy.
+    /// Makes the JSON: the members of the batch format of `check`, plus all that
+    /// explains them. For a row it also has the members of `audit list`, and the
+    /// policy.
     pub fn json(&self) -> Value {
         let record = &self.record;
         let mut members = match &self.row {
@@ -66,7 +67,7 @@ impl Explanation {
             members.extend(object(row.json(record)));
         }
         for (name, value) in self.rules.iter().flat_map(DecidingRules::json) {
-            // The row counts: its query string may be withheld.
+            // The row takes precedence, because its query string may be withheld.
             members.entry(name).or_insert(value);
         }
         let snapshot = record.snapshot.as_deref();
@@ -76,8 +77,8 @@ impl Explanation {
         Value::Object(members)
     }
 
-    /// Describes the robots.txt; redirects and times only if it was fetched, and its text
-    /// only where that is on record.
+    /// Describes the robots.txt. Redirects and times are included only if it was
+    /// fetched, and its text only if it is on record.
     fn robots_json(&self, snapshot: &RecordedSnapshot) -> Value {
         let rules = self.rules.as_ref();
         let content_type = rules.and_then(|rules| rules.file()?.content_type.as_deref());
@@ -90,7 +91,7 @@ impl Explanation {
             robots["text"] = json!(text);
         }
         if self.asked_at.is_none() {
-            // A saved file was never fetched: its snapshot has the time of the check.
+            // A saved file was never fetched; its snapshot has the time of the check.
             for member in ["redirects", "hops", "fetched_at", "expires_at"] {
                 robots[member] = Value::Null;
             }
@@ -162,8 +163,8 @@ fn texts(values: &[impl ToString]) -> Vec<String> {
     values.iter().map(ToString::to_string).collect()
 }
 
-/// Describes a pace record that binds, with the agent line directly above it: `null` if it
-/// stands below the rules of the group, and binds all of it.
+/// Describes a pace record that binds. The agent line is the one directly above it, or
+/// `null` if the record stands below the group's rules and binds the whole group.
 fn pace_record(PaceRecord { line, scope }: PaceRecord) -> Value {
     let agent_line = match scope {
         PaceScope::Agents { line } => Some(line),
@@ -177,7 +178,7 @@ fn competing(CompetingRule { rule, why }: CompetingRule<'_>) -> Value {
         "line": rule.line(),
         "rule": rule.text(),
         "length": rule.length(),
-        // The words are those of the engine, but for an override, which it does
+        // The words come from the engine, except for overrides, which the engine does
         // not know.
         "why": why.map_or("set_aside", |why| why.as_str()),
     })
@@ -187,7 +188,8 @@ fn note(Note { line, kind }: Note) -> Value {
     json!({ "line": line, "kind": kind.as_str(), "note": kind.to_string() })
 }
 
-/// Makes the JSON of a robots.txt with result, times and token of its fetch.
+/// Makes the JSON of a robots.txt with the result, the times and the token of its
+/// fetch.
 pub fn fetch_json(snapshot: &RecordedSnapshot) -> Value {
     json!({
         "url": snapshot.url,
@@ -203,13 +205,13 @@ pub fn fetch_json(snapshot: &RecordedSnapshot) -> Value {
     })
 }
 
-/// Makes the JSON of a decision for exports: the row of `audit list`, with the id of its
+/// Makes the JSON of a decision for exports: the row of `audit list` with the id of its
 /// audit record, the credential, and the fetch of the robots.txt.
 pub fn decision_json(decision: &StoredRecord, record: &str) -> Value {
     let mut members = Map::new();
     members.insert("version".to_owned(), json!(LINE_VERSION));
     members.insert("record".to_owned(), json!(record));
-    // After the version, by which a program knows the other members.
+    // After the version, which tells a program how to read the other members.
     members.extend(object(row_json(decision)));
     members.insert("credential".to_owned(), json!(decision.client.credential));
     members.insert("candidates".to_owned(), json!(decision.crawler.candidates));

@@ -1,5 +1,5 @@
-//! Explanation of a decision: its values, the rules that it was made by, and whether
-//! deciding again gives the same. It is made once, from a decision or from its row in the
+//! Explanation of a decision: its values, the rules that decided, and whether deciding
+//! again gives the same result. It is made once, from a decision or from its row in the
 //! audit record, and shown as text, as JSON ([`json`]) or as HTML.
 //!
 //! Does not know where rows are read from.
@@ -24,16 +24,17 @@ use politesse_robots::{Dialect, FileSource, RobotsTxt};
 
 /// A decision with everything that explains it.
 pub struct Explanation {
-    /// Values of the decision, as its row has them or would have them.
+    /// Values of the decision, as they are or would be in its row.
     pub record: StoredRecord,
     /// State of its row; `None` if the decision is not recorded.
     row: Option<RowState>,
-    /// Time from which the age of the robots.txt counts; `None` for a saved file, which
-    /// was never fetched.
+    /// Time for computing the age of the robots.txt; `None` for a saved file, which was
+    /// never fetched.
     asked_at: Option<Timestamp>,
-    /// Rules by which it was made; `None` if it rests on no evidence, or not on this one.
+    /// Rules that decided; `None` if there is no evidence, or none that leads to this
+    /// decision.
     rules: Option<DecidingRules>,
-    /// The robots.txt, where `rules` does not have it.
+    /// The robots.txt, if `rules` does not have it.
     parsed: Option<RobotsTxt>,
 }
 
@@ -42,24 +43,26 @@ struct RowState {
     context: RowContext,
     /// Policy, if it can be read.
     policy: Option<Policy>,
-    /// Result of deciding again: `Ok` if the verdict is the same, else a clause that
-    /// says what differs or why it could not be decided.
+    /// Result of deciding again: `Ok` if the verdict is the same; otherwise a clause
+    /// that says what differs or why it could not be decided.
     again: Result<(), String>,
 }
 
-/// What the source of a row knows besides its values.
+/// Information from the source of a row, besides its values.
 #[derive(Default)]
 pub struct RowContext {
-    /// Whether the row holds the values that were written; `None` if nothing proves it, as
-    /// in the archive.
+    /// Whether the row still has the values that were written; `None` if nothing proves
+    /// it, as in the archive.
     pub is_as_written: Option<bool>,
-    /// Number of other decisions about the same URL; `None` if it was not counted in time.
+    /// Number of other decisions about the same URL; `None` if it was not counted in
+    /// time.
     pub others: Option<u64>,
 }
 
 impl Explanation {
-    /// Explains a decision by its evidence. `proxy_policy` is the policy of the proxy, and
-    /// `asked_at` the time from which the age of the robots.txt counts, if it was fetched.
+    /// Explains a decision from its evidence. `proxy_policy` is the policy of the
+    /// proxy. `asked_at` is the time for computing the age of the robots.txt, if it was
+    /// fetched.
     pub fn of_evidence(
         evidence: &Arc<Evidence>,
         proxy_policy: &Policy,
@@ -71,9 +74,9 @@ impl Explanation {
         }
     }
 
-    /// Explains a decision in an answer to a crawler: without the rules that do not count
-    /// and the oddities of the file. To list them can take a second for a file that is made
-    /// to be slow, in which the proxy would answer nobody else.
+    /// Explains a decision for a response to a crawler, without the rules that have no
+    /// effect and the oddities of the file. Listing those can take a second for a file
+    /// made to be slow, and the proxy could answer no other request in that time.
     pub fn of_answer(evidence: &Arc<Evidence>, asked_at: Option<Timestamp>) -> Self {
         Self {
             record: StoredRecord::unrecorded(evidence),
@@ -84,7 +87,7 @@ impl Explanation {
         }
     }
 
-    /// Explains the decision of a row by deciding it again. `body` is that of its
+    /// Explains the decision of a row by deciding it again. `body` is the body of its
     /// robots.txt, if there was one and the source has it.
     pub fn of_row(record: StoredRecord, body: Option<Bytes>, context: RowContext) -> Self {
         let mut cache = EvidenceCache::default();
@@ -104,7 +107,7 @@ impl Explanation {
             }
             Err(why) => Err(format!("it cannot be decided again: {why}")),
         };
-        // Rules that lead to another verdict do not explain this one.
+        // Rules that lead to a different verdict do not explain this one.
         let decision = again.is_ok().then(|| {
             let decision = decision_again(&record, body.clone(), &mut cache);
             decision.ok().flatten()
@@ -130,7 +133,7 @@ impl Explanation {
         }
     }
 
-    /// Returns what the decision was made from, if deciding again gives the same.
+    /// Returns the evidence of the decision, if deciding again gives the same result.
     pub fn evidence(&self) -> Option<&Evidence> {
         self.rules.as_ref().map(DecidingRules::evidence)
     }
@@ -141,7 +144,7 @@ impl Explanation {
         by_rules.or(self.parsed.as_ref())
     }
 
-    /// Returns the other rules that match, the nearest to the path first.
+    /// Returns the other matching rules, the closest to the path first.
     pub fn competing(&self) -> Vec<CompetingRule<'_>> {
         let rules = self.rules.as_ref();
         rules.map_or_else(Vec::new, DecidingRules::competing)
@@ -155,7 +158,7 @@ impl Explanation {
         policy.terms().tls_exception(&target.origin)
     }
 
-    /// Reports whether the product tokens come from the User-Agent, and not from a
+    /// Reports whether the product tokens come from the User-Agent, as opposed to a
     /// `crawler` entry of the configuration.
     fn is_known_by_user_agent(&self) -> bool {
         let stored = &self.record.crawler;
@@ -172,7 +175,7 @@ impl Explanation {
     }
 }
 
-/// Parses a robots.txt as it was parsed for the decision of `record`.
+/// Parses a robots.txt in the same way as for the decision of `record`.
 fn parsed(record: &StoredRecord, policy: Option<&Policy>, body: Bytes) -> RobotsTxt {
     let dialect = policy.map_or_else(Dialect::default, |policy| policy.terms().dialect);
     let target = record.url.parse::<Target>().ok();

@@ -1,7 +1,7 @@
-//! Rules by which a decision was made: the group that binds the crawler, the other rules
-//! that match, and oddities of the file.
+//! Rules that led to a decision: the group that binds the crawler, the other matching
+//! rules, and oddities of the file.
 //!
-//! All of it is derived from the evidence. Does not know how it is shown.
+//! Everything is derived from the evidence. Does not know how it is shown.
 
 use std::sync::Arc;
 
@@ -16,26 +16,26 @@ use politesse_robots::{
 /// Evidence of a decision with the groups that bind its crawler.
 pub struct DecidingRules {
     evidence: Arc<Evidence>,
-    /// Groups by which it was made; absent without a file.
+    /// Groups that bind the crawler; `None` if there is no file.
     binding: Option<Binding>,
     /// Ruling of the proxy, if it would refuse a URL that is allowed as sent.
     proxy_refusal: Option<Ruling>,
 }
 
-/// Rule that matches and does not count.
+/// Rule that matches but has no effect.
 pub struct CompetingRule<'a> {
     /// The rule.
     pub rule: Rule<'a>,
-    /// Reason; `None` if an override of the operator replaces all rules.
+    /// Reason why it has no effect; `None` if an override of the operator replaces all
+    /// rules.
     pub why: Option<Outranked>,
 }
 
 impl DecidingRules {
-    /// Finds the groups by which `evidence` was decided. `proxy_policy` is the policy by
-    /// which the proxy would decide.
+    /// Finds the groups that decided `evidence`. `proxy_policy` is the policy that the
+    /// proxy would use.
     pub fn new(evidence: &Arc<Evidence>, proxy_policy: &Policy) -> Self {
-        // With `enforcement.candidates` the token that decided may be another
-        // than the first.
+        // With `enforcement.candidates`, the token that decided may not be the first.
         let token = evidence.ruling.token.as_ref();
         let user_agent = evidence.inquiry.crawler.user_agent().map(str::as_bytes);
         let bound = token.map(|token| Crawler::known_as(std::slice::from_ref(token), user_agent));
@@ -61,15 +61,15 @@ impl DecidingRules {
         &self.evidence
     }
 
-    /// Returns why the address may not be dialled, if egress denied it. A denial for
-    /// another reason is told by that.
+    /// Returns why the address may not be dialled, if egress denied it. Denials for
+    /// other reasons are reported elsewhere.
     pub fn egress_denial(&self) -> Option<&str> {
         let evidence = &self.evidence;
         let denial = evidence.denial.as_deref();
         denial.filter(|_| evidence.ruling.reason == Reason::Egress)
     }
 
-    /// Returns the crawler that asked.
+    /// Returns the crawler that sent the request.
     pub fn crawler(&self) -> &Crawler {
         &self.evidence.inquiry.crawler
     }
@@ -84,18 +84,18 @@ impl DecidingRules {
         self.snapshot().and_then(Snapshot::file)
     }
 
-    /// Returns its rules.
+    /// Returns the rules of the robots.txt.
     pub fn robots(&self) -> Option<&RobotsTxt> {
         self.file().map(|file| &file.robots)
     }
 
-    /// Returns the dialect that files are read by.
+    /// Returns the dialect in which files are read.
     pub fn dialect(&self) -> Dialect {
         self.evidence.policy.terms().dialect
     }
 
-    /// Returns the name of the crawler by which a group binds it: one of its tokens, or
-    /// `*`; `None` if no group does.
+    /// Returns the name under which a group binds the crawler: one of its tokens, or
+    /// `*`. `None` if no group does.
     pub fn bound(&self) -> Option<&str> {
         let binding = self.binding.as_ref()?;
         match binding.token() {
@@ -112,19 +112,19 @@ impl DecidingRules {
         rule.filter(|rule| Some(rule.line()) == cited.line)
     }
 
-    /// Returns the number and the text of the agent line by which it binds.
+    /// Returns the number and text of the agent line that makes the group binding.
     pub fn agent_line(&self) -> Option<(u32, String)> {
         let line = self.ruling().agent_line?;
         Some((line, self.robots()?.line(line)?.into_owned()))
     }
 
-    /// Returns the other rules that match, the nearest to the path first.
+    /// Returns the other matching rules, the closest to the path first.
     pub fn competing(&self) -> Vec<CompetingRule<'_>> {
         let Some(binding) = &self.binding else {
             return Vec::new();
         };
         let path = self.path();
-        // Where a rule would decide, the override replaces that as well.
+        // If a rule would have decided, the override replaces it as well.
         let is_set_aside = self.ruling().reason == Reason::Override
             && matches!(binding.judge(path), Judgement::Rule(_));
         if is_set_aside {
@@ -142,8 +142,8 @@ impl DecidingRules {
             .collect()
     }
 
-    /// Returns the agent lines that joined the group of the rule that decided,
-    /// although that may not have been meant.
+    /// Returns the agent lines that joined the group of the deciding rule, possibly by
+    /// accident.
     pub fn joined(&self) -> Vec<JoinedAgents> {
         let rule = self.ruling().rule.as_ref();
         match (self.robots(), rule.and_then(|rule| rule.line)) {
@@ -158,14 +158,15 @@ impl DecidingRules {
         binding.map_or_else(Vec::new, Binding::pace_records)
     }
 
-    /// Returns the reading of the path for which the proxy would refuse a URL
-    /// that is allowed as sent.
+    /// Returns the reading of the path for which the proxy would refuse a URL that is
+    /// allowed as sent.
     pub fn refused_reading(&self) -> Option<&str> {
         self.proxy_refusal.as_ref()?.reading.as_deref()
     }
 
-    /// Returns line and text of the rule by which the proxy would refuse a URL that is allowed as
-    /// sent, because servers take the path of the rule for the path that was sent.
+    /// Returns line and text of the rule that would make the proxy refuse a URL that is
+    /// allowed as sent, because servers treat the path of the rule and the path that
+    /// was sent alike.
     pub fn refused_by_rule(&self) -> Option<(u32, &str)> {
         let rule = self.proxy_refusal.as_ref()?.rule.as_ref()?;
         let served = self.binding.clone()?.as_served();
@@ -174,7 +175,7 @@ impl DecidingRules {
         Some((line, &rule.text))
     }
 
-    /// Returns the path as it was judged.
+    /// Returns the path that was judged.
     fn path(&self) -> &str {
         let sent = self.evidence.inquiry.target.path_and_query();
         let reading = self.ruling().reading.as_deref().unwrap_or(sent);

@@ -1,5 +1,5 @@
-//! Charts inside a page: bars with labels, and parts in the order of the legend. Bars are
-//! SVG, and text has its usual size at any width.
+//! Charts on a page: labelled bars, with parts in the order of the legend. Bars are
+//! SVG, and text keeps its usual size at any width.
 //!
 //! Does not know what the bars count.
 
@@ -8,19 +8,19 @@ use maud::{Markup, html};
 use super::words::{number, shown};
 use politesse_decision::class::DecisionClass;
 
-/// Height of the chart over time, in pixels. Its width is that of the page: places across
-/// are percentages, so that text keeps its size on a phone.
+/// Height of the chart over time, in pixels. It is as wide as the page: horizontal
+/// positions are percentages, so that text keeps its size on a phone.
 const HEIGHT: u64 = 220;
-/// Room for the times below the bars, and for half a number above.
+/// Room for the times below the bars, and for half a number above them.
 const BELOW: u64 = 24;
 const ABOVE: u64 = 8;
-/// Lines across the chart, the lowest left out.
+/// Horizontal lines of the chart, not counting the lowest.
 const LINES: u64 = 4;
 /// Width of the chart, in hundredths of a percent.
 const WIDTH: u64 = 10_000;
-/// Width of a bar at most: one alone is not to fill the chart.
+/// Maximum width of a bar, so that a single bar does not fill the chart.
 const BAR_MAX: u64 = 800;
-/// Times that are written below the chart. Every other one is left out on a phone.
+/// Number of times written below the chart. Every second one is left out on a phone.
 const TIMES: usize = 6;
 
 /// Part of the bars of a chart: its name in the legend, and its colour.
@@ -28,12 +28,12 @@ const TIMES: usize = 6;
 pub struct ChartPart {
     /// Name in the legend.
     pub name: &'static str,
-    /// Class of its colour.
+    /// CSS class for its colour.
     pub class: &'static str,
 }
 
 impl ChartPart {
-    /// Returns the name and the colour that a class of decisions has on every page.
+    /// Returns the name and the colour of a class of decisions, the same on every page.
     pub fn of_class(class: DecisionClass) -> Self {
         let (name, class) = match class {
             DecisionClass::Sent => ("sent", "sent"),
@@ -44,7 +44,7 @@ impl ChartPart {
             DecisionClass::Unreachable => ("robots.txt unreachable", "unreachable"),
             DecisionClass::PutOff => ("put off", "later"),
             DecisionClass::RefusedBySite => ("refused by the site", "site"),
-            // The class `error` is that of messages on pages.
+            // Messages on pages already use the CSS class `error`.
             DecisionClass::Error => ("errors", "failed"),
         };
         Self { name, class }
@@ -54,18 +54,18 @@ impl ChartPart {
 /// Bar of the chart over time.
 #[derive(Debug, Clone)]
 pub struct TimeBar {
-    /// Short form of its time, which stands below it.
+    /// Short form of its time, shown below it.
     pub label: String,
-    /// Its time, as the bar says if somebody points at it.
+    /// Its time, shown when the reader points at the bar.
     pub time: String,
     /// Counts, in the order of the legend.
     pub counts: Vec<u64>,
 }
 
-/// Chart over time: bars of parts on top of each other.
+/// Chart over time: bars with stacked parts.
 #[derive(Debug, Clone)]
 pub struct TimeChart<'a> {
-    /// Title, for those who cannot see the chart.
+    /// Title, for readers who cannot see the chart.
     pub title: &'a str,
     /// Parts, in the order of the legend.
     pub parts: &'a [ChartPart],
@@ -80,11 +80,11 @@ pub struct TimeChart<'a> {
 pub enum ChartUsage {
     /// The chart stays as it is.
     Still,
-    /// A script adds to the newest bar: the legend has a hidden place for each part.
+    /// A script adds to the newest bar: the legend has a hidden entry for each part.
     Live,
 }
 
-/// Bar of the chart by name.
+/// Bar of a chart by name.
 #[derive(Debug, Clone)]
 pub struct NamedBar {
     /// Name at the left.
@@ -137,7 +137,7 @@ impl TimeChart<'_> {
     }
 
     fn bar(&self, at: usize, bar: &TimeBar) -> Markup {
-        // Nine tenths of the step, so that bars stand apart.
+        // Nine tenths of the step, to leave gaps between the bars.
         let width = percents((WIDTH * 9 / 10 / self.bars.len().max(1) as u64).min(BAR_MAX));
         let top = self.top();
         let is_newest = self.usage == ChartUsage::Live && at + 1 == self.bars.len();
@@ -157,8 +157,8 @@ impl TimeChart<'_> {
         }
     }
 
-    /// Draws the legend: each part with its sum. A part without a count is left out, or
-    /// hidden until it has one.
+    /// Draws the legend: each part with its sum. A part with a count of zero is left
+    /// out, or hidden until it has a count.
     fn legend(&self) -> Markup {
         let sum = |at: usize| -> u64 {
             let counts = self.bars.iter().filter_map(|bar| bar.counts.get(at));
@@ -185,7 +185,7 @@ impl TimeChart<'_> {
 /// Draws a bar for each name, the first at the top.
 pub fn named_chart(title: &str, class: &str, bars: &[NamedBar]) -> Markup {
     let highest = bars.iter().map(|bar| bar.count).max().unwrap_or(1).max(1);
-    // A bar is seen however short it is.
+    // Even the shortest bar must be visible.
     let width = |count: u64| percents(part_of(count, WIDTH, highest).max(50));
     html! {
         figure {
@@ -210,7 +210,7 @@ struct StackedPart {
     height: u64,
 }
 
-/// Places the parts of a bar on top of each other, the first at the bottom.
+/// Stacks the parts of a bar, the first at the bottom.
 fn stacked(bar: &TimeBar, top: u64) -> Vec<(usize, StackedPart)> {
     let height = |count| scaled(count, HEIGHT - ABOVE - BELOW, top);
     let mut below = 0;
@@ -219,7 +219,7 @@ fn stacked(bar: &TimeBar, top: u64) -> Vec<(usize, StackedPart)> {
         let (begin, end) = (height(below), height(below + count));
         below += count;
         if 0 < *count {
-            // A single request among thousands is seen, too.
+            // A single request among thousands must be visible, too.
             let height = (end - begin).max(5);
             let y = tenths(HEIGHT - BELOW).saturating_sub(begin + height);
             parts.push((part, StackedPart { y, height }));
@@ -237,8 +237,8 @@ fn bar_title(parts: &[ChartPart], bar: &TimeBar) -> String {
     format!("{}: {}", bar.time, texts.join(", "))
 }
 
-/// Returns the top of the scale: the least of 4, 8, 12, 20, 40, 80, 120, 200 and so on
-/// that is not below `count`. Four lines divide each into round numbers.
+/// Returns the top of the scale: the smallest of 4, 8, 12, 20, 40, 80, 120, 200 and so
+/// on that is at least `count`. Four lines divide each of these into round numbers.
 fn round_up(count: u64) -> u64 {
     let mut power: u64 = 1;
     loop {
@@ -252,12 +252,12 @@ fn round_up(count: u64) -> u64 {
     }
 }
 
-/// Scales `count` of `all` to a part of `length`, in tenths of a unit.
+/// Scales `count` out of `all` to a part of `length`, in tenths of a unit.
 fn scaled(count: u64, length: u64, all: u64) -> u64 {
     part_of(count, tenths(length), all)
 }
 
-/// Returns the part of `length` that `count` is of `all`.
+/// Returns the share of `length` that corresponds to `count` out of `all`.
 fn part_of(count: u64, length: u64, all: u64) -> u64 {
     let part = u128::from(count) * u128::from(length) / u128::from(all.max(1));
     u64::try_from(part).unwrap_or_default().min(length)
@@ -315,9 +315,9 @@ mod tests {
         }
     }
 
-    // Ours: bars are within the chart, whatever is counted.
+    // Ours: bars stay within the chart for any counts.
     #[test]
-    fn charts_hold_any_counts() {
+    fn bars_stay_within_the_chart_for_any_counts() {
         let parts = [
             ChartPart {
                 name: "sent",

@@ -1,24 +1,24 @@
-//! Frame of every HTML document, and the styles that they share.
+//! Frame of every HTML document, and the shared styles.
 //!
-//! Does not know what a document is about, nor whether its style stands in it or beside
-//! it.
+//! Does not know the subject of a document, or whether its style is inline or in a
+//! separate file.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-/// Style of every document: colours, type and focus. Like the other sheets, it
-/// holds no text from outside, and no character that is markup in HTML.
+/// Style of every document: colours, type and focus. Like the other sheets, it contains
+/// no external text and no character that is HTML markup.
 pub const BASE_STYLE: &str = include_str!("base.css");
-/// Style of tables, figures and charts, on the screen, on a phone and on paper, in
-/// addition to [`BASE_STYLE`].
+/// Style of tables, figures and charts on screens, phones and paper, in addition to
+/// [`BASE_STYLE`].
 pub const DATA_STYLE: &str = include_str!("data.css");
 
 /// An HTML document without its body.
 pub struct Document<'a> {
-    /// Title. Text from outside in it has been made inert.
+    /// Title. External text in it has been made inert.
     pub title: &'a str,
-    /// Theme that the reader chose; `None` for that of the system.
+    /// Theme that the reader chose; `None` for the system's theme.
     pub theme: Option<&'a str>,
-    /// Elements of the head besides those that every document has: its style.
+    /// Additional elements of the head, such as its style.
     pub head: Markup,
 }
 
@@ -31,7 +31,7 @@ impl Document<'_> {
                 head {
                     meta charset="utf-8";
                     meta name="viewport" content="width=device-width,initial-scale=1";
-                    // A page that was saved and put on a server is for nobody's index.
+                    // If a saved page is put on a server, it must not be indexed.
                     meta name="robots" content="noindex";
                     title { (self.title) }
                     (self.head)
@@ -42,7 +42,7 @@ impl Document<'_> {
     }
 }
 
-/// Makes the element with `sheets`, for a document in one file.
+/// Makes the `style` element with `sheets`, for a document in one file.
 pub fn inline_style(sheets: &[&str]) -> Markup {
     html! {
         style { @for sheet in sheets { (PreEscaped(sheet)) } }

@@ -1,6 +1,6 @@
 //! Differences between two texts, line by line, in the unified format.
 //!
-//! The crate `similar` finds them. Does not know what the texts are.
+//! Uses the crate `similar`. Does not know what the texts are.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -11,15 +11,15 @@ use similar::{Algorithm, DiffOp, DiffTag, capture_diff_slices_deadline, group_di
 use politesse_base::clock;
 use politesse_base::inert::inert;
 
-/// Lines that stay the same and are shown before and after those that do not.
+/// Unchanged lines shown before and after changed ones.
 const CONTEXT: usize = 3;
 
-/// Time for which the shortest description is searched for; what is compared by then
-/// counts, and the rest is shown as replaced. Two files of 500 KiB without a line in
-/// common would take minutes.
+/// Time for finding the shortest diff. After that, the part compared so far counts, and
+/// the rest is shown as replaced. Two files of 500 KiB without a common line would take
+/// minutes.
 const SEARCH_TIME: Duration = Duration::from_millis(500);
 
-/// Lines of one description that are shown; the others are counted.
+/// Maximum number of lines shown of one diff; the others are counted.
 const SHOWN_MAX: usize = 400;
 
 /// Differences between two texts.
@@ -60,9 +60,8 @@ impl<'a> LineDiff<'a> {
         operations.filter(|operation| operation.tag() != DiffTag::Equal)
     }
 
-    /// Writes the differences in the unified format, without the names of the files.
-    /// Characters that control a terminal are escaped, so the text is for people and
-    /// not for `patch`.
+    /// Writes the differences in the unified format, without file names. Control
+    /// characters are escaped, so the text is for reading and not for `patch`.
     pub fn unified(&self) -> String {
         let mut text = String::new();
         let (mut shown, mut left) = (0, 0);
@@ -103,8 +102,9 @@ impl<'a> LineDiff<'a> {
     }
 }
 
-/// Writes the lines of a hunk in one of the texts: its first and their number. If it has
-/// none there, the first is the line before it, as the format wants.
+/// Writes the position of a hunk in one of the texts: its first line and its number of
+/// lines. If it has no lines there, the format requires the number of the preceding
+/// line.
 fn span(ranges: impl Iterator<Item = Range<usize>>) -> String {
     let (start, end) = ranges.fold((usize::MAX, 0), |(start, end), range| {
         (start.min(range.start), end.max(range.end))
@@ -113,8 +113,8 @@ fn span(ranges: impl Iterator<Item = Range<usize>>) -> String {
     format!("{},{count}", start + usize::from(0 < count))
 }
 
-/// Splits a text into lines, without the ends of lines: LF, CR LF or CR, as a
-/// robots.txt has them (RFC 9309, section 2.2).
+/// Splits a text into lines without their line endings: LF, CR LF or CR, as in
+/// robots.txt (RFC 9309, section 2.2).
 fn lines(text: &[u8]) -> Vec<&[u8]> {
     let mut rest = text;
     let mut lines = Vec::new();
@@ -136,16 +136,16 @@ mod tests {
         LineDiff::new(old.as_bytes(), new.as_bytes()).unified()
     }
 
-    // RFC 9309, section 2.2: the ends of lines.
+    // RFC 9309, section 2.2: line endings.
     #[test]
-    fn lines_that_end_otherwise_are_the_same() {
+    fn line_endings_make_no_difference() {
         let diff = LineDiff::new(b"a\r\nb\rc", b"a\nx\nc\n");
         assert_eq!((diff.removed(), diff.added()), (1, 1));
         assert_eq!(diff.unified(), "@@ -1,3 +1,3 @@\n a\n-b\n+x\n c\n");
         assert_eq!(unified("a\r\nb", "a\nb\n"), "");
     }
 
-    // Ours: a file that is another one altogether takes no more than the bound.
+    // Ours: a completely different file takes no more than the limit.
     #[test]
     fn files_without_a_line_in_common_are_replaced_whole() {
         let numbers = |from: usize| (from..from + 3000).map(|line| format!("{line}\n"));

@@ -17,20 +17,20 @@ use maud::{Markup, html};
 use self::document::{BASE_STYLE, DATA_STYLE, Document, inline_style};
 use self::words::{minute, number};
 
-/// What the page may load: nothing. So text that got past the escapes could do
-/// nothing, either.
+/// Content Security Policy of a page: it may load nothing. Even text that got past the
+/// escaping could do nothing.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// Frame of a page.
 #[derive(Debug)]
 pub struct PageFrame<'a> {
-    /// Title. Text from outside in it has passed through [`words::shown`].
+    /// Title. External text in it has passed through [`words::shown`].
     pub title: &'a str,
-    /// Time that the page is about.
+    /// Time span that the page covers.
     pub when: &'a str,
-    /// Time at which it was made.
+    /// Time at which the page was made.
     pub made_at: Timestamp,
-    /// What it was made from.
+    /// Source that the page was made from.
     pub source: Markup,
 }
 
@@ -59,17 +59,17 @@ pub fn page(frame: &PageFrame<'_>, body: &Markup) -> Markup {
     })
 }
 
-/// A large number with what it counts.
+/// A large number and its label.
 pub struct Figure {
-    /// Class of its colour.
+    /// CSS class for its colour.
     pub class: &'static str,
     /// The number.
     pub count: u64,
-    /// What it counts.
+    /// The label.
     pub text: &'static str,
 }
 
-/// Shows the numbers that matter most.
+/// Shows the most important numbers.
 pub fn figures(figures: &[Figure]) -> Markup {
     html! {
         ul class="figures" {
@@ -80,7 +80,7 @@ pub fn figures(figures: &[Figure]) -> Markup {
     }
 }
 
-/// Explains what a robots.txt is, for someone who has never seen one.
+/// Explains to a newcomer what a robots.txt is.
 pub fn robots_box() -> Markup {
     html! {
         div class="box" {

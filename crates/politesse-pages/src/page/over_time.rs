@@ -1,5 +1,5 @@
-//! Chart of requests over time: a bar for each hour, or for several hours if there would
-//! be too many bars.
+//! Chart of requests over time: a bar for each hour, or for several hours if there
+//! would be too many bars.
 //!
 //! Does not know what the parts of a bar count.
 
@@ -11,10 +11,10 @@ use super::charts::{ChartPart, ChartUsage, TimeBar, TimeChart};
 /// Seconds of an hour.
 const HOUR_SECONDS: i64 = 3600;
 
-/// Bars of the chart over time at most: more are too thin to be told apart.
+/// Maximum number of bars: more would be too thin to tell apart.
 const BARS_MAX: i64 = 100;
 
-/// Hours that a bar may stand for: parts of a day, and days.
+/// Hours that a bar may cover: parts of a day, or days.
 const BAR_HOURS: [i64; 9] = [1, 3, 6, 12, 24, 48, 168, 720, 8760];
 
 /// Requests of an hour.
@@ -26,24 +26,24 @@ pub struct HourCounts {
     pub counts: Vec<u64>,
 }
 
-/// Time that a chart is about, as far as it is known. Without it, the chart begins and
-/// ends with the requests.
+/// Time span of a chart. If an end is unknown, the chart begins or ends with the
+/// requests.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ChartRange {
-    /// Begin.
+    /// Beginning.
     pub from: Option<Timestamp>,
-    /// End, which is not part of it.
+    /// End, exclusive.
     pub until: Option<Timestamp>,
 }
 
-/// Draws the requests over time, of hours in their order. Bars cover all of `range`, those
-/// without a request among them.
+/// Draws the requests over time, from hours in order. Bars cover all of `range`,
+/// including times without requests.
 pub fn over_time(parts: &[ChartPart], hours: &[HourCounts], range: ChartRange) -> Markup {
     let (Some(first), Some(last)) = (hours.first(), hours.last()) else {
         return html! {};
     };
     let hour_of = |at: Timestamp| at.as_second().div_euclid(HOUR_SECONDS);
-    // An end on the hour is the end of the hour before.
+    // An end on the hour belongs to the hour before.
     let end = range
         .until
         .map(|until| hour_of(until - SignedDuration::from_micros(1)));
@@ -53,7 +53,7 @@ pub fn over_time(parts: &[ChartPart], hours: &[HourCounts], range: ChartRange) -
         .map_or(first.hour, |from| hour_of(from).min(first.hour));
     let span = last_hour - first_hour + 1;
     let fits = |hours: &&i64| span <= BARS_MAX * **hours;
-    // The shortest step with which all bars fit on a page.
+    // The shortest step with which all bars fit on the page.
     let step = BAR_HOURS
         .iter()
         .find(fits)
@@ -65,7 +65,7 @@ pub fn over_time(parts: &[ChartPart], hours: &[HourCounts], range: ChartRange) -
     let mut rest = hours;
     for at in 0..=(last_hour - begin) / step {
         let end = begin + (at + 1) * step;
-        // Hours are in order, so each is looked at once.
+        // Hours are in order, so each is visited once.
         let (within, behind) = rest.split_at(rest.partition_point(|entry| entry.hour < end));
         rest = behind;
         let mut counts = vec![0; parts.len()];
@@ -117,9 +117,9 @@ pub fn hour_begin(hour: i64) -> Timestamp {
 mod tests {
     use super::*;
 
-    // Ours: every request is in one bar, however long the time is.
+    // Ours: every request is in exactly one bar, for any time span.
     #[test]
-    fn bars_hold_all_requests_of_any_time() {
+    fn every_request_is_in_one_bar_for_any_span() {
         let parts = [ChartPart {
             name: "sent",
             class: "sent",
@@ -145,9 +145,10 @@ mod tests {
         assert_eq!(nothing.0, "");
     }
 
-    // Ours: a report about a day shows the day, whenever its requests came.
+    // Ours: a report about a day shows the whole day, regardless of when its requests
+    // came.
     #[test]
-    fn bars_cover_the_time_that_is_asked_for() {
+    fn bars_cover_the_whole_requested_span() {
         let hours = [HourCounts {
             hour: 30,
             counts: vec![7],

@@ -1,4 +1,4 @@
-//! Tables of reports, and the words that reports share.
+//! Tables of reports, and wording that reports share.
 //!
 //! Does not know what a report is about.
 
@@ -6,13 +6,13 @@ use maud::{Markup, html};
 
 use super::words::{code, counted, number};
 
-/// Rows of a table; the others are counted.
+/// Maximum number of rows of a table; the others are counted.
 pub const ROWS_MAX: usize = 25;
 
-/// ReportTable of the first of some rows, each of which is made from a value of type `T`.
+/// Table of the first of some rows, each made from a value of type `T`.
 pub struct ReportTable<'a, T> {
     rows: Vec<&'a T>,
-    /// Number of rows that are left out, and the noun for one.
+    /// Number of rows left out, and the noun for one.
     left: u64,
     noun: &'a str,
     columns: Vec<Column<'a, T>>,
@@ -20,13 +20,13 @@ pub struct ReportTable<'a, T> {
 
 struct Column<'a, T> {
     title: &'a str,
-    /// Class of its cells.
+    /// CSS class of its cells.
     class: Option<&'static str>,
     cell: Box<dyn Fn(&T) -> Markup + 'a>,
 }
 
 impl<'a, T> ReportTable<'a, T> {
-    /// Begins a table without columns. `noun` names what a row is about.
+    /// Begins a table without columns. `noun` is the kind of thing in a row.
     pub fn of(rows: impl ExactSizeIterator<Item = &'a T>, noun: &'a str) -> Self {
         Self {
             left: rows.len().saturating_sub(ROWS_MAX) as u64,
@@ -41,7 +41,7 @@ impl<'a, T> ReportTable<'a, T> {
         self.with(title, None, cell)
     }
 
-    /// Adds a column of times, which are not broken into lines.
+    /// Adds a column of times, which do not wrap.
     pub fn time(self, title: &'a str, cell: impl Fn(&T) -> Markup + 'a) -> Self {
         self.with(title, Some("t"), cell)
     }
@@ -70,11 +70,11 @@ impl<'a, T> ReportTable<'a, T> {
         self
     }
 
-    /// Lays it out, and says how many rows it leaves out.
+    /// Lays out the table, with the number of rows left out.
     pub fn html(&self) -> Markup {
         let columns = &self.columns;
         html! {
-            // On a phone each row is a card, which begins with its first cell.
+            // On a phone each row is a card, headed by its first cell.
             table class="cards" {
                 thead {
                     tr {
@@ -110,7 +110,7 @@ pub fn deciding_line(line: Option<u32>, rule: Option<&str>, reason: &str) -> Mar
     }
 }
 
-/// Explains the word of a reason to people who know nothing of robots.txt.
+/// Explains the word for a reason to readers who do not know robots.txt.
 pub fn reason_words(word: &str) -> &'static str {
     match word {
         "unreachable" => "The robots.txt could not be read",
@@ -125,7 +125,7 @@ pub fn reason_words(word: &str) -> &'static str {
     }
 }
 
-/// Explains the words of a report: those that all have, and `own` between them.
+/// Explains the terms of a report: those of all reports, with `own` in between.
 pub fn glossary(own: &[(&str, &str)]) -> Markup {
     html! {
         h2 { "Words" }

@@ -1,4 +1,4 @@
-//! Words and numbers of a report, for people. All text from outside passes through
+//! Wording and numbers for readers of a report. All external text passes through
 //! [`shown`].
 
 use jiff::Timestamp;
@@ -6,18 +6,18 @@ use maud::{Markup, html};
 
 use politesse_base::inert::inert;
 
-/// Most characters of a text from outside on a page.
+/// Maximum number of characters of an external text on a page.
 const TEXT_MAX: usize = 160;
 
-/// Bytes of a run without blanks that fits into a line of a phone.
+/// Bytes of a run without spaces that fits on a line of a phone.
 const RUN_MAX: usize = 30;
 
-/// Letters without punctuation that stay together: those of a SHA-256, so that it can be
-/// searched for.
+/// Letters without punctuation that stay together: the length of a SHA-256, so that it
+/// can be searched for.
 const LETTERS_MAX: usize = 64;
 
-/// Returns a text from outside with at most `max` characters, the ones that control
-/// anything as escapes.
+/// Returns an external text with at most `max` characters, and with control characters
+/// escaped.
 pub fn shown(text: &str, max: usize) -> String {
     let text = inert(text);
     match text.char_indices().nth(max) {
@@ -26,20 +26,19 @@ pub fn shown(text: &str, max: usize) -> String {
     }
 }
 
-/// Shows a text from outside. Its direction does not change that of what is around
-/// it.
+/// Shows an external text. Its writing direction does not affect the text around it.
 pub fn foreign(text: &str) -> Markup {
     html! { bdi { (breakable(&shown(text, TEXT_MAX))) } }
 }
 
-/// Shows a text from outside as code: a line of a robots.txt, a User-Agent, a command.
+/// Shows an external text as code: a line of a robots.txt, a User-Agent, a command.
 pub fn code(text: &str) -> Markup {
     html! { code { bdi { (breakable(&shown(text, TEXT_MAX))) } } }
 }
 
-/// Shows a text that [`shown`] or `inert` made, with places where a long run without
-/// blanks may go on in the next line: after the punctuation of a URL or a digest, and
-/// inside what has none.
+/// Shows a text made by [`shown`] or `inert`, with places where a long run without
+/// spaces may wrap: after the punctuation of a URL or a digest, and inside a run
+/// without punctuation.
 pub fn breakable(text: &str) -> Markup {
     html! {
         @for run in text.split_inclusive(' ') {
@@ -81,7 +80,7 @@ fn parts(run: &str) -> Vec<&str> {
     parts
 }
 
-/// Writes a number with a comma between thousands.
+/// Writes a number with commas between thousands.
 pub fn number(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
@@ -94,7 +93,7 @@ pub fn number(count: u64) -> String {
     text
 }
 
-/// Writes a number with its noun, which is in the plural unless the number is one.
+/// Writes a number with its noun, in the plural unless the number is one.
 pub fn counted(count: u64, noun: &str) -> String {
     match count {
         1 => format!("1 {noun}"),
@@ -112,14 +111,14 @@ fn plural(noun: &str) -> String {
     }
 }
 
-/// Writes `part` in percent of `whole`, rounded to a tenth; 0 % if both are 0. Only none
-/// is 0 %, and only all are 100 %.
+/// Writes `part` as a percentage of `whole`, rounded to a tenth; 0 % if both are 0.
+/// Only zero gives 0 %, and only the whole gives 100 %.
 pub fn percent(part: u64, whole: u64) -> String {
     if part == 0 || whole == 0 {
         return "0 %".to_owned();
     }
     let (part, whole) = (u128::from(part), u128::from(whole));
-    // Half of the whole is added so that the quotient is rounded, not cut.
+    // Adds half of the whole to round the quotient.
     match (part * 1000 + whole / 2) / whole {
         0 => "less than 0.1 %".to_owned(),
         _ if part == whole => "100 %".to_owned(),
@@ -146,8 +145,8 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
-/// Says what a site answered when it was asked for its robots.txt: the word that the
-/// record has for it, and the status.
+/// Describes a site's response to the request for its robots.txt, from the word in the
+/// record and the status.
 pub fn robots_words(result: &str, status: Option<u16>) -> String {
     let status = status.map_or_else(|| "no answer".to_owned(), |status| status.to_string());
     match result {
@@ -170,8 +169,8 @@ pub fn duration(micros: u64) -> String {
     }
 }
 
-/// Writes how long before or after `now` a time is; `None` from a day on, where a date
-/// says more.
+/// Writes the distance of a time from `now`, before or after; `None` from one day on,
+/// where a date is more useful.
 pub fn distance(at: Timestamp, now: Timestamp) -> Option<String> {
     let seconds = now.duration_since(at).as_secs();
     let text = match seconds.unsigned_abs() {
@@ -197,7 +196,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn numbers_are_those_that_people_read() {
+    fn numbers_are_written_for_people() {
         for (count, text) in [
             (0, "0"),
             (999, "999"),
@@ -270,9 +269,9 @@ mod tests {
         assert_eq!(shown(&"a".repeat(500), 10), "aaaaaaaaaa…");
     }
 
-    // Ours: a URL goes on in the next line after its punctuation.
+    // Ours: a URL wraps after its punctuation.
     #[test]
-    fn long_urls_may_be_broken_between_their_parts() {
+    fn long_urls_wrap_between_their_parts() {
         assert_eq!(breakable("GET http://o.test/a").0, "GET http://o.test/a");
         let letters = "a".repeat(LETTERS_MAX);
         for (text, html) in [

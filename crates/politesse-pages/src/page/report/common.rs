@@ -1,4 +1,4 @@
-//! Sections that both kinds of report have.
+//! Sections that both kinds of report share.
 
 use maud::{Markup, html};
 
@@ -41,7 +41,7 @@ pub(super) fn report_page(data: &ReportData, title: &str, body: &Markup) -> Mark
     page(&frame, body)
 }
 
-/// Says which time it is about.
+/// Describes the time span of the report.
 fn when(data: &ReportData) -> String {
     let filter = &data.scope.filter;
     let until = minute(filter.until.unwrap_or(data.scope.made_at));
@@ -65,7 +65,8 @@ pub(super) fn requests_over_time(data: &ReportData) -> Markup {
     });
     let (scope, first) = (&data.scope, data.history.first_entry);
     let range = ChartRange {
-        // Before the first entry there is nothing to draw, however early the report begins.
+        // There is nothing to draw before the first entry, even if the report begins
+        // earlier.
         from: scope.filter.from.max(first),
         until: scope.filter.until.map(|until| until.min(scope.made_at)),
     };
@@ -74,18 +75,18 @@ pub(super) fn requests_over_time(data: &ReportData) -> Markup {
 
 /// Returns the counts of the parts of a bar.
 fn counts(sums: &DecisionSums) -> [u64; 4] {
-    // These exclude each other; what is left was let through.
+    // These exclude each other; the remaining requests were let through.
     let other = sums.refusals + sums.later + sums.reported;
     let through = sums.requests.saturating_sub(other);
     [through, sums.reported, sums.later, sums.refusals]
 }
 
-/// Tells how the report can be checked, and whether the record bears it out.
+/// Explains how to check the report, and whether the record confirms it.
 pub(super) fn how_to_check(data: &ReportData) -> Markup {
     let check = &data.check;
     let sums = &check.sums;
     let arguments = data.scope.arguments();
-    // Equal answers are those that are neither a finding nor excused by another version.
+    // Equal results are neither a finding nor excused by another version.
     let is_same = check.is_good() && sums.other_revision == 0;
     html! {
         h2 { "How to check this" }

@@ -1,5 +1,5 @@
-//! Section about the record itself: where it begins, what was removed from it, and when the
-//! program did not run.
+//! Section about the record itself: where it begins, what was removed from it, and when
+//! the program did not run.
 
 use maud::{Markup, html};
 
@@ -8,8 +8,8 @@ use crate::page::tables::{ROWS_MAX, ReportTable};
 use crate::page::words::{counted, foreign, minute, number};
 use politesse_record::removals::RemovalNote;
 
-/// Tells what the record lacks in the time: what was removed or redacted, and when the
-/// program did not run.
+/// Describes what the record lacks in the time span: removed or redacted entries, and
+/// times when the program did not run.
 pub(super) fn completeness(data: &ReportData) -> Markup {
     let history = &data.history;
     let facts = &data.facts;
@@ -46,7 +46,7 @@ pub(super) fn completeness(data: &ReportData) -> Markup {
     }
 }
 
-/// Tells why entries were removed, and by whom where the page is not about one host: its
+/// Shows why entries were removed, and by whom unless the page is about one host, whose
 /// owner need not know our accounts.
 fn ordered(data: &ReportData, note: &RemovalNote) -> Markup {
     match data.scope.host() {

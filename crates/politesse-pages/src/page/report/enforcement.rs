@@ -1,8 +1,8 @@
-//! Sections about what was done with the decisions: modes of enforcement, and exceptions
+//! Sections about how decisions were enforced: the modes of enforcement, and exceptions
 //! of the operator.
 //!
-//! Each sentence depends on the rows: a report of report mode never says that a robots.txt
-//! was obeyed.
+//! Each sentence depends on the rows: a report about report mode never claims that a
+//! robots.txt was obeyed.
 
 use maud::{Markup, html};
 
@@ -12,8 +12,8 @@ use crate::page::words::{code, counted, foreign, minute, number};
 use politesse_decision::decide::EnforcementMode;
 use politesse_record::override_uses::OverrideUse;
 
-/// States what was done about what a robots.txt disallows, by the modes in which the
-/// decisions were made.
+/// Describes what was done about requests that robots.txt disallows, by the mode in
+/// which each decision was made.
 pub(super) fn enforcement(data: &ReportData) -> Markup {
     let totals = &data.totals;
     let requests = totals.sums.requests;
@@ -55,8 +55,8 @@ pub(super) fn enforcement(data: &ReportData) -> Markup {
     }
 }
 
-/// States what is not sent in report mode either, so that refusals beside "nothing was
-/// enforced" do not contradict it.
+/// Describes what is not sent even in report mode, so that refusals do not contradict
+/// "nothing was enforced".
 fn paused(data: &ReportData) -> Markup {
     let sums = &data.totals.sums;
     html! {

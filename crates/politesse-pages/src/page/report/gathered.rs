@@ -1,7 +1,7 @@
 //! Data of a report, read from the record.
 //!
-//! A report states nothing that does not follow from what is gathered here
-//! (docs/reports.md). Does not know how it is laid out.
+//! A report states only what follows from the data gathered here (docs/reports.md).
+//! Does not know the layout.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -24,32 +24,33 @@ use politesse_record::robots_versions::{RobotsVersion, robots_versions};
 use politesse_record::stats::DecisionSums;
 use politesse_record::verify::{Verification, verify};
 
-/// Findings of the verification that a report shows; the others are counted.
+/// Maximum number of verification findings shown in a report; the others are counted.
 const FINDINGS_MAX: usize = 10;
 
-/// Most events of a report. A record with more has hosts that send 429 or 503 all the
-/// time, and the report has the latest.
+/// Maximum number of events in a report. A record with more has hosts that keep sending
+/// 429 or 503, and the report shows the latest.
 const EVENTS_MAX: usize = 10_000;
 
-/// Decisions that a report is about.
+/// Decisions that a report covers.
 #[derive(Debug)]
 pub(super) struct ReportScope {
     /// Times and host.
     pub(super) filter: DecisionFilter,
-    /// When it is made.
+    /// Time at which the report is made.
     pub(super) made_at: Timestamp,
-    /// Whether it is about all that is on record.
+    /// Whether the report covers everything on record.
     pub(super) is_whole: bool,
 }
 
 impl ReportScope {
-    /// Returns the scope of the decisions that `filter` chooses, up to now if it has no
+    /// Returns the scope of the decisions that `filter` selects, up to now if it has no
     /// end.
     pub(super) fn new(filter: &DecisionFilter) -> Self {
         let made_at = clock::now();
         Self {
             filter: DecisionFilter {
-                // Without an end, the same report made later would have other numbers.
+                // Without an end, the same report made later would have different
+                // numbers.
                 until: filter.until.or(Some(made_at)),
                 ..filter.clone()
             },
@@ -58,13 +59,13 @@ impl ReportScope {
         }
     }
 
-    /// Returns the host that the report is about, if it is one.
+    /// Returns the host that the report is about, if it is about one.
     pub(super) fn host(&self) -> Option<&str> {
         self.filter.host.as_deref()
     }
 
-    /// Returns the command-line arguments that choose the same decisions. Each is on its
-    /// own line, so that a page does not break a line within a time.
+    /// Returns the command-line arguments that select the same decisions. Each is on
+    /// its own line, so that a page does not wrap within a time.
     pub(super) fn arguments(&self) -> String {
         let mut text = String::new();
         if let Some(from) = self.filter.from {
@@ -86,13 +87,13 @@ pub(super) struct ReportData {
     pub(super) scope: ReportScope,
     pub(super) facts: ReportFacts,
     pub(super) totals: ReportTotals,
-    /// What happened to the record in the time.
+    /// Events of the record itself in the time span.
     pub(super) history: ReportHistory,
-    /// Overrides that decisions rest on.
+    /// Overrides that decisions are based on.
     pub(super) overrides: OverrideUses,
     /// Back-offs that began or ended, the earliest first.
     pub(super) back_offs: Vec<EventRow>,
-    /// Versions of the robots.txt, of a report about one host.
+    /// Versions of the robots.txt, for a report about one host.
     pub(super) versions: Vec<RobotsVersion>,
     pub(super) check: ReportCheck,
     /// Id of the record.
@@ -105,7 +106,7 @@ pub(super) struct ReportData {
 #[derive(Debug, Default)]
 pub(super) struct ReportTotals {
     pub(super) sums: DecisionSums,
-    /// Requests that robots.txt disallows and an override allowed.
+    /// Requests that robots.txt disallows but an override allowed.
     pub(super) overridden: u64,
     /// Requests that a rule of a robots.txt refused.
     pub(super) by_rules: u64,
@@ -125,7 +126,7 @@ impl ReportTotals {
         let (mut hosts, mut crawlers) = (BTreeSet::new(), BTreeSet::new());
         for RulingSums { host, ruling, sums } in &facts.rulings {
             totals.sums.add(sums);
-            // Redacted decisions are shown under this word, which is no website.
+            // Redacted decisions appear under this word, which is not a website.
             if &**host != StoredRecord::REDACTED {
                 hosts.insert(host);
             }
@@ -136,7 +137,7 @@ impl ReportTotals {
             if ruling.reason == "rule" {
                 totals.by_rules += sums.refusals;
             }
-            // A ruling is reported as a whole, or not at all: these bytes are all of it.
+            // A ruling is reported as a whole or not at all, so all of its bytes count.
             if 0 < sums.reported {
                 totals.reported_bytes += sums.bytes;
             }
@@ -164,7 +165,7 @@ impl ReportTotals {
 pub(super) struct ReportCheck {
     pub(super) sums: Verification,
     pub(super) findings: Vec<String>,
-    /// Findings that are left out.
+    /// Number of findings left out.
     pub(super) more_findings: u64,
     /// The newest signed head of the record.
     pub(super) head: Option<String>,
@@ -172,13 +173,14 @@ pub(super) struct ReportCheck {
 
 impl ReportCheck {
     fn of(reader: &AuditReader, scope: &ReportScope) -> Result<Self, AuditError> {
-        // Without an end, gaps are looked for, and what concerns the record as a whole.
+        // Without an end, the verification also looks for gaps and checks the record as
+        // a whole.
         let all = DecisionFilter::default();
         let filter = if scope.is_whole { &all } else { &scope.filter };
         let found = Self::verified(reader, filter)?;
         match found.sums.is_outrun {
-            // What is missing may have been removed by its age meanwhile: the second time
-            // that is known.
+            // Missing entries may have been removed by age in the meantime; the second
+            // run takes that into account.
             true => Self::verified(reader, filter),
             false => Ok(found),
         }
@@ -187,7 +189,7 @@ impl ReportCheck {
     fn verified(reader: &AuditReader, filter: &DecisionFilter) -> Result<Self, AuditError> {
         let (mut findings, mut more_findings) = (Vec::new(), 0);
         let sums = verify(reader, filter, |finding| {
-            // A list of thousands would hide the rest of the report.
+            // A list of thousands would bury the rest of the report.
             if findings.len() < FINDINGS_MAX {
                 findings.push(finding);
             } else {
@@ -210,7 +212,7 @@ impl ReportCheck {
 }
 
 impl ReportData {
-    /// Gathers the facts, and verifies the decisions that they are about.
+    /// Gathers the facts, and verifies the decisions that they cover.
     ///
     /// # Errors
     ///
@@ -221,7 +223,7 @@ impl ReportData {
         contact: Option<&str>,
     ) -> Result<Self, AuditError> {
         let facts = report_facts(reader, &scope.filter)?;
-        // Of many hosts the versions would be a book of their own.
+        // For many hosts, the versions would fill a book of their own.
         let versions = match scope.host() {
             Some(host) => versions_within(reader, host, &scope)?,
             None => Vec::new(),
@@ -240,8 +242,9 @@ impl ReportData {
         })
     }
 
-    /// Returns the sums by ruling whose requests `count` counts, those with most
-    /// first. Rulings of one host with the same rule are one, whoever they bind.
+    /// Returns the rules that decided requests counted by `count`, those with most
+    /// requests first. Rulings of one host with the same rule are merged, regardless of
+    /// the crawler.
     pub(super) fn ranked(&self, count: impl Fn(&RulingSums) -> u64) -> Vec<RankedRule> {
         let mut rules: BTreeMap<RuleKey, u64> = BTreeMap::new();
         for sums in &self.facts.rulings {
@@ -254,13 +257,13 @@ impl ReportData {
             .into_iter()
             .map(|(rule, requests)| RankedRule { rule, requests })
             .collect();
-        // Stable: those with as many stay in the order of host and line.
+        // A stable sort: rules with equal counts stay in the order of host and line.
         ranked.sort_by_key(|rule| std::cmp::Reverse(rule.requests));
         ranked
     }
 }
 
-/// Rule of a host, or the reason of what no rule decided.
+/// Rule of a host, or the reason if no rule decided.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RuleKey {
     pub(super) host: Arc<str>,
@@ -289,14 +292,14 @@ impl RuleKey {
     }
 }
 
-/// Rule with the requests that it decided.
+/// Rule, and the number of requests that it decided.
 #[derive(Debug)]
 pub(super) struct RankedRule {
     pub(super) rule: RuleKey,
     pub(super) requests: u64,
 }
 
-/// Finds the versions of the robots.txt that were in force in the time.
+/// Finds the versions of the robots.txt that were in force in the time span.
 fn versions_within(
     reader: &AuditReader,
     host: &str,

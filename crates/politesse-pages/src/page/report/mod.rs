@@ -1,7 +1,7 @@
-//! Report about a time span, for people who know nothing of robots.txt, and the page for
+//! Report about a time span, for readers who do not know robots.txt, and the page for
 //! the owner of a site.
 //!
-//! Each is one file of HTML without scripts and links. Does not know which command or
+//! Each is a single HTML file without scripts and links. Does not know which command or
 //! request it is for.
 
 mod common;
@@ -27,24 +27,24 @@ use politesse_record::removals::RemovalNote;
 use politesse_record::report::SiteRefusals;
 use politesse_record::stats::StatGroup;
 
-/// Whom a report is for.
+/// Audience of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReportKind {
-    /// Auditors, and whoever answers for a crawl.
+    /// Auditors, and anyone responsible for a crawl.
     Operator,
-    /// The owner of the one host that it is about: nothing of other hosts, nor of
-    /// clients.
+    /// The owner of the one host that the report is about: contains nothing about other
+    /// hosts or clients.
     Site,
 }
 
-/// Report about a time.
+/// Report about a time span.
 #[derive(Debug)]
 pub struct Report {
     /// The page, in HTML.
     pub page: String,
     /// Numbers of the page.
     pub summary: ReportSummary,
-    /// Whether nothing on record contradicts it.
+    /// Whether nothing on record contradicts the report.
     pub is_good: bool,
 }
 
@@ -57,7 +57,7 @@ pub struct ReportSummary {
     from: Option<Timestamp>,
     until: Option<Timestamp>,
     host: Option<String>,
-    /// Requests in the time of the report.
+    /// Requests in the time span of the report.
     pub requests: u64,
     let_through: u64,
     refused: u64,
@@ -70,7 +70,7 @@ pub struct ReportSummary {
     withheld: u64,
     /// Requests among `let_through` that the site refused.
     refused_by_site: u64,
-    /// The hosts that refused most of these.
+    /// The hosts with most of these refusals.
     site_refusals: Vec<SiteRefusals>,
     wait_ms: u64,
     bytes: u64,
@@ -79,16 +79,16 @@ pub struct ReportSummary {
     denials: Vec<Json>,
     /// SHA-256 of the leaves of the decisions.
     sha256: String,
-    /// Decisions that were made again.
+    /// Number of decisions that were made again.
     verified: u64,
-    /// Entries that do not fit, and entries that are missing.
+    /// Numbers of mismatching and of missing entries.
     mismatches: u64,
     missing: u64,
-    /// The first of what does not fit.
+    /// The first findings.
     findings: Vec<String>,
     /// The newest signed head of the record.
     head: Option<String>,
-    /// What was removed or redacted, and may concern the report.
+    /// Removals and redactions that may affect the report.
     removals: Vec<Json>,
 }
 
@@ -143,8 +143,8 @@ fn denial_json(group: &StatGroup) -> Json {
     })
 }
 
-/// Makes the report about the decisions that `filter` chooses, of which times and host
-/// count and nothing else, and verifies them. `contact` is named for questions
+/// Makes the report about the decisions that `filter` selects, and verifies them. Only
+/// the times and the host of the filter count. `contact` is named for questions
 /// (`proxy.contact`).
 ///
 /// # Errors

@@ -14,7 +14,7 @@ use crate::page::tables::glossary;
 use crate::page::words::{bytes, code, counted, duration, foreign, minute, number, percent, shown};
 use crate::page::{Figure, figures, robots_box};
 
-/// Configurations that are shown, the latest.
+/// Maximum number of configurations shown, the latest ones.
 const CONFIGURATIONS_MAX: usize = 3;
 
 /// Sections of a configuration that are shown.
@@ -52,7 +52,7 @@ fn sections(data: &ReportData) -> Markup {
     }
 }
 
-/// Shows pace and egress as they were configured in the time.
+/// Shows the pace and egress settings in force in the time span.
 fn configurations(data: &ReportData) -> Markup {
     let configurations = &data.history.configurations;
     let earlier = configurations.len().saturating_sub(CONFIGURATIONS_MAX);
@@ -81,7 +81,7 @@ fn configurations(data: &ReportData) -> Markup {
     }
 }
 
-/// Returns the lines of a configuration that say how origins are asked.
+/// Returns the lines of a configuration that determine how origins are contacted.
 fn shown_lines(text: &str) -> impl Iterator<Item = &str> {
     let is_shown = |section: &&str| SHOWN_SECTIONS.iter().any(|name| section.starts_with(name));
     text.split("\n\n").filter(is_shown).flat_map(str::lines)
@@ -119,7 +119,7 @@ fn who_asked(data: &ReportData) -> Markup {
 
 fn refusals(data: &ReportData) -> Markup {
     let totals = &data.totals;
-    // Refusals without a rule have a table of their own.
+    // Refusals without a rule have their own table.
     let ranked = data.ranked(|entry| match entry.ruling.reason.as_str() {
         "rule" => entry.sums.refusals,
         _ => 0,
@@ -158,7 +158,8 @@ fn refused_by_site(data: &ReportData) -> Markup {
 
 fn report_mode(data: &ReportData) -> Markup {
     let totals = &data.totals;
-    // Absent where everything is enforced, so that nobody takes it for a cost that was.
+    // Left out if everything is enforced, so that it is not mistaken for an actual
+    // cost.
     let reported = totals.sums.reported;
     let ranked = data.ranked(|entry| entry.sums.reported);
     html! {

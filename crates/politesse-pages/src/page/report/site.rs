@@ -1,5 +1,5 @@
-//! Page for the owner of a site who wants to know which crawlers came. It has nothing
-//! about other hosts, and no address of a client.
+//! Page for the owner of a site who wants to know which crawlers came. It contains
+//! nothing about other hosts, and no address of a client.
 
 use maud::{Markup, html};
 

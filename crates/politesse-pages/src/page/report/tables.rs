@@ -1,5 +1,5 @@
 //! Tables of a report: crawlers, rules, speeds, back-offs, and what could not be
-//! known.
+//! determined.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use politesse_record::report::{HostSpeed, SiteRefusals};
 use politesse_record::robots_versions::RobotsVersion;
 use politesse_record::stats::{DecisionSums, StatGroup};
 
-/// Bars of the chart of hosts.
+/// Maximum number of bars in the chart of hosts.
 const BARS_MAX: usize = 15;
 
 /// Lists the names under which crawlers asked.
@@ -24,8 +24,8 @@ pub(super) fn crawlers(data: &ReportData) -> Markup {
         names.entry(name).or_default().add(&entry.sums);
     }
     let mut names: Vec<_> = names.into_iter().collect();
-    // The sort is stable and the map is sorted by name: equal counts stay in that order,
-    // so that the same record always gives the same report.
+    // The sort is stable and the map is sorted by name, so equal counts stay in that
+    // order and the same record always gives the same report.
     names.sort_by_key(|(_, sums)| std::cmp::Reverse(sums.requests));
     ReportTable::of(names.iter(), "name")
         .text("Name", |(name, _)| {
@@ -38,7 +38,7 @@ pub(super) fn crawlers(data: &ReportData) -> Markup {
         .html()
 }
 
-/// Lists what the crawlers sent as their User-Agent.
+/// Lists the User-Agents that the crawlers sent.
 pub(super) fn user_agents(data: &ReportData) -> Markup {
     let mut agents: BTreeMap<Option<&str>, u64> = BTreeMap::new();
     for entry in &data.facts.crawlers {
@@ -46,7 +46,7 @@ pub(super) fn user_agents(data: &ReportData) -> Markup {
         *agents.entry(agent).or_default() += entry.requests;
     }
     let mut agents: Vec<_> = agents.into_iter().collect();
-    // Stable, as for crawlers: the same record always gives the same report.
+    // Stable, as for crawlers, so that the same record always gives the same report.
     agents.sort_by_key(|(_, requests)| std::cmp::Reverse(*requests));
     ReportTable::of(agents.iter(), "User-Agent")
         .text("User-Agent, as your log has it", |(agent, _)| {
@@ -59,13 +59,13 @@ pub(super) fn user_agents(data: &ReportData) -> Markup {
 /// Columns of a table of rules.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RuleColumns {
-    /// Title of the counts.
+    /// Heading for the counts.
     pub(super) count: &'static str,
     /// Whether there are several hosts.
     pub(super) has_host: bool,
 }
 
-/// Lists rules, each as its line of the file.
+/// Lists rules, each as the line in its file.
 pub(super) fn rules(ranked: &[RankedRule], shown: RuleColumns) -> Markup {
     let mut table = ReportTable::of(ranked.iter(), "rule");
     if shown.has_host {
@@ -87,7 +87,7 @@ fn group(group: &[String]) -> Markup {
     }
 }
 
-/// Lists what was refused for other reasons than a rule, by reason.
+/// Lists refusals without a rule, by reason.
 pub(super) fn other_reasons(data: &ReportData) -> Markup {
     let mut reasons: BTreeMap<&str, ReasonRefusals<'_>> = BTreeMap::new();
     for entry in &data.facts.rulings {
@@ -97,7 +97,7 @@ pub(super) fn other_reasons(data: &ReportData) -> Markup {
             found.hosts.insert(&entry.host);
         }
     }
-    // Most reports have no such request, and need no empty table.
+    // Most reports have no such refusals, and need no empty table.
     if reasons.is_empty() {
         return html! {};
     }
@@ -141,14 +141,14 @@ pub(super) fn denials(data: &ReportData) -> Markup {
     }
 }
 
-/// Refusals for one reason, and the hosts that they concern.
+/// Refusals for one reason, and the hosts concerned.
 #[derive(Default)]
 struct ReasonRefusals<'a> {
     refusals: u64,
     hosts: BTreeSet<&'a str>,
 }
 
-/// Lists the hosts that refused requests, and how.
+/// Lists the hosts that refused requests, with their answers.
 pub(super) fn site_refusals(data: &ReportData) -> Markup {
     let answers = |refusals: &SiteRefusals| {
         let answers = refusals.answers.iter();
@@ -165,10 +165,11 @@ pub(super) fn site_refusals(data: &ReportData) -> Markup {
         .html()
 }
 
-/// Draws how many requests each host got in its busiest minute.
+/// Draws how many requests each host received in its busiest minute.
 pub(super) fn speed_chart(speeds: &[HostSpeed]) -> Markup {
     let mut fastest: Vec<_> = speeds.iter().collect();
-    // By the busiest minute, not by all requests: load comes from requests at one time.
+    // By the busiest minute, not by all requests, because load comes from simultaneous
+    // requests.
     fastest.sort_by_key(|speed| std::cmp::Reverse(speed.busiest_minute));
     let bar = |speed: &&HostSpeed| NamedBar {
         name: speed.host.to_string(),
@@ -209,8 +210,8 @@ pub(super) fn back_offs(data: &ReportData) -> Markup {
             .iter()
             .filter(move |event| event.kind == kind)
     };
-    // The ends of back-offs are events, too. They are left out, since each row has the
-    // time until which the host is left alone.
+    // The ends of back-offs are events as well. They are left out, since each row has
+    // the end of the pause.
     let begun: Vec<_> = events("backoff_entered").collect();
     let released = events("backoff_released").count() as u64;
     let table = ReportTable::of(begun.iter().rev(), "time")
@@ -223,7 +224,7 @@ pub(super) fn back_offs(data: &ReportData) -> Markup {
         .text("How long", |event| {
             html! {
                 @match event.incidents {
-                    // Incidents are counted for answers without `Retry-After` only.
+                    // Incidents are counted only for answers without `Retry-After`.
                     0 => "as long as it asked",
                     1 => "by our own rule",
                     times => { "by our own rule, time " (number(times)) " in a row" }
@@ -238,9 +239,9 @@ pub(super) fn back_offs(data: &ReportData) -> Markup {
     }
 }
 
-/// Lists the hosts whose rules were not known, and what the record does not have.
+/// Lists the hosts whose rules were unknown, and the gaps of the record.
 pub(super) fn unknown(data: &ReportData) -> Markup {
-    // For all other reasons it is known who refused: the site or the operator.
+    // For all other reasons it is known who refused, the site or the operator.
     let is_unknown = |word: &str| matches!(word, "unreachable" | "undecided");
     let ranked = data.ranked(|entry| {
         let DecisionSums { requests, .. } = entry.sums;
@@ -292,8 +293,8 @@ pub(super) fn unknown(data: &ReportData) -> Markup {
     }
 }
 
-/// Counts the requests decided for the reason of `rule` that were neither refused nor put
-/// off: report mode, or an override, let them through.
+/// Counts the requests decided for the reason of `rule` that were neither refused nor
+/// put off: report mode or an override let them through.
 fn let_through(data: &ReportData, rule: &RuleKey) -> u64 {
     let ranked = data.ranked(|entry| entry.sums.let_through());
     let found = ranked.iter().find(|ranked| ranked.rule == *rule);
@@ -330,7 +331,7 @@ pub(super) fn versions(data: &ReportData) -> Markup {
         .html()
 }
 
-/// Explains the answer to a fetch of a robots.txt.
+/// Describes the response to a fetch of a robots.txt.
 fn answer(status: Option<u16>, result: &str) -> String {
     let meaning = match result {
         "successful" => "the file was read",

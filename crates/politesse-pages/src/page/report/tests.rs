@@ -1,4 +1,4 @@
-//! Sentences of reports, each held against rows that were made for it.
+//! Sentences of reports, each checked against rows made for it.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ fn at(minutes: i64) -> Timestamp {
     begin + SignedDuration::from_mins(minutes)
 }
 
-/// A record that is made row by row.
+/// Record that is built row by row.
 struct MadeRecord {
     folder: TempDir,
     log: AuditLog,
@@ -167,7 +167,7 @@ fn robots() -> AccessResult {
     AccessResult::Successful(Arc::new(RobotsFile::new(Bytes::from_static(ROBOTS))))
 }
 
-/// Returns the text of a page, each run of blanks as one.
+/// Returns the text of a page, with runs of whitespace collapsed.
 fn text(page: &str) -> String {
     let body = page.split_once("</style>").unwrap().1;
     let mut text = String::new();
@@ -175,7 +175,7 @@ fn text(page: &str) -> String {
     for letter in body.chars() {
         match letter {
             '<' => is_tag = true,
-            // Cells of a table are words of their own.
+            // Cells of a table are separate words.
             '>' => {
                 is_tag = false;
                 text.push(' ');
@@ -220,7 +220,7 @@ async fn everything() -> MadeRecord {
     let redacted = made.ask(131, "http://o.test/private/3").await;
     let unreachable = AccessResult::Unreachable(Cause::Timeout);
     made.ask_of(132, "http://o.test/u", unreachable).await;
-    // The program ends without a word.
+    // The program ends without recording a stop.
     made.event(300, Started, json!({ "version": "0" })).await;
     made.set_policy(EnforcementMode::Enforce, &[]);
     let (_, open) = made.begin(310, "http://o.test/private/4", robots()).await;
@@ -299,7 +299,7 @@ async fn a_report_says_what_its_rows_say() {
     assert_silent(&text, &["obeys", "Nothing was enforced", "127.0.0.1"]);
 }
 
-// Ours: redacted decisions belong to the host of their robots.txt.
+// Ours: redacted decisions are counted for the host of their robots.txt.
 #[tokio::test]
 async fn the_owners_page_counts_redacted_requests_of_the_host() {
     let made = everything().await;
@@ -329,7 +329,7 @@ async fn the_owners_page_counts_redacted_requests_of_the_host() {
         &site,
         &["obeys", "other.test", "order of a court", "127.0.0"],
     );
-    // The digest that the page states is that of the same decisions.
+    // The digest on the page covers the same decisions.
     let filter = DecisionFilter {
         host: Some("o.test".to_owned()),
         ..until
@@ -340,9 +340,9 @@ async fn the_owners_page_counts_redacted_requests_of_the_host() {
     assert_eq!(facts.redacted.len(), 1);
 }
 
-// Ours: nothing of another time is told.
+// Ours: a report contains nothing from outside its time span.
 #[tokio::test]
-async fn a_report_tells_nothing_of_another_time() {
+async fn a_report_contains_nothing_from_another_time() {
     let made = everything().await;
     let filter = |from, until| DecisionFilter {
         from: Some(at(from)),
@@ -394,7 +394,7 @@ async fn a_report_tells_nothing_of_another_time() {
     assert_silent(&none, &["enforced"]);
 }
 
-// Ours: what report mode lets through is not obeyed.
+// Ours: rules are not obeyed for requests that report mode lets through.
 #[tokio::test]
 async fn a_report_of_report_mode_says_that_nothing_was_enforced() {
     let mut made = MadeRecord::new();
@@ -424,9 +424,9 @@ async fn a_report_of_report_mode_says_that_nothing_was_enforced() {
     }
 }
 
-// Ours: a host is compared whole, on every port.
+// Ours: hosts are compared as a whole, on every port.
 #[tokio::test]
-async fn redacted_requests_belong_to_one_host_whatever_the_port() {
+async fn redacted_requests_belong_to_one_host_on_every_port() {
     let made = MadeRecord::new();
     let urls = [
         "http://o.test:8080/a",
@@ -450,9 +450,9 @@ async fn redacted_requests_belong_to_one_host_whatever_the_port() {
     }
 }
 
-// Ours: what was withheld was fetched, and is no refusal of politesse or of the site.
+// Ours: a withheld response was fetched, and is not a refusal by politesse or the site.
 #[tokio::test]
-async fn withheld_responses_are_counted_apart() {
+async fn withheld_responses_are_counted_separately() {
     let made = MadeRecord::new();
     made.ask(1, "http://o.test/a").await;
     let (_, ending) = made.begin(2, "http://o.test/b", robots()).await;
@@ -479,7 +479,7 @@ async fn withheld_responses_are_counted_apart() {
     );
 }
 
-// Ours: gaps are found where all is looked at, and nothing is said of them elsewhere.
+// Ours: gaps are only found, and only mentioned, in a report about everything.
 #[tokio::test]
 async fn a_report_about_everything_finds_a_gap() {
     let made = MadeRecord::new();

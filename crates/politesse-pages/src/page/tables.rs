@@ -114,11 +114,11 @@ pub fn deciding_line(line: Option<u32>, rule: Option<&str>, reason: &str) -> Mar
 pub fn reason_words(word: &str) -> &'static str {
     match word {
         "unreachable" => "The robots.txt could not be read",
-        "restricted" => "The website keeps its robots.txt back (status 401 or 403)",
-        "undecided" => "The robots.txt is made so that its rules take too long to try",
+        "restricted" => "The website withholds its robots.txt (status 401 or 403)",
+        "undecided" => "The rules of the robots.txt take too long to evaluate",
         "override" => "Our operator does not want it fetched",
         "egress" => "An address or port that our crawlers may not connect to",
-        "identity" => "A client used the name of another one of our crawlers",
+        "identity" => "A client used the name of another of our crawlers",
         "rule" => "A rule of the robots.txt",
         "preference" => "The website does not want its pages used for the purpose of the crawler",
         _ => "Another reason",
@@ -134,7 +134,7 @@ pub fn glossary(own: &[(&str, &str)]) -> Markup {
             dd { "a program that fetches pages of the web by itself" }
             @for (word, meaning) in own { dt { (word) } dd { (meaning) } }
             dt { "SHA-256" }
-            dd { "a number made from data, which is another one if anything in them changes" }
+            dd { "a number computed from data, which changes if anything in the data changes" }
         }
     }
 }

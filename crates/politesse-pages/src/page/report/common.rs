@@ -91,8 +91,8 @@ pub(super) fn how_to_check(data: &ReportData) -> Markup {
     html! {
         h2 { "How to check this" }
         p {
-            "Each request stands in a record, with the robots.txt and the settings that it was \
-             decided by. For this page " (counted(sums.decided, "decision"))
+            "Each request is in a record, with the robots.txt and the settings that decided it. \
+             For this page " (counted(sums.decided, "decision"))
             @if sums.decided == 1 { " was" } @else { " were" }
             " made once more from what is on record"
             @if is_same { ": all came out the same." } @else { "." }
@@ -109,12 +109,12 @@ pub(super) fn how_to_check(data: &ReportData) -> Markup {
             }
         }
         p {
-            "Whoever has the record, or a copy of it, finds the same number by the command below \
-             it, unless a decision was changed, added or taken away:"
+            "Anyone who has the record, or a copy of it, gets the same number from the command \
+             below it, unless a decision was changed, added or removed:"
         }
         pre { "SHA-256 " (data.facts.digest) "\npolitesse audit report" (arguments) " --digest" }
         p {
-            "and verifies the whole record by " code { "politesse audit verify" } "."
+            "and verifies the whole record with " code { "politesse audit verify" } "."
             @if !data.scope.is_whole {
                 " That is also how entries are found to be missing, which this page cannot tell."
             } @else if check.sums.missing == 0 {

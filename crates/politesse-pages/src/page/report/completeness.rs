@@ -21,8 +21,8 @@ pub(super) fn completeness(data: &ReportData) -> Markup {
         h2 { "What the record has of this time" }
         @if let Some(first) = begins_later {
             p {
-                "The first entry on record is of " (minute(first))
-                ". Of the time before nothing is on record."
+                "The first entry on record is from " (minute(first))
+                ". Nothing from before that is on record."
             }
         }
         (removals(data))
@@ -66,8 +66,7 @@ fn redactions(data: &ReportData) -> Markup {
             p {
                 "Client and address were taken away from "
                 (counted(redacted.len() as u64, "request"))
-                ". They are counted on this page by what is left of them, and are not decided once \
-                 more."
+                ". They are counted on this page by what is left of them, and are not decided again."
             }
             (table.html())
         }
@@ -108,7 +107,7 @@ fn absences(data: &ReportData) -> Markup {
         .text("How it ended", |absence| {
             html! {
                 @if absence.is_stopped { "it was stopped" }
-                @else { "without a word; the last decision before is of that time" }
+                @else { "unexpectedly; the last decision before is from that time" }
             }
         });
     html! {
@@ -116,9 +115,9 @@ fn absences(data: &ReportData) -> Markup {
             p { "No stop and no restart of the program is on record in this time." }
         } @else {
             p {
-                "At these times the program was stopped, or ended without a word and was started \
-                 again. While it was stopped it passed no request on. Where it ended without a \
-                 word, it may have run for some of the time: what it sent last may not be on record."
+                "At these times the program was stopped, or ended unexpectedly and was started \
+                 again. While it was stopped it forwarded no requests. Where it ended unexpectedly, \
+                 it may have run for some of the time: its last requests may not be on record."
             }
             (table.html())
         }

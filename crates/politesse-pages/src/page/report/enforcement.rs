@@ -115,8 +115,8 @@ pub(super) fn exceptions(data: &ReportData) -> Markup {
         }
         @if 0 < data.overrides.unknown {
             p {
-                "Of " (counted(data.overrides.unknown, "request")) " decided by an exception it is \
-                 not known which: redacted, or without evidence."
+                "For " (counted(data.overrides.unknown, "request")) " decided by an exception, the \
+                 exception is unknown: redacted, or without evidence."
             }
         }
     }

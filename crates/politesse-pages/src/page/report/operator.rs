@@ -94,8 +94,8 @@ fn brief(data: &ReportData) -> Markup {
             (counted(totals.crawlers, "crawler")) " made "
             (counted(totals.sums.requests, "request"))
             @if data.scope.host().is_none() { " to " (counted(totals.hosts, "website")) }
-            " through the program politesse. This page tells what is on record of them, and nothing \
-             of requests that went another way."
+            " through the program politesse. This page shows what is on record about them, and \
+             nothing of requests that went another way."
         }
         (enforcement(data))
         (figures(&[
@@ -132,8 +132,8 @@ fn refusals(data: &ReportData) -> Markup {
             p {
                 (counted(totals.by_rules, "request")) " (" (percent(totals.by_rules, totals.sums.requests))
                 " of all) " @if totals.by_rules == 1 { "was" } @else { "were" }
-                " not sent because the owner of the website disallows it. The line is that of \
-                 the file as it was then."
+                " not sent because the owner of the website disallows it. The line is quoted \
+                 from the file as it was then."
             }
             (rules(&ranked, RuleColumns { count: "Refused", has_host: data.scope.host().is_none() }))
         }
@@ -223,8 +223,8 @@ fn left_alone(data: &ReportData) -> Markup {
         h2 { "Which websites asked for less" }
         p {
             "A website that has too much to do answers with 429 or 503 (\u{201c}too many requests\u{201d}, \
-             \u{201c}service unavailable\u{201d}). It is then left alone: as long as it asks, or, if it \
-             does not say, longer each time in a row."
+             \u{201c}service unavailable\u{201d}). It is then left alone: for as long as it asks, or, \
+             if it does not say, for longer each time in a row."
         }
         @if data.back_offs.iter().any(|event| event.kind == "backoff_entered") {
             (back_offs(data))

@@ -164,7 +164,7 @@ fn what_to_do(data: &ReportData) -> Markup {
         }
         @match &data.contact {
             Some(contact) => p { "Questions reach us here: " (code(contact)) },
-            None => p { "For questions, answer whoever sent you this page." },
+            None => p { "For questions, reply to the person who sent you this page." },
         }
     }
 }

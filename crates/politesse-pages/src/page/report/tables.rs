@@ -260,11 +260,11 @@ pub(super) fn unknown(data: &ReportData) -> Markup {
         ),
         (
             sums.other_revision,
-            "decisions were made by another version of the program, and this one would decide otherwise",
+            "decisions were made by another version of the program, and this one would decide differently",
         ),
         (
             sums.form_only,
-            "requests were refused for the address they would connect to; there is nothing to decide once more",
+            "requests were refused for the address they would connect to; there is nothing to decide again",
         ),
     ] {
         // A count of zero is not worth a line.
@@ -285,7 +285,7 @@ pub(super) fn unknown(data: &ReportData) -> Markup {
         }
         @if !ranked.is_empty() {
             p {
-                "Where a robots.txt cannot be read it is not known what the owner wants."
+                "If a robots.txt cannot be read, it is not known what the owner wants."
             }
             (table.html())
         }

@@ -286,8 +286,8 @@ async fn a_report_says_what_its_rows_say() {
             "by operator 127.0.0.9: request of 22 November 1",
             "by operator 127.0.0.9: order of a court 1",
             "2026-03-01 01:00 2026-03-01 02:00 it was stopped",
-            "Where it ended without a word, it may have run for some of the time",
-            "2026-03-01 02:12 2026-03-01 05:00 without a word; the last decision before is of that \
+            "Where it ended unexpectedly, it may have run for some of the time",
+            "2026-03-01 02:12 2026-03-01 05:00 unexpectedly; the last decision before is from that \
              time",
             "2026-03-01 05:50 not started since it was stopped",
             "A backup took the place of the record at 2026-03-01 05:40.",
@@ -375,7 +375,7 @@ async fn a_report_contains_nothing_from_another_time() {
     assert_says(
         &early,
         &[
-            "The first entry on record is of 2026-03-01 00:00. Of the time before nothing is on \
+            "The first entry on record is from 2026-03-01 00:00. Nothing from before that is on \
              record.",
             "enforced each decision. Exceptions of the operator let 1 request through that it \
              refuses otherwise.",

@@ -1,8 +1,8 @@
-//! What egress adds to a request: guards `Egress::admits`, which each request
-//! asks once, and each new connection once more.
+//! Time that the egress check adds to a request. Guards `Egress::admits`, which is
+//! called once for each request and once more for each new connection.
 //!
-//! `cargo bench --bench egress`. Nothing is dialled, and nothing is resolved
-//! but `localhost`, once.
+//! `cargo bench --bench egress`. The bench opens no connections, and resolves only
+//! `localhost`, once.
 
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 
@@ -54,7 +54,7 @@ async fn main() {
 async fn row(name: &str, egress: &Egress, authority: &str) {
     let origin = Origin::new(Scheme::Http, authority).expect("an origin");
     let client = Client::proxy();
-    // The first one resolves the name.
+    // The first call resolves the name.
     let _ = egress.admits(&origin, Some(&client)).await;
     let mut times = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {
@@ -68,8 +68,8 @@ async fn row(name: &str, egress: &Egress, authority: &str) {
     println!("| {name} | {} ns |", times[ROUNDS / 2].as_nanos());
 }
 
-/// Returns the defaults but for `entries` in `upstream.resolve` and one allowed
-/// name.
+/// Returns the default egress, except for `entries` in `upstream.resolve` and one
+/// allowed name.
 fn egress(entries: u32, listener: &str) -> Egress {
     let address: SocketAddr = "127.0.0.1:8080".parse().expect("an address");
     let resolve = (0..entries).map(|number| Resolve {

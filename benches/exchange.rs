@@ -1,9 +1,9 @@
-//! What the proxy adds to one keep-alive exchange, and which part of that is
-//! the annotation of a page: guards the forward path.
+//! Time that the proxy adds to a keep-alive exchange, and the share of it that is spent
+//! on annotating a page. Guards the forward path.
 //!
-//! `cargo bench --bench exchange`. An origin, the proxy and a client in one
-//! process over loopback, so only the ratio of two rows of one run means
-//! something.
+//! `cargo bench --bench exchange`. The origin, the proxy and the client run in one
+//! process and talk over loopback, so only the ratio between two rows of the same run
+//! is meaningful.
 
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 
@@ -34,7 +34,7 @@ const REQUESTS: u32 = 400;
 const CONNECTIONS: [usize; 2] = [1, 32];
 const BODY: Bytes = Bytes::from_static(&[b'x'; 1024]);
 
-/// Pages by the size of their heads, in KB, and how they come.
+/// Pages: the size of the head in KB, and the content coding.
 const PAGES: [(usize, &str); 8] = [
     (5, "plain"),
     (5, "gzip"),
@@ -78,7 +78,8 @@ async fn main() {
     }
 }
 
-/// Measures a page with its annotation, and the same bytes that are no page.
+/// Measures an HTML page, which the proxy annotates, and the same bytes as plain text,
+/// which it does not read.
 async fn annotation(origin: SocketAddr, head_kb: usize, coding: &'static str) {
     let folder = tempfile::tempdir().expect("a folder");
     let proxy = proxy(folder.path(), origin).await;
@@ -173,7 +174,7 @@ async fn proxy(folder: &std::path::Path, origin: SocketAddr) -> RunningProxy {
         .expect("a proxy")
 }
 
-/// Returns the median time of a request over `connections` at once.
+/// Returns the median time of a request, with `connections` sending at the same time.
 async fn measure(address: SocketAddr, target: &str, connections: usize) -> Duration {
     let mut times = Vec::with_capacity(ROUNDS);
     for _ in 0..=ROUNDS {
@@ -219,7 +220,7 @@ async fn crawl(address: SocketAddr, target: String) {
     }
 }
 
-/// Bytes of a response, once its head is there.
+/// Returns the length of a response, head included, once its head has arrived.
 fn length(response: &[u8]) -> Option<usize> {
     let head = response.windows(4).position(|bytes| bytes == b"\r\n\r\n")?;
     let text = std::str::from_utf8(&response[..head]).ok()?;

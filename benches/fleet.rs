@@ -1,11 +1,11 @@
-//! What a request costs the nodes of a fleet and their store: guards that each
-//! node adds what one has alone, and that the store is asked rarely.
+//! Cost of a request to the nodes of a fleet and to their store. Guards that each node
+//! adds the capacity of a single proxy, and that the nodes rarely call the store.
 //!
-//! `TOKIO_WORKER_THREADS=1 cargo bench --bench fleet`, with
-//! redis-server installed. The nodes are processes of their own; clients and origin
-//! are this one. All share the processors of one machine, so that no time says how
-//! fast many machines would be. What counts is CPU time: a node with a processor of
-//! its own sends as many requests a second as one of them costs parts of a second.
+//! `TOKIO_WORKER_THREADS=1 cargo bench --bench fleet`, with redis-server installed.
+//! Each node is a process; the clients and the origin run in this one. They all share
+//! the processors of one machine, so elapsed time does not show how fast several
+//! machines would be. The bench reports CPU time instead: a node that spends 100 µs of
+//! CPU time on a request can serve 10,000 requests a second on a processor of its own.
 
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 
@@ -26,27 +26,28 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// Hosts of the crawl. Each client asks for the pages of all hosts that are its own.
+/// Hosts of the crawl. With [`Way::ByHost`], a client requests the hosts of one node
+/// only.
 const HOSTS: usize = 256;
-/// Clients of each node, with a kept connection each.
+/// Clients of each node, each with one open connection to every node.
 const CLIENTS: usize = 16;
-/// Requests of each client, after one to each host.
+/// Requests of each client, after a warm-up.
 const REQUESTS: usize = 1500;
 
-/// Which node a request comes to.
+/// Choice of the node that receives a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
-    /// That of its host, as a balancer in front sends it.
+    /// The node of the request's host, as a load balancer in front chooses it.
     ByHost,
-    /// One after the other.
+    /// Each node in turn.
     InTurn,
 }
 
-/// A fleet that is measured.
+/// Fleet to measure.
 #[derive(Clone, Copy)]
 struct Row {
     nodes: usize,
-    /// Whether they have a store; one without is a single proxy.
+    /// Whether the nodes share a store. A node without one is a single proxy.
     has_store: bool,
     way: Way,
 }
@@ -95,7 +96,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Costs of one request.
+/// Cost of one request.
 struct RequestCost {
     nodes_us: f64,
     store_us: f64,
@@ -121,7 +122,7 @@ async fn measure(row: Row, origin: SocketAddr) -> anyhow::Result<RequestCost> {
     })
 }
 
-/// Sums of CPU time and calls since the processes began.
+/// CPU time and calls since the processes started.
 struct Sum {
     nodes_cpu: f64,
     store_cpu: f64,
@@ -143,13 +144,13 @@ impl Sum {
         Ok(Self {
             nodes_cpu,
             store_cpu: fact("used_cpu_user:")? + fact("used_cpu_sys:")?,
-            // Absent before the first one.
+            // Redis lists no calls before the first one.
             calls: fact("cmdstat_evalsha:calls=").unwrap_or_default(),
         })
     }
 }
 
-/// A Redis that keeps nothing on disk. Ends with the value.
+/// Redis server that keeps nothing on disk. Killed on drop.
 struct Store {
     process: Child,
     address: SocketAddr,
@@ -174,7 +175,7 @@ impl Store {
         bail!("the store does not start")
     }
 
-    /// Returns what the store says about itself.
+    /// Returns the store's own statistics.
     fn facts(&self) -> anyhow::Result<String> {
         let mut stream = std::net::TcpStream::connect(self.address)?;
         stream.write_all(b"INFO everything\r\nQUIT\r\n")?;
@@ -191,7 +192,7 @@ impl Drop for Store {
     }
 }
 
-/// A node with its folder.
+/// Node and its folder.
 struct Node {
     proxy: Proxy,
     _folder: TempDir,
@@ -200,13 +201,13 @@ struct Node {
 impl Node {
     fn start(number: usize, row: Row, store: &Store, origin: SocketAddr) -> anyhow::Result<Self> {
         let mut builder = tempfile::Builder::new();
-        // The record is refused where others may write.
+        // The record refuses a folder that other users may write to.
         builder.permissions(Permissions::from_mode(0o700));
         let folder = builder.tempdir()?;
         let addresses = (0..HOSTS).map(|host| format!("\"h{host}.test:80\"=\"{origin}\""));
         let addresses = addresses.collect::<Vec<_>>().join(",");
         let mut settings = vec![
-            // The pace is not to be what is measured.
+            // Pacing would dominate the measurement.
             "pace.profile=\"owned\"".to_owned(),
             "pace.origin={in_flight=1000}".to_owned(),
             format!("upstream.resolve={{{addresses}}}"),
@@ -237,7 +238,7 @@ impl Node {
     }
 }
 
-/// Has every client of every node send so many requests.
+/// Sends `requests` requests from every client of every node.
 async fn crawl(row: Row, nodes: &[SocketAddr], requests: usize) -> anyhow::Result<()> {
     let mut clients = JoinSet::new();
     for client in 0..row.nodes * CLIENTS {
@@ -250,7 +251,7 @@ async fn crawl(row: Row, nodes: &[SocketAddr], requests: usize) -> anyhow::Resul
                 streams.push(stream);
             }
             for number in 0..requests {
-                // No two clients begin at one host.
+                // Clients of a node start at different hosts.
                 let begin = client / nodes.len() * (HOSTS / CLIENTS);
                 let (host, node) = match row.way {
                     Way::ByHost => {
@@ -271,7 +272,7 @@ async fn crawl(row: Row, nodes: &[SocketAddr], requests: usize) -> anyhow::Resul
     Ok(())
 }
 
-/// Asks for a page, which is given without the scheme.
+/// Requests a page, given as a URL without its scheme.
 async fn exchange(stream: &mut TcpStream, page: &str) -> anyhow::Result<()> {
     let (host, _) = page.split_once('/').context("a path")?;
     let request = format!(
@@ -288,7 +289,7 @@ async fn exchange(stream: &mut TcpStream, page: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// End of each page, by which a client knows it.
+/// End of every page, which shows a client that the response is complete.
 const PAGE_END: &[u8] = b"</html>\n";
 
 /// Serves a robots.txt and pages of 1 KiB until the process ends.
@@ -301,7 +302,7 @@ async fn serve_origin() -> anyhow::Result<SocketAddr> {
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let (page, robots) = (page.clone(), robots.clone());
-            // A connection that breaks shows at its client.
+            // If a connection breaks, its client reports the error.
             tokio::spawn(async move {
                 let _ = stream.set_nodelay(true);
                 let mut head = Vec::with_capacity(4096);

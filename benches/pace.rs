@@ -1,7 +1,8 @@
-//! What pacing adds to a request, and to memory: guards `Scheduler::turn`, which
-//! each request asks once, and the queues of hosts at rest.
+//! Time that pacing adds to a request, and memory that an idle host takes. Guards
+//! `Scheduler::turn`, which is called once for each request, and the queues of idle
+//! hosts.
 //!
-//! `cargo bench --bench pace`. Nothing is sent.
+//! `cargo bench --bench pace`. The bench sends no requests.
 
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 
@@ -57,7 +58,7 @@ async fn main() {
 }
 
 fn scheduler() -> Scheduler {
-    // No rate: two starts may follow each other at once.
+    // No rate limit: a request may start right after another.
     let policy = PacePolicy::new(Profile::Owned, &PaceLimits::default(), Vec::new());
     let options = Options {
         policy: Arc::new(policy),
@@ -102,7 +103,7 @@ async fn row(name: &str, scheduler: &Scheduler, asked: &Option<Arc<PaceRecords>>
     println!("| {name} | {} ns |", times[ROUNDS / 2].as_nanos());
 }
 
-/// Bytes in use by the process.
+/// Returns the resident memory of the process in bytes.
 fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with("Rss:"));
@@ -124,10 +125,11 @@ async fn memory(hosts: &[Host]) -> usize {
     resident().saturating_sub(before) / hosts.len()
 }
 
-/// The time of single requests, with and without sweeps beside them.
+/// Measures single requests, with and without sweeps at the same time, and prints their
+/// times.
 async fn sweeps(hosts: &[Host]) {
     let scheduler = Arc::new(scheduler());
-    // Hosts that are kept, because of their back-off.
+    // Their back-off keeps these hosts in memory.
     for host in hosts {
         let turn = scheduler.turn(request(host, &None)).await.expect("a turn");
         turn.record_status(503, Some(Duration::from_secs(3600)));

@@ -1,9 +1,9 @@
-//! What the record costs for a decision with its ending: CPU time of the writer,
-//! bytes on disk, and how fast the record is read, verified again and bundled.
+//! Cost of the record for a decision and its ending: CPU time of the writer, bytes on
+//! disk, and the speed of reading, verifying and bundling the record.
 //!
-//! `cargo bench --bench record`, or with `ROWS=5000000` for the searches of a long
-//! record. The writer runs on a thread of its own, whose CPU time the system
-//! counts; waits for the disk are no part of it.
+//! `cargo bench --bench record`, or with `ROWS=5000000` for searches in a long record.
+//! The writer runs on a thread of its own, whose CPU time the system counts. Waits for
+//! the disk are not included.
 
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 
@@ -40,13 +40,13 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\nCrawl-delay: 1\n";
 
-/// Decisions of a row, unless `ROWS` says otherwise.
+/// Decisions for each row of the table, unless `ROWS` says otherwise.
 const ROWS: usize = 300_000;
 
-/// Decisions of a bundle at most: a day of a crawl of 12 requests a second.
+/// Decisions in a bundle at most: a day of a crawl at 12 requests a second.
 const BUNDLED: u64 = 1_000_000;
 
-/// Decisions from one refusal to the next.
+/// Distance between two refusals, in decisions.
 const REFUSED_EVERY: usize = 5_000;
 
 /// Connections that wait for their commits at the same time.
@@ -70,7 +70,7 @@ async fn main() {
     }
 }
 
-/// Decisions to be recorded.
+/// Decisions to record.
 struct Work {
     snapshots: Vec<Arc<Snapshot>>,
     rows: usize,
@@ -102,8 +102,8 @@ impl Work {
         let tracker = TaskTracker::new();
         let log = AuditLog::open(&options, Arc::new(Metrics::default()), &tracker);
         let log = Arc::new(log.expect("a record"));
-        // Each host once, so that its first contact, which writes what is kept
-        // once, is not measured.
+        // The first decision about a host also writes data that is stored only once.
+        // Record one for each host before the measurement.
         let hosts = self.snapshots.len();
         let first_bytes = self.record_each(&log, 0..hosts, 1).await;
         log.probe().await.expect("it can be written");
@@ -132,8 +132,8 @@ impl Work {
         );
     }
 
-    /// Records the decisions with these numbers, every `step`th. Returns the bytes
-    /// of their paths.
+    /// Records every `step`th decision of these numbers. Returns the total length of
+    /// their paths in bytes.
     async fn record_each(&self, log: &AuditLog, numbers: Range<usize>, step: usize) -> usize {
         let mut path_bytes = 0;
         for number in numbers.step_by(step) {
@@ -167,9 +167,11 @@ impl Work {
     }
 
     fn decision(&self, number: usize) -> Decision {
-        // A stride that is prime to the hosts: neighbours are of other hosts.
+        // The stride is coprime to the number of hosts, so consecutive decisions are
+        // about different hosts.
         let snapshot = &self.snapshots[number * 7919 % self.snapshots.len()];
-        // One refusal in 5,000 requests: those who look for the newest pass many others.
+        // One refusal in 5,000 requests: a search for the newest ones passes many other
+        // rows.
         let folder = match number % REFUSED_EVERY {
             0 => "private",
             _ => "catalog",
@@ -183,8 +185,8 @@ impl Work {
             target: Target::new(snapshot.key.origin.clone(), &path).expect("a URL"),
             method: "GET".to_owned(),
         });
-        // A hundred decisions a second, so that a search by time has a record of
-        // hours before it.
+        // A hundred decisions a second, so that a search by time skips hours of the
+        // record.
         let at = self.began + Duration::from_millis(10 * number as u64);
         decide(&inquiry, snapshot, &self.policy, at)
     }
@@ -209,8 +211,8 @@ fn snapshot(host: usize) -> Arc<Snapshot> {
     })
 }
 
-/// Returns the CPU time of all threads but the main one, on which the decisions
-/// are made. A thread outlives its writer by some seconds.
+/// Returns the CPU time of all threads except the main one, which makes the decisions.
+/// A writer's thread lives for some seconds after the writer ends, so it still counts.
 fn cpu_of_writers() -> Duration {
     let own = std::process::id().to_string();
     let tasks = std::fs::read_dir("/proc/self/task").expect("threads");
@@ -275,7 +277,7 @@ fn read(path: &Path) {
     }
 }
 
-/// Makes a bundle of the newest decisions, verifies it, and prints how long it takes.
+/// Bundles the newest decisions, verifies the bundle, and prints how long both take.
 fn bundle(reader: &AuditReader, path: &Path) {
     let range = reader.seq_range().expect("it can be read");
     let last = range.expect("it has decisions").last;
@@ -302,7 +304,7 @@ fn bundle(reader: &AuditReader, path: &Path) {
     );
 }
 
-/// Counts the decisions by different keys, and prints how long it takes.
+/// Counts decisions grouped by different keys, and prints how long it takes.
 fn count(reader: &AuditReader) {
     let all = DecisionFilter::default();
     let half = DecisionFilter {
@@ -339,7 +341,7 @@ fn middle(reader: &AuditReader) -> jiff::Timestamp {
     time_of(reader, range.last.midpoint(range.first))
 }
 
-/// Returns the time of the first decision that has this number or a later one.
+/// Returns the time of the first decision with this number or a higher one.
 fn time_of(reader: &AuditReader, mut number: u64) -> jiff::Timestamp {
     loop {
         if let Some(row) = reader.record(number).expect("it can be read") {

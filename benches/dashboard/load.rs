@@ -1,5 +1,6 @@
-//! What live views and wrong tokens cost the requests that are forwarded: the CPU time
-//! of the process for a request, and how long requests take, with and without.
+//! Cost of live views and wrong tokens to the requests that the proxy forwards: CPU
+//! time of the process for a request and time that a request takes, with and without
+//! them.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -18,15 +19,15 @@ use tokio::time::sleep;
 
 use crate::proxy::Proxy;
 
-/// Rounds, each of them without and with what is measured.
+/// Rounds of each measurement, every one without and then with the disturbance.
 const ROUNDS: usize = 6;
 /// Requests of a round.
 const REQUESTS: usize = 16_000;
-/// Connections that they are sent over.
+/// Connections that carry the requests.
 const CONNECTIONS: usize = 8;
-/// Live views at a time.
+/// Live views open at a time.
 const WATCHERS: usize = 10;
-/// Wrong tokens of each kind in a second.
+/// Wrong tokens a second, of each kind.
 const WRONG_RATE: u32 = 100;
 const RESPONSE: &[u8] =
     b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n\r\nabc\n";
@@ -40,14 +41,14 @@ struct Cost {
     p99_us: f64,
 }
 
-/// Disturbance beside the requests.
+/// Disturbance that runs during the requests.
 #[derive(Clone, Copy)]
 enum Beside {
     LiveViews,
     WrongTokens,
 }
 
-/// Measures both, and prints them.
+/// Measures every disturbance and prints the results.
 ///
 /// # Errors
 ///
@@ -79,7 +80,7 @@ pub(crate) async fn measure() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Measures rounds without and with a disturbance by turns; returns the medians.
+/// Alternates rounds without and with a disturbance, and returns the medians of both.
 async fn compare(
     folder: &Path,
     origin: SocketAddr,
@@ -93,7 +94,8 @@ async fn compare(
     ];
     let proxy = Arc::new(Proxy::start(folder, &settings)?);
     let number = Arc::new(AtomicUsize::new(0));
-    // Connections to the origin, and pages of the program that are not yet in memory.
+    // Connects to the origin, and loads pages of the program that are not in memory
+    // yet.
     round(&proxy, pause, &number).await?;
     let (mut alone, mut with) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
@@ -211,7 +213,7 @@ async fn serve() -> anyhow::Result<SocketAddr> {
     Ok(address)
 }
 
-/// Threads of a disturbance.
+/// Threads that disturb the proxy until they are stopped.
 struct Disturbance {
     is_over: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<anyhow::Result<()>>>,
@@ -231,17 +233,17 @@ impl Disturbance {
         Self { is_over, threads }
     }
 
-    /// Ends it; fails if it did not do what it was to.
+    /// Stops the threads. Panics if one of them failed.
     fn end(self) {
         self.is_over.store(true, Ordering::Relaxed);
         for thread in self.threads {
             let outcome = thread.join().expect("it does not panic");
-            outcome.expect("it goes on until it is ended");
+            outcome.expect("it runs until it is stopped");
         }
     }
 }
 
-/// Watches decisions as a browser does.
+/// Watches a live view of the decisions, as a browser does.
 fn watch(proxy: &Proxy, is_over: &AtomicBool) -> anyhow::Result<()> {
     let mut stream = TcpStream::connect(proxy.admin)?;
     stream.set_read_timeout(Some(Duration::from_millis(200)))?;
@@ -256,7 +258,8 @@ fn watch(proxy: &Proxy, is_over: &AtomicBool) -> anyhow::Result<()> {
         match stream.read(&mut buffer) {
             Ok(0) => break,
             Ok(read) => bytes += read,
-            // Nothing came: it looks whether it is to end.
+            // Nothing arrived within the time limit: check whether the measurement is
+            // over.
             Err(_) => {}
         }
     }
@@ -292,7 +295,7 @@ fn send_wrong_form(proxy: &Proxy, is_over: &AtomicBool) -> anyhow::Result<()> {
     wrong.send_at_rate(proxy, is_over)
 }
 
-/// Request with a wrong token, and the status that it is answered with.
+/// Request with a wrong token, and the status of the expected answer.
 struct WrongRequest {
     text: String,
     status: &'static str,

@@ -1,9 +1,9 @@
-//! What the dashboard costs: how long its pages take with a long record, and what
-//! live views and wrong tokens cost requests that are forwarded.
+//! Cost of the dashboard: the time that its pages take with a long record, and the cost
+//! of live views and wrong tokens to forwarded requests.
 //!
-//! `cargo bench --bench dashboard`, or with `ROWS=5000000` for a long
-//! record. `-- record FOLDER` makes the record alone, `-- pages FOLDER` asks for the
-//! pages of the one there, `-- load` measures the rest.
+//! `cargo bench --bench dashboard`, or with `ROWS=5000000` for a long record.
+//! `-- record FOLDER` only makes the record, `-- pages FOLDER` measures the pages on
+//! the record in that folder, and `-- load` measures live views and wrong tokens.
 
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 
@@ -37,7 +37,7 @@ async fn main() -> anyhow::Result<()> {
     let named = arguments.next().map(PathBuf::from);
     let temporary = tempfile::tempdir()?;
     let folder = named.unwrap_or_else(|| temporary.path().join("record"));
-    // The record is refused where others may write.
+    // The record refuses a folder that other users may write to.
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)

@@ -1,4 +1,4 @@
-//! How long each page takes, and its twin in JSON.
+//! Time that each page takes, and its JSON equivalent.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use politesse_base::clock;
 use crate::proxy::Proxy;
 use crate::record::{BUSY_HOST, LONE_HOST};
 
-/// Tries of a page after the first.
+/// Requests for a page after the first.
 const TRIES: usize = 20;
-/// Longest time of a page in the median, and of any try.
+/// Limits for the median time of a page, and for its slowest request.
 const MEDIAN_MAX: Duration = Duration::from_millis(50);
 const WORST_MAX: Duration = Duration::from_millis(200);
 
-/// Questions about decisions, behind `/decisions` and `/api/v1/decisions`.
+/// Queries for `/decisions` and `/api/v1/decisions`.
 const FILTERS: [&str; 12] = [
     "",
     "?host=host-0.example.test",
@@ -31,11 +31,11 @@ const FILTERS: [&str; 12] = [
     "?rule=Disallow:+/private-199/",
 ];
 
-/// Asks for every page, and prints its times.
+/// Requests every page, and prints its times.
 ///
 /// # Errors
 ///
-/// If a page cannot be had, or one takes longer than it may.
+/// If a request fails, or a page exceeds its time limit.
 pub(crate) fn measure(folder: &Path) -> anyhow::Result<()> {
     let mut targets = Vec::new();
     for hours in [1, 24, 168, 720] {
@@ -67,7 +67,7 @@ pub(crate) fn measure(folder: &Path) -> anyhow::Result<()> {
     println!("| page | first | median | worst | bytes |\n|---|---|---|---|---|");
     let mut slow = Vec::new();
     for target in targets {
-        // Each in a process that has answered nothing yet.
+        // A new process for each page, so that `first` is the first answer it gives.
         let proxy = Proxy::start(folder, &[])?;
         let times = match PageTimes::of(&proxy, &target) {
             Ok(times) => times,
@@ -91,7 +91,8 @@ pub(crate) fn measure(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Finds decisions of hosts large and small, refused and allowed.
+/// Returns the pages of single decisions: of a large and a small host, refused and
+/// allowed.
 fn stories(folder: &Path) -> anyhow::Result<Vec<String>> {
     let proxy = Proxy::start(folder, &[])?;
     let mut stories = Vec::new();

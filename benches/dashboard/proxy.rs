@@ -1,4 +1,4 @@
-//! The proxy as a process of its own, and requests to its admin listener.
+//! Proxy in a process of its own, and requests to its admin listener.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
-/// Longest start: the end of a long record is verified.
+/// Time limit for a start, in which the proxy verifies the end of a long record.
 const START_MAX: Duration = Duration::from_secs(60);
-/// Ticks of a second in `/proc` (`USER_HZ`), on every architecture of Linux but Alpha.
+/// Ticks a second in `/proc` (`USER_HZ`), on every architecture of Linux except Alpha.
 const TICKS: f64 = 100.0;
 
-/// A running proxy. Ends with the value.
+/// Running proxy, which is killed on drop.
 pub(crate) struct Proxy {
     child: Child,
     /// Address for crawlers.
@@ -27,12 +27,12 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Starts the proxy in `folder`, with the record `audit.db` there and these
-    /// settings.
+    /// Starts the proxy in `folder`, with the record `audit.db` of that folder and
+    /// these settings.
     ///
     /// # Errors
     ///
-    /// If it does not start; the folder has its log.
+    /// If the proxy does not start in time. The error contains its log.
     pub(crate) fn start(folder: &Path, settings: &[String]) -> anyhow::Result<Self> {
         let place = folder.display();
         let usual = [
@@ -82,8 +82,8 @@ impl Proxy {
         bail!("the proxy does not start: {log}")
     }
 
-    /// Asks the admin listener for `target` with its token; returns the answer, head
-    /// and body.
+    /// Requests `target` from the admin listener, with its token. Returns the whole
+    /// answer, head and body.
     ///
     /// # Errors
     ///
@@ -100,14 +100,14 @@ impl Proxy {
         Ok(answer)
     }
 
-    /// Returns the CPU time of the process in seconds, user and system.
+    /// Returns the CPU time of the process in seconds: user and system time together.
     ///
     /// # Errors
     ///
     /// If `/proc` does not have it.
     pub(crate) fn cpu(&self) -> anyhow::Result<f64> {
         let text = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        // The name of the program, in brackets, may have blanks: proc_pid_stat(5).
+        // The program name, in brackets, may contain spaces: see proc_pid_stat(5).
         let (_, fields) = text.rsplit_once(") ").context("a name")?;
         let times = fields.split(' ').skip(11).take(2);
         let ticks: Result<Vec<u64>, _> = times.map(str::parse).collect();

@@ -1,5 +1,5 @@
-//! The record that is looked at: a month of a crawl of 10,000 hosts, a tenth of it at
-//! one of them.
+//! Record for the measurements: a month of a crawl of 10,000 hosts, with a tenth of the
+//! decisions at a single host.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
@@ -24,21 +24,21 @@ use tokio_util::task::TaskTracker;
 
 /// Hosts of the record, one of which is [`BUSY_HOST`].
 const HOSTS: usize = 10_000;
-/// Host of a tenth of all decisions, with a robots.txt of 500 KiB.
+/// Host with a tenth of all decisions and a robots.txt of 500 KiB.
 pub(crate) const BUSY_HOST: &str = "host-0.example.test";
-/// Host of one decision.
+/// Host with a single decision.
 pub(crate) const LONE_HOST: &str = "lone.example.test";
-/// Bytes of the robots.txt of the busy host: as many as RFC 9309, section 2.5, has
-/// read.
+/// Size of the busy host's robots.txt in bytes: the 500 KiB that a crawler must be able
+/// to read (RFC 9309, section 2.5).
 const LARGE_ROBOTS: usize = 500 << 10;
 /// Decisions from one refusal to the next.
 const REFUSED_EVERY: usize = 50;
-/// Rules that refuse at the busy host.
+/// Rules that refuse requests at the busy host.
 const RULES: usize = 200;
 /// Time from the first decision to the last.
 const SPAN: SignedDuration = SignedDuration::from_hours(29 * 24);
 
-/// Crawl that is recorded.
+/// Crawl to record.
 struct Crawl {
     snapshots: Vec<Arc<Snapshot>>,
     lone: Arc<Snapshot>,
@@ -51,7 +51,7 @@ struct Crawl {
 /// Decisions that wait for a commit at the same time.
 const WAITING_MAX: usize = 2_048;
 
-/// Makes the record of `rows` decisions in `folder`, unless there is one.
+/// Makes a record of `rows` decisions in `folder`, unless the folder has one.
 ///
 /// # Errors
 ///
@@ -134,7 +134,8 @@ impl Crawl {
         let snapshot = match number {
             number if number == self.rows / 2 => &self.lone,
             number if number % 10 == 0 => &self.snapshots[0],
-            // A stride that is prime to the hosts: neighbours are of other hosts.
+            // The stride is coprime to the number of hosts, so consecutive decisions
+            // are about different hosts.
             _ => &self.snapshots[number * 7919 % HOSTS],
         };
         let folder = match number % REFUSED_EVERY {

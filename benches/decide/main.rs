@@ -1,5 +1,5 @@
-//! What the whole decision costs: the rules asked, the evidence for the record,
-//! and every reading of a URL.
+//! Cost of a whole decision: evaluating the rules, collecting evidence for the record,
+//! and judging every reading of a URL.
 //!
 //! `cargo bench --bench decide`. Times are medians over rounds on one core.
 
@@ -23,7 +23,7 @@ fn main() {
     readings::readings();
 }
 
-/// Nanoseconds a step takes: the median over the rounds.
+/// Returns the nanoseconds that a step takes: the median over the rounds.
 pub(crate) fn time(rounds: usize, mut step: impl FnMut()) -> f64 {
     let mut times: Vec<f64> = (0..rounds)
         .map(|_| {

@@ -1,5 +1,5 @@
-//! What it costs to judge every reading of a URL, beside the URL as sent alone
-//! (`robots.readings`).
+//! Cost of judging every reading of a URL (`robots.readings`), compared with judging
+//! only the URL as sent.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ pub(crate) fn readings() {
     rows(&beside_an_escape(&cases[0]));
 }
 
-/// Returns the file of `case`, with a rule that servers read otherwise than
-/// written.
+/// Returns the file of `case` with one more rule, whose path servers read differently
+/// from the way it is written.
 fn beside_an_escape(case: &Case) -> Arc<Snapshot> {
     let rule = b"\nUser-agent: *\nDisallow: /Special%3ARandom\n";
     snapshot(&Case {

@@ -1,5 +1,5 @@
-//! The whole decision of the proxy: the rules asked, and the evidence that the
-//! record keeps.
+//! Cost of the decision that the proxy makes: evaluating the rules, and the evidence
+//! that the record keeps.
 
 use std::hint::black_box;
 use std::sync::Arc;

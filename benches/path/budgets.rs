@@ -1,4 +1,4 @@
-//! Budgets: the table of `benches/README.md`, a row for each part, a column for
+//! Budgets from the table in `benches/README.md`: a row for each part, a column for
 //! each kind of exchange.
 
 use std::collections::BTreeMap;
@@ -11,33 +11,33 @@ use crate::kinds::KINDS;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/README.md");
 
-/// First cell of the table, by which it is found.
+/// First cell of the table, which marks where it starts.
 const CORNER: &str = "| a request |";
 
-/// A figure may exceed its budget by this factor: the work of timers, batches
-/// and wake-ups differs from run to run.
+/// Factor by which a figure may exceed its budget: the work of timers, batches and
+/// wake-ups differs from run to run.
 const TOLERANCE: f64 = 1.2;
 
-/// Share of all instructions by which a part may exceed its budget: a body of
-/// 1 MiB comes in more pieces when the machine is busy.
+/// Share of all instructions by which a part may exceed its budget: on a busy machine,
+/// a body of 1 MiB arrives in more pieces.
 const NOISE: f64 = 0.005;
 
-/// Smallest budget of instructions. Below it a figure is noise.
+/// Smallest budget of instructions. Smaller figures are noise.
 const SMALLEST: f64 = 500.0;
 
-/// Rows without budgets: how many requests share a commit is up to the disk, and to
-/// how slow valgrind is beside it.
+/// Rows without budgets: the number of requests that share a commit depends on the
+/// disk, and on how much valgrind slows the program.
 const UP_TO_THE_DISK: [&str; 4] = ["record", "sqlite3", "all", "system calls"];
 
-/// Figures of one kind of exchange by row: instructions of each part, their
-/// sum, allocations, system calls.
+/// Figures of one kind of exchange by row: the instructions of each part, their sum,
+/// allocations, and system calls.
 pub(crate) type Figures = BTreeMap<String, f64>;
 
 /// Budgets by kind of exchange.
 pub(crate) struct Budgets(BTreeMap<String, Figures>);
 
 impl Budgets {
-    /// Reads the table of the repository.
+    /// Reads the table from `benches/README.md`.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl Budgets {
         let header = table.next().context("benches/README.md has no budgets")?;
         let kinds: Vec<_> = cells(header).skip(1).collect();
         let mut budgets = BTreeMap::new();
-        // The line below the header separates it.
+        // Skip the separator below the header.
         for line in table.skip(1).take_while(|line| line.starts_with('|')) {
             let mut row = cells(line);
             let Some(name) = row.next() else { continue };
@@ -72,7 +72,7 @@ impl Budgets {
 
     /// Returns a sentence for each figure that exceeds its budget.
     pub(crate) fn exceeded(&self, kind: &str, figures: &Figures) -> Vec<String> {
-        // Found, since not all kinds have a budget of it.
+        // The figure and not the budget, which some kinds do not have for this row.
         let all = figures.get("all").copied().unwrap_or_default();
         let over = figures.iter().filter_map(|(row, &found)| {
             let budget = self.of(kind, row)?;
@@ -89,7 +89,7 @@ impl Budgets {
     }
 }
 
-/// Replaces the table of the repository by one of what was found.
+/// Replaces the table in `benches/README.md` with budgets for the figures found.
 ///
 /// # Errors
 ///
@@ -123,7 +123,7 @@ pub(crate) fn write(rows: &[&str], found: &BTreeMap<&str, Figures>) -> anyhow::R
     Ok(fs::write(FILE, format!("{before}{table}{after}"))?)
 }
 
-/// Returns the budget for a figure: rounded up, instructions to two digits.
+/// Returns the budget for a figure: the figure rounded up, instructions to two digits.
 fn budget(row: &str, found: f64) -> f64 {
     match row {
         "allocations" => found.ceil(),
@@ -135,7 +135,7 @@ fn budget(row: &str, found: f64) -> f64 {
     }
 }
 
-/// Writes a figure: `27,000`, `0.5`.
+/// Formats a figure: `27,000`, `0.5`.
 pub(crate) fn display(figure: f64) -> String {
     if figure.abs() < 20.0 && figure.fract() != 0.0 {
         return format!("{figure:.1}");

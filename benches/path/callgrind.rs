@@ -1,28 +1,28 @@
-//! Profiles of callgrind: instructions, allocations and copies of a run by part.
+//! Profiles from callgrind: instructions, allocations and copies of a run, by part.
 //!
-//! The format is that of the Callgrind manual ("Callgrind Format
-//! Specification"). A cost line carries the file of its code, inlined code
-//! included (`fl=`, `fi=`, `fe=`), so the files say what the functions do not,
-//! which change with what the compiler inlines. Code of no part (the standard
-//! library, libc) counts for the code of a part that stands before it in the
-//! function's list, else after it; in a function that has none, for its callers,
-//! in proportion to what their calls cost.
+//! The format is described in the Callgrind manual ("Callgrind Format Specification").
+//! Every cost line belongs to a source file (`fl=`, `fi=`, `fe=`), even where the code
+//! is inlined. Parts are therefore told apart by file and not by function, since the
+//! compiler decides what it inlines into a function. The cost of code that belongs to
+//! no part (the standard library, libc) goes to the last code of a part before it in
+//! the function's list, or to the first after it. If the function has no code of a
+//! part, the cost is divided among its callers, in proportion to what their calls cost.
 
 use std::collections::HashMap;
 
 use super::parts::{FileRole, Part, role};
 
-/// Steps from caller to caller before code of no part counts as the rest.
-/// Deeper chains are recursion.
+/// Steps from caller to caller before the cost of code without a part goes to the rest.
+/// Longer chains are recursion.
 const CALLERS_MAX: usize = 32;
 
-/// Cost of code. Differences of two runs can be negative where little was done.
+/// Cost of code. The difference of two runs can be negative where the code did little.
 #[derive(Clone, Copy, Default, Debug, PartialEq)]
 pub(crate) struct Cost {
     pub(crate) instructions: f64,
-    /// Calls of an allocator, of Rust's or libc's.
+    /// Calls of an allocator, whether Rust's or libc's.
     pub(crate) allocations: f64,
-    /// Instructions in `memcpy` and its like, on behalf of this code.
+    /// Instructions that `memcpy` and similar functions spend for this code.
     pub(crate) copies: f64,
 }
 
@@ -41,11 +41,11 @@ impl Cost {
     }
 }
 
-/// Code that costs are counted for, or that calls come from.
+/// Code that has a cost, or that makes calls.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Code {
     Part(Part),
-    /// A function that has no code of a part.
+    /// Function without code of any part.
     Function(String),
 }
 
@@ -53,12 +53,12 @@ enum Code {
 #[derive(Default)]
 pub(crate) struct Profile {
     costs: HashMap<Code, Cost>,
-    /// Inclusive cost of the calls of each function, by caller.
+    /// Inclusive cost of the calls to each function, by caller.
     callers: HashMap<String, HashMap<Code, f64>>,
 }
 
 impl Profile {
-    /// Reads a file of callgrind.
+    /// Parses the output file of callgrind.
     pub(crate) fn parse(text: &str) -> Self {
         let mut reader = Reader::default();
         for line in text.lines() {
@@ -68,8 +68,7 @@ impl Profile {
         reader.profile
     }
 
-    /// Takes away a shorter run of the program, so that start and stop do not
-    /// count.
+    /// Subtracts a shorter run of the program, so that start and stop do not count.
     pub(crate) fn less(mut self, shorter: &Self) -> Self {
         for (code, cost) in &shorter.costs {
             self.costs.entry(code.clone()).or_default().add(cost, -1.0);
@@ -142,7 +141,7 @@ struct Call {
     inclusive: f64,
 }
 
-/// Reads a file line by line.
+/// Parser that reads a file line by line.
 #[derive(Default)]
 struct Reader {
     profile: Profile,
@@ -152,7 +151,7 @@ struct Reader {
     function_file: Option<FileRole>,
     file: Option<FileRole>,
     callee: String,
-    /// Calls that the next line tells the cost of.
+    /// Number of calls whose cost the next line states.
     calls: Option<f64>,
     entries: Vec<Entry>,
 }
@@ -173,7 +172,7 @@ impl Reader {
     fn key(&mut self, key: &str, value: &str) {
         match key {
             "fl" => {
-                // A file opens a new function, whose line follows.
+                // A file starts a new function, whose line follows.
                 self.end_function();
                 self.function_file = Some(self.file_role(value));
                 self.file = self.function_file;
@@ -184,7 +183,7 @@ impl Reader {
                 self.file = self.function_file;
                 self.function = self.function_name(value);
             }
-            // Defines a name that later lines may use.
+            // Defines a name that later lines may refer to.
             "cfi" | "cfl" => {
                 self.file_role(value);
             }
@@ -194,7 +193,7 @@ impl Reader {
         }
     }
 
-    /// Reads `POSITION COST`, where the cost is left out if it is nothing.
+    /// Reads `POSITION COST`. A cost of 0 is omitted.
     fn cost(&mut self, line: &str) {
         let cost = line.split(' ').nth(1).map_or(0.0, number);
         let role = self.file.unwrap_or(FileRole::Neutral);
@@ -226,7 +225,7 @@ impl Reader {
         });
     }
 
-    /// Counts the lines of the function that ends here.
+    /// Adds up the lines of the function that ends here.
     fn end_function(&mut self) {
         let entries = std::mem::take(&mut self.entries);
         let service = entries.iter().find_map(|entry| match entry.role {
@@ -242,8 +241,8 @@ impl Reader {
             let code = match (entry.role, &service) {
                 _ if entry.call.is_some() => beside.clone(),
                 (FileRole::Service(part), _) => Code::Part(part),
-                // Code of no part beside a service alone is the service's own:
-                // `RawVec::grow` is allocation.
+                // In a function whose only part is a service, other code belongs to the
+                // service too: `RawVec::grow` is allocation.
                 (_, Some(service)) if beside == function => service.clone(),
                 (FileRole::Owner(_) | FileRole::Neutral, _) => beside.clone(),
             };
@@ -256,7 +255,7 @@ impl Reader {
         }
     }
 
-    /// Returns the role of a file that is given as `(id) path` or `(id)`.
+    /// Returns the role of a file, given as `(id) path` or `(id)`.
     fn file_role(&mut self, value: &str) -> FileRole {
         let (id, name) = compressed(value);
         if let Some(path) = name {
@@ -265,7 +264,7 @@ impl Reader {
         *self.files.get(id).unwrap_or(&FileRole::Neutral)
     }
 
-    /// Returns the name of a function that is given as `(id) name` or `(id)`.
+    /// Returns the name of a function, given as `(id) name` or `(id)`.
     fn function_name(&mut self, value: &str) -> String {
         let (id, name) = compressed(value);
         if let Some(name) = name {
@@ -282,7 +281,7 @@ fn owner(entry: &Entry) -> Option<Code> {
     }
 }
 
-/// Splits `(id) name` into its two halves. A name without a number is both.
+/// Splits `(id) name` into its two halves. A name without an ID stands for both.
 fn compressed(value: &str) -> (&str, Option<&str>) {
     let end = value
         .find(')')
@@ -300,8 +299,8 @@ fn number(text: &str) -> f64 {
     text.parse().unwrap_or_default()
 }
 
-/// Reports whether a function hands out memory: those of libc, and of jemalloc
-/// those that others call.
+/// Reports whether a function allocates memory: those of libc, and the entry points of
+/// jemalloc.
 fn is_allocator(function: &str) -> bool {
     let name = function.strip_prefix("_rjem_").unwrap_or(function);
     [

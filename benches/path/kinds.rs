@@ -1,32 +1,32 @@
-//! Kinds of exchange that are measured.
+//! Kinds of exchange to measure.
 
-/// Way from the client to the page.
+/// Protocol between the client and the proxy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scheme {
     Plain,
     Intercepted,
 }
 
-/// Use of a connection of the client.
+/// Lifetime of a client's connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Connection {
     Kept,
-    /// One for each request, with CONNECT and a full handshake if intercepted.
+    /// A new one for each request, with CONNECT and a full handshake if intercepted.
     New,
 }
 
-/// A kind of exchange, and how many are counted.
+/// Kind of exchange, and the number of requests to count.
 pub(crate) struct ExchangeKind {
     /// Column of the budget table.
     pub(crate) name: &'static str,
     pub(crate) scheme: Scheme,
     pub(crate) connection: Connection,
-    /// First segment of the path, by which the origin knows the page.
+    /// First segment of the path, which tells the origin the page to send.
     pub(crate) page: &'static str,
-    /// Clients at the same time, so that the record batches as in life.
+    /// Clients that send at the same time, so that the record commits in batches as it
+    /// does in production.
     pub(crate) clients: usize,
-    /// Requests of a client in the shorter run, and those on top of them in the
-    /// longer one.
+    /// Requests of each client in the shorter run. The longer run adds `counted` more.
     pub(crate) warm_up: usize,
     pub(crate) counted: usize,
 }
@@ -41,7 +41,7 @@ const PLAIN: ExchangeKind = ExchangeKind {
     counted: 64,
 };
 
-/// All kinds, in the order of the tables.
+/// Every kind, in the order of the tables.
 pub(crate) const KINDS: [ExchangeKind; 6] = [
     PLAIN,
     ExchangeKind {

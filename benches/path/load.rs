@@ -1,4 +1,4 @@
-//! The clients: each sends one request after the other through the proxy.
+//! Clients that send one request after another through the proxy.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::origin::GATHERING;
 /// Host name of the origin.
 pub(crate) const HOST: &str = "o.test";
 
-/// Fields that a crawler sends.
+/// Fields of every request, as a crawler sends them.
 const FIELDS: &str = "Host: o.test\r\nUser-Agent: ExampleBot/1.0 (+http://bench.test/bot)\r\n\
      Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\nAccept-Language: en\r\n\
      X-Request-ID: 7f3\r\n\r\n";
 
-/// Longest response head with what of the body comes with it, and the size of
-/// the buffer that bodies are read into.
+/// Size of the buffer for bodies, which also has to hold a response head with the
+/// beginning of its body.
 const BUFFER: usize = 64 << 10;
 
-/// A proxy under load.
+/// Proxy under load.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) proxy: SocketAddr,
@@ -38,7 +38,7 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 impl Target {
-    /// Has every client send so many requests.
+    /// Sends `requests` requests from every client.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl Target {
                 stream.shutdown().await?;
                 stream = self.connect().await?;
             }
-            // Crawlers seldom ask for a page twice.
+            // Crawlers seldom request a page twice.
             let path = format!("/{}/{client:02}{number:04}", self.kind.page);
             self.exchange(&mut stream, &path, &mut buffer).await?;
         }
@@ -125,7 +125,7 @@ impl Target {
     }
 }
 
-/// Bytes of a response, once its head is there.
+/// Returns the length of a response, head included, once its head has arrived.
 fn response_bytes(response: &[u8]) -> Option<usize> {
     let head = response.windows(4).position(|bytes| bytes == b"\r\n\r\n")?;
     let text = std::str::from_utf8(&response[..head]).ok()?;

@@ -1,13 +1,12 @@
-//! What a request costs in instructions, allocations and system calls, by part
-//! of the program: guards the forward path against what times do not show.
+//! Instructions, allocations and system calls of a request, by part of the program.
+//! Guards the forward path against changes that timings do not show.
 //!
-//! `cargo bench --bench path`. The proxy runs as a process of
-//! its own under callgrind, then under strace; clients and origin are this
-//! process. Each kind of exchange is run twice with different numbers of
-//! requests, and the difference of the two is divided by the difference of the
-//! numbers, so that start and stop do not count. A figure that exceeds its
-//! budget (`benches/README.md`) by a fifth fails the bench. `-- write` writes new
-//! budgets; `-- page` measures the kinds with "page" in their names.
+//! `cargo bench --bench path`. The proxy runs in a process of its own, first under
+//! callgrind and then under strace; the clients and the origin run in this process.
+//! Each kind of exchange runs twice with different numbers of requests. The difference
+//! in cost, divided by the difference in requests, leaves out start and stop. The bench
+//! fails if a figure exceeds its budget (`benches/README.md`) by a fifth. `-- write`
+//! writes new budgets; `-- page` measures the kinds with "page" in their names.
 
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 
@@ -33,16 +32,16 @@ use syscalls::{CallGroup, SystemCalls};
 use tls::OriginTls;
 use watched::{Site, Tool, WatchedProxy};
 
-/// Rows below those of the parts.
+/// Rows of the table below those of the parts.
 const SUM: &str = "all";
 const ALLOCATIONS: &str = "allocations";
 const SYSTEM_CALLS: &str = "system calls";
 
-/// Requests under strace for each one under callgrind, which is slower. Calls
-/// differ with the batches of the record, so that more requests are wanted.
+/// Requests under strace for each one under callgrind, which is slower. System calls
+/// vary with the batches of the record, so they need more requests.
 const STRACE_TIMES: usize = 4;
 
-/// Costs of one request of a kind.
+/// Cost of one request of a kind.
 struct Measurement {
     parts: HashMap<Part, Cost>,
     system_calls: SystemCalls,
@@ -67,8 +66,8 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Measures the kinds that the arguments name, and returns which budgets they
-/// exceed.
+/// Measures the kinds that the arguments name, and returns a sentence for each budget
+/// that is exceeded.
 async fn run(arguments: &[String]) -> anyhow::Result<Vec<String>> {
     Tool::Callgrind.check().await?;
     Tool::Strace.check().await?;
@@ -124,7 +123,8 @@ async fn measure(kind: &'static ExchangeKind) -> anyhow::Result<Measurement> {
     })
 }
 
-/// Runs a proxy under a tool, with so many requests of each client.
+/// Runs a proxy under a tool while each client sends `requests` requests. Returns the
+/// tool's output.
 async fn count(tool: Tool, site: &Site<'_>, requests: usize) -> anyhow::Result<String> {
     let proxy = WatchedProxy::start(tool, site).await?;
     let target = Target {
@@ -137,7 +137,7 @@ async fn count(tool: Tool, site: &Site<'_>, requests: usize) -> anyhow::Result<S
 }
 
 impl Measurement {
-    /// Returns what has budgets, by row.
+    /// Returns the figures that can have a budget, by row.
     fn figures(&self) -> Figures {
         let of_part = |part: &Part| {
             let cost = self.parts.get(part).copied().unwrap_or_default();

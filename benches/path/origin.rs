@@ -1,4 +1,4 @@
-//! The origin: whole responses, made ahead and written in one piece.
+//! Origin whose responses are made in advance and written in one piece.
 
 use std::fmt::Write as _;
 use std::io;
@@ -10,8 +10,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-/// Path of the exchange that waits until every client has begun one, so that
-/// the proxy has a connection to the origin for each of them from then on.
+/// Path of a request that the origin answers only when every client has sent one. From
+/// then on, the proxy has one connection to the origin for each client.
 pub(crate) const GATHERING: &str = "gather";
 
 /// Addresses of the origin.
@@ -21,7 +21,7 @@ pub(crate) struct OriginAddresses {
     pub(crate) tls: SocketAddr,
 }
 
-/// Responses by the first segment of the path.
+/// Responses, by the first segment of the path.
 struct Pages(Vec<(&'static str, Vec<u8>)>);
 
 impl Pages {
@@ -54,11 +54,12 @@ impl Pages {
     }
 }
 
-/// Serves the pages until the process ends. `clients` gather.
+/// Serves the pages until the process ends. `clients` is the number of clients that
+/// gather.
 ///
 /// # Errors
 ///
-/// If no port is to be had.
+/// If no port is available.
 pub(crate) async fn serve(tls: Arc<ServerConfig>, clients: usize) -> io::Result<OriginAddresses> {
     let pages = Arc::new(Pages::make());
     let gathering = Arc::new(tokio::sync::Barrier::new(clients));
@@ -85,7 +86,7 @@ impl Site {
         while let Ok((stream, _)) = listener.accept().await {
             let _ = stream.set_nodelay(true);
             let (site, tls) = (self.clone(), tls.clone());
-            // A connection that breaks shows at its client.
+            // If a connection breaks, its client reports the error.
             tokio::spawn(async move {
                 match tls {
                     None => site.converse(stream).await,
@@ -98,7 +99,8 @@ impl Site {
     async fn converse(self, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
         let mut head = Vec::with_capacity(4096);
         while stream.read_buf(&mut head).await? > 0 {
-            // The proxy sends a request once the last one was answered.
+            // The proxy sends its next request only after this response, so the head
+            // ends the buffer.
             if !head.ends_with(b"\r\n\r\n") {
                 continue;
             }
@@ -114,7 +116,7 @@ impl Site {
     }
 }
 
-/// Returns a page of 30 KiB, 3 KiB of it head.
+/// Returns a page of 30 KiB with a head of 3 KiB.
 fn page() -> String {
     let mut page = String::from("<!DOCTYPE html><html lang=\"en\"><head><title>A page</title>\n");
     for name in ["description", "viewport", "author", "generator"]

@@ -1,10 +1,10 @@
 //! Parts of the program, as groups of source files.
 //!
-//! A file of a crate counts for its part. Code of the standard library, of libc
-//! and of small crates that serve everybody has no part: it counts for the code
-//! that it is inlined into, or that called it (see `callgrind`).
+//! A source file counts for its part. Code of the standard library, of libc and
+//! of small crates used everywhere has no part: it counts for the code that it is
+//! inlined into, or for its caller (see `callgrind`).
 
-/// A group of source files whose instructions are counted together.
+/// Group of source files whose instructions are counted together.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) enum Part {
     Record,
@@ -87,22 +87,21 @@ impl Part {
     }
 }
 
-/// Part that the code of a file counts for.
+/// Effect of a file on the part that its code counts for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FileRole {
-    /// Counts for this part, as does the neutral code beside it.
+    /// Counts for this part, and so does the neutral code beside it.
     Owner(Part),
-    /// Counts for this part wherever it is inlined, but says nothing about the
-    /// code beside it: an allocation in the middle of a decision.
+    /// Counts for this part wherever it is inlined, but does not decide about the code
+    /// beside it. Example: an allocation in the middle of a decision.
     Service(Part),
-    /// Counts for the code beside it, or for its callers.
+    /// Counts for the part of the code beside it, or for its callers.
     Neutral,
 }
 
 use FileRole::{Neutral, Owner, Service};
 
-/// Beginnings of paths as [`normal_path`] returns them; the first that fits
-/// holds.
+/// Prefixes of paths as [`normal_path`] returns them. The first match applies.
 const RULES: [(&str, FileRole); 76] = [
     ("politesse-record/", Owner(Part::Record)),
     ("rusqlite/", Owner(Part::Record)),
@@ -185,7 +184,7 @@ const RULES: [(&str, FileRole); 76] = [
     ("sharded-slab/", Owner(Part::Log)),
 ];
 
-/// Crates of one part.
+/// Crates that belong to one part as a whole.
 const CRATES: [(&str, Part); 12] = [
     ("hyper", Part::Hyper),
     ("hyper-util", Part::Hyper),
@@ -201,7 +200,7 @@ const CRATES: [(&str, Part); 12] = [
     ("futures-util", Part::Tokio),
 ];
 
-/// Returns the role of a source file, given as debug information names it.
+/// Returns the role of a source file, given its path from the debug information.
 pub(crate) fn role(path: &str) -> FileRole {
     if path.contains("/aws-lc/") || path.starts_with("aws-lc/") {
         let digest = path.contains("/sha") || path.contains("/digest");
@@ -231,7 +230,8 @@ pub(crate) fn role(path: &str) -> FileRole {
     }
 }
 
-/// Returns the role of a file of no crate: libc's, or one that is not known.
+/// Returns the role of a file outside of every crate: a file of libc, or an unknown
+/// one.
 fn foreign_role(path: &str) -> FileRole {
     if path.contains("malloc/") {
         Service(Part::Allocation)
@@ -242,19 +242,18 @@ fn foreign_role(path: &str) -> FileRole {
     }
 }
 
-/// Returns the path as `CRATE/src/FILE`, without version and place on the disk:
-/// `library/core/src/…` for the standard library, `politesse/FILE` and
-/// `politesse-robots/FILE` for the crates of the workspace.
-/// `None` if the file is of none of these.
+/// Returns the path as `CRATE/src/FILE`, without the version and the location on disk:
+/// `library/core/src/…` for the standard library, and `politesse/FILE` and
+/// `politesse-robots/FILE` for the crates of the workspace. `None` for any other file.
 fn normal_path(path: &str) -> Option<String> {
     if let Some((_, rest)) = path.split_once("/registry/src/") {
         return Some(without_version(rest.split_once('/')?.1));
     }
-    // What the standard library itself depends on.
+    // Dependencies of the standard library.
     if let Some((_, rest)) = path.split_once("/rust/deps/") {
         return Some(without_version(rest));
     }
-    // A copy of C sources that a build script has compiled.
+    // C sources that a build script copied and compiled.
     if let Some((folder, file)) = path.split_once("/out/build/") {
         let (_, package) = folder.rsplit_once('/')?;
         let (package, _hash) = package.rsplit_once('-')?;

@@ -1,18 +1,18 @@
-//! System calls of a run, as `strace -c` sums them up.
+//! System calls of a run, as summed up by `strace -c`.
 
 use std::collections::BTreeMap;
 
-/// Purpose of a system call, by its name.
+/// Purpose of a system call, which its name shows.
 ///
-/// Sockets are read and written by calls of their own, files by others, so the
-/// name is enough.
+/// The program uses different system calls for sockets and for files, so the name is
+/// enough.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallGroup {
     SocketReads,
     SocketWrites,
-    /// Opening, registering and closing of connections.
+    /// Opens, registers or closes connections.
     Connections,
-    /// A thread waits, or wakes another.
+    /// Lets a thread wait, or wakes another.
     Waits,
     /// Everything else: files, memory.
     Beside,
@@ -52,13 +52,13 @@ impl CallGroup {
     }
 }
 
-/// Number of system calls, by name.
+/// Number of system calls by name.
 #[derive(Default, PartialEq, Debug)]
 pub(crate) struct SystemCalls(BTreeMap<String, f64>);
 
 impl SystemCalls {
-    /// Reads the table of `strace -c`: the fourth column has the number of
-    /// calls, the last one the name.
+    /// Parses the table of `strace -c`: the fourth column is the number of calls, the
+    /// last one the name.
     pub(crate) fn parse(summary: &str) -> Self {
         let rows = summary.lines().filter_map(|line| {
             let words: Vec<_> = line.split_whitespace().collect();
@@ -69,8 +69,8 @@ impl SystemCalls {
         Self(rows.collect())
     }
 
-    /// Returns the calls of one request: those that this run has on top of a
-    /// shorter one, divided by the requests that it has on top.
+    /// Subtracts a shorter run and divides the rest by `requests`, the number of
+    /// requests that this run has more. Returns the calls of one request.
     pub(crate) fn less(mut self, shorter: &Self, requests: f64) -> Self {
         for (name, calls) in &shorter.0 {
             *self.0.entry(name.clone()).or_default() -= calls;
@@ -86,8 +86,8 @@ impl SystemCalls {
         self.in_group(group).map(|(_, calls)| calls).sum()
     }
 
-    /// Returns the calls of a group as text, those that one request in twenty
-    /// makes or more.
+    /// Lists the calls of a group as text, without calls that fewer than one request in
+    /// twenty makes.
     pub(crate) fn describe(&self, group: CallGroup) -> String {
         let calls = self.in_group(group).filter(|(_, calls)| *calls >= 0.05);
         let texts: Vec<_> = calls

@@ -1,4 +1,4 @@
-//! Certificates of the origin, and how the clients speak TLS.
+//! Certificate of the origin, and TLS settings of the clients.
 
 use std::sync::Arc;
 
@@ -10,14 +10,15 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-/// Authority that signs the origin's certificate, and the server that uses it.
+/// CA that signs the origin's certificate, and the configuration of the origin's
+/// server.
 pub(crate) struct OriginTls {
     pub(crate) authority_pem: String,
     pub(crate) server: Arc<ServerConfig>,
 }
 
 impl OriginTls {
-    /// Makes an authority and a certificate for `name`.
+    /// Makes a CA and a certificate for `name`.
     ///
     /// # Errors
     ///
@@ -46,12 +47,12 @@ impl OriginTls {
     }
 }
 
-/// Returns a client that trusts one authority and resumes no session, so that
-/// each handshake is a full one.
+/// Returns a client that trusts one CA and resumes no session, so that each handshake
+/// is a full one.
 ///
 /// # Errors
 ///
-/// If the text is no certificate.
+/// If the text is not a certificate.
 pub(crate) fn client(authority_pem: &str) -> anyhow::Result<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
     let certificate = CertificateDer::from_pem_slice(authority_pem.as_bytes());
@@ -65,7 +66,7 @@ pub(crate) fn client(authority_pem: &str) -> anyhow::Result<Arc<ClientConfig>> {
     Ok(Arc::new(config))
 }
 
-/// Returns the algorithms of both ends: no hybrid groups, which few crawlers
+/// Returns the algorithms of both ends, without hybrid groups, which few crawlers
 /// offer.
 fn provider() -> CryptoProvider {
     CryptoProvider {

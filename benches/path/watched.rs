@@ -1,4 +1,4 @@
-//! The proxy as a process of its own, run by a tool that counts what it does.
+//! Proxy in a process of its own, run by a tool that counts what it does.
 
 use std::fs::{self, Permissions};
 use std::net::SocketAddr;
@@ -18,11 +18,11 @@ use crate::kinds::ExchangeKind;
 use crate::load::HOST;
 use crate::origin::OriginAddresses;
 
-/// Longest start, and longest stop: under callgrind either takes seconds, on a
-/// busy machine half a minute.
+/// Time limit for a start and for a stop: under callgrind each takes seconds, and half
+/// a minute on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Program that counts.
+/// Program that counts instructions or system calls.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tool {
     Callgrind,
@@ -37,7 +37,7 @@ impl Tool {
         }
     }
 
-    /// Reports whether the tool can be run here.
+    /// Checks that the tool can be run here.
     ///
     /// # Errors
     ///
@@ -65,22 +65,22 @@ impl Tool {
     }
 }
 
-/// A running proxy, watched by a tool.
+/// Running proxy, watched by a tool.
 pub(crate) struct WatchedProxy {
     tool: Tool,
     child: Child,
     folder: TempDir,
     /// Address for crawlers.
     pub(crate) address: SocketAddr,
-    /// Certificate of the proxy's authority.
+    /// Certificate of the proxy's CA.
     pub(crate) authority_pem: String,
 }
 
-/// Settings of a proxy under measurement.
+/// Settings of the proxy to measure.
 pub(crate) struct Site<'a> {
     pub(crate) kind: &'static ExchangeKind,
     pub(crate) origin: OriginAddresses,
-    /// Authority of the origin.
+    /// Certificate of the origin's CA.
     pub(crate) authority_pem: &'a str,
 }
 
@@ -89,10 +89,10 @@ impl WatchedProxy {
     ///
     /// # Errors
     ///
-    /// If it does not start; the error holds its log.
+    /// If the proxy does not start. The error contains its log.
     pub(crate) async fn start(tool: Tool, site: &Site<'_>) -> anyhow::Result<Self> {
         let mut builder = tempfile::Builder::new();
-        // The record is refused where others may write.
+        // The record refuses a folder that other users may write to.
         builder.permissions(Permissions::from_mode(0o700));
         let folder = builder.tempdir()?;
         fs::write(folder.path().join("roots.pem"), site.authority_pem)?;
@@ -107,8 +107,8 @@ impl WatchedProxy {
             .env("HOME", folder.path())
             .env_remove("POLITESSE_CONFIG")
             .env_remove("XDG_DATA_HOME")
-            // Work that one thread takes from another would differ from run to
-            // run.
+            // With several threads, work that one takes from another would differ from
+            // run to run.
             .env("TOKIO_WORKER_THREADS", "1")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -131,11 +131,11 @@ impl WatchedProxy {
         })
     }
 
-    /// Stops the proxy, and returns what the tool has counted.
+    /// Stops the proxy, and returns the output of the tool.
     ///
     /// # Errors
     ///
-    /// If it does not stop, or without success.
+    /// If the proxy does not stop in time, or fails.
     pub(crate) async fn stop(mut self) -> anyhow::Result<String> {
         let pid = self.pid().context("the proxy has ended")?;
         kill_process(pid, Signal::TERM)?;
@@ -145,7 +145,8 @@ impl WatchedProxy {
         fs::read_to_string(self.folder.path().join("counts")).context("no counts")
     }
 
-    /// Returns the process of the proxy: valgrind becomes it, strace starts it.
+    /// Returns the process ID of the proxy: valgrind becomes the proxy, strace starts
+    /// it.
     fn pid(&self) -> Option<Pid> {
         let own = self.child.id()?;
         let pid = match self.tool {
@@ -169,15 +170,15 @@ fn settings(site: &Site<'_>, folder: &Path) -> Vec<String> {
         format!(r#"https.ca_key="{folder}/ca.key""#),
         format!(r#"https.upstream_roots="{folder}/roots.pem""#),
         format!(r#"audit.store="sqlite:{folder}/data/audit.db""#),
-        // The pace is not to be what is measured.
+        // Pacing would dominate the measurement.
         r#"pace.profile="owned""#.to_owned(),
         r#"pace.origin={in_flight=1000}"#.to_owned(),
         format!(r#"upstream.resolve={{"{HOST}:80"="{plain}","{HOST}:443"="{tls}"}}"#),
     ]
 }
 
-/// Returns the lines that a proxy prints when it listens; fewer if it ends
-/// before.
+/// Returns the lines that the proxy prints once it listens, or fewer if it ends before
+/// that.
 async fn banner(child: &mut Child) -> anyhow::Result<String> {
     let output = child.stdout.take().context("its output is piped")?;
     let mut lines = BufReader::new(output).lines();

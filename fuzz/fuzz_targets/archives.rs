@@ -1,10 +1,10 @@
-//! Whatever bytes a WARC file has, they read the same however they are handed
-//! over, from the beginning and from each record on, in a time that goes with
-//! the bytes.
+//! Checks that a WARC file of any bytes reads the same in pieces of any size, that
+//! reading it from a later member on gives the same messages, and that the time grows
+//! in proportion to the bytes.
 //!
-//! The first byte of an input chooses: a plain file, members as they are, or
-//! the rest cut into members at each byte 0xff. The second is the size of
-//! pieces.
+//! The first byte of an input chooses a plain file, the gzip members that the rest
+//! already contains, or members made from the rest by cutting it at each byte 0xff. The
+//! second byte is the size of the pieces.
 
 #![no_main]
 
@@ -19,9 +19,9 @@ use politesse_crawls::{
 };
 use politesse_fuzz::time::{BOUND, within};
 
-/// Longest robots.txt that is read.
+/// Longest robots.txt and page that are read, in bytes.
 const BODY_BYTES_MAX: usize = 500;
-/// Time for a byte that is read, inflated up to a thousand times.
+/// Nanoseconds for each byte read, which may inflate up to a thousandfold.
 const NANOS: u64 = 20_000;
 
 fuzz_target!(|input: &[u8]| -> Corpus {
@@ -46,7 +46,7 @@ fuzz_target!(|input: &[u8]| -> Corpus {
     let whole = within(bound, || read(0, usize::MAX));
     assert!(whole.len() <= 1000 * bytes.len() + 1);
     assert_eq!(read(0, usize::from(*piece) + 1), whole);
-    // A range begins at a member, and reads on as the whole does.
+    // Reading from a member on gives what the whole file gives from there.
     let sound = whole.iter().all(|item| !item.is_damage);
     for (number, item) in whole.iter().enumerate().filter(|_| sound && form % 3 != 0) {
         if item.is_first {
@@ -57,13 +57,13 @@ fuzz_target!(|input: &[u8]| -> Corpus {
     Corpus::Keep
 });
 
-/// Message or damage of an archive.
+/// Message or damage in an archive.
 #[derive(Debug, PartialEq, Eq)]
 struct Item {
     place: usize,
     text: String,
     is_damage: bool,
-    /// Whether no record stands before it in its member.
+    /// Whether it is the first record of its member.
     is_first: bool,
 }
 
@@ -111,7 +111,7 @@ fn member(bytes: &[u8]) -> Vec<u8> {
     member.finish().unwrap()
 }
 
-/// Reader that hands over so many bytes at a time.
+/// Reader that returns at most `length` bytes at a time.
 struct Pieces<'a> {
     bytes: Cursor<&'a [u8]>,
     length: usize,

@@ -1,9 +1,9 @@
-//! Whatever bytes stand under a content coding, they decode to the same
-//! however they are cut into chunks, to no more than the limit, and in a time
-//! that goes with what came in and may go out.
+//! Checks that a body of any bytes under a content coding decodes to the same bytes in
+//! chunks of any size. The output stays within the limit, and the time is proportional
+//! to the bytes that come in and may go out.
 //!
-//! The first byte of an input chooses codings, the second the chunks, the
-//! third the limit; the rest is the body.
+//! The first byte of an input chooses the codings, the second the size of the chunks,
+//! and the third the limit. The rest is the body.
 
 #![no_main]
 
@@ -16,8 +16,7 @@ use libfuzzer_sys::{Corpus, fuzz_target};
 use politesse_directives::{BodyDecoder, PartialReason};
 use politesse_fuzz::time::{BOUND, within};
 
-/// Names of codings that a body may be said to have. The first four are the
-/// choices that seeds make.
+/// Values of Content-Encoding. The seeds use the first four.
 const CODINGS: [&str; 12] = [
     "gzip",
     "deflate",
@@ -33,14 +32,14 @@ const CODINGS: [&str; 12] = [
     "gzip, deflate, br, zstd",
 ];
 
-/// The limit is at most two to the power of this: 512 KiB.
+/// Largest exponent of 2 for the limit: 512 KiB.
 const LIMIT_BITS_MAX: u8 = 19;
 
-/// Time for a byte that comes in: tables take the most. A block of br that has
-/// some built, 16 microseconds in this build, is no longer than nine bytes.
+/// Nanoseconds for each byte of input. Building tables takes the most: a br block that
+/// builds some, in 16 microseconds in this build, has at most nine bytes.
 const NANOS_IN: usize = 3000;
 
-/// Time for a byte that a stage may hand over.
+/// Nanoseconds for each byte that a stage may output.
 const NANOS_OUT: usize = 20;
 
 fuzz_target!(|input: &[u8]| -> Corpus {
@@ -64,19 +63,18 @@ fuzz_target!(|input: &[u8]| -> Corpus {
     Corpus::Keep
 });
 
-/// Bytes that come out of a body, and how that ends.
+/// Decoded bytes of a body, and the end of decoding.
 type Outcome = (Vec<u8>, Result<(), PartialReason>);
 
-/// Reports whether it made no difference how a body was cut. Of a br stream
-/// that breaks off, more may have been handed over when it came in smaller
-/// chunks.
+/// Reports whether the chunks made no difference. If a br stream is broken, smaller
+/// chunks may yield more of its bytes.
 fn agree(one: &Outcome, other: &Outcome, codings: &str) -> bool {
     let may_differ = codings.contains("br") && one.1.is_err() && other.1.is_err();
     let is_beginning = one.0.starts_with(&other.0) || other.0.starts_with(&one.0);
     one == other || may_differ && is_beginning
 }
 
-/// Decodes a body that comes in chunks.
+/// Decodes a body that arrives in chunks.
 fn decoded<'a>(
     fields: &HeaderMap,
     limit: usize,

@@ -1,9 +1,9 @@
-//! Any bytes are lines of `Robots-Tag` and `X-Robots-Tag`: a further line
-//! takes no directive away, and a line cut at a limit gives none that neither
-//! the whole line gives nor its beginning as a line by itself. (By itself it may
-//! have another syntax than the whole.)
+//! Checks lines of `Robots-Tag` and `X-Robots-Tag` made of any bytes. A further line
+//! removes no directive. A line cut at a limit gives only directives that the whole
+//! line gives, or that its beginning gives as a line by itself. (By itself, the
+//! beginning may have another syntax than the whole line.)
 //!
-//! Each line of an input is a field line; its first byte chooses the name.
+//! Each line of an input is a field line, whose first byte chooses the name.
 
 #![no_main]
 
@@ -13,7 +13,7 @@ use libfuzzer_sys::fuzz_target;
 use politesse_directives::{FieldFormat, DirectiveCollector, DirectiveLimits, AnnotationContext};
 use politesse_fuzz::time::within_bound;
 
-/// More than any line has.
+/// Limit that no line reaches.
 const NO_LIMIT: usize = 1 << 20;
 
 fuzz_target!(|input: &[u8]| {
@@ -26,7 +26,7 @@ fuzz_target!(|input: &[u8]| {
     }
     for line in &lines {
         let limit = line.len() / 2;
-        // The byte for the name is not part of the field.
+        // The first byte chooses the name and is not part of the field.
         let beginning = &line[..line.len().min(limit + 1)];
         let mut may_be = names(&[line], NO_LIMIT);
         may_be.extend(names(&[beginning], NO_LIMIT));
@@ -35,8 +35,8 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Returns the directives in force for one crawler, without their values: those
-/// only become stricter.
+/// Returns the names of the directives that apply to one crawler. Their values are left
+/// out, since further lines can make them stricter.
 fn names(lines: &[&[u8]], field_limit: usize) -> BTreeSet<String> {
     let reading = AnnotationContext {
         tokens: &["a"],

@@ -1,5 +1,5 @@
-//! Whatever lines a log has, each is read for itself: the same with others
-//! before it as alone, and none is read twice.
+//! Checks that the lines of a log of any bytes are read independently: each line gives
+//! one entry, the same alone as after other lines.
 
 #![no_main]
 
@@ -23,12 +23,12 @@ fuzz_target!(|input: &[u8]| {
             if let CrawlLogEntry::Request(request) = entry {
                 let (LoggedUrl::Whole(url) | LoggedUrl::Path(url) | LoggedUrl::Tunnel(url)) =
                     &request.url;
-                // An escape may stand for three bytes of a replacement.
+                // An escape may decode to a replacement character of three bytes.
                 assert!(url.len() <= 3 * line.len() + "https://".len());
             }
         }
     }
-    // The form that is found out is the one that is given.
+    // A detected format gives the same requests as the same format when it is given.
     let mut reader = CrawlLogReader::new(input, None);
     let mut found = Vec::new();
     while let Some(entry) = reader.next_entry().unwrap() {

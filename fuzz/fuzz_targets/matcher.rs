@@ -1,8 +1,9 @@
-//! The engine answers every question as the reference does, in every dialect:
-//! whether the path is allowed, by which line, and whether any group binds.
+//! Checks that the engine answers every question as the reference does, in every
+//! dialect: whether the path is allowed, which line decides, and whether any group
+//! binds.
 //!
-//! An input that begins with `=` is a question in writing ([`Question::from_text`]);
-//! of any other, one is made ([`grammar::question`]).
+//! An input that begins with `=` is a question in text form ([`Question::from_text`]).
+//! Any other input generates one ([`grammar::question`]).
 
 #![no_main]
 
@@ -14,7 +15,7 @@ use politesse_fuzz::question::Question;
 use politesse_fuzz::reference::Dialect;
 use politesse_fuzz::stretch::stretched;
 
-/// Enough for a file of some sixty lines.
+/// Bytes for a file of about sixty lines.
 const BYTES: usize = 1024;
 
 fuzz_target!(|input: &[u8]| -> Corpus {

@@ -1,8 +1,8 @@
-//! Whatever the page, the scanner never says that its head has ended before a
-//! browser sees it end, and loses no meta that a browser puts into the head;
-//! and how the page was cut into chunks does not matter.
+//! Checks that, for any page, the scanner does not report the end of the head before a
+//! browser sees it, finds every meta that a browser puts into the head, and gives the
+//! same result in chunks of any size.
 //!
-//! The first byte chooses where the page is cut, the rest is the page.
+//! The first byte of an input chooses where the page is cut. The rest is the page.
 
 #![no_main]
 
@@ -34,7 +34,8 @@ fuzz_target!(|input: &[u8]| -> Corpus {
     Corpus::Keep
 });
 
-/// Any bytes are a page in any encoding and of any reach, in bounded time.
+/// Checks that any bytes are scanned as a page in any encoding and scope, in bounded
+/// time.
 fn any_encoding(bytes: &[u8]) {
     const LABELS: [Option<&str>; 5] = [
         None,
@@ -61,7 +62,8 @@ fn any_encoding(bytes: &[u8]) {
     }
 }
 
-/// Returns a scanner as shown, less the bytes that were pushed after its end.
+/// Returns a scanner's debug output from its status on, without the number of bytes
+/// pushed, which depends on the chunks.
 fn without_count(scanner: &str) -> &str {
     scanner
         .split_once("status")

@@ -1,5 +1,6 @@
-//! Any bytes are a robots.txt in every dialect: nothing panics, every line is a
-//! record, a note or nothing, and a judgement comes within its time.
+//! Checks that any bytes can be read as a robots.txt in every dialect: nothing panics,
+//! every line is a record, a note or empty, and a judgement stays within its time
+//! limit.
 
 #![no_main]
 
@@ -10,16 +11,18 @@ use politesse_robots::{
     Binding, Dialect, Judgement, RecordKind, RequestRate, RobotsTxt, VisitTime, whole_lines,
 };
 
-/// Files up to this many bytes are read in every dialect, longer ones in one.
+/// Files of up to this many bytes are read in every dialect, longer ones in a single
+/// one.
 const SHORT: usize = 2048;
 
-/// Number of crawlers and of paths that are taken out of a file.
+/// Number of crawlers and of paths taken from a file.
 const ASKED: usize = 4;
 
-/// More competing rules are not looked at: each is tried by itself.
+/// Most rules of a binding for which the competing ones are checked, because the engine
+/// tries each of them by itself.
 const COMPETING_MAX: usize = 64;
 
-/// google/robotstxt drops what follows on a line.
+/// Longest line in bytes of which google/robotstxt drops nothing.
 const LINE_MAX: usize = 16_663;
 
 fuzz_target!(|input: &[u8]| {
@@ -35,12 +38,12 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// RFC 9309, section 2.5: what is kept of a longer file are whole lines.
+/// Checks that a file that is cut at a limit (RFC 9309, section 2.5) keeps whole lines.
 fn cut(input: &[u8]) {
     let max = input.first().map_or(0, |&byte| usize::from(byte));
     let kept = whole_lines(input, max);
     assert!(kept.len() <= max && input.starts_with(kept));
-    // Whether a file is UTF-16 depends on what is kept of it.
+    // The bytes that are kept may change whether the file counts as UTF-16.
     if input.starts_with(b"\xFF\xFE") || input.starts_with(b"\xFE\xFF") || begins_in_pairs(input) {
         return;
     }
@@ -50,7 +53,7 @@ fn cut(input: &[u8]) {
     assert!(records.starts_with(&kept.records().collect::<Vec<_>>()));
 }
 
-/// Reports whether it begins like UTF-16 without a byte order mark.
+/// Reports whether the input may be UTF-16 without a byte order mark.
 fn begins_in_pairs(input: &[u8]) -> bool {
     input.iter().take(4).any(|&byte| byte == 0)
 }
@@ -89,7 +92,8 @@ fn read(input: &[u8], dialect: Dialect) {
     }
 }
 
-/// Nothing is lost, and nothing is told that is not there.
+/// Checks that every line that is not empty gives a record or a note, and that empty
+/// lines give none.
 fn every_line_is_told(robots: &RobotsTxt) {
     let text = robots.text().replace("\r\n", "\n").replace('\r', "\n");
     let lines: Vec<&str> = text.split('\n').collect();
@@ -121,7 +125,7 @@ fn is_empty(line: &str, dialect: Dialect) -> bool {
     line[..end].chars().all(is_blank)
 }
 
-/// Checks everything that holds for every judgement.
+/// Checks the properties that every judgement has.
 fn judge(binding: &Binding, path: &str) {
     let judgement = binding.judge(path);
     assert_eq!(judgement, binding.judge(path));

@@ -1,8 +1,8 @@
-//! Whatever nginx serves for a URL that is allowed, robots.txt allows by its
-//! plain name; the origin stays, escaping a letter changes no verdict, and the
-//! work is bounded.
+//! Checks that, for an allowed URL, robots.txt also allows the file that nginx serves
+//! under its plain name. A reading keeps the origin, escaping a letter does not change
+//! the verdict, and the number of readings is bounded.
 //!
-//! The first line of an input is a path, what follows a robots.txt.
+//! The first line of an input is a path, the rest a robots.txt.
 
 #![no_main]
 
@@ -21,7 +21,7 @@ use politesse_decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot}
 use politesse_fuzz::nginx;
 use politesse_fuzz::reference;
 
-/// More readings than that no path has.
+/// Most readings of a path.
 const READINGS_MAX: usize = 40;
 
 fuzz_target!(|input: &[u8]| -> Corpus {
@@ -42,7 +42,7 @@ fuzz_target!(|input: &[u8]| -> Corpus {
         let sent = said(robots, &target, Readings::Sent);
         assert_eq!(sent.verdict, Verdict::Allow, "{path}: more than as sent");
     }
-    // The file itself is exempt as these bytes alone.
+    // The exemption of robots.txt itself does not cover escaped forms of its path.
     let decided = server.reason != Reason::Undecided && server.reason != Reason::RobotsTxt;
     if let Some(escaped) = with_an_escape(&path).filter(|_| decided) {
         let target = self::target(escaped.as_bytes()).unwrap();
@@ -80,8 +80,8 @@ fn is_allowed_by_its_plain_name(robots: &[u8], path: &str) {
         return;
     };
     let query = path.find('?').map_or("", |at| &path[at..]);
-    // It spells nothing in a way that makes a rule match which does not match
-    // what was sent: a `%` of its own would (`Disallow: *%`).
+    // The plain name has no `%` that the path as sent lacks when it is compared. With
+    // one, `Disallow: *%` would match the plain name alone.
     let plain = nginx::plain_path(&file);
     for name in [format!("{plain}{query}"), plain] {
         if name.contains('?') || query.len() < 2 {
@@ -91,7 +91,7 @@ fn is_allowed_by_its_plain_name(robots: &[u8], path: &str) {
     }
 }
 
-/// Returns the path with its first letter that is part of no escape escaped.
+/// Returns the path with one more escape: of the first letter that is not part of one.
 fn with_an_escape(path: &str) -> Option<String> {
     let bytes = path.as_bytes();
     let is_free = |at: &usize| {

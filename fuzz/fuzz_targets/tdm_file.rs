@@ -1,7 +1,7 @@
-//! Any bytes are a TDM file: the rule that binds a path is one of the file, and
-//! the record keeps every file with rules.
+//! Checks that any bytes can be read as a TDM file, that the rule that binds a path is
+//! one of the file, and that the record keeps every file with rules.
 //!
-//! The first line is the path, the rest is the file.
+//! The first line of an input is the path, the rest is the file.
 
 #![no_main]
 
@@ -18,7 +18,7 @@ fuzz_target!(|input: &[u8]| -> Corpus {
     let file = within_bound(|| TdmFile::parse(body));
     let rule = within_bound(|| file.binding(&path));
     assert!(rule.is_none_or(|rule| (1..=TdmFile::RULES_MAX).contains(&rule.number)));
-    // A page in place of the file has no rules, and is not kept.
+    // A web page served in place of the file has no rules, and is not kept.
     assert_eq!(TdmResult::read(body).binding(&path), rule);
     Corpus::Keep
 });

@@ -1,5 +1,6 @@
-//! Any bytes in User-Agent give so many candidates at most, each of which a
-//! robots.txt could name, and never everyone or every browser.
+//! Checks that any bytes in User-Agent give a limited number of candidates. A
+//! robots.txt can name each of them, and none is `*` or a name that every browser
+//! sends.
 //!
 //! Each line of an input is one field value.
 
@@ -8,11 +9,11 @@
 use libfuzzer_sys::fuzz_target;
 use politesse_robots::crawler::{Crawler, ProductToken};
 
-/// 64 names are looked at, and each gives four candidates at most: its first
-/// word and the whole, each with and without a version.
+/// Most candidates: the engine looks at 64 names, and each gives at most four. These
+/// are its first word and the whole name, both with and without a version.
 const CANDIDATES_MAX: usize = 4 * 64;
 
-/// Some of what every browser says.
+/// Names that must not be candidates: `*`, and some of those that every browser sends.
 #[rustfmt::skip]
 const GENERIC: &[&str] = &[
     "*", "Mozilla", "compatible", "AppleWebKit", "KHTML", "like", "Gecko", "Chrome",
@@ -29,7 +30,7 @@ fuzz_target!(|input: &[u8]| {
         holds_for(token);
         assert!(!candidates[..at].contains(token), "{token} twice");
     }
-    // What is cut is refused before anything is kept.
+    // A User-Agent that was cut is refused before anything is recorded.
     if !crawler.is_cut() {
         let said = crawler.user_agent().map(str::to_owned);
         assert_eq!(Crawler::restore(candidates.to_vec(), said), crawler);
@@ -39,7 +40,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Checks everything that holds for every candidate.
+/// Checks the properties that every candidate has.
 fn holds_for(token: &ProductToken) {
     let text = token.as_str();
     assert_eq!(ProductToken::new(text).as_ref(), Ok(token));
@@ -47,8 +48,8 @@ fn holds_for(token: &ProductToken) {
     assert!(!GENERIC.iter().any(is_generic), "{token}");
     assert!(token.is_named_by(text));
     assert!(token.is_named_by(&text.to_ascii_uppercase()));
-    // Of a name of several words, or with a `*` in it, an agent line with a
-    // version means the beginning.
+    // If a name has several words or contains `*`, an agent line with a version means
+    // only its beginning.
     if !text.contains([' ', '\t', '*']) {
         assert!(token.is_named_by(&format!("{text}/1.0")), "{token}/1.0");
     }

@@ -1,5 +1,6 @@
-//! Where hundreds of rules with wildcards are tried by the bytes they share
-//! with the path, the engine answers as the reference, which tries them all.
+//! Checks that the engine answers as the reference does for files with hundreds of
+//! wildcard rules. The engine chooses the rules to try by the bytes they share with the
+//! path; the reference tries them all.
 
 #![no_main]
 
@@ -9,7 +10,7 @@ use politesse_fuzz::comparison::compare;
 use politesse_fuzz::stretch::stretched;
 use politesse_fuzz::wildcards;
 
-/// Enough for a file of several hundred rules.
+/// Bytes for a file of several hundred rules.
 const BYTES: usize = 8192;
 
 fuzz_target!(|input: &[u8]| -> Corpus {

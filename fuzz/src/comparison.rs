@@ -1,4 +1,4 @@
-//! The engine's answer to a question, held against the reference's.
+//! Comparison of the engine's answer to a question with the reference's.
 
 use politesse_robots::crawler::Crawler;
 use politesse_robots::{Binding, Judgement, RobotsTxt};
@@ -6,16 +6,17 @@ use politesse_robots::{Binding, Judgement, RobotsTxt};
 use crate::question::Question;
 use crate::reference::{self, Dialect, Verdict};
 
-/// Below this product of the bytes of the file and of the path, the engine
-/// decides every question. Above it, it may refuse as undecided: the file is
-/// made to be slow.
+/// Smallest product of the bytes of the file and of the path for which the engine may
+/// leave a question undecided, because the file is made to be slow. Below it, the
+/// engine decides every question.
 pub const UNDECIDED_MIN: usize = 1 << 20;
 
-/// Asks both in `dialect`.
+/// Asks the engine and the reference in `dialect`, and compares their answers.
 ///
 /// # Panics
 ///
-/// If they disagree, or if the engine gives up on what it has to decide.
+/// If the answers differ, or if the engine leaves a question undecided that it has to
+/// decide.
 pub fn compare(dialect: Dialect, question: &Question) {
     let Question { body, path, .. } = question;
     let path = as_taken(dialect, path);
@@ -55,7 +56,7 @@ pub fn compare(dialect: Dialect, question: &Question) {
     }
 }
 
-/// Compares the two where a Disallow is tried as servers read paths.
+/// Compares the answers for Disallow rules that match paths the way servers read them.
 fn compare_as_served(binding: &Binding, question: &Question, path: &str) {
     let binding = binding.clone().as_served();
     let judgement = binding.judge(path);
@@ -80,9 +81,9 @@ fn of_engine(dialect: Dialect) -> politesse_robots::Dialect {
         .unwrap_or_else(|error| panic!("the engine has no such dialect: {error}"))
 }
 
-/// Returns the path as a crawler has it: without a NUL, and it lacks its slash
-/// only where it is empty (`https://site.example?query`). google/robotstxt gets
-/// a slash even then.
+/// Returns the path as a crawler has it: without NUL, and with a leading slash unless
+/// it is empty (`https://site.example?query`). For google/robotstxt, an empty path gets
+/// the slash too.
 fn as_taken(dialect: Dialect, path: &str) -> String {
     let path = path.replace('\0', "");
     let is_empty = path.is_empty() || path.starts_with('?');
@@ -93,9 +94,9 @@ fn as_taken(dialect: Dialect, path: &str) -> String {
     }
 }
 
-/// Returns what the reference says, in the engine's words. An empty path in a
-/// rule decides nothing in either, but google/robotstxt names its line all the
-/// same.
+/// Returns the reference's verdict in the form in which the engine gives it. The line
+/// is not compared for `/robots.txt`, nor where an empty path in a rule decides
+/// nothing: google/robotstxt names its line, the engine does not.
 fn as_told(dialect: Dialect, found: &Verdict, path: &str, wanted: Verdict) -> Verdict {
     let names_empty = dialect == Dialect::Google && wanted.allow && found.line.is_none();
     if names_empty || path == "/robots.txt" {

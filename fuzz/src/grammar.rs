@@ -1,20 +1,19 @@
-//! Questions made of the parts that mean something to robots.txt.
+//! Generator of questions from parts that have a meaning in robots.txt.
 //!
-//! Bytes drawn at random are hardly ever a rule, let alone one that matches.
-//! Here they choose among parts instead, and every other path is made from a
-//! rule of the file.
+//! Random bytes hardly ever make a rule, let alone one that matches. Here the bytes
+//! choose among parts instead, and half of the paths are made from a rule of the file.
 
 use arbitrary::{Result, Unstructured};
 
 use crate::question::Question;
 
-/// The most lines of a file that is not made of rules alone.
+/// Most lines of a file that has every kind of line.
 const LINES_MAX: usize = 40;
 
-/// The most rules of a file that is.
+/// Most rules of a file that has rules only.
 const RULES_MAX: usize = 60;
 
-/// Parts that paths are made of.
+/// Parts of paths.
 #[rustfmt::skip]
 const PARTS: &[&str] = &[
     "/", "/", "a", "b", "ab", "A", "*", "*", "$", "?", "=", "&", ".", "%", "%2F",
@@ -62,12 +61,12 @@ const MARKS: &[&[u8]] = &[
     b"", b"", b"", b"\xEF\xBB\xBF", b"\xEF\xBB", b"\xEF", b"\xFF\xFE", b"\xFE\xFF",
 ];
 
-/// Returns a question about a file of the usual kind, or of one with many
+/// Returns a question about a file with every kind of line, or about one with many
 /// wildcards.
 ///
 /// # Errors
 ///
-/// If `bytes` cannot be drawn from any more.
+/// If no more values can be drawn from `bytes`.
 pub fn question(bytes: &mut Unstructured<'_>) -> Result<Question> {
     let mut values = Vec::new();
     let body = if bytes.ratio(1, 4)? {
@@ -83,8 +82,7 @@ pub fn question(bytes: &mut Unstructured<'_>) -> Result<Question> {
     Ok(Question { body, agent, path })
 }
 
-/// Returns a file with every kind of line; `values` gets the paths of its
-/// rules.
+/// Returns a file with every kind of line, and adds the paths of its rules to `values`.
 fn lines(bytes: &mut Unstructured<'_>, values: &mut Vec<String>) -> Result<Vec<u8>> {
     let mut body = bytes.choose(MARKS)?.to_vec();
     for _ in 0..bytes.int_in_range(1..=LINES_MAX)? {
@@ -137,8 +135,8 @@ fn path_like(bytes: &mut Unstructured<'_>, parts_max: usize) -> Result<String> {
     Ok(path)
 }
 
-/// Returns a file with one group, whose rules mostly have wildcards and begin
-/// alike, so that they are not tried in turn.
+/// Returns a file with one group. Most of its rules have wildcards and begin alike, so
+/// that the engine does not try them one by one.
 fn rules_alone(bytes: &mut Unstructured<'_>, values: &mut Vec<String>) -> Result<Vec<u8>> {
     let mut body = b"User-agent: *\n".to_vec();
     for _ in 0..bytes.int_in_range(1..=RULES_MAX)? {
@@ -154,11 +152,11 @@ fn rules_alone(bytes: &mut Unstructured<'_>, values: &mut Vec<String>) -> Result
     Ok(body)
 }
 
-/// Returns a path that the rule with this value matches, or nearly.
+/// Returns a path that the rule with this value matches, or nearly matches.
 ///
 /// # Errors
 ///
-/// If `bytes` cannot be drawn from any more.
+/// If no more values can be drawn from `bytes`.
 pub fn fitting(value: &str, bytes: &mut Unstructured<'_>) -> Result<String> {
     let mut path = String::new();
     for letter in value.chars() {

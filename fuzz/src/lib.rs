@@ -1,5 +1,5 @@
-//! What the fuzz targets share: how a question is made of bytes, and how the
-//! engine's answer is held against the naive reference.
+//! Code that the fuzz targets share: making a question from bytes, and comparing the
+//! engine's answer with that of the naive reference.
 
 #[path = "../../crates/politesse-robots/tests/reference/mod.rs"]
 pub mod reference;

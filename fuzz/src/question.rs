@@ -1,22 +1,21 @@
-//! What is asked: what a robots.txt says to a crawler about a path.
+//! Question about a robots.txt: whether it allows a crawler a path.
 
 use politesse_robots::crawler::ProductToken;
 
-/// One question, the same in every dialect.
+/// Question that can be asked in every dialect.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// The robots.txt.
+    /// Bytes of the robots.txt.
     pub body: Vec<u8>,
-    /// The name of the crawler.
+    /// Name of the crawler.
     pub agent: String,
-    /// A path with its query, as sent.
+    /// Path with its query, as sent.
     pub path: String,
 }
 
 impl Question {
-    /// Returns the question that a text asks: the crawler on its first line,
-    /// the path on its second, then the file. Seeds are written so, and any
-    /// bytes can be read so.
+    /// Parses a question: the crawler on the first line, the path on the second, then
+    /// the file. Seeds have this form. Any bytes can be parsed.
     #[must_use]
     pub fn from_text(text: &[u8]) -> Self {
         let (agent, rest) = first_line(text);
@@ -28,9 +27,9 @@ impl Question {
         }
     }
 
-    /// Returns the crawler's token; none if no crawler could have it.
+    /// Returns the crawler's token, or `None` if no crawler could have it.
     ///
-    /// A User-Agent gives no token with a `/` or `*`.
+    /// A User-Agent never gives a token that contains `/` or `*`.
     #[must_use]
     pub fn token(&self) -> Option<ProductToken> {
         let is_odd = self.agent.contains(['/', '*']);

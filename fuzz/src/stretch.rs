@@ -1,10 +1,11 @@
-//! Large files out of short inputs.
+//! Large files from short inputs.
 //!
-//! A file of hundreds of rules is not reached by growing an input byte by
-//! byte. What the input does not say is drawn at random, but always the same.
+//! A fuzzer that grows an input byte by byte never gets to a file of hundreds of rules.
+//! The bytes that an input lacks are therefore pseudorandom, and always the same for
+//! it.
 
-/// `input` and, up to `bytes` in all, what follows from its first eight bytes
-/// alone: a change after them changes nothing else.
+/// Returns `input`, extended to at least `bytes` bytes. The added bytes depend only on
+/// the first eight, so changing a later byte leaves them as they are.
 #[must_use]
 pub fn stretched(input: &[u8], bytes: usize) -> Vec<u8> {
     let seed = input.iter().take(8);

@@ -1,14 +1,14 @@
-//! The bound on what the engine may take for one input.
+//! Limit on the processor time that the engine may take for one input.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// No judgement takes longer, the reading of its file included, if the file has
-/// at most [`BYTES_MAX`].
+/// Limit for a judgement, parsing of its file included, if the file has at most
+/// [`BYTES_MAX`] bytes.
 pub const BOUND: Duration = Duration::from_millis(10);
 
-/// The largest input that [`BOUND`] is for.
+/// Largest input to which [`BOUND`] applies.
 pub const BYTES_MAX: usize = 64 * 1024;
 
 /// Runs `work` within [`BOUND`], as [`within`] does.
@@ -16,12 +16,12 @@ pub fn within_bound<T>(work: impl Fn() -> T) -> T {
     within(BOUND, work)
 }
 
-/// Runs `work`, which does the same each time, and gives what it returns.
+/// Runs `work`, which does the same each time, and returns its result.
 ///
 /// # Panics
 ///
-/// If it takes longer than `bound` three times in a row. Processor time is
-/// measured, not the time on the wall: others use the machine, too.
+/// If `work` takes longer than `bound` three times in a row. The limit applies to
+/// processor time and not to elapsed time, because other programs use the machine too.
 pub fn within<T>(bound: Duration, work: impl Fn() -> T) -> T {
     let mut least = Duration::MAX;
     for _ in 0..3 {
@@ -35,7 +35,7 @@ pub fn within<T>(bound: Duration, work: impl Fn() -> T) -> T {
     panic!("{least:?}, where {bound:?} is the bound");
 }
 
-/// Returns what this thread has used so far.
+/// Returns the processor time that this thread has used so far.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();

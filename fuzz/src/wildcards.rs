@@ -1,10 +1,10 @@
-//! Questions about files with hundreds of wildcards in rules that begin alike
+//! Generator of questions about files with hundreds of wildcard rules that begin alike
 //! and share most of their bytes.
 //!
-//! Where many rules hang at one place, the engine tries those of which three
-//! bytes in a row occur in the path (`grams.rs`). A file is made of a few words
-//! here, and the path of the same words, so that most rules are worth trying,
-//! more such threes occur than are remembered, and a few rules match.
+//! Where many rules begin alike, the engine tries only those with three consecutive
+//! bytes that occur in the path (`grams.rs`). Here the file is made of a few words, and
+//! the path of the same words. Most rules are therefore worth trying, the path has more
+//! different triples of bytes than the engine remembers, and a few rules match.
 
 use arbitrary::{Result, Unstructured};
 
@@ -12,27 +12,27 @@ use crate::grammar::fitting;
 use crate::question::Question;
 use crate::reference::Dialect;
 
-/// The most rules of a file.
+/// Most rules of a file.
 const RULES_MAX: usize = 400;
 
-/// The most words of a path.
+/// Most words of a path.
 const PATH_WORDS_MAX: usize = 60;
 
-/// Letters of words: the fewer, the more the words share.
+/// Letters of words. The fewer a file uses, the more bytes its words share.
 const LETTERS: &[&str] = &[
     "a", "b", "a", "b", "c", "d", ".", "/", "?", "=", "%3D", "%3d", "&", "%26", "-", "%61", "~",
     "%2F", "%",
 ];
 
-/// Pieces in which no three bytes are left.
+/// Pieces too short to have three consecutive bytes.
 const SHORT: &[&str] = &["a", "b", "ab", "/", "?", ".", "=", "$", ""];
 
-/// Returns a question, and the dialect to ask it in: mostly that of RFC 9309,
-/// always one that has wildcards.
+/// Returns a question, and the dialect to ask it in: a dialect with wildcards, mostly
+/// that of RFC 9309.
 ///
 /// # Errors
 ///
-/// If `bytes` cannot be drawn from any more.
+/// If no more values can be drawn from `bytes`.
 pub fn question(bytes: &mut Unstructured<'_>) -> Result<(Dialect, Question)> {
     let dialect = *bytes.choose(&[
         Dialect::Rfc9309,
@@ -62,7 +62,7 @@ pub fn question(bytes: &mut Unstructured<'_>) -> Result<(Dialect, Question)> {
     Ok((dialect, question))
 }
 
-/// Returns what the file and the path are made of.
+/// Returns the words that the file and the path are made of.
 fn words(bytes: &mut Unstructured<'_>) -> Result<Vec<String>> {
     let letters = bytes.int_in_range(1..=LETTERS.len())?;
     let mut words = Vec::new();
@@ -76,7 +76,7 @@ fn words(bytes: &mut Unstructured<'_>) -> Result<Vec<String>> {
     Ok(words)
 }
 
-/// Returns the path of a rule: one of a few beginnings, then wildcards and
+/// Returns the path of a rule: one of a few beginnings, followed by wildcards and
 /// words.
 fn value(bytes: &mut Unstructured<'_>, words: &[String]) -> Result<String> {
     let mut value = (*bytes.choose(&["/", "/", "/", "*", "/a", "/a/b"])?).to_owned();
@@ -96,7 +96,8 @@ fn value(bytes: &mut Unstructured<'_>, words: &[String]) -> Result<String> {
     Ok(value)
 }
 
-/// Words in a row, or what one of the rules is likely to match.
+/// Returns a path: a fixed beginning or one that a rule is likely to match, followed by
+/// words.
 fn path(bytes: &mut Unstructured<'_>, words: &[String], values: &[String]) -> Result<String> {
     let mut path = match values.is_empty() || bytes.arbitrary()? {
         true => (*bytes.choose(&["/", "/a", "/a/b", "/x"])?).to_owned(),

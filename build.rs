@@ -1,5 +1,6 @@
-//! Sets the version that `politesse --version` prints. Optimised builds name the commit
-//! they were made from; others would have to be made anew after each commit.
+//! Sets the version that `politesse --version` prints. Optimized builds name the commit
+//! that they were made from. Other builds do not, because each commit would then
+//! require a rebuild.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +9,7 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     let mut version = env!("CARGO_PKG_VERSION").to_owned();
     let is_optimised = std::env::var("PROFILE").is_ok_and(|profile| profile == "release");
-    // Without a repository here, git would name the commit of one further up.
+    // Without a repository here, git would name the commit of one in a parent folder.
     if is_optimised && Path::new(".git").exists() {
         if let Some(commit) = git(&["show", "--no-patch", "--format=%h %cs", "--abbrev=12"]) {
             version = format!("{version} ({commit})");

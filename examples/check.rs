@@ -1,4 +1,4 @@
-//! Judges URLs against a saved robots.txt, with the library alone.
+//! Judges URLs by a saved robots.txt, using only the library.
 //!
 //! `cargo run --example check -- FooBot robots.txt https://site.example/a`
 
@@ -15,7 +15,7 @@ use politesse_robots::origin::Target;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let (Some(agent), Some(file)) = (arguments.next(), arguments.next()) else {
-        return Err("wanted: AGENT FILE URL…".into());
+        return Err("usage: check AGENT FILE URL…".into());
     };
     let body = std::fs::read(file)?;
     let policy = Arc::new(Policy::new(Unauthorized::Allow));

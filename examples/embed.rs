@@ -1,4 +1,4 @@
-//! Runs the proxy from a Rust program, until Ctrl-C.
+//! Runs the proxy from a Rust program until Ctrl-C.
 //!
 //! `cargo run --example embed`
 

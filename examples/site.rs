@@ -1,7 +1,7 @@
-//! A small local site to crawl: `shop.test`, over HTTP on port 8080 and over
-//! HTTPS on 8443. It prints every request it gets, so that one sees what the
-//! proxy lets through. `examples/tour/politesse.toml` is the configuration of a
-//! proxy that knows it; `politesse demo` has both in one.
+//! A small local site to crawl: `shop.test`, over HTTP on port 8080 and over HTTPS on
+//! port 8443. It prints every request that reaches it, so you can see what the proxy
+//! lets through. `examples/tour/politesse.toml` configures a proxy for it.
+//! `politesse demo` runs both the site and the proxy.
 //!
 //! `cargo run --example site`
 

@@ -16,8 +16,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 /// Maximum number of connections served at a time. A further one takes the place of the
-/// oldest connection without a complete request. If there is none, it is closed unless
-/// another connection ends within a few milliseconds.
+/// oldest connection without a complete request. If all have sent one, the further
+/// connection is closed unless another ends within a few milliseconds.
 pub const CONNECTIONS_MAX: usize = 64;
 /// Longest wait of a connection beyond [`CONNECTIONS_MAX`] for another to end, while
 /// all of them have sent a request.

@@ -72,7 +72,7 @@ pub struct PurposeDenial {
     pub line: Option<u32>,
 }
 
-/// How many of a crawler's purposes must be denied for the crawler to be denied
+/// Number of a crawler's purposes that must be denied for the crawler to be denied
 /// (`preferences.any`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

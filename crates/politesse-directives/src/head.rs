@@ -1,4 +1,4 @@
-//! Where the head of a page ends, and which of its tags are in it.
+//! Head of a page: its end, and the tags inside it.
 //!
 //! HTML standard, section 13.2.6.4: the head may be implied, and lasts until something
 //! appears that only a body can contain. `</head>` alone does not end it for a meta.

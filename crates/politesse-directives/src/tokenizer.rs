@@ -61,7 +61,7 @@ enum ScriptEscape {
 enum TextMark {
     Text,
     EndTag,
-    /// The content continues with this escape after so many bytes.
+    /// The content continues with this escape after this number of bytes.
     Escape(ScriptEscape, usize),
 }
 

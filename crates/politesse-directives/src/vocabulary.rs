@@ -234,9 +234,9 @@ impl DirectiveWord {
         self.kind != Kind::Permission
     }
 
-    /// Returns the restrictions of the word with the value after it, which is empty if
-    /// there is none. An invalid value, or one that sets no limit, gives no
-    /// restriction: only this directive is lost.
+    /// Returns the restrictions of the word with the value after it, which may be
+    /// empty. An invalid value, or one that sets no limit, gives no restriction: only
+    /// this directive is lost.
     pub(super) fn restrictions(self, value: &str) -> Vec<Restriction> {
         let text = bare(value);
         let value = match self.kind {

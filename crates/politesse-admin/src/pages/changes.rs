@@ -221,8 +221,8 @@ pub(super) fn host_of(origin: &str) -> String {
     )
 }
 
-/// Reads the file of a fetch result; empty if there is none or it is no longer on
-/// record.
+/// Reads the file of a fetch result; empty if the fetch got no file or the file is no
+/// longer on record.
 pub(super) fn file_of(
     reader: &AuditReader,
     answer: &RecordedSnapshot,

@@ -348,7 +348,7 @@ impl Write for BoundedFile {
     }
 }
 
-/// Makes the response: the file, or the form with the reason why there is none.
+/// Makes the response: the file, or the form with the reason why it could not be made.
 fn file_or_form(
     visit: &Visit,
     query: &ReportQuery,

@@ -1,6 +1,6 @@
-//! `/test`: the decision that would be made about a URL with the robots.txt in the
-//! cache, one that is fetched now, one that was in force at a given time, or one that
-//! is pasted. `POST /api/v1/check` answers the first two for many URLs as JSON.
+//! `/test`: the decision about a URL with the robots.txt in the cache, a newly fetched
+//! one, the one in force at a given time, or a pasted one. `POST /api/v1/check` answers
+//! the first two for many URLs as JSON.
 //!
 //! Does not know how a decision is made.
 

@@ -113,7 +113,7 @@ async fn a_report_tells_what_was_asked_refused_and_by_whose_rule() {
         "o.test2",
         "o.test429",
         "No decision rests on a robots.txt that could not be read.",
-            "The first entry on record is from 2",
+        "The first entry on record is from 2",
         "6 decisions were made once more from what is on record: all came out the same.",
     ] {
         let text = text.replace("> ", ">");

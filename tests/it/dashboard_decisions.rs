@@ -208,7 +208,7 @@ async fn a_refusal_writes_the_override_that_undoes_it() {
     let file = proxy.place().path("politesse.toml");
     for wanted in [
         "the verdict on the request is allow.",
-            "config check validates it.",
+        "config check validates it.",
         &format!("kill -HUP {}.", proxy.pid()),
         &file.display().to_string(),
     ] {

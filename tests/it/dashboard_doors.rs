@@ -199,7 +199,7 @@ async fn what_is_no_page_is_told() {
     // A browser that has signed in keeps the menu.
     for (path, why) in [
         ("/nothing", "There is no such page."),
-            ("/decisions/99999", "no decision with this number"),
+        ("/decisions/99999", "no decision with this number"),
         (
             "/hosts?host=never.test",
             "There is no record of never.test.",

@@ -46,7 +46,7 @@ async fn a_line_that_never_decided_is_not_marked() {
     let same = line(&page, 3);
     assert!(same.contains("decided 2 requests"), "{same}");
     let unknown = browser.get("/hosts?host=o.test&sha256=0").await.text();
-        let said = "This host has no such version.";
+    let said = "This host has no such version.";
     assert!(unknown.contains(said), "{unknown}");
 }
 

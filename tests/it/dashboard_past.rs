@@ -100,12 +100,12 @@ async fn a_test_of_a_url_says_what_the_proxy_would_do() {
     };
     let page = ask("").await;
     assert!(page.contains("answer disallow"), "{page}");
-        assert!(page.contains("request is still forwarded"), "{page}");
+    assert!(page.contains("request is still forwarded"), "{page}");
     let to_come = ask("at=2999-01-01").await;
-        assert!(
-            to_come.contains("a time in the past is wanted"),
-            "{to_come}"
-        );
+    assert!(
+        to_come.contains("a time in the past is wanted"),
+        "{to_come}"
+    );
     // No number leads to more than it counts: a star at the end would be a pattern.
     get(&browser.proxy, "http://o.test/open*").await;
     let rows = browser.proxy.place().completed(5).await;

@@ -145,12 +145,12 @@ async fn what_cannot_be_made_is_told_with_the_form() {
         (
             "/reports/site?from=24h",
             400,
-                "the page for the owner of a site needs one",
+            "the page for the owner of a site needs one",
         ),
         (
             "/reports/bundle?crawler=FooBot",
             400,
-                "accepts only the conditions",
+            "accepts only the conditions",
         ),
         ("/reports/bundle?host=never.test", 422, "sealed yet"),
     ] {
@@ -187,7 +187,7 @@ async fn one_is_made_at_a_time() {
             if let Some(busy) = replies.iter().find(is_busy) {
                 assert_eq!(busy.head.value("retry-after"), "10");
                 let page = busy.text();
-                    assert!(page.contains("another report is being made"), "{page}");
+                assert!(page.contains("another report is being made"), "{page}");
                 return;
             }
         }

@@ -185,7 +185,7 @@ async fn nodes_that_have_not_one_configuration_say_so_and_in_what() {
     assert!(shown.stdout.contains(wanted), "{shown:?}");
     let page = signed_in_page(&nodes[0], "/fleet").await;
     assert!(
-            page.contains("Not all nodes have the same configuration"),
+        page.contains("Not all nodes have the same configuration"),
         "{page}"
     );
     // The menu of a node has its fleet.
@@ -316,7 +316,7 @@ async fn a_node_shows_the_others_with_their_states_and_hosts() {
         .await;
     }
     let page = signed_in_page(&nodes[0], "/fleet").await;
-        assert!(page.contains("No heartbeat from"), "{page}");
+    assert!(page.contains("No heartbeat from"), "{page}");
     assert!(page.contains("draining"), "{page}");
     // Whoever stops is in no list any more.
     nodes[1].signal("TERM").await;

@@ -1,4 +1,4 @@
-//! Data in, verdict out.
+//! Decisions: each test passes data in and checks the verdict.
 
 mod later;
 mod preferences;
@@ -58,7 +58,7 @@ fn said(decision: &Decision) -> (Verdict, Reason) {
 
 // RFC 9309, section 2.2.2.
 #[test]
-fn the_rule_and_its_line_are_named() {
+fn a_ruling_cites_the_rule_its_line_group_and_token() {
     let snapshot = file("User-agent: foobot\nAllow: /a\nDisallow: /a/b # no\n");
     let decision = decided(&snapshot, "/a/b/c");
     let ruling = decision.ruling();
@@ -71,7 +71,7 @@ fn the_rule_and_its_line_are_named() {
 
 // RFC 9309, sections 2.2.1 and 2.2.2.
 #[test]
-fn without_a_rule_the_reason_says_which_is_missing() {
+fn without_a_matching_rule_the_reason_is_no_rule_or_no_group() {
     assert_eq!(
         said(&decided(&file("User-agent: *\nDisallow: /x\n"), "/a")),
         (Verdict::Allow, Reason::NoRule)
@@ -82,10 +82,10 @@ fn without_a_rule_the_reason_says_which_is_missing() {
     );
 }
 
-// RFC 9309, section 2.2.2: "The /robots.txt URI is implicitly allowed"; these
-// bytes and no others.
+// RFC 9309, section 2.2.2: "The /robots.txt URI is implicitly allowed". Only these
+// exact bytes.
 #[test]
-fn robots_txt_itself_is_allowed_and_nothing_that_looks_like_it() {
+fn only_the_exact_path_of_robots_txt_is_always_allowed() {
     let snapshot = file("User-agent: *\nDisallow: /\n");
     assert_eq!(
         said(&decided(&snapshot, "/robots.txt")),
@@ -106,7 +106,7 @@ fn robots_txt_itself_is_allowed_and_nothing_that_looks_like_it() {
     }
 }
 
-// Ours: RFC 9309, section 2.2.2, knows no methods.
+// Ours: RFC 9309, section 2.2.2, does not mention methods.
 #[test]
 fn a_method_that_does_not_read_robots_txt_is_judged_by_its_rules() {
     let named = file("User-agent: *\nDisallow: /robots.txt\n");
@@ -131,9 +131,9 @@ fn a_method_that_does_not_read_robots_txt_is_judged_by_its_rules() {
     }
 }
 
-// Ours: in the dialect `google` rules are compared as written.
+// Ours: the dialect `google` does not exempt /robots.txt from the rules.
 #[test]
-fn a_reading_of_robots_txt_is_judged_as_it_is_where_nothing_is_exempt() {
+fn without_an_exemption_robots_txt_is_judged_like_any_path() {
     let dialect = Dialect::Google;
     let bytes = b"User-agent: *\nDisallow: /robots.txt\n";
     let copy = RobotsFile::read(Bytes::from_static(bytes), dialect);
@@ -146,9 +146,9 @@ fn a_reading_of_robots_txt_is_judged_as_it_is_where_nothing_is_exempt() {
     }
 }
 
-// Ours: what is forwarded for it waits its turn as a page does.
+// Ours: a forwarded request for robots.txt waits its turn like a request for a page.
 #[test]
-fn the_pace_that_is_asked_for_is_that_of_robots_txt_too() {
+fn pace_records_apply_to_robots_txt_itself() {
     let snapshot = file("User-agent: foobot\nCrawl-delay: 30\nDisallow: /\n");
     let decision = decided(&snapshot, "/robots.txt");
     assert_eq!(said(&decision), (Verdict::Allow, Reason::RobotsTxt));
@@ -157,7 +157,7 @@ fn the_pace_that_is_asked_for_is_that_of_robots_txt_too() {
 
 // Ours: the exemption is for the bytes as sent.
 #[test]
-fn a_spelling_that_is_read_as_robots_txt_is_judged_by_its_rules() {
+fn another_spelling_of_robots_txt_is_judged_by_the_rules() {
     let named = file("User-agent: *\nDisallow: /robots.txt\n");
     assert_eq!(said(&decided(&named, "/robots.txt")).1, Reason::RobotsTxt);
     let open = file("User-agent: *\nDisallow: /\nAllow: /a/\n");
@@ -170,7 +170,7 @@ fn a_spelling_that_is_read_as_robots_txt_is_judged_by_its_rules() {
 
 // RFC 9309, sections 2.3.1.3 and 2.3.1.4. Invariant 4 (ARCHITECTURE.md).
 #[test]
-fn not_knowing_means_no_and_no_file_means_yes() {
+fn an_unreachable_file_disallows_and_a_missing_file_allows() {
     let unreachable = snapshot(503, AccessResult::Unreachable(Cause::Status));
     assert_eq!(
         said(&decided(&unreachable, "/a")),
@@ -183,9 +183,9 @@ fn not_knowing_means_no_and_no_file_means_yes() {
     );
 }
 
-// The draft of 1996, section 3.1, where the operator asks for it.
+// The draft of 1996, section 3.1, if the operator configures it.
 #[test]
-fn a_401_or_403_refuses_where_configured() {
+fn a_401_or_403_refuses_if_configured() {
     let policy = Arc::new(Policy::new(Unauthorized::Refuse));
     for (status, verdict) in [
         (401, Verdict::Disallow),
@@ -203,9 +203,9 @@ fn a_401_or_403_refuses_where_configured() {
     }
 }
 
-// RFC 3986, section 5.2.4: what servers serve as /private is /private.
+// RFC 3986, section 5.2.4: servers resolve the path to /private.
 #[test]
-fn a_disallowed_reading_refuses_and_is_named() {
+fn a_disallowed_reading_refuses_and_is_recorded() {
     let snapshot = file("User-agent: *\nDisallow: /private\n");
     let decision = decided(&snapshot, "/a/%2e%2e/private?x");
     assert_eq!(said(&decision), (Verdict::Disallow, Reason::Rule));
@@ -220,7 +220,7 @@ fn a_disallowed_reading_refuses_and_is_named() {
 
 // Invariants 1 and 3 (ARCHITECTURE.md).
 #[test]
-fn a_permit_wants_the_receipt_for_its_own_decision() {
+fn a_permit_requires_the_receipt_for_its_own_decision() {
     let snapshot = file("User-agent: *\nDisallow: /private\n");
     let allowed = decided(&snapshot, "/a");
     let foreign = Receipt::issue(7, decided(&snapshot, "/b").evidence());
@@ -246,9 +246,9 @@ fn a_permit_wants_the_receipt_for_its_own_decision() {
     ));
 }
 
-// Ours: docs/decisions/021-decision-digest.md, read by a second implementation.
+// Ours: docs/decisions/021-decision-digest.md. The test implements the encoding anew.
 #[test]
-fn the_digest_is_over_the_documented_encoding() {
+fn the_digest_covers_the_documented_encoding() {
     let text = |text: &str| {
         let length = u32::try_from(text.len()).unwrap().to_be_bytes();
         [&length[..], text.as_bytes()].concat()
@@ -294,7 +294,7 @@ fn the_digest_is_over_the_documented_encoding() {
 }
 
 #[test]
-fn only_a_whole_copy_that_came_as_a_200_answers_for_the_origin() {
+fn only_a_complete_copy_from_a_direct_200_answers_for_the_origin() {
     let whole = decided(&file("User-agent: *\n"), "/robots.txt");
     assert!(whole.own_copy().is_some());
     assert!(decided(&file("User-agent: *\n"), "/a").own_copy().is_none());
@@ -321,8 +321,8 @@ fn a_policy_is_restored_from_its_json() {
     assert!(Policy::restore("{}").is_err());
 }
 
-// Policies stored before there were candidates, overrides and the readings of
-// servers.
+// Ours: policies stored before candidates, overrides and the readings of servers
+// existed.
 #[test]
 fn a_policy_of_an_earlier_version_is_restored_with_its_digest() {
     let json = r#"{"unauthorized":"allow","readings":"dots"}"#;
@@ -333,9 +333,9 @@ fn a_policy_of_an_earlier_version_is_restored_with_its_digest() {
     assert_eq!(changed.terms().revision, Revision::FIRST);
 }
 
-// A change of the engine must not look like a change of the record.
+// Ours: a change of the engine must not look like tampering with the record.
 #[test]
-fn a_policy_names_the_revision_of_the_engine_and_its_digest_follows() {
+fn the_digest_of_a_policy_covers_the_revision_of_the_engine() {
     let policy = Policy::new(Unauthorized::Allow).with(|terms| terms.readings = Readings::Dots);
     assert_eq!(
         policy.json(),
@@ -347,8 +347,8 @@ fn a_policy_names_the_revision_of_the_engine_and_its_digest_follows() {
     assert_eq!(Revision::CURRENT.to_string(), "4");
 }
 
-/// One test a row: what is said of a path by each level, where /private is
-/// disallowed, and the reading that is named.
+/// One test a row: the verdict on a path at each level of readings, and the reading that
+/// the ruling names. robots.txt disallows /private.
 macro_rules! levels {
     ($($name:ident: $path:literal by $level:ident is $expected:expr;)*) => {$(
         #[test]
@@ -364,23 +364,23 @@ macro_rules! levels {
     )*};
 }
 
-// Ours: old decision records are decided again by `dots`.
+// Ours: old decision records are decided again with `dots`.
 levels! {
-    as_sent_dots_are_bytes: "/a/../private" by Sent is (Verdict::Allow, None);
-    as_sent_slashes_are_bytes: "//private" by Sent is (Verdict::Allow, None);
-    as_sent_escapes_are_still_the_bytes: "/%70rivate" by Sent is (Verdict::Disallow, None);
-    dots_are_read_by_dots: "/a/../private" by Dots is (Verdict::Disallow, Some("/private"));
-    dots_knows_no_merged_slashes: "//private" by Dots is (Verdict::Allow, None);
-    dots_knows_no_empty_query: "/a/../x?" by Dots is (Verdict::Allow, None);
-    servers_read_dots: "/a/../private" by Server is (Verdict::Disallow, Some("/private"));
+    sent_does_not_resolve_dot_segments: "/a/../private" by Sent is (Verdict::Allow, None);
+    sent_does_not_merge_slashes: "//private" by Sent is (Verdict::Allow, None);
+    sent_decodes_escapes_of_unreserved_bytes: "/%70rivate" by Sent is (Verdict::Disallow, None);
+    dots_resolves_dot_segments: "/a/../private" by Dots is (Verdict::Disallow, Some("/private"));
+    dots_does_not_merge_slashes: "//private" by Dots is (Verdict::Allow, None);
+    dots_allows_an_empty_query: "/a/../x?" by Dots is (Verdict::Allow, None);
+    servers_resolve_dot_segments: "/a/../private" by Server is (Verdict::Disallow, Some("/private"));
     servers_merge_slashes: "//private" by Server is (Verdict::Disallow, Some("/private"));
     servers_cut_parameters: "/a/..;/private?x" by Server is (Verdict::Disallow, Some("/private?x"));
     servers_never_decode_twice: "/%2570rivate" by Server is (Verdict::Allow, None);
-    what_is_refused_as_sent_names_no_reading: "/private//x" by Server is (Verdict::Disallow, None);
+    a_path_refused_as_sent_names_no_reading: "/private//x" by Server is (Verdict::Disallow, None);
     a_reading_that_is_allowed_is_not_named: "//public" by Server is (Verdict::Allow, None);
 }
 
-/// One test a row: what a rule says of a path by each level.
+/// One test a row: the verdict of a rule on a path at each level of readings.
 macro_rules! forms {
     ($($name:ident: $rules:literal on $path:literal by $level:ident is $expected:ident;)*) => {$(
         #[test]
@@ -394,39 +394,39 @@ macro_rules! forms {
     )*};
 }
 
-// Ours: servers take a reserved byte of a path and its escape for one.
+// Ours: servers treat a reserved byte of a path and its escape alike.
 forms! {
-    an_escape_in_a_rule_is_its_byte_to_servers: "Disallow: /Special%3ARandom" on "/Special:Random" by Server is Disallow;
-    not_as_sent: "Disallow: /Special%3ARandom" on "/Special:Random" by Sent is Allow;
-    not_by_dots: "Disallow: /Special%3ARandom" on "/Special:Random" by Dots is Allow;
-    a_byte_in_a_rule_is_its_escape_to_servers: "Disallow: /Special:Random" on "/Special%3ARandom" by Server is Disallow;
-    an_escape_in_lower_case_is_one: "Disallow: /Special%3aRandom" on "/Special:Random" by Server is Disallow;
-    both_may_be_mixed: "Disallow: /a%3Ab,c%3Dd" on "/a:b%2Cc=d" by Server is Disallow;
-    a_wildcard_stays_one: "Disallow: /*%3ARandom" on "/wiki/Special:Random" by Server is Disallow;
-    an_escaped_wildcard_is_none: "Disallow: /a%2Ab" on "/axb" by Server is Allow;
-    an_escaped_end_is_none: "Disallow: /a%24" on "/a" by Server is Allow;
-    an_end_stays_one: "Disallow: /a%3A$" on "/a:b" by Server is Allow;
-    an_end_is_found: "Disallow: /a%3A$" on "/a:" by Server is Disallow;
-    an_escaped_slash_is_a_slash_to_servers: "Disallow: /a%2Fb" on "/a/b" by Server is Disallow;
-    an_escaped_question_mark_begins_no_query: "Disallow: /a%3Fb" on "/a?b" by Server is Allow;
-    a_question_mark_in_a_name_is_no_query: "Disallow: /*?" on "/who%3F" by Server is Allow;
-    an_escaped_slash_beside_a_wildcard_is_no_slash: "Disallow: /*%2F*" on "/css/site.css" by Server is Allow;
-    an_escaped_slash_beside_a_wildcard_is_one_that_is_sent_so: "Disallow: /*%2F*" on "/css%2fsite.css" by Server is Disallow;
+    server_decodes_an_escape_in_a_rule: "Disallow: /Special%3ARandom" on "/Special:Random" by Server is Disallow;
+    sent_does_not_decode_an_escape_in_a_rule: "Disallow: /Special%3ARandom" on "/Special:Random" by Sent is Allow;
+    dots_does_not_decode_an_escape_in_a_rule: "Disallow: /Special%3ARandom" on "/Special:Random" by Dots is Allow;
+    server_matches_a_byte_in_a_rule_with_its_escape: "Disallow: /Special:Random" on "/Special%3ARandom" by Server is Disallow;
+    a_lower_case_escape_is_decoded: "Disallow: /Special%3aRandom" on "/Special:Random" by Server is Disallow;
+    a_rule_may_mix_bytes_and_escapes: "Disallow: /a%3Ab,c%3Dd" on "/a:b%2Cc=d" by Server is Disallow;
+    a_wildcard_remains_a_wildcard: "Disallow: /*%3ARandom" on "/wiki/Special:Random" by Server is Disallow;
+    an_escaped_star_is_no_wildcard: "Disallow: /a%2Ab" on "/axb" by Server is Allow;
+    an_escaped_dollar_is_no_anchor: "Disallow: /a%24" on "/a" by Server is Allow;
+    an_anchor_remains_an_anchor: "Disallow: /a%3A$" on "/a:b" by Server is Allow;
+    an_anchored_rule_matches_at_the_end: "Disallow: /a%3A$" on "/a:" by Server is Disallow;
+    server_decodes_an_escaped_slash: "Disallow: /a%2Fb" on "/a/b" by Server is Disallow;
+    an_escaped_question_mark_does_not_begin_a_query: "Disallow: /a%3Fb" on "/a?b" by Server is Allow;
+    an_escaped_question_mark_in_a_path_is_no_query: "Disallow: /*?" on "/who%3F" by Server is Allow;
+    an_escaped_slash_beside_a_wildcard_does_not_match_a_slash: "Disallow: /*%2F*" on "/css/site.css" by Server is Allow;
+    an_escaped_slash_beside_a_wildcard_matches_an_escaped_slash: "Disallow: /*%2F*" on "/css%2fsite.css" by Server is Disallow;
     other_escapes_beside_a_wildcard_are_decoded: "Disallow: /*%2Fa%3Ab" on "/x%2Fa:b" by Server is Disallow;
     a_percent_sign_is_not_decoded: "Disallow: /a%253Ab" on "/a:b" by Server is Allow;
-    path_and_query_are_both_tried: "Disallow: /a%3Ab?c=%3D" on "/a:b?c==" by Server is Disallow;
-    a_name_with_a_question_mark_is_found_with_its_query: "Disallow: /a%3Ab%3F*=%3F" on "/a:b%3F?c=?" by Server is Disallow;
-    an_allow_is_tried_as_written: "Disallow: /\nAllow: /Special%3ARandom" on "/Special:Random" by Server is Disallow;
-    a_longer_allow_counts_before_it: "Disallow: /a%3Ab\nAllow: /a:b/cccc" on "/a:b/cccc" by Server is Allow;
-    a_form_counts_by_its_length_as_written: "Disallow: /a%3Ab\nAllow: /a:b/" on "/a:b/c" by Server is Disallow;
-    every_reading_is_tried: "Disallow: /Special%3ARandom" on "/x/../Special:Random" by Server is Disallow;
-    marks_are_taken_off_before: "Disallow: /a%3Ab\u{a0}" on "/a:b" by Server is Disallow;
-    marks_are_taken_off_as_sent: "Disallow: /a\u{a0}" on "/a" by Sent is Disallow;
+    path_and_query_are_both_decoded: "Disallow: /a%3Ab?c=%3D" on "/a:b?c==" by Server is Disallow;
+    a_path_with_an_escaped_question_mark_matches_with_its_query: "Disallow: /a%3Ab%3F*=%3F" on "/a:b%3F?c=?" by Server is Disallow;
+    an_allow_matches_only_as_written: "Disallow: /\nAllow: /Special%3ARandom" on "/Special:Random" by Server is Disallow;
+    a_longer_allow_beats_a_decoded_disallow: "Disallow: /a%3Ab\nAllow: /a:b/cccc" on "/a:b/cccc" by Server is Allow;
+    a_decoded_disallow_has_the_length_of_its_written_form: "Disallow: /a%3Ab\nAllow: /a:b/" on "/a:b/c" by Server is Disallow;
+    other_readings_match_a_decoded_disallow: "Disallow: /Special%3ARandom" on "/x/../Special:Random" by Server is Disallow;
+    a_trailing_no_break_space_is_removed_before_decoding: "Disallow: /a%3Ab\u{a0}" on "/a:b" by Server is Disallow;
+    sent_removes_a_trailing_no_break_space: "Disallow: /a\u{a0}" on "/a" by Sent is Disallow;
 }
 
-// Ours: the rule that refuses is named, and the spelling of the path that it means.
+// Ours: the ruling cites the rule that refuses, and the path in the rule's spelling.
 #[test]
-fn a_form_of_a_rule_that_servers_read_is_evidence_by_its_line() {
+fn a_rule_matched_in_decoded_form_is_cited_as_written() {
     let robots = file("User-agent: *\nDisallow: /Special%3ARandom\n");
     let decision = decided(&robots, "/Special:Random");
     let ruling = decision.ruling();
@@ -441,7 +441,7 @@ fn a_form_of_a_rule_that_servers_read_is_evidence_by_its_line() {
     );
 }
 
-// Ours: as they were, since other parsers read them so.
+// Ours: the other dialects follow the parsers that they imitate.
 #[test]
 fn other_dialects_compare_the_written_path_alone() {
     let rules = "User-agent: *\nDisallow: /Special%3ARandom\n";
@@ -451,7 +451,7 @@ fn other_dialects_compare_the_written_path_alone() {
         let policy = Policy::new(Unauthorized::Allow).with(|terms| terms.dialect = dialect);
         let asked = inquiry("FooBot", "http://h.test/Special:Random");
         let decision = decide(&asked, &robots, &Arc::new(policy), now());
-        // Those of 1994 and 1996 decode both sides.
+        // The dialects of 1994 and 1996 decode both sides.
         let decodes = [Dialect::Draft1996, Dialect::Consensus1994, Dialect::Conner];
         let refuses = dialect == Dialect::Rfc9309 || decodes.contains(&dialect);
         let disallowed = decision.ruling().verdict == Verdict::Disallow;
@@ -459,9 +459,9 @@ fn other_dialects_compare_the_written_path_alone() {
     }
 }
 
-// Ours: an Allow that only another reading meets opens nothing.
+// Ours: the path as sent must be allowed, too.
 #[test]
-fn an_allow_of_another_reading_opens_nothing() {
+fn an_allow_that_matches_only_another_reading_allows_nothing() {
     let robots = file("User-agent: *\nDisallow: /\nAllow: /public\n");
     for path in [
         "//public",
@@ -501,7 +501,7 @@ fn candidates_and_overrides_are_part_of_the_policy() {
     assert!(Policy::restore(&wrong).is_err());
 }
 
-/// Returns a policy of `overrides`, each with the keys of the configuration.
+/// Returns a policy with `overrides`, each in JSON with the keys of the configuration.
 fn laid_down(candidates: Candidates, overrides: &[&str]) -> Arc<Policy> {
     let overrides = overrides.iter().map(|json| serde_json::from_str(json));
     let overrides = overrides.collect::<Result<_, _>>().unwrap();
@@ -513,8 +513,8 @@ fn laid_down(candidates: Candidates, overrides: &[&str]) -> Arc<Policy> {
     )
 }
 
-/// One test a row: what a crawler of several names is told of /x, by which
-/// line and as whom, where all of its candidates count.
+/// One test a row: verdict, line and token for /x and a crawler with several names,
+/// under `Candidates::All`.
 macro_rules! all_candidates {
     ($($name:ident: $robots:literal says $expected:expr;)*) => {$(
         #[test]
@@ -532,29 +532,29 @@ macro_rules! all_candidates {
 
 // Ours.
 all_candidates! {
-    one_candidate_that_is_disallowed_is_enough:
+    one_disallowed_candidate_is_enough:
         "User-agent: FooBot-News\nAllow: /\nUser-agent: FooBot\nDisallow: /x\n"
         says (Verdict::Disallow, Some(4), Some("FooBot"));
-    the_first_candidate_that_is_disallowed_is_named:
+    the_first_disallowed_candidate_is_cited:
         "User-agent: FooBot\nDisallow: /\nUser-agent: FooBot-News\nDisallow: /x\n"
         says (Verdict::Disallow, Some(4), Some("FooBot-News"));
-    all_that_are_allowed_are_allowed:
+    the_url_is_allowed_if_all_candidates_are:
         "User-agent: FooBot\nAllow: /\nUser-agent: FooBot-News\nAllow: /x\n"
         says (Verdict::Allow, Some(4), Some("FooBot-News"));
-    a_candidate_without_a_group_asks_for_nothing:
+    a_candidate_without_a_group_is_ignored:
         "User-agent: FooBot\nAllow: /\nUser-agent: *\nDisallow: /\n"
         says (Verdict::Allow, Some(2), Some("FooBot"));
-    without_any_group_everyone_s_binds:
+    without_a_group_of_its_own_the_star_group_binds:
         "User-agent: BarBot\nAllow: /\nUser-agent: *\nDisallow: /\n"
         says (Verdict::Disallow, Some(4), None);
-    without_everyone_s_group_nothing_binds:
+    without_any_matching_group_nothing_binds:
         "User-agent: BarBot\nDisallow: /\n"
         says (Verdict::Allow, None, None);
 }
 
 // Ours: the default.
 #[test]
-fn the_first_candidate_with_a_group_is_bound_alone() {
+fn by_default_only_the_first_candidate_with_a_group_binds() {
     let robots = file("User-agent: FooBot-News\nAllow: /\nUser-agent: FooBot\nDisallow: /x\n");
     let policy = laid_down(Candidates::First, &[]);
     let asked = inquiry("FooBot-News/1 (FooBot; +http://f.test)", "http://h.test/x");
@@ -563,7 +563,7 @@ fn the_first_candidate_with_a_group_is_bound_alone() {
 }
 
 #[test]
-fn of_all_candidates_the_longest_delay_counts() {
+fn the_longest_crawl_delay_of_all_candidates_applies() {
     let robots = file(
         "User-agent: FooBot-News\nCrawl-delay: 1\nDisallow: /x\n\
          User-agent: FooBot\nCrawl-delay: 9\nAllow: /\n",
@@ -581,7 +581,7 @@ const ANYTHING: &str =
 const CLOSED: &str =
     r#"{"origin":"http://h.test","path":"/closed","action":"deny","reason":"asked by mail"}"#;
 
-/// Returns what is decided of a path under `overrides`, and kept of it.
+/// Decides on a path under `overrides`, and returns the stored ruling and effect.
 fn kept(overrides: &[&str], snapshot: &Arc<Snapshot>, path: &str) -> (StoredRuling, Effect) {
     let policy = laid_down(Candidates::First, overrides);
     let asked = inquiry("FooBot/2.1", &format!("http://h.test{path}"));
@@ -590,8 +590,8 @@ fn kept(overrides: &[&str], snapshot: &Arc<Snapshot>, path: &str) -> (StoredRuli
     (StoredRuling::of(evidence), Effect::of(evidence))
 }
 
-/// One test a row: verdict, reason, line and effect of a path where robots.txt
-/// disallows /open and /private.
+/// One test a row: verdict, reason, line and effect for a path. robots.txt disallows
+/// /open and /private.
 macro_rules! overriding {
     ($($name:ident: $overrides:expr, $path:literal says $expected:expr;)*) => {$(
         #[test]
@@ -609,14 +609,14 @@ macro_rules! overriding {
 
 // Ours.
 overriding! {
-    an_allow_sets_the_rule_aside_and_names_it: [OPEN], "/open/a" says ("allow", "rule", Some(2), "overridden");
-    an_allow_of_what_is_allowed_changes_nothing: [ANYTHING], "/x" says ("allow", "no_rule", None, "enforced");
-    a_deny_is_its_own_reason: [CLOSED], "/closed/a" says ("disallow", "override", None, "enforced");
-    a_deny_of_what_is_disallowed_changes_nothing:
+    an_allow_sets_the_rule_aside_and_cites_it: [OPEN], "/open/a" says ("allow", "rule", Some(2), "overridden");
+    an_allow_of_an_allowed_path_changes_nothing: [ANYTHING], "/x" says ("allow", "no_rule", None, "enforced");
+    a_deny_has_the_reason_override: [CLOSED], "/closed/a" says ("disallow", "override", None, "enforced");
+    a_deny_of_a_disallowed_path_changes_nothing:
         [r#"{"origin":"http://h.test","action":"deny","reason":"x"}"#], "/private"
         says ("disallow", "rule", Some(3), "enforced");
-    the_first_that_fits_is_the_one: [ANYTHING, CLOSED], "/closed" says ("allow", "no_rule", None, "enforced");
-    what_does_not_fit_changes_nothing: [OPEN, CLOSED], "/private" says ("disallow", "rule", Some(3), "enforced");
+    the_first_matching_override_applies: [ANYTHING, CLOSED], "/closed" says ("allow", "no_rule", None, "enforced");
+    an_override_that_does_not_match_changes_nothing: [OPEN, CLOSED], "/private" says ("disallow", "rule", Some(3), "enforced");
     robots_txt_is_never_denied:
         [r#"{"origin":"http://h.test","action":"deny","reason":"x"}"#], "/robots.txt"
         says ("allow", "robots_txt", None, "enforced");
@@ -625,14 +625,14 @@ overriding! {
         [OPEN], "/open/../private" says ("disallow", "rule", Some(2), "enforced");
     an_allowed_path_does_not_open_a_reading_of_servers:
         [OPEN], "/open/..;/private" says ("disallow", "rule", Some(2), "enforced");
-    a_deny_fits_the_reading_of_a_server: [CLOSED], "/x/..%2f/closed" says ("disallow", "override", None, "enforced");
-    a_deny_fits_behind_what_is_disallowed: [CLOSED], "//private/closed" says ("disallow", "rule", Some(3), "enforced");
-    an_allow_for_all_readings_of_servers_opens_them: [ANYTHING], "/x/..;/private" says ("allow", "rule", Some(3), "overridden");
-    an_allow_for_all_readings_opens_them: [ANYTHING], "/x/../private" says ("allow", "rule", Some(3), "overridden");
+    a_deny_matches_a_reading_of_servers: [CLOSED], "/x/..%2f/closed" says ("disallow", "override", None, "enforced");
+    a_deny_of_a_path_disallowed_in_another_reading_changes_nothing: [CLOSED], "//private/closed" says ("disallow", "rule", Some(3), "enforced");
+    an_allow_of_all_readings_of_servers_allows_the_path: [ANYTHING], "/x/..;/private" says ("allow", "rule", Some(3), "overridden");
+    an_allow_of_all_readings_allows_the_path: [ANYTHING], "/x/../private" says ("allow", "rule", Some(3), "overridden");
 }
 
 #[test]
-fn an_override_cites_itself_and_the_reading_it_denies() {
+fn a_denying_override_cites_itself_and_the_denied_reading() {
     let robots = file("User-agent: foobot\nAllow: /\n");
     let policy = laid_down(Candidates::First, &[CLOSED]);
     let asked = inquiry("FooBot/2.1", "http://h.test/x/../closed");
@@ -647,9 +647,9 @@ fn an_override_cites_itself_and_the_reading_it_denies() {
     assert_eq!(ruling.overriding.as_ref().unwrap().reason, "asked by mail");
 }
 
-// Ours: an override may stand in for a robots.txt that is not to be had.
+// Ours: an override also applies while robots.txt is unreachable.
 #[test]
-fn an_allow_holds_where_robots_txt_is_not_to_be_had() {
+fn an_override_applies_without_a_robots_txt() {
     let no_connection = AccessResult::Unreachable(Cause::NoConnection(NoConnection::Refused));
     for (status, result, reason) in [
         (503, AccessResult::Unreachable(Cause::Status), "unreachable"),
@@ -665,7 +665,7 @@ fn an_allow_holds_where_robots_txt_is_not_to_be_had() {
     assert_eq!(ruling.reason, "override");
 }
 
-// Ours: what may not be dialled stays so.
+// Ours: `egress` comes before overrides.
 #[test]
 fn no_override_lifts_an_egress_denial() {
     let policy = laid_down(Candidates::First, &[ANYTHING]);
@@ -674,10 +674,10 @@ fn no_override_lifts_an_egress_denial() {
     assert_eq!(said(&decision), (Verdict::Disallow, Reason::Egress));
 }
 
-// Invariant 2 (ARCHITECTURE.md): what is kept in microseconds decides again as
-// it was decided.
+// Invariant 2 (ARCHITECTURE.md): a decision repeated from a time in microseconds has the
+// same result.
 #[test]
-fn an_end_within_the_microsecond_of_a_decision_is_seen_alike_twice() {
+fn an_override_that_ends_within_the_microsecond_decides_alike_twice() {
     let ending = ANYTHING.replace("2028-01-01T00:00:00Z", "2027-01-01T00:00:00.0000005Z");
     let policy = laid_down(Candidates::First, &[&ending]);
     let robots = file("User-agent: *\nDisallow: /\n");
@@ -689,9 +689,9 @@ fn an_end_within_the_microsecond_of_a_decision_is_seen_alike_twice() {
     assert_eq!(once.ruling(), again.ruling());
 }
 
-// Ours: nobody asked for what a robots.txt redirects to.
+// Ours: no crawler has asked for the page that a robots.txt redirects to.
 #[test]
-fn no_override_allows_what_a_redirect_leads_to() {
+fn no_override_allows_the_target_of_a_redirect() {
     let policy = laid_down(Candidates::All, &[OPEN, CLOSED]).for_redirects();
     let left: Vec<_> = policy
         .terms()
@@ -703,15 +703,14 @@ fn no_override_allows_what_a_redirect_leads_to() {
     assert_eq!(policy.terms().candidates, Candidates::All);
 }
 
-/// Returns what a receipt for a decision in report mode comes to, and what the
-/// record says was done.
+/// Returns whether a decision yields a permit, and the recorded effect.
 fn reported(decision: Decision) -> (bool, Effect) {
     let effect = Effect::of(decision.evidence());
     let receipt = Receipt::issue(1, decision.evidence());
     (decision.into_permit(&receipt).is_ok(), effect)
 }
 
-/// One test a row: whether report mode forwards, and what the record says.
+/// One test a row: whether report mode forwards the request, and the recorded effect.
 macro_rules! reporting {
     ($($name:ident: $snapshot:expr, $path:literal says $expected:expr;)*) => {$(
         #[test]
@@ -733,25 +732,25 @@ fn unreachable(cause: Cause) -> Arc<Snapshot> {
 
 // Ours.
 reporting! {
-    what_a_rule_disallows_is_reported:
+    a_path_disallowed_by_a_rule_is_reported:
         file("User-agent: *\nDisallow: /private\n"), "/private/x" says (true, Effect::Reported);
-    another_reading_that_is_disallowed_is_reported:
+    a_disallowed_reading_is_reported:
         file("User-agent: *\nDisallow: /private\n"), "/a/../private" says (true, Effect::Reported);
-    what_is_allowed_is_as_ever:
+    an_allowed_path_is_enforced:
         file("User-agent: *\nDisallow: /private\n"), "/a" says (true, Effect::Enforced);
-    what_an_override_opens_is_overridden:
+    a_path_allowed_by_an_override_is_overridden:
         file("User-agent: *\nDisallow: /\n"), "/open/a" says (true, Effect::Overridden);
-    what_the_operator_denies_is_reported:
+    a_path_denied_by_the_operator_is_reported:
         file("User-agent: *\n"), "/closed" says (true, Effect::Reported);
-    what_is_restricted_is_reported:
+    a_restricted_origin_is_reported:
         snapshot(403, AccessResult::Unavailable), "/a" says (true, Effect::Reported);
-    what_is_unreachable_is_reported:
+    an_unreachable_robots_txt_is_reported:
         unreachable(Cause::Timeout), "/a" says (true, Effect::Reported);
-    without_a_connection_there_is_nothing_to_report:
+    a_host_without_a_connection_is_not_reported:
         unreachable(Cause::NoConnection(NoConnection::Refused)), "/a" says (false, Effect::Enforced);
 }
 
-// Ours: never forwarded.
+// Ours: report mode never forwards to a prohibited address.
 #[test]
 fn egress_is_enforced_in_report_mode() {
     let policy =
@@ -761,7 +760,7 @@ fn egress_is_enforced_in_report_mode() {
     assert_eq!(reported(denied), (false, Effect::Enforced));
 }
 
-// Invariant 2 (ARCHITECTURE.md): what was done follows from the policy.
+// Invariant 2 (ARCHITECTURE.md): the effect must follow from the policy on record.
 #[test]
 fn the_mode_is_part_of_the_policy() {
     let policy = Policy::new(Unauthorized::Allow);

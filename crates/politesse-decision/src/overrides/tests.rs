@@ -1,16 +1,16 @@
-//! Overrides of the operator (docs/configuration.md). All of it is ours.
+//! Overrides of the operator (docs/configuration.md). All expectations are ours.
 
 use super::*;
 
 const NOW: &str = "2027-01-01T00:00:00Z";
 
-/// Returns an override from its JSON, which has the keys of the configuration.
+/// Parses an override from JSON with the keys of the configuration.
 fn entry(json: &str) -> Override {
     serde_json::from_str(json).unwrap()
 }
 
-/// Returns the index of the reading by which an override of `keys` fits a
-/// request.
+/// Returns the index of the reading of a request that an override with `keys`
+/// matches.
 fn fits(keys: &str, agent: &str, origin: &str, paths: &[(&str, bool)]) -> Option<usize> {
     let entry = entry(&format!("{{ \"reason\": \"x\", {keys} }}"));
     let (scheme, authority) = origin.split_once("://").unwrap();
@@ -29,7 +29,7 @@ fn fits(keys: &str, agent: &str, origin: &str, paths: &[(&str, bool)]) -> Option
     first(&[entry], &asked).map(|(_, reading)| reading)
 }
 
-/// One test a row: whether a deny of `keys` fits a URL asked for by `agent`.
+/// One test a row: whether a deny with `keys` matches a URL requested by `agent`.
 macro_rules! denying {
     ($($name:ident: $keys:literal on ($agent:literal, $origin:literal, $path:literal) is $fits:literal;)*) => {$(
         #[test]
@@ -41,32 +41,32 @@ macro_rules! denying {
 }
 
 denying! {
-    an_origin_is_itself: r#""origin": "https://h.test""# on ("A", "https://h.test", "/") is true;
-    an_origin_is_written_in_any_form: r#""origin": "HTTPS://H.test.:443""# on ("A", "https://h.test", "/") is true;
+    an_origin_matches_itself: r#""origin": "https://h.test""# on ("A", "https://h.test", "/") is true;
+    an_origin_is_normalised: r#""origin": "HTTPS://H.test.:443""# on ("A", "https://h.test", "/") is true;
     another_scheme_is_another_origin: r#""origin": "https://h.test""# on ("A", "http://h.test", "/") is false;
     another_port_is_another_origin: r#""origin": "https://h.test:8443""# on ("A", "https://h.test", "/") is false;
-    a_star_is_every_name_below: r#""origin": "*.h.test""# on ("A", "http://a.b.h.test:81", "/") is true;
-    a_star_is_not_the_name_itself: r#""origin": "*.h.test""# on ("A", "https://h.test", "/") is false;
-    a_star_ends_at_a_dot: r#""origin": "*.h.test""# on ("A", "https://ah.test", "/") is false;
-    an_agent_is_meant_in_any_case: r#""origin": "https://h.test", "agent": "foobot""# on ("FooBot/1", "https://h.test", "/") is true;
-    any_candidate_is_the_agent: r#""origin": "https://h.test", "agent": "FooBot""# on ("FooBot-News/1 (FooBot; +http://f.test)", "https://h.test", "/") is true;
-    another_agent_is_not_meant: r#""origin": "https://h.test", "agent": "FooBot""# on ("BarBot", "https://h.test", "/") is false;
-    who_has_no_name_is_no_agent: r#""origin": "https://h.test", "agent": "FooBot""# on ("", "https://h.test", "/") is false;
+    a_star_matches_every_subdomain: r#""origin": "*.h.test""# on ("A", "http://a.b.h.test:81", "/") is true;
+    a_star_does_not_match_the_domain_itself: r#""origin": "*.h.test""# on ("A", "https://h.test", "/") is false;
+    a_star_needs_a_dot_before_the_domain: r#""origin": "*.h.test""# on ("A", "https://ah.test", "/") is false;
+    an_agent_matches_in_any_case: r#""origin": "https://h.test", "agent": "foobot""# on ("FooBot/1", "https://h.test", "/") is true;
+    an_agent_matches_any_candidate_token: r#""origin": "https://h.test", "agent": "FooBot""# on ("FooBot-News/1 (FooBot; +http://f.test)", "https://h.test", "/") is true;
+    an_agent_does_not_match_another_crawler: r#""origin": "https://h.test", "agent": "FooBot""# on ("BarBot", "https://h.test", "/") is false;
+    an_agent_does_not_match_a_crawler_without_a_name: r#""origin": "https://h.test", "agent": "FooBot""# on ("", "https://h.test", "/") is false;
     a_path_is_a_pattern: r#""origin": "https://h.test", "path": "/a*.pdf$""# on ("A", "https://h.test", "/abc.pdf") is true;
-    a_path_is_anchored: r#""origin": "https://h.test", "path": "/a*.pdf$""# on ("A", "https://h.test", "/abc.pdf?x") is false;
+    a_dollar_anchors_a_path_at_its_end: r#""origin": "https://h.test", "path": "/a*.pdf$""# on ("A", "https://h.test", "/abc.pdf?x") is false;
     a_path_is_compared_in_canonical_form: r#""origin": "https://h.test", "path": "/%61""# on ("A", "https://h.test", "/abc") is true;
-    a_doubtful_query_is_denied: r#""origin": "https://h.test", "path": "/?u=a:b""# on ("A", "https://h.test", "/?u=a%3Ab") is true;
-    a_doubtful_path_is_denied: r#""origin": "https://h.test", "path": "/Special%3A""# on ("A", "https://h.test", "/Special:Random") is true;
-    a_doubtful_path_is_denied_either_way: r#""origin": "https://h.test", "path": "/a:b$""# on ("A", "https://h.test", "/a%3ab") is true;
-    a_doubtful_path_is_denied_behind_a_star: r#""origin": "https://h.test", "path": "*%2Fx""# on ("A", "https://h.test", "/x") is true;
-    an_escaped_mark_is_no_query: r#""origin": "https://h.test", "path": "/a%3Fb""# on ("A", "https://h.test", "/a?b") is false;
-    an_escaped_star_stays_a_star: r#""origin": "https://h.test", "path": "/%2A/b""# on ("A", "https://h.test", "/a/b") is false;
-    an_end_in_the_future_counts: r#""origin": "https://h.test", "until": "2027-01-01T00:00:00.000001Z""# on ("A", "https://h.test", "/") is true;
-    at_its_end_it_is_over: r#""origin": "https://h.test", "until": "2027-01-01T00:00:00Z""# on ("A", "https://h.test", "/") is false;
+    a_deny_matches_an_escaped_byte_of_the_query: r#""origin": "https://h.test", "path": "/?u=a:b""# on ("A", "https://h.test", "/?u=a%3Ab") is true;
+    a_deny_matches_the_decoded_form_of_its_escape: r#""origin": "https://h.test", "path": "/Special%3A""# on ("A", "https://h.test", "/Special:Random") is true;
+    a_deny_matches_the_escaped_form_of_its_byte: r#""origin": "https://h.test", "path": "/a:b$""# on ("A", "https://h.test", "/a%3ab") is true;
+    a_deny_matches_a_decoded_slash_after_a_star: r#""origin": "https://h.test", "path": "*%2Fx""# on ("A", "https://h.test", "/x") is true;
+    an_escaped_question_mark_does_not_match_a_query: r#""origin": "https://h.test", "path": "/a%3Fb""# on ("A", "https://h.test", "/a?b") is false;
+    an_escaped_star_is_no_wildcard: r#""origin": "https://h.test", "path": "/%2A/b""# on ("A", "https://h.test", "/a/b") is false;
+    an_override_holds_until_its_end: r#""origin": "https://h.test", "until": "2027-01-01T00:00:00.000001Z""# on ("A", "https://h.test", "/") is true;
+    an_override_no_longer_holds_at_its_end: r#""origin": "https://h.test", "until": "2027-01-01T00:00:00Z""# on ("A", "https://h.test", "/") is false;
 }
 
-/// One test a row: by which reading an override of `/open` fits, each reading
-/// with whether robots.txt disallows it.
+/// One test a row: the index of the reading that an override of `/open` matches. Each
+/// reading has a flag: whether robots.txt disallows it.
 macro_rules! reading {
     ($($name:ident: $action:literal of $paths:expr => $fits:expr;)*) => {$(
         #[test]
@@ -81,17 +81,17 @@ macro_rules! reading {
 }
 
 reading! {
-    a_deny_fits_by_the_path_as_sent: "deny" of [("/open/a", false), ("/b", false)] => Some(0);
-    a_deny_fits_by_another_reading: "deny" of [("/b/../open", false), ("/open", false)] => Some(1);
-    a_deny_needs_one_reading: "deny" of [("/b", true), ("/c", true)] => None;
-    an_allow_fits_the_path_as_sent: "allow" of [("/open/a", true)] => Some(0);
-    an_allow_does_not_mind_a_reading_that_is_allowed: "allow" of [("/open/../b", true), ("/b", false)] => Some(0);
-    an_allow_needs_every_reading_that_is_disallowed: "allow" of [("/open/../b", true), ("/b", true)] => None;
-    an_allow_needs_the_path_as_sent: "allow" of [("/b/../open", true), ("/open", true)] => None;
+    a_deny_matches_the_path_as_sent: "deny" of [("/open/a", false), ("/b", false)] => Some(0);
+    a_deny_matches_another_reading: "deny" of [("/b/../open", false), ("/open", false)] => Some(1);
+    a_deny_must_match_at_least_one_reading: "deny" of [("/b", true), ("/c", true)] => None;
+    an_allow_matches_the_path_as_sent: "allow" of [("/open/a", true)] => Some(0);
+    an_allow_need_not_match_a_reading_that_is_allowed: "allow" of [("/open/../b", true), ("/b", false)] => Some(0);
+    an_allow_must_match_every_disallowed_reading: "allow" of [("/open/../b", true), ("/b", true)] => None;
+    an_allow_must_match_the_path_as_sent: "allow" of [("/b/../open", true), ("/open", true)] => None;
 }
 
 #[test]
-fn a_doubtful_query_is_not_allowed() {
+fn an_allow_does_not_match_an_escaped_byte_of_the_query() {
     let keys = r#""origin": "https://h.test", "path": "/?u=a:b", "action": "allow", "until": "2028-01-01T00:00:00Z""#;
     let fits = |path| fits(keys, "A", "https://h.test", &[(path, true)]);
     assert_eq!(fits("/?u=a:b"), Some(0));
@@ -99,7 +99,7 @@ fn a_doubtful_query_is_not_allowed() {
 }
 
 #[test]
-fn a_doubtful_path_is_not_allowed() {
+fn an_allow_does_not_match_an_escaped_byte_of_the_path() {
     let keys = r#""origin": "https://h.test", "path": "/a:b", "action": "allow", "until": "2028-01-01T00:00:00Z""#;
     let fits = |path| fits(keys, "A", "https://h.test", &[(path, true)]);
     assert_eq!(fits("/a:b"), Some(0));
@@ -107,7 +107,7 @@ fn a_doubtful_path_is_not_allowed() {
 }
 
 #[test]
-fn the_first_that_fits_and_has_not_ended_counts() {
+fn the_first_matching_override_in_force_applies() {
     let list = [
         r#"{"origin":"https://h.test","action":"deny","reason":"1","until":"2026-01-01T00:00:00Z"}"#,
         r#"{"origin":"https://i.test","action":"deny","reason":"2"}"#,
@@ -128,7 +128,7 @@ fn the_first_that_fits_and_has_not_ended_counts() {
 }
 
 #[test]
-fn json_is_read_as_it_was_written() {
+fn an_override_survives_a_round_trip_through_json() {
     for json in [
         r#"{"origin":"https://h.test:8443","agent":"FooBot","path":"/open/*","action":"allow","reason":"contract 114","until":"2027-01-31T00:00:00.123456789Z"}"#,
         r#"{"origin":"*.h.test","action":"deny","reason":"x"}"#,
@@ -138,7 +138,7 @@ fn json_is_read_as_it_was_written() {
 }
 
 #[test]
-fn json_that_is_no_override_is_refused() {
+fn invalid_json_names_the_wrong_part() {
     for (changed, told) in [
         (r#""origin":"h.test","action":"deny""#, "origin"),
         (r#""origin":"https://h.test/","action":"deny""#, "origin"),
@@ -172,9 +172,9 @@ fn json_that_is_no_override_is_refused() {
     }
 }
 
-// An allow for one reading of a path does not cover what a deny says of another.
+// An allow for one reading of a path does not set aside a deny for another reading.
 #[test]
-fn earlier_allow_does_not_hide_a_deny_of_another_reading() {
+fn an_earlier_allow_does_not_hide_a_deny_of_another_reading() {
     let entries = [
         entry(
             r#"{ "origin": "https://h.test", "path": "/open/*", "action": "allow",

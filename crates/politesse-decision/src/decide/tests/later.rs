@@ -1,4 +1,4 @@
-//! What may be fetched, but not now.
+//! Delayed decisions: the URL may be fetched, but not yet.
 
 use std::time::Duration;
 
@@ -21,9 +21,9 @@ fn reporting(snapshot: &Arc<Snapshot>, path: &str) -> Decision {
 
 const ROBOTS: &str = "User-agent: foobot\nAllow: /a\nDisallow: /\nCrawl-delay: 10\n";
 
-// Ours: the evidence by which it may be fetched stays.
+// Ours: a delay keeps the evidence that allows the request.
 #[test]
-fn what_is_put_off_keeps_the_rule_that_allowed() {
+fn a_delayed_decision_keeps_the_rule_that_allowed() {
     let allowed = decided(&file(ROBOTS), "/a");
     let ruling = allowed.ruling().clone();
     let digest = allowed.digest();
@@ -42,7 +42,7 @@ fn what_is_put_off_keeps_the_rule_that_allowed() {
 
 // Invariant 1 (ARCHITECTURE.md): nothing is sent.
 #[test]
-fn what_is_put_off_gets_no_permit() {
+fn a_delayed_decision_yields_no_permit() {
     let later = decided(&file(ROBOTS), "/a").later(delay(Reason::BackOff));
     let receipt = Receipt::issue(3, later.evidence());
     let NoPermit::Later(refusal) = later.into_permit(&receipt).unwrap_err() else {
@@ -52,10 +52,10 @@ fn what_is_put_off_gets_no_permit() {
     assert_eq!(refusal.evidence.ruling.reason, Reason::BackOff);
 }
 
-// Invariant 3 (ARCHITECTURE.md): the receipt of the leave is none for the
-// putting off.
+// Invariant 3 (ARCHITECTURE.md): the receipt for an allowing decision does not fit the
+// delayed one.
 #[test]
-fn a_receipt_for_what_was_allowed_is_foreign_to_it() {
+fn a_receipt_from_before_the_delay_is_foreign() {
     let allowed = decided(&file(ROBOTS), "/a");
     let receipt = Receipt::issue(3, allowed.evidence());
     let later = allowed.later(delay(Reason::BackOff));
@@ -65,9 +65,9 @@ fn a_receipt_for_what_was_allowed_is_foreign_to_it() {
     ));
 }
 
-// Ours: one that refuses waits for nothing.
+// Ours: waiting does not help a refused request.
 #[test]
-fn what_is_refused_stays_refused() {
+fn a_refusal_is_not_delayed() {
     let refused = decided(&file(ROBOTS), "/x");
     let (before, digest) = (said(&refused), refused.digest());
     let later = refused.later(delay(Reason::CrawlDelay));
@@ -77,19 +77,19 @@ fn what_is_refused_stays_refused() {
     assert_eq!(said(&later), before);
 }
 
-// Ours: what report mode forwards takes its turn, too, and what was not
-// forwarded was not reported.
+// Ours: requests forwarded in report mode take their turn as well. A delayed request was
+// not forwarded, so its effect is not `reported`.
 #[test]
-fn what_is_only_reported_can_be_put_off() {
+fn a_reported_decision_can_be_delayed() {
     let later = reporting(&file(ROBOTS), "/x").later(delay(Reason::QueueFull));
     assert_eq!(said(&later), (Verdict::Later, Reason::QueueFull));
     assert_eq!(later.ruling().rule.as_ref().unwrap().line, Some(3));
     assert_eq!(reported(later), (false, Effect::Enforced));
 }
 
-// Ours: an override that was of no use is not told as one.
+// Ours: a delayed request does not have the effect `overridden`.
 #[test]
-fn what_an_override_opens_can_be_put_off() {
+fn an_overridden_decision_can_be_delayed() {
     let policy = laid_down(Candidates::First, &[ANYTHING]);
     let asked = inquiry("FooBot/2.1", "http://h.test/x");
     let decision = decide(&asked, &file(ROBOTS), &policy, now());
@@ -99,10 +99,10 @@ fn what_an_override_opens_can_be_put_off() {
     assert_eq!(reported(later), (false, Effect::Enforced));
 }
 
-// Ours: what the groups ask for is reached from the decision, whatever it says,
-// and costs nothing where nothing is asked.
+// Ours: the ruling has the pace records of the groups, whatever the verdict, and none
+// if the groups have none.
 #[test]
-fn what_is_asked_is_part_of_the_ruling() {
+fn pace_records_are_part_of_the_ruling() {
     for path in ["/a", "/x", "/a/../x"] {
         let decision = decided(&file(ROBOTS), path);
         let asked = decision.ruling().asked.clone().unwrap();
@@ -115,9 +115,9 @@ fn what_is_asked_is_part_of_the_ruling() {
     assert_eq!(decided(&unavailable, "/a").ruling().asked, None);
 }
 
-// Ours: of several candidates that bind, each is heeded.
+// Ours: with several binding candidates, the pace records of each apply.
 #[test]
-fn of_all_candidates_what_each_asks_for_counts() {
+fn the_pace_records_of_all_candidates_apply() {
     let robots = file(
         "User-agent: FooBot-News\nRequest-rate: 1/9\nVisit-time: 0000-1200\nDisallow: /z\n\
          User-agent: FooBot\nCrawl-delay: 4\nVisit-time: 0600-1800\n",
@@ -135,10 +135,10 @@ fn of_all_candidates_what_each_asks_for_counts() {
     }
 }
 
-// Ours: "unreachable" is for what the origin answers badly, or not at all; here
-// nobody asked it.
+// Ours: `unreachable` is the reason if the origin answers badly or not at all. With
+// `Cause::Busy` the origin was never asked.
 #[test]
-fn only_what_was_not_asked_for_is_put_off_though_it_disallows() {
+fn an_unreachable_robots_txt_is_delayed_only_if_the_origin_was_not_asked() {
     let reasons = |cause: Cause| {
         let snapshot = snapshot(503, AccessResult::Unreachable(cause));
         let later = decided(&snapshot, "/a").later(delay(Reason::BackOff));

@@ -1,4 +1,4 @@
-//! What robots.txt allows, and denies to the purposes of the crawler.
+//! URLs that robots.txt allows, but denies for the purposes of the crawler.
 
 use super::*;
 use crate::again::{Again, EvidenceCache, decide_again};
@@ -16,7 +16,7 @@ Content-Signal: search=no
 Disallow: /private
 ";
 
-/// Returns the policy for a crawler of these purposes.
+/// Returns the policy for a crawler with these purposes.
 fn policy(words: &str, enforce: PreferenceMode, rule: DenialRule) -> Policy {
     let purposes = words.split_whitespace().map(str::parse::<CrawlPurpose>);
     let purposes = purposes.collect::<Result<PurposeSet, _>>().unwrap();
@@ -64,24 +64,24 @@ macro_rules! purposes {
     )*};
 }
 
-// draft-ietf-aipref-attach-05, section 3.1; what follows is ours.
+// draft-ietf-aipref-attach-05, section 3.1; the treatment of a denial is ours.
 purposes! {
-    a_denied_purpose_is_refused_by_its_line: "train-ai", Refuse, Every, "/a" is "disallow preference 3", ["train-ai: train-ai=n"];
+    a_denied_purpose_is_refused_and_its_line_cited: "train-ai", Refuse, Every, "/a" is "disallow preference 3", ["train-ai: train-ai=n"];
     a_purpose_that_is_not_denied_is_allowed: "ai-input", Refuse, Every, "/a" is "allow rule 2", [];
-    a_longer_path_counts: "train-ai", Refuse, Every, "/a/open" is "allow rule 2", [];
+    the_longest_path_decides: "train-ai", Refuse, Every, "/a/open" is "allow rule 2", [];
     every_purpose_must_be_denied: "train-ai ai-input", Refuse, Every, "/a" is "allow rule 2", ["train-ai: train-ai=n"];
-    each_of_several_is_named: "train-ai search", Refuse, Every, "/a" is "disallow preference 5", ["search: search=n", "train-ai: train-ai=n"];
+    every_denial_is_listed: "train-ai search", Refuse, Every, "/a" is "disallow preference 5", ["search: search=n", "train-ai: train-ai=n"];
     any_purpose_may_be_enough: "train-ai ai-input", Refuse, Any, "/a" is "disallow preference 3", ["train-ai: train-ai=n"];
-    report_disallows_as_well: "train-ai", Report, Every, "/a" is "disallow preference 3", ["train-ai: train-ai=n"];
+    report_also_disallows: "train-ai", Report, Every, "/a" is "disallow preference 3", ["train-ai: train-ai=n"];
     off_only_records: "train-ai", Off, Every, "/a" is "allow rule 2", ["train-ai: train-ai=n"];
-    no_purpose_is_never_denied: "", Refuse, Any, "/a" is "allow rule 2", [];
+    a_crawler_without_purposes_is_never_denied: "", Refuse, Any, "/a" is "allow rule 2", [];
     a_path_without_a_rule_has_preferences: "train-ai", Refuse, Every, "/x" is "disallow preference 3", ["train-ai: train-ai=n"];
     a_disallowed_path_has_no_preferences: "train-ai", Refuse, Every, "/private" is "disallow rule 6", [];
-    robots_txt_itself_has_none: "train-ai", Refuse, Every, "/robots.txt" is "allow robots_txt", [];
-    a_reading_that_is_denied_refuses: "train-ai", Refuse, Every, "/a/open/../x" is "disallow preference 3", ["train-ai: train-ai=n"];
+    robots_txt_itself_has_no_preferences: "train-ai", Refuse, Every, "/robots.txt" is "allow robots_txt", [];
+    a_denied_reading_refuses: "train-ai", Refuse, Every, "/a/open/../x" is "disallow preference 3", ["train-ai: train-ai=n"];
 }
 
-// Ours: what is not known denies nothing, and allows nothing either.
+// Ours: an unknown file has no preferences, but its URLs are disallowed all the same.
 #[test]
 fn without_a_file_there_are_no_preferences() {
     let decided = |result| {
@@ -109,7 +109,7 @@ fn a_denial_is_cited_as_a_rule() {
     assert_eq!(reported(decision), (false, Effect::Enforced));
 }
 
-// Ours: the operator's word comes before that of robots.txt, here as well.
+// Ours: overrides of the operator also come before preferences.
 #[test]
 fn an_override_sets_a_denial_aside() {
     let refusing = policy("train-ai", PreferenceMode::Refuse, Every)
@@ -120,7 +120,7 @@ fn an_override_sets_a_denial_aside() {
 }
 
 #[test]
-fn report_mode_forwards_what_is_denied() {
+fn report_mode_forwards_denied_requests() {
     let reporting = policy("train-ai", PreferenceMode::Refuse, Every)
         .with(|terms| terms.mode = EnforcementMode::Report);
     let own = policy("train-ai", PreferenceMode::Report, Every);
@@ -130,9 +130,9 @@ fn report_mode_forwards_what_is_denied() {
     }
 }
 
-// Ours: rules are enforced beside preferences that are only reported.
+// Ours: reporting preferences does not stop the enforcement of rules.
 #[test]
-fn a_rule_refuses_where_preferences_are_reported() {
+fn a_rule_refuses_while_preferences_are_only_reported() {
     let own = policy("train-ai", PreferenceMode::Report, Every);
     let decision = decided_by(own, &file(ROBOTS), "/private");
     assert_eq!(reported(decision), (false, Effect::Enforced));
@@ -140,7 +140,7 @@ fn a_rule_refuses_where_preferences_are_reported() {
 
 // Invariant 2 (ARCHITECTURE.md): the purposes are part of the policy on record.
 #[test]
-fn a_denial_is_decided_again() {
+fn a_denial_is_verified_from_its_record() {
     let again = |decision: &Decision, change: fn(&mut StoredRuling)| {
         let mut record = StoredRecord::unrecorded(decision.evidence());
         change(Arc::make_mut(&mut record.ruling));
@@ -157,9 +157,9 @@ fn a_denial_is_decided_again() {
     }
 }
 
-// Ours: a policy without purposes has the text and the digest that it had.
+// Ours: a policy without purposes keeps the text and digest of earlier versions.
 #[test]
-fn only_declared_purposes_are_in_the_text_of_a_policy() {
+fn a_policy_without_purposes_has_no_preferences_in_its_json() {
     let plain = Policy::new(Unauthorized::Allow);
     assert!(!plain.json().contains("preferences"));
     for (rule, end) in [(Every, ""), (Any, r#","rule":"any""#)] {

@@ -1,4 +1,4 @@
-//! Responses that are withheld, by the annotation that is on record.
+//! Withholding of responses, decided from the recorded annotation.
 
 use super::*;
 use crate::again::{Again, EvidenceCache, decide_again};
@@ -8,11 +8,11 @@ use crate::withholding::{Withholding, stated_denials};
 use politesse_directives::denials::DenialRule::{self, Any, Every};
 use politesse_directives::{CrawlPurpose, PurposeSet};
 
-/// Denies `search` for one path; all else is left to the response.
+/// Denies `search` for one path; other denials come from the response.
 const ROBOTS: &str = "User-agent: *\nAllow: /\nContent-Usage: /found search=n\n";
 
-/// Terms by words: purposes, and `report`, `off` or `unknown` where they differ from a
-/// crawler that is refused.
+/// Builds terms from words: purposes, and `report`, `off` or `unknown` to change the
+/// default treatment, which refuses and passes unread pages.
 fn terms(words: &str, rule: DenialRule) -> PreferenceTerms {
     let mut terms = PreferenceTerms {
         purposes: PurposeSet::default(),
@@ -43,7 +43,7 @@ fn decided_by(policy: Policy) -> Decision {
     decide(&asked, &file(ROBOTS), &Arc::new(policy), now())
 }
 
-/// Returns reason and denials of a response that is withheld.
+/// Returns reason and denials of a withheld response; `None` if it is given.
 fn withheld(decision: &Decision, status: u16, annotation: &str) -> Option<String> {
     let stated = stated_denials(decision.evidence(), annotation);
     let withholding = Withholding::of(decision.evidence(), status, stated)?;
@@ -80,30 +80,30 @@ responses! {
     a_directive_withholds: "train-ai", Every, 200, "(noai;src=m);state=complete" => Some("directive train-ai (noai)");
     a_preference_of_a_field_withholds: "train-ai", Every, 200, "(train-ai;value=n;src=h);state=complete" => Some("preference train-ai (train-ai=n)");
     a_reservation_withholds: "train-ai", Every, 200, "(tdm-reservation;value=1;src=h);state=complete" => Some("preference train-ai (tdm-reservation=1)");
-    a_reservation_that_is_lifted_does_not: "train-ai", Every, 200, "(tdm-reservation;value=0;src=m);state=complete" => None;
-    a_statement_about_another_purpose_does_not: "search", Every, 200, "(noai;src=m);state=complete" => None;
-    a_statement_that_allows_does_not: "train-ai", Every, 200, "(train-ai;value=y;src=h);state=complete" => None;
+    a_lifted_reservation_does_not_withhold: "train-ai", Every, 200, "(tdm-reservation;value=0;src=m);state=complete" => None;
+    a_statement_about_another_purpose_does_not_withhold: "search", Every, 200, "(noai;src=m);state=complete" => None;
+    an_allowing_statement_does_not_withhold: "train-ai", Every, 200, "(train-ai;value=y;src=h);state=complete" => None;
     one_of_two_purposes_is_not_enough: "train-ai search", Every, 200, "(noai;src=m);state=complete" => None;
-    one_of_two_purposes_is_enough_for_any: "train-ai search", Any, 200, "(noai;src=m);state=complete" => Some("directive train-ai (noai)");
+    one_of_two_purposes_is_enough_under_the_rule_any: "train-ai search", Any, 200, "(noai;src=m);state=complete" => Some("directive train-ai (noai)");
     two_statements_deny_two_purposes: "train-ai search", Every, 200, "(noai;src=m noindex;src=x);state=complete" => Some("directive train-ai (noai); search (noindex)");
     robots_txt_and_the_page_together_deny: "train-ai search", Every, 200, "(noai;src=m search;value=n;src=u);state=complete" => Some("preference train-ai (noai); search (search=n)");
-    a_statement_for_some_agents_denies_them: "train-ai", Every, 200, "(noarchive;src=x);state=complete" => Some("directive train-ai (noarchive)");
+    a_statement_with_a_meaning_for_this_agent_withholds: "train-ai", Every, 200, "(noarchive;src=x);state=complete" => Some("directive train-ai (noarchive)");
     an_error_page_is_withheld: "train-ai", Every, 404, "(noai;src=x);state=complete" => Some("directive train-ai (noai)");
     a_page_that_is_not_modified_is_withheld: "train-ai", Every, 304, "(noai;src=x);state=complete" => Some("directive train-ai (noai)");
     a_redirect_is_given: "train-ai", Every, 302, "(noai;src=x);state=complete" => None;
-    report_mode_gives_and_tells: "train-ai report", Every, 200, "(noai;src=m);state=complete" => Some("reported directive train-ai (noai)");
-    off_gives: "train-ai off", Every, 200, "(noai;src=m);state=complete" => None;
+    report_gives_the_page_and_names_the_reason: "train-ai report", Every, 200, "(noai;src=m);state=complete" => Some("reported directive train-ai (noai)");
+    off_gives_the_page: "train-ai off", Every, 200, "(noai;src=m);state=complete" => None;
     a_partial_page_is_given: "train-ai", Every, 200, "();state=partial;why=head-limit" => None;
-    a_partial_page_is_withheld_on_demand: "train-ai unknown", Every, 200, "();state=partial;why=head-limit" => Some("preference head-limit");
+    a_partial_page_is_withheld_if_unknown_refuses: "train-ai unknown", Every, 200, "();state=partial;why=head-limit" => Some("preference head-limit");
     a_partial_page_that_denies_is_withheld: "train-ai", Every, 200, "(noai;src=m);state=partial;why=head-limit" => Some("directive train-ai (noai)");
-    a_whole_page_is_given_on_demand: "train-ai unknown", Every, 200, "();state=complete" => None;
-    what_does_not_count_does_not_withhold: "train-ai", Every, 200, "();state=complete, outside=(noai;src=m)" => None;
-    a_failure_of_ours_is_not_known: "train-ai unknown", Every, 200, "();state=unknown;why=internal" => Some("preference internal");
+    a_complete_page_is_given_if_unknown_refuses: "train-ai unknown", Every, 200, "();state=complete" => None;
+    a_directive_after_the_head_does_not_withhold: "train-ai", Every, 200, "();state=complete, outside=(noai;src=m)" => None;
+    an_internal_failure_counts_as_unknown: "train-ai unknown", Every, 200, "();state=unknown;why=internal" => Some("preference internal");
 }
 
 // Ours: HEAD has no content that could hide a statement.
 #[test]
-fn a_head_request_is_not_withheld_for_what_is_not_known() {
+fn a_head_request_is_not_withheld_for_unknown_statements() {
     let policy = Policy::new(Unauthorized::Allow).for_purposes(terms("train-ai unknown", Every));
     let asked = Inquiry {
         method: "HEAD".to_owned(),
@@ -119,7 +119,7 @@ fn a_head_request_is_not_withheld_for_what_is_not_known() {
 }
 
 #[test]
-fn no_purpose_withholds_nothing() {
+fn a_crawler_without_purposes_gets_every_response() {
     let decision = decided_by(Policy::new(Unauthorized::Allow));
     let stated = "amazonbot=(noai;src=m noindex;src=m);state=complete";
     assert_eq!(withheld(&decision, 200, stated), None);
@@ -138,7 +138,7 @@ fn an_override_that_allows_gives_the_page() {
 }
 
 #[test]
-fn report_mode_of_all_rules_withholds_nothing() {
+fn enforcement_in_report_mode_only_reports_withholding() {
     let policy = Policy::new(Unauthorized::Allow)
         .for_purposes(terms("train-ai", Every))
         .with(|terms| terms.mode = EnforcementMode::Report);
@@ -147,9 +147,9 @@ fn report_mode_of_all_rules_withholds_nothing() {
     assert_eq!(told.as_deref(), Some("reported directive train-ai (noai)"));
 }
 
-// Invariant 2 (ARCHITECTURE.md): whether a response was withheld is decided again.
+// Invariant 2 (ARCHITECTURE.md): withholding is verified from the record as well.
 #[test]
-fn an_ending_that_does_not_follow_from_the_statements_is_found() {
+fn an_ending_that_does_not_follow_from_the_statements_is_detected() {
     let decision = decided(terms("train-ai", Every));
     let again = |stated: &str, error: Option<&str>| {
         let mut record = StoredRecord::unrecorded(decision.evidence());

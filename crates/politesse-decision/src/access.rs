@@ -1,8 +1,7 @@
-//! Meaning of a response to a request for robots.txt, and the causes for which
-//! a file is unreachable.
+//! Meaning of the response to a request for robots.txt, and the causes that make a file
+//! unreachable.
 //!
-//! RFC 9309, section 2.3.1. Does not know how requests are made, nor what the
-//! rules in a file say.
+//! RFC 9309, section 2.3.1. Does not know how requests are made, or the rules in a file.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,27 +9,27 @@ use std::str::FromStr;
 use http::{HeaderMap, HeaderValue};
 use thiserror::Error;
 
-/// Cause for which a robots.txt is unreachable. Each variant disallows every URL of the
-/// origin until the file is asked for again (RFC 9309, section 2.3.1.4).
+/// Cause that makes a robots.txt unreachable. Each variant disallows every URL of the
+/// origin until the file is fetched again (RFC 9309, section 2.3.1.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// A status that tells nothing about rules: 429, 5xx and all that is not
-    /// defined for robots.txt.
+    /// A status that says nothing about the rules: 429, 5xx and any status without a
+    /// defined meaning for robots.txt.
     Status,
-    /// No whole answer within `robots.timeout`.
+    /// The response was not complete within `robots.timeout`.
     Timeout,
     /// More redirects than `robots.redirects`, or a loop of them.
     Redirects,
     /// A redirect without a usable `Location`.
     RedirectTarget,
-    /// A redirect to a page that its own origin disallows, or whose rules
-    /// could not be told.
+    /// A redirect to a page that its own origin disallows, or whose rules could not be
+    /// determined.
     RedirectDisallowed,
-    /// The answer broke off, or was no HTTP.
+    /// The response broke off, or was not HTTP.
     Broken,
-    /// A content coding that is not understood, though none was asked for.
+    /// A content coding that is not supported; the request asked for none.
     Coding,
-    /// A body that is no text, such as an archive or an image.
+    /// A body that is not text, such as an archive or an image.
     NotText,
     /// A bot challenge with a status of success.
     Challenge,
@@ -39,17 +38,16 @@ pub enum Cause {
     /// The origin was not asked: one client used more product tokens than
     /// `robots.max_names`.
     Names,
-    /// The origin was not asked: too many fetches, or look-ups of names, were
-    /// before it (`robots.max_fetches`, `robots.max_waiting`,
-    /// `upstream.dns_lookups`).
+    /// The origin was not asked: too many other fetches or DNS lookups were running or
+    /// waiting (`robots.max_fetches`, `robots.max_waiting`, `upstream.dns_lookups`).
     Busy,
     /// Something failed on our side.
     Internal,
 }
 
-/// Cause for which no connection to an origin was made. The crawler could not
-/// have had the page either, so the answer is 502 or 504 with the error type of
-/// RFC 9209, section 2.3.
+/// Cause that prevented a connection to an origin. The page is just as unreachable as
+/// its robots.txt, so the crawler gets 502 or 504 with the error type of RFC 9209,
+/// section 2.3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NoConnection {
     /// The name has no address.
@@ -67,54 +65,54 @@ pub enum NoConnection {
     /// No route, or another failure below TCP.
     #[error("it cannot be routed to")]
     Unroutable,
-    /// No connection was tried: the system gives us no socket.
+    /// No connection was attempted: the system has no socket left for us.
     #[error("there is no socket left on our side")]
     NoSocket,
-    /// Its certificate does not hold.
+    /// The certificate of the origin is invalid.
     #[error("{0}")]
     Certificate(CertificateFault),
-    /// TLS could not be agreed on.
+    /// TLS negotiation failed: no common version or cipher, or no TLS at all.
     #[error(
         "no TLS session could be agreed on: it speaks no version or cipher that is wanted \
          (TLS 1.2 or later, or min_version of its entry in upstream.tls), or no TLS"
     )]
     Tls,
-    /// The origin ended the TLS session by an alert.
+    /// The origin ended the TLS session with an alert.
     #[error("it ended the TLS session by an alert, as where it wants a client certificate")]
     Alert,
-    /// Every address it has is denied.
+    /// All addresses of the origin are denied by `egress`.
     #[error("its address is denied")]
     Prohibited,
-    /// The parent proxy did not connect to it. Its reason is unknown to us, so
-    /// the error type is the broad one.
+    /// The parent proxy did not connect to the origin. Its reason is unknown, so the
+    /// error type is the most general one.
     #[error("the parent proxy does not connect to it")]
     Parent,
-    /// The parent proxy refuses our credentials, which the operator has to mend,
-    /// not the crawler.
+    /// The parent proxy rejects our credentials, which the operator has to fix, not
+    /// the crawler.
     #[error("the parent proxy does not take our credentials")]
     ParentCredentials,
 }
 
-/// Reason why the certificate of an origin does not hold. One error type of RFC 9209
-/// stands for all; the record has a word for each.
+/// Reason why the certificate of an origin is invalid. RFC 9209 has one error type for
+/// all of these; the record has a word for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum CertificateFault {
-    /// The end of its validity is past.
+    /// The certificate has expired.
     #[error("its certificate has expired, by the clock of this machine")]
     Expired,
-    /// The begin of its validity is ahead.
+    /// The validity period has not begun yet.
     #[error("its certificate is not valid yet, by the clock of this machine")]
     NotValidYet,
-    /// The name of the origin is not among its names.
+    /// The certificate does not cover the name of the origin.
     #[error("its certificate is for another name")]
     Name,
-    /// No trusted root has signed it, nor an intermediate that the origin sent.
+    /// No chain of intermediates that the origin sent leads to a trusted root.
     #[error(
         "the issuer of its certificate is unknown: no root of https.upstream_roots, or of its entry \
          in upstream.tls, signed it, or the origin does not send the intermediate certificate"
     )]
     Issuer,
-    /// The certificate has signed itself.
+    /// The certificate is self-signed.
     #[error(
         "its certificate is self-signed: it needs one of a CA that https.upstream_roots has, or an \
          entry in upstream.tls"
@@ -125,7 +123,7 @@ pub enum CertificateFault {
     Other,
 }
 
-/// Words of the causes in the audit log, but for [`Cause::NoConnection`].
+/// Words of the causes in the audit log, except [`Cause::NoConnection`].
 const CAUSES: [(&str, Cause); 12] = [
     ("status", Cause::Status),
     ("timeout", Cause::Timeout),
@@ -141,11 +139,10 @@ const CAUSES: [(&str, Cause); 12] = [
     ("internal", Cause::Internal),
 ];
 
-/// Error type of a certificate that does not hold, whatever its fault.
+/// Error type of any invalid certificate (RFC 9209, section 2.3.16).
 const CERTIFICATE: &str = "tls_certificate_error";
 
-/// Words of the faults of certificates in the audit log, but for
-/// [`CertificateFault::Other`].
+/// Words of certificate faults in the audit log, except [`CertificateFault::Other`].
 const CERTIFICATE_FAULTS: [(&str, CertificateFault); 5] = [
     ("certificate_expired", CertificateFault::Expired),
     ("certificate_not_valid_yet", CertificateFault::NotValidYet),
@@ -154,7 +151,7 @@ const CERTIFICATE_FAULTS: [(&str, CertificateFault); 5] = [
     ("certificate_self_signed", CertificateFault::SelfSigned),
 ];
 
-/// Error types of RFC 9209, section 2.3.
+/// Error types of RFC 9209, section 2.3, for failed connections.
 const NO_CONNECTIONS: [(&str, NoConnection); 12] = [
     ("dns_error", NoConnection::Dns),
     ("dns_timeout", NoConnection::DnsTimeout),
@@ -165,7 +162,7 @@ const NO_CONNECTIONS: [(&str, NoConnection); 12] = [
         CERTIFICATE,
         NoConnection::Certificate(CertificateFault::Other),
     ),
-    // No socket is our own lack, not a fault of the origin.
+    // A missing socket is a failure on our side, not of the origin.
     ("proxy_internal_error", NoConnection::NoSocket),
     ("tls_protocol_error", NoConnection::Tls),
     ("tls_alert_received", NoConnection::Alert),
@@ -185,8 +182,8 @@ fn causes() -> impl Iterator<Item = (&'static str, Cause)> {
 }
 
 impl Cause {
-    /// Reports whether the origin was asked. Where it was not, nothing is known of it that
-    /// was not known before.
+    /// Reports whether the fetch got as far as trying the origin. If not, its failure says
+    /// nothing new about the origin.
     pub fn was_asked(self) -> bool {
         !matches!(
             self,
@@ -194,12 +191,12 @@ impl Cause {
         )
     }
 
-    /// Returns its word in the audit log; for [`Cause::NoConnection`] the error
-    /// type of RFC 9209, section 2.3, or the fault of the certificate.
+    /// Returns the word used in the audit log. For [`Cause::NoConnection`] that is the
+    /// error type of RFC 9209, section 2.3, or the word of the certificate fault.
     pub fn as_str(self) -> &'static str {
         causes()
             .find(|(_, cause)| *cause == self)
-            // The tables have every cause; a test reads each of them back.
+            // The fallback is never used: the tables contain every cause.
             .map_or("internal", |(word, _)| word)
     }
 }
@@ -214,7 +211,7 @@ impl NoConnection {
         }
     }
 
-    /// Reports whether a time limit ended it: the answer is 504 then, else 502.
+    /// Reports whether a timeout ended the attempt. The answer is 504 then, otherwise 502.
     pub fn is_timeout(self) -> bool {
         matches!(self, Self::DnsTimeout | Self::Timeout)
     }
@@ -226,7 +223,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// A word that no cause has.
+/// Error: no cause has this word.
 #[derive(Debug, Error)]
 #[error("no cause is called {0:?}")]
 pub struct UnknownCause(String);
@@ -257,12 +254,12 @@ pub enum StatusMeaning {
 
 /// Returns the meaning of a status for robots.txt.
 ///
-/// A file comes with 200 or 203, and with 204 if it is empty. Of the others, 202 says
-/// that an answer is still being made, and 206 is a part nobody asked for. 429 says "not
-/// now", not "no rules"; a 304 repeats nothing.
+/// A file comes with 200 or 203, or with 204 if it is empty. No other 2xx carries one:
+/// 202 means that the answer is not ready, and 206 that it is only a part. 429 means
+/// "not now", not "no rules". A 304 carries no file.
 pub fn status_meaning(status: u16) -> StatusMeaning {
     match status {
-        // Before the range that would take it.
+        // Must precede the range 400..=499.
         429 => StatusMeaning::Unreachable,
         200 | 203 | 204 => StatusMeaning::Parse,
         301 | 302 | 303 | 307 | 308 => StatusMeaning::Redirect,
@@ -271,11 +268,11 @@ pub fn status_meaning(status: u16) -> StatusMeaning {
     }
 }
 
-/// Reports whether a response is a bot challenge, as Cloudflare and AWS WAF mark theirs,
-/// in place of what was asked for.
+/// Reports whether a response is a bot challenge in place of the requested content.
+/// Detects the headers of Cloudflare and AWS WAF.
 ///
-/// Of a robots.txt with a status of success, the body is then no file. With 403 it says
-/// what its status says: RFC 9309, section 2.3.1.3, makes no exception.
+/// A challenge sent for robots.txt with a status of success is not the file. With 403,
+/// the status decides: RFC 9309, section 2.3.1.3, makes no exception for challenges.
 pub fn is_challenge(fields: &HeaderMap) -> bool {
     let marks: [(&str, &[&str]); 2] = [
         ("cf-mitigated", &["challenge"]),
@@ -322,9 +319,9 @@ mod tests {
         }
     }
 
-    // RFC 9209, section 2.3.16: one type for all; ours: a word for each in the record.
+    // RFC 9209, section 2.3.16: one error type for all. Ours: a word for each in the record.
     #[test]
-    fn the_fault_of_a_certificate_is_a_cause_and_no_error_type() {
+    fn certificate_faults_share_an_error_type_and_differ_in_the_record() {
         for (word, fault) in CERTIFICATE_FAULTS {
             let cause = NoConnection::Certificate(fault);
             assert_eq!(cause.as_str(), "tls_certificate_error");
@@ -333,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cause_is_read_back_from_its_word() {
+    fn every_cause_is_parsed_from_its_word() {
         for (word, cause) in causes() {
             assert_eq!(word.parse::<Cause>().unwrap(), cause);
             assert_eq!(cause.as_str(), word);

@@ -1,8 +1,8 @@
-//! Deciding again from a decision record.
+//! Repeats decisions from their decision records.
 //!
-//! Invariant 2 (ARCHITECTURE.md): the answer must be the same, years later and
-//! offline. What many records share (crawler, policy, parsed robots.txt) is
-//! restored once. Does not know how rows are stored.
+//! Invariant 2 (ARCHITECTURE.md): the answer must be the same offline, even years later.
+//! Values that many records share (crawler, policy, parsed robots.txt) are restored only
+//! once. Does not know how rows are stored.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,61 +27,62 @@ use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::{InvalidTarget, Origin};
 use politesse_robots::{Dialect, FileSource};
 
-/// Crawlers and policies, and snapshots, that an [`EvidenceCache`] remembers.
+/// Maximum number of crawlers, of policies and of snapshots in an [`EvidenceCache`].
 const REMEMBERED_MAX: usize = 16_384;
 
-/// Bytes of the robots.txt files that an [`EvidenceCache`] remembers. Parsed they
-/// take a small multiple of that.
+/// Maximum total size of the robots.txt files in an [`EvidenceCache`], in bytes. Parsed
+/// files take a small multiple of that.
 const BODY_BYTES_MAX: usize = 32 << 20;
 
-/// Stands in a stored URL in the place of its query string, where that is not on
-/// record; an HMAC of it may come next. No URL that is sent has a `#` (RFC 9112,
-/// section 3.2).
+/// Replaces the query string in a stored URL if query strings are not recorded. An HMAC
+/// of the query string may follow. Unambiguous, because no URL in a request has a `#`
+/// (RFC 9112, section 3.2).
 pub const WITHHELD: &str = "?#";
 
-/// Result of making a recorded decision again.
+/// Result of repeating a recorded decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Again {
-    /// Deciding again gives the same answer.
+    /// The answer is the same.
     Same,
-    /// The decision is the same, but not whether its response was withheld: the text says
-    /// what does not follow from what the response states.
+    /// The decision is the same, but the record of withholding or giving the response does
+    /// not follow from the statements of the response. The text explains the difference.
     OtherEnding(&'static str),
-    /// Another answer, by the revision that decided the row: the row or its
-    /// evidence has changed.
+    /// The answer differs although the revision of the engine is the same: the row or its
+    /// evidence was changed.
     Differs(Box<StoredRuling>),
-    /// Another answer, but the row was decided by another revision of the
-    /// engine, so that it may well be the answer of then.
+    /// The answer differs, but another revision of the engine decided the row. The
+    /// recorded answer may have been right for that revision.
     OfRevision {
         /// The revision that decided the row.
         decided_by: Revision,
-        /// The answer of this one.
+        /// The answer of the current revision.
         now: Box<StoredRuling>,
     },
-    /// Another answer, by rules that may ask for the query string, which is not on
-    /// record.
+    /// The answer differs, but rules or overrides may depend on the query string, which
+    /// was not recorded.
     QueryWithheld,
-    /// The decision rests on no snapshot (`egress`, `identity`); its form is right.
+    /// The decision rests on no snapshot (`egress`, `identity`), so only the form of the
+    /// row was checked; it is valid.
     FormOnly,
 }
 
-/// Reason why a recorded decision cannot be made again: the store was changed
-/// by another hand, or written by a later version.
+/// Reason why a recorded decision cannot be repeated: the row was redacted, the store was
+/// tampered with, or a later version wrote it.
 #[derive(Debug, Error)]
 pub enum Undecidable {
-    /// What it was about was redacted.
+    /// Client and URL were redacted.
     #[error("its client and URL were redacted")]
     Redacted,
-    /// The URL is none.
+    /// The URL is malformed.
     #[error("its url cannot be read")]
     Url(#[from] InvalidTarget),
-    /// The policy is none.
+    /// The policy is malformed.
     #[error("its policy cannot be read")]
     Policy(#[from] serde_json::Error),
-    /// A word or value that no version writes.
+    /// A word or value that this version does not know.
     #[error("its {field} is {value:?}, which is not known")]
     Value {
-        /// The column.
+        /// Column of the store.
         field: &'static str,
         /// Value in the column.
         value: String,
@@ -89,18 +90,17 @@ pub enum Undecidable {
     /// The body of robots.txt is not in the store.
     #[error("the body {0} of its robots.txt is missing")]
     BodyMissing(Digest),
-    /// The body of robots.txt is not the one that was decided by.
+    /// The stored body of robots.txt does not match its digest.
     #[error("the body kept as {0} has another digest")]
     BodyChanged(Digest),
 }
 
-/// Makes a recorded decision again from what is stored: the values of the
-/// record, and the body of robots.txt that its snapshot names, unless `cache` has
-/// it parsed.
+/// Repeats a recorded decision from stored values: those of the record, and the `body` of
+/// robots.txt that its snapshot names. `body` may be `None` if `cache` holds it parsed.
 ///
 /// # Errors
 ///
-/// [`Undecidable`], with what keeps it from being decided.
+/// [`Undecidable`] with the reason why the decision cannot be repeated.
 pub fn decide_again(
     record: &StoredRecord,
     body: Option<Bytes>,
@@ -112,7 +112,7 @@ pub fn decide_again(
     let evidence = decision.evidence();
     let now = || Box::new(StoredRuling::of(evidence));
     Ok(match evidence.policy.terms().revision {
-        // Equal answers need no excuse, whatever revision decided the row.
+        // Equal answers are right, even if another revision decided the row.
         _ if is_recorded(record, evidence) => {
             let given = given_again(record, evidence);
             // An override of a query may have allowed the URL.
@@ -134,15 +134,15 @@ pub fn decide_again(
     })
 }
 
-/// Makes a recorded decision again; `None` if it rests on no snapshot.
+/// Repeats a recorded decision; `None` if it rests on no snapshot.
 ///
-/// Where its query string is not on record, another one stands for it: no rule without a
-/// `?`, a wildcard or an escape tells it from that. It may also have been empty, which many
-/// servers cannot tell from none.
+/// If the query string was not recorded, another one replaces it: only rules with a `?`, a
+/// wildcard or an escape can distinguish the two. The empty query string is tried as well,
+/// because many servers treat it like no query string.
 ///
 /// # Errors
 ///
-/// [`Undecidable`], with what keeps it from being decided.
+/// [`Undecidable`] with the reason why the decision cannot be repeated.
 pub fn decision_again(
     record: &StoredRecord,
     body: Option<Bytes>,
@@ -160,7 +160,8 @@ pub fn decision_again(
     Ok(of_empty.filter(is_same).or(decision))
 }
 
-/// Decides again about `url`, which is that of the record as far as it is known.
+/// Repeats the decision of a record for `url`: the recorded URL, or one with a
+/// substitute query string.
 fn decision_about(
     url: &str,
     record: &StoredRecord,
@@ -171,8 +172,8 @@ fn decision_about(
         return Err(Undecidable::Redacted);
     }
     let target = url.parse()?;
-    // Before the snapshot is looked for: a row without one must have a policy
-    // that can be read, too.
+    // Before the check for a snapshot: a row without one must also have a
+    // valid policy.
     let policy = cache.policy(&record.policy)?;
     let Some(stored) = &record.snapshot else {
         return Ok(None);
@@ -198,19 +199,19 @@ fn decision_about(
     };
     let decision = decide(&inquiry, &snapshot, &policy, record.at);
     Ok(Some(match delay_reason(&record.ruling)? {
-        // No wait and no explanation: neither is part of the ruling that is
-        // compared.
+        // Wait and explanation can be left empty: neither is part of the ruling
+        // that is compared.
         Some(reason) => decision.later(Delay::of_host(reason, DelayEnd::After(Duration::ZERO))),
         None => decision,
     }))
 }
 
-/// Rules on a recorded request by another snapshot, at the time of the request. The file of
-/// `snapshot` is read by the dialect of the recorded policy, if it was read by another.
+/// Rules on a recorded request by another snapshot, as of the time of the request. Parses
+/// the file of `snapshot` in the dialect of the recorded policy, if it is in another.
 ///
 /// # Errors
 ///
-/// [`Undecidable`], with what keeps it from being decided.
+/// [`Undecidable`] with the reason why the request cannot be ruled on.
 pub fn ruling_by(
     record: &StoredRecord,
     snapshot: &mut Arc<Snapshot>,
@@ -222,17 +223,16 @@ pub fn ruling_by(
         target: record.url.parse()?,
         method: record.method.to_string(),
     };
-    // Kept: the file would be read again for each request.
+    // Stored back, so that the file is not parsed again for each request.
     *snapshot = Snapshot::read_by(Arc::clone(snapshot), policy.terms().dialect);
     Ok(ruling(&inquiry, snapshot, &policy, record.at))
 }
 
-/// Restores a snapshot as decisions about `origin` rest on it, its file read by
-/// `dialect`.
+/// Restores the snapshot for decisions about `origin`, with its file parsed in `dialect`.
 ///
 /// # Errors
 ///
-/// [`Undecidable`], with what is missing or is not known.
+/// [`Undecidable`] with the value that is missing or unknown.
 pub fn restore_snapshot(
     stored: &RecordedSnapshot,
     origin: Origin,
@@ -241,14 +241,14 @@ pub fn restore_snapshot(
 ) -> Result<Arc<Snapshot>, Undecidable> {
     Ok(Arc::new(Snapshot {
         result: restore_result(stored, body, dialect, &origin)?,
-        // Verdicts do not depend on the crawlers that a file counts for, only on its body.
+        // Token and sender are not needed: verdicts depend only on the body of the file.
         key: CacheKey::new(origin, None),
         url: stored.url.clone(),
         hops: stored.hops.clone(),
         status: stored.status,
         fetched_at: stored.fetched_at,
         expires_at: stored.expires_at,
-        // The cause of an unreachable origin is part of its access result.
+        // For an unreachable origin, the access result already contains the cause.
         stale: match stored.result.as_str() {
             "successful" => restore_cause(stored)?,
             _ => None,
@@ -257,14 +257,14 @@ pub fn restore_snapshot(
     }))
 }
 
-/// Reports whether a decision is that of the record.
+/// Reports whether a repeated decision equals the recorded one.
 fn is_recorded(record: &StoredRecord, evidence: &Evidence) -> bool {
     let (recorded, now) = (
         record.reading.as_deref(),
         evidence.ruling.reading.as_deref(),
     );
     let is_same_reading = match recorded.and_then(|reading| reading.split_once(WITHHELD)) {
-        // The query string is carried along.
+        // Readings keep the query string, so only the paths are compared.
         Some((path, _)) => now
             .and_then(|now| now.split_once('?'))
             .is_some_and(|now| now.0 == path),
@@ -273,7 +273,7 @@ fn is_recorded(record: &StoredRecord, evidence: &Evidence) -> bool {
     is_same_reading && record.ruling.is_of(evidence)
 }
 
-/// Decides again whether the response was withheld, by what the record has of it.
+/// Repeats the decision whether to withhold the response, from its recorded directives.
 fn given_again(record: &StoredRecord, evidence: &Evidence) -> Again {
     let is_withheld = record.error.as_deref() == Some(Withholding::ERROR);
     let mut is_due = false;
@@ -298,14 +298,14 @@ fn given_again(record: &StoredRecord, evidence: &Evidence) -> Again {
     }
 }
 
-/// Reports whether a decision about a URL may be another one for another query
-/// string: rules without a `?`, a wildcard or an escape are about the path alone.
+/// Reports whether a decision may depend on the query string. Rules without a `?`, a
+/// wildcard or an escape depend on the path alone.
 fn may_rest_on_query(evidence: &Evidence) -> bool {
     let snapshot = evidence.snapshot.as_deref();
     let body = snapshot.and_then(Snapshot::file).map(|file| &file.body);
     let is_such_rule = |line: &[u8]| {
         let name = line.split(|byte| *byte == b':').next().unwrap_or(line);
-        // An agent line may hold a Disallow, behind a second colon.
+        // An agent line may contain a Disallow after a second colon.
         let is_agent = name.trim_ascii().eq_ignore_ascii_case(b"user-agent")
             && line.iter().filter(|byte| **byte == b':').count() < 2;
         !is_agent && line.iter().any(|byte| matches!(byte, b'?' | b'*' | b'%'))
@@ -317,8 +317,8 @@ fn may_rest_on_query(evidence: &Evidence) -> bool {
     has_such_rule || !evidence.policy.terms().overrides.is_empty()
 }
 
-/// Checks the form of a decision record without a snapshot. Only refusals for an
-/// address or a name are decided without asking the origin.
+/// Checks the form of a decision record without a snapshot. Only refusals by `egress` and
+/// `identity` are decided without a snapshot.
 fn form_only(record: &StoredRecord) -> Result<Again, Undecidable> {
     let ruling = &record.ruling;
     let mut reasons = [Reason::Egress, Reason::Identity].into_iter();
@@ -334,8 +334,9 @@ fn form_only(record: &StoredRecord) -> Result<Again, Undecidable> {
     Ok(Again::FormOnly)
 }
 
-/// Returns the reason of a delay. The pace of that hour is not stored; that the
-/// request was let through, and by which rule, must follow again.
+/// Returns the recorded reason of a delay. The reason is taken from the record, because
+/// the state of the pace at that time is not stored. The ruling that let the request
+/// through is still repeated.
 fn delay_reason(ruling: &StoredRuling) -> Result<Option<Reason>, Undecidable> {
     if ruling.verdict != Verdict::Later.as_str() {
         return Ok(None);
@@ -363,8 +364,8 @@ fn restore_result(
     match (stored.result.as_str(), stored.sha256) {
         ("successful", Some(digest)) => {
             let body = body.ok_or(Undecidable::BodyMissing(digest))?;
-            // The body was stored as it was cut, so it is read as a whole file:
-            // rules behind the cut decided nothing.
+            // The body was stored after it was cut, so it is parsed as a complete
+            // file: rules after the cut had no effect on the decision.
             let source = restore_source(stored, origin)?;
             let copy = RobotsFile::from_source(body, dialect, source);
             if copy.digest != digest {
@@ -405,10 +406,10 @@ fn unknown(field: &'static str, value: &str) -> Undecidable {
     }
 }
 
-/// Evidence that was restored and may be met again.
+/// Cache of restored evidence.
 ///
-/// An entry is found by the address of its stored form. It holds that form, so
-/// that no other value gets the address.
+/// The key of an entry is the address of its stored form. The entry keeps that form
+/// alive, so that no other value can get the same address.
 #[derive(Debug, Default)]
 pub struct EvidenceCache {
     crawlers: HashMap<usize, RestoredPart<Arc<StoredCrawler>, Crawler>>,
@@ -419,12 +420,12 @@ pub struct EvidenceCache {
 
 #[derive(Debug)]
 struct RestoredPart<S, R> {
-    /// Never read: keeps the address from being used again.
+    /// Never read: prevents reuse of the address.
     _stored: S,
     restored: R,
 }
 
-/// A snapshot, and the policy whose dialect its file is read by.
+/// Snapshot, with the policy that sets the dialect of its file.
 #[derive(Debug)]
 struct SnapshotPair {
     snapshot: Arc<RecordedSnapshot>,
@@ -447,10 +448,10 @@ impl SnapshotPair {
 }
 
 impl EvidenceCache {
-    /// Returns the digest of the body that is needed to decide `record` again;
-    /// `None` if there is none, or if it was parsed before.
+    /// Returns the digest of the body that is needed to repeat the decision of `record`;
+    /// `None` if no body is needed, or if the cache holds it parsed.
     pub fn wanted_body(&self, record: &StoredRecord) -> Option<Digest> {
-        // Else a body would be read for each redacted decision, and never remembered.
+        // A redacted decision cannot be repeated, so its body would be loaded in vain.
         if record.is_redacted() {
             return None;
         }
@@ -483,8 +484,8 @@ impl EvidenceCache {
 
     fn remember_snapshot(&mut self, pair: SnapshotPair, snapshot: &Arc<Snapshot>, bytes: usize) {
         self.body_bytes += bytes;
-        // All at once: rows of one time rest on the same snapshots, and those of
-        // another time on others.
+        // Drops everything at once: rows of one period share snapshots, and later
+        // rows use others.
         if REMEMBERED_MAX <= self.snapshots.len() || BODY_BYTES_MAX < self.body_bytes {
             self.snapshots.clear();
             self.body_bytes = bytes;
@@ -498,7 +499,7 @@ impl EvidenceCache {
     }
 }
 
-/// Returns the restored form of `stored`, made by `restore` if it is new.
+/// Returns the restored form of `stored`. Calls `restore` if the cache does not have it.
 fn remember<S, R: Clone>(
     known: &mut HashMap<usize, RestoredPart<Arc<S>, R>>,
     stored: &Arc<S>,

@@ -1,5 +1,4 @@
-//! Back-offs as values: the event that reports one, and the state of one that a restart
-//! keeps.
+//! Back-off events, and the state of a back-off that is saved across a restart.
 //!
 //! Does not know when a back-off begins or ends: the crate `politesse-pace` does.
 
@@ -8,32 +7,32 @@ use std::time::Duration;
 use jiff::Timestamp;
 use politesse_robots::origin::Host;
 
-/// Back-offs that end sooner are not saved for a restart, which takes about as
-/// long.
+/// Shortest remaining time for which a back-off is saved. A restart itself takes about
+/// as long, so a shorter one would be over by then.
 const WORTH_SAVING: Duration = Duration::from_secs(60);
 
-/// End of a back-off that an event is about.
+/// Change of a back-off that an event reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackOffChange {
-    /// The host answered 429 or 503, and is left alone for a while.
+    /// The host answered 429 or 503, and requests to it pause.
     Entered,
-    /// The host may be asked again.
+    /// The back-off is over: requests to the host may start again.
     Left,
     /// An operator ended the back-off.
     Released,
 }
 
-/// Order of an operator to end a back-off.
+/// Operator's order to end a back-off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReleaseOrder {
-    /// Credential and address that it came by.
+    /// Credential and address that gave the order.
     pub by: String,
     /// Reason, in the operator's words.
     pub reason: String,
 }
 
 impl BackOffChange {
-    /// Returns the word of the record.
+    /// Returns the word used in the record.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -53,19 +52,19 @@ pub struct BackOffEvent {
     pub host: Host,
     /// Beginning or end.
     pub change: BackOffChange,
-    /// Status that the host answered; none at the end of a back-off.
+    /// Status of the response that began the back-off; `None` at its end.
     pub status: Option<u16>,
     /// End of the back-off.
     pub until: Timestamp,
-    /// Back-offs in a row in which the host named no time.
+    /// Consecutive back-offs for which the host stated no duration.
     pub incidents: u32,
-    /// Order of the operator that ended the back-off, if one did.
+    /// Order that ended the back-off early, if an operator gave one.
     pub release: Option<ReleaseOrder>,
 }
 
 impl BackOffEvent {
-    /// Returns the back-off that the next process has to know; `None` if the
-    /// host is free again, or will be within a minute.
+    /// Returns the back-off to save for the next process; `None` if the back-off is over,
+    /// or will be within a minute.
     #[must_use]
     pub fn saved(&self) -> Option<SavedBackOff> {
         let remaining = Duration::try_from(self.until.duration_since(self.at)).unwrap_or_default();
@@ -86,9 +85,9 @@ pub struct SavedBackOff {
     pub host: Host,
     /// End of the back-off.
     pub until: Timestamp,
-    /// Back-offs in a row in which the host named no time.
+    /// Consecutive back-offs for which the host stated no duration.
     pub incidents: u32,
-    /// Time from which forgiving is counted; it may lie ahead.
+    /// Time from which the quiet period until forgiveness counts; may be in the future.
     pub quiet_since: Timestamp,
 }
 
@@ -108,9 +107,9 @@ mod tests {
         }
     }
 
-    // Ours: long ones survive.
+    // Ours: long back-offs survive a restart.
     #[test]
-    fn a_back_off_of_more_than_a_minute_is_kept() {
+    fn a_back_off_of_more_than_a_minute_is_saved() {
         let entered = event(BackOffChange::Entered, "2026-11-21T10:01:00.001Z");
         let kept = entered.saved().unwrap();
         assert_eq!(
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_a_minute_or_one_that_is_over_is_not() {
+    fn a_back_off_that_is_short_or_over_is_not_saved() {
         for until in ["2026-11-21T10:01:00Z", "2026-11-20T10:00:00Z"] {
             assert_eq!(
                 event(BackOffChange::Entered, until).saved(),

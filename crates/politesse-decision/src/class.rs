@@ -1,8 +1,8 @@
-//! Class of a decision: the one thing that became of a request, as pages count it.
+//! Class of a decision: the single outcome that pages count for a request.
 //!
-//! Each decision is counted in one class. Report mode changes none: a request that it let
-//! through is in the class of its verdict. Does not know the names and colours that
-//! pages give to the classes.
+//! Each decision is counted in exactly one class. Report mode does not change the class:
+//! a request that it let through is counted under its verdict. Does not know the names
+//! and colours that pages give to the classes.
 
 use std::fmt;
 
@@ -15,9 +15,9 @@ use super::record::StoredRecord;
 words! {
     /// Class of a decision.
     DecisionClass {
-        /// Sent and answered, or answered from the copy of robots.txt.
+        /// Sent and answered, or answered from the cached copy of robots.txt.
         Sent = "sent",
-        /// Refused by what robots.txt says.
+        /// Refused by robots.txt.
         Rule = "rule",
         /// Refused by the operator: an override, `egress` or `identity`.
         Operator = "operator",
@@ -25,33 +25,33 @@ words! {
         Preference = "preference",
         /// Fetched, and withheld from the crawler because of what the response states.
         Withheld = "withheld",
-        /// Refused because robots.txt could not be fetched from a host that answers.
+        /// Refused because robots.txt could not be fetched although its host answers.
         Unreachable = "unreachable",
         /// Put off by the proxy or by the site (429, 503).
         PutOff = "put_off",
         /// Refused by the site: 401, 402, 403, 451 or a bot challenge.
         RefusedBySite = "refused_by_site",
-        /// Lost to an error, such as a host whose name does not exist.
+        /// Failed with an error, such as a host name that does not exist.
         Error = "error",
     }
 }
 
 impl DecisionClass {
     /// Returns the class that follows from the words of verdict and reason; `None` if the
-    /// ending of the exchange decides.
+    /// class depends on how the exchange ended.
     ///
-    /// An exchange of the class `Unreachable` that ended with an error has the class
-    /// `Error`: there was no connection to the host.
+    /// A caller must replace `Unreachable` with `Error` if the exchange ended with an
+    /// error: there was no connection to the host.
     pub fn of_words(verdict: &str, reason: &str) -> Option<Self> {
         if verdict == Verdict::Later.as_str() {
             return Some(Self::PutOff);
         }
-        // A word of another version refuses for what is not known here.
+        // An unknown reason comes from another version. It refuses all the same.
         let refusal = Reason::of_word(reason).map_or(Self::Rule, Self::of_refusal);
         (verdict == Verdict::Disallow.as_str()).then_some(refusal)
     }
 
-    /// Classes of refusals: by what robots.txt, the operator or a preference says.
+    /// Classes of refusals before a request: by robots.txt, the operator or a preference.
     pub const REFUSED: [Self; 4] = [
         Self::Rule,
         Self::Operator,
@@ -59,8 +59,8 @@ impl DecisionClass {
         Self::Unreachable,
     ];
 
-    /// Returns the class of a recorded decision, as sums count it; of one whose exchange
-    /// goes on, the class that it would have if it ended well.
+    /// Returns the class of a recorded decision. An exchange that has not ended yet counts
+    /// as if it ended without an error.
     pub fn of_record(record: &StoredRecord) -> Self {
         let ruling = &record.ruling;
         match Self::of_words(&ruling.verdict, &ruling.reason) {
@@ -76,18 +76,18 @@ impl DecisionClass {
         }
     }
 
-    /// Reads the words of classes with commas between them.
+    /// Parses a comma-separated list of class words.
     ///
     /// # Errors
     ///
-    /// A text that lists the words, if one is not a class.
+    /// A message that lists the valid words, if a word is not a class.
     pub fn list(text: &str) -> Result<Vec<Self>, String> {
         let words = || Self::ALL.map(Self::as_str).join(", ");
         let found: Option<Vec<_>> = text.split(',').map(Self::of_word).collect();
         found.ok_or_else(|| format!("one of {} is wanted, or several with commas", words()))
     }
 
-    /// Returns the verdict of all decisions in the class; `None` if they have several.
+    /// Returns the verdict of all decisions in the class; `None` if their verdicts differ.
     pub fn verdict(self) -> Option<Verdict> {
         match self {
             Self::Rule | Self::Operator | Self::Preference | Self::Unreachable => {
@@ -111,7 +111,7 @@ impl DecisionClass {
             | Reason::Unavailable
             | Reason::Restricted
             | Reason::Undecided => Self::Rule,
-            // Reasons of pace put off, and refuse nothing.
+            // Reasons of pace delay a request and never refuse one.
             Reason::CrawlDelay
             | Reason::RequestRate
             | Reason::VisitTime

@@ -1,4 +1,4 @@
-//! Decision: a ruling with its evidence, and the permits that come of it.
+//! Decision: a ruling with its evidence, and the permits that follow from it.
 //!
 //! Invariant 1 (ARCHITECTURE.md): only a permit reaches an origin. [`Permit`]
 //! has no constructor but [`Decision::into_permit`], and its fields are private
@@ -14,9 +14,8 @@
 //! ```
 //!
 //! Invariant 2 (ARCHITECTURE.md): [`decide`] is a pure function of [`Inquiry`],
-//! [`Snapshot`], [`Policy`] and the time, so that whoever has stored these four
-//! can decide again. Does not know when a request may start: that is for
-//! `pace`.
+//! [`Snapshot`], [`Policy`] and the time, so that anyone with these four values
+//! can repeat the decision. Does not know when a request may start: `pace` does.
 
 use std::sync::Arc;
 
@@ -37,15 +36,15 @@ pub use super::policy::{
 };
 pub use super::ruling::{Reason, RuleCited, Ruling, Verdict};
 
-/// Decision on one inquiry. It says whether the request may be sent; only
-/// [`Decision::into_permit`] turns it into leave to send.
+/// Decision on one inquiry: whether the request may be sent. Sending also needs a
+/// [`Permit`], which only [`Decision::into_permit`] creates.
 #[derive(Debug)]
 pub struct Decision {
     evidence: Arc<Evidence>,
 }
 
-/// Decides an inquiry by what the origin and the operator say. The time `at`
-/// decides which overrides are in force.
+/// Decides an inquiry by the origin's robots.txt (`snapshot`) and the operator's
+/// `policy`. The time `at` determines which overrides are in force.
 pub fn decide(
     inquiry: &Arc<Inquiry>,
     snapshot: &Arc<Snapshot>,
@@ -64,22 +63,22 @@ pub fn decide(
     })
 }
 
-/// Returns the ruling of [`decide`] without the evidence: for lists of millions
-/// of URLs, of which nothing is recorded and nothing is sent.
+/// Returns the ruling of [`decide`] without the evidence. Used for lists of millions
+/// of URLs that are neither recorded nor requested.
 pub fn ruling(inquiry: &Inquiry, snapshot: &Snapshot, policy: &Policy, at: Timestamp) -> Ruling {
     Ruling::of(inquiry, snapshot, policy.terms(), to_microsecond(at))
 }
 
-/// Cuts a time to the microsecond, as exactly as decision records keep it.
-/// Otherwise deciding again could come to lie on the other side of an
-/// override's end.
+/// Truncates a time to the microsecond, the precision of decision records.
+/// Otherwise a repeated decision could fall on the other side of the end of an
+/// override.
 fn to_microsecond(at: Timestamp) -> Timestamp {
     Timestamp::from_microsecond(at.as_microsecond()).unwrap_or(at)
 }
 
 impl Decision {
-    /// Decides that the origin may not be dialled, for the reason `denial`. No
-    /// robots.txt is fetched then, and no override allows the request.
+    /// Creates the decision that `egress` prohibits a connection to the origin, for the
+    /// reason `denial`. It needs no robots.txt, and no override can change it.
     pub fn denied(
         inquiry: Arc<Inquiry>,
         policy: &Arc<Policy>,
@@ -97,8 +96,9 @@ impl Decision {
         })
     }
 
-    /// Decides that the client may not use `name`, which an entry of `crawler` pins to
-    /// other clients. No robots.txt is fetched then, and no override allows the request.
+    /// Creates the decision that the client may not use `name`, because an entry of
+    /// `crawler` reserves it for other clients. It needs no robots.txt, and no override
+    /// can change it.
     pub fn foreign_name(
         inquiry: Arc<Inquiry>,
         policy: &Arc<Policy>,
@@ -112,14 +112,14 @@ impl Decision {
         })
     }
 
-    /// Delays a request that this decision lets through. Rule, group and token
-    /// stay those by which it may be sent. A decision that refuses stays as it
-    /// is, unless it refuses only because its robots.txt was not fetched yet.
+    /// Delays a request that this decision lets through. Rule, group and token stay
+    /// unchanged. A refusal also stays unchanged, unless its only reason is that
+    /// robots.txt has not been fetched yet.
     #[must_use]
     pub fn later(self, delay: Delay) -> Self {
         let evidence = &*self.evidence;
-        // A page that is disallowed is disallowed later, too: a crawler that is
-        // told to come back would come back for nothing.
+        // A disallowed page will still be disallowed later: asking the crawler to
+        // come back would waste its next request.
         if !evidence.lets_through() && !evidence.lacks_an_answer_for_now() {
             return self;
         }
@@ -141,7 +141,7 @@ impl Decision {
         }
     }
 
-    /// Returns what the decision was made from, and what it says.
+    /// Returns the input and the result of the decision.
     pub fn evidence(&self) -> &Arc<Evidence> {
         &self.evidence
     }
@@ -151,14 +151,14 @@ impl Decision {
         &self.evidence.ruling
     }
 
-    /// Computes the digest that names it outside this process.
+    /// Computes the digest that identifies the decision outside this process.
     pub fn digest(&self) -> Digest {
         self.evidence.digest()
     }
 
-    /// Returns the robots.txt that answers this request without asking the
-    /// origin: for GET and HEAD of the file itself, if it came as a 200, whole
-    /// and without redirects.
+    /// Returns the cached robots.txt if it can answer this request without asking
+    /// the origin. The request must be a GET or HEAD of the file itself, and the copy
+    /// must be a complete 200 response that came without redirects.
     pub fn own_copy(&self) -> Option<(&Snapshot, &RobotsFile)> {
         let snapshot = self.evidence.snapshot.as_deref()?;
         let file = snapshot.file()?;
@@ -167,18 +167,17 @@ impl Decision {
         (is_wanted && is_faithful).then_some((snapshot, file))
     }
 
-    /// Turns the decision into leave to send, against the receipt of its
-    /// decision record (ARCHITECTURE.md, invariant 3: written before sent).
+    /// Exchanges the decision and the receipt for its decision record for a permit to
+    /// send (ARCHITECTURE.md, invariant 3: written before sent).
     ///
     /// # Errors
     ///
-    /// [`NoPermit::Refused`] if the decision disallows, and is not one that is
-    /// only reported ([`Evidence::is_reported`]); [`NoPermit::Later`] if it
-    /// delays the request; [`NoPermit::ForeignReceipt`] if the receipt was given
-    /// for another decision.
+    /// [`NoPermit::Refused`] if the decision disallows and is not merely reported
+    /// ([`Evidence::is_reported`]); [`NoPermit::Later`] if it delays the request;
+    /// [`NoPermit::ForeignReceipt`] if the receipt was issued for another decision.
     pub fn into_permit(self, receipt: &Receipt) -> Result<Permit, NoPermit> {
-        // Two requests may be recorded at the same time. The receipt of one
-        // must not let the other out.
+        // Two requests may be recorded at the same time. The receipt for one
+        // must not release the other.
         if !Arc::ptr_eq(&receipt.evidence, &self.evidence) {
             return Err(NoPermit::ForeignReceipt {
                 receipt: receipt.decision(),
@@ -205,18 +204,18 @@ impl Decision {
 
 /// Proof that the audit record has accepted one decision.
 ///
-/// Receipts are made in `politesse-record` alone; the layering test keeps their
-/// constructor there.
+/// Only `politesse-record` issues receipts; the layering test ensures that no other
+/// crate calls the constructor.
 #[derive(Debug)]
 pub struct Receipt {
     seq: u64,
-    /// Evidence that was recorded. It is held, so that no other evidence has its
-    /// address: a receipt is compared by that.
+    /// Evidence that was recorded. Receipts are compared by its address, so the receipt
+    /// holds a reference: while it does, no other evidence can have the same address.
     evidence: Arc<Evidence>,
 }
 
 impl Receipt {
-    /// Creates the receipt for the decision record `seq`, which holds `evidence`.
+    /// Issues the receipt for decision record `seq`, which contains `evidence`.
     pub fn issue(seq: u64, evidence: &Arc<Evidence>) -> Self {
         Self {
             seq,
@@ -229,13 +228,13 @@ impl Receipt {
         self.seq
     }
 
-    /// Computes the digest of the decision it was given for.
+    /// Computes the digest of the decision that the receipt was issued for.
     pub fn decision(&self) -> Digest {
         self.evidence.digest()
     }
 }
 
-/// Reason why a decision gives no leave to send.
+/// Reason why a decision yields no permit.
 #[derive(Debug, Error)]
 pub enum NoPermit {
     /// The decision disallows.
@@ -244,17 +243,17 @@ pub enum NoPermit {
     /// The decision delays the request.
     #[error("put off: {}", .0.evidence.ruling.reason.as_str())]
     Later(Refusal),
-    /// The receipt was given for another decision.
+    /// The receipt was issued for another decision.
     #[error("the receipt is for decision {receipt}, not for {decision}")]
     ForeignReceipt {
         /// Digest of the decision that was recorded.
         receipt: Digest,
-        /// Digest of the decision that asked for leave.
+        /// Digest of the decision that the permit was requested for.
         decision: Digest,
     },
 }
 
-/// Leave to fetch one URL once: sending spends it.
+/// Permission to fetch one URL once. Sending the request consumes it.
 #[derive(Debug)]
 pub struct Permit {
     inquiry: Arc<Inquiry>,
@@ -262,22 +261,23 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// Number of times that the request of one permit is handed to a connection, at most:
-    /// once more where the first connection was closing.
+    /// Maximum number of times that the request of one permit is handed to a connection.
+    /// The second time is a retry after the first connection turned out to be closing.
     pub const SENDS_MAX: u32 = 2;
 
-    /// Returns the URL that may be fetched. It is the one that is sent, whatever
-    /// the request said.
+    /// Returns the URL that may be fetched. The request sent upstream uses this URL,
+    /// not the text of the client's request.
     pub fn target(&self) -> &Target {
         &self.inquiry.target
     }
 
-    /// Returns the exception for TLS with its host that is on record, if there is one.
+    /// Returns the TLS exception for the host of the URL, as recorded in the policy, if
+    /// there is one.
     pub fn tls_exception(&self) -> Option<&TlsException> {
         self.policy.terms().tls_exception(&self.target().origin)
     }
 
-    /// Returns the crawler that may fetch it.
+    /// Returns the crawler that may fetch the URL.
     pub fn crawler(&self) -> &Crawler {
         &self.inquiry.crawler
     }
@@ -288,32 +288,33 @@ impl Permit {
     }
 }
 
-/// Decision that refuses or delays, once it is in the audit record.
+/// Decision that refuses or delays a request, after it was written to the audit record.
 #[derive(Debug)]
 pub struct Refusal {
     /// Sequence number of the decision record.
     pub seq: u64,
-    /// Evidence: the decision, and everything that it was made from.
+    /// Input and result of the decision.
     pub evidence: Arc<Evidence>,
 }
 
-/// Leave to read one origin's robots.txt, and where it redirects to: the only
-/// leave that no rule gave. What it fetches can only be parsed, or served as
-/// that origin's own /robots.txt.
+/// Permission to fetch one origin's robots.txt or the target of its redirect.
+///
+/// This is the only permission that needs no rule. The response can only be parsed, or
+/// served as that origin's own /robots.txt.
 #[derive(Debug)]
 pub struct RobotsPermit {
     target: Target,
 }
 
 impl RobotsPermit {
-    /// Creates leave to read the robots.txt of `origin`.
+    /// Creates the permission to fetch the robots.txt of `origin`.
     pub fn first(origin: &Origin) -> Self {
         Self {
             target: origin.robots_txt(),
         }
     }
 
-    /// Creates leave to follow a redirect of that robots.txt to `target`.
+    /// Creates the permission to follow a redirect of a robots.txt to `target`.
     pub fn redirected(target: Target) -> Self {
         Self { target }
     }

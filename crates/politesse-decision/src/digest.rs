@@ -1,5 +1,5 @@
-//! SHA-256 values, by which robots.txt bodies, policies and decisions are named,
-//! and the encoding of values that a digest is over.
+//! SHA-256 digests, which name robots.txt bodies, policies and decisions, and the
+//! canonical encoding of the values that a digest covers.
 
 use std::fmt;
 use std::io::Write as _;
@@ -10,8 +10,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// A SHA-256 value; written and read as 64 lower-case hexadecimal digits. The default, 32
-/// zeros, is the digest of nothing.
+/// A SHA-256 value, written as 64 lower-case hexadecimal digits. The default, 32 zero
+/// bytes, is a placeholder and the digest of no input.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Digest([u8; 32]);
@@ -48,17 +48,18 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// Values in the canonical encoding: no two lists of values have the same bytes.
+/// Values in the canonical encoding: two different lists of values never have the same
+/// bytes.
 ///
-/// Written in the order of the calls (docs/decisions/021-decision-digest.md):
-/// a number and a time as 8 bytes, big-endian; a text as its length in 4 bytes,
-/// big-endian, and its bytes; a digest as its 32 bytes; an optional value as the
-/// byte 0, or the byte 1 and the value.
+/// The values follow one another in the order of the calls
+/// (docs/decisions/021-decision-digest.md): a number or a time as 8 bytes, big-endian;
+/// a text as its length in 4 bytes, big-endian, and its bytes; a digest as its 32 bytes;
+/// an optional value as the byte 0, or as the byte 1 and the value.
 #[derive(Debug)]
 pub struct CanonicalBytes(Vec<u8>);
 
 impl CanonicalBytes {
-    /// Most lists of values are shorter.
+    /// Initial capacity: most lists of values are shorter.
     const USUAL_BYTES: usize = 256;
 
     /// Begins a list of values.
@@ -66,14 +67,14 @@ impl CanonicalBytes {
         Self(Vec::with_capacity(Self::USUAL_BYTES))
     }
 
-    /// Begins a new list of values in the same memory. The bytes `kind` stand
-    /// before it and tell lists of one kind from those of another.
+    /// Begins a new list of values in the same memory. The list starts with the bytes
+    /// `kind`, which distinguish lists of different kinds.
     pub fn begin(&mut self, kind: &[u8]) {
         self.0.clear();
         self.raw(kind);
     }
 
-    /// Appends bytes whose length is known from what they are.
+    /// Appends bytes without a length. The kind of value must fix their length.
     pub fn raw(&mut self, value: &[u8]) {
         self.0.extend_from_slice(value);
     }
@@ -83,23 +84,23 @@ impl CanonicalBytes {
         self.0.extend_from_slice(&value.to_be_bytes());
     }
 
-    /// Appends a signed number in as few bytes as hold it in two's complement, the
-    /// highest first, after a byte with their count.
+    /// Appends a signed number as a byte count followed by the shortest two's-complement
+    /// form, big-endian.
     pub fn short_integer(&mut self, value: i64) {
-        // Bits that repeat the sign, of which one is needed.
+        // Leading bits that equal the sign bit. The encoding must keep one of them.
         let sign_bits = (value ^ (value >> 63)).leading_zeros();
         let count = 8 - (sign_bits as usize - 1) / 8;
         self.0.push(count as u8);
         self.0.extend_from_slice(&value.to_be_bytes()[8 - count..]);
     }
 
-    /// Appends bytes, as a text is appended.
+    /// Appends bytes in the form of a text: their length, then the bytes.
     pub fn bytes(&mut self, value: &[u8]) {
         self.0.extend_from_slice(&length(value.len()));
         self.0.extend_from_slice(value);
     }
 
-    /// Appends a text that `write` makes.
+    /// Appends the text that `write` produces.
     pub fn written(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.0.len();
         self.0.extend_from_slice(&[0; 4]);
@@ -129,7 +130,7 @@ impl CanonicalBytes {
         self.0.extend_from_slice(&value.0);
     }
 
-    /// Appends an optional value, which `append` appends if it is there.
+    /// Appends an optional value. Calls `append` with the value if there is one.
     pub fn optional<T>(&mut self, value: Option<T>, append: impl FnOnce(&mut Self, T)) {
         self.0.push(value.is_some().into());
         if let Some(value) = value {
@@ -145,8 +146,8 @@ impl CanonicalBytes {
 
 /// Encodes the length of a text.
 fn length(bytes: usize) -> [u8; 4] {
-    // No text is longer than the head of a request, and no row of the store than
-    // 1 GB.
+    // The length always fits: a text is at most as long as a request head, and a
+    // row of the store is at most 1 GB.
     u32::try_from(bytes).unwrap_or(u32::MAX).to_be_bytes()
 }
 
@@ -179,7 +180,7 @@ impl FromStr for Digest {
     type Err = InvalidDigest;
 
     fn from_str(text: &str) -> Result<Self, InvalidDigest> {
-        // `from_str_radix` takes a sign, too: `+f` would be a byte.
+        // `from_str_radix` also accepts a sign: `+f` would pass as a byte.
         if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(InvalidDigest);
         }
@@ -198,7 +199,7 @@ mod tests {
 
     // Ours: docs/decisions/020-thin-record.md.
     #[test]
-    fn a_short_integer_has_as_few_bytes_as_hold_it() {
+    fn a_short_integer_has_the_fewest_bytes_that_hold_it() {
         let rows: [(i64, &[u8]); 10] = [
             (0, &[1, 0]),
             (-1, &[1, 0xff]),
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_but_64_digits_is_no_digest() {
+    fn text_other_than_64_hexadecimal_digits_is_rejected() {
         assert!("e3b0".parse::<Digest>().is_err());
         assert!("é".repeat(32).parse::<Digest>().is_err());
     }

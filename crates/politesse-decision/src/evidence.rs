@@ -1,7 +1,7 @@
-//! Evidence: everything that a decision was made from, and what it says.
+//! Evidence: the complete input of a decision, and its result.
 //!
-//! A decision record keeps it, so that the decision can be made again. Does not
-//! know how it is stored.
+//! A decision record contains the evidence, so that the decision can be repeated. Does
+//! not know how evidence is stored.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,29 +22,29 @@ use super::snapshot::{AccessResult, Snapshot};
 pub struct Evidence {
     /// Inquiry that was decided.
     pub inquiry: Arc<Inquiry>,
-    /// Snapshot of the origin; absent if it was not asked.
+    /// Snapshot of the origin; absent if the decision did not need robots.txt.
     pub snapshot: Option<Arc<Snapshot>>,
-    /// Reason why the origin may not be dialled (`egress`), or the name that belongs to
-    /// other clients (`identity`), if that is why the origin was not asked.
+    /// Detail of a decision without a snapshot: why `egress` prohibits the connection, or
+    /// the name that is reserved for other clients (`identity`).
     pub denial: Option<String>,
-    /// Delay, if the request may be sent but not now.
+    /// Delay, if the request may be sent but not yet.
     pub delay: Option<Delay>,
     /// Policy of the operator.
     pub policy: Arc<Policy>,
-    /// Time of the decision, in whole microseconds, as exactly as it is stored.
+    /// Time of the decision in whole microseconds, the precision of the store.
     pub at: Timestamp,
-    /// Result.
+    /// Result of the decision.
     pub ruling: Ruling,
 }
 
 impl Evidence {
-    /// Reports whether the request may be sent: the ruling allows, or is only
-    /// reported.
+    /// Reports whether the request may be sent: the ruling allows it, or the refusal is
+    /// only reported.
     pub fn lets_through(&self) -> bool {
         self.ruling.verdict == Verdict::Allow || self.is_reported()
     }
 
-    /// Reports whether it disallows only because the robots.txt could not be
+    /// Reports whether the decision disallows only because robots.txt could not be
     /// fetched yet, which says nothing about the page.
     pub fn lacks_an_answer_for_now(&self) -> bool {
         let result = self.snapshot.as_deref().map(|snapshot| &snapshot.result);
@@ -52,15 +52,15 @@ impl Evidence {
         was_busy && self.ruling.reason == Reason::Unreachable
     }
 
-    /// Returns the time for which its snapshot is still in force at `now`.
+    /// Returns the time from `now` until the snapshot expires; zero without a snapshot.
     pub fn holds_for(&self, now: Timestamp) -> Duration {
         let until = self.snapshot.as_ref().map(|snapshot| snapshot.expires_at);
         let left = until.and_then(|until| until.duration_since(now).try_into().ok());
         left.unwrap_or_default()
     }
 
-    /// Reports whether the TDM file of the origin is to be asked for first: robots.txt
-    /// allows the page, and the file could deny it.
+    /// Reports whether the TDM file of the origin must be fetched first: robots.txt allows
+    /// the page, and the TDM file could deny it.
     pub fn lacks_tdm_file(&self) -> bool {
         let Some(snapshot) = &self.snapshot else {
             return false;
@@ -75,27 +75,29 @@ impl Evidence {
             && terms.is_some_and(|terms| terms.want_tdm_file(&self.inquiry.target))
     }
 
-    /// Reports whether it rests on an expired robots.txt that could not be
-    /// fetched yet: what that allowed may be disallowed by now. An origin that
-    /// does not answer is another matter (RFC 9309, section 2.4).
+    /// Reports whether the decision rests on an expired robots.txt that could not be
+    /// refetched because the origin was not asked. A page that it allowed may be
+    /// disallowed by now. If the origin was asked and did not answer, the expired file
+    /// stays in use (RFC 9309, section 2.4).
     pub fn is_out_of_date(&self) -> bool {
         let stale = self.snapshot.as_deref().and_then(|snapshot| snapshot.stale);
         let by_its_rules = matches!(
             self.ruling.reason,
             Reason::Rule | Reason::NoRule | Reason::NoGroup | Reason::Preference
         );
-        // An override counts whatever the rules say, so it needs no new file.
+        // An override applies regardless of the rules, so it needs no new file.
         let was_not_asked = stale.is_some_and(|cause| !cause.was_asked());
         was_not_asked && by_its_rules && self.ruling.overriding.is_none()
     }
 
-    /// Reports whether it disallows a request that is forwarded all the same,
-    /// because the policy reports and does not enforce.
+    /// Reports whether the decision disallows a request that is forwarded anyway, because
+    /// the policy only reports.
     ///
-    /// Report mode sets aside what robots.txt and the operator say of a page.
-    /// Where nothing may be dialled (`egress`), or no connection was made, there
-    /// is no page to report about; and a name is not lent to other clients
-    /// (`identity`). What is denied to the purposes of a crawler has a mode of its own.
+    /// Report mode sets aside refusals of a page by robots.txt and by the operator. It
+    /// does not apply if `egress` prohibits the connection or none could be made, since
+    /// there is no page to fetch. It also does not apply to `identity`: a reserved name
+    /// stays reserved. Refusals for the purposes of a crawler can also be reported by
+    /// `preferences.enforce` alone.
     pub fn is_reported(&self) -> bool {
         let can_be_had = match (self.ruling.reason, self.snapshot.as_deref()) {
             (Reason::Egress | Reason::Identity, _) | (_, None) => false,
@@ -109,12 +111,12 @@ impl Evidence {
         reports && can_be_had && self.ruling.verdict == Verdict::Disallow
     }
 
-    /// Returns the digest of all that tells one decision from another.
+    /// Returns the digest of all values that distinguish one decision from another.
     pub(super) fn digest(&self) -> Digest {
         Digest::of(self.canonical_bytes().as_bytes())
     }
 
-    /// Encodes all that tells one decision from another
+    /// Encodes all values that distinguish one decision from another
     /// (docs/decisions/021-decision-digest.md).
     fn canonical_bytes(&self) -> CanonicalBytes {
         let (inquiry, ruling) = (&self.inquiry, &self.ruling);
@@ -125,8 +127,8 @@ impl Evidence {
         bytes.optional(inquiry.crawler.token(), CanonicalBytes::text);
         bytes.text(ruling.verdict.as_str());
         bytes.text(ruling.reason.as_str());
-        // The line stands for its text: the digest of the file is part of this,
-        // too.
+        // The line number is enough: together with the digest of the file, it
+        // determines the text.
         let line = ruling.rule.as_ref().and_then(|rule| rule.line);
         bytes.optional(line, |bytes, line| bytes.number(line.into()));
         bytes.optional(snapshot.map(|from| from.fetched_at), CanonicalBytes::time);
@@ -134,7 +136,8 @@ impl Evidence {
         bytes.optional(file.map(|file| file.digest), CanonicalBytes::digest);
         bytes.digest(self.policy.digest());
         bytes.time(self.at);
-        // At the end, so that the digest of a decision without it is what it was.
+        // Appended only if present, so that the digests of earlier decisions do not
+        // change.
         if let Some(tdm) = snapshot.and_then(|snapshot| snapshot.tdm.as_ref()) {
             bytes.text(tdm.json());
         }

@@ -1,9 +1,9 @@
-//! Inquiry: which crawler wants which URL; and the operator's table of crawlers
-//! (`[[crawler]]`), which states the product tokens of each.
+//! Inquiry: which crawler asks for which URL. Also the operator's table of crawlers
+//! (`[[crawler]]`), which gives each its product tokens.
 //!
-//! The name in `User-Agent` is a hint (RFC 9309, section 2.2.1); the operator
-//! knows better. So the table comes first, and `User-Agent` counts only where no
-//! entry fits. Does not know how requests and addresses come in.
+//! The name in `User-Agent` is only a hint (RFC 9309, section 2.2.1), and the operator
+//! knows better. So the table comes first, and `User-Agent` counts only if no entry
+//! matches. Does not know how requests and addresses arrive.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -22,43 +22,44 @@ use politesse_robots::origin::{ROBOTS_TXT, Target};
 pub struct Inquiry {
     /// The crawler.
     pub crawler: Crawler,
-    /// The URL that it wants.
+    /// The URL that it asks for.
     pub target: Target,
-    /// The method (RFC 9110, section 9). Makes a difference for /robots.txt alone.
+    /// The method (RFC 9110, section 9). Only decisions about /robots.txt depend on it.
     pub method: String,
 }
 
 impl Inquiry {
-    /// Reports whether the request reads the robots.txt itself: GET or HEAD of
-    /// exactly that path. RFC 9309, section 2.2.2, which always allows the path,
-    /// does not speak of methods; others do something else than read.
+    /// Reports whether the request reads robots.txt itself: GET or HEAD of exactly that
+    /// path. RFC 9309, section 2.2.2, always allows the path and does not mention methods.
+    /// Other methods do more than read, so they are judged by the rules.
     pub fn reads_robots_txt(&self) -> bool {
         self.target.path_and_query() == ROBOTS_TXT && matches!(self.method.as_str(), "GET" | "HEAD")
     }
 }
 
-/// Entry of the table: product tokens, and the conditions on a request under
-/// which its crawler has these tokens.
+/// Entry of the table of crawlers: product tokens, and the conditions that a request
+/// must meet to get them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// Product tokens, the likeliest first; at least one.
     pub tokens: Vec<ProductToken>,
-    /// Text that `User-Agent` must contain, in any case; `None` is no condition.
+    /// Text that `User-Agent` must contain, ignoring case; `None` is no condition.
     pub user_agent: Option<String>,
-    /// Networks of which one must hold the client; `None` is no condition.
+    /// Networks, one of which must contain the client; `None` is no condition.
     pub clients: Option<Vec<IpNet>>,
-    /// Digest of the token that a client must show; `None` is no condition.
+    /// Digest of the token that a client must present; `None` is no condition.
     pub credential: Option<Digest>,
-    /// Longest time that a request of this crawler waits until the pace of its
-    /// host lets it start; `None` stands for `pace.max_wait`.
+    /// Longest time that a request of this crawler waits for the pace of its host;
+    /// `None` means `pace.max_wait`.
     pub max_wait: Option<Duration>,
     /// Label of the crawl that its requests belong to, unless the client states another.
     pub label: Option<CrawlLabel>,
-    /// Purposes of its requests; none declared is no condition on pages.
+    /// Purposes of its requests. If none are declared, preferences deny it nothing.
     pub purposes: PurposeSet,
-    /// Treatment of requests whose purposes are denied; `None` stands for the general one.
+    /// Treatment of requests whose purposes are denied; `None` means
+    /// `preferences.enforce`.
     pub enforce: Option<PreferenceMode>,
-    /// Turns of the files that its pages embed.
+    /// Whether files that its pages embed need turns of their own.
     pub requisites: Requisites,
 }
 
@@ -69,16 +70,16 @@ pub enum Requisites {
     /// Each waits for a turn of its own.
     #[default]
     Turn,
-    /// They go in the turn of their page.
+    /// They share the turn of their page.
     Follow,
 }
 
 impl Identity {
-    /// Reports whether a request meets all conditions but that of a credential.
-    /// Without a `client` it meets no condition on networks.
+    /// Reports whether a request meets all conditions except the credential. A request
+    /// without a `client` meets no condition on networks.
     pub fn fits(&self, user_agent: Option<&[u8]>, client: Option<IpAddr>) -> bool {
-        // A missing User-Agent counts as an empty one, which contains no text
-        // that an entry may ask for.
+        // A missing User-Agent counts as an empty one, which contains none of the
+        // texts that an entry may require.
         let says = |part: &String| contains(user_agent.unwrap_or_default(), part.as_bytes());
         let is_at = |networks: &Vec<IpNet>| {
             client.is_some_and(|client| networks.iter().any(|network| network.contains(&client)))
@@ -86,9 +87,9 @@ impl Identity {
         self.user_agent.as_ref().is_none_or(says) && self.clients.as_ref().is_none_or(is_at)
     }
 
-    /// Returns a digest of its names and conditions, which names the entry wherever it
-    /// stands in the table. No condition can be read from it. The credential is none of
-    /// them: a crawler that gets a new one is the same.
+    /// Returns a digest of the names and conditions, which identifies the entry regardless
+    /// of its position in the table and reveals no condition. The credential is not part
+    /// of it: a crawler with a new credential remains the same crawler.
     pub fn digest(&self) -> Digest {
         let mut bytes = CanonicalBytes::new();
         bytes.number(self.tokens.len() as u64);
@@ -102,17 +103,17 @@ impl Identity {
     }
 }
 
-/// Table of identities; the first entry that fits counts.
+/// Table of identities. The first entry that matches a request applies.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identities {
     entries: Vec<Identity>,
     /// Digests of the entries, in their order.
     digests: Vec<Digest>,
-    /// Treatment of crawlers whose entry states none.
+    /// Default treatment for crawlers whose entry sets none.
     preferences: PreferenceDefaults,
 }
 
-/// Entry that fits a request.
+/// Entry that matches a request.
 #[derive(Debug, Clone, Copy)]
 pub struct KnownEntry<'a> {
     /// The entry.
@@ -132,7 +133,7 @@ impl Identities {
         }
     }
 
-    /// Returns the table with the treatment of crawlers whose entry states none.
+    /// Sets the default treatment for crawlers whose entry sets none.
     #[must_use]
     pub fn with_preferences(self, preferences: PreferenceDefaults) -> Self {
         Self {
@@ -141,8 +142,8 @@ impl Identities {
         }
     }
 
-    /// Returns the terms of a crawler of `entry` that fetches for `purposes`, or for those
-    /// of the entry if these are none; `None` if no purpose is declared.
+    /// Returns the preference terms of a crawler. Its purposes are `purposes`, or those of
+    /// `entry` if `purposes` is empty. Returns `None` if no purpose is declared.
     pub fn preferences(
         &self,
         entry: Option<&Identity>,
@@ -163,14 +164,14 @@ impl Identities {
 
     /// Returns the crawler that sends requests from `client` as `user_agent`.
     ///
-    /// Without a `client` (no connection was made) only entries without
-    /// `clients` fit.
+    /// Without a `client` (there was no connection), only entries without `clients`
+    /// match.
     pub fn crawler(&self, user_agent: Option<&[u8]>, client: Option<IpAddr>) -> Crawler {
         self.look_up(user_agent, client).0
     }
 
-    /// Returns the crawler that sends requests from `client` as `user_agent`, and
-    /// the longest wait of its requests if its entry sets one.
+    /// Returns the crawler that sends requests from `client` as `user_agent`, and its
+    /// `max_wait` if its entry sets one.
     pub fn look_up(
         &self,
         user_agent: Option<&[u8]>,
@@ -190,8 +191,8 @@ impl Identities {
         &self.entries
     }
 
-    /// Returns the first entry without a credential that fits; `None` if the names in
-    /// `User-Agent` count.
+    /// Returns the first matching entry that requires no credential; `None` if the names
+    /// in `User-Agent` count.
     pub fn known(
         &self,
         user_agent: Option<&[u8]>,
@@ -204,9 +205,9 @@ impl Identities {
     }
 }
 
-/// Reports whether `part` occurs in `text`, in any case.
+/// Reports whether `text` contains `part`, ignoring ASCII case.
 fn contains(text: &[u8], part: &[u8]) -> bool {
-    // A window of no bytes would panic.
+    // `windows(0)` would panic.
     part.is_empty()
         || text
             .windows(part.len())
@@ -222,7 +223,7 @@ mod tests {
         tokens.collect::<Result<_, _>>().unwrap()
     }
 
-    /// Returns an entry; an empty condition is none.
+    /// Returns an entry. An empty text means no condition.
     fn entry(names: &[&str], user_agent: &str, client: &str) -> Identity {
         Identity {
             tokens: tokens(names),
@@ -239,7 +240,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn an_entry_with_a_credential_fits_no_request_without_one() {
+    fn an_entry_with_a_credential_does_not_match_without_it() {
         let mut guarded = entry(&["FooBot"], "foo", "");
         guarded.credential = Some(Digest::of(b"token"));
         let table = Identities::new(vec![guarded, entry(&["B"], "foobot", "")]);
@@ -247,7 +248,7 @@ mod tests {
         assert_eq!(crawler.candidates(), tokens(&["B"]));
     }
 
-    /// One test a row: who is meant by a User-Agent from an address.
+    /// One test a row: the crawler for a User-Agent and a client address.
     macro_rules! identities {
         ($($name:ident: [$($entry:expr),*] say $agent:literal at $client:literal is $expected:expr;)*) => {$(
             #[test]
@@ -263,33 +264,33 @@ mod tests {
 
     // Ours.
     identities! {
-        no_entry_leaves_it_to_user_agent: [] say "BarBot/1" at "10.0.0.1" is ["BarBot"];
-        an_entry_without_conditions_fits_all:
+        without_entries_the_user_agent_names_the_crawler: [] say "BarBot/1" at "10.0.0.1" is ["BarBot"];
+        an_entry_without_conditions_matches_every_request:
             [entry(&["FooBot"], "", "")] say "BarBot/1" at "10.0.0.1" is ["FooBot"];
         tokens_keep_their_order_and_nothing_is_derived:
             [entry(&["FooBot", "Foo"], "", "")] say "BarBot/1" at "10.0.0.1" is ["FooBot", "Foo"];
         part_of_the_user_agent_is_found_in_any_case:
             [entry(&["FooBot"], "LEGACYbot/", "")] say "Mozilla/5.0 LegacyBot/2" at "10.0.0.1" is ["FooBot"];
-        another_user_agent_does_not_fit:
+        another_user_agent_does_not_match:
             [entry(&["FooBot"], "legacybot/", "")] say "LegacyBot 2" at "10.0.0.1" is ["LegacyBot"];
-        address_in_the_network_fits:
+        an_address_in_the_network_matches:
             [entry(&["FooBot"], "", "10.0.0.0/8")] say "BarBot/1" at "10.255.0.1" is ["FooBot"];
-        ipv6_address_in_the_network_fits:
+        an_ipv6_address_in_the_network_matches:
             [entry(&["FooBot"], "", "fd00::/8")] say "BarBot/1" at "fd00::1" is ["FooBot"];
-        address_elsewhere_does_not_fit:
+        an_address_outside_the_network_does_not_match:
             [entry(&["FooBot"], "", "10.0.0.0/8")] say "BarBot/1" at "11.0.0.1" is ["BarBot"];
         all_conditions_must_hold:
             [entry(&["FooBot"], "foo", "10.0.0.0/8")] say "BarBot/1" at "10.0.0.1" is ["BarBot"];
-        first_entry_that_fits_counts:
+        the_first_matching_entry_applies:
             [entry(&["A"], "a/", ""), entry(&["B"], "b/", ""), entry(&["C"], "", "")]
             say "b/1" at "10.0.0.1" is ["B"];
-        nobody_connected_meets_no_condition_on_where:
+        without_a_client_no_condition_on_networks_is_met:
             [entry(&["A"], "", "10.0.0.0/8"), entry(&["B"], "bar", "")] say "BarBot/1" at "" is ["B"];
     }
 
-    // Ours: copies of robots.txt outlive a reload that puts entries in another order.
+    // Ours: copies of robots.txt survive a reload that reorders the entries.
     #[test]
-    fn the_digest_of_an_entry_is_of_its_names_and_conditions() {
+    fn the_digest_of_an_entry_covers_its_names_and_conditions_only() {
         let plain = entry(&["A"], "a", "10.0.0.0/8");
         let mut patient = plain.clone();
         patient.max_wait = Some(Duration::from_secs(60));
@@ -314,9 +315,9 @@ mod tests {
         }
     }
 
-    // Ours: `max_wait` of the first entry that fits.
+    // Ours: `max_wait` of the first matching entry.
     #[test]
-    fn who_is_known_may_have_a_time_to_wait() {
+    fn the_matching_entry_sets_the_longest_wait() {
         let mut patient = entry(&["FooBot"], "foo", "");
         patient.max_wait = Some(Duration::from_secs(60));
         let table = Identities::new(vec![patient, entry(&["BarBot"], "", "")]);
@@ -326,9 +327,9 @@ mod tests {
         assert_eq!(Identities::default().look_up(None, None).1, None);
     }
 
-    // Ours: an entry without conditions fits all.
+    // Ours: an entry without conditions matches every request.
     #[test]
-    fn who_says_nothing_can_have_a_name() {
+    fn a_request_without_user_agent_gets_its_name_from_the_table() {
         let table = Identities::new(vec![entry(&["A"], "a", ""), entry(&["B"], "", "")]);
         let crawler = table.crawler(None, Some([127, 0, 0, 1].into()));
         assert_eq!(crawler.candidates(), tokens(&["B"]));

@@ -1,6 +1,6 @@
-//! Labels of crawls: the name under which the record has the requests of one crawl.
+//! Labels of crawls: the name that the record gives to the requests of one crawl.
 //!
-//! A label changes no decision. Does not know how a request carries it.
+//! A label never affects a decision. Does not know how a request carries it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,35 +13,36 @@ use politesse_directives::PurposeSet;
 
 /// Label of a crawl: `shop-2026-11`.
 ///
-/// 1 to 64 ASCII letters, digits, `.`, `_` and `-`, so that it can stand in a header
-/// field, a URL and a column of CSV as it is. Case counts.
+/// 1 to 64 ASCII letters, digits, `.`, `_` and `-`, so that it needs no escaping in a
+/// header field, a URL or a CSV column. Case-sensitive.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CrawlLabel(Arc<str>);
 
-/// Error of a text that cannot be a label.
+/// Error: the text is not a valid label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("a label has 1 to 64 letters, digits, dots, dashes and underscores, as in shop-2026-11")]
 pub struct InvalidLabel;
 
-/// Options of a command about its crawl (`run --label`, `run --purpose`).
+/// Options that describe the crawl of a command (`run --label`, `run --purpose`).
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct CrawlOptions {
-    /// Label on record.
+    /// Label to record with its requests.
     pub label: Option<CrawlLabel>,
-    /// Purposes of its requests, in place of those of an entry of `crawler`.
+    /// Purposes of its requests, which replace those of the entry of `crawler`.
     pub purposes: PurposeSet,
 }
 
 impl CrawlLabel {
-    /// Longest label, in bytes. The record keeps each label once, and clients choose them.
+    /// Maximum length of a label, in bytes. Clients choose labels, and the record stores
+    /// each of them.
     pub const BYTES_MAX: usize = 64;
 
-    /// Reads a label.
+    /// Parses a label.
     ///
     /// # Errors
     ///
-    /// [`InvalidLabel`].
+    /// [`InvalidLabel`] if the length is out of range or a character is not allowed.
     pub fn new(text: &str) -> Result<Self, InvalidLabel> {
         let is_known =
             |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
@@ -91,7 +92,7 @@ impl fmt::Display for CrawlLabel {
 mod tests {
     use super::*;
 
-    // Ours: a label stands as it is in a field, a URL and CSV.
+    // Ours: a label needs no escaping in a header field, a URL or CSV.
     #[test]
     fn a_label_is_a_short_word_without_delimiters() {
         let longest = "a".repeat(CrawlLabel::BYTES_MAX);

@@ -1,11 +1,12 @@
-//! Decision of [politesse](https://crates.io/crates/politesse): what an origin said, and
-//! what follows for one request.
+//! Decision logic of [politesse](https://crates.io/crates/politesse): decides from an
+//! origin's robots.txt and the operator's policy whether a request may be sent.
 //!
 //! Invariant 5 (ARCHITECTURE.md): no IO, no clock, no async here. Time is an
-//! argument, parsing never fails, and everything is tested as data in, verdict
-//! out.
+//! argument, parsing never fails, and every test passes data in and checks the
+//! verdict.
 //!
-//! In reading order; a module uses only those below it (`tests/it/layering.rs`):
+//! The modules are listed in reading order. A module uses only modules listed below
+//! it (`tests/it/layering.rs`).
 
 pub mod again;
 

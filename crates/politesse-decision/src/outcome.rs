@@ -1,5 +1,5 @@
-//! Outcome of a recorded request for its crawler: answered, or why not. Class of the
-//! ending of its exchange, as endings are counted.
+//! Outcome of a recorded request for its crawler: answered, or the reason why not. Also
+//! the class in which the end of its exchange is counted.
 //!
 //! Does not know which other requests were made for the same URL.
 
@@ -13,7 +13,7 @@ use super::record::StoredRecord;
 words! {
     /// Outcome of a request for its crawler.
     Outcome {
-        /// The site answered. That includes redirects, and pages that do not exist.
+        /// The site answered. Redirects and pages that do not exist count as answers.
         Answered = "answered",
         /// Refused by a rule, by the operator, or because robots.txt was unreachable.
         Refused = "refused",
@@ -26,8 +26,8 @@ words! {
         /// Refused by the site, although robots.txt allows it: 401, 402, 403, 451 or a
         /// bot challenge.
         RefusedBySite = "refused_by_site",
-        /// Lost to an error: of the way to the site, of the site (5xx), or the client
-        /// left before the end.
+        /// Failed with an error: there was no connection to the site, the site answered
+        /// 5xx, or the client left before the end.
         Error = "error",
     }
 }
@@ -36,7 +36,7 @@ impl Outcome {
     /// Returns the outcome of a recorded request.
     pub fn of(record: &StoredRecord) -> Self {
         let ruling = &record.ruling;
-        // In report mode it was sent all the same.
+        // In report mode a refused request was sent anyway.
         let is_enforced = ruling.effect == "enforced";
         match ruling.verdict.as_str() {
             "disallow" if is_enforced && ruling.reason == Reason::Preference.as_str() => {
@@ -60,7 +60,7 @@ impl Outcome {
             // Put off by the proxy: nothing was sent.
             (Some(429 | 503), _) => Self::PutOff,
             (Some(status), None) if status < 500 => Self::Answered,
-            // An exchange without an ending was cut off with the proxy.
+            // An exchange has no ending if the proxy stopped during it.
             _ => Self::Error,
         }
     }
@@ -69,14 +69,14 @@ impl Outcome {
 /// Class of the ending of an exchange. Each ending is counted in one class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndingClass {
-    /// The response was passed on, whatever its status.
+    /// The response was passed on. Any status counts that no other class covers.
     Complete,
     /// The exchange ended with an error.
     Failed,
     /// The response was fetched and withheld from the client.
     Withheld,
     /// The site refused the request: it answered 401, 402, 403 or 451, or with a bot
-    /// challenge. A client that did not read the body to its end changes nothing.
+    /// challenge, whether or not the client read the body.
     RefusedBySite,
     /// The site put the request off: it answered 429 or 503, whether or not the client
     /// read the body.
@@ -88,17 +88,17 @@ impl EndingClass {
     pub const WITHHELD: &str = "withheld";
     /// Error term of an exchange that the site answered with a bot challenge.
     pub const BOT_CHALLENGE: &str = "bot_challenge";
-    /// Error term of an exchange that the proxy itself answered with 503 because it lost
-    /// the turn of the request.
+    /// Error term of an exchange that the proxy itself answered with 503 because the
+    /// request lost its turn.
     pub const LOST_TURN: &str = "proxy_internal_error";
 
-    /// Returns the class of the ending with this status and error term, of a request
-    /// that was sent `sent` times.
+    /// Returns the class of an exchange that ended with this status and error term, and
+    /// whose request was sent `sent` times.
     pub fn of(status: Option<u16>, error: Option<&str>, sent: u64) -> Self {
         match (status, error) {
             (_, Some(Self::WITHHELD)) => Self::Withheld,
             (_, Some(Self::BOT_CHALLENGE)) => Self::RefusedBySite,
-            // The proxy answers 403, too, but to requests that it does not send.
+            // The proxy answers 403 as well, but only to requests that it does not send.
             (Some(401 | 402 | 403 | 451), _) if 0 < sent => Self::RefusedBySite,
             (Some(503), Some(Self::LOST_TURN)) => Self::Failed,
             (Some(429 | 503), _) if 0 < sent => Self::PutOffBySite,
@@ -107,7 +107,7 @@ impl EndingClass {
         }
     }
 
-    /// Returns the class of the ending of `record`; `Complete` if it has none yet.
+    /// Returns the class of the exchange of `record`; `Complete` if it has not ended yet.
     pub fn of_record(record: &StoredRecord) -> Self {
         let sent = record.sent.unwrap_or_default();
         Self::of(record.status, record.error.as_deref(), sent)
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preference_is_told_from_a_rule() {
+    fn a_refusal_by_a_preference_has_its_own_outcome() {
         let row = record("disallow", "enforced");
         let ruling = StoredRuling {
             reason: "preference".to_owned(),
@@ -181,7 +181,7 @@ mod tests {
 
     const NO_ERROR: Option<&str> = None;
 
-    // Ours: what a crawl did not get, and why (docs/asking.md).
+    // Ours: which pages a crawl did not get, and why (docs/asking.md).
     outcomes! {
         a_page_is_answered: "allow" "enforced" Some(200), NO_ERROR => Answered;
         a_redirect_is_an_answer: "allow" "enforced" Some(301), NO_ERROR => Answered;
@@ -193,19 +193,19 @@ mod tests {
         report_mode_forwards_what_a_rule_refuses: "disallow" "reported" Some(200), NO_ERROR => Answered;
         a_full_queue_puts_off: "later" "enforced" Some(429), Some("http_request_denied") => PutOff;
         report_mode_forwards_what_it_would_put_off: "later" "reported" Some(200), NO_ERROR => Answered;
-        a_site_puts_off: "allow" "enforced" Some(429), NO_ERROR => PutOff;
-        a_site_that_is_down_for_a_while_puts_off: "allow" "enforced" Some(503), NO_ERROR => PutOff;
+        a_429_of_the_site_puts_off: "allow" "enforced" Some(429), NO_ERROR => PutOff;
+        a_503_of_the_site_puts_off: "allow" "enforced" Some(503), NO_ERROR => PutOff;
         a_retry_that_was_given_up_is_put_off: "allow" "enforced" Some(429), Some("retried") => PutOff;
         a_lost_turn_is_an_error: "allow" "enforced" Some(503), Some("proxy_internal_error") => Error;
         a_login_is_a_refusal_of_the_site: "allow" "enforced" Some(401), NO_ERROR => RefusedBySite;
         a_price_is_a_refusal_of_the_site: "allow" "enforced" Some(402), NO_ERROR => RefusedBySite;
         a_403_of_the_site_is_its_refusal: "allow" "enforced" Some(403), NO_ERROR => RefusedBySite;
         legal_reasons_are_a_refusal_of_the_site: "allow" "enforced" Some(451), NO_ERROR => RefusedBySite;
-        a_refusal_that_the_client_does_not_read_is_one: "allow" "enforced" Some(403), Some("client_gone") => RefusedBySite;
+        a_refusal_counts_even_if_the_client_does_not_read_it: "allow" "enforced" Some(403), Some("client_gone") => RefusedBySite;
         report_mode_forwards_what_the_site_refuses: "disallow" "reported" Some(403), NO_ERROR => RefusedBySite;
         a_challenge_is_a_refusal_of_the_site: "allow" "enforced" Some(202), Some("bot_challenge") => RefusedBySite;
         a_challenge_with_503_puts_nothing_off: "allow" "enforced" Some(503), Some("bot_challenge") => RefusedBySite;
-        a_page_that_was_fetched_may_be_withheld: "allow" "enforced" Some(403), Some("withheld") => Withheld;
+        a_withheld_page_is_no_refusal_of_the_site: "allow" "enforced" Some(403), Some("withheld") => Withheld;
         a_broken_site_is_an_error: "allow" "enforced" Some(500), NO_ERROR => Error;
         a_refused_connection_is_an_error: "allow" "enforced" Some(502), Some("connection_refused") => Error;
         a_body_that_is_cut_is_an_error: "allow" "enforced" Some(200), Some("http_response_incomplete") => Error;

@@ -1,9 +1,9 @@
-//! Overrides: entries by which the operator allows or denies URLs in place of
+//! Overrides: entries with which the operator allows or denies URLs regardless of
 //! robots.txt.
 //!
-//! An override is for one origin or the names below one, and may be limited to
-//! one crawler and some paths; an allow always has an end. Does not know what
-//! robots.txt says: `ruling` applies an override to that.
+//! An override applies to one origin or to the subdomains of a name. It may be limited to
+//! one crawler and to some paths; an allow always has an end. Does not know robots.txt:
+//! `ruling` applies overrides to its verdict.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,27 +17,28 @@ use politesse_robots::crawler::{Crawler, InvalidToken, ProductToken};
 use politesse_robots::origin::{Host, InvalidTarget, Origin};
 use politesse_robots::{CanonicalPath, Pattern, ServedPattern};
 
-/// Entry of the operator's list.
+/// Entry of the operator's list of overrides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "OverrideText", into = "OverrideText")]
 pub struct Override {
-    /// Origins that it is for.
+    /// Origins that the override applies to.
     pub origin: Origins,
-    /// Crawler that it is for, by any of its candidate tokens; absent if for all.
+    /// Crawler that the override applies to, named by any of its candidate tokens; `None`
+    /// for all.
     pub agent: Option<ProductToken>,
-    /// Paths that it is for; absent if for all.
+    /// Paths that the override applies to; `None` for all.
     pub path: Option<Paths>,
-    /// Action, and its end.
+    /// Action, with the end of the override.
     pub action: Action,
     /// Reason, in the operator's words.
     pub reason: String,
 }
 
-/// Action of an override. At its end the override is no longer in force.
+/// Action of an override, with its end: the time from which it is no longer in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// The URLs may be fetched. Leave that never ends is soon forgotten, so
-    /// there is none.
+    /// The URLs may be fetched. An allow must have an end: a permission without one
+    /// would soon be forgotten.
     Allow {
         /// End of the override.
         until: Timestamp,
@@ -50,7 +51,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Returns its word in the configuration and in policies.
+    /// Returns the word used in the configuration and in policies.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Allow { .. } => "allow",
@@ -58,7 +59,7 @@ impl Action {
         }
     }
 
-    /// Returns its end, if it has one.
+    /// Returns the end of the override, if it has one.
     pub fn until(self) -> Option<Timestamp> {
         match self {
             Self::Allow { until } => Some(until),
@@ -67,13 +68,13 @@ impl Action {
     }
 }
 
-/// Origins that an override is for.
+/// Origins that an override applies to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origins {
     /// `https://site.example`: one origin.
     One(Origin),
-    /// `*.site.example`: every origin at a name below this one, whatever its
-    /// scheme and port. The name itself is not among them.
+    /// `*.site.example`: every origin at a subdomain of this name, with any scheme and
+    /// port. The name itself is not included.
     Below(Arc<str>),
 }
 
@@ -107,7 +108,7 @@ impl fmt::Display for Origins {
     }
 }
 
-/// Paths that an override is for: a pattern as in robots.txt (RFC 9309, section
+/// Paths that an override applies to: a pattern as in robots.txt (RFC 9309, section
 /// 2.2.3).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Paths {
@@ -117,11 +118,10 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// Reads a pattern; `None` if it begins with neither `/` nor `*` (and
-    /// could match no path), or holds a control character.
+    /// Parses a pattern; `None` if it begins with neither `/` nor `*`, or contains a
+    /// control character.
     pub fn new(text: &str) -> Option<Self> {
-        // A path begins with `/`, so any other pattern would be an entry that
-        // never counts, and nobody would know.
+        // A path begins with `/`. Any other pattern would silently never match.
         let can_match = text.starts_with(['/', '*']) && !text.contains(char::is_control);
         let pattern = Pattern::new(text.as_bytes()).filter(|_| can_match)?;
         Some(Self {
@@ -131,40 +131,39 @@ impl Paths {
         })
     }
 
-    /// Returns the pattern as it was written.
+    /// Returns the pattern as written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 }
 
-/// Path that a request may mean, with the verdict of robots.txt on it.
+/// One reading of the path of a request, with the verdict of robots.txt on it.
 #[derive(Debug)]
 pub struct JudgedPath {
-    /// Path.
+    /// Path of this reading.
     pub path: CanonicalPath,
     /// Whether robots.txt disallows it.
     pub disallowed: bool,
 }
 
-/// Request, as far as overrides depend on it.
+/// Parts of a request that overrides depend on.
 #[derive(Debug)]
 pub struct OverrideQuery<'a> {
     /// Origin of the URL.
     pub origin: &'a Origin,
     /// Crawler that asks for it.
     pub crawler: &'a Crawler,
-    /// Path as sent, then the other readings of it that servers take.
+    /// Path as sent, then the other ways in which servers may read it.
     pub readings: Vec<JudgedPath>,
     /// Time of the decision.
     pub at: Timestamp,
 }
 
-/// Returns the override that counts, with the index of the reading that it fits
-/// by.
+/// Returns the override that applies, with the index of the reading that it matches.
 ///
-/// For each reading of the path the first override in force that fits it counts.
-/// Doubt about the path refuses: a deny of any reading counts, and an allow
-/// needs the path as sent and every reading that robots.txt disallows.
+/// For each reading of the path, the first matching override in force counts. Doubt about
+/// the path refuses: a deny applies if it matches any reading; an allow applies only if
+/// the path as sent and every reading that robots.txt disallows match one.
 pub fn first<'a>(
     overrides: &'a [Override],
     query: &OverrideQuery<'_>,
@@ -176,14 +175,14 @@ pub fn first<'a>(
     };
     let entries: Vec<_> = query.readings.iter().map(first_for).collect();
     let denies = |entry: &Option<&Override>| entry.is_some_and(Override::is_deny);
-    // Denies come first: one reading that the operator denies is enough
+    // Denies come first: a single denied reading is enough
     // (docs/decisions/007-doubt-refuses.md).
     if let Some(index) = entries.iter().position(denies) {
         return Some((entries[index]?, index));
     }
     let mut readings = std::iter::zip(&entries, &query.readings).enumerate();
     let allowed = readings.all(|(index, (entry, reading))| {
-        // A reading that robots.txt allows needs no leave.
+        // A reading that robots.txt allows needs no override.
         let is_needed = index == 0 || reading.disallowed;
         !is_needed || entry.is_some()
     });
@@ -192,16 +191,16 @@ pub fn first<'a>(
 }
 
 impl Override {
-    /// Reports whether it is no longer in force at `at`. The end itself is not
-    /// in it.
+    /// Reports whether the override is no longer in force at `at`. At the end itself it
+    /// is not.
     pub fn has_ended(&self, at: Timestamp) -> bool {
         self.action.until().is_some_and(|end| end <= at)
     }
 
     fn concerns(&self, query: &OverrideQuery<'_>) -> bool {
         let crawler = query.crawler;
-        // A name that is only sent may be denied something, but gives no leave to
-        // a crawler that has proved another.
+        // A crawler with a proven name may also send other names. Those can match a
+        // deny, but never an allow.
         let names = |token: &ProductToken| {
             crawler.candidates().contains(token)
                 || self.is_deny() && crawler.unlisted().contains(token)
@@ -223,22 +222,23 @@ impl Override {
         }
     }
 
-    /// Matches as an Allow line of robots.txt does.
+    /// Matches the way an Allow line of robots.txt does.
     fn allows(&self, path: &CanonicalPath) -> bool {
         let matches = |paths: &Paths| paths.pattern.matches(path);
         self.path.as_ref().is_none_or(matches)
     }
 
-    /// Matches as a Disallow line does, in either form of its reserved bytes. That
-    /// holds at every level of `robots.readings`, which is about what a site may
-    /// have meant, not about what the operator wrote.
+    /// Matches the way a Disallow line does, with reserved bytes either escaped or not.
+    ///
+    /// Independent of `robots.readings`: that setting interprets the files of sites, not
+    /// the patterns of the operator.
     fn denies(&self, path: &CanonicalPath) -> bool {
         let served = |paths: &Paths| paths.served.matches(path);
         self.allows(path) || self.path.as_ref().is_some_and(served)
     }
 }
 
-/// Override in the JSON of a policy, with the keys of the configuration.
+/// JSON form of an override in a policy, with the keys of the configuration.
 #[derive(Serialize, Deserialize)]
 struct OverrideText {
     origin: String,
@@ -252,23 +252,23 @@ struct OverrideText {
     until: Option<String>,
 }
 
-/// Error in the JSON of an override: it was changed by another hand, or written
-/// by a later version.
+/// Invalid JSON of an override. It was modified by something other than this program, or
+/// written by a later version.
 #[derive(Debug, Error)]
 pub enum InvalidOverride {
-    /// The origin is none.
+    /// The origin is malformed.
     #[error("its origin cannot be read")]
     Origin(#[from] InvalidTarget),
-    /// The agent is no token.
+    /// The agent is not a product token.
     #[error("its agent cannot be read")]
     Agent(#[from] InvalidToken),
-    /// The path is no pattern.
+    /// The path is not a pattern.
     #[error("its path {0:?} is no pattern")]
     Path(String),
-    /// The end is no time.
+    /// The end is not a timestamp.
     #[error("its end cannot be read")]
     Until(#[from] jiff::Error),
-    /// Neither an allow with an end nor a deny.
+    /// The action is neither `allow` with an end nor `deny`.
     #[error("its action is {0:?}, with or without an end")]
     Action(String),
 }

@@ -1,8 +1,8 @@
-//! Policy: the settings of the operator that decisions depend on.
+//! Policy: the operator's settings that decisions depend on.
 //!
-//! A policy is stored as JSON beside the decisions made by it, under its SHA-256,
-//! so that they can be made again. The JSON names the engine's [`Revision`] as
-//! well. Does not know how a policy is applied: that is in `ruling`.
+//! The record stores each policy as JSON under its SHA-256, next to the decisions made
+//! with it, so that they can be repeated. The JSON also names the engine's [`Revision`].
+//! Does not know how a policy is applied: `ruling` does that.
 
 use std::fmt;
 
@@ -15,23 +15,22 @@ use super::tls_exception::TlsException;
 use politesse_robots::Dialect;
 use politesse_robots::origin::Origin;
 
-/// Revision of the engine that decided: of all code that a verdict depends on
-/// besides its inputs.
+/// Revision of the decision engine: of all code that affects verdicts.
 ///
-/// Raised by every change that alters a verdict under the same settings. If a
-/// decision comes out otherwise when it is made again, that is a sign of
-/// tampering only where the revisions are the same.
+/// Every change that alters a verdict under the same settings raises it. A repeated
+/// decision with a different result is a sign of tampering only if the revisions are
+/// equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Revision(u32);
 
 impl Revision {
-    /// Revision of a stored policy without one, from before there were any.
+    /// Revision of stored policies that name none: they predate revisions.
     pub const FIRST: Self = Self(1);
 
     /// Revision of this engine.
-    // Raised together with any change that turns a verdict, such as a new row
-    // in the readings of servers (docs/decisions/007-doubt-refuses.md).
+    // Must be raised with any change that alters a verdict, such as a new
+    // reading of servers (docs/decisions/007-doubt-refuses.md).
     pub const CURRENT: Self = Self(4);
 }
 
@@ -57,8 +56,8 @@ pub enum Unauthorized {
     Refuse,
 }
 
-/// Readings of a path that are judged (`robots.readings`). Each level judges what
-/// the one before it does, and refuses if any reading is disallowed.
+/// Readings of a path that are judged (`robots.readings`). Each level includes the
+/// readings of the previous one, and refuses if any reading is disallowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Readings {
@@ -66,8 +65,8 @@ pub enum Readings {
     Sent,
     /// Also the URL without its dot segments (RFC 3986, section 5.2.4).
     Dots,
-    /// Also the other paths that ordinary servers take a URL for, and a Disallow
-    /// with the escapes of its reserved bytes decoded.
+    /// Also the other paths that common servers may read the URL as, and Disallow rules
+    /// with the escapes of their reserved bytes decoded.
     #[default]
     Server,
 }
@@ -77,10 +76,10 @@ pub enum Readings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Candidates {
-    /// The groups of the first candidate that has any.
+    /// The groups of the first candidate that has groups.
     #[default]
     First,
-    /// The groups of every candidate that has any: each must allow the URL.
+    /// The groups of every candidate that has groups: each must allow the URL.
     All,
 }
 
@@ -91,12 +90,12 @@ pub enum EnforcementMode {
     /// The request is refused.
     #[default]
     Enforce,
-    /// The request is forwarded, and the decision record says that it would
-    /// have been refused: for finding out what enforcing would cost.
+    /// The request is forwarded, and the decision record says that it would have been
+    /// refused. Lets operators see the effect of enforcement beforehand.
     Report,
 }
 
-/// Settings of the operator that decisions depend on.
+/// The operator's settings that decisions depend on, with their JSON and its digest.
 #[derive(Debug, Clone)]
 pub struct Policy {
     terms: PolicyTerms,
@@ -106,15 +105,14 @@ pub struct Policy {
 
 /// Values of a policy.
 ///
-/// Fields that are younger than the first version are left out of the JSON where
-/// they have the default, so that the policies of earlier versions can be read
-/// and keep their digest.
+/// The JSON omits fields added after the first version if they have their default value.
+/// This way policies of earlier versions can be parsed and keep their digest.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PolicyTerms {
-    /// Revision of the engine that decides, or decided, by it.
+    /// Revision of the engine that decides, or decided, with this policy.
     #[serde(default, skip_serializing_if = "is_default")]
     pub revision: Revision,
-    // These two are as old as the record: every policy has them.
+    // The next two fields date from the first version, so every stored policy has them.
     /// Meaning of a 401 or 403 for robots.txt.
     pub unauthorized: Unauthorized,
     /// Readings of a path that are judged.
@@ -125,15 +123,15 @@ pub struct PolicyTerms {
     /// Groups that bind a crawler with several tokens.
     #[serde(default, skip_serializing_if = "is_default")]
     pub candidates: Candidates,
-    /// Treatment of requests that may not be fetched.
+    /// Treatment of requests that the decision disallows.
     #[serde(default, skip_serializing_if = "is_default")]
     pub mode: EnforcementMode,
-    /// Overrides, of which the first that fits counts, whether they have ended or
-    /// not.
+    /// Overrides, including those that have ended. The first matching one in force
+    /// applies.
     #[serde(default, skip_serializing_if = "is_default")]
     pub overrides: Vec<Override>,
-    /// Exceptions from the TLS that is asked of origins, of which the first that fits
-    /// counts. No verdict depends on them.
+    /// Exceptions from the usual TLS requirements. The first one for an origin applies.
+    /// No verdict depends on them.
     #[serde(default, skip_serializing_if = "is_default")]
     pub tls: Vec<TlsException>,
     /// Purposes of the crawler; `None` if the operator declares none.
@@ -146,8 +144,8 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 impl PolicyTerms {
-    /// Reports whether a 401 or 403 for robots.txt closes the origin, by the
-    /// setting or by the dialect.
+    /// Reports whether a 401 or 403 for robots.txt refuses the whole origin, because of
+    /// the setting or the dialect.
     pub(super) fn refuses_unauthorized(&self) -> bool {
         self.unauthorized == Unauthorized::Refuse || self.dialect.refuses_unauthorized()
     }
@@ -159,8 +157,7 @@ impl PolicyTerms {
 }
 
 impl Policy {
-    /// Creates the policy of a proxy, which judges every reading that servers
-    /// take.
+    /// Creates the default policy of a proxy, which judges every reading of servers.
     pub fn new(unauthorized: Unauthorized) -> Self {
         Self::of(PolicyTerms {
             revision: Revision::CURRENT,
@@ -182,23 +179,23 @@ impl Policy {
         Self::of(self.terms)
     }
 
-    /// Returns the same policy that judges the URL as sent and no other reading.
+    /// Returns the policy changed to judge only the URL as sent.
     #[must_use]
     pub fn as_sent(&self) -> Self {
         self.clone().with(|terms| terms.readings = Readings::Sent)
     }
 
-    /// Returns the policy for pages that a robots.txt redirects to, for which no
-    /// crawler has asked: in doubt it refuses, no override allows, and what it
-    /// refuses is not fetched in any mode.
+    /// Returns the policy for pages that a robots.txt redirects to. No crawler has
+    /// requested these pages, so the policy is strict: it refuses in doubt, no override
+    /// allows, and there is no report mode.
     #[must_use]
     pub fn for_redirects(&self) -> Self {
         self.clone().with(|terms| {
-            // A 401 or 403 leaves open whether strangers may come, and here
-            // nobody has asked for the page.
+            // A 401 or 403 leaves open whether crawlers are welcome, and no
+            // crawler has asked for this page.
             terms.unauthorized = Unauthorized::Refuse;
             terms.mode = EnforcementMode::Enforce;
-            // A robots.txt is read for its rules, whatever its crawler is for.
+            // A robots.txt is read for its rules, not for the crawler's purposes.
             terms.preferences = None;
             terms
                 .overrides
@@ -206,30 +203,31 @@ impl Policy {
         })
     }
 
-    /// Returns the same policy for files that were read in `dialect`.
+    /// Returns the policy changed to read robots.txt files in `dialect`.
     #[must_use]
     pub fn in_dialect(&self, dialect: Dialect) -> Self {
         self.clone().with(|terms| terms.dialect = dialect)
     }
 
-    /// Returns the same policy for a crawler with these purposes.
+    /// Returns the policy changed to the purposes in `preferences`.
     #[must_use]
     pub fn for_purposes(&self, preferences: PreferenceTerms) -> Self {
         self.clone()
             .with(|terms| terms.preferences = Some(preferences))
     }
 
-    /// Reads the policy that a decision record names.
+    /// Parses the stored JSON of a policy.
     ///
     /// # Errors
     ///
-    /// The text is no policy of a version that this one knows.
+    /// The error of the JSON parser if the text is not a policy, or comes from a version
+    /// that this one cannot read.
     pub fn restore(json: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(json).map(Self::of)
     }
 
     fn of(terms: PolicyTerms) -> Self {
-        // Words and texts: there is nothing in them that JSON cannot hold.
+        // Cannot fail: the values are words and texts.
         let json = serde_json::to_string(&terms).unwrap_or_default();
         Self {
             digest: Digest::of(json.as_bytes()),
@@ -238,18 +236,17 @@ impl Policy {
         }
     }
 
-    /// Returns its values.
+    /// Returns the values of the policy.
     pub fn terms(&self) -> &PolicyTerms {
         &self.terms
     }
 
-    /// Returns the JSON, which the audit log stores.
+    /// Returns the JSON form, which the audit log stores.
     pub fn json(&self) -> &str {
         &self.json
     }
 
-    /// Returns the SHA-256 of the JSON, by which decision records name the
-    /// policy.
+    /// Returns the SHA-256 of the JSON, which identifies the policy in decision records.
     pub fn digest(&self) -> Digest {
         self.digest
     }

@@ -1,10 +1,10 @@
-//! Purposes that the operator declares for a crawler, and what follows if the
-//! preferences of a robots.txt or of a TDM file deny them.
+//! Purposes that the operator declares for a crawler, and the treatment of its requests
+//! if the preferences of a robots.txt or of a TDM file deny these purposes.
 //!
 //! A path that robots.txt disallows has no preferences
 //! (draft-ietf-aipref-attach-05, section 3.1): they only narrow what its rules
-//! allow. Denials are recorded in every mode, also where nothing follows from them. Does
-//! not know the preferences that a response states (`withholding`).
+//! allow. Denials are recorded in every mode, even in `off`, where they have no effect.
+//! Does not know the preferences that a response states (`withholding`).
 
 use politesse_directives::PurposeSet;
 use politesse_directives::denials::{self, DenialRule, PurposeDenial};
@@ -18,30 +18,31 @@ use super::tdm::{TDM_FILE, TdmResult};
 
 /// Purposes of a crawler, and the treatment of requests if they are denied.
 ///
-/// They are part of the policy, so each crawler with purposes of its own is decided
-/// by a policy of its own.
+/// The terms are part of the policy, so crawlers with different purposes are decided
+/// by different policies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PreferenceTerms {
     /// Purposes that the operator declares.
     pub purposes: PurposeSet,
     /// Treatment of a request whose purposes are denied.
     pub enforce: PreferenceMode,
-    /// Number of the purposes that must be denied.
+    /// Whether every purpose must be denied, or any one is enough.
     #[serde(default, skip_serializing_if = "is_every")]
     pub rule: DenialRule,
-    /// Treatment of a page whose statements could not be read whole.
+    /// Treatment of a page whose statements could not be read completely.
     #[serde(default, skip_serializing_if = "passes")]
     pub unknown: UnknownPreferences,
 }
 
-/// Treatment of a page whose statements could not be read whole (`preferences.unknown`).
+/// Treatment of a page whose statements could not be read completely
+/// (`preferences.unknown`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UnknownPreferences {
-    /// What is not known denies nothing.
+    /// Unread statements count as denying nothing.
     #[default]
     Pass,
-    /// What is not known denies every purpose that it could deny.
+    /// Unread statements count as denying every purpose that they could deny.
     Refuse,
 }
 
@@ -49,23 +50,23 @@ pub enum UnknownPreferences {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PreferenceMode {
-    /// Denials are recorded, and nothing follows from them.
+    /// Denials are recorded and have no other effect.
     #[default]
     Off,
-    /// The request is forwarded all the same, as in report mode.
+    /// The request is forwarded anyway, as in report mode.
     Report,
     /// The request is refused.
     Refuse,
 }
 
-/// Treatment of the crawlers whose entry states none (`preferences`).
+/// Default treatment for crawlers whose entry sets none (`preferences`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PreferenceDefaults {
     /// Treatment of denied requests.
     pub enforce: PreferenceMode,
-    /// Number of the purposes that must be denied.
+    /// Whether every purpose must be denied, or any one is enough.
     pub rule: DenialRule,
-    /// Treatment of a page whose statements could not be read whole.
+    /// Treatment of a page whose statements could not be read completely.
     pub unknown: UnknownPreferences,
 }
 
@@ -78,8 +79,8 @@ fn passes(unknown: &UnknownPreferences) -> bool {
 }
 
 impl PreferenceTerms {
-    /// Returns the denials of the purposes by what `snapshot` says of a path that
-    /// `crawler` may fetch.
+    /// Returns the denials of the purposes that robots.txt and the TDM file in `snapshot`
+    /// state for `path`, which `crawler` may fetch.
     pub(super) fn denials(
         &self,
         snapshot: &Snapshot,
@@ -103,15 +104,15 @@ impl PreferenceTerms {
         denials
     }
 
-    /// Reports whether the TDM file of the origin of `target` could deny a purpose. The
-    /// file itself is judged by robots.txt alone.
+    /// Reports whether the TDM file of the origin of `target` could deny a purpose.
+    /// Returns false for the URL of the TDM file itself: only robots.txt judges that.
     pub fn want_tdm_file(&self, target: &Target) -> bool {
         self.enforce != PreferenceMode::Off
             && !denials::reservable(self.purposes).is_empty()
             && target.path_and_query() != TDM_FILE
     }
 
-    /// Reports whether a request is disallowed for these denials.
+    /// Reports whether these denials disallow a request.
     pub(super) fn disallows(&self, denials: &[PurposeDenial]) -> bool {
         self.enforce != PreferenceMode::Off && self.rule.is_met(self.purposes, denials)
     }

@@ -1,15 +1,15 @@
-//! Verdict and reason of a decision, with their words in decision records,
-//! metrics and answers, and texts for people.
+//! Verdict and reason of a decision: their words in decision records, metrics
+//! and answers, and their texts for people.
 //!
-//! Programs read these words, so none is ever changed. Does not know how a
-//! decision comes by them.
+//! Programs read these words, so they never change. Does not know how a decision
+//! arrives at its verdict.
 
 use std::fmt;
 
 use politesse_robots::{Judgement, PauseRecord};
 use serde::{Deserialize, Serialize};
 
-/// Defines enums whose variants have a word each, the same one in decision
+/// Defines enums in which each variant has one word, used alike in decision
 /// records, metrics and answers.
 macro_rules! words {
     ($(
@@ -26,15 +26,15 @@ macro_rules! words {
             /// Every value, in the order of the table.
             pub const ALL: [Self; [$($word),+].len()] = [$(Self::$Variant),+];
 
-            /// Returns its word in decision records, metrics and answers.
+            /// Returns the word used in decision records, metrics and answers.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$Variant => $word,)+
                 }
             }
 
-            /// Returns the value that a word of a record stands for; `None` for words of
-            /// other versions.
+            /// Returns the value for a word of a record; `None` if the word is unknown, as
+            /// one written by another version may be.
             pub fn of_word(word: &str) -> Option<Self> {
                 Self::ALL.into_iter().find(|value| value.as_str() == word)
             }
@@ -64,43 +64,44 @@ words! {
     Reason {
         /// A rule matched.
         Rule = "rule",
-        /// There are rules for this crawler, and none matches.
+        /// There are rules for this crawler, but none matches.
         NoRule = "no_rule",
-        /// No group is for this crawler, nor for everyone.
+        /// There is no group for this crawler, and none for all crawlers (`*`).
         NoGroup = "no_group",
-        /// Robots.txt allows the URL, but denies what the crawler fetches it for.
+        /// Robots.txt allows the URL, but denies the purposes of the crawler.
         Preference = "preference",
         /// GET and HEAD of the file itself are always allowed (RFC 9309, section 2.2.2).
         RobotsTxt = "robots_txt",
-        /// There is no robots.txt: a status from 400 to 499.
+        /// There is no robots.txt: its status was from 400 to 499.
         Unavailable = "unavailable",
-        /// A 401 or 403, where the operator counts that as a refusal.
+        /// The status of robots.txt was 401 or 403, which the operator or the dialect
+        /// counts as a refusal.
         Restricted = "restricted",
         /// The rules are unknown: the robots.txt could not be fetched.
         Unreachable = "unreachable",
-        /// A bound was met while deciding: the file is made to be slow.
+        /// Matching reached its limit: the file is built to be slow to match.
         Undecided = "undecided",
         /// The operator denies it.
         Override = "override",
-        /// The address may not be dialled.
+        /// `egress` prohibits connections to the address.
         Egress = "egress",
-        /// The operator pins a name in `User-Agent` to other clients.
+        /// The operator reserves a name in `User-Agent` for other clients.
         Identity = "identity",
         /// The site asks for a pause between two requests.
         CrawlDelay = "crawl_delay",
-        /// The site asks for so many documents in so long.
+        /// The site limits the number of documents fetched in a period.
         RequestRate = "request_rate",
-        /// The site, or the operator, has it visited at other times of the day.
+        /// The site or the operator limits visits to other hours of the day.
         VisitTime = "visit_time",
         /// The site answered with 429 or 503.
         BackOff = "backoff",
-        /// The operator has no more sent in so long, or at a time.
+        /// The operator's limit on the rate, or on requests in flight, is reached.
         Ceiling = "ceiling",
-        /// Too many requests wait.
+        /// Too many requests are waiting.
         QueueFull = "queue_full",
-        /// The proxy has more to do than it can.
+        /// The proxy is overloaded.
         Overload = "overload",
-        /// The client has made as many requests in a time as the operator allows.
+        /// The client has used up the requests that the operator allows it in a period.
         Quota = "quota",
     }
 }
@@ -127,7 +128,7 @@ impl From<&Judgement<'_>> for Reason {
 }
 
 impl Reason {
-    /// Reasons for which a request is delayed. They say when, not whether.
+    /// Reasons for delaying a request. They affect when it starts, never whether it may.
     pub const OF_PACE: [Self; 8] = [
         Self::CrawlDelay,
         Self::RequestRate,
@@ -139,7 +140,7 @@ impl Reason {
         Self::Quota,
     ];
 
-    /// Explains the reason to people, without a full stop.
+    /// Returns a sentence that explains the reason to people, without a full stop.
     pub fn meaning(self) -> &'static str {
         self.texts().0
     }

@@ -1,9 +1,8 @@
-//! Decision record: the evidence of one decision as the audit record stores it
-//! in a row.
+//! Decision record: the evidence of one decision, as one row of the audit record.
 //!
-//! Invariant 2 (ARCHITECTURE.md): a decision record names the inquiry, the
-//! snapshot and the policy, so that [`again`](super::again) must come to the same
-//! answer, years later and offline. Does not know how rows are stored.
+//! Invariant 2 (ARCHITECTURE.md): a decision record names the inquiry, the snapshot
+//! and the policy. From these, [`again`](super::again) must reach the same answer
+//! offline, even years later. Does not know how rows are stored.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -28,11 +27,11 @@ words! {
     Effect {
         /// The decision was enforced.
         Enforced = "enforced",
-        /// The decision disallows, and in report mode the request was forwarded.
+        /// The decision disallows, but report mode forwarded the request.
         Reported = "reported",
         /// An override allowed what robots.txt disallows.
         Overridden = "overridden",
-        /// The answer was our copy of /robots.txt; nothing was sent.
+        /// The request was answered from the cached copy of /robots.txt; nothing was sent.
         Cached = "cached",
     }
 }
@@ -49,8 +48,8 @@ impl Effect {
         }
     }
 
-    /// Returns the effect with this word, if it is one by which the verdict of
-    /// robots.txt was set aside.
+    /// Returns the effect with this word if it sets the verdict of robots.txt aside:
+    /// `Reported` or `Overridden`.
     pub fn exception(word: &str) -> Option<Self> {
         [Self::Reported, Self::Overridden]
             .into_iter()
@@ -58,12 +57,12 @@ impl Effect {
     }
 }
 
-/// Decision that is about to be recorded.
+/// Decision to be recorded.
 #[derive(Debug, Clone)]
 pub struct Record {
     /// Address that the request came from.
     pub client: IpAddr,
-    /// Name that the client has proved by a credential.
+    /// Name that the client has proved with a credential.
     pub credential: Option<Arc<str>>,
     /// Label of the crawl.
     pub label: Option<CrawlLabel>,
@@ -71,13 +70,13 @@ pub struct Record {
     pub waited: Duration,
     /// Effect of the decision.
     pub effect: Effect,
-    /// The decision, and what it was made from.
+    /// Input and result of the decision.
     pub evidence: Arc<Evidence>,
 }
 
 impl Record {
-    /// Creates the decision record of `decision` for a request from `client`
-    /// that has waited for `waited`.
+    /// Creates the decision record of `decision`. The request came from `client` and has
+    /// waited for `waited`.
     pub fn of(decision: &Decision, client: IpAddr, waited: Duration) -> Self {
         Self {
             client,
@@ -93,11 +92,10 @@ impl Record {
 /// Directives that a response stated.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Directives in force for the crawler, as in the annotation field, with the
-    /// preferences.
+    /// Directives and preferences in force for the crawler, as in the annotation field.
     pub directives: String,
-    /// Statements that they follow from, as written: a JSON array of objects with
-    /// `by` and `said`. Absent if there were none.
+    /// Statements that the directives follow from, as written: a JSON array of objects
+    /// with `by` and `said`. Absent if there were none.
     pub said: Option<String>,
     /// Denials of the crawler's purposes by the directives and the preferences.
     pub denials: Vec<StoredDenial>,
@@ -106,29 +104,29 @@ pub struct Seen {
 /// End of an exchange, which completes its decision record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExchangeEnd {
-    /// The status the crawler was answered with, if any.
+    /// Status that the crawler got, if it got a response.
     pub status: Option<u16>,
-    /// Number of times that the request was handed to a connection: the origin may
-    /// have seen it as often.
+    /// Number of times that the request was handed to a connection, and so the most
+    /// times that the origin can have seen it.
     pub sent: u32,
     /// Directives of the origin's response, if there was one.
     pub seen: Option<Seen>,
-    /// Bytes of the body passed on.
+    /// Number of bytes of the body passed on.
     pub bytes: u64,
-    /// Error that ended it: a word of RFC 9209, section 2.3, or ours
+    /// Error that ended the exchange: a word of RFC 9209, section 2.3, or one of ours
     /// (docs/reference/reasons.md).
     pub error: Option<&'static str>,
 }
 
-/// Record as read back from the store. Records share the values that the store
-/// keeps once.
+/// Decision record as read back from the store. Records share the values that the
+/// store keeps only once.
 #[derive(Debug, Clone)]
 pub struct StoredRecord {
-    /// Node that made the decision, where records of several are read together.
+    /// Node that made the decision, if the records of several nodes are read together.
     pub node: Option<Arc<str>>,
     /// Number of the row, from 1.
     pub seq: u64,
-    /// When the decision was made.
+    /// Time of the decision.
     pub at: Timestamp,
     /// The client.
     pub client: Arc<StoredClient>,
@@ -140,30 +138,30 @@ pub struct StoredRecord {
     pub url: String,
     /// The ruling, as words and values.
     pub ruling: Arc<StoredRuling>,
-    /// Reading of the path that was refused, if not the one sent.
+    /// Reading of the path that was refused, if it is not the path as sent.
     pub reading: Option<String>,
-    /// Snapshot of the origin; absent if it was not asked.
+    /// Snapshot of the origin; absent if the decision did not need robots.txt.
     pub snapshot: Option<Arc<RecordedSnapshot>>,
     /// Policy of the operator.
     pub policy: Arc<StoredPolicy>,
-    /// Milliseconds the request waited.
+    /// Time that the request waited, in milliseconds.
     pub wait_ms: u64,
-    /// The status answered with.
+    /// Status of the response to the client.
     pub status: Option<u16>,
     /// Number of times that the request was handed to a connection; absent while
     /// the exchange has not ended.
     pub sent: Option<u64>,
     /// Directives of the origin's response.
     pub directives: Option<Arc<Seen>>,
-    /// Bytes of body passed on.
+    /// Number of bytes of the body passed on.
     pub bytes: Option<u64>,
     /// Error that ended the exchange.
     pub error: Option<Arc<str>>,
 }
 
 impl StoredRecord {
-    /// Makes the record of a decision that is not recorded. Its values are those that a
-    /// row would have at the time of the decision; number and client are empty.
+    /// Builds the record of a decision that is not recorded, with the values that its row
+    /// would have at the time of the decision. Number and client are empty.
     pub fn unrecorded(evidence: &Evidence) -> Self {
         let (inquiry, ruling) = (&evidence.inquiry, &evidence.ruling);
         let crawler = &inquiry.crawler;
@@ -191,11 +189,11 @@ impl StoredRecord {
         }
     }
 
-    /// Stands for a URL, and for the address of a client, that were redacted. It is
+    /// Placeholder for a redacted URL and for a redacted client address. It parses as
     /// neither.
     pub const REDACTED: &str = "(redacted)";
 
-    /// Makes the client of a decision whose client was redacted.
+    /// Returns the placeholder for a redacted client.
     pub fn redacted_client() -> Arc<StoredClient> {
         Arc::new(StoredClient {
             address: Self::REDACTED.to_owned(),
@@ -203,8 +201,8 @@ impl StoredRecord {
         })
     }
 
-    /// Returns the denials of the crawler's purposes, by robots.txt and by the response,
-    /// each statement once for each purpose.
+    /// Returns the denials of the crawler's purposes by robots.txt and by the response.
+    /// Each statement appears once for each purpose.
     pub fn denials(&self) -> Vec<StoredDenial> {
         let mut denials = self.ruling.denials.clone();
         let stated = self.directives.as_deref();
@@ -220,35 +218,36 @@ impl StoredRecord {
     }
 }
 
-/// A client as read back from the store.
+/// Client as read back from the store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoredClient {
-    /// The address that it asked from.
+    /// Address that the request came from.
     pub address: String,
-    /// Name that it has proved by a credential.
+    /// Name that the client has proved with a credential.
     pub credential: Option<String>,
 }
 
-/// A crawler as read back from the store.
+/// Crawler as read back from the store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoredCrawler {
     /// The candidate tokens, in order.
     pub candidates: Vec<String>,
-    /// Names in the User-Agent that are not listed for a crawler that has proved
-    /// who it is.
+    /// Names in the User-Agent of a crawler with a credential that the operator has not
+    /// listed for it.
     pub unlisted: Vec<String>,
-    /// The User-Agent they came from.
+    /// The User-Agent that the request sent.
     pub user_agent: Option<String>,
     /// Label of the crawl.
     pub label: Option<String>,
 }
 
 impl StoredCrawler {
-    /// Stands in the list of names between the candidates and the unlisted ones;
-    /// no product token is empty.
+    /// Separates the candidates from the unlisted names in the stored list. No product
+    /// token is empty, so the empty text is free for this.
     const SEPARATOR: &str = "";
 
-    /// Lists the names of `crawler` as the store keeps them.
+    /// Lists the names of `crawler` in the stored order: the candidates, then a separator
+    /// and the unlisted names if there are any.
     pub fn names_of(crawler: &Crawler) -> impl Iterator<Item = &str> {
         let unlisted = crawler.unlisted();
         let separator = (!unlisted.is_empty()).then_some(Self::SEPARATOR);
@@ -257,8 +256,8 @@ impl StoredCrawler {
         candidates.chain(separator).chain(behind)
     }
 
-    /// Creates the crawler of the names in the store, in the order of
-    /// [`StoredCrawler::names_of`]. It has no label.
+    /// Creates the crawler, without a label, from stored names in the order of
+    /// [`StoredCrawler::names_of`].
     pub fn new(mut names: Vec<String>, user_agent: Option<String>) -> Self {
         let separator = names.iter().position(|name| name == Self::SEPARATOR);
         let mut behind = separator.map(|at| names.split_off(at));
@@ -273,26 +272,26 @@ impl StoredCrawler {
     }
 }
 
-/// A policy as read back from the store.
+/// Policy as read back from the store.
 #[derive(Debug, Clone)]
 pub struct StoredPolicy {
     /// JSON of the policy.
     pub json: String,
-    /// The digest of that.
+    /// SHA-256 of `json`.
     pub sha256: Digest,
-    /// Purposes of the crawler that it is for, and what follows if they are denied; `None`
-    /// if none are declared, or the JSON is no policy.
+    /// Purposes of the crawler that the policy is for, and the treatment if they are
+    /// denied; `None` if none are declared, or if the JSON is no policy.
     pub preferences: Option<PreferenceTerms>,
 }
 
-/// Part of a policy's JSON.
+/// Part of a policy's JSON that states the purposes.
 #[derive(Deserialize)]
 struct DeclaredPurposes {
     preferences: Option<PreferenceTerms>,
 }
 
 impl StoredPolicy {
-    /// Creates the policy with this JSON.
+    /// Creates the stored policy from its JSON.
     pub fn new(json: &str) -> Self {
         let declared = serde_json::from_str::<DeclaredPurposes>(json).ok();
         Self {
@@ -303,7 +302,7 @@ impl StoredPolicy {
     }
 }
 
-/// Ruling as the store keeps it. Deciding again must reproduce it.
+/// Ruling as stored. A repeated decision must reproduce it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoredRuling {
     /// `allow`, `disallow` or `later`.
@@ -318,13 +317,13 @@ pub struct StoredRuling {
     pub rule: Option<String>,
     /// The group's agents.
     pub group: Vec<String>,
-    /// The token that was bound, else the first candidate.
+    /// Token whose group binds, otherwise the first candidate.
     pub crawler: Option<String>,
     /// Denials of the crawler's purposes that were known before the request.
     pub denials: Vec<StoredDenial>,
 }
 
-/// Denial of a purpose as the store keeps it, and rows show it.
+/// Denial of a purpose, as stored and as shown in rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredDenial {
     /// Purpose that is denied (`train-ai`).
@@ -366,15 +365,16 @@ impl StoredRuling {
         }
     }
 
-    /// Returns the effect by which the verdict of robots.txt was set aside, if
-    /// it was: `Reported` or `Overridden`.
+    /// Returns the effect if it sets the verdict of robots.txt aside: `Reported` or
+    /// `Overridden`.
     pub fn exception(&self) -> Option<Effect> {
         Effect::exception(&self.effect)
     }
 
-    /// Reports whether this is the stored form of the ruling in `evidence`. An
-    /// effect that sets nothing aside does not count: that a copy of robots.txt
-    /// answered does not follow from the evidence.
+    /// Reports whether this is the stored form of the ruling in `evidence`.
+    ///
+    /// Does not distinguish `Enforced` from `Cached`: the evidence does not tell whether
+    /// the copy of robots.txt answered the request.
     pub fn is_of(&self, evidence: &Evidence) -> bool {
         let Ruling {
             verdict,
@@ -400,45 +400,45 @@ impl StoredRuling {
     }
 }
 
-/// Returns the token that was bound, else the first candidate.
+/// Returns the token whose group binds, otherwise the first candidate.
 pub fn bound_token(evidence: &Evidence) -> Option<&ProductToken> {
     let bound = evidence.ruling.token.as_ref();
     bound.or_else(|| evidence.inquiry.crawler.token())
 }
 
-/// Snapshot of a decision record, as read back from the store. Its body is
-/// stored apart, by digest.
+/// Snapshot of a decision record, as read back from the store. The body is stored
+/// separately under its digest.
 #[derive(Debug, Clone)]
 pub struct RecordedSnapshot {
-    /// The origin it is of.
+    /// Origin whose robots.txt this is.
     pub origin: String,
-    /// The token it was fetched for.
+    /// Product token that the file was fetched for.
     pub token: Option<String>,
     /// URL that was requested last.
     pub url: String,
-    /// The URLs whose redirects led there, in order.
+    /// URLs whose redirects led to `url`, in order.
     pub hops: Vec<String>,
-    /// The status that ended the fetch.
+    /// Status that ended the fetch.
     pub status: Option<u16>,
-    /// When the answer was there.
+    /// Time of the answer.
     pub fetched_at: Timestamp,
-    /// From when on it might not be used.
+    /// Time at which the snapshot expired.
     pub expires_at: Timestamp,
     /// `successful`, `unavailable` or `unreachable`.
     pub result: String,
-    /// Word of the cause, if the origin was unreachable, whether there was an
-    /// earlier file or not.
+    /// Word of the cause if robots.txt was unreachable, including when an earlier file
+    /// was used in its place.
     pub cause: Option<String>,
-    /// The SHA-256 of the body, if successful.
+    /// SHA-256 of the body, if successful.
     pub sha256: Option<Digest>,
     /// Charset that the response declares, if it is not UTF-8.
     pub charset: Option<String>,
-    /// Answer about the TDM file, as JSON, if that was asked for.
+    /// Answer for the TDM file, as JSON, if it was requested.
     pub tdm: Option<String>,
 }
 
 impl RecordedSnapshot {
-    /// Makes the recorded form of `snapshot`.
+    /// Creates the recorded form of `snapshot`.
     pub fn of(snapshot: &Snapshot) -> Self {
         let file = snapshot.file();
         let charset = file.and_then(|file| file.robots.source().charset);

@@ -1,4 +1,4 @@
-//! JSON of a decision record, as commands and pages show and export it.
+//! JSON form of a decision record, as commands and pages show and export it.
 //!
 //! Does not know where a record is read from.
 
@@ -6,7 +6,8 @@ use serde_json::{Value as Json, json};
 
 use super::record::{RecordedSnapshot, Seen, StoredRecord};
 
-/// Columns of CSV, as members of the JSON; `robots.url` is a member of a member.
+/// Columns of the CSV export, named by the members of the JSON. A dot stands for a
+/// nested member (`robots.url`).
 pub const ROW_COLUMNS: [&str; 23] = [
     "seq",
     "time",
@@ -33,7 +34,7 @@ pub const ROW_COLUMNS: [&str; 23] = [
     "policy",
 ];
 
-/// Makes the JSON of a decision record, as `audit list` and others print it.
+/// Builds the JSON of a decision record, as printed by `audit list` and other commands.
 pub fn row_json(record: &StoredRecord) -> Json {
     let ruling = &record.ruling;
     let mut row = json!({
@@ -63,7 +64,8 @@ pub fn row_json(record: &StoredRecord) -> Json {
         "bytes": record.bytes,
         "error": record.error.as_deref(),
     });
-    // Where one record is read, every row would have the same.
+    // Only if the records of several nodes are read together. Otherwise every row
+    // would have the same node.
     if let Some(node) = &record.node {
         row["node"] = json!(&**node);
     }
@@ -96,6 +98,6 @@ fn robots_json(snapshot: &RecordedSnapshot) -> Json {
 }
 
 fn said_json(text: &str) -> Json {
-    // Somebody who changed the row may have left no JSON.
+    // The text is no JSON if the row was tampered with.
     serde_json::from_str(text).unwrap_or_else(|_| json!(text))
 }

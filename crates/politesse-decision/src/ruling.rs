@@ -1,9 +1,9 @@
-//! Ruling: what robots.txt and the operator's overrides say of an inquiry, and
-//! by which rule.
+//! Ruling: the verdict of robots.txt and the operator's overrides on an inquiry,
+//! with the rule that it rests on.
 //!
 //! RFC 9309, section 2.2, and for the purposes of a crawler
-//! draft-ietf-aipref-attach-05, section 3.1. Does not know what becomes of a
-//! ruling: `decide` turns it into a decision.
+//! draft-ietf-aipref-attach-05, section 3.1. Does not know decisions: `decide`
+//! turns a ruling into one.
 
 use std::sync::Arc;
 
@@ -26,45 +26,45 @@ pub use super::reason::{Reason, Verdict};
 pub struct Ruling {
     /// Allow, disallow or later.
     pub verdict: Verdict,
-    /// Reason; where an override allows, the reason that it set aside.
+    /// Reason. If an override allows the URL, the reason that it set aside.
     pub reason: Reason,
-    /// Rule that counts, if one matched.
+    /// Rule that decided, if one matched.
     pub rule: Option<RuleCited>,
-    /// Agent line by which the rule binds.
+    /// Line number of the agent line that makes the rule bind the crawler.
     pub agent_line: Option<u32>,
-    /// Agents of its group, or of the groups that bind; `["*"]` for the group of
-    /// all crawlers.
+    /// Agents of the group of the rule, or of all groups that bind; `["*"]` for the
+    /// group of all crawlers.
     pub group: Vec<String>,
-    /// Candidate token that was bound.
+    /// Candidate token whose group binds.
     pub token: Option<ProductToken>,
-    /// Reading of the path that was refused, if not the one sent. Where servers take
-    /// the path of the rule for the one sent, it is that path.
+    /// Reading of the path that was refused, if it is not the path as sent. If servers
+    /// treat the path as sent like the path in the rule, the path in the rule's spelling.
     pub reading: Option<String>,
     /// Pace records of the groups that bind.
     pub asked: Option<Arc<PaceRecords>>,
-    /// Override that turned the verdict of robots.txt.
+    /// Override that reversed the verdict of robots.txt.
     pub overriding: Option<Box<Override>>,
-    /// Denials of the purposes that are declared for the crawler, by the preferences
-    /// of robots.txt.
+    /// Denials of the crawler's declared purposes by the preferences of robots.txt or
+    /// of the TDM file.
     pub denials: Vec<PurposeDenial>,
 }
 
-/// Rule as evidence: where it stands and how it is written.
+/// Rule as evidence: its line number and its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleCited {
     /// Line in robots.txt, from 1; `None` if a TDM file states it.
     pub line: Option<u32>,
-    /// The line as written; of a TDM file the reservation and its location.
+    /// The line as written. For a TDM file, the reservation and its location.
     pub text: String,
 }
 
 impl RuleCited {
-    /// Longest part of a line that is cited, in bytes. Each decision is recorded
-    /// with its rule, and the whole file stands beside it.
+    /// Maximum length of the cited part of a line, in bytes. Each decision record
+    /// contains its rule, and the record keeps the whole file as well.
     pub const BYTES_MAX: usize = 20 * 1024;
 
     fn new(line: Option<u32>, text: &str) -> Self {
-        // A slice that ends inside a character would panic.
+        // Slicing inside a character would panic.
         let end = text.floor_char_boundary(Self::BYTES_MAX);
         let cut = if end < text.len() { "…" } else { "" };
         Self {
@@ -88,9 +88,9 @@ impl Ruling {
         terms: &PolicyTerms,
         at: Timestamp,
     ) -> Self {
-        // RFC 9309, section 2.2.2: the file itself is always allowed. A crawler
-        // that may not read the rules cannot obey them. What is sent for it keeps
-        // the site's pace all the same.
+        // RFC 9309, section 2.2.2: the file itself is always allowed, because a
+        // crawler that may not read the rules cannot obey them. The request still
+        // keeps the pace that the site asks for.
         if inquiry.reads_robots_txt() && terms.dialect.exempts_robots_txt() {
             let by_rules = rule_on_path(ROBOTS_TXT, &inquiry.crawler, snapshot, terms);
             return Self {
@@ -100,8 +100,8 @@ impl Ruling {
         }
         let mut readings = rule_on_readings(inquiry, snapshot, terms);
         let counts = readings.iter().position(Self::disallows).unwrap_or(0);
-        // Readings that refuse are known by now: an override that allows must
-        // cover every one of them.
+        // After the readings are ruled on: an override that allows must cover every
+        // reading that refuses.
         let overriding = find_override(inquiry, &readings, terms, at);
         let ruling = readings.swap_remove(counts);
         match overriding {
@@ -125,8 +125,7 @@ impl Ruling {
         }
     }
 
-    /// Returns the seconds between two requests that the groups that bind ask
-    /// for.
+    /// Returns the `Crawl-delay` of the groups that bind, in seconds.
     pub fn crawl_delay(&self) -> Option<f64> {
         let pause = self.asked.as_ref()?.crawl_delay?;
         Some(pause.as_secs_f64())
@@ -141,8 +140,8 @@ impl Ruling {
         self.verdict == Verdict::Disallow
     }
 
-    /// Adds denials of the purposes by the preferences of `snapshot` for `path` to a
-    /// ruling that allows, and disallows if they suffice.
+    /// Adds the denials of the purposes for `path`, as `snapshot` states them, to a ruling
+    /// that allows. Disallows if the denials suffice under `terms`.
     fn with_denials(
         self,
         denials: Vec<PurposeDenial>,
@@ -157,7 +156,7 @@ impl Ruling {
             verdict: Verdict::Disallow,
             reason: Reason::Preference,
             rule: cited(&denials, snapshot, path),
-            // Both were those of the rule that allows.
+            // Both describe the rule that allows, which no longer decides.
             agent_line: None,
             reading: None,
             denials,
@@ -165,8 +164,8 @@ impl Ruling {
         }
     }
 
-    /// Applies an override that fits. One that says the same as robots.txt
-    /// changes nothing, since robots.txt is the better reason.
+    /// Applies an override that matches. An override that agrees with robots.txt
+    /// changes nothing: the rule of robots.txt is the better reason to give.
     fn overridden_by(self, entry: &Override, reading: Option<String>) -> Self {
         let overriding = Some(Box::new(entry.clone()));
         match (entry.action, self.verdict) {
@@ -182,7 +181,7 @@ impl Ruling {
                 overriding,
                 ..Self::without_rule(Verdict::Disallow, Reason::Override)
             },
-            // `Later` is no verdict of a robots.txt.
+            // A robots.txt never yields `Later`.
             (_, Verdict::Later)
             | (Action::Allow { .. }, Verdict::Allow)
             | (Action::Deny { .. }, Verdict::Disallow) => self,
@@ -190,8 +189,9 @@ impl Ruling {
     }
 }
 
-/// Rules on each reading of the path, the one sent first. Stops at the first
-/// that is disallowed, unless an override may be about those after it.
+/// Rules on each reading of the path, starting with the path as sent. Stops at the
+/// first disallowed reading, unless the policy has overrides, which may concern the
+/// remaining readings.
 fn rule_on_readings(inquiry: &Inquiry, snapshot: &Snapshot, terms: &PolicyTerms) -> Vec<Ruling> {
     let rule_on = |path: &str| {
         let judged = judged_path(path, terms.dialect);
@@ -205,8 +205,8 @@ fn rule_on_readings(inquiry: &Inquiry, snapshot: &Snapshot, terms: &PolicyTerms)
         }
     };
     let sent = inquiry.target.path_and_query();
-    // The path as sent comes first, so that of several refusals the one by the
-    // standard is given as the reason.
+    // The path as sent comes first: if several readings are refused, the reason
+    // given is the one that the standard requires.
     let mut rulings = vec![rule_on(sent)];
     for reading in other_readings(sent, terms.readings) {
         if rulings.last().is_some_and(Ruling::disallows) && terms.overrides.is_empty() {
@@ -221,8 +221,8 @@ fn rule_on_readings(inquiry: &Inquiry, snapshot: &Snapshot, terms: &PolicyTerms)
     rulings
 }
 
-/// Returns the statement to cite for denials of a path: the first line of robots.txt,
-/// else the rule of the TDM file.
+/// Returns the statement to cite for the denials of a path: the first line of robots.txt
+/// that denies, otherwise the rule of the TDM file.
 fn cited(denials: &[PurposeDenial], snapshot: &Snapshot, path: &str) -> Option<RuleCited> {
     if let Some(line) = denials.iter().find_map(|denial| denial.line) {
         let text = snapshot.file()?.robots.line(line)?;
@@ -235,10 +235,12 @@ fn cited(denials: &[PurposeDenial], snapshot: &Snapshot, path: &str) -> Option<R
     Some(RuleCited::new(None, &text))
 }
 
-/// Returns the path by which the rules judge a reading. The engine exempts the
-/// bytes `/robots.txt` from all rules. A request that does not read the file
-/// ([`Inquiry::reads_robots_txt`]), but another spelling of it or by another
-/// method, is judged in a form that means the same.
+/// Returns the path that the rules judge for a reading.
+///
+/// The engine exempts the bytes `/robots.txt` from all rules. A request for another
+/// spelling of that path, or with a method other than GET and HEAD, does not read the
+/// file ([`Inquiry::reads_robots_txt`]). It is judged by an equivalent spelling that the
+/// engine does not exempt.
 pub fn judged_path(reading: &str, dialect: Dialect) -> &str {
     if reading == ROBOTS_TXT && dialect.exempts_robots_txt() {
         "/robots%2Etxt"
@@ -247,7 +249,7 @@ pub fn judged_path(reading: &str, dialect: Dialect) -> &str {
     }
 }
 
-/// Returns the readings of a path that are judged beside the one sent.
+/// Returns the readings of a path that are judged in addition to the path as sent.
 pub(super) fn other_readings(path: &str, readings: Readings) -> Vec<String> {
     match readings {
         Readings::Sent => Vec::new(),
@@ -256,15 +258,15 @@ pub(super) fn other_readings(path: &str, readings: Readings) -> Vec<String> {
     }
 }
 
-/// Returns the override that counts, with the reading that it fits by if that is
-/// not the path as sent.
+/// Returns the override that applies, with the reading that it matches if that is not
+/// the path as sent.
 fn find_override<'a>(
     inquiry: &Inquiry,
     readings: &[Ruling],
     terms: &'a PolicyTerms,
     at: Timestamp,
 ) -> Option<(&'a Override, Option<String>)> {
-    // Most policies have none, and canonical paths cost time.
+    // Most policies have no overrides, and computing canonical paths takes time.
     if terms.overrides.is_empty() {
         return None;
     }
@@ -287,9 +289,9 @@ fn find_override<'a>(
     Some((entry, reading.map(str::to_owned)))
 }
 
-/// Returns the reading that the ruling at this place is about; `None` for the
-/// first, which is about the path as sent, even if a rule refuses that by another
-/// spelling.
+/// Returns the reading that the ruling at index `at` is about. Returns `None` for the
+/// first ruling: it is about the path as sent, even if its `reading` names the spelling
+/// of a rule.
 fn path_read(at: usize, ruling: &Ruling) -> Option<&str> {
     ruling.reading.as_deref().filter(|_| 0 < at)
 }
@@ -298,8 +300,8 @@ fn rule_on_path(path: &str, crawler: &Crawler, snapshot: &Snapshot, terms: &Poli
     let is_unauthorized = matches!(snapshot.status, Some(401 | 403));
     match &snapshot.result {
         AccessResult::Successful(file) => {
-            // Forms are added after binding: they change how rules match, not
-            // which group binds.
+            // Served forms are added after binding: they change how rules match,
+            // not which group binds.
             let with_forms = |binding| with_served_forms(binding, terms.readings);
             let mut bindings = match terms.candidates {
                 Candidates::First if crawler.unlisted().is_empty() => {
@@ -308,14 +310,14 @@ fn rule_on_path(path: &str, crawler: &Crawler, snapshot: &Snapshot, terms: &Poli
                 Candidates::First => vec![file.robots.binding(crawler)],
                 Candidates::All => file.robots.bindings(crawler),
             };
-            // A crawler that has proved its name may not go by another one to be
-            // allowed more: the groups of both must allow.
+            // A crawler that has proved its name must not gain access by sending
+            // another one: the groups of both names must allow.
             bindings.extend(file.robots.unlisted_bindings(crawler));
             let bindings = bindings.into_iter().map(with_forms);
             judge_all(&bindings.collect::<Vec<_>>(), path)
         }
-        // RFC 9309, section 2.3.1.3, allows on any 4xx; the draft of 1996,
-        // section 3.1, restricts on 401 and 403.
+        // RFC 9309, section 2.3.1.3, allows access after any 4xx; the draft of 1996,
+        // section 3.1, restricts it after 401 and 403.
         AccessResult::Unavailable if is_unauthorized && terms.refuses_unauthorized() => {
             Ruling::without_rule(Verdict::Disallow, Reason::Restricted)
         }
@@ -326,7 +328,7 @@ fn rule_on_path(path: &str, crawler: &Crawler, snapshot: &Snapshot, terms: &Poli
     }
 }
 
-/// Adds the forms of rules that servers read, where readings are judged so.
+/// Adds the forms of rules that servers read, if `readings` is `Server`.
 pub fn with_served_forms(binding: Binding, readings: Readings) -> Binding {
     match readings {
         Readings::Sent | Readings::Dots => binding,
@@ -334,18 +336,18 @@ pub fn with_served_forms(binding: Binding, readings: Readings) -> Binding {
     }
 }
 
-/// Rules by the groups of every candidate: the first that disallows counts, else
-/// the first. The pace records of all of them count.
+/// Rules by the groups of every candidate. The first binding that disallows decides,
+/// otherwise the first binding. The pace records of all bindings apply.
 fn judge_all(bindings: &[Binding], path: &str) -> Ruling {
-    // Pace of all groups, also of those whose rules do not count: each of them
-    // asks for it.
+    // Pace records bind even if the rules of their group do not decide: each group
+    // asks for its pace independently of its rules.
     let asked = PaceRecords::all(bindings.iter().filter_map(Binding::pace));
     let disallows = |binding: &&Binding| !binding.judge(path).allows();
     let counts = bindings.iter().find(disallows).or(bindings.first());
     let ruling = match counts {
         Some(binding) => judge(binding, path),
-        // There is always a binding, that of the group of all crawlers, even if
-        // it holds no rule.
+        // Unreachable: there is always the binding of the group of all crawlers,
+        // even if that has no rules.
         None => Ruling::without_rule(Verdict::Disallow, Reason::Undecided),
     };
     Ruling { asked, ..ruling }

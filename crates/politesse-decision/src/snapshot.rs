@@ -1,8 +1,8 @@
-//! Snapshot: what a fetch of robots.txt led to, for how long it is used, and
-//! under which key it is kept.
+//! Snapshot: the result of fetching a robots.txt, how long it may be used, and the key
+//! that it is cached under.
 //!
-//! RFC 9309, sections 2.3.1 and 2.4. Does not know how a file is fetched, nor
-//! what the rules in it say.
+//! RFC 9309, sections 2.3.1 and 2.4. Does not know how a file is fetched, or the meaning
+//! of its rules.
 
 use std::sync::Arc;
 
@@ -17,24 +17,25 @@ use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::Origin;
 use politesse_robots::{Dialect, FileSource, RecordKind, RobotsTxt, RuleKind, whole_lines};
 
-/// Key of a snapshot: no crawler is judged by an answer that is not for it
-/// (docs/decisions/031-shared-robots.md).
+/// Cache key of a snapshot. It separates crawlers that may get different answers, so that
+/// each is judged only by answers for it (docs/decisions/031-shared-robots.md).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CacheKey {
-    /// Origin of the file, whatever the redirects (RFC 9309, section 2.3.1.2).
+    /// Initial origin of the file, before any redirects (RFC 9309, section 2.3.1.2).
     pub origin: Origin,
     /// Product token that the file was fetched for; `None` if one file serves
     /// all crawlers.
     pub token: Option<ProductToken>,
-    /// Digest of the entry of `crawler` that gives the token; `None` if `User-Agent` does.
+    /// Digest of the entry of `crawler` that the token comes from; `None` if it comes from
+    /// `User-Agent`.
     pub entry: Option<Digest>,
-    /// Digest of the fields of the one sender that the answer counts for; `None` if it
-    /// counts for every sender of the token.
+    /// Digest of the fields of the only sender that the answer applies to; `None` if it
+    /// applies to every sender of the token.
     pub sender: Option<Digest>,
 }
 
 impl CacheKey {
-    /// Makes the key of what all senders of a product token share.
+    /// Creates the key of an answer shared by all senders of a product token.
     pub fn new(origin: Origin, token: Option<ProductToken>) -> Self {
         Self {
             origin,
@@ -44,7 +45,7 @@ impl CacheKey {
         }
     }
 
-    /// Returns the key of what all senders share.
+    /// Returns the key of the answer that all senders share.
     #[must_use]
     pub fn shared(&self) -> Self {
         Self {
@@ -53,8 +54,8 @@ impl CacheKey {
         }
     }
 
-    /// Returns its text in stores, beside the origin: the token, and on two more lines
-    /// the entry and the sender, if there is either.
+    /// Returns the text form used in stores, which excludes the origin: the token, then
+    /// entry and sender on two more lines if the key has either.
     pub fn scope(&self) -> String {
         let token = self.token.as_ref().map_or("", ProductToken::as_str);
         if self.entry.is_none() && self.sender.is_none() {
@@ -64,7 +65,7 @@ impl CacheKey {
         format!("{token}\n{}\n{}", text(self.entry), text(self.sender))
     }
 
-    /// Reads what [`CacheKey::scope`] made.
+    /// Parses the text form from [`CacheKey::scope`]; `None` if it is malformed.
     pub fn of_scope(origin: Origin, scope: &str) -> Option<Self> {
         let mut lines = scope.split('\n');
         let token = match lines.next()? {
@@ -87,56 +88,55 @@ impl CacheKey {
 /// Access result for one origin and product token.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// Initial origin, and the product token that it was fetched for.
+    /// Initial origin, and the product token that the file was fetched for.
     pub key: CacheKey,
-    /// URL that was requested last: where the answer came from, if there was
-    /// one.
+    /// URL that was requested last, and so the source of the answer if there was one.
     pub url: String,
-    /// URLs whose redirects led there, in order, the initial one first.
+    /// URLs whose redirects led to `url`, in order, the initial one first.
     pub hops: Vec<String>,
     /// Status that ended the fetch, if there was an answer.
     pub status: Option<u16>,
     /// Time of the answer.
     pub fetched_at: Timestamp,
-    /// Time from which on the snapshot is not used.
+    /// Time at which the snapshot expires.
     pub expires_at: Timestamp,
     /// Meaning of the answer.
     pub result: AccessResult,
-    /// Cause for which the origin could not be asked again, if `result` is an
-    /// earlier answer (RFC 9309, section 2.4). `fetched_at` is the time of that
-    /// one.
+    /// Cause of the failed refetch, if `result` is an earlier answer (RFC 9309, section
+    /// 2.4). `fetched_at` is the time of that earlier answer.
     pub stale: Option<Cause>,
-    /// Answer about the TDM file of the origin, if that was asked for.
+    /// Answer for the TDM file of the origin, if it was requested.
     pub tdm: Option<Arc<TdmSnapshot>>,
 }
 
-/// Result of asking for a robots.txt (RFC 9309, section 2.3.1).
+/// Result of fetching a robots.txt (RFC 9309, section 2.3.1).
 #[derive(Debug, Clone)]
 pub enum AccessResult {
     /// There is a file, and its rules bind (section 2.3.1.1).
     Successful(Arc<RobotsFile>),
-    /// A status from 400 to 499 but 429: no rules (section 2.3.1.3).
+    /// A status from 400 to 499 except 429: no rules (section 2.3.1.3).
     Unavailable,
     /// Anything else: complete disallow (section 2.3.1.4).
     Unreachable(Cause),
 }
 
-/// Order of answers by how much they refuse, the least first.
+/// Rank of answers by how much they refuse, the most permissive first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Strictness {
     /// There is no file: everything is allowed.
     Unavailable,
     /// The rules of a file decide.
     Rules,
-    /// The file is refused, which may refuse everything (`robots.status.unauthorized`).
+    /// The status of the file is 401 or 403, which may refuse everything
+    /// (`robots.status.unauthorized`).
     Restricted,
     /// Everything is refused.
     Unreachable,
 }
 
 impl Snapshot {
-    /// Creates a snapshot that refuses everything and has expired at `now`.
-    /// Made without a request, for one decision.
+    /// Creates a snapshot that refuses everything and has already expired at `now`.
+    /// It needs no request and serves one decision.
     pub fn unreachable(key: CacheKey, cause: Cause, now: Timestamp) -> Self {
         Self {
             url: key.origin.robots_txt().to_string(),
@@ -144,8 +144,7 @@ impl Snapshot {
             hops: Vec::new(),
             status: None,
             fetched_at: now,
-            // It has expired as it is made, so that nothing that follows rests
-            // on it.
+            // Expires at once, so that no later decision uses it.
             expires_at: now,
             result: AccessResult::Unreachable(cause),
             stale: None,
@@ -153,7 +152,7 @@ impl Snapshot {
         }
     }
 
-    /// Returns `snapshot` with an answer about the TDM file of its origin.
+    /// Returns `snapshot` with an answer for the TDM file of its origin.
     #[must_use]
     pub fn with_tdm(snapshot: &Self, tdm: Arc<TdmSnapshot>) -> Arc<Self> {
         Arc::new(Self {
@@ -162,13 +161,13 @@ impl Snapshot {
         })
     }
 
-    /// Reads the file of `snapshot` by `dialect`, unless it was read so before.
+    /// Parses the file of `snapshot` in `dialect`, unless it already is.
     #[must_use]
     pub fn read_by(snapshot: Arc<Self>, dialect: Dialect) -> Arc<Self> {
         let Some(file) = snapshot.file() else {
             return snapshot;
         };
-        // Reading takes up to 8 ms for a large file
+        // Worth avoiding: parsing a large file takes up to 8 ms
         // (docs/decisions/006-bounded-judgement.md).
         if file.robots.dialect() == dialect {
             return snapshot;
@@ -187,8 +186,8 @@ impl Snapshot {
         }
     }
 
-    /// Returns the cause for which the robots.txt was unreachable, now or when it was
-    /// last fetched in vain.
+    /// Returns the cause of unreachability: of this answer, or of the failed refetch if
+    /// the answer is an earlier one.
     pub fn cause(&self) -> Option<Cause> {
         match &self.result {
             AccessResult::Unreachable(cause) => Some(*cause),
@@ -196,8 +195,8 @@ impl Snapshot {
         }
     }
 
-    /// Reports whether it is the same answer as another one, by the bytes of the file, or by
-    /// the status if neither has a file.
+    /// Reports whether two answers are equal: by the bytes of the file, or by the status
+    /// if neither has a file.
     pub fn is_same_answer(&self, other: &Self) -> bool {
         match (self.file(), other.file()) {
             (Some(own), Some(other)) => own.digest == other.digest,
@@ -206,19 +205,19 @@ impl Snapshot {
         }
     }
 
-    /// Reports whether the origin answered when it was last asked.
+    /// Reports whether the latest fetch got an answer from the origin.
     pub fn is_answer(&self) -> bool {
         self.stale.is_none() && !matches!(self.result, AccessResult::Unreachable(_))
     }
 
-    /// Reports whether it is an answer that the origin may give to one sender and not to
-    /// another, so that it counts for that one alone: any but a 2xx.
+    /// Reports whether the answer applies only to the sender that it was fetched for. That
+    /// is so for every status except 2xx: an origin may refuse one sender and serve another.
     pub fn is_for_one_sender(&self) -> bool {
         let is_other = |status| !(200..300).contains(&status);
         self.file().is_none() && self.status.is_some_and(is_other)
     }
 
-    /// Returns how much it refuses.
+    /// Returns how much the answer refuses.
     pub fn strictness(&self) -> Strictness {
         match (&self.result, self.status) {
             (AccessResult::Unreachable(_), _) => Strictness::Unreachable,
@@ -228,7 +227,7 @@ impl Snapshot {
         }
     }
 
-    /// Returns the cause for which no connection was made, if that is so.
+    /// Returns why no connection was made; `None` if one was made.
     pub fn no_connection(&self) -> Option<NoConnection> {
         match &self.result {
             AccessResult::Unreachable(Cause::NoConnection(cause)) => Some(*cause),
@@ -244,24 +243,24 @@ impl Snapshot {
 pub struct AnswerChange {
     /// The answer before.
     pub before: Arc<Snapshot>,
-    /// The new answer. Its key tells whom both are for.
+    /// The new answer, which has the same key.
     pub after: Arc<Snapshot>,
 }
 
-/// A robots.txt: the bytes that were parsed, hashed and stored.
+/// robots.txt file: the bytes, their digest and the parsed rules.
 #[derive(Debug)]
 pub struct RobotsFile {
     /// Parsed rules.
     pub robots: RobotsTxt,
-    /// Bytes, cut at the last whole line within the limit.
+    /// Bytes, cut after the last complete line within the limit.
     pub body: Bytes,
     /// SHA-256 of `body`.
     pub digest: Digest,
-    /// Whether `body` is all that the origin sent.
+    /// Whether `body` is everything that the origin sent.
     pub whole: bool,
-    /// Media type that it was sent with.
+    /// Media type of the response.
     pub content_type: Option<String>,
-    /// Validators, by which the origin is asked whether it has changed.
+    /// Validators for conditional requests to the origin.
     pub validators: Validators,
 }
 
@@ -277,29 +276,29 @@ pub struct Validators {
 /// Body of a robots.txt, as far as it was read.
 #[derive(Debug, Clone)]
 pub struct RobotsBody {
-    /// The bytes, cut at the last whole line within the limit.
+    /// The bytes, cut after the last complete line within the limit.
     pub bytes: Bytes,
-    /// Whether `bytes` is all that the origin sent.
+    /// Whether `bytes` is everything that the origin sent.
     pub whole: bool,
 }
 
 impl RobotsBody {
-    /// Keeps the whole lines within the first `max` bytes (RFC 9309, section
+    /// Keeps the complete lines within the first `max` bytes (RFC 9309, section
     /// 2.5).
     pub fn within(mut bytes: Bytes, max: usize) -> Self {
-        // Half a line could say the opposite of the whole: `Disallow: /a` is no
-        // `Disallow: /a/b`.
+        // Half a line could have another meaning than the whole: `Disallow: /a` is
+        // not `Disallow: /a/b`.
         let kept = whole_lines(&bytes, max).len();
         let whole = kept == bytes.len();
         bytes.truncate(kept);
         Self { bytes, whole }
     }
 
-    /// Keeps the whole lines within the first `max` bytes of a file whose end may be
+    /// Keeps the complete lines within the first `max` bytes of a file whose end may be
     /// missing (RFC 9112, section 9.8).
     ///
-    /// A last line without a line end counts unless it could allow something: half
-    /// an Allow line allows more than the whole, and half an agent line could bind a
+    /// A last line without a line end counts unless it could allow something. Half an
+    /// Allow line allows more than the whole line, and half an agent line could bind a
     /// crawler to a group without rules.
     pub fn unclosed(bytes: Bytes, max: usize) -> Self {
         let body = Self::within(bytes, max);
@@ -337,23 +336,22 @@ impl From<Bytes> for RobotsBody {
 }
 
 impl RobotsFile {
-    /// Reads and hashes `body`, a whole file, by RFC 9309.
+    /// Parses and hashes `body`, a complete file, by RFC 9309.
     pub fn new(body: Bytes) -> Self {
         Self::read(body, Dialect::default())
     }
 
-    /// Reads and hashes `body`, whose origin is not known, by the text that `dialect`
-    /// names.
+    /// Parses `body` in `dialect` and hashes it. The origin of the file is unknown.
     pub fn read(body: impl Into<RobotsBody>, dialect: Dialect) -> Self {
         Self::from_source(body, dialect, FileSource::default())
     }
 
-    /// Reads and hashes `body`, a file from `source`, by the text that `dialect` names.
+    /// Parses `body`, a file from `source`, in `dialect` and hashes it.
     pub fn from_source(body: impl Into<RobotsBody>, dialect: Dialect, source: FileSource) -> Self {
         let RobotsBody { bytes, whole } = body.into();
         let mut robots = RobotsTxt::from_source(bytes.clone(), dialect, source);
         if !whole {
-            // The rules after the cut are unknown, and explanations say so.
+            // Lets explanations say that the rules after the cut are unknown.
             robots.cut_here();
         }
         Self {
@@ -366,7 +364,7 @@ impl RobotsFile {
         }
     }
 
-    /// Reads the same bytes by another dialect.
+    /// Parses the same bytes in another dialect.
     #[must_use]
     pub fn read_again(&self, dialect: Dialect) -> Self {
         let body = RobotsBody {
@@ -381,24 +379,23 @@ impl RobotsFile {
     }
 }
 
-/// A snapshot as the store keeps it, fresh or not.
+/// Snapshot as stored, which may have expired.
 #[derive(Debug, Clone)]
 pub struct StoredSnapshot {
-    /// The snapshot; its times say whether it is still in force.
+    /// The snapshot. Its times say whether it is still in force.
     pub snapshot: Arc<Snapshot>,
-    /// Failures of the origin in a row.
+    /// Consecutive failures of the origin.
     pub failures: u32,
-    /// Address that `upstream.resolve` or a parent led to, if the origin was not
-    /// asked at its own, and its exception for TLS, if it has one: what was said there is
-    /// not what is said elsewhere.
+    /// Address given by `upstream.resolve` or a parent proxy, if the origin was not asked
+    /// at its own address, and the TLS exception of the origin, if it has one. An answer
+    /// obtained under one such setting does not apply under another.
     pub led_to: Option<String>,
 }
 
 impl StoredSnapshot {
-    /// Reports whether it rests on an answer or a failure of the origin, and so
-    /// outlives the process. A failure of our own, or an address that may not be
-    /// dialled, is found out again at no cost, and the restart may have mended
-    /// it.
+    /// Reports whether the snapshot is worth keeping across a restart: it comes from an
+    /// answer or a failure of the origin. A failure on our side, or a prohibited address,
+    /// costs nothing to detect again, and the restart may have fixed it.
     pub fn is_of_the_origin(&self) -> bool {
         match &self.snapshot.result {
             AccessResult::Unreachable(
@@ -417,7 +414,7 @@ impl StoredSnapshot {
         }
     }
 
-    /// Reads its file by `dialect`, unless it was read so before.
+    /// Parses the file of the snapshot in `dialect`, unless it already is.
     #[must_use]
     pub fn read_by(self, dialect: Dialect) -> Self {
         Self {
@@ -432,9 +429,9 @@ mod tests {
     use super::*;
     use politesse_robots::origin::Target;
 
-    // Ours: stores keep what they have, and find it again.
+    // Ours: entries that an earlier version stored must still be found.
     #[test]
-    fn a_scope_names_one_key_and_is_that_of_earlier_versions_for_a_token_alone() {
+    fn a_scope_identifies_one_key_and_is_the_bare_token_without_entry_and_sender() {
         let origin = "http://a.test/".parse::<Target>().unwrap().origin;
         let token = Some(ProductToken::new("Foo web spider").unwrap());
         let (some, other) = (Some(Digest::of(b"1")), Some(Digest::of(b"2")));

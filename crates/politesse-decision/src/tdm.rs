@@ -1,9 +1,9 @@
-//! TDM snapshot: what a fetch of `/.well-known/tdmrep.json` led to, and for how long it
-//! is used.
+//! TDM snapshot: the result of fetching `/.well-known/tdmrep.json`, and how long it may
+//! be used.
 //!
 //! TDMRep (W3C Community Group Final Report of 10 May 2024), section "TDM File on the
 //! Origin Server". The file is a page of the origin, and its text is evidence of every
-//! decision that rests on it. Does not know how it is fetched.
+//! decision that depends on it. Does not know how the file is fetched.
 
 use jiff::Timestamp;
 use politesse_directives::preferences::{TdmFile, TdmRule};
@@ -20,7 +20,7 @@ pub struct TdmSnapshot {
     pub status: Option<u16>,
     /// Time of the answer.
     pub fetched_at: Timestamp,
-    /// Time from which on the answer is not used.
+    /// Time at which the answer expires.
     pub expires_at: Timestamp,
     /// Meaning of the answer.
     pub result: TdmResult,
@@ -32,9 +32,9 @@ pub struct TdmSnapshot {
 pub enum TdmResult {
     /// There is a file with rules.
     File(TdmText),
-    /// There is no file (404, 410): the origin states nothing.
+    /// There is no file (404, 410): the origin reserves nothing.
     Absent,
-    /// The file was not fetched, or could not be read: it may reserve anything.
+    /// The file could not be fetched or read: it may reserve anything.
     Unknown,
 }
 
@@ -42,7 +42,7 @@ pub enum TdmResult {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct TdmText {
-    /// The text, as it was fetched.
+    /// The text as fetched.
     pub text: String,
     file: TdmFile,
 }
@@ -63,16 +63,16 @@ impl From<TdmText> for String {
 }
 
 impl TdmSnapshot {
-    /// Returns the answer as the record has it.
+    /// Returns the JSON form stored in the record.
     pub fn json(&self) -> String {
-        // The values are texts and numbers, which JSON always has.
+        // Cannot fail: all values are texts and numbers.
         serde_json::to_string(self).unwrap_or_default()
     }
 }
 
 impl TdmResult {
-    /// Reads the body of a successful answer. A body that is no TDM file, such as the
-    /// error page of a site that has no other status for one, leaves the file unknown.
+    /// Parses the body of a successful answer. Returns `Unknown` if the body is no TDM
+    /// file: some sites send an error page with a status of success.
     pub fn read(body: &[u8]) -> Self {
         let text = str::from_utf8(body).map(|text| TdmText::from(text.to_owned()));
         match text {
@@ -103,9 +103,9 @@ impl TdmResult {
 mod tests {
     use super::*;
 
-    // Ours: the record has the answer as JSON, and decisions are made again by that.
+    // Ours: the record stores the answer as JSON, and decisions are repeated from it.
     #[test]
-    fn an_answer_is_the_same_after_the_record() {
+    fn an_answer_survives_a_round_trip_through_the_record() {
         let file = br#"[{"location": "/a", "tdm-reservation": 1}]"#;
         for (body, status) in [(&file[..], 200), (b"<html>", 200), (b"\xff", 200)] {
             let snapshot = TdmSnapshot {

@@ -1,8 +1,9 @@
-//! Exceptions from what TLS towards origins asks of every host (`upstream.tls`), for
+//! Exceptions from the usual TLS requirements towards origins (`upstream.tls`), for
 //! sites whose certificates are broken.
 //!
-//! No verdict depends on them. They are part of the policy, so that the record of each
-//! decision says how the host was verified. Does not know how a session is made.
+//! No verdict depends on these exceptions. They are part of the policy so that the record
+//! of each decision says how the host was verified. Does not know how a session is
+//! established.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use politesse_robots::host_pattern::HostPattern;
 use politesse_robots::origin::{Origin, Scheme};
 
-/// Exception for some hosts.
+/// TLS exception for some hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TlsException {
-    /// Hosts that it is for.
+    /// Hosts that the exception applies to.
     pub host: HostPattern,
     /// Terms of sessions with these hosts.
     #[serde(flatten)]
@@ -29,11 +30,11 @@ pub struct TlsException {
 pub struct TlsTerms {
     /// Whether the certificate is verified.
     pub verify: bool,
-    /// PEM file with the roots to verify by in place of `https.upstream_roots`, as it
-    /// was written.
+    /// Path, as written in the configuration, of the PEM file whose roots replace
+    /// `https.upstream_roots`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub roots: Option<PathBuf>,
-    /// Earliest version that is spoken.
+    /// Minimum version to negotiate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_version: Option<TlsVersion>,
 }
@@ -50,7 +51,7 @@ pub enum TlsVersion {
 }
 
 impl TlsException {
-    /// Reports whether it is for `origin`.
+    /// Reports whether the exception applies to `origin`.
     pub fn is_for(&self, origin: &Origin) -> bool {
         origin.scheme() == Scheme::Https && self.host.contains(origin.host())
     }

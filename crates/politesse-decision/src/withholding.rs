@@ -1,10 +1,10 @@
-//! Withholding: whether a response that was fetched is kept from its crawler, because of
-//! what it states about its own use.
+//! Withholding: whether a fetched response is kept from its crawler, because the response
+//! denies the purposes of that crawler.
 //!
-//! Fields and `<meta>` are known only once the origin has answered. The decision to fetch
-//! stays as it was; the ending of the exchange says that the response was withheld. What
-//! decides is the annotation as it is recorded, so that `verify` comes to the same answer.
-//! Does not know how a response is read.
+//! Header fields and `<meta>` elements are known only once the origin has answered. The
+//! decision to fetch stays unchanged; the end of the exchange records that the response
+//! was withheld. The input is the annotation exactly as it is recorded, so that `verify`
+//! reaches the same answer. Does not know how a response is read.
 
 use std::iter;
 
@@ -19,8 +19,9 @@ use super::record::StoredCrawler;
 use super::ruling::other_readings;
 use politesse_robots::CanonicalPath;
 
-/// Reads what a response states about the purposes of its crawler from the value of the
-/// annotation field, with all preferences. Without a purpose nothing is denied.
+/// Returns the denials of the crawler's purposes that a response states. `annotation` is
+/// the value of the annotation field, including all preferences. Returns no denials for a
+/// crawler without declared purposes.
 pub fn stated_denials(evidence: &Evidence, annotation: &str) -> AnnotationDenials {
     let Some(preferences) = &evidence.policy.terms().preferences else {
         return AnnotationDenials::default();
@@ -36,24 +37,24 @@ pub fn stated_denials(evidence: &Evidence, annotation: &str) -> AnnotationDenial
 /// Reason to keep a response from its crawler.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Withholding {
-    /// Denials of the purposes, by all that the site states about the page.
+    /// Denials of the purposes, from every statement of the site about the page.
     pub denials: Vec<PurposeDenial>,
-    /// Word for why the response was not read whole, if that alone is the reason.
+    /// Word for why the response was not read completely, if that alone is the reason.
     pub unread: Option<String>,
-    /// Whether the response is given all the same, and the client only told.
+    /// Whether the client gets the response anyway, with only a report of the reason.
     pub is_reported: bool,
 }
 
 impl Withholding {
-    /// Error of an ending whose response was withheld.
+    /// Error word recorded for an exchange whose response was withheld.
     pub const ERROR: &str = "withheld";
 
-    /// Returns the reason to withhold a response with this status, which states `stated`,
-    /// from the crawler of a decision; `None` if it is given, as every response is to a
-    /// crawler without a purpose.
+    /// Returns the reason to withhold a response from the crawler of a decision. `status`
+    /// is the status of the response, and `stated` the denials that it states.
     ///
-    /// A redirect has no content that could be used, and is given. An override that
-    /// allows the URL counts before what the response states.
+    /// Returns `None` if the crawler gets the response. That is always so for a crawler
+    /// without declared purposes, and for a redirect, which has no content to use. An
+    /// override that allows the URL takes precedence over the statements of the response.
     pub fn of(evidence: &Evidence, status: u16, stated: AnnotationDenials) -> Option<Self> {
         let terms = evidence.policy.terms();
         let preferences = terms.preferences.as_ref()?;
@@ -84,8 +85,8 @@ impl Withholding {
         })
     }
 
-    /// Returns the word of the reason: `directive` if nothing else denies, else
-    /// `preference`.
+    /// Returns the word of the reason: `directive` if all denials come from directives,
+    /// otherwise `preference`.
     pub fn reason(&self) -> &'static str {
         let kinds = self.denials.iter().map(|denial| denial.statement.kind);
         let mut others = kinds.filter(|kind| *kind != StatementKind::Directive);
@@ -97,8 +98,8 @@ impl Withholding {
     }
 }
 
-/// Reports whether an override of the operator allows every reading of the URL of a
-/// decision, whatever is stated about it.
+/// Reports whether an override allows the URL of a decision. Every reading of the URL
+/// counts as disallowed here, so the allow must cover all of them.
 fn is_allowed_by_override(evidence: &Evidence) -> bool {
     let terms = evidence.policy.terms();
     let target = &evidence.inquiry.target;

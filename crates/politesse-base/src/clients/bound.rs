@@ -1,25 +1,25 @@
-//! Bound of a number of things that wait: names to look up, files to fetch.
+//! Bound on the number of waiting items, such as names to look up and files to fetch,
+//! shared fairly between clients.
 //!
-//! Does not know whether they may be given up, and is not shared between threads:
-//! whoever counts has a lock of its own.
+//! Does not know what the items are. Not thread-safe: the caller must hold a lock.
 
 use std::collections::HashMap;
 
 use super::client::ClientId;
 use super::shares::leaves_room;
 
-/// Bound of which no client uses more than it leaves free, and of which the last
-/// part is for clients that use none, so that a client that comes finds room.
+/// Bound that always leaves room for newcomers: no client uses more than it leaves free,
+/// and the last places are reserved for clients that use none.
 #[derive(Debug)]
 pub struct SharedBound {
     most: usize,
     used: usize,
-    /// Numbers of the clients that use some of it.
+    /// Number of places that each client uses; clients without any are absent.
     clients: HashMap<ClientId, u32>,
 }
 
 impl SharedBound {
-    /// Makes a bound of `most`; 0 counts as 1.
+    /// Creates a bound of `most` items; 0 counts as 1.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self {
@@ -29,7 +29,7 @@ impl SharedBound {
         }
     }
 
-    /// Counts one more for `client`; returns whether there was room for it.
+    /// Counts one more item for `client` if there is room. Returns whether there was.
     #[must_use]
     pub fn add(&mut self, client: &ClientId) -> bool {
         let own = self.clients.get(client).copied().unwrap_or_default();
@@ -41,7 +41,7 @@ impl SharedBound {
         true
     }
 
-    /// Takes back one [`SharedBound::add`] that found room.
+    /// Reverts one call of [`SharedBound::add`] that found room.
     pub fn remove(&mut self, client: &ClientId) {
         let Some(own) = self.clients.get_mut(client) else {
             return;
@@ -66,7 +66,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn a_client_leaves_as_much_room_as_it_uses() {
+    fn a_client_leaves_at_least_as_much_room_as_it_uses() {
         let mut bound = SharedBound::new(8);
         let mut fill = |number| (0..8).filter(|_| bound.add(&client(number))).count();
         assert_eq!([1, 2, 3, 4].map(&mut fill), [4, 2, 1, 1]);

@@ -1,4 +1,4 @@
-//! A client: who it is, the limits set for it, and what it holds.
+//! Client: its identity, its limits, and the resources that it holds.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -14,26 +14,26 @@ use thiserror::Error;
 
 use crate::clock::{LimiterClock, RateLimiter};
 
-/// Bits of an IPv6 address that tell clients apart: a site gives a host, or
-/// takes for itself, as many addresses below them as it likes (RFC 6177,
-/// section 2).
+/// Number of leading bits that distinguish clients over IPv6. A site can use any number
+/// of addresses that share these bits (RFC 6177, section 2).
 const V6_PREFIX: u32 = 64;
 
-/// Identity of a client, by which its shares are counted.
+/// Identity of a client. Shares are counted for each identity.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ClientId {
-    /// The proxy itself: a command of its own that asks for no client.
+    /// The proxy itself, for work that no client requested.
     Proxy,
-    /// A crawler that has shown its credential.
+    /// A crawler that has presented its credential.
     Crawler(Arc<str>),
-    /// Any other, by its address; of an IPv6 address the first 64 bits.
+    /// Any other client, identified by its address. An IPv6 address is cut to its first
+    /// 64 bits.
     Address(IpAddr),
-    /// All clients in a network for which the operator set limits.
+    /// All clients in a network for which the operator has set limits.
     Network(IpNet),
 }
 
 impl ClientId {
-    /// Returns the key of the configuration that has its quota.
+    /// Returns the configuration key that sets the quota of this client.
     fn rate_key(&self) -> &'static str {
         match self {
             Self::Network(_) => "proxy.clients",
@@ -58,7 +58,8 @@ impl From<IpAddr> for ClientId {
 impl fmt::Display for ClientId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // No crawler has parentheses in its name (RFC 9110, section 5.6.2).
+            // Distinct from every crawler: names have no parentheses (RFC 9110,
+            // section 5.6.2).
             Self::Proxy => f.write_str("(proxy)"),
             Self::Crawler(name) => f.write_str(name),
             Self::Address(address @ IpAddr::V4(_)) => address.fmt(f),
@@ -68,10 +69,10 @@ impl fmt::Display for ClientId {
     }
 }
 
-/// Declares [`Resource`] with its names, so that none is forgotten in a list.
+/// Declares [`Resource`] with the names of its variants, so that every list is complete.
 macro_rules! resources {
     ($($(#[doc = $doc:literal])+ $Resource:ident = $name:literal,)+) => {
-        /// A finite thing that clients share.
+        /// Finite resource that clients share.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Resource {
             $($(#[doc = $doc])+ $Resource,)+
@@ -81,7 +82,7 @@ macro_rules! resources {
             /// All resources, in the order of their discriminants.
             pub const ALL: [Self; [$($name),+].len()] = [$(Self::$Resource),+];
 
-            /// Returns the name in the configuration, the metrics and the API.
+            /// Returns the name used in the configuration, the metrics and the API.
             #[must_use]
             pub fn as_str(self) -> &'static str {
                 match self {
@@ -95,14 +96,14 @@ macro_rules! resources {
 resources! {
     /// Open connections of clients (`proxy.max_connections`).
     Connections = "connections",
-    /// TLS handshakes that have not ended (`proxy.max_handshakes`).
+    /// TLS handshakes in progress (`proxy.max_handshakes`).
     Handshakes = "handshakes",
-    /// Requests from their head to the end of their response
+    /// Requests, from the arrival of the head to the end of the response
     /// (`proxy.max_requests`).
     Requests = "requests",
-    /// Requests that wait for their turn or a robots.txt (`pace.queue.total`).
+    /// Requests that wait for their turn or for a robots.txt (`pace.queue.total`).
     Waiting = "waiting",
-    /// Look-ups of names (`upstream.dns_lookups`).
+    /// DNS lookups (`upstream.dns_lookups`).
     Lookups = "lookups",
     /// Fetches of robots.txt (`robots.max_fetches`).
     RobotsFetches = "robots_fetches",
@@ -110,8 +111,8 @@ resources! {
     Leaves = "leaves",
 }
 
-/// Limits of the operator for one client, or for all clients of a network
-/// together; no limit by default.
+/// Limits that the operator has set for one client, or for all clients of a network
+/// together. By default there are none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClientLimits {
     most: [Option<u32>; Resource::ALL.len()],
@@ -119,35 +120,36 @@ pub struct ClientLimits {
 }
 
 impl ClientLimits {
-    /// Sets the most that may be held of `resource`.
+    /// Sets the maximum number of shares of `resource`.
     pub fn set(&mut self, resource: Resource, most: u32) {
         self.most[resource as usize] = Some(most);
     }
 
-    /// Returns the most that may be held of `resource`.
+    /// Returns the maximum number of shares of `resource`; `None` for no limit.
     #[must_use]
     pub fn of(&self, resource: Resource) -> Option<u32> {
         self.most[resource as usize]
     }
 
-    /// Sets the quota: `requests` each time that `per` has passed, which may come at once.
+    /// Sets the quota to `requests` in each period of length `per`. All of them may come
+    /// at once.
     pub fn set_rate(&mut self, requests: NonZeroU32, per: Duration) {
         let one_each = Quota::with_period(per / requests.get());
         self.rate = one_each.map(|quota| quota.allow_burst(requests));
     }
 }
 
-/// A client has used up its quota, or its network has.
+/// Error: a client or its network has used up its quota.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{client} has used up its quota of requests ({})", .client.rate_key())]
 pub struct QuotaExceeded {
-    /// Client or network.
+    /// Client or network whose quota is used up.
     pub client: ClientId,
     /// Time until the quota has room for one more request.
     pub wait: Duration,
 }
 
-/// Counts of one resource for one client.
+/// Counters of one resource for one client.
 #[derive(Debug, Default)]
 pub(super) struct ResourceUse {
     pub(super) held: AtomicU32,
@@ -156,8 +158,8 @@ pub(super) struct ResourceUse {
     pub(super) displaced: AtomicU64,
 }
 
-/// A client. Made by `ClientDirectory`, so that there is one for each identity;
-/// but for the proxy itself.
+/// Client with its limits and counters. `ClientDirectory` creates one for each identity,
+/// except for the proxy itself ([`Client::proxy`]).
 #[derive(Debug)]
 pub struct Client {
     /// Identity.
@@ -165,10 +167,10 @@ pub struct Client {
     /// Number that no other client of this process has.
     pub(super) number: u64,
     pub(super) limits: ClientLimits,
-    /// Requests by the quota in `limits`. Forgotten with the client, so their number is
-    /// bounded.
+    /// Limiter for the quota in `limits`. Dropped together with the client, so the number
+    /// of limiters is bounded.
     quota: Option<RateLimiter>,
-    /// The network with limits of its own that the client is in.
+    /// Network of the client, if the operator has set limits for one.
     pub(super) network: Option<Arc<Self>>,
     pub(super) uses: [ResourceUse; Resource::ALL.len()],
 }
@@ -177,7 +179,7 @@ impl Client {
     /// Returns the client that stands for the proxy itself, without limits.
     #[must_use]
     pub fn proxy() -> Arc<Self> {
-        // The directory counts from 1.
+        // Number 0 is free, because the directory counts from 1.
         Arc::new(Self::new(ClientId::Proxy, 0, ClientLimits::default()))
     }
 
@@ -193,14 +195,14 @@ impl Client {
         }
     }
 
-    /// Returns how much of `resource` the client holds.
+    /// Returns the number of shares of `resource` that the client holds.
     #[must_use]
     pub fn held(&self, resource: Resource) -> u32 {
         self.uses[resource as usize].held.load(Ordering::Relaxed)
     }
 
-    /// Returns the identity whose limit on `resource` is reached: the client's
-    /// own, or that of its network.
+    /// Returns the identity whose limit on `resource` is reached: the client or its
+    /// network. Returns `None` if neither is.
     pub(super) fn limited_by(&self, resource: Resource) -> Option<&ClientId> {
         let most = self.limits.of(resource);
         if most.is_some_and(|most| most <= self.held(resource)) {
@@ -213,10 +215,10 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`QuotaExceeded`]: then the request is not counted where there is no room.
+    /// [`QuotaExceeded`] if one of the quotas has no room. That quota is not charged.
     pub fn count_request(&self) -> Result<(), QuotaExceeded> {
-        // The client's own comes first: what is beyond it takes nothing from others of its
-        // network.
+        // The client's own quota comes first, so that requests beyond it take nothing
+        // from the other clients of its network.
         if let Some(quota) = &self.quota
             && let Err(exceeded) = quota.check()
         {
@@ -231,10 +233,11 @@ impl Client {
         }
     }
 
-    /// Counts one more of `resource`, for the network as well. To be called
-    /// under the lock of the resource.
+    /// Counts one more share of `resource`, for the client and its network. The caller
+    /// must hold the lock of the resource.
     pub(super) fn add_held(&self, resource: Resource) {
-        // Relaxed: written under one lock; others read it for show.
+        // Relaxed is enough: all writes happen under one lock, and reads outside it
+        // are for display only.
         self.uses[resource as usize]
             .held
             .fetch_add(1, Ordering::Relaxed);
@@ -243,7 +246,7 @@ impl Client {
         }
     }
 
-    /// Takes back [`Client::add_held`].
+    /// Reverts one call of [`Client::add_held`].
     pub(super) fn remove_held(&self, resource: Resource) {
         self.uses[resource as usize]
             .held
@@ -269,9 +272,9 @@ mod tests {
         ClientId::from(address.parse::<IpAddr>().unwrap()).to_string()
     }
 
-    // Issue of shared proxies; RFC 6177, section 2; RFC 4291, section 2.5.5.2.
+    // RFC 6177, section 2; RFC 4291, section 2.5.5.2.
     #[test]
-    fn a_client_is_its_address_and_over_ipv6_its_network_of_64_bits() {
+    fn an_ipv6_client_is_identified_by_the_first_64_bits_of_its_address() {
         assert_eq!(id("192.0.2.7"), "192.0.2.7");
         assert_eq!(id("::ffff:192.0.2.7"), "192.0.2.7");
         assert_eq!(id("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64");
@@ -280,7 +283,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn a_network_counts_what_its_clients_hold() {
+    fn a_network_counts_the_shares_of_its_clients() {
         let network = Arc::new(Client::new(
             ClientId::Network("10.0.0.0/8".parse().unwrap()),
             0,
@@ -298,7 +301,7 @@ mod tests {
 
     // Ours: `proxy.per_client.rate`.
     #[tokio::test(start_paused = true)]
-    async fn a_client_may_make_its_quota_of_requests_and_a_network_those_of_its_clients() {
+    async fn requests_are_limited_by_the_quotas_of_client_and_network() {
         let limits = |requests, per| {
             let mut limits = ClientLimits::default();
             limits.set_rate(NonZeroU32::new(requests).unwrap(), per);
@@ -319,7 +322,7 @@ mod tests {
         };
         assert_eq!([one.count_request(), one.count_request()], [Ok(()), Ok(())]);
         assert_eq!(exceeded(&one), ("10.0.0.1".to_owned(), 500));
-        // One comes back after half a second, and not before.
+        // Room for one request returns after half a second, not before.
         tokio::time::advance(Duration::from_millis(499)).await;
         assert_eq!(exceeded(&one), ("10.0.0.1".to_owned(), 1));
         tokio::time::advance(Duration::from_millis(1)).await;

@@ -1,4 +1,6 @@
-//! Directory of the clients that hold something, or did lately.
+//! Directory of the clients that hold shares, or did so recently.
+//!
+//! Does not know how shares are allocated.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,9 +11,8 @@ use ipnet::IpNet;
 use super::client::{Client, ClientId, ClientLimits};
 use super::snapshot::ClientSnapshot;
 
-/// Clients above which those that hold nothing are forgotten, with what was
-/// counted of them. Those that hold something are bounded by what there is to
-/// hold.
+/// Number of clients above which idle clients are dropped, together with their counters.
+/// The number of other clients is bounded by the resources that they hold.
 const CLIENTS_SWEPT: usize = 4096;
 
 /// Limits for clients (`proxy.per_client`, `proxy.clients`).
@@ -19,8 +20,8 @@ const CLIENTS_SWEPT: usize = 4096;
 pub struct Options {
     /// Limits of each client.
     pub each: ClientLimits,
-    /// Limits of networks, for all their clients together. The first that a
-    /// client is in counts.
+    /// Limits of networks, for all clients of each together. The first network that
+    /// contains a client applies.
     pub networks: Vec<NetworkLimits>,
 }
 
@@ -29,11 +30,11 @@ pub struct Options {
 pub struct NetworkLimits {
     /// Network.
     pub network: IpNet,
-    /// Limits for all of its clients together.
+    /// Limits for all clients of the network together.
     pub limits: ClientLimits,
 }
 
-/// All clients: one [`Client`] for each identity.
+/// Directory with one [`Client`] for each identity.
 #[derive(Debug, Default)]
 pub struct ClientDirectory(Mutex<DirectoryState>);
 
@@ -44,13 +45,13 @@ struct DirectoryState {
     /// In the order of `options.networks`.
     networks: Vec<Arc<Client>>,
     next_number: u64,
-    /// Number of clients at which the next sweep comes.
+    /// Number of clients that triggers the next sweep.
     next_sweep: usize,
 }
 
 impl ClientDirectory {
-    /// Puts limits in force. Where they differ from before, what clients hold
-    /// by then is no longer counted against their limits.
+    /// Puts limits in force. If they have changed, shares that clients already hold no
+    /// longer count against the limits.
     pub fn set_options(&self, options: Options) {
         let mut state = self.lock();
         if state.options == options {
@@ -68,18 +69,18 @@ impl ClientDirectory {
         state.options = options;
     }
 
-    /// Returns the client at `address` that has shown no credential.
+    /// Returns the client at `address` that has presented no credential.
     pub fn at(&self, address: IpAddr) -> Arc<Client> {
         self.lock().client(ClientId::from(address), Some(address))
     }
 
-    /// Returns the client that has shown the credential of the crawler `name`.
+    /// Returns the client that has presented the credential of the crawler `name`.
     pub fn crawler(&self, name: &Arc<str>) -> Arc<Client> {
         self.lock()
             .client(ClientId::Crawler(Arc::clone(name)), None)
     }
 
-    /// Describes every client, and every network that has limits.
+    /// Takes snapshots of all clients, and of all networks that have limits.
     pub fn snapshot(&self) -> Vec<ClientSnapshot> {
         let state = self.lock();
         let all = state.networks.iter().chain(state.clients.values());
@@ -120,10 +121,11 @@ impl DirectoryState {
         if self.clients.len() < self.next_sweep.max(CLIENTS_SWEPT) {
             return;
         }
-        // A client in use elsewhere has a second reference.
+        // A client that holds anything has a second reference.
         self.clients
             .retain(|_, client| 1 < Arc::strong_count(client));
-        // Doubled, or a sweep that frees nothing would come with each client.
+        // Doubled, because otherwise every new client would trigger a sweep that
+        // frees nothing.
         self.next_sweep = self.clients.len().saturating_mul(2);
     }
 }
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_that_hold_nothing_are_forgotten_in_the_end() {
+    fn idle_clients_are_eventually_dropped() {
         let directory = ClientDirectory::default();
         let held = directory.at(address(0));
         for number in 1..100_000 {
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_has_the_limits_of_its_network_as_well() {
+    fn the_limits_of_a_network_apply_to_its_clients_together() {
         let directory = ClientDirectory::default();
         let mut limits = ClientLimits::default();
         limits.set(Resource::Lookups, 1);

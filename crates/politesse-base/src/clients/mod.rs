@@ -1,13 +1,13 @@
-//! Clients of a shared proxy, and their shares of everything that is finite.
+//! Clients of a shared proxy, and their fair shares of its finite resources.
 //!
-//! One rule holds for every [`Resource`](client::Resource): a client may use all
-//! that is free, and gives way down to its equal share when others come (max-min
-//! fairness), so that no limit for a client has to be guessed. Limits that an
-//! operator sets all the same come on top.
+//! One rule applies to every [`Resource`](client::Resource): a client may use everything
+//! that is free, but when other clients come, it gives up shares until it has an equal
+//! part (max-min fairness). This way operators need not guess a limit for each client.
+//! Limits that they set anyway apply in addition.
 //!
-//! Does not know what a share is used for. Nothing here depends on another layer
-//! but `clock` and `metrics`. In reading order, and a module uses only those
-//! below it:
+//! Does not know what a share is used for. Depends on no other modules except `clock` and
+//! `metrics`. The modules are listed in reading order; each uses only modules listed
+//! below it.
 
 pub mod directory;
 

@@ -1,13 +1,14 @@
-//! Shares of one resource: who may have one now, who waits, who gives way.
+//! Shares of one resource: which client gets one, which client waits, and which client
+//! must give one up.
 //!
-//! Max-min fairness: what is free goes to whoever asks. What is not goes, once it
-//! is free, to the waiting client that holds least. Shares that can be given up
-//! at once ([`Share::may_be_displaced`]) need not become free: the client that
-//! holds most loses one to a client that would still hold no more than it. Where
-//! no share can be given up ([`DisplacementOrder::Never`]), each client leaves as
-//! many free as it holds, and the last ones to clients that hold none.
+//! Allocation is max-min fair. A free share goes to any client that asks. A share that
+//! becomes free goes to the waiting client that holds the fewest. If a holder can give up
+//! a share at once ([`Share::may_be_displaced`]), the newcomer does not wait: the client
+//! that holds the most loses one, provided that the newcomer then holds no more than it.
+//! If no share can be given up ([`DisplacementOrder::Never`]), each client must leave as
+//! many free as it holds, and the last ones are reserved for clients that hold none.
 //!
-//! Does not know for how long anybody waits: whoever does sets a time for that.
+//! Does not limit how long a client waits: the caller sets a timeout.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,40 +24,39 @@ use super::client::{Client, ClientId, Resource};
 use crate::clock;
 use crate::metrics::{Metrics, ShareLabels};
 
-/// Divisor of a number of shares of which none can be given up: one in so many is
-/// for clients that hold none.
+/// Divisor for the reserve of newcomers: if no share can be given up, one in this many is
+/// reserved for clients that hold none.
 pub(super) const NEWCOMERS_PART: usize = 8;
 
-/// Time in use after which a share that is given up oldest first may be displaced all
-/// the same: a client could hold all of them by responses that come or are taken
-/// slowly. Longer than most responses take.
+/// Time in use after which a share may be displaced even though its holder has not offered
+/// it, under [`DisplacementOrder::OldestFirst`]. Otherwise a client could hold all shares
+/// with slow responses. Longer than most responses take.
 const IN_USE_MAX: Duration = Duration::from_secs(2);
 
-/// Reason why a client gets no share.
+/// Reason why a client does not get a share.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ShareRefusal {
-    /// All are in use, and the client holds as many as others.
+    /// All shares are in use, and no client holds enough more to give one up.
     #[error("all are in use, and this client has its share of them")]
     Full,
-    /// A limit of the operator for this client or its network is reached.
+    /// The operator's limit for this client or its network is reached.
     #[error("the limit for {0} is reached")]
     Limit(ClientId),
 }
 
-/// Order in which the shares of the client that holds most are given up.
+/// Order in which the client that holds the most gives up its shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DisplacementOrder {
-    /// The longest held first: of idle connections a new one is about to be used.
-    /// Where none may be displaced, the oldest of those that have been in use for two
+    /// Oldest first: of several idle connections, a new one is likely to be used soon.
+    /// If the holder has offered none, the oldest share that has been in use for two
     /// seconds.
     OldestFirst,
-    /// The latest first: it has waited least.
+    /// Newest first: it has waited the shortest time.
     NewestFirst,
-    /// None: what a share is used for cannot be stopped. So a client gets no more
-    /// of them than are left free by it, and one that comes finds some: of `n`
-    /// clients that want all, each has an `(n + 1)`th part, and one part is free.
-    /// It takes a while until they do. Until then one share in eight is for clients
-    /// that hold none.
+    /// Never, because the work that uses a share cannot be stopped. A client gets at most
+    /// as many shares as it leaves free. In the long run, each of `n` clients that want
+    /// all shares has one part in `n + 1`, and one part stays free. Until that balance is
+    /// reached, one share in eight is reserved for clients that hold none.
     Never,
 }
 
@@ -74,15 +74,14 @@ pub struct Shares {
 #[derive(Debug, Default)]
 struct SharesState {
     limit: usize,
-    /// Most that may wait; as many as there are shares if it is absent.
+    /// Maximum number of waiters; `None` means the number of shares.
     waiting_limit: Option<usize>,
-    /// Shares in use, without those that were displaced.
+    /// Shares in use, excluding displaced ones.
     used: usize,
-    /// Clients that wait, each with its waiters in the order of arrival; none is
-    /// empty.
+    /// Waiting clients, each with its waiters in order of arrival. No queue is empty.
     queues: Vec<ClientQueue>,
     waiting: usize,
-    /// Shares that may be displaced, by the numbers of their clients.
+    /// Shares registered for displacement, by client number.
     displaceable: HashMap<u64, ClientShares>,
     next_number: u64,
 }
@@ -100,35 +99,35 @@ struct ShareWaiter {
     grant: oneshot::Sender<Share>,
 }
 
-/// Shares of one client that may be displaced, by number: in order of age.
+/// Shares of one client that are registered for displacement, by number and so by age.
 #[derive(Debug)]
 struct ClientShares {
     client: Arc<Client>,
     shares: BTreeMap<u64, Arc<Displacement>>,
 }
 
-/// Whether a share may be displaced, and whether it was.
+/// Displacement state of a share: whether it may be displaced, and whether it was.
 #[derive(Debug)]
 struct Displacement {
     number: u64,
-    /// Milliseconds of [`Shares::uptime`] since which the share is in use, at least 1;
-    /// 0 while it may be displaced.
+    /// Start of use, in milliseconds of [`Shares::uptime`], at least 1; 0 while the holder
+    /// offers the share for displacement.
     in_use_since: AtomicU64,
     done: CancellationToken,
 }
 
-/// Shares that may be given up.
+/// Kind of shares to displace.
 #[derive(Debug, Clone, Copy)]
 enum Spare {
-    /// Shares that may be displaced.
+    /// Shares that their holder offers for displacement.
     Unused,
-    /// Shares that are in use since this time or longer, in milliseconds.
+    /// Shares in use since this time or earlier, in milliseconds of [`Shares::uptime`].
     UsedSince(u64),
 }
 
 impl Displacement {
     fn is(&self, spare: Spare) -> bool {
-        // Relaxed: whoever comes a moment late finds another.
+        // Relaxed is enough: after a stale read, another share is displaced.
         let since = self.in_use_since.load(Ordering::Relaxed);
         match spare {
             Spare::Unused => since == 0,
@@ -137,7 +136,7 @@ impl Displacement {
     }
 }
 
-/// A share of a resource, given back when dropped.
+/// Share of a resource, returned on drop.
 #[derive(Debug)]
 pub struct Share {
     shares: Arc<Shares>,
@@ -146,7 +145,7 @@ pub struct Share {
 }
 
 impl Shares {
-    /// Makes `limit` shares of a resource; a limit of 0 counts as 1.
+    /// Creates `limit` shares of a resource; a limit of 0 counts as 1.
     #[must_use]
     pub fn new(
         resource: Resource,
@@ -167,24 +166,23 @@ impl Shares {
         })
     }
 
-    /// Sets how many shares there are. If there are fewer than are in use, none
-    /// is given out until enough have come back.
+    /// Sets the number of shares. If more are in use, no share is granted until enough
+    /// have been returned.
     pub fn set_limit(self: &Arc<Self>, limit: usize) {
         self.lock().limit = limit.max(1);
         self.grant_free();
     }
 
-    /// Sets how many may wait for a share, in place of as many as there are
-    /// shares.
+    /// Sets the maximum number of waiters. The default is the number of shares.
     pub fn set_waiting_limit(&self, limit: usize) {
         self.lock().waiting_limit = Some(limit);
     }
 
-    /// Takes a share if one is free, or can be displaced.
+    /// Takes a share if one is free or can be displaced.
     ///
     /// # Errors
     ///
-    /// [`ShareRefusal`], counted.
+    /// [`ShareRefusal`] if not; the refusal is counted.
     pub fn take_now(self: &Arc<Self>, client: &Arc<Client>) -> Result<Share, ShareRefusal> {
         let mut state = self.lock();
         let taken = self.take_locked(&mut state, client);
@@ -192,27 +190,27 @@ impl Shares {
         taken.map_err(|refusal| self.count_refused(client, refusal))
     }
 
-    /// Takes a share if one is free, or can be displaced. Nothing is counted: the
-    /// client waits for one if there is none.
+    /// Takes a share if one is free or can be displaced. Does not count a refusal: the
+    /// client will wait for a share.
     pub fn take_free(self: &Arc<Self>, client: &Arc<Client>) -> Option<Share> {
         self.take_locked(&mut self.lock(), client).ok()
     }
 
-    /// Displaces a share for the sake of `newcomer`, although some are free: what
-    /// they stand for has become scarce. Returns whether there was one.
+    /// Displaces a share for `newcomer` even if shares are free, because the underlying
+    /// resource has become scarce. Returns whether a share was displaced.
     pub fn make_room(&self, newcomer: &Client) -> bool {
         self.displace(&mut self.lock(), newcomer)
     }
 
-    /// Takes a share, or waits for one. Clients that hold less come first, each
-    /// one's waiters in the order of arrival.
+    /// Takes a share, or waits for one. Clients that hold fewer shares are served first,
+    /// and the waiters of one client in order of arrival.
     ///
-    /// As many may wait as there are shares, or as was set; where they do, the
-    /// client with most waiters loses its latest.
+    /// The number of waiters is limited ([`Shares::set_waiting_limit`]). At the limit, the
+    /// client with the most waiters loses its latest one.
     ///
     /// # Errors
     ///
-    /// [`ShareRefusal::Full`] if too many wait already, counted.
+    /// [`ShareRefusal::Full`] if too many are already waiting; the refusal is counted.
     pub async fn take(self: &Arc<Self>, client: &Arc<Client>) -> Result<Share, ShareRefusal> {
         let (number, granted) = {
             let mut state = self.lock();
@@ -232,16 +230,16 @@ impl Shares {
         };
         let share = granted.await;
         drop(waiting);
-        // The sender is gone when the waiter lost its place.
+        // The sender is dropped if the waiter lost its place.
         share.map_err(|_gone| self.count_refused(client, ShareRefusal::Full))
     }
 
-    /// Takes a share, or waits for one as [`Shares::take`] does, but no longer than
-    /// `longest`.
+    /// Takes a share as [`Shares::take`] does, but waits at most `longest`.
     ///
     /// # Errors
     ///
-    /// [`ShareRefusal::Full`], counted.
+    /// [`ShareRefusal::Full`] if the time is over or too many are already waiting; the
+    /// refusal is counted.
     pub async fn take_within(
         self: &Arc<Self>,
         client: &Arc<Client>,
@@ -275,17 +273,17 @@ impl Shares {
         }
     }
 
-    /// Displaces one share for the sake of `newcomer`, if a client that holds
-    /// more has one to give up. Returns whether there was one.
+    /// Displaces one share for `newcomer`, if a client that holds more can give one up.
+    /// Returns whether a share was displaced.
     fn displace(&self, state: &mut SharesState, newcomer: &Client) -> bool {
         self.displace_by(self.resource, state, newcomer, Spare::Unused)
             || self.order == DisplacementOrder::OldestFirst
                 && self.displace_by(self.resource, state, newcomer, self.used_for_long())
     }
 
-    /// Displaces a share of the client that holds most of `by`, another resource,
-    /// which is held by what the shares are used for. Returns whether there was one
-    /// that has been in use for long.
+    /// Displaces a share of the client that holds the most of `by`, another resource that
+    /// users of these shares hold. Considers only shares that have been in use for two
+    /// seconds or longer. Returns whether a share was displaced.
     pub fn make_room_by(&self, by: Resource, newcomer: &Client) -> bool {
         self.displace_by(by, &mut self.lock(), newcomer, self.used_for_long())
     }
@@ -325,14 +323,15 @@ impl Shares {
         Spare::UsedSince(self.uptime().saturating_sub(long))
     }
 
-    /// Returns milliseconds since a moment before these shares were made.
+    /// Returns the milliseconds since these shares were created, plus 1, so that the
+    /// result is never 0.
     fn uptime(&self) -> u64 {
         let uptime = clock::instant().saturating_duration_since(self.epoch);
         let millis = u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX);
         millis.saturating_add(1)
     }
 
-    /// Gives what is free to those that wait.
+    /// Grants free shares to waiting clients.
     fn grant_free(self: &Arc<Self>) {
         loop {
             let mut state = self.lock();
@@ -347,7 +346,8 @@ impl Shares {
             };
             let share = self.share(&mut state, &client);
             drop(state);
-            // Dropped outside the lock if nobody takes it: that gives it back.
+            // If the receiver is gone, the share is dropped here, outside the lock,
+            // which its drop takes to return it.
             drop(waiter.grant.send(share));
         }
     }
@@ -372,12 +372,12 @@ impl Shares {
     }
 }
 
-/// Reports whether a client that holds `own` of `limit` may have one more, of which
-/// none can be given up, where `free` are free.
+/// Reports whether a client that holds `own` shares may have one more, if `free` of `limit`
+/// are free and none can be given up.
 pub(super) fn leaves_room(limit: usize, free: usize, own: u32) -> bool {
     let own = usize::try_from(own).unwrap_or(usize::MAX);
-    // A client that comes first may take a half, the next one a quarter: ten of
-    // them would leave one in a thousand, and the eleventh had none.
+    // Without the reserve, the first client may take a half, the next one a quarter,
+    // and so on: ten clients would leave one share in a thousand, and none for more.
     let kept = match own {
         0 => 0,
         _ => limit / NEWCOMERS_PART,
@@ -386,7 +386,7 @@ pub(super) fn leaves_room(limit: usize, free: usize, own: u32) -> bool {
 }
 
 impl SharesState {
-    /// Has a waiter join; returns its number, or `None` if there is no room.
+    /// Adds a waiter. Returns its number, or `None` if there is no room.
     fn join(
         &mut self,
         client: &Arc<Client>,
@@ -403,7 +403,8 @@ impl SharesState {
                 .max_by_key(|(_, queue)| queue.waiters.len())
                 .filter(|(_, queue)| own_len + 1 < queue.waiters.len())?
                 .0;
-            // Never its last: `own_len + 1` is at least one, so the queue stays.
+            // Never the last waiter of the queue, because the queue is longer than
+            // `own_len + 1`. So the queue does not become empty.
             let dropped = self.queues[longest].waiters.pop_back();
             self.queues[longest].count_waiting(resource);
             self.waiting -= usize::from(dropped.is_some());
@@ -436,9 +437,9 @@ impl SharesState {
         }
     }
 
-    /// Returns the index of the queue that comes next: that of the client which
-    /// holds least, among those below their limits, and of several the one that
-    /// has waited longest.
+    /// Returns the index of the next queue to serve: that of the client with the fewest
+    /// shares among the clients below their limits, and of several equal ones the queue
+    /// that has waited longest.
     fn next_queue(&self, resource: Resource, order: DisplacementOrder) -> Option<usize> {
         let queues = self.queues.iter().enumerate();
         let open = queues.filter(|(_, queue)| {
@@ -458,7 +459,7 @@ impl SharesState {
         Some((client, waiter))
     }
 
-    /// Removes a waiter that waits no longer.
+    /// Removes a waiter that has stopped waiting.
     fn remove(&mut self, client: &Client, number: u64, resource: Resource) {
         let Some(queue) = self.queues.iter().position(|queue| queue.is_of(client)) else {
             return;
@@ -472,7 +473,7 @@ impl SharesState {
         self.settle(queue, resource);
     }
 
-    /// Counts the waiters of a queue anew, and forgets it if none is left.
+    /// Updates the count of waiters of a queue, and removes the queue if it is empty.
     fn settle(&mut self, queue: usize, resource: Resource) {
         self.queues[queue].count_waiting(resource);
         if self.queues[queue].waiters.is_empty() {
@@ -480,7 +481,8 @@ impl SharesState {
         }
     }
 
-    /// Forgets that a share may be displaced; returns whether it was not.
+    /// Removes a share from those registered for displacement. Returns false if it is not
+    /// there, which means that it was displaced.
     fn forget(&mut self, client: &Client, number: u64) -> bool {
         let Some(own) = self.displaceable.get_mut(&client.number) else {
             return false;
@@ -507,7 +509,7 @@ impl ClientQueue {
 }
 
 impl ClientShares {
-    /// Takes out a share that may be displaced now.
+    /// Removes and returns a share that may be displaced now.
     fn give_up(&mut self, order: DisplacementOrder, spare: Spare) -> Option<Arc<Displacement>> {
         let is_allowed = |share: &&Arc<Displacement>| share.is(spare);
         let found = match order {
@@ -521,16 +523,16 @@ impl ClientShares {
 }
 
 impl Share {
-    /// Says whether the client may lose this share to one that holds less; not
-    /// unless this was called. Whoever holds it then waits for
-    /// [`Share::displaced`], and drops it soon after.
+    /// Sets whether the client may lose this share to a client that holds fewer. By
+    /// default it may not. The holder must wait for [`Share::displaced`], and then drop
+    /// the share soon.
     pub fn may_be_displaced(&self, is_allowed: bool) {
         let displacement = self.displacement.get_or_init(|| self.register());
         let since = if is_allowed { 0 } else { self.shares.uptime() };
         displacement.in_use_since.store(since, Ordering::Relaxed);
     }
 
-    /// Waits until the share is lost to another client.
+    /// Waits until the share is displaced.
     pub async fn displaced(&self) {
         self.displacement
             .get_or_init(|| self.register())
@@ -539,7 +541,7 @@ impl Share {
             .await;
     }
 
-    /// Returns whether the share is lost to another client.
+    /// Reports whether the share was displaced.
     #[must_use]
     pub fn is_displaced(&self) -> bool {
         let displacement = self.displacement.get();
@@ -571,7 +573,7 @@ impl Drop for Share {
         if let Some(displacement) = self.displacement.get()
             && !state.forget(&self.client, displacement.number)
         {
-            // Displaced: it was taken from the client then.
+            // The share was displaced, which already took it from the client.
             return;
         }
         state.used -= 1;
@@ -584,7 +586,7 @@ impl Drop for Share {
     }
 }
 
-/// A place among those that wait, left when dropped.
+/// Place in the queue of waiters, released on drop.
 struct WaitingShare<'a> {
     shares: &'a Shares,
     client: &'a Client,
@@ -619,7 +621,7 @@ mod tests {
         )
     }
 
-    /// Clients at addresses 0, 1, 2, with at most `most` of each resource.
+    /// Returns clients at addresses 0, 1 and 2, each with at most `most` lookups.
     fn clients(most: Option<u32>) -> [Arc<Client>; 3] {
         let directory = ClientDirectory::default();
         let mut each = ClientLimits::default();
@@ -645,11 +647,11 @@ mod tests {
 
     // Ours: max-min fairness.
     #[test]
-    fn a_client_may_have_all_that_is_free_and_no_more() {
+    fn a_client_may_take_every_free_share() {
         let (shares, [client, other, _]) = (shares(3), clients(None));
         let taken: Vec<_> = (0..3).map(|_| shares.take_now(&client).unwrap()).collect();
         assert_eq!(shares.take_now(&client).unwrap_err(), ShareRefusal::Full);
-        // Nothing of it can be displaced.
+        // No share was offered for displacement.
         assert_eq!(shares.take_now(&other).unwrap_err(), ShareRefusal::Full);
         drop(taken);
         assert_eq!((held(&client), held(&other)), (0, 0));
@@ -657,7 +659,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_most_gives_way_down_to_an_equal_share() {
+    fn the_client_that_holds_most_gives_up_shares_until_all_are_equal() {
         let (shares, [client, other, third]) = (shares(6), clients(None));
         let take = |client: &Arc<Client>| {
             let share = shares.take_now(client);
@@ -666,7 +668,7 @@ mod tests {
         let first: Vec<_> = (0..6).map(|_| take(&client).unwrap()).collect();
         let second: Vec<_> = std::iter::from_fn(|| take(&other).ok()).collect();
         assert_eq!((held(&client), held(&other)), (3, 3));
-        // The latest went first.
+        // The newest shares were displaced first.
         let displaced = first.iter().map(Share::is_displaced);
         assert_eq!(
             displaced.collect::<Vec<_>>(),
@@ -681,7 +683,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_made_by_the_client_that_holds_more() {
+    fn only_a_client_that_holds_more_makes_room() {
         let (shares, [client, other, _]) = (shares(9), clients(None));
         let held = [(); 2].map(|()| shares.take_now(&client).unwrap());
         held[0].may_be_displaced(true);
@@ -690,9 +692,9 @@ mod tests {
         assert!(!shares.make_room(&other));
     }
 
-    // Ours: whatever a client does with a share, it gives way in the end.
+    // Ours: a client cannot hold shares forever by keeping them in use.
     #[tokio::test(start_paused = true)]
-    async fn a_share_that_has_been_in_use_for_long_goes_where_no_other_does() {
+    async fn a_share_in_use_for_long_is_displaced_if_no_other_is_offered() {
         let shares = Shares::new(
             Resource::Lookups,
             3,
@@ -714,12 +716,12 @@ mod tests {
         assert!(used[0].is_displaced() && !used[1].is_displaced());
         assert!(!shares.make_room_by(Resource::Requests, &third));
         tokio::time::sleep(IN_USE_MAX).await;
-        // All hold as many.
+        // Every client holds one share now.
         assert!(shares.take_now(&other).is_err() && !second.is_displaced());
     }
 
     #[test]
-    fn a_share_that_may_not_be_displaced_stays() {
+    fn only_offered_shares_are_displaced() {
         let (shares, [client, other, _]) = (shares(2), clients(None));
         let kept = [(); 2].map(|()| shares.take_now(&client).unwrap());
         kept[0].may_be_displaced(true);
@@ -729,9 +731,9 @@ mod tests {
         assert!(shares.take_now(&other).is_ok());
     }
 
-    // Ours: look-ups by the system, and fetches that have begun.
+    // Ours: for DNS lookups and fetches, which cannot be stopped once they have begun.
     #[tokio::test(start_paused = true)]
-    async fn of_shares_that_cannot_be_given_up_a_client_leaves_as_many_free_as_it_holds() {
+    async fn without_displacement_a_client_leaves_as_many_shares_free_as_it_holds() {
         let shares = Shares::new(
             Resource::Lookups,
             12,
@@ -748,7 +750,7 @@ mod tests {
         assert!(soon(more.as_mut()).await.is_none());
         let second = all_of(&other);
         assert_eq!(held(&other), 3);
-        // What comes back is not for a client that has more than it leaves free.
+        // Returned shares do not go to a client that holds more than it leaves free.
         drop(second);
         assert!(soon(more.as_mut()).await.is_none());
         drop(first);
@@ -757,10 +759,9 @@ mod tests {
         assert!(shares.take_now(&third).is_ok());
     }
 
-    // Ours: of ten clients that come one after the other none leaves nothing to the
-    // next.
+    // Ours: each of many clients that come one after the other still finds a share.
     #[test]
-    fn of_shares_that_cannot_be_given_up_the_last_ones_are_for_newcomers() {
+    fn without_displacement_the_last_shares_are_reserved_for_newcomers() {
         let shares = Shares::new(
             Resource::Lookups,
             256,
@@ -782,7 +783,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn more_may_wait_where_that_is_set() {
+    async fn the_waiting_limit_replaces_the_number_of_shares() {
         let (shares, [client, ..]) = (shares(1), clients(None));
         shares.set_waiting_limit(2);
         let _taken = shares.take_now(&client).unwrap();
@@ -793,7 +794,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_becomes_free_goes_to_the_client_that_holds_least() {
+    async fn a_returned_share_goes_to_the_client_that_holds_least() {
         let (shares, [client, other, _]) = (shares(3), clients(None));
         let mut taken: Vec<_> = (0..3).map(|_| shares.take_now(&client).unwrap()).collect();
         let mut more = pin!(shares.take(&client));
@@ -809,7 +810,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_waiter_that_goes_leaves_its_place_and_what_it_was_granted() {
+    async fn a_cancelled_waiter_gives_up_its_place_and_its_granted_share() {
         let (shares, [client, other, _]) = (shares(1), clients(None));
         let taken = shares.take_now(&client).unwrap();
         {
@@ -828,7 +829,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_too_many_wait_the_client_with_most_waiters_loses_one() {
+    async fn at_the_waiting_limit_the_client_with_most_waiters_loses_one() {
         let (shares, [client, other, _]) = (shares(2), clients(None));
         let _taken = [(); 2].map(|()| shares.take_now(&client).unwrap());
         let (mut first, mut latest) = (pin!(shares.take(&client)), pin!(shares.take(&client)));
@@ -845,7 +846,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_limit_of_the_operator_holds_where_shares_are_free() {
+    async fn the_operators_limit_applies_even_if_shares_are_free() {
         let (shares, [client, other, _]) = (shares(9), clients(Some(1)));
         let taken = shares.take_now(&client).unwrap();
         assert_eq!(
@@ -860,7 +861,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_higher_limit_counts_for_those_that_wait() {
+    async fn raising_the_limit_serves_waiting_clients() {
         let (shares, [client, _, _]) = (shares(1), clients(None));
         let _taken = shares.take_now(&client).unwrap();
         let mut waiting = pin!(shares.take(&client));

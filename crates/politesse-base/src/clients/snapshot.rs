@@ -1,8 +1,8 @@
-//! Snapshots of clients: counts at one time, as plain values for `admin` and
+//! Snapshots of clients: their counters at one time, as plain values for `admin` and
 //! `politesse clients`.
 //!
-//! A client takes a share of a resource, such as one connection, for each request. Does
-//! not know who may take one.
+//! A client takes shares of resources, such as a connection, for each of its requests.
+//! Does not know which client may take one.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -13,28 +13,28 @@ use serde::{Deserialize, Serialize};
 
 use super::client::{Client, ClientId, Resource};
 
-/// Counts of one client at some time.
+/// Counters of one client at some time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientSnapshot {
-    /// Name of the client's crawler, its address, or its network.
+    /// Name of the crawler, address, or network.
     pub client: String,
     /// Kind of `client`: `crawler`, `address`, `network`, or `proxy` for the proxy itself.
     pub kind: Cow<'static, str>,
-    /// Counts by the name of the resource. Resources that the client has never used are
+    /// Counters by name of the resource. Resources that the client has never used are
     /// left out.
     pub shares: BTreeMap<Cow<'static, str>, ResourceSnapshot>,
 }
 
-/// Counts of one resource for one client at some time.
+/// Counters of one resource for one client at some time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceSnapshot {
     /// Shares held now.
     pub held: u32,
-    /// Requests for a share that wait now.
+    /// Requests that wait for a share now.
     pub waiting: u32,
     /// Shares refused since the client was first seen.
     pub refused: u64,
-    /// Shares given to other clients since the client was first seen.
+    /// Shares lost to other clients since the client was first seen.
     pub displaced: u64,
 }
 
@@ -66,8 +66,8 @@ impl ClientSnapshot {
         }
     }
 
-    /// Returns the sort key: clients with most requests that wait come first, then
-    /// those with most shares. They are the likeliest cause of a problem.
+    /// Returns the sort key: clients with the most waiting requests come first, then
+    /// clients with the most shares, because they are the likeliest cause of a problem.
     fn rank(&self) -> impl Ord + '_ {
         let sum = |count: fn(&ResourceSnapshot) -> u32| {
             let counts = self.shares.values().map(|share| u64::from(count(share)));
@@ -81,18 +81,18 @@ impl ClientSnapshot {
     }
 }
 
-/// Some of the clients, and the number of all.
+/// The most active clients, and the total number of clients.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ClientSnapshots {
-    /// Clients that are shown.
+    /// Clients to show.
     pub clients: Vec<ClientSnapshot>,
-    /// Number of clients, shown or not.
+    /// Number of all clients, shown or not.
     pub total: usize,
 }
 
 impl ClientSnapshots {
-    /// Takes the first `limit` of `clients`: most requests that wait first, then most
-    /// shares held.
+    /// Keeps the first `limit` of `clients`, sorted by the most waiting requests, then by
+    /// the most shares.
     #[must_use]
     pub fn first(mut clients: Vec<ClientSnapshot>, limit: usize) -> Self {
         let total = clients.len();
@@ -121,7 +121,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn clients_that_wait_come_first_and_read_as_they_were_written() {
+    fn waiting_clients_come_first_and_survive_a_round_trip_through_json() {
         let all = vec![client("a", 0, 0), client("b", 9, 0), client("c", 1, 2)];
         let shown = ClientSnapshots::first(all, 2);
         let text = serde_json::to_string(&shown).unwrap();

@@ -1,5 +1,5 @@
-//! Map that is bounded by the bytes of its values, of which the least recently used goes
-//! first.
+//! Cache with a bound on the total size of its values. Evicts the least recently used
+//! values first.
 //!
 //! Does not know what the values are, and takes no lock.
 
@@ -8,17 +8,17 @@ use std::hash::{BuildHasher as _, Hash, RandomState};
 use hashlink::LinkedHashMap;
 use hashlink::linked_hash_map::RawEntryMut;
 
-/// Values by key, and the bytes that they count for.
+/// Cache of values by key, bounded by the sizes that are given on insertion.
 #[derive(Debug)]
 pub struct ByteCache<K, V> {
-    // Hashed by random keys: clients choose what is looked up. The least recently used is
-    // at the front.
+    // Hashed with random keys, because clients choose the keys to look up. The least
+    // recently used value is at the front.
     by_key: LinkedHashMap<K, WeighedValue<V>, RandomState>,
     bytes: usize,
     bytes_max: usize,
 }
 
-/// Value with the bytes that it counted for when it was inserted. It may grow later.
+/// Value with its size at insertion. The real size may grow later.
 #[derive(Debug)]
 struct WeighedValue<V> {
     value: V,
@@ -26,7 +26,7 @@ struct WeighedValue<V> {
 }
 
 impl<K: Eq + Hash, V> ByteCache<K, V> {
-    /// Creates a cache of `bytes_max` at most.
+    /// Creates a cache for at most `bytes_max` bytes.
     #[must_use]
     pub fn new(bytes_max: usize) -> Self {
         Self {
@@ -36,25 +36,28 @@ impl<K: Eq + Hash, V> ByteCache<K, V> {
         }
     }
 
-    /// Returns the value under `key`, which counts as used.
+    /// Returns the value under `key` and marks it as used.
     pub fn get(&mut self, key: &K) -> Option<&V> {
         self.by_key.to_back(key).map(|found| &found.value)
     }
 
-    /// Inserts a value that counts for so many bytes, with its key, in place of those that
-    /// are there. Returns the values that are held no longer: the one in its place, and the
-    /// least recently used beyond the bound, which may be the new one. To free them may take
-    /// a while.
+    /// Inserts a value that counts as `bytes`. An existing entry is replaced, including its
+    /// key.
+    ///
+    /// Returns the removed values: the replaced one, and the least recently used ones
+    /// beyond the bound, which may include the new value. The caller drops them, because
+    /// freeing them may take a while.
     pub fn insert(&mut self, key: K, value: V, bytes: usize) -> Vec<V> {
         self.bytes += bytes;
         let value = WeighedValue { value, bytes };
-        // The key is hashed once; `insert` of the map hashes a new key twice.
+        // Hashes the key once; the map's own `insert` hashes a new key twice.
         let hash = self.by_key.hasher().hash_one(&key);
         let entry = self.by_key.raw_entry_mut();
         let replaced = match entry.from_key_hashed_nocheck(hash, &key) {
             RawEntryMut::Occupied(mut known) => {
                 known.to_back();
-                // Equal keys may take different memory, and what counts is the new one's.
+                // Equal keys may occupy different amounts of memory, and `bytes` counts
+                // the new key.
                 known.replace_key(key);
                 Some(known.replace_value(value))
             }
@@ -95,7 +98,7 @@ impl<K: Eq + Hash, V> ByteCache<K, V> {
         self.by_key.is_empty()
     }
 
-    /// Returns the bytes that all values count for.
+    /// Returns the total size of all values, as given on insertion.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes

@@ -1,10 +1,9 @@
 //! Clocks of the process. No other module reads the time.
 //!
-//! Waits and pauses use the monotonic clock (tokio's, which tests can pause):
-//! no change of the wall clock may have a request sent sooner than its host
-//! wants. The audit record and HTTP dates use the wall clock. Ages are counted
-//! on both ([`Stamp`]). Time is read after each wait and never carried across
-//! one.
+//! Waits and pauses use the monotonic clock (tokio's, which tests can pause), so that
+//! a change of the wall clock never lets a request start sooner than its host wants.
+//! The audit record and HTTP dates use the wall clock. Ages use both ([`Stamp`]).
+//! Callers read the time again after each wait.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,7 +16,7 @@ use tokio::time::Instant;
 #[cfg(any(test, feature = "testing"))]
 use crate::testing;
 
-/// Reads the wall clock: for the audit record and dates.
+/// Reads the wall clock, for the audit record and dates.
 #[expect(clippy::disallowed_methods, reason = "this is the one place")]
 pub fn now() -> Timestamp {
     #[cfg(any(test, feature = "testing"))]
@@ -27,8 +26,8 @@ pub fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// Reads the wall clock as the system has it. To make a date of it takes several
-/// times as long, and ages need none.
+/// Reads the wall clock without converting it to a date. The conversion takes several
+/// times as long, and ages do not need it.
 #[expect(clippy::disallowed_methods, reason = "this is the one place")]
 fn wall() -> SystemTime {
     #[cfg(any(test, feature = "testing"))]
@@ -38,12 +37,12 @@ fn wall() -> SystemTime {
     SystemTime::now()
 }
 
-/// A moment on both clocks, from which an age is counted.
+/// Moment on both clocks from which an age is measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Stamp {
     instant: Instant,
     wall: SystemTime,
-    /// Age at that moment.
+    /// Age at the moment of the stamp.
     age_then: Duration,
 }
 
@@ -53,7 +52,7 @@ impl Stamp {
         Self::aged(Duration::ZERO)
     }
 
-    /// Returns the present moment of something that is `age` old already.
+    /// Returns a stamp of the present moment for something that is already `age` old.
     pub fn aged(age: Duration) -> Self {
         Self {
             instant: instant(),
@@ -62,10 +61,10 @@ impl Stamp {
         }
     }
 
-    /// Returns the age by the clock on which more time has passed.
+    /// Returns the age, measured on the clock on which more time has passed.
     pub fn age(&self) -> Duration {
-        // The monotonic clock stands still while a machine sleeps, and the wall
-        // clock can be set back.
+        // The monotonic clock stops while the machine sleeps, and the wall clock
+        // can be set back.
         let by_wall = wall().duration_since(self.wall).unwrap_or_default();
         let monotonic = instant().saturating_duration_since(self.instant);
         self.age_then.saturating_add(monotonic.max(by_wall))
@@ -75,21 +74,21 @@ impl Stamp {
 /// Returns the time between two moments of the wall clock; zero if `to` is not
 /// later.
 pub fn passed(from: Timestamp, to: Timestamp) -> Duration {
-    // The wall clock can be set back: an age is zero then, and never negative.
+    // `to` is earlier if the wall clock was set back. The result must not be negative.
     Duration::try_from(to.duration_since(from)).unwrap_or_default()
 }
 
-/// Reads the monotonic clock: for pauses and lifetimes.
+/// Reads the monotonic clock, for pauses and lifetimes.
 #[expect(clippy::disallowed_methods, reason = "this is the one place")]
 pub fn instant() -> Instant {
     Instant::now()
 }
 
-/// Limiter of a rate, by the monotonic clock.
+/// Rate limiter that uses the monotonic clock.
 pub type RateLimiter =
     governor::RateLimiter<NotKeyed, InMemoryState, LimiterClock, NoOpMiddleware<Duration>>;
 
-/// Clock of a [`RateLimiter`]: the time since the clock was made.
+/// Clock of a [`RateLimiter`]: the time since the clock was created.
 #[derive(Debug, Clone)]
 pub struct LimiterClock(Instant);
 
@@ -116,9 +115,9 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    // Ours: a machine that slept, and a clock that was set back.
+    // Ours: the machine may sleep, and the wall clock may be set back.
     #[tokio::test(start_paused = true)]
-    async fn an_age_is_counted_on_the_clock_on_which_more_has_passed() {
+    async fn an_age_is_measured_on_the_clock_that_advanced_further() {
         follow_tokio();
         let stamp = Stamp::now();
         let older = Stamp::aged(HOUR);

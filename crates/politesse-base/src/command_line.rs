@@ -1,8 +1,9 @@
-//! Commands as a user of this installation types them: the program, and the options by
-//! which it finds the configuration that is in use.
+//! Command lines for users of this installation: the program, and the options with which
+//! it finds the configuration in use.
 //!
-//! A message that names a command is of use only if the command works where it is pasted,
-//! whatever folder that is. Known once for the process, since messages are made everywhere.
+//! A command in a message is useful only if it works when pasted, from any folder. The
+//! prefix is global to the process, because messages come from everywhere. Does not know
+//! which commands exist.
 
 use std::env;
 use std::ffi::OsString;
@@ -12,7 +13,8 @@ use std::sync::OnceLock;
 
 use crate::inert::shell_quoted;
 
-/// Keys of the files that commands read, and of the listener that they ask.
+/// Configuration keys that commands need: files that they read, and the listener that they
+/// connect to.
 pub const PLACES: [&str; 5] = [
     "admin.listen",
     "admin.token_file",
@@ -21,18 +23,18 @@ pub const PLACES: [&str; 5] = [
     "https.ca_key",
 ];
 
-/// Beginning of the commands that this process prints.
+/// Prefix of all command lines that this process prints.
 static PREFIX: OnceLock<CommandPrefix> = OnceLock::new();
 
-/// Program and options that a command begins with.
+/// Program and options at the beginning of a command line.
 struct CommandPrefix {
-    /// For everyone.
+    /// Without secrets, for any reader.
     shown: String,
-    /// With every `--set`, for the terminal where they were typed.
+    /// With every `--set`, for the terminal where these options were typed.
     whole: String,
 }
 
-/// Configuration that this process uses, as the command line named it.
+/// Configuration of this process, as named on the command line.
 #[derive(Debug, Clone)]
 pub struct Invocation<'a> {
     /// The configuration file, if one was named.
@@ -41,15 +43,16 @@ pub struct Invocation<'a> {
     pub here: Option<&'a Path>,
     /// The arguments of `--set`.
     pub overrides: &'a [String],
-    /// Settings of the environment, as a shell takes them before a command.
+    /// Settings from the environment, in the form `NAME=value` that a shell accepts before
+    /// a command.
     pub variables: Vec<String>,
     /// Folders in which a shell looks for programs (`PATH`).
     pub search_path: Option<OsString>,
 }
 
 impl Invocation<'_> {
-    /// Has every command begin with this program and these options from now on. The
-    /// first call in a process counts.
+    /// Makes every command line begin with this program and these options from now on.
+    /// Only the first call in a process has an effect.
     pub fn install(&self) {
         let executable = env::current_exe().unwrap_or_else(|_| "politesse".into());
         let mut searched = self.search_path.iter().flat_map(env::split_paths);
@@ -58,7 +61,7 @@ impl Invocation<'_> {
             false => quoted(&executable),
         };
         let folder = env::current_dir().unwrap_or_default();
-        // Others may hold a secret, and change nothing that commands look for.
+        // Other options may contain a secret, and commands do not need them.
         let is_place = |entry: &str| {
             let key = entry.split('=').next().unwrap_or(entry);
             PLACES.contains(&key.trim())
@@ -75,7 +78,7 @@ impl Invocation<'_> {
         if let Some(file) = self.file {
             words.extend(["--config".to_owned(), quoted(&folder.join(file))]);
         } else if let Some(here) = self.here {
-            // Without the dots of `.`, which is the usual folder.
+            // `components` removes the `.` at the end, which is the usual folder.
             let here: PathBuf = folder.join(here).components().collect();
             words.push(format!("--here={}", quoted(&here)));
         }
@@ -86,13 +89,13 @@ impl Invocation<'_> {
     }
 }
 
-/// Returns a command of this installation, such as `politesse --here=/srv audit list`.
+/// Returns a command line for this installation, such as `politesse --here=/srv audit list`.
 pub fn command(arguments: impl Display) -> String {
     with(|prefix| &prefix.shown, &arguments)
 }
 
-/// Returns a command with all of the configuration that was typed, for the terminal
-/// where it was.
+/// Returns a command line with every option that was typed, which may contain secrets. Only
+/// for the terminal where it was typed.
 pub fn command_here(arguments: impl Display) -> String {
     with(|prefix| &prefix.whole, &arguments)
 }
@@ -119,7 +122,7 @@ fn quoted(path: &Path) -> String {
 mod tests {
     use super::*;
 
-    // Ours: what is printed works from any folder.
+    // Ours: printed commands work from any folder.
     #[test]
     fn a_command_names_the_configuration_by_an_absolute_path() {
         let plain = Invocation {

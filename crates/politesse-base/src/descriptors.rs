@@ -1,8 +1,8 @@
-//! File descriptors of this process: the system's limits, and a reserve.
+//! File descriptors of this process: the system's limit, and a reserve.
 //!
-//! Connections of crawlers and to origins leave the reserve alone, so that
-//! `/readyz` and `/metrics` still answer when crawlers hold all other
-//! descriptors. A robots.txt may be fetched over one of the reserve.
+//! Connections of crawlers and connections to origins must not use the reserve, so that
+//! `/readyz` and `/metrics` still answer when crawlers hold all other descriptors. One
+//! descriptor of the reserve may be used to fetch a robots.txt.
 
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,53 +12,52 @@ use rustix::process::{Resource, Rlimit, getrlimit};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
-/// Descriptors that connections of crawlers and to origins leave free, in three
-/// parts: for connections that are told so, for as many as the admin listener
-/// serves, and for lookups of names, files (those of the record among them) and
-/// one robots.txt.
+/// Number of reserved descriptors. The reserve has three equal parts: for connections that
+/// are answered with a refusal; for the connections of the admin listener; and for DNS
+/// lookups, files (including those of the record) and one robots.txt.
 pub const RESERVED: u64 = 192;
 
-/// Parts of the reserve.
+/// Number of parts of the reserve.
 const PARTS: u64 = 3;
 
-/// Divisor of a low limit: the reserve is at most one part of so many, so that
+/// Divisor for low limits: the reserve is at most this fraction of the limit, so that
 /// some descriptors are left for connections.
 const RESERVED_PART: u64 = 4;
 
-/// Reserve of this process, by the limit as last read.
+/// Reserve of this process, computed from the limit as last read.
 static RESERVE: DescriptorReserve = DescriptorReserve(AtomicU64::new(UNREAD));
 
-/// Value of a [`DescriptorReserve`] whose limit has not been read yet.
+/// Value of a [`DescriptorReserve`] before the limit is read.
 const UNREAD: u64 = 0;
 
-/// Place of the one socket of the reserve that a robots.txt is fetched over.
+/// Permit for the one reserved descriptor that may fetch a robots.txt.
 static ROBOTS_PLACE: Semaphore = Semaphore::const_new(1);
 
-/// Leave to use a descriptor of the reserve for the fetch of a robots.txt. Kept as
-/// long as the descriptor.
+/// Permission to use a reserved descriptor to fetch a robots.txt. Must be held as long as
+/// the descriptor is open.
 #[derive(Debug)]
 pub struct ReservePlace {
     _permit: SemaphorePermit<'static>,
 }
 
 impl ReservePlace {
-    /// Takes the place as soon as it is free, in the order of the calls. `None` if
-    /// that takes longer than `longest`.
+    /// Waits until the place is free and takes it, in the order of the calls. Returns
+    /// `None` if that takes longer than `longest`.
     pub async fn take_within(longest: Duration) -> Option<Self> {
-        // Fair, so that a host that is asked for often does not keep another out.
+        // The semaphore is fair, so a host with many requests cannot starve another.
         let permit = timeout(longest, ROBOTS_PLACE.acquire()).await.ok()?.ok()?;
         Some(Self { _permit: permit })
     }
 }
 
-/// Reserve of descriptors: the lowest number that belongs to it.
+/// Reserve of descriptors, stored as the lowest descriptor number that belongs to it.
 ///
-/// Kept, because the limit changes only where somebody sets it, and to read it
-/// for each connection is a system call for each connection.
+/// Stored, because the limit rarely changes and reading it would cost a system call for
+/// each connection.
 struct DescriptorReserve(AtomicU64);
 
 impl DescriptorReserve {
-    /// Sets the reserve that a limit leads to.
+    /// Sets the reserve for a limit; `None` means no limit and no reserve.
     fn set(&self, limit: Option<u64>) {
         let first = limit.map_or(u64::MAX, |limit| limit - reserved_of(limit));
         self.0.store(first, Ordering::Relaxed);
@@ -70,15 +69,15 @@ impl DescriptorReserve {
     }
 }
 
-/// Reads the limit of descriptors that this process may have open, and sets the
-/// reserve by it. Absent if there is none.
+/// Reads the limit on open descriptors of this process, and updates the reserve. Returns
+/// `None` if there is no limit.
 pub fn limit() -> Option<u64> {
     let limit = limits().current;
     RESERVE.set(limit);
     limit
 }
 
-/// Limit up to which this process may raise its own.
+/// Reads the maximum to which this process may raise its limit.
 pub fn hard_limit() -> Option<u64> {
     limits().maximum
 }
@@ -87,13 +86,13 @@ fn limits() -> Rlimit {
     getrlimit(Resource::Nofile)
 }
 
-/// Reports whether the descriptor of `socket` is of the reserve, so that the socket
-/// must be closed. The reserve is that of the last call of [`limit`], which the
-/// start and each reload make.
+/// Reports whether the descriptor of `socket` belongs to the reserve, so that the socket
+/// must be closed. Uses the limit as read by the last call of [`limit`], which happens at
+/// startup and at each reload.
 pub fn is_reserved(socket: &impl AsRawFd) -> bool {
-    // The system gives out the lowest number that is free, so the number of a
-    // new socket says how many descriptors are in use at least. Nothing has to
-    // be counted, nor listed in `/proc/self/fd`.
+    // The system assigns the lowest free number, so at least as many descriptors
+    // are in use as the number of a new socket. That saves counting them or
+    // listing `/proc/self/fd`.
     let number = u64::try_from(socket.as_raw_fd()).unwrap_or(0);
     if RESERVE.0.load(Ordering::Relaxed) == UNREAD {
         limit();
@@ -101,15 +100,15 @@ pub fn is_reserved(socket: &impl AsRawFd) -> bool {
     RESERVE.contains(number)
 }
 
-/// Tells whether the descriptor of `socket` is of the two parts of the reserve that
-/// are not for connections of crawlers at all.
+/// Reports whether the descriptor of `socket` belongs to the last two parts of the reserve,
+/// which no connection of a crawler may use, not even to be refused.
 pub fn is_in_last_reserve(socket: &impl AsRawFd) -> bool {
     let number = u64::try_from(socket.as_raw_fd()).unwrap_or(0);
     limit().is_some_and(|limit| limit - kept_back_of(limit) <= number)
 }
 
-/// Returns how many connections of crawlers, each with one to an origin, `limit`
-/// descriptors suffice for.
+/// Returns the number of crawler connections, each with a connection to an origin, for
+/// which `limit` descriptors suffice.
 pub fn connections_of(limit: u64) -> u64 {
     (limit - reserved_of(limit)) / 2
 }
@@ -128,7 +127,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn a_low_limit_is_not_reserved_as_a_whole() {
+    fn the_reserve_takes_at_most_a_quarter_of_a_low_limit() {
         for (limit, reserved, kept_back) in [
             (0, 0, 0),
             (3, 0, 0),
@@ -142,9 +141,9 @@ mod tests {
         assert_eq!(connections_of(1024), 416);
     }
 
-    // Ours: one system call for each connection less.
+    // Ours: saves a system call for each connection.
     #[test]
-    fn the_reserve_is_that_of_the_limit_as_last_read() {
+    fn the_reserve_follows_the_limit_as_last_read() {
         let reserve = DescriptorReserve(AtomicU64::new(UNREAD));
         for (limit, highest) in [(Some(512), 383), (Some(64), 47), (None, u64::MAX - 1)] {
             reserve.set(limit);
@@ -155,7 +154,7 @@ mod tests {
 
     // Ours.
     #[tokio::test]
-    async fn the_place_of_a_robots_txt_is_taken_once_at_a_time() {
+    async fn only_one_robots_txt_at_a_time_uses_the_reserve() {
         let place = ReservePlace::take_within(Duration::ZERO).await.unwrap();
         assert!(ReservePlace::take_within(Duration::ZERO).await.is_none());
         drop(place);

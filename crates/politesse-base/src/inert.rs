@@ -1,9 +1,9 @@
-//! Escapes for text that an origin or a crawler wrote, so that printing it does
-//! not control the terminal.
+//! Escaping of text from origins and crawlers, so that printing it cannot control the
+//! terminal.
 //!
-//! Escape sequences could hide or forge a line; Unicode Technical Report 36 has
-//! the characters that change direction. Every command of the program prints
-//! such text through here. Does not know the layout of any output.
+//! Escape sequences could hide or forge a line; Unicode Technical Report 36 lists the
+//! characters that change text direction. Every command of the program prints such text
+//! through this module. Does not know the layout of any output.
 
 use std::io;
 
@@ -11,8 +11,8 @@ use serde::Serialize;
 use serde_json::ser::Formatter;
 use serde_json::{Serializer, Value};
 
-/// Replaces control and direction-changing characters of `text` by escapes
-/// (`\u{1b}`), for people to read.
+/// Replaces the control and direction-changing characters of `text` with escapes
+/// (`\u{1b}`) that people can read.
 pub fn inert(text: &str) -> String {
     text.chars()
         .map(|letter| {
@@ -25,14 +25,14 @@ pub fn inert(text: &str) -> String {
         .collect()
 }
 
-/// Quotes `text` as one word of a shell, for command lines that people copy: a
-/// quotation mark in a URL must not begin a command.
+/// Quotes `text` as a single shell word, for command lines that people copy. Without
+/// quoting, a quotation mark in a URL could begin a command.
 pub fn shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// Quotes `text` as [`shell_word`] does, unless it holds only letters, digits
-/// and `/._-`, none of which has a meaning to a shell.
+/// Quotes `text` as [`shell_word`] does, unless it consists only of letters, digits and
+/// `/._-`, which have no special meaning to a shell.
 pub fn shell_quoted(text: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-".contains(letter);
     if text.chars().all(is_plain) {
@@ -42,35 +42,35 @@ pub fn shell_quoted(text: &str) -> String {
     }
 }
 
-/// Appends `value` to `line` as JSON. Control and direction-changing characters
-/// get JSON's own escapes, so that a program reads the original text.
+/// Appends `value` to `line` as JSON. Control and direction-changing characters become
+/// JSON escapes, so that a program still reads the original text.
 ///
 /// # Errors
 ///
-/// [`serde_json::Error`] if JSON cannot hold `value`, such as a map whose keys
-/// are no text.
+/// [`serde_json::Error`] if JSON cannot represent `value`, such as a map whose keys are
+/// not text.
 pub fn append_json(line: &mut Vec<u8>, value: &impl Serialize) -> serde_json::Result<()> {
     value.serialize(&mut Serializer::with_formatter(line, InertFormatter))
 }
 
-/// Makes a line of CSV (RFC 4180, section 2) that neither a spreadsheet nor a
-/// terminal acts on.
+/// Builds a line of CSV (RFC 4180, section 2) that is safe in spreadsheets and terminals.
 ///
-/// A field that a spreadsheet would take for a formula begins with an apostrophe,
-/// which spreadsheets take for the sign of a text. Control and direction-changing
-/// characters are escaped as by [`inert`], ends of lines among them.
+/// A field that a spreadsheet would read as a formula gets a leading apostrophe, which
+/// marks it as text. Control and direction-changing characters, including line ends, are
+/// escaped as by [`inert`].
 pub fn csv_line<'a>(fields: impl IntoIterator<Item = &'a str>) -> String {
     let fields: Vec<_> = fields.into_iter().map(csv_field).collect();
     format!("{}\r\n", fields.join(","))
 }
 
-/// Makes the line of CSV with the members of `row` that `columns` name.
+/// Builds a line of CSV from the members of `row` that `columns` names. A dot in a column
+/// separates the names of nested members.
 pub fn csv_row(row: &Value, columns: &[&str]) -> String {
     let cells: Vec<_> = columns.iter().map(|name| cell(row, name)).collect();
     csv_line(cells.iter().map(String::as_str))
 }
 
-/// Makes the cell of CSV for the member `name`; empty without a value.
+/// Returns the text of the CSV cell for the member `name`; empty if it has no value.
 fn cell(row: &Value, name: &str) -> String {
     let found = name.split('.').try_fold(row, |value, name| value.get(name));
     match found {
@@ -81,7 +81,7 @@ fn cell(row: &Value, name: &str) -> String {
 }
 
 fn csv_field(text: &str) -> String {
-    // The forms of full width as well: East Asian spreadsheets read them alike.
+    // Includes the full-width forms, which East Asian spreadsheets treat alike.
     let begins_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r', '＝', '＋', '－', '＠']);
     let mark = if begins_formula { "'" } else { "" };
     let field = format!("{mark}{}", inert(text));
@@ -92,7 +92,7 @@ fn csv_field(text: &str) -> String {
     }
 }
 
-/// Reports whether a terminal may act on `letter` instead of showing it.
+/// Reports whether a terminal may act on `letter` instead of displaying it.
 fn controls_terminal(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
@@ -107,7 +107,7 @@ impl Formatter for InertFormatter {
         writer: &mut W,
         fragment: &str,
     ) -> io::Result<()> {
-        // Nearly all text is plain ASCII, and is written much faster in one piece.
+        // Fast path: nearly all text is plain ASCII.
         if fragment.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
             return writer.write_all(fragment.as_bytes());
         }
@@ -116,8 +116,8 @@ impl Formatter for InertFormatter {
             let (before, after) = rest.split_at(at);
             writer.write_all(before.as_bytes())?;
             let mut letters = after.chars();
-            // Each of these characters is below U+10000, so that one `\uXXXX`
-            // is enough (RFC 8259, section 7).
+            // Each of these characters is below U+10000, so one `\uXXXX` is
+            // enough (RFC 8259, section 7).
             let letter = letters.next().map_or(0, u32::from);
             write!(writer, "\\u{letter:04x}")?;
             rest = letters.as_str();
@@ -130,23 +130,23 @@ impl Formatter for InertFormatter {
 mod tests {
     use super::*;
 
-    // Ours: what an origin wrote must not steer the terminal it is read on.
+    // Ours: text from an origin must not control the terminal.
     #[test]
-    fn control_characters_are_shown_not_obeyed() {
+    fn control_characters_are_shown_as_escapes() {
         assert_eq!(inert("a\u{1b}[2Jb\u{202e}c é"), "a\\u{1b}[2Jb\\u{202e}c é");
     }
 
-    // POSIX, Shell Command Language, 2.2.2: nothing ends single quotation marks
-    // but one of them.
+    // POSIX, Shell Command Language, 2.2.2: only a single quotation mark ends
+    // single-quoted text.
     #[test]
-    fn a_shell_word_has_no_way_out() {
+    fn quoted_text_cannot_end_its_shell_word() {
         assert_eq!(shell_word("a b"), "'a b'");
         assert_eq!(shell_word("x';reboot;'"), r"'x'\'';reboot;'\'''");
     }
 
-    // RFC 4180, section 2, and ours for formulas and controls.
+    // RFC 4180, section 2; ours for formulas and control characters.
     #[test]
-    fn a_line_of_csv_is_neither_a_formula_nor_two_lines() {
+    fn a_csv_field_never_begins_a_formula_or_a_line() {
         for (field, wanted) in [
             ("plain", "plain"),
             ("", ""),
@@ -170,7 +170,7 @@ mod tests {
 
     // Ours; RFC 8259, section 7, for the escapes.
     #[test]
-    fn json_reads_the_same_and_steers_nothing() {
+    fn escaped_json_parses_to_the_original_text() {
         let text = "a\u{1b}[2J\"\u{7f}\u{9b}b\u{202e}c é \u{feff}\n";
         let mut line = Vec::new();
         append_json(&mut line, &[text]).unwrap();

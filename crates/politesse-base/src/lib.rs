@@ -1,8 +1,8 @@
-//! Parts that every layer of [politesse](https://crates.io/crates/politesse) may use:
-//! clocks, metrics, tasks, TLS as a client, the shares of clients, bounded caches, inert
-//! text.
+//! Building blocks for every layer of [politesse](https://crates.io/crates/politesse):
+//! clocks, metrics, tasks, client-side TLS, fair shares for clients, bounded caches, and
+//! escaping of text for terminals.
 //!
-//! Knows no origin, no decision, no record and no configuration.
+//! Does not know origins, decisions, records or the configuration.
 
 pub mod byte_cache;
 

@@ -1,8 +1,8 @@
-//! Metrics of the process: each named, typed and described once, in one table.
+//! Metrics of the process: name, type and description of each, in one table.
 //!
-//! From the table come the fields of [`Metrics`], what `/metrics` shows, and the
-//! reference for operators. Labels have a bounded number of values: none names a
-//! host, a URL or a crawler. What increments a metric is not known here.
+//! The table generates the fields of [`Metrics`], the output of `/metrics` and the
+//! reference for operators. Labels have a bounded number of values: no label names a
+//! host, a URL or a crawler. Does not know which code increments a metric.
 
 use std::fmt::Write as _;
 use std::hash::Hash;
@@ -17,26 +17,26 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
-/// Counter of the lines that the log left out. It stands outside [`Metrics`]
-/// because the log begins before any proxy has metrics.
+/// Counter of dropped log lines. It is outside [`Metrics`] because the log starts before
+/// any proxy has metrics.
 pub static LOG_LINES_LEFT_OUT: LazyLock<Counter> = LazyLock::new(Counter::default);
 
 /// Prefix of the name of every metric.
 const PREFIX: &str = "politesse";
 
-/// Buckets for what takes from half a millisecond to a minute.
+/// Histogram buckets for operations, from half a millisecond to a minute.
 const SECONDS: [f64; 12] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0, 20.0, 60.0,
 ];
 
-/// Buckets for waits, from a tenth of a second to ten minutes.
+/// Histogram buckets for waits, from a tenth of a second to ten minutes.
 const WAITS: [f64; 10] = [0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0, 120.0, 600.0];
 
-/// Writes the table's two forms: [`Metrics`] with a field for each metric, and
-/// [`DESCRIPTIONS`]. A doc comment is the help text as well.
+/// Expands the table into [`Metrics`], with a field for each metric, and [`DESCRIPTIONS`].
+/// The doc comment of a metric is also its help text.
 ///
-/// The name on `/metrics` is [`PREFIX`] and the field's name; counters get
-/// `_total` at the end.
+/// The name on `/metrics` consists of [`PREFIX`] and the name of the field. Counters get
+/// the suffix `_total`.
 macro_rules! metrics {
     (@new) => { Default::default() };
     (@new $metric:expr) => { $metric };
@@ -60,8 +60,8 @@ macro_rules! metrics {
                 let mut registry = Registry::with_prefix(PREFIX);
                 $(
                     let $field: $Type = metrics!(@new $($metric)?);
-                    // Rows and fields come from one list in one order, so each
-                    // field meets its own row.
+                    // Rows and fields come from the same list in the same order,
+                    // so each field gets its own row.
                     if let Some(description) = descriptions.next() {
                         description.register(&mut registry, $field.clone());
                     }
@@ -297,7 +297,7 @@ metrics! {
     log_lines_left_out: Counter = LOG_LINES_LEFT_OUT.clone();
 }
 
-/// Defines a set of labels, and the list of their names.
+/// Defines structs for sets of labels, with the lists of their names.
 macro_rules! labels {
     ($(
         $(#[$about:meta])+
@@ -332,7 +332,7 @@ labels! {
         why,
     }
 
-    /// Label of what is counted by reason.
+    /// Label of metrics that count by reason.
     ReasonLabel {
         /// The reason's word.
         reason,
@@ -348,30 +348,30 @@ labels! {
 
     /// Label of the program.
     VersionLabel {
-        /// Its version.
+        /// Version of the program.
         version,
     }
 
-    /// Label of what is counted by outcome.
+    /// Label of metrics that count by outcome.
     ResultLabel {
         /// The outcome's word.
         result,
     }
 }
 
-/// Counters that each request increments, by their labels.
+/// Family of counters that every request increments.
 ///
-/// Those of the first label sets are found without a lock and without a hash:
-/// most requests have one of a few.
+/// The counters of the first label sets are found without a lock and without a hash,
+/// because most requests have one of a few label sets.
 #[derive(Debug)]
 pub struct FrequentCounters<L> {
     family: Family<L, Counter>,
-    /// Counters of the label sets that came first, in that order.
+    /// Counters of the first label sets, in order of first use.
     first: Arc<[OnceLock<(L, Counter)>; FIRST_SETS]>,
 }
 
-/// Label sets whose counters are found without a lock; all of them are compared
-/// before another is looked up.
+/// Number of label sets whose counters are found without a lock. A small number, because
+/// all of them are compared before the lookup of another.
 const FIRST_SETS: usize = 8;
 
 impl<L> Default for FrequentCounters<L>
@@ -432,7 +432,7 @@ trait LabelNames {
     const NAMES: &[&str];
 }
 
-/// Type of a metric, as the reference names it.
+/// Type name of a metric in the reference, and the names of its labels.
 trait Kind {
     const KIND: &str;
     const LABELS: &[&str] = &[];
@@ -460,7 +460,7 @@ impl<L: LabelNames> Kind for FrequentCounters<L> {
     const LABELS: &[&str] = L::NAMES;
 }
 
-/// A metric, as the table describes it.
+/// Row of the table of metrics.
 struct Description {
     field: &'static str,
     /// The lines of the help text.
@@ -471,8 +471,8 @@ struct Description {
 
 impl Description {
     fn register(&self, registry: &mut Registry, metric: impl Metric) {
-        // The library ends the help text with a full stop, and the name with the
-        // unit.
+        // The library appends a full stop to the help text, and the unit to the
+        // name.
         let sentence = self.help();
         let help = sentence.trim_end_matches('.');
         for (suffix, unit) in [("_seconds", Unit::Seconds), ("_bytes", Unit::Bytes)] {
@@ -499,11 +499,11 @@ impl Description {
 }
 
 impl Metrics {
-    /// Shows the counters that alerts rise on (`contrib/prometheus`) from the start, by
-    /// the words that the alerts ask for.
+    /// Creates the counters that alerts use (`contrib/prometheus`), with the label values
+    /// that the alerts select, so that they start at 0.
     ///
-    /// Prometheus sees no increase in a series that begins with 1: without this the first
-    /// head that fails raises no alert.
+    /// Prometheus sees no increase in a series that begins with 1. Without this, the first
+    /// failed head would not trigger an alert.
     fn show_at_zero(&self) {
         let by_result: [(_, &[&'static str]); 5] = [
             (&self.audit_seals, &["made", "failed"]),
@@ -540,7 +540,7 @@ impl Metrics {
     }
 }
 
-/// Writes the reference of metrics, in Markdown.
+/// Returns the reference of metrics as Markdown.
 #[must_use]
 pub fn reference() -> String {
     let mut text = "\
@@ -567,7 +567,7 @@ names a host, a URL or a crawler.
 mod tests {
     use super::*;
 
-    /// Metrics with labels that are shown at 0.
+    /// Metrics with labels that start at 0.
     const ALERTED: [&str; 7] = [
         "robots_fetches",
         "robots_changes",
@@ -580,14 +580,14 @@ mod tests {
 
     // Ours.
     #[test]
-    fn every_metric_is_shown_by_the_name_type_and_help_of_the_table() {
+    fn every_metric_has_the_name_type_and_help_of_the_table() {
         let text = Metrics::default().render();
         for metric in DESCRIPTIONS {
             let family = format!("{PREFIX}_{}", metric.field);
             let kind = format!("# TYPE {family} {}\n", metric.kind);
             let help = format!("# HELP {family} {}\n", metric.help());
-            // One with labels is shown once it has counted something, or an alert rises
-            // on it.
+            // A metric with labels appears only after its first count, or if an alert
+            // uses it.
             let is_shown = metric.labels.is_empty() || ALERTED.contains(&metric.field);
             assert_eq!(text.contains(&kind), is_shown, "{kind}{text}");
             assert_eq!(text.contains(&help), is_shown, "{help}{text}");
@@ -596,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn the_labels_of_the_table_are_those_shown() {
+    fn a_metric_has_the_labels_of_the_table() {
         let metrics = Metrics::default();
         let (verdict, reason) = ("allow", "no_rule");
         metrics.decisions.inc(&DecisionLabels { verdict, reason });
@@ -612,7 +612,7 @@ mod tests {
         );
     }
 
-    // Ours: what is found without a lock, and what is not, are one metric.
+    // Ours: counters found with and without a lock belong to one metric.
     #[test]
     fn frequent_counters_count_every_label_set() {
         let metrics = Metrics::default();
@@ -631,9 +631,9 @@ mod tests {
         assert!(first.iter().all(|place| place.get().is_some()));
     }
 
-    // `politesse reference metrics > docs/reference/metrics.md` writes it anew.
+    // Ours: `politesse reference metrics > docs/reference/metrics.md` updates the file.
     #[test]
-    fn the_reference_in_the_repository_is_that_of_the_table() {
+    fn the_reference_in_the_repository_matches_the_table() {
         let path = concat!(
             env!("CARGO_MANIFEST_DIR"),
             "/../../docs/reference/metrics.md"

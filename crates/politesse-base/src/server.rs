@@ -1,7 +1,7 @@
-//! Servers beside origins (a parent proxy, stores, archives): where they are, and the files
-//! of the credentials by which they let the proxy in.
+//! Servers other than origins (a parent proxy, stores, archives): their addresses, and the
+//! files with the proxy's credentials for them.
 //!
-//! Does not know what is said to them.
+//! Does not know the protocols of these servers.
 
 use std::fmt;
 use std::fs::File;
@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use http::uri::Authority;
 use thiserror::Error;
 
-/// Longest credentials file that is read: it holds one line.
+/// Maximum number of bytes read from a credentials file, which holds a single line.
 const CREDENTIALS_BYTES_MAX: u64 = 4096;
 
-/// Name or address of a server, and port.
+/// Host and port of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServerPlace {
     /// Name or address, without brackets.
@@ -25,13 +25,15 @@ pub struct ServerPlace {
 }
 
 impl ServerPlace {
-    /// Reads `host`, `host:port`, or `[address]:port`; without a port it is
-    /// `default_port`. `None` if the text is none of them: with a password in it, it
-    /// would stand in the configuration, and on pages that show that.
+    /// Parses `host`, `host:port` or `[address]:port`. Without a port, `default_port`
+    /// applies.
+    ///
+    /// Returns `None` for any other form. A password in the text is rejected as well: it
+    /// would appear in the configuration, and on pages that show it.
     pub fn parse(text: &str, default_port: u16) -> Option<Self> {
         let authority: Authority = text.parse().ok()?;
         let host = authority.host().trim_matches(['[', ']']);
-        // A port of 0, and a colon without a port, are mistakes and no default.
+        // A port of 0, or a colon without a port, is a mistake and not the default.
         let has_port = authority.as_str().len() != authority.host().len();
         let port = authority.port_u16().filter(|port| *port != 0);
         let is_plain = !authority.as_str().contains('@') && !host.is_empty();
@@ -52,8 +54,8 @@ impl fmt::Display for ServerPlace {
     }
 }
 
-/// Reason why the credentials for another server cannot be used. The proxy does not
-/// start then.
+/// Reason why the credentials for a server cannot be used, which prevents the proxy from
+/// starting.
 #[derive(Debug, Error)]
 pub enum CredentialsError {
     /// The file cannot be read.
@@ -61,10 +63,10 @@ pub enum CredentialsError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// Others than its owner may read the file.
+    /// Users other than its owner may read the file.
     #[error("{} may be read by others (mode {mode:o}); `chmod 600` it", path.display())]
     Mode {
         /// The file.
@@ -77,11 +79,12 @@ pub enum CredentialsError {
     Form(PathBuf),
 }
 
-/// Reads a file of one line with a secret, which only its owner may read.
+/// Reads a file with a secret, which only its owner may have permission to read.
 ///
 /// # Errors
 ///
-/// [`CredentialsError::Read`], [`CredentialsError::Mode`].
+/// [`CredentialsError::Read`] if the file cannot be read; [`CredentialsError::Mode`] if
+/// other users may read it.
 pub fn read_private(path: &Path) -> Result<String, CredentialsError> {
     let unreadable = |source| CredentialsError::Read {
         path: path.to_owned(),
@@ -89,7 +92,7 @@ pub fn read_private(path: &Path) -> Result<String, CredentialsError> {
     };
     let file = File::open(path).map_err(unreadable)?;
     // The mode of the open file, not of the path: the path could lead to
-    // another file by the time it is read.
+    // another file by the time the file is read.
     let mode = file.metadata().map_err(unreadable)?.mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(CredentialsError::Mode {
@@ -103,16 +106,16 @@ pub fn read_private(path: &Path) -> Result<String, CredentialsError> {
     Ok(text)
 }
 
-/// Reads a file of the form `user:password`.
+/// Reads a private file with one line of the form `user:password`.
 ///
 /// # Errors
 ///
-/// [`CredentialsError`].
+/// [`CredentialsError`] if the file is unreadable, readable by other users or malformed.
 pub fn user_and_password(path: &Path) -> Result<UserPassword, CredentialsError> {
     UserPassword::parse(&read_private(path)?).ok_or_else(|| CredentialsError::Form(path.to_owned()))
 }
 
-/// A name with its password.
+/// User name and password.
 #[derive(Clone)]
 pub struct UserPassword {
     /// Name.
@@ -122,7 +125,7 @@ pub struct UserPassword {
 }
 
 impl UserPassword {
-    /// Reads `user:password`, with or without an end of line (RFC 7617, section 2).
+    /// Parses `user:password`, with or without a line end (RFC 7617, section 2).
     fn parse(text: &str) -> Option<Self> {
         let without_lf = text.strip_suffix('\n').unwrap_or(text);
         let line = without_lf.strip_suffix('\r').unwrap_or(without_lf);

@@ -1,9 +1,9 @@
-//! Executor for the tasks that hyper starts, so that a stop waits for them; the
-//! budget of bytes and time that a task reads before it lets others run; and the
-//! parts of a task that are polled only when something woke them.
+//! Tools for the tasks of connections: an executor whose tasks shutdown waits for, a
+//! budget that makes a task yield to others while it reads, and wakers that limit polling
+//! to the part of a task that was woken.
 //!
-//! Both sides of the proxy use them: connections of clients, and to origins.
-//! Does not know what a task does.
+//! Connections of clients and connections to origins both use these tools. Does not know
+//! what a task does.
 
 use std::future::Future;
 use std::io;
@@ -20,8 +20,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::clock;
 
-/// Executor that is given to hyper: the tasks that hyper starts for its
-/// connections join those that a stop waits for.
+/// Executor for hyper. Tracks the tasks that hyper starts for its connections, so that
+/// shutdown can wait for them.
 #[derive(Debug, Clone, Default)]
 pub struct Tasks(pub TaskTracker);
 
@@ -35,51 +35,51 @@ where
     }
 }
 
-/// Bytes that a task reads before others run.
+/// Number of bytes that a task reads before others run.
 pub(crate) const BUDGET_BYTES: usize = 128 * 1024;
 
-/// Time for which a task reads before others run.
+/// Time that a task reads before others run.
 ///
-/// Bytes are a poor measure of the work that they cause: to pass on 128 KiB of a body
-/// takes some 70 us, and to read as many of the smallest HTTP/2 frames, each of which
-/// is answered, more than 2 ms, for which requests of other clients would wait again
-/// and again.
+/// The number of bytes is a poor measure of work: passing on 128 KiB of a body takes
+/// about 70 µs, but reading 128 KiB of the smallest HTTP/2 frames, each of which needs an
+/// answer, takes more than 2 ms. Requests of other clients would repeatedly wait that long.
 const BUDGET_TIME: Duration = Duration::from_micros(100);
 
-/// Bytes after which a task looks at the clock. Most messages are shorter.
+/// Number of bytes after which a task reads the clock. Most messages are shorter.
 const UNTIMED_BYTES: usize = 2048;
 
-/// Most bytes of one read.
+/// Maximum number of bytes of one read.
 ///
-/// hyper doubles its buffer while reads fill it, up to the length that a head may
-/// have. Of an origin that sends faster than a client takes, each connection would
-/// keep several buffers of that length, made anew for each read. Half of this takes
-/// twice as many writes for a large body. Twice as much takes 1 or 2 % less of the CPU
-/// for it, and a client that is slow would look like one that takes nothing: what it
-/// takes is counted when it wants what the next read has brought (`pace.max_stall`,
-/// `proxy.min_progress`). One byte less than a power of two, so that a read never fills
-/// the buffer of that length.
+/// hyper doubles its buffer while reads fill it, up to the maximum length of a head. If
+/// an origin sends faster than the client reads, each connection would hold several
+/// buffers of that length, reallocated for each read.
+///
+/// Half this value needs twice as many writes for a large body. Twice this value saves
+/// only 1 or 2 % of CPU time, and makes a slow client look stalled: its progress counts
+/// only when it asks for the data of the next read (`pace.max_stall`,
+/// `proxy.min_progress`). The value is one byte less than a power of two, so that a read
+/// never fills a buffer of that length.
 const READ_BYTES_MAX: u64 = 64 * 1024 - 1;
 
 /// Budget of a task that reads from a peer.
 ///
-/// hyper parses input until there is no more. A peer that sends faster than its
-/// input is parsed (a chunk size of endless zeros, interim responses, empty
-/// frames) would keep a thread to itself.
+/// hyper parses input until there is none left. A peer that sends faster than hyper
+/// parses (a chunk size of endless zeros, interim responses, empty frames) would occupy
+/// a thread forever.
 #[derive(Debug, Clone, Default)]
 pub struct ReadBudget {
     /// Bytes read since the last wait.
     used: usize,
-    /// Time at which there were more than [`UNTIMED_BYTES`] of them.
+    /// Time at which the task first read the clock, after [`UNTIMED_BYTES`].
     since: Option<Instant>,
 }
 
 impl ReadBudget {
-    /// Reads from `stream`, if some of the budget is left, and takes the bytes from
-    /// it. A read that waits for input renews the budget.
+    /// Reads from `stream` and charges the bytes to the budget. A read that has to wait
+    /// for input renews the budget.
     ///
-    /// Pending if the budget is used up. The task then has a new one, and is
-    /// woken at once: it goes on after the tasks that are ready now.
+    /// Returns pending if the budget is used up. The task then gets a new budget and is
+    /// woken at once, so it continues after the tasks that are ready now.
     pub fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -87,22 +87,22 @@ impl ReadBudget {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.is_used_up() {
-            // The input goes on, so the clock counts from the next read.
+            // More input is likely, so the new budget is timed from its first read.
             self.used = UNTIMED_BYTES;
             self.since = None;
-            // Nothing else would wake the task, because its input has come already.
+            // Nothing else would wake the task, because its input has already arrived.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
         let before = buffer.filled().len();
-        // Most buffers have less room than that, and need no limit.
+        // Most buffers have less room, and need no wrapper that limits the read.
         let polled = if buffer.remaining() as u64 <= READ_BYTES_MAX {
             Pin::new(stream).poll_read(cx, buffer)
         } else {
             Pin::new(&mut stream.take(READ_BYTES_MAX)).poll_read(cx, buffer)
         };
         let bytes = buffer.filled().len() - before;
-        // While the task waits for input, the others run anyway.
+        // Other tasks run anyway while this one waits for input.
         if polled.is_pending() {
             *self = Self::default();
         } else {
@@ -121,12 +121,10 @@ impl ReadBudget {
     }
 }
 
-/// Wakes of one part of a task, told from those of its other parts. The part is
-/// polled only after a wake of its own.
+/// Waker for one part of a task, so that the part is polled only after its own wakes.
 ///
-/// A connection is polled several times for each request, and its timers and
-/// signals beside it would be asked each time, though they have hardly ever
-/// anything to say.
+/// A connection is polled several times for each request. Without this type, its timers
+/// and signals would be polled every time, although they are rarely ready.
 #[derive(Debug, Default)]
 pub struct OwnWakes(Option<Arc<WakeFlag>>);
 
@@ -148,15 +146,15 @@ impl Wake for WakeFlag {
 }
 
 impl OwnWakes {
-    /// Polls the part by `poll`, if it was woken since, or was ready or has not
-    /// been polled at all.
+    /// Calls `poll` if the part was woken since the last call, was ready then, or has
+    /// never been polled. Otherwise returns pending.
     pub fn poll<T>(
         &mut self,
         cx: &mut Context<'_>,
         poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
         let known = self.0.take();
-        // A task that moves to another waker must leave that with the part.
+        // A task that now has another waker must register it with the part.
         let flag = match known.filter(|flag| flag.task.will_wake(cx.waker())) {
             Some(flag) if !flag.is_woken.load(Ordering::Relaxed) => {
                 self.0 = Some(flag);
@@ -168,7 +166,7 @@ impl OwnWakes {
                 task: cx.waker().clone(),
             }),
         };
-        // Before the poll, so that no wake after it is lost.
+        // Cleared before the poll, so that no wake during it is lost.
         flag.is_woken.swap(false, Ordering::AcqRel);
         let polled = poll(&mut Context::from_waker(&Waker::from(Arc::clone(&flag))));
         if polled.is_ready() {
@@ -185,10 +183,9 @@ mod tests {
 
     use super::*;
 
-    // Ours: a thousand clients that take nothing made the proxy ask the system for
-    // memory in each read.
+    // Ours: with a thousand clients that read nothing, each read allocated memory.
     #[tokio::test]
-    async fn a_read_takes_no_more_than_its_part_of_a_large_buffer() {
+    async fn one_read_fills_only_a_limited_part_of_a_large_buffer() {
         let input = vec![7; 3 * READ_BYTES_MAX as usize];
         let (mut stream, mut budget) = (&input[..], ReadBudget::default());
         let mut bytes = vec![0; input.len()];
@@ -201,13 +198,13 @@ mod tests {
         }
     }
 
-    // Ours: beside endless SETTINGS of one client, another had a third of its rate.
+    // Ours: endless SETTINGS frames of one client cut the rate of another to a third.
     #[test]
-    fn a_task_whose_input_takes_long_to_parse_lets_others_run() {
+    fn a_task_whose_input_is_slow_to_parse_yields_to_others() {
         let input = vec![7; BUDGET_BYTES];
         let (mut stream, mut budget) = (&input[..], ReadBudget::default());
         let mut context = Context::from_waker(Waker::noop());
-        // Of the first turn, one read is too short for the clock.
+        // The first turn has one more read, which comes before the clock is read.
         for most in [2, 1, 1] {
             let mut bytes = [0; UNTIMED_BYTES];
             for _ in 0..most {
@@ -222,9 +219,9 @@ mod tests {
         }
     }
 
-    // Ours: nothing is polled without a wake of its own, and no wake is lost.
+    // Ours: no wake is lost either.
     #[tokio::test]
-    async fn a_part_is_polled_after_its_own_wakes_only() {
+    async fn a_part_is_polled_only_after_its_own_wakes() {
         let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
         let (mut wakes, mut polls) = (OwnWakes::default(), 0);
         let mut poll_now = async || {
@@ -242,16 +239,16 @@ mod tests {
         }
         sender.send(1).unwrap();
         assert_eq!(poll_now().await, Poll::Ready((Some(1), 2)));
-        // What was ready may be ready again.
+        // A part that was ready may be ready again.
         assert_eq!(poll_now().await, Poll::Pending);
         assert_eq!(poll_now().await, Poll::Pending);
         sender.send(2).unwrap();
         assert_eq!(poll_now().await, Poll::Ready((Some(2), 4)));
     }
 
-    // Ours: a part whose task has got another waker must wake that one.
+    // Ours: the part must wake the task that polls it now.
     #[tokio::test]
-    async fn a_part_is_polled_anew_in_another_task() {
+    async fn a_part_is_polled_again_after_a_change_of_waker() {
         let mut wakes = OwnWakes::default();
         poll_fn(|cx| {
             assert!(wakes.poll(cx, |_| Poll::<()>::Pending).is_pending());

@@ -1,5 +1,5 @@
-//! Aids for the unit tests of the crates above: a wall clock that tests pause and set, and
-//! a peer that floods a reader. Not part of the program.
+//! Helpers for unit tests of the crates that depend on this one: a wall clock that tests
+//! can pause and set, and a peer that floods a reader. Not part of the program.
 
 #![expect(
     clippy::unwrap_used,
@@ -23,18 +23,18 @@ use tokio::time::Instant;
 
 use crate::tasks::BUDGET_BYTES;
 
-/// Moment from which the wall clock follows tokio's clock, once a test wants it.
+/// Moment from which the wall clock follows tokio's clock; set by [`follow_tokio`].
 static START: OnceLock<(Timestamp, Instant)> = OnceLock::new();
 
 thread_local! {
-    /// Shift of the wall clock of the test on this thread.
+    /// Shift of the wall clock for the test on this thread.
     static WALL_SHIFT: Cell<SignedDuration> = const { Cell::new(SignedDuration::ZERO) };
 }
 
-/// Makes the wall clock of this process follow tokio's, which tests pause and advance.
+/// Makes the wall clock of this process follow tokio's, which tests can pause and advance.
 ///
-/// Nothing but a call of this changes the clock: a program that was built beside the tests
-/// reads the system's.
+/// Without a call, the process uses the system's clock. So a program that was built
+/// together with the tests is not affected.
 #[expect(
     clippy::disallowed_methods,
     reason = "both clocks are read at one moment"
@@ -43,13 +43,13 @@ pub fn follow_tokio() {
     START.get_or_init(|| (Timestamp::now(), Instant::now()));
 }
 
-/// Sets the wall clock of the test on this thread forward or back.
+/// Moves the wall clock of the test on this thread forward or back.
 pub fn set_wall_by(shift: SignedDuration) {
     follow_tokio();
     WALL_SHIFT.set(WALL_SHIFT.get() + shift);
 }
 
-/// Reads the wall clock that follows tokio's; `None` if none does.
+/// Reads the wall clock that follows tokio's; `None` if no test has requested it.
 pub(crate) fn wall_clock() -> Option<Timestamp> {
     let (began, at) = *START.get()?;
     let now = Instant::now();
@@ -60,10 +60,10 @@ pub(crate) fn wall_clock() -> Option<Timestamp> {
     Some(moved.unwrap_or(began) + WALL_SHIFT.get())
 }
 
-/// Most bytes of one turn: the budget, and the one read that goes beyond it.
+/// Maximum number of bytes read in one turn: the budget, and one read that exceeds it.
 pub const TURN_BYTES_MAX: usize = BUDGET_BYTES + 16 * 1024;
 
-/// Bytes that a flood has in all.
+/// Total number of bytes in a flood.
 const FLOOD_BYTES: usize = 8 << 20;
 
 /// Returns a peer that sends as fast as it can.
@@ -77,8 +77,8 @@ fn flooding() -> SocketAddr {
     address
 }
 
-/// Returns the most that was read from a flood between two waits, by a reader that goes
-/// on for as long as there is input.
+/// Returns the largest number of bytes read from a flood between two waits, by a reader
+/// that reads as long as there is input.
 ///
 /// # Panics
 ///
@@ -88,7 +88,7 @@ pub async fn most_in_one_turn<S: AsyncRead + Unpin>(of: impl FnOnce(TcpStream) -
     let mut stream = of(stream);
     let (mut all, mut most) = (0, 0);
     while all < FLOOD_BYTES {
-        // Time for more than one budget to arrive.
+        // Enough time for more than one budget to arrive.
         tokio::time::sleep(Duration::from_millis(5)).await;
         let mut taken = 0;
         poll_fn(|cx| {

@@ -1,8 +1,8 @@
-//! Throttle for log lines that clients can cause at will.
+//! Throttle for log lines that clients can trigger repeatedly.
 //!
-//! A client that reaches a listener must not fill the disk with log lines. Those
-//! that it can repeat have the target [`REPEATING`]. This module knows no log:
-//! `cli/log.rs` asks it about each line.
+//! A client that can reach a listener must not be able to fill the disk with log lines.
+//! Lines that it can repeat have the target [`REPEATING`]. Does not know the log:
+//! `cli/log.rs` asks this module about each line.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -11,20 +11,20 @@ use governor::Quota;
 
 use crate::clock::{LimiterClock, RateLimiter};
 
-/// Target of log events that clients can cause as often as they like.
+/// Target of log events that clients can trigger as often as they like.
 pub const REPEATING: &str = "politesse::repeating";
 
-/// Time after which one more line of a kind may be written.
+/// Time after which one more line of the same kind may be written.
 pub const PAUSE: Duration = Duration::from_secs(1);
 
-/// Lines of a kind that may be written after a burst: one each [`PAUSE`].
+/// Quota for lines of one kind after a burst: one line each [`PAUSE`].
 const AFTER_BURST: Quota = Quota::per_second(NonZeroU32::MIN);
 
 /// Throttle for the lines of one kind.
 ///
-/// The first `burst` are written as they come. The others are left out until
-/// their number has been reported, which may be done once a [`PAUSE`]. A kind
-/// that rests gets one line back for each pause, up to `burst`.
+/// The first `burst` lines are written as they come. Further lines are dropped until their
+/// number has been reported, which may happen once each [`PAUSE`]. While no lines come, one
+/// line of the burst is restored each pause.
 #[derive(Debug)]
 pub struct Throttle {
     limiter: RateLimiter,
@@ -41,7 +41,7 @@ pub enum Fate {
 }
 
 impl Throttle {
-    /// Throttle of a kind that no line has come of yet.
+    /// Creates the throttle for a kind of which no line has come yet.
     pub fn new(burst: NonZeroU32) -> Self {
         let quota = AFTER_BURST.allow_burst(burst);
         Self {
@@ -50,10 +50,10 @@ impl Throttle {
         }
     }
 
-    /// Decides about a line that comes now.
+    /// Decides whether a line that comes now is written.
     pub fn decide(&mut self) -> Fate {
-        // While some are left out, the line that may be written each pause is the
-        // one that says how many.
+        // While dropped lines are unreported, the one line allowed each pause is
+        // the report of their number.
         if self.has_left_out() || self.limiter.check().is_err() {
             self.left_out += 1;
             return Fate::LeaveOut;
@@ -61,20 +61,20 @@ impl Throttle {
         Fate::Write
     }
 
-    /// Returns the number of lines that were left out, if a line that says so
-    /// may be written now; they are not counted again.
+    /// Returns the number of dropped lines and resets it, if a line that reports it may be
+    /// written now.
     pub fn report(&mut self) -> Option<u64> {
         let is_due = self.has_left_out() && self.limiter.check().is_ok();
         is_due.then(|| std::mem::take(&mut self.left_out))
     }
 
-    /// Returns the number of lines that were left out, at the end of the log.
+    /// Returns the number of dropped lines and resets it, for the end of the log.
     pub fn last_report(&mut self) -> Option<u64> {
         self.has_left_out()
             .then(|| std::mem::take(&mut self.left_out))
     }
 
-    /// Reports whether lines were left out and not reported yet.
+    /// Reports whether there are dropped lines that have not been reported.
     pub fn has_left_out(&self) -> bool {
         0 < self.left_out
     }
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
     use crate::clock;
 
-    /// Throttle on a clock that is paused.
+    /// Throttle with a paused clock.
     struct PausedThrottle {
         throttle: Throttle,
         made_at: Instant,
@@ -101,13 +101,14 @@ mod tests {
             }
         }
 
-        /// Advances the clock to `ms` after the throttle was made.
+        /// Advances the clock to `ms` after the creation of the throttle.
         async fn advance_to(&self, ms: u64) {
             let at = self.made_at + Duration::from_millis(ms);
             advance(at.saturating_duration_since(clock::instant())).await;
         }
 
-        /// Returns which of the lines that come at these milliseconds are written.
+        /// Returns the times, in milliseconds, at which lines are written, if lines come at
+        /// `times`.
         async fn written(&mut self, times: impl IntoIterator<Item = u64>) -> Vec<u64> {
             let mut written = Vec::new();
             for ms in times {
@@ -125,7 +126,7 @@ mod tests {
 
     // Ours.
     #[tokio::test(start_paused = true)]
-    async fn the_first_lines_are_written_and_then_once_a_second_how_many_were_left_out() {
+    async fn after_a_burst_only_the_number_of_dropped_lines_is_written_each_second() {
         let mut throttle = PausedThrottle::new(3);
         assert_eq!(throttle.written(0..900).await, [0, 1, 2]);
         assert_eq!(throttle.reported(999).await, None);
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_left_out_last_is_reported_at_the_end() {
+    async fn the_last_dropped_lines_are_reported_at_the_end() {
         let mut throttle = PausedThrottle::new(1);
         throttle.written(0..10).await;
         assert_eq!(throttle.throttle.last_report(), Some(9));
@@ -144,14 +145,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_kind_that_rested_has_its_burst_again_and_no_more() {
+    async fn a_pause_restores_at_most_one_burst() {
         let mut throttle = PausedThrottle::new(2);
         assert_eq!(throttle.written([0, 0]).await, [0, 0]);
         assert_eq!(throttle.written([60_000; 3]).await, [60_000; 2]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_line_now_and_then_is_always_written() {
+    async fn one_line_each_second_is_always_written() {
         let mut throttle = PausedThrottle::new(1);
         let times = (0..100).map(|second| second * 1000);
         assert_eq!(throttle.written(times).await.len(), 100);

@@ -1,10 +1,11 @@
-//! TLS of the proxy as a client: the roots that are trusted, the verifier, what is offered.
+//! Client-side TLS of the proxy: trusted roots, certificate verification, and the versions
+//! and cipher suites to offer.
 //!
-//! For origins, and for the servers beside them: stores, archives, targets of heads. Only
-//! the entries of `upstream.tls` accept a bad certificate. Every verdict is that of rustls.
-//! It calls the issuer of a self-signed certificate unknown, or the certificate that of a
-//! CA; here such a certificate has an error of its own, because another remedy helps. Does
-//! not know connections.
+//! Used for origins and for other servers: stores, archives, targets of heads. Only entries
+//! of `upstream.tls` can accept an invalid certificate. rustls makes every verdict, but it
+//! reports a self-signed certificate as one with an unknown issuer, or as a CA certificate.
+//! This module reports a separate error, because the remedy differs. Does not know
+//! connections.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,23 +25,23 @@ use rustls::{
 use thiserror::Error;
 use x509_parser::parse_x509_certificate;
 
-/// TLS sessions remembered for resumption.
-// rustls keeps 256 by default, which is fewer than the origins of a crawl.
+/// Maximum number of TLS sessions kept for resumption.
+// The default of rustls is 256, which is less than the number of origins in a crawl.
 const SESSIONS_MAX: usize = 4096;
 
-/// A source of root certificates; origins are verified by those of all sources
-/// (`https.upstream_roots`).
+/// Source of root certificates (`https.upstream_roots`). The roots of all configured
+/// sources are trusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Roots {
     /// Certificates that the operating system trusts.
     System,
-    /// Mozilla's list, as it was when this was built.
+    /// Mozilla's list as of the build.
     Webpki,
     /// The certificates of a PEM file.
     File(PathBuf),
 }
 
-/// Error in the set-up of TLS, with which the proxy does not start.
+/// Error in the setup of TLS, which prevents the proxy from starting.
 #[derive(Debug, Error)]
 pub enum TlsSetupError {
     /// The file of roots cannot be read.
@@ -48,18 +49,18 @@ pub enum TlsSetupError {
     RootsFile {
         /// The file.
         path: PathBuf,
-        /// Fault of the file.
+        /// Cause.
         source: pem::Error,
     },
-    /// A certificate in the file of roots is none that can be trusted.
+    /// A certificate in the file of roots cannot serve as a root.
     #[error("{} holds a certificate that is no root", path.display())]
     Root {
         /// The file.
         path: PathBuf,
-        /// Fault of the file.
+        /// Cause.
         source: rustls::Error,
     },
-    /// The file of roots has no certificate in it.
+    /// The file of roots contains no certificate.
     #[error("{} holds no certificate", path.display())]
     NoRoots {
         /// The file.
@@ -71,23 +72,24 @@ pub enum TlsSetupError {
          https.upstream_roots to \"webpki\" or to a PEM file"
     )]
     NoSystemRoots(#[source] Option<rustls_native_certs::Error>),
-    /// The system's roots cannot be had, or TLS cannot be set up.
+    /// rustls rejects the configuration.
     #[error("TLS cannot be set up")]
     Rustls(#[from] rustls::Error),
 }
 
-/// Creates the provider of cryptography for both sides of the proxy: the default
-/// one of rustls, with AES-128-GCM first (RFC 8446, section 9.1: the one suite
-/// that everybody has).
+/// Creates the cryptography provider for both sides of the proxy: the rustls default, but
+/// with AES-128-GCM first, the one suite that every implementation has (RFC 8446, section
+/// 9.1).
 ///
-/// rustls and OpenSSL put AES-256 first, whose keys are derived by SHA-384. No
-/// common processor has instructions for that, and all have them for SHA-256: a
-/// handshake costs a third more with it.
+/// rustls and OpenSSL put AES-256 first, which derives its keys with SHA-384. Common
+/// processors have instructions for SHA-256 but not for SHA-384, which makes a handshake
+/// a third more expensive.
 pub fn crypto_provider() -> Arc<CryptoProvider> {
-    // By name: with two providers in the tree, the default one would panic.
+    // Named explicitly: with two providers in the dependency tree, the process default
+    // would panic.
     let mut provider = rustls::crypto::aws_lc_rs::default_provider();
     let suites = &mut provider.cipher_suites;
-    // Stable: TLS 1.3 stays before 1.2 among the others.
+    // The sort is stable, so TLS 1.3 stays before 1.2 among the other suites.
     suites.sort_by_key(|suite| !is_aes_128(suite.suite()));
     Arc::new(provider)
 }
@@ -104,18 +106,18 @@ fn is_aes_128(suite: CipherSuite) -> bool {
 /// Requirements on a server.
 #[derive(Debug, Clone, Copy)]
 pub struct ServerRequirements<'a> {
-    /// Roots that its certificate is verified by; `None` accepts every certificate.
+    /// Roots to verify its certificate with; `None` accepts every certificate.
     pub roots: Option<&'a [Roots]>,
-    /// Versions of TLS that are offered.
+    /// TLS versions to offer.
     pub versions: &'a [&'static SupportedProtocolVersion],
 }
 
-/// Creates a configuration that trusts the roots of all `sources`, without protocols to
-/// offer.
+/// Creates a client configuration that trusts the roots of all `sources`. It offers TLS 1.3
+/// and 1.2, and no ALPN protocols.
 ///
 /// # Errors
 ///
-/// [`TlsSetupError`].
+/// [`TlsSetupError`] if a source of roots is unusable.
 pub fn client_config(sources: &[Roots]) -> Result<ClientConfig, TlsSetupError> {
     client_config_for(ServerRequirements {
         roots: Some(sources),
@@ -123,12 +125,12 @@ pub fn client_config(sources: &[Roots]) -> Result<ClientConfig, TlsSetupError> {
     })
 }
 
-/// Creates a configuration for servers that fulfil `requirements`, without protocols to
-/// offer.
+/// Creates a client configuration for servers that meet `requirements`. It offers no ALPN
+/// protocols.
 ///
 /// # Errors
 ///
-/// [`TlsSetupError`].
+/// [`TlsSetupError`] if a source of roots or the list of versions is unusable.
 pub fn client_config_for(
     requirements: ServerRequirements<'_>,
 ) -> Result<ClientConfig, TlsSetupError> {
@@ -136,8 +138,8 @@ pub fn client_config_for(
     let verifier = ServerVerifier::new(requirements.roots, &provider)?;
     let builder = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(requirements.versions)?;
-    // rustls calls every verifier but its own dangerous. This one adds a name for an
-    // error, and accepts every certificate only where the operator says so.
+    // rustls calls every custom verifier dangerous. This one only adds a separate error,
+    // and accepts every certificate only if the operator configures that.
     let mut config = builder
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier))
@@ -158,13 +160,13 @@ fn of_sources(sources: &[Roots]) -> Result<RootCertStore, TlsSetupError> {
     Ok(trusted)
 }
 
-/// Reads the certificates that the operating system trusts, or those that
-/// `SSL_CERT_FILE` and `SSL_CERT_DIR` name.
+/// Loads the certificates that the operating system trusts, or those in `SSL_CERT_FILE`
+/// and `SSL_CERT_DIR` if these variables are set.
 fn of_system() -> Result<RootCertStore, TlsSetupError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    // Systems keep certificates that no verifier takes any more; what is left
-    // is what counts.
+    // Systems still ship certificates that verifiers no longer accept. Only the
+    // remaining ones are added.
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
         let cause = found.errors.into_iter().next();
@@ -193,23 +195,23 @@ fn from_file(path: &Path) -> Result<RootCertStore, TlsSetupError> {
     Ok(roots)
 }
 
-/// Verifier that tells self-signed certificates from those of unknown issuers.
+/// Verifier that distinguishes self-signed certificates from those of unknown issuers.
 #[derive(Debug)]
 struct ServerVerifier {
-    /// Verifier of certificates; `None` accepts every one.
+    /// Verifier of certificates; `None` accepts every certificate.
     certificates: Option<Arc<WebPkiServerVerifier>>,
-    /// Signature algorithms of the handshake. A server proves with its signature that it
-    /// has the key of its certificate, whether that is verified or not.
+    /// Signature algorithms for the handshake. The signature of the server, which proves
+    /// that it has the key of its certificate, is always verified.
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-/// Error of a certificate that its own key has signed, and that is not trusted.
+/// Error: the certificate is signed by its own key and is not trusted.
 #[derive(Debug, Error)]
 #[error("the certificate is self-signed")]
 pub struct SelfSigned;
 
 impl ServerVerifier {
-    /// Creates a verifier that trusts `roots`, or every certificate without any.
+    /// Creates a verifier that trusts `roots`. With `None` it accepts every certificate.
     ///
     /// # Panics
     ///
@@ -299,9 +301,9 @@ fn is_self_signed(certificate: &CertificateDer<'_>) -> bool {
 mod tests {
     use super::*;
 
-    // Ours: what the handshake costs most by is not chosen where it need not be.
+    // Ours: suites with SHA-384 make a handshake more expensive.
     #[test]
-    fn aes_128_comes_first_and_nothing_is_left_out() {
+    fn aes_128_suites_come_first_and_no_suite_is_dropped() {
         let provider = crypto_provider();
         let suites = provider.cipher_suites.iter().map(|suite| suite.suite());
         let suites: Vec<_> = suites.collect();

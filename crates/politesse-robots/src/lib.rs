@@ -1,7 +1,7 @@
-//! Engine for robots.txt: judges paths by RFC 9309 or one of the texts that came
-//! before it, and names the line that decided.
+//! Engine for robots.txt: judges paths by RFC 9309 or one of its predecessors, and names
+//! the line that decided.
 //!
-//! # In one look
+//! # At a glance
 //!
 //! ```
 //! use politesse_robots::crawler::Crawler;
@@ -14,23 +14,22 @@
 //! assert!(binding.judge("/public").allows());
 //! ```
 //!
-//! Parsing never fails: a line that cannot be read becomes a note
-//! ([`RobotsTxt::notes`]). Judging a path allocates nothing unless the path has
-//! to be rewritten.
+//! Parsing never fails: an unreadable line becomes a note ([`RobotsTxt::notes`]).
+//! Judging a path allocates nothing unless the path has to be rewritten.
 //!
-//! # The parts
+//! # Main types
 //!
 //! - [`RobotsTxt`] is one file. [`RobotsTxt::parse`] reads its first 500 KiB,
-//!   the least that RFC 9309, section 2.5, asks of a parser.
+//!   the minimum that RFC 9309, section 2.5, requires of a parser.
 //! - [`crawler::Crawler`] is the program whose requests are judged.
-//!   [`crawler::Crawler::parse`] takes a product token or a whole User-Agent, and
-//!   finds the names in it by which a file may address the crawler.
+//!   [`crawler::Crawler::parse`] takes a product token or a complete User-Agent, and
+//!   finds the names that a file may use for the crawler.
 //! - [`RobotsTxt::binding`] finds the groups that bind the crawler (section
-//!   2.2.1). [`Binding::judge`] judges a path with its query, as a request sends
-//!   them (section 2.2.2); [`path_of`] takes both out of a URL.
-//! - [`RulesByOrigin`] keeps the files of many origins, each until it expires.
+//!   2.2.1). [`Binding::judge`] judges a path with its query, exactly as a request
+//!   sends them (section 2.2.2); [`path_of`] extracts both from a URL.
+//! - [`RulesByOrigin`] stores the files of many origins, each until it expires.
 //!   [`origin::Target`] is a URL at one of these origins.
-//! - [`Pattern`] is a path pattern of its own, outside any file.
+//! - [`Pattern`] is a path pattern outside a file.
 //!
 //! # Questions it answers
 //!
@@ -38,13 +37,13 @@
 //! |---|---|
 //! | May this path be fetched? | [`Binding::judge`], [`Judgement::allows`] |
 //! | Which line decided? | [`Judgement::rule`], [`Rule::line`], [`Rule::text`] |
-//! | Which rules matched as well, and why do they not count? | [`Binding::competing`], [`Binding::outranked`] |
+//! | Which other rules matched, and why did they not decide? | [`Binding::competing`], [`Binding::outranked`] |
 //! | Which names does the group have? | [`Binding::names`] |
 //! | How long to wait between requests? | [`Binding::crawl_delay`], [`Binding::pace`] |
 //! | Which sitemaps are there, which host is preferred? | [`RobotsTxt::sitemaps`], [`RobotsTxt::host`] |
 //! | What else does the file say? | [`RobotsTxt::records`], [`RobotsTxt::usage_lines`] |
-//! | What is odd about it? | [`RobotsTxt::notes`], [`RobotsTxt::joined`] |
-//! | Which other paths may a server take this URL for? | [`reading`] |
+//! | What is wrong with it? | [`RobotsTxt::notes`], [`RobotsTxt::joined`] |
+//! | How else may a server read this path? | [`reading`] |
 //!
 //! ```
 //! use politesse_robots::RobotsTxt;
@@ -61,24 +60,22 @@
 //! assert_eq!(lines, [5, 4]);
 //! ```
 //!
-//! # What cannot be decided
+//! # Undecided judgements
 //!
-//! A file can be written so that judging takes long. A judgement therefore has a
-//! budget; beyond it the answer is [`Judgement::Undecided`], which does not
-//! allow.
+//! A file can be written so that matching takes long. Each judgement therefore has a
+//! budget. Beyond it, the answer is [`Judgement::Undecided`], which does not allow.
 //!
 //! # Dialects
 //!
-//! [`Dialect`] names the text by which a file is read: RFC 9309 (the default),
+//! [`Dialect`] selects the specification that a file is read by: RFC 9309 (the default),
 //! its draft of 2019, the Internet-Draft of 1996, the consensus of 1994, Sean
-//! Conner's extension, and RFC 9309 as Google's parser (google/robotstxt) reads
-//! it.
+//! Conner's extension, or RFC 9309 as Google's parser (google/robotstxt) reads it.
 //!
-//! # Not here
+//! # Out of scope
 //!
-//! Fetching: this crate does no IO, reads no clock and spawns nothing. RFC 9309,
-//! section 2.3.1, says which answers of a server allow everything, and which
-//! nothing; [`RulesByOrigin`] has a method for each.
+//! The crate does not fetch files: it does no IO, reads no clock and spawns nothing.
+//! RFC 9309, section 2.3.1, says which server responses allow everything and which
+//! allow nothing; [`RulesByOrigin`] has a method for each.
 
 pub mod crawler;
 mod engine;

@@ -1,21 +1,21 @@
-//! The text of crawler names: how bytes become characters, and what a name is
-//! made of.
+//! Text of crawler names: how bytes become characters, and which characters and words a
+//! name consists of.
 //!
-//! RFC 9309, section 2.2, spells product tokens in ASCII letters, `-` and `_`;
-//! the names in use go beyond that. Where a name stands, and whom it means, is
-//! not known here.
+//! RFC 9309, section 2.2, limits product tokens to ASCII letters, `-` and `_`, but names
+//! in use have other characters, too. Does not know where names occur, or which crawler
+//! a name denotes.
 
 use std::borrow::Cow;
 
 use encoding_rs::WINDOWS_1252;
 
-/// Decodes a name, in a User-Agent or on an agent line: UTF-8, and a byte that
-/// is none as Windows-1252, which contains the ISO-8859-1 of old fields and
-/// files (RFC 9110, section 5.5).
+/// Decodes a name in a User-Agent or on an agent line as UTF-8. Invalid bytes are decoded
+/// as Windows-1252, which includes the ISO-8859-1 of old fields and files (RFC 9110,
+/// section 5.5).
 ///
-/// U+FFFD in place of such bytes would make names equal that differ in them.
-/// The five bytes that Windows-1252 leaves open do become U+FFFD, since a name
-/// holds no control characters.
+/// Replacing invalid bytes with U+FFFD would make different names equal. Only the five
+/// bytes that Windows-1252 leaves undefined become U+FFFD, because a name must not contain
+/// control characters.
 #[must_use]
 pub fn decode(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = str::from_utf8(bytes) {
@@ -38,41 +38,41 @@ pub fn decode(bytes: &[u8]) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// Reports whether a product token may hold this letter: `identifier` of RFC
-/// 9309, section 2.2.
+/// Reports whether a product token may contain this letter by RFC 9309, section 2.2
+/// (`identifier`).
 pub(super) fn is_identifier(letter: char) -> bool {
     letter.is_ascii_alphabetic() || letter == '-' || letter == '_'
 }
 
-/// Reports whether names of one word hold this letter in practice: `MJ12bot`,
+/// Reports whether names of one word contain this letter in practice: `MJ12bot`,
 /// `archive.org_bot`.
 pub(super) fn is_name_letter(letter: char) -> bool {
     is_identifier(letter) || letter.is_ascii_digit() || letter == '.'
 }
 
-/// Reports whether this is a letter outside ASCII, or a part of one. A name
-/// does not end before it: cut there, `Jävla-Foobot` and `Jävla-Fanbot` would
-/// both be the crawler `J`. Quotes, dashes and blanks outside ASCII are no
-/// letters.
+/// Reports whether this is a letter outside ASCII, or a part of one. Quotes, dashes and
+/// spaces outside ASCII are not letters.
+///
+/// A name must not be cut before such a letter: `Jävla-Foobot` and `Jävla-Fanbot` would
+/// both become the crawler `J`.
 pub(super) fn is_letter_outside_ascii(letter: char) -> bool {
     let is_combining_mark = matches!(letter, '\u{300}'..='\u{36F}');
-    // A letter that somebody could not decode.
+    // Stands for a letter that could not be decoded.
     let is_replaced = letter == char::REPLACEMENT_CHARACTER;
     !letter.is_ascii() && (letter.is_alphanumeric() || is_combining_mark || is_replaced)
 }
 
-/// Returns the beginning of `text` up to the first character for which
-/// `belongs` does not hold; `None` if a letter outside ASCII stands there.
+/// Returns the beginning of `text` up to the first character for which `belongs` is false;
+/// `None` if that character is a letter outside ASCII.
 pub(super) fn leading_run(text: &str, belongs: fn(char) -> bool) -> Option<&str> {
     let end = text.find(|letter| !belongs(letter)).unwrap_or(text.len());
     let (run, rest) = text.split_at(end);
     (!rest.starts_with(is_letter_outside_ascii)).then_some(run)
 }
 
-/// Returns the name before a version that no slash sets off: `larbin` of
-/// `larbin_2.6.3`, `FooBot` of `FooBot-v2`. `None` if there is no version, or
-/// no letter before it. A number that follows without `-` or `_` is part of the
-/// name (`Agent1`).
+/// Returns the name before a version that follows `-` or `_` in place of a slash: `larbin`
+/// in `larbin_2.6.3`, `FooBot` in `FooBot-v2`. Returns `None` if there is no version, or no
+/// letter before it. A number without `-` or `_` is part of the name (`Agent1`).
 pub(super) fn without_version(name: &str) -> Option<&str> {
     let is_version = |letter: char| letter.is_ascii_digit() || letter == '.';
     let before = name.trim_end_matches(is_version);
@@ -88,16 +88,15 @@ pub(super) fn without_version(name: &str) -> Option<&str> {
     is_name.then_some(bare)
 }
 
-/// Reports whether a word is a number without a dot. One that has a version is
-/// a name: `008/0.83`.
+/// Reports whether a word consists only of digits. Such a word can be a name: `008/0.83`.
 pub(super) fn is_number(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Reports whether a word names no crawler: it has no letter, or browsers send
+/// Reports whether a word cannot name a crawler, because it has no letter or browsers send
 /// it.
 pub(super) fn is_generic(name: &str) -> bool {
-    // The version of `rv:109.0` stands after a colon.
+    // In `rv:109.0`, the version follows a colon.
     let name = name.split(':').next().unwrap_or(name);
     !name.contains(char::is_alphabetic) || is_one_of(name, GENERIC)
 }
@@ -111,7 +110,7 @@ fn is_one_of(word: &str, list: &[&str]) -> bool {
     list.iter().any(|name| name.eq_ignore_ascii_case(word))
 }
 
-/// Words in which browsers name themselves, their engines and their systems.
+/// Names of browsers, their engines and their systems in User-Agents.
 #[rustfmt::skip]
 const GENERIC: &[&str] = &[
     "Mozilla", "compatible", "AppleWebKit", "WebKit", "KHTML", "like", "Gecko",
@@ -126,8 +125,8 @@ const GENERIC: &[&str] = &[
     "MiuiBrowser", "HuaweiBrowser", "QQBrowser", "MQQBrowser",
 ];
 
-/// Libraries that crawlers are written with. As a crawler's own name they are the
-/// last choice, but robots.txt files do name them.
+/// Libraries used to write crawlers. As the name of a crawler they are the last choice, but
+/// robots.txt files do address them.
 #[rustfmt::skip]
 const LIBRARIES: &[&str] = &[
     "python-requests", "python-urllib", "python-urllib3", "Python", "CPython", "PyPy",
@@ -140,7 +139,7 @@ const LIBRARIES: &[&str] = &[
     "PhantomJS", "Puppeteer", "Playwright", "Selenium", "HTTPie", "PostmanRuntime",
     "Dart", "CFNetwork", "Darwin", "http.rb", "rest-client", "Typhoeus", "Guzzle",
     "RestSharp", "Symfony",
-    // What curl is built with, which it names after itself (`curl --version`).
+    // Libraries that curl lists after its own name (`curl --version`).
     "NSS", "BoringSSL", "AWS-LC", "mbedTLS", "wolfSSL", "rustls-ffi", "Schannel",
     "SecureTransport", "WinIDN", "AppleIDN", "c-ares", "libidn", "libidn2", "libpsl",
     "libssh", "libssh2", "librtmp", "libgsasl", "nghttp3", "ngtcp2", "quiche", "zstd",
@@ -151,9 +150,9 @@ const LIBRARIES: &[&str] = &[
 mod tests {
     use super::*;
 
-    // RFC 9110, section 5.5; Windows-1252: ours.
+    // RFC 9110, section 5.5; ours for Windows-1252.
     #[test]
-    fn bytes_that_are_no_utf8_are_windows_1252() {
+    fn invalid_utf8_is_decoded_as_windows_1252() {
         for (bytes, text) in [
             (&b"J\xE4vla"[..], "Jävla"),
             ("Jävla".as_bytes(), "Jävla"),
@@ -167,7 +166,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn a_version_stands_behind_a_hyphen_or_an_underscore() {
+    fn a_version_may_follow_a_hyphen_or_an_underscore() {
         for (name, bare) in [
             ("grub-client-1.4.3", "grub-client"),
             ("larbin_2.6.3", "larbin"),

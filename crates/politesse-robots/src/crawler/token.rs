@@ -1,6 +1,6 @@
-//! Product tokens: one name of a crawler, as RFC 9309, section 2.2.1, compares it.
+//! Product token: one name of a crawler, compared as RFC 9309, section 2.2.1, requires.
 //!
-//! Does not know where in a User-Agent a token stands.
+//! Does not know where tokens occur in a User-Agent.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -12,12 +12,12 @@ use thiserror::Error;
 use super::name_text::{is_identifier, leading_run};
 use crate::origin::carried_hash;
 
-/// A product token; equality, hashing and ordering ignore ASCII case (RFC 9309,
-/// section 2.2.1), `Display` gives it as written.
+/// Product token. Equality, hashing and ordering ignore ASCII case (RFC 9309, section
+/// 2.2.1); `Display` shows the token as written.
 ///
-/// Wider than the RFC's `[A-Za-z_-]`: names such as `MJ12bot` and
-/// `archive.org_bot` are used by crawlers and in robots.txt, and so are names
-/// of several words. It carries its hash, as an origin does.
+/// Accepts more than the RFC's `[A-Za-z_-]`, because crawlers and robots.txt files use
+/// names such as `MJ12bot` and `archive.org_bot`, and names of several words. Stores its
+/// hash, because each request looks it up in several tables.
 #[derive(Clone)]
 pub struct ProductToken {
     text: Arc<str>,
@@ -26,7 +26,7 @@ pub struct ProductToken {
     hash: u64,
 }
 
-/// Why a text is no product token.
+/// Reason why a text is not a product token.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum InvalidToken {
@@ -36,7 +36,8 @@ pub enum InvalidToken {
     /// The text is `*`, which stands for every crawler.
     #[error("`*` names every crawler, a product token names one")]
     Everyone,
-    /// No line of a robots.txt could name it.
+    /// The text has a control character, or a space at an end, so that no line of a
+    /// robots.txt could contain it.
     #[error("{0:?} has a control character, or a blank at an end")]
     Blank(String),
     /// The text is longer than [`ProductToken::BYTES_MAX`].
@@ -51,15 +52,15 @@ pub enum InvalidToken {
 }
 
 impl ProductToken {
-    /// The longest token, in bytes.
+    /// Maximum length of a token, in bytes.
     pub const BYTES_MAX: usize = 256;
 
-    /// Takes `text` as a token, as it is.
+    /// Creates a token from `text`, unchanged.
     ///
     /// # Errors
     ///
-    /// [`InvalidToken`] if it is empty, `*` or too long, holds a control
-    /// character, or has a blank at an end.
+    /// [`InvalidToken`] if `text` is empty, `*` or too long, contains a control character,
+    /// or has whitespace at an end.
     pub fn new(text: &str) -> Result<Self, InvalidToken> {
         let bytes = text.len();
         if text.is_empty() {
@@ -92,21 +93,20 @@ impl ProductToken {
         &self.text
     }
 
-    /// Returns the token in lower case, without a copy of it: the same for all spellings
-    /// of a name.
+    /// Returns the token in lower case, which is equal for all spellings of a name. Does
+    /// not copy the text.
     #[must_use]
     pub fn folded(&self) -> Arc<str> {
         Arc::clone(&self.folded)
     }
 
-    /// Reports whether the value of an agent line means this token (RFC 9309,
-    /// section 2.2.1).
+    /// Reports whether the value of an agent line names this token (RFC 9309, section
+    /// 2.2.1).
     ///
-    /// It does if it equals the token, ignoring case, or begins with it and goes
-    /// on with what cannot belong to a name: `ExampleBot/2.0`, `ExampleBot*`
-    /// and `ExampleBot (compatible)` mean `ExampleBot`; `ExampleBot-News` does
-    /// not, nor does `ExampleBotä`: other letters than the RFC's belong to names
-    /// as well.
+    /// The value must equal the token, ignoring case, or begin with it, followed by a
+    /// character that cannot be part of a name. `ExampleBot/2.0`, `ExampleBot*` and
+    /// `ExampleBot (compatible)` name `ExampleBot`. `ExampleBot-News` and `ExampleBotä` do
+    /// not: letters beyond those of the RFC are part of a name, too.
     #[must_use]
     pub fn is_named_by(&self, value: &str) -> bool {
         let names =
@@ -161,7 +161,7 @@ mod tests {
 
     // RFC 9309, section 2.2.1.
     #[test]
-    fn tokens_are_equal_whatever_their_case() {
+    fn tokens_are_compared_without_case() {
         use std::collections::{BTreeSet, HashSet};
         let tokens = ["FooBot", "foobot", "FOOBOT"].map(|text| ProductToken::new(text).unwrap());
         assert_eq!(tokens[0].to_string(), "FooBot");
@@ -170,9 +170,9 @@ mod tests {
         assert!(tokens.iter().all(|token| &*token.folded() == "foobot"));
     }
 
-    // RFC 9309, section 2.2.1; beyond its alphabet, ours.
+    // RFC 9309, section 2.2.1; ours beyond its alphabet.
     #[test]
-    fn value_that_goes_on_with_no_name_means_the_token() {
+    fn a_value_names_the_token_if_no_name_character_follows() {
         let named = |token, value| ProductToken::new(token).unwrap().is_named_by(value);
         for value in [
             "foo", "Foo/2.0", "Foo*", "Foo (x)", "Foo, Bar", "Foo2", "Foo”",
@@ -199,7 +199,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn text_that_is_no_token_is_refused() {
+    fn an_invalid_token_is_refused() {
         assert_eq!(ProductToken::new(""), Err(InvalidToken::Empty));
         assert_eq!(ProductToken::new("*"), Err(InvalidToken::Everyone));
         for text in [" a", "a ", "a\tb", "a\0"] {

@@ -1,8 +1,8 @@
-//! The names in a User-Agent that may be a crawler's product token.
+//! Names in a User-Agent that may be the crawler's product token.
 //!
-//! RFC 9110, section 10.1.5, gives the form: products, the most significant
-//! first, and comments. Where crawlers put their name in it is habit: most of
-//! them claim to be a browser first, and say who they are in a comment.
+//! RFC 9110, section 10.1.5, defines the format: products, the most significant first,
+//! and comments. The position of the crawler's name is a convention: most crawlers claim
+//! to be a browser first, and name themselves in a comment. Does not know agent lines.
 
 use std::borrow::Cow;
 
@@ -12,24 +12,24 @@ use super::name_text::{
 };
 use super::token::ProductToken;
 
-/// Most names that are looked at. The longest User-Agent seen in the wild has a
-/// quarter of that.
+/// Maximum number of names to consider. The longest known User-Agent has a quarter of
+/// that.
 const NAMES_MAX: usize = 64;
 
 /// Candidates derived from a User-Agent.
 pub(super) struct DerivedCandidates {
-    /// The names to match by, best first, each once.
+    /// Names to match, best first, without duplicates.
     pub(super) candidates: Vec<ProductToken>,
-    /// Whether there are names that are not among them: too many, or one that
-    /// can be no token.
+    /// Whether names were dropped, because there are too many or because one is not a
+    /// valid token.
     pub(super) is_cut: bool,
 }
 
-/// Returns the names to match by.
+/// Derives the candidates from the values of the User-Agent field.
 ///
-/// What every browser sends is never taken, the name of a library only if there
-/// is no other. A number is one name more, and keeps no other from being taken:
-/// it may be a date, or the hours of `24/7`.
+/// Ignores names that every browser sends, and uses names of libraries only if there are
+/// no others. A number is an additional name, and does not exclude others: it may be a
+/// date, or the hours of `24/7`.
 pub(super) fn candidates(values: &[Cow<'_, str>]) -> DerivedCandidates {
     let mut names: Vec<_> = values.iter().flat_map(|value| names(value)).collect();
     if names.iter().all(Name::is_number) {
@@ -54,14 +54,14 @@ pub(super) fn candidates(values: &[Cow<'_, str>]) -> DerivedCandidates {
     DerivedCandidates { candidates, is_cut }
 }
 
-/// A name in a User-Agent, with or without a version: `Example Bot/1.0`.
+/// Name in a User-Agent, with or without a version: `Example Bot/1.0`.
 struct Name<'a> {
     words: Vec<&'a str>,
     versioned: bool,
     rank: NameRank,
 }
 
-/// Likelihood that a name is the crawler's own, by where it stands; likeliest
+/// Position of a name, ordered by the likelihood that it is the crawler's own, likeliest
 /// first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum NameRank {
@@ -69,32 +69,34 @@ enum NameRank {
     Compatible,
     /// With a version, in a comment that has a URL or a mail address.
     Contact,
-    /// A product of its own; or a number with a version in such a comment.
+    /// A product outside comments; or a number with a version in a comment that has a URL
+    /// or a mail address.
     Product,
-    /// In a comment that has a URL or a mail address, the beginning of a
-    /// product's name: `ExampleBot-News/1.0 (ExampleBot; +https://…)`.
+    /// In a comment that has a URL or a mail address, the beginning of a product's name:
+    /// `ExampleBot-News/1.0 (ExampleBot; +https://…)`.
     Family,
-    /// Among what a browser says of its system, by what it is called.
+    /// In any comment, such as a browser's description of its system, if the name itself
+    /// says that it is a crawler.
     Trade,
 }
 
-/// A stretch of a User-Agent (RFC 9110, section 10.1.5).
+/// Part of a User-Agent (RFC 9110, section 10.1.5).
 #[derive(Clone, Copy)]
 enum UserAgentPart<'a> {
     Products(&'a str),
-    /// Without its outer parentheses; comments may nest.
+    /// Text without the outer parentheses; comments may nest.
     Comment(&'a str),
 }
 
 impl Name<'_> {
-    /// Returns the tokens that may be meant, best first: as sent, then without
-    /// a version that no slash sets off.
+    /// Returns the possible tokens, best first: as sent, then without a version that
+    /// follows `-` or `_`.
     fn candidates(&self) -> Vec<ProductToken> {
         let mut candidates: Vec<_> = self.tokens().chain(self.bare()).collect();
         let further: Vec<_> = candidates
             .iter()
             .filter_map(|token| without_version(token.as_str()))
-            // `Windows-10` is no crawler, and `Windows` is none either.
+            // `Windows-10` must not become the crawler `Windows`.
             .filter(|text| !is_generic(text))
             .filter_map(|text| ProductToken::new(text).ok())
             .collect();
@@ -102,23 +104,22 @@ impl Name<'_> {
         candidates
     }
 
-    /// Returns the first word that can be a product token, then the name as
-    /// sent.
+    /// Returns the first word that can be a product token, then the full name as sent.
     fn tokens(&self) -> impl Iterator<Item = ProductToken> {
         let whole = self.words.join(" ");
         let texts = self.word().map(str::to_owned).into_iter().chain([whole]);
         texts.filter_map(|text| ProductToken::new(&text).ok())
     }
 
-    /// Returns the first word that is made of what names are made of.
+    /// Returns the first word that consists only of name characters.
     fn word(&self) -> Option<&str> {
         let is_name = |word: &&str| word.chars().all(is_name_letter);
         self.words.iter().copied().find(is_name)
     }
 
-    /// Product token in the first word, where none is one whole:
-    /// in `EvilBot:1.0` or `[EvilBot`. A word is not cut at a letter outside
-    /// ASCII: `Jävla-Bot` is no `J`.
+    /// Returns the product token inside the first word, if no complete word is one: `EvilBot`
+    /// in `EvilBot:1.0` or `[EvilBot`. Does not cut a word at a letter outside ASCII:
+    /// `Jävla-Bot` does not contain the token `J`.
     fn bare(&self) -> Option<ProductToken> {
         if self.word().is_some() {
             return None;
@@ -133,13 +134,13 @@ impl Name<'_> {
         ProductToken::new(bare).ok().filter(|_| !is_generic(bare))
     }
 
-    /// Reports whether this is a library, with or without a version.
+    /// Reports whether the name is that of a library, with or without a version.
     fn is_library(&self) -> bool {
         let mut words = self.words.iter();
         words.any(|word| is_library(word) || without_version(word).is_some_and(is_library))
     }
 
-    /// Reports whether this is a number.
+    /// Reports whether the name consists only of numbers.
     fn is_number(&self) -> bool {
         self.words.iter().all(|word| is_number(word))
     }
@@ -168,15 +169,15 @@ fn names(value: &str) -> Vec<Name<'_>> {
             }
         }
     }
-    // Bounded, or a long User-Agent could be made quadratic.
+    // Bounded, because otherwise a long User-Agent would take quadratic time.
     let in_family = |name: &Name<'_>| products.iter().take(NAMES_MAX).any(|own| own.extends(name));
     in_comments.retain(|name| name.rank != NameRank::Family || in_family(name));
     products.append(&mut in_comments);
     products
 }
 
-/// Returns the names with a version; if none but numbers has one, what stands
-/// first: what follows it in the comments of browsers is their system.
+/// Returns the names after `compatible;` that have a version. If only numbers have one,
+/// returns the names in the first fragment: in comments of browsers, the system follows it.
 fn names_behind_compatible(comment: &str) -> Vec<Name<'_>> {
     let mut after = fragments(comment)
         .map(str::trim)
@@ -199,7 +200,7 @@ fn names_behind_compatible(comment: &str) -> Vec<Name<'_>> {
     first
 }
 
-/// Names in a comment that says how its author can be reached.
+/// Returns the names in a comment that also has a URL or a mail address.
 fn names_by_contact(comment: &str) -> Vec<Name<'_>> {
     if !fragments(comment)
         .flat_map(str::split_whitespace)
@@ -220,9 +221,9 @@ fn names_by_contact(comment: &str) -> Vec<Name<'_>> {
     names
 }
 
-/// Names in any comment that have a version and say what they do:
-/// `(X11; Linux x86_64; Storebot-Google/1.0)`. Without a version they may be
-/// devices, some of which are called so.
+/// Returns the names in comments that have a version and contain `bot`, `crawler` or
+/// `spider`: `(X11; Linux x86_64; Storebot-Google/1.0)`. Without a version, such a name may
+/// be that of a device.
 fn names_by_trade(value: &str) -> Vec<Name<'_>> {
     let names = parts(value).into_iter().flat_map(|part| match part {
         UserAgentPart::Products(_) => Vec::new(),
@@ -242,8 +243,8 @@ fn says_trade(word: &str) -> bool {
         .any(|trade| word.contains(trade))
 }
 
-/// Returns the number that a User-Agent begins with and that is all of its
-/// name: `008` of `008 (+https://…)`.
+/// Returns the number at the beginning of a User-Agent if it is the complete name: `008` in
+/// `008 (+https://…)`.
 fn first_number<'a>(parts: &[UserAgentPart<'a>]) -> Option<Name<'a>> {
     match parts.first()? {
         UserAgentPart::Products(text) => number_alone(fragments(text).next()?, NameRank::Product),
@@ -251,8 +252,8 @@ fn first_number<'a>(parts: &[UserAgentPart<'a>]) -> Option<Name<'a>> {
     }
 }
 
-/// Returns a name without a letter and without a version, with nothing but
-/// contacts beside it. Anywhere else a number alone is a version or a date.
+/// Returns a number without a version as a name, if only contacts follow it in `text`. In
+/// any other place, a bare number is a version or a date.
 fn number_alone(text: &str, rank: NameRank) -> Option<Name<'_>> {
     let mut words = text.split_whitespace();
     let number = words.next().filter(|word| is_number(word))?;
@@ -263,11 +264,11 @@ fn number_alone(text: &str, rank: NameRank) -> Option<Name<'_>> {
     })
 }
 
-/// Returns the names in a stretch without separators: runs of words that a
-/// version, a contact or a word that names no crawler ends.
+/// Returns the names in a text without separators. A name is a run of words that ends at a
+/// version, a contact or a generic word.
 ///
-/// A number is a name if it has a version of its own and begins a product:
-/// `008/0.83`, but not `95` in `Windows 95/98`.
+/// A number is a name if it has a version and begins a product: `008/0.83`, but not `95` in
+/// `Windows 95/98`.
 fn names_in(text: &str, rank: NameRank) -> Vec<Name<'_>> {
     let mut names = Vec::new();
     let mut words: Vec<&str> = Vec::new();
@@ -291,7 +292,8 @@ fn names_in(text: &str, rank: NameRank) -> Vec<Name<'_>> {
         let means_crawler = !is_contact(word) && (!is_generic(name) || is_numbered);
         begins_product = version;
         let fits = name.len() <= ProductToken::BYTES_MAX;
-        // It is no part of another name, and can be none of its own.
+        // A word that is too long gets a name of its own, which cannot become a
+        // token, so that the User-Agent counts as cut.
         if means_crawler && !fits {
             end(&mut words, false);
         }
@@ -306,8 +308,7 @@ fn names_in(text: &str, rank: NameRank) -> Vec<Name<'_>> {
     names
 }
 
-/// Returns the products and comments of a User-Agent. A comment that is not
-/// closed goes to the end.
+/// Splits a User-Agent into products and comments. An unclosed comment extends to the end.
 fn parts(value: &str) -> Vec<UserAgentPart<'_>> {
     let mut parts = Vec::new();
     let (mut start, mut depth, mut quoted) = (0, 0_usize, false);

@@ -1,12 +1,10 @@
-//! What a site asks of a crawler in robots.txt: `Crawl-delay`, `Request-rate`
-//! and `Visit-time`.
+//! Pace records of a robots.txt: `Crawl-delay`, `Request-rate` and `Visit-time`.
 //!
-//! RFC 9309 does not define them; section 2.2.4 leaves such records to the
-//! crawler. `engine/pace_records.rs` finds those that bind a
-//! crawler.
+//! RFC 9309 does not define them; section 2.2.4 leaves such records to the crawler.
+//! `engine/pace_records.rs` finds the records that bind a crawler.
 //!
-//! They say when a request may start, never whether. The decision does not look
-//! at them.
+//! Pace records say when a request may start, never whether: verdicts do not depend on
+//! them. Does not know requests.
 
 mod request_rate;
 mod visit_time;
@@ -20,7 +18,7 @@ pub use self::request_rate::RequestRate;
 pub use self::visit_time::VisitTime;
 use self::visit_time::{DAY, minute_of_day};
 
-/// The record that asks for the longest pause.
+/// Kind of record that asks for a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PauseRecord {
     /// `Crawl-delay`.
@@ -29,37 +27,37 @@ pub enum PauseRecord {
     RequestRate,
 }
 
-/// Pace that the groups which bind a crawler ask for.
+/// Pace records of the groups that bind a crawler.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PaceRecords {
-    /// The pause that a `Crawl-delay` names, as written; the longest, if several
-    /// bind.
+    /// Pause of the `Crawl-delay`, as written; if several bind, the longest.
     pub crawl_delay: Option<Duration>,
-    /// The rates, each for its time of the day.
+    /// Rates, each with its time of day.
     pub rates: Vec<RequestRate>,
-    /// When the site may be visited: in any of them; if there are none, always.
+    /// Times of day at which the site may be visited; if empty, always.
     pub visits: Vec<VisitTime>,
 }
 
 impl PaceRecords {
-    /// No pause is longer, whatever is asked for: one careless line must not
-    /// hold a crawl for a year.
+    /// Longest pause. A longer one counts as this, because one careless line must not hold
+    /// a crawl for a year.
     pub const DELAY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-    /// Most rates and times that are looked at; a day has hardly as many parts.
+    /// Maximum number of rates, and of visit times, that are kept. Real files divide the
+    /// day into fewer parts.
     pub const LINES_MAX: usize = 16;
 
-    /// Reports whether nothing is asked for.
+    /// Reports whether there are no pace records.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Returns the longest pause asked for at `now`, and which record asks for
-    /// it. At most [`PaceRecords::DELAY_MAX`].
+    /// Returns the longest pause that applies at `now`, and the record that asks for it.
+    /// The pause is at most [`PaceRecords::DELAY_MAX`].
     ///
-    /// A rate for a time of the day counts in place of those without one, as
-    /// Conner has it; of several that count, the slowest.
+    /// A rate for this time of day replaces the rates without a time, as Conner specifies.
+    /// If several rates apply, the slowest counts.
     #[must_use]
     pub fn delay(&self, now: Timestamp) -> Option<(Duration, PauseRecord)> {
         let delay = self.crawl_delay.unwrap_or_default();
@@ -73,11 +71,12 @@ impl PaceRecords {
             (delay, PauseRecord::CrawlDelay)
         };
         let pause = pause.min(Self::DELAY_MAX);
-        // `Crawl-delay: 0` asks for no pause, and is no reason for one.
+        // `Crawl-delay: 0` asks for no pause.
         (!pause.is_zero()).then_some((pause, reason))
     }
 
-    /// When the site may be visited next; `None` if it may be at `now`.
+    /// Returns the next time at which the site may be visited; `None` if it may be visited
+    /// at `now`.
     #[must_use]
     pub fn opens(&self, now: Timestamp) -> Option<Timestamp> {
         let mut soonest = None;
@@ -88,23 +87,23 @@ impl PaceRecords {
         soonest
     }
 
-    /// Takes in what a `Crawl-delay` line says, in seconds. What is longer than
-    /// a [`Duration`] counts as the longest.
+    /// Adds the value of a `Crawl-delay` line, in seconds. A value that is too large becomes
+    /// [`Duration::MAX`].
     pub(crate) fn take_delay(&mut self, seconds: f64) {
         let pause = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         self.crawl_delay = self.crawl_delay.max(Some(pause));
     }
 
-    /// Takes in the value of a `Request-rate` line, if it is one.
+    /// Adds the value of a `Request-rate` line if it is valid.
     pub(crate) fn take_rate(&mut self, value: &str) {
         let rate = RequestRate::parse(value).filter(|rate| !self.rates.contains(rate));
-        // Bounded: each request looks through all of them.
+        // Bounded, because each request searches the whole list.
         if self.rates.len() < Self::LINES_MAX {
             self.rates.extend(rate);
         }
     }
 
-    /// Takes in the value of a `Visit-time` line, if it is one.
+    /// Adds the value of a `Visit-time` line if it is valid.
     pub(crate) fn take_visit(&mut self, value: &str) {
         let visit = VisitTime::parse(value).filter(|visit| !self.visits.contains(visit));
         if self.visits.len() < Self::LINES_MAX {
@@ -112,8 +111,8 @@ impl PaceRecords {
         }
     }
 
-    /// Combines the paces of several bindings that all hold: the longest pause,
-    /// and the times that suit each of them.
+    /// Combines the pace records of several bindings: the longest pause, and the visit
+    /// times that all of them allow.
     pub fn all<'a>(several: impl Iterator<Item = &'a Arc<Self>>) -> Option<Arc<Self>> {
         several.cloned().reduce(|one, other| {
             if one == other {
@@ -132,7 +131,7 @@ impl PaceRecords {
         }
     }
 
-    /// Returns the rate that counts at `minute`.
+    /// Returns the rate that applies at `minute` of the day.
     fn rate_at(&self, minute: u16) -> Option<RequestRate> {
         let holds = |rate: &&RequestRate| rate.during.is_some_and(|time| time.contains(minute));
         let slowest = |rates: &mut dyn Iterator<Item = &RequestRate>| {
@@ -159,8 +158,8 @@ impl PaceRecords {
         parts.into_iter().filter_map(rate).collect()
     }
 
-    /// Intersects the visit times. Where none suits both, those of `self` hold:
-    /// visit times delay a crawler, they do not refuse it.
+    /// Intersects the visit times. If the intersection is empty, the times of `self` apply:
+    /// visit times may delay a crawler, but never exclude it.
     fn common_visits(&self, other: &Self) -> Vec<VisitTime> {
         let (ours, theirs) = (&self.visits, &other.visits);
         let suits = |visits: &[VisitTime], minute| {
@@ -177,13 +176,13 @@ impl PaceRecords {
         }
     }
 
-    /// Returns the memory that it takes, in bytes.
+    /// Returns the memory that the records use, in bytes.
     pub(crate) fn memory(&self) -> usize {
         size_of::<Self>() + size_of_val(&*self.rates) + size_of_val(&*self.visits)
     }
 }
 
-/// Returns the day, cut wherever one of the times begins or ends.
+/// Divides the day at each beginning and end of `times`.
 fn parts(times: impl Iterator<Item = VisitTime>) -> Vec<VisitTime> {
     let mut cuts: Vec<u16> = times.flat_map(|time| [time.from, time.to]).collect();
     cuts.extend([0, DAY]);

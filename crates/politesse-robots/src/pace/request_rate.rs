@@ -1,27 +1,28 @@
-//! How fast a site wants to be visited, in Conner's record of 1996.
+//! `Request-rate` record: the maximum rate of visits to a site (Conner, 1996).
 //!
-//! RFC 9309 does not define it (section 2.2.4): it is data for who paces, and
-//! never changes a verdict.
+//! RFC 9309 does not define it (section 2.2.4). A rate delays requests, and never changes a
+//! verdict. Does not know requests.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::visit_time::{VisitTime, number};
 
-/// A `Request-rate`: so many documents in so long (`1/5`, `10/10m`,
+/// Value of a `Request-rate` record: a number of documents in a period (`1/5`, `10/10m`,
 /// `20/1h 0600-0900`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestRate {
-    /// At least 1.
+    /// Number of documents; at least 1.
     pub documents: u32,
-    /// At least 1.
+    /// Length of the period in seconds; at least 1.
     pub seconds: u32,
-    /// When it holds; a line without a time is for the rest of the day.
+    /// Time of day at which the rate applies. A rate without one applies at the times that
+    /// no other rate covers.
     pub during: Option<VisitTime>,
 }
 
 impl RequestRate {
-    /// Reads the value of the record; the unit is seconds, or `s`, `m`, `h`.
+    /// Parses the value of the record. The unit is `s`, `m` or `h`; without one, seconds.
     #[must_use]
     pub fn parse(value: &str) -> Option<Self> {
         let (rate, during) = match value.split_once([' ', '\t']) {
@@ -44,7 +45,7 @@ impl RequestRate {
         (0 < rate.documents && 0 < rate.seconds).then_some(rate)
     }
 
-    /// Returns the pause between two requests that keeps to it.
+    /// Returns the pause between two requests that keeps to the rate.
     #[must_use]
     pub fn pause(&self) -> Duration {
         Duration::from_secs(self.seconds.into()) / self.documents.max(1)
@@ -67,7 +68,7 @@ mod tests {
 
     // Conner, 1996: documents per unit, seconds by default.
     #[test]
-    fn rates_are_documents_and_seconds() {
+    fn a_rate_is_a_number_of_documents_in_some_seconds() {
         let rate = |value| RequestRate::parse(value).map(|rate| (rate.documents, rate.seconds));
         assert_eq!(rate("1/5"), Some((1, 5)));
         assert_eq!(rate("10/60s"), Some((10, 60)));
@@ -81,18 +82,18 @@ mod tests {
         }
     }
 
-    // Ours: what it is shown as reads as the same.
+    // Ours: the displayed form parses to the same rate.
     #[test]
-    fn rates_are_written_as_they_are_read() {
+    fn a_rate_is_displayed_in_the_form_that_is_parsed() {
         for value in ["1/5s", "20/3600s 0600-0900", "1/1s 2200-2400"] {
             let rate = RequestRate::parse(value).unwrap();
             assert_eq!(rate.to_string(), value);
         }
     }
 
-    // Ours: the rate is kept by requests that are evenly spread.
+    // Ours: evenly spaced requests keep to the rate.
     #[test]
-    fn pause_is_the_time_for_one_document() {
+    fn the_pause_is_the_time_for_one_document() {
         let pause = |value| RequestRate::parse(value).unwrap().pause();
         assert_eq!(pause("1/5"), Duration::from_secs(5));
         assert_eq!(pause("10/1m"), Duration::from_secs(6));

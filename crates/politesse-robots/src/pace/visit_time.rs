@@ -1,19 +1,19 @@
-//! A stretch of every day, UTC: when a site wants to be visited (Conner, 1996),
-//! or when the operator lets it be.
+//! Daily visit time in UTC, set by a site (Conner, 1996) or by the operator.
 //!
-//! RFC 9309 does not define the record (section 2.2.4): it is data for who
-//! paces, and never changes a verdict.
+//! RFC 9309 does not define the record (section 2.2.4). Visit times delay requests, and
+//! never change a verdict. Does not know requests.
 
 use std::fmt;
 
 use jiff::Timestamp;
 
-/// The minutes of a day.
+/// Number of minutes in a day.
 pub(super) const DAY: u16 = 24 * 60;
 
-/// A stretch of the day, UTC (`0600-0845`). One that ends before it begins goes
-/// past midnight; one that ends where it begins is the whole day, since a time
-/// says when and never whether.
+/// Period of each day, in UTC (`0600-0845`).
+///
+/// A period that ends before it begins extends past midnight. One that ends where it begins
+/// is the whole day, because a visit time must never exclude all visits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VisitTime {
     /// Minutes from midnight, below 1440.
@@ -23,8 +23,8 @@ pub struct VisitTime {
 }
 
 impl VisitTime {
-    /// Reads the value of the record: two times of four digits, with `-` or
-    /// blanks between them.
+    /// Parses the value of the record: two times of four digits, with `-` or spaces between
+    /// them.
     #[must_use]
     pub fn parse(value: &str) -> Option<Self> {
         let is_between = |letter: char| letter == '-' || letter.is_whitespace();
@@ -34,7 +34,7 @@ impl VisitTime {
         (from < DAY).then_some(Self { from, to })
     }
 
-    /// Reports whether `minute` of the day is in it.
+    /// Reports whether the period contains this minute of the day.
     #[must_use]
     pub fn contains(&self, minute: u16) -> bool {
         if self.from < self.to {
@@ -44,7 +44,7 @@ impl VisitTime {
         }
     }
 
-    /// When it opens next; `None` while it is open.
+    /// Returns the next beginning of the period; `None` during the period.
     #[must_use]
     pub fn opens(&self, now: Timestamp) -> Option<Timestamp> {
         if self.contains(minute_of_day(now)) {
@@ -64,7 +64,7 @@ impl VisitTime {
 
 const SECONDS_A_DAY: i64 = 24 * 60 * 60;
 
-/// Returns the minute of its day that `now` is in, UTC.
+/// Returns the minute of the day of `now`, in UTC.
 pub(super) fn minute_of_day(now: Timestamp) -> u16 {
     let minute = now.as_second().rem_euclid(SECONDS_A_DAY) / 60;
     u16::try_from(minute).unwrap_or_default()
@@ -77,13 +77,14 @@ impl fmt::Display for VisitTime {
     }
 }
 
-/// Returns a number of digits alone; one too large for its type is the largest.
+/// Parses a number that consists only of digits. A number that is too large becomes
+/// `u32::MAX`.
 pub(super) fn number(digits: &str) -> Option<u32> {
     let all = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     all.then(|| digits.parse().unwrap_or(u32::MAX))
 }
 
-/// `HHMM` as minutes from midnight; 2400 is the end of the day.
+/// Parses `HHMM` as minutes from midnight; 2400 is the end of the day.
 fn minutes(time: &str) -> Option<u16> {
     if time.len() != 4 {
         return None;
@@ -98,9 +99,9 @@ fn minutes(time: &str) -> Option<u16> {
 mod tests {
     use super::*;
 
-    // Conner, 1996; the spellings without a dash are found in files.
+    // Conner, 1996; the spellings with spaces occur in real files.
     #[test]
-    fn times_are_two_of_the_day() {
+    fn a_visit_time_is_two_times_of_the_day() {
         for value in ["0600-0845", "0600 0845", "0600 - 0845"] {
             let time = VisitTime::parse(value).unwrap();
             assert_eq!((time.from, time.to), (360, 525), "{value}");
@@ -111,25 +112,25 @@ mod tests {
         }
     }
 
-    // Conner, 1996: it may go past midnight.
+    // Conner, 1996.
     #[test]
-    fn time_past_midnight_is_one_stretch() {
+    fn a_period_may_extend_past_midnight() {
         let night = VisitTime::parse("2200-0600").unwrap();
         assert!(night.contains(23 * 60) && night.contains(5 * 60) && night.contains(0));
         assert!(!night.contains(6 * 60) && !night.contains(12 * 60));
         assert!(VisitTime::parse("0000-2400").unwrap().contains(1439));
     }
 
-    // Ours: a time says when, never whether.
+    // Ours: a visit time must never exclude all visits.
     #[test]
-    fn time_of_no_length_is_the_whole_day() {
+    fn a_period_of_no_length_is_the_whole_day() {
         for value in ["0000-0000", "0600-0600", "2359-2359"] {
             let time = VisitTime::parse(value).unwrap();
             assert!((0..DAY).all(|minute| time.contains(minute)), "{value}");
         }
     }
 
-    /// One test a row: when a stretch opens, seen from a time.
+    /// One test a row: the next beginning of a period, as seen from a time.
     macro_rules! openings {
         ($($name:ident: $value:literal at $now:literal is $opens:expr;)+) => {$(
             #[test]
@@ -146,13 +147,13 @@ mod tests {
     openings! {
         open_from_its_first_second: "0600-0845" at "2026-11-21T06:00:00Z" is None;
         open_to_its_last_second: "0600-0845" at "2026-11-21T08:44:59.999Z" is None;
-        closed_at_its_end: "0600-0845" at "2026-11-21T08:45:00Z" is Some("2026-11-22T06:00:00Z");
+        closed_from_its_end_on: "0600-0845" at "2026-11-21T08:45:00Z" is Some("2026-11-22T06:00:00Z");
         opens_later_the_same_day: "0600-0845" at "2026-11-21T05:59:59.5Z" is Some("2026-11-21T06:00:00Z");
         opens_the_same_evening_past_midnight: "2200-0600" at "2026-11-21T06:00:00Z" is Some("2026-11-21T22:00:00Z");
         open_past_midnight: "2200-0600" at "2026-11-22T00:00:00Z" is None;
         opens_at_midnight: "0000-0100" at "2026-12-31T23:59:59Z" is Some("2027-01-01T00:00:00Z");
-        times_before_1970_have_a_day_too: "0600-0845" at "1969-12-31T23:00:00Z" is Some("1970-01-01T06:00:00Z");
-        of_no_length_is_always_open: "0600-0600" at "2026-11-21T05:00:00Z" is None;
-        past_the_end_of_time_is_its_end: "0000-0001" at "9999-12-30T21:59:59Z" is Some("9999-12-30T22:00:00.999999999Z");
+        times_before_1970_are_supported: "0600-0845" at "1969-12-31T23:00:00Z" is Some("1970-01-01T06:00:00Z");
+        a_period_of_no_length_is_always_open: "0600-0600" at "2026-11-21T05:00:00Z" is None;
+        a_beginning_after_the_last_timestamp_becomes_that_timestamp: "0000-0001" at "9999-12-30T21:59:59Z" is Some("9999-12-30T22:00:00.999999999Z");
     }
 }

@@ -1,9 +1,9 @@
-//! Facts about a robots.txt that its text does not hold: its origin, and the charset
+//! Facts about a robots.txt that its text does not contain: its origin, and the charset
 //! that its response declares.
 //!
-//! RFC 9309, section 2.3, has every file in UTF-8. Ours
-//! (docs/decisions/007-doubt-refuses.md): an absolute URL of the origin, and a path in
-//! the declared charset, are further forms of a Disallow.
+//! RFC 9309, section 2.3, requires UTF-8. Ours (docs/decisions/007-doubt-refuses.md): a
+//! Disallow may also be an absolute URL of the origin, or a path in the declared charset.
+//! Does not know how the file was fetched.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
 
 use crate::origin::Origin;
 
-/// Facts about a robots.txt that its text does not hold.
+/// Origin and declared charset of a robots.txt, which its text does not contain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FileSource {
     /// Origin that the file is for.
@@ -22,7 +22,7 @@ pub struct FileSource {
 }
 
 impl FileSource {
-    /// Describes a file of `origin` that was sent with this Content-Type.
+    /// Creates the facts about a file of `origin` that was sent with this Content-Type.
     #[must_use]
     pub fn new(origin: &Origin, content_type: Option<&str>) -> Self {
         Self {
@@ -34,12 +34,12 @@ impl FileSource {
 
 /// Character encoding other than UTF-8 and UTF-16.
 ///
-/// Parsed from any label of the WHATWG Encoding Standard, ignoring case; displayed by
-/// its name there.
+/// Parses from any label of the WHATWG Encoding Standard, ignoring case; displays as the
+/// standard's name of the encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Charset(&'static Encoding);
 
-/// A label of UTF-8 or UTF-16, or of no known encoding.
+/// Error: the label names UTF-8, UTF-16 or no known encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not the label of an encoding other than UTF-8 and UTF-16")]
 pub struct UnknownCharset;
@@ -54,7 +54,7 @@ impl Charset {
         label.trim_matches([' ', '\t', '"', '\'']).parse().ok()
     }
 
-    /// Decodes `bytes`; those that the encoding does not have become U+FFFD.
+    /// Decodes `bytes`. Bytes that are invalid in the encoding become U+FFFD.
     pub(crate) fn decode(self, bytes: &[u8]) -> String {
         let (text, _) = self.0.decode_without_bom_handling(bytes);
         text.into_owned()
@@ -66,7 +66,7 @@ impl FromStr for Charset {
 
     fn from_str(label: &str) -> Result<Self, UnknownCharset> {
         let encoding = Encoding::for_label_no_replacement(label.as_bytes());
-        // UTF-16 is told by the bytes of the file, whatever is declared.
+        // UTF-16 is detected from the bytes of the file, regardless of the declaration.
         let other = encoding.filter(|encoding| ![UTF_8, UTF_16LE, UTF_16BE].contains(encoding));
         other.map(Self).ok_or(UnknownCharset)
     }

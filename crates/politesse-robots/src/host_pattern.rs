@@ -1,4 +1,6 @@
-//! Hosts that an entry of the operator is about: one, or all below a name.
+//! Host patterns in the operator's configuration: one host, or all subdomains of a name.
+//!
+//! Does not know which settings use them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,14 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use super::origin::{Host, InvalidTarget, Origin};
 
-/// Hosts that an entry is about, whatever their scheme and port: an origin stands for
-/// its host.
+/// Pattern for hosts. Scheme and port do not matter: an origin stands for its host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum HostPattern {
     /// `site.example`, or an origin there.
     One(Host),
-    /// `*.site.example`: every name below this one, and not the name itself.
+    /// `*.site.example`: every subdomain of this name, but not the name itself.
     Below(Arc<str>),
 }
 
@@ -30,7 +31,7 @@ impl FromStr for HostPattern {
             let origin = Origin::new(scheme.parse()?, authority)?;
             return Ok(Self::One(origin.host().clone()));
         }
-        // An IPv6 address may be written without its brackets.
+        // An IPv6 address may be written without brackets.
         let host = text.parse().or_else(|_| format!("[{text}]").parse());
         host.map(Self::One)
     }
@@ -46,7 +47,7 @@ impl fmt::Display for HostPattern {
 }
 
 impl HostPattern {
-    /// Reports whether `host` is one of them.
+    /// Reports whether the pattern matches `host`.
     pub fn contains(&self, host: &Host) -> bool {
         match self {
             Self::One(one) => one == host,
@@ -73,7 +74,7 @@ impl From<HostPattern> for String {
 mod tests {
     use super::*;
 
-    // Ours: an entry is about all ports and schemes of a host.
+    // Ours: a pattern covers all ports and schemes of a host.
     #[test]
     fn an_origin_stands_for_its_host() {
         for (text, hosts) in [
@@ -108,9 +109,9 @@ mod tests {
         }
     }
 
-    // Ours: a name is not among those below it, and an address is below none.
+    // Ours: a name is not its own subdomain, and an address is a subdomain of no name.
     #[test]
-    fn names_below_a_name_end_with_it_after_a_dot() {
+    fn a_subdomain_ends_with_a_dot_and_the_name() {
         let below: HostPattern = "*.site.example".parse().unwrap();
         for (host, is_below) in [
             ("a.site.example", true),

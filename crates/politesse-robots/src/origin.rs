@@ -1,8 +1,7 @@
-//! Origins and the URLs under them, in the one form in which they are
-//! compared, kept and sent.
+//! Origins and URLs in the normal form that is used to compare, store and send them.
 //!
-//! RFC 9110, section 4.3.1; RFC 9309, section 2.3. What a URL's path may be
-//! read as stands in `reading`; where an origin may be found, in `egress`.
+//! RFC 9110, section 4.3.1; RFC 9309, section 2.3. Does not know how servers read a path
+//! (`reading`), or the addresses of an origin (`egress`).
 
 use std::fmt;
 use std::hash::{BuildHasher as _, Hash, Hasher, RandomState};
@@ -14,11 +13,11 @@ use std::sync::{Arc, LazyLock};
 use memchr::{memchr, memchr3};
 use thiserror::Error;
 
-/// The longest host name that DNS carries (RFC 1035, section 2.3.4).
+/// Maximum length of a host name in DNS, in bytes (RFC 1035, section 2.3.4).
 const NAME_BYTES_MAX: usize = 253;
 const LABEL_BYTES_MAX: usize = 63;
 
-/// The two schemes that a crawler may ask for.
+/// Scheme of a URL that a crawler may request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scheme {
     /// `http`, port 80 unless another is given.
@@ -28,7 +27,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// As written in a URL.
+    /// Returns the scheme as written in a URL.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -36,7 +35,7 @@ impl Scheme {
         }
     }
 
-    /// Returns the port that a URL of this scheme means when it names none.
+    /// Returns the port of a URL that names none.
     pub fn default_port(self) -> NonZeroU16 {
         const HTTP: NonZeroU16 = NonZeroU16::new(80).unwrap();
         const HTTPS: NonZeroU16 = NonZeroU16::new(443).unwrap();
@@ -61,50 +60,50 @@ impl FromStr for Scheme {
     }
 }
 
-/// Why a text names no URL that could be asked for.
+/// Reason why a text is not a URL that can be requested.
 ///
-/// Each variant is answered with 400: guessing what was meant would let the
-/// rules of one origin be applied to the pages of another.
+/// The answer is 400 in each case: a guess could apply the rules of one origin to the
+/// pages of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum InvalidTarget {
     /// Neither `http` nor `https`.
     #[error("only http and https URLs can be asked for")]
     Scheme,
-    /// Something before an `@` (RFC 9110, section 4.2.4).
+    /// User information before an `@` (RFC 9110, section 4.2.4).
     #[error("a URL with user information is refused")]
     UserInformation,
-    /// Not a host name of letters, digits, `-` and `_`, nor an address.
+    /// The host is neither a name of letters, digits, `-` and `_` nor an address.
     #[error("the host is neither a name nor an IP address")]
     Host,
-    /// Not a number from 1 to 65535.
+    /// The port is not a number from 1 to 65535.
     #[error("the port is not a number from 1 to 65535")]
     Port,
-    /// A path that does not begin with `/`, or that holds a control character.
+    /// The path does not begin with `/`, or contains a control character.
     #[error("the path does not begin with a slash, or holds a control character")]
     Path,
 }
 
-/// The host of an origin, in normal form.
+/// Host of an origin, in normal form.
 ///
-/// Names are lower case and without their final dot; an IPv6 address that
-/// wraps an IPv4 one is that IPv4 address. Numbers in any other shape
-/// (`0177.1`, `0x7f.1`) are no hosts: resolvers disagree on what they mean.
+/// Names are in lower case, without a final dot. An IPv4-mapped IPv6 address becomes the
+/// IPv4 address. Numbers in any other form (`0177.1`, `0x7f.1`) are rejected, because
+/// resolvers disagree on their meaning.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Host {
-    /// A registered name, in A-labels. Shared, since each request copies it
+    /// A registered name, in A-labels. In an `Arc`, because each request copies it
     /// several times.
     Name(Arc<str>),
-    /// An address as such.
+    /// An IP address.
     Address(IpAddr),
 }
 
 impl Host {
-    /// Returns the name of a pattern such as `*.site.example`, which stands for
-    /// every name below that one; nothing where `text` is no pattern.
+    /// Returns the name in a pattern such as `*.site.example`, which matches every
+    /// subdomain of that name; `None` if `text` has no such prefix.
     ///
     /// # Errors
     ///
-    /// [`InvalidTarget`] where there is no name after the `*.`.
+    /// [`InvalidTarget`] if no name follows the `*.`.
     pub fn below(text: &str) -> Result<Option<Arc<str>>, InvalidTarget> {
         let Some(name) = text.strip_prefix("*.") else {
             return Ok(None);
@@ -115,7 +114,7 @@ impl Host {
         }
     }
 
-    /// Reports whether this is a name below `name`, which is not below itself.
+    /// Reports whether this is a subdomain of `name`. A name is not its own subdomain.
     pub fn is_below(&self, name: &str) -> bool {
         match self {
             Self::Name(host) => host
@@ -154,8 +153,8 @@ impl FromStr for Host {
     }
 }
 
-/// Reports whether a last label makes a resolver read the whole as an IPv4
-/// address (URL Standard, "ends in a number").
+/// Reports whether this last label makes resolvers read the whole host as an IPv4 address
+/// (URL Standard, "ends in a number").
 fn is_numeric(label: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let hexadecimal = label
@@ -182,9 +181,9 @@ impl fmt::Display for Host {
     }
 }
 
-/// Scheme, host and port: the unit that has one robots.txt (RFC 9309, 2.3).
+/// Scheme, host and port: the unit that has one robots.txt (RFC 9309, section 2.3).
 ///
-/// It carries its hash, because each request looks it up in several tables.
+/// Stores its hash, because each request looks it up in several tables.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Origin {
     hash: u64,
@@ -199,16 +198,16 @@ impl Hash for Origin {
     }
 }
 
-/// Returns a hash for a value to carry, by keys that are drawn once a process. Names come
-/// from pages that anybody writes, who must not be able to choose names of one hash.
+/// Returns a hash for a value to store. The hash keys are random and fixed for the process:
+/// names come from untrusted pages, whose authors must not be able to construct names with
+/// equal hashes.
 pub(crate) fn carried_hash(value: impl Hash) -> u64 {
     static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     KEYS.hash_one(value)
 }
 
 impl Origin {
-    /// Returns the origin of `scheme` at `authority`, a host with or without a
-    /// port.
+    /// Creates the origin with `scheme` at `authority`, a host with or without a port.
     ///
     /// # Errors
     ///
@@ -241,21 +240,22 @@ impl Origin {
         &self.host
     }
 
-    /// Returns the port, whether it was written or not.
+    /// Returns the port, explicit or default.
     pub fn port(&self) -> NonZeroU16 {
         self.port
     }
 
-    /// Returns the value of `Host` for it: without a default port (RFC 9110,
-    /// 7.2).
+    /// Returns the value of the `Host` field for this origin, which omits a default port
+    /// (RFC 9110, section 7.2).
     pub fn authority(&self) -> String {
         let mut text = String::new();
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = self.write_authority(&mut text);
         text
     }
 
-    /// Reports whether `text` is what [`Origin::authority`] returns.
+    /// Reports whether `text` equals the result of [`Origin::authority`], without
+    /// allocating it.
     pub fn is_authority(&self, text: &[u8]) -> bool {
         let mut rest = Unwritten(text);
         self.write_authority(&mut rest).is_ok() && rest.0.is_empty()
@@ -269,7 +269,7 @@ impl Origin {
         Ok(())
     }
 
-    /// Returns the URL of its robots.txt (RFC 9309, section 2.3).
+    /// Returns the URL of the robots.txt of this origin (RFC 9309, section 2.3).
     pub fn robots_txt(&self) -> Target {
         Target {
             origin: self.clone(),
@@ -278,7 +278,8 @@ impl Origin {
     }
 }
 
-/// Text that is compared with what is written: its part not yet written.
+/// Writer that compares its input with an expected text. Holds the part that has not been
+/// written yet.
 struct Unwritten<'a>(&'a [u8]);
 
 impl fmt::Write for Unwritten<'_> {
@@ -288,10 +289,10 @@ impl fmt::Write for Unwritten<'_> {
     }
 }
 
-/// The path of robots.txt, "all lowercase" (RFC 9309, section 2.3).
+/// Path of robots.txt, "all lowercase" (RFC 9309, section 2.3).
 pub const ROBOTS_TXT: &str = "/robots.txt";
 
-/// Splits `host:port`; the colons of an IPv6 literal stay with the host.
+/// Splits `host:port`. The colons of an IPv6 literal belong to the host.
 fn split_port(authority: &str) -> (&str, Option<&str>) {
     match authority.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => (host, Some(port)),
@@ -308,7 +309,7 @@ fn parse_port(digits: &str) -> Result<NonZeroU16, InvalidTarget> {
 
 impl fmt::Debug for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the hash, which tells something of its keys.
+        // Omits the hash, which could reveal something about its keys.
         write!(f, "Origin({self})")
     }
 }
@@ -320,8 +321,8 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One URL under an origin: its path and query are the bytes received, never
-/// rewritten, since they are what is sent on.
+/// URL at an origin. Path and query are exactly the bytes received, because the request
+/// to the origin sends them unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Target {
     /// Origin of the page.
@@ -330,12 +331,12 @@ pub struct Target {
 }
 
 impl Target {
-    /// Returns the URL at `path_and_query` of `origin`; an empty path is `/`.
+    /// Creates the URL at `path_and_query` of `origin`. An empty path becomes `/`.
     ///
     /// # Errors
     ///
-    /// [`InvalidTarget::Path`] if it begins with neither `/` nor `?`, or holds
-    /// a control character or a blank.
+    /// [`InvalidTarget::Path`] if `path_and_query` is not empty and begins with neither `/`
+    /// nor `?`, or if it contains a control character or a space.
     pub fn new(origin: Origin, path_and_query: &str) -> Result<Self, InvalidTarget> {
         if path_and_query
             .bytes()
@@ -354,7 +355,7 @@ impl Target {
         })
     }
 
-    /// Path and query, as received.
+    /// Returns path and query, as received.
     pub fn path_and_query(&self) -> &str {
         &self.path_and_query
     }
@@ -363,7 +364,7 @@ impl Target {
 impl FromStr for Target {
     type Err = InvalidTarget;
 
-    /// Reads an absolute URL. A fragment is cut off: it is never sent.
+    /// Parses an absolute URL. Drops the fragment, which requests never contain.
     fn from_str(url: &str) -> Result<Self, InvalidTarget> {
         let url = url.split('#').next().unwrap_or_default();
         let (scheme, rest) = url.split_once("://").ok_or(InvalidTarget::Scheme)?;
@@ -379,11 +380,10 @@ impl fmt::Display for Target {
     }
 }
 
-/// Finds the path and query of a URL, bytes as they are: the part that rules
-/// are compared with (RFC 9309, section 2.2.2). A text without an authority is
-/// taken for the path itself.
+/// Returns the path and query of a URL, byte for byte: the part that rules are compared
+/// with (RFC 9309, section 2.2.2). A text without an authority counts as the path itself.
 ///
-/// Checks nothing: [`Target`] does, where a URL is to be sent.
+/// Does not validate the URL. To send a request, use [`Target`], which does.
 #[must_use]
 pub fn path_of(url: &str) -> &str {
     let rest = match authority(url) {
@@ -398,9 +398,9 @@ pub fn path_of(url: &str) -> &str {
     fragment.and_then(|end| rest.get(..end)).unwrap_or(rest)
 }
 
-/// Returns what follows the scheme and its two slashes, if there is a scheme.
+/// Returns the text after the scheme and its two slashes, if there is a scheme.
 fn authority(url: &str) -> Option<&str> {
-    // Nearly all have one of these two.
+    // Fast path: nearly all URLs have one of these two schemes.
     let rest = url.strip_prefix("http").and_then(|rest| {
         let rest = rest.strip_prefix('s').unwrap_or(rest);
         rest.strip_prefix("://")
@@ -420,7 +420,7 @@ mod tests {
         text.parse::<Target>().map(|target| target.to_string())
     }
 
-    // RFC 9110, section 4.2.3: these are one origin.
+    // RFC 9110, section 4.2.3: all of these denote one origin.
     #[test]
     fn spellings_of_one_origin_are_equal() {
         for text in [
@@ -435,9 +435,9 @@ mod tests {
         }
     }
 
-    // Ours: a table does not read the name again.
+    // Ours: a lookup in a table does not hash the name again.
     #[test]
-    fn an_origin_is_hashed_by_the_hash_that_it_carries() {
+    fn an_origin_hashes_by_its_stored_hash() {
         struct HashedBytes(Vec<u8>);
         impl Hasher for HashedBytes {
             fn write(&mut self, bytes: &[u8]) {
@@ -473,7 +473,7 @@ mod tests {
 
     // RFC 9110, section 4.2.4; ours for the rest.
     #[test]
-    fn what_could_name_two_hosts_is_refused() {
+    fn an_ambiguous_or_invalid_url_is_refused() {
         for text in [
             "http://u:p@h.test/",
             "http://h@evil.test/",
@@ -500,14 +500,14 @@ mod tests {
     }
 
     #[test]
-    fn a_wrapped_address_is_the_address_inside() {
+    fn an_ipv4_mapped_address_becomes_the_ipv4_address() {
         assert_eq!(url("http://[::ffff:1.2.3.4]/").unwrap(), "http://1.2.3.4/");
         assert_eq!(url("http://[::1]:81/").unwrap(), "http://[::1]:81/");
     }
 
     // RFC 1035, section 2.3.4.
     #[test]
-    fn labels_and_names_have_a_longest() {
+    fn labels_and_names_have_a_maximum_length() {
         let label = "a".repeat(63);
         assert!(url(&format!("http://{label}.test/")).is_ok());
         assert!(url(&format!("http://{label}a.test/")).is_err());
@@ -516,7 +516,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn an_authority_is_known_by_its_text() {
+    fn only_the_exact_text_of_an_authority_is_recognised() {
         for (origin, text, expected) in [
             ("http://a.test/", "a.test", true),
             ("http://a.test/", "A.test", false),
@@ -533,7 +533,7 @@ mod tests {
 
     // RFC 3986, section 3.
     #[test]
-    fn path_is_what_follows_the_authority() {
+    fn the_path_follows_the_authority() {
         for (url, path) in [
             ("https://h.test/a/b?c=d#e", "/a/b?c=d"),
             ("https://h.test:8443/", "/"),

@@ -1,14 +1,14 @@
-//! What a server may take a path for, other than what it says.
+//! Readings of a path: the other paths that a server may resolve it to.
 //!
-//! `/a/../private` is served as `/private` by every common server, `//private`
-//! and `/a/..%2fprivate` by most, so a rule for `/private` must refuse them
-//! (RFC 3986, section 5.2.4; the rest by what servers do). A server takes a few
-//! steps from the bytes it gets to the file it serves; each way here is a list
-//! of such steps. Together they are at least what ordinary servers read, so
-//! that a path which none of them makes a disallowed one is safe to ask for.
+//! Every common server serves `/private` for `/a/../private`, and most do so for
+//! `//private` and `/a/..%2fprivate`. So a rule for `/private` must refuse these as well
+//! (RFC 3986, section 5.2.4; the others by observation of servers). A server takes a few
+//! steps from the bytes of a request to the file that it serves, and each way in this
+//! module is a list of such steps. Together, the ways cover at least the readings of
+//! common servers. So a path is safe to request if none of its readings is disallowed.
 //!
-//! Nobody decodes twice: `%2570` is never `p`. Whether a reading counts is the
-//! policy's to say; what is sent is always the bytes received.
+//! No server decodes twice: `%2570` is never `p`. Does not know which readings count (the
+//! policy decides that), and never changes the bytes that are sent.
 
 mod steps;
 
@@ -21,69 +21,68 @@ use self::steps::{
     stands_for_itself, without_dots, without_first_name, without_host, without_parameters,
 };
 
-/// Content of a path that makes a server's way of reading differ from the plainer
-/// ones.
+/// Content that a path must have for a way of reading to yield something new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holding {
-    /// Any byte that makes a path other than plain.
+    /// Any byte that makes a path not plain.
     Anything,
     /// A semicolon, escaped or not.
     Parameters,
     /// A backslash, escaped or not.
     Backslash,
-    /// Two slashes at its beginning, or a backslash that may be one of them.
+    /// Two slashes at the beginning, or a backslash, which may stand for one of them.
     Host,
 }
 use Holding::{Anything, Backslash, Host, Parameters};
 
-/// The ways that ordinary servers take, the plainest first: the reading that is
-/// named in a refusal is the first that is disallowed.
+/// Ways of reading of common servers, the simplest first. Order matters, because a refusal
+/// names the first reading that is disallowed.
 ///
-/// There is a fixed number of them and each is linear in the path, so that a
-/// path made to be read in many ways costs no more than so many plain ones.
+/// The number of ways is fixed and each takes linear time, so the work for a hostile path
+/// is bounded.
 #[rustfmt::skip]
 const WAYS: &[(Holding, &[ReadingStep])] = &[
     // RFC 3986, section 5.2.4.
     (Anything, &[without_dots]),
-    // nginx, Apache, lighttpd, CPython; some without decoding (HAProxy), some
-    // where merging is off, some (older Apache) once the dots are gone.
+    // nginx, Apache, lighttpd, CPython. Some do not decode (HAProxy), some have
+    // merging turned off, and some (older Apache) merge after removing dots.
     (Anything, &[decoded, merged, without_dots]),
     (Anything, &[merged, without_dots]),
     (Anything, &[decoded, without_dots]),
     (Anything, &[decoded, without_dots, merged]),
     // IIS.
     (Backslash, &[decoded, separators, merged, without_dots]),
-    // Servlet containers, which cut parameters off before anything else (Jetty
-    // and Tomcat); frameworks that decode first; and nginx in front of them.
+    // Servlet containers, which remove parameters before anything else (Jetty
+    // and Tomcat); frameworks that decode first; and nginx in front of either.
     (Parameters, &[without_parameters, without_dots]),
     (Parameters, &[without_parameters, decoded, merged, without_dots]),
     (Parameters, &[without_parameters, decoded, separators, merged, without_dots]),
     (Parameters, &[decoded, without_parameters, merged, without_dots]),
     (Parameters, &[decoded, merged, without_dots, without_parameters, merged, without_dots]),
-    // The same after what writes a path anew by the URL Standard.
+    // The same, after a program that rewrites the path by the URL Standard.
     (Backslash, &[backslashes, without_parameters, decoded, merged, without_dots]),
     // Programs that resolve the path against their own address, by the URL
-    // Standard (`new URL(path, base)`) or by RFC 3986, section 4.2; what decodes
-    // what is left; and nginx in front of them.
+    // Standard (`new URL(path, base)`) or by RFC 3986, section 4.2; programs
+    // that decode the result; and nginx in front of them.
     (Host, &[backslashes, without_host, without_dots]),
     (Host, &[backslashes, without_first_name, without_dots]),
     (Host, &[without_first_name, decoded, merged, without_dots]),
     (Anything, &[backslashes, without_host, without_dots, decoded, separators, merged, without_dots]),
     (Host, &[decoded, separators, without_host, without_dots]),
-    // The first of them on Unix: a backslash that was escaped is part of a name.
+    // The first of these on Unix, where an escaped backslash is part of a name.
     (Backslash, &[backslashes, without_host, without_dots, decoded, merged, without_dots]),
 ];
 
-/// Returns the readings that ordinary servers take of a path, other than the
-/// one sent; none stands there twice. The query is carried along.
+/// Returns the other paths that common servers may read `path_and_query` as, without the
+/// path as sent and without duplicates. Each reading keeps the query.
 ///
-/// Of a plain path, which nearly all are, there is none, and nothing is
-/// allocated.
+/// For a plain path without an empty query, as nearly all are, the list is empty and
+/// nothing is allocated.
 pub fn of_servers(path_and_query: &str) -> Vec<String> {
     let (path, query) = split(path_and_query);
     let mut readings = Vec::new();
     if query == "?" {
-        // Many programs cannot tell an empty query from none.
+        // Many programs treat an empty query like no query.
         readings.push(path.to_owned());
     }
     if is_plain(path) {
@@ -102,10 +101,10 @@ pub fn of_servers(path_and_query: &str) -> Vec<String> {
     readings
 }
 
-/// `path_and_query` without its dot segments, `%2e` counting as a dot; `None`
-/// if it has none. The query is carried along.
+/// Removes the dot segments of `path_and_query`, in which `%2e` counts as a dot; `None` if
+/// there are none. The query is kept.
 ///
-/// RFC 3986, sections 5.2.4 and 6.2.2.2; `..` at the root stays at the root.
+/// RFC 3986, sections 5.2.4 and 6.2.2.2. `..` at the root stays at the root.
 pub fn without_dot_segments(path_and_query: &str) -> Option<String> {
     let (path, query) = split(path_and_query);
     Some(without_dots(path)? + query)
@@ -116,7 +115,8 @@ fn split(path_and_query: &str) -> (&str, &str) {
     path_and_query.split_at(end)
 }
 
-/// Lists what `path` holds; [`Anything`] stands for the rest.
+/// Lists the content of `path` that ways depend on. [`Anything`] fills the places of absent
+/// content.
 fn holdings(path: &str) -> [Holding; 4] {
     let path = decoded(path).map_or(Cow::Borrowed(path), Cow::Owned);
     let when = |holding, holds| if holds { holding } else { Anything };
@@ -129,7 +129,7 @@ fn holdings(path: &str) -> [Holding; 4] {
     ]
 }
 
-/// Applies `steps` to `path`; borrowed if it stays as it is.
+/// Applies `steps` to `path`. The result is borrowed if nothing changes.
 fn taken<'a>(steps: &[ReadingStep], path: &'a str) -> Cow<'a, str> {
     steps.iter().fold(Cow::Borrowed(path), |path, step| {
         step(&path).map_or(path, Cow::Owned)
@@ -142,9 +142,8 @@ fn push_new(readings: &mut Vec<String>, reading: &str, sent: &str) {
     }
 }
 
-/// Reports whether every server reads `path` as it is. What the canonical form
-/// of robots.txt decodes anyway (RFC 9309, section 2.2.2) makes no other
-/// reading.
+/// Reports whether every server reads `path` as it is. Escapes that the canonical form of
+/// robots.txt decodes anyway (RFC 9309, section 2.2.2) do not count as another reading.
 fn is_plain(path: &str) -> bool {
     let bytes = path.as_bytes();
     let is_odd = |at: usize| match &bytes[at..] {
@@ -156,8 +155,8 @@ fn is_plain(path: &str) -> bool {
     !memchr3_iter(b'%', b';', b'\\', bytes).any(is_odd) && !follows_slash(path, b"/.")
 }
 
-/// Letters, digits and the marks that are never written otherwise in canonical
-/// form.
+/// Reports whether `byte` is a letter, a digit or a mark that the canonical form never
+/// escapes.
 fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'~')
 }

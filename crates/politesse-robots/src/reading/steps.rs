@@ -1,16 +1,16 @@
-//! The steps that servers take from a path as sent to a file.
+//! Steps that servers take from the path of a request to a file.
 //!
-//! Each is a function from a path without its query to another, `None` where
-//! it changes nothing; all of them are linear. Who takes which, and in which
-//! order, is not known here.
+//! Each step is a function from a path without its query to another path, or `None` if it
+//! changes nothing. All steps take linear time. Does not know which servers take which
+//! steps, or in which order.
 
 use memchr::memchr_iter;
 
-/// A step: the path after it, or `None` if it is the same.
+/// Step of a reading. Returns the new path, or `None` if nothing changes.
 pub(super) type ReadingStep = fn(&str) -> Option<String>;
 
-/// Returns the path without its dot segments, `%2e` counting as a dot (RFC
-/// 3986, sections 5.2.4 and 6.2.2.2); `..` at the root stays at the root.
+/// Removes dot segments, in which `%2e` counts as a dot (RFC 3986, sections 5.2.4 and
+/// 6.2.2.2). `..` at the root stays at the root.
 pub(super) fn without_dots(path: &str) -> Option<String> {
     let segments = path.strip_prefix('/')?;
     if !follows_slash(path, b".%") || segments.split('/').all(|segment| dots(segment) == 0) {
@@ -28,20 +28,20 @@ pub(super) fn without_dots(path: &str) -> Option<String> {
             out.truncate(out.rfind('/').unwrap_or(0));
         }
     }
-    // A dot segment at the end leaves the slash before it.
+    // A dot segment at the end leaves a trailing slash.
     if 0 < last {
         out.push('/');
     }
     Some(out)
 }
 
-/// Reports whether one of `bytes` stands after a slash of `path`.
+/// Reports whether one of `bytes` directly follows a slash in `path`.
 pub(super) fn follows_slash(path: &str, bytes: &[u8]) -> bool {
     let next = |at: usize| path.as_bytes().get(at + 1);
     memchr_iter(b'/', path.as_bytes()).any(|at| next(at).is_some_and(|next| bytes.contains(next)))
 }
 
-/// 1 for `.`, 2 for `..`, however escaped; else 0.
+/// Returns 1 for `.` and 2 for `..`, escaped or not; otherwise 0.
 fn dots(segment: &str) -> usize {
     let mut rest = segment.as_bytes();
     let mut count = 0;
@@ -55,9 +55,9 @@ fn dots(segment: &str) -> usize {
     if count < 3 { count } else { 0 }
 }
 
-/// Returns the path with its escapes decoded, once. What would not stand for
-/// itself stays escaped, `%25`, `%3F` and `%23` above all; a `%` that begins no
-/// escape is one.
+/// Decodes the escapes of a path once. Bytes that a path cannot contain literally stay
+/// escaped, most importantly `%25`, `%3F` and `%23`. A `%` that does not begin an escape
+/// becomes `%25`.
 pub(super) fn decoded(path: &str) -> Option<String> {
     if !path.contains('%') {
         return None;
@@ -85,21 +85,21 @@ pub(super) fn decoded(path: &str) -> Option<String> {
     (out != path).then_some(out)
 }
 
-/// Returns the byte whose two hexadecimal digits `tail` begins with.
+/// Returns the byte that the two hexadecimal digits at the beginning of `tail` encode.
 pub(super) fn escaped_byte(tail: &[u8]) -> Option<u8> {
     let digit = |byte: &u8| char::from(*byte).to_digit(16);
     let value = digit(tail.first()?)? * 16 + digit(tail.get(1)?)?;
     u8::try_from(value).ok()
 }
 
-/// Reports whether a path may hold `byte` as it is, meaning no more than its
-/// escape (RFC 3986, section 3.3; the brackets that servers take as well).
+/// Reports whether a path may contain `byte` literally, with the same meaning as its escape
+/// (RFC 3986, section 3.3; also the brackets, which servers accept).
 pub(super) fn stands_for_itself(byte: u8) -> bool {
     const MARKS: &[u8] = b"-._~!$&'()*+,;=:@/[]";
     byte.is_ascii_alphanumeric() || MARKS.contains(&byte)
 }
 
-/// Returns the path with runs of slashes merged into one.
+/// Merges each run of slashes into one.
 pub(super) fn merged(path: &str) -> Option<String> {
     if !follows_slash(path, b"/") {
         return None;
@@ -115,7 +115,7 @@ pub(super) fn merged(path: &str) -> Option<String> {
     Some(out)
 }
 
-/// Returns the path with slashes for its backslashes, escaped or not.
+/// Replaces all backslashes, escaped or not, with slashes.
 pub(super) fn separators(path: &str) -> Option<String> {
     let is_escaped = |at: usize| escaped_byte(&path.as_bytes()[at + 1..]) == Some(b'\\');
     let escaped = memchr_iter(b'%', path.as_bytes()).any(is_escaped);
@@ -127,14 +127,12 @@ pub(super) fn separators(path: &str) -> Option<String> {
     Some(path.replace("%5C", "/").replace("%5c", "/"))
 }
 
-/// Returns the path with slashes for the backslashes that are not escaped (URL
-/// Standard, "path state").
+/// Replaces backslashes that are not escaped with slashes (URL Standard, "path state").
 pub(super) fn backslashes(path: &str) -> Option<String> {
     path.contains('\\').then(|| path.replace('\\', "/"))
 }
 
-/// Returns the path with parameters cut from its segments (RFC 3986, section
-/// 3.3).
+/// Removes the parameters of each segment (RFC 3986, section 3.3).
 pub(super) fn without_parameters(path: &str) -> Option<String> {
     if !path.contains(';') {
         return None;
@@ -150,16 +148,15 @@ pub(super) fn without_parameters(path: &str) -> Option<String> {
     Some(out)
 }
 
-/// Returns the path without the host that the URL Standard reads where it
-/// begins with several slashes, however many ("special authority ignore slashes
-/// state").
+/// Removes the host that the URL Standard reads after two or more slashes at the beginning
+/// ("special authority ignore slashes state").
 pub(super) fn without_host(path: &str) -> Option<String> {
     let rest = path.strip_prefix("//")?;
     Some(from_slash(rest.trim_start_matches('/')))
 }
 
-/// Returns the path without the authority that RFC 3986, section 4.2, reads
-/// after its first two slashes.
+/// Removes the authority that RFC 3986, section 4.2, reads after two slashes at the
+/// beginning.
 pub(super) fn without_first_name(path: &str) -> Option<String> {
     path.strip_prefix("//").map(from_slash)
 }

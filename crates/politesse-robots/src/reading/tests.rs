@@ -1,10 +1,10 @@
-//! Paths in, readings out.
+//! Readings: each test passes paths in and checks the readings.
 
 use super::{WAYS, of_servers, taken, without_dot_segments};
 
-// RFC 3986, section 5.2.4, and the spellings that servers take as well.
+// RFC 3986, section 5.2.4; ours for the other spellings that servers accept.
 #[test]
-fn dot_segments_are_removed_however_written() {
+fn dot_segments_are_removed_in_every_spelling() {
     for (path, reading) in [
         ("/a/../private", "/private"),
         ("/a/%2e%2E/private", "/private"),
@@ -26,7 +26,7 @@ fn dot_segments_are_removed_however_written() {
 }
 
 #[test]
-fn a_path_without_dot_segments_keeps_them_all() {
+fn a_path_without_dot_segments_is_unchanged() {
     for path in [
         "/",
         "/a",
@@ -40,7 +40,7 @@ fn a_path_without_dot_segments_keeps_them_all() {
     }
 }
 
-/// One test a row: a path, and the reading of it that a kind of server takes.
+/// One test a row: a path, and one of its readings by common servers.
 macro_rules! reads {
     ($($name:ident: $path:literal as $reading:literal;)*) => {$(
         #[test]
@@ -51,13 +51,13 @@ macro_rules! reads {
     )*};
 }
 
-// Ours, and what the servers of `tests/it/real_servers.rs` do.
+// Ours; `tests/it/real_servers.rs` compares with real servers.
 reads! {
     slashes_are_merged: "//private" as "/private";
     runs_of_slashes_are_merged: "///private///x" as "/private/x";
     an_escaped_slash_separates: "/%2Fprivate" as "/private";
     escaped_slashes_are_decoded_before_dots: "/a/..%2fprivate" as "/private";
-    dots_between_escaped_slashes_count: "/a%2F..%2Fprivate" as "/private";
+    dots_between_escaped_slashes_are_resolved: "/a%2F..%2Fprivate" as "/private";
     slashes_are_merged_before_dots: "/a//../private" as "/private";
     slashes_are_merged_after_dots: "/x//..//private" as "/x/private";
     slashes_may_stay_unmerged: "/a//..%2fprivate" as "/a/private";
@@ -68,30 +68,30 @@ reads! {
     parameters_hide_dots: "/a/..;/private" as "/private";
     parameters_are_cut_before_decoding: "/;a%2F../private" as "/private";
     escaped_parameters_hide_dots: "/a/..%3Bx/private" as "/private";
-    parameters_are_cut_behind_another_server: "/x/;/../private" as "/x/private";
-    parameters_and_backslashes_meet: r"/a/..;\private" as "/";
+    parameters_are_cut_after_a_server_in_front: "/x/;/../private" as "/x/private";
+    parameters_may_contain_a_backslash: r"/a/..;\private" as "/";
     a_host_is_dropped: "//x/private/y" as "/private/y";
-    a_host_behind_more_slashes_is_dropped: "///x/private" as "/private";
-    a_host_behind_a_backslash_is_dropped: r"/\x/private" as "/private";
+    a_host_after_more_slashes_is_dropped: "///x/private" as "/private";
+    a_host_after_a_backslash_is_dropped: r"/\x/private" as "/private";
     an_empty_host_is_dropped: "///private" as "/private";
     a_host_alone_leaves_the_root: "//private" as "/";
-    what_is_left_behind_a_host_is_decoded: "//x/a/..%2fprivate" as "/private";
-    an_escaped_backslash_begins_a_host_behind_another_server: "/%5Cx/private" as "/private";
-    a_host_may_have_a_backslash_where_it_is_no_slash: r"//x\y/private" as "/private";
+    the_path_after_a_dropped_host_is_decoded: "//x/a/..%2fprivate" as "/private";
+    an_escaped_backslash_begins_a_host_after_a_server_in_front: "/%5Cx/private" as "/private";
+    a_host_may_contain_a_backslash_that_is_no_separator: r"//x\y/private" as "/private";
     an_escaped_backslash_is_part_of_a_name_on_unix: r"/a\..%2fprivate%5C.." as "/private%5C..";
-    parameters_end_at_a_backslash_behind_another_server: r"/;a\private" as "/private";
-    a_reserved_byte_is_its_escape: "/a%3Db%26c%40d%3A" as "/a=b&c@d:";
-    a_stray_percent_is_one: "/private%/.." as "/";
-    a_stray_percent_reads_as_escaped: "/100%zz" as "/100%25zz";
-    the_query_is_carried_along: "/a/..%2fprivate?x=/../y" as "/private?x=/../y";
-    an_empty_query_is_none: "/private?" as "/private";
-    an_empty_query_is_none_in_every_reading: "/a/..%2fprivate?" as "/private";
-    an_empty_query_stays_one_as_well: "/a/..%2fprivate?" as "/private?";
+    parameters_end_at_a_backslash_after_a_server_in_front: r"/;a\private" as "/private";
+    reserved_bytes_are_decoded: "/a%3Db%26c%40d%3A" as "/a=b&c@d:";
+    a_stray_percent_sign_is_part_of_a_name: "/private%/.." as "/";
+    a_stray_percent_sign_is_escaped: "/100%zz" as "/100%25zz";
+    the_query_is_kept: "/a/..%2fprivate?x=/../y" as "/private?x=/../y";
+    an_empty_query_is_dropped: "/private?" as "/private";
+    an_empty_query_is_dropped_from_every_reading: "/a/..%2fprivate?" as "/private";
+    an_empty_query_is_also_kept: "/a/..%2fprivate?" as "/private?";
 }
 
-// Ours: a row for each way, in their order, which no other way leads to.
+// Ours: no way is redundant. One row for each way, in order.
 #[test]
-fn every_way_has_a_reading_of_its_own() {
+fn every_way_has_a_reading_that_no_other_way_yields() {
     let rows = [
         (r"/\%3b;//..", r"/\%3b;/"),
         (r"//;%2f\//..", "/;/"),
@@ -127,9 +127,9 @@ fn every_way_has_a_reading_of_its_own() {
     }
 }
 
-// Ours: a way that is left out for what a path does not hold leads nowhere new.
+// Ours: skipping a way for content that a path does not have loses no reading.
 #[test]
-fn ways_that_are_left_out_lead_nowhere_new() {
+fn skipped_ways_yield_no_new_readings() {
     let parts = ["/", "//", "a", "..", "%2f", "%2e", r"\", "%5c", ";", "%3B"];
     for number in 0..10_000_usize {
         let digits = [1, 10, 100, 1000].map(|unit| parts[number / unit % 10]);
@@ -145,9 +145,9 @@ fn ways_that_are_left_out_lead_nowhere_new() {
     }
 }
 
-// Ours: one scan; canonical form takes care of the rest.
+// Ours: the canonical form covers the escapes in these paths.
 #[test]
-fn a_plain_path_has_one_reading() {
+fn a_plain_path_has_no_other_reading() {
     for path in [
         "/",
         "/a/b.html?q=//x/../y;z",
@@ -161,8 +161,7 @@ fn a_plain_path_has_one_reading() {
     }
 }
 
-// Ours: nobody decodes twice, and bytes that are no UTF-8 never become others;
-// nothing is cut at a NUL.
+// Ours: invalid UTF-8 never becomes other bytes, and a NUL ends no path either.
 #[test]
 fn no_reading_decodes_twice() {
     for path in [
@@ -181,7 +180,7 @@ fn no_reading_decodes_twice() {
 }
 
 #[test]
-fn no_reading_is_the_one_sent_nor_stands_there_twice() {
+fn readings_have_no_duplicates_and_exclude_the_path_as_sent() {
     for path in [
         "/a/..;/b//c%2fd\\e?q",
         "//",
@@ -204,7 +203,7 @@ fn no_reading_is_the_one_sent_nor_stands_there_twice() {
     }
 }
 
-// Ours: bounded work for a target of 16 KiB.
+// Ours: for a target of 16 KiB.
 #[test]
 fn the_work_for_a_hostile_path_is_bounded() {
     for part in [

@@ -1,7 +1,8 @@
-//! Which groups bind a crawler, and what they say of a path.
+//! Binding: the groups that bind a crawler, and their judgement of a path.
 //!
-//! RFC 9309, section 2.2.1: the groups that name the crawler are one set of
-//! rules; without any, those of `*` are; without those, there are no rules.
+//! RFC 9309, section 2.2.1: all groups that name the crawler form one set of rules. If there
+//! are none, the groups for `*` do. If there are none of these either, no rules apply. Does
+//! not know where the names of a crawler come from.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -23,22 +24,22 @@ use super::wildcard::Fuel;
 use crate::crawler::{self, ProductToken};
 use crate::pace::PaceRecords;
 
-/// The path of robots.txt itself.
+/// Path of robots.txt itself.
 pub(super) const ROBOTS_TXT: &str = "/robots.txt";
 
-/// The groups that bind one crawler, read as one. Cheap to clone, and good for
-/// as many judgements as you like, from as many threads.
+/// Groups that bind one crawler, merged into one. Cheap to clone, and usable for any number
+/// of judgements from any number of threads.
 #[derive(Clone)]
 pub struct Binding {
     token: Option<ProductToken>,
     rules: Arc<RuleSet>,
-    /// Groups that bind besides, if repaired lines are read: what they disallow
-    /// is disallowed as well.
+    /// Additional groups that bind because of repaired lines. A path that they disallow is
+    /// disallowed, too.
     repaired: Option<Arc<RepairedBinding>>,
-    /// The pace asked for; absent if none is. Crawlers that share their rules
-    /// may be asked for different paces.
+    /// Pace records; `None` if there are none. Crawlers with the same rules may have
+    /// different pace records.
     pace: Option<Arc<PaceRecords>>,
-    /// In which forms a Disallow is tried.
+    /// Forms in which a Disallow is compared.
     scope: Fold,
 }
 
@@ -47,14 +48,15 @@ pub struct Binding {
 pub enum Judgement<'a> {
     /// A rule decides.
     Rule(Rule<'a>),
-    /// There are rules for this crawler, and none matches.
+    /// There are rules for this crawler, but none matches.
     NoRule,
-    /// No group is for this crawler, nor for everyone.
+    /// There is no group for this crawler, and none for all crawlers (`*`).
     NoGroup,
-    /// The file itself is always allowed (RFC 9309, section 2.2.2).
+    /// The path is that of robots.txt itself, which is always allowed (RFC 9309, section
+    /// 2.2.2).
     RobotsTxt,
-    /// Judging would take too long, because the file is made to be slow. Not
-    /// knowing means no.
+    /// The judgement would take too long, because the file is built to be slow to match.
+    /// Does not allow.
     Undecided,
 }
 
@@ -80,8 +82,8 @@ impl<'a> Judgement<'a> {
 }
 
 impl Traits {
-    /// Reports whether the value of an agent line means `token`, or everyone if
-    /// there is none.
+    /// Reports whether the value of an agent line names `token`, or all crawlers if `token`
+    /// is `None`.
     fn addresses(&self, value: &[u8], token: Option<&ProductToken>) -> bool {
         match token {
             Some(token) => self.names(value, token),
@@ -89,14 +91,14 @@ impl Traits {
         }
     }
 
-    /// Reports whether the value of an agent line means `token`.
+    /// Reports whether the value of an agent line names `token`.
     pub(super) fn names(&self, value: &[u8], token: &ProductToken) -> bool {
         match self.binds {
             AgentMatch::Token => {
-                // Whatever means the token begins with it.
+                // Fast path: a value that names the token has the same first byte.
                 let first = value.first().map(u8::to_ascii_lowercase);
                 let wanted = token.as_str().bytes().next();
-                // But for what is no UTF-8, and is decoded.
+                // Exception: decoding may change a byte that is not ASCII.
                 (first == wanted.map(|byte| byte.to_ascii_lowercase())
                     || first.is_some_and(|byte| !byte.is_ascii()))
                     && token.is_named_by(&crawler::decode(value))
@@ -122,7 +124,7 @@ impl Traits {
         }
     }
 
-    /// Reports whether this is the `*` line, with or without words or invisible
+    /// Reports whether the value of an agent line is `*`, with or without words or invisible
     /// marks after it.
     pub(super) fn is_everyone(&self, value: &[u8]) -> bool {
         match value {
@@ -137,9 +139,9 @@ impl Traits {
 }
 
 impl Binding {
-    /// Binds the first of `candidates` that a group names, else by the groups
-    /// of `*` (RFC 9309, section 2.2.1). `shared` looks for rules of the same
-    /// groups that another binding has made ready.
+    /// Binds the first candidate that a group names, otherwise the groups for `*` (RFC 9309,
+    /// section 2.2.1). `shared` returns the rules of the same groups if another binding has
+    /// already prepared them.
     pub(super) fn new(
         file: &Arc<ParsedFile>,
         names: AgentNames<'_>,
@@ -172,7 +174,7 @@ impl Binding {
         binding.with_repaired(repaired, names.user_agent)
     }
 
-    /// Adds the groups that bind by repaired lines, and their pace.
+    /// Adds the groups that bind because of repaired lines, and their pace records.
     fn with_repaired(self, repaired: Option<RepairedBinding>, agent: Option<&str>) -> Self {
         let Some(repaired) = repaired else {
             return self;
@@ -188,7 +190,7 @@ impl Binding {
         }
     }
 
-    /// Returns the binding by the crawler's own groups alone; `None` if it has
+    /// Returns the binding limited to groups that name the crawler; `None` if there are
     /// none.
     pub(super) fn own(self) -> Option<Self> {
         if self.token.is_some() {
@@ -204,15 +206,15 @@ impl Binding {
         })
     }
 
-    /// Returns the candidate that was bound; `None` when `*` binds, or nothing.
+    /// Returns the candidate whose groups bind; `None` if the groups for `*` or no groups
+    /// bind.
     #[must_use]
     pub fn token(&self) -> Option<&ProductToken> {
         let by_repair = || self.repaired.as_ref()?.token.as_ref();
         self.token.as_ref().or_else(by_repair)
     }
 
-    /// Returns the candidate that is bound by the group of `rule`; `None` when that is
-    /// the group of `*`.
+    /// Returns the candidate that the group of `rule` names; `None` for a group for `*`.
     #[must_use]
     pub fn token_of(&self, rule: &Rule<'_>) -> Option<&ProductToken> {
         match self.repaired_of(rule) {
@@ -227,23 +229,23 @@ impl Binding {
         self.parts().any(|rules| !rules.groups.is_empty())
     }
 
-    /// Returns the rules of the groups that bind, and of those that bind by
-    /// repaired lines.
+    /// Returns the rules of the groups that bind by the standard, then those that bind
+    /// because of repaired lines.
     fn parts(&self) -> impl Iterator<Item = &RuleSet> {
         let repaired = self.repaired.iter().map(|repaired| &*repaired.rules);
         std::iter::once(&*self.rules).chain(repaired)
     }
 
-    /// Returns the repaired binding if `rule` stands in its groups.
+    /// Returns the repaired binding if `rule` belongs to it.
     fn repaired_of(&self, rule: &Rule<'_>) -> Option<&RepairedBinding> {
         let repaired = self.repaired.as_deref();
         repaired.filter(|repaired| std::ptr::eq(rule.rules, &raw const *repaired.rules))
     }
 
-    /// Returns a binding to these groups that judges as servers read rules: a
-    /// Disallow matches a path in either form of its reserved bytes (`/a:b`,
-    /// `/a%3Ab`), as [`Binding::judge`] otherwise has it in the query alone.
-    /// Where a rule means either, nothing that it may mean is allowed.
+    /// Changes the binding to judge paths the way servers read them: a Disallow matches
+    /// reserved bytes of the path whether escaped or not (`/a:b`, `/a%3Ab`). By default
+    /// [`Binding::judge`] does so only in the query. If a rule is ambiguous, this refuses
+    /// every path that it may mean.
     #[must_use]
     pub fn as_served(self) -> Self {
         Self {
@@ -252,8 +254,8 @@ impl Binding {
         }
     }
 
-    /// Judges a path with its query, bytes as sent. Allocates nothing unless
-    /// the path has to be rewritten and is longer than most.
+    /// Judges a path with its query, exactly as sent. Allocates nothing, unless the path has
+    /// to be rewritten and is unusually long.
     #[must_use]
     pub fn judge(&self, path: &str) -> Judgement<'_> {
         if path == ROBOTS_TXT && self.rules.file.dialect.exempts_robots_txt() {
@@ -265,8 +267,8 @@ impl Binding {
         }
     }
 
-    /// Judges a path by the groups of the standard, and by those that bind besides:
-    /// both must allow it.
+    /// Judges a path by the groups of the standard and by those of repaired lines. Both must
+    /// allow it.
     #[cold]
     fn judge_by_both<'a>(&'a self, repaired: &'a RepairedBinding, path: &str) -> Judgement<'a> {
         let standard = self.judge_by(&self.rules, path);
@@ -274,7 +276,7 @@ impl Binding {
             return standard;
         }
         let repaired = self.judge_by(&repaired.rules, path);
-        // Of two that allow, one with a rule says more.
+        // If both allow, a judgement with a rule is the more informative one.
         if repaired.allows() && standard.rule().is_some() {
             standard
         } else {
@@ -282,7 +284,7 @@ impl Binding {
         }
     }
 
-    // Not as a call: nearly all judgements are this alone.
+    // Inlined, because nearly all judgements consist of this alone.
     #[inline(always)]
     fn judge_by<'a>(&self, rules: &'a RuleSet, path: &str) -> Judgement<'a> {
         match rules.answer(path.as_bytes(), self.scope) {
@@ -297,9 +299,9 @@ impl Binding {
         }
     }
 
-    /// Returns all rules that match the path, the one that decides first.
+    /// Returns all rules that match the path, the deciding rule first.
     ///
-    /// Tries each rule by itself, to explain a judgement; far slower than
+    /// Meant for explanations: tries each rule separately, which is much slower than
     /// [`Binding::judge`].
     #[must_use]
     pub fn competing(&self, path: &str) -> Vec<Rule<'_>> {
@@ -311,8 +313,8 @@ impl Binding {
         };
         let mut matching: Vec<_> = self.rules().filter(matches).collect();
         matching.sort_by_key(|rule| (Reverse(rule.length()), rule.kind(), rule.line()));
-        // The index decides. Should the slow way here ever order rules otherwise,
-        // the explanation still names the rule that was applied.
+        // The index is authoritative. If the order computed here ever differed, the
+        // explanation would still name the rule that was applied.
         if let Judgement::Rule(counts) = self.judge(path) {
             matching.retain(|rule| rule.line() != counts.line());
             matching.insert(0, counts);
@@ -320,8 +322,7 @@ impl Binding {
         matching
     }
 
-    /// Reports whether `rule` matches in a form that is tried because servers
-    /// read it so.
+    /// Reports whether `rule` matches in a form in which servers read it.
     fn matches_as_served(&self, rule: &Rule<'_>, path: &CanonicalPath) -> bool {
         let traits = self.rules.file.traits();
         if self.scope == Fold::InQuery || traits.forms == RuleForms::AsWritten {
@@ -339,24 +340,25 @@ impl Binding {
         })
     }
 
-    /// Returns the rules of all the groups, in file order.
+    /// Returns the rules of all groups, in file order.
     pub fn rules(&self) -> impl Iterator<Item = Rule<'_>> {
         let of_part = |rules| RuleSet::rule_tokens(rules).map(move |(at, _)| Rule::new(rules, at));
         let mut rules: Vec<_> = self.parts().flat_map(of_part).collect();
         if self.repaired.is_some() {
-            // A repaired group holds rules of the standard as well.
+            // A repaired group also contains undamaged rules of the standard's groups.
             rules.sort_by_key(Rule::line);
             rules.dedup_by_key(|rule| rule.line());
         }
         rules.into_iter()
     }
 
-    /// Number of names that are given of a group: a file can list tens of
-    /// thousands, and every decision is recorded.
+    /// Maximum number of names returned for a group. A file can list tens of thousands, and
+    /// every decision record contains them.
     pub const NAMES_MAX: usize = 256;
 
-    /// Returns the names that the groups are for, in lower case: `["*"]` for the groups of
-    /// everyone, empty if nothing binds; the first [`Binding::NAMES_MAX`].
+    /// Returns the names on the agent lines of the groups, in lower case: `["*"]` for the
+    /// groups for all crawlers, and an empty list if nothing binds. Returns at most the
+    /// first [`Binding::NAMES_MAX`] names.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         let (rules, is_named) = match &self.repaired {
@@ -371,8 +373,8 @@ impl Binding {
         without_repeats(groups.flat_map(|group| rules.names(group)))
     }
 
-    /// Returns the names that the group of `rule` is for, as
-    /// [`Binding::names`] gives them.
+    /// Returns the names on the agent lines of the group of `rule`, in the form of
+    /// [`Binding::names`].
     #[must_use]
     pub fn names_of(&self, rule: &Rule<'_>) -> Vec<String> {
         let is_named = match self.repaired_of(rule) {
@@ -385,8 +387,8 @@ impl Binding {
         }
     }
 
-    /// Returns the agent line by which `rule` binds: the first of its group
-    /// that names the crawler, or everyone.
+    /// Returns the number of the agent line that makes `rule` bind: the first in its group
+    /// that names the crawler, or `*`.
     #[must_use]
     pub fn agent_line(&self, rule: &Rule<'_>) -> Option<u32> {
         let (file, group) = (&rule.rules.file, rule.group()?);
@@ -395,31 +397,31 @@ impl Binding {
             Some(repaired) => repaired.addresses(file.value(*agent), None),
             None => self.is_addressed(file.value(*agent)),
         };
-        // A whole User-Agent, which is not known here, stands on the first line.
+        // If no line names the crawler, a complete User-Agent does, which is not known
+        // here. The first agent line then stands for it.
         let mut agents = rule.rules.agents(group);
         let first = agents.next()?;
         let named = std::iter::once(first).chain(agents).find(is_addressed);
         Some(named.unwrap_or(first).line)
     }
 
-    /// Reports whether the value of an agent line means the crawler, or
-    /// everyone where those groups bind it.
+    /// Reports whether the value of an agent line names the crawler, or all crawlers if the
+    /// groups for `*` bind it.
     fn is_addressed(&self, value: &[u8]) -> bool {
         let traits = self.rules.file.traits();
         traits.addresses(value, self.token.as_ref())
     }
 
-    /// Returns the pace that the pace records of the crawler's groups ask for,
-    /// if any.
+    /// Returns the combined pace records that bind the crawler, if there are any.
     #[must_use]
     pub fn pace(&self) -> Option<&Arc<PaceRecords>> {
         self.pace.as_ref()
     }
 
-    /// Returns the pace records that bind the crawler, in file order: not all
-    /// of its groups do.
+    /// Returns the pace records that bind the crawler, in file order. Not every pace record
+    /// of its groups binds it.
     ///
-    /// Found again each time, for explanations.
+    /// Meant for explanations: searches the file on each call.
     #[must_use]
     pub fn pace_records(&self) -> Vec<PaceRecord> {
         let names = |value: &[u8]| self.is_addressed(value);
@@ -434,15 +436,14 @@ impl Binding {
         records
     }
 
-    /// Returns the pause asked for, in seconds: the longest that any of the
-    /// groups asks of the crawler.
+    /// Returns the longest `Crawl-delay` that binds the crawler, in seconds.
     #[must_use]
     pub fn crawl_delay(&self) -> Option<f64> {
         let pause = self.pace.as_ref()?.crawl_delay?;
         Some(pause.as_secs_f64())
     }
 
-    /// Returns the memory that the rules take beside the file, in bytes.
+    /// Returns the memory, in bytes, that the rules use in addition to the file.
     #[must_use]
     pub fn memory(&self) -> usize {
         let pace = self.pace.as_ref().map_or(0, |pace| pace.memory());
@@ -468,7 +469,7 @@ impl std::fmt::Debug for Binding {
 }
 
 impl RuleSet {
-    /// Returns the agent lines of a group; none stands after its first rule.
+    /// Returns the agent lines of a group. All of them precede its first rule.
     fn agents(&self, group: &Range<u32>) -> impl Iterator<Item = Token> {
         let tokens = self.file.of_group(group).iter().copied();
         tokens
@@ -479,14 +480,14 @@ impl RuleSet {
     fn names(&self, group: &Range<u32>) -> impl Iterator<Item = String> {
         self.agents(group).map(|agent| {
             let value = self.file.value(agent);
-            // No token is longer, so nothing that could bind is cut off.
+            // No token is longer, so the cut cannot affect a name that binds.
             let name = value.get(..ProductToken::BYTES_MAX).unwrap_or(value);
             lossy(name).to_ascii_lowercase()
         })
     }
 }
 
-/// Each name once, and no more than a person would read.
+/// Removes duplicates, and keeps at most [`Binding::NAMES_MAX`] names.
 fn without_repeats(names: impl Iterator<Item = String>) -> Vec<String> {
     let mut seen = std::collections::HashSet::new();
     let names = names.filter(|name| seen.insert(name.clone()));

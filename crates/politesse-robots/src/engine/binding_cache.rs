@@ -1,7 +1,7 @@
-//! The last few bindings of one file, so that a crawler that asks again is not
-//! bound again.
+//! Cache of the latest bindings of one file, so that repeated requests of a crawler need
+//! not bind it again.
 //!
-//! Does not know how a binding is made.
+//! Does not know how a binding is created.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,12 +12,12 @@ use super::rules::RuleSet;
 use super::token::GroupSet;
 use crate::crawler::ProductToken;
 
-/// Most bindings of one file that are kept: more than a crawler can have
-/// candidates, each of which may be asked about by itself. Crawlers that are
-/// bound by the same groups share their rules.
+/// Maximum number of cached bindings of one file: enough for the usual number of candidates
+/// of a crawler, each of which may be bound separately. Crawlers bound by the same groups
+/// share their rules.
 const BINDINGS_MAX: usize = 20;
 
-/// Bindings by the candidates they were made for, the latest first.
+/// Bindings by the candidates that they were created for, the latest first.
 #[derive(Default)]
 pub(super) struct BindingCache(Mutex<SmallVec<[CachedBinding; 1]>>);
 
@@ -28,8 +28,8 @@ struct CachedBinding {
 }
 
 impl BindingCache {
-    /// Returns the binding kept for `candidates`, or the one that `bind` makes.
-    /// `user_agent` is given where the groups may depend on it.
+    /// Returns the cached binding for `candidates`, or creates one with `bind`.
+    /// `user_agent` is given only if the groups may depend on it.
     pub(super) fn binding(
         &self,
         candidates: &Arc<[ProductToken]>,
@@ -39,7 +39,8 @@ impl BindingCache {
         if let Some(binding) = self.find(candidates, user_agent) {
             return binding;
         }
-        // Not under the lock: others can go on, at worst to do the same work.
+        // Called without the lock, so that other threads need not wait. At worst,
+        // two threads do the same work.
         let binding = bind();
         let mut cached = self.lock();
         cached.truncate(BINDINGS_MAX - 1);
@@ -61,8 +62,8 @@ impl BindingCache {
         user_agent: Option<&Arc<str>>,
     ) -> Option<Binding> {
         let mut cached = self.lock();
-        // Compared as written: the binding names one of the candidates, and
-        // tokens are equal whatever their case.
+        // Compared as written, because the binding names one of the candidates and
+        // the equality of tokens ignores case.
         let at = cached.iter().position(|entry| {
             let theirs = entry.candidates.iter().map(ProductToken::as_str);
             theirs.eq(candidates.iter().map(ProductToken::as_str))
@@ -82,13 +83,13 @@ impl BindingCache {
         rules.find(|rules| rules.groups == *groups).cloned()
     }
 
-    /// Counts the bytes of memory that the bindings take.
+    /// Returns the memory that the bindings use, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.lock().iter().map(|entry| entry.binding.memory()).sum()
     }
 
     fn lock(&self) -> MutexGuard<'_, SmallVec<[CachedBinding; 1]>> {
-        // A panic under the lock leaves the list whole.
+        // A panic under the lock leaves the list in a valid state.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

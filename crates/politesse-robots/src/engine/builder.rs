@@ -1,5 +1,7 @@
-//! Arranges rules into an [`Index`]: sorted by their heads, which gives the
-//! nodes of the trie one after the other.
+//! Builder of an [`Index`]: sorts rules by their heads, so that the nodes of the trie can be
+//! created one after the other.
+//!
+//! Does not know how paths are looked up.
 
 use super::dialect::Escapes;
 use super::grams::Grams;
@@ -7,12 +9,11 @@ use super::index::{Index, NO_CHILDREN, Node};
 use super::rank::{BytePlace, IndexEntry, RuleBytes, RuleRank};
 use super::wild::WildcardRule;
 
-/// Arranges rules.
+/// Builder of an index.
 pub(super) struct IndexBuilder<'a> {
     bytes: RuleBytes<'a>,
     entries: &'a [IndexEntry],
-    /// The entries in the order of their heads; of equal heads the greatest
-    /// rank first.
+    /// Entries sorted by their heads, then by rank, the greatest first.
     order: Vec<SortedEntry>,
     nodes: Vec<Node>,
     firsts: Vec<u8>,
@@ -22,16 +23,16 @@ pub(super) struct IndexBuilder<'a> {
     pending: Vec<UnbuiltNode>,
 }
 
-/// An entry as sorted: the eight bytes of its head after the `/` that nearly
-/// all begin with, and which it is.
+/// Sort key and number of an entry. The key is the eight bytes of the head after the first,
+/// which is nearly always a `/`.
 #[derive(Clone, Copy)]
 struct SortedEntry {
     beginning: u64,
     entry: u32,
 }
 
-/// A node whose children are still to be made: the entries below it, and how
-/// many bytes of their heads are above.
+/// Node whose children have not been created yet: the range of entries below it, and the
+/// number of bytes of their heads that lead to the node.
 struct UnbuiltNode {
     node: usize,
     from: usize,
@@ -39,8 +40,8 @@ struct UnbuiltNode {
     depth: usize,
 }
 
-/// Most rules with wildcards at a node that are tried in turn: about where
-/// trying them costs as much as looking grams up.
+/// Maximum number of rules with wildcards at a node without grams. About where trying all
+/// rules costs as much as a lookup of grams.
 const TRIED: usize = 6;
 
 impl<'a> IndexBuilder<'a> {
@@ -52,8 +53,8 @@ impl<'a> IndexBuilder<'a> {
                 entry,
             })
             .collect();
-        // The first eight bytes decide nearly every comparison, without a look at
-        // the text, which for a large file is out of the cache.
+        // The key decides nearly every comparison without access to the text, which
+        // does not fit the CPU cache for a large file.
         order.sort_by(|one, other| {
             one.beginning.cmp(&other.beginning).then_with(|| {
                 let [one, other] = [one, other].map(|sorted| &entries[sorted.entry as usize]);
@@ -76,7 +77,7 @@ impl<'a> IndexBuilder<'a> {
         }
     }
 
-    /// Makes the index; [`Index::with_extra`] completes it.
+    /// Builds the index. [`Index::with_extra`] completes it.
     pub(super) fn build(mut self, escapes: Escapes) -> Index {
         self.nodes.push(Node::new(BytePlace(0), 0));
         self.firsts.push(0);
@@ -86,11 +87,12 @@ impl<'a> IndexBuilder<'a> {
             to: self.order.len(),
             depth: 0,
         });
-        // A list in place of recursion: a rule may be as deep as it is long.
+        // A list in place of recursion, because the depth may equal the length of a
+        // rule.
         while let Some(pending) = self.pending.pop() {
             self.grow(&pending);
         }
-        // Looked up by binary search.
+        // Lookups use binary search.
         self.hanging.sort_unstable();
         Index {
             nodes: self.nodes.into(),
@@ -126,13 +128,13 @@ impl<'a> IndexBuilder<'a> {
         };
         if let Some(node) = self.nodes.get_mut(pending.node) {
             node.children = u32::try_from(children).unwrap_or(NO_CHILDREN);
-            // There are at most as many as there are bytes.
+            // Always fits: there is at most one child for each byte value.
             node.other_children = u8::try_from(others).unwrap_or(u8::MAX);
         }
     }
 
-    /// Puts the entries whose head ends here into the node; where the others
-    /// begin.
+    /// Adds the entries whose head ends at the node. Returns the position of the first
+    /// other entry.
     fn end_here(&mut self, pending: &UnbuiltNode) -> usize {
         let mut at = pending.from;
         let first_wild = self.wilds.len();
@@ -169,8 +171,8 @@ impl<'a> IndexBuilder<'a> {
         at
     }
 
-    /// Makes the child for the byte that the entry at `at` goes on with; where
-    /// the next byte's entries begin.
+    /// Creates the child for the next byte of the head of entry `at`. Returns the position
+    /// of the first entry with another byte.
     fn push_child(&mut self, at: usize, pending: &UnbuiltNode) -> usize {
         let depth = pending.depth;
         let head = self.head(at);

@@ -1,9 +1,9 @@
-//! The one form in which a path and the path in a rule are compared.
+//! Canonical form: the form in which a path and the path in a rule are compared.
 //!
-//! RFC 9309, section 2.2.2, asks that both be compared byte by byte after
-//! escapes were made alike; the older texts and google/robotstxt do it their
-//! own way. Which bytes of a rule are wildcards is decided before and after,
-//! not here: a `*` or `$` that means itself is escaped on the way.
+//! RFC 9309, section 2.2.2, requires a comparison byte by byte after escapes are normalised.
+//! The older specifications and google/robotstxt normalise differently. Does not know which
+//! bytes of a rule are wildcards; a literal `*` or `$` is escaped here, so that later steps
+//! cannot mistake it for one.
 
 use memchr::{memchr, memchr_iter};
 use smallvec::SmallVec;
@@ -11,16 +11,16 @@ use smallvec::SmallVec;
 use super::dialect::Escapes;
 use super::wildcard::is_glob_byte;
 
-/// A path while it is judged; the usual one fits without an allocation.
+/// Buffer for a path or a rule. Holds a typical path without allocation.
 pub(super) type Buffer = SmallVec<[u8; 1024]>;
 
-/// The bytes that need no rewriting, by side and form.
+// Classes of bytes that need no rewriting, by side and form.
 const PATH_CANONICAL: u8 = 1;
 const RULE_CANONICAL: u8 = 2;
 const RULE_AS_WRITTEN: u8 = 4;
 const NO_ESCAPE: u8 = 8;
 const ANY: u8 = 16;
-/// Every byte but the one that begins a query.
+/// Class of every byte except `?`, which begins a query.
 const NO_QUERY: u8 = 32;
 
 const CLASS: [u8; 256] = {
@@ -57,7 +57,7 @@ const fn classes_of(byte: u8) -> u8 {
     classes
 }
 
-/// Classes that all bytes of a text belong to.
+/// Classes that all bytes of a text have in common.
 #[derive(Clone, Copy)]
 pub(super) struct ByteClasses(u8);
 
@@ -71,7 +71,7 @@ impl ByteClasses {
         )
     }
 
-    /// Reports whether none has to be rewritten in a rule.
+    /// Reports whether a rule of these bytes is already in canonical form.
     pub(super) fn is_canonical_rule(self, escapes: Escapes) -> bool {
         let wanted = match escapes {
             Escapes::Canonical => RULE_CANONICAL,
@@ -113,8 +113,8 @@ impl Escapes {
         ByteClasses::of(path).0 & self.path_class() != 0
     }
 
-    /// Puts a path and query, as sent, in canonical form. One that does not
-    /// begin with `/` is taken to lack it, as in `http://example.com?query`.
+    /// Appends the canonical form of a path and query, as sent. If the path does not begin
+    /// with `/`, one is added, as in `http://example.com?query`.
     pub(super) fn canonical_path(self, path: &[u8], out: &mut Buffer) {
         // RFC 3986, section 6.2.3: an empty path is `/`.
         if path.first() != Some(&b'/') {
@@ -123,8 +123,8 @@ impl Escapes {
         self.rewrite(path, Side::Path, out);
     }
 
-    /// Puts the path of a rule, without the `$` that anchors it, in canonical
-    /// form. A `*` stays.
+    /// Appends the canonical form of the path of a rule, without the `$` that anchors it. A
+    /// `*` stays.
     pub(super) fn canonical_rule(self, path: &[u8], out: &mut Buffer) {
         self.rewrite(path, Side::Rule, out);
     }
@@ -147,11 +147,11 @@ impl Escapes {
         }
     }
 
-    /// A `%` that begins no escape means itself.
+    /// Appends a literal `%`: one that does not begin an escape.
     fn push_percent(self, out: &mut Buffer) {
         match self {
             Self::Canonical | Self::RuleSide => out.push(b'%'),
-            // Escaped, to tell it from a `%` that was decoded.
+            // Escaped, so that a bare `%` never occurs in decoded text.
             Self::Decoded | Self::DecodedInGlob => push_escaped(b'%', out),
         }
     }
@@ -190,24 +190,24 @@ impl Escapes {
     }
 }
 
-/// Reports whether the next byte is quoted already by a backslash as written.
+/// Reports whether a backslash at the end of `glob` already quotes the next byte.
 fn ends_in_quote(glob: &[u8]) -> bool {
     let backslashes = glob.iter().rev().take_while(|byte| **byte == b'\\');
     backslashes.count() % 2 == 1
 }
 
-/// About how many bytes the rules of `text` take that cannot stay as written:
-/// all of those in it are counted as if they were in one.
+/// Estimates the memory, in bytes, for the rules of `text` that have to be rewritten.
 pub(super) fn bytes_if_rewritten(text: &[u8]) -> usize {
     let is_odd = |byte: &&u8| class(**byte) & RULE_CANONICAL == 0;
-    // An escape may be in a literal of its own, in two forms.
+    // Each escape may be a separate literal, in two forms.
     let escapes = text.iter().filter(|byte| **byte == b'%').count();
-    // The literals of a rule with an escape stand in one text for each form,
-    // with their places: five bytes for each of its own.
+    // The literals of a rule with an escape are stored once for each form, with
+    // their positions: five bytes for each byte of the rule.
     let lines = text.split(|byte| matches!(byte, b'\r' | b'\n'));
     let escaped = lines.filter(|line| memchr(b'%', line).is_some());
     let in_forms: usize = escaped.map(|line| 5 * line.len()).sum();
-    // An odd byte becomes an escape of three, as written and as servers read it.
+    // Each such byte becomes an escape of three bytes, as written and as servers
+    // read it.
     6 * text.iter().filter(is_odd).count() + 96 * escapes + in_forms
 }
 
@@ -217,29 +217,28 @@ enum Side {
     Rule,
 }
 
-/// Returns the place after the `?` of a canonical path, or its end if there is
-/// no query.
+/// Returns the position after the `?` of a canonical path, or its end if there is no query.
 pub(super) fn query_start(path: &[u8]) -> usize {
     memchr(b'?', path).map_or(path.len(), |mark| mark + 1)
 }
 
-/// Part of a path in which a reserved byte and its escape count as the same to a
-/// Disallow.
+/// Scope of folding: the part of a path in which a Disallow treats a reserved byte and its
+/// escape as equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fold {
-    /// In the query, where the table of RFC 9309, section 2.2.2, shows both
-    /// spellings as one path.
+    /// Only in the query, where the table of RFC 9309, section 2.2.2, shows both spellings
+    /// as one path.
     InQuery,
-    /// In the path as well, where servers take both spellings for one.
+    /// Also in the path, where servers treat both spellings alike.
     Everywhere,
-    /// In the path as well, but for the slash.
+    /// Also in the path, except for the slash.
     KeepingSlash,
 }
 
 impl Fold {
-    /// Returns the form in which servers read a rule. In one with a `*` an escaped
-    /// slash stays escaped in the path: `/*%2F*` is about escaped slashes, and
-    /// decoded it would match nearly every path. A `*` at the end means nothing.
+    /// Returns the scope in which servers read a rule. In a rule with a `*`, an escaped slash
+    /// in the path stays escaped: `/*%2F*` is about escaped slashes, and would match nearly
+    /// every path if decoded. A `*` at the end does not count.
     pub(super) fn of_served(value: &[u8]) -> Self {
         let end = value.iter().rposition(|byte| *byte != b'*');
         let value = end.and_then(|end| value.get(..=end)).unwrap_or_default();
@@ -251,7 +250,7 @@ impl Fold {
         }
     }
 
-    /// Returns the bytes whose escapes are decoded in a path before its query.
+    /// Returns the predicate for bytes whose escapes are decoded before the query.
     fn decoded_in_path(self) -> fn(u8) -> bool {
         match self {
             Self::InQuery => |_| false,
@@ -261,12 +260,11 @@ impl Fold {
     }
 }
 
-/// Appends `text`, canonical, in the form in which both spellings of a reserved
-/// byte are one: escapes are decoded from `query` on, and before it as `scope`
-/// says. `%2A` and `%24` stay, since a bare `*` or `$` never stands in canonical
-/// form.
+/// Appends the folded form of canonical `text`, in which both spellings of a reserved byte
+/// are equal. Decodes escapes from position `query` on, and before it as `scope` requires.
+/// `%2A` and `%24` stay, because a canonical path never contains a bare `*` or `$`.
 pub(super) fn fold(text: &[u8], query: usize, scope: Fold, out: &mut Buffer) {
-    // A literal of a rule may end before the query of its path begins.
+    // A literal of a rule may end before the query begins.
     let (before, after) = text.split_at(query.min(text.len()));
     match scope {
         Fold::InQuery => out.extend_from_slice(before),
@@ -275,7 +273,7 @@ pub(super) fn fold(text: &[u8], query: usize, scope: Fold, out: &mut Buffer) {
     decode(after, folds, out);
 }
 
-/// Appends `text` with the escapes decoded of those bytes that `decodes` names.
+/// Appends `text`, and decodes the escapes of bytes for which `decodes` is true.
 fn decode(text: &[u8], decodes: fn(u8) -> bool, out: &mut Buffer) {
     let mut rest = text;
     while let Some((&byte, tail)) = rest.split_first() {
@@ -292,8 +290,8 @@ fn decode(text: &[u8], decodes: fn(u8) -> bool, out: &mut Buffer) {
     }
 }
 
-/// Returns a canonical path in which those reserved bytes are escaped, before its
-/// query, of which `rule` holds an escape. The first slash stays.
+/// Returns a canonical path in which reserved bytes before the query are escaped if `rule`
+/// contains their escape. The first slash stays.
 pub(super) fn with_escapes_of(rule: &[u8], path: &[u8]) -> Vec<u8> {
     let escapes = rule.split(|byte| *byte == b'%').skip(1);
     let escaped: Vec<u8> = escapes
@@ -312,20 +310,19 @@ pub(super) fn with_escapes_of(rule: &[u8], path: &[u8]) -> Vec<u8> {
     out.to_vec()
 }
 
-/// Reports whether canonical `text` holds an escape that a query may spell
-/// otherwise.
+/// Reports whether canonical `text` contains the escape of a reserved byte that a query may
+/// also contain unescaped.
 pub(super) fn has_folding(text: &[u8]) -> bool {
     holds_escape(text, folds)
 }
 
-/// Reports whether `text`, canonical or not, holds an escape that a path may
-/// spell otherwise.
+/// Reports whether `text`, canonical or not, contains the escape of a reserved byte that a
+/// path may also contain unescaped.
 pub(super) fn has_folding_in_path(text: &[u8]) -> bool {
     holds_escape(text, folds_in_path)
 }
 
-/// Reports whether canonical `text` reads differently in the path and in the
-/// query.
+/// Reports whether the folded forms of canonical `text` in the path and in the query differ.
 pub(super) fn folds_by_place(text: &[u8], scope: Fold) -> bool {
     match scope {
         Fold::InQuery => has_folding(text),
@@ -335,11 +332,11 @@ pub(super) fn folds_by_place(text: &[u8], scope: Fold) -> bool {
     }
 }
 
-/// Reports whether an escape in `text` is of a reserved byte that `is_one`
-/// names.
+/// Reports whether `text` contains the escape of a byte for which `is_one` is true.
 fn holds_escape(text: &[u8], is_one: fn(u8) -> bool) -> bool {
     let mut escapes = text.split(|byte| *byte == b'%').skip(1);
-    // Most escapes are of bytes beyond ASCII: their first digit tells.
+    // Checks the first digit first: it excludes bytes outside ASCII, the most common
+    // escapes.
     escapes.any(|escape| {
         matches!(escape.first(), Some(b'2'..=b'5'))
             && escaped_byte(escape).is_some_and(|(value, _)| is_one(value))
@@ -350,14 +347,15 @@ fn folds(value: u8) -> bool {
     is_reserved(value) && class(value) & PATH_CANONICAL != 0
 }
 
-/// To a server `%3F` and `%23` are part of a name, where `?` and `#` begin a
-/// query and a fragment.
+/// Reports whether the escape of a byte may be decoded before the query. Excludes `?` and
+/// `#`: they begin a query and a fragment, but to a server `%3F` and `%23` are part of a
+/// name.
 fn folds_in_path(value: u8) -> bool {
     folds(value) && !matches!(value, b'?' | b'#')
 }
 
-/// Returns the byte whose two hexadecimal digits `tail` begins with, and what
-/// follows.
+/// Returns the byte that the two hexadecimal digits at the beginning of `tail` encode, and
+/// the text after them.
 fn escaped_byte(tail: &[u8]) -> Option<(u8, &[u8])> {
     let ([high, low], after) = tail.split_first_chunk::<2>()?;
     let digit = |byte: u8| char::from(byte).to_digit(16);
@@ -372,12 +370,12 @@ fn push_escaped(byte: u8, out: &mut Buffer) {
     out.push(DIGITS[usize::from(byte & 0x0F)]);
 }
 
-/// RFC 3986, section 2.3.
+/// Reports whether a byte is unreserved (RFC 3986, section 2.3).
 const fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
-/// RFC 3986, section 2.2.
+/// Reports whether a byte is reserved (RFC 3986, section 2.2).
 #[rustfmt::skip]
 const fn is_reserved(byte: u8) -> bool {
     matches!(

@@ -1,8 +1,8 @@
-//! The dialects of robots.txt, as data to one reader and one matcher.
+//! Dialects of robots.txt, as data for one parser and one matcher.
 //!
-//! RFC 9309 is one of several texts that files have been written and crawlers
-//! built by. What they disagree on is a row of [`Traits`] each; no other module
-//! asks which dialect it is, only for the trait it needs.
+//! Authors of files and of crawlers have followed several specifications, of which RFC 9309
+//! is the latest. Each point on which they disagree is a field of [`Traits`]. Other modules
+//! do not know which dialect applies; they use only the trait that they need.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,36 +10,36 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// By which text a robots.txt is read (`robots.dialect`).
+/// Specification by which a robots.txt is read (`robots.dialect`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Dialect {
     /// RFC 9309, of 2022.
     #[default]
     #[serde(rename = "rfc9309")]
     Rfc9309,
-    /// draft-koster-rep-00, of 2019, from which the RFC grew.
+    /// draft-koster-rep-00, of 2019, the draft that became the RFC.
     #[serde(rename = "draft-2019")]
     Draft2019,
-    /// The Internet-Draft of 1996, which brought `Allow`.
+    /// The Internet-Draft of 1996, which introduced `Allow`.
     #[serde(rename = "1996")]
     Draft1996,
-    /// The consensus of 1994, which has `Disallow` alone.
+    /// The consensus of 1994, which has only `Disallow`.
     #[serde(rename = "1994")]
     Consensus1994,
     /// Sean Conner's extended standard, version 2.0, of 1996.
     #[serde(rename = "conner-2.0")]
     Conner,
-    /// RFC 9309 as google/robotstxt answers it.
+    /// RFC 9309 as implemented by google/robotstxt.
     #[serde(rename = "google")]
     Google,
 }
 
-/// A name that is no dialect's.
+/// Error: no dialect has this name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0:?} is no dialect; rfc9309, draft-2019, 1996, 1994, conner-2.0 or google is wanted")]
 pub struct UnknownDialect(String);
 
-/// The points on which the texts disagree, and what one of them says.
+/// Points on which the specifications disagree, with the choice of one of them.
 #[derive(Debug)]
 pub(super) struct Traits {
     pub(super) lines: LineForm,
@@ -63,35 +63,36 @@ pub(super) struct Traits {
 /// Form of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LineForm {
-    /// As RFC 9309, section 2.2, has it.
+    /// The form of RFC 9309, section 2.2.
     Whole,
-    /// As robots.cc reads it: cut after 16,663 bytes and at a NUL, names by
-    /// their beginning, all ASCII white space trimmed.
+    /// The form of robots.cc: lines are cut after 16,663 bytes and at a NUL, only the
+    /// beginning of a name is compared, and all ASCII whitespace is trimmed.
     Cut,
 }
 
-/// When a file that begins like UTF-16 is read as that.
+/// Condition for decoding a file that begins like UTF-16 as UTF-16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Utf16 {
-    /// If there is an agent line in it then. Otherwise it is read as bytes: a
-    /// stray byte order mark must not take every rule out of a file.
+    /// If the decoded text has an agent line. Otherwise the file is read as bytes, so that a
+    /// stray byte order mark does not hide all rules.
     WithAgent,
     /// Always.
     AsItBegins,
 }
 
-/// When an agent line means a product token.
+/// Condition for an agent line to name a product token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AgentMatch {
-    /// The value equals the token, or goes on with what cannot belong to a name.
+    /// The value equals the token, or begins with it and continues with a character that
+    /// cannot be part of a name.
     Token,
-    /// The letters, `-` and `_` of the value up to the first other byte equal the token.
+    /// The longest prefix of the value of letters, `-` and `_` equals the token.
     Letters,
-    /// The value is part of the token.
+    /// The value is a substring of the token.
     Part,
 }
 
-/// Line that ends a record in the sense of 1994, which RFC 9309 calls a group.
+/// Line that ends a record, which RFC 9309 calls a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecordEnd {
     /// An agent line after a rule.
@@ -100,26 +101,26 @@ pub(super) enum RecordEnd {
     EndAtBlank,
 }
 
-/// Which of several groups that fit are in force.
+/// Choice between several groups that name the same crawler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GroupChoice {
     Merged,
     First,
 }
 
-/// Which of several rules that match counts.
+/// Choice of the deciding rule between several that match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Precedence {
-    /// The longest, an allow before a disallow.
+    /// The longest rule; if equally long, an allow before a disallow.
     Longest,
-    /// The first in the file.
+    /// The first rule in the file.
     FirstInFile,
-    /// One that names the URL outright, an allow before a disallow; else the
-    /// first in the file.
+    /// A rule that names the exact URL, an allow before a disallow; otherwise the first rule
+    /// in the file.
     Explicit,
 }
 
-/// Whether there are `Allow` lines at all.
+/// Treatment of `Allow` lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AllowLines {
     Heeded,
@@ -129,26 +130,24 @@ pub(super) enum AllowLines {
 /// Syntax of a path in a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PatternSyntax {
-    /// `*`, and `$` at the end.
+    /// A pattern with the wildcard `*`, and `$` at the end.
     Pattern,
-    /// Nothing: it is a beginning.
+    /// A literal prefix.
     Beginning,
-    /// `*`, `?`, `[set]` and `\`; without them, one whole path.
+    /// A shell glob with `*`, `?`, `[set]` and `\`; without these, one exact path.
     Glob,
 }
 
-/// Rule by which escapes of the two sides are made comparable.
+/// Normalisation of escapes before a rule and a path are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Escapes {
     /// Both in the canonical form of RFC 9309, section 2.2.2.
     Canonical,
-    /// The rule's bytes above ASCII escaped, nothing decoded, the path as it
-    /// is.
+    /// Bytes above ASCII escaped in the rule, nothing decoded, the path unchanged.
     RuleSide,
-    /// Both decoded, but for `%2F`.
+    /// Both decoded, except `%2F`.
     Decoded,
-    /// Both decoded, but for `%2F`; a byte that was an escape in the rule is no
-    /// wildcard.
+    /// Both decoded, except `%2F`. An escaped byte in the rule is never a wildcard.
     DecodedInGlob,
 }
 
@@ -159,43 +158,41 @@ pub(super) enum UnauthorizedMeaning {
     Refuses,
 }
 
-/// Whether rules speak of /robots.txt itself.
+/// Whether rules apply to /robots.txt itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RobotsTxtItself {
     Exempt,
     Ruled,
 }
 
-/// Whether a Disallow matches a query in either form, its reserved bytes
-/// escaped or not.
+/// Whether a Disallow matches reserved bytes in a query both escaped and unescaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueryForms {
     EitherForm,
     AsWritten,
 }
 
-/// Whether a Disallow is compared in further forms, which its author may have
-/// meant: without invisible marks at its end, and, as servers read paths, with
-/// the escapes of its reserved bytes decoded.
+/// Whether a Disallow is compared in further forms that its author may have meant: without
+/// invisible marks at its end, and with the escapes of its reserved bytes decoded, as
+/// servers do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RuleForms {
     Further,
     AsWritten,
 }
 
-/// Whether lines that a person has damaged are read as they were meant, where
-/// that only refuses.
+/// Whether damaged lines are repaired. A repair can only refuse more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DamagedLines {
     Repaired,
     AsWritten,
 }
 
-/// Further meaning of an Allow for `/x/index.html`.
+/// Meaning of an Allow for `/x/index.html`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IndexPages {
     AsWritten,
-    /// The folder `/x/` itself may be fetched, too.
+    /// It also allows the folder `/x/` itself.
     AllowFolder,
 }
 
@@ -267,7 +264,7 @@ const GOOGLE: Traits = Traits {
     ..RFC9309
 };
 
-/// RFC 9309 without repairs: what these may only add to.
+/// RFC 9309 without repairs: the baseline that repairs may only make stricter.
 #[cfg(test)]
 pub(super) const UNREPAIRED: Traits = Traits {
     damage: DamagedLines::AsWritten,
@@ -275,7 +272,7 @@ pub(super) const UNREPAIRED: Traits = Traits {
 };
 
 impl Dialect {
-    /// All of them, the default first.
+    /// All dialects, the default first.
     pub const ALL: [Self; 6] = [
         Self::Rfc9309,
         Self::Draft2019,
@@ -298,22 +295,22 @@ impl Dialect {
         }
     }
 
-    /// Reports whether a 401 or 403 for robots.txt closes the whole origin, as
-    /// the texts before 2019 recommend.
+    /// Reports whether a 401 or 403 for robots.txt refuses the whole origin, as the
+    /// specifications before 2019 recommend.
     #[must_use]
     pub fn refuses_unauthorized(self) -> bool {
         self.traits().unauthorized == UnauthorizedMeaning::Refuses
     }
 
-    /// Reports whether /robots.txt itself is allowed whatever the rules say
-    /// (RFC 9309, section 2.2.2).
+    /// Reports whether /robots.txt itself is always allowed, regardless of the rules (RFC
+    /// 9309, section 2.2.2).
     #[must_use]
     pub fn exempts_robots_txt(self) -> bool {
         self.traits().robots_txt == RobotsTxtItself::Exempt
     }
 
-    // One table for each text, so that a question to the engine is a field of it
-    // and never a match on the dialect.
+    // One table for each specification, so that other modules read a field and never
+    // match on the dialect.
     pub(super) fn traits(self) -> &'static Traits {
         match self {
             Self::Rfc9309 => &RFC9309,
@@ -331,7 +328,7 @@ impl FromStr for Dialect {
 
     fn from_str(name: &str) -> Result<Self, UnknownDialect> {
         match name {
-            // What the test cases that others share call these two.
+            // Names of these two dialects in public test cases.
             "draft-00" => Ok(Self::Draft2019),
             "v2.0" => Ok(Self::Conner),
             _ => Self::ALL

@@ -1,5 +1,7 @@
-//! Rules on their way into an index: each weighed, in every form in which it is
+//! Draft of an index: collects rules with their ranks, in every form in which they are
 //! compared.
+//!
+//! Does not know how the index is arranged.
 
 use super::builder::IndexBuilder;
 use super::canonical::{Buffer, has_folding};
@@ -11,7 +13,7 @@ use super::repair::FurtherForms;
 use super::shape::{Shape, folder_of_index};
 use super::token::{Token, TokenKind};
 
-/// Rules on their way into an index.
+/// Collection of rules for an index.
 pub(super) struct RuleDraft<'a> {
     file: &'a ParsedFile,
     traits: &'static Traits,
@@ -27,7 +29,7 @@ impl<'a> RuleDraft<'a> {
         Self {
             file,
             traits: file.traits(),
-            // The median group has fewer rules.
+            // Enough for the median group.
             entries: Vec::with_capacity(16),
             extra: Vec::new(),
             rewritten: Buffer::new(),
@@ -38,7 +40,7 @@ impl<'a> RuleDraft<'a> {
 
     #[inline]
     pub(super) fn take(&mut self, at: u32, token: Token) {
-        // The consensus of 1994 knows no Allow.
+        // The consensus of 1994 has no Allow lines.
         if self.traits.allow == AllowLines::Ignored && token.kind() == TokenKind::Allow {
             return;
         }
@@ -58,7 +60,7 @@ impl<'a> RuleDraft<'a> {
         }
     }
 
-    /// Takes the further forms of a rule, each of which counts as much as the rule.
+    /// Adds the further forms of a rule. Each form has the rank of the rule.
     #[cold]
     fn take_forms(&mut self, written: Option<RuleRank>, at: u32, token: Token) {
         let forms = self.further_forms(token);
@@ -72,13 +74,13 @@ impl<'a> RuleDraft<'a> {
         }
     }
 
-    /// Returns the forms of a rule's value besides the written one.
+    /// Returns the forms of a rule's value other than the written one.
     pub(super) fn further_forms(&self, token: Token) -> FurtherForms {
         let (value, source) = (self.file.value(token), &self.file.source);
         self.traits.further_forms(token.kind(), value, source)
     }
 
-    /// Takes a form of a rule that may not stand in the text.
+    /// Adds a form of a rule that need not occur in the text of the file.
     pub(super) fn take_form(&mut self, rank: RuleRank, form: &[u8]) {
         if let Some(shape) = Shape::of(form, self.traits, &mut self.rewritten) {
             if self.rewritten.is_empty() {
@@ -90,15 +92,16 @@ impl<'a> RuleDraft<'a> {
         }
     }
 
-    /// Takes a form of a rule with the escapes of its reserved bytes decoded.
+    /// Adds a form of a rule with the escapes of its reserved bytes decoded.
     pub(super) fn take_folded(&mut self, rank: RuleRank, form: &[u8]) {
         if let Some(shape) = Shape::folded(form, self.traits, &mut self.rewritten) {
             self.push(rank, 0, shape);
         }
     }
 
-    /// Returns how much a rule counts: by its value as written, or, if that matches
-    /// no path, by the first of its other `forms` that does. `None` if none does.
+    /// Returns the rank of a rule. It depends on the value as written or, if that matches
+    /// no path, on the first of the other `forms` that matches some. Returns `None` if no
+    /// form matches any path.
     pub(super) fn rank_of(
         &mut self,
         at: u32,
@@ -111,8 +114,8 @@ impl<'a> RuleDraft<'a> {
         Some(self.rank(at, token, &shape))
     }
 
-    /// Puts in a rule whose bytes begin at `start` in the text, unless they
-    /// were rewritten.
+    /// Adds an entry. Its bytes begin at `start` in the text, or are in `self.rewritten` if
+    /// they had to be rewritten.
     #[inline]
     fn push(&mut self, rank: RuleRank, start: u32, shape: Shape) {
         let place = if self.rewritten.is_empty() {
@@ -127,7 +130,7 @@ impl<'a> RuleDraft<'a> {
         self.entries.push(IndexEntry { rank, place, shape });
     }
 
-    /// Adds the rule that robots.cc makes of an Allow for an index page.
+    /// Adds the rule for the folder that robots.cc derives from an Allow for an index page.
     fn take_folder(&mut self, at: u32, token: Token) {
         let mut value = Buffer::new();
         let escapes = self.traits.escapes;
@@ -144,11 +147,11 @@ impl<'a> RuleDraft<'a> {
         }
     }
 
-    /// Returns how much a rule counts.
+    /// Returns the rank of a rule with this shape.
     fn rank(&self, at: u32, token: Token, shape: &Shape) -> RuleRank {
         let allows = token.kind() == TokenKind::Allow;
         let weight = match self.traits.order {
-            // Rewritten, a text has at most 96 MiB.
+            // Always fits: a rewritten text has at most 96 MiB.
             Precedence::Longest => {
                 let length = u32::try_from(shape.length).unwrap_or(u32::MAX >> 1);
                 length << 1 | u32::from(allows)

@@ -1,9 +1,7 @@
-//! What the author of a robots.txt wants to know of a judgement: which rules
-//! matched as well and why they do not count, which groups were joined by
-//! accident, and how a line reads.
+//! Explanations of a judgement for the author of a robots.txt: which other rules matched
+//! and why they did not decide, and which agent lines joined a group by accident.
 //!
-//! RFC 9309, sections 2.1 and 2.2. All of it is worked out anew when somebody
-//! asks; nothing here judges.
+//! RFC 9309, sections 2.1 and 2.2. Computed only on demand. Does not make judgements.
 
 use std::fmt;
 
@@ -14,29 +12,27 @@ use super::pattern::Pattern;
 use super::records::NoteKind;
 use super::rule::Rule;
 
-/// Reason why a rule that matches does not count: the advantage of the rule that
-/// does.
+/// Reason why a matching rule does not decide: the advantage of the rule that does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outranked {
     /// The rule is shorter (RFC 9309, section 2.2.2: the most bytes).
     Shorter,
-    /// The rule is as long, and an Allow counts before a Disallow (RFC 9309,
-    /// section 2.2.2).
+    /// The rules are equally long, and an Allow beats a Disallow (RFC 9309, section
+    /// 2.2.2).
     AllowAsLong,
-    /// The rule is as long and says the same, further down.
+    /// The rules are equally long and of the same kind, and this one is further down.
     RepeatedAsLong,
-    /// The rule stands further down, and the first rule that matches counts.
+    /// The rule is further down, and the first matching rule decides.
     FurtherDown,
-    /// The rule does not name the path outright (Conner, 1996).
+    /// The rule does not name the exact path, and the other one does (Conner, 1996).
     NotOutright,
-    /// Both name the path outright, and an Allow counts before a Disallow
-    /// (Conner, 1996).
+    /// Both rules name the exact path, and an Allow beats a Disallow (Conner, 1996).
     AllowOutright,
 }
 
 impl Outranked {
-    /// Returns the word for it in answers to programs.
+    /// Returns the word used in answers to programs.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -64,11 +60,11 @@ impl fmt::Display for Outranked {
 }
 
 impl Binding {
-    /// Returns the rules that match `path` without counting, the nearest to it
-    /// first, each with the reason.
+    /// Returns the rules that match `path` but do not decide, each with the reason. They
+    /// have the order of [`Binding::competing`].
     ///
-    /// None if no rule counts. Where that could not be found out in time, the
-    /// rules are not tried one by one either.
+    /// The list is empty if no rule decides, or if the judgement is
+    /// [`Judgement::Undecided`]: then trying each rule would also take too long.
     #[must_use]
     pub fn outranked(&self, path: &str) -> Vec<(Rule<'_>, Outranked)> {
         let Judgement::Rule(counts) = self.judge(path) else {
@@ -88,21 +84,21 @@ impl Binding {
 }
 
 impl Dialect {
-    /// Reports whether the longest rule that matches counts (RFC 9309, section
-    /// 2.2.2).
+    /// Reports whether the longest matching rule decides (RFC 9309, section 2.2.2).
     #[must_use]
     pub fn prefers_length(self) -> bool {
         self.traits().order == Precedence::Longest
     }
 
-    /// Why `rule` gives way to `counts`, both of which match.
+    /// Returns the reason why `counts` decides and not `rule`. Both rules match.
     fn outranked(self, rule: &Rule<'_>, counts: &Rule<'_>) -> Outranked {
         let allow_wins = counts.kind() == RuleKind::Allow && rule.kind() == RuleKind::Disallow;
         let is_outright = |rule: &Rule<'_>| {
             Pattern::in_dialect(rule.value(), self)
                 .is_some_and(|pattern| pattern.shape().is_explicit())
         };
-        // The order of the arms is that of the texts: the stronger reason first.
+        // The order of the arms is that of the specifications, the strongest reason
+        // first.
         match self.traits().order {
             Precedence::Longest if rule.length() < counts.length() => Outranked::Shorter,
             Precedence::Longest if allow_wins => Outranked::AllowAsLong,
@@ -116,19 +112,18 @@ impl Dialect {
     }
 }
 
-/// An agent line that shares the rules below it with agents further up, although
-/// other lines between them look like the end of a group
-/// ([`NoteKind::JoinsGroup`]).
+/// Agent line that shares its rules with agents further up, although lines between them
+/// look like the end of a group ([`NoteKind::JoinsGroup`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JoinedAgents {
-    /// The line that joins, from 1.
+    /// Number of the agent line, from 1.
     pub line: u32,
-    /// The agent line above it.
+    /// Number of the agent line above, from 1.
     pub above: u32,
 }
 
 impl NoteKind {
-    /// Returns the word for it in answers to programs.
+    /// Returns the word used in answers to programs.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -179,7 +174,7 @@ mod tests {
             .collect()
     }
 
-    /// One test a row: a file, a path, and the lines that lose with the reason.
+    /// One test a row: a file, a path, and the lines that do not decide, with the reason.
     macro_rules! losing {
         ($($name:ident: $dialect:ident $robots:literal on $path:literal loses $expected:expr;)*) => {$(
             #[test]
@@ -194,18 +189,18 @@ mod tests {
     losing! {
         shorter_rules_lose: Rfc9309 "User-agent: *\nAllow: /\nDisallow: /a\nAllow: /a/b" on "/a/b"
             loses [(3, Shorter), (2, Shorter)];
-        disallow_as_long_loses: Rfc9309 "User-agent: *\nDisallow: /a\nAllow: /a" on "/a"
+        an_equally_long_disallow_loses: Rfc9309 "User-agent: *\nDisallow: /a\nAllow: /a" on "/a"
             loses [(2, AllowAsLong)];
         repeats_lose: Rfc9309 "User-agent: *\nDisallow: /a\nDisallow: /a" on "/a"
             loses [(3, RepeatedAsLong)];
         rules_that_do_not_match_do_not_compete: Rfc9309 "User-agent: *\nDisallow: /a\nDisallow: /b" on "/a"
             loses [];
-        nothing_loses_where_no_rule_counts: Rfc9309 "User-agent: *\nDisallow: /a" on "/b" loses [];
+        nothing_loses_if_no_rule_decides: Rfc9309 "User-agent: *\nDisallow: /a" on "/b" loses [];
         longer_rules_lose_further_down: Draft1996 "User-agent: *\nDisallow: /a\nAllow: /a/b" on "/a/b"
             loses [(3, FurtherDown)];
         ignored_allow_lines_do_not_compete: Consensus1994 "User-agent: *\nAllow: /a\nDisallow: /a" on "/a"
             loses [];
-        globs_lose_to_what_names_the_path: Conner "User-agent: *\nDisallow: /a*\nAllow: /ab" on "/ab"
+        globs_lose_to_a_rule_that_names_the_path: Conner "User-agent: *\nDisallow: /a*\nAllow: /ab" on "/ab"
             loses [(2, NotOutright)];
         explicit_disallow_loses_to_explicit_allow: Conner "User-agent: *\nDisallow: /ab\nAllow: /ab" on "/ab"
             loses [(2, AllowOutright)];
@@ -213,9 +208,9 @@ mod tests {
             loses [(3, FurtherDown)];
     }
 
-    // RFC 9309, section 2.2.4: what is no rule ends no list of agents.
+    // RFC 9309, section 2.2.4: only a rule ends a list of agents.
     #[test]
-    fn agent_lines_that_join_a_group_are_found_by_its_rules() {
+    fn agent_lines_that_join_a_group_are_found_from_a_rule() {
         let robots = RobotsTxt::parse(
             b"User-agent: A\nDisallow: /a\n\nUser-agent: *\nCrawl-delay: 5\n\nUser-agent: B # b\nDisallow: /b\n",
         );
@@ -226,7 +221,7 @@ mod tests {
         assert_eq!(robots.line(99), None);
     }
 
-    // RFC 9309, section 2.1: an empty rule is one. It is what `check` advises.
+    // RFC 9309, section 2.1: an empty rule is a rule. `check` advises to use one.
     #[test]
     fn an_empty_disallow_keeps_agents_apart() {
         let robots = RobotsTxt::parse(

@@ -1,8 +1,7 @@
-//! The Disallow rules that bind, as they read where a reserved byte and its
-//! escape count as the same.
+//! Folded rules: Disallow rules in a form in which a reserved byte and its escape are equal.
 //!
-//! They are arranged when a path is first asked for that may need them: nearly
-//! no file and no path does.
+//! Built when a path first needs them, because very few files and paths do. Does not know
+//! which paths need them.
 
 use memchr::memchr;
 
@@ -15,19 +14,18 @@ use super::rank::RuleRank;
 use super::token::{Token, TokenKind};
 use super::wildcard::Fuel;
 
-/// The Disallow rules in the form of one [`Fold`].
+/// Disallow rules in the form of one [`Fold`].
 pub(super) struct FoldedRules {
     scope: Fold,
     index: Index,
-    /// Rules that read differently in the path and in the query, the greatest
-    /// rank first.
+    /// Rules whose form differs between path and query, the greatest rank first.
     by_place: Box<[(RuleRank, FoldedPattern)]>,
-    /// Rules in which an escaped slash stays what it is, the greatest rank first.
+    /// Rules in which an escaped slash stays escaped, the greatest rank first.
     with_slash: Box<[(RuleRank, FoldedPattern)]>,
 }
 
 impl FoldedRules {
-    /// Indexes the Disallow lines among `tokens`, each with its place.
+    /// Indexes the Disallow lines among `tokens`, each with its position.
     pub(super) fn new(
         file: &ParsedFile,
         tokens: impl Iterator<Item = (u32, Token)>,
@@ -38,7 +36,7 @@ impl FoldedRules {
         let (mut by_place, mut with_slash) = (Vec::new(), Vec::new());
         for (at, token) in tokens.filter(|(_, token)| token.kind() == TokenKind::Disallow) {
             let value = file.value(token);
-            // Only a rule with an escape reads otherwise than it is written.
+            // Folding changes only rules with an escape.
             if memchr(b'%', value).is_none() {
                 draft.take(at, token);
                 continue;
@@ -60,7 +58,7 @@ impl FoldedRules {
                 }
             }
         }
-        // The greatest first, so that the search can end at the first match.
+        // The greatest rank first, so that the search can stop at the first match.
         for rules in [&mut by_place, &mut with_slash] {
             rules.sort_by_key(|(rank, _)| std::cmp::Reverse(*rank));
         }
@@ -72,7 +70,7 @@ impl FoldedRules {
         }
     }
 
-    /// Returns the rank of the rule that counts for a canonical path.
+    /// Returns the rank of the rule that decides for a canonical path.
     pub(super) fn best(&self, text: &[u8], path: &[u8], fuel: &mut Fuel) -> RuleRank {
         let mut folded = Buffer::new();
         fold(path, query_start(path), self.scope, &mut folded);
@@ -86,7 +84,7 @@ impl FoldedRules {
         best_of(&self.with_slash, best, &folded, fuel)
     }
 
-    /// Returns the memory that they take beside the text of the file, in bytes.
+    /// Returns the memory, in bytes, that the rules use in addition to the text of the file.
     pub(super) fn memory(&self) -> usize {
         let memory_of = |rules: &[(RuleRank, FoldedPattern)]| {
             let patterns = rules.iter().map(|(_, pattern)| pattern.memory());
@@ -97,8 +95,8 @@ impl FoldedRules {
     }
 }
 
-/// Returns the rank of the first of `rules` that matches a folded path, or `best` if
-/// that is greater.
+/// Returns the rank of the first rule that matches a folded path, or `best` if that is
+/// greater.
 fn best_of(
     rules: &[(RuleRank, FoldedPattern)],
     best: RuleRank,

@@ -1,29 +1,27 @@
-//! Which of many rules with wildcards may match a path: those of which three
-//! bytes in a row occur in it.
+//! Gram index for rules with wildcards: selects the rules that may match a path.
 //!
-//! Each rule is filed under the three bytes of its literals that the fewest
-//! other rules share. A path is then read once, three bytes at a time, and
-//! only the rules filed under what it holds are tried.
+//! A gram is three consecutive bytes. Each rule is filed under the gram of its literals
+//! that the fewest other rules share. A lookup scans the grams of a path once, and tries
+//! only the rules filed under one of them. Does not know how a rule is matched.
 
 use super::rank::{RuleBytes, RuleRank};
 use super::wild::WildcardRule;
 use super::wildcard::Fuel;
 
-/// The filed rules of one node.
+/// Gram index of the rules of one node.
 pub(super) struct Grams {
-    /// A bit for each hash under which a rule may be filed: most of a path's
-    /// bytes are done with here.
+    /// Bit set of the hashes that have filed rules. Rejects most grams of a path.
     filter: Box<[u64]>,
-    /// Number of a hash's bits that are not needed for a bit of the filter.
+    /// Number of low bits of a hash that the filter does not use.
     filter_shift: u32,
-    /// Start of the filed rules of each hash, and last the end of all.
+    /// Start of the filed rules of each hash, then the end of the last.
     starts: Box<[u32]>,
     filed: Box<[FiledRule]>,
-    /// Rules without three bytes in a row: they are always tried.
+    /// Rules without a gram, which are always tried.
     always: Box<[u32]>,
 }
 
-/// The rules with wildcards at one node, and the texts they are parts of.
+/// Rules with wildcards of one node, and the bytes that they refer to.
 #[derive(Clone, Copy)]
 pub(super) struct WildRules<'a> {
     pub(super) wilds: &'a [WildcardRule],
@@ -36,15 +34,15 @@ struct FiledRule {
     wild: u32,
 }
 
-/// Bits of the filter for each rule.
+/// Number of filter bits for each rule.
 const FILTER_BITS: usize = 16;
 
-/// FiledRule rules of how many hashes are remembered as tried; more are tried again
-/// when the path repeats itself.
+/// Number of tried grams that are remembered. The rules of further grams are tried again if
+/// the path repeats them.
 const REMEMBERED: usize = 16;
 
 impl Grams {
-    /// Files `wilds`, the greatest rank first.
+    /// Creates the index of `wilds`, which are sorted by rank, the greatest first.
     pub(super) fn of(wilds: &[WildcardRule], bytes: RuleBytes<'_>) -> Self {
         let shares = GramShares::of(wilds, bytes);
         let mut always = Vec::new();
@@ -58,7 +56,7 @@ impl Grams {
                 None => always.push(at),
             }
         }
-        // A power of two, so that the upper bits of a hash are the slot.
+        // A power of two, so that the upper bits of a hash give the slot.
         let slots = grams.len().next_power_of_two().max(2);
         let starts = starts(&grams, slots);
         let words = (slots * FILTER_BITS).div_ceil(64);
@@ -78,8 +76,8 @@ impl Grams {
         filed
     }
 
-    /// Returns the greatest rank of the rules that match `rest`, and at least
-    /// `found`: rules that do not exceed it are not tried.
+    /// Returns the greatest rank of the rules that match `rest`, or `found` if that is
+    /// greater. Does not try rules that cannot exceed `found`.
     pub(super) fn best(
         &self,
         rules: WildRules<'_>,
@@ -99,7 +97,7 @@ impl Grams {
                 best = wild.rank;
             }
         };
-        // Rules that no gram can find.
+        // Rules without a gram.
         for wild in &self.always {
             if fuel.is_spent() {
                 return best;
@@ -108,7 +106,7 @@ impl Grams {
         }
         let mut tried = [u32::MAX; REMEMBERED];
         let mut count = 0;
-        // Going through the grams costs one step a byte, found or not.
+        // Scanning the grams takes one step for each byte, even without a hit.
         fuel.spend(rest.len());
         for gram in grams(rest) {
             let (word, bit) = self.filter_bit(gram);
@@ -155,7 +153,7 @@ impl Grams {
         ((bit / 64) as usize, 1 << (bit % 64))
     }
 
-    /// Returns the memory that it takes beyond its own size, in bytes.
+    /// Returns the memory of the boxed parts, in bytes.
     pub(super) fn memory(&self) -> usize {
         size_of_val(&*self.filter)
             + size_of_val(&*self.starts)
@@ -164,7 +162,7 @@ impl Grams {
     }
 }
 
-/// Three bytes in a row, as a number.
+/// Returns the grams of `text`, each as a number.
 #[inline]
 fn grams(text: &[u8]) -> impl Iterator<Item = u32> {
     let (before, after) = text.split_at(text.len().min(2));
@@ -182,7 +180,7 @@ fn hash(gram: u32) -> u32 {
     gram.wrapping_mul(0x9E37_79B1)
 }
 
-/// Counts, about, of each three bytes in the rules.
+/// Approximate number of occurrences of each gram in the rules.
 struct GramShares(Box<[u16; Self::SLOTS]>);
 
 impl GramShares {
@@ -200,11 +198,11 @@ impl GramShares {
     }
 
     fn slot(gram: u32) -> usize {
-        // The upper bits of a product are the mixed ones.
+        // Uses the upper bits of the product, because they are the well-mixed ones.
         (hash(gram) >> 20) as usize
     }
 
-    /// Returns the gram that the fewest rules share; of equal ones the last.
+    /// Returns the gram with the fewest occurrences; the last one if several are equal.
     fn rarest(&self, tail: &[u8]) -> Option<u32> {
         literal_grams(tail)
             .map(|gram| (self.0[Self::slot(gram)], gram))
@@ -213,13 +211,13 @@ impl GramShares {
     }
 }
 
-/// Returns the grams of the literals between the wildcards.
+/// Returns the grams of the literals in a tail: those without a `*`.
 fn literal_grams(tail: &[u8]) -> impl Iterator<Item = u32> {
     const STAR: u32 = b'*' as u32;
     grams(tail).filter(|gram| ![gram >> 16, gram >> 8 & 0xFF, gram & 0xFF].contains(&STAR))
 }
 
-/// Computes the start of each slot's rules once sorted, and last the end of all.
+/// Computes the start of the rules of each slot in sorted order, then the end of the last.
 fn starts(grams: &[FiledRule], slots: usize) -> Vec<u32> {
     let shift = 32 - slots.ilog2();
     let mut starts = vec![0; slots + 1];
@@ -236,7 +234,7 @@ fn starts(grams: &[FiledRule], slots: usize) -> Vec<u32> {
     starts
 }
 
-/// Returns the rules sorted by slot, those of one slot in the order they came.
+/// Sorts the rules by slot. The sort is stable.
 fn placed(grams: &[FiledRule], starts: Vec<u32>) -> Box<[FiledRule]> {
     let shift = 32 - (starts.len() - 1).ilog2();
     let mut next = starts;

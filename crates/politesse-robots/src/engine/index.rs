@@ -1,12 +1,12 @@
-//! The rules that bind one crawler, arranged so that a path finds the one that
-//! counts without trying the others.
+//! Index of the rules that bind one crawler: finds the deciding rule for a path without
+//! trying all rules.
 //!
-//! A trie over the heads of all rules: walking a path down it meets every rule
-//! without wildcards that matches, and every place where rules with wildcards
-//! hang. Where few hang they are tried in turn, the one that would count first
-//! first; where many do, [`Grams`] finds those worth trying.
+//! The index is a trie over the heads of all rules. Walking down the trie along a path
+//! finds every matching rule without wildcards, and every node to which rules with
+//! wildcards are attached. If a node has few of these, they are tried in turn, the greatest
+//! rank first. If it has many, [`Grams`] selects the rules worth trying.
 //!
-//! What the rules say is not known here: the greatest [`RuleRank`] counts.
+//! Does not know the meaning of rules: the greatest [`RuleRank`] decides.
 
 use memchr::memchr;
 
@@ -16,23 +16,22 @@ use super::rank::{BytePlace, RuleBytes, RuleRank};
 use super::wild::WildcardRule;
 use super::wildcard::Fuel;
 
-/// A node of the trie: what leads to it from its parent, and what ends in it.
+/// Node of the trie: the label of the edge from its parent, and the rules that end here.
 #[derive(Clone, Copy)]
 pub(super) struct Node {
-    /// Rank of the rule without wildcards whose head ends here, as its upper and
-    /// lower half: a `u64` would align the node to eight bytes and make it
-    /// larger.
+    /// Rank of the rule without wildcards whose head ends here, as upper and lower half. A
+    /// `u64` would align the node to eight bytes and make it larger.
     pub(super) rank: [u32; 2],
     pub(super) label: BytePlace,
     pub(super) children: u32,
-    /// Length of the label; the bit [`Node::HAS_WILD`] says whether rules with
-    /// wildcards hang here.
+    /// Length of the label. The bit [`Node::HAS_WILD`] is set if rules with wildcards are
+    /// attached to the node.
     pub(super) label_length: u16,
-    /// Number of children besides the first.
+    /// Number of children after the first.
     pub(super) other_children: u8,
 }
 
-/// Number of children up to which comparing one by one beats `memchr`.
+/// Number of children up to which a linear search is faster than `memchr`.
 const FEW: usize = 8;
 
 pub(super) const NO_CHILDREN: u32 = u32::MAX;
@@ -57,7 +56,7 @@ impl Node {
     }
 
     pub(super) fn set_rank(&mut self, rank: RuleRank) {
-        // Each half as it is.
+        // Splits the rank into halves, so the casts lose nothing.
         self.rank = [(rank.0 >> 32) as u32, rank.0 as u32];
     }
 
@@ -70,50 +69,50 @@ impl Node {
     }
 }
 
-/// The arranged rules.
+/// Index of rules.
 pub(super) struct Index {
     pub(super) nodes: Box<[Node]>,
-    /// The first byte of each node's label, together, so that a child is found
-    /// without touching the others.
+    /// First byte of each node's label, in one array, so that the search for a child does
+    /// not touch the other nodes.
     pub(super) firsts: Box<[u8]>,
     pub(super) wilds: Box<[WildcardRule]>,
-    /// The nodes where rules with wildcards hang, in order, and the first of
-    /// those rules.
+    /// Nodes with rules with wildcards, sorted, each with the position of its first rule.
     pub(super) hanging: Box<[(u32, u32)]>,
-    /// For the nodes where many rules hang, by the first of them, in order.
+    /// Grams of nodes with many such rules, sorted by the position of the first rule.
     pub(super) grams: Box<[(u32, Grams)]>,
     /// Bytes of rules that had to be rewritten ([`BytePlace::in_extra`]).
     pub(super) extra: Box<[u8]>,
     pub(super) escapes: Escapes,
-    /// Whether `extra` holds a `%`: a path with one is made canonical first then.
+    /// Whether `extra` contains a `%`. If so, a path with a `%` is first brought into
+    /// canonical form.
     pub(super) holds_escapes: bool,
 }
 
-/// The path has a byte that is not in canonical form where it matters.
+/// Error: the answer depends on a byte of the path that is not in canonical form.
 #[derive(Debug)]
 pub(super) struct NotCanonical;
 
-/// A path to be looked up.
+/// Path to look up.
 #[derive(Clone, Copy)]
 pub(super) enum IndexedPath<'a> {
-    /// As sent; it may well be in canonical form.
+    /// Path as sent, which is often in canonical form.
     Sent(&'a [u8]),
     Canonical(&'a [u8]),
 }
 
-/// Rules with wildcards that hang at a node, and the depth it is at.
+/// Rules with wildcards attached to a node, and the depth of the node in bytes.
 #[derive(Clone, Copy, Default)]
 struct HangingRules {
     first: u32,
     depth: u32,
 }
 
-/// Number of nodes with wildcards that are tried after the walk, the deepest
-/// first. Further ones are tried on the way.
+/// Number of nodes with wildcards whose rules are tried after the walk, the deepest node
+/// first. The rules of further nodes are tried during the walk.
 const REMEMBERED: usize = 4;
 
 impl Index {
-    /// Returns the index with the bytes that [`BytePlace::in_extra`] means.
+    /// Sets the bytes that [`BytePlace::in_extra`] refers to.
     pub(super) fn with_extra(self, extra: Vec<u8>) -> Self {
         Self {
             holds_escapes: memchr(b'%', &extra).is_some(),
@@ -122,18 +121,19 @@ impl Index {
         }
     }
 
-    /// Returns the rank of the rule that counts for `path` in canonical form.
+    /// Returns the rank of the rule that decides for `path`, which is in canonical form.
     pub(super) fn best_canonical(&self, text: &[u8], path: &[u8], fuel: &mut Fuel) -> RuleRank {
         self.best(text, IndexedPath::Canonical(path), fuel)
             .unwrap_or_else(|NotCanonical| {
-                // No canonical path is doubted. If one were: not knowing means no.
+                // Unreachable for canonical paths. Spending all fuel makes the
+                // judgement undecided, which refuses.
                 fuel.spend(usize::MAX);
                 RuleRank::NONE
             })
     }
 
-    /// Returns the rank of the rule that counts for `path`; [`RuleRank::NONE`]
-    /// if none matches.
+    /// Returns the rank of the rule that decides for `path`; [`RuleRank::NONE`] if no rule
+    /// matches.
     ///
     /// # Errors
     ///
@@ -146,13 +146,13 @@ impl Index {
         fuel: &mut Fuel,
     ) -> Result<RuleRank, NotCanonical> {
         let (path, doubtful) = match path {
-            // A `%` ends the walk, unless a rule has one as well: then what
-            // follows it would be compared as it is written.
+            // A `%` in the path ends the walk. But if a rule has one as well, the
+            // bytes after it would be compared without decoding.
             IndexedPath::Sent(path) if self.holds_escapes && memchr(b'%', path).is_some() => {
                 return Err(NotCanonical);
             }
             IndexedPath::Sent(path) => (path, self.escapes),
-            // Whatever it holds is to be compared as it is.
+            // All bytes are compared as they are.
             IndexedPath::Canonical(path) => (path, Escapes::RuleSide),
         };
         let mut hanging = [HangingRules::default(); REMEMBERED];
@@ -174,7 +174,7 @@ impl Index {
             {
                 let hanging_here = HangingRules {
                     first,
-                    // Rewritten, a text has at most 96 MiB.
+                    // Always fits: a rewritten text has at most 96 MiB.
                     depth: u32::try_from(depth).unwrap_or(u32::MAX),
                 };
                 match hanging.get_mut(count) {
@@ -185,7 +185,7 @@ impl Index {
             }
             node = self.child(here, &walk, &mut depth)?;
         }
-        // The deepest first: it is likely to be the longest.
+        // The deepest node first, because its rules are likely to be the longest.
         for hanging in hanging.iter().take(count).rev() {
             self.try_hanging(*hanging, &mut walk, fuel)?;
         }
@@ -233,7 +233,7 @@ impl Index {
         }
     }
 
-    /// Tries the rules that hang at a node.
+    /// Tries the rules with wildcards of a node.
     fn try_hanging(
         &self,
         hanging: HangingRules,
@@ -247,7 +247,7 @@ impl Index {
         if !walk.doubtful.is_canonical_path(walk.path) {
             return Err(NotCanonical);
         }
-        // Once is enough.
+        // The path has been checked now, so further nodes need no check.
         walk.doubtful = Escapes::RuleSide;
         let rest = walk.path.get(hanging.depth as usize..).unwrap_or_default();
         fuel.spend(rest.len() / 16);
@@ -289,7 +289,7 @@ impl Index {
         Some(grams)
     }
 
-    /// Returns the memory that it takes, in bytes.
+    /// Returns the memory of the index, in bytes.
     pub(super) fn memory(&self) -> usize {
         size_of::<Self>()
             + size_of_val(&*self.nodes)
@@ -306,9 +306,9 @@ impl Index {
     }
 }
 
-/// Reports whether `text` begins with the first `length` bytes of `label`, at
-/// least one. Labels are mostly short: they are compared as one number, without
-/// a loop that ends at another place each time.
+/// Reports whether `text` begins with the first `length` bytes of `label`. `length` is at
+/// least 1. Most labels are short and are compared as a single number, because a loop with
+/// a varying end is hard to predict.
 #[inline]
 fn begins_with(text: &[u8], label: &[u8], length: usize) -> bool {
     if length <= 8
@@ -322,18 +322,18 @@ fn begins_with(text: &[u8], label: &[u8], length: usize) -> bool {
         .is_some_and(|label| text.starts_with(label))
 }
 
-/// A path on its way down the trie.
+/// State of a walk down the trie along a path.
 struct TrieWalk<'a> {
     bytes: RuleBytes<'a>,
     path: &'a [u8],
-    /// Escapes that may have to be rewritten in the path.
+    /// Form of escapes that the path may not be in yet.
     doubtful: Escapes,
     best: RuleRank,
 }
 
 impl TrieWalk<'_> {
-    /// Ends the walk at a byte that leads no further: no rule below can match,
-    /// unless the byte is not in canonical form.
+    /// Ends the walk at a byte for which there is no child. No rule below can match, unless
+    /// the byte is not in canonical form.
     #[inline]
     fn ended_at<'n>(&self, byte: u8) -> Result<Option<(usize, &'n Node)>, NotCanonical> {
         if self.doubtful.is_canonical_byte(byte) {

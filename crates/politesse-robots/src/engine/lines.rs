@@ -1,8 +1,8 @@
-//! The bytes of a robots.txt to lines, and a line to name and value.
+//! Line parser: splits the bytes of a robots.txt into lines, and a line into name and value.
 //!
-//! RFC 9309, sections 2.2 and 2.3.1.5. Reading never fails: a line that is no
-//! record (a name and a value) is passed over, and the lines around it count
-//! all the same. Does not know what a record means.
+//! RFC 9309, sections 2.2 and 2.3.1.5. Never fails: a line that is not a record (a name and
+//! a value) is skipped, and the other lines still count. Does not know the meaning of a
+//! record.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,10 +12,10 @@ use memchr::{memchr, memchr2};
 
 use super::dialect::{LineForm, Utf16};
 
-/// Bytes of a line that robots.cc keeps: one less than its buffer has.
+/// Number of bytes of a line that robots.cc keeps: one less than the size of its buffer.
 const CUT_LINE: usize = 2083 * 8 - 1;
 
-/// A line without its end, where it begins, and its number from 1.
+/// Line without its end, with its position in the text and its number, from 1.
 #[derive(Clone, Copy)]
 pub(super) struct TextLine<'a> {
     pub(super) number: u32,
@@ -23,8 +23,8 @@ pub(super) struct TextLine<'a> {
     pub(super) bytes: &'a [u8],
 }
 
-/// The lines of a file, however they end (`NL` of RFC 9309, section 2.2: CR,
-/// LF or both).
+/// Iterator over the lines of a file, which end with CR, LF or CRLF (`NL` of RFC 9309,
+/// section 2.2).
 pub(super) struct TextLines<'a> {
     text: &'a [u8],
     at: usize,
@@ -60,7 +60,7 @@ impl<'a> Iterator for TextLines<'a> {
     }
 }
 
-/// A name and a value, both without the blanks around them.
+/// Name and value of a line, without outer blanks.
 #[derive(Clone, Copy)]
 pub(super) struct LineField<'a> {
     pub(super) name: &'a [u8],
@@ -72,13 +72,12 @@ pub(super) struct LineField<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Separator {
     Colon,
-    /// Blanks: a line of exactly two words passes for one that lost its colon.
+    /// Blanks. A line of exactly two words is read as one whose colon is missing.
     Blank,
 }
 
 impl LineForm {
-    /// Returns the part of a line that means something: no comment, no blanks
-    /// around it.
+    /// Returns the content of a line: without comment and outer blanks.
     #[inline]
     pub(super) fn content(self, line: &[u8]) -> &[u8] {
         let line = match self {
@@ -125,7 +124,8 @@ impl LineForm {
         text
     }
 
-    /// `WS` of RFC 9309, section 2.2; or what C calls white space.
+    /// Reports whether `byte` is `WS` of RFC 9309, section 2.2, or, in the form `Cut`, white
+    /// space in C.
     fn is_blank(self, byte: u8) -> bool {
         match self {
             Self::Whole => byte == b' ' || byte == b'\t',
@@ -138,9 +138,8 @@ fn until(line: &[u8], end: Option<usize>) -> &[u8] {
     end.and_then(|end| line.get(..end)).unwrap_or(line)
 }
 
-/// Effect of a rule on the paths it matches. The order is that of precedence:
-/// of two rules as specific as each other, allow counts (RFC 9309, section
-/// 2.2.2).
+/// Effect of a rule on the paths that it matches. The order is that of precedence: of two
+/// equally specific rules, allow decides (RFC 9309, section 2.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RuleKind {
     /// The paths may be fetched.
@@ -158,7 +157,7 @@ impl fmt::Display for RuleKind {
     }
 }
 
-/// The names that a verdict or a pause depends on.
+/// Name of a line that a verdict or a pause depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LineKey {
     Agent,
@@ -176,16 +175,15 @@ pub(super) enum Spelling {
 }
 
 impl LineForm {
-    /// Reports whether a line that begins with `byte` can have a [`LineKey`];
-    /// most that cannot are comments, blank, or name a sitemap.
+    /// Reports whether a line that begins with `byte` can have a [`LineKey`]. Most lines
+    /// that cannot are comments, blank lines or sitemaps.
     #[inline]
     pub(super) fn may_begin_key(byte: u8) -> bool {
         matches!(byte | 0x20, b'a' | b'c' | b'd' | b'r' | b'u' | b'v') || byte <= b' '
     }
 
-    /// Reads the keys that nearly every line has, as they are usually written:
-    /// found
-    /// without looking for the colon. The value is as [`LineForm::field`] has it.
+    /// Fast path for the most common keys in their usual spelling, without a search for the
+    /// colon. The value is that of [`LineForm::field`].
     #[inline]
     fn usual(self, content: &[u8]) -> Option<(LineKey, &[u8])> {
         let (key, value) = if let Some(value) = content.strip_prefix(b"Disallow:") {
@@ -198,8 +196,8 @@ impl LineForm {
         Some((key, self.trimmed(value)))
     }
 
-    /// Returns the key that the content of a line has, and its value.
-    // Not as a call: every line of a file comes through here.
+    /// Returns the key and the value in the content of a line, if it has a key.
+    // Inlined, because every line of a file comes here.
     #[inline(always)]
     pub(super) fn keyed(self, content: &[u8]) -> Option<(LineKey, &[u8])> {
         if let Some(usual) = self.usual(content) {
@@ -210,10 +208,10 @@ impl LineForm {
         Some((key, field.value))
     }
 
-    /// Finds the key that a name means, compared ignoring case (RFC 9309, section 2.2).
+    /// Returns the key for a name, ignoring case (RFC 9309, section 2.2).
     ///
-    /// The wrong spellings are those whose meaning is beyond doubt (section
-    /// 2.2.4: lenient). There are none for `allow`: a guess must not allow.
+    /// Accepts some misspellings whose meaning is beyond doubt (section 2.2.4: lenient).
+    /// There are none for `allow`, because a guess must not allow.
     #[inline(always)]
     pub(super) fn key(self, name: &[u8]) -> Option<(LineKey, Spelling)> {
         let candidates: &[(&str, LineKey, Spelling)] = match name.first()? | 0x20 {
@@ -227,7 +225,7 @@ impl LineForm {
         };
         let named = |spelling: &str| match self {
             Self::Whole => name.eq_ignore_ascii_case(spelling.as_bytes()),
-            // `Disallow-AI` is a Disallow there.
+            // robots.cc reads `Disallow-AI` as a Disallow.
             Self::Cut => name
                 .get(..spelling.len())
                 .is_some_and(|beginning| beginning.eq_ignore_ascii_case(spelling.as_bytes())),
@@ -270,13 +268,13 @@ const USER_AGENT: [(&str, LineKey, Spelling); 3] = [
 /// Encoding of a file.
 #[derive(Clone, Copy)]
 enum Encoding {
-    /// UTF-8, or what passes for it.
+    /// UTF-8, or any other encoding that is read as bytes.
     Bytes,
     /// UTF-16.
     Pairs(Utf16Pairs),
 }
 
-/// UTF-16 after so many bytes of byte order mark.
+/// UTF-16 with its byte order. `mark` is the length of the byte order mark, in bytes.
 #[derive(Clone, Copy)]
 struct Utf16Pairs {
     mark: usize,
@@ -284,7 +282,7 @@ struct Utf16Pairs {
 }
 
 impl Encoding {
-    /// Returns the encoding that `body` begins like.
+    /// Guesses the encoding from the first bytes of `body`.
     fn of(body: &[u8]) -> Self {
         let pairs = |mark, unit| Self::Pairs(Utf16Pairs { mark, unit });
         match body {
@@ -310,8 +308,8 @@ impl Utf16Pairs {
     }
 }
 
-/// Reports whether a whole line of `text` is an agent line. One without an end
-/// does not count: no rule stands below it, and it may have been cut.
+/// Reports whether `text` has an agent line that is complete. A line without a line end does
+/// not count, because it has no rules below it and may have been cut.
 fn has_agent_line(text: &str) -> bool {
     let form = LineForm::Whole;
     let end = text.as_bytes().iter().rposition(is_line_end);
@@ -321,8 +319,8 @@ fn has_agent_line(text: &str) -> bool {
         .any(|keyed| keyed.is_some_and(|(key, _)| key == LineKey::Agent))
 }
 
-/// Returns the file as UTF-8, without a byte order mark: one in UTF-16 is
-/// bridged (RFC 9309, section 2.2.2), other bytes are left as they are.
+/// Returns the file without a byte order mark. UTF-16 is converted to UTF-8 (RFC 9309,
+/// section 2.2.2); other bytes stay unchanged.
 pub(super) fn decoded(body: Bytes, utf16: Utf16) -> Bytes {
     let Encoding::Pairs(pairs) = Encoding::of(&body) else {
         return without_mark(body);
@@ -334,19 +332,20 @@ pub(super) fn decoded(body: Bytes, utf16: Utf16) -> Bytes {
     }
 }
 
-/// `body` cut to at most `max` bytes at a line end: what is kept, hashed and
-/// parsed of a larger file (RFC 9309, section 2.5).
+/// Cuts `body` at a line end, to at most `max` bytes. Callers store, hash and parse this
+/// part of a larger file (RFC 9309, section 2.5).
 ///
-/// A cut line is dropped, since its beginning is a wider rule than the whole.
-/// What begins like UTF-16 is cut at the line ends of UTF-16 only if what is
-/// kept has an agent line then, so that it is read as it was cut.
+/// An incomplete line is dropped, because half a rule matches more paths than the whole. A
+/// body that begins like UTF-16 is cut at line ends of UTF-16 only if the part before the
+/// cut has an agent line in UTF-16. The parser applies the same condition, so it reads the
+/// part in the encoding in which it was cut.
 #[must_use]
 pub fn whole_lines(body: &[u8], max: usize) -> &[u8] {
     let Some((kept, rest)) = body.split_at_checked(max) else {
         return body;
     };
     let end = match Encoding::of(body) {
-        // A byte of a letter may look like a line end.
+        // Looks at 16-bit units, because one byte of a letter may equal a line end.
         Encoding::Pairs(pairs) if has_agent_line(&pairs.decode(kept)) => {
             let is_line_end = |unit: u16| matches!(unit, 0x0A | 0x0D);
             let end = pairs.units(kept).rposition(is_line_end);
@@ -365,9 +364,10 @@ fn is_line_end(byte: &u8) -> bool {
     matches!(byte, b'\r' | b'\n')
 }
 
-/// Some editors begin the file with a byte order mark, and some tools lose a
-/// part of it. Left in place it becomes part of the first key, and the whole
-/// first group is lost.
+/// Removes a byte order mark of UTF-8, complete or not.
+///
+/// Some editors begin a file with a byte order mark, and some tools lose a part of it. Left
+/// in place, it would become part of the first key, and the first group would be lost.
 pub(super) fn without_mark(mut body: Bytes) -> Bytes {
     let mark = body.iter().zip([0xEF, 0xBB, 0xBF]);
     let present = mark.take_while(|(byte, expected)| **byte == *expected);
@@ -375,7 +375,7 @@ pub(super) fn without_mark(mut body: Bytes) -> Bytes {
     body
 }
 
-/// Returns a value as text, invalid UTF-8 replaced.
+/// Returns a value as text, with invalid UTF-8 replaced.
 pub(super) fn lossy(text: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(text)
 }

@@ -1,10 +1,8 @@
-//! Marks that nobody sees, and characters that look like others: a value, a name
-//! or a key without them.
+//! Invisible marks and lookalike characters: their removal from values, names and keys.
 //!
-//! A line that was copied from a page may bring a no-break space, a zero-width
-//! space or a typographic hyphen with it. RFC 9309 counts them as part of the
-//! text, which then means nothing that anybody asks for. Does not know what a
-//! text is used for, nor what follows.
+//! Text copied from a page may contain a no-break space, a zero-width space or a
+//! typographic hyphen. RFC 9309 treats them as part of the text, which then matches no real
+//! path or name. Does not know what the text is used for.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -14,8 +12,8 @@ use crate::crawler;
 
 const BLANKS: [char; 2] = [' ', '\t'];
 
-/// `value` without the invisible marks at its end, and without the blanks before
-/// and between them; `None` if it does not end in one.
+/// Removes the invisible marks at the end of `value`, with the blanks before and between
+/// them; `None` if it does not end with a mark.
 pub(super) fn without_end_marks(value: &[u8]) -> Option<&[u8]> {
     let mut rest = without_last_mark(value)?;
     loop {
@@ -30,7 +28,7 @@ pub(super) fn without_end_marks(value: &[u8]) -> Option<&[u8]> {
 }
 
 fn without_last_mark(value: &[u8]) -> Option<&[u8]> {
-    // A no-break space of ISO-8859-1: in UTF-8 no letter ends so.
+    // A no-break space of ISO-8859-1. In UTF-8, this byte never follows an ASCII byte.
     if let [before @ .., 0xA0] = value
         && before.last().is_none_or(u8::is_ascii)
     {
@@ -42,8 +40,7 @@ fn without_last_mark(value: &[u8]) -> Option<&[u8]> {
     is_end_mark(last).then_some(before)
 }
 
-/// Returns `text` without invisible marks, wherever they stand, and without the blanks
-/// around what is left.
+/// Removes all invisible marks from `text`, and the blanks around the rest.
 pub(super) fn visible_text(text: &str) -> Cow<'_, str> {
     if text.is_ascii() || !text.contains(is_mark) {
         return Cow::Borrowed(text.trim_matches(BLANKS));
@@ -53,8 +50,8 @@ pub(super) fn visible_text(text: &str) -> Cow<'_, str> {
     Cow::Owned(visible)
 }
 
-/// Returns bytes that are no UTF-8 as [`visible_text`] does text. They stay as they
-/// are, but for the no-break space of ISO-8859-1.
+/// Removes invisible marks, as [`visible_text`] does, from bytes that are not valid UTF-8.
+/// Of the invalid bytes, only the no-break space of ISO-8859-1 is removed.
 pub(super) fn visible(value: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(value.len());
     for chunk in value.utf8_chunks() {
@@ -67,18 +64,18 @@ pub(super) fn visible(value: &[u8]) -> Vec<u8> {
     LineForm::Whole.trimmed(&bytes).to_vec()
 }
 
-/// Returns a name or a key as a person reads it: without invisible marks and outer
-/// blanks, with `-` and `:` in place of the characters that look like them.
+/// Returns a name or key as a person reads it: without invisible marks and outer blanks, and
+/// with `-` and `:` in place of lookalike characters.
 pub(super) fn plain(text: &[u8]) -> String {
     let text = crawler::decode(text);
     visible_text(&text).chars().map(typed).collect()
 }
 
-/// Reports whether a character is invisible: a no-break space, one without width, a
-/// direction mark, a wide blank.
+/// Reports whether a character is invisible: a no-break space, a zero-width character, a
+/// direction mark or a wide space.
 fn is_mark(letter: char) -> bool {
-    // Wide blanks are no marks at the end of a value, where they counted before they
-    // were known.
+    // At the end of a value, wide spaces are not removed: earlier versions compared
+    // them, too.
     is_end_mark(letter) || matches!(letter, '\u{2007}' | '\u{3000}')
 }
 
@@ -94,7 +91,7 @@ fn is_blank_or_mark(letter: char) -> bool {
     BLANKS.contains(&letter) || is_mark(letter)
 }
 
-/// Returns the character that a keyboard has in place of `letter`.
+/// Returns the ASCII character that `letter` looks like, or `letter` itself.
 fn typed(letter: char) -> char {
     match letter {
         '\u{2010}'..='\u{2015}' | '\u{2212}' => '-',
@@ -103,7 +100,7 @@ fn typed(letter: char) -> char {
     }
 }
 
-/// Returns the colons of a text, each as its range: a full-width one has three bytes.
+/// Returns the byte range of each colon in a text. A full-width colon has three bytes.
 pub(super) fn colons(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
     const WIDE: &[u8] = "\u{ff1a}".as_bytes();
     let places = 0..text.len();
@@ -122,9 +119,9 @@ pub(super) fn colons(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
 mod tests {
     use super::*;
 
-    // Ours: no part of a letter is a mark.
+    // Ours: a byte that is part of a letter is not a mark.
     #[test]
-    fn marks_at_the_end_are_taken_off_and_nothing_else_is() {
+    fn only_invisible_marks_at_the_end_are_removed() {
         for (value, rest) in [
             ("/a\u{a0}", Some("/a")),
             ("/a\u{200b}", Some("/a")),

@@ -1,11 +1,11 @@
-//! The engine: reading a robots.txt and judging a path by it.
+//! Engine: parses a robots.txt and judges paths by it.
 //!
-//! RFC 9309, sections 2.1 and 2.2, and the texts before it ([`Dialect`]). A
-//! file is read into tokens (`lines`, `token`); the groups that bind a crawler
-//! are found (`binding`), their rules weighed and indexed (`rules`, `draft`,
-//! `index`); a path is brought into canonical form (`canonical`) and looked up.
+//! RFC 9309, sections 2.1 and 2.2, and its predecessors ([`Dialect`]). The steps: split a
+//! file into tokens (`lines`, `token`); find the groups that bind a crawler (`binding`);
+//! rank and index their rules (`rules`, `draft`, `index`); bring a path into canonical form
+//! (`canonical`) and look it up.
 //!
-//! Does not know how a file was fetched, nor what follows when it was not.
+//! Does not know how a file was fetched, or what applies if it could not be fetched.
 
 mod binding;
 mod binding_cache;

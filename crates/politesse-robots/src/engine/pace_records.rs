@@ -1,12 +1,11 @@
-//! Which pace records of a file bind a crawler: `Crawl-delay`, `Request-rate`
-//! and `Visit-time`.
+//! Pace records of a file that bind a crawler: `Crawl-delay`, `Request-rate` and
+//! `Visit-time`.
 //!
-//! RFC 9309 does not define them, and a record that it does not define ends no
-//! list of agents (section 2.2.4). Those who write pace records mean the agents
-//! directly above, though: they are older than the RFC. So a pace record binds
-//! the agent lines directly above it, back to the line before that is neither
-//! agent, blank nor comment; one that stands below a rule binds the group. What
-//! the records ask for is known to `rules/pace` alone.
+//! RFC 9309 does not define these records, and records that it does not define do not end a
+//! list of agents (section 2.2.4). But pace records are older than the RFC, and their
+//! authors mean the agents directly above. So a pace record binds the agent lines above it,
+//! upwards to the first line that is not an agent line, blank or a comment. Below a rule, a
+//! pace record binds the whole group. Does not know the meaning of the values (`pace`).
 
 use std::ops::Range;
 
@@ -16,37 +15,36 @@ use super::records::seconds;
 use super::token::{Token, TokenKind};
 use crate::pace::PaceRecords;
 
-/// A pace record that binds a crawler.
+/// Pace record that binds a crawler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PaceRecord {
     /// Number of the line, from 1.
     pub line: u32,
-    /// Why it binds.
+    /// Reason why the record binds.
     pub scope: PaceScope,
 }
 
-/// By what a pace record binds a crawler.
+/// Reason why a pace record binds a crawler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PaceScope {
-    /// An agent line directly above names the crawler: the first of its list
-    /// that does.
+    /// An agent line directly above the record names the crawler.
     Agents {
-        /// Number of the agent line, from 1.
+        /// Number of the first such agent line in its list, from 1.
         line: u32,
     },
-    /// The record stands below a rule, so it is for all agents of its group.
+    /// The record is below a rule, so it binds all agents of its group.
     Group,
 }
 
-/// A pace record among the tokens of a file.
+/// Pace record among the tokens of a file.
 #[derive(Clone, Copy)]
 struct PlacedRecord {
     token: Token,
     scope: PaceScope,
 }
 
-/// Collects the pace that `groups` ask of the crawler whose name `names` finds
-/// in the values of agent lines; `None` if they ask for none.
+/// Collects the pace records in `groups` that bind a crawler; `None` if there are none.
+/// `names` reports whether the value of an agent line names the crawler.
 pub(super) fn binding(
     file: &ParsedFile,
     groups: &[Range<u32>],
@@ -60,12 +58,13 @@ pub(super) fn binding(
             match token.kind() {
                 TokenKind::CrawlDelay => {
                     let Some(seconds) = seconds(value) else {
-                        // A repaired delay replaces none, it may only add to it.
+                        // A repaired delay must not replace another one. It may
+                        // only lengthen the pause.
                         let meant = file.traits().seconds_as_meant(value);
                         meant.into_iter().for_each(|s| asked.take_delay(s));
                         continue;
                     };
-                    // Of several for the same agents the last one counts.
+                    // Of several delays for the same agents, the last counts.
                     let before = delay.replace((scope, seconds));
                     let others = before.filter(|(of, _)| *of != scope);
                     others.into_iter().for_each(|(_, s)| asked.take_delay(s));
@@ -75,14 +74,14 @@ pub(super) fn binding(
                 TokenKind::Agent | TokenKind::Allow | TokenKind::Disallow | TokenKind::Blank => {}
             }
         }
-        // The last delay of the group has none after it to replace it.
+        // No other delay replaces the last one of the group.
         delay.into_iter().for_each(|(_, s)| asked.take_delay(s));
     }
     (!asked.is_nothing()).then_some(asked)
 }
 
-/// Returns the pace records of `groups` that bind the crawler that `names`
-/// finds.
+/// Returns the pace records in `groups` that bind a crawler. `names` reports whether the
+/// value of an agent line names the crawler.
 pub(super) fn records(
     file: &ParsedFile,
     groups: &[Range<u32>],
@@ -97,8 +96,8 @@ pub(super) fn records(
         .collect()
 }
 
-/// Returns the pace records of one group that bind the crawler that `names`
-/// finds.
+/// Returns the pace records of one group that bind a crawler. `names` reports whether the
+/// value of an agent line names the crawler.
 fn placed(
     file: &ParsedFile,
     group: &Range<u32>,
@@ -137,13 +136,13 @@ fn placed(
     placed
 }
 
-/// Reports whether `agent` stands in the same list as the token before it: that
-/// is an agent as well, and nothing stands between them but blank lines and
-/// comments.
+/// Reports whether `agent` belongs to the same list as the token before it: that is an agent
+/// as well, with only blank lines and comments between them.
 fn is_one_list(file: &ParsedFile, previous: Token, agent: Token) -> bool {
     let between = previous.start as usize..agent.start as usize;
     let text = file.text.get(between).unwrap_or_default();
-    // The first is the rest of the line above, the last the line of `agent`.
+    // Skips the first piece, the rest of the line above, and the last one, the
+    // beginning of the line of `agent`.
     let lines = agent.line.saturating_sub(previous.line + 1) as usize;
     let mut between = TextLines::of(text).skip(1).take(lines);
     let form = file.traits().lines;

@@ -1,6 +1,6 @@
-//! A file as read, once for all that is made from it.
+//! Parsed file: the text and its tokens, shared by everything that is derived from them.
 //!
-//! RFC 9309, section 2.1. Does not know whom a group binds.
+//! RFC 9309, section 2.1. Does not know which crawlers a group binds.
 
 use std::ops::Range;
 
@@ -11,18 +11,18 @@ use super::repair::RepairedGroups;
 use super::token::{FileTokens, GroupRanges, Token, TokenKind};
 use crate::file_source::FileSource;
 
-/// A file as read: what all that is made from it shares.
+/// Parsed file, shared by all bindings and rules.
 pub(super) struct ParsedFile {
-    /// Without byte order mark, and in UTF-8 if it came in UTF-16.
+    /// Text without byte order mark. UTF-16 is converted to UTF-8.
     pub(super) text: Bytes,
-    /// Tokens as the standard reads them, then those of the repaired groups.
+    /// Tokens of the standard, then tokens of the repaired groups.
     pub(super) tokens: Box<[Token]>,
-    /// Number of tokens before those of the repaired groups.
+    /// Number of tokens of the standard.
     standard: usize,
-    /// Groups with a repaired line, which bind beside those of the standard.
+    /// Groups with a repaired line, which bind in addition to those of the standard.
     pub(super) repaired: Box<[Range<u32>]>,
     has_marked_agents: bool,
-    /// Whether an agent line may be a whole User-Agent.
+    /// Whether an agent line may be a complete User-Agent.
     pub(super) has_user_agents: bool,
     pub(super) source: FileSource,
     pub(super) dialect: Dialect,
@@ -37,7 +37,7 @@ impl ParsedFile {
         }
     }
 
-    /// Reads a file by `traits`, which are those of `dialect` but in tests.
+    /// Parses a file by `traits`. Only tests pass other traits than those of `dialect`.
     pub(super) fn by_traits(text: Bytes, dialect: Dialect, traits: &'static Traits) -> Self {
         let mut file = FileTokens::of(&text, traits);
         let standard = file.tokens.len();
@@ -63,12 +63,12 @@ impl ParsedFile {
         self.traits
     }
 
-    /// Returns the groups as the standard has them.
+    /// Returns the groups of the standard.
     pub(super) fn groups(&self) -> GroupRanges<'_> {
         GroupRanges::of(self.tokens.get(..self.standard).unwrap_or_default())
     }
 
-    /// Reports whether more may bind a crawler than the standard reads.
+    /// Reports whether groups may bind a crawler in addition to those of the standard.
     #[inline]
     pub(super) fn may_bind_more(&self, user_agent: Option<&str>) -> bool {
         self.has_marked_agents

@@ -1,10 +1,9 @@
-//! One path pattern of a rule, and the paths it is compared with.
+//! Single path pattern of a rule, and the paths that it is compared with.
 //!
-//! RFC 9309, sections 2.2.2 and 2.2.3. The rules of a file are compared all at
-//! once, by an index; this is for one of them alone: to tell which rules
-//! compete with the one that counts, and for what an operator writes. Both
-//! read a value by the same [`Shape`] and match what follows a `*` by the same
-//! function.
+//! RFC 9309, sections 2.2.2 and 2.2.3. An index compares all rules of a file at once; this
+//! module compares one, for explanations and for the operator's patterns. Both use the
+//! same [`Shape`] for values and the same function for matching after a `*`, so that they
+//! agree. Does not know the precedence of rules.
 
 use memchr::memchr;
 
@@ -13,30 +12,28 @@ use super::dialect::{Dialect, PatternSyntax, QueryForms, Traits};
 use super::shape::Shape;
 use super::wildcard::{Fuel, PatternEnd, find, globs, spans};
 
-/// Path pattern of a rule (RFC 9309, section 2.2.3): literals, with `*`
-/// between them for any bytes, and `$` last for the end of the path.
+/// Path pattern of a rule (RFC 9309, section 2.2.3): literals, `*` for any bytes, and a
+/// final `$` for the end of the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
-    /// Head and tail in canonical form; absent if no path matches.
+    /// Head and tail in canonical form; `None` if the pattern matches no path.
     bytes: Option<Box<[u8]>>,
     shape: Shape,
-    /// For text that is folded: absent where no escape in it can mean what a
-    /// query may spell otherwise.
+    /// Pattern for folded paths; `None` if folding cannot change the result.
     folded: Option<Box<FoldedPattern>>,
 }
 
 impl Pattern {
-    /// Reads the value of an Allow or Disallow line; `None` if it is empty,
+    /// Parses the value of an Allow or Disallow line. Returns `None` for an empty value,
     /// which decides nothing (RFC 9309, section 2.2).
     ///
-    /// A value that begins with neither `/` nor `*` is kept, and matches no
-    /// path.
+    /// A value that begins with neither `/` nor `*` gives a pattern that matches no path.
     #[must_use]
     pub fn new(value: &[u8]) -> Option<Self> {
         Self::in_dialect(value, Dialect::Rfc9309)
     }
 
-    /// Reads a value as [`Pattern::new`] does, by the syntax of `dialect`.
+    /// Parses a value as [`Pattern::new`] does, with the syntax of `dialect`.
     #[must_use]
     pub fn in_dialect(value: &[u8], dialect: Dialect) -> Option<Self> {
         if value.is_empty() {
@@ -66,8 +63,8 @@ impl Pattern {
         })
     }
 
-    /// Reports whether the pattern matches `path` as RFC 9309, section 2.2.2,
-    /// asks: an escaped reserved byte differs from the byte itself.
+    /// Reports whether the pattern matches `path` by RFC 9309, section 2.2.2, where an
+    /// escaped reserved byte differs from the byte itself.
     #[must_use]
     pub fn matches(&self, path: &CanonicalPath) -> bool {
         let Some((head, tail)) = self.split() else {
@@ -85,12 +82,12 @@ impl Pattern {
         }
     }
 
-    /// Reports whether the pattern matches `path` when, in the query, a
-    /// reserved byte and its escape count as the same.
+    /// Reports whether the pattern matches `path` if a reserved byte in the query and its
+    /// escape count as equal.
     ///
-    /// The table of RFC 9309, section 2.2.2, shows `?baz=http://foo.bar` and
-    /// its escaped form as one path. Crawlers disagree on it; a Disallow line
-    /// that is meant either way is obeyed either way.
+    /// The table of RFC 9309, section 2.2.2, shows `?baz=http://foo.bar` and its escaped
+    /// form as one path. Crawlers disagree about that, so a Disallow line is obeyed in
+    /// either form.
     #[must_use]
     pub fn matches_folded(&self, path: &CanonicalPath) -> bool {
         let folded = path.folded.as_deref().map(FoldedPath::new);
@@ -98,15 +95,15 @@ impl Pattern {
         both.is_some_and(|(pattern, path)| pattern.matches(path, &mut { Fuel::FULL }))
     }
 
-    /// Returns how specific the pattern is: its bytes in canonical form, `*`
-    /// and `$` counted (RFC 9309, section 2.2.2: the most bytes).
+    /// Returns the length in canonical form, in bytes, including `*` and `$`. A longer
+    /// pattern is more specific (RFC 9309, section 2.2.2: the most bytes).
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "an empty pattern is none")]
     pub fn len(&self) -> usize {
         self.shape.length
     }
 
-    /// Reports whether there are paths that it matches.
+    /// Reports whether the pattern can match any path.
     pub(super) fn matches_some(&self) -> bool {
         self.bytes.is_some()
     }
@@ -120,33 +117,32 @@ impl Pattern {
     }
 }
 
-/// A pattern as it reads on a [`FoldedPath`].
+/// Pattern for a [`FoldedPath`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FoldedPattern {
     head: Box<[u8]>,
-    /// The literals after the head in the form of [`FoldedPiece::across`], each
-    /// with its `*` before it. Boxes of their own would take fifty times the
-    /// memory of a rule that is made of wildcards.
+    /// Literals after the head in the form of [`FoldedPiece::across`], each after its `*`.
+    /// In one buffer, because a box for each literal could take fifty times the memory of a
+    /// rule with many wildcards.
     across: Box<[u8]>,
-    /// Literals in the form of [`FoldedPiece::within`].
+    /// Literals in the form of [`FoldedPiece::within`], each after its `*`.
     within: Box<[u8]>,
     end: PatternEnd,
 }
 
-/// A literal after a `*`: it may lie before the query, reach into it, or lie in
-/// it, and reads differently there.
+/// Literal after a `*`. It may match before the query, across its beginning, or inside it,
+/// and its folded form depends on that.
 #[derive(Clone, Copy)]
 struct FoldedPiece<'a> {
-    /// As it reads from before the query: its first `?` begins that.
+    /// Form for a match that begins before the query. Its first `?` begins the query.
     across: &'a [u8],
-    /// As it reads in the query.
+    /// Form for a match inside the query.
     within: &'a [u8],
 }
 
 impl FoldedPattern {
-    /// Returns the pattern of a rule's value if it reads differently in the
-    /// path and in the query: which of the two counts then depends on where it
-    /// matches.
+    /// Returns the pattern of a rule's value if its folded forms in the path and in the
+    /// query differ, so that the form to compare depends on the position of the match.
     pub(super) fn by_place(value: &[u8], traits: &Traits, scope: Fold) -> Option<Self> {
         let mut canonical = Buffer::new();
         let shape = Shape::of_canonical(value, traits, &mut canonical)?;
@@ -154,8 +150,7 @@ impl FoldedPattern {
         folds_by_place(bytes, scope).then(|| Self::new(bytes, &shape, scope))?
     }
 
-    /// Returns the pattern of a rule's value, for paths that are folded
-    /// everywhere.
+    /// Returns the pattern of a rule's value for paths in the form of [`Fold::Everywhere`].
     pub(super) fn everywhere(value: &[u8], traits: &Traits) -> Option<Self> {
         let mut canonical = Buffer::new();
         let shape = Shape::of_canonical(value, traits, &mut canonical)?;
@@ -163,8 +158,8 @@ impl FoldedPattern {
         Self::new(bytes, &shape, Fold::Everywhere)
     }
 
-    /// Returns the pattern of a rule's value as servers read it, for paths in the
-    /// form of [`Fold::of_served`].
+    /// Returns the pattern of a rule's value, as servers read it, for paths in the form of
+    /// [`Fold::of_served`].
     pub(super) fn as_served(value: &[u8], traits: &Traits) -> Option<Self> {
         let mut canonical = Buffer::new();
         let shape = Shape::of_canonical(value, traits, &mut canonical)?;
@@ -172,7 +167,7 @@ impl FoldedPattern {
         Self::new(bytes, &shape, Fold::of_served(value))
     }
 
-    /// `None` if it cannot match otherwise than as written.
+    /// Creates the folded pattern; `None` if folding cannot change the result.
     fn new(bytes: &[u8], shape: &Shape, scope: Fold) -> Option<Self> {
         let reaches = shape.reaches_query || scope != Fold::InQuery;
         if shape.syntax != PatternSyntax::Pattern || !reaches {
@@ -194,26 +189,27 @@ impl FoldedPattern {
         })
     }
 
-    /// Returns the literals, in order. No `*` comes of folding, so each is
-    /// whole.
+    /// Returns the literals, in order. Folding never produces a `*`, so each `*` is a
+    /// separator.
     fn pieces(&self) -> impl Iterator<Item = FoldedPiece<'_>> {
         let pieces = literals(&self.across).zip(literals(&self.within));
         pieces.map(|(across, within)| FoldedPiece { across, within })
     }
 
-    /// Returns the memory that it takes beside itself, in bytes.
+    /// Returns the memory of the boxed parts, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.head.len() + self.across.len() + self.within.len()
     }
 
-    /// Reports whether it matches a path that is folded in the scope it was
-    /// made for.
+    /// Reports whether the pattern matches `path`, which must be folded in the scope that
+    /// the pattern was created for.
     pub(super) fn matches(&self, path: FoldedPath<'_>, fuel: &mut Fuel) -> bool {
         fuel.spend(8);
         if !path.bytes.starts_with(&self.head) {
             return false;
         }
-        // The leftmost place of each literal leaves most for those after it.
+        // The leftmost match of each literal leaves the most for the literals after
+        // it.
         let mut at = self.head.len();
         let mut pieces = self.pieces().peekable();
         while let Some(piece) = pieces.next() {
@@ -230,15 +226,15 @@ impl FoldedPattern {
 }
 
 impl FoldedPiece<'_> {
-    /// Reports whether the path from `at` on ends with the literal.
+    /// Reports whether the part of the path from `at` on ends with the literal.
     fn ends(self, path: FoldedPath<'_>, at: usize) -> bool {
         path.from(at).ends_with(self.across) || path.from(at.max(path.query)).ends_with(self.within)
     }
 
-    /// Finds the end of the first occurrence from `at` on.
+    /// Returns the end of the first occurrence from `at` on.
     fn end_in(self, path: FoldedPath<'_>, at: usize, fuel: &mut Fuel) -> Option<usize> {
-        // After the `?` both forms are one, or `across` cannot occur; not
-        // looking for it there again keeps the time linear.
+        // After the `?`, `across` either equals `within` or cannot occur. Not
+        // searching for it there again keeps the time linear.
         let across = if path.query <= at {
             None
         } else if memchr(b'?', self.across).is_some() {
@@ -255,16 +251,16 @@ impl FoldedPiece<'_> {
     }
 }
 
-/// A pattern that matches a path in either form of its reserved bytes (`/a:b`,
-/// `/a%3Ab`), in the path as well as in the query.
+/// Pattern that matches reserved bytes both escaped and unescaped (`/a:b`, `/a%3Ab`), in
+/// the path and in the query.
 ///
-/// For patterns that refuse: servers read both forms as one. The rules of a
-/// robots.txt do not pass through here, they have an index.
+/// Meant for patterns that refuse, because servers treat both forms alike. The rules of a
+/// robots.txt use an index instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedPattern(FoldedPattern);
 
 impl ServedPattern {
-    /// Reads a pattern; `None` if it begins with neither `/` nor `*`.
+    /// Parses a pattern; `None` if it begins with neither `/` nor `*`.
     #[must_use]
     pub fn new(value: &[u8]) -> Option<Self> {
         FoldedPattern::everywhere(value, Dialect::Rfc9309.traits()).map(Self)
@@ -281,17 +277,16 @@ impl ServedPattern {
     }
 }
 
-/// A path with its query in canonical form, made once for all the patterns of
-/// a judgement.
+/// Path with its query in canonical form, computed once for all patterns of a judgement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CanonicalPath {
     bytes: Box<[u8]>,
-    /// With the escapes of reserved bytes in the query decoded; absent where
-    /// there is no query.
+    /// Form with the escapes of reserved bytes in the query decoded; `None` without a
+    /// query.
     folded: Option<Box<[u8]>>,
 }
 
-/// A canonical path in the form of a [`Fold`].
+/// Canonical path in the form of a [`Fold`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FoldedPath<'a> {
     bytes: &'a [u8],
@@ -300,15 +295,14 @@ pub(super) struct FoldedPath<'a> {
 }
 
 impl CanonicalPath {
-    /// Puts a path and query, as sent, in canonical form (RFC 9309, section
-    /// 2.2.2). A path that does not begin with `/` is taken to lack it, as in
-    /// `http://example.com?query`.
+    /// Brings a path and query, as sent, into canonical form (RFC 9309, section 2.2.2). If
+    /// the path does not begin with `/`, one is added, as in `http://example.com?query`.
     #[must_use]
     pub fn new(path: &str) -> Self {
         Self::in_dialect(path, Dialect::Rfc9309)
     }
 
-    /// Puts a path and query in the form that `dialect` compares.
+    /// Brings a path and query into the form that `dialect` compares.
     #[must_use]
     pub fn in_dialect(path: &str, dialect: Dialect) -> Self {
         let mut bytes = Buffer::new();
@@ -333,7 +327,7 @@ impl CanonicalPath {
 }
 
 impl<'a> FoldedPath<'a> {
-    /// Takes `bytes` as folded; their first `?` begins the query as ever.
+    /// Wraps bytes that are already folded. The first `?` still begins the query.
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self {
             bytes,
@@ -350,7 +344,7 @@ impl<'a> FoldedPath<'a> {
     }
 }
 
-/// Returns the literals between the `*` of a tail.
+/// Returns the nonempty literals between the `*` of a tail.
 fn literals(tail: &[u8]) -> impl Iterator<Item = &[u8]> {
     let literals = tail.split(|byte| *byte == b'*');
     literals.filter(|literal| !literal.is_empty())
@@ -392,60 +386,60 @@ mod tests {
 
     // RFC 9309, section 2.2.2.
     matching! {
-        prefix_matches_deeper_paths: "/fish" matches "/fish" matches "/fishheads/yum.html" misses "/Fish" misses "/x/fish";
-        query_is_part_of_the_path: "/x?id=" matches "/x?id=7" misses "/x?a=1&id=7";
-        path_without_slash_has_one: "/?q" matches "?q=1";
-        double_slash_is_not_collapsed: "//a" matches "//a" misses "/a";
-        value_without_slash_matches_nothing: "private/" misses "/private/" misses "/x/private/";
+        a_prefix_matches_deeper_paths: "/fish" matches "/fish" matches "/fishheads/yum.html" misses "/Fish" misses "/x/fish";
+        the_query_is_part_of_the_path: "/x?id=" matches "/x?id=7" misses "/x?a=1&id=7";
+        a_path_without_a_slash_gets_one: "/?q" matches "?q=1";
+        a_double_slash_is_not_merged: "//a" matches "//a" misses "/a";
+        a_value_without_a_slash_matches_nothing: "private/" misses "/private/" misses "/x/private/";
     }
 
     // RFC 9309, section 2.2.2, the table, and RFC 3986, section 2.
     matching! {
         utf8_equals_its_escapes: "/ツ" matches "/%E3%83%84" matches "/%e3%83%84" matches "/ツ";
-        escape_in_a_rule_equals_utf8: "/foo/bar/%E3%83%84" matches "/foo/bar/ツ";
+        an_escape_in_a_rule_equals_utf8: "/foo/bar/%E3%83%84" matches "/foo/bar/ツ";
         unreserved_escapes_are_decoded: "/foo/bar/%62%61%7A" matches "/foo/bar/baz" misses "/foo/bar/BAZ";
         unreserved_escapes_of_the_path_are_decoded: "/~joe" matches "/%7ejoe" matches "/%7Ejoe";
-        escaped_slash_is_no_slash: "/a%2fb" matches "/a%2Fb" misses "/a/b";
+        an_escaped_slash_does_not_match_a_slash: "/a%2fb" matches "/a%2Fb" misses "/a/b";
         escapes_are_decoded_once: "/%2562" matches "/%2562" misses "/%62" misses "/b";
-        broken_escape_is_compared_as_it_is: "/a%zz" matches "/a%zz" misses "/azz";
-        blank_equals_its_escape: "/a b" matches "/a%20b" misses "/a+b";
-        every_byte_of_a_control_counts: "/a\u{0}" matches "/a%00" misses "/a";
+        a_broken_escape_is_compared_as_written: "/a%zz" matches "/a%zz" misses "/azz";
+        a_space_equals_its_escape: "/a b" matches "/a%20b" misses "/a+b";
+        a_control_character_is_compared: "/a\u{0}" matches "/a%00" misses "/a";
     }
 
     // RFC 9309, section 2.2.3.
     matching! {
-        star_spans_any_bytes: "/a*c" matches "/ac" matches "/abc/d" matches "/a%2Ac" misses "/ab";
+        a_star_matches_any_bytes: "/a*c" matches "/ac" matches "/abc/d" matches "/a%2Ac" misses "/ab";
         stars_match_in_order: "/*/b/*/d" matches "/a/b/c/d/e" misses "/a/d/c/b/e";
-        leading_star_matches_anywhere: "*.gif$" matches "/x/y.gif" misses "/y.gif?1";
-        star_alone_matches_everything: "*" matches "/" matches "/a?b";
-        dollar_anchors_the_end: "/*.php$" matches "/a.php" matches "/a.php.php" misses "/a.php?x=1";
-        dollar_anchors_a_plain_path: "/$" matches "/" misses "/a" misses "/?q";
-        last_literal_is_sought_at_the_end: "/*a$" matches "/aba" misses "/ab";
+        a_leading_star_matches_anywhere: "*.gif$" matches "/x/y.gif" misses "/y.gif?1";
+        a_star_alone_matches_everything: "*" matches "/" matches "/a?b";
+        a_dollar_anchors_the_end: "/*.php$" matches "/a.php" matches "/a.php.php" misses "/a.php?x=1";
+        a_dollar_anchors_a_plain_path: "/$" matches "/" misses "/a" misses "/?q";
+        the_last_literal_before_a_dollar_is_matched_at_the_end: "/*a$" matches "/aba" misses "/ab";
         literals_do_not_overlap: "/*ab*ab$" matches "/abab" misses "/ab";
         head_and_tail_do_not_overlap: "/ab*ba$" matches "/abba" misses "/aba";
-        star_before_dollar_undoes_it: "/a*$" matches "/a" matches "/abc";
-        dollar_inside_is_itself: "/a$b" matches "/a$b" matches "/a%24b" misses "/a";
-        dollar_alone_matches_no_path: "$" misses "/" misses "/$";
-        escaped_star_is_a_star: "/file-with-a-%2A.html" matches "/file-with-a-*.html" misses "/file-with-a-b.html";
-        escaped_dollar_is_a_dollar: "/foo-%24" matches "/foo-$" misses "/foo-";
+        a_star_before_a_dollar_undoes_it: "/a*$" matches "/a" matches "/abc";
+        a_dollar_inside_a_pattern_is_literal: "/a$b" matches "/a$b" matches "/a%24b" misses "/a";
+        a_dollar_alone_matches_no_path: "$" misses "/" misses "/$";
+        an_escaped_star_is_literal: "/file-with-a-%2A.html" matches "/file-with-a-*.html" misses "/file-with-a-b.html";
+        an_escaped_dollar_is_literal: "/foo-%24" matches "/foo-$" misses "/foo-";
     }
 
     // RFC 9309, section 2.2.2, the second row of the table.
     folding! {
-        query_of_a_rule_is_folded: "/r?u=https://x.y" folds "/r?u=https%3A%2F%2Fx.y" keeps "/r";
-        query_of_a_path_is_folded: "/r?u=https%3A%2F%2Fx.y" folds "/r?u=https://x.y";
-        path_is_not_folded: "/a%3Db?" folds "/a%3Db?" keeps "/a=b?";
-        literal_behind_a_star_is_folded_in_the_query: "/*u=http://" folds "/r?u=http%3A%2F%2Fx" keeps "/u=http%3A%2F%2Fx?q";
-        literal_behind_a_star_reaches_into_the_query: "/*r?u=/" folds "/x/r?u=%2F" keeps "/x/r%3Fu=/?";
-        second_mark_is_folded: "/*u=x?y" folds "/r?u=x%3Fy";
+        the_query_of_a_rule_is_folded: "/r?u=https://x.y" folds "/r?u=https%3A%2F%2Fx.y" keeps "/r";
+        the_query_of_a_path_is_folded: "/r?u=https%3A%2F%2Fx.y" folds "/r?u=https://x.y";
+        the_path_is_not_folded: "/a%3Db?" folds "/a%3Db?" keeps "/a=b?";
+        a_literal_after_a_star_is_folded_in_the_query: "/*u=http://" folds "/r?u=http%3A%2F%2Fx" keeps "/u=http%3A%2F%2Fx?q";
+        a_literal_after_a_star_may_extend_into_the_query: "/*r?u=/" folds "/x/r?u=%2F" keeps "/x/r%3Fu=/?";
+        a_second_question_mark_is_folded: "/*u=x?y" folds "/r?u=x%3Fy";
         literals_keep_their_order: "/*/b*:c*d" folds "/a/b?%3Ac=d" keeps "/a?%3Ac=d";
-        end_of_the_query_is_folded: "/*=a/$" folds "/r?q=a%2F" keeps "/r?q=a%2Fb";
-        anchored_query_is_folded: "/r?a=/$" folds "/r?a=%2F" keeps "/r?a=%2Fb";
+        the_end_of_the_query_is_folded: "/*=a/$" folds "/r?q=a%2F" keeps "/r?q=a%2Fb";
+        an_anchored_query_is_folded: "/r?a=/$" folds "/r?a=%2F" keeps "/r?a=%2Fb";
     }
 
-    // RFC 9309, section 2.2.2: the most bytes; after encoding, `*` and `$` too.
+    // RFC 9309, section 2.2.2: the most bytes. Counted in canonical form, with `*` and `$`.
     #[test]
-    fn length_counts_canonical_bytes() {
+    fn the_length_counts_canonical_bytes() {
         let len = |value: &str| Pattern::new(value.as_bytes()).unwrap().len();
         assert_eq!(len("/ツ"), 10);
         assert_eq!(len("/%61*"), 3);
@@ -453,15 +447,15 @@ mod tests {
         assert_eq!(len("$"), 1);
     }
 
-    // RFC 9309, section 2.2: an empty pattern is no pattern.
+    // RFC 9309, section 2.2: an empty value is no pattern.
     #[test]
-    fn empty_value_is_no_pattern() {
+    fn an_empty_value_is_no_pattern() {
         assert_eq!(Pattern::new(b""), None);
     }
 
-    // Ours: a pattern made to be slow is not.
+    // Ours: patterns come from untrusted files.
     #[test]
-    fn hostile_pattern_is_matched_in_linear_time() {
+    fn a_hostile_pattern_is_matched_in_linear_time() {
         let pattern = Pattern::new(&[&b"/"[..], &b"*a".repeat(50_000), b"*b"].concat()).unwrap();
         assert!(!pattern.matches(&CanonicalPath::new(&format!("/{}", "a".repeat(100_000)))));
         let slashes = Pattern::new(&[&b"/"[..], &b"*/".repeat(50_000), b"*b"].concat()).unwrap();

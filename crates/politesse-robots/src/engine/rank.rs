@@ -1,17 +1,19 @@
-//! How much a rule counts, and where its bytes are: what an index is made of.
+//! Entries of the index: the rank of a rule, and the position of its bytes.
+//!
+//! Does not know how dialects weigh rules.
 
 use super::shape::Shape;
 
-/// Rank of a rule: how much it counts, and in the low half its place in the
-/// file. The greater rank counts; of rules that count as much, the first in the
-/// file has it. 0 is no rule.
+/// Rank of a rule: its weight in the high half, and its position in the file in the low
+/// half. The matching rule with the greatest rank decides. Of rules with equal weight, the
+/// first in the file has the greatest rank. 0 means no rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RuleRank(pub(super) u64);
 
 impl RuleRank {
     pub(super) const NONE: Self = Self(0);
 
-    /// `weight` decides, below 2³².
+    /// Creates a rank. Between two ranks, `weight` decides first, then the lower `token`.
     pub(super) fn new(weight: u32, token: u32) -> Self {
         Self(u64::from(weight) << 32 | u64::from(u32::MAX - token))
     }
@@ -22,12 +24,12 @@ impl RuleRank {
 
     /// Returns the token of the rule.
     pub(super) fn token(self) -> u32 {
-        // The low half, as it was put there.
+        // Cannot truncate: only the low half is left.
         u32::MAX - (self.0 & u64::from(u32::MAX)) as u32
     }
 }
 
-/// A rule to be indexed.
+/// Rule to be indexed.
 #[derive(Clone, Copy)]
 pub(super) struct IndexEntry {
     pub(super) rank: RuleRank,
@@ -35,7 +37,8 @@ pub(super) struct IndexEntry {
     pub(super) shape: Shape,
 }
 
-/// Start of the canonical bytes of a rule.
+/// Position of the canonical bytes of a rule, in the text of the file or in the extra
+/// bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BytePlace(pub(super) u32);
 
@@ -46,9 +49,9 @@ impl BytePlace {
         Self(start)
     }
 
-    /// In the bytes that had to be rewritten.
+    /// Returns a position in the extra bytes: those that had to be rewritten.
     pub(super) fn in_extra(start: usize) -> Self {
-        // They are at most three times the text: 96 MiB.
+        // Always fits: the extra bytes are at most three times the text, or 96 MiB.
         Self(u32::try_from(start).unwrap_or(u32::MAX) | Self::EXTRA)
     }
 
@@ -57,7 +60,7 @@ impl BytePlace {
     }
 }
 
-/// The two texts that places are in.
+/// Bytes that positions refer to: the text of the file, and the extra bytes.
 #[derive(Clone, Copy)]
 pub(super) struct RuleBytes<'a> {
     pub(super) text: &'a [u8],
@@ -70,7 +73,7 @@ impl<'a> RuleBytes<'a> {
         self.from(place).get(..length).unwrap_or_default()
     }
 
-    /// Returns the bytes at `place` and all after them.
+    /// Returns all bytes from `place` on.
     #[inline]
     pub(super) fn from(self, place: BytePlace) -> &'a [u8] {
         let start = (place.0 & !BytePlace::EXTRA) as usize;

@@ -1,9 +1,9 @@
-//! Records of a robots.txt as data, and notes for its author. A record is a
-//! line with a name and a value, as in RFC 9309, section 2.2.4.
+//! Records of a robots.txt as data, and notes for its author. A record is a line with a name
+//! and a value (RFC 9309, section 2.2.4).
 //!
-//! That section leaves records other than agents and rules to the crawler, as
-//! long as they do not interfere: here they have their line and group, and
-//! never change a verdict. Nothing is stored: each call reads the text again.
+//! That section leaves records other than agents and rules to the crawler, as long as they
+//! do not interfere. This module reports their line and group; they never change a verdict.
+//! Stores nothing: each call parses the text again. Does not make judgements.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -21,23 +21,23 @@ use super::token::{Token, TokenKind, is_blank};
 use crate::crawler;
 use crate::pace::{RequestRate, VisitTime};
 
-/// One line of a robots.txt that has a name and a value.
+/// Line of a robots.txt with a name and a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RobotsRecord<'a> {
     /// Number of the line, from 1.
     pub line: u32,
     /// Kind of the record.
     pub kind: RecordKind,
-    /// The name as written.
+    /// Name, as written.
     pub name: Cow<'a, str>,
-    /// The value as written, without comment and outer blanks.
+    /// Value, as written, without comment and outer whitespace.
     pub value: Cow<'a, str>,
-    /// Which group it stands in, counted from 0; `None` outside any. Records
-    /// that speak of the whole site, such as Sitemap, stand in one by chance.
+    /// Number of the group that contains the line, from 0; `None` outside all groups. For
+    /// records about the whole site, such as Sitemap, the group has no meaning.
     pub group: Option<usize>,
 }
 
-/// Kind of a record, whichever text defines it.
+/// Kind of a record, from any specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RecordKind {
@@ -51,26 +51,26 @@ pub enum RecordKind {
     RequestRate,
     /// Visit-time (Conner, 1996). [`VisitTime`] reads it.
     VisitTime,
-    /// Robot-version (Conner, 1996): by which text the record is written. The
-    /// list that it was discussed on agreed that it changes nothing.
+    /// Robot-version (Conner, 1996): the specification that the record follows. Has no
+    /// effect, as agreed on the mailing list that discussed it.
     RobotVersion,
-    /// Comment (Conner, 1996): for the crawler's operator to read.
+    /// Comment (Conner, 1996): a message to the operator of the crawler.
     Comment,
     /// Sitemap: an absolute URL.
     Sitemap,
     /// Host: the name that the site prefers (Yandex).
     Host,
-    /// Clean-param: parameters that change nothing (Yandex).
+    /// Clean-param: query parameters that do not affect the content (Yandex).
     CleanParam,
     /// Content-Signal (contentsignals.org).
     ContentSignal,
     /// Content-Usage (IETF AIPREF).
     ContentUsage,
-    /// License: the URL of one (RSL).
+    /// License: the URL of a licence (RSL).
     License,
-    /// Noindex: reported, never in force.
+    /// Noindex: reported in a note, never in force.
     Noindex,
-    /// A name that means nothing here.
+    /// An unknown name.
     Unknown,
 }
 
@@ -90,7 +90,7 @@ const NAMES: [(&str, RecordKind); 11] = [
 
 const MISSPELT: [&str; 2] = ["site-map", "licence"];
 
-/// Something on a line that its author may want to know of. It changes nothing.
+/// Hint for the author of a robots.txt about a line. Has no effect on verdicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Note {
     /// Number of the line, from 1.
@@ -99,80 +99,78 @@ pub struct Note {
     pub kind: NoteKind,
 }
 
-/// Subject of a [`Note`]; its `Display` is a sentence on the line.
+/// Subject of a [`Note`]. `Display` gives a phrase that describes the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NoteKind {
-    /// No name, colon and value.
+    /// A line without name, colon and value.
     NotARecord,
-    /// The file is a web page.
+    /// A web page in place of a robots.txt.
     Html,
-    /// A name that means nothing to us (RFC 9309, section 2.2.4).
+    /// An unknown name (RFC 9309, section 2.2.4).
     UnknownRecord,
-    /// A name that was understood although it is written wrong.
+    /// A misspelt name that was understood.
     Misspelt,
-    /// A line of two words, taken for a name and a value.
+    /// A line of two words, read as name and value.
     WithoutColon,
     /// An agent line without a value.
     NamesNobody,
-    /// A line that needs a group and has none above it (RFC 9309, section
-    /// 2.2.2).
+    /// A line that needs a group, but has no agent line above it (RFC 9309, section 2.2.2).
     OutsideGroup,
     /// A pattern that begins with neither `/` nor `*`.
     NeverMatches,
-    /// A path that ends in an invisible mark, such as a no-break space.
+    /// A path that ends with an invisible mark, such as a no-break space.
     EndsInvisibly,
-    /// A path with invisible marks before or in it.
+    /// A path with invisible marks at its beginning or inside it.
     HoldsMarks,
-    /// A path in another charset than UTF-8.
+    /// A path that is not UTF-8.
     OtherCharset,
     /// An absolute URL of the site in place of a path.
     UrlOfSite,
-    /// A name that was understood without its invisible marks, or with another
-    /// colon or hyphen than a keyboard has.
+    /// A record name that was understood in spite of invisible marks, or of a character
+    /// that looks like a colon or hyphen.
     MarkedName,
-    /// A product token that is understood so as well.
+    /// A product token with invisible marks, or with a character that looks like a hyphen.
     MarkedToken,
     /// An agent line with `*` and punctuation.
     EveryoneInPunctuation,
-    /// An agent line with a Disallow on it.
+    /// An agent line that also contains a Disallow.
     RuleOnAgentLine,
-    /// A whole User-Agent on an agent line.
+    /// An agent line with a complete User-Agent.
     WholeUserAgent,
-    /// An agent line that shares the rules below with the agents above, because
-    /// only a rule ends their list (RFC 9309, section 2.2.4). Where one of them
-    /// is `*`, rules meant for one crawler bind all.
+    /// An agent line that shares the rules below with the agents above, because only a rule
+    /// ends their list (RFC 9309, section 2.2.4). If one of them is `*`, rules meant for one
+    /// crawler bind all.
     JoinsGroup,
-    /// A `noindex` line; it is reported, never in force.
+    /// A `noindex` line, which is never in force.
     Noindex,
-    /// A Crawl-delay with a unit, a comma or invisible marks.
+    /// A Crawl-delay with a unit, a comma or invisible marks, which was understood.
     DelayAsMeant,
-    /// A Crawl-delay that is not a number of seconds.
+    /// A Crawl-delay that is not a number of seconds, and has no effect.
     InvalidCrawlDelay,
-    /// A Request-rate that cannot be read, so that nobody keeps to it.
+    /// A malformed Request-rate, which has no effect.
     InvalidRequestRate,
-    /// A Visit-time that cannot be read.
+    /// A malformed Visit-time, which has no effect.
     InvalidVisitTime,
-    /// The file was longer than is read; this line and what follows is not.
+    /// The first line beyond the limit. It and the following lines were not read.
     CutAtLimit,
 }
 
-/// Place of the next line in a group (RFC 9309, section 2.1).
+/// Position of the next line in a group (RFC 9309, section 2.1).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GroupPlace {
     /// No agent line so far.
     Outside,
     /// After an agent line.
     Agents,
-    /// After agent lines and another record, which does not end their list (RFC
-    /// 9309, section 2.2.4) although it looks like it.
+    /// After agent lines and another line, which seems to end their list but does not (RFC
+    /// 9309, section 2.2.4).
     Gap,
     /// After a rule: the next agent line begins a group.
     Rules,
 }
 
-/// The lines of a file one after the other, each with what it is and what is
-/// odd about it.
+/// Iterator over the lines of a file, with the records and notes of each.
 pub(super) struct RecordReader<'a> {
     lines: TextLines<'a>,
     traits: &'static Traits,
@@ -183,12 +181,12 @@ pub(super) struct RecordReader<'a> {
     is_at_start: bool,
 }
 
-/// A line as read.
+/// Records and notes of one line.
 pub(super) struct ReadLine<'a> {
     pub(super) record: Option<RobotsRecord<'a>>,
-    /// A Disallow on the line of an agent.
+    /// Disallow on an agent line.
     pub(super) rule: Option<RobotsRecord<'a>>,
-    /// At most two things are odd about a line.
+    /// Notes on the line, at most two.
     pub(super) notes: [Option<Note>; 2],
 }
 
@@ -214,8 +212,8 @@ impl<'a> RecordReader<'a> {
         }
         let number = line.number;
         let note = |kind| Some(Note { line: number, kind });
-        // Many sites answer any URL with their page: its markup is one note, not
-        // one a line.
+        // Many sites answer every URL with a web page. Its first line gets the note
+        // `Html`.
         let is_html = std::mem::take(&mut self.is_at_start) && content.starts_with(b"<");
         if !is_html && let Some(damaged) = DamagedLine::of(line, self.traits) {
             return self.repaired(line, &damaged);
@@ -239,7 +237,7 @@ impl<'a> RecordReader<'a> {
         self.placed(line, kind, field, note(written))
     }
 
-    /// Reads a line as it was meant.
+    /// Reads the records of a repaired line.
     fn repaired(&mut self, line: TextLine<'a>, damaged: &DamagedLine) -> ReadLine<'a> {
         let content = self.traits.lines.content(line.bytes);
         let colon = colons(content).next().unwrap_or(0..0);
@@ -324,7 +322,7 @@ impl<'a> RecordReader<'a> {
         )
     }
 
-    /// Finds something odd about a record at its place.
+    /// Returns the note on a record and its position, if there is one.
     fn oddity(&self, kind: RecordKind, value: &[u8]) -> Option<NoteKind> {
         let is_rule = matches!(kind, RecordKind::Rule(_));
         if kind == RecordKind::UserAgent {
@@ -351,7 +349,7 @@ impl<'a> RecordReader<'a> {
         invalid_pace(kind, value)
     }
 
-    /// Finds something odd about the path of a rule.
+    /// Returns the note on the path of a rule, if there is one.
     fn odd_path(&self, rule: RuleKind, value: &[u8]) -> Option<NoteKind> {
         let begins = |form: &[u8]| matches!(form, [b'/' | b'*', ..]);
         let forms = self
@@ -374,7 +372,7 @@ impl<'a> RecordReader<'a> {
         }
     }
 
-    /// Finds what an agent line means besides what it says.
+    /// Returns the note on an additional meaning of an agent line, if it has one.
     fn odd_agent(&self, value: &[u8]) -> Option<NoteKind> {
         let traits = self.traits;
         if traits.damage == DamagedLines::AsWritten {
@@ -397,7 +395,7 @@ impl<'a> RecordReader<'a> {
         self.place = GroupPlace::Agents;
     }
 
-    /// Goes past a line that is neither agent nor rule.
+    /// Passes a line that is neither an agent line nor a rule.
     fn pass(&mut self) {
         if self.place == GroupPlace::Agents {
             self.place = GroupPlace::Gap;
@@ -446,14 +444,15 @@ impl From<TokenKind> for RecordKind {
 }
 
 impl RecordKind {
-    /// Reports whether it says when a crawler may come, not where.
+    /// Reports whether the record is a pace record: it limits when a crawler may visit, not
+    /// where.
     #[must_use]
     pub fn is_of_pace(self) -> bool {
         matches!(self, Self::CrawlDelay | Self::RequestRate | Self::VisitTime)
     }
 }
 
-/// Checks the value of a pace record: one that cannot be read has no effect.
+/// Returns the note on an invalid value of a pace record, which has no effect.
 fn invalid_pace(kind: RecordKind, value: &[u8]) -> Option<NoteKind> {
     let text = || lossy(value);
     let (is_read, note) = if kind == RecordKind::CrawlDelay {
@@ -470,23 +469,23 @@ fn invalid_pace(kind: RecordKind, value: &[u8]) -> Option<NoteKind> {
     (!is_read).then_some(note)
 }
 
-/// Returns the value of a Crawl-delay, in seconds with or without a fraction.
+/// Parses the value of a Crawl-delay, in seconds with or without a fraction.
 #[must_use]
 pub fn seconds(value: &[u8]) -> Option<f64> {
     let text = str::from_utf8(value).ok()?;
-    // `parse` would take signs, exponents and `nan` as well.
+    // `parse` would also accept signs, exponents and `nan`.
     let is_part = |byte: u8| byte.is_ascii_digit() || byte == b'.';
     if !text.bytes().all(is_part) {
         return None;
     }
     let seconds: f64 = text.parse().ok()?;
-    // Digits without an exponent can still be more than fits: infinity.
+    // Digits without an exponent can still overflow to infinity.
     Some(seconds.min(f64::MAX))
 }
 
 impl Traits {
-    /// Reads a delay as a person writes one: with a unit (`10s`, `10 seconds`), with a
-    /// comma for the point (`0,5`), or with invisible marks.
+    /// Parses a delay in a form that people write: with a unit (`10s`, `10 seconds`), with a
+    /// decimal comma (`0,5`), or with invisible marks.
     pub(super) fn seconds_as_meant(&self, value: &[u8]) -> Option<f64> {
         const UNITS: [&str; 5] = ["s", "sec", "secs", "second", "seconds"];
         if self.damage == DamagedLines::AsWritten {

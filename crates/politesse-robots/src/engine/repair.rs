@@ -1,9 +1,9 @@
-//! Lines that a person has damaged, read as they were meant.
+//! Repair of damaged lines: reads them as their author meant them.
 //!
-//! Ours (docs/decisions/007-doubt-refuses.md). RFC 9309 reads such a line as
-//! another record, and passes over it. Repaired lines form groups of their own,
-//! which bind beside those of the standard and never in their place: what is
-//! refused without them stays refused. An Allow is never repaired.
+//! Ours (docs/decisions/007-doubt-refuses.md). RFC 9309 treats such a line as an unknown
+//! record and ignores it. Repaired lines form separate groups, which bind in addition to
+//! those of the standard: a path that is refused without them stays refused. An Allow is
+//! never repaired. Does not know crawlers.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -16,16 +16,16 @@ use crate::crawler;
 use crate::file_source::{Charset, FileSource};
 use crate::origin::{Origin, Scheme};
 
-/// Groups that hold a repaired line, whole: agents, rules and pace records, also
-/// those that the standard reads by itself.
+/// Groups with at least one repaired line. They contain all lines of the group: agents,
+/// rules and pace records, damaged or not.
 #[derive(Default)]
 pub(super) struct RepairedGroups {
     pub(super) tokens: Vec<Token>,
-    /// Each group as the range of its tokens.
+    /// Range of the tokens of each group.
     pub(super) groups: Vec<Range<u32>>,
 }
 
-/// A group while its lines are read.
+/// Group whose lines are being read.
 #[derive(Default)]
 struct OpenGroup {
     tokens: Vec<Token>,
@@ -33,15 +33,15 @@ struct OpenGroup {
     has_repaired_line: bool,
 }
 
-/// Records of one line: two where a Disallow stands on an agent line.
+/// Records of one damaged line: two if an agent line also contains a Disallow.
 pub(super) struct DamagedLine {
     pub(super) record: Token,
     pub(super) rule: Option<Token>,
 }
 
 impl RepairedGroups {
-    /// Finds the groups with a repaired line. `first` is the number of tokens of
-    /// the file before those of the groups.
+    /// Finds the groups with a repaired line. `first` is the number of tokens of the file
+    /// that precede those of these groups.
     pub(super) fn of(text: &[u8], traits: &Traits, first: usize) -> Self {
         let mut found = Self::default();
         let mut open = OpenGroup::default();
@@ -65,7 +65,7 @@ impl RepairedGroups {
         if !open.has_repaired_line {
             return;
         }
-        // There are fewer tokens than bytes.
+        // Always fits: there are fewer tokens than bytes.
         let fit = |at: usize| u32::try_from(first + at).unwrap_or(u32::MAX);
         let start = self.tokens.len();
         self.tokens.extend(open.tokens);
@@ -74,7 +74,7 @@ impl RepairedGroups {
 }
 
 impl OpenGroup {
-    /// Adds a record; one above the first agent line belongs to no group.
+    /// Adds a record. Ignores records above the first agent line, which belong to no group.
     fn take(&mut self, record: Token, is_repaired: bool) {
         if self.tokens.is_empty() && record.kind() != TokenKind::Agent {
             return;
@@ -86,8 +86,7 @@ impl OpenGroup {
 }
 
 impl DamagedLine {
-    /// Reads a line that is damaged; `None` if it is as RFC 9309 has it, or beyond
-    /// repair.
+    /// Repairs a damaged line; `None` if the line is valid by RFC 9309, or beyond repair.
     pub(super) fn of(line: TextLine<'_>, traits: &Traits) -> Option<Self> {
         if traits.damage == DamagedLines::AsWritten {
             return None;
@@ -102,7 +101,7 @@ impl DamagedLine {
         written.is_none().then_some(Self { record, rule: None })
     }
 
-    /// Reads an agent line with a Disallow on it as two lines.
+    /// Splits an agent line that also contains a Disallow into two records.
     fn two_in_one(line: TextLine<'_>, agent: Token, traits: &Traits) -> Option<Self> {
         let start = (agent.start as usize).checked_sub(line.start)?;
         let value = traits.lines.content(line.bytes.get(start..)?);
@@ -114,9 +113,9 @@ impl DamagedLine {
     }
 }
 
-/// Reports whether an agent line means everyone: `*`, and nothing else but
-/// punctuation and quotes. No product token begins with `*`, so nobody else can be
-/// meant.
+/// Reports whether an agent line means all crawlers: it contains `*`, and otherwise only
+/// punctuation and quotes. No product token begins with `*`, so no other meaning is
+/// possible.
 pub(super) fn is_everyone_in_punctuation(plain: &str) -> bool {
     let is_around = |letter: char| {
         letter.is_ascii_punctuation()
@@ -130,15 +129,14 @@ pub(super) fn is_everyone_in_punctuation(plain: &str) -> bool {
     plain.contains('*') && plain.chars().all(is_around)
 }
 
-/// Values in which a Disallow is compared besides the written one, none twice.
+/// Additional values of a Disallow to compare, without duplicates and without the written
+/// one.
 pub(super) type FurtherForms = Vec<Vec<u8>>;
 
 impl Traits {
-    /// Returns the further forms of a rule's value. An Allow has none: a guess must
-    /// not allow.
-    ///
-    /// They are the value without invisible marks, in UTF-8 where its bytes are
-    /// not that, and the path of a URL of the origin.
+    /// Returns the further forms of a rule's value: the value without invisible marks, the
+    /// value converted to UTF-8 if it is in another charset, and the path if it is a URL of
+    /// the origin. An Allow has none, because a guess must not allow.
     #[cold]
     pub(super) fn further_forms(
         &self,
@@ -181,19 +179,20 @@ impl Traits {
     }
 }
 
-/// Decodes a value that is not UTF-8, without its marks: by `charset`, or else as
-/// Windows-1252.
+/// Decodes a value that is not UTF-8 by `charset`, otherwise as Windows-1252, and removes
+/// its invisible marks.
 fn decoded(value: &[u8], charset: Option<Charset>) -> String {
     match charset {
-        // Decoded with its marks: a byte that is one by itself may be part of a letter.
+        // Marks are removed after decoding: a byte that looks like a mark may be part of
+        // a letter.
         Some(charset) => visible_text(&charset.decode(value)).into_owned(),
         None => crawler::decode(&visible(value)).into_owned(),
     }
 }
 
-/// Returns the path of an absolute URL if its host is that of `site`, by either
-/// scheme, at the port of the scheme or of the site. One without a path says
-/// nothing.
+/// Returns the path of an absolute URL if its host is that of `site`. The scheme may
+/// differ, and the port may be the default of the scheme or that of the site. Returns `None`
+/// for a URL without a path, which names no page.
 pub(super) fn path_on<'a>(site: &Origin, url: &'a str) -> Option<&'a str> {
     let (scheme, rest) = url.split_once("://")?;
     let scheme: Scheme = scheme.parse().ok()?;

@@ -1,7 +1,8 @@
-//! Which groups bind a crawler where damaged lines are read as they were meant.
+//! Repaired binding: the groups that bind a crawler if damaged lines are repaired.
 //!
-//! Ours (docs/decisions/007-doubt-refuses.md). They bind beside the groups that
-//! [`super::binding`] finds without repairs, so that they only add.
+//! Ours (docs/decisions/007-doubt-refuses.md). These groups bind in addition to those that
+//! [`super::binding`] finds without repairs, so they can only refuse more. Does not know
+//! how lines are repaired.
 
 use std::sync::Arc;
 
@@ -14,20 +15,18 @@ use super::rules::RuleSet;
 use super::token::GroupSet;
 use crate::crawler::ProductToken;
 
-/// Names by which agent lines may mean a crawler.
+/// Names that agent lines may use for a crawler.
 #[derive(Clone, Copy)]
 pub(super) struct AgentNames<'a> {
     pub(super) candidates: &'a [ProductToken],
-    /// The whole User-Agent, which a repaired line may hold.
+    /// The complete User-Agent, which an agent line may contain.
     pub(super) user_agent: Option<&'a str>,
 }
 
-/// The groups that bind a crawler where damaged lines are read as they were
-/// meant.
+/// Groups that bind a crawler if damaged lines are repaired.
 pub(super) struct RepairedBinding {
     pub(super) token: Option<ProductToken>,
-    /// Whether an agent line names the crawler: by a token, or by its whole
-    /// User-Agent.
+    /// Whether an agent line names the crawler, by a token or by its complete User-Agent.
     pub(super) is_named: bool,
     pub(super) rules: Arc<RuleSet>,
 }
@@ -35,7 +34,7 @@ pub(super) struct RepairedBinding {
 /// Value of an agent line, as written and as a person reads it.
 pub(super) struct MeantName<'a> {
     written: &'a [u8],
-    /// Without invisible marks; absent if it is ASCII, and so has none.
+    /// Form without invisible marks; `None` if the value is ASCII, and so has none.
     plain: Option<String>,
 }
 
@@ -47,7 +46,7 @@ impl<'a> MeantName<'a> {
         }
     }
 
-    /// Reports whether it names a crawler: by `token`, or as a whole User-Agent.
+    /// Reports whether the value names a crawler, by `token` or by its complete User-Agent.
     fn names(&self, traits: &Traits, token: Option<&ProductToken>, agent: Option<&str>) -> bool {
         let is_token = |value: &[u8]| token.is_some_and(|token| traits.names(value, token));
         let is_plain = |agent: &str| match &self.plain {
@@ -60,7 +59,7 @@ impl<'a> MeantName<'a> {
             || agent.is_some_and(is_plain)
     }
 
-    /// Reports whether it is for everyone.
+    /// Reports whether the value stands for all crawlers.
     pub(super) fn is_everyone(&self, traits: &Traits) -> bool {
         let in_punctuation =
             |text: &str| traits.is_everyone(text.as_bytes()) || is_everyone_in_punctuation(text);
@@ -73,8 +72,8 @@ impl<'a> MeantName<'a> {
 }
 
 impl RepairedBinding {
-    /// Binds as `Binding::new` does, with repaired lines; `None` if the same
-    /// groups bind, which are `standard`.
+    /// Binds as `Binding::new` does, but with repaired lines. Returns `None` if the result
+    /// is the same groups, `standard`.
     #[cold]
     pub(super) fn new(
         file: &Arc<ParsedFile>,
@@ -84,7 +83,8 @@ impl RepairedBinding {
     ) -> Option<Self> {
         let traits = file.traits();
         let all = file.groups().chain(file.repaired.iter().cloned());
-        // Read once: a file may have many of them, and a crawler many names.
+        // Collected once, because a file may have many agent lines and a crawler many
+        // names.
         let agents: Vec<_> = all
             .flat_map(|group| {
                 let names = file.agents(&group).map(MeantName::of);
@@ -117,8 +117,8 @@ impl RepairedBinding {
         })
     }
 
-    /// Reports whether the value of an agent line means the crawler, or everyone
-    /// where those groups bind it.
+    /// Reports whether the value of an agent line names the crawler, or all crawlers if the
+    /// groups for `*` bind it.
     pub(super) fn addresses(&self, value: &[u8], agent: Option<&str>) -> bool {
         let (traits, name) = (self.rules.file.traits(), MeantName::of(value));
         if self.is_named {

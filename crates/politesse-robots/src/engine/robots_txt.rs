@@ -1,7 +1,7 @@
-//! A robots.txt file: reading it, and every question that is asked of it.
+//! robots.txt file: parsing, and all queries about its content.
 //!
-//! RFC 9309, section 2. Does not know how the file was fetched, nor what
-//! follows when it was not.
+//! RFC 9309, section 2. Does not know how the file was fetched, or what applies if it
+//! could not be fetched.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -23,38 +23,37 @@ use super::usage_lines::{UsageLine, UsageLines};
 use crate::crawler::{Crawler, ProductToken};
 use crate::file_source::FileSource;
 
-/// First bytes of files whose lines may look like records all the same: a ZIP archive
-/// may hold a robots.txt as it is. The others are gzip and PNG.
+/// First bytes of ZIP, gzip and PNG files, which are not text even if some lines look like
+/// records: a ZIP archive may contain an uncompressed robots.txt.
 const NO_TEXT: [&[u8]; 3] = [b"PK\x03\x04", b"\x1f\x8b", b"\x89PNG"];
 
-/// Of so many characters of a text, one may be a control. Random bytes have one
-/// among ten.
+/// Divisor for control characters: a text may have one in this many characters. Random
+/// bytes have one in ten.
 const CONTROL_SHARE: usize = 32;
 
-/// A robots.txt as read.
+/// Parsed robots.txt.
 pub struct RobotsTxt {
     file: Arc<ParsedFile>,
     bindings: BindingCache,
     pub(super) usage: UsageLines,
-    /// The first line that was not read, if the file was too long.
+    /// First line that was not parsed, if the file was too long.
     cut: Option<u32>,
 }
 
 impl RobotsTxt {
-    /// Least number of bytes of a file that have to be read (RFC 9309, section
-    /// 2.5: 500 KiB).
+    /// Minimum number of bytes that a parser must read (RFC 9309, section 2.5: 500 KiB).
     pub const BYTES_MIN: usize = 512_000;
 
-    /// Reads a file, up to [`RobotsTxt::BYTES_MIN`]. Never fails: what cannot be
-    /// read becomes a note (RFC 9309, section 2.3.1.5).
+    /// Parses a file, up to [`RobotsTxt::BYTES_MIN`]. Never fails: an unreadable line
+    /// becomes a note (RFC 9309, section 2.3.1.5).
     #[must_use]
     pub fn parse(body: &[u8]) -> Self {
         Self::within_limit(body, Dialect::default(), FileSource::default())
     }
 
-    /// Reads a file as [`RobotsTxt::parse`] does, by the rules of `dialect`.
+    /// Parses a file as [`RobotsTxt::parse`] does, in `dialect`.
     pub(super) fn within_limit(body: &[u8], dialect: Dialect, source: FileSource) -> Self {
-        // Cut at a line end: half a rule is a wider rule.
+        // Cut at a line end, because half a rule matches more paths than the whole.
         let kept = whole_lines(body, Self::BYTES_MIN);
         let mut robots = Self::read(Bytes::copy_from_slice(kept), dialect, source);
         if kept.len() < body.len() {
@@ -63,23 +62,26 @@ impl RobotsTxt {
         robots
     }
 
-    /// Reports whether a body is text, empty or not, in UTF-8, UTF-16 or another encoding
-    /// of letters in bytes. A body without an agent line is none if many of its characters
-    /// are controls. To read it as an empty file would open a site whose rules may be inside.
+    /// Reports whether a body is text in UTF-8, UTF-16 or another encoding based on bytes. An
+    /// empty body is text. A body without an agent line is not text if many of its
+    /// characters are control characters.
+    ///
+    /// Treating a binary body as an empty file would allow everything, although the body
+    /// may contain the rules of the site in an unknown form.
     #[must_use]
     pub fn is_text(body: &[u8]) -> bool {
         if NO_TEXT.iter().any(|start| body.starts_with(start)) {
             return false;
         }
-        // Without a way out, so that it becomes instructions for many bytes at once.
+        // No early exit, so that the compiler can vectorise the loop.
         let is_odd = |byte: u8| (byte < b' ') & !is_usual_control(byte);
         if !body.iter().fold(false, |found, &byte| found | is_odd(byte)) {
             return true;
         }
         let robots = Self::parse(body);
-        // Some servers fill up a file with NULs. Lines of other kinds do not make a body
-        // readable: br holds a short file as it is, but for the first line. Nor does an
-        // agent line that is one only by a repair.
+        // Some servers pad a file with NULs, so a file with an agent line counts as text.
+        // Other lines are no proof: br stores a short file literally, except for the first
+        // line. An agent line that needs a repair is no proof either.
         if robots.file.groups().next().is_some() {
             return true;
         }
@@ -88,18 +90,17 @@ impl RobotsTxt {
         text.chars().filter(is_control).count() * CONTROL_SHARE <= text.chars().count()
     }
 
-    /// Reads a file by the text that `dialect` names, all of it, and shares
-    /// `body` instead of copying it.
+    /// Parses a complete file in `dialect`. Shares `body` instead of copying it.
     ///
-    /// Where it is longer than 32 MiB, what is beyond is not read, and noted.
+    /// If the file is longer than 32 MiB, the rest is not parsed, and a note says so.
     #[must_use]
     pub fn in_dialect(body: impl Into<Bytes>, dialect: Dialect) -> Self {
         Self::read(body.into(), dialect, FileSource::default())
     }
 
-    /// Reads a file as [`RobotsTxt::in_dialect`] does. A Disallow with an absolute URL
-    /// of its origin is read as its path, one that is not UTF-8 by the declared charset
-    /// as well.
+    /// Parses a file as [`RobotsTxt::in_dialect`] does. With the origin, a Disallow with an
+    /// absolute URL of the site also matches the path of that URL. With the charset, a
+    /// Disallow that is not UTF-8 is also decoded by that charset.
     #[must_use]
     pub fn from_source(body: impl Into<Bytes>, dialect: Dialect, source: FileSource) -> Self {
         Self::read(body.into(), dialect, source)
@@ -123,7 +124,7 @@ impl RobotsTxt {
         }
     }
 
-    /// Reads a file by RFC 9309 without repairing any line.
+    /// Parses a file by RFC 9309 without repairing any line.
     #[cfg(test)]
     pub(super) fn unrepaired(body: impl Into<Bytes>) -> Self {
         let dialect = Dialect::Rfc9309;
@@ -135,13 +136,13 @@ impl RobotsTxt {
         ))
     }
 
-    /// Notes that the file went on where the text ends.
+    /// Records that the file continued after the end of the text.
     pub fn cut_here(&mut self) {
         let lines = TextLines::of(&self.file.text).count();
         self.cut = Some(u32::try_from(lines + 1).unwrap_or(u32::MAX));
     }
 
-    /// Returns the file as text, invalid UTF-8 replaced.
+    /// Returns the file as text, with invalid UTF-8 replaced.
     #[must_use]
     pub fn text(&self) -> Cow<'_, str> {
         lossy(&self.file.text)
@@ -152,14 +153,14 @@ impl RobotsTxt {
         RecordReader::of(&self.file).flat_map(|line| line.record.into_iter().chain(line.rule))
     }
 
-    /// Returns the URLs of all sitemaps, as written, wherever they stand in the
-    /// file: a Sitemap line belongs to no group (sitemaps.org).
+    /// Returns the URLs of all sitemaps, as written. A Sitemap line may be anywhere in the
+    /// file and belongs to no group (sitemaps.org).
     pub fn sitemaps(&self) -> impl Iterator<Item = Cow<'_, str>> {
         self.values_of(RecordKind::Sitemap)
     }
 
-    /// Returns the host name that the site prefers, the first `Host` line
-    /// (Yandex). Never part of a verdict.
+    /// Returns the host name that the site prefers, from the first `Host` line (Yandex).
+    /// Verdicts do not depend on it.
     #[must_use]
     pub fn host(&self) -> Option<Cow<'_, str>> {
         self.values_of(RecordKind::Host).next()
@@ -171,7 +172,7 @@ impl RobotsTxt {
         values.filter(|value| !value.is_empty())
     }
 
-    /// Returns a note on every odd line, in file order.
+    /// Returns the notes on unusual lines, in file order.
     pub fn notes(&self) -> impl Iterator<Item = Note> {
         let read = RecordReader::of(&self.file)
             .flat_map(|line| line.notes)
@@ -183,12 +184,13 @@ impl RobotsTxt {
         read.chain(cut)
     }
 
-    /// About what it takes beside its bytes, in bytes, once it is in use for
-    /// a crawler or two: for who bounds how many files are kept.
+    /// Returns the estimated memory, in bytes, that the file uses in addition to its text
+    /// once it is bound to one or two crawlers. Lets callers limit the number of files that
+    /// they keep.
     #[must_use]
     pub fn weight(&self) -> usize {
         const RULE: usize = 96;
-        // What is kept of each file for paths that are tried in two forms.
+        // Overhead for paths that are compared in two forms.
         const FORMS: usize = 256;
         size_of::<Self>()
             + FORMS
@@ -196,8 +198,8 @@ impl RobotsTxt {
             + canonical::bytes_if_rewritten(&self.file.text)
     }
 
-    /// Returns the memory that it takes beside its bytes, in bytes, with the
-    /// bindings that it keeps.
+    /// Returns the memory, in bytes, that the file uses in addition to its text, including
+    /// cached bindings.
     #[must_use]
     pub fn memory(&self) -> usize {
         size_of::<Self>()
@@ -207,28 +209,27 @@ impl RobotsTxt {
             + self.usage.memory()
     }
 
-    /// Returns where the file is from, as far as that was given
-    /// ([`RobotsTxt::from_source`]).
+    /// Returns the origin and charset of the file, as far as they were given to
+    /// [`RobotsTxt::from_source`].
     #[must_use]
     pub fn source(&self) -> &FileSource {
         &self.file.source
     }
 
-    /// Returns the dialect by which the file is read.
+    /// Returns the dialect of the file.
     #[must_use]
     pub fn dialect(&self) -> Dialect {
         self.file.dialect
     }
 
-    /// Returns the groups that bind `crawler` (RFC 9309, section 2.2.1): all
-    /// those that name the first of its candidates that is named at all, else
-    /// all those of `*`, else none.
+    /// Returns the groups that bind `crawler` (RFC 9309, section 2.2.1): all groups for the
+    /// first candidate that has any; otherwise all groups for `*`; otherwise none.
     ///
-    /// The first time for a crawler costs about as much as reading the file;
-    /// the last few results are kept.
+    /// The first call for a crawler takes about as long as parsing the file. The latest
+    /// results are cached.
     #[must_use]
     pub fn binding(&self, crawler: &Crawler) -> Binding {
-        // Nearly no file has a line that names a whole User-Agent.
+        // Very few files have an agent line with a complete User-Agent.
         let user_agent = crawler
             .shared_user_agent()
             .filter(|_| self.file.has_user_agents);
@@ -241,22 +242,22 @@ impl RobotsTxt {
             })
     }
 
-    /// Each candidate's own groups; those of `*`, once, if no candidate has
-    /// any.
+    /// Returns a binding for each candidate that has groups of its own. If no candidate has
+    /// any, returns the binding of the groups for `*`.
     #[must_use]
     pub fn bindings(&self, crawler: &Crawler) -> Vec<Binding> {
         let mut bindings = self.own_groups(crawler.candidates());
-        // A repaired line binds beside what binds without it, and one that names the
-        // whole User-Agent names no candidate.
+        // Repaired lines bind in addition, and a line with a complete User-Agent names
+        // no candidate.
         if bindings.is_empty() || self.file.may_bind_more(crawler.user_agent()) {
             bindings.push(self.binding(crawler));
         }
         bindings
     }
 
-    /// Own groups of each name in the crawler's User-Agent that is not listed for
-    /// it ([`Crawler::unlisted`]). A name without any is left out: the group of
-    /// everyone is for those that no group names.
+    /// Returns a binding for each unlisted name of the crawler ([`Crawler::unlisted`]) that
+    /// has groups of its own. Names without groups are left out: the groups for `*` bind
+    /// only crawlers that no group names.
     #[must_use]
     pub fn unlisted_bindings(&self, crawler: &Crawler) -> Vec<Binding> {
         self.own_groups(crawler.unlisted())
@@ -280,13 +281,11 @@ impl RobotsTxt {
         Binding::new(&self.file, names, |groups| self.bindings.rules(groups))
     }
 
-    /// Returns the lines on uses that bind `crawler`, in file order: those of
-    /// the groups that [`RobotsTxt::binding`] finds for it, and those in no
-    /// group.
+    /// Returns the usage lines that bind `crawler`, in file order: those in the groups that
+    /// [`RobotsTxt::binding`] finds for it, and those outside all groups.
     ///
-    /// The first time goes through the text; after that, a file without such
-    /// lines costs nothing. Of very many, the first 512 count, and of very long
-    /// ones those in the first 64 KiB.
+    /// The first call scans the text; after that, a file without such lines costs nothing.
+    /// Only the first 512 usage lines count, and only the first 64 KiB of them.
     #[must_use]
     pub fn usage_lines(&self, crawler: &Crawler) -> Vec<UsageLine<'_>> {
         self.usage.binding(&self.file, || {
@@ -295,8 +294,8 @@ impl RobotsTxt {
         })
     }
 
-    /// Returns the agent lines that joined the group in which `rule` stands, a
-    /// line number. Whoever put it there may not have meant all of its agents.
+    /// Returns the agent lines that joined the group that contains `rule`, a line number.
+    /// The author of the rule may not have intended it for all of these agents.
     #[must_use]
     pub fn joined(&self, rule: u32) -> Vec<JoinedAgents> {
         let group = self.records().find(|record| record.line == rule);
@@ -325,13 +324,13 @@ impl RobotsTxt {
         joined
     }
 
-    /// Returns every line with its number, whole, invalid UTF-8 replaced.
+    /// Returns all lines, uncut, with their numbers. Invalid UTF-8 is replaced.
     pub fn numbered_lines(&self) -> impl Iterator<Item = (u32, Cow<'_, str>)> {
         TextLines::of(&self.file.text).map(|line| (line.number, lossy(line.bytes)))
     }
 
-    /// Line `number`, from 1, as written: without byte order mark, comment and
-    /// outer blanks, invalid UTF-8 replaced.
+    /// Returns line `number`, counted from 1, as written but without byte order mark,
+    /// comment and outer whitespace. Invalid UTF-8 is replaced.
     #[must_use]
     pub fn line(&self, number: u32) -> Option<Cow<'_, str>> {
         let line = TextLines::of(&self.file.text).find(|line| line.number == number)?;
@@ -339,7 +338,7 @@ impl RobotsTxt {
     }
 }
 
-/// Returns the text that is read of a body, and whether it was too long.
+/// Returns the text of a body in UTF-8, and whether it was cut because it was too long.
 fn decoded_text(body: Bytes, dialect: Dialect) -> (Bytes, bool) {
     let mut text = match dialect.traits().lines {
         LineForm::Whole => lines::decoded(body, dialect.traits().utf16),
@@ -368,8 +367,8 @@ impl fmt::Debug for RobotsTxt {
     }
 }
 
-/// Reports whether a control stands in texts: tabs, line ends, the escape of
-/// ISO-2022-JP, and the end of a file in DOS.
+/// Reports whether a control character is common in text: tab, line ends, the escape of
+/// ISO-2022-JP, and the end-of-file mark of DOS.
 fn is_usual_control(byte: u8) -> bool {
     matches!(byte, b'\t' | b'\n' | b'\r' | b'\x1A' | b'\x1B')
 }
@@ -394,7 +393,7 @@ mod tests {
 
     // Ours.
     #[test]
-    fn a_text_may_have_any_encoding_and_some_controls() {
+    fn text_may_have_any_encoding_and_some_control_characters() {
         let padded = [RULES.as_bytes(), &[0; 4096]].concat();
         let page = format!("<html>{}\u{1}</html>", "Not found. ".repeat(9));
         for body in [
@@ -410,9 +409,9 @@ mod tests {
         }
     }
 
-    // Ours: the rules inside are unknown.
+    // Ours: such a body may contain rules in an unknown form.
     #[test]
-    fn a_body_with_controls_and_no_agent_line_is_no_text() {
+    fn a_body_with_control_characters_and_no_agent_line_is_not_text() {
         let zip = [b"PK\x03\x04\n".as_slice(), RULES.as_bytes()].concat();
         let big_endian: Vec<u8> = RULES.bytes().flat_map(|byte| [0, 0, 0, byte]).collect();
         for body in [
@@ -422,9 +421,9 @@ mod tests {
             b"\x89PNG\r\n\x1A\n\0\0\0\rIHDR",
             b"\x1F\x8B\x08",
             b"\0\0\0\0",
-            // `RULES` under br.
+            // `RULES` compressed with br.
             b"\x0B\x0C\x80User-agent: *\nDisallow: /\n\x03",
-            // An agent line by a repair alone: read, it would refuse less.
+            // The agent line needs a repair. Reading the file would refuse less.
             b"\xA0User-agent: x\n\0\n",
         ] {
             assert!(!RobotsTxt::is_text(body), "{body:?}");

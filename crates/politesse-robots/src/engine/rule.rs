@@ -1,5 +1,4 @@
-//! One rule that binds a crawler, as it is told to people: its line, its text, and
-//! how it reads.
+//! Rule that binds a crawler, for display: its line, its text, and the paths that it matches.
 //!
 //! RFC 9309, section 2.2.2. Does not know which rule decides.
 
@@ -13,12 +12,12 @@ use super::rules::RuleSet;
 use super::shape::Shape;
 use super::token::Token;
 
-/// A rule that binds: an Allow or Disallow line (RFC 9309, section 2.2.2).
+/// Allow or Disallow line that binds a crawler (RFC 9309, section 2.2.2).
 #[derive(Clone, Copy)]
 pub struct Rule<'a> {
     pub(super) rules: &'a RuleSet,
     pub(super) at: u32,
-    /// Whether it was found in the form that servers read, and not as written.
+    /// Whether the rule matched only in the form that servers read, not as written.
     pub(super) as_served: bool,
 }
 
@@ -38,14 +37,14 @@ impl<'a> Rule<'a> {
         token.unwrap_or(RuleKind::Disallow)
     }
 
-    /// Returns the number of its line, from 1.
+    /// Returns the line number of the rule, from 1.
     #[must_use]
     pub fn line(&self) -> u32 {
         self.token().map_or(0, |token| token.line)
     }
 
-    /// Returns the line as written, without byte order mark, comment and outer
-    /// blanks; invalid UTF-8 replaced.
+    /// Returns the line as written, without byte order mark, comment and outer whitespace.
+    /// Invalid UTF-8 is replaced.
     #[must_use]
     pub fn text(&self) -> Cow<'a, str> {
         let Some(token) = self.token() else {
@@ -63,8 +62,8 @@ impl<'a> Rule<'a> {
         lossy(self.rules.file.traits().lines.content(line))
     }
 
-    /// Returns how specific the rule is: the bytes of its path in canonical form, `*` and
-    /// `$` counted (RFC 9309, section 2.2.2: the most bytes).
+    /// Returns the length of the path in canonical form, in bytes, including `*` and `$`. A
+    /// longer rule is more specific (RFC 9309, section 2.2.2: the most bytes).
     #[must_use]
     pub fn length(&self) -> usize {
         let dialect = self.rules.file.dialect;
@@ -78,8 +77,7 @@ impl<'a> Rule<'a> {
         counts.or(lengths.first()).map_or(0, |(_, length)| *length)
     }
 
-    /// Reports whether it matches a path in one of its forms, read by the
-    /// standard.
+    /// Reports whether one of the forms of the rule matches a path by the standard.
     pub(super) fn matches(&self, path: &CanonicalPath) -> bool {
         let disallows = self.kind() == RuleKind::Disallow;
         let dialect = self.rules.file.dialect;
@@ -89,8 +87,8 @@ impl<'a> Rule<'a> {
         patterns.any(|pattern| pattern.matches(path) || (disallows && pattern.matches_folded(path)))
     }
 
-    /// Returns another spelling of `path`, for which servers take it and which the
-    /// rule matches by the standard; `None` if it matches `path` itself by that.
+    /// Returns a spelling of `path` that servers treat alike and that the rule matches by
+    /// the standard; `None` if the rule matches `path` itself by the standard.
     #[must_use]
     pub fn spelling_as_served(&self, path: &str) -> Option<String> {
         if !self.as_served {
@@ -116,8 +114,8 @@ impl<'a> Rule<'a> {
         Some(lossy(&spelling).into_owned())
     }
 
-    /// Returns a path, decoded, with the beginning that the rule matches spelled as
-    /// the rule has it; `None` if it has wildcards.
+    /// Returns a decoded path in which the beginning that matches the rule is spelled as in
+    /// the rule; `None` if the rule has wildcards.
     fn spelled_as_written(&self, decoded: &[u8]) -> Option<Vec<u8>> {
         let traits = self.rules.file.traits();
         self.forms().find_map(|form| {
@@ -131,7 +129,7 @@ impl<'a> Rule<'a> {
         })
     }
 
-    /// Returns the value, and the further forms in which it is tried.
+    /// Returns the value and the further forms in which it is compared.
     pub(super) fn forms(&self) -> impl Iterator<Item = Cow<'a, [u8]>> + use<'a> {
         let (file, value) = (&self.rules.file, self.value());
         let kind = self.token().map(Token::kind);

@@ -1,8 +1,7 @@
-//! The rules that bind one crawler, made ready to judge by.
+//! Rule set of one crawler: ranks, indexes and looks up the rules of its groups.
 //!
-//! RFC 9309, section 2.2.1: the rules of all the groups that bind are one set.
-//! Which groups those are is worked out by [`super::binding`]; here they are
-//! weighed, indexed and asked.
+//! RFC 9309, section 2.2.1: the rules of all groups that bind are one set. Does not know
+//! which groups bind: [`super::binding`] finds them.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -20,27 +19,28 @@ use super::rank::RuleRank;
 use super::token::{GroupSet, Token};
 use super::wildcard::Fuel;
 
-/// The rules of some groups of a file, as one set.
+/// Rules of some groups of a file, as one set.
 pub(super) struct RuleSet {
     pub(super) file: Arc<ParsedFile>,
-    /// The groups they come from.
+    /// Groups that the rules come from.
     pub(super) groups: GroupSet,
     index: Index,
-    /// Whether a rule may speak of a query.
+    /// Whether a rule may match in a query.
     reaches_query: bool,
-    /// Whether a rule holds an escape that a query may spell otherwise.
+    /// Whether a rule contains the escape of a reserved byte, which a query may spell
+    /// unescaped.
     escapes_reserved: bool,
     folded: OnceLock<Box<FoldedRules>>,
     folded_everywhere: OnceLock<Box<FoldedRules>>,
 }
 
-/// Outcome of looking a path up.
+/// Outcome of a lookup.
 pub(super) enum RuleLookup {
-    /// A rule counts.
+    /// A rule decides.
     Token {
-        /// Place among the tokens.
+        /// Position among the tokens of the file.
         at: u32,
-        /// Whether it counts only in the form that servers read.
+        /// Whether the rule matches only in the form that servers read.
         as_served: bool,
     },
     NoRule,
@@ -69,8 +69,8 @@ impl RuleSet {
         }
     }
 
-    /// Returns the rule that counts for a path with its query, bytes as sent,
-    /// where `scope` says in which forms a Disallow is tried.
+    /// Returns the rule that decides for a path with its query, exactly as sent. `scope`
+    /// determines the forms in which a Disallow is compared.
     pub(super) fn answer(&self, path: &[u8], scope: Fold) -> RuleLookup {
         let mut fuel = Fuel::FULL;
         let escapes = self.file.traits().escapes;
@@ -115,7 +115,7 @@ impl RuleSet {
         }
     }
 
-    /// Reports whether the other form of the path's query can matter.
+    /// Reports whether the folded form of the query can change the result.
     #[inline]
     fn reads_query_twice(&self, path: &[u8]) -> bool {
         self.reaches_query
@@ -126,7 +126,7 @@ impl RuleSet {
             })
     }
 
-    /// Reports whether the other form of the path can matter.
+    /// Reports whether the folded form of the path can change the result.
     #[inline]
     fn reads_path_twice(&self, path: &[u8]) -> bool {
         self.file.traits().forms == RuleForms::Further
@@ -137,7 +137,7 @@ impl RuleSet {
 
     #[cold]
     fn best_folded(&self, path: &[u8], scope: Fold, fuel: &mut Fuel) -> RuleRank {
-        // Compiled when first asked for: nearly no file and no path needs it.
+        // Built on first use, because very few files and paths need it.
         let cell = match scope {
             Fold::InQuery => &self.folded,
             Fold::Everywhere | Fold::KeepingSlash => &self.folded_everywhere,
@@ -147,7 +147,7 @@ impl RuleSet {
         folded.best(&self.file.text, path, fuel)
     }
 
-    /// Returns the tokens of the rules with their places, in file order.
+    /// Returns the tokens of the rules with their positions, in file order.
     pub(super) fn rule_tokens(&self) -> impl Iterator<Item = (u32, Token)> {
         let of_group = |group: &Range<u32>| {
             let tokens = self.file.of_group(group).iter().copied();
@@ -160,7 +160,7 @@ impl RuleSet {
         })
     }
 
-    /// Returns the memory that they take beside the text of the file, in bytes.
+    /// Returns the memory, in bytes, that the rules use in addition to the text of the file.
     pub(super) fn memory(&self) -> usize {
         let folded: usize = [&self.folded, &self.folded_everywhere]
             .iter()

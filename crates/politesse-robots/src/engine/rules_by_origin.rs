@@ -1,15 +1,14 @@
-//! The robots.txt of many origins in one object.
+//! Rules of many origins in one object, like WWW::RobotRules in Perl.
 //!
-//! For a crawler that fetches the files itself: hand over each as it comes, ask
-//! for URLs. It is what WWW::RobotRules gives its users. A file holds for one
-//! origin, scheme, host and port (RFC 9309, section 2.3), and until the moment
-//! that came with it (section 2.4); no clock is read here, and nothing is dropped
-//! but by [`RulesByOrigin::forget_expired`]. RFC 9309 wants no copy used for more
-//! than a day.
+//! For a crawler that fetches robots.txt files itself: pass it each file, then ask about
+//! URLs. A file applies to one origin, which is scheme, host and port (RFC 9309, section
+//! 2.3), until the time that was given with it (section 2.4). RFC 9309 advises not to use a
+//! copy for more than a day. Does not read a clock: only
+//! [`RulesByOrigin::forget_expired`] drops expired files.
 //!
-//! A status from 200 to 299 is [`RulesByOrigin::parse`], one from 400 to 499 but
-//! 429 [`RulesByOrigin::unavailable`]; all else, a time-out or no connection is
-//! [`RulesByOrigin::unreachable`] (section 2.3.1).
+//! For a status from 200 to 299, call [`RulesByOrigin::parse`]; for one from 400 to 499
+//! except 429, [`RulesByOrigin::unavailable`]; for any other status, a timeout or a failed
+//! connection, [`RulesByOrigin::unreachable`] (section 2.3.1).
 
 use std::collections::HashMap;
 
@@ -22,7 +21,7 @@ use crate::crawler::Crawler;
 use crate::file_source::FileSource;
 use crate::origin::{Origin, Target};
 
-/// The robots.txt rules of all origins that one crawler visits.
+/// Rules of all origins that one crawler visits.
 ///
 /// ```
 /// use jiff::Timestamp;
@@ -45,14 +44,14 @@ pub struct RulesByOrigin {
     origins: HashMap<Origin, OriginRules>,
 }
 
-/// The rules of one origin, and the time until which they hold.
+/// Rules of one origin, with their expiry time.
 #[derive(Debug)]
 struct OriginRules {
     access: OriginAccess,
     fresh_until: Timestamp,
 }
 
-/// RFC 9309, section 2.3.1.
+/// Access result of one origin (RFC 9309, section 2.3.1).
 #[derive(Debug)]
 enum OriginAccess {
     Successful(Box<RobotsTxt>, Binding),
@@ -61,13 +60,13 @@ enum OriginAccess {
 }
 
 impl RulesByOrigin {
-    /// Makes an empty set.
+    /// Creates an empty set.
     #[must_use]
     pub fn new(crawler: Crawler) -> Self {
         Self::in_dialect(crawler, Dialect::default())
     }
 
-    /// Makes an empty set for files that are read by `dialect`.
+    /// Creates an empty set whose files are parsed in `dialect`.
     #[must_use]
     pub fn in_dialect(crawler: Crawler, dialect: Dialect) -> Self {
         Self {
@@ -77,9 +76,9 @@ impl RulesByOrigin {
         }
     }
 
-    /// Takes the file that was found at `url`, in place of what was known of
-    /// its origin. After redirects, `url` is the one first asked for: the rules
-    /// are those of the initial origin (RFC 9309, section 2.3.1.2).
+    /// Parses the file for the origin of `url`, and replaces the earlier rules of that
+    /// origin. After redirects, pass the URL that was requested first, because the rules
+    /// apply to the initial origin (RFC 9309, section 2.3.1.2).
     pub fn parse(&mut self, url: &Target, content: &[u8], fresh_until: Timestamp) {
         let source = FileSource::new(&url.origin, None);
         let robots = RobotsTxt::within_limit(content, self.dialect, source);
@@ -88,14 +87,14 @@ impl RulesByOrigin {
         self.hold(url, access, fresh_until);
     }
 
-    /// Notes that there is no file: a status from 400 to 499. Everything is allowed (RFC
+    /// Records that there is no file: a status from 400 to 499. Everything is allowed (RFC
     /// 9309, section 2.3.1.3).
     pub fn unavailable(&mut self, url: &Target, fresh_until: Timestamp) {
         self.hold(url, OriginAccess::Unavailable, fresh_until);
     }
 
-    /// Notes that robots.txt could not be had: everything is disallowed (RFC 9309, section
-    /// 2.3.1.4).
+    /// Records that robots.txt could not be fetched. Everything is disallowed (RFC 9309,
+    /// section 2.3.1.4).
     pub fn unreachable(&mut self, url: &Target, fresh_until: Timestamp) {
         self.hold(url, OriginAccess::Unreachable, fresh_until);
     }
@@ -108,20 +107,19 @@ impl RulesByOrigin {
         self.origins.insert(url.origin.clone(), held);
     }
 
-    /// Reports whether `url` may be fetched; `None` if the robots.txt of its
-    /// origin is not known, or not any more, and has to be fetched first.
+    /// Reports whether `url` may be fetched; `None` if the robots.txt of its origin is
+    /// unknown or has expired, and must be fetched first.
     #[must_use]
     pub fn allowed(&self, url: &Target, now: Timestamp) -> Option<bool> {
         Some(match &self.fresh(url, now)?.access {
             OriginAccess::Successful(_, binding) => binding.judge(url.path_and_query()).allows(),
             OriginAccess::Unavailable => true,
-            // RFC 9309, section 2.2.2: the file itself may always be asked for.
+            // RFC 9309, section 2.2.2: the file itself may always be fetched.
             OriginAccess::Unreachable => url.path_and_query() == ROBOTS_TXT,
         })
     }
 
-    /// Judges `url` by the rules of its origin; `None` if there are none that
-    /// are fresh.
+    /// Judges `url` by the file of its origin; `None` if there is no fresh one.
     #[must_use]
     pub fn judge(&self, url: &Target, now: Timestamp) -> Option<Judgement<'_>> {
         match &self.fresh(url, now)?.access {
@@ -130,8 +128,8 @@ impl RulesByOrigin {
         }
     }
 
-    /// Returns the file of an origin, if there is one that is fresh: its notes,
-    /// its sitemaps and other records.
+    /// Returns the file of the origin of `url`, with its notes, sitemaps and other records;
+    /// `None` if there is no fresh one.
     #[must_use]
     pub fn robots_txt(&self, url: &Target, now: Timestamp) -> Option<&RobotsTxt> {
         match &self.fresh(url, now)?.access {
@@ -140,7 +138,7 @@ impl RulesByOrigin {
         }
     }
 
-    /// Returns the pause that its origin asks for, in seconds.
+    /// Returns the `Crawl-delay` of the origin of `url`, in seconds.
     #[must_use]
     pub fn crawl_delay(&self, url: &Target, now: Timestamp) -> Option<f64> {
         match &self.fresh(url, now)?.access {
@@ -149,13 +147,13 @@ impl RulesByOrigin {
         }
     }
 
-    /// Until when what is known of the origin of `url` holds.
+    /// Returns the time until which the access result of the origin of `url` is fresh.
     #[must_use]
     pub fn fresh_until(&self, url: &Target) -> Option<Timestamp> {
         Some(self.origins.get(&url.origin)?.fresh_until)
     }
 
-    /// Drops what does not hold any more.
+    /// Drops expired files and access results.
     pub fn forget_expired(&mut self, now: Timestamp) {
         self.origins.retain(|_, held| now < held.fresh_until);
     }
@@ -184,7 +182,7 @@ mod tests {
 
     // RFC 9309, section 2.3: scheme, host and port.
     #[test]
-    fn file_holds_for_its_origin_alone() {
+    fn a_file_applies_only_to_its_origin() {
         let mut rules = rules();
         rules.parse(
             &url("http://a.test/robots.txt"),
@@ -199,7 +197,7 @@ mod tests {
 
     // RFC 9309, section 2.4.
     #[test]
-    fn file_holds_as_long_as_it_is_fresh() {
+    fn a_file_applies_until_it_expires() {
         let mut rules = rules();
         let page = url("http://a.test/x");
         rules.parse(&page, b"User-agent: *\nDisallow: /\nCrawl-delay: 3", at(9));
@@ -220,7 +218,7 @@ mod tests {
 
     // RFC 9309, sections 2.3.1.3 and 2.3.1.4.
     #[test]
-    fn missing_file_allows_and_unknown_one_disallows() {
+    fn a_missing_file_allows_and_an_unreachable_one_disallows() {
         let mut rules = rules();
         rules.unavailable(&url("http://a.test/"), at(9));
         rules.unreachable(&url("http://b.test/"), at(9));
@@ -233,9 +231,9 @@ mod tests {
         assert_eq!(rules.judge(&url("http://b.test/x"), at(0)), None);
     }
 
-    // Ours: the last file counts.
+    // Ours.
     #[test]
-    fn later_file_replaces_the_earlier() {
+    fn a_later_file_replaces_the_earlier() {
         let mut rules = RulesByOrigin::in_dialect(Crawler::parse("ExampleBot"), Dialect::Draft1996);
         let page = url("http://a.test/x");
         rules.parse(&page, b"User-agent: *\nDisallow: /", at(9));

@@ -1,8 +1,8 @@
-//! What a rule's path is made of: a head without wildcards, a tail with them,
-//! and how much they count.
+//! Shape of a rule's path: a head without wildcards, a tail with wildcards, and the length
+//! that determines precedence.
 //!
-//! RFC 9309, sections 2.2.2 and 2.2.3. Both the index and a single pattern
-//! are built from this, so that they cannot differ.
+//! RFC 9309, sections 2.2.2 and 2.2.3. The index and single patterns both use shapes, so
+//! that they agree. Does not know how paths are matched.
 
 use memchr::{memchr, memrchr};
 
@@ -10,30 +10,29 @@ use super::canonical::{Buffer, ByteClasses, Fold, fold};
 use super::dialect::{Escapes, PatternSyntax, Traits};
 use super::wildcard::{PatternEnd, is_glob_byte};
 
-/// Shape of a rule: how its canonical bytes are to be read.
+/// Shape of a rule: how to interpret its canonical bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
-    /// The bytes that a path must begin with.
+    /// Length of the head, which a path must begin with.
     pub(super) head: usize,
-    /// The bytes after the head that count in a match: from the first wildcard
-    /// on, without the `*` at the end.
+    /// Length of the tail: the bytes from the first wildcard on, without any `*` at the end.
     pub(super) tail: usize,
     pub(super) end: PatternEnd,
-    /// Length, which says how specific the rule is: its bytes in canonical
-    /// form, `*` and `$` counted (RFC 9309, section 2.2.2: the most bytes).
+    /// Length of the rule in canonical form, including `*` and `$`. A longer rule is more
+    /// specific (RFC 9309, section 2.2.2: the most bytes).
     pub(super) length: usize,
     pub(super) syntax: PatternSyntax,
-    /// Whether it can speak of a query.
+    /// Whether the rule can match in a query.
     pub(super) reaches_query: bool,
 }
 
 impl Shape {
-    /// Returns the shape of a rule's value; `None` if it matches no path, since
-    /// it is empty or begins with neither `/` nor a wildcard.
+    /// Returns the shape of a rule's value; `None` if it matches no path, because it is
+    /// empty or begins with neither `/` nor a wildcard.
     ///
-    /// `rewritten` gets the canonical bytes, unless the value is that itself:
-    /// then it stays empty.
-    // Not as a call: every rule of a group comes through here.
+    /// Writes the canonical bytes to `rewritten`. It stays empty if the value is already in
+    /// canonical form.
+    // Inlined, because every rule of a group comes here.
     #[inline(always)]
     pub(super) fn of(value: &[u8], traits: &Traits, rewritten: &mut Buffer) -> Option<Self> {
         rewritten.clear();
@@ -53,8 +52,9 @@ impl Shape {
             return Some(Self::of_pattern(path, end, common));
         }
         if floats {
-            // It cannot begin in first place, where every path has its `/`: so
-            // it need not be sought there, apart from what hangs below.
+            // The literal after the `*` cannot match at the first byte, which is `/`
+            // in every path. With this `/` as head, such rules are attached to the
+            // same node as other rules that begin with `/*`.
             rewritten.push(b'/');
         }
         traits.escapes.canonical_rule(path, rewritten);
@@ -65,8 +65,8 @@ impl Shape {
         })
     }
 
-    /// Returns the shape of a pattern's value as it reads in canonical form,
-    /// all of which `canonical` gets.
+    /// Returns the shape of a pattern's value, and writes its complete canonical form to
+    /// `canonical`.
     pub(super) fn of_canonical(
         value: &[u8],
         traits: &Traits,
@@ -78,9 +78,9 @@ impl Shape {
         Some(Self::of_pattern(canonical, end, ByteClasses::of(canonical)))
     }
 
-    /// Returns the shape of a pattern's value with the escapes of reserved
-    /// bytes decoded ([`Fold::Everywhere`]), which `rewritten` gets. What was
-    /// decoded is no wildcard.
+    /// Returns the shape of a pattern's value with the escapes of reserved bytes decoded
+    /// ([`Fold::Everywhere`]), and writes that form to `rewritten`. Decoding never produces
+    /// a wildcard.
     pub(super) fn folded(value: &[u8], traits: &Traits, rewritten: &mut Buffer) -> Option<Self> {
         let mut canonical = Buffer::new();
         let written = Self::of_canonical(value, traits, &mut canonical)?;
@@ -91,7 +91,7 @@ impl Shape {
             rewritten.push(b'/');
         }
         rewritten.extend_from_slice(&folded);
-        // A `*` at the end has undone a `$` after it.
+        // Taken from the written form, in which a final `*` has undone a `$`.
         let end = written.end;
         Some(Self::of_pattern(rewritten, end, ByteClasses::of(rewritten)))
     }
@@ -99,7 +99,7 @@ impl Shape {
     #[inline]
     fn of_pattern(bytes: &[u8], end: PatternEnd, common: ByteClasses) -> Self {
         let length = bytes.len() + usize::from(end == PatternEnd::Last);
-        // A `*` at the end adds nothing but length, and undoes a `$` after it.
+        // A final `*` adds only length, and undoes a `$` after it.
         let (bytes, end) = match bytes {
             [.., b'*'] => (without_stars(bytes), PatternEnd::Anywhere),
             _ => (bytes, end),
@@ -134,7 +134,7 @@ impl Shape {
     fn glob(value: &[u8], traits: &Traits, rewritten: &mut Buffer) -> Option<Self> {
         let is_glob = value.iter().any(|byte| is_glob_byte(*byte));
         if !is_glob {
-            // An escaped wildcard is none, and makes no glob of the rule.
+            // An escaped wildcard is a literal, and does not make the rule a glob.
             Escapes::Decoded.canonical_rule(value, rewritten);
         }
         let bytes = if is_glob {
@@ -155,7 +155,7 @@ impl Shape {
         })
     }
 
-    /// Returns the shape of what matches no path.
+    /// Returns the shape of a rule that matches no path.
     pub(super) fn without_match(length: usize) -> Self {
         Self {
             head: 0,
@@ -167,19 +167,18 @@ impl Shape {
         }
     }
 
-    /// Reports whether it names one path outright.
+    /// Reports whether the rule names one exact path.
     pub(super) fn is_explicit(&self) -> bool {
         self.tail == 0 && self.end == PatternEnd::Last
     }
 
-    /// Reports whether its head is all there is to it.
+    /// Reports whether the rule is a plain prefix: it has no tail and no anchor.
     pub(super) fn is_plain(&self) -> bool {
         self.tail == 0 && self.end == PatternEnd::Anywhere
     }
 }
 
-/// Returns a pattern without the `$` that anchors it; `None` if it can match no
-/// path.
+/// Splits a pattern from the `$` that anchors it; `None` if the pattern can match no path.
 #[inline]
 fn anchored(value: &[u8]) -> Option<(&[u8], PatternEnd)> {
     if !matches!(value.first()?, b'/' | b'*') {
@@ -191,7 +190,7 @@ fn anchored(value: &[u8]) -> Option<(&[u8], PatternEnd)> {
     })
 }
 
-/// Reports whether a pattern begins with a `*` after which no path begins.
+/// Reports whether a pattern begins with a `*` and a literal that no path can begin with.
 #[inline]
 fn floats(path: &[u8]) -> bool {
     matches!(path, [b'*', after, ..] if !matches!(after, b'*' | b'/'))
@@ -213,8 +212,8 @@ fn without_stars(bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// Returns the part of an Allow's value that robots.cc also takes to mean the
-/// folder itself: `/x/index.html` allows `/x/`, as `/x/$` would.
+/// Returns the folder that an Allow for an index page also allows in robots.cc:
+/// `/x/index.html` allows `/x/`, as `/x/$` would.
 pub(super) fn folder_of_index(value: &[u8]) -> Option<&[u8]> {
     let slash = memrchr(b'/', value)?;
     let (folder, page) = value.split_at(slash + 1);

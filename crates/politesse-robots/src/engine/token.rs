@@ -1,8 +1,8 @@
-//! The lines that a verdict or a pause depends on, found once, and the groups they form.
+//! Tokens: the lines that a verdict or a pause depends on, and the groups that they form.
 //!
-//! RFC 9309, section 2.1. Comments, sitemaps and unknown records are passed
-//! over: they neither end a group nor change a rule (section 2.2.4), and
-//! [`super::records`] finds them again for who asks.
+//! RFC 9309, section 2.1. Skips comments, sitemaps and unknown records: they neither end a
+//! group nor affect a rule (section 2.2.4). Does not know other records:
+//! [`super::records`] parses them on demand.
 
 use std::ops::Range;
 
@@ -13,12 +13,12 @@ use super::lines::RuleKind;
 use super::lines::{LineKey, TextLine, TextLines};
 use super::marks::{colons, plain};
 
-/// A line with a key, as the place of its value in the text.
+/// Line with a key, stored as the position of its value in the text.
 #[derive(Clone, Copy)]
 pub(super) struct Token {
     pub(super) start: u32,
     pub(super) line: u32,
-    /// The length of the value, above it the kind.
+    /// Length of the value in the low bits, kind in the high bits.
     length: u32,
 }
 
@@ -31,12 +31,12 @@ pub(super) enum TokenKind {
     CrawlDelay,
     RequestRate,
     VisitTime,
-    /// A blank line where that ends a record.
+    /// A blank line, in dialects in which it ends a record.
     Blank,
 }
 
 impl TokenKind {
-    /// Reports whether it is a record about pace.
+    /// Reports whether the token is a pace record.
     pub(super) fn is_of_pace(self) -> bool {
         matches!(self, Self::CrawlDelay | Self::RequestRate | Self::VisitTime)
     }
@@ -73,15 +73,15 @@ const KINDS: [TokenKind; 8] = [
 ];
 const KIND_SHIFT: u32 = 29;
 
-/// The longest text that is read: places and lengths fit what keeps them.
+/// Maximum length of a text, in bytes, so that positions and lengths fit their fields.
 pub(super) const TEXT_MAX: usize = 1 << 25;
 
-/// The longest name that is read without the marks in it, in bytes.
+/// Maximum length of a name, in bytes, that is searched for invisible marks.
 const NAME_MAX: usize = 128;
 
 impl Token {
     fn new(kind: TokenKind, line: u32, place: Range<usize>) -> Self {
-        // The text is never longer than `TEXT_MAX`.
+        // Always fits: the text is at most `TEXT_MAX` long.
         let fit = |place: usize| u32::try_from(place).unwrap_or(u32::MAX);
         Self {
             start: fit(place.start),
@@ -90,10 +90,10 @@ impl Token {
         }
     }
 
-    /// Makes the token of a value that is a slice of its line.
+    /// Creates the token of a value, which must be a slice of its line.
     #[inline]
     pub(super) fn of_value(kind: TokenKind, line: TextLine<'_>, value: &[u8]) -> Self {
-        // A slice of the line, so its address tells its place.
+        // `value` is a slice of the line, so its address gives its position.
         let start = line.start + offset(line.bytes, value);
         Self::new(kind, line.number, start..start + value.len())
     }
@@ -114,7 +114,7 @@ impl Token {
         }
     }
 
-    /// Returns the value as written, without the blanks around it.
+    /// Returns the value as written, without outer blanks.
     pub(super) fn value(self, text: &[u8]) -> &[u8] {
         let start = self.start as usize;
         let length = (self.length & ((1 << KIND_SHIFT) - 1)) as usize;
@@ -122,21 +122,21 @@ impl Token {
     }
 }
 
-/// Tokens of a text, in order, and whether a second look is worth while.
+/// Tokens of a text, in order, with flags for lines that need a closer look.
 pub(super) struct FileTokens {
     pub(super) tokens: Vec<Token>,
-    /// Whether a line has a key with marks, or may hold two records.
+    /// Whether a line has a key with marks, or contains two records.
     pub(super) has_damaged_lines: bool,
-    /// Whether an agent line holds marks, or `*` and punctuation.
+    /// Whether an agent line contains marks, or consists of `*` and punctuation.
     pub(super) has_marked_agents: bool,
-    /// Whether an agent line may be a whole User-Agent.
+    /// Whether an agent line may be a complete User-Agent.
     pub(super) has_user_agents: bool,
 }
 
 impl FileTokens {
     pub(super) fn of(text: &[u8], traits: &Traits) -> Self {
         let mut found = Self {
-            // A line of the usual file has some thirty bytes.
+            // The average line of a typical file has about thirty bytes.
             tokens: Vec::with_capacity(text.len() / 32 + 4),
             has_damaged_lines: false,
             has_marked_agents: false,
@@ -151,7 +151,7 @@ impl FileTokens {
                 }
                 continue;
             };
-            // Comments and sitemaps are most of the lines that do not matter.
+            // Fast path for comments and sitemaps, the most common other lines.
             if !LineForm::may_begin_key(first) {
                 if !first.is_ascii() {
                     found.look_at_other(line, traits);
@@ -202,7 +202,8 @@ impl FileTokens {
     }
 }
 
-/// Bytes on an agent line that are no part of a plain name, by what they may mean.
+/// Classes of bytes on an agent line, by their possible meaning; 0 for bytes of a plain
+/// name.
 const AGENT_BYTES: [u8; 256] = {
     let mut classes = [OTHER; 256];
     let mut byte = 0_u8;
@@ -228,7 +229,7 @@ const OF_USER_AGENT: u8 = 8;
 const MARK: u8 = 16;
 
 /// Returns the token of a line, if it has a key.
-// Not as a call: every line of a file comes through here.
+// Inlined, because every line of a file comes here.
 #[inline(always)]
 fn token(line: TextLine<'_>, traits: &Traits) -> Option<Token> {
     let content = traits.lines.content(line.bytes);
@@ -240,18 +241,18 @@ fn token(line: TextLine<'_>, traits: &Traits) -> Option<Token> {
     Some(Token::of_value(key.into(), line, value))
 }
 
-/// Reads one line by itself as all lines of a file are read.
+/// Returns the token of a line, as `token` does, but is not inlined: for rare uses.
 #[cold]
 pub(super) fn token_of(line: TextLine<'_>, traits: &Traits) -> Option<Token> {
     token(line, traits)
 }
 
-/// Reads a line by its key without invisible marks, and with the colon and the
-/// hyphens that a keyboard has.
+/// Returns the token of a line whose key has invisible marks, or lookalikes of a colon or
+/// hyphen; `None` if there is none, or if the key is Allow.
 #[cold]
 pub(super) fn key_without_marks(line: TextLine<'_>, traits: &Traits) -> Option<Token> {
     let content = traits.lines.content(line.bytes);
-    // A name is far shorter, whatever is in it: most of such lines are text.
+    // Real names are far shorter, and most longer lines are prose.
     let start = content.get(..NAME_MAX).unwrap_or(content);
     if start.is_ascii() || traits.damage == DamagedLines::AsWritten {
         return None;
@@ -259,7 +260,7 @@ pub(super) fn key_without_marks(line: TextLine<'_>, traits: &Traits) -> Option<T
     let colon = colons(start).next()?;
     let (name, value) = (content.get(..colon.start)?, content.get(colon.end..)?);
     let plain = plain(name);
-    // A byte order mark that was taken for text and encoded once more.
+    // Removes byte order marks that were read as text and encoded again.
     let mut name = &plain[..];
     while let Some(rest) = name.strip_prefix("\u{ef}\u{bb}\u{bf}") {
         name = rest;
@@ -271,8 +272,8 @@ pub(super) fn key_without_marks(line: TextLine<'_>, traits: &Traits) -> Option<T
     is_repaired.then(|| Token::of_value(key.into(), line, traits.lines.trimmed(value)))
 }
 
-/// Returns the names and the path in the value of an agent line with a Disallow on
-/// it.
+/// Returns the names and the path in the value of an agent line that also contains a
+/// Disallow.
 pub(super) fn rule_on_agent_line<'a>(
     value: &'a [u8],
     traits: &Traits,
@@ -283,7 +284,7 @@ pub(super) fn rule_on_agent_line<'a>(
     });
     let is_rule = |key: &LineKey| *key == LineKey::Rule(RuleKind::Disallow);
     let (names, _, path) = keys.find(|(names, key, _)| is_rule(key) && !names.is_empty())?;
-    // A third record is no part of the path.
+    // A third record on the line ends the path.
     let end = keys.next().and_then(|(before, ..)| {
         let path_start = offset(value, path);
         before.len().checked_sub(path_start)
@@ -292,8 +293,8 @@ pub(super) fn rule_on_agent_line<'a>(
     Some((names, traits.lines.trimmed(path)))
 }
 
-/// Returns the key at the end of `text`, which a colon follows, and what stands before
-/// it, apart from it.
+/// Returns the key at the end of `text`, which stands before a colon, and the text before
+/// the key. A blank or a byte outside ASCII must separate the two.
 fn key_before<'a>(text: &'a [u8], traits: &Traits) -> Option<(&'a [u8], LineKey)> {
     let before = traits.lines.trimmed(text);
     let word = before
@@ -305,19 +306,19 @@ fn key_before<'a>(text: &'a [u8], traits: &Traits) -> Option<(&'a [u8], LineKey)
     Some((traits.lines.trimmed(names), key))
 }
 
-/// Finds the start of `part` in `whole`, of which it must be a slice.
+/// Returns the offset of `part` in `whole`. `part` must be a slice of `whole`.
 fn offset(whole: &[u8], part: &[u8]) -> usize {
     part.as_ptr().addr() - whole.as_ptr().addr()
 }
 
-/// Returns a line with a comment alone is none (1994: it does not end a
-/// record).
+/// Reports whether a line is blank. A line with only a comment is not (1994: it does not end
+/// a record).
 pub(super) fn is_blank(line: &[u8]) -> bool {
     line.iter().all(|byte| matches!(byte, b' ' | b'\t'))
 }
 
-/// The groups of a file, each as the range of its tokens: agent lines first,
-/// then rules. What stands outside any group is in none.
+/// Iterator over the groups of a file, each as the range of its tokens: agent lines, then
+/// rules. Skips tokens outside all groups.
 pub(super) struct GroupRanges<'a> {
     tokens: &'a [Token],
     at: usize,
@@ -329,7 +330,7 @@ impl<'a> GroupRanges<'a> {
     }
 }
 
-/// Groups of a file, mostly one, as ranges of its tokens, in order.
+/// Groups of a file as ranges of its tokens, in order. Usually a single group.
 pub(super) type GroupSet = SmallVec<[Range<u32>; 1]>;
 
 impl Iterator for GroupRanges<'_> {
@@ -354,7 +355,7 @@ impl Iterator for GroupRanges<'_> {
             end += 1;
         }
         self.at = end;
-        // There are fewer tokens than bytes.
+        // Always fits: there are fewer tokens than bytes.
         let fit = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
         Some(fit(start)..fit(end))
     }

@@ -1,11 +1,9 @@
-//! The lines of a robots.txt that speak of uses of the content, not of
-//! fetching it.
+//! Usage lines: the lines of a robots.txt about uses of the content, not about fetching it.
 //!
 //! `Content-Usage` (draft-ietf-aipref-attach-05, section 3), `Content-Signal`
-//! (contentsignals.org) and `License` (RSL 1.0). To the engine they are other
-//! records (RFC 9309, section 2.2.4): they end no group and decide nothing. Few
-//! files have any, so they are looked for when somebody first asks. What they
-//! say is not known here.
+//! (contentsignals.org) and `License` (RSL 1.0). The engine treats them as other records
+//! (RFC 9309, section 2.2.4): they end no group and affect no verdict. Few files have any,
+//! so the search happens on first use. Does not know the meaning of their values.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -15,26 +13,27 @@ use super::parsed_file::ParsedFile;
 use super::rules::RuleSet;
 use super::token::GroupSet;
 
-/// Most usage lines that are read of a file: more than a file has groups for,
-/// and few enough to be gone through for each response.
+/// Maximum number of usage lines of a file: more than real files need, and few enough to
+/// search for each response.
 const LINES_MAX: usize = 512;
-/// Most bytes of the usage lines of a file, for the same reason.
+/// Maximum total length of the usage lines of a file, in bytes: few enough to search for
+/// each response.
 const BYTES_MAX: usize = 64 * 1024;
 
-/// A line that speaks of uses, as far as it binds a crawler.
+/// Usage line that binds a crawler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsageLine<'a> {
-    /// From 1.
+    /// Number of the line, from 1.
     pub line: u32,
-    /// Which of them it is.
+    /// Name of the line.
     pub kind: UsageKind,
-    /// Why it binds.
+    /// Reason why the line binds the crawler.
     pub scope: UsageScope,
-    /// Value of the line, without comment and outer blanks.
+    /// Value of the line, without comment and outer whitespace.
     pub value: &'a [u8],
 }
 
-/// The names such a line can have.
+/// Name of a usage line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UsageKind {
     /// `Content-Usage`.
@@ -45,32 +44,32 @@ pub enum UsageKind {
     License,
 }
 
-/// Crawlers that a usage line is for.
+/// Crawlers that a usage line binds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UsageScope {
-    /// Everyone: it stands in no group.
+    /// All crawlers, because the line is outside all groups.
     Everyone,
-    /// The crawlers of the group it stands in.
+    /// The crawlers of the group that contains the line.
     Group,
 }
 
-/// The lines of one file, found once.
+/// Usage lines of one file, found on first use.
 #[derive(Default)]
 pub(super) struct UsageLines(OnceLock<Box<[PlacedLine]>>);
 
-/// Place of a usage line in the text, and its group.
+/// Position of a usage line in the text, and its group.
 struct PlacedLine {
     kind: UsageKind,
     line: u32,
     start: u32,
     length: u32,
-    /// Start of the group among the tokens.
+    /// Position of the first token of the group.
     group: Option<u32>,
 }
 
 impl UsageLines {
-    /// Collects the lines that bind where the groups of `rules` do, in file
-    /// order. A file without such lines costs nothing the second time.
+    /// Returns the usage lines in the groups of `rules` and those outside all groups, in file
+    /// order. For a file without usage lines, the second call costs nothing.
     pub(super) fn binding<'a>(
         &self,
         file: &'a ParsedFile,
@@ -92,7 +91,7 @@ impl UsageLines {
         bound.collect()
     }
 
-    /// Returns the memory that they take, in bytes.
+    /// Returns the memory of the found lines, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.0.get().map_or(0, |found| size_of_val(&**found))
     }
@@ -143,10 +142,10 @@ fn placed_lines(file: &ParsedFile) -> Box<[PlacedLine]> {
     placed.collect()
 }
 
-/// Finds the kind of a line, if it is a usage line.
+/// Returns the kind of a line, if it is a usage line.
 fn kind(line: TextLine<'_>, file: &ParsedFile) -> Option<UsageKind> {
     let first = line.bytes.first()?;
-    // Told by the first letter: this goes through every line of every file.
+    // Checks the first letter first, because every line of every file comes here.
     if !matches!(first | 0x20, b'c' | b'l') && b' ' < *first {
         return None;
     }
@@ -162,7 +161,8 @@ fn kind(line: TextLine<'_>, file: &ParsedFile) -> Option<UsageKind> {
     }
 }
 
-/// Returns the lines of a group: from its first agent line to what ends it.
+/// Returns the range of line numbers of a group: from its first agent line up to the
+/// token after the group.
 fn lines_of(group: &Range<u32>, file: &ParsedFile) -> Range<u32> {
     let line = |at: u32| file.tokens.get(at as usize).map(|token| token.line);
     line(group.start).unwrap_or(u32::MAX)..line(group.end).unwrap_or(u32::MAX)
@@ -196,7 +196,7 @@ User-agent: *
 Content-Usage: search=n
 ";
 
-    /// Returns the lines that bind, `+` before those of a group.
+    /// Returns the lines that bind, with `+` before those of a group.
     fn bound(file: &str, agent: &str) -> Vec<String> {
         bound_in(file, agent, Dialect::Rfc9309)
     }
@@ -219,9 +219,9 @@ Content-Usage: search=n
         shown.collect()
     }
 
-    // RFC 9309, section 2.2.1: groups of one name are one.
+    // RFC 9309, section 2.2.1: groups for one name are merged.
     #[test]
-    fn lines_bind_as_their_groups_do() {
+    fn usage_lines_bind_with_their_groups() {
         let expected = [
             "1 https://h.example/all.xml",
             "+3 search=yes",
@@ -232,8 +232,8 @@ Content-Usage: search=n
         assert_eq!(bound(FILE, "A/1.0"), expected);
     }
 
-    // RFC 9309, section 2.2.1, and 2.2.4: only a rule ends a list of agents,
-    // so that `a` and `*` above share a group, for A and for everyone.
+    // RFC 9309, sections 2.2.1 and 2.2.4: only a rule ends a list of agents, so `a` and
+    // `*` above share a group.
     #[test]
     fn lines_of_other_groups_do_not_bind() {
         let all = "1 https://h.example/all.xml";
@@ -244,16 +244,16 @@ Content-Usage: search=n
 
     // The consensus of 1994: a blank line ends a record.
     #[test]
-    fn line_behind_a_record_of_1994_is_for_everyone() {
+    fn a_line_after_a_record_of_1994_is_for_everyone() {
         let file = "User-agent: A\nDisallow: /a\n\nLicense: https://h.example/\n";
         let all = ["4 https://h.example/"];
         assert_eq!(bound_in(file, "B", Dialect::Consensus1994), all);
         assert!(bound(file, "B").is_empty());
     }
 
-    // Ours: found in files without any group, and in UTF-16.
+    // Ours: such lines are also found in UTF-16.
     #[test]
-    fn file_without_groups_speaks_to_everyone() {
+    fn a_line_in_a_file_without_groups_is_for_everyone() {
         let file = "Content-Signal: ai-train=no";
         assert_eq!(bound(file, "A"), ["1 ai-train=no"]);
         let file = format!("{file}\nUser-agent: B\n");
@@ -263,18 +263,18 @@ Content-Usage: search=n
         assert_eq!(lines[0].value, b"ai-train=no");
     }
 
-    // Ours: a bound on what each response costs.
+    // Ours: limits the cost for each response.
     #[test]
-    fn lines_beyond_the_bound_do_not_count() {
+    fn usage_lines_beyond_the_limits_are_ignored() {
         let file = "Content-Signal: ai-train=no\n".repeat(LINES_MAX + 1);
         assert_eq!(bound(&file, "A").len(), LINES_MAX);
         let line = format!("Content-Usage: /{}\n", "a".repeat(BYTES_MAX / 4));
         assert_eq!(bound(&line.repeat(4), "A").len(), 3);
     }
 
-    // Ours: the proxy asks for every response.
+    // Ours: the proxy looks for usage lines for every response.
     #[test]
-    fn file_without_such_lines_allocates_nothing() {
+    fn a_file_without_usage_lines_allocates_nothing() {
         let robots = RobotsTxt::parse(b"User-agent: *\nDisallow: /a\nSitemap: /b\n");
         let crawler = Crawler::parse("A");
         assert!(robots.usage_lines(&crawler).is_empty());

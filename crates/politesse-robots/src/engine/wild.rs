@@ -1,4 +1,6 @@
-//! A rule with wildcards as the index keeps it: packed, since there may be many.
+//! Rule with wildcards in the packed form of the index, which may hold many of them.
+//!
+//! Does not know how the index finds the rules for a path.
 
 use memchr::memrchr;
 
@@ -6,12 +8,13 @@ use super::dialect::PatternSyntax;
 use super::rank::{BytePlace, IndexEntry, RuleBytes, RuleRank};
 use super::wildcard::{Fuel, PatternEnd, behind_first, globs, spans};
 
-/// A rule with wildcards, as what is after its head.
+/// Rule with wildcards, without its head: the literal prefix that the index has already
+/// matched.
 #[derive(Clone, Copy)]
 pub(super) struct WildcardRule {
     pub(super) rank: RuleRank,
     pub(super) tail: BytePlace,
-    /// The length of the tail, above it the flags.
+    /// Length of the tail in the low bits, flags in the high bits.
     pub(super) length: u32,
 }
 
@@ -19,10 +22,9 @@ impl WildcardRule {
     pub(super) const LAST_OF_NODE: u32 = 1 << 31;
     const ANCHORED: u32 = 1 << 30;
     const GLOB: u32 = 1 << 29;
-    /// There is one `*`, which the tail begins with.
+    /// The tail begins with its only `*`.
     const ONE_STAR: u32 = 1 << 28;
-    /// Flag of the first rule of a node that has so many that there are grams for
-    /// them.
+    /// Flag on the first rule of a node that has enough rules for an index of grams.
     pub(super) const HAS_GRAMS: u32 = 1 << 27;
     const LENGTH: u32 = Self::HAS_GRAMS - 1;
 
@@ -60,9 +62,10 @@ impl WildcardRule {
         self.length & Self::LAST_OF_NODE != 0
     }
 
-    /// Reports whether it fits what is left of a path after its head.
+    /// Reports whether the tail matches `rest`, the part of a path after the head.
     pub(super) fn matches(self, bytes: RuleBytes<'_>, rest: &[u8], fuel: &mut Fuel) -> bool {
-        // Counted even where nothing is searched: there may be ten thousand.
+        // Spent even if there is nothing to search, because a node may have ten
+        // thousand rules.
         fuel.spend(1);
         let tail = self.tail(bytes);
         if self.is_glob() {

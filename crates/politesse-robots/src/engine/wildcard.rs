@@ -1,29 +1,28 @@
-//! Whether what is left of a path fits what is left of a rule after its first
-//! wildcard.
+//! Wildcard matching: compares the rest of a path with the rest of a rule from its first
+//! wildcard on.
 //!
-//! RFC 9309, section 2.2.3. The time is linear in the path for each literal,
-//! whatever either side holds: they come from strangers. What a judgement may
-//! spend in all is counted in [`Fuel`], so that a file made to be slow is
-//! given up rather than worked through.
+//! RFC 9309, section 2.2.3. Rules and paths are untrusted, so for each literal the time is
+//! linear in the path. [`Fuel`] limits the total work of a judgement, so that the engine
+//! stops early on a file built to be slow. Does not know the precedence of rules.
 
 use memchr::{memchr, memmem, memrchr};
 
-/// Place where a match may stop.
+/// Position at which a match may end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PatternEnd {
     Anywhere,
-    /// The pattern closes with `$`: the last byte of the path.
+    /// Only at the end of the path: the pattern ends with `$`.
     Last,
 }
 
-/// Budget that one judgement has left, in steps that take up to eight
-/// nanoseconds.
+/// Remaining budget of one judgement, in steps of up to eight nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fuel(u32);
 
 impl Fuel {
-    /// Less than a millisecond; a few hundred literals in a URL of a few hundred
-    /// bytes, or a hundred in one of two thousand, where no index helps.
+    /// Initial budget: less than a millisecond of work. Without help from the index, it
+    /// suffices for a few hundred literals in a URL of a few hundred bytes, or for a
+    /// hundred literals in a URL of two thousand bytes.
     pub(super) const FULL: Self = Self(200_000);
 
     #[inline]
@@ -38,7 +37,7 @@ impl Fuel {
     }
 }
 
-/// Reports whether `tail`, literals each after a `*`, fits `rest`.
+/// Reports whether `tail`, a sequence of `*` and literals, matches `rest`.
 pub(super) fn spans(tail: &[u8], end: PatternEnd, rest: &[u8], fuel: &mut Fuel) -> bool {
     let (mut tail, mut rest) = (tail, rest);
     if end == PatternEnd::Last {
@@ -52,8 +51,8 @@ pub(super) fn spans(tail: &[u8], end: PatternEnd, rest: &[u8], fuel: &mut Fuel) 
         }
         (tail, rest) = (before, left);
     }
-    // The leftmost place of each literal leaves most for those after it, so
-    // that none has to be tried again.
+    // The leftmost match of each literal leaves the most for the literals after
+    // it, so backtracking is never needed.
     while let Some(star) = memchr(b'*', tail) {
         let after = tail.get(star + 1..).unwrap_or_default();
         let length = memchr(b'*', after).unwrap_or(after.len());
@@ -66,7 +65,7 @@ pub(super) fn spans(tail: &[u8], end: PatternEnd, rest: &[u8], fuel: &mut Fuel) 
     true
 }
 
-/// Returns what follows the first `literal` in `text`.
+/// Returns the text after the first `literal` in `text`.
 pub(super) fn behind_first<'a>(
     literal: &[u8],
     text: &'a [u8],
@@ -76,17 +75,18 @@ pub(super) fn behind_first<'a>(
     text.get(at + literal.len()..)
 }
 
-/// Finds the first `literal` in `text`.
+/// Returns the position of the first `literal` in `text`.
 pub(super) fn find(literal: &[u8], text: &[u8], fuel: &mut Fuel) -> Option<usize> {
-    // Setting up a search costs more than to go through a short text.
+    // Setting up `memmem` costs more than scanning a text of this length.
     const SHORT: usize = 64;
     let (found, bytes_a_step) = match literal {
         [] => return Some(0),
-        // To prepare a search for it would cost what the text does not.
+        // Preparing the search would take time proportional to the longer literal.
         _ if text.len() < literal.len() => (None, 64),
         [byte] => (memchr(*byte, text), 32),
         _ if text.len() <= SHORT => (find_in_short(literal, text), 1),
-        // Text of two or three bytes alone is slow to search.
+        // One step a byte, because text that repeats two or three bytes is slow to
+        // search.
         _ => (memmem::find(text, literal), 1),
     };
     fuel.spend(8 + found.unwrap_or(text.len()) / bytes_a_step);
@@ -106,21 +106,21 @@ fn find_in_short(literal: &[u8], text: &[u8]) -> Option<usize> {
     }
 }
 
-/// Reports whether `byte` means something else than itself in a shell glob.
+/// Reports whether `byte` has a special meaning in a shell glob.
 pub(super) fn is_glob_byte(byte: u8) -> bool {
     matches!(byte, b'*' | b'?' | b'[' | b'\\')
 }
 
-/// Reports whether the shell glob `glob` fits all of `text`: `*` stands for any
-/// bytes, `?` for one, `[a-z]` and `[!a]` for one of a set or not of it, `\`
-/// makes the next byte mean itself (Conner, 1996).
+/// Reports whether the shell glob `glob` matches all of `text` (Conner, 1996). `*` matches
+/// any bytes, `?` matches one byte, `[a-z]` and `[!a]` match one byte in a set or outside
+/// it, and `\` quotes the next byte.
 pub(super) fn globs(glob: &[u8], text: &[u8], fuel: &mut Fuel) -> bool {
     let (mut glob, mut text) = (glob, text);
-    // Where to go on if what follows the last `*` does not fit here. An earlier
-    // `*` need not be tried again: the last one can take as much.
+    // Where to resume if the glob after the last `*` does not match here. Earlier
+    // `*` need no retry, because the last one can match as much.
     let mut retry: Option<(&[u8], &[u8])> = None;
     loop {
-        // Globs alone can go back, so they alone look at the fuel on the way.
+        // Only globs backtrack, so only they check the fuel during a match.
         fuel.spend(2);
         if fuel.is_spent() {
             return false;
@@ -145,7 +145,7 @@ pub(super) fn globs(glob: &[u8], text: &[u8], fuel: &mut Fuel) -> bool {
     }
 }
 
-/// Returns the rest of both after one byte of `text` that `glob` begins with.
+/// Matches one byte of `text` with the beginning of `glob`. Returns the rest of both.
 fn one_byte<'a>(glob: &'a [u8], text: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
     let (sent, text) = GlobUnit::first_of(text)?;
     let (fits, glob) = match glob {
@@ -162,7 +162,7 @@ fn one_byte<'a>(glob: &'a [u8], text: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> 
     fits.then_some((glob, text))
 }
 
-/// Unit that counts as one byte where all escapes but `%2F` are decoded.
+/// Unit that counts as one byte in text in which all escapes except `%2F` are decoded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GlobUnit {
     Byte(u8),
@@ -172,7 +172,7 @@ enum GlobUnit {
 impl GlobUnit {
     fn first_of(text: &[u8]) -> Option<(Self, &[u8])> {
         match text {
-            // Decoded text holds no other escapes, and no bare `%`.
+            // Decoded text contains no other escapes, and no bare `%`.
             [b'%', b'2', b'F', rest @ ..] => Some((Self::EscapedSlash, rest)),
             [b'%', b'2', b'5', rest @ ..] => Some((Self::Byte(b'%'), rest)),
             [byte, rest @ ..] => Some((Self::Byte(*byte), rest)),
@@ -180,8 +180,8 @@ impl GlobUnit {
         }
     }
 
-    /// Reads a unit and the backslash that may stand before it. A backslash at
-    /// the end stands for itself.
+    /// Reads a unit, with an optional backslash before it. A backslash at the end stands
+    /// for itself.
     fn quoted(text: &[u8]) -> Option<(Self, &[u8])> {
         match text {
             [b'\\', quoted @ ..] if !quoted.is_empty() => Self::first_of(quoted),
@@ -189,7 +189,7 @@ impl GlobUnit {
         }
     }
 
-    /// Reports whether it lies between two others; `%2F` stands in no order.
+    /// Reports whether the unit lies in a range. `%2F` is only in the range of itself.
     fn is_between(self, low: Self, high: Self) -> bool {
         match (low, self, high) {
             (Self::Byte(low), Self::Byte(byte), Self::Byte(high)) => (low..=high).contains(&byte),
@@ -198,15 +198,15 @@ impl GlobUnit {
     }
 }
 
-/// Reports whether `sent` is in the set whose members `set` begins with, and
-/// what follows its `]`; `None` if it is not closed.
+/// Matches `sent` with the set at the beginning of `set`, after its `[`. Returns whether it
+/// matches, and the text after the `]`; `None` if the set has no `]`.
 fn in_set(set: &[u8], sent: GlobUnit) -> Option<(bool, &[u8])> {
     let negated = matches!(set.first(), Some(b'!' | b'^'));
     let mut members = set.get(usize::from(negated)..)?;
     let mut found = false;
     let mut first = true;
     loop {
-        // A `]` in first place is a member.
+        // A `]` in first position is a member of the set.
         if let [b']', after @ ..] = members
             && !first
         {

@@ -1,5 +1,5 @@
-//! What a robots.txt says, read as a whole. Single patterns are tested in
-//! `pattern.rs`, more files in the cases of the integration tests.
+//! Complete files: each test parses a robots.txt and checks judgements. Tests of single
+//! patterns are in `pattern.rs`; the cases of the integration tests have more files.
 
 use super::*;
 use crate::crawler::{Crawler, ProductToken};
@@ -30,7 +30,7 @@ Allow: /example/page/
 Disallow: /example/page/disallowed.gif
 ";
 
-/// Returns the line of the rule that counts.
+/// Returns the line of the deciding rule.
 fn line(robots: &RobotsTxt, agent: &str, path: &str) -> Option<u32> {
     let binding = robots.binding(&Crawler::parse(agent));
     let judgement = binding.judge(path);
@@ -52,9 +52,9 @@ macro_rules! counting {
 
 // RFC 9309, section 5.1.
 counting! {
-    anyone_is_bound_by_the_group_of_everyone: SIMPLE, "AnyBot", "/x.gif" => Some(2);
-    anyone_may_fetch_publications: SIMPLE, "AnyBot", "/publications/" => Some(4);
-    foobot_is_kept_to_two_pages: SIMPLE, "FooBot", "/x" => Some(7);
+    the_star_group_binds_a_crawler_without_a_group: SIMPLE, "AnyBot", "/x.gif" => Some(2);
+    the_star_group_may_allow: SIMPLE, "AnyBot", "/publications/" => Some(4);
+    foobot_is_limited_to_two_pages: SIMPLE, "FooBot", "/x" => Some(7);
     foobot_may_fetch_a_page: SIMPLE, "FooBot", "/example/page.html" => Some(8);
     barbot_shares_a_group: SIMPLE, "barbot", "/example/page.html" => Some(13);
     bazbot_shares_a_group: SIMPLE, "bazbot", "/example/page.html" => Some(13);
@@ -63,45 +63,45 @@ counting! {
 
 // RFC 9309, section 5.2, with erratum 7124.
 counting! {
-    longest_match_counts: LONGEST, "foobot", "/example/page/disallowed.gif" => Some(3);
-    shorter_match_counts_elsewhere: LONGEST, "foobot", "/example/page/x.gif" => Some(2);
+    the_longest_match_decides: LONGEST, "foobot", "/example/page/disallowed.gif" => Some(3);
+    a_shorter_match_decides_elsewhere: LONGEST, "foobot", "/example/page/x.gif" => Some(2);
 }
 
 // RFC 9309, section 2.2.2: the most bytes, then allow; then, ours, the first.
 counting! {
-    allow_counts_on_a_tie: "User-agent: *\nDisallow: /a\nAllow: /a", "B", "/a" => Some(3);
-    first_of_equals_counts: "User-agent: *\nDisallow: /a\nDisallow: /a", "B", "/a" => Some(2);
-    empty_pattern_decides_nothing: "User-agent: *\nDisallow: /\nAllow:", "B", "/a" => Some(2);
-    disallow_counts_in_the_folded_query: "User-agent: *\nDisallow: /?u=/", "B", "/?u=%2F" => Some(2);
-    allow_does_not: "User-agent: *\nDisallow: /\nAllow: /?u=/", "B", "/?u=%2F" => Some(2);
+    an_allow_decides_on_a_tie: "User-agent: *\nDisallow: /a\nAllow: /a", "B", "/a" => Some(3);
+    the_first_of_equal_rules_decides: "User-agent: *\nDisallow: /a\nDisallow: /a", "B", "/a" => Some(2);
+    an_empty_pattern_decides_nothing: "User-agent: *\nDisallow: /\nAllow:", "B", "/a" => Some(2);
+    a_disallow_matches_a_folded_query: "User-agent: *\nDisallow: /?u=/", "B", "/?u=%2F" => Some(2);
+    an_allow_does_not_match_a_folded_query: "User-agent: *\nDisallow: /\nAllow: /?u=/", "B", "/?u=%2F" => Some(2);
 }
 
 // RFC 9309, section 2.2.1.
 counting! {
-    groups_of_one_name_are_merged: "User-agent: b\nDisallow: /a\n\nUser-agent: B\nDisallow: /b", "B", "/b" => Some(5);
-    groups_of_everyone_are_merged: "User-agent: *\nDisallow: /a\n\nUser-agent: *\nDisallow: /b", "B", "/b" => Some(5);
-    own_group_replaces_that_of_everyone: "User-agent: *\nDisallow: /\n\nUser-agent: b\nAllow: /x", "B", "/y" => None;
-    second_candidate_binds_if_the_first_has_no_group: "User-agent: b\nDisallow: /", "B-News/1 (B; +http://b.example)", "/" => Some(2);
-    first_candidate_binds: "User-agent: b\nDisallow: /\n\nUser-agent: B-News\n", "B-News/1 (B; +http://b.example)", "/" => None;
-    nobody_in_particular_is_bound_by_everyone: "User-agent: *\nDisallow: /", "Mozilla/5.0", "/" => Some(2);
+    groups_for_one_name_are_merged: "User-agent: b\nDisallow: /a\n\nUser-agent: B\nDisallow: /b", "B", "/b" => Some(5);
+    star_groups_are_merged: "User-agent: *\nDisallow: /a\n\nUser-agent: *\nDisallow: /b", "B", "/b" => Some(5);
+    a_group_of_its_own_replaces_the_star_group: "User-agent: *\nDisallow: /\n\nUser-agent: b\nAllow: /x", "B", "/y" => None;
+    the_second_candidate_binds_if_the_first_has_no_group: "User-agent: b\nDisallow: /", "B-News/1 (B; +http://b.example)", "/" => Some(2);
+    the_first_candidate_with_a_group_binds: "User-agent: b\nDisallow: /\n\nUser-agent: B-News\n", "B-News/1 (B; +http://b.example)", "/" => None;
+    the_star_group_binds_a_crawler_without_a_name: "User-agent: *\nDisallow: /", "Mozilla/5.0", "/" => Some(2);
 }
 
 // RFC 9309, sections 2.2 and 2.3.1.5.
 counting! {
     line_ends_may_be_mixed: "User-agent: *\r\rDisallow: /a\r\nDisallow: /b\nDisallow: /c", "B", "/b" => Some(4);
-    byte_order_mark_is_no_part_of_the_key: "\u{feff}User-agent: *\nDisallow: /", "B", "/" => Some(2);
-    half_a_byte_order_mark_neither: b"\xEF\xBBUser-agent: *\nDisallow: /", "B", "/" => Some(2);
-    colon_may_be_lost: "User-agent *\nDisallow /a", "B", "/a" => Some(2);
-    three_words_are_no_rule: "User-agent: *\nDisallow /a b", "B", "/a" => None;
-    rule_outside_a_group_binds_nobody: "Disallow: /\nUser-agent: *", "B", "/" => None;
-    other_record_does_not_end_the_agents: "User-agent: *\nSitemap: /s\nCrawl-delay: 9\nUser-agent: c\nDisallow: /", "B", "/" => Some(5);
-    rule_ends_the_agents: "User-agent: *\nDisallow:\nUser-agent: c\nDisallow: /", "B", "/" => None;
-    key_is_compared_whole: "User-agent: *\nDisallow-AI: /", "B", "/" => None;
+    a_byte_order_mark_is_not_part_of_the_key: "\u{feff}User-agent: *\nDisallow: /", "B", "/" => Some(2);
+    half_a_byte_order_mark_is_not_part_of_the_key: b"\xEF\xBBUser-agent: *\nDisallow: /", "B", "/" => Some(2);
+    a_colon_may_be_missing: "User-agent *\nDisallow /a", "B", "/a" => Some(2);
+    three_words_without_a_colon_are_no_rule: "User-agent: *\nDisallow /a b", "B", "/a" => None;
+    a_rule_outside_a_group_has_no_effect: "Disallow: /\nUser-agent: *", "B", "/" => None;
+    another_record_does_not_end_the_agents: "User-agent: *\nSitemap: /s\nCrawl-delay: 9\nUser-agent: c\nDisallow: /", "B", "/" => Some(5);
+    a_rule_ends_the_agents: "User-agent: *\nDisallow:\nUser-agent: c\nDisallow: /", "B", "/" => None;
+    a_key_must_match_completely: "User-agent: *\nDisallow-AI: /", "B", "/" => None;
 }
 
 // RFC 9309, section 2.2.2: implementers may bridge encodings.
 #[test]
-fn utf16_is_bridged() {
+fn utf16_is_decoded() {
     let text = "User-agent: *\nDisallow: /ツ";
     let little: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
     let big: Vec<u8> = text.encode_utf16().flat_map(u16::to_be_bytes).collect();
@@ -115,7 +115,7 @@ fn utf16_is_bridged() {
     }
 }
 
-/// Files that begin like UTF-16 and have no agent line in it.
+/// Returns files that begin like UTF-16, but have no agent line in UTF-16.
 fn marked() -> [Vec<u8>; 5] {
     let text = b"User-agent: *\nDisallow: /a\n";
     let sitemap = "Sitemap: /s\n".encode_utf16();
@@ -129,9 +129,9 @@ fn marked() -> [Vec<u8>; 5] {
     ]
 }
 
-// Ours: a stray mark must not allow everything.
+// Ours: a stray byte order mark must not allow everything.
 #[test]
-fn a_file_that_is_no_utf16_is_read_as_bytes() {
+fn a_file_without_an_agent_line_in_utf16_is_read_as_bytes() {
     for file in marked() {
         let robots = RobotsTxt::parse(&file);
         assert!(line(&robots, "B", "/a").is_some(), "{file:?}");
@@ -140,22 +140,22 @@ fn a_file_that_is_no_utf16_is_read_as_bytes() {
     assert_eq!(line(&RobotsTxt::parse(&marked()[0]), "B", "/a"), Some(2));
 }
 
-// Ours: as before, since stored decisions and other parsers read them so.
+// Ours: the other dialects follow stored decisions and the parsers that they imitate.
 #[test]
-fn other_dialects_read_what_begins_like_utf16_as_before() {
+fn other_dialects_always_decode_a_file_that_begins_like_utf16() {
     for dialect in Dialect::ALL.into_iter().skip(1) {
         for (at, file) in marked().into_iter().enumerate() {
             let robots = RobotsTxt::in_dialect(file, dialect);
-            // google/robotstxt knows no UTF-16, and loses the first line alone.
+            // google/robotstxt does not decode UTF-16, and loses only the first line.
             let is_read = dialect == Dialect::Google && (2..4).contains(&at);
             assert_eq!(line(&robots, "B", "/a").is_some(), is_read, "{dialect}");
         }
     }
 }
 
-// RFC 9309, section 2.5; ours: it is cut as it is read.
+// RFC 9309, section 2.5; ours: a file is cut in the encoding in which it is read.
 #[test]
-fn a_larger_file_that_is_no_utf16_is_cut_at_a_line_end_of_bytes() {
+fn a_larger_file_read_as_bytes_is_cut_at_a_line_end_of_bytes() {
     for file in marked() {
         let longer = [&file[..], b"Disallow: /bc"].concat();
         let kept = whole_lines(&longer, longer.len() - 1);
@@ -165,39 +165,39 @@ fn a_larger_file_that_is_no_utf16_is_cut_at_a_line_end_of_bytes() {
     }
 }
 
-// RFC 9309, section 2.2: only space and tab are blanks; ours, that what cannot
-// be seen was not meant.
+// RFC 9309, section 2.2: only space and tab are blanks. Ours: authors do not intend
+// invisible marks.
 counting! {
-    no_break_space_is_taken_off: "User-agent: *\nDisallow: /a\u{a0}", "B", "/ab" => Some(2);
-    zero_width_space_is_taken_off: "User-agent: *\nDisallow: /a\u{200b}", "B", "/a" => Some(2);
-    direction_marks_are_taken_off: "User-agent: *\nDisallow: /a \u{200e}\u{200f}", "B", "/a" => Some(2);
-    a_mark_is_taken_off_behind_a_wildcard: "User-agent: *\nDisallow: /a*c\u{a0}", "B", "/abc" => Some(2);
-    a_mark_is_taken_off_behind_an_end: "User-agent: *\nDisallow: /a$\u{a0}", "B", "/a" => Some(2);
-    an_end_behind_the_mark_stays: "User-agent: *\nDisallow: /a$\u{a0}", "B", "/ab" => None;
-    the_written_path_is_tried_as_well: "User-agent: *\nDisallow: /a$\u{a0}", "B", "/a%24%C2%A0" => Some(2);
-    a_mark_is_taken_off_in_the_folded_query: "User-agent: *\nDisallow: /?u=%3A\u{a0}", "B", "/?u=:" => Some(2);
-    a_mark_within_a_path_stays: "User-agent: *\nDisallow: /a\u{a0}b", "B", "/a" => None;
-    an_allow_is_tried_as_written: "User-agent: *\nDisallow: /\nAllow: /a\u{a0}", "B", "/a" => Some(2);
-    a_rule_counts_by_its_length_as_written: "User-agent: *\nAllow: /ab/cd\nDisallow: /a\u{a0}", "B", "/ab/cd" => Some(3);
+    a_no_break_space_is_removed: "User-agent: *\nDisallow: /a\u{a0}", "B", "/ab" => Some(2);
+    a_zero_width_space_is_removed: "User-agent: *\nDisallow: /a\u{200b}", "B", "/a" => Some(2);
+    direction_marks_are_removed: "User-agent: *\nDisallow: /a \u{200e}\u{200f}", "B", "/a" => Some(2);
+    a_mark_after_a_wildcard_pattern_is_removed: "User-agent: *\nDisallow: /a*c\u{a0}", "B", "/abc" => Some(2);
+    a_mark_after_an_anchor_is_removed: "User-agent: *\nDisallow: /a$\u{a0}", "B", "/a" => Some(2);
+    an_anchor_before_a_mark_remains: "User-agent: *\nDisallow: /a$\u{a0}", "B", "/ab" => None;
+    the_written_path_matches_as_well: "User-agent: *\nDisallow: /a$\u{a0}", "B", "/a%24%C2%A0" => Some(2);
+    a_mark_in_a_folded_query_is_removed: "User-agent: *\nDisallow: /?u=%3A\u{a0}", "B", "/?u=:" => Some(2);
+    a_path_is_not_cut_at_a_mark: "User-agent: *\nDisallow: /a\u{a0}b", "B", "/a" => None;
+    an_allow_keeps_its_marks: "User-agent: *\nDisallow: /\nAllow: /a\u{a0}", "B", "/a" => Some(2);
+    a_rule_has_the_length_of_its_written_form: "User-agent: *\nAllow: /ab/cd\nDisallow: /a\u{a0}", "B", "/ab/cd" => Some(3);
     a_path_of_marks_decides_nothing: "User-agent: *\nDisallow: \u{a0}", "B", "/a" => None;
-    a_path_of_marks_behind_a_slash_is_everything: "User-agent: *\nDisallow: /\u{200b}", "B", "/a" => Some(2);
+    a_slash_and_marks_disallow_everything: "User-agent: *\nDisallow: /\u{200b}", "B", "/a" => Some(2);
 }
 
-// Ours: an agent line that ends in marks is still that of everyone.
+// Ours: an agent line of `*` and marks still stands for all crawlers.
 counting! {
-    a_mark_behind_the_star_is_taken_off: "User-agent: *\u{a0}\nDisallow: /a", "B", "/a" => Some(2);
-    marks_behind_the_star_are_taken_off: "User-agent: * \u{200b}\u{200e}\nDisallow: /a", "B", "/a" => Some(2);
-    a_star_that_goes_on_is_nobody: "User-agent: *\u{a0}B\nDisallow: /a", "B", "/a" => None;
+    a_mark_after_the_star_is_removed: "User-agent: *\u{a0}\nDisallow: /a", "B", "/a" => Some(2);
+    several_marks_after_the_star_are_removed: "User-agent: * \u{200b}\u{200e}\nDisallow: /a", "B", "/a" => Some(2);
+    a_star_and_a_name_name_no_crawler: "User-agent: *\u{a0}B\nDisallow: /a", "B", "/a" => None;
 }
 
 #[test]
-fn marks_of_older_encodings_are_taken_off() {
+fn a_no_break_space_in_iso_8859_1_is_removed() {
     let robots = RobotsTxt::parse(b"User-agent: *\xA0\nDisallow: /a\xA0\nDisallow: /b\xE0");
     assert_eq!(line(&robots, "B", "/a"), Some(2));
     assert_eq!(line(&robots, "B", "/b"), None);
 }
 
-// Ours: stored decisions and other parsers read them as written.
+// Ours: the other dialects follow stored decisions and the parsers that they imitate.
 #[test]
 fn other_dialects_compare_a_path_with_its_marks() {
     let file = "User-agent: *\nDisallow: /a\u{a0}\nDisallow: /b\u{200e}";
@@ -218,9 +218,9 @@ fn other_dialects_compare_a_path_with_its_marks() {
     }
 }
 
-// Ours: a verdict names its evidence.
+// Ours: a verdict needs evidence.
 #[test]
-fn binding_names_token_and_group() {
+fn a_binding_names_token_groups_and_agent_lines() {
     let robots = RobotsTxt::parse(
         b"User-agent: Foo/1\nUser-agent: Bar\n  Disallow : /a # why\n\nUser-agent: foo\nDisallow: /b",
     );
@@ -235,7 +235,7 @@ fn binding_names_token_and_group() {
     assert_eq!(binding.names(), ["foo/1", "bar", "foo"]);
 }
 
-// Ours: where repaired lines bind beside others, each rule is told with its own.
+// Ours: a repaired group may bind by another token than the other groups.
 #[test]
 fn a_rule_of_a_repaired_group_names_the_token_of_that_group() {
     let file = "\u{200b}User-agent: One\nDisallow: /private\n\nUser-agent: Two\nDisallow: /zz\n";
@@ -250,7 +250,7 @@ fn a_rule_of_a_repaired_group_names_the_token_of_that_group() {
 
 // Ours.
 #[test]
-fn everyone_is_named_by_a_star() {
+fn the_star_group_is_named_by_a_star() {
     let robots = RobotsTxt::parse(b"User-agent: Foo\nUser-agent: * all\nDisallow: /a");
     let binding = robots.binding(&Crawler::parse("Bar"));
     assert_eq!(binding.token(), None);
@@ -260,9 +260,9 @@ fn everyone_is_named_by_a_star() {
     assert_eq!(binding.names(), ["*"]);
 }
 
-// RFC 9309, section 2.2.1: neither an own group nor one of everyone.
+// RFC 9309, section 2.2.1: neither a group for the crawler nor one for `*`.
 #[test]
-fn nothing_binds_who_is_not_named() {
+fn without_a_matching_group_nothing_binds() {
     let robots = RobotsTxt::parse(b"User-agent: Foo\nDisallow: /");
     let binding = robots.binding(&Crawler::parse("Bar"));
     assert!(!binding.is_bound());
@@ -272,7 +272,7 @@ fn nothing_binds_who_is_not_named() {
 
 // Ours: RFC 9309 does not define Crawl-delay.
 #[test]
-fn longest_crawl_delay_of_the_bound_groups_counts() {
+fn the_longest_crawl_delay_of_several_groups_applies() {
     let robots = RobotsTxt::parse(
         b"Crawl-delay: 99\nUser-agent: a\nCrawl-delay: 0.5\nDisallow: /\nCrawl-delay: 2\n\
           User-agent: a\nCrawl-delay: -7\nCrawl-delay: nan\nCrawl-delay:\nDisallow:\n\
@@ -289,9 +289,9 @@ fn longest_crawl_delay_of_the_bound_groups_counts() {
     );
 }
 
-// Ours: whoever wrote the file can see what became of each line.
+// Ours: notes let the author see how each line is read.
 #[test]
-fn odd_lines_are_noted() {
+fn unusual_lines_have_notes() {
     use NoteKind::*;
     let robots = RobotsTxt::parse(
         b"Disallow: /x\nUser-agent: *\nCrawl-delay: soon\nUser-agent: b\ndissallow: c\n\
@@ -317,9 +317,9 @@ fn odd_lines_are_noted() {
     assert_eq!(notes, expected);
 }
 
-// RFC 9309, section 2.5; ours, that a cut line is dropped.
+// RFC 9309, section 2.5; ours: an incomplete line is dropped.
 #[test]
-fn larger_file_is_cut_at_a_line_end() {
+fn a_larger_file_is_cut_at_a_line_end() {
     let body = b"ab\r\ncd\nef";
     let kept: Vec<&[u8]> = (0..=10).map(|max| whole_lines(body, max)).collect();
     let expected: [&[u8]; 11] = [
@@ -338,9 +338,9 @@ fn larger_file_is_cut_at_a_line_end() {
     assert_eq!(kept, expected);
 }
 
-// Ours: every prefix of a file, and any byte in place of another, is read.
+// Ours: every prefix of a file, with each value of its last byte.
 #[test]
-fn any_bytes_are_read() {
+fn any_bytes_can_be_parsed_and_judged() {
     let body = b"\xEF\xBB\xBFUser-agent: *\r\nDisallow: /a%6*$\xE3\nCrawl-delay 1.";
     for end in 0..body.len() {
         for byte in 0..=255 {
@@ -353,9 +353,9 @@ fn any_bytes_are_read() {
     }
 }
 
-// Ours: what would take too long is given up, and what is given up is refused.
+// Ours: an undecided judgement refuses.
 #[test]
-fn file_made_to_be_slow_is_given_up() {
+fn a_hostile_file_is_undecided_after_a_bounded_time() {
     let letter = |digit: usize| char::from(b"abcdefgh"[digit % 8]);
     let rules = (0..15_000).map(|n| {
         let letters = (0..6).map(|place| format!("*{}", letter(n >> (3 * place))));
@@ -370,9 +370,9 @@ fn file_made_to_be_slow_is_given_up() {
     assert_eq!(binding.judge("/short"), Judgement::NoRule);
 }
 
-// Ours: the hot path of the proxy. A path that has to be rewritten, too.
+// Ours: the hot path of the proxy. Holds even if the path has to be rewritten.
 #[test]
-fn judgement_allocates_nothing() {
+fn a_judgement_allocates_nothing() {
     let file = "User-agent: *\nDisallow: /a/*?x=%2F\nDisallow: /*.gif$\nAllow: /%7Eb\n";
     let robots = RobotsTxt::parse(file.as_bytes());
     let binding = robots.binding(&Crawler::parse("B"));
@@ -390,21 +390,21 @@ fn judgement_allocates_nothing() {
     assert_eq!(info.count_total, 0);
 }
 
-// Ours: each literal in boxes of its own took a hundred times its length.
+// Ours: with a box for each literal, a rule took a hundred times its length.
 #[test]
-fn a_rule_made_of_wildcards_takes_a_few_times_its_length_when_folded() {
+fn the_memory_of_a_folded_rule_with_wildcards_is_a_small_multiple_of_its_length() {
     let file = format!("User-agent: *\nDisallow: /%3F{}\n", "*a".repeat(10_000));
     let robots = RobotsTxt::parse(file.as_bytes());
     let binding = robots.binding(&Crawler::parse("B")).as_served();
     let _ = binding.judge("/a%3A?a=%2F");
     let times = robots.memory() / file.len();
-    // As written, and each of both folded forms twice.
+    // The written form once, and each of the two folded forms twice.
     assert_eq!(times, 5);
 }
 
-// Ours: the bound on what is kept rests on it.
+// Ours: the limit of the cache relies on the estimate.
 #[test]
-fn weight_is_about_the_memory_of_a_file_in_use() {
+fn the_weight_estimates_the_memory_of_a_file_in_use() {
     let rule = |path: &str| format!("User-agent: *\nDisallow: /{path}\n");
     let many: String = (0..2000)
         .map(|n| format!("Disallow: /*/{n}/a$\n"))
@@ -428,9 +428,9 @@ fn weight_is_about_the_memory_of_a_file_in_use() {
     }
 }
 
-// Ours: in UTF-16 a byte of a letter may look like a line end.
+// Ours: in UTF-16, one byte of a letter may equal a line end.
 #[test]
-fn larger_file_in_utf16_is_cut_at_a_line_end() {
+fn a_larger_file_in_utf16_is_cut_at_a_line_end() {
     let text = "User-agent: *\nDisallow: /\nAllow: /\u{a05}\u{d05}private\n";
     let big: Vec<u8> = text.encode_utf16().flat_map(u16::to_be_bytes).collect();
     let little: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
@@ -441,7 +441,7 @@ fn larger_file_in_utf16_is_cut_at_a_line_end() {
         for max in 0..file.len() {
             let robots =
                 RobotsTxt::in_dialect(whole_lines(&file, max).to_vec(), Dialect::default());
-            // Where no agent line is whole, the file is read as bytes.
+            // Without a complete agent line, the file is read as bytes.
             let known = robots
                 .records()
                 .filter(|record| record.kind != RecordKind::Unknown);
@@ -454,9 +454,9 @@ fn larger_file_in_utf16_is_cut_at_a_line_end() {
     }
 }
 
-// Ours: what a host serves in place of a robots.txt it does not have.
+// Ours: many hosts without a robots.txt serve a web page.
 #[test]
-fn web_page_is_noted_as_one() {
+fn a_web_page_has_a_note() {
     for page in [
         "<!DOCTYPE html>\n<html><head>",
         "\n <html lang=\"en\">",
@@ -468,10 +468,9 @@ fn web_page_is_noted_as_one() {
     }
 }
 
-// Invariant 2 (ARCHITECTURE.md): what was asked before by another spelling
-// changes nothing.
+// Invariant 2 (ARCHITECTURE.md): cached bindings for another spelling change nothing.
 #[test]
-fn binding_has_the_spelling_of_who_asks() {
+fn a_binding_has_the_spelling_of_the_requesting_crawler() {
     let robots = RobotsTxt::parse(b"User-agent: foobot\nDisallow: /");
     for agent in ["foobot", "FooBot", "FOOBOT", "foobot"] {
         let binding = robots.binding(&Crawler::parse(agent));
@@ -479,18 +478,17 @@ fn binding_has_the_spelling_of_who_asks() {
     }
 }
 
-// RFC 9309, section 2.2.1; ours, that bytes which are no UTF-8 are replaced on
-// both sides.
+// RFC 9309, section 2.2.1; ours: invalid UTF-8 is decoded alike on both sides.
 #[test]
-fn name_with_odd_bytes_binds() {
+fn a_name_that_is_not_utf8_binds() {
     let robots = RobotsTxt::parse(b"User-agent: \xC9toile\nDisallow: /");
     let crawler = Crawler::from_user_agent([&b"\xC9toile/1.0"[..]]);
     assert!(!robots.binding(&crawler).judge("/").allows());
 }
 
-// Ours: a file with many escapes is no reason to give up.
+// Ours: a file with many escapes must not exhaust the budget.
 #[test]
-fn rules_with_escapes_are_judged_on_long_queries() {
+fn many_rules_with_escapes_are_decided_on_a_long_query() {
     let rules = (0..60).map(|n| format!("Disallow: /*?*filter%5Bname{n}%5D=\n"));
     let file = format!("User-agent: *\n{}", rules.collect::<String>());
     let binding = RobotsTxt::parse(file.as_bytes()).binding(&Crawler::parse("B"));
@@ -500,9 +498,9 @@ fn rules_with_escapes_are_judged_on_long_queries() {
     assert_eq!(judgement.rule().map(Rule::line), Some(61));
 }
 
-// Ours: robots.cc takes an index page for its folder, wherever it is.
+// Ours: robots.cc does this anywhere in a pattern.
 #[test]
-fn index_page_stands_for_its_folder_as_google_has_it() {
+fn in_the_google_dialect_an_allowed_index_page_allows_its_folder() {
     let file = "User-agent: *\nDisallow: /\nAllow: *foo/index.html\nDisallow: /foo/bar";
     let robots = RobotsTxt::in_dialect(file.as_bytes(), Dialect::Google);
     let binding = robots.binding(&Crawler::parse("B"));
@@ -510,15 +508,15 @@ fn index_page_stands_for_its_folder_as_google_has_it() {
     assert!(!binding.judge("/foo/x").allows());
 }
 
-// Ours: a record is kept of each decision.
+// Ours: every decision record contains the names.
 #[test]
-fn names_that_are_told_are_bounded() {
+fn the_number_and_length_of_names_are_bounded() {
     let agents: String = (0..1000)
         .map(|n| format!("User-agent: {}{n}\n", "a".repeat(300)))
         .collect();
     let robots = RobotsTxt::parse(format!("{agents}User-agent: b\nDisallow: /").as_bytes());
     let names = robots.binding(&Crawler::parse("b")).names();
-    assert_eq!(names.len(), 2, "the others differ beyond what is told");
+    assert_eq!(names.len(), 2, "the others differ only after the cut");
     let agents: String = (0..5000).map(|n| format!("User-agent: a{n}\n")).collect();
     let robots = RobotsTxt::parse(format!("{agents}User-agent: b\nDisallow: /").as_bytes());
     let binding = robots.binding(&Crawler::parse("b"));

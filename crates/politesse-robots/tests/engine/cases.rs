@@ -1,4 +1,4 @@
-//! Reading a case file: JSON Lines, each case with its own keys.
+//! Parser of case files: JSON Lines, each case with its own keys.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -15,7 +15,7 @@ pub(crate) fn text<'a>(case: &'a Value, key: &str) -> &'a str {
         .unwrap_or_else(|| panic!("{key} in {case}"))
 }
 
-/// Returns the file of a case: bytes where it cannot be written as text.
+/// Returns the robots.txt of a case, which is in base64 if it is not valid text.
 pub(crate) fn body(case: &Value) -> Vec<u8> {
     match case["robots_b64"].as_str() {
         Some(encoded) => BASE64_STANDARD.decode(encoded).unwrap(),

@@ -1,5 +1,5 @@
-//! The engine against the naive reference (`tests/reference`): the same cases,
-//! and whatever a generator comes up with, in every dialect.
+//! Tests of the engine against the naive reference (`tests/reference`), on the cases and on
+//! generated files, in every dialect.
 
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::{Origin, Scheme};
@@ -11,7 +11,7 @@ use crate::cases::{body, cases, text};
 use crate::reference;
 use crate::reference_cases::path;
 
-/// Returns what the engine answers, in the reference's words.
+/// Returns the answer of the engine in the form of the reference.
 fn answer(robots: &RobotsTxt, agent: &str, path: &str) -> reference::Verdict {
     let token = ProductToken::new(agent).into_iter().collect();
     let binding = robots.binding(&Crawler::restore(token, None));
@@ -27,8 +27,8 @@ fn named(dialect: reference::Dialect) -> Dialect {
     dialect.name().parse().unwrap()
 }
 
-/// Returns where the two differ. An empty path decides nothing in either, but
-/// google/robotstxt names its line all the same.
+/// Describes the difference between engine and reference, if there is one. An empty path
+/// decides nothing in either, but google/robotstxt names its line anyway.
 fn difference(
     (dialect, body): (reference::Dialect, &[u8]),
     (agent, path): (&str, &str),
@@ -66,7 +66,7 @@ fn token() -> impl Strategy<Value = String> {
     .prop_map(str::to_owned)
 }
 
-/// Paths in which everything that means something to a rule is frequent.
+/// Generates paths in which characters with a meaning to rules are frequent.
 fn path_like() -> impl Strategy<Value = String> {
     let part = prop::sample::select(vec![
         "/",
@@ -169,7 +169,7 @@ fn line() -> impl Strategy<Value = String> {
     prop_oneof![6 => rule, 3 => agent, 2 => other]
 }
 
-/// Lines that people damage, and some that only look like them.
+/// Generates damaged lines, and some that only look damaged.
 fn damaged_line() -> impl Strategy<Value = String> {
     let key = prop::sample::select(vec![
         "\u{feff}User-agent: ",
@@ -239,7 +239,7 @@ fn utf8(text: &str) -> Vec<u8> {
     text.into()
 }
 
-/// Returns the text in ISO-8859-1, which old files are written in.
+/// Encodes a text in ISO-8859-1, as old files are.
 fn latin1(text: &str) -> Vec<u8> {
     let bytes = text
         .chars()
@@ -247,8 +247,8 @@ fn latin1(text: &str) -> Vec<u8> {
     bytes.collect()
 }
 
-/// Returns a file after what UTF-16 may begin with, in UTF-16 or not, and
-/// another.
+/// Generates two files in a row, with or without a byte order mark before them. The first
+/// may be in UTF-16.
 fn marked_file() -> impl Strategy<Value = Vec<u8>> {
     let mark = prop::sample::select(vec![&b"\xFF\xFE"[..], b"\xFE\xFF", b""]);
     let unit: fn(u16) -> [u8; 2] = u16::to_le_bytes;
@@ -265,7 +265,7 @@ fn marked_file() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Files with so many rules with wildcards that they are not tried in turn.
+/// Generates files with enough wildcard rules for an index of grams.
 fn wild_file() -> impl Strategy<Value = Vec<u8>> {
     let rule = (
         prop::sample::select(vec!["Disallow: /", "Allow: /", "Disallow: /a"]),
@@ -281,27 +281,27 @@ fn wild_file() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    // Ours: one reader and one matcher for all dialects.
+    // Ours: one parser and one matcher serve all dialects.
     #[test]
-    fn engine_answers_as_the_reference(file in file(), agent in token(), path in path_like()) {
+    fn the_engine_agrees_with_the_reference(file in file(), agent in token(), path in path_like()) {
         for dialect in reference::Dialect::ALL {
             let difference = difference((dialect, &file), (&agent, &format!("/{path}")));
             prop_assert!(difference.is_none(), "{}", difference.unwrap_or_default());
         }
     }
 
-    // Ours: lines are read as they were meant, and only to refuse more.
+    // Ours: repairs only refuse more.
     #[test]
-    fn damaged_files_are_answered_as_by_the_reference(file in damaged_file(), agent in token(), path in path_like()) {
+    fn the_engine_agrees_with_the_reference_on_damaged_files(file in damaged_file(), agent in token(), path in path_like()) {
         for dialect in reference::Dialect::ALL {
             let difference = difference((dialect, &file), (&agent, &format!("/{path}")));
             prop_assert!(difference.is_none(), "{}", difference.unwrap_or_default());
         }
     }
 
-    // Ours: a Disallow with a URL of the site.
+    // Ours: a Disallow may contain a URL of the site.
     #[test]
-    fn urls_are_paths_as_by_the_reference(
+    fn the_engine_agrees_with_the_reference_on_urls_of_the_site(
         host in prop::sample::select(vec!["h.example", "h.example:443", "h.example:8443", "H.example:80", "www.h.example", "h.example?", ""]),
         scheme in prop::sample::select(vec!["https", "HTTP", "ftp"]),
         lines in vec(line(), 0..3),
@@ -317,9 +317,9 @@ proptest! {
         prop_assert_eq!(found, wanted, "{} {}", path, file);
     }
 
-    // Ours: a Disallow as servers read paths.
+    // Ours: a Disallow is also compared the way servers read paths.
     #[test]
-    fn engine_answers_as_the_reference_does_as_served(file in prop_oneof![file(), damaged_file()], agent in token(), path in path_like()) {
+    fn the_engine_agrees_with_the_reference_on_served_forms(file in prop_oneof![file(), damaged_file()], agent in token(), path in path_like()) {
         let path = format!("/{path}");
         let robots = RobotsTxt::in_dialect(file.clone(), Dialect::Rfc9309);
         let token = ProductToken::new(&agent).into_iter().collect();
@@ -334,22 +334,22 @@ proptest! {
         }
     }
 
-    // RFC 9309, section 2.2.2: encodings; ours, when a file is UTF-16.
+    // RFC 9309, section 2.2.2, for encodings; ours for the detection of UTF-16.
     #[test]
-    fn what_begins_like_utf16_is_read_as_by_the_reference(file in marked_file(), agent in token(), path in path_like()) {
+    fn the_engine_agrees_with_the_reference_on_files_that_begin_like_utf16(file in marked_file(), agent in token(), path in path_like()) {
         for dialect in [reference::Dialect::Rfc9309, reference::Dialect::Draft2019] {
             let difference = difference((dialect, &file), (&agent, &format!("/{path}")));
             prop_assert!(difference.is_none(), "{}", difference.unwrap_or_default());
         }
     }
 
-    // RFC 9309, section 2.5: what is cut is read as the whole is.
+    // RFC 9309, section 2.5: a cut file has the first records of the whole.
     #[test]
-    fn what_begins_like_utf16_is_cut_as_it_is_read(file in marked_file(), max in any::<prop::sample::Index>()) {
+    fn a_file_that_begins_like_utf16_is_cut_in_the_encoding_in_which_it_is_read(file in marked_file(), max in any::<prop::sample::Index>()) {
         let kept = whole_lines(&file, max.index(file.len() + 1));
         let [kept, whole] = [kept, &file[..]].map(|file| RobotsTxt::in_dialect(file.to_vec(), Dialect::Rfc9309));
         let agents = |robots: &RobotsTxt| robots.records().any(|record| record.kind == RecordKind::UserAgent);
-        // A file whose agent lines were all cut off may be read otherwise.
+        // A file whose agent lines were all cut off may be read in another encoding.
         if agents(&kept) {
             let kept: Vec<_> = kept.records().collect();
             let whole: Vec<_> = whole.records().collect();
@@ -357,17 +357,17 @@ proptest! {
         }
     }
 
-    // RFC 9309, section 2.2.3, where rules are many.
+    // RFC 9309, section 2.2.3.
     #[test]
-    fn many_wildcards_are_answered_as_the_reference_does(file in wild_file(), path in "[ab./?=%]{0,24}") {
+    fn the_engine_agrees_with_the_reference_on_many_wildcard_rules(file in wild_file(), path in "[ab./?=%]{0,24}") {
         let asked = ("a", &*format!("/{path}"));
         let difference = difference((reference::Dialect::Rfc9309, &file), asked);
         prop_assert!(difference.is_none(), "{}", difference.unwrap_or_default());
     }
 
-    // Ours: nothing is lost; each line is a record, a note or nothing.
+    // Ours: no line is lost.
     #[test]
-    fn every_line_is_a_record_or_a_note_or_nothing(file in prop_oneof![file(), damaged_file()]) {
+    fn every_line_with_content_has_a_record_or_a_note(file in prop_oneof![file(), damaged_file()]) {
         let robots = RobotsTxt::in_dialect(file, Dialect::Rfc9309);
         let mut told: Vec<u32> = robots.records().map(|record| record.line).collect();
         told.extend(robots.notes().map(|note| note.line));
@@ -379,9 +379,9 @@ proptest! {
         }
     }
 
-    // Ours: the rule that counts is the first of those that compete.
+    // Ours: the slow search of explanations must agree with the index.
     #[test]
-    fn rule_that_counts_matches_by_itself(file in prop_oneof![file(), damaged_file()], path in path_like()) {
+    fn the_deciding_rule_is_the_first_of_the_competing_rules(file in prop_oneof![file(), damaged_file()], path in path_like()) {
         for dialect in Dialect::ALL {
             let robots = RobotsTxt::in_dialect(file.clone(), dialect);
             let binding = robots.binding(&Crawler::parse("a"));
@@ -398,7 +398,7 @@ proptest! {
 }
 
 #[test]
-fn engine_meets_every_dialect_case() {
+fn the_engine_meets_every_dialect_case() {
     let mut broken = Vec::new();
     for case in &cases(include_str!("../../cases/dialects.jsonl")) {
         let dialect = reference::Dialect::named(text(case, "dialect")).unwrap();

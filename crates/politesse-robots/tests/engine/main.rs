@@ -1,5 +1,5 @@
-//! The engine against its cases and against a naive reference that shares no
-//! line with it.
+//! Tests of the engine against its cases, and against a naive reference that shares no code
+//! with it.
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 #[path = "../reference/mod.rs"]

@@ -1,6 +1,5 @@
-//! Runs `cases/dialects.jsonl` and `cases/robots.jsonl` through the
-//! naive reference (`tests/reference`): what the engine is compared with must
-//! itself say what the texts say.
+//! Runs `cases/dialects.jsonl` and `cases/robots.jsonl` through the naive reference
+//! (`tests/reference`), because the reference must itself follow the specifications.
 
 use serde_json::Value;
 
@@ -10,7 +9,7 @@ use crate::reference::{Dialect, Verdict, decide, decide_at, google_path};
 const DIALECTS: &str = include_str!("../../cases/dialects.jsonl");
 const ROBOTS: &str = include_str!("../../cases/robots.jsonl");
 
-/// Returns the path of a case's URL as the dialect takes it.
+/// Returns the path of a case's URL in the form that the dialect expects.
 pub(crate) fn path(dialect: Dialect, url: &str) -> String {
     if dialect == Dialect::Google {
         return google_path(url);
@@ -29,7 +28,7 @@ fn verdict(dialect: Dialect, case: &Value) -> Verdict {
     }
 }
 
-/// Returns the ids of the cases for which `holds` does not.
+/// Returns the ids of the cases for which `holds` is false.
 fn broken(cases: &[Value], holds: impl Fn(&Value) -> bool) -> Vec<&str> {
     let broken = cases.iter().filter(|case| !holds(case));
     broken.map(|case| text(case, "id")).collect()
@@ -88,7 +87,7 @@ fn the_reference_answers_every_robots_case_as_google_does() {
 
 // robots_test.cc, `TestGetPathParamsQuery`.
 #[test]
-fn google_takes_what_follows_the_authority_for_the_path() {
+fn the_path_of_google_follows_the_authority() {
     for (url, path) in [
         ("", "/"),
         ("http://www.example.com", "/"),

@@ -1,8 +1,8 @@
 //! Runs `cases/robots.jsonl` and `cases/user-agent.jsonl`.
 //!
-//! Each case names its source: a section of RFC 9309, an older text, or the
-//! habit of other engines. All of them hold, whatever their strength; one that
-//! is not to hold would be listed here with the reason.
+//! Each case names its source: a section of RFC 9309, an older specification, or the
+//! practice of other engines. All cases must hold, regardless of their strength. An
+//! exception would be listed here with its reason.
 
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::{Origin, Scheme};
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::cases::{body, cases, text};
 
-/// Returns what follows the authority of a URL, without its fragment.
+/// Returns the path and query of a URL, without its fragment.
 fn path_and_query(url: &str) -> &str {
     let rest = url.strip_prefix("https://h.example").unwrap();
     rest.split('#').next().unwrap()
@@ -41,7 +41,7 @@ fn every_robots_case_holds() {
     assert!(ids.is_empty(), "{ids:?}");
 }
 
-// The answers of google/robotstxt, its differences from the RFC included.
+// The answers of google/robotstxt, including its differences from the RFC.
 #[test]
 fn every_robots_case_is_answered_as_google_does() {
     let cases = cases(include_str!("../../cases/robots.jsonl"));
@@ -74,7 +74,7 @@ fn every_user_agent_case_holds() {
     }
 }
 
-/// Returns the site of a case, and what follows it in the URL.
+/// Splits the URL of a case into site and path.
 fn site_and_path(case: &Value) -> (Origin, &str) {
     let rest = text(case, "url").strip_prefix("https://").unwrap();
     let (host, _) = rest.split_once('/').unwrap();

@@ -1,4 +1,4 @@
-//! Records that are neither agents nor rules: kept, and without effect.
+//! Records other than agents and rules: they are reported and have no effect.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use crate::crawler::Crawler;
 use crate::engine::{Dialect, Judgement, RobotsTxt};
 use crate::pace::{RequestRate, VisitTime};
 
-/// A file in which every kind of record stands once, and some twice.
+/// File with every kind of record at least once.
 const EVERY_KIND: &str = "\
 Sitemap: http://h.test/s.xml
 Host : h.test
@@ -33,7 +33,7 @@ LLM-Policy: /p
 sitemap: /t
 ";
 
-/// Returns the records of a text: line, kind, group and value.
+/// Returns line, kind, group and value of each record of a text.
 fn told(text: &str, dialect: Dialect) -> Vec<(u32, RecordKind, Option<usize>, String)> {
     let robots = RobotsTxt::in_dialect(text.to_owned(), dialect);
     let told = robots.records().map(|record| {
@@ -45,7 +45,7 @@ fn told(text: &str, dialect: Dialect) -> Vec<(u32, RecordKind, Option<usize>, St
 
 // RFC 9309, section 2.2.4.
 #[test]
-fn every_kind_is_kept_with_its_line_group_and_value() {
+fn every_kind_is_reported_with_its_line_group_and_value() {
     use RecordKind::*;
     let (first, second) = (Some(0), Some(1));
     let expected = [
@@ -74,16 +74,16 @@ fn every_kind_is_kept_with_its_line_group_and_value() {
 
 // The consensus of 1994: a blank line ends a record.
 #[test]
-fn record_behind_a_blank_line_is_in_no_group_of_1994() {
+fn in_1994_a_record_after_a_blank_line_is_in_no_group() {
     let groups = told(EVERY_KIND, Dialect::Consensus1994).into_iter();
     let behind = groups.filter(|(line, ..)| (12..=15).contains(line));
     let groups: Vec<_> = behind.map(|(_, _, group, _)| group).collect();
     assert_eq!(groups, [Some(0), None, None]);
 }
 
-// Ours: the name is kept as it is written, and understood in any case.
+// Ours: names are recognised in any case.
 #[test]
-fn names_are_kept_as_written() {
+fn names_are_reported_as_written() {
     let robots = RobotsTxt::parse(b"SITEMAP: /s\nSite-Map: /t\nlicence: /l\nX-Y: z\nclean-Param:");
     let names: Vec<_> = robots
         .records()
@@ -101,7 +101,7 @@ fn names_are_kept_as_written() {
 
 // Conner, 1996.
 #[test]
-fn rates_and_times_of_records_can_be_read() {
+fn rates_and_times_can_be_parsed_from_records() {
     let robots = RobotsTxt::parse(
         b"User-agent: *\nrequest-rate: 10/60\t0600-0845 # by day\nVisit-time : 2200 - 0600\n",
     );
@@ -119,7 +119,7 @@ fn rates_and_times_of_records_can_be_read() {
     assert_eq!((night.from, night.to), (22 * 60, 6 * 60));
 }
 
-/// Lines of files in which a line more could make a difference.
+/// Lines of generated files, chosen so that an additional line could make a difference.
 const LINES: [&str; 12] = [
     "User-agent: foobot",
     "User-agent: *",
@@ -135,7 +135,7 @@ const LINES: [&str; 12] = [
     "",
 ];
 
-/// A record of every kind but agents and rules.
+/// Records of every kind except agents and rules.
 const OTHERS: [&str; 17] = [
     "Crawl-delay: 1",
     "Crawl-delay: soon",
@@ -156,7 +156,8 @@ const OTHERS: [&str; 17] = [
     "Disallow-AI: /",
 ];
 
-/// Returns what a file says to `agent` of `path`: of a rule, its line.
+/// Judges `path` for `agent`. Returns whether it is allowed, the line of the rule, and
+/// whether no group binds.
 fn said(lines: &[&str], agent: &str, path: &str) -> (bool, Option<u32>, bool) {
     let robots = RobotsTxt::parse(lines.join("\n").as_bytes());
     let binding = robots.binding(&Crawler::parse(agent));
@@ -170,7 +171,7 @@ proptest! {
 
     // RFC 9309, section 2.2.4: other records must not interfere.
     #[test]
-    fn other_records_change_no_verdict_wherever_they_stand(
+    fn other_records_change_no_verdict_at_any_position(
         lines in vec(prop::sample::select(&LINES), 0..12),
         other in prop::sample::select(&OTHERS),
         place in any::<prop::sample::Index>(),
@@ -187,9 +188,9 @@ proptest! {
         }
     }
 
-    // Same: what they say is told where they stand, and all else as before.
+    // RFC 9309, section 2.2.4: each is reported, and other records stay as they were.
     #[test]
-    fn other_records_are_told_and_change_no_other(
+    fn other_records_are_reported_and_change_no_other_record(
         lines in vec(prop::sample::select(&LINES), 0..12),
         other in prop::sample::select(&OTHERS),
         place in any::<prop::sample::Index>(),

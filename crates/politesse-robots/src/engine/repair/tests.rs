@@ -1,6 +1,6 @@
-//! Repairs only refuse: whatever a file disallows without them, it disallows with
-//! them. Files of the cases and, where `POLITESSE_CORPUS` names a folder, real
-//! ones, each damaged in the ways in which people damage them.
+//! Repairs only refuse more: a path that a file disallows without repairs is also disallowed
+//! with them. The tests damage the files of the cases in the ways in which people do. If
+//! `POLITESSE_CORPUS` names a folder, they also use the real files in it.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use crate::crawler::Crawler;
 use crate::engine::{Binding, Dialect, RecordKind, RobotsTxt};
 use crate::file_source::FileSource;
 
-/// A sequence of numbers that is the same in each run (xorshift64*).
+/// Generator of the same pseudorandom numbers in each run (xorshift64*).
 struct Dice(u64);
 
 impl Dice {
@@ -27,7 +27,7 @@ impl Dice {
     }
 }
 
-/// Marks that get into a line without being seen, or are hard to see.
+/// Characters that get into a line unnoticed.
 const MARKS: &[&[u8]] = &[
     "\u{a0}".as_bytes(),
     b"\xA0",
@@ -93,7 +93,7 @@ fn damaged_line(line: &[u8], dice: &mut Dice) -> Vec<u8> {
     }
 }
 
-/// Crawlers that the file speaks of, and one that it does not.
+/// Returns crawlers that the file names, and one that it does not.
 fn crawlers(robots: &RobotsTxt, dice: &mut Dice) -> Vec<Crawler> {
     let agents = robots
         .records()
@@ -108,7 +108,7 @@ fn crawlers(robots: &RobotsTxt, dice: &mut Dice) -> Vec<Crawler> {
     names.iter().map(|name| Crawler::parse(name)).collect()
 }
 
-/// Paths that the rules speak of, as written and as meant.
+/// Returns paths that the rules concern, as written and as meant.
 fn paths(robots: &RobotsTxt, dice: &mut Dice) -> Vec<String> {
     let rules = robots
         .records()
@@ -132,8 +132,8 @@ fn paths(robots: &RobotsTxt, dice: &mut Dice) -> Vec<String> {
     paths
 }
 
-/// Asks one file about its crawlers and paths; the number of questions. Adds what
-/// is allowed by repairs to `broken`.
+/// Judges all paths for all crawlers of one file, with and without repairs. Returns the
+/// number of judgements, and adds those that a repair allows to `broken`.
 fn ask(file: &[u8], dice: &mut Dice, broken: &mut String) -> usize {
     let site = Origin::new(Scheme::Https, "h.example").unwrap();
     let old = RobotsTxt::unrepaired(file.to_vec());
@@ -189,7 +189,7 @@ fn files() -> Vec<Vec<u8>> {
     files
 }
 
-/// Asks at least so many questions of files that are damaged anew in each round.
+/// Makes at least `questions` judgements on files that are damaged anew in each round.
 fn ask_all(questions: usize) {
     let files = files();
     let mut dice = Dice(0x5EED);
@@ -208,13 +208,13 @@ fn ask_all(questions: usize) {
 
 // Ours: docs/decisions/007-doubt-refuses.md.
 #[test]
-fn what_is_refused_without_repairs_is_refused_with_them() {
+fn repairs_never_allow_a_refused_path() {
     ask_all(100_000);
 }
 
-// Ours, as above.
+// Ours: docs/decisions/007-doubt-refuses.md. The same with more files.
 #[test]
 #[ignore = "it takes minutes; tests/full.sh runs it"]
-fn what_is_refused_without_repairs_is_refused_with_them_ten_million_times() {
+fn repairs_never_allow_a_refused_path_in_ten_million_judgements() {
     ask_all(10_000_000);
 }

@@ -1,7 +1,7 @@
-//! Whether the engines agree, and ours with the naive reference of the tests.
+//! Agreement between the engines, and between ours and the naive reference of the tests.
 //!
-//! Every question is made from the file's own rules. What other engines answer
-//! otherwise is counted by the reason, each of which is known.
+//! Every question is derived from the rules of the file. Differences between engines are
+//! counted by their reasons, all of which are known.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use crate::engines::{self, Asked, ENGINES};
 use crate::files::{self, AGENT, Case};
 use crate::reference;
 
-/// At most so many URLs are asked of a file.
+/// Maximum number of URLs for a file.
 const URLS: usize = 14;
 
-/// Returns the files of the folder that `POLITESSE_CORPUS` names, or made ones.
+/// Returns the files of the folder that `POLITESSE_CORPUS` names, or generated ones.
 pub(crate) fn corpus() -> Vec<Case> {
     let Some(folder) = std::env::var_os("POLITESSE_CORPUS") else {
         return files::corpus();
@@ -37,7 +37,7 @@ pub(crate) fn corpus() -> Vec<Case> {
     cases.collect()
 }
 
-/// URLs that a file's rules speak of, and some that they do not.
+/// Returns URLs that the rules of a file concern, and some that they do not.
 fn urls(body: &[u8]) -> Vec<String> {
     let robots = RobotsTxt::parse(body);
     let binding = robots.binding(&Crawler::parse(AGENT));
@@ -103,9 +103,9 @@ pub(crate) fn report(corpus: &[Case]) {
     assert!(differences.keys().all(|(_, why)| *why != UNKNOWN));
 }
 
-const UNKNOWN: &str = "and nobody knows why";
+const UNKNOWN: &str = "for an unknown reason";
 
-/// Why another engine answers otherwise, as the differences are known.
+/// Returns the known reason why another engine answers differently.
 fn why(case: &Case, url: &str) -> &'static str {
     let robots = RobotsTxt::parse(&case.body);
     let binding = robots.binding(engines::crawler());
@@ -134,7 +134,7 @@ fn why(case: &Case, url: &str) -> &'static str {
     }
 }
 
-/// Verdict, line and binding, as the tests compare them.
+/// Compares verdict and line with the naive reference.
 fn with_reference(corpus: &[Case]) {
     let (mut decisions, mut differing) = (0, 0);
     for case in corpus {

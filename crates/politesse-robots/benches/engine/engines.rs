@@ -1,4 +1,4 @@
-//! Engines that are measured side by side, each through the same trait.
+//! Engines to compare, each behind the same trait.
 
 use std::sync::OnceLock;
 
@@ -9,13 +9,13 @@ use url::Url;
 
 use crate::files::AGENT;
 
-/// A robots.txt ready for one agent.
+/// robots.txt prepared for one agent.
 pub(crate) trait Ready {
-    /// Reports whether a URL may be fetched; `None` if the engine cannot say.
+    /// Reports whether a URL may be fetched.
     fn allows(&mut self, url: &Asked) -> bool;
 }
 
-/// A URL in the forms that the engines want it in.
+/// URL in the forms that the engines need.
 pub(crate) struct Asked {
     pub(crate) url: String,
     path: String,
@@ -30,11 +30,11 @@ impl Asked {
     }
 }
 
-/// An engine: its name, and how it makes a file ready.
+/// Engine: its name, and the function that prepares a file.
 pub(crate) struct Engine {
     pub(crate) name: &'static str,
     pub(crate) ready: fn(&[u8]) -> Option<Box<dyn Ready>>,
-    /// Whether it parses the file for each question.
+    /// Whether the engine parses the file for each question.
     pub(crate) reads_anew: bool,
 }
 
@@ -73,13 +73,13 @@ pub(crate) fn robotxt(body: &[u8]) -> robotxt::Robots {
     robotxt::Robots::parse(body, AGENT)
 }
 
-/// Returns who asks, worked out once as a crawler would.
+/// Returns the crawler, derived only once, as a real crawler would do.
 pub(crate) fn crawler() -> &'static Crawler {
     static CRAWLER: OnceLock<Crawler> = OnceLock::new();
     CRAWLER.get_or_init(|| Crawler::parse(AGENT))
 }
 
-/// Ours, from the full URL.
+/// Our engine, given the full URL.
 pub(crate) struct Ours(Binding);
 
 impl Ours {

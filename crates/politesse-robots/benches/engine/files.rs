@@ -1,10 +1,9 @@
-//! The files that are measured: made by a seeded generator, in the shapes that
-//! real ones have.
+//! Files to measure, from a seeded generator, with the shapes of real files.
 
 use std::fmt::Write as _;
 use std::ops::Range;
 
-/// A file, the agent that is asked for, and URLs to ask about.
+/// File, and the URLs to judge by it.
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) body: Vec<u8>,
@@ -22,10 +21,10 @@ impl Case {
     }
 }
 
-/// The agent that all questions are asked for.
+/// Agent of all questions.
 pub(crate) const AGENT: &str = "ExampleBot";
 
-/// Numbers that look random and are the same each time (xorshift*).
+/// Generator of the same pseudorandom numbers in each run (xorshift*).
 pub(crate) struct Seed(pub(crate) u64);
 
 impl Seed {
@@ -104,7 +103,7 @@ const WORDS: [&str; 48] = [
     "sort",
 ];
 
-/// Returns the named rows of the table.
+/// Returns the files for the named rows of the table.
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         small(),
@@ -156,8 +155,8 @@ fn prefixes() -> Case {
     Case::new("5,000 prefixes", body, &paths)
 }
 
-/// Returns the shape of a large vendor's documentation: 19,000 folders, deep
-/// and alike.
+/// Returns a file like that of a large vendor's documentation: 19,000 deep and similar
+/// folders.
 fn large() -> Case {
     let mut seed = Seed(19_000);
     let mut body = String::from("User-agent: *\n");
@@ -205,7 +204,7 @@ fn wildcards() -> Case {
     Case::new("1,000 wildcards", body, &paths)
 }
 
-/// Returns a file and a URL made to be slow.
+/// Returns a file and a URL built to be slow.
 fn hostile(shape: &str) -> Case {
     let mut body = String::from("User-agent: *\n");
     let mut number = 0;
@@ -217,7 +216,7 @@ fn hostile(shape: &str) -> Case {
     Case::new(&format!("hostile, /*{shape}N, 2 KB URL"), body, &[&path])
 }
 
-/// Files and URLs that cannot be judged in the time there is.
+/// Returns files and URLs that exceed the budget of a judgement.
 pub(crate) fn endless() -> Vec<Case> {
     let bytes = |seed: &mut Seed, of: &[&str], count: usize| -> String {
         (0..count).map(|_| seed.pick(of).to_owned()).collect()
@@ -267,9 +266,9 @@ pub(crate) fn endless() -> Vec<Case> {
     ]
 }
 
-/// Many small files with the spread that real ones have: the median 12 rules,
-/// a tenth 81 or more, one in a hundred 480; a fifth of the rules with
-/// wildcards; a third of the files with CRLF, some with BOM, HTML or NULs.
+/// Returns many small files with the distribution of real ones: the median has 12 rules, a
+/// tenth have 81 or more, one in a hundred has 480; a fifth of the rules have wildcards; a
+/// third of the files have CRLF, and some have a BOM, HTML or NULs.
 pub(crate) fn corpus() -> Vec<Case> {
     let mut seed = Seed(9309);
     (0..2000).map(|number| file(number, &mut seed)).collect()

@@ -1,10 +1,10 @@
-//! What the engine costs, beside other engines in the same process: deciding,
-//! reading, memory; and whether they agree.
+//! Benchmarks of the engine and of other engines in the same process: time of decisions and
+//! of parsing, memory, and agreement.
 //!
-//! `cargo bench -p politesse-robots`. Times are medians over rounds on one core.
-//! With a folder of real files in `POLITESSE_CORPUS` the corpus rows are
-//! measured on it, else on files made in the same shapes. `-- quick` stops after
-//! the first table, `-- agreement` only compares.
+//! `cargo bench -p politesse-robots`. Times are medians over rounds on one core. If
+//! `POLITESSE_CORPUS` names a folder of real files, the corpus rows use these, otherwise
+//! generated files of similar shape. `-- quick` stops after the first table; `-- agreement`
+//! only compares.
 
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 
@@ -42,13 +42,13 @@ fn main() {
     agreement::report(&corpus);
 }
 
-/// Returns the one clock of this bench.
+/// Reads the clock of this benchmark.
 #[allow(clippy::disallowed_methods)]
 fn now() -> Instant {
     Instant::now()
 }
 
-/// Nanoseconds a step takes: the median over the rounds.
+/// Returns the time of a step in nanoseconds: the median over the rounds.
 pub(crate) fn time(rounds: usize, mut step: impl FnMut()) -> f64 {
     let mut times: Vec<f64> = (0..rounds)
         .map(|_| {
@@ -78,7 +78,7 @@ fn per_decision(ready: &mut dyn Ready, asked: &[Asked], rounds: usize) -> f64 {
     all / asked.len() as f64
 }
 
-/// A row: what each engine took, and how many times ours.
+/// Prints a row with the time of each engine, and its ratio to ours.
 fn row(name: &str, times: &[(&Engine, Option<f64>)]) {
     print!("{name:<36}");
     let ours = times.first().and_then(|(_, time)| *time).unwrap_or(1.0);
@@ -119,7 +119,7 @@ fn decisions() {
             .iter()
             .map(|engine| {
                 let rounds = if engine.reads_anew { 1 } else { ROUNDS };
-                // It would take minutes for one decision.
+                // A single decision would take minutes.
                 let hopeless = engine.reads_anew && case.name.starts_with("hostile");
                 let ready = (!hopeless).then(|| (engine.ready)(&case.body)).flatten();
                 let time = ready.map(|mut ready| per_decision(&mut *ready, &asked, rounds));
@@ -130,7 +130,7 @@ fn decisions() {
     }
 }
 
-/// Files that no engine can judge in time: ours says so, and refuses.
+/// Measures files that no engine can judge in time. Ours detects that and refuses.
 fn given_up() {
     println!("\nfiles made to be given up: the first judgement compiles what it needs");
     for case in files::endless() {
@@ -148,7 +148,7 @@ fn given_up() {
     }
 }
 
-/// Decisions on a file that was asked a moment ago: the mean of each file.
+/// Measures decisions with a warm cache, as the mean of each file.
 fn over_files(corpus: &[Case]) {
     header(&format!("decision, {} files, hot", corpus.len()));
     let files: Vec<_> = corpus.iter().map(|case| (case, asked(case))).collect();
@@ -182,7 +182,8 @@ fn over_files(corpus: &[Case]) {
     }
 }
 
-/// Quick, since there are thousands of files: the least of a few passes.
+/// Returns the minimum of a few passes, in nanoseconds. Quick, because there are thousands
+/// of files.
 fn hot(ready: &mut dyn Ready, asked: &[Asked]) -> f64 {
     let mut least = f64::MAX;
     for _ in 0..5 {
@@ -242,7 +243,8 @@ fn reading(corpus: &[Case]) {
     }
 }
 
-/// Bytes held, the file itself not counted where it is shared with its owner.
+/// Returns the allocated bytes, without the file itself, which is shared with its owner, and
+/// the number of rules.
 fn held(body: &[u8]) -> (usize, usize) {
     let shared: bytes::Bytes = body.to_vec().into();
     let mut kept = None;

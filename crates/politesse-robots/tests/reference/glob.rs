@@ -1,14 +1,14 @@
-//! The paths of Conner's version 2.0: explicit ones, and shell globs.
+//! Matching of paths in Conner's version 2.0: exact paths and shell globs.
 
 use super::lines::{Kind, Rule};
 use super::prefix::{self, Unit, units};
 
-/// The characters that make a value a glob.
+/// Characters that make a value a glob.
 const SPECIAL: &[u8] = b"*?[\\";
 
-/// Returns the first explicit Allow that matches, else the first explicit
-/// Disallow, else the first glob of either kind. All of them are compared with
-/// the whole path and query.
+/// Returns the first matching explicit Allow, otherwise the first matching explicit Disallow,
+/// otherwise the first matching glob of either kind. All are compared with the complete path
+/// and query.
 pub(super) fn by_order_of_kinds<'a>(
     rules: impl Iterator<Item = &'a Rule>,
     path: &[u8],
@@ -30,16 +30,16 @@ pub(super) fn by_order_of_kinds<'a>(
         .copied()
 }
 
-/// A part of a glob.
+/// Piece of a glob.
 #[derive(Debug)]
 enum Piece {
-    /// `*`: any bytes, slashes too.
+    /// `*`: any bytes, including slashes.
     Any,
-    /// `?`: one byte, whatever it is.
+    /// `?`: any single byte.
     One,
     /// Exactly this byte.
     Is(Unit),
-    /// `[...]`: one byte out of a set, or out of the rest.
+    /// `[...]`: one byte in a set, or outside it.
     Of(Set),
 }
 
@@ -48,7 +48,7 @@ enum Piece {
 struct Set {
     /// Whether it begins with `!` or `^`.
     is_negated: bool,
-    /// Members as ranges, each with both ends in it.
+    /// Members as inclusive ranges.
     ranges: Vec<(Unit, Unit)>,
 }
 
@@ -56,7 +56,7 @@ impl Set {
     fn holds(&self, unit: Unit) -> bool {
         let is_member = self.ranges.iter().any(|range| match (range, unit) {
             ((Unit::Byte(from), Unit::Byte(to)), Unit::Byte(byte)) => (from..=to).contains(&&byte),
-            // Only itself: %2F stands in no order with bytes.
+            // `%2F` is only in the range of itself, because it has no order with bytes.
             ((from, to), unit) => *from == unit && *to == unit,
         });
         is_member != self.is_negated
@@ -64,7 +64,7 @@ impl Set {
 }
 
 impl Piece {
-    /// Reports whether it stands for exactly this unit.
+    /// Reports whether the piece matches this single unit.
     fn fits(&self, unit: Unit) -> bool {
         match self {
             Self::Any => false,
@@ -77,7 +77,7 @@ impl Piece {
 
 /// Reports whether the pieces match the path from end to end.
 fn covers(pieces: &[Piece], path: &[Unit]) -> bool {
-    // How many units the pieces so far can stand for, in order.
+    // The numbers of units that the pieces so far can match, in order.
     let mut ends = vec![0];
     for piece in pieces {
         if let Piece::Any = piece {
@@ -93,7 +93,7 @@ fn covers(pieces: &[Piece], path: &[Unit]) -> bool {
     ends.contains(&path.len())
 }
 
-/// Returns the pieces of a glob. An escaped byte (`%2A`) is never special.
+/// Splits a glob into pieces. An escaped byte (`%2A`) is never special.
 fn pieces(value: &[u8]) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut rest = value;
@@ -104,12 +104,12 @@ fn pieces(value: &[u8]) -> Vec<Piece> {
     pieces
 }
 
-/// Returns the first piece and what is after it.
+/// Returns the first piece and the rest of the glob.
 fn next_piece(value: &[u8]) -> Option<(Piece, &[u8])> {
     match value {
         [b'*', after @ ..] => Some((Piece::Any, after)),
         [b'?', after @ ..] => Some((Piece::One, after)),
-        // A bracket that is never closed is an ordinary byte.
+        // A bracket that is never closed is literal.
         [b'[', within @ ..] => match set(within) {
             Some((set, after)) => Some((Piece::Of(set), after)),
             None => Some((Piece::Is(Unit::Byte(b'[')), within)),
@@ -118,9 +118,8 @@ fn next_piece(value: &[u8]) -> Option<(Piece, &[u8])> {
     }
 }
 
-/// Returns the set whose opening bracket stands before `within`, and what is
-/// after the closing one. A `]` in the first place is a member, a `-` in the
-/// last, too.
+/// Returns the set at the beginning of `within`, after its opening bracket, and the text
+/// after the closing one. A `]` in first position and a `-` in last position are members.
 fn set(within: &[u8]) -> Option<(Set, &[u8])> {
     let is_negated = within.starts_with(b"!") || within.starts_with(b"^");
     let mut set = Set {
@@ -142,8 +141,8 @@ fn set(within: &[u8]) -> Option<(Set, &[u8])> {
     }
 }
 
-/// Returns the first byte, with the backslash that may stand before it. A
-/// backslash at the end stands for itself.
+/// Returns the first unit, with an optional backslash before it, and the rest. A backslash
+/// at the end stands for itself.
 fn member(value: &[u8]) -> Option<(Unit, &[u8])> {
     match value {
         [b'\\', quoted @ ..] if !quoted.is_empty() => prefix::next(quoted),

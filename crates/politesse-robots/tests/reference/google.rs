@@ -1,24 +1,24 @@
-//! What google/robotstxt answers, as of its commit 22b355f.
+//! Answers of google/robotstxt, as of its commit 22b355f.
 //!
-//! Written anew from what its `robots.cc` does; functions name the one there
-//! whose behaviour they have. It allows no /robots.txt by itself, decodes
-//! nothing, and has no bound on the file. Its lines are C strings: a NUL ends
-//! them.
+//! Written anew from the behaviour of its `robots.cc`. The doc of each function names the
+//! original. google/robotstxt does not exempt /robots.txt, decodes nothing, and does not
+//! limit the size of a file. Its lines are C strings, so a NUL ends them.
 
 use std::cmp::Ordering;
 
 use super::Verdict;
 
-/// `kMaxLineLen`, less the NUL at the end: what follows on a line is dropped.
+/// `kMaxLineLen`, minus the NUL at the end: the maximum length of a line. The rest of a
+/// longer line is dropped.
 const LINE_BYTES_MAX: usize = 2083 * 8 - 1;
 
 /// `std::string::npos`.
 const NOWHERE: usize = usize::MAX;
 
-/// `Match`: how well the best rule of a kind matches, and its line.
+/// `Match`: priority and line of the best matching rule of a kind.
 #[derive(Debug, Clone, Copy)]
 struct Match {
-    /// The bytes of the pattern; -1 if nothing matched.
+    /// Length of the pattern in bytes; -1 if nothing matched.
     priority: i64,
     /// Line of the rule; 0 if nothing matched.
     line: u32,
@@ -30,7 +30,7 @@ impl Match {
         line: 0,
     };
 
-    /// `Set`, as the callers do it: the first of equal ones stays.
+    /// `Set`, with the condition of its callers: of equal matches, the first stays.
     fn improve(&mut self, priority: i64, line: u32) {
         if self.priority < priority {
             *self = Self { priority, line };
@@ -38,7 +38,7 @@ impl Match {
     }
 }
 
-/// `MatchHierarchy`: the best match in groups for everyone, and in our own.
+/// `MatchHierarchy`: the best match in groups for `*`, and in groups for the crawler.
 #[derive(Debug, Clone, Copy)]
 struct MatchHierarchy {
     global: Match,
@@ -62,7 +62,7 @@ struct Matcher<'a> {
     seen_global_agent: bool,
     seen_specific_agent: bool,
     ever_seen_specific_agent: bool,
-    /// Not Google's: whether there was a group for everyone.
+    /// Whether there was a group for `*`. Not in the original.
     ever_seen_global_agent: bool,
     seen_separator: bool,
 }
@@ -95,13 +95,13 @@ pub(super) fn decide(body: &[u8], agent: &str, url_path: &str) -> Verdict {
     }
 }
 
-/// Returns what C sees of the bytes.
+/// Returns the bytes before the first NUL, where a C string ends.
 fn c_string(bytes: &[u8]) -> &[u8] {
     let end = bytes.iter().position(|&byte| byte == 0);
     &bytes[..end.unwrap_or(bytes.len())]
 }
 
-/// `RobotsTxtParser::Parse`: the lines, cut, without a byte order mark.
+/// `RobotsTxtParser::Parse`: the lines, cut to the maximum length, without a byte order mark.
 fn lines(body: &[u8]) -> Vec<Vec<u8>> {
     const BOM: [u8; 3] = [0xEF, 0xBB, 0xBF];
     let mut lines = Vec::new();
@@ -168,7 +168,7 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | 0x09..=0x0D)
 }
 
-/// `StartsWithIgnoreCase`: a key need only begin like the field.
+/// `StartsWithIgnoreCase`: only the beginning of a key is compared.
 fn begins_like(key: &[u8], names: &[&str]) -> bool {
     names.iter().any(|name| {
         let start = key.get(..name.len());
@@ -176,7 +176,7 @@ fn begins_like(key: &[u8], names: &[&str]) -> bool {
     })
 }
 
-/// `MaybeEscapePattern`: escapes in upper case, bytes beyond ASCII escaped.
+/// `MaybeEscapePattern`: escapes in upper case, bytes outside ASCII escaped.
 fn escaped(value: &[u8]) -> Vec<u8> {
     let mut escaped = Vec::new();
     let mut rest = value;
@@ -196,7 +196,7 @@ fn escaped(value: &[u8]) -> Vec<u8> {
     escaped
 }
 
-/// `ExtractUserAgent`: the letters, `-` and `_` that it begins with.
+/// `ExtractUserAgent`: the longest prefix of letters, `-` and `_`.
 fn extracted(user_agent: &[u8]) -> &[u8] {
     let is_allowed = |byte: u8| byte.is_ascii_alphabetic() || b"-_".contains(&byte);
     let end = user_agent.iter().position(|&byte| !is_allowed(byte));
@@ -204,7 +204,7 @@ fn extracted(user_agent: &[u8]) -> &[u8] {
 }
 
 impl Matcher<'_> {
-    /// `ParseAndEmitLine`, from the key on. Sitemap and unknown keys do nothing.
+    /// `ParseAndEmitLine`, from the key on. Sitemap and unknown keys have no effect.
     fn emit(&mut self, line: u32, key: &[u8], value: &[u8]) {
         const DISALLOW: [&str; 6] = [
             "disallow",
@@ -256,7 +256,7 @@ impl Matcher<'_> {
             }
             return;
         }
-        // An index page that is allowed allows its directory, and that alone.
+        // An allowed index page also allows its directory, but nothing else in it.
         let slash = pattern.iter().rposition(|&byte| byte == b'/');
         if let Some(slash) = slash
             && pattern[slash..].starts_with(b"/index.htm")
@@ -316,13 +316,12 @@ impl Matcher<'_> {
     }
 }
 
-/// `MatchAllow` and `MatchDisallow`: the bytes of a pattern that matches.
+/// `MatchAllow` and `MatchDisallow`: the length of a matching pattern.
 fn priority(path: &[u8], pattern: &[u8]) -> Option<i64> {
     is_match(path, pattern).then(|| i64::try_from(pattern.len()).unwrap_or(i64::MAX))
 }
 
-/// `RobotsMatchStrategy::Matches`. Its sorted list of positions is a list here,
-/// too.
+/// `RobotsMatchStrategy::Matches`, with the same sorted list of positions.
 fn is_match(path: &[u8], pattern: &[u8]) -> bool {
     let mut positions = vec![0];
     for (index, &byte) in pattern.iter().enumerate() {
@@ -342,8 +341,8 @@ fn is_match(path: &[u8], pattern: &[u8]) -> bool {
     true
 }
 
-/// `GetPathParamsQuery`: the path with parameters and query of a URL, without
-/// scheme, authority and fragment; `/` if there is none.
+/// `GetPathParamsQuery`: path, parameters and query of a URL, without scheme, authority and
+/// fragment; `/` if there are none.
 pub fn google_path(url: &str) -> String {
     let find = |from: usize, what: &[&str]| {
         let found = what.iter().filter_map(|text| url[from..].find(text));

@@ -1,16 +1,16 @@
-//! Which lines belong together, and which of these groups bind a crawler.
+//! Groups of lines, and the groups that bind a crawler.
 //!
-//! RFC 9309, sections 2.1 and 2.2.1. The old texts say *record* for *group*.
+//! RFC 9309, sections 2.1 and 2.2.1. The old specifications call a group a *record*.
 
 use super::Dialect;
 use super::lines::{self, Line, Rule, is_blank};
 use super::meant;
 use super::pattern::without_marks;
 
-/// User-agent lines and the rules after them.
+/// Group: user-agent lines and the rules after them.
 #[derive(Debug, Default)]
 struct Group {
-    /// The values of its user-agent lines.
+    /// Values of the user-agent lines.
     agents: Vec<Vec<u8>>,
     /// Rules, in the order of the file.
     rules: Vec<Rule>,
@@ -18,20 +18,19 @@ struct Group {
     is_damaged: bool,
 }
 
-/// The rules that a crawler is to obey.
+/// Rules that bind a crawler.
 #[derive(Debug, Default)]
 pub(super) struct Binding {
-    /// Whether there is a group for it at all. It can be without rules.
+    /// Whether a group binds the crawler. The group may have no rules.
     pub(super) is_bound: bool,
     /// The rules, in the order of the file.
     pub(super) rules: Vec<Rule>,
 }
 
 impl Binding {
-    /// Returns what binds the crawler with the product token `agent`.
-    ///
-    /// Its own groups; if it has none, those of everyone; else nothing
-    /// (RFC 9309, section 2.2.1).
+    /// Returns the rules that bind the crawler with the product token `agent`: those of its
+    /// own groups; otherwise those of the groups for `*`; otherwise none (RFC 9309, section
+    /// 2.2.1).
     pub(super) fn of(dialect: Dialect, body: &[u8], agent: &str) -> Self {
         let groups = groups(dialect, body);
         let with = |fits: &dyn Fn(&[u8]) -> bool| -> Vec<&Group> {
@@ -46,7 +45,7 @@ impl Binding {
             // draft-koster-rep-00, section 2.2.1: the matching groups are
             // combined, but of those with `*` only "the first" is obeyed.
             Dialect::Draft2019 => Self::merged(&own).or(Self::first(&of_all)),
-            // 1996, section 3.2.1; 1994: one record, the first that fits.
+            // 1996, section 3.2.1; 1994: only the first matching record.
             Dialect::Draft1996 | Dialect::Koster1994 | Dialect::Conner2 => {
                 Self::first(&own).or(Self::first(&of_all))
             }
@@ -54,9 +53,9 @@ impl Binding {
         .unwrap_or_default()
     }
 
-    /// Returns what binds the crawler besides, by RFC 9309: where damaged lines are
-    /// read as they were meant, its own groups, or those of everyone. Of these lines
-    /// only the groups count that hold a damaged one.
+    /// Returns the rules that bind the crawler by RFC 9309 if damaged lines are repaired:
+    /// those of its own groups, otherwise those of the groups for `*`. Of the repaired
+    /// file, only groups with a damaged line count.
     pub(super) fn as_meant(body: &[u8], agent: &str) -> Self {
         let dialect = Dialect::Rfc9309;
         let lines = lines::read(dialect, body).into_iter();
@@ -74,12 +73,12 @@ impl Binding {
         own.or(of_all).unwrap_or_default()
     }
 
-    /// Returns the first of the groups; none if there is none.
+    /// Returns the binding by the first group; `None` without groups.
     fn first(groups: &[&Group]) -> Option<Self> {
         Self::merged(&groups[..groups.len().min(1)])
     }
 
-    /// Returns the groups as one; none if there is none.
+    /// Returns the binding by all groups together; `None` without groups.
     fn merged(groups: &[&Group]) -> Option<Self> {
         if groups.is_empty() {
             return None;
@@ -95,16 +94,16 @@ impl Binding {
 
 /// Returns the groups of a file.
 ///
-/// One begins with a user-agent line that does not follow another one of its
-/// own (RFC 9309, section 2.1); in the old texts a blank line ends it, too
-/// (1994, "The Format"; 1996, section 3.2). A rule outside of a group binds
-/// nobody (RFC 9309, section 2.2.2).
+/// A group begins with a user-agent line and ends at the first user-agent line after a rule
+/// (RFC 9309, section 2.1). In the old specifications, a blank line ends it, too (1994, "The
+/// Format"; 1996, section 3.2). A rule outside a group has no effect (RFC 9309, section
+/// 2.2.2).
 fn groups(dialect: Dialect, body: &[u8]) -> Vec<Group> {
     let lines = lines::read(dialect, body).into_iter();
     grouped(dialect, lines.map(|line| (line, false)))
 }
 
-/// Returns the groups of lines, each with whether it was damaged.
+/// Returns the groups of lines. Each line comes with a flag: whether it was damaged.
 fn grouped(dialect: Dialect, lines: impl Iterator<Item = (Line, bool)>) -> Vec<Group> {
     let mut done = Vec::new();
     let mut open: Option<Group> = None;
@@ -137,9 +136,8 @@ fn ends_at_blank_lines(dialect: Dialect) -> bool {
     )
 }
 
-/// Reports whether the value of a user-agent line means everyone: `*`, or `*`
-/// and more words, as Google reads it. In RFC 9309 marks that cannot be seen
-/// may follow.
+/// Reports whether the value of a user-agent line stands for all crawlers: `*`, or `*` and
+/// more words, as Google reads it. In RFC 9309, invisible marks may follow.
 fn is_everyone(dialect: Dialect, value: &[u8]) -> bool {
     let visible = if dialect == Dialect::Rfc9309 {
         &without_marks(value)
@@ -167,11 +165,12 @@ fn names(dialect: Dialect, value: &[u8], token: &str) -> bool {
     }
 }
 
-/// RFC 9309, section 2.2.1, and 1996, section 3.2.1: the names are equal,
-/// whatever their case. What is no part of a name may follow it: any character
-/// that a product token cannot have (Google's reading) but letters outside
-/// ASCII, or a version, words or `*` where the name itself has such characters
-/// (`MJ12bot/1.0`).
+/// Reports whether a value names `token`, ignoring case (RFC 9309, section 2.2.1, and 1996,
+/// section 3.2.1).
+///
+/// Other text may follow the name. It begins with a character that a product token cannot
+/// contain (Google's reading), except a letter outside ASCII; or it is a version, words or
+/// `*`, if the name itself contains such characters (`MJ12bot/1.0`).
 pub(super) fn equals(value: &str, token: &str) -> bool {
     let is_letter = |letter: char| letter.is_ascii_alphabetic() || "_-".contains(letter);
     let letters = until(value, |letter| !is_letter(letter));
@@ -186,7 +185,8 @@ pub(super) fn equals(value: &str, token: &str) -> bool {
     readings.iter().any(|name| name.eq_ignore_ascii_case(token))
 }
 
-/// Letters and digits of any script, accents, and what could not be decoded.
+/// Reports whether a character is a letter or digit of any script, an accent, or a
+/// replacement for bytes that could not be decoded.
 fn is_part_of_letter(letter: char) -> bool {
     letter.is_alphabetic()
         || letter.is_numeric()
@@ -194,9 +194,9 @@ fn is_part_of_letter(letter: char) -> bool {
         || letter == '\u{FFFD}'
 }
 
-/// 1994, `User-agent`: "A case insensitive substring match of the name without
-/// version information is recommended." Blanks before the version belong to
-/// neither.
+/// Reports whether a value names `token` by the consensus of 1994, `User-agent`: "A case
+/// insensitive substring match of the name without version information is recommended."
+/// Blanks before the version do not belong to the name.
 fn is_part_of(value: &str, token: &str) -> bool {
     let without_version = until(value, |letter| letter == '/');
     let name = without_version.trim_end_matches([' ', '\t']);
@@ -206,13 +206,12 @@ fn is_part_of(value: &str, token: &str) -> bool {
         .any(|name| !name.is_empty() && token.contains(&name.to_ascii_lowercase()))
 }
 
-/// Returns what stands before the first character for which `ends` holds.
+/// Returns the text before the first character for which `ends` is true.
 fn until(text: &str, ends: impl Fn(char) -> bool) -> &str {
     text.split(ends).next().unwrap_or_default()
 }
 
-/// Returns a name as text. What is no UTF-8 is taken for Windows-1252, byte by
-/// byte.
+/// Decodes a name as UTF-8. Invalid bytes are decoded as Windows-1252.
 pub(super) fn text(mut bytes: &[u8]) -> String {
     let mut text = String::new();
     while !bytes.is_empty() {
@@ -233,8 +232,7 @@ pub(super) fn text(mut bytes: &[u8]) -> String {
     text
 }
 
-/// Characters of 0x80 to 0x9F in Windows-1252, where it differs from
-/// ISO-8859-1.
+/// Characters 0x80 to 0x9F of Windows-1252, which differ from ISO-8859-1.
 #[rustfmt::skip]
 const WINDOWS_1252: [char; 32] = [
     '€', '\u{FFFD}', '‚', 'ƒ', '„', '…', '†', '‡', 'ˆ', '‰', 'Š', '‹', 'Œ', '\u{FFFD}', 'Ž', '\u{FFFD}',

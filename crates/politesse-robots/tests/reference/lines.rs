@@ -1,11 +1,11 @@
-//! A robots.txt as lines: what each of them is, without its groups.
+//! Lines of a robots.txt, without groups.
 //!
 //! RFC 9309, section 2.2, with the leniency that section 2.2.4 allows. The old
-//! texts have the same lines; the blank ones matter to them alone.
+//! specifications have the same lines; blank lines matter only to them.
 
 use super::Dialect;
 
-/// Whether a rule lets in or keeps out.
+/// Kind of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// An `allow` line.
@@ -14,24 +14,24 @@ pub(super) enum Kind {
     Disallow,
 }
 
-/// An allow or disallow line.
+/// Allow or disallow line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rule {
     /// Number of the line, from 1.
     pub(super) line: u32,
-    /// Which of the two it is.
+    /// Kind of the rule.
     pub(super) kind: Kind,
-    /// Text after the colon, without comment and blanks around it.
+    /// Text after the colon, without comment and outer blanks.
     pub(super) value: Vec<u8>,
-    /// The path in it, if it is a URL of the site.
+    /// Path of the value, if it is a URL of the site.
     pub(super) path: Option<Vec<u8>>,
 }
 
 /// Meaning of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Line {
-    /// Nothing at all; a line with a comment is not blank (1994: it does "not
-    /// indicate a record boundary").
+    /// A blank line. A line with a comment is not blank (1994: it does "not indicate a
+    /// record boundary").
     Blank,
     /// A user-agent line with its value.
     Agent(Vec<u8>),
@@ -41,7 +41,7 @@ pub(super) enum Line {
     Other,
 }
 
-/// Returns the lines of `body`, in order, as `dialect` reads them.
+/// Parses the lines of `body`, in order, by `dialect`.
 pub(super) fn read(dialect: Dialect, body: &[u8]) -> Vec<Line> {
     let numbered = numbered(dialect, body).into_iter();
     numbered
@@ -49,7 +49,7 @@ pub(super) fn read(dialect: Dialect, body: &[u8]) -> Vec<Line> {
         .collect()
 }
 
-/// Returns the lines of `body` as they are, each with its number.
+/// Returns the lines of `body`, each with its number.
 pub(super) fn numbered(dialect: Dialect, body: &[u8]) -> Vec<(u32, Vec<u8>)> {
     let mut text = decoded(body);
     if text.is_pairs && dialect == Dialect::Rfc9309 && !has_agent_line(&text.bytes) {
@@ -59,15 +59,15 @@ pub(super) fn numbered(dialect: Dialect, body: &[u8]) -> Vec<(u32, Vec<u8>)> {
     (1..).zip(lines).collect()
 }
 
-/// A file as UTF-8.
+/// File in UTF-8.
 struct Text {
     bytes: Vec<u8>,
-    /// Whether it was UTF-16.
+    /// Whether the file was in UTF-16.
     is_pairs: bool,
 }
 
-/// Returns the bytes as UTF-8: section 2.2.2, "Implementers MAY bridge encoding
-/// mismatches". A byte order mark belongs to no line.
+/// Converts a file to UTF-8 (section 2.2.2: "Implementers MAY bridge encoding mismatches"),
+/// and removes a byte order mark.
 fn decoded(body: &[u8]) -> Text {
     let pairs = |bytes, unit| Text {
         bytes: utf16(bytes, unit),
@@ -86,8 +86,7 @@ fn decoded(body: &[u8]) -> Text {
     }
 }
 
-/// Returns the bytes after the byte order mark of UTF-8. Google's reading: a
-/// part of the mark goes, too.
+/// Removes a byte order mark of UTF-8, or a part of one, as Google does.
 fn without_mark(body: &[u8]) -> &[u8] {
     match body {
         [0xEF, 0xBB, 0xBF, rest @ ..] | [0xEF, 0xBB, rest @ ..] | [0xEF, rest @ ..] => rest,
@@ -95,9 +94,9 @@ fn without_mark(body: &[u8]) -> &[u8] {
     }
 }
 
-/// Reports whether a line that has an end is an agent line. In RFC 9309, a file
-/// that begins like UTF-16 is read so only if there is one: a stray mark must
-/// not take every rule away.
+/// Reports whether a line that has a line end is an agent line. In RFC 9309, a file that
+/// begins like UTF-16 is decoded as UTF-16 only if there is one, so that a stray mark does
+/// not hide every rule.
 fn has_agent_line(text: &[u8]) -> bool {
     let mut lines = split(text);
     lines.pop();
@@ -105,7 +104,7 @@ fn has_agent_line(text: &[u8]) -> bool {
     lines.any(|line| matches!(line, Line::Agent(_)))
 }
 
-/// Returns the bytes after a byte order mark of UTF-16.
+/// Removes a byte order mark of UTF-16.
 fn without_mark_of_pairs(body: &[u8]) -> &[u8] {
     match body {
         [0xFF, 0xFE, rest @ ..] | [0xFE, 0xFF, rest @ ..] => rest,
@@ -113,7 +112,7 @@ fn without_mark_of_pairs(body: &[u8]) -> &[u8] {
     }
 }
 
-/// UTF-16 as UTF-8; an odd byte at the end is dropped.
+/// Converts UTF-16 to UTF-8. Drops an odd byte at the end.
 fn utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Vec<u8> {
     let pairs = bytes.chunks_exact(2);
     let units = pairs.map(|pair| unit([pair[0], pair[1]]));
@@ -141,7 +140,7 @@ fn split(text: &[u8]) -> Vec<&[u8]> {
     lines
 }
 
-/// Returns what `line` says, whose number is `number`.
+/// Parses line `number`.
 pub(super) fn parsed(number: u32, line: &[u8]) -> Line {
     if trimmed(line).is_empty() {
         return Line::Blank;
@@ -152,7 +151,7 @@ pub(super) fn parsed(number: u32, line: &[u8]) -> Line {
     key(number, &name, value)
 }
 
-/// Returns what a name in lower case and a value say.
+/// Returns the line with this name, in lower case, and this value.
 pub(super) fn key(number: u32, name: &[u8], value: &[u8]) -> Line {
     let rule = |kind| {
         Line::Rule(Rule {
@@ -171,14 +170,14 @@ pub(super) fn key(number: u32, name: &[u8], value: &[u8]) -> Line {
     }
 }
 
-/// Returns what stands before the comment, without blanks around it.
+/// Returns the text before the comment, without outer blanks.
 pub(super) fn content(line: &[u8]) -> &[u8] {
     let comment = line.iter().position(|&byte| byte == b'#');
     trimmed(&line[..comment.unwrap_or(line.len())])
 }
 
-/// Returns the name, in lower case, and the value. Without a colon, a line of
-/// exactly two words is taken for a field that lost it.
+/// Returns the name, in lower case, and the value. A line of exactly two words without a
+/// colon is read as one whose colon is missing.
 fn field(content: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let (name, value) = match content.iter().position(|&byte| byte == b':') {
         Some(colon) => (&content[..colon], &content[colon + 1..]),
@@ -187,7 +186,7 @@ fn field(content: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     Some((trimmed(name).to_ascii_lowercase(), trimmed(value)))
 }
 
-/// Returns the words of a line that has two of them.
+/// Returns the two words of a line; `None` if it has another number of words.
 fn two_words(content: &[u8]) -> Option<(&[u8], &[u8])> {
     let parts = content.split(|byte| is_blank(*byte));
     let words: Vec<&[u8]> = parts.filter(|word| !word.is_empty()).collect();
@@ -197,7 +196,7 @@ fn two_words(content: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// Returns the text without blanks around it.
+/// Returns the text without outer blanks.
 pub(super) fn trimmed(text: &[u8]) -> &[u8] {
     let Some(start) = text.iter().position(|byte| !is_blank(*byte)) else {
         return &[];
@@ -206,7 +205,7 @@ pub(super) fn trimmed(text: &[u8]) -> &[u8] {
     &text[start..last.map_or(start, |last| last + 1)]
 }
 
-/// Section 2.2, `WS`: space and tab; nothing else is a blank.
+/// Reports whether a byte is a blank: space or tab (section 2.2, `WS`).
 pub(super) fn is_blank(byte: u8) -> bool {
     byte == b' ' || byte == b'\t'
 }

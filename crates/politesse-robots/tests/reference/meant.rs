@@ -1,20 +1,19 @@
-//! Lines that a person has damaged, as they were meant: the project's own rule,
-//! for RFC 9309 alone. What they say comes on top of what the file says without
-//! it, so that it never allows.
+//! Repair of damaged lines: our own extension, only for RFC 9309. Repaired lines apply in
+//! addition to the file as written, so they never allow anything.
 
 use super::Dialect;
 use super::groups::{equals, text};
 use super::lines::{Kind, Line, Rule, content, is_blank, key, numbered, parsed, trimmed};
 
-/// Characters that nobody sees.
+/// Invisible characters.
 const MARKS: &str = "\u{a0}\u{202f}\u{2007}\u{3000}\u{200b}\u{200c}\u{200d}\u{2060}\u{feff}\
     \u{200e}\u{200f}\u{61c}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\u{2066}\u{2067}\u{2068}\u{2069}";
 
-/// Characters around a `*` that mean nothing, beside the punctuation of ASCII.
+/// Characters around a `*` that are ignored, in addition to ASCII punctuation.
 const AROUND: &str = " \t\u{ab}\u{b4}\u{b7}\u{bb}\u{3001}\u{3002}\u{300c}\u{300d}\u{300e}\u{300f}\
     \u{ff02}\u{ff07}\u{ff0c}\u{ff0e}\u{ff1b}";
 
-/// Returns the lines of a file as they were meant, and whether each was damaged.
+/// Returns the lines of a file after repairs, each with a flag: whether it was damaged.
 pub(super) fn read(dialect: Dialect, body: &[u8]) -> Vec<(Line, bool)> {
     let mut lines = Vec::new();
     for (number, line) in numbered(dialect, body) {
@@ -36,7 +35,7 @@ pub(super) fn read(dialect: Dialect, body: &[u8]) -> Vec<(Line, bool)> {
     lines
 }
 
-/// Returns where each colon of a text begins and ends.
+/// Returns the start and the end of each colon in a text.
 fn colons(text: &[u8]) -> Vec<(usize, usize)> {
     let wide = "\u{ff1a}".as_bytes();
     let length = |at: usize| match &text[at..] {
@@ -49,7 +48,7 @@ fn colons(text: &[u8]) -> Vec<(usize, usize)> {
 }
 
 fn by_visible_name(number: u32, content: &[u8]) -> Line {
-    // A name is short.
+    // Only the beginning is searched, because names are short.
     let first = &content[..content.len().min(128)];
     let Some(&(start, end)) = colons(first).first() else {
         return Line::Other;
@@ -68,7 +67,7 @@ fn by_visible_name(number: u32, content: &[u8]) -> Line {
     }
 }
 
-/// Returns the two lines that stand in the value of an agent line.
+/// Returns the two lines in the value of an agent line that also contains a Disallow.
 fn two_in_one(number: u32, value: &[u8]) -> Option<(Line, Line)> {
     for (start, end) in colons(value) {
         let before = trimmed(&value[..start]);
@@ -88,7 +87,7 @@ fn two_in_one(number: u32, value: &[u8]) -> Option<(Line, Line)> {
     None
 }
 
-/// Returns a name as it is seen.
+/// Returns a name as a person sees it.
 fn plain(name: &[u8]) -> String {
     let mut seen = String::new();
     for letter in text(name).chars() {
@@ -102,7 +101,7 @@ fn plain(name: &[u8]) -> String {
     seen.trim_matches([' ', '\t']).to_owned()
 }
 
-/// Reports whether an agent line was meant for everyone.
+/// Reports whether an agent line was meant for all crawlers.
 pub(super) fn is_everyone(value: &[u8]) -> bool {
     let seen = plain(value);
     let is_around = |letter: char| {
@@ -120,7 +119,7 @@ pub(super) fn names(value: &[u8], token: &str) -> bool {
     !token.is_empty() && equals(&plain(value), token)
 }
 
-/// Returns the value of a Disallow in the forms in which it may have been meant.
+/// Returns the forms of a Disallow's value that its author may have meant.
 pub(super) fn forms(rule: &Rule) -> Vec<Vec<u8>> {
     let mut seen = Vec::new();
     let mut rest = &rule.value[..];
@@ -139,9 +138,9 @@ pub(super) fn forms(rule: &Rule) -> Vec<Vec<u8>> {
     vec![seen, text]
 }
 
-/// Returns the path of a URL at `site`, which is written as `https://host` or
-/// `https://host:port`. The scheme does not matter; the port is that of the scheme
-/// or of the site.
+/// Returns the path of a URL at `site`, which has the form `https://host` or
+/// `https://host:port`. The scheme of the URL does not matter; its port must be the default
+/// of its scheme or that of the site.
 pub(super) fn path_at(site: &str, rule: &Rule) -> Option<Vec<u8>> {
     let url = String::from_utf8(forms(rule).pop()?).ok()?;
     let (host, port, _) = parts(site)?;

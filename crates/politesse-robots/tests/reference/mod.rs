@@ -1,18 +1,17 @@
-//! What robots.txt means in each dialect, told the slow way: the reference that
-//! the engine is tested and fuzzed against.
+//! Naive reference of robots.txt in each dialect. Tests and fuzz targets compare the engine
+//! with it.
 //!
-//! It follows the texts clause by clause and shares no line with the engine:
-//! everything is read anew for every question, nothing is indexed, and no
-//! shortcut is taken. Nothing but `std` is used, so that tests and fuzz targets
-//! can include these files by path.
+//! The reference follows the specifications clause by clause and shares no code with the
+//! engine: it parses the file anew for every question, has no index and takes no shortcut.
+//! It uses only `std`, so that tests and fuzz targets can include these files by path.
 //!
-//! It does not know what an origin answered (a 404, a 5xx), nor how large a file
-//! may be: whoever asks has cut the body already.
+//! Does not know the status that an origin answered (a 404, a 5xx), or the maximum size of a
+//! file: the caller must cut the body.
 #![allow(
     dead_code,
     unreachable_pub,
     unused_imports,
-    reason = "shared by path; not everyone who includes this asks everything"
+    reason = "included by path; not every includer uses everything"
 )]
 
 mod glob;
@@ -29,7 +28,7 @@ use groups::Binding;
 use lines::{Kind, Rule};
 use pattern::Forms;
 
-/// Text by which a robots.txt is to be read.
+/// Specification by which a robots.txt is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// RFC 9309.
@@ -43,12 +42,12 @@ pub enum Dialect {
     /// "An Extended Standard for Robot Exclusion", version 2.0, Sean Conner,
     /// November 1996.
     Conner2,
-    /// RFC 9309 as google/robotstxt answers it.
+    /// RFC 9309 as implemented by google/robotstxt.
     Google,
 }
 
 impl Dialect {
-    /// Every dialect, for tests that go through all of them.
+    /// Every dialect, for tests that cover all of them.
     pub const ALL: [Self; 6] = [
         Self::Rfc9309,
         Self::Draft2019,
@@ -58,12 +57,12 @@ impl Dialect {
         Self::Google,
     ];
 
-    /// Returns the dialect of that name, as configurations and cases write it.
+    /// Returns the dialect with this name, as used in configurations and cases.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dialect| dialect.name() == name)
     }
 
-    /// Returns the name that configurations and cases use.
+    /// Returns the name used in configurations and cases.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rfc9309 => "rfc9309",
@@ -76,23 +75,22 @@ impl Dialect {
     }
 }
 
-/// Answer of one robots.txt to one crawler about one path.
+/// Verdict of a robots.txt on one path for one crawler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
     /// Whether the path may be fetched.
     pub allow: bool,
-    /// The line of the rule that decided, from 1; none if no rule matched.
+    /// Line of the deciding rule, from 1; `None` if no rule matched.
     pub line: Option<u32>,
-    /// Whether some group of the file binds the crawler.
+    /// Whether a group of the file binds the crawler.
     pub bound: bool,
 }
 
-/// Returns what `body` says to the crawler with the product token `agent`
-/// (empty: to nobody in particular) about `url_path`, a path with its query as
-/// sent.
+/// Returns the verdict of `body` on `url_path`, a path with its query as sent, for the
+/// crawler with the product token `agent`. An empty `agent` means a crawler without a name.
 ///
-/// A path without its leading slash is read as having one. Under
-/// [`Dialect::Google`] it is to be the path that [`google_path`] gives.
+/// A path without a leading slash gets one. For [`Dialect::Google`], the path must come from
+/// [`google_path`].
 pub fn decide(dialect: Dialect, body: &[u8], agent: &str, url_path: &str) -> Verdict {
     if dialect == Dialect::Google {
         return google::decide(body, agent, url_path);
@@ -100,15 +98,15 @@ pub fn decide(dialect: Dialect, body: &[u8], agent: &str, url_path: &str) -> Ver
     verdict((dialect, Forms::WithoutMarks, None), body, agent, url_path)
 }
 
-/// Returns what [`decide`] says by RFC 9309 of a file of `site`, such as
-/// `https://h.example`: there, a Disallow may hold a whole URL.
+/// Returns the verdict of [`decide`] by RFC 9309 for a file of `site`, such as
+/// `https://h.example`. A Disallow may contain a URL of the site.
 pub fn decide_at(site: &str, body: &[u8], agent: &str, url_path: &str) -> Verdict {
     let read_by = (Dialect::Rfc9309, Forms::WithoutMarks, Some(site));
     verdict(read_by, body, agent, url_path)
 }
 
-/// Returns what [`decide`] says by RFC 9309, where a Disallow matches a path in
-/// either form of its reserved bytes, as servers take them for one.
+/// Returns the verdict of [`decide`] by RFC 9309, with reserved bytes of a path compared
+/// with a Disallow both escaped and unescaped, because servers treat both forms alike.
 pub fn decide_as_served(body: &[u8], agent: &str, url_path: &str) -> Verdict {
     verdict(
         (Dialect::Rfc9309, Forms::AsServed, None),
@@ -144,7 +142,7 @@ fn verdict(
     if dialect != Dialect::Rfc9309 || !written.allow {
         return written;
     }
-    // What is allowed must be allowed by the lines as they were meant, too.
+    // An allowed path must also be allowed by the repaired lines.
     let meant = by(&mut Binding::as_meant(body, agent));
     match (meant.allow, written.line) {
         (true, Some(_)) => written,
@@ -152,8 +150,8 @@ fn verdict(
     }
 }
 
-/// Returns the path, which begins with a slash (RFC 9110, section 4.2.3: no
-/// path is `/`). The textbook's Table 9-3 leaves it out.
+/// Adds the leading slash of a path if it is missing (RFC 9110, section 4.2.3: an empty path
+/// is `/`). Table 9-3 of the textbook omits it.
 fn with_slash(url_path: &str) -> String {
     if url_path.starts_with('/') {
         url_path.to_owned()
@@ -162,7 +160,7 @@ fn with_slash(url_path: &str) -> String {
     }
 }
 
-/// Returns the rule that counts, if any matches.
+/// Returns the deciding rule, if a rule matches.
 fn deciding_rule<'a>(
     (dialect, forms): (Dialect, Forms),
     rules: &'a [Rule],
@@ -172,8 +170,8 @@ fn deciding_rule<'a>(
     if path == "/robots.txt" {
         return None;
     }
-    // RFC 9309, section 2.2, `empty-pattern`: it matches no byte. 1994: an
-    // empty value means that all URLs can be retrieved.
+    // RFC 9309, section 2.2, `empty-pattern`: it decides nothing. 1994: an empty
+    // value means that all URLs can be retrieved.
     let rules = rules.iter().filter(|rule| !rule.value.is_empty());
     let path = path.as_bytes();
     match dialect {
@@ -182,7 +180,7 @@ fn deciding_rule<'a>(
         Dialect::Draft1996 => prefix::first(rules, path),
         Dialect::Koster1994 => prefix::first_disallow(rules, path),
         Dialect::Conner2 => glob::by_order_of_kinds(rules, path),
-        // Answered by `decide` before it comes here.
+        // `decide` has already answered for this dialect.
         Dialect::Google => None,
     }
 }

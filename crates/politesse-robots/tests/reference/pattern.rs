@@ -1,23 +1,23 @@
-//! The paths of RFC 9309 and of the 2019 draft: patterns with `*` and `$`, in
-//! canonical form, the most specific of which counts.
+//! Matching of paths by RFC 9309 and the draft of 2019: patterns with `*` and `$` in
+//! canonical form, of which the most specific decides.
 
 use super::lines::{Kind, Rule};
 use super::meant;
 
-/// In which forms a Disallow is compared. An Allow is compared as written.
+/// Forms in which a Disallow is compared. An Allow is compared only as written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Forms {
-    /// As written, and with the reserved bytes of a query in either form.
+    /// As written, with the reserved bytes of a query both escaped and unescaped.
     Standard,
-    /// So, and without invisible marks at its end.
+    /// Additionally without invisible marks at its end.
     WithoutMarks,
-    /// So, and with the reserved bytes of the path in either form.
+    /// Additionally with the reserved bytes of the path both escaped and unescaped.
     AsServed,
 }
 
-/// Returns the matching rule with the most bytes; of equal ones an Allow, of
-/// those the first (RFC 9309, section 2.2.2): in the file, but that repaired groups
-/// come after all others.
+/// Returns the matching rule with the most bytes; if equal, an Allow; if still equal, the
+/// first (RFC 9309, section 2.2.2). Repaired groups come after all others; otherwise the
+/// order is that of the file.
 pub(super) fn most_specific<'a>(
     rules: impl Iterator<Item = &'a Rule>,
     path: &[u8],
@@ -26,7 +26,8 @@ pub(super) fn most_specific<'a>(
     let path = canonical_path(path);
     let matching = rules.filter(|rule| is_match(rule, &path, forms));
     matching.min_by_key(|rule| {
-        // Whatever form matches, the written one counts, if it can match.
+        // The length is that of the written form, if that can match, regardless of
+        // the form that does match.
         let values = values(rule, forms);
         let mut patterns = values.iter().filter_map(|value| Pattern::of(value));
         let bytes = patterns.next().map_or(0, |pattern| pattern.bytes());
@@ -37,10 +38,9 @@ pub(super) fn most_specific<'a>(
 
 /// Reports whether the rule matches the canonical `path`.
 ///
-/// In a query a Disallow matches in either form of the reserved bytes, encoded
-/// or not: the second row of section 2.2.2's table can be read both ways, and
-/// neither reading is to let through what the other keeps out. Servers take the
-/// two for one in a path as well.
+/// In a query, a Disallow matches reserved bytes both encoded and not. The second row of the
+/// table in section 2.2.2 has two interpretations, and a path that either one disallows is
+/// disallowed. Servers treat both forms alike in a path as well.
 fn is_match(rule: &Rule, path: &[u8], forms: Forms) -> bool {
     if rule.kind == Kind::Allow {
         return Pattern::of(&rule.value).is_some_and(|pattern| pattern.covers_bytes(path));
@@ -54,7 +54,7 @@ fn is_match(rule: &Rule, path: &[u8], forms: Forms) -> bool {
     })
 }
 
-/// Returns the values in which a rule is compared, the written one first.
+/// Returns the values to compare for a rule, the written one first.
 fn values(rule: &Rule, forms: Forms) -> Vec<Vec<u8>> {
     let mut values = vec![rule.value.clone()];
     if forms != Forms::Standard && rule.kind == Kind::Disallow {
@@ -65,9 +65,8 @@ fn values(rule: &Rule, forms: Forms) -> Vec<Vec<u8>> {
     values
 }
 
-/// Returns the value without what cannot be seen at its end: no-break spaces
-/// (in ISO-8859-1, too, after ASCII), spaces without width, marks of direction,
-/// and the blanks among them.
+/// Removes the invisible characters at the end of a value: no-break spaces (also that of
+/// ISO-8859-1, after ASCII), zero-width spaces, direction marks, and the blanks among them.
 pub(super) fn without_marks(value: &[u8]) -> Vec<u8> {
     const MARKS: &str = "\u{a0}\u{202f}\u{200b}\u{200c}\u{200d}\u{2060}\u{feff}\u{200e}\u{200f}\
         \u{61c}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\u{2066}\u{2067}\u{2068}\u{2069}";
@@ -89,28 +88,27 @@ pub(super) fn without_marks(value: &[u8]) -> Vec<u8> {
     rest.to_vec()
 }
 
-/// The value of a rule, ready to be compared.
+/// Value of a rule, prepared for comparison.
 #[derive(Debug)]
 struct Pattern {
     /// Canonical form of the pattern. Each `*` in it is a wildcard.
     text: Vec<u8>,
-    /// Whether a `$` stood at its end (section 2.2.3).
+    /// Whether the pattern ended with `$` (section 2.2.3).
     is_anchored: bool,
 }
 
-/// A piece of a canonical path.
+/// Unit of a canonical path.
 #[derive(Debug, Clone, Copy)]
 enum Unit {
-    /// A byte as it stands, be it part of an escape.
+    /// A literal byte, which may be part of an escape.
     Byte(u8),
-    /// A reserved byte, whether it is written out or as its escape.
+    /// A reserved byte, escaped or not.
     Either(u8),
 }
 
 impl Pattern {
-    /// Returns the pattern that `value` writes. Section 2.2, `path-pattern`: it
-    /// begins with `/`; section 5.1 shows that `*` will do. Anything else
-    /// matches nothing.
+    /// Parses a pattern. Section 2.2, `path-pattern`: it begins with `/`; section 5.1 shows
+    /// that `*` is possible, too. Any other value matches nothing.
     fn of(value: &[u8]) -> Option<Self> {
         if !value.starts_with(b"/") && !value.starts_with(b"*") {
             return None;
@@ -122,22 +120,22 @@ impl Pattern {
         })
     }
 
-    /// Returns how specific it is: its bytes, `*` and `$` counted.
+    /// Returns the length in bytes, including `*` and `$`, which measures specificity.
     fn bytes(&self) -> usize {
         self.text.len() + usize::from(self.is_anchored)
     }
 
-    /// Section 2.2.2: "The match evaluates positively if and only if the end of
-    /// the path from the rule is reached before a difference in bytes is
-    /// encountered."
+    /// Reports whether the pattern matches byte by byte. Section 2.2.2: "The match evaluates
+    /// positively if and only if the end of the path from the rule is reached before a
+    /// difference in bytes is encountered."
     fn covers_bytes(&self, path: &[u8]) -> bool {
         let path: Vec<Unit> = path.iter().copied().map(Unit::Byte).collect();
         self.covers(&path)
     }
 
-    /// Returns the same, with reserved bytes and their escapes alike after the
-    /// first `?` of the path. What is in the query is told by the path: after a
-    /// `*` the pattern cannot know.
+    /// Reports whether the pattern matches if reserved bytes and their escapes are equal
+    /// after the first `?` of the path. The path determines where the query begins: after a
+    /// `*`, the pattern cannot.
     fn covers_folded(&self, path: &[u8]) -> bool {
         let (before, behind) = split_at_query(path);
         let mut units: Vec<Unit> = before.iter().copied().map(Unit::Byte).collect();
@@ -145,12 +143,12 @@ impl Pattern {
         self.covers(&units)
     }
 
-    /// Returns the same, in the path as well. `%3F` and `%23` stay what they
-    /// are there: to a server they are part of a name, not the beginning of a
-    /// query or a fragment.
+    /// Reports whether the pattern matches if reserved bytes and their escapes are equal in
+    /// the path as well. Before the query, `%3F` and `%23` stay escaped: to a server they
+    /// are part of a name, and do not begin a query or a fragment.
     fn covers_served(&self, path: &[u8]) -> bool {
         let (before, behind) = split_at_query(path);
-        // `/*%2F*` is about slashes that are escaped, and about no others.
+        // `/*%2F*` matches only escaped slashes.
         let keeps_slash = self.text.contains(&b'*') && holds(&self.text, b"%2F");
         let reserved = if keeps_slash {
             &RESERVED_IN_PATH[1..]
@@ -162,10 +160,10 @@ impl Pattern {
         self.covers(&units)
     }
 
-    /// Reports whether the pattern matches from the first unit of `path`, and
-    /// up to the last if it is anchored.
+    /// Reports whether the pattern matches from the first unit of `path` on, and up to the
+    /// last if it is anchored.
     fn covers(&self, path: &[Unit]) -> bool {
-        // How many units the bytes up to each can stand for, in order.
+        // For each prefix of the pattern, the numbers of units that it can match.
         let mut ends = vec![Vec::new(); self.text.len() + 1];
         ends[0].push(0);
         let mut furthest = 0;
@@ -196,7 +194,8 @@ impl Pattern {
 }
 
 impl Unit {
-    /// Returns how many bytes of `pattern`, which begins with it, it takes.
+    /// Returns the number of bytes at the beginning of `pattern` that match the unit; `None`
+    /// if they do not.
     fn begins(self, pattern: &[u8]) -> Option<usize> {
         match self {
             Self::Byte(byte) => pattern.starts_with(&[byte]).then_some(1),
@@ -208,26 +207,25 @@ impl Unit {
     }
 }
 
-/// Reserved bytes (RFC 3986, section 2.2) but `*` and `$`: canonical form has
-/// them as escapes alone.
+/// Reserved bytes (RFC 3986, section 2.2) except `*` and `$`, which are always escaped in
+/// canonical form.
 const RESERVED: &[u8] = b":/?#[]@!&'()+,;=";
 
-/// Reserved bytes that a path can hold (RFC 3986, section 3.3), and the
-/// brackets that servers take as well.
+/// Reserved bytes that a path can contain (RFC 3986, section 3.3), and the brackets, which
+/// servers also accept.
 const RESERVED_IN_PATH: &[u8] = b"/:[]@!&'()+,;=";
 
 fn holds(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
 
-/// Returns what stands before the query, its `?` included, and the query.
+/// Splits a path after the first `?`, into the part before the query and the query.
 fn split_at_query(path: &[u8]) -> (&[u8], &[u8]) {
     let query = path.iter().position(|&byte| byte == b'?');
     path.split_at(query.map_or(path.len(), |mark| mark + 1))
 }
 
-/// Returns the units of `text` where the bytes of `reserved` are one with their
-/// escapes.
+/// Returns the units of `text`, in which the bytes of `reserved` equal their escapes.
 fn either(text: &[u8], reserved: &[u8]) -> Vec<Unit> {
     let mut units = Vec::new();
     let mut rest = text;
@@ -243,8 +241,8 @@ fn either(text: &[u8], reserved: &[u8]) -> Vec<Unit> {
     units
 }
 
-/// Returns the reserved byte that a canonical text begins with, and in how many
-/// bytes it is written.
+/// Returns the reserved byte at the beginning of a canonical text, and the number of bytes
+/// of its spelling.
 fn foldable(text: &[u8]) -> Option<(u8, usize)> {
     let (byte, length) = match escape(text) {
         Some(byte) => (byte, 3),
@@ -253,8 +251,8 @@ fn foldable(text: &[u8]) -> Option<(u8, usize)> {
     RESERVED.contains(&byte).then_some((byte, length))
 }
 
-/// Returns the canonical form of a URL's path: a `*` or `$` in it is no special
-/// character, so it is compared as section 2.2.3 has it written, encoded.
+/// Returns the canonical form of a URL's path. A `*` or `$` in a path is literal, so it is
+/// encoded, as section 2.2.3 requires for literals.
 fn canonical_path(path: &[u8]) -> Vec<u8> {
     let encoded = |byte: u8| match byte {
         b'*' => b"%2A".to_vec(),
@@ -263,9 +261,9 @@ fn canonical_path(path: &[u8]) -> Vec<u8> {
     canonical(path).into_iter().flat_map(encoded).collect()
 }
 
-/// Returns the form in which both sides are compared (section 2.2.2): escapes
-/// of unreserved bytes decoded, other escapes in upper case, bytes that a URI
-/// cannot have encoded, and every `$`. A `%` that begins no escape stays.
+/// Returns the canonical form for comparison (section 2.2.2). Escapes of unreserved bytes are
+/// decoded, other escapes are in upper case, and bytes that a URI cannot contain are encoded,
+/// as is every `$`. A `%` that does not begin an escape stays.
 fn canonical(text: &[u8]) -> Vec<u8> {
     let mut canonical = Vec::new();
     let mut rest = text;
@@ -285,7 +283,7 @@ fn canonical(text: &[u8]) -> Vec<u8> {
     canonical
 }
 
-/// Returns the byte whose escape `text` begins with.
+/// Returns the byte that the escape at the beginning of `text` encodes.
 pub(super) fn escape(text: &[u8]) -> Option<u8> {
     let [b'%', high, low, ..] = text else {
         return None;
@@ -299,13 +297,13 @@ fn encoded(byte: u8) -> Vec<u8> {
     format!("%{byte:02X}").into_bytes()
 }
 
-/// RFC 3986, section 2.3.
+/// Reports whether a byte is unreserved (RFC 3986, section 2.3).
 fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
 }
 
-/// Bytes that are neither reserved nor unreserved, and `$`, which is an
-/// ordinary byte everywhere but at the end of a rule.
+/// Reports whether a byte must be encoded: it is neither reserved nor unreserved, or it is
+/// `$`, which is literal everywhere except at the end of a rule.
 fn is_to_encode(byte: u8) -> bool {
     !(0x21..=0x7E).contains(&byte) || b"\"<>\\^`{|}$".contains(&byte)
 }

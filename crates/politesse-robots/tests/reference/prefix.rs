@@ -1,20 +1,20 @@
-//! The paths of 1994 and 1996: prefixes, without any special character.
+//! Matching of paths in 1994 and 1996: prefixes without special characters.
 
 use super::lines::{Kind, Rule};
 use super::pattern::escape;
 
-/// A byte of a path as the old texts compare it.
+/// Unit of a path in the comparison of the old specifications.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
-    /// A byte, written out or escaped.
+    /// A byte, escaped or not.
     Byte(u8),
-    /// `%2F`, which is no `/` (1996, section 3.2.2: "unless it is the "/"
+    /// `%2F`, which differs from `/` (1996, section 3.2.2: "unless it is the "/"
     /// character, which has special meaning in a path").
     EscapedSlash,
 }
 
-/// Returns the first rule that matches (1996, section 3.2.2: "in the order they
-/// occur in the record. The first match found is used").
+/// Returns the first matching rule (1996, section 3.2.2: "in the order they occur in the
+/// record. The first match found is used").
 pub(super) fn first<'a>(
     mut rules: impl Iterator<Item = &'a Rule>,
     path: &[u8],
@@ -23,8 +23,8 @@ pub(super) fn first<'a>(
     rules.find(|rule| path.starts_with(&units(&rule.value)))
 }
 
-/// Returns the first Disallow that matches. 1994 knows no Allow: "Unrecognised
-/// headers are ignored."
+/// Returns the first matching Disallow. 1994 has no Allow: "Unrecognised headers are
+/// ignored."
 pub(super) fn first_disallow<'a>(
     rules: impl Iterator<Item = &'a Rule>,
     path: &[u8],
@@ -32,8 +32,8 @@ pub(super) fn first_disallow<'a>(
     first(rules.filter(|rule| rule.kind == Kind::Disallow), path)
 }
 
-/// Returns the text with its escapes decoded: "If a %xx encoded byte is
-/// encountered it is unencoded prior to comparison".
+/// Decodes the escapes of a text: "If a %xx encoded byte is encountered it is unencoded
+/// prior to comparison".
 pub(super) fn units(text: &[u8]) -> Vec<Unit> {
     let mut units = Vec::new();
     let mut rest = text;
@@ -44,7 +44,7 @@ pub(super) fn units(text: &[u8]) -> Vec<Unit> {
     units
 }
 
-/// Returns the first unit and what is after it.
+/// Returns the first unit and the rest of the text.
 pub(super) fn next(text: &[u8]) -> Option<(Unit, &[u8])> {
     let (&byte, after) = text.split_first()?;
     match escape(text) {

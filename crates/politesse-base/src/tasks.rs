@@ -63,7 +63,7 @@ const READ_BYTES_MAX: u64 = 64 * 1024 - 1;
 
 /// Budget of a task that reads from a peer.
 ///
-/// hyper parses input until there is none left. A peer that sends faster than hyper
+/// hyper parses input until it runs out. A peer that sends faster than hyper
 /// parses (a chunk size of endless zeros, interim responses, empty frames) would occupy
 /// a thread forever.
 #[derive(Debug, Clone, Default)]

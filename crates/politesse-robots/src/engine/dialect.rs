@@ -10,7 +10,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Specification by which a robots.txt is read (`robots.dialect`).
+/// Specification that a robots.txt follows (`robots.dialect`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Dialect {
     /// RFC 9309, of 2022.

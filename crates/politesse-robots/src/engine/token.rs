@@ -248,7 +248,7 @@ pub(super) fn token_of(line: TextLine<'_>, traits: &Traits) -> Option<Token> {
 }
 
 /// Returns the token of a line whose key has invisible marks, or lookalikes of a colon or
-/// hyphen; `None` if there is none, or if the key is Allow.
+/// hyphen. Returns `None` for any other line, and for an Allow.
 #[cold]
 pub(super) fn key_without_marks(line: TextLine<'_>, traits: &Traits) -> Option<Token> {
     let content = traits.lines.content(line.bytes);

@@ -28,7 +28,7 @@ use groups::Binding;
 use lines::{Kind, Rule};
 use pattern::Forms;
 
-/// Specification by which a robots.txt is read.
+/// Specification that a robots.txt follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// RFC 9309.

@@ -53,7 +53,7 @@ pub enum TlsSetupError {
         source: pem::Error,
     },
     /// A certificate in the file of roots cannot serve as a root.
-    #[error("{} holds a certificate that is no root", path.display())]
+    #[error("{} contains a certificate that cannot be a root", path.display())]
     Root {
         /// The file.
         path: PathBuf,

@@ -225,7 +225,7 @@ impl fmt::Display for Cause {
 
 /// Error: no cause has this word.
 #[derive(Debug, Error)]
-#[error("no cause is called {0:?}")]
+#[error("unknown cause {0:?}")]
 pub struct UnknownCause(String);
 
 impl FromStr for Cause {

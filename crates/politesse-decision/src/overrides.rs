@@ -263,13 +263,13 @@ pub enum InvalidOverride {
     #[error("its agent cannot be read")]
     Agent(#[from] InvalidToken),
     /// The path is not a pattern.
-    #[error("its path {0:?} is no pattern")]
+    #[error("its path {0:?} is not a pattern")]
     Path(String),
     /// The end is not a timestamp.
     #[error("its end cannot be read")]
     Until(#[from] jiff::Error),
     /// The action is neither `allow` with an end nor `deny`.
-    #[error("its action is {0:?}, with or without an end")]
+    #[error("its action {0:?} is unknown, or is an allow without an end")]
     Action(String),
 }
 

@@ -37,11 +37,11 @@ struct CommandPrefix {
 /// Configuration of this process, as named on the command line.
 #[derive(Debug, Clone)]
 pub struct Invocation<'a> {
-    /// The configuration file, if one was named.
+    /// Configuration file, if the command line names one.
     pub file: Option<&'a Path>,
     /// Folder of `--here`.
     pub here: Option<&'a Path>,
-    /// The arguments of `--set`.
+    /// Arguments of `--set`.
     pub overrides: &'a [String],
     /// Settings from the environment, in the form `NAME=value` that a shell accepts before
     /// a command.

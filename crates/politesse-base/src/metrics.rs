@@ -72,7 +72,7 @@ macro_rules! metrics {
             }
         }
 
-        /// Every metric, in the order of the table.
+        /// All metrics, in the order of the table.
         static DESCRIPTIONS: &[Description] = &[$(
             Description {
                 field: stringify!($field),
@@ -320,7 +320,7 @@ labels! {
     DecisionLabels {
         /// `allow`, `disallow` or `later`.
         verdict,
-        /// The reason's word.
+        /// Word of the reason.
         reason,
     }
 
@@ -328,21 +328,21 @@ labels! {
     AnnotationLabels {
         /// `complete`, `partial` or `unknown`.
         state,
-        /// Why the annotation is not complete; empty if it is.
+        /// Reason why the annotation is not complete; empty if it is complete.
         why,
     }
 
     /// Label of metrics that count by reason.
     ReasonLabel {
-        /// The reason's word.
+        /// Word of the reason.
         reason,
     }
 
     /// Labels of shares of a resource.
     ShareLabels {
-        /// The resource's word.
+        /// Word of the resource.
         resource,
-        /// The outcome's word.
+        /// Word of the outcome.
         result,
     }
 
@@ -354,7 +354,7 @@ labels! {
 
     /// Label of metrics that count by outcome.
     ResultLabel {
-        /// The outcome's word.
+        /// Word of the outcome.
         result,
     }
 }

@@ -66,7 +66,7 @@ pub const TURN_BYTES_MAX: usize = BUDGET_BYTES + 16 * 1024;
 /// Total number of bytes in a flood.
 const FLOOD_BYTES: usize = 8 << 20;
 
-/// Returns a peer that sends as fast as it can.
+/// Starts a peer that sends as fast as it can, and returns its address.
 fn flooding() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -41,7 +41,7 @@ pub enum Cause {
     /// The origin was not asked: too many other fetches or DNS lookups were running or
     /// waiting (`robots.max_fetches`, `robots.max_waiting`, `upstream.dns_lookups`).
     Busy,
-    /// Something failed on our side.
+    /// An internal error in the proxy.
     Internal,
 }
 
@@ -118,7 +118,7 @@ pub enum CertificateFault {
          entry in upstream.tls"
     )]
     SelfSigned,
-    /// Another fault.
+    /// Any other fault.
     #[error("its certificate does not hold")]
     Other,
 }
@@ -242,13 +242,13 @@ impl FromStr for Cause {
 /// Meaning of a status for robots.txt (RFC 9309, section 2.3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatusMeaning {
-    /// Its body is the file.
+    /// The body of the response is the file.
     Parse,
-    /// The file is elsewhere.
+    /// The response redirects to the file.
     Redirect,
     /// There is no file.
     Unavailable,
-    /// The rules remain unknown.
+    /// The rules are unknown.
     Unreachable,
 }
 

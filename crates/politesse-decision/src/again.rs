@@ -115,7 +115,7 @@ pub fn decide_again(
         // Equal answers are right, even if another revision decided the row.
         _ if is_recorded(record, evidence) => {
             let given = given_again(record, evidence);
-            // An override of a query may have allowed the URL.
+            // An override that matches the query string may have allowed the URL.
             let is_excused = matches!(given, Again::OtherEnding(_))
                 && record.url.contains(WITHHELD)
                 && !evidence.policy.terms().overrides.is_empty();

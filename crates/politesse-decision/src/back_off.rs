@@ -50,7 +50,7 @@ pub struct BackOffEvent {
     pub at: Timestamp,
     /// Host, on all its ports.
     pub host: Host,
-    /// Beginning or end.
+    /// Change that the event reports.
     pub change: BackOffChange,
     /// Status of the response that began the back-off; `None` at its end.
     pub status: Option<u16>,

@@ -237,7 +237,7 @@ impl Receipt {
 /// Reason why a decision yields no permit.
 #[derive(Debug, Error)]
 pub enum NoPermit {
-    /// The decision disallows.
+    /// The decision disallows the request.
     #[error("refused: {}", .0.evidence.ruling.reason.as_str())]
     Refused(Refusal),
     /// The decision delays the request.

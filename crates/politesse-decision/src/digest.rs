@@ -24,7 +24,7 @@ impl Digest {
         Self(value)
     }
 
-    /// Returns the 32 bytes, as the audit store keeps them.
+    /// Returns the 32 bytes, the form in the audit store.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -121,7 +121,7 @@ impl CanonicalBytes {
 
     /// Appends a text.
     pub fn text(&mut self, value: impl fmt::Display) {
-        // Writing to a vector does not fail.
+        // Writing to a vector cannot fail.
         self.written(|text| write!(text, "{value}").unwrap_or_default());
     }
 
@@ -138,7 +138,7 @@ impl CanonicalBytes {
         }
     }
 
-    /// Returns the bytes.
+    /// Returns the encoded bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

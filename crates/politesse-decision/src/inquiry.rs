@@ -17,7 +17,7 @@ use politesse_directives::PurposeSet;
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::{ROBOTS_TXT, Target};
 
-/// The parts of a request that a decision depends on.
+/// Parts of a request that a decision depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inquiry {
     /// The crawler.
@@ -67,7 +67,7 @@ pub struct Identity {
 /// (`crawler.requisites`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Requisites {
-    /// Each waits for a turn of its own.
+    /// Each file waits for its own turn.
     #[default]
     Turn,
     /// They share the turn of their page.
@@ -116,14 +116,14 @@ pub struct Identities {
 /// Entry that matches a request.
 #[derive(Debug, Clone, Copy)]
 pub struct KnownEntry<'a> {
-    /// The entry.
+    /// Entry of the table.
     pub identity: &'a Identity,
-    /// Its digest ([`Identity::digest`]).
+    /// Digest of the entry ([`Identity::digest`]).
     pub digest: Digest,
 }
 
 impl Identities {
-    /// Creates a table of these entries.
+    /// Creates a table from its entries.
     #[must_use]
     pub fn new(entries: Vec<Identity>) -> Self {
         Self {
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(crawler.candidates(), tokens(&["B"]));
     }
 
-    /// One test a row: the crawler for a User-Agent and a client address.
+    /// One test per row: the crawler for a User-Agent and a client address.
     macro_rules! identities {
         ($($name:ident: [$($entry:expr),*] say $agent:literal at $client:literal is $expected:expr;)*) => {$(
             #[test]

@@ -66,7 +66,7 @@ impl Outcome {
     }
 }
 
-/// Class of the ending of an exchange. Each ending is counted in one class.
+/// Class in which the end of an exchange is counted. Each exchange has one class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndingClass {
     /// The response was passed on. Any status counts that no other class covers.

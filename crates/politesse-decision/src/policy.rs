@@ -103,7 +103,7 @@ pub struct Policy {
     digest: Digest,
 }
 
-/// Values of a policy.
+/// Values that a policy consists of.
 ///
 /// The JSON omits fields added after the first version if they have their default value.
 /// This way policies of earlier versions can be parsed and keep their digest.
@@ -172,7 +172,7 @@ impl Policy {
         })
     }
 
-    /// Returns the policy with some of its values changed.
+    /// Changes values of the policy.
     #[must_use]
     pub fn with(mut self, change: impl FnOnce(&mut PolicyTerms)) -> Self {
         change(&mut self.terms);

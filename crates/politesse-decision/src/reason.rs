@@ -23,7 +23,7 @@ macro_rules! words {
         }
 
         impl $Enum {
-            /// Every value, in the order of the table.
+            /// All values, in declaration order.
             pub const ALL: [Self; [$($word),+].len()] = [$(Self::$Variant),+];
 
             /// Returns the word used in decision records, metrics and answers.
@@ -81,7 +81,7 @@ words! {
         Unreachable = "unreachable",
         /// Matching reached its limit: the file is built to be slow to match.
         Undecided = "undecided",
-        /// The operator denies it.
+        /// An override of the operator denies the URL.
         Override = "override",
         /// `egress` prohibits connections to the address.
         Egress = "egress",

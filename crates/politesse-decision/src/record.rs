@@ -29,7 +29,7 @@ words! {
         Enforced = "enforced",
         /// The decision disallows, but report mode forwarded the request.
         Reported = "reported",
-        /// An override allowed what robots.txt disallows.
+        /// An override allowed a request that robots.txt disallows.
         Overridden = "overridden",
         /// The request was answered from the cached copy of /robots.txt; nothing was sent.
         Cached = "cached",
@@ -307,15 +307,15 @@ impl StoredPolicy {
 pub struct StoredRuling {
     /// `allow`, `disallow` or `later`.
     pub verdict: String,
-    /// The reason's word.
+    /// Word of the reason.
     pub reason: String,
-    /// The effect's word.
+    /// Word of the effect.
     pub effect: String,
-    /// The rule's line.
+    /// Line of the rule, from 1.
     pub line: Option<u32>,
-    /// The rule's text.
+    /// Text of the rule.
     pub rule: Option<String>,
-    /// The group's agents.
+    /// Agents of the group.
     pub group: Vec<String>,
     /// Token whose group binds, otherwise the first candidate.
     pub crawler: Option<String>,
@@ -326,13 +326,13 @@ pub struct StoredRuling {
 /// Denial of a purpose, as stored and as shown in rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredDenial {
-    /// Purpose that is denied (`train-ai`).
+    /// Denied purpose (`train-ai`).
     pub purpose: String,
-    /// Statement that denies it (`tdm-reservation=1`).
+    /// Statement that denies the purpose (`tdm-reservation=1`).
     pub statement: String,
-    /// Letters of the places that state it, as in the annotation (`src`).
+    /// Letters of the places that state the denial, as in the annotation (`src`).
     pub src: String,
-    /// Line of robots.txt that states it.
+    /// Line of robots.txt that states the denial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
 }

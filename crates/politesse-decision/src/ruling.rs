@@ -131,7 +131,7 @@ impl Ruling {
         Some(pause.as_secs_f64())
     }
 
-    /// Reports whether an override allows what robots.txt disallows.
+    /// Reports whether an override allows the request although robots.txt disallows it.
     pub fn is_overridden(&self) -> bool {
         self.overriding.is_some() && self.verdict == Verdict::Allow
     }

@@ -241,7 +241,7 @@ impl Snapshot {
 /// Change of the answer for one origin and product token.
 #[derive(Debug, Clone)]
 pub struct AnswerChange {
-    /// The answer before.
+    /// The previous answer.
     pub before: Arc<Snapshot>,
     /// The new answer, which has the same key.
     pub after: Arc<Snapshot>,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// Path of the file at its origin.
 pub const TDM_FILE: &str = "/.well-known/tdmrep.json";
 
-/// Answer to a request for the TDM file of an origin.
+/// Result of a request for the TDM file of an origin, with its time and expiry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TdmSnapshot {
     /// Status of the answer, if there was one.
@@ -26,7 +26,7 @@ pub struct TdmSnapshot {
     pub result: TdmResult,
 }
 
-/// Result of asking for a TDM file.
+/// Meaning of the answer to a request for a TDM file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TdmResult {

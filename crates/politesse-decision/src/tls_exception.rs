@@ -25,7 +25,7 @@ pub struct TlsException {
     pub reason: String,
 }
 
-/// Terms of a TLS session that differ from the usual ones.
+/// Terms of a TLS session that differ from the defaults.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TlsTerms {
     /// Whether the certificate is verified.

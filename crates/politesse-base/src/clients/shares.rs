@@ -66,7 +66,7 @@ pub struct Shares {
     resource: Resource,
     order: DisplacementOrder,
     state: Mutex<SharesState>,
-    /// Moment from which uptime counts.
+    /// Start of [`Shares::uptime`].
     epoch: Instant,
     metrics: Arc<Metrics>,
 }

@@ -347,7 +347,7 @@ fn the_digest_of_a_policy_covers_the_revision_of_the_engine() {
     assert_eq!(Revision::CURRENT.to_string(), "4");
 }
 
-/// One test a row: the verdict on a path at each level of readings, and the reading that
+/// One test per row: the verdict on a path at each level of readings, and the reading that
 /// the ruling names. robots.txt disallows /private.
 macro_rules! levels {
     ($($name:ident: $path:literal by $level:ident is $expected:expr;)*) => {$(
@@ -380,7 +380,7 @@ levels! {
     a_reading_that_is_allowed_is_not_named: "//public" by Server is (Verdict::Allow, None);
 }
 
-/// One test a row: the verdict of a rule on a path at each level of readings.
+/// One test per row: the verdict of a rule on a path at each level of readings.
 macro_rules! forms {
     ($($name:ident: $rules:literal on $path:literal by $level:ident is $expected:ident;)*) => {$(
         #[test]
@@ -513,7 +513,7 @@ fn laid_down(candidates: Candidates, overrides: &[&str]) -> Arc<Policy> {
     )
 }
 
-/// One test a row: verdict, line and token for /x and a crawler with several names,
+/// One test per row: verdict, line and token for /x and a crawler with several names,
 /// under `Candidates::All`.
 macro_rules! all_candidates {
     ($($name:ident: $robots:literal says $expected:expr;)*) => {$(
@@ -590,7 +590,7 @@ fn kept(overrides: &[&str], snapshot: &Arc<Snapshot>, path: &str) -> (StoredRuli
     (StoredRuling::of(evidence), Effect::of(evidence))
 }
 
-/// One test a row: verdict, reason, line and effect for a path. robots.txt disallows
+/// One test per row: verdict, reason, line and effect for a path. robots.txt disallows
 /// /open and /private.
 macro_rules! overriding {
     ($($name:ident: $overrides:expr, $path:literal says $expected:expr;)*) => {$(
@@ -710,7 +710,7 @@ fn reported(decision: Decision) -> (bool, Effect) {
     (decision.into_permit(&receipt).is_ok(), effect)
 }
 
-/// One test a row: whether report mode forwards the request, and the recorded effect.
+/// One test per row: whether report mode forwards the request, and the recorded effect.
 macro_rules! reporting {
     ($($name:ident: $snapshot:expr, $path:literal says $expected:expr;)*) => {$(
         #[test]

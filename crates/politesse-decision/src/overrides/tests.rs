@@ -29,7 +29,7 @@ fn fits(keys: &str, agent: &str, origin: &str, paths: &[(&str, bool)]) -> Option
     first(&[entry], &asked).map(|(_, reading)| reading)
 }
 
-/// One test a row: whether a deny with `keys` matches a URL requested by `agent`.
+/// One test per row: whether a deny with `keys` matches a URL requested by `agent`.
 macro_rules! denying {
     ($($name:ident: $keys:literal on ($agent:literal, $origin:literal, $path:literal) is $fits:literal;)*) => {$(
         #[test]
@@ -65,7 +65,7 @@ denying! {
     an_override_no_longer_holds_at_its_end: r#""origin": "https://h.test", "until": "2027-01-01T00:00:00Z""# on ("A", "https://h.test", "/") is false;
 }
 
-/// One test a row: the index of the reading that an override of `/open` matches. Each
+/// One test per row: the index of the reading that an override of `/open` matches. Each
 /// reading has a flag: whether robots.txt disallows it.
 macro_rules! reading {
     ($($name:ident: $action:literal of $paths:expr => $fits:expr;)*) => {$(

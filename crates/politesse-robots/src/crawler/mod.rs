@@ -182,7 +182,7 @@ mod tests {
             .collect()
     }
 
-    /// One test a row: `"User-Agent" => ["candidate"];`
+    /// One test per row: `"User-Agent" => ["candidate"];`
     macro_rules! deriving {
         ($($name:ident: $agent:literal => $expected:expr;)*) => {$(
             #[test]

@@ -43,7 +43,7 @@ pub struct Binding {
     scope: Fold,
 }
 
-/// Outcome of judging one path.
+/// Judgement of one path.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Judgement<'a> {
     /// A rule decides.

@@ -192,7 +192,7 @@ pub(super) enum DamagedLines {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IndexPages {
     AsWritten,
-    /// It also allows the folder `/x/` itself.
+    /// The rule also allows the folder `/x/` itself.
     AllowFolder,
 }
 

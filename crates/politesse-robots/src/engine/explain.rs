@@ -174,7 +174,7 @@ mod tests {
             .collect()
     }
 
-    /// One test a row: a file, a path, and the lines that do not decide, with the reason.
+    /// One test per row: a file, a path, and the lines that do not decide, with the reason.
     macro_rules! losing {
         ($($name:ident: $dialect:ident $robots:literal on $path:literal loses $expected:expr;)*) => {$(
             #[test]

@@ -192,7 +192,7 @@ impl Index {
         Ok(walk.best)
     }
 
-    /// Returns the child of `node` that the path leads to.
+    /// Returns the child of `node` on the path, and adds the length of its label to `depth`.
     #[inline]
     fn child(
         &self,

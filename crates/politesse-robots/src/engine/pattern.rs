@@ -360,7 +360,7 @@ fn folded(text: &[u8], query: usize, scope: Fold) -> Box<[u8]> {
 mod tests {
     use super::*;
 
-    /// One test a row: `"pattern" matches "path" misses "path";`
+    /// One test per row: `"pattern" matches "path" misses "path";`
     macro_rules! matching {
         ($($name:ident: $pattern:literal $(matches $hit:literal)* $(misses $miss:literal)*;)*) => {$(
             #[test]
@@ -372,7 +372,7 @@ mod tests {
         )*};
     }
 
-    /// One test a row: `"pattern" folds "path" keeps "path";`
+    /// One test per row: `"pattern" folds "path" keeps "path";`
     macro_rules! folding {
         ($($name:ident: $pattern:literal $(folds $hit:literal)* $(keeps $miss:literal)*;)*) => {$(
             #[test]

@@ -30,7 +30,7 @@ impl<'a> Rule<'a> {
         }
     }
 
-    /// Returns whether the rule allows or disallows.
+    /// Returns the kind of the rule: allow or disallow.
     #[must_use]
     pub fn kind(&self) -> RuleKind {
         let token = self.token().and_then(Token::rule_kind);

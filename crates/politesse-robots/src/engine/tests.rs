@@ -39,7 +39,7 @@ fn line(robots: &RobotsTxt, agent: &str, path: &str) -> Option<u32> {
     rule.map(Rule::line)
 }
 
-/// One test a row: `FILE, "agent", "path" => line;`
+/// One test per row: `FILE, "agent", "path" => line;`
 macro_rules! counting {
     ($($name:ident: $file:expr, $agent:literal, $path:literal => $line:expr;)*) => {$(
         #[test]

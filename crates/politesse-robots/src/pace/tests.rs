@@ -20,7 +20,7 @@ fn at(clock: &str) -> Timestamp {
     format!("2026-11-21T{clock}:00Z").parse().unwrap()
 }
 
-/// One test a row: the pause that lines ask for at a time of day.
+/// One test per row: the pause that lines ask for at a time of day.
 macro_rules! pauses {
     ($($name:ident: $lines:literal at $clock:literal is $pause:expr;)+) => {$(
         #[test]

@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    /// One test a row: the next beginning of a period, as seen from a time.
+    /// One test per row: the next beginning of a period, as seen from a time.
     macro_rules! openings {
         ($($name:ident: $value:literal at $now:literal is $opens:expr;)+) => {$(
             #[test]

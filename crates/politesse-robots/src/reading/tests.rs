@@ -40,7 +40,7 @@ fn a_path_without_dot_segments_is_unchanged() {
     }
 }
 
-/// One test a row: a path, and one of its readings by common servers.
+/// One test per row: a path, and one of its readings by common servers.
 macro_rules! reads {
     ($($name:ident: $path:literal as $reading:literal;)*) => {$(
         #[test]

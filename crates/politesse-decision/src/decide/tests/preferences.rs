@@ -48,7 +48,7 @@ fn told(decision: &Decision) -> (String, Vec<String>) {
     )
 }
 
-/// One test a row: `"purposes", mode, rule, "path" is "verdict reason line",
+/// One test per row: `"purposes", mode, rule, "path" is "verdict reason line",
 /// [denials];`
 macro_rules! purposes {
     ($($name:ident: $words:literal, $mode:ident, $rule:expr, $path:literal

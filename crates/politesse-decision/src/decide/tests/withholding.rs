@@ -61,7 +61,7 @@ fn withheld(decision: &Decision, status: u16, annotation: &str) -> Option<String
     ))
 }
 
-/// One test a row: `"terms", rule, status, "list;parameters" => result;`
+/// One test per row: `"terms", rule, status, "list;parameters" => result;`
 macro_rules! responses {
     ($($name:ident: $terms:literal, $rule:expr, $status:literal, $stated:literal => $expected:expr;)+) => {$(
         #[test]

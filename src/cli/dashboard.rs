@@ -26,6 +26,9 @@ const OPENER: &str = if cfg!(target_os = "macos") {
 /// Arguments of `dashboard`.
 #[derive(Debug, Args)]
 pub(super) struct DashboardArguments {
+    /// Number of a decision that the link opens; without one it opens the overview.
+    #[arg(value_name = "SEQ")]
+    decision: Option<u64>,
     /// Also opens the link in a browser.
     #[arg(long)]
     open: bool,
@@ -53,7 +56,11 @@ pub(super) fn dashboard(
     )?;
     let foreign = |error| ApiError::Foreign(found.admin.listen, error);
     let link: SignInLink = serde_json::from_slice(&answer).map_err(foreign)?;
-    let url = admin_url(&found, &found.admin.listen, &link.path);
+    let path = match arguments.decision {
+        Some(seq) => format!("{}&to=/decisions/{seq}", link.path),
+        None => link.path,
+    };
+    let url = admin_url(&found, &found.admin.listen, &path);
     let printed = print(&format!("{url}\n"))?;
     if arguments.open {
         let mut opener = Command::new(OPENER);

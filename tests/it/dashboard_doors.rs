@@ -6,7 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use crate::dashboard::{Browser, post};
 use crate::kit::certificates::TestCa;
-use crate::kit::client::{Crawler, Reply};
+use crate::kit::client::{Crawler, Reply, get};
+use crate::kit::origin::{Script, site};
 use crate::kit::proxy::{Config, Place, Proxy};
 use crate::kit::soon;
 
@@ -141,6 +142,23 @@ async fn a_link_signs_in_once_and_only_by_its_button() {
         .strip_prefix(&format!("http://{admin}/login?"));
     let form = another.unwrap();
     assert_eq!(post(admin, "/login", &[&own], form).await.status(), 303);
+}
+
+// Ours: docs/dashboard.md, Signing in.
+#[tokio::test]
+async fn a_link_to_a_decision_opens_its_page() {
+    let (_origin, proxy) = site(Script::robots("User-agent: *\nDisallow: /\n"), &[]).await;
+    let refusal = get(&proxy, "http://o.test/").await.json();
+    let seq = refusal["decision"].as_str().unwrap();
+    let link = proxy.place().run(&["dashboard", seq]).await;
+    let admin = proxy.admin();
+    let form = link.stdout.trim();
+    let form = form.strip_prefix(&format!("http://{admin}/login?"));
+    let own = format!("Origin: http://{admin}");
+    let signed_in = post(admin, "/login", &[&own], form.unwrap()).await;
+    assert_eq!(signed_in.status(), 303);
+    let location = signed_in.head.value("location");
+    assert_eq!(location, format!("/decisions/{seq}"));
 }
 
 #[tokio::test]

@@ -4,22 +4,22 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// Ports below those that Linux gives to connections and to listeners at port 0
-/// (`net.ipv4.ip_local_port_range`). Such a port is free when a test asks for it,
-/// and could be taken by any connection before the server that it is meant for binds it.
+/// Ports below the range that Linux assigns to outgoing connections and to listeners on
+/// port 0 (`net.ipv4.ip_local_port_range`). A port inside that range could be taken by
+/// any connection between the test's check and the server's `bind`.
 const PORTS: Range<u16> = 12_000..32_000;
 
-/// Returns addresses of loopback at which nothing listens. No two calls in one
-/// process return the same address, and processes of tests begin at different ones.
+/// Returns loopback addresses on which nothing listens. No two calls in one process
+/// return the same address, and each test process starts at a different port.
 pub(crate) fn free_addresses<const N: usize>() -> [SocketAddr; N] {
     [(); N].map(|()| free_address())
 }
 
-/// Returns one address of [`free_addresses`].
+/// Returns a single address, as [`free_addresses`] does.
 pub(crate) fn free_address() -> SocketAddr {
     static TAKEN: AtomicU16 = AtomicU16::new(0);
     let count = PORTS.end - PORTS.start;
-    // Processes that start one after the other have neighbouring numbers.
+    // Processes started one after another have neighbouring ids; the factor spreads them.
     let first = std::process::id().wrapping_mul(997) % u32::from(count);
     for _ in PORTS {
         let taken = TAKEN.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Records of three nodes that were shipped to one archive.
+//! Audit records of three nodes, shipped to one archive.
 
 use serde_json::Value;
 
@@ -9,13 +9,14 @@ use super::postgres::Postgres;
 use super::program::Outcome;
 use super::proxy::{Config, Place, resolve};
 
-/// Names of the nodes.
+/// Node names.
 pub(crate) const NODES: [&str; 3] = ["north", "south", "west"];
 
 const ROBOTS: &[u8] =
     b"User-agent: *\nDisallow: /no\nContent-Usage: train-ai=n\nUser-agent: OneBot\nDisallow: /one\nDISALLOW:/two*x\n";
 
-/// TwoBot is denied one of its purposes everywhere, and both by a page.
+/// Declares TwoBot with two purposes. robots.txt denies one of them everywhere, and one
+/// page denies both.
 const CRAWLERS: &str = "crawler = [{ token = \"TwoBot\", user_agent = \"twobot\", \
                         purpose = [\"search\", \"train-ai\"], preferences = \"refuse\" }]";
 
@@ -30,14 +31,14 @@ async fn origin() -> Origin {
         .await
 }
 
-/// Records of three nodes, and the archive that they were shipped to.
+/// Audit records of three nodes, and the archive that holds copies of them.
 pub(crate) struct Fleet {
     pub(crate) postgres: Postgres,
     pub(crate) places: Vec<Place>,
 }
 
 impl Fleet {
-    /// Has each node record decisions of all kinds, and ships them.
+    /// Makes each node record decisions of every kind, then ships the records.
     pub(crate) async fn shipped() -> Self {
         let origin = origin().await;
         let postgres = Postgres::start().await;
@@ -69,28 +70,28 @@ impl Fleet {
         fleet
     }
 
-    /// Runs `audit` on the record of a node.
+    /// Runs `audit` on one node's record.
     pub(crate) async fn of_node(&self, node: usize, arguments: &[&str]) -> Outcome {
         self.places[node]
             .run(&[&["audit"][..], arguments].concat())
             .await
     }
 
-    /// Runs `audit --archive`, by the configuration of any node.
+    /// Runs `audit --archive`, with the configuration of the first node.
     pub(crate) async fn archive(&self, arguments: &[&str]) -> Outcome {
         let command = ["audit", "--archive"];
         self.places[0].run(&[&command, arguments].concat()).await
     }
 }
 
-/// Returns the lines of a command that must succeed.
+/// Returns the lines printed by a command, which must have succeeded.
 pub(crate) fn lines(outcome: &Outcome) -> Vec<Value> {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     outcome.json_lines()
 }
 
-/// Orders rows by their text, which is all that a list of several nodes has in common
-/// with those of each.
+/// Sorts rows by their text. A list over several nodes has the same rows as the lists of
+/// each node, but in another order.
 pub(crate) fn sorted(mut rows: Vec<Value>) -> Vec<Value> {
     rows.sort_by_key(Value::to_string);
     rows

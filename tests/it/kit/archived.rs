@@ -1,4 +1,4 @@
-//! Comparison of an archive with the record of a node, row by row and column by column.
+//! Comparison of an archive with a node's record, row by row and column by column.
 
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
@@ -7,7 +7,7 @@ use super::postgres::Postgres;
 use super::proxy::{Config, Place};
 use super::until;
 
-/// Decisions of a record with all their values, in the order of [`ARCHIVED_DECISIONS`].
+/// All columns of a record's decisions, in the order of [`ARCHIVED_DECISIONS`].
 const DECISIONS: &str = "
 SELECT d.seq, d.time_us, c.address, c.credential, a.user_agent, m.text, o.host,
        CASE WHEN d.client != 0 THEN o.origin || d.path END, r.verdict, r.reason, r.effect, r.crawler, r.line, r.rule, d.reading,
@@ -27,7 +27,7 @@ LEFT JOIN directives AS v ON v.id = e.directives
 LEFT JOIN term AS t ON t.id = e.error
 ORDER BY d.seq";
 
-/// Microseconds since 1970.
+/// Defines an SQL function that converts a time to microseconds since 1970.
 const MICROSECONDS: &str = "
 CREATE OR REPLACE FUNCTION us(timestamptz) RETURNS bigint LANGUAGE sql
 AS $$ SELECT (extract(epoch FROM $1) * 1000000)::bigint $$;";
@@ -48,7 +48,8 @@ const ARCHIVED_EVENTS: &str = "
 SELECT seq, us(time), host, kind, status, us(until), incidents, actor, reason, sent, detail
 FROM event WHERE node = {node} ORDER BY seq";
 
-/// Decisions of any node that refer to a text which is not there, or is another one.
+/// Counts decisions, of any node, whose policy or robots.txt text is missing or does not
+/// match its digest.
 const LOOSE: &str = "
 SELECT count(*) FROM decision AS d
 WHERE NOT EXISTS (SELECT FROM policy AS p WHERE p.sha256 = d.policy
@@ -57,16 +58,16 @@ OR d.robots_sha256 IS NOT NULL
 AND NOT EXISTS (SELECT FROM robots AS r WHERE r.sha256 = d.robots_sha256
                 AND encode(sha256(r.body), 'hex') = r.sha256)";
 
-/// Node of the archive, and the record that it is to have.
+/// A node in the archive, and the local record that the archive should mirror.
 pub(crate) struct ArchivedNode<'a> {
     postgres: &'a Postgres,
     record: Connection,
-    /// Number of the node in the archive.
+    /// Id of the node in the archive.
     node: i64,
 }
 
 impl<'a> ArchivedNode<'a> {
-    /// Waits until the archive has a node for the record of `place`.
+    /// Waits until the archive lists a node for the record of `place`.
     pub(crate) async fn of(postgres: &'a Postgres, place: &Place) -> Self {
         let record = place.database();
         let id: String = record
@@ -85,19 +86,19 @@ impl<'a> ArchivedNode<'a> {
         }
     }
 
-    /// Returns the number up to which all has arrived.
+    /// Returns the sequence number up to which the archive has all entries.
     pub(crate) async fn last(&self) -> i64 {
         let sql = format!("SELECT last FROM node WHERE id = {}", self.node);
         self.postgres.number(&sql).await
     }
 
-    /// Returns the last number of the record.
+    /// Returns the last sequence number in the record.
     pub(crate) fn record_last(&self) -> i64 {
         let sql = "SELECT last FROM sequence";
         self.record.query_row(sql, [], |row| row.get(0)).unwrap()
     }
 
-    /// Waits until all that the record has now has arrived.
+    /// Waits until the archive has every entry that the record has now.
     pub(crate) async fn arrival(&self) {
         let last = self.record_last();
         until("arrival of all entries", async || {
@@ -106,8 +107,8 @@ impl<'a> ArchivedNode<'a> {
         .await;
     }
 
-    /// Holds that the archive has all that the record has, and nothing else of this
-    /// node. Nobody may write to the record meanwhile.
+    /// Asserts that the archive has exactly the entries that the record has for this
+    /// node. Nothing may write to the record meanwhile.
     pub(crate) async fn assert_whole(&self) {
         self.postgres.sql(MICROSECONDS).await;
         assert_eq!(self.last().await, self.record_last());
@@ -126,7 +127,7 @@ impl<'a> ArchivedNode<'a> {
         assert_eq!(found.len(), wanted.len(), "{archived}");
     }
 
-    /// Returns the rows of a query as `psql` prints them.
+    /// Runs a query on the record, and returns the rows in the format of `psql`.
     fn of_record(&self, sql: &str) -> Vec<String> {
         let mut statement = self.record.prepare(sql).unwrap();
         let columns = statement.column_count();
@@ -144,14 +145,14 @@ fn shown(value: ValueRef<'_>) -> String {
         ValueRef::Null => String::new(),
         ValueRef::Integer(number) => number.to_string(),
         ValueRef::Real(number) => number.to_string(),
-        // PostgreSQL has no text with U+0000.
+        // PostgreSQL text cannot contain U+0000; the archive stores the symbol for it.
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
             String::from_utf8_lossy(bytes).replace('\0', "\u{2400}")
         }
     }
 }
 
-/// Adds the lines with which a node ships to the archive at `url`.
+/// Makes a node ship its record to the archive at `url`.
 pub(crate) fn shipping(config: Config, url: &str) -> Config {
     config.set(&format!("audit.archive = \"{url}\""))
 }

@@ -1,5 +1,5 @@
-//! Load balancers as the files of `contrib/` make them: HAProxy of Debian, and Envoy of
-//! PyPI.
+//! Load balancers configured by the files in `contrib/`: HAProxy from Debian, and Envoy
+//! from PyPI.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,25 +17,25 @@ use super::until;
 const HAPROXY: &str = include_str!("../../../contrib/haproxy/politesse.cfg");
 const ENVOY: &str = include_str!("../../../contrib/envoy/politesse.yaml");
 
-/// Program that balances.
+/// Load balancer program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BalancerKind {
     HaProxy,
     Envoy,
 }
 
-/// Addresses of a node: for crawlers, and of its admin listener.
+/// Addresses of a proxy node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeAddresses {
     pub(crate) listen: SocketAddr,
     pub(crate) admin: SocketAddr,
 }
 
-/// A running balancer.
+/// A running load balancer.
 pub(crate) struct Balancer {
     kind: BalancerKind,
     pub(crate) address: SocketAddr,
-    /// Address for operators of Envoy.
+    /// Address of Envoy's admin interface.
     admin: SocketAddr,
     nodes: Vec<NodeAddresses>,
     folder: TempDir,
@@ -43,7 +43,8 @@ pub(crate) struct Balancer {
 }
 
 impl Balancer {
-    /// Starts one with the file of `contrib/`, but for its addresses.
+    /// Starts a balancer with its file from `contrib/`, in which only addresses and check
+    /// intervals are changed.
     pub(crate) async fn start(kind: BalancerKind, nodes: &[NodeAddresses]) -> Self {
         let [address, admin] = free_addresses();
         let folder = TempDir::with_prefix("politesse-balancer-").unwrap();
@@ -82,7 +83,7 @@ impl Balancer {
             TcpStream::connect(address).await.ok()
         })
         .await;
-        // Crawlers may be served before operators are.
+        // The balancer may accept crawlers before it answers health queries.
         until("health of a balancer's nodes", async || {
             balancer.is_up(0).await
         })
@@ -90,7 +91,7 @@ impl Balancer {
         balancer
     }
 
-    /// Waits until it takes a node for one that can be sent to.
+    /// Waits until the balancer considers a node healthy.
     pub(crate) async fn sees_up(&self, node: usize) {
         until("a node that is up", async || {
             self.is_up(node).await?.then_some(())
@@ -98,7 +99,7 @@ impl Balancer {
         .await;
     }
 
-    /// Waits until it takes a node for none that can be sent to.
+    /// Waits until the balancer considers a node unhealthy.
     pub(crate) async fn sees_down(&self, node: usize) {
         until("a node that is down", async || {
             (!self.is_up(node).await?).then_some(())
@@ -106,8 +107,8 @@ impl Balancer {
         .await;
     }
 
-    /// Returns whether it sends to a node. `None` if it does not know the node, or does
-    /// not answer operators yet.
+    /// Reports whether the balancer considers a node healthy. `None` if it does not list
+    /// the node, or does not answer admin queries yet.
     async fn is_up(&self, node: usize) -> Option<bool> {
         match self.kind {
             BalancerKind::HaProxy => self.is_up_for_haproxy(node).await,
@@ -115,7 +116,7 @@ impl Balancer {
         }
     }
 
-    /// Asks as an operator does, by the socket.
+    /// Queries HAProxy's stats socket.
     async fn is_up_for_haproxy(&self, node: usize) -> Option<bool> {
         let path = self.folder.path().join("socket");
         let mut socket = UnixStream::connect(path).await.ok()?;
@@ -168,7 +169,7 @@ fn envoy_file(address: SocketAddr, admin: SocketAddr, nodes: &[NodeAddresses]) -
     text
 }
 
-/// Replaces an example in a file, which must be there.
+/// Replaces the first occurrence of `example`, which the file must contain.
 fn changed(text: &str, example: &str, value: &str) -> String {
     assert!(text.contains(example), "{example}");
     text.replacen(example, value, 1)

@@ -1,7 +1,7 @@
-//! The test CA and the leaves it signs for scripted origins.
+//! The test CA, and the leaf certificates that it signs for scripted origins.
 //!
-//! Always a CA and a leaf: a verifier refuses a CA's own certificate as a leaf
-//! (`CaUsedAsEndEntity`), so a self-signed origin would test something else.
+//! Origins always have a leaf signed by a CA: a verifier refuses a CA's own certificate
+//! as a leaf (`CaUsedAsEndEntity`), so a self-signed origin would test something else.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,8 +11,8 @@ use rcgen::{
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 
-/// The one CA of a test run. Tests tell the proxy to trust it as the system's
-/// roots are trusted otherwise.
+/// The CA of a test run. Tests configure the proxy to trust it in place of the system's
+/// roots.
 pub(crate) struct TestCa {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -26,7 +26,7 @@ pub(crate) enum Validity {
 }
 
 impl TestCa {
-    /// Returns the CA of this run, made at first use.
+    /// Returns the CA, which is made at first use.
     pub(crate) fn get() -> &'static Self {
         static CA: OnceLock<TestCa> = OnceLock::new();
         CA.get_or_init(Self::make)
@@ -51,8 +51,8 @@ impl TestCa {
         &self.pem
     }
 
-    /// Returns a server's TLS configuration with a leaf for `name`, speaking
-    /// `alpn`.
+    /// Returns a server's TLS configuration with the certificate `leaf` and these ALPN
+    /// protocols.
     pub(crate) fn server(&self, leaf: &Leaf, alpn: &[&str]) -> Arc<rustls::ServerConfig> {
         let (chain, key) = self.leaf(leaf);
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -66,8 +66,8 @@ impl TestCa {
         Arc::new(config)
     }
 
-    /// Returns the configuration of a server as `name` that wants a certificate of each
-    /// client, and speaks `version`.
+    /// Returns the TLS configuration of a server called `name` that requires a client
+    /// certificate and speaks only `version`.
     pub(crate) fn server_for_clients(
         &self,
         name: &str,
@@ -94,7 +94,7 @@ impl TestCa {
         Arc::new(config)
     }
 
-    /// Returns a certificate of this CA for `names`, and its key, in PEM.
+    /// Returns a certificate for `names` signed by this CA, and its key, both in PEM.
     pub(crate) fn pair(&self, names: &[&str]) -> [String; 2] {
         let names = names.iter().map(ToString::to_string);
         let mut params = CertificateParams::new(names.collect::<Vec<_>>()).unwrap();
@@ -118,15 +118,14 @@ impl TestCa {
     }
 }
 
-/// Contents of a scripted origin's certificate.
+/// Names and validity of a scripted origin's certificate.
 #[derive(Clone)]
 pub(crate) struct Leaf {
     pub(crate) names: Vec<String>,
     pub(crate) validity: Validity,
 }
 
-/// Returns a client's TLS configuration that trusts the certificates of `pem`
-/// alone.
+/// Returns a client's TLS configuration that trusts only the certificates in `pem`.
 pub(crate) fn client(pem: &str, alpn: &[&str]) -> Arc<rustls::ClientConfig> {
     let mut roots = rustls::RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {

@@ -1,5 +1,5 @@
-//! Files of the repository that are no part of the program: what they say, and commands
-//! that check them.
+//! Repository files outside the program: helpers to read them and to run commands that
+//! check them.
 
 use std::path::Path;
 
@@ -8,24 +8,24 @@ use tokio::process::Command;
 
 use super::program::finish;
 
-/// Returns the top of the repository.
+/// Returns the root directory of the repository.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Reads a file by its path below the [`root`].
+/// Reads a file; `path` is relative to the repository's [`root`].
 pub(crate) fn text(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap()
 }
 
-/// Runs a command that has to succeed, and returns its output.
+/// Runs a command, which must succeed, and returns its output.
 pub(crate) async fn done(command: Command) -> String {
     let outcome = finish(command, b"").await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     outcome.stdout
 }
 
-/// Reads the documents of a YAML file by a real parser, anchors and merges included.
+/// Parses the documents of a YAML file with PyYAML, which resolves anchors and merges.
 pub(crate) async fn yaml(path: &str) -> Vec<Value> {
     let mut python = Command::new(root().join("target/venv/bin/python"));
     let program =

@@ -1,5 +1,5 @@
-//! A crawler that says exactly what a test wants said: HTTP/1.1 by hand, over
-//! TCP or inside CONNECT and TLS; and curl.
+//! A crawler that sends exactly the bytes that a test wants: hand-written HTTP/1.1 over
+//! TCP, or over TLS inside CONNECT. Also runs curl.
 
 use std::net::Ipv4Addr;
 use std::pin::Pin;
@@ -16,30 +16,30 @@ use super::proxy::Proxy;
 use super::raw_origin::find;
 use super::{Digest, certificates, soon, until};
 
-/// A two-way stream of bytes.
+/// A bidirectional byte stream.
 pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
-/// The head of a response, as it came.
+/// The head of a response, as received.
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
     pub(crate) status: u16,
-    /// Field lines in the order and case received.
+    /// Field lines, in the order and case received.
     pub(crate) fields: Vec<(String, String)>,
 }
 
-/// A response read to its end.
+/// A response, read to its end.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
     pub(crate) head: Head,
     pub(crate) body: Vec<u8>,
-    /// Whether the body ended as its framing promised.
+    /// Whether the body ended as its framing announced.
     pub(crate) end: End,
-    /// The field lines after the body.
+    /// Field lines that followed the body.
     pub(crate) trailers: Vec<(String, String)>,
 }
 
-/// End of a response's body.
+/// Whether a response's body was complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Whole,
@@ -47,7 +47,7 @@ pub(crate) enum End {
 }
 
 impl Head {
-    /// Returns the values of `name`, in order.
+    /// Returns the values of all `name` fields, in order.
     pub(crate) fn values(&self, name: &str) -> Vec<&str> {
         let named = self
             .fields
@@ -56,7 +56,7 @@ impl Head {
         named.map(|(_, value)| value.as_str()).collect()
     }
 
-    /// Returns the one value of `name`.
+    /// Returns the value of `name`, which must occur exactly once.
     pub(crate) fn value(&self, name: &str) -> &str {
         let values = self.values(name);
         assert_eq!(values.len(), 1, "{name} of {self:?}");
@@ -77,8 +77,8 @@ impl Reply {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Holds that this is an answer of the proxy with `status` and the RFC 9209
-    /// error type `error`.
+    /// Asserts that the proxy itself answered, with `status` and the RFC 9209 error type
+    /// `error`.
     pub(crate) fn assert_error(&self, status: u16, error: &str) {
         assert_eq!(self.status(), status, "{} {:?}", self.text(), self.head);
         let said = self.head.value("proxy-status");
@@ -90,7 +90,7 @@ impl Reply {
     }
 }
 
-/// One connection of a crawler to the proxy.
+/// One connection from a crawler to the proxy.
 pub(crate) struct Crawler {
     stream: Pin<Box<dyn Duplex>>,
     unread: Vec<u8>,
@@ -98,7 +98,7 @@ pub(crate) struct Crawler {
 }
 
 impl Crawler {
-    /// Returns a connection that speaks to the proxy in absolute form.
+    /// Opens a connection to the proxy for requests in absolute form.
     pub(crate) async fn plain(proxy: &Proxy) -> Self {
         Self::to(proxy.address()).await
     }
@@ -107,7 +107,7 @@ impl Crawler {
         Self::over(TcpStream::connect(address).await.unwrap())
     }
 
-    /// Returns a connection of another client: it comes from 127.0.0.`last`.
+    /// Opens a connection from 127.0.0.`last`, which the proxy sees as another client.
     pub(crate) async fn from(proxy: &Proxy, last: u8) -> Self {
         Self::at([127, 0, 0, last].into(), proxy).await.unwrap()
     }
@@ -121,19 +121,20 @@ impl Crawler {
         }
     }
 
-    /// Returns a connection from `source`, one of the many addresses of loopback:
-    /// another client. `None` if the proxy has no room for it.
+    /// Opens a connection from `source`, another loopback address, which the proxy sees
+    /// as another client. `None` if the proxy is at its connection limit.
     pub(crate) async fn at(source: Ipv4Addr, proxy: &Proxy) -> Option<Self> {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind((source, 0).into()).unwrap();
-        // The listener may be one for both families.
+        // The proxy may listen on a dual-stack address; IPv4 loopback reaches it there
+        // too.
         let proxy = (Ipv4Addr::LOCALHOST, proxy.address().port());
         let stream = socket.connect(proxy.into()).await.ok()?;
         Some(Self::over(stream))
     }
 
-    /// Returns a connection from `source` through CONNECT, not yet TLS. `None` if
-    /// the proxy has no room for it.
+    /// Opens a CONNECT tunnel from `source`, without TLS. `None` if the proxy refuses the
+    /// connection or the CONNECT.
     pub(crate) async fn connect_at(
         source: Ipv4Addr,
         proxy: &Proxy,
@@ -146,7 +147,7 @@ impl Crawler {
         Some(crawler)
     }
 
-    /// Returns a connection that ends in a reset when it is dropped.
+    /// Opens a connection that is reset, not closed, when it is dropped.
     pub(crate) async fn abrupt(proxy: &Proxy) -> Self {
         let stream = TcpStream::connect(proxy.address()).await.unwrap();
         stream.set_zero_linger().unwrap();
@@ -157,7 +158,7 @@ impl Crawler {
         }
     }
 
-    /// Returns a connection through `CONNECT authority`, not yet TLS.
+    /// Opens a CONNECT tunnel to `authority`, without TLS. The answer must be 200.
     pub(crate) async fn connect(proxy: &Proxy, authority: &str) -> Self {
         let mut crawler = Self::plain(proxy).await;
         let head = crawler.ask_to_connect(authority, &[]).await;
@@ -165,7 +166,7 @@ impl Crawler {
         crawler
     }
 
-    /// Sends a CONNECT with further field lines; returns the head of its answer.
+    /// Sends a CONNECT with extra field lines, and returns the head of the answer.
     pub(crate) async fn ask_to_connect(&mut self, authority: &str, fields: &[&str]) -> Head {
         let mut lines = vec![
             format!("CONNECT {authority} HTTP/1.1"),
@@ -177,19 +178,19 @@ impl Crawler {
         self.head().await.expect("an answer to CONNECT")
     }
 
-    /// Returns a connection through CONNECT, and TLS with the authority's host
-    /// as name.
+    /// Opens a CONNECT tunnel, then TLS with the authority's host as server name.
     pub(crate) async fn inside(proxy: &Proxy, authority: &str) -> Self {
         let (host, _) = authority.rsplit_once(':').unwrap();
         Self::tls(proxy, authority, host).await.unwrap()
     }
 
-    /// Returns the same with another name in the ClientHello.
+    /// Opens a CONNECT tunnel, then TLS with `name` in the ClientHello.
     pub(crate) async fn tls(proxy: &Proxy, authority: &str, name: &str) -> std::io::Result<Self> {
         Self::tls_as(proxy, authority, Some(name)).await
     }
 
-    /// Returns the same with `sni` in the ClientHello, or no name at all.
+    /// Opens a CONNECT tunnel, then TLS with `sni` in the ClientHello; `None` sends no
+    /// server name.
     pub(crate) async fn tls_as(
         proxy: &Proxy,
         authority: &str,
@@ -199,13 +200,13 @@ impl Crawler {
         raw.secured(proxy, authority, sni).await
     }
 
-    /// Returns a connection in TLS to a listener at `address`, whose certificate the
-    /// test CA has signed for its address.
+    /// Opens a TLS connection to a listener at `address`, whose certificate the test CA
+    /// has signed for that address.
     pub(crate) async fn over_tls(address: std::net::SocketAddr) -> std::io::Result<Self> {
         Self::to(address).await.tls_to(address).await
     }
 
-    /// Begins TLS with a listener at `address`.
+    /// Starts TLS with a listener at `address` over this connection.
     pub(crate) async fn tls_to(self, address: std::net::SocketAddr) -> std::io::Result<Self> {
         let config = certificates::client(certificates::TestCa::get().pem(), &["http/1.1"]);
         let name = ServerName::from(address.ip());
@@ -218,7 +219,7 @@ impl Crawler {
         })
     }
 
-    /// Begins TLS inside a CONNECT that was answered.
+    /// Starts TLS inside a CONNECT tunnel that is already open.
     pub(crate) async fn secured(
         self,
         proxy: &Proxy,
@@ -248,7 +249,7 @@ impl Crawler {
         self.stream.flush().await.unwrap();
     }
 
-    /// Sends what the proxy may refuse to read to the end.
+    /// Sends bytes that the proxy may stop reading before the end.
     pub(crate) async fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.stream.write_all(bytes).await?;
         self.stream.flush().await
@@ -259,12 +260,12 @@ impl Crawler {
         self.try_finish_sending().await.unwrap();
     }
 
-    /// Returns the same where the proxy may have closed before.
+    /// Closes the sending side, and returns an error if the proxy has already closed.
     pub(crate) async fn try_finish_sending(&mut self) -> std::io::Result<()> {
         self.stream.shutdown().await
     }
 
-    /// Sends a request by its lines, `CRLF` after each, and reads the answer.
+    /// Sends a request made of `lines`, each ended by CRLF, and reads the response.
     pub(crate) async fn ask(&mut self, lines: &[&str]) -> Reply {
         let mut request = lines.join("\r\n");
         request.push_str("\r\n\r\n");
@@ -272,21 +273,21 @@ impl Crawler {
         self.reply_to(lines[0].split(' ').next().unwrap()).await
     }
 
-    /// Returns a GET of `target`, which is absolute on a plain connection, for
-    /// `host`.
+    /// Sends a GET for `target` with `host` as Host field. `target` must be in absolute
+    /// form on a plain connection.
     pub(crate) async fn get(&mut self, target: &str, host: &str) -> Reply {
         let (line, host) = (format!("GET {target} HTTP/1.1"), format!("Host: {host}"));
         self.ask(&[&line, &host, "User-Agent: ExampleBot/1.0"])
             .await
     }
 
-    /// Returns the next answer, to a request of `method`.
+    /// Reads the next final response, to a request with `method`.
     pub(crate) async fn reply_to(&mut self, method: &str) -> Reply {
         self.try_reply_to(method).await.expect("an answer")
     }
 
-    /// Returns the next answer, or none if the connection ends before its head
-    /// does.
+    /// Reads the next final response; `None` if the connection ends before its head is
+    /// complete.
     pub(crate) async fn try_reply_to(&mut self, method: &str) -> Option<Reply> {
         let mut head = self.head().await?;
         while (100..200).contains(&head.status) && head.status != 101 {
@@ -313,8 +314,7 @@ impl Crawler {
         })
     }
 
-    /// Returns the next head, interim ones too; none if the connection ends
-    /// before.
+    /// Reads the next head, interim ones included; `None` if the connection ends first.
     pub(crate) async fn head(&mut self) -> Option<Head> {
         loop {
             if let Some(end) = find(&self.unread, b"\r\n\r\n") {
@@ -327,7 +327,7 @@ impl Crawler {
         }
     }
 
-    /// Reads a body as `head` frames it, handing each part to `take`.
+    /// Reads a body framed as `head` says, and passes each part to `take`.
     pub(crate) async fn body(&mut self, head: &Head, mut take: impl FnMut(&[u8])) -> End {
         if head
             .values("transfer-encoding")
@@ -345,7 +345,7 @@ impl Crawler {
         End::Whole
     }
 
-    /// Bytes and digest of a body that is not kept.
+    /// Reads a body without keeping it, and returns its length and digest.
     pub(crate) async fn digest(&mut self, head: &Head) -> (u64, String, End) {
         let mut digest = Digest::new();
         let end = self.body(head, |bytes| digest.update(bytes)).await;
@@ -353,7 +353,8 @@ impl Crawler {
         (bytes, sha256, end)
     }
 
-    /// Waits until at least `length` bytes are here, head behind us.
+    /// Waits until at least `length` unread bytes have arrived, and returns them
+    /// unconsumed.
     pub(crate) async fn peek(&mut self, length: usize) -> &[u8] {
         while self.unread.len() < length {
             assert!(
@@ -365,7 +366,7 @@ impl Crawler {
         &self.unread
     }
 
-    /// Reports whether the proxy closes the connection without another byte.
+    /// Reports whether the proxy closes the connection without sending another byte.
     pub(crate) async fn closes(&mut self) -> bool {
         self.unread.is_empty() && self.more().await == 0
     }
@@ -396,8 +397,8 @@ impl Crawler {
         }
     }
 
-    /// Reads the next chunk, and returns its length; 0 is that of the last. None if the
-    /// connection ends before.
+    /// Reads the next chunk, and returns its length, which is 0 for the last one. `None`
+    /// if the connection ends first.
     pub(crate) async fn chunk(&mut self, take: &mut impl FnMut(&[u8])) -> Option<u64> {
         let line = self.line().await?;
         let digits = line.split(';').next().unwrap_or_default();
@@ -433,7 +434,7 @@ impl Crawler {
         }
     }
 
-    /// Reads on; 0 at the end, however it came.
+    /// Reads more bytes; returns 0 at the end, whether closed or reset.
     async fn more(&mut self) -> usize {
         self.unread.reserve(65_536);
         let read = self.stream.read_buf(&mut self.unread);
@@ -463,14 +464,14 @@ fn field(line: &str) -> (String, String) {
     (name.to_owned(), value.trim().to_owned())
 }
 
-/// Returns what the proxy's `/metrics` says now.
+/// Returns the text of the proxy's `/metrics`.
 pub(crate) async fn metrics(proxy: &Proxy) -> String {
     let mut client = Crawler::to(proxy.admin()).await;
     let host = format!("Host: {}", proxy.admin());
     client.ask(&["GET /metrics HTTP/1.1", &host]).await.text()
 }
 
-/// Asks for `url` as `agent` from the loopback address that ends so.
+/// Requests `url` as `agent` from 127.0.0.`last`.
 pub(crate) async fn get_from(proxy: &Proxy, last: u8, url: &str, agent: &str) -> Reply {
     let source = [127, 0, 0, last].into();
     let mut crawler = Crawler::at(source, proxy).await.unwrap();
@@ -492,17 +493,18 @@ pub(crate) async fn reload(proxy: &Proxy) {
     until("reload", async || (before < reloads().await).then_some(())).await;
 }
 
-/// Asks for one absolute URL over a connection of its own, as ExampleBot.
+/// Requests an absolute URL as ExampleBot over a new connection.
 pub(crate) async fn get(proxy: &Proxy, url: &str) -> Reply {
     get_as(proxy, "ExampleBot/1.0", url).await
 }
 
-/// Returns the same as another crawler; `https` goes through CONNECT.
+/// Requests an absolute URL as `agent` over a new connection.
 pub(crate) async fn get_as(proxy: &Proxy, agent: &str, url: &str) -> Reply {
     ask(proxy, "GET", url, &[&format!("User-Agent: {agent}")]).await
 }
 
-/// Asks for one URL with a method and further field lines.
+/// Requests an absolute URL over a new connection, with a method and extra field lines.
+/// An `https` URL goes through CONNECT.
 pub(crate) async fn ask(proxy: &Proxy, method: &str, url: &str, fields: &[&str]) -> Reply {
     let (scheme, rest) = url.split_once("://").unwrap();
     let authority = rest.split(['/', '?']).next().unwrap();
@@ -525,7 +527,7 @@ pub(crate) async fn ask(proxy: &Proxy, method: &str, url: &str, fields: &[&str])
     crawler.ask(&lines).await
 }
 
-/// Runs curl through `proxy`, trusting its CA.
+/// Runs curl through `proxy`, trusting the proxy's CA.
 pub(crate) async fn curl(proxy: &Proxy, arguments: &[&str]) -> Outcome {
     let mut command = Command::new("curl");
     command

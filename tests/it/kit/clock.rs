@@ -1,4 +1,4 @@
-//! The clocks of this machine, which the proxy of a test goes by too.
+//! The clocks of this machine, which the tested proxy uses too.
 #![expect(
     clippy::disallowed_methods,
     reason = "tests of pace measure a process that runs in real time"

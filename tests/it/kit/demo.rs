@@ -1,5 +1,5 @@
-//! `politesse demo` as a process: a site, a proxy that knows it, and the lines
-//! that it prints for people.
+//! `politesse demo` as a process: a site, a proxy configured for it, and the command
+//! lines that it prints.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -11,21 +11,21 @@ use tokio::process::{Child, ChildStdout, Command};
 use super::program::politesse;
 use super::soon;
 
-/// First words of the line before the events.
+/// Start of the line that the demo prints before the events.
 const LAST_LINE: &str = "The dashboard shows it";
 
-/// A running demo, and the command lines that it printed.
+/// A running demo.
 pub(crate) struct Demo {
-    /// The folder in which the demo makes its own.
+    /// Temporary folder inside which the demo creates its own.
     pub(crate) parent: TempDir,
     child: Child,
-    /// The lines that are to be pasted.
+    /// Command lines that the demo prints for pasting.
     pub(crate) lines: Vec<String>,
     printed: Lines<BufReader<ChildStdout>>,
 }
 
 impl Demo {
-    /// Starts it with `arguments` before the subcommand.
+    /// Starts a demo, with `arguments` after the subcommand.
     pub(crate) async fn start(arguments: &[&str]) -> Self {
         let parent = TempDir::new().unwrap();
         let mut command = politesse(parent.path());
@@ -58,7 +58,7 @@ impl Demo {
         }
     }
 
-    /// Returns the next line with `words` that it prints.
+    /// Returns the next printed line that contains `words`.
     pub(crate) async fn line_with(&mut self, words: &str) -> String {
         loop {
             let line = soon("a line of the demo", self.printed.next_line()).await;
@@ -69,14 +69,14 @@ impl Demo {
         }
     }
 
-    /// Returns the folder that the demo made.
+    /// Returns the folder that the demo created.
     pub(crate) fn folder(&self) -> PathBuf {
         let mut entries = std::fs::read_dir(self.parent.path()).unwrap();
         entries.next().unwrap().unwrap().path()
     }
 
-    /// Interrupts it as Ctrl-C does, and returns its exit code with the folder
-    /// that it should have left empty.
+    /// Interrupts the demo as Ctrl-C does. Returns its exit code and the parent folder,
+    /// which the demo should have left empty.
     pub(crate) async fn interrupt(mut self) -> (Option<i32>, TempDir) {
         let pid = self.child.id().unwrap().to_string();
         let mut kill = Command::new("kill");
@@ -86,7 +86,7 @@ impl Demo {
     }
 }
 
-/// Returns a shell that runs `line` in `folder`.
+/// Returns a shell command that runs `line` in `folder`.
 pub(crate) fn shell(folder: &Path, line: &str) -> Command {
     let mut shell = Command::new("sh");
     shell

@@ -1,25 +1,24 @@
-//! Disk of a record's own, which a test can fill: a file system in memory, in the
-//! mount namespace of the test.
+//! A disk that a test can fill: an in-memory file system in the test's mount namespace.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// File system that is mounted at a folder.
+/// A file system mounted at a folder.
 pub(crate) struct Disk {
     folder: PathBuf,
 }
 
 impl Disk {
-    /// Makes `folder` with a file system of so many bytes in it. Only within
-    /// [`inside`](super::namespace::inside).
+    /// Creates `folder` and mounts a file system of `bytes` bytes there. Works only
+    /// within [`inside`](super::namespace::inside).
     pub(crate) fn mount(folder: PathBuf, bytes: u64) -> Self {
         fs::create_dir(&folder).unwrap();
         mount(&folder, &format!("-t tmpfs -o size={bytes},mode=0700 none"));
         Self { folder }
     }
 
-    /// Takes all the room there is.
+    /// Fills the disk completely.
     pub(crate) fn fill(&self) {
         let output = format!("of={}", self.ballast().display());
         let dd = Command::new("dd")
@@ -31,17 +30,17 @@ impl Disk {
         );
     }
 
-    /// Gives back what [`Disk::fill`] took.
+    /// Frees the space that [`Disk::fill`] took.
     pub(crate) fn make_room(&self) {
         fs::remove_file(self.ballast()).unwrap();
     }
 
-    /// Changes the size.
+    /// Changes the size of the disk.
     pub(crate) fn resize(&self, bytes: u64) {
         mount(&self.folder, &format!("-o remount,size={bytes}"));
     }
 
-    /// Lets nothing be written any more, or again.
+    /// Remounts the disk read-only (`ro`) or writable (`rw`).
     pub(crate) fn set_access(&self, access: &str) {
         mount(&self.folder, &format!("-o remount,{access}"));
     }

@@ -15,10 +15,10 @@ use super::proxy::{Config, Place, Proxy, resolve};
 use super::redis::Redis;
 use super::until;
 
-/// Secret that all nodes have (`fleet.key`).
+/// Secret shared by all nodes (`fleet.key`).
 pub(crate) const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
-/// Returns the configuration of a node.
+/// Returns a node's configuration.
 pub(crate) fn node(number: usize, store: &str, origin: SocketAddr) -> Config {
     resolve("o.test", origin)
         .set(&format!("fleet.store = [{store}]"))
@@ -28,12 +28,13 @@ pub(crate) fn node(number: usize, store: &str, origin: SocketAddr) -> Config {
         .set("pace.profile = \"standard\"")
 }
 
-/// Returns the configuration of a node that fetches each robots.txt for all.
+/// Returns the configuration of a node that shares fetched robots.txt files with the
+/// fleet.
 pub(crate) fn sharing(number: usize, store: &str, origin: SocketAddr) -> Config {
     node(number, store, origin).set("fleet.key = \"fleet.key\"")
 }
 
-/// Returns the addresses of stores as `fleet.store` has them.
+/// Returns the addresses of `stores` as elements of `fleet.store`.
 pub(crate) fn quoted(stores: &[&Redis]) -> String {
     let urls: Vec<_> = stores
         .iter()
@@ -42,21 +43,21 @@ pub(crate) fn quoted(stores: &[&Redis]) -> String {
     urls.join(", ")
 }
 
-/// Starts a proxy beside whose configuration the key of its fleet lies.
+/// Starts a proxy with the fleet's key in a file beside its configuration.
 pub(crate) async fn start_with_key(config: &Config, secret: &str) -> Proxy {
     let place = Place::with(config);
     write_private(&place, "fleet.key", secret);
     place.start().await
 }
 
-/// Writes a file that nobody else may read.
+/// Writes a file that only its owner may read.
 pub(crate) fn write_private(place: &Place, name: &str, text: &str) {
     let file = place.path(name);
     std::fs::write(&file, text).unwrap();
     std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
 }
 
-/// Returns status and text of `/readyz`.
+/// Returns the status and text of `/readyz`.
 pub(crate) async fn readyz(proxy: &Proxy) -> (u16, String) {
     let mut client = Crawler::to(proxy.admin()).await;
     let host = format!("Host: {}", proxy.admin());
@@ -64,7 +65,7 @@ pub(crate) async fn readyz(proxy: &Proxy) -> (u16, String) {
     (reply.status(), reply.text())
 }
 
-/// Waits until the nodes say of themselves that they are ready, or what is wanted.
+/// Waits until each node's `/readyz` text starts with `wanted`.
 pub(crate) async fn all_are(nodes: &[Proxy], wanted: &str) {
     for node in nodes {
         until(wanted, async || {
@@ -74,7 +75,7 @@ pub(crate) async fn all_are(nodes: &[Proxy], wanted: &str) {
     }
 }
 
-/// Crawlers that ask a proxy for one page after the other, until they are dropped.
+/// Crawlers that request pages from a proxy in a loop until they are dropped.
 pub(crate) struct Load(Vec<AbortHandle>);
 
 impl Load {
@@ -93,14 +94,14 @@ impl Drop for Load {
 
 async fn crawl(proxy: SocketAddr) {
     loop {
-        // A proxy that was killed answers nothing.
+        // A proxy that was killed gives no answer; do not retry in a busy loop.
         if page(proxy).await.is_err() {
             sleep(ms(20)).await;
         }
     }
 }
 
-/// Asks for a page as [`Load`] does.
+/// Requests one page, as [`Load`] does.
 pub(crate) async fn page(proxy: SocketAddr) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(proxy).await?;
     let request = "GET http://o.test/page HTTP/1.1\r\nHost: o.test\r\nConnection: close\r\n\r\n";

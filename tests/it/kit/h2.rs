@@ -18,22 +18,22 @@ pub(crate) struct H2Crawler {
     requests: SendRequest<Full<Bytes>>,
 }
 
-/// A response's head and whole body.
+/// Head and complete body of a response.
 pub(crate) type H2Reply = http::Response<Bytes>;
 
-/// The fields after a response's body, among its extensions.
+/// Trailer fields of a response, stored among its extensions.
 #[derive(Clone, Debug)]
 pub(crate) struct Trailers(pub(crate) http::HeaderMap);
 
 impl H2Crawler {
-    /// CONNECT, TLS with `h2` alone in ALPN, and the preface.
+    /// Opens a CONNECT tunnel, TLS with only `h2` in ALPN, and an HTTP/2 connection.
     pub(crate) async fn inside(proxy: &Proxy, authority: &str) -> Self {
         let raw = Crawler::connect(proxy, authority).await;
         Self::over(raw, proxy, authority).await.unwrap()
     }
 
-    /// Returns the same of the client at `source`; `None` if the proxy has no room
-    /// for it.
+    /// Opens an HTTP/2 connection from `source`; `None` if the proxy refuses the
+    /// connection or the CONNECT.
     pub(crate) async fn at(source: Ipv4Addr, proxy: &Proxy, authority: &str) -> Option<Self> {
         let raw = Crawler::connect_at(source, proxy, authority).await?;
         Self::over(raw, proxy, authority).await
@@ -49,12 +49,12 @@ impl H2Crawler {
             .handshake(TokioIo::new(stream))
             .await;
         let (requests, connection) = opened.ok()?;
-        // Its end is the test's own: requests tell what matters.
+        // An error of the connection also fails the requests, which the test checks.
         tokio::spawn(async move { drop(connection.await) });
         Some(Self { requests })
     }
 
-    /// Sends a request without body and reads its answer.
+    /// Sends a request without a body, and reads the response.
     pub(crate) async fn ask(&mut self, request: http::request::Builder) -> hyper::Result<H2Reply> {
         self.send(request, Bytes::new()).await
     }
@@ -75,8 +75,8 @@ impl H2Crawler {
         Ok(http::Response::from_parts(parts, body.to_bytes()))
     }
 
-    /// Opens a stream with a GET of `url` now; what it gives is its status.
-    /// Dropped, it is reset.
+    /// Opens a stream at once with a GET for `url`. The future returns the response's
+    /// status; dropping it resets the stream.
     pub(crate) fn open(
         &mut self,
         url: &str,
@@ -84,7 +84,7 @@ impl H2Crawler {
         self.open_as("ExampleBot/1.0", url)
     }
 
-    /// Returns the same as another crawler.
+    /// Opens a stream at once with a GET for `url` as another crawler.
     pub(crate) fn open_as(
         &mut self,
         agent: &str,
@@ -96,21 +96,21 @@ impl H2Crawler {
         async move { Ok(response.await?.status().as_u16()) }
     }
 
-    /// Returns the response to a GET of `url`, of whose body nothing is read.
+    /// Sends a GET for `url`, and returns the response without reading its body.
     pub(crate) async fn head_of(&mut self, url: &str) -> http::Response<hyper::body::Incoming> {
         let request = http::Request::get(url).header("user-agent", "ExampleBot/1.0");
         let request = request.body(Full::new(Bytes::new())).unwrap();
         self.requests.send_request(request).await.unwrap()
     }
 
-    /// Returns the same connection, for requests at the same time.
+    /// Returns another handle to this connection, for concurrent requests.
     pub(crate) fn beside(&self) -> Self {
         Self {
             requests: self.requests.clone(),
         }
     }
 
-    /// Returns a GET of `url` as ExampleBot.
+    /// Sends a GET for `url` as ExampleBot.
     pub(crate) async fn get(&mut self, url: &str) -> H2Reply {
         let request = http::Request::get(url).header("user-agent", "ExampleBot/1.0");
         self.ask(request).await.unwrap()

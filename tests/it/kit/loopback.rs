@@ -1,5 +1,5 @@
-//! Hundreds of origins at once: one listener that is reached under every
-//! address of 127.0.0.0/8, each of them an origin of its own.
+//! Hundreds of origins at once: one listener reachable at every address of 127.0.0.0/8.
+//! Each address is a separate origin.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,20 +11,20 @@ use tokio::net::{TcpListener, TcpStream};
 use super::codings::coded;
 use super::raw_origin::find;
 
-/// Answer of an origin for its robots.txt; pages it always has.
+/// An origin's answer for robots.txt. All origins answer requests for pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// With a file that disallows /private.
+    /// A file that disallows /private.
     File,
-    /// With the same in gzip, though nobody asked for it.
+    /// The file compressed with gzip, although the request did not accept it.
     Gzip,
-    /// With a redirect to that file under another path.
+    /// A redirect to the file at another path.
     Redirect,
-    /// With 404.
+    /// Status 404.
     Missing,
-    /// With 503.
+    /// Status 503.
     Failing,
-    /// Not at all.
+    /// No answer: the request hangs.
     Hanging,
 }
 
@@ -39,7 +39,7 @@ const KINDS: [Kind; 6] = [
 
 const RULES: &str = "User-agent: *\nDisallow: /private\n";
 
-/// The origins. They end with the test's runtime.
+/// A set of origins, which end with the test's runtime.
 pub(crate) struct Origins {
     port: u16,
     count: u16,
@@ -47,7 +47,7 @@ pub(crate) struct Origins {
 }
 
 impl Origins {
-    /// `count` origins, of each kind in turn.
+    /// Starts `count` origins, of each kind in turn.
     pub(crate) async fn start(count: u16) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await.unwrap();
         let origins = Self {
@@ -69,23 +69,23 @@ impl Origins {
         0..self.count
     }
 
-    /// Returns how an origin answers.
+    /// Returns the kind of origin `number`.
     pub(crate) fn kind(number: u16) -> Kind {
         KINDS[usize::from(number) % KINDS.len()]
     }
 
-    /// Returns a URL under origin `number`.
+    /// Returns the URL of `path` on origin `number`.
     pub(crate) fn url(&self, number: u16, path: &str) -> String {
         let [high, low] = number.to_be_bytes();
         format!("http://127.1.{high}.{low}:{}{path}", self.port)
     }
 
-    /// Returns how often each was asked for its robots.txt.
+    /// Returns the number of robots.txt fetches per origin.
     pub(crate) fn fetches(&self) -> BTreeMap<u16, usize> {
         self.fetches.lock().unwrap().clone()
     }
 
-    /// Holds that each of `numbers` was asked so often.
+    /// Asserts that the robots.txt of each of `numbers` was fetched `times` times.
     pub(crate) fn assert_fetched(&self, numbers: impl IntoIterator<Item = u16>, times: usize) {
         let fetches = self.fetches();
         let others: Vec<_> = numbers

@@ -1,9 +1,9 @@
-//! What the black-box tests stand on: scripted origins, the proxy as a process,
-//! and clients that say exactly what a test wants said.
+//! Shared set-up of the black-box tests: scripted origins, the proxy as a process, and
+//! clients that send exactly the bytes that a test wants.
 //!
-//! Nothing here knows the proxy's code: the tests see what a crawler, an origin
-//! and an operator see. Everything listens on 127.0.0.1, on ports the system
-//! gives out, so tests run side by side.
+//! Does not know the proxy's code: the tests see what a crawler, an origin and an
+//! operator see. Servers listen on loopback, on ports that are free, so tests can run in
+//! parallel.
 
 pub(crate) mod addresses;
 pub(crate) mod archive_fleet;
@@ -42,20 +42,20 @@ pub(crate) mod web_server;
 use std::future::Future;
 use std::time::Duration;
 
-/// Longest time that any test may take: far above what one needs, far below
-/// what a stuck run would cost.
+/// Time limit of a test: far above what any test needs, and low enough that a stuck run
+/// fails soon.
 const LONGEST: Duration = Duration::from_secs(120);
 
 /// Longest wait for one event inside a test.
 const EVENT: Duration = Duration::from_secs(20);
 
-/// Runs a test's future to its end, on threads of its own, within [`LONGEST`].
+/// Runs a test's future to completion on a runtime of its own, within [`LONGEST`].
 pub(crate) fn run(test: impl Future<Output = ()>) {
     run_within(LONGEST, test);
 }
 
-/// Runs a test's future as [`run`] does, within `longest`: for tests that are
-/// not part of every run.
+/// Runs a test's future as [`run`] does, within `longest`. For long tests that are not
+/// part of every run.
 pub(crate) fn run_within(longest: Duration, test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -67,14 +67,14 @@ pub(crate) fn run_within(longest: Duration, test: impl Future<Output = ()>) {
     assert!(outcome.is_ok(), "the test took longer than {longest:?}");
 }
 
-/// Waits for `event`, or fails naming what was awaited.
+/// Waits for `event`, or panics with its name, `what`.
 pub(crate) async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
     let outcome = tokio::time::timeout(EVENT, event).await;
     outcome.unwrap_or_else(|_| panic!("no {what} within {EVENT:?}"))
 }
 
-/// Asks until `probe` answers, for what announces itself by no event (a file, a
-/// process's memory, another program's table).
+/// Polls `probe` until it returns a value. For conditions that send no event, such as a
+/// file, a process's memory or another program's table.
 pub(crate) async fn until<T>(what: &str, mut probe: impl AsyncFnMut() -> Option<T>) -> T {
     let found = async {
         loop {
@@ -87,12 +87,12 @@ pub(crate) async fn until<T>(what: &str, mut probe: impl AsyncFnMut() -> Option<
     soon(what, found).await
 }
 
-/// Returns the SHA-256 of `bytes`, in hexadecimal.
+/// Returns the SHA-256 of `bytes` in hexadecimal.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
     hex(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes).as_ref())
 }
 
-/// A SHA-256 in the making, for bodies that are never held whole.
+/// An incremental SHA-256, for bodies too large to keep in memory.
 pub(crate) struct Digest {
     state: aws_lc_rs::digest::Context,
     bytes: u64,
@@ -109,7 +109,7 @@ impl Digest {
         self.bytes += bytes.len() as u64;
     }
 
-    /// Returns how many bytes went in, and their digest.
+    /// Returns the number of bytes and their digest.
     pub(crate) fn finish(self) -> (u64, String) {
         (self.bytes, hex(self.state.finish().as_ref()))
     }
@@ -119,14 +119,14 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns a part of the endless stream that large bodies are cut from: bytes
-/// that repeat with a period (251) which no buffer size shares.
+/// Returns a part of the endless stream from which large bodies are cut. Its bytes repeat
+/// with a period of 251, which divides no buffer size, so a misplaced part is noticed.
 pub(crate) fn stream_part(offset: u64, length: usize) -> Vec<u8> {
     let first = offset % 251;
     (first..).take(length).map(|n| (n % 251) as u8).collect()
 }
 
-/// Digest of the first `length` bytes of that stream.
+/// Returns the digest of the first `length` bytes of the endless stream.
 pub(crate) fn stream_digest(length: u64) -> String {
     let mut digest = Digest::new();
     let mut offset = 0;

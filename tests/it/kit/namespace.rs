@@ -1,9 +1,9 @@
-//! A network of a test's own, in which every address is this machine's.
+//! A network namespace per test, in which this machine answers at every address.
 //!
-//! The test's binary runs itself under unshare(1), with interfaces and routes
-//! that nobody else sees. There is loopback alone, and it takes the packets for
-//! every address there is, so that whatever is dialled can be listened for, and
-//! no packet leaves the machine whatever the proxy does.
+//! The test binary runs itself under unshare(1), with interfaces and routes that are
+//! invisible outside. Loopback is the only interface, and the routes send packets for
+//! every address to it. So a test can listen at any address that the proxy dials, and no
+//! packet leaves the machine.
 
 use std::env;
 use std::fs;
@@ -21,10 +21,10 @@ use tokio::time::timeout;
 use super::raw_origin::find;
 use super::run;
 
-/// Set in the process inside, to the test's name.
+/// Environment variable that holds the test's name in the process inside the namespace.
 const INSIDE: &str = "EGRESS_NAMESPACE";
 
-/// Which addresses are this machine's, besides loopback.
+/// Addresses that belong to this machine, besides loopback.
 #[derive(Clone, Copy)]
 pub(crate) enum Addresses {
     /// All of them.
@@ -33,7 +33,7 @@ pub(crate) enum Addresses {
     These(&'static [&'static str]),
 }
 
-/// Runs `test`, which is the whole of the test `name`, in a namespace.
+/// Runs `test` in a namespace. `name` is the full name of the calling test function.
 pub(crate) fn inside(name: &str, addresses: Addresses, test: impl Future<Output = ()>) {
     if env::var_os(INSIDE).is_some_and(|own| own == name) {
         set_up(addresses);
@@ -50,7 +50,7 @@ pub(crate) fn inside(name: &str, addresses: Addresses, test: impl Future<Output 
         "nameserver 127.0.0.1\noptions attempts:1 timeout:30\n",
     );
     let nsswitch = file("nsswitch.conf", "hosts: files dns\n");
-    // The names of this machine must not depend on what machine it is.
+    // Pins the names in /etc/hosts, which differ between machines.
     let hosts = file("hosts", "127.0.0.1 localhost\n10.0.0.9 listed.test\n");
     let script = format!(
         "set -e\n\
@@ -75,7 +75,7 @@ pub(crate) fn inside(name: &str, addresses: Addresses, test: impl Future<Output 
     );
 }
 
-/// unshare with whatever privileges there are.
+/// Returns an unshare command that works with the privileges of this process.
 fn unshare() -> Command {
     let ways: [&[&str]; 2] = [
         &["--net", "--mount"],
@@ -116,7 +116,7 @@ fn ip(arguments: &str) {
     assert!(done.status.success(), "ip {arguments}: {done:?}");
 }
 
-/// Returns a counter of this namespace's own, such as `Tcp` `ActiveOpens`.
+/// Returns a counter of this namespace, such as `ActiveOpens` of `Tcp`.
 pub(crate) fn counter(protocol: &str, name: &str) -> u64 {
     let text = fs::read_to_string("/proc/self/net/snmp").unwrap();
     let mut lines = text
@@ -128,8 +128,8 @@ pub(crate) fn counter(protocol: &str, name: &str) -> u64 {
     value.parse().unwrap()
 }
 
-/// Listens on a port of every address, answers each request with 200 and a
-/// robots.txt that allows all, and knows which address was dialled.
+/// A server on one port of every address. Answers each request with the same bytes, by
+/// default an empty 200, and records which addresses were dialled.
 pub(crate) struct Everywhere(Arc<Mutex<Vec<SocketAddr>>>);
 
 impl Everywhere {
@@ -156,7 +156,7 @@ impl Everywhere {
         Self(dialled)
     }
 
-    /// Which addresses were dialled so far, each once, in order.
+    /// Returns the dialled addresses in order, each once.
     pub(crate) fn dialled(&self) -> Vec<String> {
         let mut dialled = Vec::new();
         for address in self.0.lock().unwrap().iter() {
@@ -176,11 +176,11 @@ async fn reply(mut stream: TcpStream, answer: &str) {
             return;
         }
     }
-    // Whoever asked may have what it wants already.
+    // The client may hang up before it reads the answer.
     let _ = stream.write_all(answer.as_bytes()).await;
 }
 
-/// An address that answers no connection, because its queue of connections is full.
+/// An address that accepts no connection, because its accept queue is full.
 pub(crate) struct DeadAddress {
     _listener: TcpListener,
     _queue: Vec<TcpStream>,
@@ -204,15 +204,15 @@ impl DeadAddress {
     }
 }
 
-/// Time after which a queue of connections on loopback is full.
+/// Wait after which a connection attempt on loopback shows that the queue is full.
 const FULL_AFTER: Duration = Duration::from_millis(300);
 
-/// Addresses of a name at the n-th time of asking, counted from 0; `None`: the
-/// question is not answered at all.
+/// Maps a name, and the number of earlier queries for it, to addresses. `None` leaves the
+/// query unanswered.
 type Zone = fn(&str, usize) -> Option<&'static [&'static str]>;
 
-/// The name server of a namespace. It drops what it is asked about IPv6 addresses of names
-/// that begin with `old`.
+/// The namespace's name server. It drops queries for IPv6 addresses of names that begin
+/// with `old`.
 pub(crate) struct NameServer(Arc<Mutex<Vec<String>>>);
 
 impl NameServer {
@@ -237,7 +237,7 @@ impl NameServer {
         Self(asked)
     }
 
-    /// Returns how often the IPv4 addresses of `name` were asked for.
+    /// Returns the number of queries for the IPv4 addresses of `name`.
     pub(crate) fn asked(&self, name: &str) -> usize {
         self.0
             .lock()
@@ -251,8 +251,8 @@ impl NameServer {
 const A: u16 = 1;
 const AAAA: u16 = 28;
 
-/// Returns how often `name` was asked for before: both kinds of a question see
-/// the same number, since a resolver asks for both at a time, A first.
+/// Counts a query for `name`, and returns the number of earlier ones. The A and AAAA
+/// queries of one lookup get the same number, because a resolver sends both, A first.
 fn count(log: &Mutex<Vec<String>>, name: &str, kind: u16) -> usize {
     let mut log = log.lock().unwrap();
     let before = log.iter().filter(|own| *own == name).count();
@@ -264,7 +264,7 @@ fn count(log: &Mutex<Vec<String>>, name: &str, kind: u16) -> usize {
     }
 }
 
-/// RFC 1035, section 4.1.2.
+/// Reads the name and type of the question (RFC 1035, section 4.1.2).
 fn read_question(message: &[u8]) -> (String, u16) {
     let (mut labels, mut at) = (Vec::new(), 12);
     while message[at] != 0 {
@@ -278,8 +278,8 @@ fn read_question(message: &[u8]) -> (String, u16) {
     )
 }
 
-/// RFC 1035, section 4.1: the same question, then what there is of its kind,
-/// to be kept for no time.
+/// Builds a response: the question, then those of `addresses` that have the type asked
+/// for, with TTL 0 (RFC 1035, section 4.1).
 fn answer(question: &[u8], kind: u16, addresses: &[&str]) -> Vec<u8> {
     let records: Vec<Vec<u8>> = addresses
         .iter()

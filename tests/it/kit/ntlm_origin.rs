@@ -1,7 +1,7 @@
-//! An origin that authenticates connections, as IIS does by NTLM and Negotiate: who
-//! has proved a name on a connection has it for all that follows there.
+//! An origin that authenticates connections, as IIS does with NTLM and Negotiate: once a
+//! client has proved a name on a connection, all later requests on it have that name.
 //!
-//! It believes each name. Its messages have the form that curl reads.
+//! Accepts any name. Its messages have the form that curl reads.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -28,21 +28,21 @@ pub(crate) struct NtlmOrigin {
     accepting: tokio::task::JoinHandle<()>,
 }
 
-/// State that the connections of an origin share.
+/// State shared by an origin's connections.
 #[derive(Default)]
 struct Desk {
-    /// Names that were proved when a robots.txt was asked for over the connection.
+    /// For each robots.txt request, the name proved on its connection before.
     robots_as: Mutex<Vec<String>>,
     open: watch::Sender<usize>,
 }
 
 impl NtlmOrigin {
-    /// Starts one over TCP.
+    /// Starts an origin over plain TCP.
     pub(crate) async fn start() -> Self {
         Self::serve(None).await
     }
 
-    /// Starts one over TLS, as s.test, that would rather speak HTTP/2.
+    /// Starts an origin over TLS called `s.test`, which prefers HTTP/2.
     pub(crate) async fn start_tls() -> Self {
         let leaf = Leaf {
             names: vec!["s.test".to_owned()],
@@ -68,12 +68,12 @@ impl NtlmOrigin {
         self.address
     }
 
-    /// Returns the names as which robots.txt was asked for.
+    /// Returns the name under which each robots.txt request was made.
     pub(crate) fn robots_as(&self) -> Vec<String> {
         self.desk.robots_as.lock().unwrap().clone()
     }
 
-    /// Waits until `count` connections are open.
+    /// Waits until exactly `count` connections are open.
     pub(crate) async fn has_open(&self, count: usize) {
         let mut open = self.desk.open.subscribe();
         let reached = open.wait_for(|open| *open == count);
@@ -128,7 +128,7 @@ async fn serve(
         async move { Ok::<_, Infallible>(answer) }
     });
     let stream = TokioIo::new(stream);
-    // How a connection ends is the proxy's business.
+    // The proxy decides how a connection ends; an error here is no failure.
     match protocol {
         Protocol::Http1 => {
             let mut builder = http1::Builder::new();
@@ -184,8 +184,8 @@ fn refused(scheme: &str, message: &[u8]) -> http::Response<String> {
     response.body("who are you?".to_owned()).unwrap()
 }
 
-/// Returns a CHALLENGE_MESSAGE without target ([MS-NLMP], section 2.2.1.2): text is
-/// ASCII, and the authentication is NTLM.
+/// Returns a CHALLENGE_MESSAGE without a target ([MS-NLMP], section 2.2.1.2), for ASCII
+/// text and NTLM authentication.
 fn challenge() -> Vec<u8> {
     const OEM: u32 = 2;
     const NTLM: u32 = 0x200;
@@ -197,20 +197,20 @@ fn challenge() -> Vec<u8> {
     message
 }
 
-/// Returns the user of an AUTHENTICATE_MESSAGE ([MS-NLMP], section 2.2.1.3).
+/// Returns the user in an AUTHENTICATE_MESSAGE ([MS-NLMP], section 2.2.1.3).
 fn user(message: &[u8]) -> String {
     let length = usize::from(u16::from_le_bytes([message[36], message[37]]));
     let start = usize::from(u16::from_le_bytes([message[40], message[41]]));
     String::from_utf8_lossy(&message[start..start + length]).into_owned()
 }
 
-/// Returns the credentials that begin the authentication.
+/// Returns the Authorization field that starts an authentication.
 pub(crate) fn first_message(scheme: &str) -> String {
     let message = [SIGNATURE, &1_u32.to_le_bytes()].concat();
     format!("Authorization: {scheme} {}", STANDARD.encode(message))
 }
 
-/// Returns the credentials that end it, as `user`.
+/// Returns the Authorization field that completes an authentication as `user`.
 pub(crate) fn last_message(scheme: &str, user: &str) -> String {
     let mut message = [SIGNATURE, &3_u32.to_le_bytes(), &[0; 24]].concat();
     message.extend(u16::try_from(user.len()).unwrap().to_le_bytes());

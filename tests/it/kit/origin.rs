@@ -1,5 +1,5 @@
-//! A scripted origin: answers by path, over plain TCP or TLS, HTTP/1.1 or
-//! HTTP/2, and keeps its own log, which is what the tests believe.
+//! A scripted origin: answers by path, over plain TCP or TLS, with HTTP/1.1 or HTTP/2.
+//! Its own log is the evidence that tests check.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -21,21 +21,21 @@ use super::page::{OutBody, Page};
 use super::proxy::{Config, Proxy};
 use super::{Digest, clock, soon};
 
-/// One request as an origin saw it.
+/// One request, as an origin received it.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) method: String,
     /// The target as sent, without scheme and authority.
     pub(crate) target: String,
     pub(crate) version: http::Version,
-    /// Names as sent on HTTP/1.1, equal names together (hyper groups them; a
-    /// raw origin is for order).
+    /// Field lines, with names as sent on HTTP/1.1. hyper groups lines of equal name; a
+    /// test of their order needs a raw origin.
     pub(crate) fields: Vec<(String, String)>,
-    /// Host or `:authority`.
+    /// Value of Host or `:authority`.
     pub(crate) authority: String,
-    /// Bytes and SHA-256 of the body; none until it ended whole.
+    /// Length and SHA-256 of the body; `None` until the whole body has arrived.
     pub(crate) body: Option<(u64, String)>,
-    /// When its head had come.
+    /// Time at which the head had arrived.
     pub(crate) at: Instant,
 }
 
@@ -50,13 +50,13 @@ impl Seen {
     }
 }
 
-/// Answers of an origin that is not started yet.
+/// Answers of an origin, prepared before it starts.
 #[derive(Clone)]
 pub(crate) struct Script {
     robots: Page,
     robots_for: HashMap<String, Page>,
     pages: HashMap<String, Page>,
-    /// Pages for the first requests for a target, and how many these are.
+    /// Pages for the first requests for a target, with the number of those requests.
     at_first: HashMap<String, (usize, Page)>,
     conditional: HashMap<String, Page>,
     names: Vec<String>,
@@ -66,13 +66,13 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// Returns an origin whose robots.txt is `robots`, and whose every other
-    /// path is a short text.
+    /// Returns a script whose robots.txt is `robots`, and whose other paths are short
+    /// texts.
     pub(crate) fn robots(robots: &str) -> Self {
         Self::robots_page(Page::text(robots))
     }
 
-    /// Returns an origin that answers `page` for its robots.txt.
+    /// Returns a script that answers robots.txt requests with `page`.
     pub(crate) fn robots_page(page: Page) -> Self {
         Self {
             robots: page,
@@ -87,7 +87,7 @@ impl Script {
         }
     }
 
-    /// Answers `page` for robots.txt where `token` is part of the User-Agent.
+    /// Answers robots.txt requests with `page` if their User-Agent contains `token`.
     pub(crate) fn robots_for(mut self, token: &str, page: Page) -> Self {
         self.robots_for.insert(token.to_owned(), page);
         self
@@ -98,30 +98,30 @@ impl Script {
         self
     }
 
-    /// Answers `page` to the first `count` requests for `target`.
+    /// Answers the first `count` requests for `target` with `page`.
     pub(crate) fn at_first(mut self, target: &str, count: usize, page: Page) -> Self {
         self.at_first.insert(target.to_owned(), (count, page));
         self
     }
 
-    /// Returns the same for robots.txt.
+    /// Answers conditional requests for robots.txt with `page`.
     pub(crate) fn robots_if_conditional(self, page: Page) -> Self {
         self.if_conditional("/robots.txt", page)
     }
 
-    /// Answers `page` where the request is conditional (RFC 9110, section 13),
-    /// whatever its condition.
+    /// Answers conditional requests for `target` (RFC 9110, section 13) with `page`,
+    /// without evaluating the condition.
     pub(crate) fn if_conditional(mut self, target: &str, page: Page) -> Self {
         self.conditional.insert(target.to_owned(), page);
         self
     }
 
-    /// Sets the origin's name, which its certificate is for; `o.test` by default.
+    /// Sets the name in the origin's certificate; `o.test` by default.
     pub(crate) fn name(self, name: &str) -> Self {
         self.names([name])
     }
 
-    /// Sets several names of the origin.
+    /// Sets several names for the origin's certificate.
     pub(crate) fn names(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.names = names.into_iter().map(Into::into).collect();
         self
@@ -138,7 +138,7 @@ impl Script {
         self
     }
 
-    /// Returns the protocols it speaks over TLS; both if nothing is said.
+    /// Sets the protocols offered over TLS; HTTP/2 and HTTP/1.1 by default.
     pub(crate) fn alpn(mut self, alpn: &[&'static str]) -> Self {
         self.alpn = alpn.to_vec();
         self
@@ -157,8 +157,8 @@ impl Script {
     }
 }
 
-/// Starts `script`, and a proxy to which its names mean that origin; `lines` are those of
-/// the proxy's configuration, as `section.key = value`.
+/// Starts `script`, and a proxy that resolves the script's names to it. `lines` are extra
+/// lines of the proxy's configuration, as `section.key = value`.
 pub(crate) async fn site(script: Script, lines: &[&str]) -> (Origin, Proxy) {
     let names = script.names.clone();
     let origin = script.start().await;
@@ -169,15 +169,14 @@ pub(crate) async fn site(script: Script, lines: &[&str]) -> (Origin, Proxy) {
     (origin, config.start().await)
 }
 
-/// A running scripted origin. A panic in one of its tasks fails the test when
-/// this is dropped.
+/// A running scripted origin. Dropping it fails the test if one of its tasks panicked.
 pub(crate) struct Origin {
     address: SocketAddr,
     desk: Arc<Desk>,
     accepting: tokio::task::JoinHandle<()>,
 }
 
-/// State that all connections of an origin share.
+/// State shared by all connections of an origin.
 struct Desk {
     script: Script,
     log: watch::Sender<Vec<Seen>>,
@@ -207,19 +206,19 @@ impl Origin {
         self.address
     }
 
-    /// Everything seen so far, in order of arrival.
+    /// Returns all requests so far, in order of arrival.
     pub(crate) fn log(&self) -> Vec<Seen> {
         self.desk.log.borrow().clone()
     }
 
-    /// Returns the targets seen so far, robots.txt left out.
+    /// Returns the targets of all requests so far, without robots.txt.
     pub(crate) fn targets(&self) -> Vec<String> {
         let log = self.log();
         let pages = log.into_iter().filter(|seen| seen.target != "/robots.txt");
         pages.map(|seen| seen.target).collect()
     }
 
-    /// Returns how often robots.txt was asked for.
+    /// Returns the number of requests for robots.txt.
     pub(crate) fn robots_fetches(&self) -> usize {
         let log = self.desk.log.borrow();
         log.iter()
@@ -227,12 +226,12 @@ impl Origin {
             .count()
     }
 
-    /// Returns how many connections were accepted.
+    /// Returns the number of accepted connections.
     pub(crate) fn connections(&self) -> usize {
         *self.desk.connections.borrow()
     }
 
-    /// Waits until a request for `target` has arrived, body or not.
+    /// Waits until the head of a request for `target` has arrived.
     pub(crate) async fn arrival(&self, target: &str) -> Seen {
         self.first(&format!("request for {target}"), |seen| {
             seen.target == target
@@ -240,7 +239,7 @@ impl Origin {
         .await
     }
 
-    /// Waits until a request for `target` has arrived whole.
+    /// Waits until a request for `target` has arrived with its whole body.
     pub(crate) async fn whole(&self, target: &str) -> Seen {
         let whole = |seen: &Seen| seen.target == target && seen.body.is_some();
         self.first(&format!("whole request for {target}"), whole)
@@ -258,8 +257,8 @@ impl Origin {
             .clone()
     }
 
-    /// The worst failure there is would show here: a page asked for that was
-    /// to be refused.
+    /// Asserts that only robots.txt was fetched. A page request that should have been
+    /// refused, the worst failure of the proxy, fails here.
     pub(crate) fn assert_only_robots_fetched(&self) {
         assert_eq!(
             self.targets(),
@@ -300,7 +299,7 @@ async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, desk: Arc<Desk>
     let Some(acceptor) = tls else {
         return serve_h1(stream, desk).await;
     };
-    // The proxy breaks handshakes off where the certificate is bad: no fault here.
+    // The proxy aborts the handshake if it rejects the certificate, which tests provoke.
     let Ok(stream) = acceptor.accept(stream).await else {
         return;
     };
@@ -318,7 +317,7 @@ async fn serve_h1(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, 
         .max_headers(1_000)
         .timer(TokioTimer::new())
         .serve_connection(TokioIo::new(stream), service);
-    // How a connection ends is the proxy's business; tests look at the log.
+    // The proxy decides how a connection ends; tests check the log.
     let _ = served.await;
 }
 
@@ -348,7 +347,7 @@ async fn answer(
     Ok(page.respond().await)
 }
 
-/// Bytes and digest of a body that ends whole; none if it is broken off.
+/// Returns the length and digest of a body; `None` if it is aborted.
 async fn read_whole(mut body: Incoming) -> Option<(u64, String)> {
     let mut digest = Digest::new();
     while let Some(frame) = body.frame().await {
@@ -404,13 +403,13 @@ impl Script {
 }
 
 impl Desk {
-    /// Returns how often `target` was asked for.
+    /// Returns the number of requests for `target`.
     fn times(&self, target: &str) -> usize {
         let log = self.log.borrow();
         log.iter().filter(|seen| seen.target == target).count()
     }
 
-    /// Writes a request into the log and tells its place there.
+    /// Appends a request to the log, and returns its index.
     fn enter(&self, seen: Seen) -> usize {
         let mut place = 0;
         self.log.send_modify(|log| {

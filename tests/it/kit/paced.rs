@@ -1,8 +1,8 @@
-//! What the tests of pace share: requests at the same time, and when an origin
-//! saw them.
+//! Shared set-up of the pacing tests: concurrent requests, and the times at which an
+//! origin received them.
 //!
-//! Lower bounds are strict, because an origin counts on them; upper ones are
-//! generous, because machines are busy.
+//! Lower bounds on pauses are strict, because origins rely on them. Upper bounds are
+//! generous, because the machine may be busy.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,29 +16,28 @@ use super::page::{Gate, Page};
 use super::proxy::{Config, Place, Proxy, resolve};
 use super::until;
 
-/// One robots.txt for all crawlers, so that none has to wait for its own.
+/// Fetches one robots.txt for all crawlers, so that no crawler waits for its own.
 pub(crate) const ONE_FILE: &str = "robots.user_agent = \"OneBot/1.0\"";
 
-/// Milliseconds, as times in the tests are.
+/// Returns a duration in milliseconds.
 pub(crate) fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// Returns an origin that asks every crawler for a pause of so many seconds.
+/// Returns an origin whose robots.txt has a Crawl-delay of `seconds` for every crawler.
 pub(crate) fn delaying(seconds: &str) -> Script {
     Script::robots(&format!("User-agent: *\nCrawl-delay: {seconds}\n"))
 }
 
-/// Returns an origin that answers `path` when the gate opens, and asks for no
-/// pause.
+/// Returns an origin without a Crawl-delay, and the gate that holds back its answer for
+/// `path`.
 pub(crate) async fn held(path: &str) -> (Gate, Origin) {
     let gate = Gate::shut();
     let page = Page::text("x").after(&gate);
     (gate, Script::robots("").page(path, page).start().await)
 }
 
-/// Returns a configuration with the pace that is in force if nothing is
-/// configured.
+/// Returns a configuration with the default pace, which most other tests turn off.
 pub(crate) fn standard(origin: &Origin) -> Config {
     let config = resolve("o.test", origin.address());
     config
@@ -47,8 +46,8 @@ pub(crate) fn standard(origin: &Origin) -> Config {
         .set("pace.backoff = { first = \"60s\", longest = \"24h\", forgive = \"30m\" }")
 }
 
-/// Asks for all of them at once, each as its crawler over a connection of its
-/// own; the answers in the order of the requests.
+/// Sends all requests, pairs of crawler and URL, at the same time, each over its own
+/// connection. Returns the responses in the order of `requests`.
 pub(crate) async fn at_once(proxy: &Arc<Proxy>, requests: &[(&str, &str)]) -> Vec<Reply> {
     let mut asking = JoinSet::new();
     for (place, (agent, url)) in requests.iter().enumerate() {
@@ -61,13 +60,13 @@ pub(crate) async fn at_once(proxy: &Arc<Proxy>, requests: &[(&str, &str)]) -> Ve
     replies.into_iter().map(|(_, reply)| reply).collect()
 }
 
-/// Returns the same for ExampleBot.
+/// Sends requests for all of `urls` at the same time, as ExampleBot.
 pub(crate) async fn all(proxy: &Arc<Proxy>, urls: &[String]) -> Vec<Reply> {
     let requests: Vec<_> = urls.iter().map(|url| ("ExampleBot", &**url)).collect();
     at_once(proxy, &requests).await
 }
 
-/// `count` URLs of `http://o.test`.
+/// Returns `count` URLs under `http://o.test`.
 pub(crate) fn urls(count: usize) -> Vec<String> {
     let numbers = 1..=count;
     numbers
@@ -79,7 +78,7 @@ pub(crate) fn statuses(replies: &[Reply]) -> Vec<u16> {
     replies.iter().map(Reply::status).collect()
 }
 
-/// Returns what these origins saw, in order of time, robots.txt left out.
+/// Returns the page requests that `origins` received, ordered by time.
 pub(crate) fn pages(origins: &[&Origin]) -> Vec<Seen> {
     let mut seen: Vec<_> = origins.iter().flat_map(|origin| origin.log()).collect();
     seen.retain(|seen| seen.target != "/robots.txt");
@@ -87,27 +86,27 @@ pub(crate) fn pages(origins: &[&Origin]) -> Vec<Seen> {
     seen
 }
 
-/// Returns the pauses between arrivals in order of time.
+/// Returns the pauses between successive requests.
 pub(crate) fn gaps(seen: &[Seen]) -> Vec<Duration> {
     seen.windows(2)
         .map(|pair| pair[1].at.duration_since(pair[0].at))
         .collect()
 }
 
-/// From the first arrival to the last.
+/// Returns the time from the first request to the last.
 pub(crate) fn span(seen: &[Seen]) -> Duration {
     seen[seen.len() - 1].at.duration_since(seen[0].at)
 }
 
-/// Holds that no two arrivals lie closer than `pause`, and that there are
-/// `count` of them.
+/// Asserts that there are `count` requests, and that successive ones are at least `pause`
+/// apart.
 pub(crate) fn assert_apart(seen: &[Seen], count: usize, pause: Duration) {
     assert_eq!(seen.len(), count, "{seen:?}");
     let gaps = gaps(seen);
     assert!(gaps.iter().all(|gap| pause <= *gap), "{gaps:?}");
 }
 
-/// When `target` came.
+/// Returns the time at which the first request for `target` arrived.
 pub(crate) fn when(origin: &Origin, target: &str) -> Instant {
     let log = origin.log();
     let seen = log.iter().find(|seen| seen.target == target);
@@ -115,7 +114,7 @@ pub(crate) fn when(origin: &Origin, target: &str) -> Instant {
         .at
 }
 
-/// Holds that this is our 429 for `reason`, and tells its Retry-After.
+/// Asserts that `reply` is the proxy's own 429 for `reason`, and returns its Retry-After.
 pub(crate) fn assert_later(reply: &Reply, reason: &str) -> u64 {
     reply.assert_error(429, "http_request_denied");
     let told = reply.json();
@@ -127,8 +126,8 @@ pub(crate) fn assert_later(reply: &Reply, reason: &str) -> u64 {
     seconds
 }
 
-/// Waits for `count` completed rows, stops the proxy and verifies its audit;
-/// the rows.
+/// Waits until `count` decisions have ended, stops the proxy, verifies its record, and
+/// returns the decisions.
 pub(crate) async fn verified(proxy: Arc<Proxy>, count: usize) -> (Place, Vec<Value>) {
     let rows = proxy.place().completed(count).await;
     let proxy = Arc::into_inner(proxy).unwrap();
@@ -138,7 +137,7 @@ pub(crate) async fn verified(proxy: Arc<Proxy>, count: usize) -> (Place, Vec<Val
     (place, rows)
 }
 
-/// Returns the value of a metric; 0 without it.
+/// Returns the value of a metric, or 0 if it is absent.
 pub(crate) async fn metric(proxy: &Proxy, name: &str) -> f64 {
     let all = metrics(proxy).await;
     let values = all
@@ -149,7 +148,7 @@ pub(crate) async fn metric(proxy: &Proxy, name: &str) -> f64 {
         .sum()
 }
 
-/// Returns an answer of `status` that asks to come again as `retry_after` says.
+/// Returns a response of `status` with `retry_after` as its Retry-After field.
 pub(crate) fn asking_for_less(status: u16, retry_after: Option<&str>) -> Page {
     let page = Page::text("too much\n").with_status(status);
     match retry_after {
@@ -158,7 +157,7 @@ pub(crate) fn asking_for_less(status: u16, retry_after: Option<&str>) -> Page {
     }
 }
 
-/// Asks for these without waiting for the answers.
+/// Sends concurrent requests for `paths` in a task, without waiting for the responses.
 pub(crate) fn asking(proxy: &Arc<Proxy>, agent: &str, paths: &[&str]) -> JoinHandle<Vec<Reply>> {
     let (proxy, agent) = (Arc::clone(proxy), agent.to_owned());
     let urls: Vec<_> = paths
@@ -171,7 +170,7 @@ pub(crate) fn asking(proxy: &Arc<Proxy>, agent: &str, paths: &[&str]) -> JoinHan
     })
 }
 
-/// Waits until so many wait.
+/// Waits until exactly `length` requests are queued.
 pub(crate) async fn queue(proxy: &Proxy, length: u32) {
     until("a queue", async || {
         let queued = metric(proxy, "politesse_pace_queued").await;
@@ -180,7 +179,8 @@ pub(crate) async fn queue(proxy: &Proxy, length: u32) {
     .await;
 }
 
-/// Waits until no request is in flight: its crawler has the response a moment before.
+/// Waits until no request is in flight. A crawler can have its response slightly before
+/// the proxy counts the request as finished.
 pub(crate) async fn none_in_flight(proxy: &Proxy) {
     until("no request in flight", async || {
         let in_flight = metric(proxy, "politesse_pace_in_flight").await;

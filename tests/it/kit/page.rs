@@ -1,4 +1,4 @@
-//! What a scripted origin answers: a page, and the body it has.
+//! Responses of a scripted origin: head, body, and when each part is sent.
 
 use std::io;
 use std::pin::Pin;
@@ -14,10 +14,11 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::stream_part;
 
-/// A body on its way to the proxy; an error breaks the message off.
+/// A response body on its way to the proxy; an error aborts the message.
 pub(crate) type OutBody = BoxBody<Bytes, io::Error>;
 
-/// Something a test opens, once or step by step, and a scripted origin awaits.
+/// A gate that a test opens, at once or step by step, and for which a scripted origin
+/// waits.
 #[derive(Clone)]
 pub(crate) struct Gate(Arc<Semaphore>);
 
@@ -26,7 +27,7 @@ impl Gate {
         Self(Arc::new(Semaphore::new(0)))
     }
 
-    /// Lets `steps` waits through, now or later.
+    /// Lets `steps` waiters pass, now or later.
     pub(crate) fn open(&self, steps: usize) {
         self.0.add_permits(steps);
     }
@@ -36,7 +37,7 @@ impl Gate {
     }
 }
 
-/// An answer of a scripted origin.
+/// A response of a scripted origin.
 #[derive(Clone)]
 pub(crate) struct Page {
     pub(crate) status: u16,
@@ -51,12 +52,12 @@ pub(crate) struct Page {
 enum Content {
     /// Sent at once, with Content-Length.
     Whole(Bytes),
-    /// Sent chunk by chunk; each but the first waits for the gate.
+    /// Sent chunk by chunk; every chunk but the first waits for the gate.
     Stepped(Vec<Bytes>, Gate),
-    /// Sent chunk by chunk, each as soon as there is room for it.
+    /// Sent chunk by chunk, as fast as the connection allows.
     Chunked(Vec<Bytes>),
-    /// The endless stream's first bytes, made while they are sent; with
-    /// Content-Length if `Length` says so.
+    /// A prefix of the endless stream, generated while it is sent, with Content-Length if
+    /// `Length` is `Announced`.
     Stream(u64, Length),
 }
 
@@ -68,7 +69,7 @@ pub(crate) enum Length {
 }
 
 impl Page {
-    /// Plain text with status 200.
+    /// Returns plain text with status 200.
     pub(crate) fn text(body: &str) -> Self {
         Self::typed("text/plain", body.as_bytes())
     }
@@ -81,12 +82,12 @@ impl Page {
         Self::untyped(body).field("Content-Type", media_type)
     }
 
-    /// Bytes that the origin does not say the type of.
+    /// Returns a body without Content-Type.
     pub(crate) fn untyped(body: &[u8]) -> Self {
         Self::of(Content::Whole(Bytes::copy_from_slice(body)))
     }
 
-    /// Returns an empty answer with `status`.
+    /// Returns an empty response with `status`.
     pub(crate) fn status(status: u16) -> Self {
         let mut page = Self::of(Content::Whole(Bytes::new()));
         page.status = status;
@@ -103,12 +104,12 @@ impl Page {
             .field("Content-Type", "application/octet-stream")
     }
 
-    /// Chunks of which each but the first waits until `gate` lets it go.
+    /// Returns a body of `chunks`; every chunk but the first waits for `gate`.
     pub(crate) fn stepped<T: AsRef<[u8]>>(chunks: &[T], gate: &Gate) -> Self {
         Self::of(Content::Stepped(owned(chunks), gate.clone()))
     }
 
-    /// Returns the page with its body in these chunks, and no length announced.
+    /// Replaces the body by `chunks`, without Content-Length.
     pub(crate) fn in_chunks<T: AsRef<[u8]>>(mut self, chunks: &[T]) -> Self {
         self.body = Content::Chunked(owned(chunks));
         self
@@ -128,13 +129,13 @@ impl Page {
         self.byte_field(name, value.as_bytes())
     }
 
-    /// Returns a field whose value need not be UTF-8.
+    /// Adds a field whose value may be other than UTF-8.
     pub(crate) fn byte_field(mut self, name: &str, value: &[u8]) -> Self {
         self.fields.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Returns a field after the body.
+    /// Adds a trailer field, sent after the body.
     pub(crate) fn trailer(mut self, name: &str, value: &str) -> Self {
         self.trailers.push((name.to_owned(), value.to_owned()));
         self
@@ -145,13 +146,13 @@ impl Page {
         self
     }
 
-    /// Does not even send its head before `gate` opens.
+    /// Delays the whole response, head included, until `gate` opens.
     pub(crate) fn after(mut self, gate: &Gate) -> Self {
         self.head_gate = Some(gate.clone());
         self
     }
 
-    /// Returns the answer as hyper sends it, once its gate is open.
+    /// Builds the response for hyper, once the gate is open.
     pub(super) async fn respond(&self) -> http::Response<OutBody> {
         if let Some(gate) = &self.head_gate {
             gate.pass().await;
@@ -207,8 +208,8 @@ impl Content {
     }
 }
 
-/// A body fed through a short queue by a task of its own, so that nothing is
-/// made before there is room for it.
+/// A body that another task feeds through a short queue, so that parts are generated only
+/// when there is room for them.
 struct Fed(mpsc::Receiver<io::Result<Bytes>>);
 
 impl hyper::body::Body for Fed {
@@ -240,7 +241,7 @@ fn stepped(chunks: Vec<Bytes>, gate: Option<Gate>) -> OutBody {
             {
                 gate.pass().await;
             }
-            // The receiver is gone when the proxy hung up.
+            // The receiver is gone if the proxy has hung up.
             if sender.send(Ok(chunk)).await.is_err() {
                 return;
             }

@@ -1,5 +1,5 @@
-//! A proxy that ours goes through with CONNECT: it answers as a test gives, and
-//! where that says 200 it joins the connection to an origin.
+//! An upstream proxy that the tested proxy reaches origins through. It gives a fixed
+//! answer to CONNECT, and after a 200 relays to an origin.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::raw_origin::find;
 
-/// A running parent; the heads it got are its log.
+/// A running parent proxy, which logs the heads of the requests it receives.
 pub(crate) struct Parent {
     address: SocketAddr,
     heads: Arc<Mutex<Vec<String>>>,
@@ -17,7 +17,8 @@ pub(crate) struct Parent {
 }
 
 impl Parent {
-    /// One that answers every CONNECT with `answer`, and then is `origin`.
+    /// Starts a parent that answers every CONNECT with `answer`. If that is a 200, the
+    /// connection is then relayed to `origin`.
     pub(crate) async fn start(answer: &str, origin: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -65,7 +66,7 @@ async fn serve(
     }
     let text = String::from_utf8_lossy(&head).into_owned();
     log.lock().unwrap().push(text);
-    // Ours may hang up as soon as it has read enough.
+    // The tested proxy may hang up as soon as it has read enough of the answer.
     if stream.write_all(answer.as_bytes()).await.is_err() {
         return;
     }

@@ -1,10 +1,10 @@
-//! PostgreSQL as Debian has it: on a port of its own, with a database of its own in a
-//! temporary folder, ended with the test.
+//! Debian's PostgreSQL, with its own port and a database in a temporary folder, stopped
+//! when the test ends.
 //!
-//! It refuses to run as root, so there it runs as Debian's user `postgres`. The role
-//! `politesse` has the database `politesse` and needs no password; any other role but
-//! the superuser's needs one. Connections may speak TLS, with a certificate of
-//! [`TestCa`] for `localhost`.
+//! The server refuses to run as root. If the tests run as root, the server runs as
+//! Debian's user `postgres`. The role `politesse` owns the database `politesse` and needs
+//! no password; every other role except the superuser needs one. Clients may connect with
+//! TLS; the certificate is issued by [`TestCa`] for `localhost`.
 
 use std::fmt::Write as _;
 use std::fs::{self, Permissions};
@@ -24,22 +24,22 @@ use super::certificates::TestCa;
 use super::disk::Disk;
 use super::until;
 
-/// Role and database of the tests.
+/// Name of the tests' role and of its database.
 const ROLE: &str = "politesse";
 
-/// Longest time for an orderly end, before it is killed.
+/// Longest wait for an orderly stop before the server is killed.
 const END: Duration = Duration::from_secs(5);
 
-/// Time between two looks whether it has ended.
+/// Interval between checks whether the server has stopped.
 const STEP: Duration = Duration::from_millis(5);
 
-/// Who may connect. The superuser is the test itself.
+/// Access rules (`pg_hba.conf`). The tests themselves connect as the superuser.
 const ACCESS: &str = "
 host all postgres,politesse 127.0.0.1/32 trust
 host all all 127.0.0.1/32 scram-sha-256
 ";
 
-/// A running PostgreSQL.
+/// A running PostgreSQL server.
 pub(crate) struct Postgres {
     folder: TempDir,
     address: SocketAddr,
@@ -48,12 +48,12 @@ pub(crate) struct Postgres {
 }
 
 impl Postgres {
-    /// Starts one that writes nothing through to the disk.
+    /// Starts a server that does not sync writes to the disk.
     pub(crate) async fn start() -> Self {
         Self::with(&["fsync=off"]).await
     }
 
-    /// Starts one with `settings` beside those that all have.
+    /// Starts a server with `settings` in addition to the common ones.
     pub(crate) async fn with(settings: &[&str]) -> Self {
         let [address] = free_addresses();
         let folder = TempDir::with_prefix("politesse-postgres-").unwrap();
@@ -76,23 +76,23 @@ impl Postgres {
         postgres
     }
 
-    /// Returns the address of its database as `audit.archive` has it, without TLS.
+    /// Returns the URL of its database for `audit.archive`, without TLS.
     pub(crate) fn url(&self) -> String {
         self.url_of(ROLE)
     }
 
-    /// Returns the address of another database.
+    /// Returns the URL of another database on this server.
     pub(crate) fn url_of(&self, database: &str) -> String {
         format!("postgres://{}/{database}?sslmode=disable", self.address)
     }
 
-    /// Returns the address of its database with TLS.
+    /// Returns the URL of its database with TLS.
     pub(crate) fn tls_url(&self) -> String {
         format!("postgres://localhost:{}/{ROLE}", self.address.port())
     }
 
-    /// Does what `sql` says, as the superuser. Returns the lines of the answer: columns
-    /// with `|` between them.
+    /// Runs `sql` as the superuser. Returns the lines of the result, with columns
+    /// separated by `|`.
     pub(crate) async fn sql(&self, sql: &str) -> Vec<String> {
         match self.try_sql(sql).await {
             Ok(lines) => lines,
@@ -100,13 +100,12 @@ impl Postgres {
         }
     }
 
-    /// Does what [`Postgres::sql`] does, where it may fail.
+    /// Runs `sql` as [`Postgres::sql`] does, and returns its error if it fails.
     pub(crate) async fn try_sql(&self, sql: &str) -> Result<Vec<String>, String> {
         self.try_sql_in(ROLE, sql).await
     }
 
-    /// Does what [`Postgres::sql`] does in a copy of the database, which it makes first.
-    /// Returns the address of the copy.
+    /// Copies the database as `name`, and runs `sql` there. Returns the URL of the copy.
     pub(crate) async fn changed(&self, name: &str, sql: &str) -> String {
         self.sql(&format!(
             "CREATE DATABASE {name} TEMPLATE {ROLE} OWNER {ROLE}"
@@ -137,19 +136,20 @@ impl Postgres {
         psql
     }
 
-    /// Returns the number that is the answer to `sql`.
+    /// Runs `sql`, and returns its result, a single number.
     pub(crate) async fn number(&self, sql: &str) -> i64 {
         self.sql(sql).await.concat().parse().unwrap()
     }
 
-    /// Ends it and the processes of its connections at once (SIGKILL).
+    /// Kills the server and the processes of its connections (SIGKILL).
     pub(crate) fn kill(&mut self) {
-        // One that stands still starts no further process.
+        // A stopped server cannot start another process before it is killed.
         signal("STOP", &[self.process.id()]);
         let children = children(self.process.id());
         signal("KILL", &[&[self.process.id()][..], &children].concat());
         self.process.wait().unwrap();
-        // While one is left it holds the shared memory, and no other server starts.
+        // As long as one of them lives it holds the shared memory, and no new server
+        // starts.
         let runs = |id: &u32| fs::read_link(format!("/proc/{id}/exe")).is_ok();
         for _ in 0..END.as_millis() / STEP.as_millis() {
             if !children.iter().any(runs) {
@@ -159,20 +159,20 @@ impl Postgres {
         }
     }
 
-    /// Starts it again after [`Postgres::kill`], at the same address.
+    /// Starts the server again after [`Postgres::kill`], at the same address.
     pub(crate) async fn restart(&mut self) {
         let data = self.folder.path().join("data");
         self.process = spawn(&data, self.address, &self.settings);
         self.answers().await;
     }
 
-    /// Has all of it stand still (`STOP`), or go on (`CONT`).
+    /// Suspends (`STOP`) or resumes (`CONT`) the server with all its processes.
     pub(crate) fn signal(&self, name: &str) {
         let id = self.process.id();
         signal(name, &[&[id][..], &children(id)].concat());
     }
 
-    /// Ends all connections of the role `politesse`. Returns how many there were.
+    /// Closes all connections of the role `politesse`, and returns their number.
     pub(crate) async fn cut(&self) -> i64 {
         let cut = format!(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
@@ -181,8 +181,8 @@ impl Postgres {
         self.number(&cut).await
     }
 
-    /// Moves its database to a disk of so many bytes; the log of what is written stays
-    /// where it is. Only within [`inside`](super::namespace::inside).
+    /// Moves the database to a disk of `bytes` bytes; the write-ahead log stays where it
+    /// is. Works only within [`inside`](super::namespace::inside).
     pub(crate) async fn move_to_disk(&self, bytes: u64) -> Disk {
         let folder = self.folder.path().join("disk");
         let disk = Disk::mount(folder.clone(), bytes);
@@ -197,14 +197,14 @@ impl Postgres {
         disk
     }
 
-    /// Begins an orderly end (SIGTERM): nobody is let in any more, and it ends when all
-    /// have gone.
+    /// Starts a smart shutdown (SIGTERM): the server accepts no new connections, and
+    /// stops when the last client disconnects.
     pub(crate) fn begin_stop(&self) {
         signal("TERM", &[self.process.id()]);
     }
 
-    /// Opens a transaction of the superuser that does what `sql` says, and stays open
-    /// until it is dropped.
+    /// Opens a transaction as the superuser, runs `sql` in it, and keeps it open until
+    /// the session is dropped.
     pub(crate) fn session(&self, sql: &str) -> OpenSession<'_> {
         let held = format!("SET application_name = 'held'; BEGIN; {sql}; SELECT pg_sleep(600)");
         let mut psql = self.psql(ROLE, &held);
@@ -223,14 +223,14 @@ impl Postgres {
     }
 }
 
-/// Transaction that stays open until this is dropped.
+/// A transaction that is open until this is dropped.
 pub(crate) struct OpenSession<'a> {
     postgres: &'a Postgres,
     _process: tokio::process::Child,
 }
 
 impl OpenSession<'_> {
-    /// Waits until it has done what it was to do.
+    /// Waits until the session's statements have run.
     pub(crate) async fn begun(&self) {
         let sleeps = "SELECT count(*) FROM pg_stat_activity
                       WHERE application_name = 'held' AND wait_event = 'PgSleep'";
@@ -246,7 +246,8 @@ impl Drop for Postgres {
         if matches!(self.process.try_wait(), Ok(Some(_))) {
             return;
         }
-        // Its processes end by themselves then, and leave no shared memory behind.
+        // A suspended server must resume to handle SIGQUIT. Its processes then end on their
+        // own, and free the shared memory.
         self.signal("CONT");
         signal("QUIT", &[self.process.id()]);
         for _ in 0..END.as_millis() / STEP.as_millis() {
@@ -259,7 +260,7 @@ impl Drop for Postgres {
     }
 }
 
-/// User that a server runs as where the tests run as root.
+/// Account under which the server runs if the tests run as root.
 struct ServerUser {
     uid: u32,
     gid: u32,
@@ -280,7 +281,7 @@ impl ServerUser {
     }
 }
 
-/// Returns a program of the newest PostgreSQL that is installed.
+/// Returns the path of a program of the newest installed PostgreSQL.
 fn program(name: &str) -> PathBuf {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
     let numbers = versions.filter_map(|entry| {
@@ -292,7 +293,7 @@ fn program(name: &str) -> PathBuf {
     PathBuf::from(format!("/usr/lib/postgresql/{newest}/bin/{name}"))
 }
 
-/// Returns a program that is run as the user of the server.
+/// Returns a PostgreSQL command that runs as the server's user.
 fn as_server(name: &str) -> Command {
     let mut command = Command::new(program(name));
     command
@@ -306,8 +307,7 @@ fn as_server(name: &str) -> Command {
     command
 }
 
-/// Returns a folder of data as it is at the start of each test, which takes a second to
-/// make.
+/// Returns the data folder that each test copies; creating one takes a second.
 async fn template() -> &'static Path {
     static TEMPLATE: OnceCell<PathBuf> = OnceCell::const_new();
     TEMPLATE.get_or_init(async || make_template()).await
@@ -321,7 +321,7 @@ fn make_template() -> PathBuf {
     if kept.exists() {
         return kept;
     }
-    // The server's user may not reach the folder of the build.
+    // The server's user may have no access to the build folder.
     let folder = TempDir::with_prefix("politesse-postgres-").unwrap();
     let data = folder.path().join("data");
     give_away(folder.path());
@@ -343,7 +343,7 @@ fn make_template() -> PathBuf {
     drop(input);
     assert!(single.wait().unwrap().success(), "no role was made");
     write_own(&data.join("pg_hba.conf"), ACCESS);
-    // Another process of tests may do the same: only what is whole has the name.
+    // Another test process may do this at the same time, so rename only a complete copy.
     let copied = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     copy(&data, &copied.path().join("data"));
     let renamed = fs::rename(copied.path().join("data"), &kept);
@@ -392,7 +392,7 @@ fn spawn(data: &Path, address: SocketAddr, settings: &[String]) -> Child {
         .unwrap()
 }
 
-/// Returns the processes that `id` has started.
+/// Returns the child processes of `id`.
 fn children(id: u32) -> Vec<u32> {
     let list = format!("/proc/{id}/task/{id}/children");
     let list = fs::read_to_string(list).unwrap_or_default();
@@ -406,7 +406,7 @@ fn signal(name: &str, ids: &[u32]) {
     for id in ids {
         write!(arguments, " {id}").unwrap();
     }
-    // One of them may have ended meanwhile.
+    // Some of the processes may have ended meanwhile.
     let _ = Command::new("kill")
         .args(arguments.split(' '))
         .stderr(Stdio::null())

@@ -1,4 +1,4 @@
-//! The proxy's program run to its end: subcommands, start failures.
+//! Runs of the proxy's program to its end: subcommands and failed starts.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -8,7 +8,7 @@ use tokio::process::Command;
 
 use super::soon;
 
-/// Output of a program, and its exit code.
+/// Output and exit code of a program.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) code: Option<i32>,
@@ -17,7 +17,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// One JSON value per line of the output.
+    /// Parses each non-empty line of the output as JSON.
     pub(crate) fn json_lines(&self) -> Vec<serde_json::Value> {
         let lines = self.stdout.lines().filter(|line| !line.is_empty());
         lines
@@ -26,15 +26,13 @@ impl Outcome {
     }
 }
 
-/// Returns the proxy's program, to be run in `folder` as [`isolated`] runs
-/// programs.
+/// Returns a command that runs the proxy's program in `folder`, as [`isolated`] does.
 pub(crate) fn politesse(folder: &Path) -> Command {
     isolated(env!("CARGO_BIN_EXE_politesse"), folder)
 }
 
-/// Returns a program that is run in `folder`, which is its user's home as well:
-/// nothing of this machine's configuration is read, and nothing is written
-/// there.
+/// Returns a command that runs `program` in `folder`, which is also its `HOME`: the
+/// program neither reads nor changes this user's configuration.
 pub(crate) fn isolated(program: &str, folder: &Path) -> Command {
     let mut command = Command::new(program);
     command.current_dir(folder).kill_on_drop(true);
@@ -53,13 +51,12 @@ pub(crate) fn isolated(program: &str, folder: &Path) -> Command {
     command
 }
 
-/// Runs `command` to its end with `input`.
+/// Runs `command` with `input` to its end.
 pub(crate) async fn finish(command: Command, input: &[u8]) -> Outcome {
     soon("end of the program", ended(command, input)).await
 }
 
-/// Returns the same for a program that takes its time; the test has a bound of
-/// its own.
+/// Runs a slow `command` with `input` to its end, limited only by the test's own timeout.
 pub(crate) async fn ended(mut command: Command, input: &[u8]) -> Outcome {
     command
         .stdin(Stdio::piped())
@@ -69,7 +66,7 @@ pub(crate) async fn ended(mut command: Command, input: &[u8]) -> Outcome {
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
     tokio::spawn(async move {
-        // A program that fails early reads no input.
+        // A program that fails early does not read its input.
         let _ = stdin.write_all(&input).await;
     });
     let output = child.wait_with_output().await.unwrap();

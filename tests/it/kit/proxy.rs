@@ -1,5 +1,5 @@
-//! The proxy as a process of its own, with a CA, an audit and a configuration
-//! in a temporary folder.
+//! The proxy as a separate process, with a CA, an audit record and a configuration in a
+//! temporary folder.
 
 use std::fs::Permissions;
 use std::net::SocketAddr;
@@ -17,18 +17,18 @@ use super::certificates::TestCa;
 use super::program::{Outcome, politesse, run_in};
 use super::{soon, until};
 
-/// The folder a proxy runs in: its configuration, and what it leaves behind.
-/// Outlives the process, so that a test can start another on the same audit.
+/// The folder of a proxy: its configuration and the files that it writes. Outlives the
+/// process, so that a test can start another proxy on the same record.
 pub(crate) struct Place {
     folder: TempDir,
 }
 
-/// Lines of a configuration, as `section.key = value`.
+/// Configuration lines, as `section.key = value`.
 #[derive(Default)]
 pub(crate) struct Config(Vec<String>);
 
 impl Config {
-    /// Adds a line, in place of one that sets the same `section.key`.
+    /// Adds a line, which replaces an earlier line for the same `section.key`.
     pub(crate) fn set(mut self, line: &str) -> Self {
         if key(line).contains('.') {
             self.0.retain(|other| key(other) != key(line));
@@ -37,18 +37,19 @@ impl Config {
         self
     }
 
-    /// Lets `name` (or `name:port`) mean `address`, exempt from egress.deny.
+    /// Resolves `name` (or `name:port`) to `address`, which is then exempt from
+    /// egress.deny.
     pub(crate) fn resolve(self, name: &str, address: SocketAddr) -> Self {
         self.set(&format!("upstream.resolve.\"{name}\" = \"{address}\""))
     }
 
-    /// Starts a proxy with these lines in a folder of its own.
+    /// Starts a proxy with these lines in a new folder.
     pub(crate) async fn start(self) -> Proxy {
         Place::with(&self).start().await
     }
 }
 
-/// Returns a configuration in which `name` means `address`, on every port.
+/// Returns a configuration that resolves `name` to `address` on every port.
 pub(crate) fn resolve(name: &str, address: SocketAddr) -> Config {
     Config::default().resolve(name, address)
 }
@@ -61,8 +62,8 @@ impl Place {
     pub(crate) fn with(config: &Config) -> Self {
         let mut builder = tempfile::Builder::new();
         builder.prefix("politesse-test-");
-        // The record lies in it, and is refused where others may write, as they
-        // may in what is made under a umask of 002.
+        // The proxy refuses a record in a folder that others may write to, which a umask
+        // of 002 would allow.
         builder.permissions(Permissions::from_mode(0o700));
         let place = Self {
             folder: builder.tempdir().unwrap(),
@@ -72,8 +73,8 @@ impl Place {
         place
     }
 
-    /// Replaces the configuration. What a test sets comes after what all need,
-    /// and a key set twice counts once, the test's.
+    /// Replaces the configuration. A line in `config` replaces the default line for the
+    /// same key.
     pub(crate) fn configure(&self, config: &Config) {
         let usual = [
             "proxy.listen = [\"127.0.0.1:0\"]",
@@ -82,7 +83,7 @@ impl Place {
             "https.ca_key = \"certs/ca.key\"",
             "https.upstream_roots = \"roots.pem\"",
             "audit.store = \"sqlite:audit.db\"",
-            // A test that is not about pace is not to wait.
+            // Only tests of pacing should wait.
             "pace.profile = \"owned\"",
             "pace.origin = { in_flight = 1000 }",
             "pace.retry = 0",
@@ -106,14 +107,14 @@ impl Place {
         self.folder.path().join(name)
     }
 
-    /// Removes the record, as somebody does who begins another one.
+    /// Deletes the record, as an operator does to start a new one.
     pub(crate) fn remove_record(&self) {
         for name in ["audit.db", "audit.db-wal", "audit.db-shm", "record"] {
             let _ = std::fs::remove_file(self.path(name));
         }
     }
 
-    /// Copies the folder as it is, as somebody does who clones a machine.
+    /// Copies the folder, as when a machine is cloned.
     pub(crate) fn copied(&self) -> Self {
         let place = Self::with(&Config::default());
         let mut copy = std::process::Command::new("cp");
@@ -127,7 +128,7 @@ impl Place {
         run_in(self.folder.path(), arguments).await
     }
 
-    /// Returns the audit's rows, oldest first, as `audit list` tells them.
+    /// Returns all rows of `audit list`, oldest first.
     pub(crate) async fn rows(&self) -> Vec<Value> {
         let outcome = self.run(&["audit", "list", "--json", "--limit", "0"]).await;
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -136,13 +137,13 @@ impl Place {
         rows
     }
 
-    /// Verifies the record, which must hold.
+    /// Asserts that `audit verify` accepts the record.
     pub(crate) async fn assert_verified(&self) {
         let verified = self.run(&["audit", "verify"]).await;
         assert_eq!(verified.code, Some(0), "{}", verified.stdout);
     }
 
-    /// Waits until the audit's rows are as `wanted` says, and tells them.
+    /// Waits until the rows of the record satisfy `wanted`, and returns them.
     pub(crate) async fn rows_when(&self, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
         until("audit as wanted", async || {
             Some(self.rows().await).filter(|rows| wanted(rows))
@@ -150,15 +151,15 @@ impl Place {
         .await
     }
 
-    /// Waits until `count` rows are completed, and tells all.
+    /// Waits until exactly `count` rows are completed, and returns all rows.
     pub(crate) async fn completed(&self, count: usize) -> Vec<Value> {
         let ended = |row: &&Value| !row["status"].is_null() || !row["error"].is_null();
         self.rows_when(|rows| rows.iter().filter(ended).count() == count)
             .await
     }
 
-    /// The number of a decision: of the first, the second and so on. Endings have
-    /// numbers, too, and stand between them.
+    /// Returns the sequence number of the `nth` decision, counted from 1. Decisions are
+    /// not numbered consecutively, because endings take numbers too.
     pub(crate) fn number(&self, nth: usize) -> u64 {
         let sql = "SELECT seq FROM decision ORDER BY seq LIMIT 1 OFFSET ?";
         let row = |row: &rusqlite::Row<'_>| row.get::<_, i64>(0);
@@ -166,9 +167,9 @@ impl Place {
         number.unwrap().try_into().unwrap()
     }
 
-    /// Changes the `nth` decision's own copy of what it refers to in the
-    /// dictionary `table`, as somebody would who knows the tables: `columns` are
-    /// those of the copy, its digest excepted.
+    /// Makes the `nth` decision refer to a copy of its row in the dictionary `table`, as
+    /// a forger would who knows the tables. `columns` are the values of the copy; its
+    /// digest is wrong.
     pub(crate) fn refer_to_copy(&self, nth: usize, table: &str, columns: &str) {
         let seq = self.number(nth);
         let sql = format!(
@@ -179,12 +180,12 @@ impl Place {
         self.database().execute_batch(&sql).unwrap();
     }
 
-    /// Opens the audit's file as somebody would who does not have the program.
+    /// Opens the record's database directly, without the proxy's program.
     pub(crate) fn database(&self) -> rusqlite::Connection {
         rusqlite::Connection::open(self.path("audit.db")).unwrap()
     }
 
-    /// Starts the proxy and reads from its output where it listens.
+    /// Starts the proxy, and reads its addresses from its output.
     pub(crate) async fn start(self) -> Proxy {
         let mut command = politesse(self.folder.path());
         command.arg("serve");
@@ -203,7 +204,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Starts `command` (a `serve`), whose folder is `place`.
+    /// Starts `command`, which runs `serve` in the folder `place`.
     pub(crate) async fn start(place: Place, mut command: Command) -> Self {
         command
             .stdin(Stdio::null())
@@ -238,17 +239,17 @@ impl Proxy {
         }
     }
 
-    /// Returns where crawlers connect.
+    /// Returns the address for crawlers.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns where `/healthz` and `/metrics` are.
+    /// Returns the address of the admin listener (`/healthz`, `/metrics`).
     pub(crate) fn admin(&self) -> SocketAddr {
         self.admin
     }
 
-    /// Returns the lines printed at the start.
+    /// Returns the lines that the proxy printed at its start.
     pub(crate) fn banner(&self) -> &[String] {
         &self.banner
     }
@@ -257,25 +258,25 @@ impl Proxy {
         &self.place
     }
 
-    /// Runs a subcommand that asks this proxy at its admin listener.
+    /// Runs a subcommand that talks to this proxy's admin listener.
     pub(crate) async fn run_admin(&self, arguments: &[&str]) -> Outcome {
         let listen = format!("admin.listen=\"{}\"", self.admin());
         let arguments = [&["--set", listen.as_str()], arguments].concat();
         self.place.run(&arguments).await
     }
 
-    /// Returns what was logged so far.
+    /// Returns the log so far.
     pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
 
-    /// Waits until the log holds `text`, and returns the log. Its lines arrive by a pipe,
-    /// so they may be later than the answer to the request that caused them.
+    /// Waits until the log contains `text`, and returns the log. A line can arrive later
+    /// than the response to the request that caused it, because it comes through a pipe.
     pub(crate) async fn logged(&self, text: &str) -> String {
         self.logged_times(text, 1).await
     }
 
-    /// Waits until the log holds `text` at least so often, and returns the log.
+    /// Waits until the log contains `text` at least `count` times, and returns the log.
     pub(crate) async fn logged_times(&self, text: &str, count: usize) -> String {
         until(&format!("{text:?} in the log"), async || {
             Some(self.log()).filter(|log| count <= log.matches(text).count())
@@ -288,12 +289,12 @@ impl Proxy {
         std::fs::read_to_string(self.place.path("certs/ca.pem")).unwrap()
     }
 
-    /// Resident memory in KiB.
+    /// Returns the resident memory in KiB.
     pub(crate) fn rss_kib(&self) -> u64 {
         self.memory_kib("VmRSS")
     }
 
-    /// Returns what the system says of the process under this name, in KiB.
+    /// Returns the value of `name` in the process's `/proc/PID/status`, in KiB.
     pub(crate) fn memory_kib(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let mut lines = status.lines();
@@ -306,19 +307,19 @@ impl Proxy {
         self.child.id().unwrap()
     }
 
-    /// Sends a signal by its name, as an operator would.
+    /// Sends the signal `name`.
     pub(crate) async fn signal(&self, name: &str) {
         let mut kill = Command::new("kill");
         kill.arg(format!("-{name}")).arg(self.pid().to_string());
         assert!(kill.status().await.unwrap().success());
     }
 
-    /// Waits for the end of the process.
+    /// Waits until the process ends.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
         soon("end of the proxy", self.child.wait()).await.unwrap()
     }
 
-    /// SIGTERM, then the end, which must be 0; gives back the folder.
+    /// Stops the proxy with SIGTERM, asserts exit code 0, and returns the folder.
     pub(crate) async fn stop(mut self) -> Place {
         self.signal("TERM").await;
         let status = self.ended().await;
@@ -326,14 +327,14 @@ impl Proxy {
         self.place
     }
 
-    /// SIGKILL; gives back the folder.
+    /// Kills the proxy with SIGKILL, and returns the folder.
     pub(crate) async fn kill(mut self) -> Place {
         self.child.kill().await.unwrap();
         self.place
     }
 }
 
-/// Returns the lines a proxy prints when it listens; fewer if it ends before.
+/// Returns the lines that a proxy prints once it listens; fewer if it ends early.
 async fn banner(child: &mut Child) -> Vec<String> {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut banner = Vec::new();

@@ -1,5 +1,5 @@
-//! An origin without an HTTP library: it records bytes as they come and sends
-//! bytes as a test gives them, valid or not.
+//! An origin without an HTTP library: records the bytes it receives, and sends the bytes
+//! that a test gives, valid or not.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Bytes to answer with, and whether the connection ends after them.
+/// Bytes of an answer, and what happens to the connection after them.
 #[derive(Clone)]
 pub(crate) struct Bytes {
     pub(crate) bytes: Vec<u8>,
     pub(crate) after: After,
 }
 
-/// Behaviour of a raw origin once its bytes are sent.
+/// Whether a raw origin keeps the connection open after an answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum After {
     KeepOpen,
@@ -24,7 +24,7 @@ pub(crate) enum After {
 
 type Reply = Arc<dyn Fn(&str) -> Bytes + Send + Sync>;
 
-/// A raw origin. Each connection's bytes are one entry of its record.
+/// A raw origin. Its record has one entry per connection: the bytes received there.
 pub(crate) struct RawOrigin {
     address: SocketAddr,
     record: watch::Sender<Vec<Vec<u8>>>,
@@ -32,7 +32,7 @@ pub(crate) struct RawOrigin {
 }
 
 impl RawOrigin {
-    /// Starts one that answers each request by its target, once it is whole.
+    /// Starts an origin that calls `reply` with the target of each complete request.
     pub(crate) async fn start(reply: impl Fn(&str) -> Bytes + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -45,7 +45,8 @@ impl RawOrigin {
         }
     }
 
-    /// One whose robots.txt is `robots` and that answers `bytes` to the rest.
+    /// Starts an origin that answers `robots` for robots.txt and `page` for all other
+    /// targets.
     pub(crate) async fn with(robots: &str, page: Bytes) -> Self {
         let robots = Bytes::text(robots);
         Self::start(move |target| {
@@ -62,8 +63,8 @@ impl RawOrigin {
         self.address
     }
 
-    /// Returns all bytes received, connection after connection, robots.txt
-    /// requests left out.
+    /// Returns all requests as received, connection by connection, without those for
+    /// robots.txt.
     pub(crate) fn requests(&self) -> Vec<Vec<u8>> {
         let record = self.record.borrow();
         let all = record.iter().flat_map(|bytes| split(bytes));
@@ -71,7 +72,7 @@ impl RawOrigin {
             .collect()
     }
 
-    /// Returns the requests for robots.txt alone.
+    /// Returns only the requests for robots.txt.
     pub(crate) fn robots_requests(&self) -> Vec<Vec<u8>> {
         let record = self.record.borrow();
         let all = record.iter().flat_map(|bytes| split(bytes));
@@ -79,12 +80,12 @@ impl RawOrigin {
             .collect()
     }
 
-    /// Returns how many connections were ever opened.
+    /// Returns the number of connections opened so far.
     pub(crate) fn connections(&self) -> usize {
         self.record.borrow().len()
     }
 
-    /// Returns the request lines without version, robots.txt left out.
+    /// Returns the request lines without the version, robots.txt left out.
     pub(crate) fn lines(&self) -> Vec<String> {
         let requests = self.requests();
         requests.iter().map(|request| line(request)).collect()
@@ -139,7 +140,7 @@ async fn accept(listener: TcpListener, reply: Reply, record: watch::Sender<Vec<V
     }
 }
 
-/// One connection: its place in the record, and how many requests were answered.
+/// One connection: its index in the record, and the number of answered requests.
 struct Connection {
     stream: TcpStream,
     place: usize,
@@ -166,8 +167,8 @@ impl Connection {
     }
 }
 
-/// Returns a connection's bytes cut into requests: at each blank line that a
-/// request line follows, or the end. Good enough for what the proxy writes.
+/// Splits a connection's bytes into requests. Good enough for requests that the proxy
+/// writes, not a general parser.
 fn split(bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut requests = Vec::new();
     let mut start = 0;
@@ -181,7 +182,8 @@ fn split(bytes: &[u8]) -> Vec<Vec<u8>> {
     requests
 }
 
-/// Length of a body as its head frames it; all there is while it is not whole.
+/// Returns the body's length as its head frames it; while a chunked body is incomplete,
+/// the length of `rest`.
 fn body_length(head: &[u8], rest: &[u8]) -> usize {
     let head = String::from_utf8_lossy(head).to_ascii_lowercase();
     if head.contains("transfer-encoding: chunked") {
@@ -202,7 +204,7 @@ fn body_length(head: &[u8], rest: &[u8]) -> usize {
     length.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
-/// Reports whether `request` has all the bytes that its head promises.
+/// Reports whether `request` has all the bytes that its head announces.
 pub(crate) fn is_whole(request: &[u8]) -> bool {
     let text = String::from_utf8_lossy(request).to_ascii_lowercase();
     let (head, body) = text.split_once("\r\n\r\n").unwrap();

@@ -1,5 +1,5 @@
-//! Redis as Debian has it: on a port of its own, keeping nothing on disk, in a
-//! temporary folder, ended with the test.
+//! Debian's Redis, with its own port and a temporary folder. Stores nothing on disk, and
+//! is stopped when the test ends.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 use super::addresses::free_addresses;
 use super::until;
 
-/// A running Redis.
+/// A running Redis server.
 pub(crate) struct Redis {
     folder: TempDir,
     address: SocketAddr,
@@ -20,13 +20,13 @@ pub(crate) struct Redis {
 }
 
 impl Redis {
-    /// Starts one with `arguments` beside those that all have.
+    /// Starts a server with `arguments` in addition to the common ones.
     pub(crate) async fn start(arguments: &[&str]) -> Self {
         let [address] = free_addresses();
         Self::at(address, arguments).await
     }
 
-    /// Starts one at an address of [`free_addresses`].
+    /// Starts a server at `address`, which comes from [`free_addresses`].
     pub(crate) async fn at(address: SocketAddr, arguments: &[&str]) -> Self {
         let folder = TempDir::with_prefix("politesse-redis-").unwrap();
         let arguments: Vec<String> = arguments.iter().map(|text| (*text).to_owned()).collect();
@@ -41,7 +41,7 @@ impl Redis {
         redis
     }
 
-    /// Starts one that copies `leader`.
+    /// Starts a replica of `leader`.
     pub(crate) async fn copy_of(leader: &Self) -> Self {
         let port = leader.address.port().to_string();
         let redis = Self::start(&["--replicaof", "127.0.0.1", &port]).await;
@@ -49,9 +49,9 @@ impl Redis {
         redis
     }
 
-    /// Starts a server of a cluster, which has no keys yet.
+    /// Starts a server in cluster mode, which has no slots yet.
     pub(crate) async fn shard() -> Self {
-        // The second is that by which servers of a cluster know each other.
+        // The second address is for the cluster bus, on which cluster servers talk.
         let [address, bus] = free_addresses();
         let port = bus.port().to_string();
         Self::at(
@@ -61,13 +61,13 @@ impl Redis {
         .await
     }
 
-    /// Gives a server of a cluster the slots `first` to `last`.
+    /// Assigns the slots `first` to `last` to this cluster server.
     pub(crate) async fn take_slots(&self, first: &str, last: &str) {
         let answer = self.cli(&["cluster", "addslotsrange", first, last]).await;
         assert_eq!(answer.trim(), "OK");
     }
 
-    /// Has a server of a cluster join that of `other`, and waits for it.
+    /// Joins this server to the cluster of `other`, and waits until both have slots.
     pub(crate) async fn join(&self, other: &Self) {
         let port = other.address.port().to_string();
         let bus = other.arguments.last().unwrap();
@@ -80,7 +80,7 @@ impl Redis {
         .await;
     }
 
-    /// Starts a sentinel that watches nothing.
+    /// Starts a Sentinel that monitors nothing.
     pub(crate) async fn sentinel() -> Self {
         let folder = TempDir::with_prefix("politesse-sentinel-").unwrap();
         let [address] = free_addresses();
@@ -112,18 +112,18 @@ impl Redis {
         self.address
     }
 
-    /// Returns its address as `fleet.store` has it.
+    /// Returns its URL for `fleet.store`.
     pub(crate) fn url(&self) -> String {
         format!("redis://{}", self.address)
     }
 
-    /// Has a copy take orders, for good.
+    /// Promotes a replica to a leader, permanently.
     pub(crate) async fn promote(&mut self) {
         self.arguments.clear();
         self.cli(&["replicaof", "no", "one"]).await;
     }
 
-    /// Starts it again after [`Redis::kill`], as one that copies `leader`.
+    /// Starts the server again after [`Redis::kill`], as a replica of `leader`.
     pub(crate) async fn restart_as_copy(&mut self, leader: &Self) {
         let port = leader.address.port().to_string();
         self.arguments = ["--replicaof", "127.0.0.1", &port]
@@ -133,18 +133,18 @@ impl Redis {
         self.is_copy().await;
     }
 
-    /// Ends it at once (SIGKILL), and all that it knows.
+    /// Kills the server (SIGKILL), which loses its data.
     pub(crate) async fn kill(&mut self) {
         self.process.kill().await.unwrap();
     }
 
-    /// Starts it again after [`Redis::kill`], at the same address.
+    /// Starts the server again after [`Redis::kill`], at the same address.
     pub(crate) async fn restart(&mut self) {
         self.process = spawn(self.folder.path(), self.address, &self.arguments);
         self.answers().await;
     }
 
-    /// Has it stand still (`STOP`), or go on (`CONT`).
+    /// Suspends (`STOP`) or resumes (`CONT`) the server.
     pub(crate) async fn signal(&self, name: &str) {
         let mut kill = Command::new("kill");
         let pid = self.process.id().unwrap().to_string();
@@ -152,7 +152,7 @@ impl Redis {
         assert!(kill.status().await.unwrap().success());
     }
 
-    /// Returns what `redis-cli` prints for a command.
+    /// Runs a command with `redis-cli`, and returns its output.
     pub(crate) async fn cli(&self, words: &[&str]) -> String {
         let mut cli = Command::new("redis-cli");
         cli.args(["-p", &self.address.port().to_string()])
@@ -173,7 +173,7 @@ impl Redis {
     async fn answers(&self) {
         until("store", async || {
             let answer = self.cli(&["ping"]).await;
-            // One that wants a password answers, too.
+            // NOAUTH also means that the server is up: it requires a password.
             (answer.contains("PONG") || answer.contains("NOAUTH")).then_some(())
         })
         .await;
@@ -184,7 +184,8 @@ fn spawn(folder: &Path, address: SocketAddr, arguments: &[String]) -> Child {
     Command::new("redis-server")
         .args(["--port", &address.port().to_string()])
         .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
-        // Else it waits five seconds for more copies before it sends the first.
+        // By default a leader waits five seconds for more replicas before the first
+        // transfer.
         .args(["--repl-diskless-sync-delay", "0"])
         .args(arguments)
         .current_dir(folder)

@@ -1,5 +1,5 @@
-//! One of several clients of a shared proxy: what it gets alone, and beside
-//! others that take all they can.
+//! Clients that share a proxy: measures what one client gets alone, and what it gets
+//! beside others that take all they can.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -16,7 +16,7 @@ use super::client::Crawler;
 use super::origin::Origin;
 use super::proxy::Proxy;
 
-/// Address of the client that behaves; the others have higher ones.
+/// Address of the well-behaved client; the others have higher addresses.
 pub(crate) const GOOD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// Returns the address of a client that takes all it can.
@@ -24,16 +24,16 @@ pub(crate) fn bad(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 1, number)
 }
 
-/// Shortest time that a p99 is held to where it is compared with that of alone: a
-/// request over loopback takes less than a millisecond, and three times that is
-/// what the scheduler of a machine with two cores takes now and then.
+/// Lowest limit for a p99 that is compared with the p99 of the client alone. A request
+/// over loopback takes less than a millisecond, and scheduling alone can delay it to
+/// three times that on a machine with two cores.
 const P99_FLOOR: Duration = Duration::from_millis(20);
-/// Niceness of the tasks of a crowd: in life they run on machines of their own.
+/// Niceness of the crowd's threads: real clients run on other machines.
 const CROWD_NICE: i32 = 10;
-/// Longest wait for the end of a crowd.
+/// Longest wait until a crowd has ended.
 const END: Duration = Duration::from_secs(5);
 
-/// Lets this process open as many connections as a test needs.
+/// Raises the limit of open files to its maximum, for tests with many connections.
 pub(crate) fn take_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     let all = Rlimit {
@@ -43,14 +43,14 @@ pub(crate) fn take_descriptors() {
     setrlimit(Resource::Nofile, all).unwrap();
 }
 
-/// What a client got in a time.
+/// Responses and errors that a client got in a period.
 #[derive(Debug, Default)]
 pub(crate) struct Service {
-    /// Time from each new connection to the end of the response on it.
+    /// Time from opening each connection to the end of the response.
     pub(crate) times: Vec<Duration>,
-    /// Answers that were not 200, and connections that were closed.
+    /// Responses other than 200, and closed connections.
     pub(crate) errors: Vec<String>,
-    /// Time in which all of it was asked.
+    /// Length of the period.
     pub(crate) time: Duration,
 }
 
@@ -61,17 +61,17 @@ impl fmt::Display for Service {
     }
 }
 
-/// Least that a client gets beside others.
+/// Minimum service for a client beside others, relative to what it gets alone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Least {
-    /// Part of the rate that it has alone.
+    /// Minimum share of the rate.
     pub(crate) share: f64,
-    /// Factor of the p99 that it has alone.
+    /// Maximum factor of the p99.
     pub(crate) p99: f64,
 }
 
 impl Service {
-    /// Time that 99 in 100 requests did not exceed.
+    /// Returns the 99th percentile of the response times.
     pub(crate) fn p99(&self) -> Duration {
         let mut times = self.times.clone();
         times.sort_unstable();
@@ -79,18 +79,18 @@ impl Service {
         times.get(index).copied().unwrap_or(Duration::MAX)
     }
 
-    /// Answers of 200 a second.
+    /// Returns the number of successful requests per second.
     pub(crate) fn rate(&self) -> f64 {
         self.times.len() as f64 / self.time.as_secs_f64()
     }
 
-    /// Prints what the client got alone, and beside others.
+    /// Prints the service alone and beside others.
     #[expect(clippy::print_stdout, reason = "the figures that are measured")]
     pub(crate) fn report(&self, alone: &Self) {
         println!("alone {alone}; beside the others {self}");
     }
 
-    /// Holds that the client had no error and got what `least` says.
+    /// Asserts that the client had no errors and at least the service `least`.
     pub(crate) fn assert_least(&self, alone: &Self, least: Least) {
         self.report(alone);
         assert!(self.errors.is_empty(), "{:?}", self.errors);
@@ -100,9 +100,9 @@ impl Service {
         assert!(rate <= self.rate(), "{} of {rate}", self.rate());
     }
 
-    /// Holds that the client hardly noticed the others: no error, at least
-    /// `share` of the requests that it made alone, and a p99 of at most three
-    /// times that of alone, and a second for the noise of the machine.
+    /// Asserts that the others hardly affected the client: no errors, at least `share` of
+    /// the requests that it made alone, and a p99 of at most three times the p99 alone,
+    /// plus a second for the noise of the machine.
     pub(crate) fn assert_beside(&self, alone: &Self, share: f64) {
         let (least, p99) = (alone.times.len() as f64 * share, alone.p99() * 3);
         assert!(self.errors.is_empty(), "{:?}", self.errors);
@@ -119,8 +119,8 @@ impl Service {
     }
 }
 
-/// Has the client at `source` ask for `url`, one request after the other, each
-/// over a connection of its own, for `time`.
+/// Sends requests for `url` from `source` for `time`, one after another, each over a new
+/// connection.
 pub(crate) async fn crawl(
     proxy: &Proxy,
     source: Ipv4Addr,
@@ -140,7 +140,8 @@ pub(crate) async fn crawl(
     service
 }
 
-/// Has the client at [`GOOD`] ask for `url` so many times at once, again and again.
+/// Runs `workers` crawlers of [`GOOD`] in parallel, each requesting `url` repeatedly for
+/// `time`.
 pub(crate) async fn crawl_at_once(
     proxy: &Arc<Proxy>,
     workers: usize,
@@ -161,8 +162,8 @@ pub(crate) async fn crawl_at_once(
     all
 }
 
-/// Asks once, over a connection of its own; an error is an answer other than
-/// 200, or none.
+/// Sends one request over a new connection. Returns an error if the response is not 200,
+/// or there is none.
 pub(crate) async fn ask(
     proxy: &Proxy,
     source: Ipv4Addr,
@@ -185,8 +186,7 @@ pub(crate) async fn ask(
     }
 }
 
-/// Tasks of clients that take all they can, on a thread of their own, ended with
-/// this.
+/// Tasks of clients that take all they can, on their own thread. Dropping this ends them.
 pub(crate) struct Crowd {
     tasks: JoinSet<()>,
     runtime: Option<Runtime>,
@@ -195,7 +195,7 @@ pub(crate) struct Crowd {
 impl Default for Crowd {
     fn default() -> Self {
         let mut builder = Builder::new_multi_thread();
-        // Of the thread alone, and not of the proxy that the test has started.
+        // Sets the niceness of this thread only; the proxy runs as another process.
         let be_nice = || {
             let _ = setpriority_process(None, CROWD_NICE);
         };
@@ -213,8 +213,9 @@ impl Default for Crowd {
 
 impl Drop for Crowd {
     fn drop(&mut self) {
-        // Waited for, since its tasks hold the proxy, which would outlive the test; on
-        // a thread of its own, because a runtime must not be waited for inside another.
+        // Wait for the end, because the tasks hold the proxy, which would outlive the
+        // test. Use another thread, because a runtime may not be shut down blockingly
+        // inside another.
         if let Some(runtime) = self.runtime.take() {
             let ended = thread::spawn(|| runtime.shutdown_timeout(END));
             let _ = ended.join();
@@ -223,7 +224,7 @@ impl Drop for Crowd {
 }
 
 impl Crowd {
-    /// Waits for the `start` of an origin whose tasks are of this crowd.
+    /// Runs `start` on the crowd's runtime, so that the origin's tasks run there.
     pub(crate) async fn origin(
         &self,
         start: impl Future<Output = Origin> + Send + 'static,
@@ -232,7 +233,7 @@ impl Crowd {
         runtime.spawn(start).await.unwrap()
     }
 
-    /// Repeats what `act` does for as long as this lives.
+    /// Repeats `act` until this is dropped.
     pub(crate) fn repeat<F: Future<Output = ()> + Send>(
         &mut self,
         proxy: &Arc<Proxy>,

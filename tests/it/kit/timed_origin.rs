@@ -1,5 +1,5 @@
-//! An origin that knows when: each request it got, when that came and when the
-//! last byte of the answer went.
+//! An origin that records times: when each page request arrived, and when the last byte
+//! of its answer was sent.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -13,22 +13,22 @@ use politesse_base::clock;
 
 use super::raw_origin::find;
 
-/// One request of a page, and its answer.
+/// One page request and its answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Served {
     pub(crate) target: String,
     pub(crate) came: Instant,
-    /// None while the answer is under way.
+    /// `None` while the answer is being sent.
     pub(crate) ended: Option<Instant>,
 }
 
-/// Answers of an origin, and the time that each takes.
+/// Answers of an origin, and the time that each answer takes.
 #[derive(Clone)]
 struct Script {
     robots: String,
     page: String,
     takes: Duration,
-    /// Each request of this number is answered with 429 and `Retry-After: 2`.
+    /// Answers every n-th page request with 429 and `Retry-After: 2`.
     busy_each: Option<usize>,
 }
 
@@ -40,8 +40,8 @@ pub(crate) struct TimedOrigin {
 }
 
 impl TimedOrigin {
-    /// Starts an origin whose robots.txt is `robots`, and whose every page is `page` in
-    /// HTML, the last byte of which comes `takes` after the others.
+    /// Starts an origin with `robots` as robots.txt. Every page is `page` as HTML, and
+    /// its last byte follows `takes` after the rest.
     pub(crate) async fn start(robots: &str, page: &str, takes: Duration) -> Self {
         Self::serving(Script {
             robots: robots.to_owned(),
@@ -52,8 +52,8 @@ impl TimedOrigin {
         .await
     }
 
-    /// Starts an origin that answers each request for a page whose number is a multiple
-    /// of `each` with 429 and `Retry-After: 2`.
+    /// Starts an origin that answers every `each`-th page request with 429 and
+    /// `Retry-After: 2`.
     pub(crate) async fn busy(page: &str, each: usize) -> Self {
         Self::serving(Script {
             robots: String::new(),
@@ -80,13 +80,13 @@ impl TimedOrigin {
         self.address
     }
 
-    /// Returns the pages it was asked for, in order of arrival.
+    /// Returns the page requests, in order of arrival.
     pub(crate) fn pages(&self) -> Vec<Served> {
         self.log.lock().unwrap().clone()
     }
 
-    /// From the end of each answer to the arrival of the next request: nothing
-    /// where that came before the end.
+    /// Returns the times from the end of each answer to the next request; zero if the
+    /// request arrived before that end.
     pub(crate) fn pauses(&self) -> Vec<Duration> {
         let pages = self.pages();
         let pairs = pages.iter().zip(pages.iter().skip(1));
@@ -111,7 +111,7 @@ async fn accept(listener: TcpListener, script: Script, log: Arc<Mutex<Vec<Served
         stream.set_nodelay(true).unwrap();
         let (script, log) = (script.clone(), Arc::clone(&log));
         tokio::spawn(async move {
-            // How a connection ends is the proxy's business.
+            // The proxy decides how a connection ends; an error here is no failure.
             let _ = serve(stream, &script, &log).await;
         });
     }
@@ -151,14 +151,14 @@ async fn serve(
         let (last, first) = bytes.split_last().unwrap();
         stream.write_all(first).await?;
         tokio::time::sleep(script.takes).await;
-        // Taken before the byte goes, so that no pause is told too short
-        // because this task was late to look.
+        // Taken before the byte is sent: if this task is delayed after sending, the pause
+        // must not appear too short.
         log.lock().unwrap()[place].ended = Some(clock::instant());
         stream.write_all(&[*last]).await?;
     }
 }
 
-/// Writes a request into the log and tells its place there.
+/// Appends a request to the log, and returns its index.
 fn enter(log: &Mutex<Vec<Served>>, target: String, came: Instant) -> usize {
     let mut log = log.lock().unwrap();
     log.push(Served {

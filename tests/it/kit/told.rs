@@ -1,22 +1,23 @@
-//! Reader of an annotation field by its grammar in docs/annotation.md, with a
-//! parser of structured fields (RFC 9651).
+//! Parser for annotation fields, whose grammar is in docs/annotation.md. Uses a parser of
+//! structured fields (RFC 9651).
 
 use sfv::{BareItem, Dictionary, Item, ListEntry, Parser};
 
 /// One member of an annotation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
-    /// The key: the crawler's token, or `*`.
+    /// Key of the member: the crawler's token, or `*`.
     pub(crate) key: String,
-    /// `max-snippet:20`, sorted as the field has them.
+    /// Directives such as `max-snippet:20`, in the order of the field.
     pub(crate) directives: Vec<String>,
     pub(crate) state: String,
     pub(crate) why: String,
-    /// When it was first told, in seconds since 1970.
+    /// Time at which the proxy learned directives that it repeats for a 304, in seconds
+    /// since 1970.
     pub(crate) from: Option<i64>,
 }
 
-/// Returns the members of an annotation, in order. It must be well-formed.
+/// Returns the members of a well-formed annotation, in order.
 pub(crate) fn told(value: &str) -> Vec<Told> {
     let members: Dictionary = Parser::new(value)
         .parse()

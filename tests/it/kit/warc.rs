@@ -1,22 +1,22 @@
-//! WARC archives, made record by record.
+//! WARC archives, built record by record.
 
 use std::io::Write as _;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// Archive that grows by one record after the other, a gzip member each if it is
-/// compressed.
+/// An archive to which records are appended. In a compressed archive each record is a
+/// gzip member.
 #[derive(Default)]
 pub(crate) struct Warc {
     pub(crate) bytes: Vec<u8>,
-    /// Places where records begin.
+    /// Offsets at which the records begin.
     pub(crate) places: Vec<usize>,
     level: Option<u32>,
     records: usize,
 }
 
-/// Crawler of every request, unless another is named.
+/// User-Agent of every request for which no other is given.
 pub(crate) const FOO: &str = "FooBot/1.0 (+https://foo.test)";
 
 impl Warc {
@@ -31,7 +31,7 @@ impl Warc {
         }
     }
 
-    /// Adds a record with these fields.
+    /// Appends a record with these fields.
     pub(crate) fn record(&mut self, fields: &[(&str, &str)], body: impl AsRef<[u8]>) -> &mut Self {
         self.records += 1;
         let body = body.as_ref();
@@ -57,7 +57,7 @@ impl Warc {
         self
     }
 
-    /// Adds the request of an exchange.
+    /// Appends the request of an exchange.
     pub(crate) fn request(&mut self, at: &str, url: &str, agent: Option<&str>) -> &mut Self {
         let agent = agent.map_or_else(String::new, |agent| format!("User-Agent: {agent}\r\n"));
         let head = format!("GET / HTTP/1.1\r\nHost: h\r\n{agent}\r\n");
@@ -69,7 +69,7 @@ impl Warc {
         self.record(&fields, head)
     }
 
-    /// Adds the response of an exchange.
+    /// Appends the response of an exchange.
     pub(crate) fn response(&mut self, at: &str, url: &str, message: impl AsRef<[u8]>) -> &mut Self {
         let fields = [
             ("WARC-Type", "response"),
@@ -79,23 +79,23 @@ impl Warc {
         self.record(&fields, message)
     }
 
-    /// Adds an exchange of [`FOO`].
+    /// Appends a request by [`FOO`] and its response.
     pub(crate) fn exchange(&mut self, at: &str, url: &str, message: impl AsRef<[u8]>) -> &mut Self {
         self.request(at, url, Some(FOO)).response(at, url, message)
     }
 
-    /// Adds the fetch of a robots.txt of `https://h.test`.
+    /// Appends a fetch of `https://h.test/robots.txt`.
     pub(crate) fn robots(&mut self, at: &str, body: &str) -> &mut Self {
         self.exchange(at, "https://h.test/robots.txt", ok(body))
     }
 
-    /// Adds an exchange for a page.
+    /// Appends a fetch of a page.
     pub(crate) fn page(&mut self, at: &str, url: &str) -> &mut Self {
         self.exchange(at, url, ok("page"))
     }
 }
 
-/// Makes a response with status 200.
+/// Returns a response with status 200.
 pub(crate) fn ok(body: &str) -> String {
     format!(
         "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",

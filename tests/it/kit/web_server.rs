@@ -1,5 +1,5 @@
-//! nginx, Apache and lighttpd as Debian has them: with their default settings,
-//! on a port of their own, in a temporary folder, ended with the test.
+//! Debian's nginx, Apache and lighttpd with default settings, each on its own port and in
+//! a temporary folder, stopped when the test ends.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use tokio::process::{Child, Command};
 use super::addresses::free_address;
 use super::until;
 
-/// Which one.
+/// Web server program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     Nginx,
@@ -40,8 +40,8 @@ impl Kind {
         }
     }
 
-    /// No more than where to listen, what to serve and what to log. Started by
-    /// root they are to serve as somebody else.
+    /// Returns the minimal configuration: where to listen, what to serve and where to
+    /// log. nginx and Apache, which the tests start as root, serve as `www-data`.
     fn configuration(self, port: u16, folder: &Path) -> String {
         let folder = folder.display();
         match self {
@@ -67,7 +67,7 @@ impl Kind {
     }
 }
 
-/// A running server.
+/// A running web server.
 pub(crate) struct WebServer {
     folder: TempDir,
     address: SocketAddr,
@@ -75,7 +75,7 @@ pub(crate) struct WebServer {
 }
 
 impl WebServer {
-    /// Starts one that serves `files`, by path and content.
+    /// Starts a server for `files`, pairs of path and content.
     pub(crate) async fn start(kind: Kind, files: &[(&str, String)]) -> Self {
         assert!(
             Path::new(kind.program()).exists(),
@@ -114,8 +114,7 @@ impl WebServer {
         self.address
     }
 
-    /// Returns what it answers to `target` if asked for it without a proxy: its
-    /// status and its body.
+    /// Requests `target` without a proxy, and returns status and body.
     pub(crate) async fn direct(&self, target: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let request = format!(
@@ -123,7 +122,7 @@ impl WebServer {
         );
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
-        // A server that has answered may reset the connection.
+        // A server may reset the connection after its answer.
         let _ = stream.read_to_end(&mut answer).await;
         let answer = String::from_utf8_lossy(&answer).into_owned();
         let status = answer.split(' ').nth(1).and_then(|word| word.parse().ok());
@@ -131,7 +130,7 @@ impl WebServer {
         (status.unwrap_or(0), body.to_owned())
     }
 
-    /// Ends it, so that its log is whole, and gives that.
+    /// Stops the server, so that its access log is complete, and returns the log.
     pub(crate) async fn access_log(mut self) -> String {
         if let Some(process) = self.process.take() {
             end(process).await;
@@ -144,7 +143,7 @@ impl WebServer {
     }
 }
 
-/// Ends a server as an operator would: its workers end with it.
+/// Stops a server with SIGTERM, which also ends its workers.
 async fn end(mut process: Child) {
     if let Some(pid) = process.id().and_then(|pid| i32::try_from(pid).ok()) {
         let pid = rustix::process::Pid::from_raw(pid).unwrap();

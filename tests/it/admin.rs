@@ -1,4 +1,4 @@
-//! The admin listener: is it there, is it ready, what does it count.
+//! The admin listener: health, readiness and metrics, and the Host values it accepts.
 
 use std::net::SocketAddr;
 
@@ -22,9 +22,9 @@ async fn a_running_proxy_is_healthy_and_ready() {
     assert_eq!(ask(proxy.admin(), "/nothing").await.status(), 404);
 }
 
-// Ours: metrics name no host, URL or crawler.
+// Ours: no metric contains a host, a URL or a crawler name.
 #[tokio::test]
-async fn metrics_count_decisions_and_name_nobody() {
+async fn metrics_count_decisions_without_naming_hosts_or_crawlers() {
     let (_origin, proxy) = site(Script::robots("User-agent: *\nDisallow: /private\n"), &[]).await;
     get(&proxy, "http://o.test/open").await;
     get(&proxy, "http://o.test/private").await;
@@ -49,10 +49,10 @@ async fn metrics_count_decisions_and_name_nobody() {
     }
 }
 
-// Ours: a log that cannot be written stops the crawl with 503 and says why on
-// /readyz; ARCHITECTURE.md, invariant 3.
+// Ours: if the record cannot be written, requests get 503 and /readyz says why;
+// ARCHITECTURE.md, invariant 3.
 #[tokio::test]
-async fn a_log_that_cannot_be_written_stops_the_crawl() {
+async fn requests_get_503_while_the_record_cannot_be_written() {
     let (origin, proxy) = site(Script::robots(""), &[]).await;
     assert_eq!(get(&proxy, "http://o.test/before").await.status(), 200);
     proxy.place().completed(1).await;
@@ -72,7 +72,7 @@ async fn a_log_that_cannot_be_written_stops_the_crawl() {
     assert_eq!(origin.targets(), ["/before"]);
 }
 
-// Ours: not ready from the signal on.
+// Ours: /readyz reports 503 from SIGTERM on, while open requests are still served.
 #[tokio::test]
 async fn a_stopping_proxy_is_not_ready() {
     let gate = Gate::shut();
@@ -96,8 +96,8 @@ async fn a_stopping_proxy_is_not_ready() {
     assert_eq!(crawler.reply_to("GET").await.status(), 200);
 }
 
-/// Returns the status of `/metrics` by this request line and these `Host`
-/// values.
+/// Requests `/metrics` with this request line and these `Host` values, and returns the
+/// status.
 async fn asked(admin: SocketAddr, line: &str, hosts: &[&str]) -> u16 {
     let fields = hosts.iter().map(|host| format!("Host: {host}"));
     let lines: Vec<_> = [line.to_owned()].into_iter().chain(fields).collect();
@@ -105,9 +105,9 @@ async fn asked(admin: SocketAddr, line: &str, hosts: &[&str]) -> u16 {
     Crawler::to(admin).await.ask(&lines).await.status()
 }
 
-// Ours: DNS rebinding; RFC 9112, sections 3.2 and 3.2.2.
+// Ours, against DNS rebinding; RFC 9112, sections 3.2 and 3.2.2.
 #[tokio::test]
-async fn pages_are_told_to_who_asks_for_us_and_nobody_else() {
+async fn the_admin_listener_answers_only_for_its_own_host_names() {
     let proxy = Config::default().start().await;
     let admin = proxy.admin();
     let own = admin.to_string();

@@ -1,13 +1,12 @@
-//! The annotation: one field states what binds the crawler, and not a byte of
-//! the page is changed.
+//! The annotation: one field lists the directives that bind the crawler, and the page
+//! passes unchanged.
 
 use crate::kit::client::{Crawler, End, ask, get, get_as};
 use crate::kit::origin::{Script, site};
 use crate::kit::page::{Gate, Length, Page};
-use crate::kit::proxy::resolve;
 use crate::kit::stream_digest;
 
-/// Returns the annotation's value of `/a` for ExampleBot.
+/// Returns the annotation that ExampleBot gets with `page`.
 async fn annotation(page: Page) -> String {
     let (_origin, proxy) = site(Script::robots("").page("/a", page), &[]).await;
     let reply = get(&proxy, "http://o.test/a").await;
@@ -17,9 +16,9 @@ async fn annotation(page: Page) -> String {
 const HEAD: &str =
     "<!doctype html><html><head><meta name=robots content=\"noindex, max-snippet:20\"></head>";
 
-// Ours: the grammar, and proof of absence.
+// Ours: the grammar. An empty, complete annotation says that the page has no directives.
 #[tokio::test]
-async fn a_page_that_says_nothing_is_annotated_as_complete_and_empty() {
+async fn a_page_without_directives_gets_an_empty_complete_annotation() {
     assert_eq!(
         annotation(Page::text("x")).await,
         "examplebot=();state=complete"
@@ -30,9 +29,9 @@ async fn a_page_that_says_nothing_is_annotated_as_complete_and_empty() {
     );
 }
 
-// Ours: Robots-Tag and X-Robots-Tag.
+// Ours: the fields `Robots-Tag` and `X-Robots-Tag`.
 #[tokio::test]
-async fn fields_are_read() {
+async fn directives_in_response_fields_are_annotated() {
     for name in ["X-Robots-Tag", "Robots-Tag"] {
         let value = annotation(Page::text("x").field(name, "noindex, nofollow")).await;
         assert!(
@@ -46,9 +45,9 @@ async fn fields_are_read() {
     }
 }
 
-// Ours: meta in the head of HTML; the body untouched.
+// Ours: meta elements in the head of HTML.
 #[tokio::test]
-async fn meta_elements_are_read_and_the_body_is_not_touched() {
+async fn meta_elements_are_annotated_and_the_body_is_unchanged() {
     let body = format!("{HEAD}<body>\u{e9}\r\n<META></body>");
     let (_origin, proxy) = site(Script::robots("").page("/a", Page::html(&body)), &[]).await;
     let reply = get(&proxy, "http://o.test/a").await;
@@ -61,9 +60,10 @@ async fn meta_elements_are_read_and_the_body_is_not_touched() {
     );
 }
 
-// Ours: the crawler's own key holds what binds it.
+// Ours: the member under the crawler's own key lists the directives that bind that
+// crawler.
 #[tokio::test]
-async fn what_is_said_to_one_crawler_binds_that_one() {
+async fn a_directive_for_one_crawler_binds_only_that_crawler() {
     let page = Page::text("x")
         .field("X-Robots-Tag", "foobot: noindex")
         .field("X-Robots-Tag", "nofollow");
@@ -82,9 +82,9 @@ async fn what_is_said_to_one_crawler_binds_that_one() {
     assert!(bar.head.value("robots-directives").contains("nofollow"));
 }
 
-// Ours: a field of that name sent by the origin is removed first.
+// Ours: the proxy removes a field of that name that the origin sent.
 #[tokio::test]
-async fn an_annotation_by_the_origin_does_not_stand() {
+async fn an_annotation_sent_by_the_origin_is_replaced() {
     let page = Page::text("x")
         .field("Robots-Directives", "examplebot=();state=complete")
         .field("X-Robots-Tag", "noindex");
@@ -94,9 +94,9 @@ async fn an_annotation_by_the_origin_does_not_stand() {
     );
 }
 
-// Ours: what cannot be decoded is passed on unread.
+// Ours: a body that cannot be decoded is passed on unread.
 #[tokio::test]
-async fn a_page_in_a_coding_that_nobody_knows_is_said_to_be_unread() {
+async fn a_page_in_an_unknown_coding_is_annotated_as_partial() {
     let page = Page::typed("text/html", b"\x1f\x8b not really").field("Content-Encoding", "dcz");
     let (_origin, proxy) = site(Script::robots("").page("/a", page), &[]).await;
     let reply = get(&proxy, "http://o.test/a").await;
@@ -107,9 +107,9 @@ async fn a_page_in_a_coding_that_nobody_knows_is_said_to_be_unread() {
     );
 }
 
-// Ours: HEAD has no body to look into.
+// Ours: the response to HEAD has no body to read.
 #[tokio::test]
-async fn a_head_request_is_partial() {
+async fn the_response_to_head_is_annotated_as_partial() {
     let (_origin, proxy) = site(Script::robots("").page("/a", Page::html(HEAD)), &[]).await;
     let reply = ask(
         &proxy,
@@ -124,9 +124,9 @@ async fn a_head_request_is_partial() {
     );
 }
 
-// Ours: held back until the head ends, then streamed.
+// Ours: the response is held back until the page's head ends; then it is streamed.
 #[tokio::test]
-async fn the_head_is_held_back_and_the_rest_is_streamed() {
+async fn a_page_is_held_back_until_its_head_ends_and_then_streamed() {
     let gate = Gate::shut();
     let chunks = [
         "<html><head><title>x</title>",
@@ -140,7 +140,8 @@ async fn the_head_is_held_back_and_the_rest_is_streamed() {
     crawler
         .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1\r\n\r\n")
         .await;
-    // What follows </head> may still be a <meta> of it; <body> ends it.
+    // After </head>, HTML may still have a <meta> that belongs to the head; <body> ends
+    // it.
     gate.open(2);
     let head = crawler.head().await.unwrap();
     assert_eq!(
@@ -158,9 +159,9 @@ async fn the_head_is_held_back_and_the_rest_is_streamed() {
     assert_eq!(body, chunks.concat().as_bytes());
 }
 
-// Ours: directives.hold_time: why=time.
+// Ours: directives.hold_time, reported as why=time.
 #[tokio::test]
-async fn a_head_that_does_not_end_is_held_back_no_longer_than_configured() {
+async fn a_page_head_is_held_back_no_longer_than_hold_time() {
     let gate = Gate::shut();
     let page =
         Page::stepped(&["<html><head>", "</head>"], &gate).field("Content-Type", "text/html");
@@ -189,9 +190,9 @@ async fn a_head_that_does_not_end_is_held_back_no_longer_than_configured() {
     assert_eq!(body, b"<html><head></head>");
 }
 
-// Ours: directives.hold_bytes; the page passes all the same.
+// Ours: directives.hold_bytes. The page arrives nevertheless.
 #[tokio::test]
-async fn a_head_beyond_the_limit_is_partial_and_passes_whole() {
+async fn a_page_head_over_hold_bytes_arrives_whole() {
     let page = Page::stream(2_000_000, Length::Announced);
     let (_origin, proxy) = site(Script::robots("").page("/a", html(page)), &[]).await;
     let reply = get(&proxy, "http://o.test/a").await;
@@ -208,9 +209,8 @@ fn html(mut page: Page) -> Page {
 
 // Ours: directives.header.
 #[tokio::test]
-async fn the_fields_name_is_configured() {
-    let origin = Script::robots("").start().await;
-    let config = resolve("o.test", origin.address()).set("directives.header = \"X-Rules\"");
-    let reply = get(&config.start().await, "http://o.test/a").await;
+async fn the_name_of_the_annotation_field_is_configurable() {
+    let (_origin, proxy) = site(Script::robots(""), &["directives.header = \"X-Rules\""]).await;
+    let reply = get(&proxy, "http://o.test/a").await;
     assert_eq!(reply.head.value("x-rules"), "examplebot=();state=complete");
 }

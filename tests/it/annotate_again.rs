@@ -1,5 +1,5 @@
-//! Responses that do not send a whole page: not modified, a part, none, or
-//! broken off.
+//! Annotations of responses without a whole page: not modified, partial, empty or cut
+//! short.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ const NOINDEX: &str = "<html><head><meta name=robots content=noindex></head><bod
 const DATE: &str = "Sat, 21 Nov 2026 00:00:00 GMT";
 const OTHER_DATE: &str = "Sun, 22 Nov 2026 00:00:00 GMT";
 
-/// Returns the annotation's one member.
+/// Returns the single member of the annotation.
 #[track_caller]
 fn only(reply: &Reply) -> Told {
     let told = told(reply.head.value("robots-directives"));
@@ -27,7 +27,7 @@ fn only(reply: &Reply) -> Told {
     told.clone()
 }
 
-/// Returns what is in force, and how far that is known, in a word or two.
+/// Returns the directives of the annotation, then its state and reason.
 #[track_caller]
 fn summary(reply: &Reply) -> String {
     let told = only(reply);
@@ -35,8 +35,9 @@ fn summary(reply: &Reply) -> String {
     format!("{} / {}", told.directives.join(" "), state.trim())
 }
 
-/// Returns the annotation of a 304 to `fields`, asked for after a 200.
-async fn repeated(page: Page, unchanged: Page, fields: &[&str]) -> String {
+/// Requests `page` for a 200, then again with `fields` for a 304, and summarises the
+/// annotation of the 304.
+async fn summary_of_304(page: Page, unchanged: Page, fields: &[&str]) -> String {
     let script = Script::robots("").page("/a", page);
     let script = script.if_conditional("/a", unchanged.with_status(304));
     let (_origin, proxy) = site(script, &[]).await;
@@ -55,7 +56,7 @@ fn dated() -> Page {
     Page::html(NOINDEX).field("Last-Modified", DATE)
 }
 
-/// Returns a 304 that names `tag`.
+/// Returns a 304 with the ETag `tag`.
 fn unchanged(tag: &str) -> Page {
     Page::status(304).field("ETag", tag)
 }
@@ -70,59 +71,59 @@ macro_rules! not_modified {
         #[test]
         fn $name() {
             run(async {
-                assert_eq!(repeated($page, $unchanged, &$fields).await, $summary);
+                assert_eq!(summary_of_304($page, $unchanged, &$fields).await, $summary);
             });
         }
     )*};
 }
 
-// draft-illyes-repext-03, section 4; which representation is meant: RFC 9110,
-// sections 8.8.3.2, 13.1.2 and 15.4.5.
+// draft-illyes-repext-03, section 4. Matching of validators: RFC 9110, sections 8.8.3.2,
+// 13.1.2 and 15.4.5.
 not_modified! {
-    a_304_repeats_what_is_known_of_its_tag:
+    a_304_repeats_the_directives_of_the_page_with_its_tag:
         tagged(), unchanged("\"a\""), [IF_A] => "noindex / complete";
-    a_304_may_name_its_tag_weakly:
+    a_304_with_the_weak_form_of_the_tag_repeats_the_directives:
         tagged(), unchanged("W/\"a\""), [IF_WEAK] => "noindex / complete";
-    a_304_repeats_what_is_known_of_a_weak_tag:
+    a_304_repeats_the_directives_of_a_page_with_a_weak_tag:
         Page::html(NOINDEX).field("ETag", "W/\"a\""), unchanged("W/\"a\""), [IF_WEAK]
         => "noindex / complete";
-    a_304_without_a_tag_is_about_the_one_asked_for:
+    a_304_without_a_tag_stands_for_the_requested_tag:
         tagged(), Page::status(304), [IF_A] => "noindex / complete";
-    a_304_repeats_what_is_known_of_its_date:
+    a_304_repeats_the_directives_of_the_page_with_its_date:
         dated(), Page::status(304).field("Last-Modified", DATE),
         [&format!("If-Modified-Since: {DATE}")] => "noindex / complete";
-    a_304_without_a_date_is_about_the_one_asked_for:
+    a_304_without_a_date_stands_for_the_requested_date:
         dated(), Page::status(304), [&format!("If-Modified-Since: {DATE}")]
         => "noindex / complete";
-    a_cookie_that_ends_at_the_proxy_has_selected_nothing:
+    a_cookie_that_the_proxy_drops_does_not_select_the_page:
         dated(), Page::status(304),
         [&format!("If-Modified-Since: {DATE}"), "Cookie: a=1", "Connection: cookie"]
         => "noindex / complete";
-    a_304_of_another_date_repeats_nothing:
+    a_304_with_another_date_repeats_nothing:
         dated(), Page::status(304).field("Last-Modified", OTHER_DATE),
         [&format!("If-Modified-Since: {OTHER_DATE}")] => " / partial not-modified";
-    a_304_of_another_tag_repeats_nothing:
+    a_304_with_another_tag_repeats_nothing:
         tagged(), unchanged("\"b\""), [IF_B] => " / partial not-modified";
-    a_304_to_one_of_several_tags_must_name_it:
+    a_304_to_several_tags_that_names_none_repeats_nothing:
         tagged(), Page::status(304), [IF_A_OR_B] => " / partial not-modified";
-    a_304_to_several_tags_repeats_what_is_known_of_the_one_it_names:
+    a_304_to_several_tags_repeats_the_directives_of_the_tag_it_names:
         tagged(), unchanged("\"a\""), [IF_A_OR_B] => "noindex / complete";
-    a_page_without_a_validator_is_not_repeated:
+    directives_of_a_page_without_a_validator_are_not_repeated:
         Page::html(NOINDEX), unchanged("\"a\""), [IF_A] => " / partial not-modified";
-    a_304_adds_what_it_says_itself:
+    a_304_adds_the_directives_of_its_own_fields:
         tagged(), unchanged("\"a\"").field("X-Robots-Tag", "noai"), [IF_A]
         => "noai noindex / complete";
-    a_304_says_what_the_page_lacked:
+    a_304_repeats_why_the_page_was_partial:
         Page::typed("text/html", b"x").field("Content-Encoding", "dcb").field("ETag", "\"a\""),
         unchanged("\"a\""), [IF_A] => " / partial coding";
-    a_304_repeats_the_fields_of_an_image:
+    a_304_repeats_the_directives_in_the_fields_of_an_image:
         Page::typed("image/png", b"x").field("X-Robots-Tag", "noindex").field("ETag", "\"a\""),
         unchanged("\"a\""), [IF_A] => "noindex / complete";
 }
 
-// Ours: `from=@date`, the day it was first told.
+// Ours: `from=@date` holds the time at which the proxy read the page.
 #[tokio::test]
-async fn what_is_repeated_says_since_when_it_is_known() {
+async fn repeated_directives_carry_the_time_the_page_was_read() {
     let script = Script::robots("")
         .page("/a", tagged())
         .if_conditional("/a", unchanged("\"a\""));
@@ -139,7 +140,7 @@ async fn what_is_repeated_says_since_when_it_is_known() {
         );
         told.push(from);
     }
-    // The page was read between the first two decisions.
+    // The page was read between the first response and the second.
     let rows = proxy.place().completed(3).await;
     let time = |row: &Value| {
         let time: jiff::Timestamp = row["time"].as_str().unwrap().parse().unwrap();
@@ -157,9 +158,9 @@ async fn what_is_repeated_says_since_when_it_is_known() {
     );
 }
 
-// Ours: a 304 of a page that was not seen.
+// Ours: the annotation has only the directives of the 304 itself.
 #[tokio::test]
-async fn a_304_of_a_page_that_was_not_seen_is_partial() {
+async fn a_304_for_a_page_not_seen_before_is_partial() {
     let script = Script::robots("")
         .if_conditional("/a", unchanged("\"a\"").field("X-Robots-Tag", "nofollow"));
     let (_origin, proxy) = site(script, &[]).await;
@@ -167,10 +168,9 @@ async fn a_304_of_a_page_that_was_not_seen_is_partial() {
     assert_eq!(summary(&reply), "nofollow / partial not-modified");
 }
 
-// Ours: what one crawler was told is not repeated to another, nor for another
-// URL, however alike their tags.
+// Ours: equal tags do not make a page known to another crawler or at another URL.
 #[tokio::test]
-async fn what_is_known_is_of_one_crawler_and_one_url() {
+async fn directives_are_repeated_only_for_the_same_crawler_and_url() {
     let mut script = Script::robots("").page("/a", tagged());
     for path in ["/a", "/a?b", "/b"] {
         script = script.if_conditional(path, unchanged("\"a\""));
@@ -187,9 +187,9 @@ async fn what_is_known_is_of_one_crawler_and_one_url() {
     assert_eq!(summary(&reply), "noindex / complete");
 }
 
-// Config, directives.known: 0B keeps nothing.
+// Key directives.known: with 0B nothing is stored.
 #[tokio::test]
-async fn nothing_is_repeated_where_nothing_is_kept() {
+async fn nothing_is_repeated_with_directives_known_at_zero() {
     let script = Script::robots("")
         .page("/a", tagged())
         .if_conditional("/a", unchanged("\"a\""));
@@ -199,10 +199,10 @@ async fn nothing_is_repeated_where_nothing_is_kept() {
     assert_eq!(summary(&reply), " / partial not-modified");
 }
 
-/// A page of the table, how it is asked for, and what is told of it.
+/// A request method, the page it is answered with, and the expected summary.
 struct Row(&'static str, Page, &'static str);
 
-async fn all_told(rows: Vec<Row>) {
+async fn assert_summaries(rows: Vec<Row>) {
     let mut script = Script::robots("");
     for (place, row) in rows.iter().enumerate() {
         script = script.page(&format!("/{place}"), row.1.clone());
@@ -223,7 +223,7 @@ fn part(range: &str, body: &str) -> Page {
 
 // RFC 9110, sections 9.3.2 and 15.3.7.
 #[tokio::test]
-async fn what_is_not_sent_is_not_known() {
+async fn a_response_without_the_whole_head_is_partial() {
     let gif = || Page::typed("image/gif", b"GIF89a").field("X-Robots-Tag", "noindex");
     let gzip = coded("gzip", format!("{NOINDEX}{}", "x".repeat(99)).into());
     let beginning = |bytes: &[u8]| {
@@ -233,7 +233,7 @@ async fn what_is_not_sent_is_not_known() {
     };
     let multipart = Page::typed("multipart/byteranges; boundary=x", NOINDEX.as_bytes());
     let empty_head = || Page::status(200).field("X-Robots-Tag", "noai");
-    all_told(vec![
+    assert_summaries(vec![
         Row("HEAD", Page::html(NOINDEX), " / partial method"),
         Row("HEAD", gif(), "noindex / complete"),
         Row(
@@ -241,7 +241,7 @@ async fn what_is_not_sent_is_not_known() {
             empty_head().field("Content-Type", "text/html"),
             "noai / partial method",
         ),
-        // Without a type it might be a page.
+        // Without Content-Type the response might be a page.
         Row("HEAD", empty_head(), "noai / partial method"),
         Row("GET", part("0-58/100", NOINDEX), "noindex / complete"),
         Row("GET", part("0-99/100", "<head>"), " / partial range"),
@@ -251,7 +251,7 @@ async fn what_is_not_sent_is_not_known() {
             "noindex / partial range",
         ),
         Row("GET", beginning(&gzip), "noindex / complete"),
-        // Cut in the head: of a part that is no fault of the coding.
+        // Cut within the head. In a partial response the cut is no coding error.
         Row(
             "GET",
             beginning(&gzip[..gzip.len() - 40]),
@@ -269,15 +269,15 @@ async fn what_is_not_sent_is_not_known() {
     .await;
 }
 
-// Ours: of others than 2xx the fields only, complete.
+// Ours: only a 2xx response is a page; of others the fields are the whole annotation.
 #[tokio::test]
-async fn of_what_is_no_page_the_fields_are_all_there_is() {
+async fn a_response_that_is_not_2xx_is_complete_with_its_fields() {
     let with = |status: u16| {
         let page = Page::html(NOINDEX).with_status(status);
         page.field("X-Robots-Tag", "nofollow")
     };
     let empty = Page::status(204).field("X-Robots-Tag", "nofollow");
-    all_told(vec![
+    assert_summaries(vec![
         Row("GET", empty, "nofollow / complete"),
         Row("GET", with(404), "nofollow / complete"),
         Row("GET", with(410), "nofollow / complete"),
@@ -296,9 +296,9 @@ async fn of_what_is_no_page_the_fields_are_all_there_is() {
     .await;
 }
 
-// Ours: streams and data are not held back, nor read.
+// Ours: event streams and JSON are neither held back nor read.
 #[tokio::test]
-async fn what_is_no_html_is_passed_on_at_once() {
+async fn responses_other_than_html_are_passed_on_at_once() {
     let gate = Gate::shut();
     let mut script = Script::robots("");
     for (path, kind) in [("/s", "text/event-stream"), ("/j", "application/json")] {
@@ -308,7 +308,7 @@ async fn what_is_no_html_is_passed_on_at_once() {
         );
         script = script.page(path, page.field("Content-Type", kind));
     }
-    // Longer than any test may take: who holds it back is found.
+    // Longer than any test may take, so a response that is held back fails the test.
     let (_origin, proxy) = site(script, &["directives.hold_time = \"60s\""]).await;
     for path in ["/s", "/j"] {
         let mut crawler = Crawler::plain(&proxy).await;
@@ -329,9 +329,9 @@ async fn what_is_no_html_is_passed_on_at_once() {
 
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n28\r\n<head><meta name=robots content=noindex>\r\n";
 
-// Ours: it ends broken for the crawler, too.
+// Ours: the crawler's response is cut short too.
 #[tokio::test]
-async fn a_page_that_breaks_off_in_its_head_is_corrupt_and_breaks_off() {
+async fn a_page_cut_short_in_its_head_is_corrupt_and_arrives_cut_short() {
     let announced = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 100\r\n\r\n<head><meta name=robots content=noindex>";
     for page in [CHUNKED, announced] {
         let origin = RawOrigin::with("", Bytes::closing(page.as_bytes())).await;
@@ -343,8 +343,8 @@ async fn a_page_that_breaks_off_in_its_head_is_corrupt_and_breaks_off() {
     }
 }
 
-/// Returns a zstd frame (RFC 8878, section 3.1.1) of one raw block, whose
-/// header asks for a window of 2 to the power of `10 + exponent`.
+/// Returns a zstd frame (RFC 8878, section 3.1.1) with one raw block, whose header asks
+/// for a window of 2 to the power of `10 + exponent` bytes.
 fn zstd_frame(exponent: u8, content: &[u8]) -> Vec<u8> {
     let length = u32::try_from(content.len()).unwrap();
     let block = (length << 3 | 1).to_le_bytes();
@@ -352,10 +352,10 @@ fn zstd_frame(exponent: u8, content: &[u8]) -> Vec<u8> {
     [&head, &block[..3], content].concat()
 }
 
-// Ours: what cannot be read to its end arrives whole all the same. RFC 9659:
-// the window of zstd is 8 MiB at most.
+// Ours: a page that cannot be fully read still arrives whole. RFC 9659: a zstd window is
+// at most 8 MiB.
 #[tokio::test]
-async fn a_page_that_cannot_be_decoded_says_why_and_arrives() {
+async fn a_page_that_cannot_be_decoded_arrives_with_the_reason() {
     let gzip = coded("gzip", NOINDEX.into());
     let blanks = format!("<head>{}", " ".repeat(600 * 1024));
     let bomb = coded(

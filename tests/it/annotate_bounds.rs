@@ -1,6 +1,6 @@
-//! What holding back a page's head may cost: time, bytes, memory. A bound that
-//! is met is told in the annotation, and the page arrives whole
-//! (ARCHITECTURE.md, invariant 8).
+//! Limits on holding back a page's head: time, bytes and memory. If a limit is reached,
+//! the annotation names it and the page still arrives whole (ARCHITECTURE.md, invariant
+//! 8).
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ use crate::kit::{run, sha256, soon, until};
 const REQUEST: &[u8] =
     b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1.0\r\n\r\n";
 
-/// The `directives.hold_time` of a test.
+/// Value of `directives.hold_time` in tests that set it to 600ms.
 const HOLD_TIME: Duration = Duration::from_millis(600);
 
 /// Default of `directives.hold_time`.
 const HOLD_TIME_USUAL: Duration = Duration::from_secs(5);
 
-/// Never met by a test that passes.
+/// A hold time that no passing test reaches.
 const HOLD_LONG: &str = "directives.hold_time = \"60s\"";
 
 async fn asked(proxy: &Proxy) -> Crawler {
@@ -33,13 +33,13 @@ async fn asked(proxy: &Proxy) -> Crawler {
     crawler
 }
 
-/// Why the annotation is not complete; empty if it is.
+/// Returns why the annotation is incomplete, or an empty text.
 fn why(head: &Head) -> String {
     let told = told(head.value("robots-directives"));
     told[0].why.clone()
 }
 
-/// Bytes that pages hold back now.
+/// Returns the number of bytes that are held back at present.
 async fn held(proxy: &Proxy) -> u64 {
     let text = metrics(proxy).await;
     let mut lines = text.lines();
@@ -61,14 +61,14 @@ async fn something_is_held(proxy: &Proxy) {
     .await;
 }
 
-/// Returns an HTML page of chunks that wait for `gate`.
+/// Returns an HTML page whose chunks after the first wait for `gate`.
 fn stepped(chunks: &[&str], gate: &Gate) -> Page {
     Page::stepped(chunks, gate).field("Content-Type", "text/html")
 }
 
-// Ours: the flush is immediate, and what comes later is not held back again.
+// Ours: after the hold time everything is sent on, and later bytes are not held back.
 #[tokio::test]
-async fn a_stall_in_the_head_costs_the_hold_time_and_no_more() {
+async fn a_stalled_page_head_is_sent_on_after_hold_time() {
     let gate = Gate::shut();
     let chunks = [
         "<head><meta name=robots content=noai>",
@@ -88,7 +88,7 @@ async fn a_stall_in_the_head_costs_the_hold_time_and_no_more() {
         head.value("robots-directives"),
         "examplebot=(noai;src=m);state=partial;why=time"
     );
-    // Each step is let go when the one before has arrived.
+    // Open each step only after the chunk before it has arrived.
     let mut seen = 0;
     for chunk in chunks {
         seen += chunk.len() + format!("{:x}\r\n\r\n", chunk.len()).len();
@@ -101,10 +101,10 @@ async fn a_stall_in_the_head_costs_the_hold_time_and_no_more() {
     assert_eq!(body, chunks.concat().as_bytes());
 }
 
-// Ours: hold_time is for pages alone, from the first byte of the response on:
-// an origin slow to answer is not cut short.
+// Ours: hold_time begins with the first byte of the response, so a slow origin still gets
+// its page read.
 #[tokio::test]
-async fn the_wait_for_an_answer_is_not_taken_off_the_hold_time() {
+async fn hold_time_begins_with_the_first_byte_of_the_response() {
     let gate = Gate::shut();
     let page = Page::html("<head><meta name=robots content=noai></head><body>").after(&gate);
     let (origin, proxy) = site(
@@ -120,50 +120,34 @@ async fn the_wait_for_an_answer_is_not_taken_off_the_hold_time() {
     assert_eq!(why(&head), "");
 }
 
-// Ours: directives.hold_bytes.
+// Ours: directives.hold_bytes, and directives.scan_limit, which counts decoded bytes.
 #[tokio::test]
-async fn no_more_of_a_page_is_held_back_than_configured() {
-    let gate = Gate::shut();
-    let first = format!("<head><title>{}", "x".repeat(5000));
-    let page = stepped(&[&first, "</title></head>"], &gate);
-    let (_origin, proxy) = site(
-        Script::robots("").page("/a", page),
-        &[HOLD_LONG, "directives.hold_bytes = \"4KiB\""],
-    )
-    .await;
-    let mut crawler = asked(&proxy).await;
-    let head = crawler.head().await.unwrap();
-    assert_eq!(why(&head), "head-limit");
-    crawler.peek(first.len()).await;
-    gate.open(1);
-    assert_eq!(crawler.body(&head, |_| ()).await, End::Whole);
-    nothing_is_held(&proxy).await;
+async fn a_page_head_over_a_byte_limit_is_sent_on_as_partial() {
+    for limit in ["hold_bytes = \"4KiB\"", "scan_limit = \"1KiB\""] {
+        let gate = Gate::shut();
+        let first = format!("<head><title>{}", "x".repeat(5000));
+        let page = stepped(&[&first, "</title></head>"], &gate);
+        let (_origin, proxy) = site(
+            Script::robots("").page("/a", page),
+            &[HOLD_LONG, &format!("directives.{limit}")],
+        )
+        .await;
+        let mut crawler = asked(&proxy).await;
+        let head = crawler.head().await.unwrap();
+        assert_eq!(why(&head), "head-limit", "{limit}");
+        crawler.peek(first.len()).await;
+        gate.open(1);
+        assert_eq!(crawler.body(&head, |_| ()).await, End::Whole, "{limit}");
+        nothing_is_held(&proxy).await;
+    }
 }
 
-// Ours: directives.scan_limit, decoded bytes.
+// A limit of 0B leaves pages unread, so the head is sent without waiting for the body.
 #[tokio::test]
-async fn no_more_of_a_page_is_read_than_configured() {
-    let gate = Gate::shut();
-    let first = format!("<head><title>{}", "x".repeat(5000));
-    let page = stepped(&[&first, "</title></head>"], &gate);
-    let (_origin, proxy) = site(
-        Script::robots("").page("/a", page),
-        &[HOLD_LONG, "directives.scan_limit = \"1KiB\""],
-    )
-    .await;
-    let mut crawler = asked(&proxy).await;
-    let head = crawler.head().await.unwrap();
-    assert_eq!(why(&head), "head-limit");
-    gate.open(1);
-    assert_eq!(crawler.body(&head, |_| ()).await, End::Whole);
-}
-
-// Config: 0B leaves pages unread, so their first byte is not waited for.
-#[tokio::test]
-async fn a_bound_of_nothing_holds_nothing_back() {
+async fn a_limit_of_zero_holds_nothing_back() {
     for key in ["hold_bytes", "scan_limit"] {
         let gate = Gate::shut();
-        // The origin sends its head, and then waits.
+        // The origin sends the fields, and then waits.
         let page = stepped(&["", "<head></head>"], &gate);
         let (_origin, proxy) = site(
             Script::robots("").page("/a", page),
@@ -178,9 +162,9 @@ async fn a_bound_of_nothing_holds_nothing_back() {
     }
 }
 
-// Ours: a global budget that degrades to `partial`.
+// Ours: pages beyond the budget for all pages are passed on unread.
 #[tokio::test]
-async fn a_page_without_room_in_the_budget_goes_on_unread() {
+async fn a_page_over_the_budget_passes_unread() {
     for total in ["0B", "1KiB"] {
         let gate = Gate::shut();
         let page = stepped(&["<head>", "</head>"], &gate);
@@ -190,7 +174,7 @@ async fn a_page_without_room_in_the_budget_goes_on_unread() {
         )
         .await;
         let mut crawler = asked(&proxy).await;
-        // The second chunk is not needed for this.
+        // The head arrives although the gate still holds back the second chunk.
         let head = crawler.head().await.unwrap();
         assert_eq!(
             head.value("robots-directives"),
@@ -205,9 +189,9 @@ async fn a_page_without_room_in_the_budget_goes_on_unread() {
     }
 }
 
-// Ours: the gauge of the bound's name (ARCHITECTURE.md, invariant 8).
+// Ours: a gauge shows the use of the budget (ARCHITECTURE.md, invariant 8).
 #[tokio::test]
-async fn the_budget_is_given_back_when_a_page_has_passed() {
+async fn the_budget_is_freed_when_a_page_is_sent_on() {
     let gate = Gate::shut();
     let page = stepped(&["<head><title>", "</title></head><body>", "end"], &gate);
     let (_origin, proxy) = site(Script::robots("").page("/a", page), &[HOLD_LONG]).await;
@@ -216,21 +200,20 @@ async fn the_budget_is_given_back_when_a_page_has_passed() {
     gate.open(1);
     let head = crawler.head().await.unwrap();
     assert_eq!(why(&head), "");
-    // All that was held back is on its way, and the page has not ended.
+    // The held bytes have been sent on, but the page has not ended yet.
     nothing_is_held(&proxy).await;
     gate.open(1);
     assert_eq!(crawler.body(&head, |_| ()).await, End::Whole);
 }
 
-/// Returns a page that is held back until the gate opens, and what comes after
-/// it.
+/// Returns a page that is held back until the gate opens.
 fn half_a_page(gate: &Gate) -> Page {
     stepped(&["<head><title>", "</title></head><body>"], gate)
 }
 
-// Ours: the same where nobody waits for the page any more.
+// Ours: a reset connection frees the budget at once.
 #[tokio::test]
-async fn the_budget_is_given_back_when_the_crawler_is_gone() {
+async fn the_budget_is_freed_when_the_connection_is_reset() {
     let gate = Gate::shut();
     let (_origin, proxy) = site(
         Script::robots("").page("/a", half_a_page(&gate)),
@@ -244,9 +227,9 @@ async fn the_budget_is_given_back_when_the_crawler_is_gone() {
     nothing_is_held(&proxy).await;
 }
 
-// Ours: over HTTP/2 a stream is reset, and the connection stays.
+// Ours: a reset stream frees the budget, and its HTTP/2 connection stays usable.
 #[tokio::test]
-async fn the_budget_is_given_back_when_a_stream_is_reset() {
+async fn the_budget_is_freed_when_a_stream_is_reset() {
     let gate = Gate::shut();
     let script = Script::robots("").page("/a", half_a_page(&gate));
     let (_origin, proxy) = site(script.tls(), &[HOLD_LONG]).await;
@@ -259,10 +242,10 @@ async fn the_budget_is_given_back_when_a_stream_is_reset() {
     assert_eq!(crawler.get("https://o.test/b").await.status(), 200);
 }
 
-// A crawler that closes its side may still read (RFC 9112, section 9.6), so
-// hold_time is what bounds this.
+// A crawler that closes its side may still read (RFC 9112, section 9.6), so only
+// hold_time limits this.
 #[tokio::test]
-async fn the_budget_is_given_back_after_the_hold_time_when_the_crawler_hangs_up() {
+async fn the_budget_is_freed_by_hold_time_after_the_crawler_hangs_up() {
     let gate = Gate::shut();
     let (origin, proxy) = site(
         Script::robots("").page("/a", half_a_page(&gate)),
@@ -280,10 +263,10 @@ async fn the_budget_is_given_back_after_the_hold_time_when_the_crawler_hangs_up(
     nothing_is_held(&proxy).await;
 }
 
-// Ours: the same where it reads no further than the head.
+// Ours: the crawler reads only the head, then disconnects.
 #[tokio::test]
-async fn the_budget_is_given_back_when_the_crawler_stops_reading() {
-    // More than the sockets between them take in.
+async fn the_budget_is_freed_when_the_crawler_leaves_after_the_head() {
+    // More than the socket buffers hold.
     let page = Page::html(&format!("<head><style>{}", "x".repeat(15_000_000)));
     let (_origin, proxy) = site(
         Script::robots("").page("/a", page),
@@ -302,12 +285,12 @@ async fn the_budget_is_given_back_when_the_crawler_stops_reading() {
     nothing_is_held(&proxy).await;
 }
 
-/// Returns the most memory the proxy ever had, in KiB.
+/// Returns the highest memory use of the proxy so far, in KiB.
 fn peak_kib(proxy: &Proxy) -> u64 {
     proxy.memory_kib("VmHWM")
 }
 
-/// Returns a chunked page whose head comes byte by byte.
+/// Returns a chunked response whose page comes one byte per chunk.
 fn dripping(bytes: usize) -> Vec<u8> {
     let mut page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n7\r\n<title>\r\n".to_vec();
     for _ in 0..bytes {
@@ -320,13 +303,13 @@ fn dripping(bytes: usize) -> Vec<u8> {
 const DRIPS: usize = 20_000;
 const DRIPPING: usize = 4;
 
-/// Growth that these pages may cost together, buffers of sockets included, in
-/// KiB. That small pieces are put together, `hold.rs` tests itself.
+/// Memory growth allowed for these pages together, in KiB, socket buffers included. Unit
+/// tests in `hold.rs` check that small pieces are merged.
 const GROWTH_MAX_KIB: u64 = 12 * 1024;
 
-// Ours: held memory is bounded by bytes, however they come.
+// Ours: the memory for held pages depends on their bytes, not on the number of chunks.
 #[tokio::test]
-async fn a_page_that_drips_is_held_back_in_little_more_than_its_bytes() {
+async fn a_page_of_tiny_chunks_is_held_in_little_memory() {
     let origin = RawOrigin::with("", Bytes::of(&dripping(DRIPS))).await;
     let config = resolve("o.test", origin.address()).set(HOLD_LONG);
     let proxy = config.start().await;
@@ -348,9 +331,9 @@ async fn a_page_that_drips_is_held_back_in_little_more_than_its_bytes() {
     );
 }
 
-// Ours: never an error, however many pages there are.
+// Ours: a full budget causes no error, however many pages there are.
 #[test]
-fn many_pages_at_once_arrive_whole_within_the_budget() {
+fn many_concurrent_pages_arrive_whole_within_the_budget() {
     const PAGES: usize = 200;
     const TOTAL: u64 = 1024 * 1024;
     run(async {
@@ -386,10 +369,10 @@ fn many_pages_at_once_arrive_whole_within_the_budget() {
     });
 }
 
-// Ours: a meta that is made so is read once, not once for each name in it. It would hold
-// up whoever shares the processor for longer than any answer is waited for.
+// Ours: such a meta is scanned once, not once for each name in it. A scan per name would
+// block other requests on the same processor for longer than any client waits.
 #[tokio::test]
-async fn a_meta_of_names_without_values_holds_nobody_up() {
+async fn a_meta_of_names_without_values_is_read_in_linear_time() {
     for name in [":", "=", "a:"] {
         let content = name.repeat(220_000 / name.len()) + &" ".repeat(220_000);
         let page = format!("<meta name=robots content=\"{content}\"><body>");

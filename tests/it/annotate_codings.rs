@@ -1,8 +1,8 @@
-//! Bodies that are looked into arrive as they were sent, byte by byte, with the
-//! fields that speak of them (ARCHITECTURE.md, invariant 7).
+//! Bodies that the proxy reads arrive byte for byte as sent, with the fields that
+//! describe them (ARCHITECTURE.md, invariant 7).
 //!
-//! The cases of `directives.jsonl`, through the proxy, over every
-//! way there is to it.
+//! Serves the cases of `directives.jsonl` through the proxy, with every content coding,
+//! framing and protocol.
 
 use crate::kit::client::{Crawler, End, Reply};
 use crate::kit::codings::{CODINGS, coded, named};
@@ -10,11 +10,11 @@ use crate::kit::directive_case::{Case, cases};
 use crate::kit::h2::{H2Crawler, Trailers};
 use crate::kit::origin::{Origin, Script, site};
 use crate::kit::page::Page;
-use crate::kit::proxy::{Proxy, resolve};
+use crate::kit::proxy::Proxy;
 use crate::kit::sha256;
 use crate::kit::told::told;
 
-/// A case as it is served: under a coding, in a framing.
+/// A case served with a content coding and a framing.
 struct Serving {
     case: Case,
     target: String,
@@ -28,17 +28,17 @@ enum Framing {
     Chunked,
 }
 
-/// A connection of a crawler, and how it names what it asks for.
+/// A crawler's connection. The variants differ in how a request names its target.
 enum Line {
-    /// Absolute URLs, over HTTP/1.1.
+    /// HTTP/1.1 with absolute URLs.
     Plain(Crawler),
     /// HTTP/1.1 inside CONNECT and TLS.
     Inside(Crawler),
-    /// HTTP/2 there.
+    /// HTTP/2 inside CONNECT and TLS.
     Http2(H2Crawler),
 }
 
-/// Response to a case.
+/// Response to a case: fields and body.
 struct Got {
     fields: Vec<(String, String)>,
     body: Vec<u8>,
@@ -56,7 +56,7 @@ impl Serving {
         }
     }
 
-    /// Returns the bytes of the body as sent.
+    /// Returns the body as the origin sends it.
     fn bytes(&self) -> Vec<u8> {
         let body = self.case.body();
         self.codings
@@ -82,7 +82,7 @@ impl Serving {
         self.case.method.as_deref().unwrap_or("GET")
     }
 
-    /// Returns what of `got` is not as it should be.
+    /// Returns the target and its annotation if `got` differs from what was expected.
     fn failure(&self, got: &Got) -> Option<String> {
         let sent = match self.method() {
             "HEAD" => Vec::new(),
@@ -93,20 +93,21 @@ impl Serving {
         (!is_same || !self.is_met(&value)).then(|| format!("{}: {value}", self.target))
     }
 
-    /// Reports whether the length is told as it was, and the coding.
+    /// Reports whether length and content coding arrived as the origin sent them.
     fn is_framed(&self, got: &Got) -> bool {
         let is_told = got.values("content-length").len() == 1;
         let codings = got.values("content-encoding");
         let is_named = self
             .codings
             .is_none_or(|codings_sent| codings == [named(codings_sent)]);
-        // An origin need not say how long the page of a HEAD would be.
+        // For a HEAD an origin may leave out the length (RFC 9110, section 9.3.2).
         let is_framed = is_told == (self.framing == Framing::Announced);
         is_named && (is_framed || self.method() == "HEAD")
     }
 
-    /// Reports whether the annotation says what the case wants. Days pass, so
-    /// of dates it may say more; limits are not those of this proxy.
+    /// Reports whether the annotation says what the case expects. A date in a case may
+    /// have passed, so further directives are accepted there. Cases with a limit expect
+    /// other limits than this proxy's, so only their keys are compared.
     fn is_met(&self, value: &str) -> bool {
         let case = &self.case;
         let told = told(value);
@@ -188,14 +189,10 @@ async fn start(servings: &[Serving], tls: Tls) -> (Origin, Proxy) {
     let script = servings.iter().fold(Script::robots(""), |script, serving| {
         script.page(&serving.target, serving.page())
     });
-    let origin = match tls {
-        Tls::Without => script.start().await,
-        Tls::With => script.tls().start().await,
-    };
-    // What the audit does is not the subject.
-    let config = resolve("o.test", origin.address());
-    let proxy = config.start().await;
-    (origin, proxy)
+    match tls {
+        Tls::Without => site(script, &[]).await,
+        Tls::With => site(script.tls(), &[]).await,
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -204,7 +201,7 @@ enum Tls {
     With,
 }
 
-async fn all_arrive(servings: &[Serving], mut line: Line) {
+async fn assert_all_arrive(servings: &[Serving], mut line: Line) {
     let mut missed = Vec::new();
     for serving in servings {
         missed.extend(serving.failure(&line.ask(serving).await));
@@ -212,12 +209,12 @@ async fn all_arrive(servings: &[Serving], mut line: Line) {
     assert!(missed.is_empty(), "{missed:#?}");
 }
 
-/// Returns the pages that have no coding of their own.
+/// Returns the cases with a body and no content coding of their own.
 fn pages() -> impl Iterator<Item = Case> {
     cases().filter(|case| !case.is_coded() && !case.body().is_empty())
 }
 
-// Ours: for every case.
+// Ours.
 #[tokio::test]
 async fn every_case_arrives_as_sent_and_is_annotated() {
     let framings = [Framing::Announced, Framing::Chunked].into_iter();
@@ -227,13 +224,13 @@ async fn every_case_arrives_as_sent_and_is_annotated() {
     });
     let servings: Vec<_> = servings.collect();
     let (_origin, proxy) = start(&servings, Tls::Without).await;
-    all_arrive(&servings, Line::Plain(Crawler::plain(&proxy).await)).await;
+    assert_all_arrive(&servings, Line::Plain(Crawler::plain(&proxy).await)).await;
 }
 
-// Ours: the HTML ones under every coding, untouched.
+// Ours: compressed pages are read, but sent on as they came.
 #[tokio::test]
-async fn every_page_arrives_as_sent_under_every_coding() {
-    // An odd round, so that each coding meets both framings.
+async fn every_page_arrives_as_sent_in_every_coding() {
+    // Three framings in turn, so that each coding meets both kinds.
     let framings = [Framing::Announced, Framing::Chunked, Framing::Chunked];
     let mut framings = framings.into_iter().cycle();
     let mut servings = Vec::new();
@@ -243,11 +240,11 @@ async fn every_page_arrives_as_sent_under_every_coding() {
     }
     assert!(500 < servings.len());
     let (_origin, proxy) = start(&servings, Tls::Without).await;
-    all_arrive(&servings, Line::Plain(Crawler::plain(&proxy).await)).await;
+    assert_all_arrive(&servings, Line::Plain(Crawler::plain(&proxy).await)).await;
 }
 
-/// Each page under one coding or none, in turn, in both framings.
-fn in_turn() -> Vec<Serving> {
+/// Returns the pages with codings and framings in rotation.
+fn pages_in_rotation() -> Vec<Serving> {
     let codings = CODINGS.map(Some).into_iter().chain([None]).cycle();
     let framings = [Framing::Announced, Framing::Chunked].into_iter().cycle();
     let ways = codings.zip(framings);
@@ -257,27 +254,27 @@ fn in_turn() -> Vec<Serving> {
         .collect()
 }
 
-// Ours: inside CONNECT, too.
+// Ours.
 #[tokio::test]
 async fn pages_arrive_as_sent_over_https() {
-    let servings = in_turn();
+    let servings = pages_in_rotation();
     let (_origin, proxy) = start(&servings, Tls::With).await;
     let crawler = Crawler::inside(&proxy, "o.test:443").await;
-    all_arrive(&servings, Line::Inside(crawler)).await;
+    assert_all_arrive(&servings, Line::Inside(crawler)).await;
 }
 
-// The same over HTTP/2.
+// Ours.
 #[tokio::test]
 async fn pages_arrive_as_sent_over_http2() {
-    let servings = in_turn();
+    let servings = pages_in_rotation();
     let (_origin, proxy) = start(&servings, Tls::With).await;
     let crawler = H2Crawler::inside(&proxy, "o.test:443").await;
-    all_arrive(&servings, Line::Http2(crawler)).await;
+    assert_all_arrive(&servings, Line::Http2(crawler)).await;
 }
 
 const HEAD: &str = "<html><head><meta name=robots content=noindex></head><body>";
 
-/// Fields that speak of the bytes that are sent.
+/// Fields that describe the bytes of the body.
 const ABOUT: [(&str, &str); 7] = [
     ("Content-Encoding", "gzip"),
     ("Content-MD5", "Q2hlY2sgSW50ZWdyaXR5IQ=="),
@@ -297,9 +294,9 @@ const ABOUT: [(&str, &str); 7] = [
     ("Last-Modified", "Sat, 21 Nov 2026 00:00:00 GMT"),
 ];
 
-// Ours: Content-Length, digests and ETag (RFC 9530, RFC 9110, section 8).
+// Ours: content coding, digests and validators (RFC 9530; RFC 9110, section 8).
 #[tokio::test]
-async fn what_fields_say_of_the_bytes_is_passed_on() {
+async fn fields_that_describe_the_body_are_passed_on() {
     let bytes = coded("gzip", HEAD.into());
     let page = Page::typed("text/html", &bytes);
     let page = ABOUT
@@ -324,7 +321,7 @@ async fn what_fields_say_of_the_bytes_is_passed_on() {
     }
 }
 
-/// Returns a page that ends in trailers: in what is held back, or far after it.
+/// Returns a page with trailers. A long one ends far after the part that is held back.
 fn with_trailers(length: usize) -> Page {
     let body = HEAD.to_owned() + &"x".repeat(length);
     let chunks: Vec<&[u8]> = body.as_bytes().chunks(1000).collect();
@@ -332,7 +329,7 @@ fn with_trailers(length: usize) -> Page {
     page.trailer("X-Sum", "1").trailer("X-Sum-2", "2")
 }
 
-// Ours: trailers (RFC 9110, section 6.5; RFC 9112, 7.1.2).
+// Ours: trailers (RFC 9110, section 6.5; RFC 9112, section 7.1.2).
 #[tokio::test]
 async fn trailers_follow_a_page_that_was_held_back() {
     let short = Page::typed("text/html", b"").in_chunks(&["<head>"]);

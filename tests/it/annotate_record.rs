@@ -1,5 +1,5 @@
-//! What the annotation names, what the record keeps beside it, and what is
-//! asked of the origin so that a page can be read.
+//! Directives in the annotation and in the record, and the codings requested from the
+//! origin so that its pages can be read.
 
 use serde_json::{Value, json};
 
@@ -16,15 +16,15 @@ fn field(reply: &Reply) -> &str {
     reply.head.value("robots-directives")
 }
 
-/// Returns the last row's `directives`, once `count` rows are completed.
+/// Returns `directives` of the last row, once `count` rows are completed.
 async fn recorded(proxy: &Proxy, count: usize) -> Value {
     let rows = proxy.place().completed(count).await;
     rows[count - 1]["directives"].clone()
 }
 
-// Ours: the record is completed with the directives seen.
+// Ours: when a response ends, its directives are added to the record.
 #[tokio::test]
-async fn the_record_has_what_was_told_and_what_was_said() {
+async fn the_record_has_the_annotation_and_its_sources() {
     let meta = "<meta name=robots content='NoSnippet, frobnicate'>";
     let page = Page::html(meta).field("X-Robots-Tag", "noindex, frobnicate");
     let page = page.field("Robots-Tag", "*;noindex");
@@ -40,10 +40,9 @@ async fn the_record_has_what_was_told_and_what_was_said() {
     assert_eq!(recorded(&proxy, 1).await, wanted);
 }
 
-// Ours: the state is recorded with its reason; nothing said is an empty
-// list.
+// Ours: state and reason are recorded even if the page has no readable directives.
 #[tokio::test]
-async fn the_record_has_the_state() {
+async fn the_record_has_state_and_reason() {
     let page = Page::typed("text/html", b"x").field("Content-Encoding", "dcb");
     let (_origin, proxy) = site(Script::robots("").page("/a", page), &[]).await;
     get(&proxy, "http://o.test/a").await;
@@ -54,7 +53,7 @@ async fn the_record_has_the_state() {
     );
 }
 
-// Ours: what was never sent has no directives.
+// Ours: a request that was not forwarded has no directives.
 #[tokio::test]
 async fn a_refused_request_has_no_directives() {
     let script = Script::robots("User-agent: *\nDisallow: /a\n");
@@ -84,16 +83,16 @@ const PREFERRED: &str = "examplebot=(ai-input;value=n;src=u \
     search;value=n;src=h tdm-reservation;value=1;src=h \
     train-ai;value=n;src=u);state=complete";
 
-// Ours: in the record by default, not in the field.
+// Ours: by default preferences are in the record, but not in the field.
 #[tokio::test]
-async fn preferences_are_recorded_and_not_told() {
+async fn preferences_are_recorded_but_not_annotated() {
     let script = Script::robots(ROBOTS).page("/a", with_preferences());
     let (_origin, proxy) = site(script, &[]).await;
     assert_eq!(field(&get(&proxy, "http://o.test/a").await), ABSENT);
     let directives = recorded(&proxy, 1).await;
     assert_eq!(directives["value"], PREFERRED);
     assert_eq!(directives["said"].as_array().unwrap().len(), 3);
-    // By path (draft-ietf-aipref-attach-05, section 3).
+    // Preferences depend on the path (draft-ietf-aipref-attach-05, section 3).
     assert_eq!(field(&get(&proxy, "http://o.test/b").await), ABSENT);
     let value = recorded(&proxy, 2).await["value"].to_string();
     assert!(value.contains("train-ai;value=y;src=u"), "{value}");
@@ -101,17 +100,17 @@ async fn preferences_are_recorded_and_not_told() {
 
 // Ours: `directives.preferences = true`.
 #[tokio::test]
-async fn preferences_are_told_where_configured() {
+async fn preferences_are_annotated_if_configured() {
     let script = Script::robots(ROBOTS).page("/a", with_preferences());
     let (_origin, proxy) = site(script, &["directives.preferences = true"]).await;
     assert_eq!(field(&get(&proxy, "http://o.test/a").await), PREFERRED);
     assert_eq!(recorded(&proxy, 1).await["value"], PREFERRED);
 }
 
-// draft-ietf-aipref-attach-05, section 3.1: a disallowed path has no
-// preference, though the operator opens it.
+// draft-ietf-aipref-attach-05, section 3.1: a disallowed path has no preference, even if
+// an override opens it.
 #[tokio::test]
-async fn a_path_that_the_operator_opened_has_no_preferences_of_robots_txt() {
+async fn a_path_opened_by_an_override_has_no_preferences_from_robots_txt() {
     let opened = "robots.override = [{ origin = \"http://o.test\", path = \"/closed\", \
                   action = \"allow\", reason = \"contract\", until = 2100-01-01T00:00:00Z }]";
     let lines = ["directives.preferences = true", opened];
@@ -120,9 +119,9 @@ async fn a_path_that_the_operator_opened_has_no_preferences_of_robots_txt() {
     assert_eq!((reply.status(), field(&reply)), (200, ABSENT));
 }
 
-// Ours: the metas of TDMRep are found by the same scan.
+// Ours: TDMRep's meta elements are read too.
 #[tokio::test]
-async fn preferences_in_the_head_are_told() {
+async fn preferences_in_meta_elements_are_annotated() {
     let meta = "<meta name=tdm-reservation content=1><body>";
     let script = Script::robots("").page("/a", Page::html(meta));
     let (_origin, proxy) = site(script, &["directives.preferences = true"]).await;
@@ -134,9 +133,9 @@ async fn preferences_in_the_head_are_told() {
 
 const FORGED: &str = "examplebot=();state=complete;forged";
 
-// Ours: removed, and its presence logged, in the head and in trailers.
+// Ours: the proxy removes a forged annotation from fields and trailers, and records it.
 #[tokio::test]
-async fn an_annotation_of_the_origin_is_evidence() {
+async fn a_forged_annotation_is_removed_and_recorded() {
     let in_head = Page::html("<head></head><body>").field("Robots-Directives", FORGED);
     let short = Page::html("").in_chunks(&["<head></head><body>"]);
     let long = Page::html("").in_chunks(&["<head></head><body>", &"x".repeat(1_000_000)]);
@@ -163,9 +162,9 @@ async fn an_annotation_of_the_origin_is_evidence() {
     }
 }
 
-// Ours: several configured tokens, several keys.
+// Ours: one key for each configured token.
 #[tokio::test]
-async fn a_crawler_of_several_tokens_has_several_keys() {
+async fn a_crawler_with_several_tokens_gets_a_key_for_each() {
     let page = Page::text("x")
         .field("X-Robots-Tag", "foobot: noindex")
         .field("X-Robots-Tag", "foobot-news: noai");
@@ -182,16 +181,16 @@ async fn a_crawler_of_several_tokens_has_several_keys() {
     );
 }
 
-// Ours: a key cannot begin with `_`, so `*` is sent, with the record's number.
+// Ours: a key cannot begin with `_`, so the key is `*` with the number of the decision.
 #[tokio::test]
-async fn a_crawler_whose_token_can_be_no_key_is_told_by_its_record() {
+async fn a_crawler_whose_token_cannot_be_a_key_gets_its_decision_number() {
     let page = Page::text("x").field("X-Robots-Tag", "_bot: noindex");
     let (_origin, proxy) = site(
         Script::robots("").page("/a", page),
         &["crawler = [{ token = \"_bot\", user_agent = \"u\" }]"],
     )
     .await;
-    // The start and its configuration come before, the first ending between.
+    // The start and the configuration take the numbers before; the first ending takes 4.
     for (count, seq) in [(1, 3), (2, 5)] {
         let reply = get_as(&proxy, "under/1.0", "http://o.test/a").await;
         let wanted = format!("*=(noindex;src=x);state=complete;audit=\"{seq}\"");
@@ -201,9 +200,10 @@ async fn a_crawler_whose_token_can_be_no_key_is_told_by_its_record() {
     }
 }
 
-// Ours: `*` for who is not identified, and where set.
+// Ours: directives for everyone get the key `*` if the crawler is unidentified, or with
+// `directives.emit_general`.
 #[tokio::test]
-async fn what_everyone_is_told_has_a_key_where_it_is_wanted() {
+async fn directives_for_everyone_have_the_key_of_all_crawlers() {
     let page = Page::text("x")
         .field("X-Robots-Tag", "examplebot: noindex")
         .field("X-Robots-Tag", "noai");
@@ -220,9 +220,9 @@ async fn what_everyone_is_told_has_a_key_where_it_is_wanted() {
     assert_eq!(field(&nameless), "*=(noai;src=x);state=complete");
 }
 
-// Ours: `directives.both_fields`.
+// Ours: `directives.both_fields`. X-Robots-Tag still counts if it is the only field.
 #[tokio::test]
-async fn robots_tag_alone_counts_where_configured() {
+async fn robots_tag_wins_over_x_robots_tag_if_configured() {
     let old = || Page::text("x").field("X-Robots-Tag", "noindex");
     let script = Script::robots("")
         .page("/both", old().field("Robots-Tag", "*;noai"))
@@ -234,10 +234,9 @@ async fn robots_tag_alone_counts_where_configured() {
     assert_eq!(field(&reply), "examplebot=(noindex;src=x);state=complete");
 }
 
-// Ours: `directives.meta_scope`:
-// `directives.field_limit`.
+// Ours: `directives.meta_scope` and `directives.field_limit`.
 #[tokio::test]
-async fn how_far_is_read_is_configured() {
+async fn the_scope_of_meta_and_the_field_limit_are_configurable() {
     let behind = "<title>x</title><p><meta name=robots content=noindex>";
     let long = format!("noai{}, noindex", " ".repeat(9 * 1024));
     let script = Script::robots("")
@@ -262,9 +261,9 @@ async fn how_far_is_read_is_configured() {
     );
 }
 
-// Ours: by state and reason.
+// Ours: the counter has labels for state and reason.
 #[tokio::test]
-async fn annotations_are_counted() {
+async fn annotations_are_counted_by_state_and_reason() {
     let coded = Page::typed("text/html", b"x").field("Content-Encoding", "dcb");
     let script = Script::robots("").page("/a", coded);
     let (_origin, proxy) = site(script, &[]).await;
@@ -280,8 +279,8 @@ async fn annotations_are_counted() {
     }
 }
 
-/// Returns the `Accept-Encoding` lines that an origin gets for those of a
-/// crawler.
+/// Sends a request with these `Accept-Encoding` values, and returns the values that the
+/// origin gets.
 async fn accepted(proxy: &Proxy, origin: &Origin, sent: &[&str]) -> Vec<String> {
     let mut fields = vec![AGENT.to_owned()];
     fields.extend(sent.iter().map(|value| format!("Accept-Encoding: {value}")));
@@ -294,7 +293,7 @@ async fn accepted(proxy: &Proxy, origin: &Origin, sent: &[&str]) -> Vec<String> 
 
 // RFC 9110, section 12.5.3.
 #[tokio::test]
-async fn an_origin_is_asked_for_codings_that_can_be_read() {
+async fn origins_are_asked_only_for_codings_that_the_proxy_reads() {
     let rows: [(&[&str], &[&str]); 6] = [
         (&["gzip, br, dcb, *"], &["gzip, br"]),
         (&["gzip, deflate, br, zstd"], &["gzip, deflate, br, zstd"]),

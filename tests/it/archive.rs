@@ -1,11 +1,12 @@
-//! The archive, a real PostgreSQL: what a node has recorded is there, once, and follows
-//! what is redacted and removed. All ours; docs/archive.md. What befalls the archive and
-//! the shippers is in `archive_faults.rs`.
+//! The archive, a real PostgreSQL: it gets every entry of a node exactly once, and
+//! follows redactions and removals. All ours; docs/archive.md. Faults of the archive and
+//! of shipping are in `archive_faults.rs`.
 
 use std::time::Duration;
 
 use politesse_base::clock;
 
+use crate::archive_faults::assert_archived;
 use crate::kit::addresses::free_addresses;
 use crate::kit::archived::{ArchivedNode, shipping};
 use crate::kit::client::{Crawler, get, get_as};
@@ -17,16 +18,16 @@ use crate::kit::program::{Outcome, ended, politesse};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::{run_within, until};
 
-/// Longest time of a test that fills a part of the record.
+/// Time limit of a test that fills a part of the record.
 const MINUTES: Duration = Duration::from_secs(180);
 
-/// Requests whose entries take up more than a part of 8,192 numbers.
+/// Number of requests whose entries fill more than one part of 8,192 numbers.
 const REQUESTS: usize = 4200;
 
-/// Part of a path that is nowhere else.
+/// Part of a path that occurs in no other request.
 const SECRET: &str = "secret-of-somebody";
 
-/// Rules with bytes that no text of PostgreSQL may have.
+/// A robots.txt with bytes that PostgreSQL cannot store as text.
 const ROBOTS: &[u8] = b"User-agent: *\nDisallow: /no\nDisallow: /z\0ro\nDisallow: /\xff\n";
 
 async fn origin() -> Origin {
@@ -52,7 +53,7 @@ async fn done(place: &Place, arguments: &[&str]) -> Outcome {
     outcome
 }
 
-/// Has the proxy record decisions of all kinds, with their endings, and events.
+/// Makes the proxy record decisions of every kind, their endings, and events.
 async fn crawl(proxy: &Proxy) {
     for (url, status) in [
         ("http://o.test/open?a=1", 200),
@@ -67,23 +68,23 @@ async fn crawl(proxy: &Proxy) {
         let reply = get_as(proxy, "ExampleBot/1.0", url).await;
         assert_eq!(reply.status(), status, "{url}: {}", reply.text());
     }
-    // Nobody listens there.
+    // Nothing listens at this address.
     let reply = get(proxy, "http://gone.test/x").await;
     assert_ne!(reply.status(), 200, "{}", reply.text());
-    // One that hangs up before the end of the page.
+    // This client hangs up before the end of the page.
     let mut abrupt = Crawler::abrupt(proxy).await;
     let request = b"GET http://o.test/long HTTP/1.1\r\nHost: o.test\r\n\r\n";
     abrupt.send(request).await;
     abrupt.peek(100).await;
     drop(abrupt);
-    // A host that asks for less is left alone, which is an event.
+    // A 429 puts the host into back-off, which is recorded as an event.
     assert_eq!(get(proxy, "http://o.test/less").await.status(), 429);
     assert_later(&get(proxy, "http://o.test/later").await, "backoff");
 }
 
 // Ours.
 #[tokio::test]
-async fn all_that_is_recorded_is_in_the_archive_once_it_was_shipped() {
+async fn every_entry_is_in_the_archive_once_after_shipping() {
     let origin = origin().await;
     let [gone] = free_addresses();
     let config = config(&origin).resolve("gone.test", gone);
@@ -100,7 +101,7 @@ async fn all_that_is_recorded_is_in_the_archive_once_it_was_shipped() {
     assert!(said.starts_with("entries up to "), "{said}");
     let node = ArchivedNode::of(&postgres, &place).await;
     node.assert_whole().await;
-    // Each kind is among them, so that none is whole for want of any.
+    // Check that every kind of entry occurs, or the comparison above would prove little.
     for (table, condition) in [
         ("decision", "reading IS NOT NULL"),
         ("decision", "robots_url IS NULL"),
@@ -117,7 +118,7 @@ async fn all_that_is_recorded_is_in_the_archive_once_it_was_shipped() {
     let again = done(&place, &ship).await.stdout;
     assert!(again.starts_with("all entries have arrived"), "{again}");
     node.assert_whole().await;
-    // The view for people has a line for each decision.
+    // The view audit_log has one row per decision.
     let view = postgres.number("SELECT count(*) FROM audit_log").await;
     assert_eq!(view, postgres.number("SELECT count(*) FROM decision").await);
     let urls = "SELECT url FROM audit_log WHERE verdict = 'disallow' AND rule = 'Disallow: /no'";
@@ -131,7 +132,7 @@ async fn all_that_is_recorded_is_in_the_archive_once_it_was_shipped() {
 
 // Ours.
 #[tokio::test]
-async fn a_proxy_ships_by_itself() {
+async fn a_running_proxy_ships_its_record() {
     let gate = Gate::shut();
     let late = Page::html("x").field("X-Robots-Tag", "noai").after(&gate);
     let origin = Script::robots_page(Page::typed("text/plain", ROBOTS));
@@ -154,12 +155,12 @@ async fn a_proxy_ships_by_itself() {
     .await;
     assert_eq!(metric(&proxy, "politesse_archive_lag_seconds").await, 0.0);
     assert_eq!(metric(&proxy, "politesse_archive_errors_total").await, 0.0);
-    // Partitions are made by month of the decisions.
+    // Partitions are named after the month of their decisions.
     let month = clock::now().strftime("decision_%Y_%m").to_string();
     let count = format!("SELECT count(*) FROM {month}");
     assert_eq!(postgres.number(&count).await, 3);
     get(&proxy, "http://o.test/c").await;
-    // The decision is there before its response, which denies a purpose.
+    // The decision is shipped before its response arrives, whose noai denies the purpose.
     let address = proxy.address();
     let late = tokio::spawn(async move {
         let mut client = Crawler::to(address).await;
@@ -182,10 +183,9 @@ async fn a_proxy_ships_by_itself() {
     .await;
     let denied = format!("{shipped} AND denials @> '[{{\"statement\": \"noai\"}}]'");
     assert_eq!(postgres.number(&denied).await, 1);
-    // A stop ships what came last, its own event as well.
+    // A stop ships the last entries, including the event of the stop itself.
     let place = proxy.stop().await;
-    let node = ArchivedNode::of(&postgres, &place).await;
-    node.assert_whole().await;
+    assert_archived(&postgres, &place).await;
     assert_eq!(
         postgres
             .number("SELECT count(*) FROM event WHERE kind = 'stopped'")
@@ -196,7 +196,7 @@ async fn a_proxy_ships_by_itself() {
 
 // Ours.
 #[tokio::test]
-async fn three_nodes_ship_into_one_archive() {
+async fn one_archive_holds_the_records_of_three_nodes() {
     let origin = origin().await;
     let postgres = Postgres::start().await;
     let mut nodes = Vec::new();
@@ -212,20 +212,17 @@ async fn three_nodes_ship_into_one_archive() {
     }
     for node in nodes {
         let place = node.stop().await;
-        ArchivedNode::of(&postgres, &place)
-            .await
-            .assert_whole()
-            .await;
+        assert_archived(&postgres, &place).await;
     }
     let names = postgres.sql("SELECT name FROM node ORDER BY name").await;
     assert_eq!(names, ["north", "south", "west"]);
-    // What all refer to is there once.
+    // All nodes share one copy of the robots.txt.
     let files = "SELECT count(*) FROM robots";
     assert_eq!(postgres.number(files).await, 1);
     assert_eq!(postgres.number("SELECT count(*) FROM decision").await, 120);
 }
 
-/// Returns the tables and views of the archive in which a row has `text`.
+/// Returns the tables and views of the archive that contain `text` in any row.
 async fn tables_with(postgres: &Postgres, text: &str) -> Vec<String> {
     let tables = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'";
     let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
@@ -241,9 +238,9 @@ async fn tables_with(postgres: &Postgres, text: &str) -> Vec<String> {
     found
 }
 
-// Ours: docs/keeping.md, of what is redacted.
+// Ours: docs/keeping.md, on redaction.
 #[tokio::test]
-async fn what_is_redacted_on_the_node_is_nowhere_in_the_archive() {
+async fn a_redaction_on_the_node_removes_the_data_from_the_archive() {
     let origin = origin().await;
     let postgres = Postgres::start().await;
     let proxy = shipping(config(&origin), &postgres.url()).start().await;
@@ -273,11 +270,10 @@ async fn what_is_redacted_on_the_node_is_nowhere_in_the_archive() {
     for text in [SECRET, "127.0.0.77"] {
         assert_eq!(tables_with(&postgres, text).await, [""; 0], "{text}");
     }
-    // Entries go on, of the same client as well.
+    // New entries are shipped after a redaction, even those of the same client.
     somebody.get("http://o.test/no/more", "o.test").await;
     let place = proxy.stop().await;
-    let node = ArchivedNode::of(&postgres, &place).await;
-    node.assert_whole().await;
+    assert_archived(&postgres, &place).await;
     assert_eq!(
         postgres
             .number("SELECT count(*) FROM decision WHERE client IS NULL AND url IS NULL")
@@ -287,18 +283,18 @@ async fn what_is_redacted_on_the_node_is_nowhere_in_the_archive() {
     assert!(!tables_with(&postgres, "127.0.0.77").await.is_empty());
 }
 
-/// Asks for pages that are refused, until the record has more than a part.
+/// Sends requests that are refused, until the record has more than one part.
 async fn fill_part(proxy: &Proxy) {
     let mut crawler = Crawler::plain(proxy).await;
     for page in 0..REQUESTS {
         let url = format!("http://o.test/no/{page}");
         assert_eq!(crawler.get(&url, "o.test").await.status(), 403);
     }
-    // All of it is to be older than a second.
+    // Let every entry become older than the one second of retention.
     tokio::time::sleep(Duration::from_millis(1500)).await;
 }
 
-/// Returns the lowest number of a decision that the record still has.
+/// Returns the lowest number of a decision that is still in the record.
 fn first_decision(place: &Place) -> i64 {
     let sql = "SELECT min(seq) FROM decision";
     place
@@ -307,9 +303,9 @@ fn first_decision(place: &Place) -> i64 {
         .unwrap()
 }
 
-// Ours: a node deletes only what has arrived.
+// Ours: a node removes only entries that are in the archive.
 #[test]
-fn nothing_is_removed_on_the_node_before_it_has_arrived() {
+fn entries_are_removed_from_the_node_only_after_they_arrive() {
     run_within(MINUTES, async {
         let origin = origin().await;
         let mut postgres = Postgres::start().await;
@@ -347,7 +343,7 @@ fn nothing_is_removed_on_the_node_before_it_has_arrived() {
         .await;
         let place = proxy.stop().await;
         done(&place, &["audit", "verify"]).await;
-        // They are in the archive, which has a retention of its own.
+        // The archive still has the removed decisions, because it has its own retention.
         let decisions = postgres.number("SELECT count(*) FROM decision").await;
         assert_eq!(decisions, REQUESTS as i64);
         let node = ArchivedNode::of(&postgres, &place).await;
@@ -357,7 +353,7 @@ fn nothing_is_removed_on_the_node_before_it_has_arrived() {
 
 // Ours.
 #[test]
-fn a_command_ships_before_it_removes_entries() {
+fn prune_ships_entries_before_it_removes_them() {
     run_within(MINUTES, async {
         let origin = origin().await;
         let config = config(&origin);
@@ -369,7 +365,8 @@ fn a_command_ships_before_it_removes_entries() {
         place.configure(&shipping(config, &postgres.url()));
         let mut prune = politesse(place.folder());
         prune.args(["audit", "prune", "--before", "1s", "--why", "test", "--yes"]);
-        // It ships three windows, and removes a part, at its leisure.
+        // This ships three windows and removes a part, so it may take longer than one
+        // event.
         let outcome = ended(prune, b"").await;
         assert_eq!(
             outcome.stdout, "entries 1 to 8192 are removed\n",

@@ -1,5 +1,4 @@
-//! Faults of the archive, each told with what the user can do about it. All ours;
-//! docs/archive.md.
+//! Faults of the archive, each reported with the remedy. All ours; docs/archive.md.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,13 +14,13 @@ use crate::kit::{run_within, until};
 
 const MINUTES: Duration = Duration::from_secs(180);
 
-/// Fault of the archive, or of what the node is told about it.
+/// A fault of the archive, or of its configuration on the node.
 struct Fault {
-    /// Lines of the configuration.
+    /// Configuration lines.
     lines: Vec<String>,
-    /// Text that the user reads.
+    /// Text in the message.
     said: &'static str,
-    /// Key that the user may change.
+    /// Key or option that the message tells the user to change.
     key: &'static str,
 }
 
@@ -38,9 +37,9 @@ impl Fault {
             .fold(config, |config, line| config.set(line))
     }
 
-    /// Holds that the command says what is wrong, and that the proxy serves all the
-    /// same, and logs it.
-    async fn assert_told(&self, origin: &Origin) {
+    /// Asserts that `audit ship` names the fault, and that the proxy logs it but still
+    /// serves requests.
+    async fn assert_reported(&self, origin: &Origin) {
         let place = Place::with(&self.config(origin));
         for (name, text) in [("wrong", "writer:wrong\n"), ("reader", "reader:secret\n")] {
             fs::write(place.path(name), text).unwrap();
@@ -59,9 +58,9 @@ impl Fault {
     }
 }
 
-// Ours: who reads it can do something about it.
+// Ours: every message names the key to change.
 #[test]
-fn a_fault_of_the_archive_is_told_with_the_key_to_change_and_stops_no_request() {
+fn an_archive_fault_names_the_key_to_change_and_stops_no_request() {
     run_within(MINUTES, async {
         let origin = origin().await;
         let mut postgres = Postgres::start().await;
@@ -110,33 +109,33 @@ fn a_fault_of_the_archive_is_told_with_the_key_to_change_and_stops_no_request() 
             ),
         ];
         for fault in faults {
-            fault.assert_told(&origin).await;
+            fault.assert_reported(&origin).await;
         }
         let latin = "CREATE DATABASE latin OWNER politesse ENCODING 'LATIN1' TEMPLATE template0";
         postgres.sql(latin).await;
         let latin = archive(postgres.url_of("latin"));
         let encoding = Fault::new(&[&latin], "has the encoding LATIN1", "--encoding UTF8");
-        encoding.assert_told(&origin).await;
+        encoding.assert_reported(&origin).await;
         postgres.sql("UPDATE archive SET version = 99").await;
         let version = Fault::new(&[&own], "version 99", "audit.archive");
-        version.assert_told(&origin).await;
+        version.assert_reported(&origin).await;
         postgres.signal("STOP");
         let silence = Fault::new(&[&own], "no answer", "audit.archive_timeout");
-        silence.assert_told(&origin).await;
+        silence.assert_reported(&origin).await;
         postgres.kill();
     });
 }
 
-/// Command that fails.
+/// An `audit` command that fails.
 struct FailingCommand<'a> {
-    /// The command, the address of the archive last.
+    /// Arguments of the command.
     arguments: &'a [&'a str],
-    /// Text that the user reads.
+    /// Text in the message.
     said: &'a str,
 }
 
 impl FailingCommand<'_> {
-    async fn assert_told(&self, place: &Place) {
+    async fn assert_reported(&self, place: &Place) {
         let outcome = place.run(self.arguments).await;
         assert_eq!(outcome.code, Some(1), "{:?}: {outcome:?}", self.said);
         let text = &outcome.stderr;
@@ -145,16 +144,18 @@ impl FailingCommand<'_> {
     }
 }
 
-/// Holds that shipping to the archive at `url` fails, and says `said`.
+/// Asserts that shipping to the archive at `url` fails with `said` in the message.
 async fn assert_shipping_fails(place: &Place, url: &str, said: &str) {
     let arguments = ["audit", "ship", "--once", "--to", url];
     let arguments = &arguments[..];
-    FailingCommand { arguments, said }.assert_told(place).await;
+    FailingCommand { arguments, said }
+        .assert_reported(place)
+        .await;
 }
 
-// Ours: a database that another program uses, or that somebody has changed.
+// Ours: the database is used by another program, or someone has changed its tables.
 #[test]
-fn tables_that_are_not_those_of_an_archive_are_told_by_name() {
+fn a_message_names_tables_that_do_not_fit_an_archive() {
     run_within(MINUTES, async {
         let origin = origin().await;
         let postgres = Postgres::start().await;
@@ -197,7 +198,7 @@ fn tables_that_are_not_those_of_an_archive_are_told_by_name() {
                 "INSERT INTO archive VALUES (2)",
                 "the table archive of the archive has 2 rows in place of one,",
             ),
-            // Found by what refers to it.
+            // A missing constraint shows only in the error of a statement that needs it.
             (
                 "h",
                 "ALTER TABLE node DROP CONSTRAINT node_record_key",
@@ -215,13 +216,15 @@ fn tables_that_are_not_those_of_an_archive_are_told_by_name() {
         let hidden = format!("--archive={}", postgres.url_of("i"));
         let arguments = &["audit", &hidden, "list"][..];
         let said = "has its tables in the schema hidden";
-        FailingCommand { arguments, said }.assert_told(&place).await;
+        FailingCommand { arguments, said }
+            .assert_reported(&place)
+            .await;
     });
 }
 
-// Ours: what the server says, or does not let this user do.
+// Ours: the message explains the server's error or the missing privilege.
 #[test]
-fn a_server_that_takes_nothing_is_told_with_what_to_do() {
+fn a_server_that_rejects_writes_is_reported_with_a_remedy() {
     run_within(MINUTES, async {
         let origin = origin().await;
         let postgres = Postgres::start().await;
@@ -246,14 +249,14 @@ fn a_server_that_takes_nothing_is_told_with_what_to_do() {
             ),
         ] {
             postgres.sql(set).await;
-            // Something to ship, each time.
+            // Give the next attempt something to ship.
             postgres
                 .sql("BEGIN READ WRITE; DELETE FROM node; COMMIT")
                 .await;
             assert_shipping_fails(&place, &url, said).await;
             postgres.sql(unset).await;
         }
-        // It ends when whoever is connected has gone, and lets nobody in meanwhile.
+        // During this shutdown the server refuses connections until the session closes.
         let session = postgres.session("SELECT 1");
         session.begun().await;
         postgres.begin_stop();
@@ -263,7 +266,7 @@ fn a_server_that_takes_nothing_is_told_with_what_to_do() {
 
 // Ours.
 #[test]
-fn a_query_that_the_server_ends_is_told_with_what_to_do() {
+fn a_query_ended_by_the_server_is_reported_with_a_remedy() {
     run_within(MINUTES, async {
         let origin = origin().await;
         let postgres = Postgres::start().await;
@@ -284,17 +287,19 @@ fn a_query_that_the_server_ends_is_told_with_what_to_do() {
             postgres.cut().await
         });
         let command = FailingCommand { arguments, said };
-        tokio::join!(command.assert_told(&place), cut);
+        tokio::join!(command.assert_reported(&place), cut);
         let short = ["--set", "audit.archive_timeout=\"1s\""];
         let arguments = &[&short[..], &list[..]].concat();
         let said = "raise audit.archive_timeout";
-        FailingCommand { arguments, said }.assert_told(&place).await;
+        FailingCommand { arguments, said }
+            .assert_reported(&place)
+            .await;
     });
 }
 
-// Ours: the password and the record are not for whoever is on the way.
+// Ours: no eavesdropper may get the password or the record.
 #[test]
-fn a_server_without_tls_or_with_another_name_gets_nothing() {
+fn nothing_is_shipped_to_a_server_without_tls_or_with_another_name() {
     run_within(MINUTES, async {
         let origin = origin().await;
         let (plain, named) = (["fsync=off", "ssl=off"], ["fsync=off"]);
@@ -315,7 +320,7 @@ fn a_server_without_tls_or_with_another_name_gets_nothing() {
             assert!(refused.stderr.contains("no connection"), "{refused:?}");
             assert!(refused.stderr.contains(said), "{refused:?}");
         }
-        // By its name it is the same server, and a weaker mode is not taken for this one.
+        // With the right name the same server is accepted; weaker TLS modes are rejected.
         let outcome = ship(named.tls_url()).await;
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
         for (parameter, said) in [

@@ -1,5 +1,5 @@
-//! The archive asked: what `audit` tells of the records of several nodes is what it tells
-//! of each of them, together. All ours; docs/archive.md.
+//! `audit --archive`: its answers about several nodes match the combined answers of
+//! `audit` on each node's record. All ours; docs/archive.md.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::kit::client::get_as;
 use crate::kit::program::politesse;
 use crate::kit::soon;
 
-/// Filters, each with arguments that are the same for a record and for the archive.
+/// Filters that mean the same for a record and for the archive.
 const FILTERS: [&[&str]; 27] = [
     &[],
     &["--host", "o.test"],
@@ -47,7 +47,7 @@ const FILTERS: [&[&str]; 27] = [
 ];
 
 #[tokio::test]
-async fn the_archive_tells_what_its_nodes_tell_together_by_every_filter() {
+async fn the_archive_lists_the_combined_rows_of_its_nodes_for_every_filter() {
     let fleet = Fleet::shipped().await;
     let mut counted = 0;
     for filter in FILTERS {
@@ -60,7 +60,7 @@ async fn the_archive_tells_what_its_nodes_tell_together_by_every_filter() {
             }
         }
         let rows = lines(&fleet.archive(&list).await);
-        // As times: their texts leave out zeros at the end, and sort differently.
+        // Compare parsed times: the texts omit trailing zeros, and so sort differently.
         let times: Vec<Timestamp> = rows
             .iter()
             .map(|row| row["time"].as_str().unwrap().parse().unwrap())
@@ -68,7 +68,7 @@ async fn the_archive_tells_what_its_nodes_tell_together_by_every_filter() {
         assert!(times.is_sorted_by(|one, next| one >= next), "{filter:?}");
         counted += rows.len();
         assert_eq!(sorted(rows), sorted(own.clone()), "{filter:?}");
-        // One node alone.
+        // Only one node.
         let south = [&list[..], &["--node", "south"]].concat();
         own.retain(|row| row["node"] == "south");
         assert_eq!(
@@ -76,7 +76,7 @@ async fn the_archive_tells_what_its_nodes_tell_together_by_every_filter() {
             sorted(own),
             "{filter:?}"
         );
-        // The oldest first, with what a decision rests on.
+        // An export lists the oldest first, and includes what each decision is based on.
         let export = [&["export", "--as", "jsonl"][..], filter].concat();
         let mut own = Vec::new();
         for (node, name) in NODES.into_iter().enumerate() {
@@ -91,8 +91,8 @@ async fn the_archive_tells_what_its_nodes_tell_together_by_every_filter() {
     assert!(200 < counted, "{counted}");
 }
 
-/// Adds the sums of rows that have the same values of `keys`.
-fn added(rows: impl IntoIterator<Item = Value>, keys: &[&str]) -> Vec<Value> {
+/// Groups rows by the values of `keys`, and sums their other values.
+fn summed(rows: impl IntoIterator<Item = Value>, keys: &[&str]) -> Vec<Value> {
     let mut sums: BTreeMap<String, Value> = BTreeMap::new();
     for row in rows {
         let values: Vec<_> = keys.iter().map(|key| row[*key].to_string()).collect();
@@ -115,7 +115,7 @@ fn added(rows: impl IntoIterator<Item = Value>, keys: &[&str]) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn sums_of_the_archive_are_those_of_its_nodes() {
+async fn statistics_of_the_archive_are_the_sums_of_its_nodes() {
     let fleet = Fleet::shipped().await;
     for keys in [
         "host",
@@ -140,10 +140,10 @@ async fn sums_of_the_archive_are_those_of_its_nodes() {
             let names: Vec<_> = keys.split(',').filter(|key| !key.is_empty()).collect();
             let rows = lines(&fleet.archive(&stats).await);
             assert!(!rows.is_empty());
-            assert_eq!(sorted(rows), added(own, &names), "{keys} {filter:?}");
+            assert_eq!(sorted(rows), summed(own, &names), "{keys} {filter:?}");
         }
     }
-    // By node: each node's own sums.
+    // With `--by node`, each row has the sums of one node.
     let by_node = ["stats", "--by", "node", "--json"];
     for row in lines(&fleet.archive(&by_node).await) {
         let node = NODES.iter().position(|name| row["node"] == *name).unwrap();
@@ -161,18 +161,18 @@ async fn sums_of_the_archive_are_those_of_its_nodes() {
             &fleet.of_node(node, &["top", "rules", "--json"]).await,
         ));
     }
-    assert_eq!(sorted(top), added(own, &["rule"]));
+    assert_eq!(sorted(top), summed(own, &["rule"]));
 }
 
 #[tokio::test]
-async fn a_decision_of_the_archive_is_named_with_its_node() {
+async fn a_decision_in_the_archive_is_named_by_node_and_number() {
     let fleet = Fleet::shipped().await;
     let seq = fleet.places[1].number(2).to_string();
     let mut own = lines(&fleet.of_node(1, &["show", &seq, "--json"]).await).remove(0);
     let name = format!("south/{seq}");
     let mut shown = lines(&fleet.archive(&["show", &name, "--json"]).await).remove(0);
     assert_eq!(shown["node"], "south");
-    // Others at all nodes, not at this one alone.
+    // The archive counts other decisions at all nodes, the record only its own.
     assert!(
         own["others"].as_u64() < shown["others"].as_u64(),
         "{own} {shown}"
@@ -180,7 +180,7 @@ async fn a_decision_of_the_archive_is_named_with_its_node() {
     own["node"] = json!("south");
     own["others"] = Value::Null;
     shown["others"] = Value::Null;
-    // Nothing there proves that the row is as it was written.
+    // Only the node's record can prove that the row is as it was written.
     own["as_written"] = Value::Null;
     assert_eq!(shown, own);
     assert_eq!(shown["decided_again"], "same");
@@ -188,7 +188,7 @@ async fn a_decision_of_the_archive_is_named_with_its_node() {
         .archive(&["--node", "south", "show", &seq, "--json"])
         .await;
     assert_eq!(lines(&by_option)[0]["node"], "south");
-    // A number alone says nothing among nodes.
+    // Without a node, a number is ambiguous.
     let alone = fleet.archive(&["show", &seq]).await;
     assert_eq!(alone.code, Some(2));
     assert!(alone.stderr.contains(&name), "{alone:?}");
@@ -202,12 +202,12 @@ async fn a_decision_of_the_archive_is_named_with_its_node() {
     let story = fleet.archive(&["show", "http://o.test/no/1"]).await;
     assert_eq!(story.code, Some(0), "{story:?}");
     assert!(story.stdout.contains("of node west"), "{story:?}");
-    // What the rule of the newest decision says, with the lines around it.
+    // The answer shows the rule of the newest decision with the lines around it.
     let why = ["why", "http://o.test/no/1", "--json"];
     let answer = lines(&fleet.archive(&why).await).remove(0);
     assert_eq!(answer["node"], "west");
     assert_eq!(answer["lines"][1]["text"], "Disallow: /no");
-    // Of a URL that nobody asked for, it says so, and where more is known.
+    // For a URL that was not requested, the answer says so, and what to ask instead.
     let unasked = fleet
         .archive(&["why", "http://o.test/no/more", "--json"])
         .await;
@@ -239,7 +239,7 @@ async fn tail_shows_decisions_of_all_nodes_as_they_arrive() {
         let line = soon("decision", shown.next_line()).await;
         serde_json::from_str(&line.unwrap().unwrap()).unwrap()
     };
-    // The newest of those before, by which both are known to look.
+    // Each first shows the newest earlier decision; once it does, it follows the archive.
     assert_eq!(next(&mut all).await["node"], "west");
     assert_eq!(next(&mut one).await["node"], "north");
     let south = fleet.places.remove(1).start().await;
@@ -257,7 +257,7 @@ async fn tail_shows_decisions_of_all_nodes_as_they_arrive() {
 }
 
 #[tokio::test]
-async fn what_an_archive_cannot_answer_is_said_with_what_to_do_instead() {
+async fn a_query_the_archive_cannot_answer_gets_an_alternative() {
     let fleet = Fleet::shipped().await;
     for command in [
         &["speed"][..],

@@ -1,7 +1,7 @@
-//! Full disk of the archive: the proxy goes on, and what did not arrive does once there is
-//! room. All ours; docs/archive.md.
+//! A full disk of the archive: the proxy keeps serving, and ships the missing entries
+//! once there is room. All ours; docs/archive.md.
 
-use crate::archive_faults::{config, crawl, origin};
+use crate::archive_faults::{assert_archived, config, crawl, origin};
 use crate::kit::archived::{ArchivedNode, shipping};
 use crate::kit::client::get;
 use crate::kit::namespace::{Addresses, inside};
@@ -9,17 +9,17 @@ use crate::kit::paced::metric;
 use crate::kit::postgres::Postgres;
 use crate::kit::until;
 
-/// Size of the disk of the archive.
+/// Size of the archive's disk.
 const DISK_BYTES: u64 = 48 << 20;
 
-/// Requests while the disk is full: more than it has room for in pages that are begun.
+/// Requests while the disk is full, more than fit into pages that are partly used.
 const REQUESTS: usize = 600;
 
-// Ours. PostgreSQL runs as a user of its own, which takes root.
+// Ours. Needs root, because PostgreSQL runs as another user on the mounted disk.
 #[test]
 #[ignore = "needs root; tests/full.sh runs it"]
-fn a_full_disk_of_the_archive_loses_nothing_and_stops_no_request() {
-    let name = "archive_disk::a_full_disk_of_the_archive_loses_nothing_and_stops_no_request";
+fn a_full_archive_disk_loses_no_entry_and_stops_no_request() {
+    let name = "archive_disk::a_full_archive_disk_loses_no_entry_and_stops_no_request";
     inside(name, Addresses::These(&[]), async {
         let origin = origin().await;
         let postgres = Postgres::start().await;
@@ -59,11 +59,8 @@ fn a_full_disk_of_the_archive_loses_nothing_and_stops_no_request() {
         let log = proxy.logged_times(line, 2).await;
         assert_eq!(log.matches(line).count(), 2, "{log}");
         let place = proxy.stop().await;
-        ArchivedNode::of(&postgres, &place)
-            .await
-            .assert_whole()
-            .await;
-        // The disk is that of PostgreSQL, which is to end before it goes.
+        assert_archived(&postgres, &place).await;
+        // The disk belongs to PostgreSQL, so stop the server before unmounting.
         drop((postgres, disk));
     });
 }

@@ -1,5 +1,5 @@
-//! What befalls the archive, the way to it and the shippers: no entry is lost, none is
-//! there twice, and the proxy goes on. All ours; docs/archive.md.
+//! Failures of the archive, of its connections and of shipping processes: no entry is
+//! lost or stored twice, and the proxy keeps serving. All ours; docs/archive.md.
 
 use std::fs::{self, Permissions};
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ pub(crate) fn config(origin: &Origin) -> Config {
     resolve("o.test", origin.address()).set("audit.seal_entries = 500")
 }
 
-/// Asks for so many pages, of which every second is refused.
+/// Requests `count` pages, of which the proxy refuses every second one.
 pub(crate) async fn crawl(proxy: SocketAddr, count: usize) {
     let mut crawler = Crawler::to(proxy).await;
     for page in 0..count {
@@ -40,23 +40,29 @@ pub(crate) async fn crawl(proxy: SocketAddr, count: usize) {
     }
 }
 
-/// Returns the record of a proxy that has stopped, of `count` requests.
+/// Records `count` requests, and returns the folder after the proxy has stopped.
 pub(crate) async fn recorded(origin: &Origin, count: usize) -> Place {
     let proxy = config(origin).start().await;
     crawl(proxy.address(), count).await;
     proxy.stop().await
 }
 
-/// Ships all that the record has.
+/// Ships all entries of the record.
 pub(crate) async fn ship_once(place: &Place, postgres: &Postgres) {
     let url = postgres.url();
     let outcome = place.run(&["audit", "ship", "--once", "--to", &url]).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
+/// Asserts that the archive has the whole record of `place`.
+pub(crate) async fn assert_archived(postgres: &Postgres, place: &Place) {
+    let node = ArchivedNode::of(postgres, place).await;
+    node.assert_whole().await;
+}
+
 // Ours.
 #[test]
-fn an_archive_that_is_killed_again_and_again_has_every_entry_once() {
+fn an_archive_killed_repeatedly_has_every_entry_once() {
     run_within(MINUTES, async {
         let origin = origin().await;
         let mut postgres = Postgres::start().await;
@@ -78,19 +84,16 @@ fn an_archive_that_is_killed_again_and_again_has_every_entry_once() {
                 .arrival()
                 .await;
         }
-        // Each trouble is told once, and that it is over.
+        // The log reports each failure once, and the recovery.
         proxy.logged("are shipped to the archive again").await;
         let place = proxy.stop().await;
-        ArchivedNode::of(&postgres, &place)
-            .await
-            .assert_whole()
-            .await;
+        assert_archived(&postgres, &place).await;
     });
 }
 
 // Ours.
 #[test]
-fn connections_that_are_cut_lose_nothing_and_write_nothing_twice() {
+fn cut_connections_lose_no_entry_and_write_none_twice() {
     run_within(MINUTES, async {
         let origin = origin().await;
         let place = recorded(&origin, 6000).await;
@@ -105,10 +108,10 @@ fn connections_that_are_cut_lose_nothing_and_write_nothing_twice() {
                 .stderr(Stdio::null())
                 .spawn()
                 .unwrap();
-            // Sooner or later, up to a time that one window takes.
+            // Vary the delay, up to the time that shipping one window takes.
             sleep(Duration::from_millis(60 + 37 * cuts % 300)).await;
             let mut has_cut = postgres.cut().await != 0;
-            // On a busy machine the first one may not have connected by then.
+            // On a busy machine the first attempt may not be connected by then.
             while cuts == 0 && !has_cut && ship.try_wait().unwrap().is_none() {
                 has_cut = postgres.cut().await != 0;
             }
@@ -120,16 +123,13 @@ fn connections_that_are_cut_lose_nothing_and_write_nothing_twice() {
         }
         println!("{cuts} connections were cut");
         assert_ne!(cuts, 0);
-        ArchivedNode::of(&postgres, &place)
-            .await
-            .assert_whole()
-            .await;
+        assert_archived(&postgres, &place).await;
     });
 }
 
 // Ours.
 #[test]
-fn a_shipper_that_is_killed_loses_nothing_and_writes_nothing_twice() {
+fn a_killed_shipper_loses_no_entry_and_writes_none_twice() {
     run_within(MINUTES, async {
         let origin = origin().await;
         let place = recorded(&origin, 6000).await;
@@ -147,16 +147,13 @@ fn a_shipper_that_is_killed_loses_nothing_and_writes_nothing_twice() {
             ship.kill().await.unwrap();
             time += Duration::from_millis(40);
         }
-        ArchivedNode::of(&postgres, &place)
-            .await
-            .assert_whole()
-            .await;
+        assert_archived(&postgres, &place).await;
     });
 }
 
-// Ours: a server whose commits are not on its disk yet when it says that they are.
+// Ours: such a server reports a commit before it is on disk.
 #[test]
-fn what_has_arrived_outlasts_a_server_that_commits_without_waiting() {
+fn shipped_entries_survive_a_server_with_asynchronous_commits() {
     run_within(MINUTES, async {
         let origin = origin().await;
         let place = recorded(&origin, 20).await;
@@ -165,16 +162,13 @@ fn what_has_arrived_outlasts_a_server_that_commits_without_waiting() {
         ship_once(&place, &postgres).await;
         postgres.kill();
         postgres.restart().await;
-        ArchivedNode::of(&postgres, &place)
-            .await
-            .assert_whole()
-            .await;
+        assert_archived(&postgres, &place).await;
     });
 }
 
-// Ours: the proxy ships, and two commands do.
+// Ours: the proxy and two commands ship the same record at the same time.
 #[test]
-fn shippers_of_one_record_write_no_entry_twice() {
+fn concurrent_shippers_of_one_record_write_no_entry_twice() {
     run_within(MINUTES, async {
         let origin = origin().await;
         let place = recorded(&origin, 5000).await;
@@ -192,16 +186,13 @@ fn shippers_of_one_record_write_no_entry_twice() {
             "{first:?} {second:?}"
         );
         let place = proxy.stop().await;
-        ArchivedNode::of(&postgres, &place)
-            .await
-            .assert_whole()
-            .await;
+        assert_archived(&postgres, &place).await;
     });
 }
 
 // Ours.
 #[tokio::test]
-async fn an_archive_is_reached_over_tls_and_with_a_password() {
+async fn an_archive_can_require_tls_and_a_password() {
     let origin = origin().await;
     let postgres = Postgres::start().await;
     postgres

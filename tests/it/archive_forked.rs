@@ -1,27 +1,22 @@
-//! Two copies of one record, of which the archive has one, and a lag that is told while
+//! Copied records, of which the archive accepts only one, and the lag reported while
 //! nothing can be shipped. All ours; docs/archive.md.
 
+use crate::archive_faults::{assert_archived, origin};
 use crate::kit::archived::{ArchivedNode, shipping};
 use crate::kit::client::get;
-use crate::kit::origin::{Origin, Script};
+use crate::kit::origin::Origin;
 use crate::kit::paced::metric;
 use crate::kit::postgres::Postgres;
 use crate::kit::program::Outcome;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::until;
 
-async fn origin() -> Origin {
-    Script::robots("User-agent: *\nDisallow: /no\n")
-        .start()
-        .await
-}
-
 fn config(origin: &Origin, postgres: &Postgres) -> Config {
     shipping(resolve("o.test", origin.address()), &postgres.url())
 }
 
-/// Has the record of a place grow by `count` decisions.
-async fn go_on(place: Place, count: usize) -> Place {
+/// Adds `count` decisions to the record of a place.
+async fn add_decisions(place: Place, count: usize) -> Place {
     let proxy = place.start().await;
     ask(&proxy, count).await;
     proxy.stop().await
@@ -44,15 +39,15 @@ fn assert_refused(outcome: &Outcome) {
     }
 }
 
-// Ours: the disk of a node was copied to another machine, and both go on.
+// Ours: a node's disk was copied to another machine, and both nodes keep recording.
 #[tokio::test]
-async fn a_copied_record_puts_nothing_among_the_entries_of_the_other() {
+async fn a_copied_record_ships_nothing_into_the_original_in_the_archive() {
     let (origin, postgres) = (origin().await, Postgres::start().await);
     let first = Place::with(&config(&origin, &postgres).set("fleet.node = \"first\""));
-    let first = go_on(first, 3).await;
+    let first = add_decisions(first, 3).await;
     let second = first.copied();
     second.configure(&config(&origin, &postgres).set("fleet.node = \"second\""));
-    let first = go_on(first, 3).await;
+    let first = add_decisions(first, 3).await;
     assert_eq!(ship(&first).await.code, Some(0));
 
     let proxy = second.start().await;
@@ -67,42 +62,34 @@ async fn a_copied_record_puts_nothing_among_the_entries_of_the_other() {
         .await;
     let second = proxy.stop().await;
     assert_refused(&ship(&second).await);
-    let node = ArchivedNode::of(&postgres, &first).await;
-    node.assert_whole().await;
+    assert_archived(&postgres, &first).await;
     let names = postgres.sql("SELECT name FROM node").await;
     assert_eq!(names, ["first"]);
 
-    // A new record is welcome.
+    // A new record is accepted.
     second.remove_record();
-    let second = go_on(second, 1).await;
+    let second = add_decisions(second, 1).await;
     assert_eq!(ship(&second).await.code, Some(0));
-    ArchivedNode::of(&postgres, &second)
-        .await
-        .assert_whole()
-        .await;
+    assert_archived(&postgres, &second).await;
 }
 
-// Ours: the snapshot of a virtual machine was taken up again.
+// Ours: a virtual machine was reset to a snapshot.
 #[tokio::test]
-async fn a_record_that_was_put_back_ships_nothing() {
+async fn a_record_reset_to_an_older_state_ships_nothing() {
     let (origin, postgres) = (origin().await, Postgres::start().await);
-    let place = go_on(Place::with(&config(&origin, &postgres)), 2).await;
+    let place = add_decisions(Place::with(&config(&origin, &postgres)), 2).await;
     let older = place.copied();
     older.configure(&config(&origin, &postgres));
-    let place = go_on(place, 10).await;
+    let place = add_decisions(place, 10).await;
     assert_eq!(ship(&place).await.code, Some(0));
-    // Its numbers end before those that have arrived, or it has others for them.
+    // Its numbers end before those in the archive, or have other entries.
     assert_refused(&ship(&older).await);
-    let older = go_on(older, 30).await;
+    let older = add_decisions(older, 30).await;
     assert_refused(&ship(&older).await);
-    ArchivedNode::of(&postgres, &place)
-        .await
-        .assert_whole()
-        .await;
+    assert_archived(&postgres, &place).await;
 }
 
-// Ours: the lag is counted when the metrics are asked for, not when shipping is tried
-// again.
+// Ours: the lag is computed at each scrape, not at each attempt to ship.
 #[tokio::test]
 async fn the_lag_grows_while_the_archive_does_not_answer() {
     let (origin, mut postgres) = (origin().await, Postgres::start().await);
@@ -121,8 +108,8 @@ async fn the_lag_grows_while_the_archive_does_not_answer() {
     };
     postgres.kill();
     ask(&proxy, 4).await;
-    // The entries of four refusals are there when they are answered; at the second
-    // scrape they are older, however long the pause between two attempts is.
+    // A refusal is recorded before it is answered, so the first scrape counts all four.
+    // The second shows a greater age, regardless of the pause between two attempts.
     let lag = metric(&proxy, "politesse_archive_lag_entries").await;
     assert!(4.0 <= lag, "{lag}");
     until("older entries", async || {
@@ -131,7 +118,7 @@ async fn the_lag_grows_while_the_archive_does_not_answer() {
     })
     .await;
     lag_of(&proxy, 8.0).await;
-    // The next process does not know how much has arrived.
+    // The next process does not know yet how much has arrived.
     let proxy = proxy.stop().await.start().await;
     lag_of(&proxy, 12.0).await;
     postgres.restart().await;

@@ -1,5 +1,5 @@
-//! SIGKILL of nodes and of their archive under load, again and again: judged by the log
-//! of the origin. All ours; docs/archive.md.
+//! Repeated SIGKILL of nodes and of their archive under load, checked against the
+//! origin's log. All ours; docs/archive.md.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -7,23 +7,24 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use crate::kit::archived::{ArchivedNode, shipping};
+use crate::archive_faults::assert_archived;
+use crate::kit::archived::shipping;
 use crate::kit::client::Crawler;
 use crate::kit::origin::{Origin, Script};
 use crate::kit::postgres::Postgres;
 use crate::kit::proxy::{Place, Proxy, resolve};
 use crate::kit::run_within;
 
-/// Nodes of the fleet.
+/// Number of nodes in the fleet.
 const NODES: usize = 3;
 
-/// Crawlers of each node, each of which asks for one page after the other.
+/// Crawlers per node; each requests one page after another.
 const CRAWLERS: usize = 3;
 
-/// Page of the first crawler at which it is time for the next kill.
+/// Page count of the first crawler at which the next kill is due.
 const PAGES: usize = 20;
 
-/// Asks for pages below `folder`, of which every second is refused, until the proxy is
+/// Requests pages under `folder`, of which every second is refused, until the proxy is
 /// gone.
 async fn crawl(proxy: SocketAddr, folder: String) {
     let mut connection = Crawler::to(proxy).await;
@@ -39,16 +40,16 @@ async fn crawl(proxy: SocketAddr, folder: String) {
     }
 }
 
-/// Node with its crawlers.
+/// A node with its crawlers.
 struct LoadedNode {
     proxy: Proxy,
     crawlers: JoinSet<()>,
-    /// Folder of its pages.
+    /// Folder that contains the URLs of its pages.
     folder: String,
 }
 
 impl LoadedNode {
-    /// Starts a node, and crawlers that ask for pages which nobody has asked for.
+    /// Starts a node, and crawlers whose URLs were not requested before.
     async fn start(place: Place, folder: String) -> Self {
         let proxy = place.start().await;
         let mut crawlers = JoinSet::new();
@@ -62,14 +63,14 @@ impl LoadedNode {
         }
     }
 
-    /// Waits until the origin has served some of its pages.
+    /// Waits until the origin has served `PAGES` pages to its first crawler.
     async fn is_loaded(&self, origin: &Origin) {
         origin
             .arrival(&format!("/open/{}/0/{PAGES}", self.folder))
             .await;
     }
 
-    /// Kills the proxy, after which its crawlers end.
+    /// Kills the proxy, and waits for its crawlers to end.
     async fn kill(self) -> Place {
         let place = self.proxy.kill().await;
         self.crawlers.join_all().await;
@@ -77,13 +78,13 @@ impl LoadedNode {
     }
 }
 
-/// Kills a node `count` times, and the archive every second time, then holds the record
-/// of each node and the archive against the log of the origin.
-async fn kill_again_and_again(count: usize) {
+/// Kills a node `count` times, and the archive every second time. Then compares each
+/// node's record and the archive with the origin's log.
+async fn kill_repeatedly(count: usize) {
     let origin = Script::robots("User-agent: *\nDisallow: /private\n")
         .start()
         .await;
-    // What it has confirmed is to outlast it.
+    // With fsync, committed entries survive a kill.
     let mut postgres = Postgres::with(&["fsync=on"]).await;
     let mut nodes = Vec::new();
     for number in 0..NODES {
@@ -105,7 +106,7 @@ async fn kill_again_and_again(count: usize) {
         if kill % 2 == 0 {
             postgres.restart().await;
         }
-        // All come in turn: the first of the list is killed, and is the last then.
+        // Nodes take turns: the first in the list is killed and moves to the end.
         nodes.push(LoadedNode::start(place, format!("again-{kill}")).await);
     }
     let mut places = Vec::new();
@@ -120,7 +121,7 @@ async fn kill_again_and_again(count: usize) {
     assert_eq!(seen, HashSet::new(), "requests without a record");
     let twice = "SELECT url FROM audit_log GROUP BY url HAVING 1 < count(*)";
     assert_eq!(postgres.sql(twice).await, [""; 0]);
-    // Those that a kill cut short have the ending that their node does not know either.
+    // Exchanges cut short by a kill have no known ending, neither here nor on their node.
     let ended = "SELECT count(*) FROM decision WHERE sent IS NOT NULL";
     let ended = postgres.number(ended).await;
     assert!((count * PAGES) as i64 <= ended, "{ended}");
@@ -132,18 +133,15 @@ async fn assert_verified(place: &Place) {
     assert!(outcome.stdout.contains(" 0 missing"), "{outcome:?}");
 }
 
-/// Holds that the record of a node is sound and in the archive, and takes what it has
-/// out of `seen`.
+/// Asserts that a node's record is valid and in the archive, and removes its URLs from
+/// `seen`.
 async fn assert_on_record(postgres: &Postgres, place: Place, seen: &mut HashSet<String>) {
-    // A start notes what the last process has not.
+    // At its start the proxy records what the killed process could not.
     let place = place.start().await.stop().await;
     assert_verified(&place).await;
     let outcome = place.run(&["audit", "ship", "--once"]).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    ArchivedNode::of(postgres, &place)
-        .await
-        .assert_whole()
-        .await;
+    assert_archived(postgres, &place).await;
     let database = place.database();
     let mut statement = database.prepare("SELECT path FROM decision").unwrap();
     let paths = statement
@@ -154,15 +152,15 @@ async fn assert_on_record(postgres: &Postgres, place: Place, seen: &mut HashSet<
     }
 }
 
-// Invariant 3, of a fleet.
+// ARCHITECTURE.md, invariant 3, for a fleet.
 #[test]
-fn kills_of_nodes_and_of_the_archive_lose_no_entry() {
-    run_within(Duration::from_secs(180), kill_again_and_again(3));
+fn three_kills_of_nodes_and_archive_lose_no_entry() {
+    run_within(Duration::from_secs(180), kill_repeatedly(3));
 }
 
-// Invariant 3, of a fleet: at length.
+// ARCHITECTURE.md, invariant 3, for a fleet, with more kills.
 #[test]
 #[ignore = "takes minutes: tests/full.sh"]
-fn twenty_kills_of_nodes_and_of_the_archive_lose_no_entry() {
-    run_within(Duration::from_secs(900), kill_again_and_again(20));
+fn twenty_kills_of_nodes_and_archive_lose_no_entry() {
+    run_within(Duration::from_secs(900), kill_repeatedly(20));
 }

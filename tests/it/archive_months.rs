@@ -1,5 +1,5 @@
-//! Decisions of several months: what arrives late, and what leaves the archive by order.
-//! All ours; docs/archive.md.
+//! Decisions of several months: late entries, and removal from the archive by month. All
+//! ours; docs/archive.md.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroUsize;
@@ -25,26 +25,27 @@ use crate::kit::postgres::Postgres;
 use crate::kit::program::Outcome;
 use crate::kit::proxy::{Config, Place};
 
-/// Decisions of an earlier month: with their endings more than a part of 8,192 numbers.
+/// Number of old decisions; with their endings they fill more than one part of 8,192
+/// numbers.
 const OLD: usize = 4500;
 
-/// Decision of the first part whose exchange ends after all others.
+/// Index of an old decision in the first part whose exchange ends after all others.
 const LONG: usize = 7;
 
-/// Decisions of the present.
+/// Number of current decisions.
 const NEW: usize = 5;
 
-/// Host of an earlier month.
+/// Host of the old decisions.
 const OLD_HOST: &str = "http://old.test/";
 
 pub(crate) const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 77));
 
-/// Time in an earlier month.
+/// Returns a time in an earlier month.
 pub(crate) fn old() -> Timestamp {
     clock::now() - SignedDuration::from_hours(24 * 70)
 }
 
-/// Returns the month of a time, as partitions are called.
+/// Returns the month of a time as it appears in the names of partitions.
 fn month(time: Timestamp) -> String {
     time.to_zoned(TimeZone::UTC).strftime("%Y_%m").to_string()
 }
@@ -66,7 +67,7 @@ pub(crate) fn snapshot(url: &str) -> Arc<Snapshot> {
     })
 }
 
-/// Record that is written here, by decisions of any time.
+/// A record written by the test itself, so that decisions can have any time.
 pub(crate) struct PastRecord {
     log: AuditLog,
     tracker: TaskTracker,
@@ -128,7 +129,7 @@ pub(crate) fn end(ending: RecordEnding, sent: u32) {
     });
 }
 
-/// Makes the record of a node with a month that is over, and some decisions of now.
+/// Creates a node's record with decisions of an earlier month and of now.
 pub(crate) async fn record(place: &Place) {
     let record = PastRecord::open(place);
     let (before, now) = (snapshot(OLD_HOST), snapshot("http://new.test/"));
@@ -153,7 +154,8 @@ pub(crate) async fn record(place: &Place) {
     record.close().await;
 }
 
-/// Archive with two nodes: one with a month that is over, and one that is younger.
+/// An archive with two nodes: `north` has an earlier month, `south` only current
+/// decisions.
 pub(crate) struct Archive {
     pub(crate) postgres: Postgres,
     pub(crate) north: Place,
@@ -161,7 +163,7 @@ pub(crate) struct Archive {
 }
 
 impl Archive {
-    /// Makes two nodes that have shipped nothing yet.
+    /// Creates two nodes that have shipped nothing yet.
     pub(crate) async fn empty() -> Self {
         let postgres = Postgres::start().await;
         let place = |name: &str| {
@@ -197,13 +199,13 @@ impl Archive {
         archive
     }
 
-    /// Runs `audit --archive`, by the configuration of the younger node.
+    /// Runs `audit --archive` with the configuration of `south`.
     pub(crate) async fn ask(&self, arguments: &[&str]) -> Outcome {
         let command = ["audit", "--archive"];
         self.south.run(&[&command, arguments].concat()).await
     }
 
-    /// Removes what is in months before the one of 30 days ago.
+    /// Prunes all months before the month of 30 days ago.
     pub(crate) async fn prune(&self) -> String {
         done(
             &self
@@ -233,7 +235,7 @@ pub(crate) async fn ship(place: &Place) {
     done(&place.run(&["audit", "ship", "--once"]).await);
 }
 
-/// Adds decisions of a time to the record of a node.
+/// Adds decisions at `times` to a node's record.
 pub(crate) async fn write(place: &Place, host: &str, times: &[Timestamp]) {
     let record = PastRecord::open(place);
     let snapshot = snapshot(host);
@@ -245,7 +247,7 @@ pub(crate) async fn write(place: &Place, host: &str, times: &[Timestamp]) {
 }
 
 #[tokio::test]
-async fn months_go_as_partitions_with_what_they_alone_refer_to() {
+async fn prune_drops_months_with_the_texts_only_they_refer_to() {
     let archive = Archive::shipped().await;
     let old_month = old().to_zoned(TimeZone::UTC).strftime("%Y-%m").to_string();
     let told = done(
@@ -275,24 +277,24 @@ async fn months_go_as_partitions_with_what_they_alone_refer_to() {
             .iter()
             .all(|row| row["url"].as_str().unwrap().contains("new.test"))
     );
-    // Twice is once.
+    // A second run finds nothing.
     let again = archive.prune().await;
     assert!(again.contains("nothing to remove"), "{again}");
     let alone = ["--node", "north", "prune", "--before", "30d", "--why", "x"];
     assert_eq!(archive.ask(&alone).await.code, Some(2));
-    // Nodes go on, with a decision of that month as well, and the text it rests on.
+    // Nodes keep shipping, even a decision of a removed month with its robots.txt.
     for place in [&archive.north, &archive.south] {
         write(place, OLD_HOST, &[old(), clock::now()]).await;
         ship(place).await;
     }
     assert_eq!(archive.decisions_of(&month(old())).await, 2);
     assert_eq!(archive.postgres.number(files).await, 2);
-    // What proves is with the node, as it was.
+    // The proof is in the node's record, which is unchanged.
     done(&archive.north.run(&["audit", "verify"]).await);
 }
 
 #[tokio::test]
-async fn a_reader_that_does_not_end_keeps_a_month_from_going() {
+async fn a_long_running_reader_makes_prune_fail() {
     let archive = Archive::shipped().await;
     let reader = archive.postgres.session("SELECT count(*) FROM decision");
     reader.begun().await;
@@ -315,7 +317,7 @@ async fn a_reader_that_does_not_end_keeps_a_month_from_going() {
 }
 
 #[tokio::test]
-async fn an_ending_is_added_to_its_decision_when_it_comes() {
+async fn a_late_ending_is_added_to_its_shipped_decision() {
     let archive = Archive::empty().await;
     let record = PastRecord::open(&archive.north);
     let host = snapshot("http://new.test/");
@@ -326,7 +328,7 @@ async fn an_ending_is_added_to_its_decision_when_it_comes() {
     let without = "SELECT count(*) FROM decision WHERE sent IS NULL";
     ship(&archive.north).await;
     assert_eq!(archive.postgres.number(without).await, 3);
-    // Soon, with many decisions between, and never.
+    // The first ending comes soon, the second after many decisions, the third never.
     end(open.remove(0), 1);
     for number in 0..OLD {
         end(record.decision(&host, number, clock::now()).await, 0);
@@ -350,9 +352,9 @@ async fn an_ending_is_added_to_its_decision_when_it_comes() {
 }
 
 #[tokio::test]
-async fn a_redaction_follows_in_every_month() {
+async fn a_redaction_reaches_decisions_of_every_month() {
     let archive = Archive::shipped().await;
-    // The first decisions of the old month, and one of now.
+    // Two old decisions, and a current one.
     let last = archive.north.number(OLD + 1).to_string();
     let redact = ["audit", "redact", "--why", "asked for", "--yes", "--seq"];
     let redact = [&redact[..], &["15", "16", &last]].concat();
@@ -361,14 +363,14 @@ async fn a_redaction_follows_in_every_month() {
     let redacted = "SELECT count(*) FROM decision WHERE client IS NULL AND credential IS NULL
                         AND url IS NULL AND host IS NOT NULL AND reading IS NULL";
     assert_eq!(archive.postgres.number(redacted).await, 3);
-    // What else was decided stays.
+    // Verdict, rule and robots.txt of a redacted decision stay.
     let rows = "SELECT count(*) FROM decision WHERE url IS NULL AND verdict = 'disallow'
                     AND rule IS NOT NULL AND robots_sha256 IS NOT NULL";
     assert_ne!(archive.postgres.number(rows).await, 0);
 }
 
 #[tokio::test]
-async fn a_record_that_was_pruned_before_is_shipped_with_what_remains() {
+async fn a_pruned_record_ships_its_remaining_entries() {
     let archive = Archive::empty().await;
     record(&archive.north).await;
     let alone = ["--set", "audit.archive=\"none\"", "audit", "prune"];
@@ -380,7 +382,7 @@ async fn a_record_that_was_pruned_before_is_shipped_with_what_remains() {
 }
 
 #[tokio::test]
-async fn what_a_node_has_removed_stays_until_its_month_goes() {
+async fn entries_removed_from_a_node_stay_in_the_archive_until_pruned() {
     let archive = Archive::shipped().await;
     let prune = [
         "audit", "prune", "--before", "30d", "--why", "test", "--yes",

@@ -1,4 +1,4 @@
-//! The dashboard and its API about all nodes, as the archive has them. All ours;
+//! The dashboard and its API for all nodes, answered from the archive. All ours;
 //! docs/archive.md.
 
 use std::time::Duration;
@@ -11,22 +11,22 @@ use crate::kit::archive_fleet::{Fleet, NODES, lines, sorted};
 use crate::kit::client::Reply;
 use crate::kit::proxy::{Config, Place};
 
-/// Longest time after which a page says that the archive does not answer: its limit, and
-/// what a busy machine adds.
+/// Longest time until a page reports that the archive does not answer: the proxy's limit,
+/// plus a margin for a busy machine.
 const ANSWER: Duration = Duration::from_secs(9);
 
-/// Begins a session at the first node.
+/// Opens a browser session at the first node.
 async fn browser(fleet: &mut Fleet) -> Browser {
     Browser::idle(fleet.places.remove(0)).await
 }
 
-/// Reads a page, which must come in time.
+/// Requests a page, which must arrive within [`ANSWER`].
 async fn in_time(browser: &Browser, path: &str) -> Reply {
     let page = timeout(ANSWER, browser.get(path)).await;
     page.unwrap_or_else(|_| panic!("{path}: no answer within {ANSWER:?}"))
 }
 
-/// Reads all pages of decisions that a query chooses.
+/// Reads all pages of decisions that match `query`.
 async fn all_pages(browser: &Browser, query: &str) -> Vec<Value> {
     let mut rows = Vec::new();
     let mut before = String::new();
@@ -43,7 +43,7 @@ async fn all_pages(browser: &Browser, query: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn pages_of_all_nodes_show_what_the_archive_has() {
+async fn decision_pages_for_all_nodes_show_the_archive() {
     let mut fleet = Fleet::shipped().await;
     let list = ["list", "--json", "--limit", "0"];
     let all = lines(&fleet.archive(&list).await);
@@ -54,11 +54,11 @@ async fn pages_of_all_nodes_show_what_the_archive_has() {
     );
     let seq = south[0]["seq"].to_string();
     let browser = browser(&mut fleet).await;
-    // A page at a time, each decision once, in one order.
+    // The pages together have each decision once, in the order of `audit list`.
     assert_eq!(all_pages(&browser, "").await, all);
     let of_south = all_pages(&browser, "&node=south").await;
     assert_eq!(sorted(of_south), sorted(south.clone()));
-    // Pages for people have the switch, and the node in each row and link.
+    // HTML pages have the switch, and name the node in each row and link.
     let page = browser
         .get("/decisions?of=archive&verdict=disallow")
         .await
@@ -74,7 +74,7 @@ async fn pages_of_all_nodes_show_what_the_archive_has() {
     }
     assert!(!page.contains("data-live"), "{page}");
     assert!(page.contains("can be watched live"), "{page}");
-    // The total of the filter, as for the record of the node.
+    // The filter's total, as on pages about this node.
     let is_refused = |row: &&Value| row["verdict"] == "disallow";
     let refused = all.iter().filter(is_refused).count();
     let total = format!("<b>{refused} decisions</b> · page 1 of 1<");
@@ -84,7 +84,7 @@ async fn pages_of_all_nodes_show_what_the_archive_has() {
         own.contains("all nodes (archive)") && !own.contains("node=south"),
         "{own}"
     );
-    // One decision, with links that stay in the archive.
+    // The page of a decision, with links that stay in the archive.
     let path = format!("/decisions/{seq}?of=archive&node=south");
     let story = browser.json(&format!("/api/v1{path}")).await;
     assert_eq!(story["node"], "south");
@@ -93,13 +93,13 @@ async fn pages_of_all_nodes_show_what_the_archive_has() {
     let page = browser.get(&path).await.text();
     assert!(page.contains("of node south"), "{page}");
     assert!(page.contains("/decisions?of=archive&amp;url="), "{page}");
-    // Below its row as well, with the line that decided.
+    // The part shown below a row, with a link to the deciding line.
     let by_line = south.iter().find(|row| !row["line"].is_null()).unwrap();
     let path = format!("/decisions/{}?of=archive&node=south", by_line["seq"]);
     let part = browser.get(&path.replace('?', "/part?")).await.text();
     let line = format!("{}#L{}", path.replace('&', "&amp;"), by_line["line"]);
     assert!(part.contains(&line), "{line}: {part}");
-    // Its number alone is that of another node.
+    // Without a node, a number does not identify a decision.
     let alone = browser.get(&format!("/decisions/{seq}?of=archive")).await;
     assert_eq!(alone.status(), 404);
     let nobody = browser.get("/api/v1/decisions?of=archive&node=east").await;
@@ -111,7 +111,7 @@ async fn pages_of_all_nodes_show_what_the_archive_has() {
     ] {
         assert_eq!(browser.get(path).await.status(), status, "{path}");
     }
-    // A file with all of them, the oldest first.
+    // An exported file with all decisions, oldest first.
     let csv = browser
         .get("/decisions/export?of=archive&form=csv&node=west")
         .await;
@@ -126,7 +126,7 @@ async fn pages_of_all_nodes_show_what_the_archive_has() {
 }
 
 #[tokio::test]
-async fn an_archive_counts_ten_thousand_decisions_for_a_list() {
+async fn a_list_from_the_archive_counts_at_most_ten_thousand_decisions() {
     let mut fleet = Fleet::shipped().await;
     let more = "INSERT INTO decision SELECT r.* FROM (SELECT d FROM decision AS d LIMIT 1) AS one, \
                     generate_series(1, 10001) AS n, LATERAL jsonb_populate_record(one.d, \
@@ -142,7 +142,7 @@ async fn an_archive_counts_ten_thousand_decisions_for_a_list() {
 }
 
 #[tokio::test]
-async fn pages_that_are_about_one_node_alone_say_so() {
+async fn pages_limited_to_this_node_say_so() {
     let mut fleet = Fleet::shipped().await;
     let browser = browser(&mut fleet).await;
     for (path, rows) in [
@@ -171,14 +171,14 @@ async fn pages_that_are_about_one_node_alone_say_so() {
         assert_eq!(refused.status(), 400, "{path}");
         assert!(refused.text().contains("of=archive"), "{path}");
     }
-    // Where there is no archive, there is nothing else to be about.
+    // Without an archive there is no other scope to mention.
     let alone = Browser::idle(Place::with(&Config::default())).await;
     let page = alone.get("/crawlers").await.text();
     assert!(!page.contains("covers this node only"), "{page}");
 }
 
 #[tokio::test]
-async fn the_overview_of_all_nodes_has_the_sums_of_each() {
+async fn the_overview_of_all_nodes_adds_up_their_decisions() {
     let mut fleet = Fleet::shipped().await;
     let stats = lines(&fleet.archive(&["stats", "--json"]).await).remove(0);
     let hosts = ["stats", "--by", "host", "--json"];
@@ -222,7 +222,7 @@ async fn the_overview_of_all_nodes_has_the_sums_of_each() {
 }
 
 #[tokio::test]
-async fn a_page_says_in_time_that_the_archive_does_not_answer() {
+async fn pages_report_an_unresponsive_archive_in_time() {
     let mut fleet = Fleet::shipped().await;
     let browser = browser(&mut fleet).await;
     browser.json("/api/v1/decisions?of=archive").await;
@@ -244,7 +244,7 @@ async fn a_page_says_in_time_that_the_archive_does_not_answer() {
                 .await;
             assert_eq!(api.status(), 503, "{state} {path}: {}", api.text());
         }
-        // The pages of the node do not depend on it.
+        // Pages about this node do not depend on the archive.
         assert_eq!(in_time(&browser, "/decisions").await.status(), 200);
         assert_eq!(in_time(&browser, "/").await.status(), 200);
         if state == "stands still" {
@@ -257,7 +257,7 @@ async fn a_page_says_in_time_that_the_archive_does_not_answer() {
 }
 
 #[tokio::test]
-async fn without_an_archive_there_is_no_switch_and_nothing_to_ask() {
+async fn without_an_archive_pages_for_all_nodes_are_not_found() {
     let browser = Browser::idle(Place::with(&Config::default())).await;
     for path in [
         "/decisions?of=archive",

@@ -1,5 +1,5 @@
-//! Records that were put back from a backup, and what the archive has of several nodes at
-//! once. All ours; docs/archive.md.
+//! Records restored from a backup, and several nodes that ship at the same time. All
+//! ours; docs/archive.md.
 
 use politesse_base::clock;
 
@@ -7,23 +7,23 @@ use crate::archive_months::{Archive, done, ship, write};
 use crate::kit::archive_fleet::lines;
 use crate::kit::proxy::Place;
 
-/// Decisions whose entries are more than a part of 8,192 numbers.
+/// Number of decisions whose entries fill more than one part of 8,192 numbers.
 const MANY: usize = 4500;
 
-/// Puts a backup in the place of the record, which is lost.
+/// Replaces the record, which is lost, by a backup.
 async fn restore(place: &Place, backup: &str) {
     std::fs::remove_file(place.path("audit.db")).unwrap();
     done(&place.run(&["audit", "restore", backup]).await);
 }
 
-/// Returns the number of decisions at a host that the archive has.
+/// Returns the number of decisions in the archive for `host`.
 async fn count(archive: &Archive, host: &str) -> usize {
     let list = ["list", "--json", "--limit", "0", "--host", host];
     lines(&archive.ask(&list).await).len()
 }
 
 #[tokio::test]
-async fn a_restored_node_goes_on_and_what_it_has_lost_stays_in_the_archive() {
+async fn the_archive_keeps_entries_that_a_restored_node_lost() {
     let archive = Archive::empty().await;
     let north = &archive.north;
     write(north, "http://first.test/", &[clock::now(); 100]).await;
@@ -45,7 +45,7 @@ async fn a_restored_node_goes_on_and_what_it_has_lost_stays_in_the_archive() {
 }
 
 #[tokio::test]
-async fn backups_that_end_earlier_and_earlier_are_gone_on_with() {
+async fn a_node_restored_from_ever_older_backups_still_ships() {
     let archive = Archive::empty().await;
     let north = &archive.north;
     for backup in ["early.db", "late.db"] {
@@ -65,15 +65,15 @@ async fn backups_that_end_earlier_and_earlier_are_gone_on_with() {
 }
 
 #[tokio::test]
-async fn numbers_that_jump_are_shipped_and_a_new_record_stands_beside_the_old_one() {
+async fn skipped_numbers_and_a_new_record_are_shipped() {
     let archive = Archive::empty().await;
     let north = &archive.north;
     write(north, "http://first.test/", &[clock::now(); 10]).await;
     done(&north.run(&["audit", "backup", "copy.db"]).await);
     write(north, "http://second.test/", &[clock::now(); 10]).await;
     ship(north).await;
-    // All of the folder, as with a disk: which numbers were given is not known, so the
-    // restored record skips many.
+    // The whole folder was lost, as with a disk. The restored record does not know which
+    // numbers were used, so it skips many.
     std::fs::remove_file(north.path("record")).unwrap();
     restore(north, "copy.db").await;
     write(north, "http://third.test/", &[clock::now(); 30]).await;
@@ -89,7 +89,7 @@ async fn numbers_that_jump_are_shipped_and_a_new_record_stands_beside_the_old_on
 }
 
 #[tokio::test]
-async fn nodes_keep_their_number_and_take_none_at_each_connection() {
+async fn a_node_keeps_its_id_across_connections_and_a_new_name() {
     let archive = Archive::empty().await;
     for place in [&archive.north, &archive.south] {
         write(place, "http://first.test/", &[clock::now()]).await;
@@ -99,14 +99,14 @@ async fn nodes_keep_their_number_and_take_none_at_each_connection() {
     }
     let nodes = "SELECT id, name FROM node ORDER BY id";
     assert_eq!(archive.postgres.sql(nodes).await, ["1|north", "2|south"]);
-    // Another name is that of the same node.
+    // A new name applies to the same node.
     let named = ["audit", "ship", "--once", "--set", "fleet.node=\"east\""];
     done(&archive.south.run(&named).await);
     assert_eq!(archive.postgres.sql(nodes).await, ["1|north", "2|east"]);
 }
 
 #[tokio::test]
-async fn two_nodes_whose_redactions_arrive_at_once_do_not_wait_for_each_other() {
+async fn concurrent_redactions_of_two_nodes_cause_no_deadlock() {
     let archive = Archive::empty().await;
     let places = [&archive.north, &archive.south];
     for place in places {
@@ -121,7 +121,7 @@ async fn two_nodes_whose_redactions_arrive_at_once_do_not_wait_for_each_other() 
             let mut redact = vec!["audit", "redact", "--why", "asked for", "--yes", "--seq"];
             redact.extend(numbers.iter().map(String::as_str));
             done(&place.run(&redact).await);
-            // Texts that both nodes have.
+            // Both nodes ship the same robots.txt texts.
             write(place, &format!("http://{round}.test/"), &[clock::now(); 10]).await;
         }
         tokio::join!(ship(places[0]), ship(places[1]));

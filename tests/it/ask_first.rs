@@ -1,5 +1,5 @@
-//! `POST /api/v1/check`: what the proxy would decide, and when a request could
-//! start, without a request.
+//! `POST /api/v1/check`: what the proxy would decide, and when a request could start,
+//! without sending one.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, Proxy, resolve};
 use crate::kit::{clock, until};
 
-/// Asks with the token; `fields` are added.
+/// Posts `body` to the check API with these field lines.
 async fn post(proxy: &Proxy, body: &[u8], fields: &[&str]) -> Reply {
     let mut client = Crawler::to(proxy.admin()).await;
     let mut head = format!(
@@ -26,7 +26,7 @@ async fn post(proxy: &Proxy, body: &[u8], fields: &[&str]) -> Reply {
         head.push_str("\r\n");
     }
     client.send(format!("{head}\r\n").as_bytes()).await;
-    // The answer may come before the end of what is too long.
+    // The proxy may answer a body that is too long before it has read all of it.
     let _ = client.try_send(body).await;
     client.reply_to("POST").await
 }
@@ -38,7 +38,7 @@ async fn bearer(proxy: &Proxy) -> String {
 
 const JSON: &str = "Content-Type: application/json";
 
-/// Returns the answers to a question of ExampleBot.
+/// Returns the answers for ExampleBot, in the order of `urls`.
 async fn answers(proxy: &Proxy, urls: &[&str], fetch: bool) -> Vec<Value> {
     let question = json!({ "agent": "ExampleBot/1.0", "urls": urls, "fetch": fetch });
     let body = question.to_string();
@@ -59,9 +59,9 @@ fn wait(answer: &Value) -> f64 {
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\nAllow: /private/open\n";
 
-// Ours: the answer is that of the proxy, in the words of the record.
+// Ours: the answer is the proxy's decision, in the terms of the record.
 #[tokio::test]
-async fn each_url_is_answered_as_the_proxy_then_decides() {
+async fn each_url_is_answered_as_the_proxy_later_decides() {
     let origin = Script::robots(ROBOTS).start().await;
     let gone = Script::robots_page(Page::text("").with_status(503))
         .start()
@@ -96,16 +96,16 @@ async fn each_url_is_answered_as_the_proxy_then_decides() {
         let starts = told["verdict"] == "allow" || told["reason"] == "unreachable";
         assert_eq!(told["starts_at"].is_string(), starts, "{told}");
     }
-    // Asked for again as soon as `robots.retry` says: the first time 30 s.
+    // The first retry, according to `robots.retry`, follows after 30 s.
     assert!((20.0..=30.0).contains(&wait(&told[5])), "{}", told[5]);
     let counted = metrics(&proxy).await;
     let line = "politesse_checked_urls_total{result=\"disallow\"} 4\n";
     assert!(counted.contains(line), "{counted}");
 }
 
-// Ours: nothing is asked for.
+// Ours: no request is sent.
 #[tokio::test]
-async fn without_fetching_what_is_not_known_is_unknown() {
+async fn without_fetching_a_url_is_unknown_until_its_robots_txt_is_cached() {
     let (origin, proxy) = site(Script::robots(ROBOTS), &[]).await;
     let url = "http://o.test/private";
     let unknown = answers(&proxy, &[url], false).await.remove(0);
@@ -119,9 +119,9 @@ async fn without_fetching_what_is_not_known_is_unknown() {
     assert_eq!(origin.robots_fetches(), 1);
 }
 
-// Ours: by the scheduler; RFC 9110, section 10.2.3.
+// Ours: the scheduler answers; RFC 9110, section 10.2.3.
 #[tokio::test]
-async fn the_earliest_start_is_that_of_the_pace() {
+async fn the_earliest_start_follows_crawl_delay_and_back_off() {
     let slow = delaying("60").start().await;
     let less = asking_for_less(503, Some("300"));
     let busy = Script::robots("").page("/1", less).start().await;
@@ -143,7 +143,8 @@ async fn the_earliest_start_is_that_of_the_pace() {
     assert_eq!(slow.targets(), ["/1"]);
 }
 
-// Ours: the delay counts from the end of the request, which is not before now.
+// Ours: the delay counts from the end of the request in flight, which is now at the
+// earliest.
 #[tokio::test]
 async fn a_request_in_flight_delays_the_start_by_the_crawl_delay() {
     let gate = Gate::shut();
@@ -166,7 +167,7 @@ async fn a_request_in_flight_delays_the_start_by_the_crawl_delay() {
 
 // Ours.
 #[tokio::test]
-async fn report_mode_would_forward_what_is_disallowed() {
+async fn in_report_mode_a_disallowed_url_is_answered_as_reported() {
     let (_origin, proxy) = site(Script::robots(ROBOTS), &["enforcement.mode = \"report\""]).await;
     let told = answer(&proxy, "http://o.test/private").await;
     assert_eq!(
@@ -176,14 +177,13 @@ async fn report_mode_would_forward_what_is_disallowed() {
     assert_eq!(wait(&told), 0.0);
 }
 
-// Ours: `[[crawler]]` says who is who, by the address that asks, too.
+// Ours: `[[crawler]]` identifies the crawler, by the address of the client too.
 #[tokio::test]
-async fn who_asks_is_known_by_the_configuration() {
+async fn a_crawler_is_identified_by_the_address_in_the_configuration() {
     let robots = "User-agent: a\nDisallow: /\n\nUser-agent: *\nAllow: /\n";
-    let origin = Script::robots(robots).start().await;
     let known = "crawler = [{ token = \"A\", client = [\"127.0.0.0/8\"] }]";
-    let config = resolve("o.test", origin.address()).set(known);
-    let told = answer(&config.start().await, "http://o.test/").await;
+    let (_origin, proxy) = site(Script::robots(robots), &[known]).await;
+    let told = answer(&proxy, "http://o.test/").await;
     assert_eq!(
         (&told["verdict"], &told["token"]),
         (&json!("disallow"), &json!("A"))
@@ -192,11 +192,10 @@ async fn who_asks_is_known_by_the_configuration() {
 
 // Ours: docs/clients.md.
 #[tokio::test]
-async fn a_name_of_other_clients_would_be_refused() {
-    let origin = Script::robots(ROBOTS).start().await;
+async fn a_crawler_name_reserved_for_another_client_is_refused() {
     let pinned = "crawler = [{ token = \"ExampleBot\", client = [\"127.0.0.3\"] }]";
-    let config = resolve("o.test", origin.address()).set(pinned);
-    let told = answer(&config.start().await, "http://o.test/").await;
+    let (origin, proxy) = site(Script::robots(ROBOTS), &[pinned]).await;
+    let told = answer(&proxy, "http://o.test/").await;
     assert_eq!(
         (&told["verdict"], &told["reason"]),
         (&json!("disallow"), &json!("identity"))
@@ -204,9 +203,9 @@ async fn a_name_of_other_clients_would_be_refused() {
     assert_eq!(origin.targets(), [""; 0]);
 }
 
-// Ours: one bad URL does not spoil the rest.
+// Ours: one bad URL does not affect the others.
 #[tokio::test]
-async fn a_url_that_is_none_is_answered_in_its_place() {
+async fn an_invalid_url_gets_an_error_in_its_place() {
     let (_origin, proxy) = site(Script::robots(ROBOTS), &[]).await;
     let urls = [
         "ftp://o.test/",
@@ -221,9 +220,9 @@ async fn a_url_that_is_none_is_answered_in_its_place() {
     assert!(told[0]["error"].is_string(), "{}", told[0]);
 }
 
-// Ours: bounds, and who may ask.
+// Ours: limits, and access only with the admin token.
 #[tokio::test]
-async fn a_question_has_a_form_a_size_and_a_token() {
+async fn a_check_needs_a_token_json_and_a_limited_size() {
     let proxy = Config::default().start().await;
     let right = bearer(&proxy).await;
     let question = |count: usize| {
@@ -266,10 +265,11 @@ async fn a_question_has_a_form_a_size_and_a_token() {
     assert_eq!(got.status(), 405);
 }
 
-// Ours: eight origins at a time, and what one of them holds up is unknown when the
-// time is up. The fetch goes on, and the next question finds its file.
+// Ours: robots.txt of eight origins is fetched at a time. When the time is up, URLs whose
+// robots.txt has not arrived are unknown. The fetch continues, and the next check uses
+// its file.
 #[tokio::test]
-async fn eight_origins_are_asked_at_a_time_and_none_is_waited_for_too_long() {
+async fn a_check_fetches_from_eight_origins_at_a_time_for_a_limited_time() {
     let gate = Gate::shut();
     let origin = Script::robots_page(Page::text("").after(&gate))
         .start()
@@ -288,7 +288,7 @@ async fn eight_origins_are_asked_at_a_time_and_none_is_waited_for_too_long() {
         })
         .await;
         let text = metrics(&proxy).await;
-        // All that begin do so at once, so that a ninth would be among them.
+        // Fetches start together, so a ninth would already be waiting too.
         assert!(text.contains("politesse_robots_waiting 8\n"), "{text}");
     };
     let (told, ()) = tokio::join!(asked, watched);
@@ -304,9 +304,9 @@ async fn eight_origins_are_asked_at_a_time_and_none_is_waited_for_too_long() {
     assert_eq!(origin.robots_fetches(), 12);
 }
 
-// Ours: `robots.max_names`. A question takes none of the names of a crawler.
+// Ours: `robots.max_names`. Checks do not use up the names of crawlers.
 #[tokio::test]
-async fn questions_have_names_of_their_own() {
+async fn checks_do_not_count_against_max_names_of_crawlers() {
     let (origin, proxy) = site(Script::robots(""), &["robots.max_names = 2"]).await;
     let token = bearer(&proxy).await;
     let ask = async |agent: &str, fetch: bool| {

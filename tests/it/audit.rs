@@ -1,4 +1,4 @@
-//! The audit: written before anything is sent, completed after, and there
+//! The record: written before a request is forwarded, completed after it ends, and intact
 //! whatever happens to the process.
 
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
 // Ours: the members of a row.
 #[tokio::test]
-async fn a_row_tells_who_asked_for_what_and_why_the_answer_was_so() {
+async fn a_row_names_client_request_verdict_and_reason() {
     let (_origin, proxy) = site(Script::robots(ROBOTS).page("/a", Page::text("four")), &[]).await;
     get_as(&proxy, "ExampleBot/1.0", "http://o.test/a?q").await;
     get_as(&proxy, "ExampleBot/1.0", "http://o.test/a").await;
@@ -85,9 +85,9 @@ async fn rows_are_found_by_host_crawler_verdict_and_reason() {
     }
 }
 
-// Invariant 3 (ARCHITECTURE.md): accepted before anything goes to the origin.
+// ARCHITECTURE.md, invariant 3: recorded before anything is sent to the origin.
 #[tokio::test]
-async fn the_row_is_there_when_the_origin_sees_the_request() {
+async fn the_row_is_written_before_the_origin_gets_the_request() {
     let gate = Gate::shut();
     let (origin, proxy) = site(
         Script::robots("").page("/a", Page::text("x").after(&gate)),
@@ -109,7 +109,7 @@ async fn the_row_is_there_when_the_origin_sees_the_request() {
     assert_eq!(proxy.place().completed(1).await[0]["status"], 200);
 }
 
-// Ours: completed also when the crawler hangs up in between.
+// Ours: a row is completed even if the crawler hangs up first.
 #[tokio::test]
 async fn a_crawler_that_hangs_up_leaves_a_completed_row() {
     let never = Gate::shut();
@@ -141,10 +141,10 @@ async fn a_crawler_that_hangs_up_leaves_a_completed_row() {
     );
 }
 
-// Ours: RFC 9110, section 9.3.2, RFC 9112, section 6.3. Over HTTP/2 the end of what has
-// no body may be a frame of its own, for which nobody waits.
+// RFC 9110, section 9.3.2; RFC 9112, section 6.3. Over HTTP/2 the end of a response
+// without a body may be a separate frame, which no client waits for.
 #[tokio::test]
-async fn an_answer_without_a_body_is_complete_when_its_head_has_come() {
+async fn a_response_without_a_body_is_complete_after_its_head() {
     let ended_later = |status| Page::status(status).in_chunks::<&[u8]>(&[]);
     for alpn in ["h2", "http/1.1"] {
         let (_origin, proxy) = site(
@@ -173,7 +173,7 @@ async fn an_answer_without_a_body_is_complete_when_its_head_has_come() {
     }
 }
 
-/// One crawler of many: asks on, page after page, until the proxy is gone.
+/// Requests page after page as one of many crawlers, until the proxy is gone.
 async fn crawl(address: std::net::SocketAddr, crawler: usize) {
     let mut connection = Crawler::to(address).await;
     for page in 0.. {
@@ -203,7 +203,7 @@ async fn crawl_until_killed(
 
 // Ours.
 #[tokio::test]
-async fn after_kill_9_every_request_that_the_origin_saw_is_on_record() {
+async fn every_request_the_origin_saw_is_on_record_after_sigkill() {
     let (origin, proxy) = site(Script::robots(ROBOTS), &[]).await;
     let place = crawl_until_killed(proxy, &origin).await;
     let again = place.start().await;
@@ -225,9 +225,9 @@ async fn after_kill_9_every_request_that_the_origin_saw_is_on_record() {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
-// Ours: one process writes to a record, and the record is found by its folder.
+// Ours: one process writes to a record. The message names its folder.
 #[tokio::test]
-async fn a_second_proxy_on_the_same_file_does_not_start() {
+async fn a_second_proxy_on_the_same_record_does_not_start() {
     let (_origin, proxy) = site(Script::robots(""), &[]).await;
     let second = proxy.place().run(&["serve"]).await;
     assert_eq!((second.code, second.stdout.as_str()), (Some(1), ""));
@@ -241,9 +241,9 @@ async fn a_second_proxy_on_the_same_file_does_not_start() {
     );
 }
 
-// Ours: the audit is for its owner alone.
+// Ours: only the owner can read the record.
 #[tokio::test]
-async fn the_file_is_private() {
+async fn only_the_owner_can_read_the_record() {
     let proxy = Config::default().start().await;
     for name in ["audit.db", "audit.db-wal"] {
         let mode = std::fs::metadata(proxy.place().path(name))
@@ -254,7 +254,7 @@ async fn the_file_is_private() {
     }
 }
 
-// Ours: only malformed requests have no row; a refused address has one.
+// Ours: only malformed requests have no row.
 #[tokio::test]
 async fn malformed_requests_have_no_row() {
     let (_origin, proxy) = site(Script::robots(""), &[]).await;
@@ -270,37 +270,31 @@ async fn malformed_requests_have_no_row() {
     assert_eq!(proxy.place().completed(1).await.len(), 1);
 }
 
-// Ours: a record is the same by whatever name it is opened.
+// Ours: the lock is on the folder. Neither another name of the file nor removing every
+// file in the folder makes room for a second writer.
 #[tokio::test]
-async fn a_second_proxy_on_the_same_file_by_another_name_does_not_start() {
+async fn a_second_proxy_does_not_start_in_the_folder_of_a_record_in_use() {
     let proxy = Config::default().start().await;
     let folder = proxy.place().folder();
-    std::os::unix::fs::symlink(folder.join("audit.db"), folder.join("other.db")).unwrap();
-    let second = ["--set", "audit.store=sqlite:other.db", "serve"];
-    let outcome = proxy.place().run(&second).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
-    assert!(outcome.stderr.contains("in use"), "{outcome:?}");
-}
-
-// Ours: the lock is on the folder, so that removing every file in it makes no
-// room for a second writer.
-#[tokio::test]
-async fn a_second_proxy_does_not_start_in_a_folder_whose_files_were_removed() {
-    let proxy = Config::default().start().await;
-    for name in ["audit.db", "audit.db-wal", "audit.db-shm"] {
-        std::fs::remove_file(proxy.place().path(name)).unwrap();
-    }
-    for store in ["sqlite:audit.db", "sqlite:other.db"] {
-        let store = format!("audit.store={store}");
+    let assert_in_use = async |file: &str| {
+        let store = format!("audit.store=sqlite:{file}");
         let outcome = proxy.place().run(&["--set", &store, "serve"]).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        assert!(outcome.stderr.contains("in use"), "{outcome:?}");
+        assert_eq!(outcome.code, Some(1), "{file}: {outcome:?}");
+        assert!(outcome.stderr.contains("in use"), "{file}: {outcome:?}");
+    };
+    std::os::unix::fs::symlink(folder.join("audit.db"), folder.join("link.db")).unwrap();
+    assert_in_use("link.db").await;
+    for name in ["audit.db", "audit.db-wal", "audit.db-shm"] {
+        std::fs::remove_file(folder.join(name)).unwrap();
+    }
+    for file in ["audit.db", "other.db"] {
+        assert_in_use(file).await;
     }
 }
 
-// Ours: whoever is told that something cannot be read is told what to do.
+// Ours: the message about an unreadable record names the command or key that helps.
 #[tokio::test]
-async fn a_record_that_cannot_be_read_is_told_with_a_way_out() {
+async fn an_unreadable_record_is_reported_with_a_remedy() {
     let place = Config::default().start().await.stop().await;
     let list = async || {
         let outcome = place.run(&["audit", "list"]).await;
@@ -309,7 +303,7 @@ async fn a_record_that_cannot_be_read_is_told_with_a_way_out() {
     };
     let file = place.path("audit.db");
     let whole = std::fs::read(&file).unwrap();
-    // Without its WAL file, which would make it whole again.
+    // Remove the WAL file, from which SQLite could repair the database.
     for end in ["-wal", "-shm"] {
         let _ = std::fs::remove_file(place.path(&format!("audit.db{end}")));
     }
@@ -328,10 +322,9 @@ async fn a_record_that_cannot_be_read_is_told_with_a_way_out() {
     assert!(said.contains("--config FILE, audit.store"), "{said}");
 }
 
-// Ours: neither a version that is older than the first release nor one that is
-// still to come is guessed at.
+// Ours: a record of an unknown version, older or newer, is neither read nor changed.
 #[tokio::test]
-async fn a_log_of_a_version_that_is_not_known_is_refused_by_its_number() {
+async fn a_record_of_an_unknown_version_is_refused_with_both_versions() {
     let place = Config::default().start().await.stop().await;
     let known: u32 = place
         .database()

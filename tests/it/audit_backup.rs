@@ -1,5 +1,4 @@
-//! `audit backup` while a proxy writes, and `audit restore` after the record was
-//! lost.
+//! `audit backup` while a proxy writes, and `audit restore` after the record was lost.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +12,7 @@ use crate::kit::program::Outcome;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use tokio::task::JoinSet;
 
-/// Pages that are asked for while a backup is made.
+/// Pages that each crawler requests while a backup is made.
 const PAGES: usize = 200;
 
 fn config(origin: &Origin) -> Config {
@@ -33,7 +32,7 @@ async fn refused(place: &Place, arguments: &[&str]) -> String {
     outcome.stderr
 }
 
-/// Asks for pages with four crawlers at a time, and makes a backup meanwhile.
+/// Makes a backup while four crawlers request pages.
 async fn back_up_under_load(proxy: &Proxy, file: &str) {
     let mut crawlers = JoinSet::new();
     for number in 0..4 {
@@ -70,7 +69,7 @@ fn lose_record(place: &Place) {
 
 // Ours.
 #[tokio::test]
-async fn a_backup_of_a_running_proxy_is_a_record_that_can_be_verified() {
+async fn a_backup_of_a_running_proxy_passes_verify() {
     let origin = Script::robots("").start().await;
     let proxy = config(&origin).start().await;
     get(&proxy, "http://o.test/first").await;
@@ -82,17 +81,17 @@ async fn a_backup_of_a_running_proxy_is_a_record_that_can_be_verified() {
     done(place, &["audit", "verify", "--set", copy]).await;
     let listed = done(place, &["audit", "list", "--limit", "0", "--set", copy]).await;
     assert!(listed.stdout.contains("http://o.test/first"), "{listed:?}");
-    // A file that is there stays as it is.
+    // An existing file is left unchanged.
     let said = refused(place, &["audit", "backup", "copy.db"]).await;
     assert!(said.contains("cannot create copy.db"), "{said}");
     assert!(!place.path("copy.db.part").exists());
     proxy.stop().await;
 }
 
-// Ours: what the backup has is there, what came after it is known to be lost, and
-// no number is given twice.
+// Ours: the restored record has the entries of the backup, notes the later ones as lost,
+// and gives no number twice.
 #[tokio::test]
-async fn a_restored_record_goes_on_behind_all_numbers_that_were_given() {
+async fn a_restored_record_continues_after_all_numbers_given_before() {
     let origin = Script::robots("User-agent: *\nDisallow: /no\n")
         .start()
         .await;
@@ -125,9 +124,9 @@ async fn a_restored_record_goes_on_behind_all_numbers_that_were_given() {
     assert!(said.stdout.contains("lost_until"), "{said:?}");
 }
 
-// Ours: numbers that somebody has changed say nothing about those that were given.
+// Ours: a forged highest number does not show which numbers were given.
 #[tokio::test]
-async fn changed_numbers_are_neither_gone_on_with_nor_restored() {
+async fn a_record_with_a_forged_highest_number_is_neither_opened_nor_restored() {
     let origin = Script::robots("").start().await;
     let proxy = config(&origin).start().await;
     get(&proxy, "http://o.test/a").await;
@@ -153,9 +152,9 @@ async fn changed_numbers_are_neither_gone_on_with_nor_restored() {
     done(&place, &["audit", "verify"]).await;
 }
 
-// Ours: a file whose process was killed has its newest entries beside it.
+// Ours: after a kill, the newest entries are still in the WAL file.
 #[tokio::test]
-async fn a_file_with_entries_beside_it_is_not_restored_without_them() {
+async fn a_file_with_an_unmerged_wal_is_not_restored() {
     let origin = Script::robots("").start().await;
     let proxy = config(&origin).start().await;
     assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
@@ -180,20 +179,20 @@ async fn a_file_with_entries_beside_it_is_not_restored_without_them() {
 
 // Ours.
 #[tokio::test]
-async fn what_is_no_backup_of_the_record_is_not_restored() {
+async fn only_an_intact_backup_of_the_same_record_is_restored() {
     let origin = Script::robots("").start().await;
     let proxy = config(&origin).start().await;
     get(&proxy, "http://o.test/a").await;
     done(proxy.place(), &["audit", "backup", "copy.db"]).await;
     let place = proxy.stop().await;
-    // Of another record.
+    // A backup of another record.
     let other = config(&origin).start().await.stop().await;
     done(&other, &["audit", "backup", "other.db"]).await;
     fs::copy(other.path("other.db"), place.path("other.db")).unwrap();
     lose_record(&place);
     let said = refused(&place, &["audit", "restore", "other.db"]).await;
     assert!(said.contains("it is of the record"), "{said}");
-    // Damaged, and none at all.
+    // A damaged backup, and a file that is no database.
     let mut bytes = fs::read(place.path("copy.db")).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle..].fill(0xA5);
@@ -212,11 +211,11 @@ async fn what_is_no_backup_of_the_record_is_not_restored() {
     );
     refused(&place, &["audit", "restore", "absent.db"]).await;
     assert!(!place.path("data/audit.db").exists());
-    // On a machine that never had a record.
+    // A machine that never had a record.
     let empty = Place::with(&config(&origin));
     fs::copy(place.path("copy.db"), empty.path("copy.db")).unwrap();
     let said = done(&empty, &["audit", "restore", "copy.db"]).await.stdout;
-    // The other machine may have given numbers since.
+    // The other machine may have given more numbers since the backup.
     assert!(said.contains("are noted as lost"), "{said}");
     let proxy = empty.start().await;
     get(&proxy, "http://o.test/b").await;
@@ -225,12 +224,12 @@ async fn what_is_no_backup_of_the_record_is_not_restored() {
     done(&moved, &["audit", "verify"]).await;
 }
 
-// Ours: the marker in the folder is that of the record, which goes on.
+// Ours: the marker file in the folder belongs to the record, which has more entries than
+// its backup.
 #[tokio::test]
-async fn a_backup_beside_its_record_is_verified_by_itself() {
+async fn a_backup_in_the_folder_of_its_record_passes_verify() {
     let origin = Script::robots("").start().await;
-    let store = "audit.store = \"sqlite:data/audit.db\"";
-    let proxy = resolve("o.test", origin.address()).set(store).start().await;
+    let proxy = config(&origin).start().await;
     get(&proxy, "http://o.test/first").await;
     done(proxy.place(), &["audit", "backup", "data/copy.db"]).await;
     get(&proxy, "http://o.test/second").await;

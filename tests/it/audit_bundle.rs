@@ -1,5 +1,5 @@
-//! `audit bundle`, and its verification on another machine: by `audit verify`, and by
-//! docs/verify_bundle.py without politesse.
+//! `audit bundle`, and its verification on another machine: with `audit verify`, and with
+//! docs/verify_bundle.py, which needs no politesse.
 
 use std::path::{Path, PathBuf};
 
@@ -22,8 +22,8 @@ async fn proxy() -> (Origin, Proxy) {
     (origin, config.start().await)
 }
 
-/// Returns a sealed record: allowed and refused at one host, allowed at another,
-/// refused at a third whose robots.txt cannot be had.
+/// Returns a sealed record: a URL allowed and one refused at one host, one allowed at
+/// another, and one refused at a third whose robots.txt cannot be fetched.
 async fn recorded() -> Place {
     let (_origin, proxy) = proxy().await;
     get_as(&proxy, "FooBot/1", "http://o.test/a?b=1").await;
@@ -34,15 +34,15 @@ async fn recorded() -> Place {
     proxy.stop().await
 }
 
-/// A machine that has the bundle of a record, and nothing else of it.
+/// A machine that has a bundle, but not the record.
 struct Auditor {
     folder: TempDir,
-    /// Key of the record, as it came on another way.
+    /// Key of the record, received separately.
     key: String,
 }
 
 impl Auditor {
-    /// Makes a bundle with `arguments`, and hands it over.
+    /// Makes a bundle with `arguments`, and copies it to the auditor's folder.
     async fn of(place: &Place, arguments: &[&str]) -> Self {
         let all = [&["audit", "bundle", "-o", "b.jsonl.gz"][..], arguments].concat();
         let made = place.run(&all).await;
@@ -72,8 +72,8 @@ impl Auditor {
         finish(command, b"").await
     }
 
-    /// Changes the bundle by a program in Python, which has its lines but the last in
-    /// `lines`. A last one that fits is added.
+    /// Changes the bundle with a Python program, which finds all lines but the last in
+    /// `lines`. Afterwards a last line with the correct digest is added.
     async fn change(&self, program: &str) {
         let program = format!(
             "import gzip, hashlib, json\n\
@@ -100,9 +100,9 @@ impl Auditor {
     }
 }
 
-// Ours; the exit codes of docs/handing-over.md.
+// Ours; exit codes: docs/handing-over.md.
 #[tokio::test]
-async fn a_bundle_is_verified_where_there_is_no_record() {
+async fn a_bundle_is_verified_without_the_record() {
     let place = recorded().await;
     let auditor = Auditor::of(&place, &[]).await;
     let unknown = auditor.verify(&[]).await;
@@ -127,7 +127,7 @@ async fn a_bundle_is_verified_where_there_is_no_record() {
         (&sums["signer_known"], &sums["result"]),
         (&true.into(), &"OK".into())
     );
-    // What is easily given in place of a bundle.
+    // A file that is easily given by mistake in place of a bundle.
     let key = auditor.folder.path().join("key.gz");
     std::fs::write(&key, &auditor.key).unwrap();
     let path = key.to_str().unwrap();
@@ -144,7 +144,7 @@ async fn a_bundle_is_verified_where_there_is_no_record() {
 
 // Ours.
 #[tokio::test]
-async fn a_bundle_of_a_host_has_its_decisions() {
+async fn a_bundle_of_one_host_has_only_its_decisions() {
     let place = recorded().await;
     let auditor = Auditor::of(&place, &["--host", "o.test", "--from", "1h"]).await;
     let proved = auditor.verify(&["--key", &auditor.key]).await;
@@ -160,7 +160,7 @@ async fn a_bundle_of_a_host_has_its_decisions() {
     assert!(!place.path("c.jsonl.gz").exists());
 }
 
-// Ours: nothing can be proved before there is a head.
+// Ours: without a signed head a bundle would prove nothing.
 #[tokio::test]
 async fn without_a_head_no_bundle_is_made() {
     let (_origin, proxy) = proxy().await;
@@ -176,7 +176,7 @@ async fn without_a_head_no_bundle_is_made() {
 
 // Ours: the script shares no code with the program.
 #[tokio::test]
-async fn the_script_proves_a_bundle_and_finds_a_changed_one() {
+async fn the_script_accepts_a_bundle_and_rejects_every_change() {
     let script = include_str!("../../docs/verify_bundle.py");
     assert!(script.lines().count() <= 200);
     let place = recorded().await;
@@ -221,7 +221,7 @@ async fn the_script_proves_a_bundle_and_finds_a_changed_one() {
         "lines[at('hash') - 2:at('hash')] = lines[at('hash') - 1:at('hash') - 3:-1]",
         "lines.insert(at('hash'), b'{\"value\":{\"number\":99,\"kind\":\"term\",\"columns\":[\"x\"]}}\\n')",
         "lines.append(b'[' * 100000)",
-        // What is written in another form could hide something.
+        // A different encoding of the same data could hide something.
         "i = at('decision'); row = json.loads(lines[i])['decision']; \
              write(i, {'decision': row | {'salt': row['salt'].upper()}})",
         "i = at('decision'); row = json.loads(lines[i])['decision']; \
@@ -264,7 +264,7 @@ async fn the_script_proves_a_bundle_and_finds_a_changed_one() {
         assert!(outcome.stdout.starts_with("does not fit: "), "{outcome:?}");
         assert_eq!(damaged.verify(&[]).await.code, Some(1));
     }
-    // Packed anew without a change.
+    // A bundle that was only packed again.
     std::fs::remove_file(place.path("b.jsonl.gz")).unwrap();
     let packed = Auditor::of(&place, &[]).await;
     packed.change("pass").await;
@@ -276,7 +276,7 @@ async fn the_script_proves_a_bundle_and_finds_a_changed_one() {
 
 // Ours; docs/decisions/026-redaction.md.
 #[tokio::test]
-async fn a_bundle_with_a_redacted_decision_is_proved_by_both() {
+async fn verify_and_script_accept_a_bundle_with_a_redacted_decision() {
     let place = recorded().await;
     let url = "http://o.test/private/*";
     let asked = [
@@ -302,11 +302,11 @@ async fn a_bundle_with_a_redacted_decision_is_proved_by_both() {
     assert!(proved.stdout.ends_with("\nOK, but redacted rows: 1\n"));
     let in_python = auditor.verify_in_python(Some(&auditor.key)).await;
     assert_eq!(in_python.code, Some(0), "{in_python:?}");
-    // Of rows that are all redacted: no other one rests on the robots.txt.
+    // Now no row that rests on this robots.txt is unredacted.
     let asked = asked.map(|word| if word == url { "http://o.test/*" } else { word });
     let redacted = place.run(&asked).await;
     assert_eq!(redacted.stdout, "decisions redacted: 1\n", "{redacted:?}");
-    // The leaf of a redacted row is over neither.
+    // These changes do not alter the leaf of a redacted row, so other checks must find them.
     for (change, asked) in [
         ("lines.pop(at('robots'))", &["--host", "o.test"][..]),
         (

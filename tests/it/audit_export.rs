@@ -1,5 +1,5 @@
-//! `audit export`: decisions in the forms that other programs read, whatever
-//! crawlers and sites wrote into them.
+//! `audit export`: decisions in formats for other programs, safe whatever crawlers and
+//! sites wrote into them.
 
 use std::collections::HashMap;
 use std::io::Read as _;
@@ -18,8 +18,8 @@ use crate::kit::proxy::{Place, Proxy, resolve};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
-/// Returns a record of four decisions: allowed and refused at one host, allowed at
-/// a second one, and refused at a third whose robots.txt cannot be had.
+/// Returns a record of four decisions: allowed and refused at one host, allowed at a
+/// second, and refused at a third whose robots.txt cannot be fetched.
 async fn recorded() -> (Origin, Place) {
     let origin = Script::robots(ROBOTS).start().await;
     let config = resolve("o.test", origin.address())
@@ -34,8 +34,8 @@ async fn recorded() -> (Origin, Place) {
     (origin, proxy.stop().await)
 }
 
-/// Writes into the record what no honest crawler sends: a formula, an escape
-/// sequence, an end of line, a change of direction, bytes that are no UTF-8.
+/// Puts hostile values into the record: a formula, an escape sequence, a line end, a
+/// change of text direction, and bytes that are not UTF-8.
 fn make_hostile(place: &Place) {
     let evil = "CAST(x'3d312b31ff1b5b324a0d0ae280ae' AS TEXT)";
     let sql = format!(
@@ -67,7 +67,7 @@ async fn lines(place: &Place, arguments: &[&str]) -> Vec<Value> {
 
 // Ours; docs/handing-over.md.
 #[tokio::test]
-async fn json_lines_are_those_of_the_list_and_more() {
+async fn exported_json_lines_have_the_members_of_the_list_and_more() {
     let (_origin, place) = recorded().await;
     let listed = place.rows().await;
     let exported = lines(&place, &["--as", "jsonl"]).await;
@@ -91,7 +91,7 @@ async fn json_lines_are_those_of_the_list_and_more() {
 
 // Ours.
 #[tokio::test]
-async fn a_file_is_for_its_owner_and_is_never_written_over() {
+async fn an_exported_file_is_private_and_never_overwritten() {
     let (_origin, place) = recorded().await;
     let file = place.path("rows.csv");
     let arguments = ["audit", "export", "--as", "csv", "-o", "rows.csv"];
@@ -144,7 +144,7 @@ async fn hostile_values_are_inert_in_every_form() {
     let text = export(&place, &["--as", "jsonl"]).await;
     assert!(is_inert(&text), "{text:?}");
     assert_eq!(text.lines().count(), 4);
-    // Programs read what was written.
+    // A JSON parser restores the original value.
     let whole = text.lines().all(|line| {
         let row: Value = serde_json::from_str(line).unwrap();
         row["user_agent"] == "=1+1\u{fffd}\u{1b}[2J\r\n\u{202e}"
@@ -159,7 +159,7 @@ async fn hostile_values_are_inert_in_every_form() {
     );
 }
 
-/// Record of a WARC file.
+/// A record of a WARC file.
 #[derive(Debug)]
 struct WarcRecord {
     fields: HashMap<String, String>,
@@ -176,7 +176,7 @@ impl WarcRecord {
     }
 }
 
-/// Reads a WARC file as strictly as the grammar of WARC 1.1 (section 4) is.
+/// Parses a WARC file strictly by the grammar of WARC 1.1 (section 4).
 fn parse(mut rest: &[u8]) -> Vec<WarcRecord> {
     let mut records = Vec::new();
     while !rest.is_empty() {
@@ -208,7 +208,7 @@ fn parse(mut rest: &[u8]) -> Vec<WarcRecord> {
 
 // WARC 1.1 (ISO 28500), sections 4 to 6.
 #[tokio::test]
-async fn a_warc_file_has_each_robots_txt_and_each_decision() {
+async fn a_warc_file_contains_each_robots_txt_and_each_decision() {
     let (_origin, place) = recorded().await;
     let text = export(&place, &["--as", "warc"]).await;
     let records = parse(text.as_bytes());
@@ -263,7 +263,7 @@ async fn a_warc_file_has_each_robots_txt_and_each_decision() {
     }
 }
 
-/// Runs `program` with the Python that has the packages of
+/// Runs `program` with the Python that has the packages in
 /// tests/clients/requirements.txt.
 async fn python(place: &Place, program: &str) -> String {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
@@ -281,7 +281,7 @@ async fn python(place: &Place, program: &str) -> String {
 
 // WARC 1.1, annex D; warcio checks each digest.
 #[tokio::test]
-async fn a_compressed_warc_file_is_read_by_warcio_record_by_record() {
+async fn warcio_reads_a_compressed_warc_file_record_by_record() {
     let (_origin, place) = recorded().await;
     for name in ["all.warc", "all.warc.gz"] {
         export(&place, &["--as", "warc", "-o", name]).await;
@@ -292,7 +292,7 @@ async fn a_compressed_warc_file_is_read_by_warcio_record_by_record() {
     let mut members = MultiGzDecoder::new(&packed[..]);
     members.read_to_end(&mut unpacked).unwrap();
     assert_eq!(parse(&unpacked).len(), parse(&plain).len());
-    // Each member alone is one record.
+    // Each gzip member contains exactly one record.
     let mut rest = &packed[..];
     while !rest.is_empty() {
         let mut record = Vec::new();

@@ -1,4 +1,4 @@
-//! `audit list`: what people ask the record, and in which memory it answers.
+//! `audit list`: filters, output, and the memory that a long list takes.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -10,8 +10,8 @@ use crate::kit::proxy::Place;
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
-/// Returns a record of four decisions: allowed, refused, refused for another
-/// reading of the path, and allowed for another host.
+/// Returns a record of four decisions: allowed; refused; refused because of another
+/// reading of the path; allowed at another host.
 async fn recorded() -> (Origin, Place) {
     let script = Script::robots(ROBOTS).names(["o.test", "p.test"]);
     let (origin, proxy) = site(script, &[]).await;
@@ -25,7 +25,7 @@ async fn recorded() -> (Origin, Place) {
 
 // Ours.
 #[tokio::test]
-async fn a_list_has_a_header_the_reading_and_the_wait() {
+async fn a_list_shows_a_header_readings_and_waits() {
     let (_origin, place) = recorded().await;
     place
         .database()
@@ -54,7 +54,7 @@ async fn a_list_has_a_header_the_reading_and_the_wait() {
     assert_eq!(rows[1]["wait_ms"], 1250);
 }
 
-// Ours; the filters of docs/asking.md.
+// Ours: filters; docs/asking.md.
 #[tokio::test]
 async fn rows_are_found_by_url_rule_crawler_and_time() {
     let (_origin, place) = recorded().await;
@@ -84,9 +84,9 @@ async fn rows_are_found_by_url_rule_crawler_and_time() {
     }
 }
 
-// Ours: nothing found is an answer, and more than shown is told.
+// Ours: an empty list reports `0 rows`, and a limited one that there are more.
 #[tokio::test]
-async fn an_empty_list_says_so_and_so_does_one_that_is_cut() {
+async fn an_empty_list_and_a_cut_list_say_so() {
     let (_origin, place) = recorded().await;
     let none = place.run(&["audit", "list", "--host", "q.test"]).await;
     assert_eq!((none.code, none.stdout.as_str()), (Some(0), "0 rows\n"));
@@ -103,9 +103,9 @@ async fn an_empty_list_says_so_and_so_does_one_that_is_cut() {
     assert_eq!(whole.stderr, "");
 }
 
-// Ours: a filter that would find nothing for its form is a mistake.
+// Ours: a malformed filter, which could never match, is an error.
 #[tokio::test]
-async fn a_filter_that_is_not_understood_exits_with_2_and_says_what_is_wanted() {
+async fn a_malformed_filter_exits_with_2_and_shows_the_right_form() {
     let (_origin, place) = recorded().await;
     for (filter, told) in [
         (["--host", "https://o.test"], "--url 'https://o.test/*'"),
@@ -137,9 +137,9 @@ async fn a_filter_that_is_not_understood_exits_with_2_and_says_what_is_wanted() 
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
 }
 
-// Ours: what a crawler asked for must not steer the auditor's terminal.
+// Ours: text from a crawler must not control the auditor's terminal.
 #[tokio::test]
-async fn control_characters_are_shown_as_escapes_in_every_form() {
+async fn control_characters_are_escaped_in_every_output_format() {
     let (_origin, place) = recorded().await;
     let second = place.number(2);
     let evil = format!(
@@ -168,7 +168,7 @@ async fn control_characters_are_shown_as_escapes_in_every_form() {
     assert_eq!(rows[1]["url"], "http://o.test/\u{1b}[2J\u{202e}");
 }
 
-/// Makes `count` rows of the record's first, a second apart.
+/// Replaces all rows by `count` copies of the first, a second apart.
 fn multiply(place: &Place, count: u32) {
     let sql = format!(
         "CREATE TEMP TABLE one AS SELECT * FROM decision ORDER BY seq LIMIT 1;
@@ -187,7 +187,7 @@ fn multiply(place: &Place, count: u32) {
     place.database().execute_batch(&sql).unwrap();
 }
 
-/// Returns the most memory that a process ever had, in KiB.
+/// Returns the highest memory use of a process so far, in KiB.
 fn peak_kib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -195,9 +195,9 @@ fn peak_kib(pid: u32) -> u64 {
     peak.parse().unwrap()
 }
 
-// Ours: a record of any length is listed in the memory of a page.
+// Ours: memory does not depend on the length of the record.
 #[tokio::test]
-async fn fifty_thousand_rows_are_listed_in_the_memory_of_five_thousand() {
+async fn listing_fifty_thousand_rows_takes_the_memory_of_five_thousand() {
     let (_origin, place) = recorded().await;
     multiply(&place, 50_000);
     for form in [&["--json"][..], &[], &["--json", "--from", "2020-01-01"]] {
@@ -206,7 +206,7 @@ async fn fifty_thousand_rows_are_listed_in_the_memory_of_five_thousand() {
         command.args(arguments).args(form).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        // The pipe holds far less than the rest, so that it is still there.
+        // The pipe cannot hold the remaining rows, so the process is still running.
         lines.nth(5_000).unwrap().unwrap();
         let early = peak_kib(child.id());
         lines.nth(40_000).unwrap().unwrap();

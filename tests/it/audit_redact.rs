@@ -1,4 +1,4 @@
-//! `audit redact`: client and URL leave the record, everywhere, and proofs hold.
+//! `audit redact`: removes client and URL everywhere, while all proofs still hold.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::kit::origin::{Script, site};
 use crate::kit::program::Outcome;
 use crate::kit::proxy::Place;
 
-/// Part of a path that is nowhere else.
+/// Part of a path that occurs in no other request.
 const SECRET: &str = "secret-of-somebody";
 
 async fn done(place: &Place, arguments: &[&str]) -> Outcome {
@@ -23,7 +23,7 @@ async fn done(place: &Place, arguments: &[&str]) -> Outcome {
     outcome
 }
 
-/// Reports whether a file of the folder of the record has [`SECRET`].
+/// Reports whether any file in the record's folder contains [`SECRET`].
 fn has_secret(place: &Place) -> bool {
     let files = fs::read_dir(place.path("data")).unwrap().flatten();
     let has = |bytes: &[u8]| {
@@ -35,8 +35,8 @@ fn has_secret(place: &Place) -> bool {
         .any(|bytes| has(&bytes))
 }
 
-/// Returns a record with an allowed and a refused URL of [`SECRET`], and two others,
-/// and the arguments that prove it by its key and its newest head.
+/// Saves the record's key and newest head. Returns the arguments of `audit verify` that
+/// check against both.
 async fn sealed(place: Place) -> (Place, [String; 6]) {
     for (command, file) in [("key", "record.key"), ("head", "head.txt")] {
         let text = done(&place, &["audit", command]).await.stdout;
@@ -53,6 +53,8 @@ async fn sealed(place: Place) -> (Place, [String; 6]) {
     (place, arguments.map(str::to_owned))
 }
 
+/// Returns a record with an allowed and a refused URL that contain [`SECRET`], and two
+/// without it.
 async fn recorded() -> Place {
     let (_origin, proxy) = site(
         Script::robots("User-agent: *\nDisallow: /no\n"),
@@ -72,8 +74,8 @@ async fn recorded() -> Place {
     proxy.stop().await
 }
 
-/// Holds that the record is proved, and has so many redacted decisions.
-async fn proved(place: &Place, proof: &[String], redacted: u64) {
+/// Asserts that the record passes verification, with `redacted` redacted decisions.
+async fn assert_proved(place: &Place, proof: &[String], redacted: u64) {
     let arguments: Vec<_> = proof.iter().map(String::as_str).chain(["--json"]).collect();
     let outcome = done(place, &arguments).await;
     let sums: Value = serde_json::from_str(&outcome.stdout).unwrap();
@@ -81,9 +83,9 @@ async fn proved(place: &Place, proof: &[String], redacted: u64) {
     assert_eq!(sums["redacted"], redacted, "{sums}");
 }
 
-// Issue of the record: URLs can be redacted and the proofs hold; docs/keeping.md.
+// Ours: docs/keeping.md.
 #[tokio::test]
-async fn a_command_has_the_running_proxy_redact_a_url() {
+async fn redact_works_through_the_running_proxy() {
     let (place, proof) = sealed(recorded().await).await;
     let proxy = place.start().await;
     let place = proxy.place();
@@ -99,11 +101,11 @@ async fn a_command_has_the_running_proxy_redact_a_url() {
     assert!(has_secret(place));
     let redacted = done(place, &[&asked[..], &["--yes"]].concat()).await;
     assert_eq!(redacted.stdout, "decisions redacted: 1\n");
-    proved(place, &proof, 1).await;
-    // The proxy goes on, and the other URL is still there.
+    assert_proved(place, &proof, 1).await;
+    // The proxy keeps running, and the other URL is still listed.
     assert_eq!(get(&proxy, "http://o.test/no/more").await.status(), 403);
     let place = proxy.stop().await;
-    proved(&place, &proof, 1).await;
+    assert_proved(&place, &proof, 1).await;
     let listed = done(&place, &["audit", "list", "--url", &url]).await;
     assert!(!listed.stdout.contains(SECRET), "{listed:?}");
     let events = done(&place, &["audit", "events", "--kind", "redacted", "--json"]).await;
@@ -118,9 +120,9 @@ async fn a_command_has_the_running_proxy_redact_a_url() {
     assert!(text.contains("1 redacted"), "{text}");
 }
 
-// Ours: without a proxy, by numbers; nothing that reads the record shows more.
+// Ours: without a proxy, chosen by number. No command shows the redacted data.
 #[tokio::test]
-async fn what_is_redacted_is_in_no_answer_and_no_file() {
+async fn redacted_data_is_in_no_output_and_no_file() {
     let (place, proof) = sealed(recorded().await).await;
     let listed = done(&place, &["audit", "list", "--json"]).await;
     let rows = listed.json_lines();
@@ -144,7 +146,7 @@ async fn what_is_redacted_is_in_no_answer_and_no_file() {
         "--yes",
     ];
     assert_eq!(done(&place, &asked).await.stdout, "decisions redacted: 2\n");
-    proved(&place, &proof, 2).await;
+    assert_proved(&place, &proof, 2).await;
     assert!(!has_secret(&place));
     for arguments in [
         &["audit", "list"][..],
@@ -187,7 +189,7 @@ async fn what_is_redacted_is_in_no_answer_and_no_file() {
         replayed.contains("2 whose client and URL were redacted"),
         "{replayed}"
     );
-    // A copy is proved as the record is.
+    // A backup passes the same verification.
     done(&place, &["audit", "backup", "copy.db"]).await;
     let copy = [
         &["--set", "audit.store=sqlite:copy.db", "audit", "verify"][..],
@@ -196,9 +198,9 @@ async fn what_is_redacted_is_in_no_answer_and_no_file() {
     done(&place, &copy.concat()).await;
 }
 
-// Ours: what is said about one file is done to no other.
+// Ours: a command on one file affects no other file.
 #[tokio::test]
-async fn another_file_in_the_folder_of_a_record_in_use_is_left_alone_and_so_is_the_record() {
+async fn redact_and_prune_leave_other_files_beside_a_record_in_use_alone() {
     let (_origin, proxy) = site(
         Script::robots(""),
         &["audit.store = \"sqlite:data/audit.db\""],
@@ -231,7 +233,7 @@ async fn another_file_in_the_folder_of_a_record_in_use_is_left_alone_and_so_is_t
 
 // Ours.
 #[tokio::test]
-async fn a_redaction_wants_a_condition_and_a_reason() {
+async fn a_redaction_requires_a_condition_and_a_reason() {
     let place = recorded().await;
     for (arguments, said) in [
         (&["--why", "x", "--yes"][..], "--url, --client or --seq"),

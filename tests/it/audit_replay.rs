@@ -1,5 +1,5 @@
-//! `audit robots --history`, `audit replay` and `audit show`: what changed,
-//! what would change, and why a decision was as it was.
+//! `audit robots --history`, `audit replay` and `audit show`: how a robots.txt changed,
+//! what another configuration would change, and why a decision was made.
 
 use serde_json::json;
 
@@ -11,8 +11,8 @@ use crate::kit::sha256;
 const FIRST: &str = "# \u{1b}[2J\nUser-agent: *\nDisallow: /private\nDisallow: /shop/*.pdf\n";
 const SECOND: &str = "User-agent: *\nDisallow: /private\nAllow: /private/open\nDisallow: /late\n";
 
-/// Returns a record of two versions of a robots.txt, with three decisions by the
-/// first and four by the second.
+/// Returns a record with two versions of a robots.txt. Three decisions rest on the first
+/// version and four came after the second.
 pub(crate) async fn recorded() -> (Origin, Place) {
     let (_origin, proxy) = site(Script::robots(FIRST), &[]).await;
     get_as(&proxy, "FooBot/1", "http://o.test/a").await;
@@ -20,7 +20,7 @@ pub(crate) async fn recorded() -> (Origin, Place) {
     get_as(&proxy, "FooBot/1", "http://o.test/private/y").await;
     proxy.place().completed(3).await;
     let place = proxy.stop().await;
-    // The next process asks for the file again.
+    // Make the next process fetch the file again.
     place.database().execute("DELETE FROM kept", []).unwrap();
     let origin = Script::robots(SECOND).start().await;
     place.configure(&resolve("o.test", origin.address()));
@@ -35,7 +35,7 @@ pub(crate) async fn recorded() -> (Origin, Place) {
 
 // Ours; docs/asking.md.
 #[tokio::test]
-async fn history_tells_each_version_what_changed_and_what_it_decided() {
+async fn history_lists_versions_with_their_changes_and_decisions() {
     let (_origin, place) = recorded().await;
     let history = ["audit", "robots", "o.test", "--history"];
     let text = place.run(&history).await;
@@ -82,7 +82,7 @@ async fn history_tells_each_version_what_changed_and_what_it_decided() {
         .await
         .stdout;
     assert!(csv.starts_with("version,origin,token,first_seen,"), "{csv}");
-    // Two rulings of the first version, three of the second, below the header.
+    // Below the header: two rulings of the first version, and three of the second.
     assert_eq!(csv.lines().count(), 6, "{csv}");
     assert!(
         csv.contains(",disallow,rule,enforced,3,Disallow: /private,2\r\n"),
@@ -96,12 +96,12 @@ async fn history_tells_each_version_what_changed_and_what_it_decided() {
 
 // Ours; docs/asking.md.
 #[tokio::test]
-async fn replay_tells_which_decisions_another_configuration_would_change() {
+async fn replay_shows_which_decisions_another_configuration_changes() {
     let (origin, place) = recorded().await;
     let verified = place.run(&["audit", "verify"]).await;
     assert_eq!(verified.code, Some(0), "{verified:?}");
     let same = place.run(&["audit", "replay"]).await;
-    // The address that may not be dialled was refused without a robots.txt.
+    // One request was refused because of its address, so there is no robots.txt.
     assert_eq!(same.code, Some(3), "{same:?}");
     assert_eq!(
         same.stdout,
@@ -159,9 +159,9 @@ async fn replay_tells_which_decisions_another_configuration_would_change() {
     );
 }
 
-// Ours: what has changed since the decisions is no change of the other configuration.
+// Ours: differences between record and current configuration are not counted.
 #[tokio::test]
-async fn replay_compares_with_the_configuration_of_now() {
+async fn replay_compares_with_the_current_configuration() {
     let (origin, place) = recorded().await;
     let settings = |overrides: &str| {
         let config = resolve("o.test", origin.address());
@@ -171,7 +171,7 @@ async fn replay_compares_with_the_configuration_of_now() {
         "{ origin = \"http://o.test\", path = \"/a\", action = \"deny\", reason = \"load\" }";
     let allow = "{ origin = \"http://o.test\", path = \"/late\", action = \"allow\", until = \
                      2099-01-01T00:00:00Z, reason = \"agreed\" }";
-    // The override came after the decisions.
+    // This override was added after the decisions.
     place.configure(&settings(deny));
     let place_of_other = Place::with(&settings(&format!("{deny}, {allow}")));
     let file = place_of_other.path("politesse.toml");
@@ -193,7 +193,7 @@ async fn replay_compares_with_the_configuration_of_now() {
     let recorded = [with.as_slice(), &["--against", "recorded"]].concat();
     let recorded = place.run(&recorded).await;
     assert_eq!(counts(&recorded), [4, 1, 1], "{recorded:?}");
-    // Without another configuration, that of now is compared with the record.
+    // Without another configuration, the current one is compared with the record.
     let bare = place
         .run(&["audit", "replay", "--host", "o.test", "--json"])
         .await;
@@ -202,14 +202,14 @@ async fn replay_compares_with_the_configuration_of_now() {
         bare.stderr.contains("against the decisions as recorded"),
         "{bare:?}"
     );
-    // Nor does a value that chooses the record make another one.
+    // A value that only chooses the record does not count as another configuration.
     let store = format!("audit.store=sqlite:{record}");
     let chosen = [
         "--set", &store, "audit", "replay", "--host", "o.test", "--json",
     ];
     let chosen = place.run(&chosen).await;
     assert_eq!(counts(&chosen), [5, 1, 0], "{chosen:?}");
-    // `--config` chooses the record: this one has none.
+    // `--config` also chooses the record, and this configuration has none.
     let elsewhere = ["--config", file.to_str().unwrap(), "audit", "replay"];
     let none = place.run(&elsewhere).await;
     assert!(
@@ -220,9 +220,9 @@ async fn replay_compares_with_the_configuration_of_now() {
     assert_ne!(none.code, Some(0));
 }
 
-// Ours: the names of crawlers are those of the other configuration.
+// Ours: crawlers are identified by the other configuration.
 #[tokio::test]
-async fn replay_names_crawlers_by_the_other_configuration() {
+async fn replay_identifies_crawlers_by_the_other_configuration() {
     let robots = "User-agent: BarBot\nDisallow: /\n\nUser-agent: *\nDisallow:\n";
     let (_origin, proxy) = site(Script::robots(robots), &[]).await;
     get_as(&proxy, "FooBot/1", "http://o.test/a").await;
@@ -238,7 +238,7 @@ async fn replay_names_crawlers_by_the_other_configuration() {
     ] {
         assert!(replay.stdout.contains(wanted), "{wanted}: {replay:?}");
     }
-    // The record has a part of the address alone, and an entry asks for it.
+    // The record has only a network, which is too little to match an address.
     let database = place.database();
     database
         .execute("UPDATE client SET address = '127.0.0.0/24'", [])
@@ -253,10 +253,10 @@ async fn replay_names_crawlers_by_the_other_configuration() {
     );
 }
 
-// Ours: the explanation is that of the robots.txt of then, though another is there
-// now, and the site is not asked.
+// Ours: the explanation uses the robots.txt of that time, although the site has another
+// now, and sends no request.
 #[tokio::test]
-async fn show_explains_a_decision_by_the_rules_of_then() {
+async fn show_explains_a_decision_by_the_robots_txt_of_that_time() {
     let (origin, place) = recorded().await;
     let fetches = origin.robots_fetches();
     let seq = place.number(2).to_string();
@@ -273,7 +273,7 @@ async fn show_explains_a_decision_by_the_rules_of_then() {
     let json = place.run(&show).await.json_lines().remove(0);
     assert_eq!((&json["bound"], &json["length"]), (&json!("*"), &json!(8)));
     assert_eq!(origin.robots_fetches(), fetches);
-    // Rules that lead to another verdict explain nothing.
+    // After a change of the row, the rules lead to another verdict and explain nothing.
     let changed = "'allow', 'no_rule', effect, NULL, NULL, groups, crawler, denials";
     place.refer_to_copy(2, "ruling", changed);
     let altered = place.run(&show).await.json_lines().remove(0);

@@ -1,4 +1,4 @@
-//! `audit report`: the page for an auditor, and the one for the owner of a site.
+//! `audit report`: the page for an auditor, and the page for the owner of a site.
 
 use crate::kit::client::get_as;
 use crate::kit::origin::{Origin, Script};
@@ -13,7 +13,7 @@ fn config(origin: &Origin) -> Config {
     resolve("o.test", origin.address()).resolve("other.test", origin.address())
 }
 
-/// Returns a record with decisions at two hosts, of which one asked for less.
+/// Returns a record with decisions at two hosts, one of which answered 429.
 async fn recorded(change: impl FnOnce(Config) -> Config) -> (Origin, Place) {
     let origin = Script::robots(ROBOTS)
         .page("/busy", Page::status(429))
@@ -35,8 +35,8 @@ async fn recorded(change: impl FnOnce(Config) -> Config) -> (Origin, Place) {
     (origin, proxy.stop().await)
 }
 
-/// Asserts that the page loads, links and runs nothing, and that no text in it
-/// controls anything.
+/// Asserts that the page loads, links and runs nothing, and contains no control
+/// characters.
 fn assert_inert(page: &str) {
     let is_control = |letter: char| letter.is_control() && letter != '\n';
     let is_bidi =
@@ -59,7 +59,7 @@ fn assert_inert(page: &str) {
         " on",
     ] {
         let found = lower.match_indices(markup).map(|(at, _)| &lower[at..]);
-        // Words of sentences begin with "on", but no attribute does.
+        // Words in sentences may begin with "on", but no attribute may.
         let is_attribute = |text: &str| {
             markup != " on"
                 || text
@@ -72,7 +72,7 @@ fn assert_inert(page: &str) {
     assert!(lower.contains("content=\"default-src 'none'; style-src 'unsafe-inline'\""));
 }
 
-/// Returns the text of the page, each run of blanks as one.
+/// Returns the text of the page, with runs of whitespace as one space.
 fn text(page: &str) -> String {
     let mut text = String::new();
     let mut is_tag = false;
@@ -96,7 +96,7 @@ fn page_of(outcome: &Outcome) -> String {
 
 // Ours; docs/reports.md.
 #[tokio::test]
-async fn a_report_tells_what_was_asked_refused_and_by_whose_rule() {
+async fn a_report_shows_requests_refusals_and_the_rules_applied() {
     let (_origin, place) = recorded(|config| config).await;
     let outcome = place.run(&["audit", "report", "--from", "1h"]).await;
     let text = page_of(&outcome);
@@ -109,7 +109,8 @@ async fn a_report_tells_what_was_asked_refused_and_by_whose_rule() {
         "o.test5: Disallow: /privateall crawlers2",
         "other.test5: Disallow: /privateall crawlers1",
         "o.test4: Disallow: /&lt;script&gt;alert(1)&lt;/script&gt;",
-        // Two requests, mostly within one minute.
+        // Only the number of requests is certain: they may fall into two different
+        // minutes.
         "o.test2",
         "o.test429",
         "No decision rests on a robots.txt that could not be read.",
@@ -128,13 +129,13 @@ async fn a_report_tells_what_was_asked_refused_and_by_whose_rule() {
         .next()
         .unwrap()
         .split_whitespace()
-        // The command goes on in the next line.
+        // The command is broken over two lines.
         .filter(|word| *word != "\\")
         .collect();
     assert_eq!(arguments[..3], ["politesse", "audit", "report"]);
     let again = place.run(&arguments[1..]).await;
     assert_eq!(again.stdout, format!("{digest}\n"), "{arguments:?}");
-    // The same decisions, but for one.
+    // A report on fewer decisions has another digest.
     let fewer = place
         .run(&["audit", "report", "--host", "o.test", "--digest"])
         .await;
@@ -142,9 +143,9 @@ async fn a_report_tells_what_was_asked_refused_and_by_whose_rule() {
     assert!(!outcome.stdout.contains("127.0.0.1"));
 }
 
-// Ours: what the owner of a site gets.
+// Ours: the page that the owner of a site gets.
 #[tokio::test]
-async fn the_page_for_a_site_has_nothing_of_others() {
+async fn the_report_for_a_site_reveals_no_other_site() {
     let (_origin, place) =
         recorded(|config| config.set("proxy.contact = \"mailto:crawl@us.example\"")).await;
     let outcome = place
@@ -168,7 +169,7 @@ async fn the_page_for_a_site_has_nothing_of_others() {
     for other in ["other.test", "QuuxBot", "127.0.0.1"] {
         assert!(!outcome.stdout.contains(other), "{other}");
     }
-    // Nobody came to this one.
+    // No crawler visited this site.
     let none = place
         .run(&["audit", "report", "--for-site", "none.test"])
         .await;
@@ -190,7 +191,7 @@ async fn the_page_for_a_site_has_nothing_of_others() {
 
 // Ours.
 #[tokio::test]
-async fn report_mode_tells_what_enforcing_would_cost() {
+async fn a_report_on_report_mode_shows_what_enforcing_would_refuse() {
     let (_origin, place) = recorded(|config| config.set("enforcement.mode = \"report\"")).await;
     let outcome = place.run(&["audit", "report"]).await;
     let text = page_of(&outcome);
@@ -215,12 +216,12 @@ async fn report_mode_tells_what_enforcing_would_cost() {
     );
 }
 
-// Ours: a page does not say what the record does not bear out.
+// Ours: the page states which of its figures the record does not support.
 #[tokio::test]
-async fn a_report_of_a_changed_record_says_so() {
+async fn a_report_on_a_tampered_record_says_so() {
     let (_origin, place) = recorded(|config| config).await;
     let before = place.run(&["audit", "report", "--digest"]).await.stdout;
-    // Text that nobody writes, and no UTF-8.
+    // Text that the program never writes, with invalid UTF-8.
     let columns = "'allow', 'no_rule', effect, line, CAST(x'ff9b3c2f6464e280ae1b' AS TEXT), \
                        groups, '<img/src=x>' || char(8238) || char(27), denials";
     place.refer_to_copy(2, "ruling", columns);
@@ -232,7 +233,7 @@ async fn a_report_of_a_changed_record_says_so() {
         text.contains("The record does not bear all of this out: "),
         "{text}"
     );
-    // The leaf is as it was, the row is not.
+    // A changed leaf changes the digest.
     let sql = format!(
         "UPDATE decision SET leaf = zeroblob(32) WHERE seq = {}",
         place.number(4)

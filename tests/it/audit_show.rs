@@ -1,5 +1,5 @@
-//! `audit show` and `audit robots`: one decision with all it rests on, and the
-//! robots.txt that was in force.
+//! `audit show` and `audit robots`: a decision with everything it is based on, and the
+//! robots.txt in force at a time.
 
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ async fn shown(place: &Place, subject: &str) -> (String, Value) {
 
 // Ours.
 #[tokio::test]
-async fn show_tells_all_of_a_decision() {
+async fn show_prints_all_parts_of_a_decision() {
     let (_origin, proxy) = site(
         Script::robots(ROBOTS),
         &["crawler = [{ token = \"InHouse\", user_agent = \"acme\" }]"],
@@ -87,10 +87,10 @@ async fn show_tells_all_of_a_decision() {
     );
 }
 
-// Ours: docs/readings.md. The record holds the declared charset and the origin, by which
-// the file is read again.
+// Ours: docs/readings.md. The record has the declared charset and the origin, which are
+// needed to read the file again.
 #[test]
-fn a_rule_in_a_further_form_is_cited_and_decided_again() {
+fn a_rule_in_another_form_or_charset_is_cited_and_decided_again() {
     const CYRILLIC: &[u8] = b"Disallow: /\xEA\xEE\xF2\n";
     run(async {
         let head = b"User-agent: *\nDisallow: /Special%3ARandom\nDisallow: http://o.test/cart\n";
@@ -131,7 +131,7 @@ fn a_rule_in_a_further_form_is_cited_and_decided_again() {
 
 // Ours.
 #[tokio::test]
-async fn show_of_a_url_is_its_newest_decision_and_counts_the_others() {
+async fn show_with_a_url_prints_the_newest_decision_and_counts_the_others() {
     let (_origin, proxy) = site(Script::robots(ROBOTS), &[]).await;
     for url in ["/a", "/b", "/a", "/a?b", "/it's", "/it's"] {
         get(&proxy, &format!("http://o.test{url}")).await;
@@ -164,9 +164,9 @@ async fn show_of_a_url_is_its_newest_decision_and_counts_the_others() {
     }
 }
 
-// Ours: a changed row is not shown as if it were what was decided.
+// Ours: a changed row is not passed off as the decision that was made.
 #[tokio::test]
-async fn show_says_that_a_row_was_changed() {
+async fn show_reports_a_changed_row() {
     let (_origin, proxy) = site(Script::robots(ROBOTS), &[]).await;
     get(&proxy, "http://o.test/a").await;
     get(&proxy, "http://o.test/b").await;
@@ -187,8 +187,8 @@ async fn show_says_that_a_row_was_changed() {
     assert_eq!(json["decided_again"], "deciding again gives disallow rule");
 }
 
-/// Moves what is on record of `o.test` an hour back, and its expiry.
-fn an_hour_ago(place: &Place) {
+/// Moves fetch and expiry of all recorded robots.txt files back by an hour.
+fn move_back_an_hour(place: &Place) {
     let back = "UPDATE snapshot SET fetched_us = fetched_us - 3600000000,
                   expires_us = expires_us - 3600000000";
     place.database().execute_batch(back).unwrap();
@@ -196,11 +196,11 @@ fn an_hour_ago(place: &Place) {
 
 // Ours.
 #[tokio::test]
-async fn robots_prints_the_bytes_that_were_in_force_at_a_time() {
+async fn robots_prints_the_file_in_force_at_a_time() {
     let (_origin, proxy) = site(Script::robots(ROBOTS), &[]).await;
     get_as(&proxy, "FooBot/1", "http://o.test/a").await;
     let place = proxy.stop().await;
-    an_hour_ago(&place);
+    move_back_an_hour(&place);
     place.database().execute("DELETE FROM kept", []).unwrap();
     let later = Script::robots("User-agent: *\nDisallow:\n").start().await;
     place.configure(&resolve("o.test", later.address()));
@@ -237,14 +237,14 @@ async fn robots_prints_the_bytes_that_were_in_force_at_a_time() {
 
 // Ours.
 #[tokio::test]
-async fn robots_asks_which_one_where_several_were_in_force() {
+async fn robots_asks_for_a_choice_between_several_files_in_force() {
     let (_origin, proxy) = site(Script::robots(ROBOTS).names(["o.test", "none.test"]), &[]).await;
     get_as(&proxy, "FooBot/1", "http://o.test/a").await;
     get_as(&proxy, "BarBot/1", "http://o.test/a").await;
     get_as(&proxy, "BarBot/1", "http://o.test:8080/a").await;
     proxy.place().completed(3).await;
     let place = proxy.stop().await;
-    // The same bytes for all of them: no question.
+    // If all files have the same bytes, no choice is needed.
     let same = place.run(&["audit", "robots", "o.test"]).await;
     assert_eq!((same.code, same.stdout.as_str()), (Some(0), ROBOTS));
     let missing = "UPDATE snapshot SET body = NULL, result = 'unavailable', status = 404

@@ -1,5 +1,4 @@
-//! `audit stats`, `audit top`, `audit why` and `audit tail`: questions that one
-//! command answers.
+//! `audit stats`, `audit top`, `audit why`, `audit speed` and `audit tail`.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -14,8 +13,8 @@ use crate::kit::proxy::Place;
 
 const ROBOTS: &str = "# \u{1b}[2J\nUser-agent: *\nDisallow: /private\nDisallow: /=1\n";
 
-/// Returns a record of five decisions: two allowed and two refused at one host,
-/// one allowed at another.
+/// Returns a record of five decisions: two allowed and two refused at one host, and one
+/// allowed at another.
 async fn recorded() -> (Origin, Place) {
     let (origin, proxy) = site(Script::robots(ROBOTS).names(["o.test", "p.test"]), &[]).await;
     get_as(&proxy, "FooBot/1", "http://o.test/a").await;
@@ -29,7 +28,7 @@ async fn recorded() -> (Origin, Place) {
 
 // Ours; docs/asking.md.
 #[tokio::test]
-async fn decisions_are_counted_by_keys_in_their_order() {
+async fn stats_groups_decisions_by_keys_in_the_given_order() {
     let (_origin, place) = recorded().await;
     let stats = ["audit", "stats", "--by", "crawler,host,rule", "--json"];
     let rows = place.run(&stats).await.json_lines();
@@ -90,9 +89,9 @@ async fn decisions_are_counted_by_keys_in_their_order() {
     );
 }
 
-// Ours: what is not shown is told.
+// Ours: the message says how many rows were left out.
 #[tokio::test]
-async fn a_limit_says_what_it_leaves_out() {
+async fn a_limited_output_says_what_it_leaves_out() {
     let (_origin, place) = recorded().await;
     let cut = [
         "audit",
@@ -132,9 +131,9 @@ async fn a_limit_says_what_it_leaves_out() {
     }
 }
 
-// Ours: which URLs were refused, by which rule, how often and for whom, in one table.
+// Ours: one table shows the refused URLs, the rules, the counts and the crawlers.
 #[tokio::test]
-async fn urls_are_counted_apart_from_each_other() {
+async fn stats_by_url_counts_each_url_separately() {
     let (_origin, place) = recorded().await;
     let refused = [
         "audit",
@@ -166,9 +165,9 @@ async fn urls_are_counted_apart_from_each_other() {
     );
 }
 
-// Ours; RFC 9110, section 10.2.3 for what asks for less.
+// Ours; RFC 9110, section 10.2.3, for Retry-After.
 #[tokio::test]
-async fn the_speed_is_that_of_what_was_sent_and_names_who_asked_for_less() {
+async fn speed_counts_sent_requests_and_names_hosts_that_asked_for_less() {
     let (_origin, proxy) = site(
         Script::robots(ROBOTS)
             .page("/busy", Page::status(429).field("Retry-After", "3600"))
@@ -202,7 +201,7 @@ async fn the_speed_is_that_of_what_was_sent_and_names_who_asked_for_less() {
             ])
         })
         .collect();
-    // What was refused was not sent.
+    // Refused requests were not sent, so they do not count.
     assert_eq!(
         told,
         [
@@ -231,7 +230,7 @@ async fn the_speed_is_that_of_what_was_sent_and_names_who_asked_for_less() {
 
 // Ours; docs/asking.md.
 #[tokio::test]
-async fn the_top_is_what_refuses_most() {
+async fn top_ranks_by_refusals() {
     let (_origin, place) = recorded().await;
     for (subject, key, wanted) in [
         ("rules", "rule", vec![json!("Disallow: /private")]),
@@ -255,7 +254,7 @@ async fn the_top_is_what_refuses_most() {
 
 // Ours: the answer names the rule, and shows the lines around it.
 #[tokio::test]
-async fn why_tells_the_latest_decision_of_whoever_asked() {
+async fn why_shows_the_latest_decision_for_a_url() {
     let (_origin, place) = recorded().await;
     let url = "http://o.test/private/x";
     let text = place.run(&["audit", "why", url]).await;
@@ -279,7 +278,7 @@ async fn why_tells_the_latest_decision_of_whoever_asked() {
         json["lines"][2],
         json!({ "line": 3, "text": "Disallow: /private" })
     );
-    // The time of a decision, as it is shown, is that of the decision.
+    // A decision can be found by its time as printed.
     let time = json["time"].as_str().unwrap();
     let at = place
         .run(&["audit", "why", url, "--at", time, "--csv"])
@@ -292,9 +291,9 @@ async fn why_tells_the_latest_decision_of_whoever_asked() {
     );
 }
 
-// Ours: of what was not asked for, the record says what would be decided.
+// Ours: for a URL without a decision, the rules on record are applied.
 #[tokio::test]
-async fn why_tells_what_would_be_decided_about_a_url_that_was_never_asked_for() {
+async fn why_shows_the_decision_for_a_url_never_requested() {
     let (_origin, place) = recorded().await;
     let url = "http://o.test/private/never";
     let text = place.run(&["audit", "why", url, "--agent", "FooBot"]).await;
@@ -315,7 +314,7 @@ async fn why_tells_what_would_be_decided_about_a_url_that_was_never_asked_for() 
         (&json["asked"], &json["check"]["line"]),
         (&json!(false), &json!(3))
     );
-    // Others asked, and later.
+    // Decisions for another crawler, and after the given time.
     let asked = "http://o.test/b";
     let others = ["audit", "why", asked, "--agent", "BarBot"];
     let others = place.run(&others).await;
@@ -332,7 +331,7 @@ async fn why_tells_what_would_be_decided_about_a_url_that_was_never_asked_for() 
     );
 }
 
-// Ours: what a site or a crawler wrote steers neither terminal nor spreadsheet.
+// Ours: text from sites and crawlers controls neither a terminal nor a spreadsheet.
 #[tokio::test]
 async fn hostile_values_are_inert_in_every_form() {
     let (_origin, place) = recorded().await;
@@ -365,7 +364,7 @@ async fn hostile_values_are_inert_in_every_form() {
             let is_told =
                 |letter: char| letter.is_control() && letter != '\n' || letter == '\u{202e}';
             assert!(!text.contains(is_told), "{arguments:?} {outcome:?}");
-            // What is no CSV is not for spreadsheets.
+            // Only CSV is opened in spreadsheets.
             let mut lines = text.lines().filter(|_| form == Some("--csv"));
             let begins_formula = lines.any(|line| line.starts_with(['=', '+', '@']));
             assert!(!begins_formula, "{arguments:?} {outcome:?}");
@@ -374,9 +373,9 @@ async fn hostile_values_are_inert_in_every_form() {
     }
 }
 
-// Ours: a decision is shown while the proxy goes on.
+// Ours: decisions are shown while the proxy runs.
 #[tokio::test]
-async fn tail_shows_decisions_as_they_come() {
+async fn tail_shows_decisions_as_they_are_made() {
     let (_origin, proxy) = site(Script::robots(ROBOTS).names(["o.test", "p.test"]), &[]).await;
     get_as(&proxy, "FooBot/1", "http://o.test/a").await;
     get_as(&proxy, "FooBot/1", "http://o.test/private/1").await;

@@ -1,5 +1,5 @@
-//! Certificates of nodes below one root (`politesse ca issue`): clients trust the root
-//! alone, and a node's key can be replaced alone.
+//! Certificates of nodes issued by one root (`politesse ca issue`): clients trust only
+//! the root, and each node's key can be replaced separately.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ async fn origin() -> Origin {
         .await
 }
 
-/// A place with a root, and the file of what clients trust.
+/// Creates a place with a root, and a file with the root's certificate for clients.
 async fn root() -> (Place, PathBuf) {
     let place = Place::with(&Config::default());
     done(&place, &["ca", "init"]).await;
@@ -42,7 +42,7 @@ fn name(path: &Path) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Returns the configuration of a node whose certificate lies in `folder`.
+/// Returns the configuration of a node whose certificate and key are in `folder`.
 fn with_files(config: Config, folder: &Path) -> Config {
     let file = |end: &str| name(&folder.join(end));
     config
@@ -91,7 +91,7 @@ ask.on('connect', (reply, socket) => {
 ask.end();
 ";
 
-/// Returns a client that trusts `trusted` alone, by its name.
+/// Returns the command of a client, by name, that trusts only `trusted`.
 fn client(which: &str, proxy: &Proxy, trusted: &Path) -> Command {
     let (address, folder) = (proxy.address().to_string(), proxy.place().folder());
     let with = |program: &str, arguments: &[&str]| {
@@ -123,9 +123,9 @@ fn client(which: &str, proxy: &Proxy, trusted: &Path) -> Command {
     }
 }
 
-// Issue: "shared CA (one key, or one intermediate a node)". RFC 5280, section 6.1.
+// RFC 5280, section 6.1. All nodes are below one root.
 #[tokio::test]
-async fn clients_that_trust_the_root_alone_accept_every_node() {
+async fn clients_that_trust_only_the_root_accept_every_node() {
     let origin = origin().await;
     let (place, trusted) = root().await;
     let (_other, foreign) = root().await;
@@ -144,7 +144,7 @@ async fn clients_that_trust_the_root_alone_accept_every_node() {
             let doubting = finish(client(which, &proxy, &foreign), b"").await;
             assert_ne!(doubting.code, Some(0), "{which} {doubting:?}");
         }
-        // The node gives away the root, not its own certificate.
+        // The node hands out the root's certificate, not its own.
         let root_pem = std::fs::read_to_string(&trusted).unwrap();
         assert_eq!(done(proxy.place(), &["ca", "export"]).await, root_pem);
         let mut admin = Crawler::to(proxy.admin()).await;
@@ -154,9 +154,9 @@ async fn clients_that_trust_the_root_alone_accept_every_node() {
     }
 }
 
-// Ours: who shows a node's certificates sees both digests, and the end that comes first.
+// Ours: `ca show` on a node prints both digests, and the metric has the earlier end.
 #[tokio::test]
-async fn the_certificates_of_a_node_are_told_apart_and_end_with_the_first() {
+async fn a_node_shows_both_digests_and_the_earlier_end_of_its_chain() {
     let (place, _) = root().await;
     let folder = place.path("node1");
     let order = [
@@ -193,9 +193,9 @@ async fn the_certificates_of_a_node_are_told_apart_and_end_with_the_first() {
     assert!((29.0..31.0).contains(&((end - start) / 86_400.0)), "{end}");
 }
 
-// Issue: "a leaked node key can be replaced alone". A reload is enough.
+// Ours: a leaked node key can be replaced separately, and a reload is enough.
 #[tokio::test]
-async fn a_node_gets_another_key_without_a_restart() {
+async fn a_reload_gives_a_node_another_key() {
     let origin = origin().await;
     let (place, trusted) = root().await;
     let proxy = node_of(&place, "node1", &origin).await;
@@ -226,7 +226,7 @@ async fn a_node_gets_another_key_without_a_restart() {
     );
 }
 
-/// Returns the certificates that a client is shown after the leaf.
+/// Returns the node's certificate, which the proxy sends after the leaf.
 async fn chain(proxy: &Proxy, trusted: &Path) -> String {
     let mut command = client("openssl", proxy, trusted);
     command.arg("-showcerts");
@@ -237,7 +237,7 @@ async fn chain(proxy: &Proxy, trusted: &Path) -> String {
     node.split("-----END").next().unwrap().to_owned()
 }
 
-/// Starts a proxy with these files, which must fail; returns why.
+/// Starts a proxy with these files, which must fail, and returns its message.
 async fn refused(cert: &str, key: &str) -> String {
     let place = Place::with(&Config::default());
     std::fs::create_dir_all(place.path("certs")).unwrap();
@@ -250,10 +250,10 @@ async fn refused(cert: &str, key: &str) -> String {
     outcome.stderr
 }
 
-// Ours: "clear errors: not a CA, key does not match, root missing". What has expired is
-// in the unit tests of `proxy::ca`.
+// Ours: the message names the file and the fault. Unit tests of `proxy::ca` cover expired
+// certificates.
 #[tokio::test]
-async fn files_that_no_client_would_trust_are_refused_with_the_reason() {
+async fn files_that_clients_would_not_trust_are_refused_with_the_reason() {
     let (place, _) = root().await;
     let (other, _) = root().await;
     for (root, node) in [(&place, "node1"), (&place, "node2"), (&other, "node1")] {
@@ -273,7 +273,7 @@ async fn files_that_no_client_would_trust_are_refused_with_the_reason() {
         let text = refused(cert, key).await;
         assert!(text.contains(wanted) && text.contains("ca.pem"), "{text}");
     }
-    // A node issues none, and what is no name is not made one.
+    // A node cannot issue certificates, and an invalid node name is refused.
     let node = Place::with(&with_files(Config::default(), &place.path("node1")));
     let issued = node.run(&["ca", "issue", "node4"]).await;
     assert_eq!(issued.code, Some(1), "{issued:?}");

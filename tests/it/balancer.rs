@@ -1,5 +1,5 @@
-//! Load balancers in front of a fleet: the files of `contrib/` send each host to one
-//! node.
+//! Load balancers in front of a fleet, configured by the files in `contrib/`, which send
+//! each host to one node.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -28,8 +28,8 @@ fn host(number: usize) -> String {
     format!("h{number}.test")
 }
 
-/// Three nodes behind a balancer. To each node all hosts lead to an origin of its own,
-/// whose pages say which node asked.
+/// Three nodes behind a balancer. Each node resolves all hosts to its own origin, whose
+/// pages contain the node's number.
 struct Fleet {
     nodes: Vec<Option<Proxy>>,
     balancer: Balancer,
@@ -41,7 +41,8 @@ impl Fleet {
         Self::with(kind, |config, _| config).await
     }
 
-    /// Starts one whose nodes have what `further` adds, by their numbers.
+    /// Starts a fleet whose nodes have the configuration that `further` returns for their
+    /// number.
     async fn with(kind: BalancerKind, further: impl Fn(Config, usize) -> Config) -> Self {
         let addresses: [SocketAddr; 2 * NODES] = free_addresses();
         let pairs = addresses.chunks(2);
@@ -92,7 +93,7 @@ impl Fleet {
         fleet
     }
 
-    /// Returns which node asks each host.
+    /// Returns the node that fetches each host.
     async fn nodes_of_hosts(&self) -> BTreeMap<usize, usize> {
         let mut crawler = Crawler::to(self.balancer.address).await;
         let mut nodes = BTreeMap::new();
@@ -105,8 +106,8 @@ impl Fleet {
         nodes
     }
 
-    /// Returns a crawler that waits for an answer of the first node, whose origin has its
-    /// request. The other origins answer it at once.
+    /// Returns a crawler whose request has reached the first node's origin, which never
+    /// answers it. The other origins answer that request at once.
     async fn held_by_first_node(&self, name: &str) -> Crawler {
         let mut crawler = Crawler::to(self.balancer.address).await;
         let request = format!("GET http://{name}/held HTTP/1.1\r\nHost: {name}\r\n\r\n");
@@ -115,7 +116,8 @@ impl Fleet {
         crawler
     }
 
-    /// Returns crawlers each of which has got a page of its host, in order of the hosts.
+    /// Returns crawlers with open connections, each of which has fetched a page of its
+    /// host.
     async fn crawlers_with_connections(&self) -> Vec<Crawler> {
         let mut crawlers = Vec::new();
         for number in 0..CRAWLERS {
@@ -132,15 +134,14 @@ impl Fleet {
     }
 }
 
-// Issue: "HAProxy … configurations in `contrib/` that send a host to one node
-// (consistent hashing on CONNECT's and the target's host; tested)".
+// Ours: docs/balancer.md. CONNECT and requests in absolute form are hashed by host.
 #[test]
-fn behind_haproxy_each_host_has_one_node() {
+fn haproxy_sends_each_host_to_one_node() {
     each_host_has_one_node(BalancerKind::HaProxy);
 }
 
 #[test]
-fn behind_envoy_each_host_has_one_node() {
+fn envoy_sends_each_host_to_one_node() {
     each_host_has_one_node(BalancerKind::Envoy);
 }
 
@@ -154,14 +155,14 @@ fn each_host_has_one_node(kind: BalancerKind) {
         }
         assert_eq!(nodes, fleet.nodes_of_hosts().await);
         for (&number, &node) in &nodes {
-            // The same host in other spellings, and another port of it.
+            // Other spellings of the same host, and another port.
             let name = host(number);
             let spellings = [
                 format!("http://{name}:80/page"),
                 format!("http://{name}/?x=/y"),
                 format!("HTTP://{}/page", name.to_uppercase()),
             ];
-            // Envoy does not take capital letters for small ones.
+            // Envoy compares hosts case-sensitively.
             let known = if kind == BalancerKind::Envoy { 2 } else { 3 };
             for target in &spellings[..known] {
                 let mut crawler = Crawler::to(fleet.balancer.address).await;
@@ -172,19 +173,19 @@ fn each_host_has_one_node(kind: BalancerKind) {
             let authority = format!("{name}:443");
             let opened = crawler.ask_to_connect(&authority, &[]).await;
             assert_eq!(opened.status, 200);
-            // Each node has a certificate authority of its own here.
+            // In this test each node has a CA of its own.
             let node = fleet.node(node);
             let inside = crawler.secured(node, &authority, Some(&name)).await;
             assert!(inside.is_ok(), "{name}: {:?}", inside.err());
         }
-        // The client is on record, not the balancer.
+        // The record has the client's address, not the balancer's.
         let stream = tokio::net::TcpSocket::new_v4().unwrap();
         stream.bind("127.0.0.9:0".parse().unwrap()).unwrap();
         let mut other = stream.connect(fleet.balancer.address).await.unwrap();
         let request = [
             "GET http://o.test/page HTTP/1.1",
             "Host: o.test",
-            // From a client it says nothing about the client.
+            // This field from a client must not change its address.
             "X-Forwarded-For: 192.0.2.1",
             "Connection: close",
         ];
@@ -203,17 +204,17 @@ fn each_host_has_one_node(kind: BalancerKind) {
 }
 
 #[test]
-fn through_haproxy_a_request_goes_on_as_it_came() {
-    a_request_goes_on_as_it_came(BalancerKind::HaProxy);
+fn haproxy_forwards_a_request_unchanged() {
+    a_balancer_forwards_a_request_unchanged(BalancerKind::HaProxy);
 }
 
 #[test]
-fn through_envoy_a_request_goes_on_as_it_came() {
-    a_request_goes_on_as_it_came(BalancerKind::Envoy);
+fn envoy_forwards_a_request_unchanged() {
+    a_balancer_forwards_a_request_unchanged(BalancerKind::Envoy);
 }
 
-// Ours: no site sees that there is a balancer.
-fn a_request_goes_on_as_it_came(kind: BalancerKind) {
+// Ours: a site cannot tell that there is a balancer.
+fn a_balancer_forwards_a_request_unchanged(kind: BalancerKind) {
     run(async {
         let fleet = Fleet::start(kind).await;
         let mut crawler = Crawler::to(fleet.balancer.address).await;
@@ -227,7 +228,7 @@ fn a_request_goes_on_as_it_came(kind: BalancerKind) {
         let node: usize = reply.text().parse().unwrap();
         let seen = fleet.origins[node].arrival("/?x=/y").await;
         let names: Vec<_> = seen.fields.iter().map(|(name, _)| name.as_str()).collect();
-        // The last one is ours.
+        // The proxy adds the last one.
         let expected = ["host", "user-agent", "x-forwarded-for", "via"];
         assert_eq!(names, expected);
         assert_eq!(seen.values("x-forwarded-for"), ["192.0.2.1"]);
@@ -235,20 +236,20 @@ fn a_request_goes_on_as_it_came(kind: BalancerKind) {
 }
 
 #[test]
-fn haproxy_takes_what_a_node_takes() {
-    a_balancer_takes_what_a_node_takes(BalancerKind::HaProxy);
+fn haproxy_accepts_messages_as_large_as_a_node_does() {
+    a_balancer_accepts_large_messages(BalancerKind::HaProxy);
 }
 
 #[test]
-fn envoy_takes_what_a_node_takes() {
-    a_balancer_takes_what_a_node_takes(BalancerKind::Envoy);
+fn envoy_accepts_messages_as_large_as_a_node_does() {
+    a_balancer_accepts_large_messages(BalancerKind::Envoy);
 }
 
-// Ours: requests of 64 KiB and 256 fields, and responses of 256 KiB.
-fn a_balancer_takes_what_a_node_takes(kind: BalancerKind) {
+// Ours: requests up to 64 KiB with 256 fields, and responses up to 256 KiB.
+fn a_balancer_accepts_large_messages(kind: BalancerKind) {
     run(async {
         let fleet = Fleet::start(kind).await;
-        // HAProxy has room for 95 KiB.
+        // HAProxy's buffer is limited to 95 KiB.
         let length = if kind == BalancerKind::HaProxy {
             90_000
         } else {
@@ -267,17 +268,17 @@ fn a_balancer_takes_what_a_node_takes(kind: BalancerKind) {
 }
 
 #[test]
-fn haproxy_passes_requests_that_are_written_oddly() {
-    a_balancer_passes_odd_requests(BalancerKind::HaProxy);
+fn haproxy_forwards_every_odd_request() {
+    a_balancer_answers_odd_requests(BalancerKind::HaProxy);
 }
 
 #[test]
-fn envoy_passes_requests_that_are_written_oddly() {
-    a_balancer_passes_odd_requests(BalancerKind::Envoy);
+fn envoy_rejects_some_odd_requests() {
+    a_balancer_answers_odd_requests(BalancerKind::Envoy);
 }
 
-// Ours: a node takes all of these. `docs/balancer.md` has those that Envoy does not.
-fn a_balancer_passes_odd_requests(kind: BalancerKind) {
+// Ours: a node accepts all of these. `docs/balancer.md` lists those that Envoy rejects.
+fn a_balancer_answers_odd_requests(kind: BalancerKind) {
     run(async {
         let fleet = Fleet::start(kind).await;
         for (request, by_haproxy, by_envoy) in [
@@ -285,7 +286,7 @@ fn a_balancer_passes_odd_requests(kind: BalancerKind) {
             ("CONNECT o.test:443 HTTP/1.0", 200, 200),
             ("GET http://o.test HTTP/1.1", 200, 200),
             ("GET http://o.test/?x=/y HTTP/1.1", 200, 200),
-            // By a node: the origin knows no TLS.
+            // This 502 is the node's: the origin does not speak TLS.
             ("GET https://o.test/page HTTP/1.1", 502, 502),
             ("GET http://o.test?x=/y HTTP/1.1", 200, 404),
             ("GET http://o.test/\u{e4} HTTP/1.1", 200, 400),
@@ -312,7 +313,7 @@ fn a_balancer_passes_odd_requests(kind: BalancerKind) {
     });
 }
 
-/// Crawlers that ask through a balancer, until they are stopped.
+/// Crawlers that send requests through a balancer until they are stopped.
 struct Load {
     stop: Arc<AtomicBool>,
     failures: Arc<Mutex<Vec<String>>>,
@@ -320,7 +321,7 @@ struct Load {
 }
 
 impl Load {
-    /// Has each crawler ask for the pages of its hosts in turn.
+    /// Starts a crawler for each list of hosts, which requests the hosts' pages in turn.
     fn on(balancer: SocketAddr, hosts_of_crawlers: &[Vec<String>]) -> Self {
         let mut load = Self {
             stop: Arc::default(),
@@ -333,7 +334,7 @@ impl Load {
             load.crawlers.spawn(async move {
                 let mut hosts = hosts.iter().cycle();
                 while !stop.load(Ordering::Relaxed) {
-                    // Some requests on each connection.
+                    // Each connection carries a few requests.
                     let hosts: Vec<_> = hosts.by_ref().take(5).collect();
                     let failure = crawl(balancer, &hosts).await.err();
                     failures.lock().unwrap().extend(failure);
@@ -343,7 +344,7 @@ impl Load {
         load
     }
 
-    /// Ends it. Returns whatever was answered but a page.
+    /// Stops the crawlers, and returns all failures.
     async fn stop(mut self) -> Vec<String> {
         self.stop.store(true, Ordering::Relaxed);
         while self
@@ -378,18 +379,19 @@ async fn ask_for_page(crawler: &mut Crawler, name: &str) -> Result<(), String> {
     Ok(())
 }
 
-// Issue: "rolling restart without a refused request (drain, lease handed on)".
+// Ours: docs/running-a-fleet.md. Nodes are drained one after another, and hand on their
+// leases.
 #[test]
-fn behind_haproxy_nodes_are_restarted_without_a_refused_request() {
-    nodes_are_restarted(BalancerKind::HaProxy);
+fn nodes_behind_haproxy_restart_without_a_failed_request() {
+    nodes_restart_without_a_failed_request(BalancerKind::HaProxy);
 }
 
 #[test]
-fn behind_envoy_nodes_are_restarted_without_a_refused_request() {
-    nodes_are_restarted(BalancerKind::Envoy);
+fn nodes_behind_envoy_restart_without_a_failed_request() {
+    nodes_restart_without_a_failed_request(BalancerKind::Envoy);
 }
 
-fn nodes_are_restarted(kind: BalancerKind) {
+fn nodes_restart_without_a_failed_request(kind: BalancerKind) {
     run(async {
         let origin = TimedOrigin::start("User-agent: *\nCrawl-delay: 0.2\n", "x", ms(2)).await;
         let store = Redis::start(&[]).await;
@@ -398,7 +400,8 @@ fn nodes_are_restarted(kind: BalancerKind) {
                 .resolve("paced.test", origin.address())
                 .set(&format!("fleet.store = [{:?}]", store.url()))
                 .set(&format!("fleet.node = \"node-{number}\""))
-                // Longer than the longest pause below: no host waits for its end.
+                // Longer than the longest pause allowed below, so no host may wait for a
+                // lease to expire.
                 .set("fleet.lease = \"4s\"")
                 .set("proxy.drain_time = \"1s\"")
         })
@@ -418,24 +421,24 @@ fn nodes_are_restarted(kind: BalancerKind) {
         let mut pauses = origin.pauses();
         pauses.sort();
         assert!(ms(200) <= pauses[0], "{pauses:?}");
-        // A quarter of a lease until the host goes back to its node, and some slack.
+        // A host returns to its node within a quarter of a lease; the rest is slack.
         let longest = *pauses.last().unwrap();
         assert!(longest < ms(3000), "{longest:?}");
     });
 }
 
-// Ours: a node that dies is noticed, and its hosts go to the others.
+// Ours: the balancer notices a dead node, and sends its hosts to the others.
 #[test]
-fn behind_haproxy_a_node_that_dies_costs_what_it_was_doing() {
-    a_node_dies(BalancerKind::HaProxy);
+fn haproxy_survives_a_killed_node_without_a_failed_request() {
+    a_killed_node_loses_only_requests_in_flight(BalancerKind::HaProxy);
 }
 
 #[test]
-fn behind_envoy_a_node_that_dies_costs_what_it_was_doing() {
-    a_node_dies(BalancerKind::Envoy);
+fn envoy_loses_only_the_requests_in_flight_at_a_killed_node() {
+    a_killed_node_loses_only_requests_in_flight(BalancerKind::Envoy);
 }
 
-fn a_node_dies(kind: BalancerKind) {
+fn a_killed_node_loses_only_requests_in_flight(kind: BalancerKind) {
     run(async {
         let mut fleet = Fleet::start(kind).await;
         let nodes = fleet.nodes_of_hosts().await;
@@ -443,7 +446,7 @@ fn a_node_dies(kind: BalancerKind) {
         let mut under_way = fleet.held_by_first_node(&host(*first)).await;
         let crawlers = fleet.crawlers_with_connections().await;
         let place = fleet.nodes[0].take().unwrap().kill().await;
-        // Before a health check has failed, too, and of many at a time.
+        // Many requests at the same time, before a health check has failed.
         let mut requests = JoinSet::new();
         for (number, mut crawler) in crawlers.into_iter().enumerate() {
             requests.spawn(async move { ask_for_page(&mut crawler, &host(number % HOSTS)).await });
@@ -451,7 +454,7 @@ fn a_node_dies(kind: BalancerKind) {
         let replies = requests.join_all().await.into_iter();
         let failures: Vec<_> = replies.filter_map(Result::err).collect();
         assert_eq!(failures, [""; 0]);
-        // Only HAProxy sends a request again that a node has received.
+        // Only HAProxy retries a request that a node had already received.
         let expected = if kind == BalancerKind::HaProxy {
             200
         } else {
@@ -462,7 +465,8 @@ fn a_node_dies(kind: BalancerKind) {
         assert!(hosts.values().all(|node| *node != 0), "{hosts:?}");
         let others = hosts.iter().filter(|(host, _)| nodes[host] != 0);
         let moved = others.filter(|(host, node)| nodes[host] != **node).count();
-        // Envoy has as many places on its ring for two nodes as for three.
+        // Envoy gives all slots of its ring to the remaining nodes, so some other hosts
+        // move too.
         let most = if kind == BalancerKind::Envoy {
             HOSTS / 4
         } else {

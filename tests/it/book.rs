@@ -1,12 +1,12 @@
-//! The documents: every command in them is run, every configuration is good,
-//! and every link leads somewhere. All of it is ours.
+//! The documents: every command in them runs, every configuration is valid, and every
+//! link has a target. All of it is ours.
 //!
-//! Blocks of `sh` and `console` are run in the folder of a `politesse demo`, one
-//! for each document. In a `console` block a line that begins with `$ ` is a
-//! command, and the lines below it are its output, in which `…` stands for any
-//! text. A comment on the line above a block says what else becomes of it:
+//! Blocks of `sh` and `console` are run in the folder of a `politesse demo`, one for each
+//! document. In a `console` block, a line that begins with `$ ` is a command, and the
+//! lines below it are its output, in which `…` stands for any text. A comment on the line
+//! above a block changes its treatment:
 //!
-//! - `<!-- full: reason -->`: it is run by `tests/full.sh` alone.
+//! - `<!-- full: reason -->`: only `tests/full.sh` runs it.
 //! - `<!-- not run: reason -->`: it is never run.
 //! - `<!-- file: name -->`: it is written to a file for the blocks below it.
 
@@ -30,18 +30,18 @@ const SINGLE: [&str; 5] = [
     "SECURITY.md",
 ];
 const FOLDERS: [&str; 5] = ["benches", "crates", "docs", "fuzz", "tests"];
-/// Folders that hold no documents of ours.
+/// Folders without documents of ours.
 const SKIPPED: [&str; 5] = ["target", "corpus", "artifacts", "seeds", "node_modules"];
-/// Languages of blocks that are no commands.
+/// Languages of blocks that are not commands.
 const NO_COMMANDS: [&str; 10] = [
     "html", "ini", "js", "json", "python", "rust", "sql", "text", "toml", "yaml",
 ];
 
-/// Parent proxy of each demo, at which nothing listens: requests of browsers for hosts of
-/// their own end there.
+/// Parent proxy of each demo, where nothing listens, so that a browser's own background
+/// requests fail.
 const DEAD_PARENT: &str = "http://127.0.0.1:1";
 
-/// Part of the warning of a proxy that has a parent, which no document shows.
+/// Start of the warning that a proxy with a parent logs, which no document shows.
 const PARENT_WARNING: &str = "WARN upstream.parent resolves the names of origins";
 
 fn root() -> &'static Path {
@@ -91,8 +91,7 @@ impl Block {
         format!("{}:{}", self.document.display(), self.line)
     }
 
-    /// Returns the commands, each with the output that it shows, if it shows
-    /// any.
+    /// Returns the commands, each with the output shown for it, if any.
     fn commands(&self) -> Vec<(String, Option<String>)> {
         if self.language == "sh" {
             return vec![(self.text.clone(), None)];
@@ -110,12 +109,12 @@ impl Block {
     }
 }
 
-/// Each document, by its path in the repository.
+/// Returns the paths of all documents, relative to the repository.
 fn documents() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = SINGLE.iter().map(PathBuf::from).collect();
     let mut folders: Vec<PathBuf> = FOLDERS.iter().map(PathBuf::from).collect();
     while let Some(folder) = folders.pop() {
-        // Not every folder has to be there: `crates` has documents of its own.
+        // Some of the folders may be absent.
         let Ok(entries) = std::fs::read_dir(root().join(&folder)) else {
             continue;
         };
@@ -170,10 +169,10 @@ fn assert_none(faults: &[String]) {
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
 
-/// Reports whether `text` is `pattern`, in which `…` stands for any text. White
-/// space at the ends of lines does not count.
+/// Reports whether `text` matches `pattern`, in which `…` stands for any text. Whitespace
+/// at the ends of lines does not count.
 fn fits(pattern: &str, text: &str) -> bool {
-    // A `…` on a line of its own also stands for no line at all.
+    // A `…` on a line of its own also matches no line at all.
     let pattern = trimmed(pattern).replace("\n…\n", "\n…");
     let text = trimmed(text);
     let Some((first, others)) = pattern.split_once('…') else {
@@ -192,15 +191,14 @@ fn fits(pattern: &str, text: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// Returns the lines, each between two line ends, without white space at their
-/// ends.
+/// Returns the lines, each between two line ends, without trailing whitespace.
 fn trimmed(text: &str) -> String {
     let lines = text.trim_end().lines();
     let lines: String = lines.map(|line| format!("{}\n", line.trim_end())).collect();
     format!("\n{lines}")
 }
 
-/// A demo, and where it is as the documents write it.
+/// A demo, with its folder and addresses.
 struct Session {
     demo: Demo,
     folder: PathBuf,
@@ -209,7 +207,8 @@ struct Session {
     admin: String,
 }
 
-/// Puts what `npm install` would bring beside the scripts of the documents.
+/// Links the packages that `npm install` would install beside the scripts of the
+/// documents.
 fn install_packages(folder: &Path) {
     let modules = folder.join("node_modules");
     std::fs::create_dir(&modules).unwrap();
@@ -241,7 +240,7 @@ impl Session {
         }
     }
 
-    /// Returns the text of a document, of this demo.
+    /// Replaces the addresses and the folder in a document's text by those of this demo.
     fn filled(&self, text: &str) -> String {
         text.replace("127.0.0.1:3128", &self.proxy)
             .replace("127.0.0.1:3129", &self.admin)
@@ -262,11 +261,11 @@ impl Session {
         finish(command, b"").await
     }
 
-    /// Returns what is wrong with a command of a block.
+    /// Runs a command of a block, and returns a description of its failure.
     async fn fault(&self, command: &str, output: Option<&str>) -> Option<String> {
         let script = format!("exec 2>&1\n{}", self.filled(command));
-        // A row has its status only once the response has ended, which no event
-        // announces: what reads the record is asked again for a while.
+        // A row gets its status only when the response has ended, which no event
+        // announces. So commands that read the record are retried for a while.
         let mut tries_left = if command.contains(" audit ") { 250 } else { 1 };
         loop {
             let mut outcome = self.shell(&script).await;
@@ -299,8 +298,7 @@ impl Session {
     }
 }
 
-/// Runs the blocks of each document, with those that only `tests/full.sh` runs
-/// if `marked` is what they are marked with.
+/// Runs the blocks of each document, and those that carry the mark `marked`.
 async fn assert_commands_run(marked: &Mark) {
     let mut faults = Vec::new();
     for document in documents() {
@@ -324,13 +322,13 @@ async fn assert_commands_run(marked: &Mark) {
 }
 
 #[test]
-fn a_command_of_a_document_does_what_the_document_shows() {
+fn commands_in_documents_print_what_the_document_shows() {
     run(assert_commands_run(&Mark::Absent));
 }
 
 #[test]
 #[ignore = "tests/full.sh: namespaces"]
-fn a_command_of_a_document_that_takes_more_does_what_the_document_shows() {
+fn commands_marked_full_print_what_the_document_shows() {
     run_within(Duration::from_secs(600), assert_commands_run(&Mark::Full));
 }
 
@@ -363,7 +361,7 @@ fn each_block_of_a_document_is_run_or_says_why_not() {
 }
 
 #[tokio::test]
-async fn each_configuration_in_a_document_is_good() {
+async fn each_configuration_in_a_document_is_valid() {
     let mut faults = Vec::new();
     let configurations = all_blocks()
         .into_iter()
@@ -379,15 +377,15 @@ async fn each_configuration_in_a_document_is_good() {
     assert_none(&faults);
 }
 
-/// Reports whether files that a configuration names are all that it lacks: those of a
-/// document are the reader's.
+/// Reports whether `outcome` fails only because files are missing: readers bring their
+/// own.
 fn lacks_files_alone(outcome: &Outcome) -> bool {
     let mut lines = outcome.stderr.lines();
     outcome.code == Some(2)
         && lines.all(|line| line.ends_with("No such file or directory (os error 2)"))
 }
 
-/// Returns the targets of the links of a document, outside its blocks.
+/// Returns the link targets in a document, outside its blocks.
 fn links(text: &str) -> Vec<String> {
     let mut in_block = false;
     let mut links = Vec::new();
@@ -404,8 +402,7 @@ fn links(text: &str) -> Vec<String> {
     links
 }
 
-/// Returns the anchors of a document's headings, as GitHub and mdBook make
-/// them.
+/// Returns the anchors of a document's headings, formed as GitHub and mdBook do.
 fn anchors(text: &str) -> Vec<String> {
     let headings = text.lines().filter(|line| line.starts_with('#'));
     headings
@@ -420,7 +417,7 @@ fn anchors(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn each_link_in_a_document_leads_somewhere() {
+fn each_link_in_a_document_has_a_target() {
     let mut faults = Vec::new();
     for document in documents() {
         let folder = document.parent().unwrap();
@@ -435,7 +432,7 @@ fn each_link_in_a_document_leads_somewhere() {
                 folder.join(path)
             };
             let path = root().join(&target).canonicalize();
-            // A chapter's links to other files would lead nowhere in the book.
+            // Chapters may only link inside `docs`: other files are not part of the book.
             let is_there = path.is_ok_and(|path| {
                 !document.starts_with("docs")
                     || path.starts_with(root().join("docs").canonicalize().unwrap())
@@ -450,8 +447,7 @@ fn each_link_in_a_document_leads_somewhere() {
     assert_none(&faults);
 }
 
-/// Returns the paths of this repository that a text names, up to what no path
-/// holds.
+/// Returns the repository paths in `folders` that a text names.
 fn named_files(text: &str, folders: &[&str]) -> Vec<String> {
     let is_part = |c: char| c.is_alphanumeric() || "/._-".contains(c);
     let words = text.split(|c: char| !is_part(c));
@@ -463,7 +459,7 @@ fn named_files(text: &str, folders: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn each_file_that_a_document_names_is_there() {
+fn each_file_that_a_document_names_exists() {
     const OURS: [&str; 3] = ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"];
     let mut faults = Vec::new();
     for document in documents() {
@@ -481,7 +477,7 @@ fn each_file_that_a_document_names_is_there() {
     assert_none(&faults);
 }
 
-/// Returns the Rust files below these folders, by their path in the repository.
+/// Returns the Rust files in these folders, by their path in the repository.
 fn sources(folders: &[&str]) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = folders.iter().map(PathBuf::from).collect();
     let mut sources = Vec::new();
@@ -500,7 +496,7 @@ fn sources(folders: &[&str]) -> Vec<PathBuf> {
 }
 
 #[test]
-fn each_document_that_a_comment_cites_is_there() {
+fn each_document_that_a_comment_cites_exists() {
     let mut faults = Vec::new();
     for path in sources(&["src", "crates", "tests", "benches", "examples"]) {
         let cited = named_files(&read(&path), &["docs/"]);
@@ -511,7 +507,7 @@ fn each_document_that_a_comment_cites_is_there() {
 }
 
 #[test]
-fn each_type_of_the_chains_is_defined() {
+fn each_type_in_the_chains_of_the_architecture_is_defined() {
     let text: String = sources(&["src", "crates"])
         .iter()
         .map(|path| read(path))
@@ -533,7 +529,7 @@ fn each_type_of_the_chains_is_defined() {
     assert_none(&missing.map(str::to_owned).collect::<Vec<_>>());
 }
 
-/// Returns the first cells of the table below a heading, without their quotes.
+/// Returns the first cells of the table below a heading, without backquotes.
 fn first_cells(text: &str, heading: &str) -> Vec<String> {
     let (_, section) = text.split_once(&format!("\n## {heading}\n")).unwrap();
     let section = section.split("\n## ").next().unwrap();
@@ -543,7 +539,7 @@ fn first_cells(text: &str, heading: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_words_of_a_row_are_those_of_the_reference() {
+async fn the_reference_lists_all_verdicts_reasons_and_effects() {
     let folder = TempDir::new().unwrap();
     let help = run_in(folder.path(), &["audit", "list", "--help"])
         .await

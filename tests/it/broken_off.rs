@@ -1,5 +1,5 @@
-//! Exchanges that an origin ends before its time: responses that break off, and answers
-//! that come before the upload has ended.
+//! Exchanges that an origin ends early: responses cut short, and answers sent before the
+//! upload has ended.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use crate::kit::origin::Script;
 use crate::kit::proxy::{Proxy, resolve};
 use crate::kit::stream_part;
 
-/// What an origin speaks.
+/// Protocol of an origin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Speaks {
     Http,
@@ -27,13 +27,13 @@ enum Speaks {
     Http2,
 }
 
-// Without `Connection: close` an upload may go out on the connection that is about to close.
+// Without `Connection: close` the proxy could send an upload on the closing connection.
 const NO_ROBOTS: &[u8] =
     b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
-/// An origin that answers each request but that for robots.txt by `answer`, as soon as
-/// its head has come, and closes the connection.
-async fn hasty(speaks: Speaks, answer: &[u8]) -> SocketAddr {
+/// Starts an origin that sends `answer` as soon as a request's head has arrived, and then
+/// closes the connection. robots.txt gets 404.
+async fn start_hasty_origin(speaks: Speaks, answer: &[u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let leaf = Leaf {
@@ -72,7 +72,7 @@ async fn answer_hastily(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer:
             Err(_) => return,
         }
         if head == b"GET /robots.txt HTTP/1.1\r\n" {
-            // On a connection of its own.
+            // The proxy fetches robots.txt over a separate connection.
             let _ = stream.write_all(NO_ROBOTS).await;
             return;
         }
@@ -81,7 +81,7 @@ async fn answer_hastily(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer:
     let _ = stream.flush().await;
 }
 
-/// Answers 413 to each upload without reading it, and 404 to the rest.
+/// Answers each upload with 413 without reading it, and GET with 404.
 async fn answer_http2(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
     let service = service_fn(async |request: http::Request<Incoming>| {
         let status = if request.method() == http::Method::GET {
@@ -104,20 +104,20 @@ async fn proxy(address: SocketAddr) -> Proxy {
         .await
 }
 
-// RFC 9113, section 5.4.2: a reset ends what was not sent yet.
+// RFC 9113, section 5.4.2: a reset discards bytes that have not been sent yet.
 #[tokio::test]
-async fn what_came_before_a_response_broke_off_reaches_clients_of_http_2() {
+async fn http_2_clients_get_all_bytes_of_a_response_cut_short() {
     for length in [0, 1_000, 65_535, 300_000] {
         let mut answer = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n".to_vec();
         let body = stream_part(0, length);
         answer.extend(&body);
-        let proxy = proxy(hasty(Speaks::Https, &answer).await).await;
+        let proxy = proxy(start_hasty_origin(Speaks::Https, &answer).await).await;
         let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
         for _ in 0..3 {
             let response = crawler.head_of("https://o.test/").await;
             assert_eq!(response.status(), 200);
             let (mut received, mut stream) = (Vec::new(), response.into_body());
-            // The error says no more than that the stream was reset.
+            // The client sees only that the stream was reset.
             while let Ok(frame) = stream.frame().await.expect("no end") {
                 received.extend(frame.into_data().unwrap());
             }
@@ -137,8 +137,8 @@ async fn what_came_before_a_response_broke_off_reaches_clients_of_http_2() {
 const TOO_MUCH: &[u8] =
     b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 8\r\nConnection: close\r\n\r\ntoo much";
 
-// RFC 9112, section 9.6: the answer to an upload may come before its end. To write on is
-// an error then, which says less than the answer.
+// RFC 9112, section 9.6: an origin may answer an upload before its end. Writing then
+// fails, but the client needs the answer, not that error.
 #[tokio::test]
 async fn an_early_answer_to_an_upload_reaches_the_client() {
     let folder = tempfile::TempDir::new().unwrap();
@@ -146,7 +146,7 @@ async fn an_early_answer_to_an_upload_reaches_the_client() {
     std::fs::write(&file, stream_part(0, 3_000_000)).unwrap();
     let file = file.to_str().unwrap();
     for speaks in [Speaks::Http, Speaks::Https, Speaks::Http2] {
-        let proxy = proxy(hasty(speaks, TOO_MUCH).await).await;
+        let proxy = proxy(start_hasty_origin(speaks, TOO_MUCH).await).await;
         let url = match speaks {
             Speaks::Http => "http://o.test/up",
             Speaks::Https | Speaks::Http2 => "https://o.test/up",
@@ -155,8 +155,8 @@ async fn an_early_answer_to_an_upload_reaches_the_client() {
             for _ in 0..10 {
                 let upload = ["-T", file, "-H", "Expect:", "-w", " %{http_code}"];
                 let outcome = curl(&proxy, &[&upload[..], &[version, url]].concat()).await;
-                // Over HTTP/2 curl ends its upload when the status has come, shorter
-                // than it said, and may lose the body by that.
+                // Over HTTP/2 curl stops its upload when the status arrives, and may then
+                // lose the body.
                 assert!(
                     outcome.stdout.ends_with(" 413"),
                     "{speaks:?} {version} {outcome:?}"
@@ -168,9 +168,9 @@ async fn an_early_answer_to_an_upload_reaches_the_client() {
     }
 }
 
-// RFC 9112, section 9.6, for answers of our own: the upload is not read at all.
+// RFC 9112, section 9.6, for the proxy's own answers: it does not read the upload.
 #[tokio::test]
-async fn a_refused_upload_gets_its_refusal() {
+async fn a_refused_upload_gets_the_403_after_sending_its_body() {
     let origin = Script::robots("User-agent: *\nDisallow: /\n").start().await;
     let proxy = proxy(origin.address()).await;
     for _ in 0..20 {
@@ -178,19 +178,18 @@ async fn a_refused_upload_gets_its_refusal() {
         let head =
             "PUT http://o.test/up HTTP/1.1\r\nHost: o.test\r\nContent-Length: 1000000\r\n\r\n";
         crawler.send(head.as_bytes()).await;
-        // The whole of it, whatever has come back by then.
+        // Send the complete body, even if the answer has already arrived.
         crawler.send(&stream_part(0, 1_000_000)).await;
         assert_eq!(crawler.reply_to("PUT").await.status(), 403);
     }
 }
 
-// RFC 9110, section 8.6. curl resets a stream of HTTP/2 with a length that its status does
-// not have.
+// RFC 9110, section 8.6. curl resets an HTTP/2 stream whose 204 has a length.
 #[tokio::test]
-async fn a_204_states_no_length() {
+async fn a_204_is_forwarded_without_content_length() {
     for length in ["0", "5"] {
         let answer = format!("HTTP/1.1 204 No Content\r\nContent-Length: {length}\r\n\r\n");
-        let proxy = proxy(hasty(Speaks::Https, answer.as_bytes()).await).await;
+        let proxy = proxy(start_hasty_origin(Speaks::Https, answer.as_bytes()).await).await;
         for version in ["--http1.1", "--http2"] {
             let arguments = [
                 "-i",

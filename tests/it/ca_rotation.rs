@@ -1,5 +1,5 @@
-//! Another root in place of the present one (`politesse ca rotate`): clients are given
-//! both, and the new one signs a day later.
+//! Replacement of the root (`politesse ca rotate`): clients get both roots, and the new
+//! one signs a day later.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -20,7 +20,7 @@ async fn done(place: &Place, arguments: &[&str]) -> String {
     outcome.stdout
 }
 
-/// Reports whether a client that trusts `roots` alone accepts what the proxy shows.
+/// Reports whether a client that trusts only `roots` accepts the proxy's certificate.
 async fn accepts(proxy: &Proxy, roots: &str) -> bool {
     let raw = Crawler::connect(proxy, "a.example.invalid:443").await;
     let connector = TlsConnector::from(certificates::client(roots, &["http/1.1"]));
@@ -28,8 +28,8 @@ async fn accepts(proxy: &Proxy, roots: &str) -> bool {
     connector.connect(name, raw.into_stream()).await.is_ok()
 }
 
-/// Puts a root that was made three days ago in place of the next one, with its key.
-/// Returns its certificate.
+/// Replaces the next root and its key by ones made three days ago, and returns the
+/// certificate.
 fn age_next_root(place: &Place) -> String {
     let mut params = CertificateParams::default();
     params
@@ -41,14 +41,14 @@ fn age_next_root(place: &Place) -> String {
     let key = KeyPair::generate().unwrap();
     let pem = params.self_signed(&key).unwrap().pem();
     std::fs::write(place.path("certs/ca.next.pem"), &pem).unwrap();
-    // The mode stays that of the file which was there.
+    // Writing keeps the mode of the existing file.
     std::fs::write(place.path("certs/ca.next.key"), key.serialize_pem()).unwrap();
     pem
 }
 
 // Ours.
 #[tokio::test]
-async fn clients_get_both_roots_and_each_signs_in_its_time() {
+async fn clients_get_both_roots_and_the_new_root_signs_a_day_later() {
     let proxy = Config::default().start().await;
     let place = proxy.place();
     let old = proxy.ca();
@@ -77,9 +77,9 @@ async fn clients_get_both_roots_and_each_signs_in_its_time() {
     assert_eq!(key.permissions().mode() & 0o777, 0o600);
 }
 
-// Ours: `run`, and the lines for clients whose stores take one certificate at a time.
+// Ours: `run`, and instructions for clients whose stores take one certificate at a time.
 #[tokio::test]
-async fn commands_and_lines_for_clients_have_both_roots() {
+async fn run_and_trust_instructions_include_both_roots() {
     let place = Place::with(&Config::default());
     done(&place, &["ca", "init"]).await;
     done(&place, &["ca", "rotate"]).await;

@@ -1,4 +1,4 @@
-//! `ca trust`: the lines are pasted, and what `--apply` does is tried and taken back.
+//! `ca trust`: the printed lines work when pasted, and `--apply` can be undone.
 
 use std::time::Duration;
 
@@ -10,16 +10,17 @@ use crate::kit::page::Page;
 use crate::kit::program::{Outcome, ended, finish, isolated};
 use crate::kit::proxy::{Config, Place, Proxy};
 
-/// Time for a browser to start and to open a page, on a busy machine.
+/// Time for a browser to start and open a page on a busy machine.
 const BROWSER: Duration = Duration::from_secs(60);
 
 async fn shop() -> (Origin, Proxy) {
     let script = Script::robots("").page("/lamp", Page::html("A lamp."));
-    // Chromium asks for hosts of its own: a parent that refuses them keeps them here.
+    // Chromium sends background requests to its own hosts; this dead parent keeps them
+    // local.
     site(script.tls(), &["upstream.parent = \"http://127.0.0.1:1\""]).await
 }
 
-/// Runs a shell of the user whose home is the folder of `proxy`, pointed at it.
+/// Runs a shell script whose `HOME` is the folder of `proxy`, with `proxy` as its proxy.
 async fn shell(proxy: &Proxy, script: &str) -> Outcome {
     let mut command = isolated("bash", proxy.place().folder());
     for name in [
@@ -47,7 +48,7 @@ async fn shell(proxy: &Proxy, script: &str) -> Outcome {
 }
 
 #[tokio::test]
-async fn the_lines_for_clients_work_when_pasted() {
+async fn the_printed_lines_for_clients_work_when_pasted() {
     let (_origin, proxy) = shop().await;
     for (client, request) in [
         ("curl", "curl -s https://o.test/lamp"),
@@ -83,7 +84,7 @@ async fn the_lines_for_clients_work_when_pasted() {
 }
 
 #[tokio::test]
-async fn only_what_can_be_taken_back_is_applied() {
+async fn apply_is_refused_for_clients_that_need_an_environment_variable() {
     let place = Place::with(&Config::default());
     let none = place.run(&["ca", "trust", "--for", "curl"]).await;
     assert_eq!(none.code, Some(1), "{none:?}");
@@ -104,7 +105,7 @@ const OPEN: &str = "chromium --headless --no-sandbox --disable-gpu --disable-qui
                     --proxy-server=$http_proxy --dump-dom https://o.test/lamp";
 
 #[tokio::test]
-async fn chromium_trusts_the_ca_that_was_applied_until_it_is_taken_back() {
+async fn chromium_trusts_an_applied_ca_until_undo() {
     let (_origin, proxy) = shop().await;
     let opened = async || shell(&proxy, OPEN).await.stdout.contains("A lamp.");
     assert!(!opened().await, "it has the CA already");
@@ -115,7 +116,7 @@ async fn chromium_trusts_the_ca_that_was_applied_until_it_is_taken_back() {
         outcome.stdout
     };
     assert!(trust("--undo").await.contains("does not have the CA"));
-    // Twice is once.
+    // Applying twice is the same as once.
     trust("--apply").await;
     assert!(
         trust("--apply")
@@ -132,9 +133,9 @@ async fn chromium_trusts_the_ca_that_was_applied_until_it_is_taken_back() {
     assert!(!opened().await);
 }
 
-// Ours: in a mount namespace of its own, so that this machine's roots stay as they are.
+// Ours: run in a mount namespace, so that this machine's roots do not change.
 #[tokio::test]
-async fn the_system_trusts_the_ca_that_was_applied_until_it_is_taken_back() {
+async fn the_system_trusts_an_applied_ca_until_undo() {
     let (_origin, proxy) = shop().await;
     let script = "
             mkdir -p roots added
@@ -174,7 +175,7 @@ async fn the_system_trusts_the_ca_that_was_applied_until_it_is_taken_back() {
 }
 
 #[tokio::test]
-async fn a_folder_that_cannot_be_written_is_named() {
+async fn the_message_names_a_read_only_trust_folder() {
     let place = Place::with(&Config::default());
     place.run(&["ca", "init"]).await;
     let mut command = Command::new("unshare");

@@ -1,4 +1,4 @@
-//! What the system allows: the queue of a listener, and descriptors.
+//! Limits of the system: the accept queue of a listener, and file descriptors.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,19 +17,19 @@ use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::tenant::take_descriptors;
 use crate::kit::{soon, until};
 
-/// Connections that come at once.
+/// Number of connections opened at the same time.
 const BURST: usize = 1000;
-/// A connection that the system drops is tried again by its client after 1, 3
-/// and 7 seconds; others are made at once.
+/// Longest wait for a connection. If the system drops its SYN, the client's kernel
+/// retries after 1, 3 and 7 seconds; otherwise it is established at once.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Returns the longest queue that this system allows a listener.
+/// Returns the longest accept queue that this system allows.
 fn somaxconn() -> usize {
     let text = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
     text.trim().parse().unwrap()
 }
 
-/// Opens `count` connections to `address` at the same time; those that are made
+/// Opens `count` connections to `address` at the same time, and returns those established
 /// within [`PATIENCE`].
 async fn burst(address: SocketAddr, count: usize) -> Vec<TcpStream> {
     let mut attempts = JoinSet::new();
@@ -40,7 +40,7 @@ async fn burst(address: SocketAddr, count: usize) -> Vec<TcpStream> {
     outcomes.into_iter().flatten().flatten().collect()
 }
 
-/// Returns a proxy in `place` that may have `limit` descriptors and no more.
+/// Starts a proxy in `place` with at most `limit` file descriptors.
 async fn start_with_descriptors(place: Place, limit: u32) -> Proxy {
     let program = politesse(place.folder());
     let mut command = Command::new("sh");
@@ -53,8 +53,7 @@ async fn start_with_descriptors(place: Place, limit: u32) -> Proxy {
     Proxy::start(place, command).await
 }
 
-// Ours: while the process is stopped it accepts nothing, so all of them are in
-// the queue.
+// Ours: a stopped process accepts nothing, so all connections wait in the queue.
 #[tokio::test]
 async fn a_thousand_connections_at_once_wait_to_be_accepted() {
     take_descriptors();
@@ -75,7 +74,7 @@ async fn a_thousand_connections_at_once_wait_to_be_accepted() {
         let host = format!("Host: {}", proxy.admin());
         let asked = format!("GET /metrics HTTP/1.1\r\n{host}\r\n\r\n");
         admin.send(asked.as_bytes()).await;
-        // It is closed while those of the burst take all of its places.
+        // The admin listener closes it until the connections dropped above have ended.
         let metrics = admin.try_reply_to("GET").await?.text();
         let open = format!("politesse_connections {BURST}\n");
         metrics.contains(&open).then_some(())
@@ -85,7 +84,7 @@ async fn a_thousand_connections_at_once_wait_to_be_accepted() {
 
 // Ours.
 #[tokio::test]
-async fn a_queue_that_the_system_cuts_is_told_at_the_start() {
+async fn a_backlog_over_the_system_limit_is_logged_at_the_start() {
     let config = Config::default().set("proxy.backlog = 1000000");
     let proxy = config.start().await;
     let wanted = format!(
@@ -103,9 +102,9 @@ async fn a_queue_that_the_system_cuts_is_told_at_the_start() {
     );
 }
 
-// Ours: crawlers take what there is, and the admin listener still answers.
+// Ours: crawlers use up the descriptors, and the admin listener still answers.
 #[tokio::test]
-async fn some_descriptors_are_kept_for_the_admin_listener() {
+async fn descriptors_are_reserved_for_the_admin_listener() {
     let origin = Script::robots("").start().await;
     let config = resolve("o.test", origin.address()).set("proxy.header_timeout = \"1h\"");
     let place = Place::with(&config.set("proxy.max_connections = 1000"));
@@ -146,17 +145,17 @@ async fn some_descriptors_are_kept_for_the_admin_listener() {
         crawler
             .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
             .await;
-        // It is closed until those that were dropped have been noticed.
+        // The proxy closes it until it has noticed the dropped connections.
         let reply = crawler.try_reply_to("GET").await?;
         (reply.status() == 200).then_some(())
     })
     .await;
 }
 
-/// Proxy of few descriptors, none of which is left for crawlers.
+/// A proxy with few descriptors, all of which are in use.
 struct Exhausted {
     proxy: Proxy,
-    /// Connections of crawlers that were there before.
+    /// Connections that crawlers opened before.
     crawlers: [Crawler; 2],
     _held: Vec<TcpStream>,
 }
@@ -179,10 +178,11 @@ impl Exhausted {
             crawler.send(&request("known.test", "/")).await;
             assert_eq!(crawler.reply_to("GET").await.status(), 403);
         }
-        // Of another client, which holds more: none of them takes the place of a
-        // crawler.
+        // These come from another client, which has more connections than the crawlers,
+        // so none of them displaces a crawler.
         let held = burst(proxy.address(), 200).await;
-        // In their order: once the last has been refused, no other is still to come.
+        // The proxy handles connections in order: once the last is refused, none is
+        // pending.
         let mut last = TcpStream::connect(proxy.address()).await.unwrap();
         let mut answer = Vec::new();
         let _ = soon("end of the last", last.read_to_end(&mut answer)).await;
@@ -200,10 +200,10 @@ fn request(host: &str, path: &str) -> Vec<u8> {
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /no\n";
 
-// Ours: the rules of a new host are known all the same, also after a redirect of its
-// robots.txt, and nothing of a crawler's goes that way.
+// Ours: robots.txt of a new host is still fetched, even after a redirect, and no request
+// of a crawler uses the reserved descriptor.
 #[tokio::test]
-async fn a_descriptor_is_kept_for_a_robots_txt() {
+async fn a_descriptor_is_reserved_for_robots_txt() {
     let origin = Script::robots(ROBOTS).start().await;
     let moved = Page::redirect("http://o.test/robots.txt");
     let moved = Script::robots_page(moved).start().await;
@@ -211,8 +211,8 @@ async fn a_descriptor_is_kept_for_a_robots_txt() {
     let mut exhausted = Exhausted::start(&origins).await;
     let [crawler, _] = &mut exhausted.crawlers;
     for (host, _) in origins {
-        // A page that is allowed finds no descriptor, unless the proxy has just given
-        // one back: what is held here is that its robots.txt always does.
+        // The 403 shows that robots.txt was read. An allowed page could not be checked
+        // so: it fails only if the proxy has not just freed a descriptor.
         crawler.send(&request(host, "/no")).await;
         let reply = crawler.reply_to("GET").await;
         assert_eq!(reply.status(), 403, "{host}: {}", reply.text());
@@ -222,10 +222,10 @@ async fn a_descriptor_is_kept_for_a_robots_txt() {
     moved.assert_only_robots_fetched();
 }
 
-// Ours: no more of the reserve than one descriptor, and whoever waits for it has not
-// failed to be reached.
+// Ours: one descriptor is reserved for robots.txt. If a fetch cannot get it, the origin
+// is not remembered as unreachable.
 #[tokio::test]
-async fn one_robots_txt_at_a_time_has_a_descriptor_that_is_kept() {
+async fn one_robots_txt_at_a_time_uses_the_reserved_descriptor() {
     let gate = Gate::shut();
     let late = Page::text(ROBOTS).after(&gate);
     let slow = Script::robots_page(late).start().await;
@@ -239,8 +239,7 @@ async fn one_robots_txt_at_a_time_has_a_descriptor_that_is_kept() {
     let refused = second.reply_to("GET").await;
     assert_eq!(refused.status(), 502, "{}", refused.text());
     assert_eq!(origin.robots_fetches(), 0);
-    // The place is free once the connection has been closed, a moment after the
-    // answer.
+    // The descriptor is free when the connection has closed, slightly after the answer.
     gate.open(1);
     assert_eq!(first.reply_to("GET").await.status(), 403);
     until("the other robots.txt", async || {

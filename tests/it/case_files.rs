@@ -1,7 +1,6 @@
-//! Running the lines of a case file through the proxy, several at a time.
+//! Runs the cases of a file through the proxy, several at a time.
 //!
-//! A case that is not met does not end the others: all of them are told at the
-//! end, so that one run shows the whole.
+//! A failing case does not stop the others: all failures are reported at the end.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -9,10 +8,10 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
-/// Cases that run side by side. Each has a proxy or origins of its own.
+/// Number of cases that run at the same time. Each has its own proxy or origins.
 const SIDE_BY_SIDE: usize = 4;
 
-/// Cases that are not run, by id, with the reason.
+/// Ids of cases that are not run, with the reason.
 pub(crate) type Skipped = [(&'static str, &'static str)];
 
 /// One line of a case file.
@@ -20,8 +19,7 @@ pub(crate) trait Line: DeserializeOwned + Send + 'static {
     fn id(&self) -> &str;
 }
 
-/// Returns the cases of `file` less those in `skipped`, each of which must be
-/// there.
+/// Returns the cases of `file` without those in `skipped`, which must exist.
 pub(crate) fn read<C: Line>(file: &str, skipped: &Skipped) -> Vec<C> {
     let lines = file.lines();
     let mut cases: Vec<C> = lines
@@ -35,7 +33,7 @@ pub(crate) fn read<C: Line>(file: &str, skipped: &Skipped) -> Vec<C> {
     cases
 }
 
-/// Runs `meet` for each case; a panic is a case that is not met.
+/// Runs `meet` for each case; a panic counts as a failed case.
 pub(crate) async fn every<C, F>(cases: Vec<C>, meet: impl Fn(C) -> F)
 where
     C: Line,

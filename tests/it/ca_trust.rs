@@ -15,8 +15,7 @@ const BROWSER: Duration = Duration::from_secs(60);
 
 async fn shop() -> (Origin, Proxy) {
     let script = Script::robots("").page("/lamp", Page::html("A lamp."));
-    // Chromium sends background requests to its own hosts; this dead parent keeps them
-    // local.
+    // Chromium sends background requests to its own hosts; a dead parent keeps them local.
     site(script.tls(), &["upstream.parent = \"http://127.0.0.1:1\""]).await
 }
 

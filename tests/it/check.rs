@@ -1,5 +1,5 @@
-//! `check`: what it explains, to people and to programs, and the three ways to
-//! bring a file along.
+//! `check`: its explanations for people and programs, and the three ways to provide a
+//! robots.txt.
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -13,21 +13,21 @@ use crate::kit::run;
 const URL: &str = "https://o.test/shop/basket";
 const AGENT: &str = "Mozilla/5.0 (compatible; FooBot/2.1; +https://foo.test/) Foo/1";
 
-/// Returns a folder with one robots.txt.
+/// Returns a folder with one robots.txt in it.
 fn saved(robots: impl AsRef<[u8]>) -> TempDir {
     let folder = TempDir::new().unwrap();
     std::fs::write(folder.path().join("robots.txt"), robots).unwrap();
     folder
 }
 
-/// `check` of these by that file.
+/// Runs `check` with that robots.txt.
 async fn check(robots: impl AsRef<[u8]>, arguments: &[&str]) -> Outcome {
     let folder = saved(robots);
     let arguments = [&["check", "--robots", "robots.txt"], arguments].concat();
     run_in(folder.path(), &arguments).await
 }
 
-/// Returns what `check --json` says of one URL.
+/// Returns the object that `check --json` prints for one URL.
 async fn object(robots: impl AsRef<[u8]>, arguments: &[&str]) -> Value {
     let outcome = check(robots, &[&["--json"], arguments].concat()).await;
     let mut objects = outcome.json_lines();
@@ -35,7 +35,7 @@ async fn object(robots: impl AsRef<[u8]>, arguments: &[&str]) -> Value {
     objects.remove(0)
 }
 
-/// Returns what `check --batch` answers.
+/// Runs `check --batch` with one line for each question.
 async fn batch(questions: &[Value]) -> Outcome {
     let mut command = politesse(std::env::temp_dir().as_path());
     command.args(["check", "--batch", "-"]);
@@ -43,7 +43,7 @@ async fn batch(questions: &[Value]) -> Outcome {
     finish(command, lines.collect::<String>().as_bytes()).await
 }
 
-/// `check --robots-dir . --urls -` in `folder`.
+/// Runs `check --robots-dir . --urls -` in `folder`.
 async fn listed(folder: &TempDir, arguments: &[&str], urls: &[u8]) -> Outcome {
     let mut command = politesse(folder.path());
     command.args(["check", "--robots-dir", ".", "--urls", "-"]);
@@ -52,8 +52,8 @@ async fn listed(folder: &TempDir, arguments: &[&str], urls: &[u8]) -> Outcome {
 }
 
 #[track_caller]
-fn assert_tells(outcome: &Outcome, lines: &[&str]) {
-    // Names stand in a column: the blanks behind them do not count.
+fn assert_prints(outcome: &Outcome, lines: &[&str]) {
+    // Names are padded to a column, so compare words only.
     let told: Vec<Vec<&str>> = outcome
         .stdout
         .lines()
@@ -84,10 +84,10 @@ Noindex: /x
 
 // Ours.
 #[tokio::test]
-async fn a_verdict_is_explained_to_people() {
+async fn check_explains_a_verdict_to_people() {
     let outcome = check(SHOP, &["--agent", AGENT, URL]).await;
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
-    assert_tells(
+    assert_prints(
         &outcome,
         &[
             "https://o.test/shop/basket: refused for FooBot: line 7, Disallow: /shop/basket",
@@ -108,15 +108,15 @@ async fn a_verdict_is_explained_to_people() {
     assert!(!outcome.stdout.contains("dialect"), "{}", outcome.stdout);
 }
 
-// Ours: the batch format stays as it is.
+// Ours. The batch format does not change.
 #[test]
-fn what_a_site_asks_for_is_shown() {
+fn check_shows_the_pace_that_a_site_asks_for() {
     const PACED: &str = "User-agent: foobot\nDisallow: /x\nCrawl-delay: 0.5\n\
         Request-rate: 1/10m\nRequest-rate: 1/5 0600-0845\nVisit-time: 2200-0600\n";
     run(async {
         let url = "http://shop.test/";
         let shown = check(PACED, &["--agent", AGENT, url]).await;
-        assert_tells(
+        assert_prints(
             &shown,
             &[
                 "crawl delay 0.5 s",
@@ -140,9 +140,9 @@ fn what_a_site_asks_for_is_shown() {
     });
 }
 
-// Ours: servers take a reserved byte of a path and its escape for one.
+// Ours: servers treat a reserved byte in a path and its escape alike.
 #[test]
-fn a_rule_that_refuses_only_as_servers_read_it_is_told() {
+fn a_rule_that_only_the_proxy_would_apply_is_shown() {
     const ESCAPED: &str = "User-agent: *\nDisallow: /Special%3ARandom\n";
     run(async {
         let url = "https://o.test/Special:Random";
@@ -151,19 +151,19 @@ fn a_rule_that_refuses_only_as_servers_read_it_is_told() {
         let line = "proxy would refuse it by line 2, \"Disallow: /Special%3ARandom\": servers \
                     take the path there for this one";
         let reading = "proxy would refuse it: servers take the path for /Special%3ARandom";
-        assert_tells(&told, &["verdict allow", line, reading]);
+        assert_prints(&told, &["verdict allow", line, reading]);
         let object = object(ESCAPED, &[url]).await;
         assert_eq!(object["refused_by_line"], 2);
         assert_eq!(object["refused_reading"], "/Special%3ARandom");
         let as_proxy = check(ESCAPED, &["--as-proxy", url]).await;
         assert_eq!(as_proxy.code, Some(1), "{as_proxy:?}");
         let reading = "reading /Special%3ARandom: the path as a server may read it";
-        assert_tells(&as_proxy, &["length 17 bytes", reading]);
+        assert_prints(&as_proxy, &["length 17 bytes", reading]);
         assert!(!as_proxy.stdout.contains("would refuse"), "{as_proxy:?}");
     });
 }
 
-// Ours: what cannot be seen is told to who wrote it.
+// Ours: the author of a file cannot see such characters.
 #[tokio::test]
 async fn a_path_that_ends_invisibly_is_noted() {
     let robots = "User-agent: *\nDisallow: /shop/\u{200b}\nDisallow: /a\u{a0}\n";
@@ -178,9 +178,9 @@ async fn a_path_that_ends_invisibly_is_noted() {
     );
 }
 
-// Ours: who damaged a line is told how it was read.
+// Ours: the author of a damaged line learns how it was read.
 #[test]
-fn lines_that_are_read_as_they_were_meant_are_noted() {
+fn damaged_lines_are_noted_with_their_repair() {
     const DAMAGED: &[u8] = b"User-agent: *.*\nUser\xE2\x80\x91agent: Foo\xE2\x80\x91Bot\n\
         Disallow: /a\xE2\x80\x8Bb\nDisallow: /caf\xE9\nDisallow: http://shop.test/c\n\
         Crawl-delay: 10s\n\nUser-agent: BarBot Disallow: /d\n\
@@ -215,15 +215,15 @@ fn lines_that_are_read_as_they_were_meant_are_noted() {
     });
 }
 
-// Ours: a pace record is for the agents directly above it.
+// Ours: a pace record applies to the agents directly above it.
 #[test]
-fn the_pace_records_that_bind_are_told_with_the_agents_they_are_for() {
+fn binding_pace_records_are_shown_with_their_agents() {
     const JOINED: &str = "User-agent: spbot\nCrawl-delay: 2000\nVisit-time: 0100-0200\n\n\
         User-agent: *\nCrawl-delay: 20\nDisallow: /x\nRequest-rate: 1/3s\n";
     run(async {
         let url = "http://shop.test/x";
         let shown = check(JOINED, &["--agent", AGENT, url]).await;
-        assert_tells(
+        assert_prints(
             &shown,
             &[
                 "crawl delay 20 s",
@@ -250,7 +250,7 @@ fn the_pace_records_that_bind_are_told_with_the_agents_they_are_for() {
 
 // Ours.
 #[tokio::test]
-async fn a_verdict_is_explained_to_programs() {
+async fn check_explains_a_verdict_to_programs() {
     let object = object(SHOP, &["--agent", AGENT, URL]).await;
     for (member, value) in [
         ("url", json!(URL)),
@@ -307,9 +307,9 @@ async fn a_verdict_is_explained_to_programs() {
     assert_eq!(robots["fetched_at"], Value::Null);
 }
 
-// Ours: which candidate is bound, or that `*` binds, or nobody.
+// Ours: `bound` is the matching candidate, `*`, or null.
 #[tokio::test]
-async fn the_names_considered_are_told_with_the_one_that_binds() {
+async fn candidate_names_are_shown_with_the_one_that_binds() {
     for (robots, agent, crawler, bound) in [
         (
             "User-agent: Foo\nDisallow: /",
@@ -337,7 +337,7 @@ async fn the_names_considered_are_told_with_the_one_that_binds() {
         ),
     ] {
         let told = check(robots, &["--agent", agent, URL]).await;
-        assert_tells(&told, &[&format!("crawler {crawler}")]);
+        assert_prints(&told, &[&format!("crawler {crawler}")]);
         assert_eq!(
             object(robots, &["--agent", agent, URL]).await["bound"],
             bound
@@ -347,14 +347,14 @@ async fn the_names_considered_are_told_with_the_one_that_binds() {
 
 // RFC 9309, section 2.2.4.
 #[tokio::test]
-async fn a_group_that_blocks_by_accident_is_said_plainly() {
+async fn an_accidentally_joined_group_is_noted() {
     let robots = "User-agent: *\nCrawl-delay: 5\n\nUser-agent: BadBot\nDisallow: /\n";
     let outcome = check(robots, &["--agent", "GoodBot", URL]).await;
     let note = "note line 4, \"User-agent: BadBot\" joins the group above: no rule stands \
                     between it and line 1, \"User-agent: *\", so the rules below bind both. An \
                     empty \"Disallow:\" above line 4 keeps them apart. The pace record of line 2, \
                     \"Crawl-delay: 5\" is for the agents above it alone.";
-    assert_tells(&outcome, &[note]);
+    assert_prints(&outcome, &[note]);
     assert_eq!(outcome.stdout.matches("  note ").count(), 1, "{outcome:?}");
     let object = object(robots, &["--agent", "GoodBot", URL]).await;
     assert_eq!(object["joins"], json!([{"line": 4, "above": 1}]));
@@ -364,14 +364,14 @@ async fn a_group_that_blocks_by_accident_is_said_plainly() {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
-// Ours: few notes all, many counted; --json has them all.
+// Ours: a long list of notes is cut for people; --json has all of them.
 #[tokio::test]
-async fn many_notes_and_rules_are_counted_and_json_has_them_all() {
+async fn long_lists_are_cut_for_people_and_complete_in_json() {
     let odd = "Walrus: 1\n".repeat(25);
     let rules = "Disallow: /shop\n".repeat(25);
     let robots = format!("User-agent: *\n{rules}{odd}");
     let outcome = check(&robots, &[URL]).await;
-    assert_tells(
+    assert_prints(
         &outcome,
         &[
             "note and 15 more, which --json has",
@@ -385,9 +385,9 @@ async fn many_notes_and_rules_are_counted_and_json_has_them_all() {
     assert_eq!(object["competing"].as_array().unwrap().len(), 24);
 }
 
-// RFC 9309, section 2.5: that a file was cut is told however many notes there are.
+// RFC 9309, section 2.5: that note comes first, however many others there are.
 #[tokio::test]
-async fn a_file_that_is_too_long_is_noted() {
+async fn a_file_over_the_size_limit_is_noted_first() {
     let mut robots = "User-agent: *\nDisallow: /a\n".to_owned();
     robots.push_str(&"Walrus: 1\n".repeat(60_000));
     let outcome = check(&robots, &[URL]).await;
@@ -396,7 +396,7 @@ async fn a_file_that_is_too_long_is_noted() {
     assert!(told.unwrap().ends_with(cut), "{told:?}");
 }
 
-// Ours: sensible without a rule as well.
+// Ours: verdicts without a rule have a reason too.
 #[tokio::test]
 async fn a_verdict_without_a_rule_is_explained() {
     for (robots, url, line) in [
@@ -418,11 +418,11 @@ async fn a_verdict_without_a_rule_is_explained() {
     ] {
         let outcome = check(robots, &["--agent", "Bar", url]).await;
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        assert_tells(&outcome, &[line]);
+        assert_prints(&outcome, &[line]);
     }
 }
 
-// Ours: a file made to be slow is refused as `undecided`.
+// Ours: a file designed to be slow gets the verdict `undecided`, which refuses.
 #[tokio::test]
 async fn an_undecided_verdict_is_explained() {
     let rule = format!("Disallow: /{}b$\n", "*a".repeat(60));
@@ -443,9 +443,9 @@ async fn an_undecided_verdict_is_explained() {
     );
 }
 
-// Ours: how the file was got.
+// Ours: URL, status, redirects and age of the file.
 #[tokio::test]
-async fn a_fetched_file_is_told_with_how_it_was_got() {
+async fn a_fetched_file_is_shown_with_status_and_redirects() {
     let real = Script::robots(SHOP).start().await;
     let moved = format!("http://r.test:{}/robots.txt", real.address().port());
     let origin = Script::robots_page(Page::redirect(&moved)).start().await;
@@ -461,17 +461,17 @@ async fn a_fetched_file_is_told_with_how_it_was_got() {
     let told = check("http://o.test/shop/basket").await;
     assert_eq!(told.code, Some(1), "{told:?}");
     let line = format!("robots {moved}, status 200, successful");
-    assert_tells(&told, &[&line, "hop http://o.test/robots.txt redirected"]);
+    assert_prints(&told, &[&line, "hop http://o.test/robots.txt redirected"]);
     let told = check("http://p.test/").await;
     assert_eq!(told.code, Some(0), "{told:?}");
-    assert_tells(
+    assert_prints(
         &told,
         &["robots http://p.test/robots.txt, status 404, unavailable"],
     );
     let told = check("http://q.test/").await;
     assert_eq!(told.code, Some(3), "{told:?}");
     let line = "robots http://q.test/robots.txt, status 500, unreachable: status";
-    assert_tells(&told, &[line]);
+    assert_prints(&told, &[line]);
     let json = place
         .run(&["check", "--json", "http://o.test/", "http://q.test/"])
         .await;
@@ -495,9 +495,9 @@ async fn a_fetched_file_is_told_with_how_it_was_got() {
     );
 }
 
-// Ours: `egress`, as the proxy would say.
+// Ours: reason `egress`, as from the proxy.
 #[tokio::test]
-async fn an_address_that_may_not_be_dialled_is_explained() {
+async fn a_denied_address_is_explained() {
     let place = Place::with(&Config::default());
     let told = place
         .run(&["check", "--agent", "A", "http://10.0.0.1/"])
@@ -515,9 +515,9 @@ async fn an_address_that_may_not_be_dialled_is_explained() {
     assert!(json[0]["egress"].is_string(), "{}", json[0]);
 }
 
-// Ours: the standard's verdict, and the reading that the proxy refuses.
+// Ours: the verdict of the standard, and the reading that the proxy refuses.
 #[tokio::test]
-async fn a_reading_that_the_proxy_refuses_is_told_to_programs() {
+async fn json_has_the_reading_that_the_proxy_refuses() {
     let robots = "User-agent: *\nDisallow: /private";
     let url = "https://o.test/a/../private";
     let sent = object(robots, &[url]).await;
@@ -533,9 +533,9 @@ async fn a_reading_that_the_proxy_refuses_is_told_to_programs() {
     assert_eq!(proxy["refused_reading"], Value::Null);
 }
 
-// The same: by the level that is configured.
+// Ours: `robots.readings` decides which readings count.
 #[tokio::test]
-async fn check_tells_the_readings_of_the_level_that_is_configured() {
+async fn check_applies_the_configured_level_of_readings() {
     let robots = "User-agent: *\nDisallow: /private";
     for (path, dots, server) in [
         ("/a/../private", json!("/private"), json!("/private")),
@@ -558,14 +558,14 @@ async fn check_tells_the_readings_of_the_level_that_is_configured() {
     }
     let people = check(robots, &["https://o.test/a/..;/private"]).await;
     let line = "proxy would refuse it: servers take the path for /private";
-    assert_tells(&people, &[line]);
+    assert_prints(&people, &[line]);
     let people = check(robots, &["--as-proxy", "https://o.test//private"]).await;
     let line = "reading /private: the path as a server may read it";
-    assert_tells(&people, &["rule line 2: Disallow: /private", line]);
+    assert_prints(&people, &["rule line 2: Disallow: /private", line]);
 }
 
-/// Returns what `check --json` says of one URL where `robots.readings` is
-/// `level`.
+/// Returns the object that `check --json` prints for one URL with `robots.readings` set
+/// to `level`.
 async fn by_level(robots: &str, level: &str, arguments: &[&str]) -> Value {
     let folder = saved(robots);
     let config = format!("robots.readings = \"{level}\"\n");
@@ -582,9 +582,9 @@ async fn by_level(robots: &str, level: &str, arguments: &[&str]) -> Value {
     outcome.json_lines().remove(0)
 }
 
-// Ours: an Allow further down counts by the RFC alone.
+// Ours: in the older dialects an Allow further down does not count.
 #[tokio::test]
-async fn the_dialect_is_chosen_and_told() {
+async fn check_applies_and_shows_the_chosen_dialect() {
     let robots = "User-agent: *\nDisallow: /shop\nAllow: /shop/basket\n";
     for (dialect, code) in [
         ("rfc9309", 0),
@@ -602,7 +602,7 @@ async fn the_dialect_is_chosen_and_told() {
         assert_eq!(is_told, dialect != "rfc9309", "{outcome:?}");
     }
     let told = check(robots, &["--dialect", "1996", URL]).await;
-    assert_tells(
+    assert_prints(
         &told,
         &[
             "also matches line 3, \"Allow: /shop/basket\", 12 bytes: further down, and the first that matches counts",
@@ -616,9 +616,9 @@ async fn the_dialect_is_chosen_and_told() {
     );
 }
 
-// Ours: `robots.dialect`, where the configuration counts.
+// Ours: `robots.dialect` applies whenever the configuration is read.
 #[tokio::test]
-async fn the_dialect_of_the_configuration_counts_where_the_configuration_does() {
+async fn the_configured_dialect_applies_if_the_configuration_is_read() {
     let robots = "User-agent: *\nDisallow: /shop\nAllow: /shop/basket\n";
     let origin = Script::robots(robots).start().await;
     let config = resolve("o.test", origin.address()).set("robots.dialect = \"1996\"");
@@ -653,9 +653,9 @@ async fn the_dialect_of_the_configuration_counts_where_the_configuration_does() 
     }
 }
 
-// Ours: a line may name its dialect, which decides on 401 and 403, too.
+// Ours: a line may name its dialect, which also applies to 401 and 403.
 #[tokio::test]
-async fn a_batch_line_names_its_dialect() {
+async fn a_batch_line_can_name_its_dialect() {
     let robots = "User-agent: *\nDisallow: /shop\nAllow: /shop/basket\n";
     let question = |dialect: Value, status: u16| json!({"id": 1, "robots": robots, "agent": "a", "url": URL, "status": status, "dialect": dialect});
     let outcome = batch(&[
@@ -717,7 +717,7 @@ async fn the_dialect_of_a_batch_line_wins_over_the_option() {
     );
 }
 
-/// Saved files, each disallowing its own name.
+/// Returns a folder with saved files, each of which disallows its own name.
 fn folder(names: &[&str]) -> TempDir {
     let folder = TempDir::new().unwrap();
     for name in names {
@@ -791,9 +791,9 @@ async fn saved_files_are_found_by_host_and_port() {
     );
 }
 
-// Ours: what is not known is neither allowed nor refused.
+// Ours: an unknown URL is neither allowed nor refused.
 #[tokio::test]
-async fn a_list_goes_on_past_bad_lines_and_missing_files() {
+async fn a_list_continues_after_bad_lines_and_missing_files() {
     let folder = folder(&["a.test"]);
     let lines = b"\n  http://a.test/x \r\nnonsense\nhttp://b.test:81/\n\xFF\nhttp://a.test/y";
     let outcome = listed(&folder, &[], lines).await;
@@ -824,9 +824,9 @@ async fn a_list_goes_on_past_bad_lines_and_missing_files() {
     assert_eq!((outcome.code, told.len()), (Some(1), 2), "{outcome:?}");
 }
 
-// Ours: 0, 1, 2.
+// Ours: exit codes 0, 1 and 2.
 #[tokio::test]
-async fn a_list_ends_with_the_code_of_its_worst_line() {
+async fn a_list_exits_with_the_code_of_its_worst_line() {
     let folder = folder(&["a.test"]);
     assert_eq!(listed(&folder, &[], b"").await.code, Some(0));
     assert_eq!(listed(&folder, &[], b"http://a.test/").await.code, Some(0));
@@ -857,9 +857,9 @@ async fn a_list_ends_with_the_code_of_its_worst_line() {
     }
 }
 
-// Ours: no URL names a file outside the folder, nor what is no file.
+// Ours: no URL can name anything but a regular file in the folder.
 #[tokio::test]
-async fn a_list_reads_nothing_but_files_in_the_folder() {
+async fn a_list_reads_only_files_in_the_folder() {
     let outer = folder(&["secret", "secret.txt", "inner/a.test", "inner/b.test/x"]);
     let mut command = politesse(&outer.path().join("inner"));
     command.args(["check", "--robots-dir", ".", "--urls", "-"]);
@@ -880,7 +880,7 @@ async fn a_list_reads_nothing_but_files_in_the_folder() {
     assert_eq!(told[4]["verdict"], "allow", "{}", told[4]);
 }
 
-// Ours: in the order of the list, whoever judges which part.
+// Ours: the output keeps the order of the list, however the work is divided.
 #[tokio::test]
 async fn a_long_list_keeps_its_order() {
     let names: Vec<String> = (0..50).map(|host| format!("h{host}.test")).collect();
@@ -898,9 +898,9 @@ async fn a_long_list_keeps_its_order() {
     }
 }
 
-// Ours: the options that say by what is judged.
+// Ours: options that change the verdict.
 #[tokio::test]
-async fn a_list_is_judged_by_the_dialect_and_the_readings_asked_for() {
+async fn a_list_is_judged_by_the_chosen_dialect_and_readings() {
     let folder = TempDir::new().unwrap();
     let robots = "User-agent: *\nDisallow: /shop\nAllow: /shop/basket\n";
     std::fs::write(folder.path().join("o.test"), robots).unwrap();
@@ -917,9 +917,9 @@ async fn a_list_is_judged_by_the_dialect_and_the_readings_asked_for() {
     assert_eq!(verdict(&["--as-proxy"], dots).await, "disallow");
 }
 
-// Ours: what a robots.txt or a URL holds steers no terminal.
+// Ours: text from a robots.txt or a URL must not control a terminal.
 #[tokio::test]
-async fn what_is_printed_steers_no_terminal() {
+async fn printed_text_contains_no_control_characters() {
     let robots =
         "User-agent: *\nDisallow: /shop*\u{1b}[2J\u{9b}\u{202e}\nDisallow: /\u{7f}\n\u{9b}1m\n";
     let url = "https://o.test/shop\u{1b}[2J\u{9b}\u{202e}\u{7f}";

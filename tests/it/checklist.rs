@@ -1,8 +1,8 @@
-//! RFC 9309 point by point, as far as a point needs no connection: a test for
-//! each, which cites its section.
+//! RFC 9309 point by point, where no connection is needed. Each point has a test that
+//! cites its section.
 //!
-//! The points about fetching are tested in `robots.rs`, in `unreachable.rs` and
-//! in `crates/politesse-robots-cache`.
+//! Points about fetching are tested in `robots.rs`, `unreachable.rs` and
+//! `crates/politesse-robots-cache`.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::kit::client::get;
 use crate::kit::origin::{Script, site};
 use crate::kit::page::Page;
 
-/// Answer of a file about a path; of a rule, its line.
+/// Verdict of a file on a path, with the line of the rule that decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
     Allow(u32),
@@ -49,7 +49,7 @@ impl Said {
         said
     }
 
-    /// Returns the same as a decision has it; `None` if no file was asked.
+    /// Converts a ruling; `None` if the file was not consulted.
     fn by_ruling(ruling: &Ruling) -> Option<Self> {
         let line = ruling.rule.as_ref().and_then(|rule| rule.line);
         Some(match (ruling.reason, ruling.verdict, line) {
@@ -64,7 +64,8 @@ impl Said {
     }
 }
 
-/// Returns what `file` says of `path` to `agent`, by each way there is to ask.
+/// Returns the verdict of `file` on `path` for `agent`, asked through every interface,
+/// which must agree.
 pub(crate) fn said(dialect: Dialect, file: &[u8], agent: &str, path: &str) -> Said {
     let robots = RobotsTxt::in_dialect(file.to_vec(), dialect);
     let said = Said::by_judgement(&robots.binding(&Crawler::parse(agent)).judge(path));
@@ -78,8 +79,8 @@ pub(crate) fn said(dialect: Dialect, file: &[u8], agent: &str, path: &str) -> Sa
     said
 }
 
-/// Returns what is decided of a path as sent where asking for robots.txt led to
-/// this, years ago.
+/// Returns the ruling on a path as sent, years after robots.txt was fetched with this
+/// result.
 pub(crate) fn ruling(
     (dialect, status, result): (Dialect, u16, AccessResult),
     agent: &str,
@@ -115,23 +116,23 @@ pub(crate) fn ruling(
     .clone()
 }
 
-/// Returns the same by RFC 9309, to one that calls itself FooBot.
-fn to_foobot(file: &[u8], path: &str) -> Said {
+/// Returns the verdict of RFC 9309 on `path` for FooBot.
+fn verdict_for_foobot(file: &[u8], path: &str) -> Said {
     said(Dialect::Rfc9309, file, "FooBot", path)
 }
 
-/// One test a row: a file, and what it says to FooBot of paths.
+/// Generates a test for each row: a file, and its verdicts on paths for FooBot.
 macro_rules! files {
     ($($name:ident: $file:expr $(, $path:literal $said:expr)+;)*) => {$(
         #[test]
         fn $name() {
             let file: &[u8] = $file.as_ref();
-            $(assert_eq!(to_foobot(file, $path), $said, "{}", $path);)+
+            $(assert_eq!(verdict_for_foobot(file, $path), $said, "{}", $path);)+
         }
     )*};
 }
 
-/// Returns the lines of `file` that are odd in that way.
+/// Returns the lines of `file` that have a note of this kind.
 fn noted(file: &RobotsTxt, kind: NoteKind) -> Vec<u32> {
     let notes = file.notes().filter(|note| note.kind == kind);
     notes.map(|note| note.line).collect()
@@ -139,7 +140,7 @@ fn noted(file: &RobotsTxt, kind: NoteKind) -> Vec<u32> {
 
 // RFC 9309, section 2.1.
 files! {
-    agent_line_behind_a_rule_begins_a_group:
+    agent_line_after_a_rule_begins_a_group:
         "User-agent: foobot\nDisallow: /a\nUser-agent: barbot\nDisallow: /b", "/a" Disallow(2), "/b" NoRule;
     agent_lines_in_a_row_share_the_rules_below:
         "User-agent: foobot\nUser-agent: barbot\nDisallow: /a", "/a" Disallow(3);
@@ -156,13 +157,13 @@ files! {
 
 // RFC 9309, section 2.2.
 files! {
-    names_of_fields_are_read_in_any_case: "USER-AGENT: foobot\ndISaLLOW: /a", "/a" Disallow(2);
-    blanks_around_name_colon_and_value_mean_nothing:
+    field_names_are_case_insensitive: "USER-AGENT: foobot\ndISaLLOW: /a", "/a" Disallow(2);
+    blanks_around_name_colon_and_value_are_ignored:
         " \tUser-agent \t:\t foobot \t\n\t Disallow\t:/a\t", "/a" Disallow(2);
-    comment_goes_to_the_end_of_its_line_and_no_further:
+    comment_ends_with_its_line:
         "User-agent: foobot # Disallow: /c\nDisallow: /a#b\nDisallow: /b",
         "/a" Disallow(2), "/b" Disallow(3), "/c" NoRule;
-    first_colon_alone_separates: "User-agent: foobot\nDisallow: /a:b", "/a:b" Disallow(2), "/a" NoRule;
+    only_the_first_colon_separates: "User-agent: foobot\nDisallow: /a:b", "/a:b" Disallow(2), "/a" NoRule;
     every_kind_of_line_end_ends_a_line_and_counts_once:
         "User-agent: foobot\r\nDisallow: /a\rDisallow: /b\n\rDisallow: /c\r\r\nDisallow: /d",
         "/a" Disallow(2), "/b" Disallow(3), "/c" Disallow(5), "/d" Disallow(7);
@@ -171,12 +172,12 @@ files! {
 
 // RFC 9309, section 2.2.
 #[test]
-fn files_read_alike_whatever_their_line_ends() {
+fn files_with_different_line_ends_have_the_same_meaning() {
     let lines = ["User-agent: foobot", "Disallow: /a", "", "Allow: /a/b"];
     for end in ["\n", "\r", "\r\n"] {
         let file = lines.join(end).into_bytes();
-        assert_eq!(to_foobot(&file, "/a"), Disallow(2), "{end:?}");
-        assert_eq!(to_foobot(&file, "/a/b"), Allow(4), "{end:?}");
+        assert_eq!(verdict_for_foobot(&file, "/a"), Disallow(2), "{end:?}");
+        assert_eq!(verdict_for_foobot(&file, "/a/b"), Allow(4), "{end:?}");
     }
 }
 
@@ -198,45 +199,45 @@ fn pattern_without_a_slash_is_noted() {
 
 // RFC 9309, section 2.2.
 files! {
-    empty_pattern_decides_nothing: "User-agent: *\nDisallow: /a\nAllow:\nDisallow:",
+    empty_pattern_matches_nothing: "User-agent: *\nDisallow: /a\nAllow:\nDisallow:",
         "/a" Disallow(2), "/b" NoRule;
-    empty_pattern_is_a_rule_and_ends_the_agents:
+    empty_pattern_is_a_rule_and_ends_the_list_of_agents:
         "User-agent: foobot\nDisallow:\nUser-agent: barbot\nDisallow: /", "/a" NoRule;
 }
 
 // RFC 9309, section 2.2.1.
 files! {
-    name_that_ends_in_what_no_name_holds_is_the_name: "User-agent: foobot/2.0 (x)\nDisallow: /a",
+    agent_name_ends_before_the_first_invalid_character: "User-agent: foobot/2.0 (x)\nDisallow: /a",
         "/a" Disallow(2);
-    name_that_goes_on_is_another: "User-agent: foobot-news\nDisallow: /", "/a" NoGroup;
-    part_of_the_name_is_another: "User-agent: foo\nUser-agent: bot\nDisallow: /", "/a" NoGroup;
+    longer_agent_name_is_a_different_crawler: "User-agent: foobot-news\nDisallow: /", "/a" NoGroup;
+    part_of_the_agent_name_is_a_different_crawler: "User-agent: foo\nUser-agent: bot\nDisallow: /", "/a" NoGroup;
 }
 
 // RFC 9309, section 2.2.1.
 files! {
-    product_tokens_are_compared_ignoring_case: "User-agent: FOObot\nDisallow: /a", "/a" Disallow(2);
+    product_tokens_are_case_insensitive: "User-agent: FOObot\nDisallow: /a", "/a" Disallow(2);
 }
 
 // RFC 9309, section 2.2.1.
 files! {
-    all_groups_that_name_the_crawler_are_one:
+    all_groups_that_name_the_crawler_are_combined:
         "User-agent: foobot\nDisallow: /a\n\nUser-agent: barbot\nDisallow: /\n\nUser-agent: FooBot\nAllow: /a/b",
         "/a" Disallow(2), "/a/b" Allow(8), "/c" NoRule;
-    own_group_replaces_that_of_everyone:
+    own_group_replaces_the_group_for_everyone:
         "User-agent: *\nDisallow: /\n\nUser-agent: foobot\nDisallow: /a", "/b" NoRule;
 }
 
 // RFC 9309, section 2.2.1.
 files! {
-    all_groups_of_everyone_bind_whom_none_names:
+    all_groups_for_everyone_bind_an_unnamed_crawler:
         "User-agent: *\nDisallow: /a\n\nUser-agent: barbot\nDisallow: /\n\nUser-agent: *\nDisallow: /b",
         "/a" Disallow(2), "/b" Disallow(8), "/c" NoRule;
 }
 
 // RFC 9309, section 2.2.1.
 files! {
-    whom_no_group_is_for_is_bound_by_no_rule: "User-agent: barbot\nDisallow: /", "/a" NoGroup;
-    empty_file_binds_nobody: "", "/a" NoGroup;
+    crawler_without_a_group_is_allowed_everything: "User-agent: barbot\nDisallow: /", "/a" NoGroup;
+    empty_file_allows_everything: "", "/a" NoGroup;
 }
 
 // RFC 9309, section 2.2.2.
@@ -249,28 +250,28 @@ files! {
 
 // RFC 9309, section 2.2.2.
 files! {
-    paths_are_compared_by_case: "User-agent: *\nDisallow: /a", "/A" NoRule;
+    paths_are_case_sensitive: "User-agent: *\nDisallow: /a", "/A" NoRule;
 }
 
 // RFC 9309, section 2.2.2.
 files! {
-    most_bytes_count_wherever_they_stand:
+    longest_rule_wins_in_any_order:
         "User-agent: *\nAllow: /a/b\nDisallow: /a\nDisallow: /a/b/c",
         "/a" Disallow(3), "/a/b" Allow(2), "/a/b/c" Disallow(4);
-    bytes_are_counted_once_encoded: "User-agent: *\nDisallow: /\u{e9}\nAllow: /*****", "/%C3%A9" Disallow(2);
-    bytes_are_counted_once_decoded: "User-agent: *\nDisallow: /%61%62\nAllow: /ab*", "/ab" Allow(3);
-    bytes_of_the_pattern_count_not_those_it_matched:
+    rule_length_counts_bytes_beyond_ascii_as_encoded: "User-agent: *\nDisallow: /\u{e9}\nAllow: /*****", "/%C3%A9" Disallow(2);
+    rule_length_counts_unreserved_escapes_as_decoded: "User-agent: *\nDisallow: /%61%62\nAllow: /ab*", "/ab" Allow(3);
+    rule_length_counts_the_pattern_and_not_the_match:
         "User-agent: *\nDisallow: /a*\nAllow: /abc", "/abcdefgh" Allow(3);
 }
 
 // RFC 9309, section 2.2.2.
 files! {
-    allow_counts_among_equals: "User-agent: *\nAllow: /a\nDisallow: /a\nAllow: /%61", "/a" Allow(2);
+    allow_wins_among_rules_of_equal_length: "User-agent: *\nAllow: /a\nDisallow: /a\nAllow: /%61", "/a" Allow(2);
 }
 
 // RFC 9309, section 2.2.2.
 files! {
-    rules_that_repeat_change_nothing:
+    repeated_rules_change_nothing:
         "User-agent: *\nDisallow: /a\nDisallow: /a\nAllow: /a/b\nDisallow: /a\nAllow: /a/b",
         "/a" Disallow(2), "/a/b" Allow(4);
 }
@@ -294,7 +295,7 @@ files! {
         "/%E3%83%84" Disallow(2), "/%e3%83%84" Disallow(2), "/\u{30c4}" Disallow(2), "/\u{e9}" Disallow(3);
     escapes_of_unreserved_bytes_are_decoded_on_both_sides:
         "User-agent: *\nDisallow: /%7Ea\nDisallow: /~b", "/~a" Disallow(2), "/%7eb" Disallow(3);
-    escaped_slash_is_no_slash: "User-agent: *\nDisallow: /a%2Fb\nDisallow: /c/d",
+    escaped_slash_differs_from_a_slash: "User-agent: *\nDisallow: /a%2Fb\nDisallow: /c/d",
         "/a/b" NoRule, "/a%2fb" Disallow(2), "/c%2Fd" NoRule;
     escapes_are_decoded_once: "User-agent: *\nDisallow: /%2561",
         "/%2561" Disallow(2), "/%61" NoRule, "/a" NoRule;
@@ -312,39 +313,39 @@ files! {
 
 // RFC 9309, section 2.2.2.
 files! {
-    rule_outside_a_group_binds_nobody: "Disallow: /\nUser-agent: foobot\nDisallow: /a",
+    rule_outside_a_group_is_ignored: "Disallow: /\nUser-agent: foobot\nDisallow: /a",
         "/a" Disallow(3), "/b" NoRule;
-    rule_below_a_commented_agent_line_binds_nobody: "#User-agent: foobot\nDisallow: /", "/a" NoGroup;
+    rule_below_a_commented_agent_line_is_ignored: "#User-agent: foobot\nDisallow: /", "/a" NoGroup;
 }
 
 // RFC 9309, section 2.2.3.
 files! {
-    number_sign_begins_a_comment_even_within_a_pattern: "User-agent: *\nDisallow: /a#b", "/a" Disallow(2);
+    number_sign_begins_a_comment_inside_a_pattern: "User-agent: *\nDisallow: /a#b", "/a" Disallow(2);
     dollar_ends_a_pattern: "User-agent: *\nDisallow: /a$", "/a" Disallow(2), "/ab" NoRule, "/a?b" NoRule;
-    dollar_within_a_pattern_is_itself: "User-agent: *\nDisallow: /a$b", "/a$b" Disallow(2), "/a" NoRule;
-    star_spans_no_byte_and_many: "User-agent: *\nDisallow: /a*c$",
+    dollar_inside_a_pattern_is_literal: "User-agent: *\nDisallow: /a$b", "/a$b" Disallow(2), "/a" NoRule;
+    star_matches_any_number_of_bytes: "User-agent: *\nDisallow: /a*c$",
         "/ac" Disallow(2), "/a/b?b/c" Disallow(2), "/acb" NoRule;
 }
 
 // RFC 9309, section 2.2.3.
 files! {
-    escaped_star_is_the_byte: "User-agent: *\nDisallow: /a%2Ab",
+    escaped_star_is_literal: "User-agent: *\nDisallow: /a%2Ab",
         "/a*b" Disallow(2), "/a%2ab" Disallow(2), "/axb" NoRule;
-    escaped_dollar_is_the_byte: "User-agent: *\nDisallow: /a%24", "/a$" Disallow(2), "/a" NoRule;
-    star_of_a_path_is_no_wildcard: "User-agent: *\nDisallow: /abc", "/a*c" NoRule;
+    escaped_dollar_is_literal: "User-agent: *\nDisallow: /a%24", "/a$" Disallow(2), "/a" NoRule;
+    star_in_a_path_is_literal: "User-agent: *\nDisallow: /abc", "/a*c" NoRule;
 }
 
-// RFC 9309, section 2.2.4. The last one is what the RFC's words lead to: a
-// delay does not end a list of agents.
+// RFC 9309, section 2.2.4. The last row follows from the RFC's grammar: a delay does not
+// end a list of agents.
 files! {
     other_records_end_no_group:
         "User-agent: foobot\nSitemap: /s\nDisallow: /a\nCrawl-delay: 9\nX: y\nDisallow: /b",
         "/a" Disallow(3), "/b" Disallow(6);
-    name_of_a_record_is_compared_whole: "User-agent: *\nDisallow-AI: /a\nDisallows: /b",
+    record_names_are_compared_whole: "User-agent: *\nDisallow-AI: /a\nDisallows: /b",
         "/a" NoRule, "/b" NoRule;
     misspelt_allow_allows_nothing:
         "User-agent: *\nDisallow: /\nallowed: /a\nalow: /a\nallow-all: /a\nAlllow: /a", "/a" Disallow(2);
-    delay_between_agents_makes_one_group_of_two:
+    delay_between_agent_lines_joins_their_groups:
         "User-agent: *\nCrawl-delay: 9\nUser-agent: barbot\nDisallow: /", "/a" Disallow(4);
 }
 
@@ -356,7 +357,7 @@ fn agents_joined_across_another_record_are_noted() {
     assert_eq!(noted(&robots, NoteKind::JoinsGroup), [3]);
 }
 
-// RFC 9309, section 2.2.4: crawlers may be lenient.
+// RFC 9309, section 2.2.4: crawlers may accept misspelt records.
 #[test]
 fn misspelt_disallow_and_agent_lines_are_understood_and_noted() {
     let names = [
@@ -369,13 +370,21 @@ fn misspelt_disallow_and_agent_lines_are_understood_and_noted() {
     ];
     for name in names {
         let file = format!("User-agent: *\n{name}: /a");
-        assert_eq!(to_foobot(file.as_bytes(), "/a"), Disallow(2), "{name}");
+        assert_eq!(
+            verdict_for_foobot(file.as_bytes(), "/a"),
+            Disallow(2),
+            "{name}"
+        );
         let robots = RobotsTxt::parse(file.as_bytes());
         assert_eq!(noted(&robots, NoteKind::Misspelt), [2]);
     }
     for name in ["useragent", "User agent"] {
         let file = format!("Disallow:\n{name}: foobot\nDisallow: /a");
-        assert_eq!(to_foobot(file.as_bytes(), "/a"), Disallow(3), "{name}");
+        assert_eq!(
+            verdict_for_foobot(file.as_bytes(), "/a"),
+            Disallow(3),
+            "{name}"
+        );
         let robots = RobotsTxt::parse(file.as_bytes());
         assert_eq!(noted(&robots, NoteKind::Misspelt), [2]);
     }
@@ -383,16 +392,16 @@ fn misspelt_disallow_and_agent_lines_are_understood_and_noted() {
 
 // RFC 9309, section 2.2.4.
 #[test]
-fn lines_of_two_words_are_read_as_if_they_had_their_colon() {
+fn lines_of_two_words_are_read_as_if_with_a_colon() {
     let file = b"User-agent foobot\nDisallow\t/a # x\nDisallow /b c";
-    assert_eq!(to_foobot(file, "/a"), Disallow(2));
-    assert_eq!(to_foobot(file, "/b"), NoRule);
+    assert_eq!(verdict_for_foobot(file, "/a"), Disallow(2));
+    assert_eq!(verdict_for_foobot(file, "/b"), NoRule);
     let robots = RobotsTxt::parse(file);
     assert_eq!(noted(&robots, NoteKind::WithoutColon), [1, 2]);
     assert_eq!(noted(&robots, NoteKind::NotARecord), [3]);
 }
 
-/// Malformed lines, such as real files have.
+/// Malformed lines, as found in real files.
 const MALFORMED: [&[u8]; 14] = [
     b"Disallow",
     b"Disallow /a b",
@@ -441,7 +450,7 @@ fn malformed_line_ends_no_group_and_changes_no_verdict() {
     }
 }
 
-/// Returns every place for every malformed line in a file of `lines`.
+/// Pairs each malformed line with each position in a file of `lines`.
 fn places(lines: &[&[u8]]) -> impl Iterator<Item = (usize, &'static [u8])> {
     let places = 0..=lines.len();
     places.flat_map(|place| MALFORMED.map(|line| (place, line)))
@@ -453,7 +462,7 @@ fn with(lines: &[&[u8]], place: usize, line: &[u8]) -> Vec<u8> {
     lines.join(&b'\n')
 }
 
-/// Returns the same, said by a file with one line more after its first `place`.
+/// Returns `said` for a file with one more line inserted after its first `place` lines.
 fn below(said: Said, place: usize) -> Said {
     let moved = |line: u32| line + u32::from(place < line as usize);
     match said {
@@ -463,15 +472,15 @@ fn below(said: Said, place: usize) -> Said {
     }
 }
 
-// RFC 9309, sections 2.2.2 and 2.3: UTF-8; other encodings may be bridged.
+// RFC 9309, sections 2.2.2 and 2.3: files are UTF-8; other encodings may be accepted.
 files! {
-    byte_order_mark_is_no_part_of_the_first_name: b"\xEF\xBB\xBFUser-agent: *\nDisallow: /a",
+    byte_order_mark_is_ignored: b"\xEF\xBB\xBFUser-agent: *\nDisallow: /a",
         "/a" Disallow(2);
-    two_bytes_of_a_byte_order_mark_neither: b"\xEF\xBBUser-agent: *\nDisallow: /a", "/a" Disallow(2);
-    one_byte_of_a_byte_order_mark_neither: b"\xEFUser-agent: *\nDisallow: /a", "/a" Disallow(2);
+    two_bytes_of_a_byte_order_mark_are_ignored: b"\xEF\xBBUser-agent: *\nDisallow: /a", "/a" Disallow(2);
+    one_byte_of_a_byte_order_mark_is_ignored: b"\xEFUser-agent: *\nDisallow: /a", "/a" Disallow(2);
 }
 
-/// `text` in UTF-16, the two bytes of a unit in the order that `bytes` has.
+/// Encodes `text` as UTF-16, with `bytes` to order the bytes of a unit.
 fn utf16(text: &str, bytes: fn(u16) -> [u8; 2]) -> Vec<u8> {
     text.encode_utf16().flat_map(bytes).collect()
 }
@@ -486,17 +495,20 @@ fn files_in_utf16_are_read_in_either_order_with_and_without_a_mark() {
         [b"\xFE\xFF", &*big].concat(),
     ];
     for file in marked.into_iter().chain([little, big]) {
-        assert_eq!(to_foobot(&file, "/a"), Disallow(2));
-        assert_eq!(to_foobot(&file, "/%E3%83%84%F0%9F%98%80"), Disallow(3));
-        // An odd byte, and half of a pair of surrogates.
+        assert_eq!(verdict_for_foobot(&file, "/a"), Disallow(2));
+        assert_eq!(
+            verdict_for_foobot(&file, "/%E3%83%84%F0%9F%98%80"),
+            Disallow(3)
+        );
+        // An odd byte, and an unpaired surrogate.
         let broken = [&*file, b"\xD8\xD8\x00"].concat();
-        assert_eq!(to_foobot(&broken, "/a"), Disallow(2));
+        assert_eq!(verdict_for_foobot(&broken, "/a"), Disallow(2));
     }
 }
 
 // RFC 9309, section 2.3.
 #[test]
-fn robots_txt_stands_at_the_top_of_scheme_host_and_port() {
+fn robots_txt_is_at_the_root_of_scheme_host_and_port() {
     for (url, robots) in [
         ("http://h.test/a/b?c", "http://h.test/robots.txt"),
         ("https://h.test/", "https://h.test/robots.txt"),
@@ -507,10 +519,10 @@ fn robots_txt_stands_at_the_top_of_scheme_host_and_port() {
     }
 }
 
-// RFC 9309, section 2.3, asks for text/plain and section 2.3.1.1 for obedience
-// to whatever rules were sent.
+// RFC 9309, section 2.3, requires text/plain, but section 2.3.1.1 requires that parseable
+// rules are followed.
 #[tokio::test]
-async fn rules_bind_whatever_their_media_type() {
+async fn rules_bind_with_any_media_type() {
     let rules = "<html>\nUser-agent: *\nDisallow: /private\n</html>\n";
     for page in [
         Page::html(rules),
@@ -523,10 +535,10 @@ async fn rules_bind_whatever_their_media_type() {
     }
 }
 
-// RFC 9309, section 2.3.1.4, lets a crawler take an origin that has been
-// unreachable for a month for one without rules; ours: it stays refused.
+// RFC 9309, section 2.3.1.4, allows a crawler to treat an origin as without rules after a
+// month of being unreachable. Ours: it stays refused.
 #[test]
-fn origin_that_has_been_unreachable_for_years_is_refused() {
+fn origin_unreachable_for_years_is_refused() {
     let unreachable = AccessResult::Unreachable(Cause::Timeout);
     let ruling = ruling((Dialect::Rfc9309, 0, unreachable), "FooBot", "/a");
     assert_eq!(ruling.verdict, Verdict::Disallow);
@@ -535,22 +547,22 @@ fn origin_that_has_been_unreachable_for_years_is_refused() {
 
 // RFC 9309, section 2.3.1.5.
 files! {
-    rules_among_garbage_count: b"\x00\xFF\nUser-agent: *\n\xF0\x9F: \x80\nDisallow: /a\n=====\nAllow: /a/b",
+    rules_between_garbage_lines_count: b"\x00\xFF\nUser-agent: *\n\xF0\x9F: \x80\nDisallow: /a\n=====\nAllow: /a/b",
         "/a" Disallow(4), "/a/b" Allow(6);
-    rules_among_html_count: "<html>\n<body>\nUser-agent: *\nDisallow: /a\n</body></html>", "/a" Disallow(4);
+    rules_between_html_lines_count: "<html>\n<body>\nUser-agent: *\nDisallow: /a\n</body></html>", "/a" Disallow(4);
     invalid_utf8_in_a_pattern_is_compared_by_bytes: b"User-agent: *\nDisallow: /\xFFa",
         "/%FFa" Disallow(2), "/%FEa" NoRule;
 }
 
 // RFC 9309, section 2.3.1.5.
 #[test]
-fn web_page_in_place_of_robots_txt_is_noted_and_binds_nobody() {
+fn web_page_as_robots_txt_is_noted_and_allows_everything() {
     let page = b"<html>\n<title>404: not found</title>\n<p>User-agent: *<br>Disallow: /</p>";
-    assert_eq!(to_foobot(page, "/a"), NoGroup);
+    assert_eq!(verdict_for_foobot(page, "/a"), NoGroup);
     assert_eq!(noted(&RobotsTxt::parse(page), NoteKind::Html), [1]);
 }
 
-/// `lines` after as many comments as fill the file up to `bytes` before them.
+/// Returns a file with `lines` after `bytes` bytes of an agent line and comments.
 fn filled(bytes: usize, lines: &str) -> Vec<u8> {
     let agent = "User-agent: *\n";
     let left = bytes - agent.len();
@@ -562,24 +574,24 @@ fn filled(bytes: usize, lines: &str) -> Vec<u8> {
     format!("{agent}{first}{filler}{lines}").into_bytes()
 }
 
-// RFC 9309, section 2.5: at least 500 KiB.
+// RFC 9309, section 2.5: at least 500 KiB must be parsed.
 #[test]
-fn line_that_ends_at_the_limit_counts_and_the_file_is_whole() {
+fn line_that_ends_at_the_size_limit_counts() {
     let line = "Disallow: /a";
     let file = filled(RobotsTxt::BYTES_MIN - line.len(), line);
     assert_eq!(file.len(), 500 * 1024);
     let last = 1 + u32::try_from(file.iter().filter(|byte| **byte == b'\n').count()).unwrap();
-    assert_eq!(to_foobot(&file, "/a"), Disallow(last));
+    assert_eq!(verdict_for_foobot(&file, "/a"), Disallow(last));
     assert_eq!(
         noted(&RobotsTxt::parse(&file), NoteKind::CutAtLimit),
         [0; 0]
     );
 }
 
-// RFC 9309, section 2.5; ours, that the beginning of a cut line is no rule: it
-// would be a wider one.
+// RFC 9309, section 2.5. Ours: the start of a cut line is not a rule, because it would
+// match more than the whole line.
 #[test]
-fn file_is_cut_at_a_whole_line_and_says_so() {
+fn oversized_file_is_cut_at_a_whole_line_and_noted() {
     let rules = "Disallow: /a\nAllow: /abc\nDisallow: /b";
     for over in 1.."\nDisallow: /b".len() {
         let bytes = RobotsTxt::BYTES_MIN + over - rules.len();
@@ -596,7 +608,7 @@ fn file_is_cut_at_a_whole_line_and_says_so() {
     }
 }
 
-/// Returns what could be sent as a robots.txt, `bytes` of each.
+/// Returns bodies of about `bytes` bytes that an origin could send as robots.txt.
 fn anything(bytes: usize) -> Vec<(&'static str, Vec<u8>)> {
     let mut state = 0x9309_2022_u32;
     let mut random = || {
@@ -624,17 +636,16 @@ fn anything(bytes: usize) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-// RFC 9309, sections 2.3.1.5, 2.5 and 3. The bound is `RobotsTxt::BYTES_MIN`:
-// no byte after it is read.
+// RFC 9309, sections 2.3.1.5, 2.5 and 3. Bytes after `RobotsTxt::BYTES_MIN` are not read.
 #[test]
-fn ten_mebibytes_of_anything_are_read_up_to_the_limit_and_no_further() {
+fn ten_mebibytes_of_anything_are_read_up_to_the_limit() {
     for (what, body) in anything(10 << 20) {
         let robots = RobotsTxt::parse(&body);
         let kept = whole_lines(&body, RobotsTxt::BYTES_MIN);
         assert!(kept.len() <= RobotsTxt::BYTES_MIN, "{what}");
         let whole = RobotsTxt::in_dialect(kept.to_vec(), Dialect::Rfc9309);
         assert_eq!(robots.text(), whole.text(), "{what}");
-        // A line that says something has some bytes, and is kept in fewer.
+        // A parsed line takes less memory than its text.
         assert!(robots.memory() <= 2 * RobotsTxt::BYTES_MIN, "{what}");
         assert_eq!(noted(&robots, NoteKind::CutAtLimit).len(), 1, "{what}");
         let binding = robots.binding(&Crawler::parse("FooBot"));
@@ -642,10 +653,10 @@ fn ten_mebibytes_of_anything_are_read_up_to_the_limit_and_no_further() {
     }
 }
 
-// Ours: whoever reads by a dialect cuts the file, or lets it be as long as it
-// is. The bound is its length.
+// Ours: a caller that reads a file in a dialect sets its size limit. Memory is bounded by
+// a multiple of the file's length.
 #[test]
-fn anything_is_read_in_every_dialect_within_a_multiple_of_its_length() {
+fn memory_for_any_file_is_bounded_in_every_dialect() {
     for (what, body) in anything(1 << 20) {
         let body = Bytes::from(body);
         for dialect in Dialect::ALL {
@@ -658,28 +669,31 @@ fn anything_is_read_in_every_dialect_within_a_multiple_of_its_length() {
     }
 }
 
-// RFC 9309, section 2.5; ours, that a long line is not cut into a wider rule.
+// RFC 9309, section 2.5. Ours: a long line is not cut into a rule that matches more.
 #[test]
 fn long_lines_are_kept_whole() {
     for bytes in [20_000, 250_000] {
         let pattern = format!("/{}", "a".repeat(bytes));
         let file = format!("User-agent: *\nDisallow: {pattern}\nAllow: {pattern}b");
         let shorter = &pattern[..bytes];
-        assert_eq!(to_foobot(file.as_bytes(), shorter), NoRule);
-        assert_eq!(to_foobot(file.as_bytes(), &pattern), Disallow(2));
-        assert_eq!(to_foobot(file.as_bytes(), &format!("{pattern}b")), Allow(3));
+        assert_eq!(verdict_for_foobot(file.as_bytes(), shorter), NoRule);
+        assert_eq!(verdict_for_foobot(file.as_bytes(), &pattern), Disallow(2));
+        assert_eq!(
+            verdict_for_foobot(file.as_bytes(), &format!("{pattern}b")),
+            Allow(3)
+        );
     }
 }
 
 // RFC 9309, section 3: bytes out of bounds.
 files! {
-    nul_in_a_pattern_matches_itself_alone: b"User-agent: *\nDisallow: /a\0b\nAllow: /c\0",
+    nul_in_a_pattern_matches_only_itself: b"User-agent: *\nDisallow: /a\0b\nAllow: /c\0",
         "/a%00b" Disallow(2), "/a" NoRule, "/c" NoRule;
-    control_in_a_pattern_matches_itself_alone: b"User-agent: *\nDisallow: /a\x01\nDisallow: /b\x0Bc",
+    control_in_a_pattern_matches_only_itself: b"User-agent: *\nDisallow: /a\x01\nDisallow: /b\x0Bc",
         "/a%01" Disallow(2), "/a" NoRule, "/b" NoRule;
-    nul_makes_another_name_of_a_name:
+    nul_in_a_name_makes_a_different_name:
         b"User-agent: foobot\0\nDisallow: /\nUser-agent: foobot\nDis\0allow: /\nDisallow: /a",
         "/a" Disallow(5);
-    dots_of_a_pattern_are_bytes: "User-agent: *\nDisallow: /a/../b",
+    dots_in_a_pattern_are_literal: "User-agent: *\nDisallow: /a/../b",
         "/a/../b" Disallow(2), "/b" NoRule, "/a" NoRule;
 }

@@ -1,5 +1,5 @@
-//! Chromium, which takes the hash of the authority's key in place of its certificate:
-//! `tests/clients/spki.mjs` opens pages in it. And the files of a page follow it.
+//! Chromium: it accepts the CA by the hash of its key, which `tests/clients/spki.mjs`
+//! passes to it, and the requisites of a page are loaded with it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::kit::origin::Script;
+use crate::kit::origin::{Script, site};
 use crate::kit::paced::{pages, span, standard};
 use crate::kit::page::Page;
 use crate::kit::program::{Outcome, ended};
-use crate::kit::proxy::{Proxy, resolve};
+use crate::kit::proxy::Proxy;
 use crate::requisites::FOLLOW;
 
-/// Time for a browser to start and to open two pages, on a busy machine.
+/// Time for a browser to start and open two pages on a busy machine.
 const BROWSER: Duration = Duration::from_secs(100);
 
-/// Returns the hash of the key that the CA of `proxy` has.
+/// Returns the hash of the CA's key, as `ca show` prints it.
 async fn spki(proxy: &Proxy) -> String {
     let shown = proxy.place().run(&["ca", "show"]).await;
     let mut lines = shown.stdout.lines();
@@ -25,12 +25,12 @@ async fn spki(proxy: &Proxy) -> String {
     spki.unwrap().to_owned()
 }
 
-/// Opens `pages` through `proxy` in a browser that knows the key with the hash `spki`.
+/// Opens `pages` through `proxy` in a browser that accepts the key with the hash `spki`.
 async fn opened(proxy: &Proxy, spki: &str, pages: &[&str]) -> Outcome {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut command = Command::new("node");
     command
-        // What is imported is looked for beside the script.
+        // Node resolves imports from the folder that it runs in.
         .current_dir(root.join("target/node"))
         .args(["--input-type=module", "-"])
         .arg(format!("http://{}", proxy.address()))
@@ -42,34 +42,27 @@ async fn opened(proxy: &Proxy, spki: &str, pages: &[&str]) -> Outcome {
     outcome.expect("the browser took too long")
 }
 
-// Ours: `ca show` and docs/clients.md.
+// Ours: `ca show`, and docs/clients.md.
 #[tokio::test]
-async fn chromium_accepts_certificates_of_the_key_that_ca_show_names() {
-    let origin = Script::robots("User-agent: *\nDisallow: /private\n")
-        .page("/lamp", Page::html("A lamp."))
-        .tls()
-        .start()
-        .await;
-    // Chromium asks for hosts of its own: a parent that refuses them keeps them here.
-    let config = resolve("o.test", origin.address());
-    let proxy = config
-        .set("upstream.parent = \"http://127.0.0.1:1\"")
-        .start()
-        .await;
+async fn chromium_accepts_the_key_hash_that_ca_show_prints() {
+    let script = Script::robots("User-agent: *\nDisallow: /private\n");
+    let script = script.page("/lamp", Page::html("A lamp.")).tls();
+    // Chromium sends background requests to its own hosts; a dead parent keeps them local.
+    let (_origin, proxy) = site(script, &["upstream.parent = \"http://127.0.0.1:1\""]).await;
     let pages = ["https://o.test/lamp", "https://o.test/private"];
     let outcome = opened(&proxy, &spki(&proxy).await, &pages).await;
     let lines: Vec<_> = outcome.stdout.lines().collect();
     assert_eq!(lines[0], "200 A lamp.", "{outcome:?}");
     assert!(outcome.stdout.contains("\n403 "), "{outcome:?}");
     assert!(outcome.stdout.contains("Disallow: /private"), "{outcome:?}");
-    // The hash of another key opens nothing.
+    // With the hash of another key, Chromium rejects the certificates.
     let outcome = opened(&proxy, &"A".repeat(43), &pages).await;
     let refused = "000 ERR_CERT_AUTHORITY_INVALID\n";
     assert_eq!(outcome.stdout, refused.repeat(2), "{outcome:?}");
 }
 
-/// Returns a page that shows how many of its images came, and has 30 that may come, half
-/// of them by way of a style sheet, and one that may not.
+/// Returns a page that shows how many of its images have loaded. It has 15 allowed
+/// images, a style sheet with 14 more, and a disallowed image.
 fn album() -> Page {
     let shown = (0..15).map(|number| format!("<img src=/files/{number}>"));
     let styled = (15..29).map(|number| format!("<p class=c{number}>."));
@@ -97,8 +90,8 @@ fn album_origin() -> Script {
     })
 }
 
-// Ours: `requisites = "follow"`, docs/pace.md. Over HTTPS a browser states what it wants a
-// file for, over HTTP only which page or style sheet embeds it.
+// Ours: `requisites = "follow"`, docs/pace.md. Over HTTPS a browser states the purpose of
+// a request; over HTTP only the Referer shows the page or style sheet.
 #[tokio::test]
 async fn a_browser_loads_thirty_files_at_one_request_a_second() {
     for scheme in ["http", "https"] {

@@ -1,4 +1,4 @@
-//! The command line: what each command prints, and how it exits.
+//! The command line: the output and exit code of each command.
 
 use std::process::Stdio;
 
@@ -18,13 +18,13 @@ const ROBOTS: &str =
     "User-agent: foobot\nDisallow: /a\nAllow: /a/b\n\nUser-agent: *\nDisallow: /\n";
 
 /// Runs the program in an empty folder.
-async fn alone(arguments: &[&str]) -> Outcome {
+async fn run_in_empty_folder(arguments: &[&str]) -> Outcome {
     run_in(TempDir::new().unwrap().path(), arguments).await
 }
 
-// Ours: what is printed works when pasted.
+// Ours: the printed line works when pasted.
 #[tokio::test]
-async fn the_start_prints_where_it_listens_and_a_curl_line_that_works() {
+async fn serve_prints_its_addresses_and_a_working_curl_line() {
     let (_origin, proxy) = site(
         Script::robots("").page("/", Page::text("the page")).tls(),
         &[],
@@ -54,9 +54,9 @@ async fn the_start_prints_where_it_listens_and_a_curl_line_that_works() {
     );
 }
 
-// Ours: a log for programs has no lines for people beside it.
+// Ours: with a log for programs, nothing is printed for people.
 #[tokio::test]
-async fn a_log_in_json_has_the_start_as_an_event() {
+async fn a_json_log_has_an_event_for_the_start() {
     let place = Place::with(&Config::default().set("log.format = \"json\""));
     let mut command = politesse(place.folder());
     command
@@ -95,7 +95,7 @@ async fn a_log_in_json_has_the_start_as_an_event() {
     assert!(child.wait().await.unwrap().success());
 }
 
-// Ours: the environment over the file, --set over both.
+// Ours: the environment wins over the file, and --set over both.
 #[tokio::test]
 async fn a_key_is_set_by_file_environment_and_flag_in_that_order() {
     let place = Place::with(&Config::default().set("proxy.name = \"file\""));
@@ -123,9 +123,9 @@ async fn a_key_is_set_by_file_environment_and_flag_in_that_order() {
     }
 }
 
-// Ours: a configuration with five mistakes (five messages), exit code 2.
+// Ours: each mistake has its own message; exit code 2.
 #[tokio::test]
-async fn five_mistakes_give_five_messages_and_nothing_starts() {
+async fn five_configuration_mistakes_give_five_messages_and_no_start() {
     let config = Config::default()
         .set("proxy.listne = [\"127.0.0.1:0\"]")
         .set("upstream.connect_timeout = \"-5s\"")
@@ -154,9 +154,9 @@ async fn five_mistakes_give_five_messages_and_nothing_starts() {
     }
 }
 
-// Ours: a CA file that cannot be read: path and reason.
+// Ours: the message names the path and the reason.
 #[tokio::test]
-async fn an_authority_that_cannot_be_read_is_named_with_the_reason() {
+async fn an_unreadable_ca_file_is_named_with_the_reason() {
     let place = Place::with(&Config::default());
     assert_eq!(place.run(&["ca", "init"]).await.code, Some(0));
     std::fs::write(place.path("certs/ca.pem"), "nonsense").unwrap();
@@ -178,9 +178,9 @@ async fn an_authority_that_cannot_be_read_is_named_with_the_reason() {
     );
 }
 
-// Same, for the roots towards origins.
+// Ours: the message names the file of roots for origins.
 #[tokio::test]
-async fn roots_that_cannot_be_read_are_named() {
+async fn an_unreadable_file_of_roots_is_named() {
     let place = Place::with(&Config::default().set("https.upstream_roots = \"absent.pem\""));
     let outcome = place.run(&["serve"]).await;
     assert!(
@@ -190,9 +190,9 @@ async fn roots_that_cannot_be_read_are_named() {
     assert!(outcome.stderr.contains("absent.pem"), "{}", outcome.stderr);
 }
 
-// Ours: without roots no origin can be trusted, so nothing starts.
+// Ours: without roots no origin can be trusted, so the proxy does not start.
 #[tokio::test]
-async fn a_system_without_roots_is_told_with_the_way_out() {
+async fn a_system_without_roots_is_reported_with_the_key_to_set() {
     let place = Place::with(&Config::default().set("https.upstream_roots = \"system\""));
     std::fs::write(place.path("none.pem"), "").unwrap();
     let mut command = politesse(place.folder());
@@ -210,7 +210,7 @@ async fn a_system_without_roots_is_told_with_the_way_out() {
     );
 }
 
-// Ours: usage is 2.
+// Ours: exit code 2.
 #[tokio::test]
 async fn usage_mistakes_exit_with_2() {
     for arguments in [
@@ -219,7 +219,7 @@ async fn usage_mistakes_exit_with_2() {
         &["--config", "absent.toml", "serve"],
         &["check", "--robots", "absent.txt", "http://o.test/"],
     ] {
-        let outcome = alone(arguments).await;
+        let outcome = run_in_empty_folder(arguments).await;
         assert_eq!(
             (outcome.code, outcome.stdout.as_str()),
             (Some(2), ""),
@@ -227,7 +227,7 @@ async fn usage_mistakes_exit_with_2() {
         );
     }
     for command in ["serve", "check", "ca", "run", "audit", "config"] {
-        let help = alone(&[command, "--help"]).await;
+        let help = run_in_empty_folder(&[command, "--help"]).await;
         assert_eq!(help.code, Some(0));
         assert!(
             help.stdout.contains("Example"),
@@ -237,7 +237,7 @@ async fn usage_mistakes_exit_with_2() {
     }
 }
 
-// Ours: exit codes 0 and 1, rule and line.
+// Ours: exit codes 0 and 1, with rule and line.
 #[tokio::test]
 async fn check_decides_urls_by_a_saved_file() {
     let folder = TempDir::new().unwrap();
@@ -262,9 +262,9 @@ async fn check_decides_urls_by_a_saved_file() {
     assert_eq!(check("barbot", "http://o.test/b").await.code, Some(1));
 }
 
-// Ours: as sent, and every reading with --as-proxy.
+// Ours: --as-proxy judges every reading of the path.
 #[tokio::test]
-async fn check_judges_as_sent_unless_asked_to_judge_as_the_proxy_does() {
+async fn check_judges_the_path_as_sent_unless_as_proxy_is_given() {
     let folder = TempDir::new().unwrap();
     std::fs::write(
         folder.path().join("robots.txt"),
@@ -283,9 +283,9 @@ async fn check_judges_as_sent_unless_asked_to_judge_as_the_proxy_does() {
     assert_eq!(proxy.code, Some(1), "{proxy:?}");
 }
 
-// Ours: without --robots the file is fetched; 3 could not find out.
+// Ours: without --robots the file is fetched; exit code 3 if that fails.
 #[tokio::test]
-async fn check_fetches_the_file_and_says_if_it_cannot() {
+async fn check_fetches_the_file_and_exits_with_3_if_it_cannot() {
     let origin = Script::robots(ROBOTS).start().await;
     let down = Script::robots_page(Page::status(500)).start().await;
     let place = Place::with(&resolve("o.test", origin.address()).resolve("p.test", down.address()));
@@ -307,7 +307,7 @@ const GZIP: &str = "H4sIAAAAAAACAwstTi3STUxPzSuxUtDicsksTszJyS+3UtDnAgBChKSPGgAA
 
 // Ours: docs/check.md.
 #[tokio::test]
-async fn check_batch_answers_each_line_in_order_and_survives_bad_ones() {
+async fn check_batch_answers_each_line_in_order_despite_bad_lines() {
     let mut command = politesse(std::env::temp_dir().as_path());
     command.args(["check", "--batch", "-"]);
     let lines = [
@@ -315,7 +315,7 @@ async fn check_batch_answers_each_line_in_order_and_survives_bad_ones() {
         "{nonsense".to_owned(),
         json!({"id": "b", "robots": "", "robots_b64": "VXNlci1hZ2VudDogKgpEaXNhbGxvdzogLwo=", "agent": "x", "url": "http://o.test/"}).to_string(),
         json!({"id": 3, "robots": "", "agent": "x", "url": "http://o.test/", "status": 503}).to_string(),
-        // `User-agent: *`, `Disallow: /` under gzip, and four NULs.
+        // `User-agent: *` and `Disallow: /` compressed with gzip, and four NUL bytes.
         json!({"id": 4, "robots_b64": GZIP, "agent": "x", "url": "http://o.test/"}).to_string(),
         json!({"id": 5, "robots_b64": "AAAAAA==", "agent": "x", "url": "http://o.test/"}).to_string(),
     ];
@@ -342,7 +342,7 @@ async fn check_batch_answers_each_line_in_order_and_survives_bad_ones() {
     assert_eq!(told[3]["reason"], "unreachable");
 }
 
-// Ours: ca init | show | export; never overwritten.
+// Ours: `ca init` never overwrites an authority.
 #[tokio::test]
 async fn ca_commands_make_show_and_export_the_authority() {
     let place = Place::with(&Config::default());
@@ -358,7 +358,7 @@ async fn ca_commands_make_show_and_export_the_authority() {
     assert_eq!(place.run(&["ca", "init"]).await.code, Some(0));
     let pem = std::fs::read_to_string(place.path("certs/ca.pem")).unwrap();
     assert_eq!(place.run(&["ca", "export"]).await.stdout, pem);
-    // Of another user's proxy the key cannot be read.
+    // Another user cannot read the key, but these commands need only the certificate.
     let (key, away) = (place.path("certs/ca.key"), place.path("away"));
     std::fs::rename(&key, &away).unwrap();
     assert_eq!(place.run(&["ca", "export"]).await.stdout, pem);
@@ -377,10 +377,10 @@ async fn ca_commands_make_show_and_export_the_authority() {
     );
 }
 
-// Ours: a commented default file, which is a good one.
+// Ours: the commented default file is valid.
 #[tokio::test]
-async fn the_default_file_is_good_and_is_the_repositorys() {
-    let printed = alone(&["config", "default"]).await.stdout;
+async fn the_default_file_is_valid_and_equals_the_one_in_the_repository() {
+    let printed = run_in_empty_folder(&["config", "default"]).await.stdout;
     assert_eq!(
         printed,
         include_str!(concat!(
@@ -396,9 +396,9 @@ async fn the_default_file_is_good_and_is_the_repositorys() {
     );
 }
 
-// Ours: run -- CMD starts a proxy for it, and exits with its code.
+// Ours: `run` starts a proxy for the command, and exits with the command's code.
 #[tokio::test]
-async fn run_gives_a_command_the_proxy_and_its_exit_code() {
+async fn run_starts_a_proxy_and_exits_with_the_code_of_the_command() {
     let origin = Script::robots(ROBOTS)
         .page("/a/b", Page::text("the page"))
         .tls()

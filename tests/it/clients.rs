@@ -1,6 +1,6 @@
-//! Real clients, as they are: curl, Python requests and Scrapy.
+//! Real clients without changes: curl, Python requests and Scrapy.
 //!
-//! `tests/run` makes the Python environment that these run in.
+//! `tests/run` creates their Python environment.
 
 use std::path::PathBuf;
 
@@ -15,8 +15,8 @@ use crate::kit::{client, run, sha256};
 const PAGES: usize = 220;
 const ROBOTS: &str = "User-agent: *\nDisallow: /basket\nDisallow: /*?sort=\nAllow: /basket/help\n";
 
-/// Returns a shop of some hundred pages; each links to the next ones, to a
-/// basket and to a sorted list, both disallowed.
+/// Returns a shop with `PAGES` pages. Each links to three others, to a basket and to a
+/// sorted list; basket and list are disallowed.
 fn shop() -> Script {
     let mut script = Script::robots(ROBOTS).page("/basket/help", Page::html("<p>help"));
     for page in 0..PAGES {
@@ -37,13 +37,12 @@ fn shop() -> Script {
     script
 }
 
-/// Returns a Python program of `tests/clients`, its environment pointed at the
-/// proxy.
+/// Runs a Python program of `tests/clients` that uses the proxy.
 pub(crate) async fn python(proxy: &Proxy, program: &str, arguments: &[&str]) -> Outcome {
     finish(python_command(proxy, program, arguments), b"").await
 }
 
-/// Returns the command of [`python`], not yet run.
+/// Returns the command that [`python`] runs.
 pub(crate) fn python_command(proxy: &Proxy, program: &str, arguments: &[&str]) -> Command {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let interpreter = root.join("target/venv/bin/python");
@@ -73,11 +72,11 @@ pub(crate) fn with_package(command: &mut Command) {
             "PYTHONPATH",
             concat!(env!("CARGO_MANIFEST_DIR"), "/contrib/python"),
         )
-        // Nothing is written beside the sources.
+        // Write no bytecode beside the sources.
         .env("PYTHONDONTWRITEBYTECODE", "1");
 }
 
-/// Leads what `command` asks for through the proxy.
+/// Points the environment variables of `command` at the proxy.
 pub(crate) fn point_at(proxy: &Proxy, command: &mut Command) {
     let address = format!("http://{}", proxy.address());
     for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"] {
@@ -105,8 +104,8 @@ async fn crawl(origin: &Origin, scheme: &str) {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let counts: serde_json::Value =
         serde_json::from_str(outcome.stdout.lines().last().unwrap()).unwrap();
-    // Scrapy asks for its start URL once more when it finds the link to it;
-    // the page of help is the one beside the numbered ones.
+    // Scrapy requests its start URL again when it finds a link to it. The second extra
+    // page is /basket/help.
     assert_eq!(counts["pages"], PAGES + 2, "{outcome:?}");
     assert_eq!(counts["annotated"], PAGES + 2);
     assert_eq!(counts["refused"], 2 * PAGES);
@@ -123,14 +122,14 @@ fn a_scrapy_crawl_over_http_fetches_nothing_disallowed() {
     run(async { crawl(&shop().name("shop.test").start().await, "http").await });
 }
 
-// Ours: the same over HTTPS.
+// Ours: Scrapy with ROBOTSTXT_OBEY = False, over HTTPS.
 #[test]
 fn a_scrapy_crawl_over_https_fetches_nothing_disallowed() {
     run(async { crawl(&shop().name("shop.test").tls().start().await, "https").await });
 }
 
-/// Lets a Python program ask the proxy first.
-async fn with_admin(proxy: &Proxy, mut command: Command) -> Outcome {
+/// Runs a Python program with access to the check API.
+async fn run_with_admin_token(proxy: &Proxy, mut command: Command) -> Outcome {
     let token = proxy.place().run(&["admin", "token"]).await.stdout;
     command
         .env("POLITESSE_ADMIN", format!("http://{}", proxy.admin()))
@@ -138,18 +137,18 @@ async fn with_admin(proxy: &Proxy, mut command: Command) -> Outcome {
     finish(command, b"").await
 }
 
-// Ours: politesse.scrapy.AskFirst. The links that would be refused are not requested.
+// Ours: politesse.scrapy.AskFirst drops links that would be refused.
 #[tokio::test]
-async fn a_spider_that_asks_first_is_refused_nothing() {
+async fn a_spider_that_checks_first_gets_no_refusal() {
     let (origin, proxy) = site(shop().name("shop.test"), &[]).await;
     let spider = python_command(&proxy, "spider.py", &["http://shop.test/page/0", "first"]);
-    let outcome = with_admin(&proxy, spider).await;
+    let outcome = run_with_admin_token(&proxy, spider).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let counts: serde_json::Value =
         serde_json::from_str(outcome.stdout.lines().last().unwrap()).unwrap();
     assert_eq!(counts["pages"], PAGES + 2, "{outcome:?}");
     assert_eq!(counts["refused"], 0, "{outcome:?}");
-    // Each page links to a basket and to a sorted list; one was come to twice.
+    // Each page links to a basket and to a sorted list; the start page is seen twice.
     assert_eq!(counts["dropped"], 2 * (PAGES + 1), "{outcome:?}");
     assert_polite(&origin);
     assert_eq!(origin.robots_fetches(), 1);
@@ -157,9 +156,9 @@ async fn a_spider_that_asks_first_is_refused_nothing() {
     assert!(rows.iter().all(|row| row["verdict"] == "allow"));
 }
 
-// Ours: politesse.ask, with Python alone.
+// Ours: politesse.ask, which needs only Python.
 #[tokio::test]
-async fn the_client_of_twenty_lines_prints_what_may_start_soonest_first() {
+async fn politesse_ask_prints_urls_by_their_earliest_start() {
     let slow = Script::robots("User-agent: *\nCrawl-delay: 60\n")
         .start()
         .await;
@@ -177,7 +176,7 @@ async fn the_client_of_twenty_lines_prints_what_may_start_soonest_first() {
             "http://slow.test/2",
         ])
         .args(["http://free.test/basket", "http://free.test/1", "ftp://x"]);
-    let outcome = with_admin(&proxy, command).await;
+    let outcome = run_with_admin_token(&proxy, command).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let lines: Vec<Vec<&str>> = outcome
         .stdout
@@ -197,7 +196,7 @@ async fn the_client_of_twenty_lines_prints_what_may_start_soonest_first() {
     assert_eq!(slow.targets(), ["/"]);
 }
 
-// Ours: real clients; the origin's bytes.
+// Ours: pages arrive byte for byte, and refusals cite the rule.
 #[tokio::test]
 async fn python_requests_gets_pages_and_explained_refusals() {
     let script = Script::robots(ROBOTS).page(
@@ -237,7 +236,7 @@ async fn python_requests_gets_pages_and_explained_refusals() {
     assert_polite(&tls);
 }
 
-// Ours: the curl line that serve prints works when pasted.
+// Ours: the printed line works when pasted.
 #[tokio::test]
 async fn curl_works_with_the_line_that_serve_prints() {
     let (origin, proxy) = site(shop().name("example.com").tls(), &[]).await;
@@ -266,9 +265,9 @@ async fn curl_works_with_the_line_that_serve_prints() {
     assert_polite(&origin);
 }
 
-// Ours: the summary counts the URLs that the command did not get.
+// Ours: the summary counts URLs that the command did not get.
 #[tokio::test]
-async fn run_says_how_many_urls_ended_in_429() {
+async fn run_reports_how_many_urls_ended_in_429() {
     let script = Script::robots("User-agent: *\nCrawl-delay: 60\n");
     let (_origin, proxy) = site(script.name("shop.test"), &["pace.max_wait = \"0s\""]).await;
     let urls = "http://shop.test/page/[0-2] http://shop.test/page/1";
@@ -279,9 +278,9 @@ async fn run_says_how_many_urls_ended_in_429() {
     assert!(outcome.stderr.contains(told), "{outcome:?}");
 }
 
-// Ours: `run -- CMD` points a client at the proxy and sums up.
+// Ours: `run -- CMD` points a client at the proxy, and prints a summary.
 #[tokio::test]
-async fn run_leads_a_command_through_the_proxy() {
+async fn run_points_a_command_at_the_running_proxy() {
     let (origin, proxy) = site(shop().name("shop.test").tls(), &[]).await;
     let mut command = politesse(proxy.place().folder());
     let urls = "https://shop.test/page/1 https://shop.test/basket/1";
@@ -302,7 +301,7 @@ async fn run_leads_a_command_through_the_proxy() {
     assert_polite(&origin);
 }
 
-// Ours: without a proxy that answers, `run` starts one.
+// Ours: if no proxy answers, `run` starts one.
 #[tokio::test]
 async fn run_starts_a_proxy_of_its_own() {
     let origin = shop().name("shop.test").start().await;

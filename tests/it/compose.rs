@@ -1,6 +1,6 @@
-//! `contrib/compose` and `contrib/systemd`: what their files say of each other is so, and
-//! three nodes run by them. No container is run, and no unit: neither Docker's engine nor
-//! systemd is there.
+//! `contrib/compose` and `contrib/systemd`: their files agree with each other, and three
+//! nodes run with them. No container or unit is started, because the test machine has
+//! neither Docker's engine nor systemd.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ use crate::kit::until;
 
 const NODES: [&str; 3] = ["node1", "node2", "node3"];
 
-/// A copy of `contrib/compose` in which `setup.sh` has run.
+/// Returns a copy of `contrib/compose` in which `setup.sh` has run.
 async fn set_up() -> TempDir {
     let folder = TempDir::with_prefix("politesse-compose-").unwrap();
     for name in ["compose.yaml", "politesse.toml", "haproxy.cfg", "setup.sh"] {
@@ -43,7 +43,7 @@ async fn set_up_again(folder: &Path) {
     assert!(done(setup).await.contains("root.pem"));
 }
 
-/// Returns the value of a key of `politesse.toml`, or its default.
+/// Returns the value of a key in `politesse.toml`, or its default.
 async fn value(key: &str) -> String {
     let mut show = politesse(root());
     let file = root().join("contrib/compose/politesse.toml");
@@ -69,9 +69,9 @@ fn port(text: &str) -> &str {
         .unwrap()
 }
 
-// Issue: "compose file … for three nodes".
+// Ours: docs/running-a-fleet.md.
 #[tokio::test]
-async fn what_the_compose_file_says_agrees_with_the_files_beside_it() {
+async fn the_compose_file_agrees_with_the_files_beside_it() {
     let file = yaml("contrib/compose/compose.yaml").await.remove(0);
     let folder = set_up().await;
     let services = file["services"].as_object().unwrap();
@@ -86,11 +86,12 @@ async fn what_the_compose_file_says_agrees_with_the_files_beside_it() {
         assert_eq!(service["cap_drop"][0], "ALL");
         let grace = seconds(service["stop_grace_period"].as_str().unwrap());
         assert!(stop < grace, "{grace} s for {stop} s");
-        // That of the image asks by the file that the program finds by itself.
+        // The image's own health check is kept: it finds the configuration by itself.
         assert_eq!(service["healthcheck"].get("test"), None);
         let configuration = "./politesse.toml:/etc/politesse/politesse.toml:ro";
         assert_eq!(service["volumes"][0], configuration);
-        // Of this machine alone: the token is all that is between them and others.
+        // Published on loopback only, because nothing but the token protects this
+        // listener.
         let admin_port = service["ports"][0].as_str().unwrap();
         assert!(admin_port.starts_with("127.0.0.1:"), "{admin_port}");
         assert_eq!(port(admin_port), port(&admin));
@@ -103,7 +104,7 @@ async fn what_the_compose_file_says_agrees_with_the_files_beside_it() {
             assert!(is_nodes, "{node}: {volume}");
         }
     }
-    // Probes and scrapes ask by the names of the containers.
+    // Probes and scrapes use the containers' names as hosts.
     let hosts = value("admin.hosts").await;
     assert_eq!(hosts, format!("{NODES:?}"));
     let book = text("docs/running-a-fleet.md");
@@ -146,9 +147,9 @@ async fn what_the_compose_file_says_agrees_with_the_files_beside_it() {
     assert!(subnet.contains(&address.parse::<IpAddr>().unwrap()));
 }
 
-// Ours: what the balancer of the compose file does is what `tests/it/balancer.rs` tests.
+// Ours: so `tests/it/balancer.rs` also covers the balancer of the compose file.
 #[tokio::test]
-async fn both_files_of_haproxy_are_one_but_for_addresses() {
+async fn both_haproxy_files_differ_only_in_addresses() {
     let rest = |path: &str| {
         let text = text(path);
         let start = text.find("global\n").unwrap();
@@ -179,8 +180,8 @@ async fn both_files_of_haproxy_are_one_but_for_addresses() {
     done(haproxy).await;
 }
 
-/// A node of the compose file on this machine: its container's folders are links, and its
-/// addresses are free ones.
+/// Starts a node of the compose file on this machine, with free ports, and links in place
+/// of the container's folders.
 async fn node(folder: &Path, name: &str, store: &str) -> Proxy {
     let place = Place::with(&crate::kit::proxy::Config::default());
     let copy = |from: &str, to: &str| {
@@ -197,11 +198,11 @@ async fn node(folder: &Path, name: &str, store: &str) -> Proxy {
         ("proxy.listen", "[\"127.0.0.1:0\"]".to_owned()),
         ("admin.listen", "\"127.0.0.1:0\"".to_owned()),
         ("fleet.store", format!("[{store:?}]")),
-        // Nodes go on without it; tests/it/archive.rs has one.
+        // A node also runs without an archive; tests/it/archive.rs tests one.
         ("audit.archive", "none".to_owned()),
         ("audit.store", format!("sqlite:{}", data("audit.db"))),
         ("admin.token_file", data("admin-token")),
-        // For people: the kit reads its lines.
+        // The kit reads the lines that are printed for people.
         ("log.format", "pretty".to_owned()),
     ] {
         command.arg("--set").arg(format!("{key}={value}"));
@@ -209,9 +210,9 @@ async fn node(folder: &Path, name: &str, store: &str) -> Proxy {
     Proxy::start(place, command).await
 }
 
-// Issue: "shared CA (… one intermediate a node), one configuration for all by digest".
+// Ours: a CA certificate for each node, and the same configuration at all nodes.
 #[tokio::test]
-async fn three_nodes_run_by_these_files_as_one_fleet() {
+async fn three_nodes_with_these_files_form_one_fleet() {
     let folder = set_up().await;
     let file = |name: &str| folder.path().join(name);
     let secret = |name: &str| std::fs::read(file(name)).unwrap();
@@ -236,7 +237,7 @@ async fn three_nodes_run_by_these_files_as_one_fleet() {
         let metadata = file(&format!("secrets/{name}")).metadata().unwrap();
         assert_eq!(metadata.permissions().mode() & 0o077, 0, "{name}");
     }
-    // With no more rights than the book gives.
+    // The store's user has exactly the rights that docs/fleet.md gives.
     let book = text("docs/fleet.md");
     let rights = book
         .lines()
@@ -263,7 +264,7 @@ async fn three_nodes_run_by_these_files_as_one_fleet() {
         (is_whole && shown.contains("the same at all nodes")).then_some(())
     })
     .await;
-    // The loop of docs/running-a-fleet.md and a scrape ask by name.
+    // The commands of docs/running-a-fleet.md and scrapes use the node's name.
     let named = async |name: &str, path: &str| {
         let mut curl = Command::new("curl");
         curl.args(["-s", "--noproxy", "*", "-w", "%{http_code}", "--connect-to"])
@@ -285,7 +286,7 @@ async fn three_nodes_run_by_these_files_as_one_fleet() {
     );
 }
 
-/// Returns the value of a setting of a unit.
+/// Returns the value of a setting in a unit.
 fn setting<'a>(unit: &'a str, name: &str) -> &'a str {
     let start = format!("{name}=");
     let found = unit
@@ -294,9 +295,9 @@ fn setting<'a>(unit: &'a str, name: &str) -> &'a str {
     found.unwrap_or_else(|| panic!("{name}"))
 }
 
-// Issue: "systemd template for three nodes".
+// Ours: systemd accepts the units, and their stop timeout exceeds the proxy's.
 #[tokio::test]
-async fn units_pass_systemd_and_leave_a_stop_its_time() {
+async fn units_pass_systemd_analyze_and_allow_an_orderly_stop() {
     let folder = TempDir::with_prefix("politesse-units-").unwrap();
     let mut paths: Vec<PathBuf> = Vec::new();
     for (file, instance) in [
@@ -309,14 +310,14 @@ async fn units_pass_systemd_and_leave_a_stop_its_time() {
         assert!(stop < seconds(setting(&unit, "TimeoutStopSec")));
         assert_eq!(setting(&unit, "KillSignal"), "SIGTERM");
         assert_ne!(setting(&unit, "User"), "root");
-        // The program is not installed here.
+        // The program is not installed on the test machine.
         let there = unit.replace("/usr/bin/politesse ", "/bin/true ");
         std::fs::write(folder.path().join(file), there).unwrap();
         paths.push(folder.path().join(instance));
     }
     let template = text("contrib/systemd/politesse@.service");
     assert!(template.contains("POLITESSE_FLEET__NODE=%i"));
-    // Beside what differs by name, both are one.
+    // Apart from names, both units have the same hardening.
     let hardening = |unit: &str| unit.split("LimitNOFILE").nth(1).unwrap().replace("/%i", "");
     assert_eq!(
         hardening(&template),
@@ -337,10 +338,10 @@ async fn units_pass_systemd_and_leave_a_stop_its_time() {
     done(security).await;
 }
 
-// Ours: a service may write to its own folder alone, and commands without its environment
-// find what it has made there. Certificates of a node are there before its start.
+// Ours: a service may write only to its own folder, where commands without its
+// environment also look. A node's certificates exist before its start.
 #[tokio::test]
-async fn units_may_write_what_the_configuration_has_them_make() {
+async fn units_may_write_the_files_that_the_configuration_creates() {
     let config = root().join("contrib/compose/politesse.toml");
     let place = TempDir::with_prefix("politesse-unit-").unwrap();
     let mut show = politesse(place.path());

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::kit::proxy::{Config, Place};
 use crate::kit::run;
 
-/// Lists the files of a folder and of those in it.
+/// Returns all files and folders below `folder`.
 fn files(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -27,13 +27,13 @@ fn with_lines(lines: &[&str]) -> Place {
 }
 
 #[tokio::test]
-async fn a_check_makes_no_file() {
+async fn config_check_creates_no_file() {
     let place = with_lines(&["audit.client_addresses = \"keyed\""]);
     let before = files(place.folder());
     let outcome = place.run(&["config", "check"]).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert_eq!(files(place.folder()), before);
-    // Nor while a proxy runs, or after it.
+    // Neither does a check while a proxy runs, or after it.
     let proxy = place.start().await;
     let outcome = proxy.place().run(&["config", "check"]).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -45,7 +45,7 @@ async fn a_check_makes_no_file() {
 }
 
 #[test]
-fn a_missing_file_is_reported_by_the_check_as_by_the_start() {
+fn config_check_and_serve_both_reject_a_missing_file() {
     const STORE: &str = "fleet.store = [\"redis://127.0.0.1:9\"]";
     const ARCHIVE: &str = "audit.archive = \"postgres://127.0.0.1:9/a\"";
     const TLS: &str = "proxy.listen = [\"https://127.0.0.1:0\"]";
@@ -72,7 +72,7 @@ fn a_missing_file_is_reported_by_the_check_as_by_the_start() {
 }
 
 #[tokio::test]
-async fn an_unusable_file_is_reported_by_the_check_as_by_the_start() {
+async fn config_check_and_serve_both_reject_an_unusable_file() {
     for name in [
         "certs/ca.pem",
         "data/admin-token",
@@ -98,7 +98,7 @@ async fn an_unusable_file_is_reported_by_the_check_as_by_the_start() {
 }
 
 #[tokio::test]
-async fn all_faults_are_reported_at_once() {
+async fn config_check_reports_all_faults_at_once() {
     let place = with_lines(&[
         "audit.seal_to = [\"heads\"]",
         "https.upstream_roots = \"gone\"",

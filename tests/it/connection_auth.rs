@@ -1,12 +1,13 @@
-//! Connections that an origin authenticates (NTLM; Negotiate, RFC 4559, section 6):
-//! each belongs to one connection of a client.
+//! Connections that an origin authenticates (NTLM; Negotiate, RFC 4559, section 6): each
+//! is used for one client connection only.
 
 use crate::kit::client::{Crawler, Reply, curl};
 use crate::kit::ntlm_origin::{NtlmOrigin, first_message, last_message};
 use crate::kit::proxy::{Config, Proxy};
 use crate::kit::sha256;
 
-/// Scheme of URLs, and what is asked for inside it.
+/// A URL scheme: the authority for CONNECT, empty if there is none, and the start of each
+/// request target.
 #[derive(Clone, Copy)]
 struct Leg {
     authority: &'static str,
@@ -42,7 +43,8 @@ impl Leg {
             .await
     }
 
-    /// Proves `user` on the connection of `crawler`; returns what the last request got.
+    /// Proves `user` on the connection of `crawler`, and returns the text of the last
+    /// response.
     async fn prove(self, crawler: &mut Crawler, scheme: &str, user: &str) -> String {
         let agent = format!("User-Agent: {user}/1.0");
         let asked = self.get(crawler, "/page", &[&agent]).await;
@@ -55,7 +57,7 @@ impl Leg {
     }
 }
 
-/// Origins over both schemes, and a proxy that any address of loopback may use.
+/// Origins for both schemes, and a proxy that all loopback addresses may use.
 struct Setup {
     http: NtlmOrigin,
     https: NtlmOrigin,
@@ -73,7 +75,7 @@ async fn start(config: Config) -> Setup {
 }
 
 #[tokio::test]
-async fn clients_that_authenticate_at_once_get_pages_of_their_own() {
+async fn concurrent_clients_each_get_their_own_authenticated_page() {
     let setup = start(Config::default()).await;
     let handshakes = (2..8).flat_map(|source| [(source, HTTP), (source, HTTPS)]);
     let pages = handshakes.map(|(source, leg)| {
@@ -84,12 +86,12 @@ async fn clients_that_authenticate_at_once_get_pages_of_their_own() {
             let mut crawler = leg.crawler(proxy, source).await;
             let proved = leg.prove(&mut crawler, scheme, &user).await;
             assert_eq!(proved, format!("the page of {user}"));
-            // The connection is authenticated now, and needs no more credentials.
+            // The connection is authenticated now, so no more credentials are needed.
             for _ in 0..3 {
                 let again = leg.get(&mut crawler, "/page", &[]).await;
                 assert_eq!(again.text(), proved);
             }
-            // While it is open, nobody else has it.
+            // While it is open, no other connection can use it.
             for other in [source, 9] {
                 let mut stranger = leg.crawler(proxy, other).await;
                 let agent = format!("User-Agent: stranger{user}/1.0");
@@ -108,7 +110,7 @@ async fn clients_that_authenticate_at_once_get_pages_of_their_own() {
     }
 }
 
-/// Runs futures at the same time, on one thread.
+/// Runs futures concurrently on one thread.
 async fn join(futures: impl Iterator<Item = impl Future<Output = ()>>) {
     let mut running: Vec<_> = futures.map(Box::pin).collect();
     std::future::poll_fn(|cx| {
@@ -122,7 +124,7 @@ async fn join(futures: impl Iterator<Item = impl Future<Output = ()>>) {
 }
 
 #[tokio::test]
-async fn an_authenticated_connection_is_closed_with_its_clients() {
+async fn an_authenticated_connection_closes_with_its_client_connection() {
     let config = Config::default().set("upstream.pool_idle_timeout = \"5m\"");
     let setup = start(config).await;
     let mut crawler = HTTP.crawler(&setup.proxy, 2).await;
@@ -132,9 +134,9 @@ async fn an_authenticated_connection_is_closed_with_its_clients() {
     setup.http.has_open(0).await;
 }
 
-// Ours: what nobody uses is closed, as in the pool.
+// Ours: idle connections are closed, as in the pool.
 #[tokio::test]
-async fn an_authenticated_connection_that_is_idle_for_too_long_is_closed() {
+async fn an_idle_authenticated_connection_is_closed() {
     let config = Config::default().set("upstream.pool_idle_timeout = \"500ms\"");
     let setup = start(config).await;
     let mut crawler = HTTP.crawler(&setup.proxy, 2).await;
@@ -144,9 +146,9 @@ async fn an_authenticated_connection_that_is_idle_for_too_long_is_closed() {
     assert_eq!(again.status(), 401, "{}", again.text());
 }
 
-// Ours: a balancer may carry the requests of several clients over one connection.
+// Ours: a balancer may send requests of several clients over one connection.
 #[tokio::test]
-async fn another_credential_on_the_connection_does_not_use_what_was_authenticated() {
+async fn an_authenticated_connection_is_not_used_for_another_credential() {
     let entry = |name: &str| {
         let digest = sha256(name.as_bytes());
         format!("{{ token = \"{name}\", credential = \"sha256:{digest}\" }}")
@@ -169,7 +171,7 @@ async fn another_credential_on_the_connection_does_not_use_what_was_authenticate
 }
 
 #[tokio::test]
-async fn curl_authenticates_by_ntlm_and_the_next_curl_is_not_authenticated() {
+async fn curl_authenticates_with_ntlm_and_the_next_curl_starts_unauthenticated() {
     let Setup {
         proxy,
         http: _http,

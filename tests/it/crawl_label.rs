@@ -1,40 +1,32 @@
 //! Labels of crawls (`run --label`, `Politesse-Crawl`, `crawler.label`), and the URLs
-//! that a crawl did not get (`audit missed`). All ours; docs/asking.md.
+//! that a crawl missed (`audit missed`). All ours; docs/asking.md.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
 use crate::kit::client::{Crawler, ask, get};
-use crate::kit::origin::{Origin, Script};
+use crate::kit::origin::{Origin, Script, site};
 use crate::kit::paced::asking_for_less;
 use crate::kit::page::Page;
-use crate::kit::proxy::{Config, Place, Proxy, resolve};
+use crate::kit::proxy::{Place, Proxy, resolve};
 use crate::kit::run;
 
 const ROBOTS: &str = "User-agent: *\nContent-Usage: /kept train-ai=n\nDisallow: /private\n";
 const FIELD: &str = "Politesse-Crawl: shop-2026-11";
 
-async fn origin() -> Origin {
-    Script::robots(ROBOTS).start().await
-}
-
-fn to(origin: &Origin) -> Config {
-    resolve("o.test", origin.address())
-}
-
-/// Returns the label of each decision, the oldest first.
+/// Returns the label of each decision, oldest first.
 fn labels(rows: &[Value]) -> Vec<Option<&str>> {
     rows.iter().map(|row| row["label"].as_str()).collect()
 }
 
-/// Asks for the decisions of the record, as `list` shows them with these arguments.
+/// Returns the rows that `audit list` prints with `arguments`.
 async fn list(place: &Place, arguments: &[&str]) -> Vec<Value> {
     let command = [&["audit", "list", "--json"], arguments].concat();
     place.run(&command).await.json_lines()
 }
 
-/// Returns why each URL was missed, by its path.
+/// Returns the reason for each missed URL, by path.
 async fn missed(place: &Place, label: &str) -> BTreeMap<String, String> {
     let outcome = place
         .run(&["audit", "missed", "--label", label, "--json"])
@@ -50,9 +42,8 @@ async fn missed(place: &Place, label: &str) -> BTreeMap<String, String> {
 }
 
 #[tokio::test]
-async fn a_field_labels_a_request_and_ends_at_the_proxy() {
-    let origin = origin().await;
-    let proxy = to(&origin).start().await;
+async fn the_label_field_labels_a_request_and_is_not_forwarded() {
+    let (origin, proxy) = site(Script::robots(ROBOTS), &[]).await;
     ask(&proxy, "GET", "http://o.test/a", &[FIELD]).await;
     get(&proxy, "http://o.test/b").await;
     let seen = origin.arrival("/a").await;
@@ -75,10 +66,8 @@ async fn a_field_labels_a_request_and_ends_at_the_proxy() {
 }
 
 #[tokio::test]
-async fn the_field_of_a_connect_labels_the_requests_inside() {
-    let script = Script::robots(ROBOTS).name("o.test");
-    let origin = script.tls().start().await;
-    let proxy = to(&origin).start().await;
+async fn the_label_field_of_a_connect_labels_the_requests_inside() {
+    let (_origin, proxy) = site(Script::robots(ROBOTS).tls(), &[]).await;
     let mut crawler = Crawler::plain(&proxy).await;
     let head = crawler.ask_to_connect("o.test:443", &[FIELD]).await;
     assert_eq!(head.status, 200);
@@ -94,9 +83,8 @@ async fn the_field_of_a_connect_labels_the_requests_inside() {
 }
 
 #[tokio::test]
-async fn a_field_that_is_no_label_is_refused() {
-    let origin = origin().await;
-    let proxy = to(&origin).start().await;
+async fn an_invalid_label_is_refused() {
+    let (origin, proxy) = site(Script::robots(ROBOTS), &[]).await;
     for fields in [
         &["Politesse-Crawl: a b"][..],
         &["Politesse-Crawl:"],
@@ -110,10 +98,9 @@ async fn a_field_that_is_no_label_is_refused() {
 }
 
 #[tokio::test]
-async fn an_entry_of_crawler_labels_its_requests_unless_they_state_another() {
-    let origin = origin().await;
+async fn crawler_label_applies_unless_the_request_has_another() {
     let entry = "crawler = [{ token = \"FooBot\", user_agent = \"foobot\", label = \"nightly\" }]";
-    let proxy = to(&origin).set(entry).start().await;
+    let (_origin, proxy) = site(Script::robots(ROBOTS), &[entry]).await;
     let agent = "User-Agent: FooBot/1";
     ask(&proxy, "GET", "http://o.test/a", &[agent]).await;
     ask(&proxy, "GET", "http://o.test/b", &[agent, FIELD]).await;
@@ -122,9 +109,9 @@ async fn an_entry_of_crawler_labels_its_requests_unless_they_state_another() {
 }
 
 #[tokio::test]
-async fn run_labels_a_command_at_its_own_proxy_and_at_one_that_runs() {
-    let origin = origin().await;
-    let place = Place::with(&to(&origin));
+async fn run_labels_requests_at_a_new_and_at_a_running_proxy() {
+    let origin = Script::robots(ROBOTS).start().await;
+    let place = Place::with(&resolve("o.test", origin.address()));
     let fetch = |label| {
         [
             "run",
@@ -147,7 +134,7 @@ async fn run_labels_a_command_at_its_own_proxy_and_at_one_that_runs() {
     assert_eq!(wrong.code, Some(2), "{}", wrong.stderr);
 }
 
-/// Starts a site on which each URL `/KIND/N` ends as its kind says.
+/// Starts a site on which the KIND in each URL `/KIND/N` determines the response.
 async fn site_with_losses(count: usize) -> (Origin, Proxy) {
     let status = |status| {
         let mut page = Page::text("");
@@ -164,17 +151,15 @@ async fn site_with_losses(count: usize) -> (Origin, Proxy) {
             .at_first(&format!("/later/{at}"), 1, status(500));
     }
     let script = script.page("/busy", asking_for_less(429, Some("3600")));
-    let origin = script.start().await;
     let backoff = "pace.backoff = { first = \"60s\", longest = \"24h\", forgive = \"30m\" }";
     let trains = "crawler = [{ token = \"TrainBot\", user_agent = \"trainbot\", \
                   purpose = \"train-ai\", preferences = \"refuse\" }]";
-    let proxy = to(&origin).set(backoff).set(trains).start().await;
-    (origin, proxy)
+    site(script, &[backoff, trains]).await
 }
 
-// 1,000 URLs: each that was lost once, under the right reason, and none that was got.
+// Each missed URL is listed once, with its reason; URLs that were fetched are not listed.
 #[test]
-fn missed_lists_each_url_that_was_not_answered_with_the_reason() {
+fn missed_lists_each_url_without_a_page_and_the_reason() {
     const OF_A_KIND: usize = 166;
     run(async {
         let (_origin, proxy) = site_with_losses(OF_A_KIND).await;
@@ -190,11 +175,11 @@ fn missed_lists_each_url_that_was_not_answered_with_the_reason() {
         }
         let training = [FIELD, "User-Agent: TrainBot/1"];
         ask(&proxy, "GET", "http://o.test/kept", &training).await;
-        // The last: from here on the host is left alone.
+        // Last, because from here on the host is in back-off.
         for path in ["/busy", "/held"] {
             ask(&proxy, "GET", &format!("http://o.test{path}"), &[FIELD]).await;
         }
-        // Of no crawl, and so of no interest.
+        // Not part of the crawl, so not listed.
         get(&proxy, "http://o.test/private/other").await;
         proxy.place().completed(7 * OF_A_KIND + 4).await;
         let place = proxy.stop().await;

@@ -1,4 +1,4 @@
-//! `politesse crawler`: a token is printed once, and the configuration has its
+//! `politesse crawler`: a new token is printed once, and the configuration gets only its
 //! digest. All ours; docs/clients.md.
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,7 +10,7 @@ use crate::kit::program::{Outcome, politesse, run_in};
 use crate::kit::proxy::{Config, Place};
 use crate::kit::sha256;
 
-/// Returns the token that was printed.
+/// Returns the printed token.
 fn token(outcome: &Outcome) -> String {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let token = outcome.stdout.strip_suffix('\n').unwrap();
@@ -24,7 +24,7 @@ fn file(place: &Place) -> String {
 }
 
 #[tokio::test]
-async fn a_token_that_was_made_proves_the_name_after_a_reload() {
+async fn a_new_token_protects_the_name_after_a_reload() {
     let (_origin, proxy) = site(Script::robots("User-agent: FooBot\nDisallow: /f\n"), &[]).await;
     let before = file(proxy.place());
     let made = proxy
@@ -63,7 +63,7 @@ async fn a_token_that_was_made_proves_the_name_after_a_reload() {
 }
 
 #[tokio::test]
-async fn the_file_keeps_its_mode_and_every_line() {
+async fn crawler_add_keeps_the_mode_and_lines_of_the_file() {
     let place = Place::with(&Config::default());
     let path = place.path("politesse.toml");
     for (text, mode) in [
@@ -92,7 +92,7 @@ async fn the_file_keeps_its_mode_and_every_line() {
 }
 
 #[tokio::test]
-async fn the_lines_are_printed_where_they_cannot_be_written() {
+async fn crawler_add_prints_the_lines_if_it_cannot_write_them() {
     let inline = Place::with(&Config::default().set("crawler = [{ token = \"A\" }]"));
     let before = file(&inline);
     let outcome = inline.run(&["crawler", "add", "FooBot"]).await;
@@ -108,7 +108,7 @@ async fn the_lines_are_printed_where_they_cannot_be_written() {
     let empty = tempfile::tempdir().unwrap();
     let outcome = run_in(empty.path(), &["crawler", "add", "FooBot"]).await;
     let digest = sha256(token(&outcome).as_bytes());
-    // Unless this machine has a file of its own.
+    // This machine may have a configuration file of its own.
     if !std::path::Path::new("/etc/politesse/politesse.toml").exists() {
         assert!(
             outcome.stderr.contains("no configuration file"),
@@ -119,7 +119,7 @@ async fn the_lines_are_printed_where_they_cannot_be_written() {
 }
 
 #[tokio::test]
-async fn the_check_tells_where_credentials_and_the_key_do_not_go_together() {
+async fn config_check_warns_if_credentials_contradict_proxy_auth() {
     let place = Place::with(&Config::default().set("proxy.auth = \"required\""));
     let outcome = place.run(&["config", "check"]).await;
     assert!(
@@ -140,7 +140,7 @@ async fn the_check_tells_where_credentials_and_the_key_do_not_go_together() {
 }
 
 #[tokio::test]
-async fn what_is_no_name_or_no_line_is_refused() {
+async fn crawler_add_refuses_invalid_names_and_comments() {
     let place = Place::with(&Config::default());
     let before = file(&place);
     for arguments in [
@@ -161,7 +161,7 @@ async fn what_is_no_name_or_no_line_is_refused() {
 }
 
 #[tokio::test]
-async fn the_list_shows_entries_in_the_order_in_which_they_are_tried() {
+async fn crawler_list_shows_entries_in_matching_order() {
     let digest = sha256(b"t");
     let table = format!(
         "crawler = [{{ token = [\"A\", \"B\"], user_agent = \"a/\", max_wait = \"60s\" }}, \
@@ -181,9 +181,9 @@ async fn the_list_shows_entries_in_the_order_in_which_they_are_tried() {
     assert_eq!(lines[1]["credential"], format!("sha256:{digest}"));
 }
 
-// Ours: an entry whose token nobody has keeps its crawler out.
+// Ours: an entry with a lost token would lock its crawler out.
 #[tokio::test]
-async fn a_token_that_cannot_be_printed_is_told() {
+async fn crawler_add_reports_a_token_that_could_not_be_printed() {
     let place = Place::with(&Config::default());
     let mut add = politesse(place.folder());
     add.args(["crawler", "add", "FooBot"])

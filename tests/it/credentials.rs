@@ -1,23 +1,23 @@
-//! Credentials: a crawler proves its name by a token, and nobody else has it.
-//! All ours; docs/clients.md. RFC 9110, section 11.7; RFC 7617.
+//! Credentials: a crawler proves its name with a token, and no other client can use the
+//! name. All ours; docs/clients.md. RFC 9110, section 11.7; RFC 7617.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::kit::client::{Crawler, Reply, curl, metrics, reload};
 use crate::kit::origin::{Origin, Script, site};
-use crate::kit::proxy::{Config, Proxy, resolve};
+use crate::kit::proxy::{Proxy, resolve};
 use crate::kit::{sha256, until};
 
-/// FooBot may fetch all but /f, BarBot all but /b, NewBot nothing, and everyone
-/// else all but /all.
+/// FooBot may fetch everything except /f, BarBot everything except /b, NewBot nothing,
+/// and other crawlers everything except /all.
 const ROBOTS: &str = "User-agent: FooBot\nDisallow: /f\n\nUser-agent: BarBot\nDisallow: /b\n\n\
                       User-agent: NewBot\nDisallow: /\n\nUser-agent: *\nDisallow: /all\n";
 
 const FOO: &str = "f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0";
 const BAR: &str = "ba4ba4ba4ba4ba4ba4ba4ba4ba4ba4ba4ba4ba4ba4ba4ba4ba4ba4ba4ba4ba40";
 
-/// Returns a line of the table for a name with its token.
+/// Returns an entry of `crawler` for a name and its token.
 fn entry(name: &str, token: &str) -> String {
     let digest = sha256(token.as_bytes());
     format!("{{ token = \"{name}\", credential = \"sha256:{digest}\" }}")
@@ -36,16 +36,12 @@ fn basic(name: &str, token: &str) -> String {
     format!("Proxy-Authorization: Basic {pair}")
 }
 
-fn config(origin: &Origin) -> Config {
-    resolve("o.test", origin.address()).set(&table())
-}
-
 async fn start(auth: &str) -> (Origin, Proxy) {
     let auth = format!("proxy.auth = \"{auth}\"");
     site(Script::robots(ROBOTS), &[&table(), &auth]).await
 }
 
-/// Asks for `path` over an open connection, as `agent`, with further lines.
+/// Requests `path` as `agent` over an open connection, with extra field lines.
 async fn ask(crawler: &mut Crawler, path: &str, agent: &str, fields: &[&str]) -> Reply {
     let (line, agent) = (
         format!("GET http://o.test{path} HTTP/1.1"),
@@ -56,7 +52,7 @@ async fn ask(crawler: &mut Crawler, path: &str, agent: &str, fields: &[&str]) ->
     crawler.ask(&lines).await
 }
 
-/// Holds that this is a 407 that says how to send a credential.
+/// Asserts that `reply` is a 407 with challenges for both schemes.
 fn assert_challenge(reply: &Reply) {
     reply.assert_error(407, "http_request_denied");
     let challenges = reply.head.values("proxy-authenticate");
@@ -65,14 +61,14 @@ fn assert_challenge(reply: &Reply) {
 }
 
 #[tokio::test]
-async fn a_credential_gives_its_name_whatever_the_user_agent_says() {
+async fn a_credential_determines_the_crawler_name() {
     let (origin, proxy) = start("optional").await;
     let mut crawler = Crawler::plain(&proxy).await;
     let (foo, bearer) = (
         basic("FooBot", FOO),
         format!("proxy-authorization: Bearer {BAR}"),
     );
-    // Each request of one connection may carry another.
+    // Each request on a connection may have another credential.
     for (path, field, status) in [
         ("/all", foo.as_str(), 200),
         ("/f", &foo, 403),
@@ -93,7 +89,7 @@ async fn a_credential_gives_its_name_whatever_the_user_agent_says() {
 }
 
 #[tokio::test]
-async fn a_name_in_the_user_agent_that_is_not_listed_must_allow_as_well() {
+async fn an_unlisted_name_in_the_user_agent_must_be_allowed_too() {
     let (origin, proxy) = start("optional").await;
     let mut crawler = Crawler::plain(&proxy).await;
     let foo = basic("FooBot", FOO);
@@ -123,7 +119,7 @@ async fn a_name_in_the_user_agent_that_is_not_listed_must_allow_as_well() {
 }
 
 #[tokio::test]
-async fn nobody_else_uses_a_name_that_has_a_credential() {
+async fn a_protected_name_requires_its_own_credential() {
     let (origin, proxy) = start("optional").await;
     let mut crawler = Crawler::plain(&proxy).await;
     let bar = basic("BarBot", BAR);
@@ -142,12 +138,12 @@ async fn nobody_else_uses_a_name_that_has_a_credential() {
     let text = metrics(&proxy).await;
     let line = "politesse_credentials_refused_total{reason=\"protected\"} 5\n";
     assert!(text.contains(line), "{text}");
-    // A 407 is no decision.
+    // A 407 is not recorded as a decision.
     assert_eq!(proxy.stop().await.completed(1).await.len(), 1);
 }
 
 #[tokio::test]
-async fn a_wrong_credential_is_answered_with_407_in_either_mode() {
+async fn a_wrong_credential_gets_407_in_both_modes() {
     for auth in ["optional", "required"] {
         let (origin, proxy) = start(auth).await;
         let mut crawler = Crawler::plain(&proxy).await;
@@ -171,7 +167,7 @@ async fn a_wrong_credential_is_answered_with_407_in_either_mode() {
 }
 
 #[tokio::test]
-async fn a_client_without_a_credential_is_asked_for_it_where_one_is_required() {
+async fn a_client_without_a_required_credential_gets_407() {
     let (origin, proxy) = start("required").await;
     let mut crawler = Crawler::plain(&proxy).await;
     assert_challenge(&ask(&mut crawler, "/x", "client/1", &[]).await);
@@ -180,7 +176,7 @@ async fn a_client_without_a_credential_is_asked_for_it_where_one_is_required() {
     assert_eq!(refused.status, 407);
     assert_eq!(refused.values("proxy-authenticate").len(), 2);
     assert_eq!(origin.log().len(), 0);
-    // Either connection serves the next request, which has one.
+    // Both connections can be used again; this request has a credential.
     let foo = basic("FooBot", FOO);
     let served = ask(&mut crawler, "/x", "client/1", &[&foo]).await;
     assert_eq!(served.status(), 200, "{}", served.text());
@@ -192,10 +188,10 @@ async fn a_client_without_a_credential_is_asked_for_it_where_one_is_required() {
 }
 
 #[tokio::test]
-async fn the_credential_of_a_connect_holds_for_every_request_inside() {
-    let origin = Script::robots(ROBOTS).tls().start().await;
-    let auth = "proxy.auth = \"required\"";
-    let proxy = config(&origin).set(auth).start().await;
+async fn the_credential_of_a_connect_covers_every_request_inside() {
+    let table = table();
+    let lines = [&*table, "proxy.auth = \"required\""];
+    let (origin, proxy) = site(Script::robots(ROBOTS).tls(), &lines).await;
     let mut tunnel = Crawler::plain(&proxy).await;
     let foo = basic("FooBot", FOO);
     let opened = tunnel.ask_to_connect("o.test:443", &[&foo]).await;
@@ -204,7 +200,7 @@ async fn the_credential_of_a_connect_holds_for_every_request_inside() {
     let mut inside = inside.unwrap();
     for (path, status) in [("/all", 200), ("/f", 403), ("/b", 200)] {
         let line = format!("GET {path} HTTP/1.1");
-        // One inside is for another proxy: it ends here and counts for nothing.
+        // A credential inside the tunnel is removed and ignored.
         let other = basic("BarBot", "wrong");
         let reply = inside.ask(&[&line, "Host: o.test", &other]).await;
         assert_eq!(reply.status(), status, "{path} {}", reply.text());
@@ -219,8 +215,8 @@ async fn the_credential_of_a_connect_holds_for_every_request_inside() {
     }
 }
 
-/// Asks the admin listener for the clients; returns the kinds of those for which
-/// certificates are being signed.
+/// Returns the kinds of the clients for which certificates are being signed, from the
+/// clients API.
 async fn signed_for(proxy: &Proxy) -> Vec<String> {
     let token = std::fs::read_to_string(proxy.place().path("data/admin-token")).unwrap();
     let (host, token) = (
@@ -240,11 +236,11 @@ async fn signed_for(proxy: &Proxy) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_certificate_counts_for_the_credential_of_its_connect() {
+async fn a_certificate_is_charged_to_the_credential_of_its_connect() {
     let (_origin, proxy) = start("required").await;
     let foo = basic("FooBot", FOO);
-    // Each host needs a certificate of its own; a signature takes so little time
-    // that the operator is shown one of many.
+    // Each host needs its own certificate. A signature takes so little time that only one
+    // of many is visible in the API.
     let open = async |first: usize| {
         for number in (first..).step_by(16) {
             let authority = format!("h{number}.test:443");
@@ -273,9 +269,8 @@ async fn a_certificate_counts_for_the_credential_of_its_connect() {
 }
 
 #[tokio::test]
-async fn a_reload_takes_a_credential_away_from_open_connections() {
-    let origin = Script::robots(ROBOTS).tls().start().await;
-    let proxy = config(&origin).start().await;
+async fn a_reload_revokes_a_credential_on_open_connections() {
+    let (origin, proxy) = site(Script::robots(ROBOTS).tls(), &[&table()]).await;
     let mut tunnel = Crawler::plain(&proxy).await;
     let foo = basic("FooBot", FOO);
     assert_eq!(
@@ -297,26 +292,24 @@ async fn a_reload_takes_a_credential_away_from_open_connections() {
 }
 
 #[tokio::test]
-async fn the_field_is_dropped_where_no_credential_is_known() {
-    for line in ["proxy.auth = \"optional\"", "proxy.auth = \"off\""] {
-        let origin = Script::robots(ROBOTS).start().await;
-        let mut config = resolve("o.test", origin.address()).set(line);
-        if line.ends_with("\"off\"") {
-            config = config.set(&table());
-        }
-        let proxy = config.start().await;
+async fn the_field_is_ignored_if_no_credential_is_configured() {
+    let table = table();
+    for lines in [
+        &["proxy.auth = \"optional\""][..],
+        &["proxy.auth = \"off\"", &table],
+    ] {
+        let (_origin, proxy) = site(Script::robots(ROBOTS), lines).await;
         let mut crawler = Crawler::plain(&proxy).await;
         let wrong = basic("x", "y");
         let reply = ask(&mut crawler, "/x", "FooBot/1", &[&wrong]).await;
-        assert_eq!(reply.status(), 200, "{line} {}", reply.text());
+        assert_eq!(reply.status(), 200, "{lines:?} {}", reply.text());
         let refused = ask(&mut crawler, "/f", "FooBot/1", &[&basic("FooBot", FOO)]).await;
-        assert_eq!(refused.status(), 403, "{line}");
+        assert_eq!(refused.status(), 403, "{lines:?}");
     }
 }
 
 #[tokio::test]
-async fn an_override_for_a_name_is_for_whoever_proves_it() {
-    let origin = Script::robots(ROBOTS).start().await;
+async fn an_override_for_a_name_applies_to_its_credential() {
     let rules = "robots.override = [\
             { origin = \"http://o.test\", agent = \"FooBot\", path = \"/f\", action = \"allow\", \
               reason = \"ours\", until = 2100-01-01T00:00:00Z }, \
@@ -324,7 +317,7 @@ async fn an_override_for_a_name_is_for_whoever_proves_it() {
               reason = \"ours\" }, \
             { origin = \"http://o.test\", agent = \"Other\", path = \"/f\", action = \"allow\", \
               reason = \"ours\", until = 2100-01-01T00:00:00Z }]";
-    let proxy = config(&origin).set(rules).start().await;
+    let (_origin, proxy) = site(Script::robots(ROBOTS), &[&table(), rules]).await;
     let mut crawler = Crawler::plain(&proxy).await;
     let (foo, bar) = (basic("FooBot", FOO), basic("BarBot", BAR));
     for (path, agent, field, status) in [
@@ -339,9 +332,9 @@ async fn an_override_for_a_name_is_for_whoever_proves_it() {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
-// The command's own listener is open to this machine alone.
+// `run` opens a listener of its own, which only this machine can reach.
 #[tokio::test]
-async fn a_command_of_run_needs_no_credential_but_for_a_protected_name() {
+async fn a_command_of_run_needs_a_credential_only_for_a_protected_name() {
     let (_origin, proxy) = start("required").await;
     let script = "for agent in Other/1 FooBot/1; do \
                       curl -s -o /dev/null -w '%{http_code} ' -A $agent http://o.test/x; done";
@@ -349,9 +342,9 @@ async fn a_command_of_run_needs_no_credential_but_for_a_protected_name() {
     assert_eq!(outcome.stdout, "200 407 ", "{outcome:?}");
 }
 
-// Each wrong token costs a digest, and others nothing.
+// Checking a wrong token costs one digest, and does not delay other clients.
 #[tokio::test]
-async fn many_wrong_tokens_do_not_keep_a_good_client_waiting() {
+async fn many_wrong_tokens_do_not_delay_a_good_client() {
     let (_origin, proxy) = start("required").await;
     let mut good = Crawler::plain(&proxy).await;
     let foo = basic("FooBot", FOO);
@@ -372,8 +365,8 @@ async fn many_wrong_tokens_do_not_keep_a_good_client_waiting() {
     assert!((1..50).contains(&lines), "{lines}");
 }
 
-/// Returns what comes of requests with `field` that end as an error: malformed ones,
-/// a CONNECT, and what comes inside one and is no request, or not whole.
+/// Returns the answers to requests with `field` that fail: malformed requests, a CONNECT,
+/// and bytes inside a tunnel that are no request, or an incomplete one.
 async fn answers_to_broken_heads(proxy: &Proxy, field: &str) -> String {
     let token = field.rsplit(' ').next().unwrap();
     let mut answers = String::new();
@@ -405,9 +398,10 @@ async fn answers_to_broken_heads(proxy: &Proxy, field: &str) -> String {
 }
 
 #[tokio::test]
-async fn no_token_is_shown_anywhere() {
-    let origin = Script::robots(ROBOTS).start().await;
-    let proxy = config(&origin).set("log.level = \"trace\"").start().await;
+async fn no_token_appears_in_answers_logs_or_files() {
+    let table = table();
+    let lines = [&*table, "log.level = \"trace\""];
+    let (_origin, proxy) = site(Script::robots(ROBOTS), &lines).await;
     let mut crawler = Crawler::plain(&proxy).await;
     let wrong = "0123456789".repeat(6);
     let (right, other) = (basic("FooBot", FOO), basic("FooBot", &wrong));
@@ -439,7 +433,7 @@ async fn no_token_is_shown_anywhere() {
 }
 
 #[tokio::test]
-async fn curl_sends_its_credential_by_the_address_of_the_proxy_or_when_it_is_asked() {
+async fn curl_sends_a_credential_from_user_option_proxy_url_or_challenge() {
     let origin = Script::robots(ROBOTS).tls().start().await;
     let plain = Script::robots(ROBOTS).start().await;
     let proxy = resolve("o.test:443", origin.address())

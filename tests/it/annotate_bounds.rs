@@ -48,7 +48,7 @@ async fn held(proxy: &Proxy) -> u64 {
 }
 
 async fn nothing_is_held(proxy: &Proxy) {
-    until("budget given back", async || {
+    until("free budget", async || {
         (held(proxy).await == 0).then_some(())
     })
     .await;
@@ -256,7 +256,7 @@ async fn the_budget_is_freed_by_hold_time_after_the_crawler_hangs_up() {
     origin.arrival("/a").await;
     drop(crawler);
     let counted = "politesse_annotations_total{state=\"partial\",why=\"time\"} 1";
-    until("page let go", async || {
+    until("page sent on by hold_time", async || {
         metrics(&proxy).await.contains(counted).then_some(())
     })
     .await;
@@ -349,7 +349,7 @@ fn many_concurrent_pages_arrive_whole_within_the_budget() {
         for _ in 0..PAGES {
             crawlers.push(asked(&proxy).await);
         }
-        until("all pages", async || {
+        until("request for each page", async || {
             (origin.targets().len() == PAGES).then_some(())
         })
         .await;

@@ -147,7 +147,7 @@ async fn a_running_proxy_ships_its_record() {
     }
     let node = ArchivedNode::of(&postgres, proxy.place()).await;
     node.arrival().await;
-    until("metrics that say so", async || {
+    until("metrics without a lag", async || {
         let lag = metric(&proxy, "politesse_archive_lag_entries").await;
         let arrived = metric(&proxy, "politesse_archive_shipped_total").await;
         (lag == 0.0 && arrived == node.last().await as f64).then_some(())

@@ -32,14 +32,14 @@ fn a_full_archive_disk_loses_no_entry_and_stops_no_request() {
             let failures = metric(&proxy, "politesse_archive_errors_total").await;
             disk.fill();
             crawl(proxy.address(), REQUESTS).await;
-            until("a failure", async || {
+            until("shipping error", async || {
                 let count = metric(&proxy, "politesse_archive_errors_total").await;
                 (failures < count).then_some(())
             })
             .await;
             assert_eq!(get(&proxy, "http://o.test/no").await.status(), 403);
             assert_eq!(get(&proxy, "http://o.test/open").await.status(), 200);
-            until("a lag", async || {
+            until("lag", async || {
                 let lag = metric(&proxy, "politesse_archive_lag_entries").await;
                 (0.0 < lag).then_some(())
             })
@@ -49,7 +49,7 @@ fn a_full_archive_disk_loses_no_entry_and_stops_no_request() {
             assert_eq!(log.matches(line).count(), round, "{log}");
             disk.make_room();
             node.arrival().await;
-            until("a lag of nothing", async || {
+            until("end of the lag", async || {
                 let lag = metric(&proxy, "politesse_archive_lag_entries").await;
                 (lag == 0.0).then_some(())
             })

@@ -73,7 +73,7 @@ fn an_archive_killed_repeatedly_has_every_entry_once() {
             postgres.kill();
             crawling.await.unwrap();
             assert_eq!(get(&proxy, "http://o.test/no").await.status(), 403);
-            until("a failure", async || {
+            until("shipping error", async || {
                 let failures = metric(&proxy, "politesse_archive_errors_total").await;
                 (0.0 < failures).then_some(())
             })

@@ -105,7 +105,7 @@ async fn each_url_is_answered_as_the_proxy_later_decides() {
 
 // Ours: no request is sent.
 #[tokio::test]
-async fn without_fetching_a_url_is_unknown_until_its_robots_txt_is_cached() {
+async fn with_fetch_off_a_url_is_unknown_until_its_robots_txt_is_cached() {
     let (origin, proxy) = site(Script::robots(ROBOTS), &[]).await;
     let url = "http://o.test/private";
     let unknown = answers(&proxy, &[url], false).await.remove(0);
@@ -222,7 +222,7 @@ async fn an_invalid_url_gets_an_error_in_its_place() {
 
 // Ours: limits, and access only with the admin token.
 #[tokio::test]
-async fn a_check_needs_a_token_json_and_a_limited_size() {
+async fn a_check_requires_a_token_and_json_of_limited_size() {
     let proxy = Config::default().start().await;
     let right = bearer(&proxy).await;
     let question = |count: usize| {

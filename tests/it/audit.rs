@@ -1,5 +1,5 @@
 //! The record: written before a request is forwarded, completed after it ends, and intact
-//! whatever happens to the process.
+//! even if the process is killed.
 
 use std::collections::HashSet;
 use std::os::unix::fs::PermissionsExt;
@@ -237,7 +237,7 @@ async fn a_second_proxy_on_the_same_record_does_not_start() {
     assert_eq!(
         get(&proxy, "http://o.test/a").await.status(),
         200,
-        "the first is well"
+        "the first proxy still works"
     );
 }
 

@@ -1,5 +1,5 @@
-//! `audit export`: decisions in formats for other programs, safe whatever crawlers and
-//! sites wrote into them.
+//! `audit export`: decisions in formats for other programs, safe even with hostile
+//! text from crawlers and sites.
 
 use std::collections::HashMap;
 use std::io::Read as _;
@@ -193,7 +193,7 @@ fn parse(mut rest: &[u8]) -> Vec<WarcRecord> {
             let (name, value) = line.split_once(": ").unwrap();
             assert!(!value.contains(['\r', '\n']), "{line:?}");
             let known = fields.insert(name.to_ascii_lowercase(), value.to_owned());
-            assert_eq!(known, None, "{name} stands there twice");
+            assert_eq!(known, None, "{name} occurs twice");
         }
         let length: usize = fields["content-length"].parse().unwrap();
         let (block, behind) = behind[4..].split_at(length);
@@ -231,7 +231,7 @@ async fn a_warc_file_contains_each_robots_txt_and_each_decision() {
             assert!(id.is_empty() || ids.contains_key(id), "{record:?}");
         }
         let known = ids.insert(record.field("warc-record-id"), record);
-        assert!(known.is_none(), "an id stands there twice");
+        assert!(known.is_none(), "an id occurs twice");
     }
     let response = &records[1];
     let head = format!(

@@ -84,7 +84,7 @@ async fn rows_are_found_by_url_rule_crawler_and_time() {
     }
 }
 
-// Ours: an empty list reports `0 rows`, and a limited one that there are more.
+// Ours: an empty list reports `0 rows`, and a limited list says how to show all.
 #[tokio::test]
 async fn an_empty_list_and_a_cut_list_say_so() {
     let (_origin, place) = recorded().await;

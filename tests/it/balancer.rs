@@ -137,15 +137,15 @@ impl Fleet {
 // Ours: docs/balancer.md. CONNECT and requests in absolute form are hashed by host.
 #[test]
 fn haproxy_sends_each_host_to_one_node() {
-    each_host_has_one_node(BalancerKind::HaProxy);
+    a_balancer_sends_each_host_to_one_node(BalancerKind::HaProxy);
 }
 
 #[test]
 fn envoy_sends_each_host_to_one_node() {
-    each_host_has_one_node(BalancerKind::Envoy);
+    a_balancer_sends_each_host_to_one_node(BalancerKind::Envoy);
 }
 
-fn each_host_has_one_node(kind: BalancerKind) {
+fn a_balancer_sends_each_host_to_one_node(kind: BalancerKind) {
     run(async {
         let fleet = Fleet::start(kind).await;
         let nodes = fleet.nodes_of_hosts().await;
@@ -277,7 +277,8 @@ fn envoy_rejects_some_odd_requests() {
     a_balancer_answers_odd_requests(BalancerKind::Envoy);
 }
 
-// Ours: a node accepts all of these. `docs/balancer.md` lists those that Envoy rejects.
+// Ours: a node accepts all of these. `docs/balancer.md` lists the ones that
+// Envoy rejects.
 fn a_balancer_answers_odd_requests(kind: BalancerKind) {
     run(async {
         let fleet = Fleet::start(kind).await;

@@ -298,7 +298,7 @@ impl Session {
     }
 }
 
-/// Runs the blocks of each document, and those that carry the mark `marked`.
+/// Runs the unmarked blocks of each document, and the blocks with the mark `marked`.
 async fn assert_commands_run(marked: &Mark) {
     let mut faults = Vec::new();
     for document in documents() {
@@ -339,7 +339,7 @@ fn each_block_of_a_document_is_run_or_says_why_not() {
         let is_known = block.is_commands() || NO_COMMANDS.contains(&&*block.language);
         if !is_known {
             faults.push(format!(
-                "{}: the language {:?} is not known",
+                "{}: unknown language {:?}",
                 block.place(),
                 block.language
             ));
@@ -354,7 +354,7 @@ fn each_block_of_a_document_is_run_or_says_why_not() {
             faults.push(format!("{}: {:?}", block.place(), block.mark));
         }
         if !block.is_commands() && block.text.lines().any(|line| line.starts_with("$ ")) {
-            faults.push(format!("{}: a command that nobody runs", block.place()));
+            faults.push(format!("{}: a command that is never run", block.place()));
         }
     }
     assert_none(&faults);

@@ -106,7 +106,7 @@ async fn proxy(address: SocketAddr) -> Proxy {
 
 // RFC 9113, section 5.4.2: a reset discards bytes that have not been sent yet.
 #[tokio::test]
-async fn http_2_clients_get_all_bytes_of_a_response_cut_short() {
+async fn http2_clients_get_all_bytes_of_a_response_cut_short() {
     for length in [0, 1_000, 65_535, 300_000] {
         let mut answer = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n".to_vec();
         let body = stream_part(0, length);
@@ -118,7 +118,7 @@ async fn http_2_clients_get_all_bytes_of_a_response_cut_short() {
             assert_eq!(response.status(), 200);
             let (mut received, mut stream) = (Vec::new(), response.into_body());
             // The client sees only that the stream was reset.
-            while let Ok(frame) = stream.frame().await.expect("no end") {
+            while let Ok(frame) = stream.frame().await.expect("an error at the end") {
                 received.extend(frame.into_data().unwrap());
             }
             assert_eq!(received.len(), length);
@@ -129,7 +129,7 @@ async fn http_2_clients_get_all_bytes_of_a_response_cut_short() {
             &["--http2", "-w", "%{http_code}", "https://o.test/"],
         )
         .await;
-        assert_ne!(outcome.code, Some(0), "it broke off");
+        assert_ne!(outcome.code, Some(0), "curl reports the cut response");
         assert!(outcome.stdout.ends_with("200"), "{outcome:?}");
     }
 }

@@ -43,7 +43,7 @@ async fn shell(proxy: &Proxy, script: &str) -> Outcome {
         .env("https_proxy", &address);
     timeout(BROWSER, ended(command, b""))
         .await
-        .expect("it took too long")
+        .expect("the script took too long")
 }
 
 #[tokio::test]
@@ -107,7 +107,7 @@ const OPEN: &str = "chromium --headless --no-sandbox --disable-gpu --disable-qui
 async fn chromium_trusts_an_applied_ca_until_undo() {
     let (_origin, proxy) = shop().await;
     let opened = async || shell(&proxy, OPEN).await.stdout.contains("A lamp.");
-    assert!(!opened().await, "it has the CA already");
+    assert!(!opened().await, "Chromium already trusts the CA");
     let trust = async |option: &str| {
         let script = format!("$politesse ca trust --for chromium {option}");
         let outcome = shell(&proxy, &script).await;

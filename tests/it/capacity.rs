@@ -185,7 +185,7 @@ impl Exhausted {
         // pending.
         let mut last = TcpStream::connect(proxy.address()).await.unwrap();
         let mut answer = Vec::new();
-        let _ = soon("end of the last", last.read_to_end(&mut answer)).await;
+        let _ = soon("end of the last connection", last.read_to_end(&mut answer)).await;
         Self {
             proxy,
             crawlers,

@@ -27,7 +27,7 @@ pub(crate) fn read<C: Line>(file: &str, skipped: &Skipped) -> Vec<C> {
         .collect();
     for (id, _) in skipped {
         let known = cases.iter().any(|case| case.id() == *id);
-        assert!(known, "{id} is skipped but is no case");
+        assert!(known, "{id} is skipped but does not exist");
     }
     cases.retain(|case| skipped.iter().all(|(id, _)| *id != case.id()));
     cases
@@ -57,5 +57,5 @@ where
             missed.push(format!("{id}: {error}"));
         }
     }
-    assert!(missed.is_empty(), "not met:\n{}", missed.join("\n"));
+    assert!(missed.is_empty(), "failed cases:\n{}", missed.join("\n"));
 }

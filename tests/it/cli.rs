@@ -68,7 +68,11 @@ async fn a_json_log_has_an_event_for_the_start() {
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let started = soon("start", async {
         loop {
-            let line = lines.next_line().await.unwrap().expect("no start");
+            let line = lines
+                .next_line()
+                .await
+                .unwrap()
+                .expect("the proxy did not start");
             let event: serde_json::Value = serde_json::from_str(&line).unwrap();
             if event["message"] == "started" {
                 return event;

@@ -62,7 +62,7 @@ impl Demo {
     pub(crate) async fn line_with(&mut self, words: &str) -> String {
         loop {
             let line = soon("a line of the demo", self.printed.next_line()).await;
-            let line = line.unwrap().expect("the demo goes on");
+            let line = line.unwrap().expect("the demo ended early");
             if line.contains(words) {
                 return line;
             }

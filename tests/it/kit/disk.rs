@@ -26,7 +26,7 @@ impl Disk {
             .output();
         assert!(
             !dd.unwrap().status.success(),
-            "the disk is full before dd ends"
+            "dd ended before the disk was full"
         );
     }
 

@@ -341,7 +341,7 @@ fn make_template() -> PathBuf {
     let mut input = single.stdin.take().unwrap();
     input.write_all(orders.as_bytes()).unwrap();
     drop(input);
-    assert!(single.wait().unwrap().success(), "no role was made");
+    assert!(single.wait().unwrap().success(), "the role was not created");
     write_own(&data.join("pg_hba.conf"), ACCESS);
     // Another test process may do this at the same time, so rename only a complete copy.
     let copied = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

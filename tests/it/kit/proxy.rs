@@ -224,7 +224,11 @@ impl Proxy {
         });
         let banner = soon("banner", banner(&mut child)).await;
         let has_started = banner.last().is_some_and(|line| line.starts_with("try: "));
-        assert!(has_started, "no start: {}", log.lock().unwrap());
+        assert!(
+            has_started,
+            "the proxy did not start: {}",
+            log.lock().unwrap()
+        );
         let admin = banner
             .iter()
             .find(|line| line.starts_with("dashboard, health and metrics"));

@@ -162,8 +162,7 @@ pub(crate) async fn crawl_at_once(
     all
 }
 
-/// Sends one request over a new connection. Returns an error if the response is not 200,
-/// or there is none.
+/// Sends one request over a new connection. Any outcome but a 200 is an error.
 pub(crate) async fn ask(
     proxy: &Proxy,
     source: Ipv4Addr,

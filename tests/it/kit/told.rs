@@ -30,7 +30,7 @@ pub(crate) fn told(value: &str) -> Vec<Told> {
 
 fn member(key: &str, entry: ListEntry) -> Told {
     let ListEntry::InnerList(list) = entry else {
-        panic!("{key} is no list");
+        panic!("{key} is not a list");
     };
     let parameter = |name: &str| list.params.get(name);
     let text = |name: &str| parameter(name).map(written).unwrap_or_default();

@@ -46,19 +46,35 @@ const FILTERS: [&[&str]; 27] = [
     &["--from", "2020-01-01", "--until", "2020-01-02"],
 ];
 
+/// Returns the rows that a command prints for each node's own record.
+async fn rows_of_nodes(fleet: &Fleet, arguments: &[&str]) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for node in 0..NODES.len() {
+        rows.extend(lines(&fleet.of_node(node, arguments).await));
+    }
+    rows
+}
+
+/// Returns the rows that a command prints for each node's own record, with the node's
+/// name added as the archive shows it.
+async fn named_rows_of_nodes(fleet: &Fleet, arguments: &[&str]) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for (node, name) in NODES.into_iter().enumerate() {
+        for mut row in lines(&fleet.of_node(node, arguments).await) {
+            row["node"] = json!(name);
+            rows.push(row);
+        }
+    }
+    rows
+}
+
 #[tokio::test]
 async fn the_archive_lists_the_combined_rows_of_its_nodes_for_every_filter() {
     let fleet = Fleet::shipped().await;
     let mut counted = 0;
     for filter in FILTERS {
         let list = [&["list", "--json", "--limit", "0"][..], filter].concat();
-        let mut own = Vec::new();
-        for (node, name) in NODES.into_iter().enumerate() {
-            for mut row in lines(&fleet.of_node(node, &list).await) {
-                row["node"] = json!(name);
-                own.push(row);
-            }
-        }
+        let mut own = named_rows_of_nodes(&fleet, &list).await;
         let rows = lines(&fleet.archive(&list).await);
         // Compare parsed times: the texts omit trailing zeros, and so sort differently.
         let times: Vec<Timestamp> = rows
@@ -78,13 +94,7 @@ async fn the_archive_lists_the_combined_rows_of_its_nodes_for_every_filter() {
         );
         // An export lists the oldest first, and includes what each decision is based on.
         let export = [&["export", "--as", "jsonl"][..], filter].concat();
-        let mut own = Vec::new();
-        for (node, name) in NODES.into_iter().enumerate() {
-            for mut row in lines(&fleet.of_node(node, &export).await) {
-                row["node"] = json!(name);
-                own.push(row);
-            }
-        }
+        let own = named_rows_of_nodes(&fleet, &export).await;
         let rows = lines(&fleet.archive(&export).await);
         assert_eq!(sorted(rows), sorted(own), "{filter:?}");
     }
@@ -133,10 +143,7 @@ async fn statistics_of_the_archive_are_the_sums_of_its_nodes() {
                 stats.extend(["--by", keys]);
             }
             stats.extend(filter);
-            let mut own = Vec::new();
-            for node in 0..NODES.len() {
-                own.extend(lines(&fleet.of_node(node, &stats).await));
-            }
+            let own = rows_of_nodes(&fleet, &stats).await;
             let names: Vec<_> = keys.split(',').filter(|key| !key.is_empty()).collect();
             let rows = lines(&fleet.archive(&stats).await);
             assert!(!rows.is_empty());
@@ -154,13 +161,9 @@ async fn statistics_of_the_archive_are_the_sums_of_its_nodes() {
     }
     let refused = fleet.of_node(0, &by_node).await;
     assert_eq!(refused.code, Some(2), "{refused:?}");
-    let top = lines(&fleet.archive(&["top", "rules", "--json"]).await);
-    let mut own = Vec::new();
-    for node in 0..NODES.len() {
-        own.extend(lines(
-            &fleet.of_node(node, &["top", "rules", "--json"]).await,
-        ));
-    }
+    let top_rules = ["top", "rules", "--json"];
+    let top = lines(&fleet.archive(&top_rules).await);
+    let own = rows_of_nodes(&fleet, &top_rules).await;
     assert_eq!(sorted(top), summed(own, &["rule"]));
 }
 

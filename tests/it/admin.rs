@@ -98,7 +98,7 @@ async fn a_stopping_proxy_is_not_ready() {
 
 /// Requests `/metrics` with this request line and these `Host` values, and returns the
 /// status.
-async fn asked(admin: SocketAddr, line: &str, hosts: &[&str]) -> u16 {
+async fn metrics_status(admin: SocketAddr, line: &str, hosts: &[&str]) -> u16 {
     let fields = hosts.iter().map(|host| format!("Host: {host}"));
     let lines: Vec<_> = [line.to_owned()].into_iter().chain(fields).collect();
     let lines: Vec<_> = lines.iter().map(String::as_str).collect();
@@ -125,7 +125,11 @@ async fn the_admin_listener_answers_only_for_its_own_host_names() {
         (&[&own, &own], 400),
         (&[&own, "evil.test"], 400),
     ] {
-        assert_eq!(asked(admin, line, hosts).await, status, "{hosts:?}");
+        assert_eq!(
+            metrics_status(admin, line, hosts).await,
+            status,
+            "{hosts:?}"
+        );
     }
     for (target, status) in [
         (format!("http://{own}/metrics"), 200),
@@ -133,6 +137,10 @@ async fn the_admin_listener_answers_only_for_its_own_host_names() {
         ("http://a@localhost/metrics".to_owned(), 400),
     ] {
         let line = format!("GET {target} HTTP/1.1");
-        assert_eq!(asked(admin, &line, &[&own]).await, status, "{target}");
+        assert_eq!(
+            metrics_status(admin, &line, &[&own]).await,
+            status,
+            "{target}"
+        );
     }
 }

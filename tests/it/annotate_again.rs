@@ -19,7 +19,7 @@ const OTHER_DATE: &str = "Sun, 22 Nov 2026 00:00:00 GMT";
 
 /// Returns the single member of the annotation.
 #[track_caller]
-fn only(reply: &Reply) -> Told {
+fn single_member(reply: &Reply) -> Told {
     let told = told(reply.head.value("robots-directives"));
     let [told] = &told[..] else {
         panic!("{told:?}");
@@ -30,7 +30,7 @@ fn only(reply: &Reply) -> Told {
 /// Returns the directives of the annotation, then its state and reason.
 #[track_caller]
 fn summary(reply: &Reply) -> String {
-    let told = only(reply);
+    let told = single_member(reply);
     let state = [told.state, told.why].join(" ");
     format!("{} / {}", told.directives.join(" "), state.trim())
 }
@@ -48,16 +48,16 @@ async fn summary_of_304(page: Page, unchanged: Page, fields: &[&str]) -> String 
     summary(&reply)
 }
 
-fn tagged() -> Page {
+fn page_with_tag() -> Page {
     Page::html(NOINDEX).field("ETag", "\"a\"")
 }
 
-fn dated() -> Page {
+fn page_with_date() -> Page {
     Page::html(NOINDEX).field("Last-Modified", DATE)
 }
 
 /// Returns a 304 with the ETag `tag`.
-fn unchanged(tag: &str) -> Page {
+fn not_modified_with_tag(tag: &str) -> Page {
     Page::status(304).field("ETag", tag)
 }
 
@@ -81,58 +81,61 @@ macro_rules! not_modified {
 // 13.1.2 and 15.4.5.
 not_modified! {
     a_304_repeats_the_directives_of_the_page_with_its_tag:
-        tagged(), unchanged("\"a\""), [IF_A] => "noindex / complete";
+        page_with_tag(), not_modified_with_tag("\"a\""), [IF_A] => "noindex / complete";
     a_304_with_the_weak_form_of_the_tag_repeats_the_directives:
-        tagged(), unchanged("W/\"a\""), [IF_WEAK] => "noindex / complete";
+        page_with_tag(), not_modified_with_tag("W/\"a\""), [IF_WEAK] => "noindex / complete";
     a_304_repeats_the_directives_of_a_page_with_a_weak_tag:
-        Page::html(NOINDEX).field("ETag", "W/\"a\""), unchanged("W/\"a\""), [IF_WEAK]
+        Page::html(NOINDEX).field("ETag", "W/\"a\""), not_modified_with_tag("W/\"a\""), [IF_WEAK]
         => "noindex / complete";
     a_304_without_a_tag_stands_for_the_requested_tag:
-        tagged(), Page::status(304), [IF_A] => "noindex / complete";
+        page_with_tag(), Page::status(304), [IF_A] => "noindex / complete";
     a_304_repeats_the_directives_of_the_page_with_its_date:
-        dated(), Page::status(304).field("Last-Modified", DATE),
+        page_with_date(), Page::status(304).field("Last-Modified", DATE),
         [&format!("If-Modified-Since: {DATE}")] => "noindex / complete";
     a_304_without_a_date_stands_for_the_requested_date:
-        dated(), Page::status(304), [&format!("If-Modified-Since: {DATE}")]
+        page_with_date(), Page::status(304), [&format!("If-Modified-Since: {DATE}")]
         => "noindex / complete";
     a_cookie_that_the_proxy_drops_does_not_select_the_page:
-        dated(), Page::status(304),
+        page_with_date(), Page::status(304),
         [&format!("If-Modified-Since: {DATE}"), "Cookie: a=1", "Connection: cookie"]
         => "noindex / complete";
     a_304_with_another_date_repeats_nothing:
-        dated(), Page::status(304).field("Last-Modified", OTHER_DATE),
+        page_with_date(), Page::status(304).field("Last-Modified", OTHER_DATE),
         [&format!("If-Modified-Since: {OTHER_DATE}")] => " / partial not-modified";
     a_304_with_another_tag_repeats_nothing:
-        tagged(), unchanged("\"b\""), [IF_B] => " / partial not-modified";
+        page_with_tag(), not_modified_with_tag("\"b\""), [IF_B] => " / partial not-modified";
     a_304_to_several_tags_that_names_none_repeats_nothing:
-        tagged(), Page::status(304), [IF_A_OR_B] => " / partial not-modified";
+        page_with_tag(), Page::status(304), [IF_A_OR_B] => " / partial not-modified";
     a_304_to_several_tags_repeats_the_directives_of_the_tag_it_names:
-        tagged(), unchanged("\"a\""), [IF_A_OR_B] => "noindex / complete";
+        page_with_tag(), not_modified_with_tag("\"a\""), [IF_A_OR_B] => "noindex / complete";
     directives_of_a_page_without_a_validator_are_not_repeated:
-        Page::html(NOINDEX), unchanged("\"a\""), [IF_A] => " / partial not-modified";
+        Page::html(NOINDEX), not_modified_with_tag("\"a\""), [IF_A] => " / partial not-modified";
     a_304_adds_the_directives_of_its_own_fields:
-        tagged(), unchanged("\"a\"").field("X-Robots-Tag", "noai"), [IF_A]
+        page_with_tag(), not_modified_with_tag("\"a\"").field("X-Robots-Tag", "noai"), [IF_A]
         => "noai noindex / complete";
     a_304_repeats_why_the_page_was_partial:
         Page::typed("text/html", b"x").field("Content-Encoding", "dcb").field("ETag", "\"a\""),
-        unchanged("\"a\""), [IF_A] => " / partial coding";
+        not_modified_with_tag("\"a\""), [IF_A] => " / partial coding";
     a_304_repeats_the_directives_in_the_fields_of_an_image:
         Page::typed("image/png", b"x").field("X-Robots-Tag", "noindex").field("ETag", "\"a\""),
-        unchanged("\"a\""), [IF_A] => "noindex / complete";
+        not_modified_with_tag("\"a\""), [IF_A] => "noindex / complete";
 }
 
 // Ours: `from=@date` holds the time at which the proxy read the page.
 #[tokio::test]
 async fn repeated_directives_carry_the_time_the_page_was_read() {
     let script = Script::robots("")
-        .page("/a", tagged())
-        .if_conditional("/a", unchanged("\"a\""));
+        .page("/a", page_with_tag())
+        .if_conditional("/a", not_modified_with_tag("\"a\""));
     let (_origin, proxy) = site(script, &[]).await;
-    assert_eq!(only(&get(&proxy, "http://o.test/a").await).from, None);
+    assert_eq!(
+        single_member(&get(&proxy, "http://o.test/a").await).from,
+        None
+    );
     let mut told = Vec::new();
     for _ in 0..2 {
         let reply = ask(&proxy, "GET", "http://o.test/a", &[AGENT, IF_A]).await;
-        let from = only(&reply).from.unwrap();
+        let from = single_member(&reply).from.unwrap();
         let value = reply.head.value("robots-directives");
         assert!(
             value.ends_with(&format!(";state=complete;from=@{from}")),
@@ -161,8 +164,10 @@ async fn repeated_directives_carry_the_time_the_page_was_read() {
 // Ours: the annotation has only the directives of the 304 itself.
 #[tokio::test]
 async fn a_304_for_a_page_not_seen_before_is_partial() {
-    let script = Script::robots("")
-        .if_conditional("/a", unchanged("\"a\"").field("X-Robots-Tag", "nofollow"));
+    let script = Script::robots("").if_conditional(
+        "/a",
+        not_modified_with_tag("\"a\"").field("X-Robots-Tag", "nofollow"),
+    );
     let (_origin, proxy) = site(script, &[]).await;
     let reply = ask(&proxy, "GET", "http://o.test/a", &[AGENT, IF_A]).await;
     assert_eq!(summary(&reply), "nofollow / partial not-modified");
@@ -171,9 +176,9 @@ async fn a_304_for_a_page_not_seen_before_is_partial() {
 // Ours: equal tags do not make a page known to another crawler or at another URL.
 #[tokio::test]
 async fn directives_are_repeated_only_for_the_same_crawler_and_url() {
-    let mut script = Script::robots("").page("/a", tagged());
+    let mut script = Script::robots("").page("/a", page_with_tag());
     for path in ["/a", "/a?b", "/b"] {
-        script = script.if_conditional(path, unchanged("\"a\""));
+        script = script.if_conditional(path, not_modified_with_tag("\"a\""));
     }
     let (_origin, proxy) = site(script, &[]).await;
     get(&proxy, "http://o.test/a").await;
@@ -191,8 +196,8 @@ async fn directives_are_repeated_only_for_the_same_crawler_and_url() {
 #[tokio::test]
 async fn nothing_is_repeated_with_directives_known_at_zero() {
     let script = Script::robots("")
-        .page("/a", tagged())
-        .if_conditional("/a", unchanged("\"a\""));
+        .page("/a", page_with_tag())
+        .if_conditional("/a", not_modified_with_tag("\"a\""));
     let (_origin, proxy) = site(script, &["directives.known = \"0B\""]).await;
     get(&proxy, "http://o.test/a").await;
     let reply = ask(&proxy, "GET", "http://o.test/a", &[AGENT, IF_A]).await;
@@ -216,7 +221,7 @@ async fn assert_summaries(rows: Vec<Row>) {
     }
 }
 
-fn part(range: &str, body: &str) -> Page {
+fn partial_content(range: &str, body: &str) -> Page {
     let page = Page::html(body).with_status(206);
     page.field("Content-Range", &format!("bytes {range}"))
 }
@@ -243,11 +248,19 @@ async fn a_response_without_the_whole_head_is_partial() {
         ),
         // Without Content-Type the response might be a page.
         Row("HEAD", empty_head(), "noai / partial method"),
-        Row("GET", part("0-58/100", NOINDEX), "noindex / complete"),
-        Row("GET", part("0-99/100", "<head>"), " / partial range"),
         Row(
             "GET",
-            part("0-40/*", "<head><meta name=robots content=noindex>"),
+            partial_content("0-58/100", NOINDEX),
+            "noindex / complete",
+        ),
+        Row(
+            "GET",
+            partial_content("0-99/100", "<head>"),
+            " / partial range",
+        ),
+        Row(
+            "GET",
+            partial_content("0-40/*", "<head><meta name=robots content=noindex>"),
             "noindex / partial range",
         ),
         Row("GET", beginning(&gzip), "noindex / complete"),
@@ -257,12 +270,20 @@ async fn a_response_without_the_whole_head_is_partial() {
             beginning(&gzip[..gzip.len() - 40]),
             " / partial range",
         ),
-        Row("GET", part("1-58/100", NOINDEX), " / partial range"),
-        Row("GET", part("40-98/100", "<body>"), " / partial range"),
+        Row(
+            "GET",
+            partial_content("1-58/100", NOINDEX),
+            " / partial range",
+        ),
+        Row(
+            "GET",
+            partial_content("40-98/100", "<body>"),
+            " / partial range",
+        ),
         Row("GET", multipart.with_status(206), " / partial range"),
         Row(
             "GET",
-            part("9-14/100", "x").field("X-Robots-Tag", "noai"),
+            partial_content("9-14/100", "x").field("X-Robots-Tag", "noai"),
             "noai / partial range",
         ),
     ])

@@ -22,12 +22,12 @@ const REQUEST: &[u8] =
 const HOLD_TIME: Duration = Duration::from_millis(600);
 
 /// Default of `directives.hold_time`.
-const HOLD_TIME_USUAL: Duration = Duration::from_secs(5);
+const HOLD_TIME_DEFAULT: Duration = Duration::from_secs(5);
 
 /// A hold time that no passing test reaches.
 const HOLD_LONG: &str = "directives.hold_time = \"60s\"";
 
-async fn asked(proxy: &Proxy) -> Crawler {
+async fn send_request(proxy: &Proxy) -> Crawler {
     let mut crawler = Crawler::plain(proxy).await;
     crawler.send(REQUEST).await;
     crawler
@@ -40,29 +40,29 @@ fn why(head: &Head) -> String {
 }
 
 /// Returns the number of bytes that are held back at present.
-async fn held(proxy: &Proxy) -> u64 {
+async fn held_bytes(proxy: &Proxy) -> u64 {
     let text = metrics(proxy).await;
     let mut lines = text.lines();
     let value = lines.find_map(|line| line.strip_prefix("politesse_directives_hold_total "));
     value.unwrap().parse().unwrap()
 }
 
-async fn nothing_is_held(proxy: &Proxy) {
+async fn wait_until_freed(proxy: &Proxy) {
     until("free budget", async || {
-        (held(proxy).await == 0).then_some(())
+        (held_bytes(proxy).await == 0).then_some(())
     })
     .await;
 }
 
-async fn something_is_held(proxy: &Proxy) {
+async fn wait_until_held(proxy: &Proxy) {
     until("page held back", async || {
-        (held(proxy).await > 0).then_some(())
+        (held_bytes(proxy).await > 0).then_some(())
     })
     .await;
 }
 
 /// Returns an HTML page whose chunks after the first wait for `gate`.
-fn stepped(chunks: &[&str], gate: &Gate) -> Page {
+fn stepped_page(chunks: &[&str], gate: &Gate) -> Page {
     Page::stepped(chunks, gate).field("Content-Type", "text/html")
 }
 
@@ -76,13 +76,13 @@ async fn a_stalled_page_head_is_sent_on_after_hold_time() {
         "</title>",
     ];
     let (_origin, proxy) = site(
-        Script::robots("").page("/a", stepped(&chunks, &gate)),
+        Script::robots("").page("/a", stepped_page(&chunks, &gate)),
         &["directives.hold_time = \"600ms\""],
     )
     .await;
-    let mut crawler = asked(&proxy).await;
+    let mut crawler = send_request(&proxy).await;
     assert!(timeout(HOLD_TIME / 4, crawler.head()).await.is_err());
-    let head = timeout(HOLD_TIME_USUAL, crawler.head()).await;
+    let head = timeout(HOLD_TIME_DEFAULT, crawler.head()).await;
     let head = head.unwrap().unwrap();
     assert_eq!(
         head.value("robots-directives"),
@@ -112,7 +112,7 @@ async fn hold_time_begins_with_the_first_byte_of_the_response() {
         &["directives.hold_time = \"500ms\""],
     )
     .await;
-    let mut crawler = asked(&proxy).await;
+    let mut crawler = send_request(&proxy).await;
     origin.arrival("/a").await;
     tokio::time::sleep(Duration::from_millis(700)).await;
     gate.open(1);
@@ -126,19 +126,19 @@ async fn a_page_head_over_a_byte_limit_is_sent_on_as_partial() {
     for limit in ["hold_bytes = \"4KiB\"", "scan_limit = \"1KiB\""] {
         let gate = Gate::shut();
         let first = format!("<head><title>{}", "x".repeat(5000));
-        let page = stepped(&[&first, "</title></head>"], &gate);
+        let page = stepped_page(&[&first, "</title></head>"], &gate);
         let (_origin, proxy) = site(
             Script::robots("").page("/a", page),
             &[HOLD_LONG, &format!("directives.{limit}")],
         )
         .await;
-        let mut crawler = asked(&proxy).await;
+        let mut crawler = send_request(&proxy).await;
         let head = crawler.head().await.unwrap();
         assert_eq!(why(&head), "head-limit", "{limit}");
         crawler.peek(first.len()).await;
         gate.open(1);
         assert_eq!(crawler.body(&head, |_| ()).await, End::Whole, "{limit}");
-        nothing_is_held(&proxy).await;
+        wait_until_freed(&proxy).await;
     }
 }
 
@@ -148,13 +148,13 @@ async fn a_limit_of_zero_holds_nothing_back() {
     for key in ["hold_bytes", "scan_limit"] {
         let gate = Gate::shut();
         // The origin sends the fields, and then waits.
-        let page = stepped(&["", "<head></head>"], &gate);
+        let page = stepped_page(&["", "<head></head>"], &gate);
         let (_origin, proxy) = site(
             Script::robots("").page("/a", page),
             &[HOLD_LONG, &format!("directives.{key} = \"0B\"")],
         )
         .await;
-        let mut crawler = asked(&proxy).await;
+        let mut crawler = send_request(&proxy).await;
         let head = crawler.head().await.unwrap();
         assert_eq!(why(&head), "head-limit", "{key}");
         gate.open(1);
@@ -167,13 +167,13 @@ async fn a_limit_of_zero_holds_nothing_back() {
 async fn a_page_over_the_budget_passes_unread() {
     for total in ["0B", "1KiB"] {
         let gate = Gate::shut();
-        let page = stepped(&["<head>", "</head>"], &gate);
+        let page = stepped_page(&["<head>", "</head>"], &gate);
         let (_origin, proxy) = site(
             Script::robots("").page("/a", page),
             &[HOLD_LONG, &format!("directives.hold_total = \"{total}\"")],
         )
         .await;
-        let mut crawler = asked(&proxy).await;
+        let mut crawler = send_request(&proxy).await;
         // The head arrives although the gate still holds back the second chunk.
         let head = crawler.head().await.unwrap();
         assert_eq!(
@@ -185,7 +185,7 @@ async fn a_page_over_the_budget_passes_unread() {
         let take = |bytes: &[u8]| body.extend_from_slice(bytes);
         assert_eq!(crawler.body(&head, take).await, End::Whole);
         assert_eq!(body, b"<head></head>");
-        assert_eq!(held(&proxy).await, 0);
+        assert_eq!(held_bytes(&proxy).await, 0);
     }
 }
 
@@ -193,22 +193,22 @@ async fn a_page_over_the_budget_passes_unread() {
 #[tokio::test]
 async fn the_budget_is_freed_when_a_page_is_sent_on() {
     let gate = Gate::shut();
-    let page = stepped(&["<head><title>", "</title></head><body>", "end"], &gate);
+    let page = stepped_page(&["<head><title>", "</title></head><body>", "end"], &gate);
     let (_origin, proxy) = site(Script::robots("").page("/a", page), &[HOLD_LONG]).await;
-    let mut crawler = asked(&proxy).await;
-    something_is_held(&proxy).await;
+    let mut crawler = send_request(&proxy).await;
+    wait_until_held(&proxy).await;
     gate.open(1);
     let head = crawler.head().await.unwrap();
     assert_eq!(why(&head), "");
     // The held bytes have been sent on, but the page has not ended yet.
-    nothing_is_held(&proxy).await;
+    wait_until_freed(&proxy).await;
     gate.open(1);
     assert_eq!(crawler.body(&head, |_| ()).await, End::Whole);
 }
 
 /// Returns a page that is held back until the gate opens.
 fn half_a_page(gate: &Gate) -> Page {
-    stepped(&["<head><title>", "</title></head><body>"], gate)
+    stepped_page(&["<head><title>", "</title></head><body>"], gate)
 }
 
 // Ours: a reset connection frees the budget at once.
@@ -222,9 +222,9 @@ async fn the_budget_is_freed_when_the_connection_is_reset() {
     .await;
     let mut crawler = Crawler::abrupt(&proxy).await;
     crawler.send(REQUEST).await;
-    something_is_held(&proxy).await;
+    wait_until_held(&proxy).await;
     drop(crawler);
-    nothing_is_held(&proxy).await;
+    wait_until_freed(&proxy).await;
 }
 
 // Ours: a reset stream frees the budget, and its HTTP/2 connection stays usable.
@@ -236,9 +236,9 @@ async fn the_budget_is_freed_when_a_stream_is_reset() {
     let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
     tokio::select! {
         reply = crawler.get("https://o.test/a") => panic!("{reply:?}"),
-        () = something_is_held(&proxy) => {}
+        () = wait_until_held(&proxy) => {}
     }
-    nothing_is_held(&proxy).await;
+    wait_until_freed(&proxy).await;
     assert_eq!(crawler.get("https://o.test/b").await.status(), 200);
 }
 
@@ -252,7 +252,7 @@ async fn the_budget_is_freed_by_hold_time_after_the_crawler_hangs_up() {
         &["directives.hold_time = \"200ms\""],
     )
     .await;
-    let crawler = asked(&proxy).await;
+    let crawler = send_request(&proxy).await;
     origin.arrival("/a").await;
     drop(crawler);
     let counted = "politesse_annotations_total{state=\"partial\",why=\"time\"} 1";
@@ -260,7 +260,7 @@ async fn the_budget_is_freed_by_hold_time_after_the_crawler_hangs_up() {
         metrics(&proxy).await.contains(counted).then_some(())
     })
     .await;
-    nothing_is_held(&proxy).await;
+    wait_until_freed(&proxy).await;
 }
 
 // Ours: the crawler reads only the head, then disconnects.
@@ -277,12 +277,12 @@ async fn the_budget_is_freed_when_the_crawler_leaves_after_the_head() {
         ],
     )
     .await;
-    let mut crawler = asked(&proxy).await;
+    let mut crawler = send_request(&proxy).await;
     let head = crawler.head().await.unwrap();
     assert_eq!(head.value("content-length"), "15000013");
-    assert!(held(&proxy).await > 0);
+    assert!(held_bytes(&proxy).await > 0);
     drop(crawler);
-    nothing_is_held(&proxy).await;
+    wait_until_freed(&proxy).await;
 }
 
 /// Returns the highest memory use of the proxy so far, in KiB.
@@ -291,7 +291,7 @@ fn peak_kib(proxy: &Proxy) -> u64 {
 }
 
 /// Returns a chunked response whose page comes one byte per chunk.
-fn dripping(bytes: usize) -> Vec<u8> {
+fn one_byte_per_chunk(bytes: usize) -> Vec<u8> {
     let mut page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n7\r\n<title>\r\n".to_vec();
     for _ in 0..bytes {
         page.extend_from_slice(b"1\r\nx\r\n");
@@ -300,8 +300,8 @@ fn dripping(bytes: usize) -> Vec<u8> {
     page
 }
 
-const DRIPS: usize = 20_000;
-const DRIPPING: usize = 4;
+const TINY_CHUNKS: usize = 20_000;
+const TINY_CHUNK_PAGES: usize = 4;
 
 /// Memory growth allowed for these pages together, in KiB, socket buffers included. Unit
 /// tests in `hold.rs` check that small pieces are merged.
@@ -310,19 +310,19 @@ const GROWTH_MAX_KIB: u64 = 12 * 1024;
 // Ours: the memory for held pages depends on their bytes, not on the number of chunks.
 #[tokio::test]
 async fn a_page_of_tiny_chunks_is_held_in_little_memory() {
-    let origin = RawOrigin::with("", Bytes::of(&dripping(DRIPS))).await;
+    let origin = RawOrigin::with("", Bytes::of(&one_byte_per_chunk(TINY_CHUNKS))).await;
     let config = resolve("o.test", origin.address()).set(HOLD_LONG);
     let proxy = config.start().await;
     get(&proxy, "http://o.test/a").await;
     let before = peak_kib(&proxy);
     let mut crawlers = Vec::new();
-    for _ in 0..DRIPPING {
-        crawlers.push(asked(&proxy).await);
+    for _ in 0..TINY_CHUNK_PAGES {
+        crawlers.push(send_request(&proxy).await);
     }
     for mut crawler in crawlers {
         let reply = crawler.reply_to("GET").await;
         assert_eq!(why(&reply.head), "");
-        assert_eq!(reply.body.len(), DRIPS + "<title>".len());
+        assert_eq!(reply.body.len(), TINY_CHUNKS + "<title>".len());
     }
     let after = peak_kib(&proxy);
     assert!(
@@ -339,7 +339,7 @@ fn many_concurrent_pages_arrive_whole_within_the_budget() {
     run(async {
         let gate = Gate::shut();
         let first = format!("<head><title>{}", "x".repeat(20_000));
-        let page = stepped(&[&first, "</title></head>", "<body>"], &gate);
+        let page = stepped_page(&[&first, "</title></head>", "<body>"], &gate);
         let (origin, proxy) = site(
             Script::robots("").page("/a", page),
             &[HOLD_LONG, "directives.hold_total = \"1MiB\""],
@@ -347,13 +347,13 @@ fn many_concurrent_pages_arrive_whole_within_the_budget() {
         .await;
         let mut crawlers = Vec::new();
         for _ in 0..PAGES {
-            crawlers.push(asked(&proxy).await);
+            crawlers.push(send_request(&proxy).await);
         }
         until("request for each page", async || {
             (origin.targets().len() == PAGES).then_some(())
         })
         .await;
-        assert!(held(&proxy).await <= TOTAL);
+        assert!(held_bytes(&proxy).await <= TOTAL);
         gate.open(2 * PAGES);
         let whole = sha256(format!("{first}</title></head><body>").as_bytes());
         let mut unread = 0;
@@ -365,7 +365,7 @@ fn many_concurrent_pages_arrive_whole_within_the_budget() {
             unread += usize::from(why == "memory");
         }
         assert!(0 < unread && unread < PAGES, "{unread}");
-        nothing_is_held(&proxy).await;
+        wait_until_freed(&proxy).await;
     });
 }
 

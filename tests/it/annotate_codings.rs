@@ -29,7 +29,7 @@ enum Framing {
 }
 
 /// A crawler's connection. The variants differ in how a request names its target.
-enum Line {
+enum Connection {
     /// HTTP/1.1 with absolute URLs.
     Plain(Crawler),
     /// HTTP/1.1 inside CONNECT and TLS.
@@ -39,7 +39,7 @@ enum Line {
 }
 
 /// Response to a case: fields and body.
-struct Got {
+struct CaseResponse {
     fields: Vec<(String, String)>,
     body: Vec<u8>,
 }
@@ -83,18 +83,19 @@ impl Serving {
     }
 
     /// Returns the target and its annotation if `got` differs from what was expected.
-    fn failure(&self, got: &Got) -> Option<String> {
+    fn failure(&self, got: &CaseResponse) -> Option<String> {
         let sent = match self.method() {
             "HEAD" => Vec::new(),
             _ => self.bytes(),
         };
         let value = got.value("robots-directives");
         let is_same = sha256(&got.body) == sha256(&sent) && self.is_framed(got);
-        (!is_same || !self.is_met(&value)).then(|| format!("{}: {value}", self.target))
+        (!is_same || !self.is_annotated_as_expected(&value))
+            .then(|| format!("{}: {value}", self.target))
     }
 
     /// Reports whether length and content coding arrived as the origin sent them.
-    fn is_framed(&self, got: &Got) -> bool {
+    fn is_framed(&self, got: &CaseResponse) -> bool {
         let is_told = got.values("content-length").len() == 1;
         let codings = got.values("content-encoding");
         let is_named = self
@@ -108,7 +109,7 @@ impl Serving {
     /// Reports whether the annotation says what the case expects. A date in a case may
     /// have passed, so further directives are accepted there. Cases with a limit expect
     /// other limits than this proxy's, so only their keys are compared.
-    fn is_met(&self, value: &str) -> bool {
+    fn is_annotated_as_expected(&self, value: &str) -> bool {
         let case = &self.case;
         let told = told(value);
         if told.len() != 1 || told[0].key != case.agent.to_ascii_lowercase() {
@@ -130,7 +131,7 @@ impl Serving {
     }
 }
 
-impl Got {
+impl CaseResponse {
     fn of(reply: Reply) -> Self {
         assert_eq!(reply.end, End::Whole);
         Self {
@@ -150,8 +151,8 @@ impl Got {
     }
 }
 
-impl Line {
-    async fn ask(&mut self, serving: &Serving) -> Got {
+impl Connection {
+    async fn ask(&mut self, serving: &Serving) -> CaseResponse {
         let (method, target) = (serving.method(), &serving.target);
         let origin = match self {
             Self::Plain(_) => "http://o.test",
@@ -164,11 +165,11 @@ impl Line {
         };
         let line = format!("{method} {origin}{target} HTTP/1.1");
         let agent = format!("User-Agent: {agent}");
-        Got::of(crawler.ask(&[&line, "Host: o.test", &agent]).await)
+        CaseResponse::of(crawler.ask(&[&line, "Host: o.test", &agent]).await)
     }
 }
 
-async fn ask_http2(crawler: &mut H2Crawler, asked: (&str, &str, &str)) -> Got {
+async fn ask_http2(crawler: &mut H2Crawler, asked: (&str, &str, &str)) -> CaseResponse {
     let (method, target, agent) = asked;
     let request = http::Request::builder()
         .method(method)
@@ -179,7 +180,7 @@ async fn ask_http2(crawler: &mut H2Crawler, asked: (&str, &str, &str)) -> Got {
         let value = String::from_utf8_lossy(value.as_bytes());
         (name.to_string(), value.into_owned())
     });
-    Got {
+    CaseResponse {
         fields: fields.collect(),
         body: body.to_vec(),
     }
@@ -201,7 +202,7 @@ enum Tls {
     With,
 }
 
-async fn assert_all_arrive(servings: &[Serving], mut line: Line) {
+async fn assert_all_arrive(servings: &[Serving], mut line: Connection) {
     let mut missed = Vec::new();
     for serving in servings {
         missed.extend(serving.failure(&line.ask(serving).await));
@@ -224,7 +225,7 @@ async fn every_case_arrives_as_sent_and_is_annotated() {
     });
     let servings: Vec<_> = servings.collect();
     let (_origin, proxy) = start(&servings, Tls::Without).await;
-    assert_all_arrive(&servings, Line::Plain(Crawler::plain(&proxy).await)).await;
+    assert_all_arrive(&servings, Connection::Plain(Crawler::plain(&proxy).await)).await;
 }
 
 // Ours: compressed pages are read, but sent on as they came.
@@ -240,7 +241,7 @@ async fn every_page_arrives_as_sent_in_every_coding() {
     }
     assert!(500 < servings.len());
     let (_origin, proxy) = start(&servings, Tls::Without).await;
-    assert_all_arrive(&servings, Line::Plain(Crawler::plain(&proxy).await)).await;
+    assert_all_arrive(&servings, Connection::Plain(Crawler::plain(&proxy).await)).await;
 }
 
 /// Returns the pages with codings and framings in rotation.
@@ -260,7 +261,7 @@ async fn pages_arrive_as_sent_over_https() {
     let servings = pages_in_rotation();
     let (_origin, proxy) = start(&servings, Tls::With).await;
     let crawler = Crawler::inside(&proxy, "o.test:443").await;
-    assert_all_arrive(&servings, Line::Inside(crawler)).await;
+    assert_all_arrive(&servings, Connection::Inside(crawler)).await;
 }
 
 // Ours.
@@ -269,13 +270,13 @@ async fn pages_arrive_as_sent_over_http2() {
     let servings = pages_in_rotation();
     let (_origin, proxy) = start(&servings, Tls::With).await;
     let crawler = H2Crawler::inside(&proxy, "o.test:443").await;
-    assert_all_arrive(&servings, Line::Http2(crawler)).await;
+    assert_all_arrive(&servings, Connection::Http2(crawler)).await;
 }
 
 const HEAD: &str = "<html><head><meta name=robots content=noindex></head><body>";
 
 /// Fields that describe the bytes of the body.
-const ABOUT: [(&str, &str); 7] = [
+const BODY_FIELDS: [(&str, &str); 7] = [
     ("Content-Encoding", "gzip"),
     ("Content-MD5", "Q2hlY2sgSW50ZWdyaXR5IQ=="),
     (
@@ -299,17 +300,17 @@ const ABOUT: [(&str, &str); 7] = [
 async fn fields_that_describe_the_body_are_passed_on() {
     let bytes = coded("gzip", HEAD.into());
     let page = Page::typed("text/html", &bytes);
-    let page = ABOUT
+    let page = BODY_FIELDS
         .iter()
         .fold(page, |page, (name, value)| page.field(name, value));
     let script = Script::robots("").page("/a", page);
     let (_origin, proxy) = site(script.tls(), &[]).await;
     let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
-    let over_http1 = Got::of(crawler.get("/a", "o.test").await);
+    let over_http1 = CaseResponse::of(crawler.get("/a", "o.test").await);
     let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
     let over_http2 = ask_http2(&mut crawler, ("GET", "/a", "ExampleBot/1.0")).await;
     for got in [over_http1, over_http2] {
-        for (name, value) in ABOUT {
+        for (name, value) in BODY_FIELDS {
             assert_eq!(got.value(name), value, "{name}");
         }
         assert_eq!(got.value("content-length"), bytes.len().to_string());

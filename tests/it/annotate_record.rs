@@ -10,9 +10,9 @@ use crate::kit::page::Page;
 use crate::kit::proxy::Proxy;
 
 const AGENT: &str = "User-Agent: ExampleBot/1.0";
-const ABSENT: &str = "examplebot=();state=complete";
+const NO_DIRECTIVES: &str = "examplebot=();state=complete";
 
-fn field(reply: &Reply) -> &str {
+fn annotation(reply: &Reply) -> &str {
     reply.head.value("robots-directives")
 }
 
@@ -30,7 +30,7 @@ async fn the_record_has_the_annotation_and_its_sources() {
     let page = page.field("Robots-Tag", "*;noindex");
     let (_origin, proxy) = site(Script::robots("").page("/a", page), &[]).await;
     let value = "examplebot=(noindex;src=\"r x\" nosnippet;src=m);state=complete";
-    assert_eq!(field(&get(&proxy, "http://o.test/a").await), value);
+    assert_eq!(annotation(&get(&proxy, "http://o.test/a").await), value);
     let said = json!([
         { "by": "x-robots-tag", "said": "noindex, frobnicate" },
         { "by": "robots-tag", "said": "*;noindex" },
@@ -88,12 +88,18 @@ const PREFERRED: &str = "examplebot=(ai-input;value=n;src=u \
 async fn preferences_are_recorded_but_not_annotated() {
     let script = Script::robots(ROBOTS).page("/a", with_preferences());
     let (_origin, proxy) = site(script, &[]).await;
-    assert_eq!(field(&get(&proxy, "http://o.test/a").await), ABSENT);
+    assert_eq!(
+        annotation(&get(&proxy, "http://o.test/a").await),
+        NO_DIRECTIVES
+    );
     let directives = recorded(&proxy, 1).await;
     assert_eq!(directives["value"], PREFERRED);
     assert_eq!(directives["said"].as_array().unwrap().len(), 3);
     // Preferences depend on the path (draft-ietf-aipref-attach-05, section 3).
-    assert_eq!(field(&get(&proxy, "http://o.test/b").await), ABSENT);
+    assert_eq!(
+        annotation(&get(&proxy, "http://o.test/b").await),
+        NO_DIRECTIVES
+    );
     let value = recorded(&proxy, 2).await["value"].to_string();
     assert!(value.contains("train-ai;value=y;src=u"), "{value}");
 }
@@ -103,7 +109,7 @@ async fn preferences_are_recorded_but_not_annotated() {
 async fn preferences_are_annotated_if_configured() {
     let script = Script::robots(ROBOTS).page("/a", with_preferences());
     let (_origin, proxy) = site(script, &["directives.preferences = true"]).await;
-    assert_eq!(field(&get(&proxy, "http://o.test/a").await), PREFERRED);
+    assert_eq!(annotation(&get(&proxy, "http://o.test/a").await), PREFERRED);
     assert_eq!(recorded(&proxy, 1).await["value"], PREFERRED);
 }
 
@@ -116,7 +122,7 @@ async fn a_path_opened_by_an_override_has_no_preferences_from_robots_txt() {
     let lines = ["directives.preferences = true", opened];
     let (_origin, proxy) = site(Script::robots(ROBOTS), &lines).await;
     let reply = get(&proxy, "http://o.test/closed").await;
-    assert_eq!((reply.status(), field(&reply)), (200, ABSENT));
+    assert_eq!((reply.status(), annotation(&reply)), (200, NO_DIRECTIVES));
 }
 
 // Ours: TDMRep's meta elements are read too.
@@ -126,7 +132,7 @@ async fn preferences_in_meta_elements_are_annotated() {
     let script = Script::robots("").page("/a", Page::html(meta));
     let (_origin, proxy) = site(script, &["directives.preferences = true"]).await;
     assert_eq!(
-        field(&get(&proxy, "http://o.test/a").await),
+        annotation(&get(&proxy, "http://o.test/a").await),
         "examplebot=(tdm-reservation;value=1;src=m);state=complete"
     );
 }
@@ -153,11 +159,11 @@ async fn a_forged_annotation_is_removed_and_recorded() {
     for (place, path) in ["/head", "/held", "/late"].into_iter().enumerate() {
         let reply = crawler.get(&format!("https://o.test{path}")).await;
         let values = reply.headers().get_all("robots-directives").iter();
-        assert_eq!(values.collect::<Vec<_>>(), [ABSENT], "{path}");
+        assert_eq!(values.collect::<Vec<_>>(), [NO_DIRECTIVES], "{path}");
         let trailers = reply.extensions().get::<Trailers>();
         let forged = trailers.map(|Trailers(fields)| fields.contains_key("robots-directives"));
         assert!(!forged.unwrap_or_default(), "{path}");
-        let wanted = json!({ "value": ABSENT, "said": said });
+        let wanted = json!({ "value": NO_DIRECTIVES, "said": said });
         assert_eq!(recorded(&proxy, place + 1).await, wanted, "{path}");
     }
 }
@@ -175,7 +181,7 @@ async fn a_crawler_with_several_tokens_gets_a_key_for_each() {
     .await;
     let reply = get_as(&proxy, "Legacy/1.0", "http://o.test/a").await;
     assert_eq!(
-        field(&reply),
+        annotation(&reply),
         "foobot=(noai;src=x noindex;src=x);state=complete, \
              foobot-news=(noai;src=x noindex;src=x);state=complete"
     );
@@ -194,7 +200,7 @@ async fn a_crawler_whose_token_cannot_be_a_key_gets_its_decision_number() {
     for (count, seq) in [(1, 3), (2, 5)] {
         let reply = get_as(&proxy, "under/1.0", "http://o.test/a").await;
         let wanted = format!("*=(noindex;src=x);state=complete;audit=\"{seq}\"");
-        assert_eq!(field(&reply), wanted);
+        assert_eq!(annotation(&reply), wanted);
         let row = proxy.place().completed(count).await.pop().unwrap();
         assert_eq!(row["seq"], seq);
     }
@@ -210,14 +216,14 @@ async fn directives_for_everyone_have_the_key_of_all_crawlers() {
     let script = Script::robots("").page("/a", page);
     let (_origin, proxy) = site(script.clone(), &[]).await;
     let nameless = ask(&proxy, "GET", "http://o.test/a", &[]).await;
-    assert_eq!(field(&nameless), "*=(noai;src=x);state=complete");
+    assert_eq!(annotation(&nameless), "*=(noai;src=x);state=complete");
     let (_origin, proxy) = site(script, &["directives.emit_general = true"]).await;
     assert_eq!(
-        field(&get(&proxy, "http://o.test/a").await),
+        annotation(&get(&proxy, "http://o.test/a").await),
         "examplebot=(noai;src=x noindex;src=x);state=complete, *=(noai;src=x);state=complete"
     );
     let nameless = ask(&proxy, "GET", "http://o.test/a", &[]).await;
-    assert_eq!(field(&nameless), "*=(noai;src=x);state=complete");
+    assert_eq!(annotation(&nameless), "*=(noai;src=x);state=complete");
 }
 
 // Ours: `directives.both_fields`. X-Robots-Tag still counts if it is the only field.
@@ -229,9 +235,12 @@ async fn robots_tag_wins_over_x_robots_tag_if_configured() {
         .page("/old", old());
     let (_origin, proxy) = site(script, &["directives.both_fields = \"robots-tag\""]).await;
     let reply = get(&proxy, "http://o.test/both").await;
-    assert_eq!(field(&reply), "examplebot=(noai;src=r);state=complete");
+    assert_eq!(annotation(&reply), "examplebot=(noai;src=r);state=complete");
     let reply = get(&proxy, "http://o.test/old").await;
-    assert_eq!(field(&reply), "examplebot=(noindex;src=x);state=complete");
+    assert_eq!(
+        annotation(&reply),
+        "examplebot=(noindex;src=x);state=complete"
+    );
 }
 
 // Ours: `directives.meta_scope` and `directives.field_limit`.
@@ -252,12 +261,12 @@ async fn the_scope_of_meta_and_the_field_limit_are_configurable() {
     .await;
     let reply = get(&proxy, "http://o.test/behind").await;
     let outside = "examplebot=();state=complete, outside=(noindex;src=m)";
-    assert_eq!(field(&reply), outside);
+    assert_eq!(annotation(&reply), outside);
     let reply = get(&proxy, "http://o.test/long").await;
     assert!(
-        field(&reply).ends_with(";state=partial;why=field-limit"),
+        annotation(&reply).ends_with(";state=partial;why=field-limit"),
         "{}",
-        field(&reply)
+        annotation(&reply)
     );
 }
 
@@ -281,7 +290,7 @@ async fn annotations_are_counted_by_state_and_reason() {
 
 /// Sends a request with these `Accept-Encoding` values, and returns the values that the
 /// origin gets.
-async fn accepted(proxy: &Proxy, origin: &Origin, sent: &[&str]) -> Vec<String> {
+async fn forwarded_accept_encoding(proxy: &Proxy, origin: &Origin, sent: &[&str]) -> Vec<String> {
     let mut fields = vec![AGENT.to_owned()];
     fields.extend(sent.iter().map(|value| format!("Accept-Encoding: {value}")));
     let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
@@ -304,7 +313,11 @@ async fn origins_are_asked_only_for_codings_that_the_proxy_reads() {
     ];
     let (origin, proxy) = site(Script::robots(""), &[]).await;
     for (sent, wanted) in rows {
-        assert_eq!(accepted(&proxy, &origin, sent).await, wanted, "{sent:?}");
+        assert_eq!(
+            forwarded_accept_encoding(&proxy, &origin, sent).await,
+            wanted,
+            "{sent:?}"
+        );
     }
     let (origin, proxy) = site(
         Script::robots(""),
@@ -312,6 +325,10 @@ async fn origins_are_asked_only_for_codings_that_the_proxy_reads() {
     )
     .await;
     for (sent, _) in rows {
-        assert_eq!(accepted(&proxy, &origin, sent).await, sent, "{sent:?}");
+        assert_eq!(
+            forwarded_accept_encoding(&proxy, &origin, sent).await,
+            sent,
+            "{sent:?}"
+        );
     }
 }

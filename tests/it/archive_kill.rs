@@ -64,7 +64,7 @@ impl LoadedNode {
     }
 
     /// Waits until the origin has served `PAGES` pages to its first crawler.
-    async fn is_loaded(&self, origin: &Origin) {
+    async fn wait_until_loaded(&self, origin: &Origin) {
         origin
             .arrival(&format!("/open/{}/0/{PAGES}", self.folder))
             .await;
@@ -96,7 +96,7 @@ async fn kill_repeatedly(count: usize) {
     }
     for kill in 1..=count {
         for node in &nodes {
-            node.is_loaded(&origin).await;
+            node.wait_until_loaded(&origin).await;
         }
         if kill % 2 == 0 {
             postgres.kill();

@@ -21,7 +21,7 @@ async fn browser(fleet: &mut Fleet) -> Browser {
 }
 
 /// Requests a page, which must arrive within [`ANSWER`].
-async fn in_time(browser: &Browser, path: &str) -> Reply {
+async fn get_in_time(browser: &Browser, path: &str) -> Reply {
     let page = timeout(ANSWER, browser.get(path)).await;
     page.unwrap_or_else(|_| panic!("{path}: no answer within {ANSWER:?}"))
 }
@@ -236,7 +236,7 @@ async fn pages_report_an_unresponsive_archive_in_time() {
             "/?of=archive",
             "/decisions/3?of=archive&node=west",
         ] {
-            let page = in_time(&browser, path).await;
+            let page = get_in_time(&browser, path).await;
             assert_eq!(page.status(), 503, "{state} {path}: {}", page.text());
             assert!(page.text().contains("of this node"), "{}", page.text());
             let api = browser
@@ -245,8 +245,8 @@ async fn pages_report_an_unresponsive_archive_in_time() {
             assert_eq!(api.status(), 503, "{state} {path}: {}", api.text());
         }
         // Pages about this node do not depend on the archive.
-        assert_eq!(in_time(&browser, "/decisions").await.status(), 200);
-        assert_eq!(in_time(&browser, "/").await.status(), 200);
+        assert_eq!(get_in_time(&browser, "/decisions").await.status(), 200);
+        assert_eq!(get_in_time(&browser, "/").await.status(), 200);
         if state == "stands still" {
             fleet.postgres.signal("CONT");
         }

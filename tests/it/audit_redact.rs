@@ -37,7 +37,7 @@ fn has_secret(place: &Place) -> bool {
 
 /// Saves the record's key and newest head. Returns the arguments of `audit verify` that
 /// check against both.
-async fn sealed(place: Place) -> (Place, [String; 6]) {
+async fn with_proof(place: Place) -> (Place, [String; 6]) {
     for (command, file) in [("key", "record.key"), ("head", "head.txt")] {
         let text = done(&place, &["audit", command]).await.stdout;
         fs::write(place.path(file), text).unwrap();
@@ -86,7 +86,7 @@ async fn assert_proved(place: &Place, proof: &[String], redacted: u64) {
 // Ours: docs/keeping.md.
 #[tokio::test]
 async fn redact_works_through_the_running_proxy() {
-    let (place, proof) = sealed(recorded().await).await;
+    let (place, proof) = with_proof(recorded().await).await;
     let proxy = place.start().await;
     let place = proxy.place();
     let admin = format!("admin.listen=\"{}\"", proxy.admin());
@@ -123,7 +123,7 @@ async fn redact_works_through_the_running_proxy() {
 // Ours: without a proxy, chosen by number. No command shows the redacted data.
 #[tokio::test]
 async fn redacted_data_is_in_no_output_and_no_file() {
-    let (place, proof) = sealed(recorded().await).await;
+    let (place, proof) = with_proof(recorded().await).await;
     let listed = done(&place, &["audit", "list", "--json"]).await;
     let rows = listed.json_lines();
     let is_secret = |row: &&Value| row["url"].as_str().unwrap().contains(SECRET);

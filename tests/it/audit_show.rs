@@ -11,7 +11,7 @@ use crate::kit::{run, sha256};
 
 const ROBOTS: &str = "# \u{1b}[2J\r\nUser-agent: *\r\nDisallow: /private\r\n";
 
-async fn shown(place: &Place, subject: &str) -> (String, Value) {
+async fn show(place: &Place, subject: &str) -> (String, Value) {
     let text = place.run(&["audit", "show", subject]).await;
     assert_eq!(text.code, Some(0), "{text:?}");
     let json = place.run(&["audit", "show", subject, "--json"]).await;
@@ -35,7 +35,7 @@ async fn show_prints_all_parts_of_a_decision() {
     let number = page["decision"].as_str().unwrap();
     let place = proxy.place();
 
-    let (text, json) = shown(place, number).await;
+    let (text, json) = show(place, number).await;
     for wanted in [
         "decision     3\n",
         "request      GET http://o.test/private/x\n",
@@ -79,7 +79,7 @@ async fn show_prints_all_parts_of_a_decision() {
         assert_eq!(json[key], row[key], "{key}");
     }
 
-    let (text, _) = shown(place, &place.number(2).to_string()).await;
+    let (text, _) = show(place, &place.number(2).to_string()).await;
     assert!(text.contains("reading      /private/x: "), "{text}");
     assert!(
         text.contains("crawler      InHouse; named by the configuration"),
@@ -117,7 +117,7 @@ fn a_rule_in_another_form_or_charset_is_cited_and_decided_again() {
             let detail = page["detail"].as_str().unwrap();
             assert!(detail.contains(told), "{detail}");
             place.completed(number + 1).await;
-            let (text, json) = shown(place, page["decision"].as_str().unwrap()).await;
+            let (text, json) = show(place, page["decision"].as_str().unwrap()).await;
             assert_eq!((&json["line"], &json["reading"]), (&line.into(), &reading));
             assert_eq!(json["decided_again"], "same", "{json}");
             assert_eq!(json["robots"]["charset"], "windows-1251");
@@ -138,19 +138,19 @@ async fn show_with_a_url_prints_the_newest_decision_and_counts_the_others() {
     }
     proxy.place().completed(6).await;
     let place = proxy.place();
-    let (text, json) = shown(place, "HTTP://O.test:80/a").await;
+    let (text, json) = show(place, "HTTP://O.test:80/a").await;
     let third = place.number(3).into();
     assert_eq!((&json["seq"], &json["others"]), (&third, &1.into()));
     assert!(
         text.contains("others       1 more about this URL: "),
         "{text}"
     );
-    let (text, json) = shown(place, "http://o.test/b").await;
+    let (text, json) = show(place, "http://o.test/b").await;
     let second = place.number(2).into();
     assert_eq!((&json["seq"], &json["others"]), (&second, &0.into()));
     assert!(!text.contains("others"), "{text}");
     let last = place.number(6);
-    let (text, _) = shown(place, &last.to_string()).await;
+    let (text, _) = show(place, &last.to_string()).await;
     assert!(text.contains(r"--url 'http://o.test/it'\''s'"), "{text}");
     for (subject, code, told) in [
         ("http://o.test/c", 1, "no decision about http://o.test/c"),
@@ -176,10 +176,10 @@ async fn show_reports_a_changed_row() {
     place.refer_to_copy(1, "client", "'192.0.2.1', credential");
     let change = format!("UPDATE decision SET path = '/private' WHERE seq = {second}");
     place.database().execute_batch(&change).unwrap();
-    let (text, json) = shown(&place, "3").await;
+    let (text, json) = show(&place, "3").await;
     assert!(text.contains("THE ROW IS NOT AS IT WAS WRITTEN"), "{text}");
     assert_eq!(json["as_written"], false);
-    let (text, json) = shown(&place, &second.to_string()).await;
+    let (text, json) = show(&place, &second.to_string()).await;
     assert!(
         text.contains("deciding again gives disallow rule"),
         "{text}"

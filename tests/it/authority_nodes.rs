@@ -238,7 +238,7 @@ async fn chain(proxy: &Proxy, trusted: &Path) -> String {
 }
 
 /// Starts a proxy with these files, which must fail, and returns its message.
-async fn refused(cert: &str, key: &str) -> String {
+async fn start_failure(cert: &str, key: &str) -> String {
     let place = Place::with(&Config::default());
     std::fs::create_dir_all(place.path("certs")).unwrap();
     std::fs::write(place.path("certs/ca.pem"), cert).unwrap();
@@ -270,7 +270,7 @@ async fn files_that_clients_would_not_trust_are_refused_with_the_reason() {
         (&chain, &read(&place, "node2/ca.key"), "another key"),
         (&format!("{node}{foreign_root}"), &key, "follows it"),
     ] {
-        let text = refused(cert, key).await;
+        let text = start_failure(cert, key).await;
         assert!(text.contains(wanted) && text.contains("ca.pem"), "{text}");
     }
     // A node cannot issue certificates, and an invalid node name is refused.

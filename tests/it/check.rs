@@ -14,7 +14,7 @@ const URL: &str = "https://o.test/shop/basket";
 const AGENT: &str = "Mozilla/5.0 (compatible; FooBot/2.1; +https://foo.test/) Foo/1";
 
 /// Returns a folder with one robots.txt in it.
-fn saved(robots: impl AsRef<[u8]>) -> TempDir {
+fn folder_with_robots_txt(robots: impl AsRef<[u8]>) -> TempDir {
     let folder = TempDir::new().unwrap();
     std::fs::write(folder.path().join("robots.txt"), robots).unwrap();
     folder
@@ -22,13 +22,13 @@ fn saved(robots: impl AsRef<[u8]>) -> TempDir {
 
 /// Runs `check` with that robots.txt.
 async fn check(robots: impl AsRef<[u8]>, arguments: &[&str]) -> Outcome {
-    let folder = saved(robots);
+    let folder = folder_with_robots_txt(robots);
     let arguments = [&["check", "--robots", "robots.txt"], arguments].concat();
     run_in(folder.path(), &arguments).await
 }
 
 /// Returns the object that `check --json` prints for one URL.
-async fn object(robots: impl AsRef<[u8]>, arguments: &[&str]) -> Value {
+async fn check_json(robots: impl AsRef<[u8]>, arguments: &[&str]) -> Value {
     let outcome = check(robots, &[&["--json"], arguments].concat()).await;
     let mut objects = outcome.json_lines();
     assert_eq!(objects.len(), 1, "{outcome:?}");
@@ -36,7 +36,7 @@ async fn object(robots: impl AsRef<[u8]>, arguments: &[&str]) -> Value {
 }
 
 /// Runs `check --batch` with one line for each question.
-async fn batch(questions: &[Value]) -> Outcome {
+async fn check_batch(questions: &[Value]) -> Outcome {
     let mut command = politesse(std::env::temp_dir().as_path());
     command.args(["check", "--batch", "-"]);
     let lines = questions.iter().map(|line| format!("{line}\n"));
@@ -44,7 +44,7 @@ async fn batch(questions: &[Value]) -> Outcome {
 }
 
 /// Runs `check --robots-dir . --urls -` in `folder`.
-async fn listed(folder: &TempDir, arguments: &[&str], urls: &[u8]) -> Outcome {
+async fn check_list(folder: &TempDir, arguments: &[&str], urls: &[u8]) -> Outcome {
     let mut command = politesse(folder.path());
     command.args(["check", "--robots-dir", ".", "--urls", "-"]);
     command.args(arguments);
@@ -124,12 +124,12 @@ fn check_shows_the_pace_that_a_site_asks_for() {
                 "visit time 2200-0600 (UTC)",
             ],
         );
-        let object = object(PACED, &["--agent", AGENT, url]).await;
+        let object = check_json(PACED, &["--agent", AGENT, url]).await;
         assert_eq!(object["crawl_delay"], 0.5);
         assert_eq!(object["request_rate"], json!(["1/600s", "1/5s 0600-0845"]));
         assert_eq!(object["visit_time"], json!(["2200-0600"]));
         let nothing = "User-agent: *\nDisallow: /x\n";
-        let object = self::object(nothing, &["--agent", AGENT, url]).await;
+        let object = check_json(nothing, &["--agent", AGENT, url]).await;
         assert_eq!(object["crawl_delay"], Value::Null);
         assert_eq!(
             (&object["request_rate"], &object["visit_time"]),
@@ -152,7 +152,7 @@ fn a_rule_that_only_the_proxy_would_apply_is_shown() {
                     take the path there for this one";
         let reading = "proxy would refuse it: servers take the path for /Special%3ARandom";
         assert_prints(&told, &["verdict allow", line, reading]);
-        let object = object(ESCAPED, &[url]).await;
+        let object = check_json(ESCAPED, &[url]).await;
         assert_eq!(object["refused_by_line"], 2);
         assert_eq!(object["refused_reading"], "/Special%3ARandom");
         let as_proxy = check(ESCAPED, &["--as-proxy", url]).await;
@@ -171,7 +171,7 @@ async fn a_path_that_ends_invisibly_is_noted() {
     assert_eq!(told.code, Some(1), "{told:?}");
     let note = "a path that ends in an invisible mark; a Disallow is also tried without it";
     assert_eq!(told.stdout.matches(note).count(), 2, "{}", told.stdout);
-    let object = object(robots, &[URL]).await;
+    let object = check_json(robots, &[URL]).await;
     assert_eq!(
         (&object["line"], &object["notes"][0]["kind"]),
         (&json!(2), &json!("ends_invisibly"))
@@ -187,7 +187,7 @@ fn damaged_lines_are_noted_with_their_repair() {
         User-agent: Mozilla/5.0 (compatible; BazBot/1)\nDisallow: http://other.test/c\n\
         \xEF\xBB\xBFDisallow: /e\n";
     run(async {
-        let object = object(DAMAGED, &["http://shop.test/x"]).await;
+        let object = check_json(DAMAGED, &["http://shop.test/x"]).await;
         let notes = object["notes"].as_array().unwrap().iter();
         let notes: Vec<_> = notes
             .map(|note| {
@@ -235,7 +235,7 @@ fn binding_pace_records_are_shown_with_their_agents() {
         assert!(!shown.stdout.contains("for line 1,"), "{}", shown.stdout);
         let note = "The pace records of lines 2 to 3 are for the agents above alone.";
         assert!(shown.stdout.contains(note), "{}", shown.stdout);
-        let object = object(JOINED, &["--agent", "spbot", url]).await;
+        let object = check_json(JOINED, &["--agent", "spbot", url]).await;
         assert_eq!(object["crawl_delay"], 2000.0);
         assert_eq!(
             object["pace_records"],
@@ -251,7 +251,7 @@ fn binding_pace_records_are_shown_with_their_agents() {
 // Ours.
 #[tokio::test]
 async fn check_explains_a_verdict_to_programs() {
-    let object = object(SHOP, &["--agent", AGENT, URL]).await;
+    let object = check_json(SHOP, &["--agent", AGENT, URL]).await;
     for (member, value) in [
         ("url", json!(URL)),
         ("verdict", json!("disallow")),
@@ -339,7 +339,7 @@ async fn candidate_names_are_shown_with_the_one_that_binds() {
         let told = check(robots, &["--agent", agent, URL]).await;
         assert_prints(&told, &[&format!("crawler {crawler}")]);
         assert_eq!(
-            object(robots, &["--agent", agent, URL]).await["bound"],
+            check_json(robots, &["--agent", agent, URL]).await["bound"],
             bound
         );
     }
@@ -356,7 +356,7 @@ async fn an_accidentally_joined_group_is_noted() {
                     \"Crawl-delay: 5\" is for the agents above it alone.";
     assert_prints(&outcome, &[note]);
     assert_eq!(outcome.stdout.matches("  note ").count(), 1, "{outcome:?}");
-    let object = object(robots, &["--agent", "GoodBot", URL]).await;
+    let object = check_json(robots, &["--agent", "GoodBot", URL]).await;
     assert_eq!(object["joins"], json!([{"line": 4, "above": 1}]));
     assert_eq!(object["notes"][0]["kind"], "joins_group");
     let parted = robots.replace("5\n\n", "5\nDisallow:\n\n");
@@ -380,7 +380,7 @@ async fn long_lists_are_cut_for_people_and_complete_in_json() {
         ],
     );
     assert_eq!(outcome.stdout.matches("  note         line").count(), 10);
-    let object = object(&robots, &[URL]).await;
+    let object = check_json(&robots, &[URL]).await;
     assert_eq!(object["notes"].as_array().unwrap().len(), 25);
     assert_eq!(object["competing"].as_array().unwrap().len(), 24);
 }
@@ -428,7 +428,7 @@ async fn an_undecided_verdict_is_explained() {
     let rule = format!("Disallow: /{}b$\n", "*a".repeat(60));
     let robots = format!("User-agent: *\n{}", rule.repeat(4000));
     let url = format!("https://o.test/{}", "a".repeat(2000));
-    let object = object(&robots, &["--dialect", "conner-2.0", &url]).await;
+    let object = check_json(&robots, &["--dialect", "conner-2.0", &url]).await;
     assert_eq!(object["reason"], "undecided", "{}", object["reason"]);
     assert_eq!(
         (&object["verdict"], &object["competing"]),
@@ -520,12 +520,12 @@ async fn a_denied_address_is_explained() {
 async fn json_has_the_reading_that_the_proxy_refuses() {
     let robots = "User-agent: *\nDisallow: /private";
     let url = "https://o.test/a/../private";
-    let sent = object(robots, &[url]).await;
+    let sent = check_json(robots, &[url]).await;
     assert_eq!(
         (&sent["verdict"], &sent["refused_reading"]),
         (&json!("allow"), &json!("/private"))
     );
-    let proxy = object(robots, &["--as-proxy", url]).await;
+    let proxy = check_json(robots, &["--as-proxy", url]).await;
     assert_eq!(
         (&proxy["verdict"], &proxy["reading"]),
         (&json!("disallow"), &json!("/private"))
@@ -547,9 +547,9 @@ async fn check_applies_the_configured_level_of_readings() {
     ] {
         let url = &*format!("https://o.test{path}");
         for (level, reading) in [("sent", &Value::Null), ("dots", &dots), ("server", &server)] {
-            let told = by_level(robots, level, &[url]).await;
+            let told = check_with_level(robots, level, &[url]).await;
             assert_eq!(&told["refused_reading"], reading, "{path} by {level}");
-            let proxy = by_level(robots, level, &["--as-proxy", url]).await;
+            let proxy = check_with_level(robots, level, &["--as-proxy", url]).await;
             assert_eq!(&proxy["reading"], reading, "{path} by {level}");
             let refused = !reading.is_null() || path.starts_with("/private");
             let verdict = if refused { "disallow" } else { "allow" };
@@ -566,8 +566,8 @@ async fn check_applies_the_configured_level_of_readings() {
 
 /// Returns the object that `check --json` prints for one URL with `robots.readings` set
 /// to `level`.
-async fn by_level(robots: &str, level: &str, arguments: &[&str]) -> Value {
-    let folder = saved(robots);
+async fn check_with_level(robots: &str, level: &str, arguments: &[&str]) -> Value {
+    let folder = folder_with_robots_txt(robots);
     let config = format!("robots.readings = \"{level}\"\n");
     std::fs::write(folder.path().join("own.toml"), config).unwrap();
     let usual = [
@@ -658,7 +658,7 @@ async fn the_configured_dialect_applies_if_the_configuration_is_read() {
 async fn a_batch_line_can_name_its_dialect() {
     let robots = "User-agent: *\nDisallow: /shop\nAllow: /shop/basket\n";
     let question = |dialect: Value, status: u16| json!({"id": 1, "robots": robots, "agent": "a", "url": URL, "status": status, "dialect": dialect});
-    let outcome = batch(&[
+    let outcome = check_batch(&[
         question(Value::Null, 200),
         question(json!("1996"), 200),
         question(json!("1996"), 403),
@@ -718,7 +718,7 @@ async fn the_dialect_of_a_batch_line_wins_over_the_option() {
 }
 
 /// Returns a folder with saved files, each of which disallows its own name.
-fn folder(names: &[&str]) -> TempDir {
+fn folder_with_files(names: &[&str]) -> TempDir {
     let folder = TempDir::new().unwrap();
     for name in names {
         let path = folder.path().join(name);
@@ -731,7 +731,7 @@ fn folder(names: &[&str]) -> TempDir {
 // Ours: `check --help`.
 #[tokio::test]
 async fn saved_files_are_found_by_host_and_port() {
-    let folder = folder(&[
+    let folder = folder_with_files(&[
         "a.test",
         "b.test.txt",
         "c.test/robots.txt",
@@ -756,7 +756,7 @@ async fn saved_files_are_found_by_host_and_port() {
         ("http://a.test/", None),
     ];
     let lines: String = urls.map(|(url, _)| format!("{url}\n")).concat();
-    let outcome = listed(&folder, &["--agent", "FooBot/1"], lines.as_bytes()).await;
+    let outcome = check_list(&folder, &["--agent", "FooBot/1"], lines.as_bytes()).await;
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     let told = outcome.json_lines();
     assert_eq!(told.len(), urls.len());
@@ -794,9 +794,9 @@ async fn saved_files_are_found_by_host_and_port() {
 // Ours: an unknown URL is neither allowed nor refused.
 #[tokio::test]
 async fn a_list_continues_after_bad_lines_and_missing_files() {
-    let folder = folder(&["a.test"]);
+    let folder = folder_with_files(&["a.test"]);
     let lines = b"\n  http://a.test/x \r\nnonsense\nhttp://b.test:81/\n\xFF\nhttp://a.test/y";
-    let outcome = listed(&folder, &[], lines).await;
+    let outcome = check_list(&folder, &[], lines).await;
     assert_eq!(outcome.code, Some(3), "{outcome:?}");
     let told = outcome.json_lines();
     assert_eq!(told[0]["url"], "http://a.test/x");
@@ -815,7 +815,7 @@ async fn a_list_continues_after_bad_lines_and_missing_files() {
         (&json!("http://a.test/y"), 5)
     );
     let long = format!("http://a.test/{}\nhttp://a.test/z", "a".repeat(70_000));
-    let outcome = listed(&folder, &[], long.as_bytes()).await;
+    let outcome = check_list(&folder, &[], long.as_bytes()).await;
     let told = outcome.json_lines();
     assert_eq!(
         (&told[0]["line"], &told[1]["url"]),
@@ -827,11 +827,14 @@ async fn a_list_continues_after_bad_lines_and_missing_files() {
 // Ours: exit codes 0, 1 and 2.
 #[tokio::test]
 async fn a_list_exits_with_the_code_of_its_worst_line() {
-    let folder = folder(&["a.test"]);
-    assert_eq!(listed(&folder, &[], b"").await.code, Some(0));
-    assert_eq!(listed(&folder, &[], b"http://a.test/").await.code, Some(0));
+    let folder = folder_with_files(&["a.test"]);
+    assert_eq!(check_list(&folder, &[], b"").await.code, Some(0));
     assert_eq!(
-        listed(&folder, &[], b"http://a.test/a.test").await.code,
+        check_list(&folder, &[], b"http://a.test/").await.code,
+        Some(0)
+    );
+    assert_eq!(
+        check_list(&folder, &[], b"http://a.test/a.test").await.code,
         Some(1)
     );
     for arguments in [
@@ -860,7 +863,7 @@ async fn a_list_exits_with_the_code_of_its_worst_line() {
 // Ours: no URL can name anything but a regular file in the folder.
 #[tokio::test]
 async fn a_list_reads_only_files_in_the_folder() {
-    let outer = folder(&["secret", "secret.txt", "inner/a.test", "inner/b.test/x"]);
+    let outer = folder_with_files(&["secret", "secret.txt", "inner/a.test", "inner/b.test/x"]);
     let mut command = politesse(&outer.path().join("inner"));
     command.args(["check", "--robots-dir", ".", "--urls", "-"]);
     let urls = [
@@ -884,11 +887,11 @@ async fn a_list_reads_only_files_in_the_folder() {
 #[tokio::test]
 async fn a_long_list_keeps_its_order() {
     let names: Vec<String> = (0..50).map(|host| format!("h{host}.test")).collect();
-    let folder = folder(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let folder = folder_with_files(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let urls: Vec<String> = (0..20_000)
         .map(|n| format!("http://h{}.test/{n}", n * 7 % 61))
         .collect();
-    let outcome = listed(&folder, &[], urls.join("\n").as_bytes()).await;
+    let outcome = check_list(&folder, &[], urls.join("\n").as_bytes()).await;
     let told = outcome.json_lines();
     assert_eq!(told.len(), urls.len());
     for (number, (told, url)) in (1..).zip(told.iter().zip(&urls)) {
@@ -905,7 +908,7 @@ async fn a_list_is_judged_by_the_chosen_dialect_and_readings() {
     let robots = "User-agent: *\nDisallow: /shop\nAllow: /shop/basket\n";
     std::fs::write(folder.path().join("o.test"), robots).unwrap();
     let verdict = async |arguments: &[&str], url: &str| {
-        let told = listed(&folder, arguments, url.as_bytes())
+        let told = check_list(&folder, arguments, url.as_bytes())
             .await
             .json_lines();
         told[0]["verdict"].clone()
@@ -931,10 +934,10 @@ async fn printed_text_contains_no_control_characters() {
     assert_eq!(people.code, Some(1), "{people:?}");
     let programs = check(robots, &["--json", url]).await;
     let bad = check(robots, &["nonsense\u{1b}[2J"]).await;
-    let folder = saved("");
+    let folder = folder_with_robots_txt("");
     std::fs::write(folder.path().join("o.test"), robots).unwrap();
-    let list = listed(&folder, &[], format!("{url}\nfoo\u{9b}").as_bytes()).await;
-    let batch = batch(&[json!({"id": "\u{9b}", "robots": robots, "url": url})]).await;
+    let list = check_list(&folder, &[], format!("{url}\nfoo\u{9b}").as_bytes()).await;
+    let batch = check_batch(&[json!({"id": "\u{9b}", "robots": robots, "url": url})]).await;
     for outcome in [&people, &programs, &bad, &list, &batch] {
         assert!(
             !steers(&outcome.stdout) && !steers(&outcome.stderr),

@@ -436,13 +436,13 @@ fn malformed_line_ends_no_group_and_changes_no_verdict() {
     for agent in ["FooBot", "BarBot", "BazBot"] {
         for path in ["/", "/a", "/a/b", "/a/bc", "/c", "/dc"] {
             let expected = said(Dialect::Rfc9309, &before, agent, path);
-            for (place, malformed) in places(&lines) {
-                let file = with(&lines, place, malformed);
+            for (place, malformed) in insertions(&lines) {
+                let file = with_line(&lines, place, malformed);
                 let found = said(Dialect::Rfc9309, &file, agent, path);
                 let text = String::from_utf8_lossy(malformed);
                 assert_eq!(
                     found,
-                    below(expected, place),
+                    shifted(expected, place),
                     "{agent} {path} {place} {text}"
                 );
             }
@@ -451,19 +451,19 @@ fn malformed_line_ends_no_group_and_changes_no_verdict() {
 }
 
 /// Pairs each malformed line with each position in a file of `lines`.
-fn places(lines: &[&[u8]]) -> impl Iterator<Item = (usize, &'static [u8])> {
+fn insertions(lines: &[&[u8]]) -> impl Iterator<Item = (usize, &'static [u8])> {
     let places = 0..=lines.len();
     places.flat_map(|place| MALFORMED.map(|line| (place, line)))
 }
 
-fn with(lines: &[&[u8]], place: usize, line: &[u8]) -> Vec<u8> {
+fn with_line(lines: &[&[u8]], place: usize, line: &[u8]) -> Vec<u8> {
     let mut lines = lines.to_vec();
     lines.insert(place, line);
     lines.join(&b'\n')
 }
 
 /// Returns `said` for a file with one more line inserted after its first `place` lines.
-fn below(said: Said, place: usize) -> Said {
+fn shifted(said: Said, place: usize) -> Said {
     let moved = |line: u32| line + u32::from(place < line as usize);
     match said {
         Allow(line) => Allow(moved(line)),
@@ -609,7 +609,7 @@ fn oversized_file_is_cut_at_a_whole_line_and_noted() {
 }
 
 /// Returns bodies of about `bytes` bytes that an origin could send as robots.txt.
-fn anything(bytes: usize) -> Vec<(&'static str, Vec<u8>)> {
+fn arbitrary_bodies(bytes: usize) -> Vec<(&'static str, Vec<u8>)> {
     let mut state = 0x9309_2022_u32;
     let mut random = || {
         state ^= state << 13;
@@ -639,7 +639,7 @@ fn anything(bytes: usize) -> Vec<(&'static str, Vec<u8>)> {
 // RFC 9309, sections 2.3.1.5, 2.5 and 3. Bytes after `RobotsTxt::BYTES_MIN` are not read.
 #[test]
 fn ten_mebibytes_of_anything_are_read_up_to_the_limit() {
-    for (what, body) in anything(10 << 20) {
+    for (what, body) in arbitrary_bodies(10 << 20) {
         let robots = RobotsTxt::parse(&body);
         let kept = whole_lines(&body, RobotsTxt::BYTES_MIN);
         assert!(kept.len() <= RobotsTxt::BYTES_MIN, "{what}");
@@ -657,7 +657,7 @@ fn ten_mebibytes_of_anything_are_read_up_to_the_limit() {
 // a multiple of the file's length.
 #[test]
 fn memory_for_any_file_is_bounded_in_every_dialect() {
-    for (what, body) in anything(1 << 20) {
+    for (what, body) in arbitrary_bodies(1 << 20) {
         let body = Bytes::from(body);
         for dialect in Dialect::ALL {
             let robots = RobotsTxt::in_dialect(body.clone(), dialect);

@@ -26,7 +26,7 @@ async fn spki(proxy: &Proxy) -> String {
 }
 
 /// Opens `pages` through `proxy` in a browser that accepts the key with the hash `spki`.
-async fn opened(proxy: &Proxy, spki: &str, pages: &[&str]) -> Outcome {
+async fn open_pages(proxy: &Proxy, spki: &str, pages: &[&str]) -> Outcome {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut command = Command::new("node");
     command
@@ -50,13 +50,13 @@ async fn chromium_accepts_the_key_hash_that_ca_show_prints() {
     // Chromium sends background requests to its own hosts; a dead parent keeps them local.
     let (_origin, proxy) = site(script, &["upstream.parent = \"http://127.0.0.1:1\""]).await;
     let pages = ["https://o.test/lamp", "https://o.test/private"];
-    let outcome = opened(&proxy, &spki(&proxy).await, &pages).await;
+    let outcome = open_pages(&proxy, &spki(&proxy).await, &pages).await;
     let lines: Vec<_> = outcome.stdout.lines().collect();
     assert_eq!(lines[0], "200 A lamp.", "{outcome:?}");
     assert!(outcome.stdout.contains("\n403 "), "{outcome:?}");
     assert!(outcome.stdout.contains("Disallow: /private"), "{outcome:?}");
     // With the hash of another key, Chromium rejects the certificates.
-    let outcome = opened(&proxy, &"A".repeat(43), &pages).await;
+    let outcome = open_pages(&proxy, &"A".repeat(43), &pages).await;
     let refused = "000 ERR_CERT_AUTHORITY_INVALID\n";
     assert_eq!(outcome.stdout, refused.repeat(2), "{outcome:?}");
 }
@@ -106,7 +106,7 @@ async fn a_browser_loads_thirty_files_at_one_request_a_second() {
             .set(FOLLOW);
         let proxy = config.start().await;
         let album = format!("{scheme}://o.test/album");
-        let outcome = opened(&proxy, &spki(&proxy).await, &[&album]).await;
+        let outcome = open_pages(&proxy, &spki(&proxy).await, &[&album]).await;
         assert_eq!(outcome.stdout.trim(), "200 15", "{outcome:?}");
         let mut seen = pages(&[&origin]);
         seen.retain(|seen| seen.target != "/favicon.ico");

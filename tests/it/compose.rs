@@ -29,11 +29,11 @@ async fn set_up() -> TempDir {
         )
         .unwrap();
     }
-    set_up_again(folder.path()).await;
+    run_setup(folder.path()).await;
     folder
 }
 
-async fn set_up_again(folder: &Path) {
+async fn run_setup(folder: &Path) {
     let mut setup = Command::new("sh");
     setup
         .arg("setup.sh")
@@ -220,7 +220,7 @@ async fn three_nodes_with_these_files_form_one_fleet() {
         secret("secrets/fleet/fleet.key"),
         secret("secrets/node1/ca.key"),
     ];
-    set_up_again(folder.path()).await;
+    run_setup(folder.path()).await;
     assert_eq!(
         [
             secret("secrets/fleet/fleet.key"),

@@ -1,5 +1,5 @@
-//! The dashboard: who gets in, what pages may do in a browser, and that they show
-//! what the record has.
+//! The dashboard: sign-in and sessions, the restrictions on pages in a browser, and
+//! agreement of the pages with the record.
 
 use std::fs::Permissions;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use crate::kit::origin::{Origin, Script};
 use crate::kit::proxy::{Config, Place, Proxy};
 use crate::kit::{soon, until};
 
-/// Pages that want a session.
+/// Pages that require a session.
 const PAGES: [&str; 17] = [
     "/",
     "/?hours=720",
@@ -39,10 +39,10 @@ const PAGES: [&str; 17] = [
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\nDisallow: /<script>alert(1)</script>\n";
 
-/// Markup as a hostile crawler or site would send it.
+/// Markup that a hostile crawler or site could send.
 const HOSTILE: &str = "<img/src=x/onerror=alert(1)>\"'&amp;";
 
-/// A proxy with some decisions, and a browser that has signed in.
+/// A proxy with some decisions on record, and a browser that has signed in.
 pub(crate) struct Browser {
     pub(crate) proxy: Proxy,
     _origin: Option<Origin>,
@@ -60,7 +60,7 @@ async fn ask(admin: SocketAddr, lines: &[&str]) -> Reply {
     Crawler::to(admin).await.ask(lines).await
 }
 
-/// Sends a form as a browser does from a page of this listener.
+/// Posts a form to the admin listener, with the field lines `fields`.
 pub(crate) async fn post(admin: SocketAddr, path: &str, fields: &[&str], form: &str) -> Reply {
     let (line, host) = (format!("POST {path} HTTP/1.1"), format!("Host: {admin}"));
     let length = format!("Content-Length: {}", form.len());
@@ -85,7 +85,7 @@ async fn sign_in(admin: SocketAddr, token: &str) -> Reply {
     .await
 }
 
-/// Returns the cookie that an answer sets, as a browser sends it.
+/// Returns the `Cookie` line that a browser sends after `reply`.
 fn cookie(reply: &Reply) -> String {
     let field = reply.head.value("set-cookie");
     let (pair, _) = field.split_once(';').unwrap();
@@ -97,8 +97,8 @@ impl Browser {
         Self::with(config, |_| ()).await
     }
 
-    /// Begins a session with a proxy that has some decisions. `prepare` adds files to
-    /// its folder before it starts.
+    /// Starts a proxy, makes some decisions and signs in. `prepare` adds files to
+    /// the folder of the proxy before it starts.
     pub(crate) async fn with(config: Config, prepare: impl FnOnce(&Place)) -> Self {
         let origin = Script::robots(ROBOTS).start().await;
         let place = Place::with(&config.resolve("o.test", origin.address()));
@@ -125,7 +125,7 @@ impl Browser {
         }
     }
 
-    /// Begins a session with a proxy that nobody has asked for anything.
+    /// Starts a proxy without any requests, and signs in.
     pub(crate) async fn idle(place: Place) -> Self {
         let proxy = place.start().await;
         let reply = sign_in(proxy.admin(), &token(&proxy)).await;
@@ -144,7 +144,7 @@ impl Browser {
         ask(admin, &[&line, &host, &self.cookie]).await
     }
 
-    /// Returns all pages that want a session.
+    /// Returns all pages that require a session.
     fn pages(&self) -> Vec<String> {
         let story = format!("/decisions/{}", self.hostile);
         let pages = PAGES.into_iter().map(str::to_owned);
@@ -157,7 +157,7 @@ impl Browser {
         reply.json()
     }
 
-    /// Returns the token of the forms on a page.
+    /// Returns the CSRF token that forms of this session carry.
     pub(crate) async fn form_token(&self) -> String {
         let page = self.get("/").await.text();
         let (_, rest) = page.split_once("name=\"form_token\" value=\"").unwrap();
@@ -167,7 +167,7 @@ impl Browser {
 
 // Ours.
 #[tokio::test]
-async fn without_a_session_a_browser_is_sent_to_the_page_to_sign_in() {
+async fn a_browser_without_a_session_is_redirected_to_the_login_page() {
     let proxy = Config::default().start().await;
     let admin = proxy.admin();
     let host = format!("Host: {admin}");
@@ -177,7 +177,7 @@ async fn without_a_session_a_browser_is_sent_to_the_page_to_sign_in() {
         assert_eq!(reply.status(), 303, "{page}");
         let to = reply.head.value("location").to_owned();
         assert!(to.starts_with("/login?to=%2F"), "{to}");
-        // Neither does a made-up session open it, and a wrong token says so.
+        // A made-up session id is redirected too; a wrong bearer token gets 401.
         let made_up = format!("Cookie: politesse_session={}", "0".repeat(64));
         assert_eq!(ask(admin, &[&line, &host, &made_up]).await.status(), 303);
         let wrong = "Authorization: Bearer 0";
@@ -199,7 +199,7 @@ async fn without_a_session_a_browser_is_sent_to_the_page_to_sign_in() {
 
 // Ours; RFC 6265, section 4.1.2.
 #[tokio::test]
-async fn the_token_begins_a_session_and_signing_out_ends_it() {
+async fn the_token_starts_a_session_and_signing_out_ends_it() {
     let browser = Browser::new(Config::default()).await;
     let admin = browser.proxy.admin();
     let wrong = sign_in(admin, &"0".repeat(64)).await;
@@ -214,7 +214,7 @@ async fn the_token_begins_a_session_and_signing_out_ends_it() {
     assert!(!field.contains("Secure"), "{field}");
     assert_ne!(cookie(&right), browser.cookie);
     assert_eq!(browser.get("/").await.status(), 200);
-    // The id is on no page, and the token in no cookie.
+    // No page contains the session id, and no cookie contains the token.
     let id = &browser.cookie["Cookie: politesse_session=".len()..];
     assert!(!browser.get("/").await.text().contains(id));
     assert!(!field.contains(&token(&browser.proxy)));
@@ -229,9 +229,9 @@ async fn the_token_begins_a_session_and_signing_out_ends_it() {
     assert!(shown.contains("politesse_admin_sessions 1\n"), "{shown}");
 }
 
-// Ours: pages of other sites change nothing.
+// Ours: pages of other sites cannot change anything (CSRF).
 #[tokio::test]
-async fn a_form_of_another_site_is_refused() {
+async fn a_form_from_another_site_is_refused() {
     let browser = Browser::new(Config::default()).await;
     let admin = browser.proxy.admin();
     let form = format!("form_token={}", browser.form_token().await);
@@ -251,22 +251,24 @@ async fn a_form_of_another_site_is_refused() {
         assert_eq!(reply.status(), 403, "{fields:?} {form}");
     }
     assert_eq!(browser.get("/").await.status(), 200);
-    // A browser also sends a password that it has stored for Basic.
+    // A browser attaches a stored `Authorization` by itself, so that field does not
+    // exempt a request from the check of its origin.
     let bearer = format!("Authorization: Bearer {}", token(&browser.proxy));
     let fields = [bearer.as_str(), "Origin: http://evil.test"];
     let prune = "/api/v1/audit/prune?request=\
                      %7B%22before%22:%222000-01-01T00:00:00Z%22,%22why%22:%22test%22%7D";
     assert_eq!(post(admin, prune, &fields, "").await.status(), 403);
     assert_eq!(post(admin, prune, &[&bearer], "").await.status(), 200);
-    // Signing in is not to be forced on anyone, either.
+    // Nor can another site sign a browser in (login CSRF).
     let form = format!("token={}", token(&browser.proxy));
     let fields = ["Origin: http://evil.test"];
     assert_eq!(post(admin, "/login", &fields, &form).await.status(), 403);
 }
 
-// Ours: every page says what it may load, and holds nothing that would need more.
+// Ours: every page has a strict content security policy, and nothing inline that the
+// policy would block.
 #[tokio::test]
-async fn pages_load_and_run_our_own_files_alone() {
+async fn pages_load_and_run_only_our_own_files() {
     let browser = Browser::new(Config::default()).await;
     for path in browser.pages().into_iter().chain(["/login".to_owned()]) {
         let reply = browser.get(&path).await;
@@ -308,7 +310,7 @@ async fn pages_load_and_run_our_own_files_alone() {
     assert_eq!(browser.get("/assets/app.css").await.status(), 404);
 }
 
-// Ours: whatever a site or a crawler has written is text.
+// Ours: text from sites and crawlers is always escaped.
 #[tokio::test]
 async fn hostile_text_is_inert_on_every_page() {
     let browser = Browser::new(Config::default()).await;
@@ -329,9 +331,9 @@ async fn hostile_text_is_inert_on_every_page() {
     assert!(story.text().contains(decided), "{}", story.text());
 }
 
-// Ours: the numbers of the overview are those of the record, and lead to its rows.
+// Ours: the numbers of the overview match the record and link to its rows.
 #[tokio::test]
-async fn the_overview_counts_what_the_record_has() {
+async fn overview_counts_match_the_record() {
     let browser = Browser::new(Config::default()).await;
     let overview = browser.json("/api/v1/overview").await;
     assert_eq!(overview["sums"]["requests"], 4);
@@ -351,7 +353,7 @@ async fn the_overview_counts_what_the_record_has() {
 
 // Ours.
 #[tokio::test]
-async fn report_mode_is_said_on_every_page() {
+async fn every_page_shows_report_mode() {
     let config = Config::default().set("enforcement.mode = \"report\"");
     let browser = Browser::new(config).await;
     for path in browser.pages() {
@@ -360,9 +362,9 @@ async fn report_mode_is_said_on_every_page() {
     }
 }
 
-// Ours: filters, pages, a mistake, and the story of a row.
+// Ours: filters, pages, an invalid filter, and the page of one decision.
 #[tokio::test]
-async fn decisions_are_found_by_filter_and_page_by_page() {
+async fn decisions_can_be_filtered_and_paged() {
     let browser = Browser::new(Config::default()).await;
     let newest = browser.json("/api/v1/decisions?limit=3").await;
     let numbers: Vec<_> = newest["decisions"]
@@ -407,7 +409,7 @@ async fn decisions_are_found_by_filter_and_page_by_page() {
     assert_eq!(json["decided_again"], "same");
 }
 
-/// Walks all pages of `/api/v1/decisions` of a filter; returns the numbers of the rows.
+/// Fetches all pages of `/api/v1/decisions` for a filter; returns the row numbers.
 async fn walk(browser: &Browser, filter: &str, limit: usize) -> Vec<u64> {
     let (mut found, mut before) = (Vec::new(), String::new());
     loop {
@@ -423,9 +425,10 @@ async fn walk(browser: &Browser, filter: &str, limit: usize) -> Vec<u64> {
     }
 }
 
-// Ours: whoever pages through the record sees each row once, although rows come.
+// Ours: a client that pages through the record sees each row once, even while new
+// rows are written.
 #[tokio::test]
-async fn pages_of_decisions_meet_while_rows_are_written() {
+async fn paging_returns_each_decision_once_while_rows_are_written() {
     let browser = Browser::new(Config::default()).await;
     for number in 0..30 {
         get(&browser.proxy, &format!("http://o.test/private/{number}")).await;
@@ -445,7 +448,7 @@ async fn pages_of_decisions_meet_while_rows_are_written() {
         for limit in [1, 2, 7, 1000] {
             let found = walk(&browser, "", limit).await;
             assert!(found.is_sorted_by(|one, other| other < one), "{found:?}");
-            // What came meanwhile is on no page behind the first.
+            // Rows written meanwhile appear on the first page only.
             let newer = found.len() - there.len();
             assert_eq!(found[newer..], there, "{limit}");
         }
@@ -461,9 +464,10 @@ async fn pages_of_decisions_meet_while_rows_are_written() {
     assert_eq!(all.len(), there.len() + written);
 }
 
-// Ours: a mistake is told; taken for none it would be the first page without end.
+// Ours: invalid bounds are an error. If they were ignored, a client with a broken
+// `before` would get the first page forever.
 #[tokio::test]
-async fn a_page_of_decisions_has_its_bounds() {
+async fn invalid_page_bounds_are_rejected_and_valid_ones_limit_the_rows() {
     let browser = Browser::new(Config::default()).await;
     let path = "/api/v1/decisions";
     for query in ["limit=0", "limit=1001", "limit=-1", "limit=all"] {
@@ -499,9 +503,9 @@ async fn a_page_of_decisions_has_its_bounds() {
     }
 }
 
-// Ours: the lines that decided are marked with their counts.
+// Ours: the page marks each line that decided requests, with their count.
 #[tokio::test]
-async fn the_page_of_a_host_marks_the_lines_that_decided() {
+async fn the_host_page_marks_deciding_lines_with_their_counts() {
     let browser = Browser::new(Config::default()).await;
     let host = browser.json("/api/v1/hosts?host=O.TEST.").await;
     assert_eq!(
@@ -519,7 +523,7 @@ async fn the_page_of_a_host_marks_the_lines_that_decided() {
         page.contains(sha256) && page.contains("<tr id=\"L1\">"),
         "{page}"
     );
-    // A file of another host cannot be asked for, nor one that is not there.
+    // A version is shown only on the page of its own host, and the host must be valid.
     let other = format!("/hosts?host=p.test&sha256={sha256}");
     assert!(!browser.get(&other).await.text().contains("/private"));
     assert_eq!(browser.get("/hosts?host=a/b").await.status(), 400);
@@ -527,7 +531,7 @@ async fn the_page_of_a_host_marks_the_lines_that_decided() {
 
 // Ours.
 #[tokio::test]
-async fn what_changed_in_a_robots_txt_is_shown() {
+async fn a_version_compared_with_itself_shows_no_changed_lines() {
     let browser = Browser::new(Config::default()).await;
     let host = browser.json("/api/v1/hosts?host=o.test").await;
     let sha256 = host["versions"][0]["sha256"].as_str().unwrap();
@@ -536,9 +540,9 @@ async fn what_changed_in_a_robots_txt_is_shown() {
     assert!(page.contains("0 lines added, 0 removed"), "{page}");
 }
 
-// Ours: a URL is tested by the cache, by the site, and by a text.
+// Ours: a URL can be tested against the cache, a fresh fetch, or a pasted text.
 #[tokio::test]
-async fn a_url_is_tested_without_being_asked_for() {
+async fn testing_a_url_never_requests_it() {
     let origin = Script::robots("User-agent: *\nDisallow: /\n").start().await;
     let config = Config::default().resolve("p.test", origin.address());
     let browser = Browser::new(config).await;
@@ -553,7 +557,8 @@ async fn a_url_is_tested_without_being_asked_for() {
     };
     let cached = ask("url=http://p.test/private").await;
     assert!(cached.contains("Not known"), "{cached}");
-    // Nor does a link ask a site, which anybody could send to whoever has signed in.
+    // A GET never fetches: otherwise a foreign link could make a signed-in browser
+    // trigger requests.
     browser
         .get("/test?agent=FooBot&url=http://p.test/&fetch=on")
         .await;
@@ -572,9 +577,9 @@ async fn a_url_is_tested_without_being_asked_for() {
     assert!(ask("url=p.test").await.contains("role=\"alert\""));
 }
 
-// Ours: the filtered set as a file, the same as `audit export` writes.
+// Ours: the download equals the output of `audit export`.
 #[tokio::test]
-async fn the_filtered_set_can_be_downloaded() {
+async fn filtered_decisions_can_be_downloaded() {
     let browser = Browser::new(Config::default()).await;
     let csv = browser
         .get("/decisions/export?form=csv&verdict=disallow")
@@ -594,9 +599,9 @@ async fn the_filtered_set_can_be_downloaded() {
     assert_eq!(jsonl.text(), outcome.stdout);
 }
 
-// Ours: the live view shows a refusal as it is made, of its filter alone.
+// Ours: the live view shows matching decisions as they are made.
 #[tokio::test]
-async fn a_refusal_comes_down_the_stream() {
+async fn a_live_stream_sends_only_decisions_that_match_its_filter() {
     let browser = Browser::new(Config::default()).await;
     let admin = browser.proxy.admin();
     let host = format!("Host: {admin}");
@@ -616,12 +621,12 @@ async fn a_refusal_comes_down_the_stream() {
         assert_eq!(head.value("content-type"), "text/event-stream");
         streams.push(stream);
     }
-    until("both watch", async || {
+    until("both streams to be open", async || {
         let shown = metrics(&browser.proxy).await;
         shown.contains("politesse_admin_watchers 2\n").then_some(())
     })
     .await;
-    // The first look finds where the record ends.
+    // The stream starts at the end of the record, which its first poll finds.
     tokio::time::sleep(Duration::from_millis(600)).await;
     get(&browser.proxy, "http://o.test/open/live").await;
     get(&browser.proxy, "http://o.test/private/live").await;
@@ -649,9 +654,9 @@ async fn a_refusal_comes_down_the_stream() {
     }
 }
 
-// Ours: behind a reverse proxy the pages are below a path, under its name and scheme.
+// Ours: behind a reverse proxy, pages use its scheme, host and base path.
 #[tokio::test]
-async fn a_trusted_proxy_in_front_says_scheme_and_host() {
+async fn a_trusted_reverse_proxy_sets_scheme_and_host() {
     let config = Config::default()
         .set("admin.base_path = \"/polite\"")
         .set("admin.hosts = [\"dash.test\"]")
@@ -671,7 +676,7 @@ async fn a_trusted_proxy_in_front_says_scheme_and_host() {
         "{field}"
     );
     let cookie = cookie(&reply);
-    // The proxy in front may take the path off.
+    // The reverse proxy may strip the base path.
     for path in ["/polite/", "/polite", "/", "/polite?hours=1"] {
         let line = format!("GET {path} HTTP/1.1");
         let page = ask(admin, &[&line, &host, front[0], front[1], &cookie]).await;
@@ -694,7 +699,7 @@ async fn a_trusted_proxy_in_front_says_scheme_and_host() {
     assert_eq!(ask(admin, &foreign).await.status(), 421);
     let named = ["GET /healthz HTTP/1.1", "Host: dash.test"];
     assert_eq!(ask(admin, &named).await.status(), 200);
-    // An origin of http is another site's there.
+    // There the `http` origin belongs to another site.
     let fields = [front[0], front[1], "Origin: http://dash.test"];
     assert_eq!(
         post(admin, "/polite/login", &fields, &form).await.status(),
@@ -702,9 +707,9 @@ async fn a_trusted_proxy_in_front_says_scheme_and_host() {
     );
 }
 
-// Ours: from any other address the fields count for nothing.
+// Ours: only addresses in `admin.trusted_proxies` may set forwarded fields.
 #[tokio::test]
-async fn forwarded_fields_of_others_are_ignored() {
+async fn forwarded_fields_from_untrusted_addresses_are_ignored() {
     let proxy = Config::default()
         .set("admin.trusted_proxies = [\"127.0.0.2\"]")
         .start()
@@ -722,9 +727,9 @@ async fn forwarded_fields_of_others_are_ignored() {
     assert!(!reply.head.value("set-cookie").contains("Secure"));
 }
 
-// Ours: the theme is chosen without a script, and kept by a cookie.
+// Ours: choosing a theme needs no script; a cookie stores it.
 #[tokio::test]
-async fn a_theme_is_chosen_by_a_form() {
+async fn a_form_sets_the_theme() {
     let browser = Browser::new(Config::default()).await;
     let admin = browser.proxy.admin();
     let origin = format!("Origin: http://{admin}");
@@ -742,9 +747,8 @@ async fn a_theme_is_chosen_by_a_form() {
     assert!(page.contains("data-theme=\"dark\""), "{page}");
 }
 
-// RFC 9110, section 4.2.2; ours for programs of this machine.
-#[tokio::test]
-async fn the_listener_speaks_tls_with_a_certificate() {
+/// Creates a place whose admin listener has a certificate.
+pub(crate) fn place_with_admin_tls() -> Place {
     let config = Config::default()
         .set("admin.tls_cert = \"admin.pem\"")
         .set("admin.tls_key = \"admin.key\"");
@@ -754,13 +758,19 @@ async fn the_listener_speaks_tls_with_a_certificate() {
     std::fs::write(place.path("admin.key"), key).unwrap();
     let mode = Permissions::from_mode(0o600);
     std::fs::set_permissions(place.path("admin.key"), mode).unwrap();
-    let proxy = place.start().await;
+    place
+}
+
+// RFC 9110, section 4.2.2; ours: programs on this machine may use plain HTTP.
+#[tokio::test]
+async fn the_admin_listener_serves_both_tls_and_plain_http() {
+    let proxy = place_with_admin_tls().start().await;
     let admin = proxy.admin();
     let host = format!("Host: {admin}");
     let mut client = Crawler::over_tls(admin).await.unwrap();
     let page = client.ask(&["GET /login HTTP/1.1", &host]).await;
     assert_eq!(page.status(), 200);
-    // Programs of this machine go on without, and what they send is not Secure.
+    // Plain HTTP still works from this machine; its cookie is not marked `Secure`.
     let plain = sign_in(admin, &token(&proxy)).await;
     assert!(!plain.head.value("set-cookie").contains("Secure"));
     let form = format!("token={}", token(&proxy));

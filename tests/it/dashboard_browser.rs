@@ -1,6 +1,6 @@
-//! The dashboard in a browser: `tests/clients/dashboard.mjs` walks every page as a
-//! person would, in Chromium, and takes the pictures of README and book. All of it is
-//! ours; WCAG 2.2 where axe-core says so.
+//! The dashboard in Chromium: `tests/clients/dashboard.mjs` visits every page as a
+//! person would, and takes the pictures for the README and the book. Every test here
+//! is ours; axe-core checks WCAG 2.2.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::kit::program::ended;
 use crate::kit::proxy::{Config, Proxy};
 use crate::kit::run_within;
 
-/// Rules of the shop, with what a browser would act on if it were let.
+/// Rules of the shop, with markup that must not take effect in the browser.
 const ROBOTS: &str = "# <script>alert(1)</script> \u{202e}\u{1b}[2J\n\
                       User-agent: *\n\
                       Crawl-delay: 0.01\n\
@@ -27,7 +27,7 @@ const ROBOTS: &str = "# <script>alert(1)</script> \u{202e}\u{1b}[2J\n\
                       Disallow: /\n\
                       Sitemap: javascript:alert(1)\n";
 
-/// Overrides of other sites: one that is over, and one that would act if it were let.
+/// Overrides for other sites: one that has expired, and one with hostile markup.
 const OVERRIDES: &str = "robots.override = [\n\
     { origin = \"http://other.test\", action = \"allow\", reason = \"contract 114\", \
       until = 2001-01-01T00:00:00Z },\n\
@@ -35,14 +35,14 @@ const OVERRIDES: &str = "robots.override = [\n\
       reason = \"\\\"><img src=x onerror=alert(1)>\" },\n\
 ]";
 
-/// Longest time of the whole walk. By itself it takes a minute and a half, most of it
-/// axe-core; beside other builds far more.
+/// Time limit of the whole walk. Alone it takes a minute and a half, most of it in
+/// axe-core; on a busy machine it takes far longer.
 const WALK: Duration = Duration::from_secs(600);
 
-/// Variable that has the walk write the pictures of the documentation into it.
+/// Environment variable. If set, the walk overwrites the pictures in `docs/images`.
 const PICTURES: &str = "POLITESSE_PICTURES";
 
-/// Returns an empty folder for pictures of the pages, to be looked at.
+/// Creates an empty folder for pictures of the pages, for a person to inspect.
 fn new_folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&folder);
@@ -50,7 +50,7 @@ fn new_folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Starts a proxy that has something to show.
+/// Starts a proxy whose record holds decisions, many of them about hostile URLs.
 async fn crawled() -> (Origin, Proxy) {
     let lamp = Page::html("<meta name=robots content='noarchive, max-snippet:50'>A lamp.");
     let (origin, proxy) = site(
@@ -84,8 +84,8 @@ async fn crawled() -> (Origin, Proxy) {
     (origin, proxy)
 }
 
-/// Starts a proxy whose pages are in the pictures: a small shop, and crawlers of which two
-/// keep to its rules and one does not.
+/// Starts the proxy shown in the pictures: a small shop, two crawlers that keep to its
+/// rules, and one that does not.
 async fn pictured() -> (Origin, Proxy) {
     let robots = "User-agent: *\nCrawl-delay: 0.01\nDisallow: /basket\nDisallow: /account\n\
                   Allow: /account/help\n\nUser-agent: HungryBot\nDisallow: /\n";
@@ -113,7 +113,7 @@ async fn pictured() -> (Origin, Proxy) {
     (origin, proxy)
 }
 
-/// Describes a proxy to the script.
+/// Returns the addresses and token of a proxy as JSON, for the script.
 fn described(proxy: &Proxy) -> String {
     let token = std::fs::read_to_string(proxy.place().path("data/admin-token")).unwrap();
     let described = json!({
@@ -138,7 +138,7 @@ fn a_browser_walks_every_page() {
         };
         let mut command = Command::new("node");
         command
-            // What is imported is looked for beside the script.
+            // Node resolves imports relative to the folder of the script.
             .current_dir(root.join("target/node"))
             .args(["--input-type=module", "-"])
             .args([&pictures, &documentation])
@@ -156,9 +156,9 @@ fn a_browser_walks_every_page() {
     });
 }
 
-// `POLITESSE_PICTURES=1 cargo test --test it a_browser_walks` takes them again.
+// `POLITESSE_PICTURES=1 cargo test --test it a_browser_walks` retakes the pictures.
 #[test]
-fn every_picture_of_the_documentation_is_shown_in_it() {
+fn every_documentation_picture_is_shown_in_the_docs() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let text = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
     let shown = text("README.md") + &text("docs/dashboard.md");

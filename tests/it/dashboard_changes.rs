@@ -1,4 +1,4 @@
-//! Changed robots.txt and other news on the dashboard. All of it is ours.
+//! Changes of robots.txt and other news on the dashboard. Every test here is ours.
 
 use serde_json::{Value, json};
 
@@ -12,12 +12,12 @@ use crate::kit::until;
 const BEFORE: &str = "User-agent: *\nDisallow: /old\nDisallow: /both\n";
 const AFTER: &str = "User-agent: *\nDisallow: /a\nDisallow: /b*\nDisallow: /both\n";
 
-/// Returns a robots.txt that is fetched again after a second.
+/// Returns a robots.txt with `max-age=0`, so that the proxy soon fetches it again.
 fn fleeting(robots: &str) -> Page {
     Page::text(robots).field("Cache-Control", "max-age=0")
 }
 
-/// Begins an origin whose robots.txt is `after` from its second fetch on.
+/// Starts an origin whose robots.txt is `after` from the second fetch on.
 async fn changing(before: Page, after: Page) -> Origin {
     let script = Script::robots_page(after);
     script.at_first("/robots.txt", 1, before).start().await
@@ -27,7 +27,7 @@ fn config(origin: &Origin) -> Config {
     resolve("o.test", origin.address()).set("robots.ttl_min = \"1ms\"")
 }
 
-/// Asks for paths of `o.test`, one after the other.
+/// Requests `paths` of `o.test` in sequence.
 async fn ask_as(browser: &Browser, agent: &str, paths: &[&str]) {
     for path in paths {
         get_as(&browser.proxy, agent, &format!("http://o.test/{path}")).await;
@@ -39,7 +39,7 @@ async fn changes(browser: &Browser) -> Vec<Value> {
     list["changes"].as_array().unwrap().clone()
 }
 
-/// Asks for `/a` until the robots.txt has changed, and returns the change.
+/// Requests `/a` until a change of robots.txt is listed, and returns that change.
 async fn change(browser: &Browser, agent: &str) -> Value {
     let list = until("a change", async || {
         ask_as(browser, agent, &["a"]).await;
@@ -51,15 +51,15 @@ async fn change(browser: &Browser, agent: &str) -> Value {
     list[0].clone()
 }
 
-/// Waits until the changes of robots.txt are counted as `result` so often.
-async fn are_counted(browser: &Browser, result: &str, count: u64) {
+/// Waits until `count` changes of robots.txt are counted as `result`.
+async fn await_change_count(browser: &Browser, result: &str, count: u64) {
     let line = format!("politesse_robots_changes_total{{result=\"{result}\"}} {count}\n");
     let count = async || metrics(&browser.proxy).await.contains(&line).then_some(());
     until(&line, count).await;
 }
 
 #[tokio::test]
-async fn a_changed_robots_txt_is_listed_with_its_lines_and_what_it_decides() {
+async fn a_changed_robots_txt_is_listed_with_its_lines_and_effect() {
     let origin = changing(fleeting(BEFORE), fleeting(AFTER)).await;
     let browser = Browser::idle(Place::with(&config(&origin))).await;
     ask_as(&browser, "FooBot/1", &["a", "old", "b?c", "both", "free"]).await;
@@ -103,12 +103,12 @@ async fn a_changed_robots_txt_is_listed_with_its_lines_and_what_it_decides() {
 }
 
 #[tokio::test]
-async fn a_change_is_held_against_the_urls_of_its_own_crawler() {
+async fn a_change_is_evaluated_against_urls_of_its_own_crawler() {
     let origin = changing(fleeting(BEFORE), fleeting(AFTER)).await;
     let browser = Browser::idle(Place::with(&config(&origin))).await;
     ask_as(&browser, "FooBot/1", &["a", "free"]).await;
     change(&browser, "FooBot/1").await;
-    // Its first robots.txt is the new one, so nothing changed for it.
+    // BarBot has seen only the new robots.txt, so nothing changed for BarBot.
     ask_as(&browser, "BarBot/1", &["b", "free"]).await;
     let list = changes(&browser).await;
     assert_eq!(list.len(), 1, "{list:?}");
@@ -117,7 +117,7 @@ async fn a_change_is_held_against_the_urls_of_its_own_crawler() {
 }
 
 #[tokio::test]
-async fn a_robots_txt_that_is_gone_or_comes_has_changed_and_an_outage_is_no_change() {
+async fn a_robots_txt_that_appears_or_disappears_has_changed_but_an_outage_is_no_change() {
     let gone = Page::status(404).field("Cache-Control", "max-age=0");
     for (before, after, expected) in [
         (
@@ -153,16 +153,16 @@ async fn a_robots_txt_that_is_gone_or_comes_has_changed_and_an_outage_is_no_chan
 }
 
 #[tokio::test]
-async fn a_change_that_disallows_what_was_crawled_is_counted() {
+async fn a_change_that_disallows_crawled_urls_is_counted_as_newly_disallowing() {
     let origin = changing(fleeting(BEFORE), fleeting(AFTER)).await;
     let browser = Browser::idle(Place::with(&config(&origin))).await;
-    are_counted(&browser, "newly_disallows", 0).await;
+    await_change_count(&browser, "newly_disallows", 0).await;
     change(&browser, "FooBot/1").await;
-    are_counted(&browser, "newly_disallows", 1).await;
+    await_change_count(&browser, "newly_disallows", 1).await;
 }
 
 #[tokio::test]
-async fn a_change_that_disallows_nothing_that_was_crawled_is_counted_apart() {
+async fn a_change_that_disallows_no_crawled_url_is_counted_separately() {
     let origin = changing(fleeting(BEFORE), fleeting(AFTER)).await;
     let browser = Browser::idle(Place::with(&config(&origin))).await;
     until("a change", async || {
@@ -170,12 +170,12 @@ async fn a_change_that_disallows_nothing_that_was_crawled_is_counted_apart() {
         (!changes(&browser).await.is_empty()).then_some(())
     })
     .await;
-    are_counted(&browser, "disallows_no_more", 1).await;
-    are_counted(&browser, "newly_disallows", 0).await;
+    await_change_count(&browser, "disallows_no_more", 1).await;
+    await_change_count(&browser, "newly_disallows", 0).await;
 }
 
 #[tokio::test]
-async fn new_hosts_and_crawlers_are_news_and_old_ones_are_not() {
+async fn the_overview_announces_only_new_hosts_and_crawlers() {
     let origin = changing(fleeting(BEFORE), fleeting(AFTER)).await;
     let config = config(&origin)
         .resolve("new.test", origin.address())
@@ -217,7 +217,7 @@ async fn new_hosts_and_crawlers_are_news_and_old_ones_are_not() {
     assert_eq!(news["changes"], json!([]), "{news}");
 }
 
-/// Makes all that is on record two days older.
+/// Moves everything on record two days into the past.
 fn age(place: &Place) {
     let days = "- 172800000000";
     let sql = format!(

@@ -1,5 +1,5 @@
-//! The page of the configuration: every value with its place, before and after a
-//! reload, and no secret of any of them. All of it is ours.
+//! The configuration page: every value with its source line, before and after a
+//! reload, and never a secret. Every test here is ours.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,9 +11,9 @@ use crate::kit::origin::Script;
 use crate::kit::proxy::{Config, Place};
 use crate::reload::hang_up;
 
-/// Texts that only secrets of the test have.
+/// A text that occurs only in secrets.
 const SECRET: &str = "hunter2";
-/// Digest of a credential; one of 64 digits.
+/// SHA-256 digest of a credential, in hexadecimal.
 const DIGEST: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddee2a";
 
 const OVERRIDES: &str = "robots.override = [\n\
@@ -24,14 +24,14 @@ const OVERRIDES: &str = "robots.override = [\n\
     { origin = \"*.o.test\", action = \"deny\", reason = \"<script>alert(1)</script>\" },\n\
 ]";
 
-/// Returns the key of this name.
+/// Finds a configuration key in the JSON of the page.
 fn key<'a>(page: &'a Value, table: &str, name: &str) -> &'a Value {
     let mut keys = page["keys"].as_array().unwrap().iter();
     let found = keys.find(|key| key["table"] == table && key["name"] == name);
     found.unwrap_or_else(|| panic!("{table}.{name} is not listed"))
 }
 
-/// Returns the number of the first line of a file that begins with `start`.
+/// Returns the number of the first line of `politesse.toml` that begins with `start`.
 fn line_of(place: &Place, start: &str) -> usize {
     let text = std::fs::read_to_string(place.path("politesse.toml")).unwrap();
     let found = text.lines().position(|line| line.starts_with(start));
@@ -39,7 +39,7 @@ fn line_of(place: &Place, start: &str) -> usize {
 }
 
 #[tokio::test]
-async fn every_value_is_shown_with_its_place_also_after_a_reload() {
+async fn every_value_is_shown_with_its_source_line_also_after_a_reload() {
     let origin = Script::robots("").start().await;
     let config = || Config::default().resolve("o.test", origin.address());
     let browser = Browser::new(config().set("proxy.place_wait = \"7s\"")).await;
@@ -58,7 +58,7 @@ async fn every_value_is_shown_with_its_place_also_after_a_reload() {
     assert_eq!(default["value"], "true");
     assert_eq!(default["source"], "default");
 
-    // All keys are as `config show` prints them.
+    // All values are printed as in `config show`.
     let shown = place.run(&["config", "show"]).await.stdout;
     for key in before["keys"].as_array().unwrap() {
         let field = |name: &str| key[name].as_str().unwrap();
@@ -98,12 +98,12 @@ async fn every_value_is_shown_with_its_place_also_after_a_reload() {
 }
 
 #[tokio::test]
-async fn a_reload_that_failed_is_said_until_one_succeeds() {
+async fn a_failed_reload_is_shown_until_one_succeeds() {
     let browser = Browser::new(Config::default()).await;
     let place = browser.proxy.place();
     let before = browser.json("/api/v1/configuration").await;
     assert!(before["failed_reload"].is_null());
-    // Two mistakes with what may be secrets, and one in a name.
+    // Two values that may contain secrets, and one misspelt key.
     place.configure(
         &Config::default()
             .set(&format!("upstream.parent = \"http://me:{SECRET}@a.test\""))
@@ -130,7 +130,7 @@ async fn a_reload_that_failed_is_said_until_one_succeeds() {
     for text in [page, after.to_string()] {
         assert!(!text.contains(SECRET) && !text.contains(DIGEST), "{text}");
     }
-    // A key that no reload changes is another kind of problem.
+    // A change of a key that requires a restart also fails the reload.
     place.configure(&Config::default().set("log.burst = 7"));
     hang_up(&browser.proxy, "failed").await;
     let page = browser.get("/configuration").await.text();
@@ -142,7 +142,7 @@ async fn a_reload_that_failed_is_said_until_one_succeeds() {
 }
 
 #[tokio::test]
-async fn no_secret_of_a_configuration_is_on_a_page() {
+async fn no_page_shows_a_secret_from_the_configuration() {
     let config = Config::default()
         .set(&format!(
             "crawler = [{{ token = \"BazBot\", credential = \"sha256:{DIGEST}\" }}]"
@@ -184,7 +184,7 @@ async fn no_secret_of_a_configuration_is_on_a_page() {
 }
 
 #[tokio::test]
-async fn an_override_that_is_over_is_marked_so() {
+async fn an_expired_override_is_marked_as_over() {
     let browser = Browser::new(Config::default().set(OVERRIDES)).await;
     let page = browser.json("/api/v1/configuration").await;
     let overrides = page["overrides"].as_array().unwrap();
@@ -213,7 +213,7 @@ async fn an_override_that_is_over_is_marked_so() {
 }
 
 #[tokio::test]
-async fn the_authority_and_the_health_are_those_of_the_proxy() {
+async fn the_configuration_page_shows_the_ca_and_health_of_the_proxy() {
     let browser = Browser::new(Config::default()).await;
     let place = browser.proxy.place();
     let shown = place.run(&["ca", "show"]).await.stdout;
@@ -242,7 +242,7 @@ async fn the_authority_and_the_health_are_those_of_the_proxy() {
 }
 
 #[tokio::test]
-async fn without_requests_the_overview_leads_to_the_page_for_clients() {
+async fn an_overview_without_requests_links_to_the_client_setup_page() {
     let browser = Browser::new(Config::default()).await;
     let page = browser.get("/").await.text();
     assert!(!page.contains("href=\"/client\""), "{page}");

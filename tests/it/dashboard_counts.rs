@@ -1,5 +1,5 @@
-//! Every page counts alike: a made record with twelve known counts, in both modes. All
-//! of it is ours.
+//! All pages show equal counts for a generated record of twelve known groups of
+//! decisions, in both enforcement modes. Every test here is ours.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::archive_months::{CLIENT, PastRecord};
 use crate::dashboard::Browser;
 use crate::kit::proxy::{Config, Place};
 
-/// Decisions that are alike.
+/// A number of equal decisions.
 struct Made {
     count: u64,
     class: DecisionClass,
@@ -47,8 +47,8 @@ macro_rules! made {
     };
 }
 
-/// The record, the oldest first. Times are not near the ends of the spans: the clock goes
-/// on while the pages are read.
+/// The record, oldest first. No time is near the end of a span, because the clock
+/// advances while the pages are read.
 const MADE: [Made; 12] = made! {
     23 Rule 14_400 "c.test" "BarBot";
     19 Sent 14_400 "b.test" "BarBot";
@@ -64,7 +64,7 @@ const MADE: [Made; 12] = made! {
     41 Sent 20 "a.test" "FooBot";
 };
 
-/// Spans that pages can be asked for, in hours.
+/// Time spans that the pages offer, in hours.
 const SPANS: [i64; 4] = [1, 24, 168, 720];
 
 const ROBOTS: &[u8] = b"User-agent: *\nDisallow: /no\nContent-Signal: ai-train=no\n";
@@ -90,7 +90,7 @@ fn snapshot(made: &Made) -> Arc<Snapshot> {
     })
 }
 
-/// Decides one of the requests `made` at `at`.
+/// Makes the decision for one of the requests `made` at `at`.
 fn decision(made: &Made, mode: EnforcementMode, at: Timestamp) -> Decision {
     let path = if made.class == Rule { "no" } else { "open" };
     let inquiry = Arc::new(Inquiry {
@@ -111,7 +111,8 @@ fn decision(made: &Made, mode: EnforcementMode, at: Timestamp) -> Decision {
         return Decision::denied(inquiry, &policy, at, "of a test".to_owned());
     }
     let decision = decide(&inquiry, &snapshot(made), &policy, at);
-    // Of the two that are put off the proxy does it to the first.
+    // The first group that is put off is delayed by the proxy; the second (`end`)
+    // gets a 503 from the site.
     match (made.class, made.count) {
         (PutOff, 3) => {
             let end = DelayEnd::After(Duration::from_secs(9));
@@ -121,7 +122,7 @@ fn decision(made: &Made, mode: EnforcementMode, at: Timestamp) -> Decision {
     }
 }
 
-/// Returns the end of an exchange in the class of `made`.
+/// Returns how an exchange in the class of `made` ended.
 fn end(made: &Made, is_sent: bool) -> ExchangeEnd {
     let (status, error) = match made.class {
         Sent | Rule | Operator | Preference | Unreachable => (200, None),
@@ -139,7 +140,7 @@ fn end(made: &Made, is_sent: bool) -> ExchangeEnd {
     }
 }
 
-/// Writes the record, and browses it.
+/// Writes the record, then starts a proxy on it and signs in.
 async fn browse(mode: EnforcementMode) -> Browser {
     let place = Place::with(&Config::default());
     let record = PastRecord::open(&place);
@@ -159,7 +160,7 @@ async fn browse(mode: EnforcementMode) -> Browser {
     Browser::idle(place).await
 }
 
-/// Returns the counts that pages about the last `hours` must have, by a value of each.
+/// Returns the expected counts of the last `hours`, grouped by `value`.
 fn counts<T: Ord>(hours: i64, value: impl Fn(&Made) -> T) -> BTreeMap<T, u64> {
     let mut counts = BTreeMap::new();
     for made in MADE.iter().filter(|made| made.minutes_ago < hours * 60) {
@@ -168,19 +169,19 @@ fn counts<T: Ord>(hours: i64, value: impl Fn(&Made) -> T) -> BTreeMap<T, u64> {
     counts
 }
 
-/// Reports whether decisions refuse.
+/// Reports whether the decisions `made` are refusals.
 fn is_refused(made: &Made) -> bool {
     matches!(made.class, Rule | Operator | Preference | Unreachable)
 }
 
-/// Returns names with their numbers, the largest first and then by name.
+/// Sorts names by count, largest first, then by name.
 fn ranked(counts: BTreeMap<String, u64>) -> Vec<(String, u64)> {
     let mut ranked: Vec<_> = counts.into_iter().filter(|(_, count)| 0 < *count).collect();
     ranked.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), name.clone()));
     ranked
 }
 
-/// Reads names with their numbers from a list of the API.
+/// Reads names and counts from a list of the API.
 fn listed(list: &Value, count: impl Fn(&Value) -> u64) -> Vec<(String, u64)> {
     let entries = list.as_array().unwrap().iter();
     let entries = entries.map(|entry| (entry["name"].as_str().unwrap().to_owned(), count(entry)));
@@ -191,7 +192,7 @@ fn refused(sums: &Value) -> u64 {
     sums["refused"].as_u64().unwrap()
 }
 
-/// Holds the overview of a span to what was made.
+/// Asserts that the overview of a span matches [`MADE`].
 async fn assert_overview(browser: &Browser, hours: i64) {
     let path = format!("/api/v1/overview?hours={hours}");
     let json = browser.json(&path).await;
@@ -224,7 +225,7 @@ async fn assert_overview(browser: &Browser, hours: i64) {
     assert_eq!(listed(&json["crawlers"], requests), crawlers, "{path}");
 }
 
-/// Holds the figures and shares on pages to what was made.
+/// Asserts that figures and percentages on the pages match [`MADE`].
 async fn assert_pages(browser: &Browser) {
     // Of all 151 requests 66 are refused: 23 + 2 + 11 + 17 + 13.
     let page = browser.get("/?hours=720").await.text();
@@ -239,7 +240,7 @@ async fn assert_pages(browser: &Browser) {
 }
 
 #[tokio::test]
-async fn every_page_has_the_counts_of_a_made_record() {
+async fn every_page_shows_the_counts_of_a_known_record() {
     for mode in [EnforcementMode::Enforce, EnforcementMode::Report] {
         let browser = browse(mode).await;
         for hours in SPANS {

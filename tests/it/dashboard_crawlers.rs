@@ -1,5 +1,5 @@
-//! The page of crawlers: who asked, who gave no name, and by which groups each was
-//! bound.
+//! The crawler page: the crawlers seen, requests without a name, and the robots.txt
+//! group that applied to each.
 
 use crate::dashboard::Browser;
 use crate::kit::client::{Crawler, get_as};
@@ -9,16 +9,16 @@ use crate::kit::proxy::{Config, Place};
 const ROBOTS: &str = "User-agent: FooBot\nDisallow: /private\nCrawl-delay: 60\n\n\
                       User-agent: *\nDisallow: /closed\n";
 
-// Ours: names seen, the groups that bound them, and why requests were put off.
+// Ours: names seen, the groups that applied, and why requests were put off.
 #[tokio::test]
-async fn crawlers_are_told_apart_by_the_token_that_was_bound() {
+async fn crawlers_are_listed_by_their_robots_txt_token() {
     let origin = Script::robots(ROBOTS).start().await;
     let config = Config::default()
         .resolve("o.test", origin.address())
         .set("pace.max_wait = \"1ms\"");
     let browser = Browser::idle(Place::with(&config)).await;
     let proxy = &browser.proxy;
-    // FooBot comes last: its delay would hold up the robots.txt of others.
+    // FooBot is last: its crawl delay would hold up the robots.txt fetches of others.
     let line = "GET http://o.test/closed HTTP/1.1";
     Crawler::plain(proxy)
         .await
@@ -29,7 +29,7 @@ async fn crawlers_are_told_apart_by_the_token_that_was_bound() {
         ("FooBot/1", "private"),
         ("foobot/2", "private/2"),
         ("FooBot/1", "open"),
-        // Within the crawl delay of the request before.
+        // Within the crawl delay after the previous request.
         ("FooBot/1", "open/2"),
     ] {
         get_as(proxy, agent, &format!("http://o.test/{path}")).await;
@@ -74,10 +74,10 @@ async fn crawlers_are_told_apart_by_the_token_that_was_bound() {
         let path = format!("/api/v1/crawlers?crawler={crawler}");
         assert_eq!(browser.json(&path).await["total"], total, "{crawler}");
     }
-    // Its number leads to the same rows.
+    // The link on the count leads to as many rows.
     let rows = browser.json("/api/v1/decisions?crawler=FooBot").await;
     assert_eq!(rows["decisions"].as_array().unwrap().len(), 4, "{rows}");
-    // An hour that nobody asked in has nobody.
+    // Without requests the page says so.
     let idle = Browser::idle(Place::with(&Config::default())).await;
     assert!(
         idle.get("/crawlers")

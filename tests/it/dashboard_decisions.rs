@@ -1,5 +1,5 @@
-//! The page of decisions in the dashboard: what its filters choose, and what it shows of
-//! each decision. All of it is ours.
+//! The decision page of the dashboard: its filters, and the details of each decision.
+//! Every test here is ours.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -17,7 +17,7 @@ async fn count(browser: &Browser, query: &str) -> usize {
 }
 
 #[tokio::test]
-async fn a_part_of_the_host_or_of_the_path_is_found_in_any_case() {
+async fn search_matches_part_of_host_or_path_ignoring_case() {
     let browser = Browser::new(Config::default()).await;
     for (query, wanted) in [
         ("search=O.TEST", 4),
@@ -35,7 +35,7 @@ async fn a_part_of_the_host_or_of_the_path_is_found_in_any_case() {
 }
 
 #[tokio::test]
-async fn the_list_states_its_total_its_page_and_its_filters() {
+async fn the_decision_list_shows_total_page_and_filters() {
     let browser = Browser::new(Config::default()).await;
     let page = browser.get("/decisions").await.text();
     assert!(page.contains("<b>4 decisions</b> · page 1 of 1"), "{page}");
@@ -47,7 +47,7 @@ async fn the_list_states_its_total_its_page_and_its_filters() {
         let chip = format!("<li><a href=\"{rest}\" title=\"Remove this filter\">");
         assert!(page.contains(&chip), "{rest}: {page}");
     }
-    // The place of a page is its `before`; its number is for the reader.
+    // `before` selects the rows of a page; its number is only displayed.
     let page = browser.get("/decisions?before=1&page=7").await.text();
     assert!(page.contains("page 7 of 7"), "{page}");
     let one = browser.get("/decisions?page=7").await.text();
@@ -55,7 +55,7 @@ async fn the_list_states_its_total_its_page_and_its_filters() {
 }
 
 #[tokio::test]
-async fn decisions_are_found_by_status_client_and_method() {
+async fn decisions_can_be_filtered_by_status_client_and_method() {
     let browser = Browser::new(Config::default()).await;
     let line = "HEAD http://o.test/open HTTP/1.1";
     let mut client = Crawler::plain(&browser.proxy).await;
@@ -80,7 +80,7 @@ async fn decisions_are_found_by_status_client_and_method() {
         let reply = browser.get(&format!("/api/v1/decisions?{query}")).await;
         assert_eq!(reply.status(), 400, "{query}");
     }
-    // Decisions are streamed when they are made: they have no status yet.
+    // Decisions are streamed as they are made, before they have a status.
     let stream = browser.get("/api/v1/decisions/stream?status=403").await;
     assert_eq!(stream.status(), 400);
     let page = browser.get("/decisions?status=403").await.text();
@@ -100,7 +100,7 @@ async fn number_of(browser: &Browser, url: &str) -> u64 {
     found.unwrap()["seq"].as_u64().unwrap()
 }
 
-/// Returns the text of a piece of markup.
+/// Strips tags from `markup` and unescapes its text.
 fn text_of(markup: &str) -> String {
     let parts = markup.split('<').filter_map(|part| part.split_once('>'));
     let text: String = parts.map(|(_, text)| text).collect();
@@ -108,7 +108,7 @@ fn text_of(markup: &str) -> String {
     plain.replace("&gt;", ">").replace("&amp;", "&")
 }
 
-/// Returns the entry that a page has to copy.
+/// Returns the generated configuration entry on a page.
 fn entry_of(page: &str) -> String {
     let entry = page.split_once("<pre id=\"entry\"");
     let (_, rest) = entry.unwrap_or_else(|| panic!("{page}"));
@@ -117,7 +117,7 @@ fn entry_of(page: &str) -> String {
 }
 
 #[tokio::test]
-async fn times_are_relative_with_the_exact_one_as_title() {
+async fn times_are_relative_with_the_exact_time_as_title() {
     let browser = Browser::new(Config::default()).await;
     let number = number_of(&browser, "http://o.test/private").await;
     let row = browser.json(&format!("/api/v1/decisions/{number}")).await;
@@ -130,18 +130,19 @@ async fn times_are_relative_with_the_exact_one_as_title() {
     let shown = rest.split('<').next().unwrap();
     let units = [" s ago", " min ago"];
     assert!(units.iter().any(|unit| shown.ends_with(unit)), "{shown}");
-    // The page of one decision has the exact time first.
+    // The page of a single decision shows the exact time first.
     let page = browser.get(&format!("/decisions/{number}")).await.text();
     let first = format!("<time class=\"text\" datetime=\"{time}\">{exact} (");
     assert!(page.contains(&first), "{page}");
 }
 
 #[tokio::test]
-async fn the_zone_of_times_is_remembered() {
+async fn the_chosen_time_zone_is_remembered() {
     let mut browser = Browser::new(Config::default()).await;
     let page = browser.get("/decisions").await.text();
     assert!(page.contains("data-zone=\"UTC\""), "{page}");
-    // Without a script nothing knows the zone of the browser.
+    // Only a script knows the time zone of the browser, so the form stays hidden
+    // without one.
     let form = "action=\"/zone\" class=\"theme\" data-scripted hidden>";
     assert!(page.contains(form), "{page}");
     let admin = browser.proxy.admin();
@@ -157,7 +158,7 @@ async fn the_zone_of_times_is_remembered() {
 }
 
 #[tokio::test]
-async fn a_row_opens_in_place_with_facts_line_and_links() {
+async fn a_row_expands_in_place_to_facts_rule_line_and_links() {
     let browser = Browser::new(Config::default()).await;
     let number = number_of(&browser, "http://o.test/private/2").await;
     let story = format!("/decisions/{number}");
@@ -188,7 +189,7 @@ async fn a_row_opens_in_place_with_facts_line_and_links() {
 }
 
 #[tokio::test]
-async fn a_refusal_writes_the_override_that_undoes_it() {
+async fn a_refusal_page_generates_the_override_that_lifts_it() {
     let browser = Browser::new(Config::default()).await;
     let proxy = &browser.proxy;
     let url = r#"http://o.test/private/a*$"""'?q=\'''\n[x]"#;
@@ -229,7 +230,7 @@ async fn a_refusal_writes_the_override_that_undoes_it() {
 }
 
 #[tokio::test]
-async fn only_a_decision_that_an_override_changes_has_the_form() {
+async fn the_override_form_is_shown_only_where_an_override_would_apply() {
     let browser = Browser::new(Config::default()).await;
     get(&browser.proxy, "http://127.0.0.2/").await;
     browser.proxy.place().completed(5).await;
@@ -241,7 +242,7 @@ async fn only_a_decision_that_an_override_changes_has_the_form() {
 }
 
 #[tokio::test]
-async fn an_override_is_written_only_if_it_is_valid() {
+async fn an_override_is_generated_only_from_valid_input() {
     let browser = Browser::new(Config::default()).await;
     let number = number_of(&browser, "http://o.test/private").await;
     for (form, wrong) in [

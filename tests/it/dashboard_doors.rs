@@ -1,17 +1,13 @@
-//! The doors of the admin listener: who gets in, and who keeps others out. All of it is
-//! ours.
+//! Access to the admin listener: sign-in links, foreign requests, and limits on
+//! connections. Every test here is ours.
 
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt as _;
-
-use crate::dashboard::{Browser, post};
-use crate::kit::certificates::TestCa;
+use crate::dashboard::{Browser, place_with_admin_tls, post};
 use crate::kit::client::{Crawler, Reply, get};
 use crate::kit::origin::{Script, site};
-use crate::kit::proxy::{Config, Place, Proxy};
+use crate::kit::proxy::{Config, Proxy};
 use crate::kit::soon;
 
-/// More connections than are served at a time.
+/// More connections than the listener serves at a time.
 const MANY: usize = 80;
 
 async fn ask(browser: &Browser, line: &str, fields: &[&str]) -> Reply {
@@ -28,7 +24,7 @@ async fn healthz(proxy: &Proxy) -> u16 {
 }
 
 #[tokio::test]
-async fn bodies_that_do_not_come_keep_nobody_out() {
+async fn pending_request_bodies_do_not_block_other_clients() {
     let proxy = Config::default().start().await;
     let admin = proxy.admin();
     let mut waiting = Vec::new();
@@ -44,17 +40,8 @@ async fn bodies_that_do_not_come_keep_nobody_out() {
 }
 
 #[tokio::test]
-async fn handshakes_that_nobody_goes_on_with_give_way() {
-    let config = Config::default()
-        .set("admin.tls_cert = \"admin.pem\"")
-        .set("admin.tls_key = \"admin.key\"");
-    let place = Place::with(&config);
-    let [cert, key] = TestCa::get().pair(&["127.0.0.1"]);
-    std::fs::write(place.path("admin.pem"), cert).unwrap();
-    std::fs::write(place.path("admin.key"), key).unwrap();
-    let mode = Permissions::from_mode(0o600);
-    std::fs::set_permissions(place.path("admin.key"), mode).unwrap();
-    let proxy = place.start().await;
+async fn stalled_tls_handshakes_are_closed_to_make_room() {
+    let proxy = place_with_admin_tls().start().await;
     let mut begun = Vec::new();
     for _ in 0..MANY {
         let mut client = Crawler::to(proxy.admin()).await;
@@ -62,19 +49,19 @@ async fn handshakes_that_nobody_goes_on_with_give_way() {
         begun.push(client);
     }
     assert_eq!(healthz(&proxy).await, 200);
-    // Its descriptor is free at once, not after the time of a handshake.
+    // The descriptor is freed at once, not only at the handshake timeout.
     assert!(soon("an end", begun[0].closes()).await);
 }
 
 #[tokio::test]
-async fn a_link_from_another_site_leads_to_the_view() {
+async fn a_link_from_another_site_opens_the_linked_view() {
     let browser = Browser::new(Config::default().set("admin.base_path = \"/polite\"")).await;
     let linked = [
         "Sec-Fetch-Site: cross-site",
         "Sec-Fetch-Mode: navigate",
         "Sec-Fetch-Dest: document",
     ];
-    // Without the cookie, which browsers keep back (SameSite=Strict).
+    // Browsers send no `SameSite=Strict` cookie with a cross-site navigation.
     let line = "GET /polite/decisions?host=o.test&verdict=disallow HTTP/1.1";
     let reply = ask(&browser, line, &linked).await;
     assert_eq!(reply.status(), 200);
@@ -83,7 +70,7 @@ async fn a_link_from_another_site_leads_to_the_view() {
     assert!(page.contains(&format!("0; url={way}")), "{page}");
     assert!(page.contains(&format!("href=\"{way}\"")), "{page}");
     assert!(!page.contains("private"), "{page}");
-    // Then it is a page of ours that asks.
+    // The redirect page repeats the request from our own site, with the cookie.
     let own = ["Sec-Fetch-Site: same-origin", &browser.cookie];
     let reply = ask(&browser, line, &own).await;
     assert!(reply.text().contains("/private/2"), "{}", reply.text());
@@ -91,7 +78,7 @@ async fn a_link_from_another_site_leads_to_the_view() {
     assert_eq!(reply.status(), 303);
     let login = "GET /polite/login?to=%2Fdecisions HTTP/1.1";
     assert_eq!(ask(&browser, login, &linked).await.status(), 200);
-    // Neither a frame nor a script gets anything.
+    // Frames and scripts are not redirected to the view.
     let framed = [linked[0], linked[1], "Sec-Fetch-Dest: iframe"];
     assert_eq!(ask(&browser, line, &framed).await.status(), 303);
     let outside = "GET /polite//evil.test/ HTTP/1.1";
@@ -101,7 +88,7 @@ async fn a_link_from_another_site_leads_to_the_view() {
 
 // Ours: docs/decisions/018-one-admin-token.md.
 #[tokio::test]
-async fn a_link_signs_in_once_and_only_by_its_button() {
+async fn a_sign_in_link_works_once_and_only_by_its_button() {
     let proxy = Config::default().start().await;
     let (admin, banner) = (proxy.admin(), proxy.banner().join("\n"));
     let mark = "to sign in, once and within ten minutes: ";
@@ -110,7 +97,7 @@ async fn a_link_signs_in_once_and_only_by_its_button() {
     let path = link.strip_prefix(&format!("http://{admin}")).unwrap();
     let (_, code) = path.split_once("once=").unwrap();
     let host = format!("Host: {admin}");
-    // To look at the link, as chat programs do, does not spend it.
+    // Chat programs fetch links for a preview; a GET must not use up the code.
     for _ in 0..2 {
         let line = format!("GET {path} HTTP/1.1");
         let page = Crawler::to(admin).await.ask(&[&line, &host]).await;
@@ -162,7 +149,7 @@ async fn a_link_to_a_decision_opens_its_page() {
 }
 
 #[tokio::test]
-async fn a_form_that_is_refused_is_told_why() {
+async fn a_refused_form_names_the_reason() {
     let browser = Browser::new(Config::default()).await;
     let admin = browser.proxy.admin();
     let token = browser.form_token().await;
@@ -178,19 +165,20 @@ async fn a_form_that_is_refused_is_told_why() {
     let reply = post(admin, "/test", &[&browser.cookie, &own], &long).await;
     assert_eq!(reply.status(), 413);
     assert!(reply.text().contains("bytes at most"));
-    // Without a session: the page to sign in, not a browser's own box.
+    // Without a session a browser is redirected to the login page; a 401 would open
+    // its built-in password prompt.
     let reply = post(admin, "/queues", &[&own], &form).await;
     assert_eq!(
         (reply.status(), reply.head.value("location")),
         (303, "/login?to=%2F")
     );
-    // Who is no browser is told so.
+    // A client that sends `Authorization` is no browser and gets 401.
     let wrong = [&*own, "Authorization: Bearer no"];
     assert_eq!(post(admin, "/queues", &wrong, &form).await.status(), 401);
 }
 
 #[tokio::test]
-async fn a_proxy_in_front_may_name_the_port_of_its_scheme() {
+async fn a_reverse_proxy_may_send_the_default_port_in_x_forwarded_host() {
     let config = Config::default()
         .set("admin.hosts = [\"dash.test\"]")
         .set("admin.trusted_proxies = [\"127.0.0.1\"]");
@@ -207,14 +195,14 @@ async fn a_proxy_in_front_may_name_the_port_of_its_scheme() {
 }
 
 #[tokio::test]
-async fn what_is_no_page_is_told() {
+async fn an_unknown_path_gets_404_or_405_with_an_explanation() {
     let browser = Browser::new(Config::default().set("admin.base_path = \"/polite\"")).await;
     let text = "there is no such page; begin at /\n";
     let reply = ask(&browser, "GET /nothing HTTP/1.1", &[]).await;
     assert_eq!((reply.status(), &*reply.text()), (404, text));
     let reply = browser.get("/api/v1/nothing").await;
     assert_eq!((reply.status(), &*reply.text()), (404, text));
-    // A browser that has signed in keeps the menu.
+    // A signed-in browser gets an error page with the menu.
     for (path, why) in [
         ("/nothing", "There is no such page."),
         ("/decisions/99999", "no decision with this number"),
@@ -233,7 +221,7 @@ async fn what_is_no_page_is_told() {
         (reply.status(), &*reply.text()),
         (405, "this method is not for this page\n")
     );
-    // The host of an absolute target counts below the base path, too.
+    // The host of an absolute target is checked below the base path, too.
     let foreign = "GET http://evil.test/polite/healthz HTTP/1.1";
     assert_eq!(ask(&browser, foreign, &[]).await.status(), 421);
 }

@@ -1,5 +1,5 @@
-//! The list of hosts; the page of a host, which marks the lines that decided, and no
-//! others; and the button that has a robots.txt fetched again. All of it is ours.
+//! The host list; the page of a host, which marks only lines that decided requests;
+//! and the button that refetches a robots.txt. Every test here is ours.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use crate::kit::page::Page;
 use crate::kit::proxy::{Config, Place, resolve};
 use crate::kit::until;
 
-/// Returns what a page says at a line of a robots.txt.
+/// Returns the table row of a line of robots.txt, or "" if the page leaves it out.
 fn line(page: &str, number: u32) -> &str {
     let begin = format!("<tr id=\"L{number}\"");
     let Some((_, rest)) = page.split_once(&begin) else {
@@ -31,7 +31,7 @@ async fn a_line_that_never_decided_is_not_marked() {
     }
     proxy.place().completed(3).await;
     let place = proxy.stop().await;
-    // The next process asks for the file again.
+    // Without the saved copies the next process fetches robots.txt again.
     place.database().execute("DELETE FROM kept", []).unwrap();
     let after = "User-agent: *\nDisallow: /private-area\nDisallow: /same\n";
     let second = Script::robots(after).start().await;
@@ -42,7 +42,7 @@ async fn a_line_that_never_decided_is_not_marked() {
     let page = browser.get("/hosts?host=o.test").await.text();
     assert!(line(&page, 2).contains("/private-area"), "{page}");
     assert!(!line(&page, 2).contains("decided"), "{}", line(&page, 2));
-    // In both versions the same line decided.
+    // The rule decided a request in each version; comments and spaces do not matter.
     let same = line(&page, 3);
     assert!(same.contains("decided 2 requests"), "{same}");
     let unknown = browser.get("/hosts?host=o.test&sha256=0").await.text();
@@ -51,7 +51,7 @@ async fn a_line_that_never_decided_is_not_marked() {
 }
 
 #[tokio::test]
-async fn a_line_counts_at_its_own_origin() {
+async fn decided_requests_are_counted_per_origin_not_per_host() {
     let robots = "User-agent: *\nDisallow: /p\n";
     let first = Script::robots(robots).start().await;
     let second = Script::robots(&format!("# another\n{robots}"))
@@ -81,7 +81,7 @@ async fn a_line_counts_at_its_own_origin() {
 }
 
 #[tokio::test]
-async fn a_line_that_decided_is_shown_wherever_it_is() {
+async fn a_deciding_line_is_shown_even_deep_in_a_long_file() {
     let mut robots = "User-agent: *\n".to_owned();
     for number in 0..6000 {
         writeln!(robots, "Disallow: /never/{number}").unwrap();
@@ -103,7 +103,7 @@ async fn a_line_that_decided_is_shown_wherever_it_is() {
     }
 }
 
-/// Has a robots.txt fetched again by the form of the dashboard. Returns status and page.
+/// Refetches a robots.txt with the form of the dashboard. Returns status and page.
 async fn refetch(browser: &Browser, form: &str) -> (u16, String) {
     let admin = browser.proxy.admin();
     let own = format!("Origin: http://{admin}");
@@ -112,7 +112,7 @@ async fn refetch(browser: &Browser, form: &str) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn a_changed_robots_txt_counts_once_an_operator_has_it_fetched_again() {
+async fn a_refetch_by_the_operator_applies_the_changed_robots_txt() {
     let old = Page::text("User-agent: *\nDisallow: /old\n");
     let origin = Script::robots("User-agent: *\nDisallow: /new\nDisallow: /newer\n")
         .at_first("/robots.txt", 1, old)
@@ -140,7 +140,7 @@ async fn a_changed_robots_txt_counts_once_an_operator_has_it_fetched_again() {
     let line = "robots_refetched {\"host\":\"o.test\",\"by\":\"admin token from 127.0.0.1\",\
                     \"why\":\"its <owner> asked\"}\n";
     // The page does not wait until the event is on disk.
-    until("both orders on record", async || {
+    until("both refetches to be on record", async || {
         let events = proxy.place().run(&["audit", "events"]).await;
         (events.stdout.matches(line).count() == 2).then_some(())
     })
@@ -148,7 +148,7 @@ async fn a_changed_robots_txt_counts_once_an_operator_has_it_fetched_again() {
 }
 
 #[tokio::test]
-async fn an_order_to_fetch_again_needs_a_form_token_a_reason_and_a_copy() {
+async fn a_refetch_needs_a_form_token_a_reason_and_a_cached_copy() {
     let origin = Script::robots("").start().await;
     let config = Config::default().resolve("o.test", origin.address());
     let browser = Browser::idle(Place::with(&config)).await;
@@ -176,7 +176,7 @@ async fn an_order_to_fetch_again_needs_a_form_token_a_reason_and_a_copy() {
     assert!(!events.stdout.contains("robots_refetched"), "{events:?}");
 }
 
-/// Proxy with decisions about 56 hosts, and a browser that is signed in.
+/// Starts a proxy, makes decisions about 56 hosts and signs in.
 async fn browser_with_hosts(origins: &mut Vec<Origin>) -> Browser {
     let usual = "User-agent: *\nDisallow: /private\n";
     let usual = Script::robots(usual).start().await;
@@ -211,14 +211,14 @@ async fn browser_with_hosts(origins: &mut Vec<Origin>) -> Browser {
     browser
 }
 
-/// Returns the names of the hosts in a list.
+/// Returns the host names in a list of the API.
 fn names(list: &Value) -> Vec<&str> {
     let hosts = list["hosts"].as_array().unwrap().iter();
     hosts.map(|host| host["host"].as_str().unwrap()).collect()
 }
 
 #[tokio::test]
-async fn hosts_are_listed_by_pages_in_an_order_with_a_search() {
+async fn the_host_list_can_be_paged_sorted_and_searched() {
     let mut origins = Vec::new();
     let browser = browser_with_hosts(&mut origins).await;
     let list = async |query: &str| browser.json(&format!("/api/v1/hosts{query}")).await;
@@ -248,7 +248,7 @@ async fn hosts_are_listed_by_pages_in_an_order_with_a_search() {
 }
 
 #[tokio::test]
-async fn the_list_of_hosts_shows_refusals_back_offs_and_robots_txt_in_words() {
+async fn the_host_list_shows_refusals_pace_and_robots_txt_status() {
     let mut origins = Vec::new();
     let browser = browser_with_hosts(&mut origins).await;
     let page = browser.get("/hosts").await.text();

@@ -1,12 +1,12 @@
-//! The live view: it goes on where a page ended, sends nothing twice, and holds little
-//! for whoever does not read. All of it is ours.
+//! The live view: it continues where a page ended, repeats nothing, and buffers little
+//! for a slow reader. Every test here is ours.
 
 use crate::dashboard::Browser;
 use crate::kit::client::{Crawler, get};
 use crate::kit::proxy::{Config, Place};
 use crate::kit::soon;
 
-/// Stream of events, as far as it was read.
+/// An open event stream and the text read so far.
 pub(crate) struct Stream {
     client: Crawler,
     pub(crate) text: String,
@@ -29,7 +29,7 @@ impl Stream {
         }
     }
 
-    /// Reads until `wanted` was read.
+    /// Reads until the text contains `wanted`.
     pub(crate) async fn until(&mut self, wanted: &str) {
         soon(wanted, async {
             while !self.text.contains(wanted) {
@@ -40,7 +40,7 @@ impl Stream {
         .await;
     }
 
-    /// Returns the numbers of the decisions that came.
+    /// Returns the numbers of the decisions received so far.
     fn numbers(&self) -> Vec<u64> {
         let ids = self
             .text
@@ -50,16 +50,16 @@ impl Stream {
     }
 }
 
-/// Returns the number after which the live view of a page begins.
+/// Returns the number of the decision after which the live view of a page starts.
 fn last_of(page: &str) -> u64 {
     let (_, rest) = page.split_once("data-last=\"").unwrap();
     rest.split('"').next().unwrap().parse().unwrap()
 }
 
 #[tokio::test]
-async fn nothing_is_missed_between_a_page_and_its_live_view() {
+async fn the_live_view_continues_where_its_page_ended() {
     let browser = Browser::new(Config::default()).await;
-    // Of a filter that has no row: the place in the record counts.
+    // The filter matches no row, so the position must come from the record itself.
     let page = browser.get("/decisions?host=never.test").await.text();
     let last = last_of(&page);
     get(&browser.proxy, "http://o.test/open/between").await;
@@ -71,7 +71,7 @@ async fn nothing_is_missed_between_a_page_and_its_live_view() {
     stream.until("/open/then").await;
     assert_eq!(stream.numbers().len(), 2, "{}", stream.text);
 
-    // A browser that connects again says what it had last, and gets nothing twice.
+    // A browser that reconnects sends its last event id and gets only later events.
     let had = format!("Last-Event-ID: {}", stream.numbers()[0]);
     let mut again = Stream::open(&browser, &path, &[&had]).await;
     get(&browser.proxy, "http://o.test/private/last").await;
@@ -84,11 +84,11 @@ async fn nothing_is_missed_between_a_page_and_its_live_view() {
 }
 
 #[tokio::test]
-async fn long_urls_are_left_out_of_a_look_and_counted() {
+async fn rows_beyond_the_size_of_one_poll_are_dropped_and_counted_as_missed() {
     let browser = Browser::idle(Place::with(&Config::default())).await;
     let long = "Z".repeat(40_000);
     for number in 0..30 {
-        // Refused at once: there is no such host.
+        // Fails at once, because the host does not exist.
         get(
             &browser.proxy,
             &format!("http://never.test/{number}/{long}"),
@@ -104,6 +104,6 @@ async fn long_urls_are_left_out_of_a_look_and_counted() {
     let missed = format!("event: missed\ndata: {}\n", 30 - shown);
     stream.until(&missed).await;
     assert!(stream.text.len() < 600_000, "{}", stream.text.len());
-    // The newest are there.
+    // The newest rows are kept.
     assert!(stream.text.contains("never.test/29/"));
 }

@@ -1,5 +1,5 @@
-//! The overview: its range is the one that is asked for, its figures add up, and they
-//! grow while somebody looks. All of it is ours.
+//! The overview: it covers the requested range, its figures add up, and they are
+//! updated live. Every test here is ours.
 
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ use crate::kit::origin::Script;
 use crate::kit::paced::{asking_for_less, standard};
 use crate::kit::proxy::{Config, Place};
 
-/// Microseconds of an hour.
+/// Microseconds in an hour.
 const HOUR_US: i64 = 3_600_000_000;
 
-/// Returns the sum of one count of `entries`.
+/// Sums the field `key` over `entries`.
 fn sum(entries: &Value, key: &str) -> u64 {
     let entries = entries.as_array().unwrap().iter();
     entries.map(|entry| entry[key].as_u64().unwrap()).sum()
 }
 
-/// Asserts that all figures of an overview are of one range, and add up.
+/// Asserts that all figures of an overview cover one range and add up.
 fn assert_whole(json: &Value) {
     let buckets = json["buckets"].as_array().unwrap();
     assert_eq!(buckets[0]["from"], json["from"], "{json}");
@@ -48,7 +48,7 @@ fn assert_whole(json: &Value) {
 #[tokio::test]
 async fn each_range_has_all_its_buckets() {
     let browser = Browser::new(Config::default()).await;
-    // Its class changes with the ending of its exchange.
+    // Its class becomes `error` only when its exchange ends.
     get(&browser.proxy, "http://never.test/").await;
     browser.proxy.place().completed(5).await;
     for (hours, step, count) in [
@@ -74,7 +74,7 @@ async fn each_range_has_all_its_buckets() {
     }
 }
 
-/// Moves the decisions of a record that no process has open back by `hours`.
+/// Moves the decisions of a record `hours` into the past. No process may have it open.
 fn make_older(place: &Place, hours: i64) {
     let back = hours * HOUR_US;
     let sql = format!("UPDATE decision SET time_us = time_us - {back}");
@@ -82,7 +82,7 @@ fn make_older(place: &Place, hours: i64) {
 }
 
 #[tokio::test]
-async fn figures_are_compared_with_the_time_before() {
+async fn figures_are_compared_with_the_previous_period() {
     let browser = Browser::new(Config::default()).await;
     let page = browser.get("/").await.text();
     assert!(page.contains(">no earlier data<"), "{page}");
@@ -99,7 +99,7 @@ async fn figures_are_compared_with_the_time_before() {
     assert_whole(&json);
     let page = browser.get("/").await.text();
     for text in [
-        // All requests, and those that a rule refused.
+        // Requests in total: 3 after 4. Requests refused by a rule: 0 after 3.
         "25.0 % fewer than before",
         "100 % fewer than before",
     ] {
@@ -118,13 +118,13 @@ async fn a_restart_keeps_the_minutes_of_the_last_hour() {
     let json = browser.json("/api/v1/overview?hours=1").await;
     assert_eq!(json["sums"]["requests"], 5, "{json}");
     assert_whole(&json);
-    // The totals of the stream are those of this process.
+    // Live totals count from the start of this process.
     assert_ne!(json["live"]["since"], before["live"]["since"]);
     let totals = json["live"]["classes"].as_object().unwrap().values();
     assert_eq!(totals.map(|count| count.as_u64().unwrap()).sum::<u64>(), 1);
 }
 
-/// Returns the data of the newest event of counts.
+/// Returns the data of the newest `counts` event.
 fn newest(stream: &Stream) -> Value {
     let events = stream.text.split("event: counts\ndata: ").skip(1);
     let whole = events.filter_map(|event| event.split_once("\n\n"));
@@ -139,14 +139,14 @@ async fn a_refusal_is_streamed_within_a_second_and_a_half() {
     let mut stream = Stream::open(&browser, "/overview/stream", &[]).await;
     stream.until("event: counts").await;
     stream.until("\n\n").await;
-    // Whoever watches begins with the totals of the page.
+    // The stream starts with the totals that the page shows.
     assert_eq!(newest(&stream), base["live"]);
     let begun = instant();
     get(&browser.proxy, "http://o.test/private/now").await;
     stream.until("\"rule\":4").await;
     let taken = since(begun);
     assert!(taken < Duration::from_millis(1500), "{taken:?}");
-    // What the stream adds to a page is what another page counts.
+    // Page counts plus streamed changes equal the counts of a fresh page.
     browser.proxy.place().completed(5).await;
     let json = browser.json("/api/v1/overview").await;
     assert_eq!(newest(&stream), json["live"]);
@@ -198,7 +198,7 @@ async fn a_back_off_is_counted_down_and_ended_on_the_overview() {
 }
 
 #[tokio::test]
-async fn rules_and_crawlers_lead_to_what_is_known_of_them() {
+async fn rules_and_crawlers_link_to_their_details() {
     let browser = Browser::new(Config::default()).await;
     let page = browser.get("/").await.text();
     assert!(

@@ -1,5 +1,5 @@
-//! The dashboard on what was in force before: two versions of a robots.txt, on the
-//! page of the host and in a test of a URL.
+//! Past versions of a robots.txt on the dashboard: compared on the host page, and
+//! used to test a URL.
 
 use crate::audit_replay::recorded;
 use crate::dashboard::Browser;
@@ -7,16 +7,16 @@ use crate::kit::client::get;
 use crate::kit::origin::Origin;
 use crate::kit::proxy::{Config, Place};
 
-/// Browses the record of a host whose robots.txt changed: `/late` is disallowed by
-/// its second version alone.
+/// Opens the record of a host whose robots.txt changed: only the second version
+/// disallows `/late`.
 async fn browse() -> (Origin, Browser) {
     let (origin, place) = recorded().await;
     (origin, Browser::idle(place).await)
 }
 
-// Ours: what changed in a robots.txt, line by line.
+// Ours: the differences are listed line by line.
 #[tokio::test]
-async fn two_versions_of_a_robots_txt_are_compared_on_the_page_of_the_host() {
+async fn the_host_page_compares_two_versions_of_a_robots_txt() {
     let (_origin, browser) = browse().await;
     let host = browser.json("/api/v1/hosts?host=o.test").await;
     let sha256 = |at: usize| host["versions"][at]["sha256"].as_str().unwrap();
@@ -39,9 +39,9 @@ async fn two_versions_of_a_robots_txt_are_compared_on_the_page_of_the_host() {
     assert!(!page.contains("Disallow: /late"), "{page}");
 }
 
-// Ours: by the robots.txt that was in force then, as `audit why --at` decides.
+// Ours: the robots.txt in force at that time decides, as in `audit why --at`.
 #[tokio::test]
-async fn a_url_is_tested_by_the_robots_txt_of_a_date() {
+async fn a_url_can_be_tested_against_the_robots_txt_of_a_past_time() {
     let (_origin, browser) = browse().await;
     let rows = browser.proxy.place().completed(7).await;
     let first = rows.iter().find(|row| row["url"] == "http://o.test/a");
@@ -66,7 +66,7 @@ async fn a_url_is_tested_by_the_robots_txt_of_a_date() {
     assert!(wrong.contains("Time: a time is wanted"), "{wrong}");
 }
 
-// Ours: a text that is pasted is judged as the proxy would judge it.
+// Ours: a pasted text is evaluated as the proxy would evaluate it.
 #[tokio::test]
 async fn a_pasted_robots_txt_is_judged_in_every_reading_and_with_overrides() {
     let own = "robots.override = [{ origin = \"http://q.test\", path = \"/\", action = \"allow\", reason = \"ours\", until = 2999-01-01T00:00:00Z }]";
@@ -78,7 +78,7 @@ async fn a_pasted_robots_txt_is_judged_in_every_reading_and_with_overrides() {
     };
     let refused = ask("http://p.test/private").await;
     assert!(refused.contains("answer disallow"), "{refused}");
-    // Servers take both for one path.
+    // Many servers treat `//private` as `/private`.
     let reading = ask("http://p.test//private").await;
     assert!(reading.contains("answer disallow"), "{reading}");
     assert!(
@@ -89,9 +89,9 @@ async fn a_pasted_robots_txt_is_judged_in_every_reading_and_with_overrides() {
     assert!(overridden.contains("answer allow"), "{overridden}");
 }
 
-// Ours: the page says what would be done, not what would be if the proxy enforced.
+// Ours: in report mode the page says that the request would be forwarded.
 #[tokio::test]
-async fn a_test_of_a_url_says_what_the_proxy_would_do() {
+async fn the_url_test_reports_what_the_proxy_would_do_in_report_mode() {
     let config = Config::default().set("enforcement.mode = \"report\"");
     let browser = Browser::new(config).await;
     let ask = async |query: &str| {
@@ -106,7 +106,8 @@ async fn a_test_of_a_url_says_what_the_proxy_would_do() {
         to_come.contains("a time in the past is wanted"),
         "{to_come}"
     );
-    // No number leads to more than it counts: a star at the end would be a pattern.
+    // A URL that ends in `*` gets no link: as a filter the star would be a pattern and
+    // match other URLs.
     get(&browser.proxy, "http://o.test/open*").await;
     let rows = browser.proxy.place().completed(5).await;
     let is_it = |row: &&serde_json::Value| row["url"] == "http://o.test/open*";

@@ -1,5 +1,5 @@
-//! The page of reports: pages and bundles that are made from the record, and downloaded.
-//! All of it is ours.
+//! The reports page: reports and bundles made from the record, for download. Every
+//! test here is ours.
 
 use std::io::Read as _;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::kit::program::{finish, run_in};
 use crate::kit::proxy::Config;
 use crate::kit::soon;
 
-/// Times of a report that can be made twice.
+/// A fixed period, so that two reports about it are equal.
 const TIMES: &str = "from=2026-01-01&until=2999-01-01";
 
-/// Begins a session with a proxy whose decisions are sealed soon.
+/// Starts a proxy that seals its decisions every second, and signs in.
 async fn browser() -> Browser {
     Browser::new(Config::default().set("audit.seal_interval = \"1s\"")).await
 }
@@ -29,7 +29,7 @@ fn assert_file(reply: &Reply, name: &str) {
     assert_eq!(disposition, format!("attachment; filename=\"{name}\""));
 }
 
-/// Leaves out the time at which a report was made.
+/// Removes the time at which a report was made.
 fn without_time(report: &str) -> String {
     let (before, rest) = report.split_once(" on 20").unwrap();
     let (_, after) = rest.split_once(" from ").unwrap();
@@ -37,7 +37,7 @@ fn without_time(report: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_report_is_that_of_the_command_line() {
+async fn a_downloaded_report_equals_that_of_the_command_line() {
     let browser = browser().await;
     let place = browser.proxy.place();
     let times = ["--from", "2026-01-01", "--until", "2999-01-01"];
@@ -59,7 +59,7 @@ async fn a_report_is_that_of_the_command_line() {
             "report----1-.html",
         ),
     ] {
-        // Without a new head between the two.
+        // Retry if a new head was sealed between the two reports.
         soon("the same report", async {
             loop {
                 let reply = browser.get(&format!("/reports/{path}&{TIMES}")).await;
@@ -89,7 +89,7 @@ async fn a_report_is_that_of_the_command_line() {
 }
 
 #[tokio::test]
-async fn a_bundle_is_proved_by_its_key() {
+async fn a_downloaded_bundle_verifies_with_its_key() {
     let browser = browser().await;
     let path = format!("/reports/bundle?host=o.test&{TIMES}");
     let bundle = soon("head", async {
@@ -98,7 +98,7 @@ async fn a_bundle_is_proved_by_its_key() {
             if reply.status() == 200 {
                 return reply;
             }
-            // It says so on the page, with the form.
+            // Until a head is sealed, the page says so and keeps the form.
             assert_eq!(reply.status(), 422, "{}", reply.text());
             assert!(reply.text().contains("sealed yet") || reply.text().contains("no head"));
             assert!(reply.text().contains("value=\"o.test\""));
@@ -131,13 +131,13 @@ async fn a_bundle_is_proved_by_its_key() {
         text.lines().map(str::to_owned).collect::<Vec<_>>()
     };
     let (own, other) = (lines(&bundle.body), lines(&other.body));
-    // But for the time in the first line, which the last line has in its hash.
+    // The first line contains the time, and the last line a hash over it.
     let last = own.len() - 1;
     assert_eq!(own[1..last], other[1..last]);
 }
 
 #[tokio::test]
-async fn what_cannot_be_made_is_told_with_the_form() {
+async fn an_invalid_report_request_is_explained_beside_the_form() {
     let browser = browser().await;
     for (path, status, wanted) in [
         ("/reports/report?from=yesterday", 400, "a time is wanted"),
@@ -177,7 +177,7 @@ async fn what_cannot_be_made_is_told_with_the_form() {
 }
 
 #[tokio::test]
-async fn one_is_made_at_a_time() {
+async fn only_one_report_is_made_at_a_time() {
     let browser = browser().await;
     let ask = || browser.get("/reports/report");
     soon("two at once", async {
@@ -193,8 +193,8 @@ async fn one_is_made_at_a_time() {
         }
     })
     .await;
-    // The place is free again, whoever had it.
-    soon("the place", async {
+    // Afterwards the next report can be made.
+    soon("a further report", async {
         while ask().await.status() != 200 {
             sleep(Duration::from_millis(10)).await;
         }

@@ -1,4 +1,5 @@
-//! What pages count is what their links lead to. All of it is ours.
+//! Each number on a page equals the count of rows that its link lists. Every test here
+//! is ours.
 
 use crate::dashboard::Browser;
 use crate::kit::client::{get, get_as};
@@ -6,17 +7,17 @@ use crate::kit::origin::{Origin, Script};
 use crate::kit::page::Page;
 use crate::kit::proxy::{Config, Place};
 
-/// The same rule as sites write it, behind one that only some crawlers have.
+/// One rule in different spellings; some files have further rules or groups.
 const SPELLINGS: [&str; 3] = [
     "User-agent: *\nDisallow: /p\nDisallow: /q\n",
     "user-agent: *\ndisallow:/p\n",
     "User-agent: LoneBot\nDisallow: /\n\nUser-agent: *\nDISALLOW :   /p\n",
 ];
 
-/// Pages whose numbers lead to rows.
+/// Pages whose numbers link to rows.
 const PAGES: [&str; 3] = ["/?hours=1", "/?hours=720", "/crawlers?hours=24"];
 
-/// Begins a session with a proxy that crawlers of many spellings have asked.
+/// Starts a proxy, makes requests under names of different spellings, and signs in.
 async fn asked(config: Config) -> (Browser, Vec<Origin>) {
     let mut origins = Vec::new();
     let mut config = config;
@@ -41,7 +42,8 @@ async fn asked(config: Config) -> (Browser, Vec<Origin>) {
     (browser, origins)
 }
 
-/// Follows every number of a page that leads to rows, and returns how many there were.
+/// Asserts that every linked number on a page equals the row count of its link. Returns
+/// how many links were followed.
 async fn follow(browser: &Browser, path: &str) -> usize {
     let page = browser.get(path).await.text();
     let mut followed = 0;
@@ -66,7 +68,7 @@ async fn follow(browser: &Browser, path: &str) -> usize {
 }
 
 #[tokio::test]
-async fn every_number_leads_to_as_many_rows() {
+async fn every_linked_number_equals_the_rows_of_its_link() {
     for mode in ["enforce", "report"] {
         let config = Config::default().set(&format!("enforcement.mode = \"{mode}\""));
         let (browser, _origins) = asked(config).await;
@@ -90,8 +92,8 @@ async fn every_number_leads_to_as_many_rows() {
     }
 }
 
-/// Makes 72 requests of FooBot in one mode, of which 26 are refused, by rules. The name of
-/// the host of 3 more does not exist, which is no refusal.
+/// Makes 72 requests as FooBot. Rules refuse 26; 3 fail because their host does not
+/// exist, which is no refusal.
 async fn made(mode: &str) -> (Browser, [Origin; 2]) {
     let origins = [
         Script::robots(SPELLINGS[0]).start().await,
@@ -102,7 +104,7 @@ async fn made(mode: &str) -> (Browser, [Origin; 2]) {
         .resolve("a.test", origins[0].address())
         .resolve("b.test", origins[1].address());
     let browser = Browser::idle(Place::with(&config)).await;
-    // The least first, so that no list is in order by chance.
+    // Ascending, so that no list is in descending order by chance.
     let asked = [
         (3, "http://never.test/"),
         (6, "http://b.test/p"),
@@ -114,7 +116,7 @@ async fn made(mode: &str) -> (Browser, [Origin; 2]) {
     (browser, origins)
 }
 
-/// Asks for each URL a number of times, and waits until all requests are recorded.
+/// Requests each URL the given number of times, and waits until all are on record.
 async fn ask_each(browser: &Browser, asked: &[(usize, &str)]) {
     for &(count, url) in asked {
         for _ in 0..count {
@@ -126,7 +128,7 @@ async fn ask_each(browser: &Browser, asked: &[(usize, &str)]) {
 }
 
 #[tokio::test]
-async fn shares_and_order_are_those_of_the_numbers_shown() {
+async fn percentages_and_order_agree_with_the_numbers_shown() {
     for mode in ["enforce", "report"] {
         let (browser, _origins) = made(mode).await;
         for path in ["/?hours=1", "/?hours=24", "/crawlers?hours=24"] {
@@ -148,7 +150,8 @@ async fn shares_and_order_are_those_of_the_numbers_shown() {
     }
 }
 
-/// Classes of the requests of [`of_all_classes`], with their counts.
+/// Each class, its name on the page, and its count in the requests of
+/// [`of_all_classes`].
 const CLASSES: [(&str, &str, u64); 9] = [
     ("sent", "sent", 4),
     ("rule", "refused by a rule", 3),
@@ -193,7 +196,7 @@ async fn of_all_classes(mode: &str) -> (Browser, [Origin; 2]) {
 }
 
 #[tokio::test]
-async fn each_decision_is_counted_in_one_class() {
+async fn each_decision_is_counted_in_exactly_one_class() {
     for mode in ["enforce", "report"] {
         let (browser, _origins) = of_all_classes(mode).await;
         let json = browser.json("/api/v1/overview").await;
@@ -206,7 +209,7 @@ async fn each_decision_is_counted_in_one_class() {
             let by_hour = hours.map(|hour| hour["classes"][word].as_u64().unwrap());
             assert_eq!(by_hour.sum::<u64>(), count, "{mode} {word}: {json}");
             assert!(page.contains(&format!("<span>{name}</span>")), "{name}");
-            // A legend, and the heads of two tables, have the classes that occur.
+            // The legend and the heads of two tables list only classes that occur.
             let head = format!("<th scope=\"col\" class=\"n\">{name}</th>");
             let is_there = 0 < count;
             let heads = page.matches(&head).count();
@@ -224,7 +227,7 @@ async fn each_decision_is_counted_in_one_class() {
 }
 
 #[tokio::test]
-async fn whoever_gives_no_name_is_listed_beside_a_hundred() {
+async fn nameless_crawlers_are_listed_in_addition_to_the_top_hundred() {
     let origin = Script::robots(SPELLINGS[0]).start().await;
     let config = Config::default().resolve("o.test", origin.address());
     let browser = Browser::idle(Place::with(&config)).await;
@@ -251,7 +254,7 @@ async fn whoever_gives_no_name_is_listed_beside_a_hundred() {
 }
 
 #[tokio::test]
-async fn a_record_that_cannot_be_written_is_told_with_its_cause() {
+async fn an_unwritable_record_is_reported_with_its_cause() {
     let config = Config::default().set("audit.store = \"sqlite:data/audit.db\"");
     let browser = Browser::new(config).await;
     let place = browser.proxy.place();

@@ -1,5 +1,5 @@
-//! `politesse demo`: the lines that it prints work when pasted, and nothing of
-//! it is left. All of it is ours.
+//! `politesse demo`: the commands that it prints work when pasted into a shell, and it
+//! leaves no files. Every test here is ours.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
@@ -32,7 +32,7 @@ async fn every_line_that_the_demo_prints_works_when_pasted() {
         let told = pasted(&folder, line).await;
         assert!(told.contains(wanted), "{line}: {told}");
     }
-    // The decisions are told while they are made, a line each.
+    // The demo prints each decision as it is made, one line each.
     for decided in [
         "http://shop.test/basket  (line 3: Disallow: /basket)",
         "https://shop.test/lamp",
@@ -47,8 +47,8 @@ async fn every_line_that_the_demo_prints_works_when_pasted() {
 }
 
 #[tokio::test]
-async fn the_demo_takes_other_ports_where_the_usual_ones_are_taken() {
-    // Another test's demo may have them for now, and give them back in between.
+async fn the_demo_falls_back_to_free_ports() {
+    // The demo of another test may hold the ports for a while.
     let port = async |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok();
     let _taken = (
         until("port 3128", async || port(3128).await).await,
@@ -62,7 +62,7 @@ async fn the_demo_takes_other_ports_where_the_usual_ones_are_taken() {
 }
 
 #[tokio::test]
-async fn a_command_joins_the_demo_whatever_ports_it_has() {
+async fn a_command_joins_the_demo_on_any_ports() {
     let _taken = [3128, 3129].map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)));
     let demo = Demo::start(&[]).await;
     let list = demo.lines.iter().find(|line| line.ends_with("audit list"));
@@ -77,7 +77,7 @@ async fn a_command_joins_the_demo_whatever_ports_it_has() {
 }
 
 #[tokio::test]
-async fn the_demo_takes_no_configuration() {
+async fn the_demo_rejects_a_configuration_file() {
     let folder = TempDir::new().unwrap();
     let mut command = politesse(folder.path());
     command.args(["--config", "absent.toml", "demo"]);

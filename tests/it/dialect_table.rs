@@ -1,9 +1,9 @@
-//! The table of dialects, cell by cell: what the texts about robots.txt disagree
-//! on. Every row is a file, a path, and what each dialect says of it to FooBot;
-//! every cell is a test, named after its row and column.
+//! The table of dialects: where the specifications of robots.txt disagree. A row is a
+//! file, a path, and the answer of each dialect for FooBot; each cell is a test,
+//! named after its row and column.
 //!
-//! The columns stand side by side, so that a row shows what sets a dialect off
-//! from its neighbours. `crates/politesse-robots/cases/dialects.jsonl` has more of the same.
+//! The columns are side by side, so that a row shows how a dialect differs from the
+//! others. `crates/politesse-robots/cases/dialects.jsonl` has more such cases.
 
 use politesse_decision::decide::{Reason, Ruling, Verdict};
 use politesse_decision::snapshot::AccessResult;
@@ -12,8 +12,8 @@ use politesse_robots::Dialect;
 use crate::checklist::Said::{Allow, Disallow, NoGroup, NoRule, RobotsItself};
 use crate::checklist::{ruling, said};
 
-/// One module a row, one test a column: RFC 9309, the drafts of 2019 and 1996,
-/// the consensus of 1994, Conner's standard, google/robotstxt.
+/// Generates a module per row and a test per column: RFC 9309, the drafts of 2019 and
+/// 1996, the consensus of 1994, Conner's standard, google/robotstxt.
 macro_rules! rows {
     ($($row:ident: $file:literal $path:literal
         => $rfc9309:expr, $draft_2019:expr, $draft_1996:expr, $consensus_1994:expr, $conner:expr, $google:expr;)*) => {$(
@@ -33,16 +33,16 @@ macro_rules! rows {
     (@cells $file:literal, $path:literal => $($column:ident: $dialect:ident $expected:expr;)*) => {$(
         #[test]
         fn $column() {
-            let told = said(Dialect::$dialect, $file.as_bytes(), "FooBot", $path);
-            assert_eq!(told, $expected);
+            let answer = said(Dialect::$dialect, $file.as_bytes(), "FooBot", $path);
+            assert_eq!(answer, $expected);
         }
     )*};
 }
 
-// Ours: the agent line binds if it equals the token (RFC 9309, section 2.2.1;
-// 1996, section 3.2.1), or is part of the name (1994, Conner). Names are
-// compared ignoring case in all of them; google/robotstxt reads a name up to
-// the first byte that RFC 9309 does not let it have.
+// Ours: the agent line applies if it equals the token (RFC 9309, section 2.2.1;
+// 1996, section 3.2.1), or is part of the name (1994, Conner). All dialects
+// ignore case in names; google/robotstxt reads a name up to the first byte that
+// RFC 9309 does not allow in one.
 rows! {
     agent_line_that_equals_the_name_binds: "User-agent: FOOBOT\nDisallow: /a" "/a"
         => Disallow(2), Disallow(2), Disallow(2), Disallow(2), Disallow(2), Disallow(2);
@@ -55,8 +55,8 @@ rows! {
 }
 
 // Ours: groups (RFC 9309, sections 2.1 and 2.2.1; draft of 2019, section 2.2.1:
-// the first of `*`; 1994, 1996: records, which a blank line ends, and of which
-// the first that matches counts).
+// only the first group of `*`; 1994, 1996: a blank line ends a record, and the
+// first matching record counts).
 rows! {
     own_groups_are_merged: "User-agent: FooBot\nDisallow: /a\n\nUser-agent: FooBot\nDisallow: /b" "/b"
         => Disallow(5), Disallow(5), NoRule, NoRule, NoRule, Disallow(5);
@@ -71,8 +71,8 @@ rows! {
 }
 
 // Ours: the rule that counts (RFC 9309, section 2.2.2: the longest; 1996,
-// section 3.2.2: the first; 1994: any Disallow; Conner: what names the path
-// outright, an allow first, then globs in file order).
+// section 3.2.2: the first; 1994: any Disallow; Conner: rules without globs,
+// an allow first, then globs in file order).
 rows! {
     longest_rule_counts: "User-agent: *\nAllow: /a\nDisallow: /a/b" "/a/b"
         => Disallow(3), Disallow(3), Allow(2), Disallow(3), Disallow(3), Disallow(3);
@@ -129,8 +129,8 @@ rows! {
         => Disallow(2), Disallow(2), Disallow(2), Disallow(2), Disallow(2), NoRule;
 }
 
-// Ours: cases C27 and C28, a query in either form, where escapes that differ
-// are not the same anyway.
+// Ours: cases C27 and C28: a query matches in escaped and in plain form in dialects
+// that otherwise keep these escapes distinct.
 rows! {
     query_of_a_rule_matches_once_escaped: "User-agent: *\nDisallow: /r?u=https://x.y" "/r?u=https%3A%2F%2Fx.y"
         => Disallow(2), Disallow(2), NoRule, NoRule, NoRule, NoRule;
@@ -146,7 +146,7 @@ rows! {
         => RobotsItself, RobotsItself, RobotsItself, RobotsItself, RobotsItself, Disallow(2);
 }
 
-// Ours: in every one of them.
+// Ours: rules common to all dialects.
 rows! {
     empty_path_decides_nothing: "User-agent: *\nAllow:\nDisallow:" "/a"
         => NoRule, NoRule, NoRule, NoRule, NoRule, NoRule;
@@ -154,7 +154,7 @@ rows! {
         => Disallow(2), Disallow(2), Disallow(2), Disallow(2), Disallow(2), Disallow(2);
 }
 
-// Ours: what else google/robotstxt answers otherwise (robots.cc, 22b355f).
+// Ours: further differences of google/robotstxt (robots.cc, 22b355f).
 rows! {
     name_of_a_record_is_compared_by_its_beginning: "User-agent: *\nDisallow-AI: /a" "/a"
         => NoRule, NoRule, NoRule, NoRule, NoRule, Disallow(2);
@@ -162,13 +162,12 @@ rows! {
         => Disallow(2), Disallow(2), Disallow(2), Disallow(2), Disallow(2), Allow(3);
 }
 
-/// Returns what is decided of a page where robots.txt was answered with
-/// `status`.
-fn without_a_file(dialect: Dialect, status: u16) -> Ruling {
+/// Returns the ruling on a page of a site that answers robots.txt with `status`.
+fn ruling_without_file(dialect: Dialect, status: u16) -> Ruling {
     ruling((dialect, status, AccessResult::Unavailable), "FooBot", "/a")
 }
 
-/// One test a column: what follows from a 401 or 403 for robots.txt.
+/// Generates a test per column: the ruling after a 401 or 403 for robots.txt.
 macro_rules! unauthorized {
     ($($column:ident: $dialect:ident $verdict:ident $reason:ident;)*) => {$(
         #[test]
@@ -178,7 +177,7 @@ macro_rules! unauthorized {
                 (403, (Verdict::$verdict, Reason::$reason)),
                 (404, (Verdict::Allow, Reason::Unavailable)),
             ] {
-                let ruling = without_a_file(Dialect::$dialect, status);
+                let ruling = ruling_without_file(Dialect::$dialect, status);
                 assert_eq!((ruling.verdict, ruling.reason), expected, "{status}");
             }
         }

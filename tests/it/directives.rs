@@ -1,5 +1,5 @@
-//! `directives`: what it tells people and programs of a page, alone and in
-//! batch.
+//! `politesse directives`: its plain and JSON output about a page, and its batch
+//! mode.
 
 use std::process::Stdio;
 
@@ -16,7 +16,7 @@ use crate::kit::soon;
 
 const CASES: &str = include_str!("../../crates/politesse-directives/cases/directives.jsonl");
 
-/// Cases that are not met, by id, with the reason.
+/// Ids of cases with known different answers, each with the reason.
 const UNMET: [(&str, &str); 0] = [];
 
 const AGENT: &str = "Mozilla/5.0 (compatible; FooBot/2.1; +https://foo.test/) Foo/1";
@@ -24,20 +24,20 @@ const HEAD: &str = "<!doctype html><title>x</title>\
     <meta name=robots content='noarchive, max-snippet:20'>\
     <meta name=foobot content='noai, unavailable_after: 2020-01-01'><body>";
 
-/// `directives` with these, of a page on standard input.
-async fn of_page(page: impl AsRef<[u8]>, arguments: &[&str]) -> Outcome {
+/// Runs `directives` with `arguments` and `page` on standard input.
+async fn explain_page(page: impl AsRef<[u8]>, arguments: &[&str]) -> Outcome {
     let mut command = politesse(&std::env::temp_dir());
     command.arg("directives").args(arguments).arg("-");
     finish(command, page.as_ref()).await
 }
 
-/// `directives` with these, and no page.
-async fn of_fields(arguments: &[&str]) -> Outcome {
+/// Runs `directives` with `arguments` and no page.
+async fn explain_fields(arguments: &[&str]) -> Outcome {
     let arguments = [&["directives"], arguments].concat();
     run_in(&std::env::temp_dir(), &arguments).await
 }
 
-/// Returns what `directives --batch` answers in `folder`.
+/// Runs `directives --batch` in `folder` with `lines` on standard input.
 async fn batch_in(folder: &std::path::Path, lines: impl AsRef<[u8]>) -> Outcome {
     let mut command = politesse(folder);
     command.args(["directives", "--batch", "-"]);
@@ -50,7 +50,7 @@ async fn batch(questions: &[Value]) -> Outcome {
 }
 
 #[track_caller]
-fn assert_tells(outcome: &Outcome, lines: &[&str]) {
+fn assert_prints(outcome: &Outcome, lines: &[&str]) {
     for line in lines {
         let is_told = outcome.stdout.lines().any(|told| told.trim() == *line);
         assert!(is_told, "{line:?} is not in {}", outcome.stdout);
@@ -59,7 +59,7 @@ fn assert_tells(outcome: &Outcome, lines: &[&str]) {
 
 // Ours: all of cases/directives.jsonl.
 #[tokio::test]
-async fn every_case_is_met_by_the_batch() {
+async fn a_batch_answers_every_case_as_expected() {
     let cases = CASES
         .lines()
         .map(|line| serde_json::from_str(line).unwrap());
@@ -88,9 +88,9 @@ async fn every_case_is_met_by_the_batch() {
     assert!(missed.is_empty(), "{missed:#?}");
 }
 
-// Ours: "a bad line gives an error and the rest goes on".
+// Ours: each bad line yields an error object; the other lines are answered.
 #[tokio::test]
-async fn a_batch_goes_on_past_bad_lines() {
+async fn a_batch_reports_bad_lines_and_continues() {
     let lines = concat!(
         "{\"id\":[1,{\"a\":null}],\"headers\":[[\"X-Robots-Tag\",\"noindex\"]],\"what\":1}\n",
         "nonsense\n",
@@ -124,9 +124,9 @@ async fn a_batch_goes_on_past_bad_lines() {
     assert_eq!((&told[9]["id"], told.len()), (&json!("last"), 10));
 }
 
-// Ours: what has no bound takes all memory.
+// Ours: without a limit, a single line could exhaust memory.
 #[tokio::test]
-async fn a_line_beyond_the_bound_costs_itself_only() {
+async fn an_oversized_line_fails_alone() {
     let line = vec![b'x'; 64 * 1024 * 1024 + 1];
     let lines = [&line[..], b"\n{\"id\":2}\n"].concat();
     let told = batch_in(&std::env::temp_dir(), lines).await.json_lines();
@@ -138,9 +138,9 @@ async fn a_line_beyond_the_bound_costs_itself_only() {
     assert_eq!(told[1]["id"], 2);
 }
 
-// Ours: the keys of a question.
+// Ours: each key of a batch line changes the answer.
 #[tokio::test]
-async fn every_key_of_a_question_counts() {
+async fn every_key_of_a_batch_line_is_honoured() {
     let meta = "<meta name=robots content=noindex>";
     let html = |more: Value| {
         let mut question = json!({"content_type": "text/html", "body": meta});
@@ -157,7 +157,7 @@ async fn every_key_of_a_question_counts() {
     let until = "unavailable_after:2026-01-02T00:00:00Z";
     let rows = [
         (html(json!({})), json!(["noindex"]), "complete"),
-        // Base64 of `<title>`: of two bodies this one counts.
+        // Base64 of `<title>`: it takes precedence over `body`.
         (
             html(json!({"body_b64": "PHRpdGxlPg=="})),
             json!([]),
@@ -211,7 +211,7 @@ async fn every_key_of_a_question_counts() {
 
 // Ours: an agent is a token or a whole User-Agent value.
 #[tokio::test]
-async fn a_batch_knows_an_agent_by_token_and_by_user_agent() {
+async fn an_agent_may_be_a_token_or_a_user_agent_value() {
     let headers = json!([["X-Robots-Tag", "foobot: noindex"]]);
     let rows = [
         (json!("FooBot"), "foobot=(noindex;src=x);state=complete"),
@@ -228,9 +228,9 @@ async fn a_batch_knows_an_agent_by_token_and_by_user_agent() {
     }
 }
 
-// Ours: as the proxy would say it, so by its configuration.
+// Ours: the answer is that of a proxy with the same configuration.
 #[tokio::test]
-async fn the_configuration_counts() {
+async fn directives_follow_the_configuration() {
     let config = Config::default()
         .set("directives.scan_limit = \"64B\"")
         .set("directives.header = \"X-Said\"")
@@ -245,7 +245,7 @@ async fn the_configuration_counts() {
     let told = place
         .run(&["directives", "--agent", "libfoo/1", "page.html"])
         .await;
-    assert_tells(
+    assert_prints(
         &told,
         &[
             "for Known: nothing is known to be in force",
@@ -256,11 +256,11 @@ async fn the_configuration_counts() {
 
 // Ours.
 #[tokio::test]
-async fn a_page_is_explained_to_people() {
+async fn plain_output_explains_each_directive_of_a_page() {
     let field = "X-Robots-Tag: noarchive, otherbot: noindex";
-    let outcome = of_page(HEAD, &["--agent", AGENT, "--header", field]).await;
+    let outcome = explain_page(HEAD, &["--agent", AGENT, "--header", field]).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert_tells(
+    assert_prints(
         &outcome,
         &[
             "for FooBot: 5 directives are in force",
@@ -279,9 +279,9 @@ async fn a_page_is_explained_to_people() {
     );
 }
 
-// Ours: a preference is no directive.
+// Ours: a `Content-Usage` preference is not a directive.
 #[tokio::test]
-async fn preferences_are_told_apart() {
+async fn preferences_are_listed_apart_from_directives() {
     let config = Config::default().set("directives.preferences = true");
     let place = Place::with(&config);
     let fields = [
@@ -292,7 +292,7 @@ async fn preferences_are_told_apart() {
     ];
     let arguments = [&["directives"], &fields[..]].concat();
     let told = place.run(&arguments).await;
-    assert_tells(
+    assert_prints(
         &told,
         &[
             "for everyone: nothing is in force",
@@ -308,7 +308,7 @@ async fn preferences_are_told_apart() {
 
 // Ours.
 #[tokio::test]
-async fn a_page_is_explained_to_programs() {
+async fn json_output_agrees_with_the_batch_answer() {
     let arguments = [
         "--json",
         "--agent",
@@ -316,7 +316,7 @@ async fn a_page_is_explained_to_programs() {
         "--header",
         "Robots-Tag: *;noarchive",
     ];
-    let outcome = of_page(HEAD, &arguments).await;
+    let outcome = explain_page(HEAD, &arguments).await;
     let object = outcome.json_lines().remove(0);
     for (member, value) in [
         ("state", json!("complete")),
@@ -345,23 +345,23 @@ async fn a_page_is_explained_to_programs() {
     }
 }
 
-// Ours: what the annotation would say.
+// Ours: the command prints the header that the proxy would add to the response.
 #[tokio::test]
-async fn it_tells_what_the_proxy_sends() {
+async fn the_printed_header_equals_that_of_the_proxy() {
     let field = ("X-Robots-Tag", "max-image-preview:none, foobot: noai");
     let page = Page::html(HEAD).field(field.0, field.1);
     let (_origin, proxy) = site(Script::robots("").page("/a", page), &[]).await;
     let reply = get_as(&proxy, AGENT, "http://o.test/a").await;
     let sent = reply.head.value("robots-directives");
     let field = format!("{}: {}", field.0, field.1);
-    let told = of_page(HEAD, &["--agent", AGENT, "--header", &field]).await;
-    assert_tells(&told, &[&format!("robots-directives: {sent}")]);
+    let told = explain_page(HEAD, &["--agent", AGENT, "--header", &field]).await;
+    assert_prints(&told, &[&format!("robots-directives: {sent}")]);
 }
 
-// Ours: without the page the fields are not all there is, unless the page can
-// hold no metas.
+// Ours: without the page the answer is partial, because the page could have
+// `<meta>` directives, unless its type or status rules them out.
 #[tokio::test]
-async fn fields_alone_are_complete_only_if_they_rule_out_metas() {
+async fn fields_alone_are_complete_only_if_the_page_can_have_no_meta() {
     let field = ["--header", "X-Robots-Tag: noindex"];
     for (more, end) in [
         (&[][..], "state=partial;why=method"),
@@ -370,9 +370,9 @@ async fn fields_alone_are_complete_only_if_they_rule_out_metas() {
         (&["--status", "404"], "state=complete"),
         (&["--status", "304"], "state=partial;why=not-modified"),
     ] {
-        let outcome = of_fields(&[&field, more].concat()).await;
+        let outcome = explain_fields(&[&field, more].concat()).await;
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        assert_tells(
+        assert_prints(
             &outcome,
             &[
                 "noindex, said in X-Robots-Tag",
@@ -383,22 +383,22 @@ async fn fields_alone_are_complete_only_if_they_rule_out_metas() {
     }
 }
 
-// Ours: a page without a type is read if it begins as HTML.
+// Ours: a page without a content type is read only if it begins as HTML.
 #[tokio::test]
-async fn a_page_that_does_not_begin_as_html_is_told_apart() {
+async fn a_page_that_does_not_start_as_html_is_read_only_on_request() {
     let page = "words <meta name=robots content=noindex>";
-    let told = of_page(page, &[]).await;
-    assert_tells(&told, &["for everyone: nothing is in force"]);
+    let told = explain_page(page, &[]).await;
+    assert_prints(&told, &["for everyone: nothing is in force"]);
     assert!(told.stdout.contains("--content-type text/html"), "{told:?}");
-    let told = of_page(page, &["--content-type", "text/html"]).await;
+    let told = explain_page(page, &["--content-type", "text/html"]).await;
     assert!(told.stdout.contains("of it were looked at"), "{told:?}");
-    let told = of_page(HEAD, &["--method", "HEAD"]).await;
-    assert_tells(&told, &["body: nothing of it was looked at"]);
+    let told = explain_page(HEAD, &["--method", "HEAD"]).await;
+    assert_prints(&told, &["body: nothing of it was looked at"]);
 }
 
 // Ours: exit codes.
 #[tokio::test]
-async fn what_cannot_be_asked_or_found_out_is_told_by_the_exit_code() {
+async fn wrong_usage_exits_with_2_and_an_unreadable_page_with_3() {
     let field = ["--header", "X-Robots-Tag: noindex"];
     for (arguments, code, said) in [
         (&[][..], 2, "required"),
@@ -432,14 +432,14 @@ async fn what_cannot_be_asked_or_found_out_is_told_by_the_exit_code() {
 
 // Ours: `--help` has an example.
 #[tokio::test]
-async fn its_help_has_an_example() {
-    let outcome = of_fields(&["--help"]).await;
+async fn the_help_text_has_an_example() {
+    let outcome = explain_fields(&["--help"]).await;
     assert!(outcome.stdout.contains("Example: politesse directives"));
 }
 
-// Ours: `| head` is no failure.
+// Ours: piping into `head` must not be an error.
 #[tokio::test]
-async fn a_reader_that_has_gone_is_no_failure() {
+async fn a_closed_output_pipe_is_no_failure() {
     let mut command = politesse(&std::env::temp_dir());
     command.args(["directives", "--batch", "-"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -455,9 +455,10 @@ async fn a_reader_that_has_gone_is_no_failure() {
     assert_eq!((end.code(), said.as_str()), (Some(0), ""));
 }
 
-// Ours: what an agent or a page holds steers no terminal.
+// Ours: control characters from an agent or a page are never printed raw; a
+// terminal would act on them.
 #[tokio::test]
-async fn what_is_printed_steers_no_terminal() {
+async fn output_contains_no_terminal_control_characters() {
     let steers = |text: &str| {
         text.chars()
             .any(|letter| letter != '\n' && (letter.is_control() || letter == '\u{202e}'))
@@ -465,8 +466,8 @@ async fn what_is_printed_steers_no_terminal() {
     let agent = "\u{1b}[2J\u{202e}";
     let page = "<meta name=robots content='noindex\u{1b}[2J, \u{202e}nofollow'>";
     let typed = ["--content-type", "text/html", "--agent", agent];
-    let people = of_page(page, &typed).await;
-    let programs = of_page(page, &[&typed[..], &["--json"]].concat()).await;
+    let people = explain_page(page, &typed).await;
+    let programs = explain_page(page, &[&typed[..], &["--json"]].concat()).await;
     let question = json!({"id": agent, "agent": agent, "body": page});
     let batch = batch(&[question]).await;
     for outcome in [&people, &programs, &batch] {

@@ -1,4 +1,5 @@
-//! `doctor`: each fault that it knows is made here, and it says what to do.
+//! `politesse doctor`: each fault that it detects is produced here, and its output
+//! says how to fix it.
 
 use std::fs;
 use std::net::TcpListener;
@@ -9,14 +10,14 @@ use crate::kit::origin::Script;
 use crate::kit::program::{Outcome, finish, politesse};
 use crate::kit::proxy::{Config, Place, resolve};
 
-/// Returns the line that begins with `start`, which must be there.
+/// Returns the line that begins with `start`; fails the test without one.
 fn line<'a>(outcome: &'a Outcome, start: &str) -> &'a str {
     let mut lines = outcome.stdout.lines();
     let found = lines.find(|line| line.starts_with(start));
     found.unwrap_or_else(|| panic!("no line {start}: {outcome:?}"))
 }
 
-/// Returns a folder whose proxy would listen on two free ports.
+/// Creates a place whose configuration uses two free ports.
 fn place() -> Place {
     let [proxy, admin] = free_addresses();
     Place::with(
@@ -44,7 +45,7 @@ async fn a_new_installation_has_no_fault() {
 }
 
 #[tokio::test]
-async fn a_taken_port_is_a_fault_with_a_line_for_a_free_one() {
+async fn a_taken_port_is_a_fault_with_a_command_for_a_free_port() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let place = Place::with(&Config::default().set(&format!("proxy.listen = [\"{address}\"]")));
@@ -63,7 +64,7 @@ async fn a_taken_port_is_a_fault_with_a_line_for_a_free_one() {
 }
 
 #[tokio::test]
-async fn a_process_with_an_older_configuration_is_told_with_the_keys() {
+async fn an_outdated_process_configuration_is_a_warning_with_the_changed_keys() {
     let place = place();
     let proxy = place.start().await;
     let outcome = proxy.place().run(&["doctor"]).await;
@@ -88,7 +89,7 @@ async fn a_process_with_an_older_configuration_is_told_with_the_keys() {
 }
 
 #[tokio::test]
-async fn report_mode_is_told() {
+async fn report_mode_is_a_warning() {
     let place = place();
     let outcome = place
         .run(&["--set", "enforcement.mode=report", "doctor"])
@@ -98,7 +99,7 @@ async fn report_mode_is_told() {
 }
 
 #[tokio::test]
-async fn a_clock_behind_the_record_is_a_fault() {
+async fn a_clock_earlier_than_the_record_is_a_fault() {
     let origin = Script::robots("").start().await;
     let [address, admin] = free_addresses();
     let config = resolve("o.test", origin.address())
@@ -116,7 +117,7 @@ async fn a_clock_behind_the_record_is_a_fault() {
 }
 
 #[tokio::test]
-async fn a_limit_of_descriptors_that_is_too_low_is_told() {
+async fn a_low_descriptor_limit_is_a_warning() {
     let place = place();
     let mut shell = politesse(place.folder());
     let program = shell.as_std().get_program().to_owned();
@@ -129,7 +130,7 @@ async fn a_limit_of_descriptors_that_is_too_low_is_told() {
 }
 
 #[tokio::test]
-async fn a_proxy_variable_that_points_elsewhere_is_told() {
+async fn a_proxy_variable_that_points_elsewhere_is_a_warning() {
     let place = place();
     let mut command = politesse(place.folder());
     command
@@ -142,9 +143,9 @@ async fn a_proxy_variable_that_points_elsewhere_is_told() {
     );
 }
 
-// Ours: of `config check`.
+// Ours: `doctor` reports the faults that `config check` finds.
 #[tokio::test]
-async fn files_that_cannot_be_used_are_faults() {
+async fn an_unreadable_configured_file_is_a_fault() {
     let place = place();
     let outcome = place
         .run(&["--set", "https.upstream_roots=gone.pem", "doctor"])
@@ -178,9 +179,10 @@ async fn a_client_that_does_not_trust_the_ca_is_a_fault() {
     line(&outcome, "warning  whether firefox trusts the CA ");
 }
 
-// Ours: a CA may be mounted read-only; a folder in which one is to be made may not.
+// Ours: an existing CA may be on a read-only mount. A missing CA must be created, so
+// its folder must be writable.
 #[tokio::test]
-async fn a_folder_that_cannot_be_written_is_a_fault_only_if_something_is_to_be_made_there() {
+async fn a_read_only_folder_is_a_fault_only_if_a_ca_must_be_created_in_it() {
     let place = place();
     place.run(&["ca", "init"]).await;
     let script = "

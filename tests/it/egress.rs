@@ -1,4 +1,4 @@
-//! Egress: where the proxy must not go it does not dial, whatever the name.
+//! Egress: the proxy never dials a denied address or port, under any name.
 
 use std::net::SocketAddr;
 
@@ -18,11 +18,13 @@ fn assert_prohibited(reply: &Reply) {
     assert!(keys.iter().any(|key| text.contains(key)), "{text}");
 }
 
-async fn open() -> Origin {
+/// Starts an origin whose robots.txt allows everything.
+async fn open_origin() -> Origin {
     Script::robots("").start().await
 }
 
-/// Holds that one row says egress refused, and that nothing was sent for it.
+/// Asserts that the record has `count` rows, all refused by egress before any fetch of
+/// robots.txt.
 async fn assert_recorded(proxy: &Proxy, count: usize) {
     for row in proxy.place().completed(count).await {
         assert_eq!(
@@ -37,11 +39,11 @@ async fn assert_recorded(proxy: &Proxy, count: usize) {
     }
 }
 
-// Ours: refused before anything is dialled, in every spelling that is one. The
-// rest of the table needs a network of its own, in `egress_namespace`.
+// Ours: refused before anything is dialled, in every valid spelling. The rest of the
+// table needs a network namespace and is tested in `egress_namespace`.
 #[tokio::test]
 async fn addresses_of_this_machine_are_not_dialled() {
-    let origin = open().await;
+    let origin = open_origin().await;
     let proxy = Config::default().start().await;
     let port = origin.address().port();
     let urls = [
@@ -61,7 +63,7 @@ async fn addresses_of_this_machine_are_not_dialled() {
     assert_eq!(origin.connections(), 0);
 }
 
-// Ours: what only a resolver takes for an address.
+// Ours: spellings that only a resolver reads as addresses.
 #[tokio::test]
 async fn odd_spellings_of_addresses_are_not_dialled() {
     let proxy = Config::default().start().await;
@@ -76,18 +78,18 @@ async fn odd_spellings_of_addresses_are_not_dialled() {
     }
 }
 
-/// Returns a proxy on a port known before it starts, so that its own
-/// configuration can name it.
-async fn with_known_port(lines: impl Fn(SocketAddr) -> Config) -> (SocketAddr, Proxy) {
+/// Starts a proxy on a port chosen beforehand, so that its configuration can
+/// contain its own address.
+async fn start_on_known_port(lines: impl Fn(SocketAddr) -> Config) -> (SocketAddr, Proxy) {
     let address = free_address();
     let config = lines(address).set(&format!("proxy.listen = [\"{address}\"]"));
     (address, config.start().await)
 }
 
-// Ours: our own listeners, under any name, whatever is allowed.
+// Ours: `egress.allow` never opens the proxy's own listeners.
 #[tokio::test]
-async fn our_own_listeners_are_denied_under_any_name() {
-    let (address, proxy) = with_known_port(|address| {
+async fn the_proxys_own_listeners_are_denied_even_in_an_allowed_network() {
+    let (address, proxy) = start_on_known_port(|address| {
         resolve("me.test", address).set("egress.allow = [\"127.0.0.0/8\"]")
     })
     .await;
@@ -97,11 +99,11 @@ async fn our_own_listeners_are_denied_under_any_name() {
     assert_recorded(&proxy, 3).await;
 }
 
-// Ours: the admin listener and the proxy itself, in every spelling of an address of
-// this machine and under names that lead there, whatever is allowed; also where they
-// listen on all addresses.
+// Ours: neither spellings of local addresses nor names that resolve to them reach the
+// proxy or admin listener, even if egress allows everything and the listeners are
+// bound to all addresses.
 #[tokio::test]
-async fn no_spelling_leads_through_the_proxy_to_its_listeners() {
+async fn no_spelling_of_a_local_address_reaches_the_proxys_own_listeners() {
     let allow = "egress.allow = [\"127.0.0.0/8\", \"0.0.0.0/8\", \"::/0\", \"localhost\"]";
     for listen in ["127.0.0.1", "0.0.0.0", "[::]"] {
         let config = Config::default()
@@ -135,7 +137,7 @@ async fn no_spelling_leads_through_the_proxy_to_its_listeners() {
                 "named.test",
                 "politesse.internal",
             ] {
-                // Inside CONNECT the answer comes over TLS, or none at all.
+                // Plain first, then inside CONNECT, which may itself be refused.
                 let reply = get(&proxy, &format!("http://{host}:{port}/healthz")).await;
                 let is_refused = (400..=599).contains(&reply.status());
                 assert!(is_refused, "{listen}: {host}:{port}: {}", reply.text());
@@ -153,20 +155,20 @@ async fn no_spelling_leads_through_the_proxy_to_its_listeners() {
         let line = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
         let mut direct = Crawler::to(SocketAddr::from(([127, 0, 0, 1], admin))).await;
         direct.send(line.as_bytes()).await;
-        // The listener is there, or nothing of this would show anything.
+        // The control: the admin listener does answer a direct request.
         assert_eq!(direct.reply_to("GET").await.status(), 200);
     }
 }
 
-/// Loopback allowed, so that it is the port alone that denies.
+/// Returns a configuration that allows loopback, so that only the port can deny.
 fn loopback() -> Config {
     Config::default().set("egress.allow = [\"127.0.0.0/8\"]")
 }
 
 // Ours: egress.ports.
 #[tokio::test]
-async fn a_port_that_may_not_be_asked_for_is_not_dialled() {
-    let (first, second) = (open().await, open().await);
+async fn a_port_outside_egress_ports_is_not_dialled() {
+    let (first, second) = (open_origin().await, open_origin().await);
     let port = first.address().port();
     let proxy = loopback()
         .set(&format!("egress.ports = [\"{port}\"]"))
@@ -178,20 +180,20 @@ async fn a_port_that_may_not_be_asked_for_is_not_dialled() {
     assert_eq!((first.targets().len(), second.connections()), (1, 0));
 }
 
-// Ours: well-known databases are not asked by default.
+// Ours: well-known ports of databases and other services are denied by default.
 #[tokio::test]
-async fn ports_of_databases_are_denied_by_default() {
+async fn database_ports_are_denied_by_default() {
     let proxy = loopback().start().await;
     for port in [22, 25, 2375, 3306, 5432, 6379, 9200, 11_211, 27_017] {
         assert_prohibited(&get(&proxy, &format!("http://127.0.0.1:{port}/")).await);
     }
 }
 
-// Ours: CONNECT is answered with 200 whenever its authority is well-formed;
-// what may not be dialled is told inside.
+// Ours: CONNECT with a well-formed authority always gets 200; a denied target is
+// reported inside the tunnel, where the client can read the response.
 #[tokio::test]
-async fn a_port_that_may_not_be_asked_for_is_told_inside_connect() {
-    let origin = open().await;
+async fn a_denied_port_is_reported_inside_connect() {
+    let origin = open_origin().await;
     let port = origin.address().port();
     let proxy = loopback().set("egress.ports = [\"443\"]").start().await;
     for port in [22, 80, 6379, port] {
@@ -205,10 +207,10 @@ async fn a_port_that_may_not_be_asked_for_is_told_inside_connect() {
     assert_eq!(origin.connections(), 0);
 }
 
-// Ours: egress.allow makes exceptions.
+// Ours: `egress.allow` makes exceptions from the denied networks.
 #[tokio::test]
 async fn an_allowed_network_is_dialled() {
-    let origin = open().await;
+    let origin = open_origin().await;
     let config = Config::default().set("egress.allow = [\"127.0.0.1/32\"]");
     let proxy = config.start().await;
     let reply = get(&proxy, &format!("http://{}/a", origin.address())).await;
@@ -217,11 +219,10 @@ async fn an_allowed_network_is_dialled() {
     assert_eq!(origin.targets(), ["/a"]);
 }
 
-// Ours: checked for the address dialled too; here a robots.txt that redirects
-// to one that is denied.
+// Ours: egress also applies to redirects of robots.txt.
 #[tokio::test]
-async fn a_robots_txt_cannot_lead_us_to_a_denied_address() {
-    let hidden = open().await;
+async fn a_robots_txt_redirect_to_a_denied_address_is_not_followed() {
+    let hidden = open_origin().await;
     let location = format!("http://{}/robots.txt", hidden.address());
     let script = Script::robots_page(crate::kit::page::Page::redirect(&location));
     let (origin, proxy) = site(script, &[]).await;
@@ -231,10 +232,10 @@ async fn a_robots_txt_cannot_lead_us_to_a_denied_address() {
     origin.assert_only_robots_fetched();
 }
 
-// Ours: the same holds for what `check` fetches.
+// Ours: egress also applies to the robots.txt fetches of `check`.
 #[tokio::test]
-async fn check_dials_no_denied_address_either() {
-    let origin = open().await;
+async fn check_does_not_dial_denied_addresses() {
+    let origin = open_origin().await;
     let place = Place::with(&Config::default());
     let url = format!("http://{}/a", origin.address());
     let outcome = place.run(&["check", "--agent", "FooBot", &url]).await;

@@ -1,6 +1,6 @@
-//! Egress where a mistake could be heard: each test has a network of its own,
-//! in which every address, denied or not, is listened on. No packet leaves
-//! loopback.
+//! Egress in a network namespace: each test has its own network, in which a listener
+//! accepts connections to every address, denied or not, so that a wrong dial is seen.
+//! No packet leaves loopback.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::kit::namespace::{Addresses, DeadAddress, Everywhere, NameServer, coun
 use crate::kit::proxy::{Config, Proxy};
 use crate::kit::{soon, until};
 
-/// Tests that run in a namespace, under their own names.
+/// Generates tests that run in a network namespace.
 macro_rules! namespaced {
     ($($(#[$doc:meta])* $name:ident in $addresses:expr => $test:block)+) => {$(
         $(#[$doc])*
@@ -25,8 +25,8 @@ macro_rules! namespaced {
     )+};
 }
 
-/// A literal for each row of the table, and one for its last address where
-/// that is another.
+/// Denied addresses: one for each row of the table, and the last of its network where
+/// that differs.
 const DENIED: &[&str] = &[
     "0.0.0.0",
     "0.1.2.3",
@@ -91,8 +91,8 @@ const DENIED: &[&str] = &[
     "[2606:4700::200:5efe:10.0.0.1]",
 ];
 
-/// Returns the denied addresses that TCP can reach here: not the broadcast and
-/// multicast ones, nor link-local ones without an interface.
+/// Returns the denied addresses that TCP can reach in the namespace: all but
+/// broadcast, multicast and link-local addresses.
 fn reachable() -> Vec<&'static str> {
     let unreachable = ["224.", "239.", "255.", "[ff", "[fe8", "[febf"];
     let mut rows = DENIED.to_vec();
@@ -100,7 +100,7 @@ fn reachable() -> Vec<&'static str> {
     rows
 }
 
-/// Returns the address as what accepts connections to it sees it.
+/// Returns the local address that a listener sees for a connection to `row`.
 fn seen(row: &str) -> String {
     let ip: std::net::IpAddr = row.trim_matches(['[', ']']).parse().unwrap();
     match ip.to_canonical().to_string().as_str() {
@@ -115,7 +115,7 @@ fn assert_prohibited(reply: &Reply) {
     reply.assert_error(502, "destination_ip_prohibited");
 }
 
-/// Returns what the proxy's counter of denied addresses says.
+/// Returns the value of the counter of denied addresses.
 async fn denied(proxy: &Proxy) -> String {
     let text = metrics(proxy).await;
     let line = text
@@ -124,27 +124,27 @@ async fn denied(proxy: &Proxy) -> String {
     line.unwrap().to_owned()
 }
 
-/// An address that the table has no row for.
+/// A public address, which no row of the table denies.
 const PUBLIC: &str = "93.184.216.34";
 
 /// Answers one request on each connection.
 async fn answer_and_close(listener: TcpListener) {
     let answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     while let Ok((mut stream, _)) = listener.accept().await {
-        // Whole in one read: the request is short.
+        // The request is short, so one read gets all of it.
         let _ = stream.read(&mut [0; 4096]).await;
         let _ = stream.write_all(answer.as_bytes()).await;
     }
 }
 
 namespaced! {
-    /// Not one connection is attempted but those of the crawler itself.
-    addresses_that_are_denied_are_not_dialled in Addresses::Every => {
+    /// The only connections opened are those of the crawler to the proxy.
+    denied_addresses_are_not_dialled in Addresses::Every => {
         let (web, secure) = (Everywhere::listen(80).await, Everywhere::listen(443).await);
         let proxy = Config::default().start().await;
         let before = counter("Tcp", "ActiveOpens");
-        // The certificate for a mapped address has the IPv4 one it is, which is
-        // not what a crawler looks for: nothing could be asked inside.
+        // The certificate for an IPv4-mapped address names the IPv4 address, which the
+        // crawler does not accept, so it could send no request inside the tunnel.
         let mapped = |row: &str| row.starts_with("[::ffff:") && !row.starts_with("[::ffff:0:");
         let mut own = 0;
         for row in DENIED {
@@ -161,8 +161,8 @@ namespaced! {
         assert_eq!(denied(&proxy).await, own.to_string());
     }
 
-    /// The control: the same listener hears each of them once it is allowed.
-    addresses_that_are_allowed_are_dialled in Addresses::Every => {
+    /// The control: the listener sees a connection to each address once it is allowed.
+    allowed_addresses_are_dialled in Addresses::Every => {
         let web = Everywhere::listen(80).await;
         let rows = reachable();
         let allow: Vec<_> = rows
@@ -181,7 +181,7 @@ namespaced! {
         }
     }
 
-    /// And hears what no row denies without being allowed.
+    /// Addresses outside every denied network need no `egress.allow`.
     public_addresses_are_dialled in Addresses::Every => {
         let web = Everywhere::listen(80).await;
         let proxy = Config::default().start().await;
@@ -195,7 +195,7 @@ namespaced! {
         assert_eq!(web.dialled(), public.map(seen));
     }
 
-    /// Names that are denied as such are not even resolved.
+    /// Names that are denied by name are not even resolved.
     special_names_are_not_resolved in Addresses::Every => {
         let web = Everywhere::listen(80).await;
         let names = NameServer::start(|_, _| Some(&[PUBLIC])).await;
@@ -208,16 +208,16 @@ namespaced! {
         }
         get(&proxy, "http://a.invalid/").await.assert_error(502, "dns_error");
         assert_eq!((counter("Udp", "OutDatagrams"), web.dialled()), (0, vec![]));
-        // The control: the name server is asked, and a file before it.
+        // The control: other names go to the name server, after the hosts file.
         assert_eq!(get(&proxy, "http://o.test/").await.status(), 200);
         assert_eq!(names.asked("o.test"), 1);
         assert_prohibited(&get(&proxy, "http://listed.test/").await);
         assert_eq!((names.asked("listed.test"), web.dialled()), (0, vec![PUBLIC.into()]));
     }
 
-    /// Ours: "the origin on loopback sees nothing". The answer that was checked
-    /// is kept, and is what is dialled.
-    a_name_that_changes_is_dialled_where_it_was_checked in Addresses::Every => {
+    /// Ours: DNS rebinding does not reach loopback, because the proxy dials the cached
+    /// answer that it checked.
+    a_rebinding_name_is_dialled_at_its_checked_address in Addresses::Every => {
         let web = Everywhere::listen(80).await;
         let names = NameServer::start(rebinding).await;
         let proxy = Config::default().start().await;
@@ -229,24 +229,24 @@ namespaced! {
         assert_eq!(web.dialled(), [PUBLIC]);
     }
 
-    /// Ours: where no answer is kept each connection is checked anew.
-    a_name_that_changes_is_checked_at_each_connection in Addresses::Every => {
+    /// Ours: without caching, the answer is checked again for each connection.
+    an_uncached_name_is_checked_at_each_connection in Addresses::Every => {
         let web = Everywhere::listen(80).await;
         let names = NameServer::start(rebinding).await;
         let proxy = Config::default().set("upstream.dns_ttl = \"1ms\"").start().await;
-        // Whether the first connection came before the second answer is a race
-        // that only a public address can win.
+        // The first request may already meet the second answer. Either way only the
+        // public address can be dialled.
         get(&proxy, "http://rebinding.test/a").await;
         assert_prohibited(&get(&proxy, "http://rebinding.test/b").await);
         assert!(2 <= names.asked("rebinding.test"));
         assert!(!web.dialled().contains(&"127.0.0.1".to_owned()));
-        // The control: what stays public is dialled.
+        // The control: a name that stays public is dialled.
         assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
         assert_eq!(web.dialled(), [PUBLIC]);
     }
 
-    /// Ours: "use the allowed, count the rest".
-    of_several_addresses_the_allowed_ones_are_dialled in Addresses::Every => {
+    /// Ours: denied addresses of a name are counted, and the allowed ones are used.
+    only_the_allowed_addresses_of_a_name_are_dialled in Addresses::Every => {
         let web = Everywhere::listen(80).await;
         let _names = NameServer::start(|name, _| Some(match name {
             "mixed.test" => &["10.0.0.1", PUBLIC, "127.0.0.1", "fd00::1", "64:ff9b::7f00:1"],
@@ -267,8 +267,8 @@ namespaced! {
         assert_eq!(web.dialled().len(), 2);
     }
 
-    /// The next address is tried where the one before takes no connection.
-    of_several_allowed_addresses_the_first_that_answers_counts
+    /// If an address refuses the connection, the next one is tried.
+    the_first_address_that_accepts_a_connection_is_used
         in Addresses::These(&["93.184.216.34/32"]) =>
     {
         let web = Everywhere::listen(80).await;
@@ -278,8 +278,8 @@ namespaced! {
         assert_eq!(web.dialled(), [PUBLIC]);
     }
 
-    /// Ours: egress and ports at each hop of a robots.txt.
-    a_robots_txt_cannot_lead_us_to_a_denied_name_or_port in Addresses::Every => {
+    /// Ours: each redirect of a robots.txt is checked against egress addresses and ports.
+    a_robots_txt_redirect_to_a_denied_name_or_port_is_not_followed in Addresses::Every => {
         let moved = "HTTP/1.1 302 Found\r\nLocation: http://inner.test/robots.txt\r\n\
                      Content-Length: 0\r\nConnection: close\r\n\r\n";
         let port = "HTTP/1.1 302 Found\r\nLocation: http://o.test:6379/robots.txt\r\n\
@@ -300,7 +300,7 @@ namespaced! {
         assert_eq!(database.dialled(), [""; 0]);
     }
 
-    /// Ours: every local address, under any name.
+    /// Ours: a wildcard listener is denied at every local address, under any name.
     wildcard_listeners_are_denied_at_every_address
         in Addresses::These(&["93.184.216.34/32", "2606:4700::1111/128"]) =>
     {
@@ -331,31 +331,31 @@ namespaced! {
         assert_eq!((reply.status(), beside.dialled()), (200, vec![PUBLIC.into()]));
     }
 
-    /// Ours: the row of a client whose names are never answered, and of a dead zone
-    /// that the same client asks for.
-    names_that_hang_cost_other_names_nothing in Addresses::Every => {
+    /// Ours: a hundred lookups that never end, first of one zone, then of one client in
+    /// many zones, do not delay lookups of other clients and zones.
+    hanging_lookups_do_not_delay_other_names in Addresses::Every => {
         let _web = Everywhere::listen(80).await;
         let names = NameServer::start(|name, _| {
             (!name.starts_with("hangs")).then_some(&[PUBLIC])
         })
         .await;
         let proxy = Config::default().set("upstream.dns_lookups = 64").start().await;
-        let alone = first_look_ups(&proxy, "alone").await;
+        let alone = median_time_of_first_lookups(&proxy, "alone").await;
         let more = Duration::from_millis(50);
         let zone = hang(&proxy, 1, 100, |n| format!("hangs-{n}.dead.example")).await;
-        let beside = first_look_ups(&proxy, "zone").await;
+        let beside = median_time_of_first_lookups(&proxy, "zone").await;
         assert!(beside < alone + more, "{alone:?}, beside a dead zone {beside:?}");
         let client = hang(&proxy, 2, 100, |n| format!("hangs.{n}.example")).await;
-        let beside = first_look_ups(&proxy, "client").await;
+        let beside = median_time_of_first_lookups(&proxy, "client").await;
         assert!(beside < alone + more, "{alone:?}, beside a client {beside:?}");
         drop((zone, client));
         proxy.stop().await;
         assert!(0 < names.asked("client.0.example"));
     }
 
-    /// RFC 8305, section 5: the next address is tried after a quarter of a second, and
-    /// the one that answered comes first from then on.
-    dead_addresses_hold_up_no_connection in Addresses::Every => {
+    /// RFC 8305, section 5: the next address is tried after 250 ms. The address that
+    /// answered is tried first from then on.
+    dead_addresses_do_not_delay_a_connection in Addresses::Every => {
         let live = TcpListener::bind((PUBLIC, 80)).await.unwrap();
         let dead = [
             DeadAddress::at("8.8.8.1:80").await,
@@ -374,14 +374,14 @@ namespaced! {
         assert!(first < Duration::from_secs(3), "{first:?}");
         let opened = counter("Tcp", "ActiveOpens");
         assert_eq!(get(&proxy, "http://o.test/").await.status(), 200);
-        // That of the crawler, and that to the address that answered.
+        // One by the crawler, and one to the address that answered.
         assert_eq!(counter("Tcp", "ActiveOpens"), opened + 2);
         answering.abort();
         drop(dead);
     }
 
-    /// RFC 8305, section 3: some networks drop what is asked about IPv6.
-    a_name_whose_ipv6_addresses_nobody_tells_has_its_ipv4_addresses in Addresses::Every => {
+    /// RFC 8305, section 3: some networks drop AAAA queries.
+    a_name_with_unanswered_ipv6_lookups_is_reached_over_ipv4 in Addresses::Every => {
         let web = Everywhere::listen(80).await;
         let _names = NameServer::start(|_, _| Some(&[PUBLIC])).await;
         let proxy = Config::default().start().await;
@@ -394,9 +394,9 @@ namespaced! {
         assert_eq!(web.dialled(), [PUBLIC]);
     }
 
-    /// Ours: a dead resolver holds up neither literals nor names that are kept,
-    /// and a name has one lookup however many ask.
-    a_resolver_that_hangs_holds_up_nobody_else in Addresses::Every => {
+    /// Ours: a dead resolver delays neither literals nor cached names, and concurrent
+    /// requests for a name share one lookup.
+    a_hanging_resolver_delays_neither_literals_nor_cached_names in Addresses::Every => {
         let _web = Everywhere::listen(80).await;
         let names = NameServer::start(|name, _| {
             (!name.starts_with("hangs")).then_some(&[PUBLIC])
@@ -439,21 +439,21 @@ namespaced! {
         for reply in [first, shared, second, third] {
             match reply.status() {
                 504 => reply.assert_error(504, "dns_timeout"),
-                // One of the three names had no place: the client leaves half.
+                // One of the three names got no lookup: a client may use half of them.
                 _ => reply.assert_error(503, "http_request_denied"),
             }
         }
-        // A stop does not wait for the lookups: they would take too long.
+        // Shutdown does not wait for lookups, which may hang.
         proxy.stop().await;
-        // Two of the three had a place, and none of them more than one.
+        // Two of the three names were looked up, each once.
         let mut asked = hung(&names);
         asked.sort_unstable();
         assert_eq!(asked, [0, 1, 1]);
     }
 }
 
-/// Sends `count` requests for names that the name server never answers, each over
-/// a connection from 127.0.0.`last` that is held.
+/// Sends `count` requests for names that the name server never answers, each on its
+/// own connection from 127.0.0.`last`, and returns the open connections.
 async fn hang(proxy: &Proxy, last: u8, count: usize, name: fn(usize) -> String) -> Vec<Crawler> {
     let mut held = Vec::new();
     for number in 0..count {
@@ -463,7 +463,7 @@ async fn hang(proxy: &Proxy, last: u8, count: usize, name: fn(usize) -> String) 
         crawler.send(request.as_bytes()).await;
         held.push(crawler);
     }
-    until("look-ups that hang", async || {
+    until("lookups to hang", async || {
         let text = metrics(proxy).await;
         let gauge = |name: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(name));
@@ -476,8 +476,8 @@ async fn hang(proxy: &Proxy, last: u8, count: usize, name: fn(usize) -> String) 
     held
 }
 
-/// Returns the median time of ten requests for names that were not asked for.
-async fn first_look_ups(proxy: &Proxy, label: &str) -> Duration {
+/// Returns the median time of ten requests for names that are not cached.
+async fn median_time_of_first_lookups(proxy: &Proxy, label: &str) -> Duration {
     let mut times = Vec::new();
     for number in 0..10 {
         let begun = clock::instant();
@@ -489,12 +489,12 @@ async fn first_look_ups(proxy: &Proxy, label: &str) -> Duration {
     times[times.len() / 2]
 }
 
-/// Returns how often each of the names that hang was asked for.
+/// Returns how often the name server was asked for each hanging name.
 fn hung(names: &NameServer) -> [usize; 3] {
     ["hangs-1.test", "hangs-2.test", "hangs-3.test"].map(|name| names.asked(name))
 }
 
-/// First a public address, then this machine.
+/// Answers `rebinding.test` with a public address first, then with loopback.
 fn rebinding(name: &str, place: usize) -> Option<&'static [&'static str]> {
     Some(if name == "rebinding.test" && 0 < place {
         &["127.0.0.1"]

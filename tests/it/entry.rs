@@ -1,5 +1,5 @@
-//! Places of connections, handshakes and requests: no client keeps another out,
-//! and who finds no place is told so.
+//! Limits on connections, handshakes and requests: no client can keep another out,
+//! and a refused client learns which limit it met.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use crate::kit::client::{Crawler, Reply, get, metrics};
 use crate::kit::origin::{Origin, Script, site};
 use crate::kit::paced::{delaying, queue, standard};
 use crate::kit::page::{Gate, Length, Page};
-use crate::kit::proxy::{Proxy, resolve};
+use crate::kit::proxy::Proxy;
 use crate::kit::until;
 
-/// Returns an origin whose `/slow` waits for `gate`.
-async fn origin(gate: &Gate) -> Origin {
+/// Returns a script whose `/slow` waits for `gate`.
+fn gated(gate: &Gate) -> Script {
     let slow = Page::text("slow").after(gate);
-    Script::robots("").page("/slow", slow).start().await
+    Script::robots("").page("/slow", slow)
 }
 
 const SLOW: &[u8] = b"GET http://o.test/slow HTTP/1.1\r\nHost: o.test\r\n\r\n";
 
-/// Waits until the proxy has sent a request for `/slow` to `origin`.
-async fn under_way(origin: &Origin, requests: usize) {
-    until("requests under way", async || {
+/// Waits until `origin` has received this number of requests for `/slow`.
+async fn await_slow_requests(origin: &Origin, requests: usize) {
+    until("requests for /slow", async || {
         let asked = origin.log();
         let slow = asked.iter().filter(|asked| asked.target == "/slow");
         (slow.count() == requests).then_some(())
@@ -28,7 +28,7 @@ async fn under_way(origin: &Origin, requests: usize) {
     .await;
 }
 
-/// Holds that this is an answer for want of a place, which names `key`.
+/// Asserts that `reply` reports an overload and names the limit `key`.
 fn assert_overload(reply: &Reply, key: &str) {
     reply.assert_error(503, "http_request_denied");
     assert_eq!(reply.head.value("retry-after"), "5");
@@ -38,12 +38,8 @@ fn assert_overload(reply: &Reply, key: &str) {
     assert!(problem["detail"].as_str().unwrap().contains(key));
 }
 
-async fn silent(proxy: &Proxy, last: u8) -> Crawler {
-    Crawler::from(proxy, last).await
-}
-
-/// Waits until `count` connections are open.
-async fn open(proxy: &Proxy, count: usize) {
+/// Waits until the proxy counts `count` open connections.
+async fn await_connections(proxy: &Proxy, count: usize) {
     let line = format!("politesse_connections {count}\n");
     until("connections open", async || {
         metrics(proxy).await.contains(&line).then_some(())
@@ -53,20 +49,19 @@ async fn open(proxy: &Proxy, count: usize) {
 
 // Ours: a client that holds every connection loses its oldest idle one.
 #[tokio::test]
-async fn a_newcomer_takes_the_place_of_an_idle_connection_and_of_no_request() {
+async fn a_new_client_displaces_an_idle_connection_but_no_request() {
     let gate = Gate::shut();
-    let origin = origin(&gate).await;
-    let proxy = resolve("o.test", origin.address())
-        .set("proxy.max_connections = 4")
-        .start()
-        .await;
-    let mut busy = silent(&proxy, 2).await;
+    let (origin, proxy) = site(gated(&gate), &["proxy.max_connections = 4"]).await;
+    let mut busy = Crawler::from(&proxy, 2).await;
     busy.send(SLOW).await;
-    under_way(&origin, 1).await;
-    let mut oldest = silent(&proxy, 2).await;
+    await_slow_requests(&origin, 1).await;
+    let mut oldest = Crawler::from(&proxy, 2).await;
     assert_eq!(oldest.get("http://o.test/", "o.test").await.status(), 200);
-    let mut others = [silent(&proxy, 2).await, silent(&proxy, 2).await];
-    open(&proxy, 4).await;
+    let mut others = [
+        Crawler::from(&proxy, 2).await,
+        Crawler::from(&proxy, 2).await,
+    ];
+    await_connections(&proxy, 4).await;
     assert_eq!(get(&proxy, "http://o.test/").await.status(), 200);
     assert!(oldest.closes().await);
     assert_eq!(
@@ -83,21 +78,24 @@ async fn a_newcomer_takes_the_place_of_an_idle_connection_and_of_no_request() {
     assert!(metrics(&proxy).await.contains(displaced));
 }
 
-// Ours: who has lost its place has not gone.
+// Ours: the record does not confuse a displaced client with one that hung up.
 #[tokio::test]
-async fn a_response_that_lost_its_place_is_recorded_as_displaced() {
+async fn a_displaced_response_is_recorded_as_displaced() {
     let long = Page::stream(1 << 40, Length::Announced);
     let (origin, proxy) = site(
         Script::robots("").page("/slow", long),
         &["proxy.max_connections = 2"],
     )
     .await;
-    let mut holding = [silent(&proxy, 2).await, silent(&proxy, 2).await];
+    let mut holding = [
+        Crawler::from(&proxy, 2).await,
+        Crawler::from(&proxy, 2).await,
+    ];
     for crawler in &mut holding {
         crawler.send(SLOW).await;
     }
-    under_way(&origin, 2).await;
-    // A response may be displaced once it has lasted for so long.
+    await_slow_requests(&origin, 2).await;
+    // A response can be displaced only after some time.
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(get(&proxy, "http://o.test/").await.status(), 200);
     let row = until("the end of a response", async || {
@@ -108,9 +106,10 @@ async fn a_response_that_lost_its_place_is_recorded_as_displaced() {
     assert_eq!(row["error"], "client_displaced", "{row}");
 }
 
-// Ours: what waits for its turn is answered, and keeps nobody out.
+// Ours: a connection whose request is only queued can be displaced; the request is
+// then answered with 503.
 #[tokio::test]
-async fn a_client_whose_requests_all_wait_keeps_nobody_out() {
+async fn a_client_with_only_queued_requests_is_displaced_by_another() {
     let origin = delaying("20").start().await;
     let proxy = standard(&origin)
         .set("proxy.max_connections = 3")
@@ -118,9 +117,9 @@ async fn a_client_whose_requests_all_wait_keeps_nobody_out() {
         .await;
     let mut connections = Vec::new();
     for _ in 0..3 {
-        connections.push(silent(&proxy, 2).await);
+        connections.push(Crawler::from(&proxy, 2).await);
     }
-    open(&proxy, 3).await;
+    await_connections(&proxy, 3).await;
     assert_eq!(
         connections[0]
             .get("http://o.test/0", "o.test")
@@ -152,13 +151,14 @@ async fn a_connection_beyond_the_limit_is_answered_with_503() {
     let reply = third.get("http://o.test/3", "o.test").await;
     assert_overload(&reply, "proxy.max_connections");
     assert!(third.closes().await);
-    // Its client sends more than is read before the answer.
+    // The 503 arrives even if the client sends more than the proxy reads.
     let mut upload = Crawler::plain(&proxy).await;
     let head = "PUT http://o.test/3 HTTP/1.1\r\nHost: o.test\r\nContent-Length: 60000\r\n\r\n";
     upload.send(head.as_bytes()).await;
     let _ = upload.try_send(&[b'x'; 60_000]).await;
     assert_overload(&upload.reply_to("PUT").await, "proxy.max_connections");
-    // What is no HTTP/1 gets no answer that it could not read.
+    // A client that does not speak HTTP/1 gets no answer, because it could not read
+    // one.
     let mut foreign = Crawler::plain(&proxy).await;
     foreign.send(b"\x16\x03\x01\x02\x00\x01").await;
     assert!(foreign.closes().await);
@@ -167,18 +167,14 @@ async fn a_connection_beyond_the_limit_is_answered_with_503() {
 
 // Ours: `proxy.max_requests`, `proxy.place_wait`.
 #[tokio::test]
-async fn a_request_beyond_the_limit_waits_and_is_answered_with_503() {
+async fn a_request_beyond_the_limit_gets_503_after_place_wait() {
     let gate = Gate::shut();
-    let origin = origin(&gate).await;
-    let proxy = resolve("o.test", origin.address())
-        .set("proxy.max_requests = 1")
-        .set("proxy.place_wait = \"100ms\"")
-        .start()
-        .await;
+    let lines = ["proxy.max_requests = 1", "proxy.place_wait = \"100ms\""];
+    let (origin, proxy) = site(gated(&gate), &lines).await;
     let mut busy = Crawler::plain(&proxy).await;
     busy.send(SLOW).await;
-    under_way(&origin, 1).await;
-    let mut other = silent(&proxy, 2).await;
+    await_slow_requests(&origin, 1).await;
+    let mut other = Crawler::from(&proxy, 2).await;
     let reply = other.get("http://o.test/", "o.test").await;
     assert_overload(&reply, "proxy.max_requests");
     gate.open(1);
@@ -187,18 +183,17 @@ async fn a_request_beyond_the_limit_waits_and_is_answered_with_503() {
 }
 
 #[tokio::test]
-async fn a_limit_of_a_client_is_named() {
+async fn a_per_client_limit_refuses_only_that_client() {
     let gate = Gate::shut();
-    let origin = origin(&gate).await;
-    let proxy = resolve("o.test", origin.address())
-        .set("proxy.per_client = { requests = 1 }")
-        .set("proxy.place_wait = \"0s\"")
-        .start()
-        .await;
-    let mut busy = silent(&proxy, 2).await;
+    let lines = [
+        "proxy.per_client = { requests = 1 }",
+        "proxy.place_wait = \"0s\"",
+    ];
+    let (origin, proxy) = site(gated(&gate), &lines).await;
+    let mut busy = Crawler::from(&proxy, 2).await;
     busy.send(SLOW).await;
-    under_way(&origin, 1).await;
-    let mut more = silent(&proxy, 2).await;
+    await_slow_requests(&origin, 1).await;
+    let mut more = Crawler::from(&proxy, 2).await;
     let reply = more.get("http://o.test/", "o.test").await;
     assert_overload(&reply, "proxy.max_requests");
     assert_eq!(get(&proxy, "http://o.test/").await.status(), 200);
@@ -207,12 +202,8 @@ async fn a_limit_of_a_client_is_named() {
 // Ours; RFC 6585, section 4.
 #[tokio::test]
 async fn a_client_beyond_its_quota_is_answered_with_429() {
-    let origin = Script::robots("User-agent: *\nDisallow: /no\n")
-        .start()
-        .await;
-    let config = resolve("o.test", origin.address());
-    let limits = "proxy.per_client = { rate = \"3/h\" }";
-    let proxy = config.set(limits).start().await;
+    let script = Script::robots("User-agent: *\nDisallow: /no\n");
+    let (origin, proxy) = site(script, &["proxy.per_client = { rate = \"3/h\" }"]).await;
     for (path, status) in [("", 200), ("no", 403), ("a", 200), ("no", 403)] {
         let reply = get(&proxy, &format!("http://o.test/{path}")).await;
         assert_eq!(reply.status(), status, "{path}");
@@ -229,8 +220,8 @@ async fn a_client_beyond_its_quota_is_answered_with_429() {
             .unwrap()
             .contains("proxy.per_client.rate")
     );
-    // Another address is another client.
-    let mut other = silent(&proxy, 3).await;
+    // A client is an address: another one has its own quota.
+    let mut other = Crawler::from(&proxy, 3).await;
     assert_eq!(other.get("http://o.test/c", "o.test").await.status(), 200);
     assert_eq!(origin.log().len(), 4, "robots.txt and three pages");
     let counted = "politesse_decisions_total{verdict=\"later\",reason=\"quota\"} 1";
@@ -248,9 +239,9 @@ async fn a_client_beyond_its_quota_is_answered_with_429() {
     assert_eq!(verified.code, Some(0), "{verified:?}");
 }
 
-// Ours: handshakes that never end hold up no other client's.
+// Ours: unfinished handshakes of one client do not delay those of others.
 #[tokio::test]
-async fn a_handshake_takes_the_place_of_one_of_the_client_that_holds_most() {
+async fn a_new_handshake_displaces_one_of_the_client_with_the_most() {
     let (_origin, proxy) = site(
         Script::robots(""),
         &[
@@ -261,7 +252,7 @@ async fn a_handshake_takes_the_place_of_one_of_the_client_that_holds_most() {
     .await;
     let mut held = Vec::new();
     for begun in [&b""[..], b"\x16\x03\x01", b""] {
-        let mut crawler = silent(&proxy, 2).await;
+        let mut crawler = Crawler::from(&proxy, 2).await;
         let head = b"CONNECT o.test:443 HTTP/1.1\r\nHost: o.test:443\r\n\r\n";
         crawler.send(head).await;
         assert_eq!(crawler.head().await.unwrap().status, 200);

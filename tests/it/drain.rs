@@ -1,4 +1,5 @@
-//! Draining before a stop (`proxy.drain_time`): load balancers notice, crawlers do not.
+//! Draining before a stop (`proxy.drain_time`): load balancers see it in `/readyz`,
+//! crawlers lose no request.
 
 use crate::kit::client::{Crawler, Reply, get};
 use crate::kit::h2::H2Crawler;
@@ -7,8 +8,8 @@ use crate::kit::paced::{delaying, metric, queue, standard};
 use crate::kit::proxy::{Proxy, resolve};
 use crate::kit::until;
 
-/// Waits until `/readyz` says that the proxy drains.
-async fn draining(proxy: &Proxy) {
+/// Waits until `/readyz` reports that the proxy is draining.
+async fn await_drain(proxy: &Proxy) {
     until("drain", async || {
         let mut client = Crawler::to(proxy.admin()).await;
         let host = format!("Host: {}", proxy.admin());
@@ -22,10 +23,10 @@ fn connection(reply: &Reply) -> Vec<&str> {
     reply.head.values("connection")
 }
 
-// Issue: "rolling restart without a refused request". RFC 9112, section 9.6, and RFC
-// 9113, section 6.8: a client is told before its connection ends.
+// Ours: a rolling restart refuses no request. RFC 9112, section 9.6, and RFC 9113,
+// section 6.8: a client is notified before its connection ends.
 #[tokio::test]
-async fn a_proxy_that_drains_serves_each_request_on_a_connection_that_ends_with_it() {
+async fn a_draining_proxy_serves_requests_and_closes_their_connections() {
     let origin = Script::robots("").tls().start().await;
     let plain = Script::robots("").start().await;
     let mut proxy = resolve("o.test", origin.address())
@@ -41,9 +42,9 @@ async fn a_proxy_that_drains_serves_each_request_on_a_connection_that_ends_with_
     assert_eq!(streams.get("https://o.test/1").await.status(), 200);
 
     proxy.signal("TERM").await;
-    draining(&proxy).await;
+    await_drain(&proxy).await;
     assert_eq!(metric(&proxy, "politesse_draining").await, 1.0);
-    // Connections of before, and new ones.
+    // Connections opened before the drain, and new ones.
     for mut crawler in [kept, Crawler::plain(&proxy).await] {
         let reply = crawler.get("http://p.test/2", "p.test").await;
         assert_eq!((reply.status(), connection(&reply)), (200, vec!["close"]));
@@ -62,14 +63,14 @@ async fn a_proxy_that_drains_serves_each_request_on_a_connection_that_ends_with_
         })
         .await;
     }
-    // The second signal ends the drain, the exit is that of any stop.
+    // The second signal ends the drain; the exit code is that of a normal stop.
     proxy.signal("TERM").await;
     assert_eq!(proxy.ended().await.code(), Some(0), "{}", proxy.log());
 }
 
-// Ours: whoever waits has a turn, if it comes before `proxy.shutdown_timeout`.
+// Ours: a queued request is served if its turn comes before `proxy.shutdown_timeout`.
 #[tokio::test]
-async fn after_a_drain_requests_have_their_turns_as_far_as_there_is_time() {
+async fn queued_requests_are_served_if_their_turn_precedes_the_shutdown_timeout() {
     let soon = delaying("0.5").start().await;
     let late = delaying("300").start().await;
     let mut proxy = standard(&soon)
@@ -98,7 +99,8 @@ async fn after_a_drain_requests_have_their_turns_as_far_as_there_is_time() {
         let reply = crawler.reply_to("GET").await;
         assert_eq!(reply.status(), status, "{}", reply.text());
     }
-    // Not after the minute: what has no turn in it was answered at once.
+    // The exit is well before the minute is over: the request whose turn would come
+    // later was answered with 503 at once.
     assert_eq!(proxy.ended().await.code(), Some(0), "{}", proxy.log());
     assert_eq!(late.targets(), ["/0"]);
 }

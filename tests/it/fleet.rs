@@ -1,5 +1,6 @@
-//! Fleets of real processes, with a real Redis: what nodes know of each other and of their
-//! store, and what an operator is told. What a host sees of them is in `fleet_pace.rs`.
+//! Fleets of real processes with a real Redis: what nodes know about each other and
+//! their store, and what they report to an operator. `fleet_pace.rs` tests the pace that
+//! a host sees.
 
 use std::time::Duration;
 
@@ -11,13 +12,14 @@ use crate::kit::client::{Crawler, ask, get};
 use crate::kit::fleet::{
     SECRET, all_are, node, quoted, readyz, sharing, start_with_key, write_private,
 };
-use crate::kit::origin::Script;
+use crate::kit::origin::{Origin, Script};
 use crate::kit::paced::{asking_for_less, assert_later, held, metric};
 use crate::kit::proxy::{Place, Proxy, resolve};
 use crate::kit::redis::Redis;
 use crate::kit::until;
 
-// Issue: `fleet.on_loss = "closed"`; "`/readyz` says degraded, the record has the event".
+// Ours: with `fleet.on_loss = "closed"` requests get 503 while the store is lost;
+// `/readyz` and the record show it.
 #[tokio::test]
 async fn a_closed_fleet_sends_nothing_without_its_store() {
     let origin = Script::robots("").start().await;
@@ -61,51 +63,29 @@ async fn a_closed_fleet_sends_nothing_without_its_store() {
     );
 }
 
-// Ours: who waits for no turn (`pace.max_wait = "0s"`) waits for the lease all the same.
+// Ours: a request that does not wait for its turn still waits for the lease, both with
+// `pace.max_wait = "0s"` and with `Prefer: wait=0` (RFC 7240, section 4.3).
 #[tokio::test]
-async fn a_crawler_without_patience_gets_a_lease() {
-    let origin = Script::robots("").start().await;
-    let store = Redis::start(&[]).await;
-    let config = node(0, &quoted(&[&store]), origin.address());
-    let nodes = [config.set("pace.max_wait = \"0s\"").start().await];
-    all_are(&nodes, "ready").await;
-    let reply = get(&nodes[0], "http://o.test/1").await;
-    assert_eq!(reply.status(), 200, "{}", reply.text());
-}
-
-// The same for a request that prefers not to wait (RFC 7240, section 4.3).
-#[tokio::test]
-async fn a_request_without_patience_gets_a_lease() {
-    let origin = Script::robots("").start().await;
-    let store = Redis::start(&[]).await;
-    let nodes = [node(0, &quoted(&[&store]), origin.address()).start().await];
-    all_are(&nodes, "ready").await;
-    let reply = ask(&nodes[0], "GET", "http://o.test/1", &["Prefer: wait=0"]).await;
-    assert_eq!(reply.status(), 200, "{}", reply.text());
-}
-
-// Issue: "back-off and Retry-After known to all".
-#[tokio::test]
-async fn a_back_off_is_known_to_all_nodes() {
-    let page = asking_for_less(429, Some("3600"));
-    let origin = Script::robots("").page("/bad", page).start().await;
-    let store = Redis::start(&[]).await;
-    let mut nodes = Vec::new();
-    for number in 0..2 {
-        let config = node(number, &quoted(&[&store]), origin.address());
-        let config = config.set("pace.backoff = {}");
-        nodes.push(config.start().await);
+async fn a_request_that_does_not_wait_for_a_turn_waits_for_the_lease() {
+    let agent = "User-Agent: ExampleBot/1.0";
+    for (lines, field) in [
+        (&["pace.max_wait = \"0s\""][..], agent),
+        (&[], "Prefer: wait=0"),
+    ] {
+        let origin = Script::robots("").start().await;
+        let store = Redis::start(&[]).await;
+        let node = node(0, &quoted(&[&store]), origin.address());
+        let config = lines.iter().fold(node, |config, line| config.set(line));
+        let nodes = [config.start().await];
+        all_are(&nodes, "ready").await;
+        let reply = ask(&nodes[0], "GET", "http://o.test/1", &[field]).await;
+        assert_eq!(reply.status(), 200, "{field}: {}", reply.text());
     }
-    all_are(&nodes, "ready").await;
-    assert_eq!(get(&nodes[0], "http://o.test/bad").await.status(), 429);
-    let seconds = assert_later(&get(&nodes[1], "http://o.test/1").await, "backoff");
-    assert!((3590..=3600).contains(&seconds), "{seconds}");
-    assert_eq!(origin.targets(), ["/bad"]);
 }
 
-// Ours: an operator's order holds for all nodes, whoever holds the lease.
-#[tokio::test]
-async fn a_back_off_that_an_operator_ended_is_over_at_all_nodes() {
+/// Starts two nodes, and an origin whose `/bad` answers 429 with an hour of
+/// `Retry-After`.
+async fn fleet_of_two() -> (Origin, Redis, Vec<Proxy>) {
     let page = asking_for_less(429, Some("3600"));
     let origin = Script::robots("").page("/bad", page).start().await;
     let store = Redis::start(&[]).await;
@@ -115,6 +95,24 @@ async fn a_back_off_that_an_operator_ended_is_over_at_all_nodes() {
         nodes.push(config.set("pace.backoff = {}").start().await);
     }
     all_are(&nodes, "ready").await;
+    (origin, store, nodes)
+}
+
+// Ours: all nodes honour the back-off and `Retry-After` that one of them met.
+#[tokio::test]
+async fn a_back_off_applies_at_all_nodes() {
+    let (origin, _store, nodes) = fleet_of_two().await;
+    assert_eq!(get(&nodes[0], "http://o.test/bad").await.status(), 429);
+    let seconds = assert_later(&get(&nodes[1], "http://o.test/1").await, "backoff");
+    assert!((3590..=3600).contains(&seconds), "{seconds}");
+    assert_eq!(origin.targets(), ["/bad"]);
+}
+
+// Ours: `pace release` at any node ends the back-off, even if another node holds the
+// lease.
+#[tokio::test]
+async fn a_back_off_ended_by_an_operator_ends_at_all_nodes() {
+    let (origin, _store, mut nodes) = fleet_of_two().await;
     assert_eq!(get(&nodes[1], "http://o.test/bad").await.status(), 429);
     assert_later(&get(&nodes[0], "http://o.test/1").await, "backoff");
     let admin = format!("admin.listen=\"{}\"", nodes[0].admin());
@@ -134,15 +132,15 @@ async fn a_back_off_that_an_operator_ended_is_over_at_all_nodes() {
     })
     .await;
     assert_eq!(origin.targets(), ["/bad", "/2"]);
-    // Nor does a node that was started again, and kept it.
+    // A restarted node, which restores its saved back-offs, does not bring it back.
     let place = nodes.remove(1).stop().await;
     let again = place.start().await;
-    says(&again, "ready").await;
+    await_readyz(&again, "ready").await;
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(get(&nodes[0], "http://o.test/3").await.status(), 200);
 }
 
-/// Returns the node of a name in what a node says of its fleet.
+/// Returns the entry for the node `name` in `fleet status` of `proxy`, or null.
 async fn node_in_status(proxy: &Proxy, name: &str) -> Value {
     let shown = proxy.run_admin(&["fleet", "status", "--json"]).await;
     assert_eq!(shown.code, Some(0), "{shown:?}");
@@ -152,20 +150,21 @@ async fn node_in_status(proxy: &Proxy, name: &str) -> Value {
     found.cloned().unwrap_or_default()
 }
 
-async fn says(proxy: &Proxy, wanted: &str) {
+/// Waits until `/readyz` answers 200 with the text `wanted`.
+async fn await_readyz(proxy: &Proxy, wanted: &str) {
     until(wanted, async || {
         (readyz(proxy).await == (200, format!("{wanted}\n"))).then_some(())
     })
     .await;
 }
 
-// Issue: "one configuration for all by digest (a node with another says so)".
+// Ours: nodes compare digests of their configurations.
 #[tokio::test]
-async fn nodes_that_have_not_one_configuration_say_so_and_in_what() {
+async fn nodes_with_different_configurations_name_the_differing_part() {
     let origin = Script::robots("").start().await;
     let store = Redis::start(&[]).await;
     let stores = quoted(&[&store]);
-    // Addresses, names and what the machine can hold are each node's own affair.
+    // Addresses, names and limits of the machine may differ between nodes.
     let config = |number: usize| {
         node(number, &stores, origin.address())
             .set("https.mode = \"refuse\"")
@@ -175,7 +174,7 @@ async fn nodes_that_have_not_one_configuration_say_so_and_in_what() {
     let nodes = [config(0).start().await, odd.start().await];
     let differ = "ready, but the configuration is not that of all nodes: pace";
     for node in &nodes {
-        says(node, differ).await;
+        await_readyz(node, differ).await;
         let differing = metric(node, "politesse_fleet_differing_nodes").await;
         assert_eq!(differing, 1.0);
     }
@@ -188,14 +187,14 @@ async fn nodes_that_have_not_one_configuration_say_so_and_in_what() {
         page.contains("Not all nodes have the same configuration"),
         "{page}"
     );
-    // The menu of a node has its fleet.
+    // The menu of the dashboard lists the fleet page.
     assert!(page.contains("aria-current=\"page\">Fleet"), "{page}");
 
-    // Another policy is another part, and a reload mends both.
+    // A difference in the policy is reported as such; a reload removes each difference.
     let other = "robots.readings = \"dots\"";
     nodes[1].place().configure(&config(1).set(other));
     nodes[1].signal("HUP").await;
-    says(
+    await_readyz(
         &nodes[0],
         "ready, but the configuration is not that of all nodes: policy",
     )
@@ -203,10 +202,10 @@ async fn nodes_that_have_not_one_configuration_say_so_and_in_what() {
     nodes[1].place().configure(&config(1));
     nodes[1].signal("HUP").await;
     for node in &nodes {
-        says(node, "ready").await;
+        await_readyz(node, "ready").await;
     }
     let line = "other nodes of the fleet have another configuration than this one";
-    // Once for each difference, however often the notes are read.
+    // Logged once for each difference, although the notes are read repeatedly.
     let log = nodes[0].logged_times(line, 2).await;
     assert_eq!(log.matches(line).count(), 2, "{log}");
     let events = ["audit", "events", "--kind", "fleet", "--json"];
@@ -217,7 +216,7 @@ async fn nodes_that_have_not_one_configuration_say_so_and_in_what() {
         "\"pace\"",
         "\"policy\"",
     ] {
-        // They are committed behind the log.
+        // The events reach the record a little later than the log.
         until(wanted, async || {
             let found = nodes[0].place().run(&events).await.stdout;
             found.contains(wanted).then_some(())
@@ -226,17 +225,16 @@ async fn nodes_that_have_not_one_configuration_say_so_and_in_what() {
     }
 }
 
-/// Returns a page of the dashboard.
-// Ours: machines that were cloned have one name.
+// Ours: cloned machines may share a `fleet.node` by mistake.
 #[tokio::test]
-async fn two_processes_with_one_name_say_so_and_send_nothing_without_the_store() {
+async fn two_nodes_of_one_name_report_it_and_send_nothing_without_the_store() {
     let origin = Script::robots("").start().await;
     let mut store = Redis::start(&[]).await;
     let config = || node(0, &quoted(&[&store]), origin.address());
     let nodes = [config().start().await, config().start().await];
     let told = "ready, but another process has the name of this node (fleet.node)";
     for node in &nodes {
-        says(node, told).await;
+        await_readyz(node, told).await;
         let shown = node.run_admin(&["fleet", "status"]).await;
         assert!(shown.stdout.contains("change fleet.node"), "{shown:?}");
         let page = signed_in_page(node, "/fleet").await;
@@ -245,7 +243,7 @@ async fn two_processes_with_one_name_say_so_and_send_nothing_without_the_store()
     }
     store.kill().await;
     for node in &nodes {
-        until("silence", async || {
+        until("a refusal to send", async || {
             (readyz(node).await.0 == 503).then_some(())
         })
         .await;
@@ -253,15 +251,16 @@ async fn two_processes_with_one_name_say_so_and_send_nothing_without_the_store()
     store.restart().await;
     let [node, namesake] = nodes;
     namesake.stop().await;
-    // Until it was away for some notes.
-    says(&node, "ready").await;
-    // One that starts again is no namesake of the process before.
+    // The warning ends once the notes of the other process have expired.
+    await_readyz(&node, "ready").await;
+    // A restarted node is not taken for a second process of its name.
     let node = node.stop().await.start().await;
-    says(&node, "ready").await;
+    await_readyz(&node, "ready").await;
     assert!(!node.log().contains("has the name of this node"));
     node.stop().await;
 }
 
+/// Returns a page of the dashboard of `proxy`.
 async fn signed_in_page(proxy: &Proxy, path: &str) -> String {
     let token = proxy.place().run(&["admin", "token"]).await.stdout;
     let mut client = Crawler::to(proxy.admin()).await;
@@ -275,9 +274,9 @@ async fn signed_in_page(proxy: &Proxy, path: &str) -> String {
     reply.text()
 }
 
-// Issue: "node and fleet metrics and dashboard page, `politesse fleet status`".
+// Ours: `fleet status`, metrics and dashboard show each node.
 #[tokio::test]
-async fn a_node_shows_the_others_with_their_states_and_hosts() {
+async fn a_node_shows_the_state_and_hosts_of_the_others() {
     let (gate, origin) = held("/slow").await;
     let store = Redis::start(&[]).await;
     let stores = quoted(&[&store]);
@@ -318,9 +317,9 @@ async fn a_node_shows_the_others_with_their_states_and_hosts() {
     let page = signed_in_page(&nodes[0], "/fleet").await;
     assert!(page.contains("No heartbeat from"), "{page}");
     assert!(page.contains("draining"), "{page}");
-    // Whoever stops is in no list any more.
+    // A stopped node leaves every list.
     nodes[1].signal("TERM").await;
-    until("a node that is gone", async || {
+    until("the node to leave the list", async || {
         let shown = node_in_status(&nodes[0], "node-1").await;
         shown.is_null().then_some(())
     })
@@ -334,11 +333,12 @@ async fn a_node_shows_the_others_with_their_states_and_hosts() {
     assert_eq!((shown.code, &*shown.stdout), (Some(0), none));
 }
 
-// Issue: "ACL user"; a store that does not let this node in is named.
+// Ours: an ACL user with the rights in `docs/fleet.md` is enough; a rejected login is
+// logged with the key to set.
 #[tokio::test]
-async fn a_store_lets_in_who_has_the_right_password() {
+async fn a_store_requires_the_password_and_only_the_documented_rights() {
     let origin = Script::robots("").start().await;
-    // With no more rights than the book gives it.
+    // Exactly the rights that the book lists.
     let book = include_str!("../../docs/fleet.md");
     let rights = book
         .lines()
@@ -348,17 +348,17 @@ async fn a_store_lets_in_who_has_the_right_password() {
     let arguments = [&user[..], &rights].concat();
     let store = Redis::start(&arguments).await;
     let config = || sharing(0, &quoted(&[&store]), origin.address());
-    let nobody = start_with_key(&config(), SECRET).await;
-    assert_eq!(readyz(&nobody).await.0, 503);
+    let anonymous = start_with_key(&config(), SECRET).await;
+    assert_eq!(readyz(&anonymous).await.0, 503);
     until("a line about the store", async || {
-        let log = nobody.log();
+        let log = anonymous.log();
         (log.contains("NOAUTH") && log.contains("fleet.store_auth")).then_some(())
     })
     .await;
-    nobody.stop().await;
+    anonymous.stop().await;
 
     let place = Place::with(&config().set("fleet.store_auth = \"auth\""));
-    // Each is named that is missing.
+    // Each missing file is named.
     for (name, text) in [("fleet.key", SECRET), ("auth", "fleet:secret\n")] {
         let outcome = place.run(&["serve"]).await;
         assert_eq!(outcome.code, Some(1), "{outcome:?}");
@@ -382,7 +382,7 @@ async fn a_store_lets_in_who_has_the_right_password() {
     );
     let failed = "politesse_fleet_robots_total{result=\"failed\"}";
     assert_eq!(metric(&nodes[0], failed).await, 0.0);
-    // One right less, and files are not shared any more.
+    // Without the right to XRANGE, robots.txt files are no longer shared.
     let less = ["--pass", "other", "acl", "setuser", "fleet", "-xrange"];
     store.cli(&less).await;
     until("a line about the rights", async || {
@@ -393,10 +393,10 @@ async fn a_store_lets_in_who_has_the_right_password() {
     .await;
 }
 
-// Ours: a store that is full, was emptied of scripts, cuts connections or takes rights
-// away does no harm that lasts, and the log says what it said.
+// Ours: nodes recover from a store that is full, loses its scripts, closes connections
+// or withdraws rights, and the log quotes its error.
 #[tokio::test]
-async fn a_store_in_trouble_is_named_and_used_again() {
+async fn a_store_fault_is_logged_and_the_store_is_used_again() {
     let origin = Script::robots("").start().await;
     let store = Redis::start(&[]).await;
     let config = node(0, &quoted(&[&store]), origin.address());
@@ -434,9 +434,9 @@ async fn a_store_in_trouble_is_named_and_used_again() {
     }
 }
 
-// Ours: what operators name in place of the store.
+// Ours: servers that operators configure by mistake in place of the store.
 #[tokio::test]
-async fn a_server_that_is_no_store_is_named_as_what_it_is() {
+async fn a_server_that_cannot_be_a_store_is_identified_in_the_log() {
     let origin = Script::robots("").start().await;
     let sentinel = Redis::sentinel().await;
     let web = format!("\"redis://{}\"", origin.address());
@@ -450,9 +450,9 @@ async fn a_server_that_is_no_store_is_named_as_what_it_is() {
     }
 }
 
-// Issue: "TLS". A certificate that is not trusted is as good as no store.
+// Ours: TLS to the store. A store with an untrusted certificate counts as lost.
 #[tokio::test]
-async fn a_store_is_reached_over_tls() {
+async fn a_store_can_be_reached_over_trusted_tls() {
     let origin = Script::robots("").start().await;
     let files = tempfile::tempdir().unwrap();
     let [certificate, key] = TestCa::get().pair(&["localhost"]);

@@ -1,5 +1,5 @@
-//! One pace of a fleet of real processes, with a real Redis, as the host sees it. A
-//! simulation, with far more that happens, is in `crates/politesse-fleet/src/tests.rs`.
+//! The pace that a host sees from a fleet of real processes with a real Redis. The
+//! simulation in `crates/politesse-fleet/src/tests.rs` covers far more faults.
 
 use std::time::Duration;
 
@@ -13,20 +13,20 @@ use crate::kit::redis::Redis;
 use crate::kit::timed_origin::{Served, TimedOrigin};
 use crate::kit::until;
 
-/// Delay that the host asks for.
+/// Crawl delay in the robots.txt of the host.
 pub(crate) const DELAY: Duration = Duration::from_millis(200);
 
-/// Pages that a time may begin or end with, where each of three nodes goes by itself.
+/// Extra pages allowed at the ends of a period in which three nodes act alone.
 const EDGES: f64 = 3.0;
 
-/// What the host saw between two times.
+/// Pages that the host served in a period.
 #[derive(Debug)]
 pub(crate) struct SeenPages {
     /// Number of pages.
     pub(crate) count: u32,
-    /// Shortest pause from the end of one to the next.
+    /// Shortest time from the end of a page to the next request.
     pub(crate) shortest: Duration,
-    /// Longest time from one to the next, or to the end.
+    /// Longest time between requests, or from the last request to the end.
     pub(crate) longest: Duration,
 }
 
@@ -40,7 +40,7 @@ impl SeenPages {
             pairs.filter(|pair| (from..to).contains(&pair[1].came))
         };
         let pause = |pair: &[Served]| match pair[0].ended {
-            // Its node was killed: no later than this it was.
+            // The node was killed before the page ended: count from the request.
             None => pair[1].came - pair[0].came,
             Some(ended) => pair[1].came.saturating_duration_since(ended),
         };
@@ -54,16 +54,16 @@ impl SeenPages {
         }
     }
 
-    /// Asserts that the mean rate of a time is one page in a delay at most, beside the
-    /// pages at its ends.
+    /// Asserts that the mean rate over `time` was at most one page per delay, plus
+    /// `edges` pages.
     pub(crate) fn assert_mean_rate(&self, time: Duration, edges: f64) {
         let most = time.as_secs_f64() / DELAY.as_secs_f64() + edges;
         assert!(f64::from(self.count) <= most, "{self:?} of {most}");
     }
 }
 
-/// Waits until the host got so many pages since a time, and asserts that no pause was
-/// shorter than the delay.
+/// Waits until the host has served `count` pages since `from`, and asserts that no pause
+/// was shorter than the delay.
 pub(crate) async fn paced_pages(origin: &TimedOrigin, from: Instant, count: u32) {
     let seen = until("pages", async || {
         let seen = SeenPages::between(origin, from, clock::instant());
@@ -73,11 +73,10 @@ pub(crate) async fn paced_pages(origin: &TimedOrigin, from: Instant, count: u32)
     assert!(DELAY <= seen.shortest, "{seen:?}");
 }
 
-// Issue: "8 real processes, one host …: no gap under the delay while the store is
-// there, mean rate never above 1/delay without it". Three here; `fleet_long.rs` has
-// the eight, for ten minutes.
+// Ours: no gap is shorter than the delay while the store is available, and the mean rate
+// without it never exceeds 1/delay. `fleet_long.rs` runs eight nodes for ten minutes.
 #[tokio::test]
-async fn a_host_sees_one_pace_whatever_happens_to_the_nodes_and_to_their_store() {
+async fn a_fleet_keeps_one_pace_through_faults_of_nodes_and_store() {
     let origin = TimedOrigin::start("User-agent: *\nCrawl-delay: 0.2\n", "x", ms(2)).await;
     let mut leader = Redis::start(&[]).await;
     let mut second = Redis::copy_of(&leader).await;
@@ -91,7 +90,7 @@ async fn a_host_sees_one_pace_whatever_happens_to_the_nodes_and_to_their_store()
     let from = clock::instant();
     paced_pages(&origin, from, 10).await;
 
-    // A node is killed. Its lease ends by itself.
+    // A node is killed; its lease expires.
     load.remove(0);
     let place = nodes.remove(0).kill().await;
     paced_pages(&origin, clock::instant(), 5).await;
@@ -100,20 +99,20 @@ async fn a_host_sees_one_pace_whatever_happens_to_the_nodes_and_to_their_store()
     nodes.push(again);
     paced_pages(&origin, clock::instant(), 5).await;
 
-    // One stands still until the others have the host, and goes on.
+    // A node is suspended until the others hold the host, then resumes.
     nodes[0].signal("STOP").await;
     paced_pages(&origin, clock::instant() + 2 * DELAY, 10).await;
     nodes[0].signal("CONT").await;
     paced_pages(&origin, clock::instant(), 5).await;
 
-    // A fail-over, after which the store may have forgotten the latest leases.
+    // After a failover the store may lack the latest leases.
     leader.kill().await;
     second.promote().await;
     all_are(&nodes, "ready").await;
     paced_pages(&origin, clock::instant(), 10).await;
     paced_pages(&origin, from, 30).await;
 
-    // Without any store each node goes on by itself.
+    // Without a store each node continues alone.
     let lost = clock::instant();
     second.kill().await;
     all_are(&nodes, "degraded").await;
@@ -132,7 +131,7 @@ async fn a_host_sees_one_pace_whatever_happens_to_the_nodes_and_to_their_store()
     paced_pages(&origin, clock::instant() + DELAY, 10).await;
     assert_eq!(metric(&nodes[0], "politesse_fleet_nodes").await, 3.0);
 
-    // The store stands still, and wakes up with all that it knew.
+    // The store is suspended and resumes with its old data.
     let lost = clock::instant();
     second.signal("STOP").await;
     all_are(&nodes, "degraded").await;
@@ -142,7 +141,7 @@ async fn a_host_sees_one_pace_whatever_happens_to_the_nodes_and_to_their_store()
     SeenPages::between(&origin, lost, back).assert_mean_rate(back - lost, EDGES);
     paced_pages(&origin, back + DELAY, 5).await;
 
-    // Who stops is waited for by nobody.
+    // The other nodes do not wait for a stopped one.
     drop(load);
     nodes.pop().unwrap().stop().await;
     until("two nodes", async || {

@@ -1,5 +1,5 @@
-//! Each robots.txt is fetched once for all nodes of a fleet: real processes, with a real
-//! Redis.
+//! Sharing of robots.txt: a fleet of real processes with a real Redis fetches each file
+//! once.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::kit::proxy::Proxy;
 use crate::kit::redis::Redis;
 use crate::kit::{run, until};
 
-// Issue: "1,000 hosts over 4 nodes, cold: exactly 1,000 robots.txt fetches".
+// Ours: four nodes without cached files fetch the robots.txt of 1,000 hosts 1,000 times.
 #[tokio::test]
 async fn a_robots_txt_is_fetched_once_for_all_nodes() {
     let store = Redis::start(&[]).await;
@@ -26,10 +26,10 @@ async fn a_robots_txt_is_fetched_once_for_all_nodes() {
     println!("{}", fleet.assert_each_fetched_once().await);
 }
 
-// Ours: nor is one fetched twice where the store is late for longer than a call waits
-// (`fleet.timeout`, 200 ms).
+// Ours: no file is fetched twice even if the store answers later than `fleet.timeout`
+// (200 ms).
 #[tokio::test]
-async fn a_robots_txt_is_fetched_once_though_the_store_is_late() {
+async fn a_robots_txt_is_fetched_once_even_if_the_store_is_slow() {
     let store = Redis::start(&[]).await;
     let fleet = ColdFleet::start(300, &store).await;
     let pauses = async {
@@ -52,18 +52,18 @@ async fn a_robots_txt_is_fetched_once_though_the_store_is_late() {
     );
 }
 
-// Ours: nobody waits for a claim that no node can have made.
+// Ours: nodes do not wait for a claim that no node can have made.
 #[tokio::test]
-async fn what_is_no_claim_keeps_nobody_from_a_robots_txt() {
+async fn an_invalid_fetch_claim_does_not_block_a_robots_txt() {
     let origin = Script::robots("User-agent: *\nDisallow: /no\n");
     let origin = origin.start().await;
     let store = Redis::start(&[]).await;
     let mut config = sharing(0, &quoted(&[&store]), origin.address());
     let claims: [&[&str]; 4] = [
         &["set", "somebody"],
-        // It would hold for ever.
+        // Without an expiry it would hold forever.
         &["set", "somebody 1"],
-        // Longer than any node claims.
+        // An expiry longer than that of any real claim.
         &["set", "somebody 1", "px", "86400000"],
         &["hset", "holder", "somebody"],
     ];
@@ -77,20 +77,20 @@ async fn what_is_no_claim_keeps_nobody_from_a_robots_txt() {
     all_are(&nodes, "ready").await;
     let mut crawler = Crawler::to(nodes[0].address()).await;
     for host in 0..claims.len() {
-        is_refused(&mut crawler, &format!("h{host}.test")).await;
+        assert_refused(&mut crawler, &format!("h{host}.test")).await;
     }
     assert_eq!(origin.robots_fetches(), claims.len());
-    until("claims that are given back", async || {
+    until("the release of all claims", async || {
         let claims = store.cli(&["keys", "politesse:fetch:*"]).await;
         claims.trim().is_empty().then_some(())
     })
     .await;
 }
 
-// Ours: keys of another type keep no node from the fleet, nor from a robots.txt that
-// another one has fetched or found changed.
+// Ours: with keys of the wrong type in the store, nodes still join the fleet and still
+// share fetched and changed files.
 #[tokio::test]
-async fn keys_of_another_type_are_removed_and_files_are_shared() {
+async fn keys_of_the_wrong_type_are_replaced_and_files_stay_shared() {
     let store = Redis::start(&[]).await;
     for key in ["state", "nodes", "notes", "changes"] {
         let key = format!("politesse:{{fleet}}:{key}");
@@ -98,33 +98,34 @@ async fn keys_of_another_type_are_removed_and_files_are_shared() {
     }
     let answer = "politesse:robots:http://o.test examplebot";
     store.cli(&["hset", answer, "x", "x"]).await;
-    // Again when all nodes have the file: nobody knows from the store then that it is
-    // another one.
+    // The key is broken again once all nodes have the file, so that the store cannot show
+    // that the file has changed.
     let script = "redis.call('DEL', KEYS[1]) redis.call('HSET', KEYS[1], 'x', 'x')";
     let fault = ["eval", script, "1", answer];
-    changed_robots_txt_reaches(2, &store, &fault).await;
+    time_to_spread_a_changed_robots_txt(2, &store, &fault).await;
     assert_eq!(store.cli(&["type", answer]).await.trim(), "string");
 }
 
-// Ours: a list of changes that somebody ended is begun anew, and read from there.
+// Ours: a change list with the highest possible id takes no more entries; it is deleted
+// and read from the start.
 #[tokio::test]
-async fn a_list_of_changes_that_is_at_its_end_is_begun_anew() {
+async fn an_exhausted_change_list_is_restarted() {
     let store = Redis::start(&[]).await;
     let (changes, last) = ("politesse:{fleet}:changes", u64::MAX);
     let end = format!("{last}-{last}");
     store.cli(&["xadd", changes, &end, "url", "x"]).await;
-    changed_robots_txt_reaches(2, &store, &["ping"]).await;
+    time_to_spread_a_changed_robots_txt(2, &store, &["ping"]).await;
     assert_eq!(store.cli(&["xlen", changes]).await.trim(), "1");
 }
 
-/// Asks for a page that the robots.txt of `host` disallows.
-async fn is_refused(crawler: &mut Crawler, host: &str) {
+/// Requests a page that the robots.txt of `host` disallows, and asserts the refusal.
+async fn assert_refused(crawler: &mut Crawler, host: &str) {
     let request = format!("GET http://{host}/no HTTP/1.1\r\nHost: {host}\r\n\r\n");
     crawler.send(request.as_bytes()).await;
     assert_eq!(crawler.reply_to("GET").await.status(), 403, "{host}");
 }
 
-/// Four nodes and hosts that none of them knows.
+/// Four nodes, and hosts of which they have no robots.txt yet.
 struct ColdFleet {
     hosts: usize,
     origin: Origin,
@@ -138,8 +139,8 @@ impl ColdFleet {
         let mut nodes = Vec::new();
         for number in 0..4 {
             let config = sharing(number, &quoted(&[store]), origin.address());
-            // As it is by default: on a busy machine a node may not get to its heartbeat
-            // for a second, and goes on alone then.
+            // The default: with a shorter lease, a node on a busy machine could miss its
+            // heartbeat and act alone.
             let mut config = config.set("fleet.lease = \"2s\"");
             for host in 0..hosts {
                 config = config.resolve(&format!("h{host}.test"), origin.address());
@@ -154,17 +155,17 @@ impl ColdFleet {
         }
     }
 
-    /// Has crawlers ask all nodes for a page of each host.
+    /// Requests a page of each host through each node.
     async fn ask_all_hosts(&self) {
         let (mut asking, hosts) = (JoinSet::new(), self.hosts);
         for proxy in self.nodes.iter().map(Proxy::address) {
             for first in 0..20 {
-                // In the same order at each node, so that they come to a host together.
+                // In equal order at each node, so that nodes reach a host together.
                 asking.spawn(async move {
                     let mut crawler = Crawler::to(proxy).await;
                     for host in (first..hosts).step_by(20) {
                         let name = format!("h{host}.test");
-                        is_refused(&mut crawler, &name).await;
+                        assert_refused(&mut crawler, &name).await;
                     }
                 });
             }
@@ -174,7 +175,7 @@ impl ColdFleet {
         }
     }
 
-    /// Returns the robots.txt files that all nodes looked for in the store, by result.
+    /// Returns how many store lookups of a robots.txt had `result`, over all nodes.
     async fn counted(&self, result: &str) -> f64 {
         let name = format!("politesse_fleet_robots_total{{result=\"{result}\"}}");
         let mut sum = 0.0;
@@ -184,7 +185,7 @@ impl ColdFleet {
         sum
     }
 
-    /// Asserts that each robots.txt was fetched once. Returns what the nodes counted.
+    /// Asserts that each robots.txt was fetched once. Returns the counts as text.
     async fn assert_each_fetched_once(&self) -> String {
         let fetches = self.origin.robots_fetches();
         let mut counts = format!("{fetches} fetches");
@@ -197,12 +198,13 @@ impl ColdFleet {
     }
 }
 
-// Issue: "a changed robots.txt reaches every node within a second of its refetch".
+// Ours: a changed robots.txt reaches every node soon after its refetch.
 #[test]
 fn a_changed_robots_txt_reaches_every_node() {
-    // Beside other tests, a machine may take its time.
+    // Three seconds, because a machine that runs other tests may be slow.
     run(async {
-        let took = changed_robots_txt_reaches(2, &Redis::start(&[]).await, &["ping"]).await;
+        let took =
+            time_to_spread_a_changed_robots_txt(2, &Redis::start(&[]).await, &["ping"]).await;
         assert!(took < Duration::from_secs(3), "{took:?}");
     });
 }
@@ -210,14 +212,18 @@ fn a_changed_robots_txt_reaches_every_node() {
 #[tokio::test]
 #[ignore = "a second is short beside other tests: tests/full.sh runs it"]
 async fn a_changed_robots_txt_reaches_four_nodes_within_a_second() {
-    let took = changed_robots_txt_reaches(4, &Redis::start(&[]).await, &["ping"]).await;
+    let took = time_to_spread_a_changed_robots_txt(4, &Redis::start(&[]).await, &["ping"]).await;
     println!("known to four nodes after {took:?}");
     assert!(took < Duration::from_secs(1), "{took:?}");
 }
 
-/// Returns the time from when one of some nodes has a changed robots.txt until all have it.
-/// Before it changes, `fault` is done to the store.
-async fn changed_robots_txt_reaches(count: usize, store: &Redis, fault: &[&str]) -> Duration {
+/// Returns the time from when one of `count` nodes has a changed robots.txt until all
+/// have it. The command `fault` is sent to the store before the change.
+async fn time_to_spread_a_changed_robots_txt(
+    count: usize,
+    store: &Redis,
+    fault: &[&str],
+) -> Duration {
     let before = Page::text("User-agent: *\nDisallow: /a\n").field("ETag", "\"1\"");
     let after = Page::text("User-agent: *\nDisallow: /b\n").field("ETag", "\"2\"");
     let script = Script::robots_page(before).robots_if_conditional(after);
@@ -247,7 +253,7 @@ async fn changed_robots_txt_reaches(count: usize, store: &Redis, fault: &[&str])
     })
     .await;
     let since = clock::instant();
-    // Nobody asks the other nodes, which would look for a newer one then.
+    // The other nodes get no request, which would make them look for a newer file.
     for (node, known) in nodes.iter().zip(known).skip(1) {
         until("another file at the other nodes", async || {
             (known < metric(node, found).await).then_some(())
@@ -262,9 +268,9 @@ async fn changed_robots_txt_reaches(count: usize, store: &Redis, fault: &[&str])
     took
 }
 
-// Issue: "an unverified robots.txt is fetched anew".
+// Ours: a robots.txt whose signature does not verify is fetched from the site.
 #[tokio::test]
-async fn a_robots_txt_of_another_fleet_is_not_believed() {
+async fn a_robots_txt_signed_with_another_key_is_not_used() {
     let origin = Script::robots("User-agent: *\nDisallow: /no\n")
         .start()
         .await;

@@ -1,5 +1,5 @@
-//! A store that somebody else writes into, that refuses commands, or that is in trouble
-//! while a real fleet keeps its pace: real processes, with a real Redis.
+//! Faults of the store: foreign entries, missing rights, and failures. A fleet of real
+//! processes with a real Redis keeps its pace through all of them.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,8 +22,8 @@ use crate::kit::until;
 
 const ROBOTS: &str = "User-agent: *\nCrawl-delay: 0.2\n";
 
-/// Waits for a line in the log of any of the nodes.
-async fn told(nodes: &[Proxy], line: &str) {
+/// Waits until the log of one of the nodes contains `line`.
+async fn await_log(nodes: &[Proxy], line: &str) {
     until(line, async || {
         let is_told = nodes.iter().any(|node| node.log().contains(line));
         is_told.then_some(())
@@ -31,10 +31,10 @@ async fn told(nodes: &[Proxy], line: &str) {
     .await;
 }
 
-// Ours: whoever can write to the store cannot stop heartbeats, leases or changes of files,
-// nor have a host asked sooner, by what no node can have written.
+// Ours: invalid entries from another writer stop neither heartbeats nor leases nor file
+// changes, and never let a request start early.
 #[tokio::test]
-async fn what_somebody_else_wrote_is_removed_and_told_and_the_pace_stays() {
+async fn invalid_store_entries_are_removed_and_logged_and_the_pace_is_kept() {
     let origin = TimedOrigin::start(ROBOTS, "x", ms(2)).await;
     let store = Redis::start(&[]).await;
     let mut nodes = Vec::new();
@@ -94,7 +94,7 @@ async fn what_somebody_else_wrote_is_removed_and_told_and_the_pace_stays() {
         let script = format!("{times} {written}");
         let answer = store.cli(&["eval", &script, "0"]).await;
         assert_eq!(answer.trim(), "", "{script}");
-        told(&nodes, line).await;
+        await_log(&nodes, line).await;
         paced_pages(&origin, clock::instant(), 3).await;
     }
     paced_pages(&origin, from, 20).await;
@@ -112,16 +112,16 @@ async fn what_somebody_else_wrote_is_removed_and_told_and_the_pace_stays() {
         );
         assert!(!log.contains("cannot be used"), "{log}");
     }
-    // One more of these has more digits than are read.
+    // Values with more digits are not read.
     let generation = store
         .cli(&["hget", "politesse:{fleet}:state", "generation"])
         .await;
     assert!(generation.trim().len() <= 15, "{generation}");
-    // Told once, by whichever node removed it.
+    // Logged once, by the node that removed it.
     let logs = nodes[0].log() + &nodes[1].log();
     assert_eq!(logs.matches("xff").count(), 1, "{logs}");
 
-    // A name as nodes have them counts as a node that is missing, by all of them.
+    // A valid name counts as a missing node at all nodes.
     let script = format!("{times} redis.call('ZADD', 'politesse:{{fleet}}:nodes', now, 'other')");
     store.cli(&["eval", &script, "0"]).await;
     for node in &nodes {
@@ -133,11 +133,11 @@ async fn what_somebody_else_wrote_is_removed_and_told_and_the_pace_stays() {
     drop(load);
 }
 
-/// Starts a node whose user of the store has the rights of the book.
+/// Starts a node whose store user has the rights listed in the book.
 async fn start_with_rights(store: &Redis, origin: &TimedOrigin, config: &str) -> Proxy {
     let mut user = vec!["acl", "setuser", "fleet", "on", ">secret", "~politesse:*"];
     user.extend(rights());
-    // The database has a number here.
+    // The store URL has a database number, which needs SELECT.
     user.push("+select");
     assert_eq!(store.cli(&user).await.trim(), "OK");
     let database = format!("\"{}/1\"", store.url());
@@ -150,12 +150,12 @@ async fn start_with_rights(store: &Redis, origin: &TimedOrigin, config: &str) ->
     place.start().await
 }
 
-/// Gives the user of [`start_with_rights`] a right, or takes it away: a rule of an ACL.
+/// Applies an ACL rule to the user of [`start_with_rights`].
 async fn set_right(store: &Redis, rule: &str) {
     store.cli(&["acl", "setuser", "fleet", rule]).await;
 }
 
-/// Returns the commands that the book has a user run.
+/// Returns the command rights that the book lists for the store user.
 fn rights() -> Vec<&'static str> {
     let book = include_str!("../../docs/fleet.md");
     let user = book
@@ -165,9 +165,9 @@ fn rights() -> Vec<&'static str> {
     words.filter(|word| word.starts_with('+')).collect()
 }
 
-// Ours: each command that the book lists is needed, and named where it is missing.
+// Ours: each right that the book lists is needed, and the log names it if it is missing.
 #[tokio::test]
-async fn each_right_that_is_missing_is_named() {
+async fn each_missing_right_is_named() {
     let origin = TimedOrigin::start(ROBOTS, "x", ms(2)).await;
     let store = Redis::start(&[]).await;
     let nodes = [start_with_rights(&store, &origin, "fleet.lease = \"500ms\"").await];
@@ -180,7 +180,7 @@ async fn each_right_that_is_missing_is_named() {
             None => ("resetkeys".to_owned(), right),
         };
         set_right(&store, &less).await;
-        // Some are used seldom.
+        // Some commands run only on a new connection.
         store.cli(&["client", "kill", "type", "normal"]).await;
         let named = match right {
             "+info" => "'info' command",
@@ -188,11 +188,11 @@ async fn each_right_that_is_missing_is_named() {
             "~politesse:*" => "its user lacks ~politesse:* (",
             right => &format!("its user lacks {right} ("),
         };
-        told(&nodes, named).await;
+        await_log(&nodes, named).await;
         set_right(&store, again).await;
     }
     all_are(&nodes, "ready").await;
-    // Keys of hosts begin otherwise than those of the fleet, and of files otherwise again.
+    // Keys of the fleet, of hosts and of files have different prefixes.
     for keys in ["~politesse:{fleet}*", "~politesse:{*"] {
         let named = nodes[0].log().matches("lacks ~politesse:* (").count();
         store
@@ -208,15 +208,15 @@ async fn each_right_that_is_missing_is_named() {
         set_right(&store, "~politesse:*").await;
         all_are(&nodes, "ready").await;
     }
-    // One node alone is the whole fleet: it keeps the delay throughout.
+    // A single node keeps the delay even without the store.
     paced_pages(&origin, from, 10).await;
     drop(load);
 }
 
-// Ours: a right that is taken away while leases are held costs no request more than the
-// time until the store counts as lost, and no delay.
+// Ours: if a right is withdrawn while leases are held, requests wait at most until the
+// store counts as lost, and the delay is kept.
 #[tokio::test]
-async fn without_a_right_the_store_counts_as_lost_and_requests_go_on() {
+async fn a_missing_right_makes_a_node_degraded_and_requests_continue() {
     let origin = TimedOrigin::start(ROBOTS, "x", ms(2)).await;
     let store = Redis::start(&[]).await;
     let nodes = [start_with_rights(&store, &origin, "fleet.lease = \"500ms\"").await];
@@ -224,10 +224,10 @@ async fn without_a_right_the_store_counts_as_lost_and_requests_go_on() {
     let load = Load::on(&nodes[0]);
     let from = clock::instant();
     paced_pages(&origin, from, 3).await;
-    // Of leases, of heartbeats, of notes, of scripts.
+    // Commands used by leases, heartbeats, notes and scripts.
     for command in ["pexpire", "hmget", "zcount", "hgetall", "evalsha"] {
         set_right(&store, &format!("-{command}")).await;
-        told(&nodes, &format!("its user lacks +{command} (")).await;
+        await_log(&nodes, &format!("its user lacks +{command} (")).await;
         all_are(&nodes, "degraded").await;
         paced_pages(&origin, clock::instant(), 3).await;
         set_right(&store, &format!("+{command}")).await;
@@ -237,9 +237,10 @@ async fn without_a_right_the_store_counts_as_lost_and_requests_go_on() {
     drop(load);
 }
 
-// Issue: `fleet.on_loss = "closed"`; the same store that answers heartbeats gives no lease.
+// Ours: with `fleet.on_loss = "closed"` nothing is sent while the store answers
+// heartbeats but cannot grant leases.
 #[tokio::test]
-async fn without_a_right_a_closed_fleet_sends_nothing() {
+async fn a_closed_fleet_with_a_missing_right_sends_nothing() {
     let origin = TimedOrigin::start(ROBOTS, "x", ms(2)).await;
     let store = Redis::start(&[]).await;
     let config = "fleet.on_loss = \"closed\"";
@@ -247,7 +248,7 @@ async fn without_a_right_a_closed_fleet_sends_nothing() {
     all_are(&nodes, "ready").await;
     assert_eq!(get(&nodes[0], "http://o.test/1").await.status(), 200);
     set_right(&store, "-pexpire").await;
-    // Without a request it is missed at the next connection.
+    // Without requests, a missing right is noticed only on a new connection.
     store.cli(&["client", "kill", "type", "normal"]).await;
     all_are(&nodes, "closed").await;
     assert_eq!(get(&nodes[0], "http://o.test/2").await.status(), 503);
@@ -256,10 +257,10 @@ async fn without_a_right_a_closed_fleet_sends_nothing() {
     assert_eq!(get(&nodes[0], "http://o.test/3").await.status(), 200);
 }
 
-// Ours: a node that started on an empty store has begun an earlier generation than others
-// know. Those would never be back, if theirs did not count.
+// Ours: a node that starts on an emptied store begins a low generation. Nodes that know a
+// higher one would never rejoin if theirs did not count.
 #[tokio::test]
-async fn nodes_that_know_a_later_generation_than_the_store_are_back() {
+async fn nodes_rejoin_a_store_with_an_earlier_generation() {
     let origin = TimedOrigin::start(ROBOTS, "x", ms(2)).await;
     let store = Redis::start(&[]).await;
     let mut nodes = Vec::new();
@@ -283,8 +284,8 @@ async fn nodes_that_know_a_later_generation_than_the_store_are_back() {
                  redis.call('FLUSHALL') {start}"
         )
     };
-    // As of a new node, beside nodes that know a few more, or the last that is read: the
-    // next one is of too many digits, and the time begins instead.
+    // The nodes know generation 9, or the highest one that is read. The next number would
+    // have too many digits, so a generation from the clock replaces it.
     for (known, digits) in [("9", 2), ("999999999999999", 13)] {
         store.cli(&["eval", &script(known), "0"]).await;
         until("the generation at both nodes", async || {
@@ -299,7 +300,7 @@ async fn nodes_that_know_a_later_generation_than_the_store_are_back() {
         })
         .await;
         all_are(&nodes, "ready").await;
-        // Whoever empties a store has taken leases away: not every gap is kept.
+        // Emptying the store removes leases, so gaps are not checked here.
         let before = origin.pages().len();
         until("pages", async || {
             (before + 3 < origin.pages().len()).then_some(())
@@ -307,15 +308,15 @@ async fn nodes_that_know_a_later_generation_than_the_store_are_back() {
         .await;
     }
     drop(load);
-    // A host of this name has another key, which ends.
+    // The host named "fleet" has its own key, which expires; the fleet's key does not.
     assert_eq!(get(&nodes[0], "http://fleet/1").await.status(), 200);
     assert_eq!(store.cli(&["pttl", key]).await.trim(), "-1");
 }
 
-// Ours: of several shards each has the leases of some hosts, and requests to the others
-// would wait in vain.
+// Ours: each of several shards holds the leases of some hosts only, and requests to other
+// hosts would wait in vain.
 #[tokio::test]
-async fn a_cluster_is_used_if_it_is_one_shard_and_named_if_it_is_more() {
+async fn a_cluster_is_used_only_if_it_has_a_single_shard() {
     let origin = TimedOrigin::start(ROBOTS, "x", ms(2)).await;
     let [whole, part, rest] = [
         Redis::shard().await,
@@ -327,22 +328,23 @@ async fn a_cluster_is_used_if_it_is_one_shard_and_named_if_it_is_more() {
     rest.take_slots("14746", "16383").await;
     rest.join(&part).await;
     let alone = node(0, &quoted(&[&part]), origin.address()).start().await;
-    told(&[alone], "one of several shards of a cluster").await;
+    await_log(&[alone], "one of several shards of a cluster").await;
     let nodes = [node(0, &quoted(&[&whole]), origin.address()).start().await];
     all_are(&nodes, "ready").await;
     assert_eq!(get(&nodes[0], "http://o.test/1").await.status(), 200);
-    // While it runs, too.
+    // Losing slots at run time is noticed, too.
     whole
         .cli(&["config", "set", "cluster-require-full-coverage", "no"])
         .await;
     whole.cli(&["cluster", "delslotsrange", "0", "16382"]).await;
     whole.cli(&["client", "kill", "type", "normal"]).await;
-    told(&nodes, "it does not have all keys").await;
+    await_log(&nodes, "it does not have all keys").await;
 }
 
-// Ours: a full, slow or read-only store, or one that forgets a host, costs no delay.
+// Ours: the delay is kept with a store that is full, slow or read-only, or forgets a
+// host.
 #[tokio::test]
-async fn a_store_in_trouble_costs_no_delay() {
+async fn the_crawl_delay_is_kept_while_the_store_is_in_trouble() {
     let origin = TimedOrigin::start(ROBOTS, "x", ms(2)).await;
     let store = Redis::start(&["--enable-debug-command", "yes"]).await;
     let stores = quoted(&[&store]);
@@ -378,30 +380,30 @@ async fn a_store_in_trouble_costs_no_delay() {
         (&["del", "politesse:{o.test}"], &["ping"], ""),
     ] {
         store.cli(trouble).await;
-        told(&nodes, line).await;
+        await_log(&nodes, line).await;
         paced_pages(&origin, clock::instant(), 3).await;
         store.cli(over).await;
         all_are(&nodes, "ready").await;
         paced_pages(&origin, clock::instant(), 2).await;
     }
     paced_pages(&origin, from, 20).await;
-    // Though each heartbeat met it: in two lines of its script.
+    // At most two lines, although every heartbeat failed.
     let log = nodes[0].log();
     let is_about_it = |line: &&str| line.contains("cannot be used") && line.contains("OOM");
     assert!(log.lines().filter(is_about_it).count() <= 2, "{log}");
-    // It speaks as Redis does, though it has ended connections.
+    // Closed connections do not make the log say that the server is no Redis.
     assert!(!log.contains("it does not speak"), "{log}");
     drop(load);
 }
 
-// Issue: "breaker outside the request path". Ours: stores that take connections and say
-// nothing keep a node no longer than one that is gone.
+// Ours: the circuit breaker is outside the request path. Stores that accept connections
+// but never answer delay a node no longer than stores that are down.
 #[tokio::test]
-async fn stores_that_are_silent_stop_no_node() {
+async fn silent_stores_do_not_stop_a_node() {
     let origin = TimedOrigin::start(ROBOTS, "x", ms(2)).await;
     let first = Redis::start(&[]).await;
     let second = Redis::copy_of(&first).await;
-    // More than a lease allows.
+    // Longer than the lease allows, so it is capped.
     let config = node(0, &quoted(&[&first, &second]), origin.address());
     let nodes = [config.set("fleet.timeout = \"1s\"").start().await];
     all_are(&nodes, "ready").await;
@@ -410,13 +412,13 @@ async fn stores_that_are_silent_stop_no_node() {
     first.signal("STOP").await;
     second.signal("STOP").await;
     all_are(&nodes, "degraded").await;
-    // It ends the silence before the node was alone.
+    // The first page ends the gap that began before the node acted alone.
     paced_pages(&origin, clock::instant(), 1).await;
     let from = clock::instant();
     paced_pages(&origin, from, 20).await;
     let seen = SeenPages::between(&origin, from, clock::instant());
     assert!(seen.longest < ms(900), "{seen:?}");
-    // Its address was right.
+    // The log does not blame the address, which is right.
     let log = nodes[0].logged("no answer within 250ms").await;
     assert!(!log.contains("fleet.store has its address"), "{log}");
     first.signal("CONT").await;
@@ -424,9 +426,9 @@ async fn stores_that_are_silent_stop_no_node() {
     drop(load);
 }
 
-/// Leads to a store that says by this digit which process it is, and takes a while to: so
-/// does a proxy that asks another one of several servers for each node.
-async fn of_another_run(store: &Redis, digit: u8, late: Duration) -> SocketAddr {
+/// Forwards to `store`, replaces the first digit of its `run_id`, and delays each answer
+/// by `late`. A load balancer in front of several servers looks like this to nodes.
+async fn proxy_with_run_id(store: &Redis, digit: u8, late: Duration) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, server) = (listener.local_addr().unwrap(), store.address());
     tokio::spawn(async move {
@@ -456,57 +458,57 @@ async fn of_another_run(store: &Redis, digit: u8, late: Duration) -> SocketAddr 
     address
 }
 
-// Ours: nodes that are told of different servers begin the fleet again and again, and not
-// in turn, since one of them asks less often.
+// Ours: nodes that reach different servers each restart the fleet repeatedly. They do not
+// alternate, since one of them polls less often.
 #[tokio::test]
-async fn nodes_that_reach_several_servers_say_so() {
+async fn an_address_that_leads_to_several_servers_is_reported() {
     let origin = TimedOrigin::start(ROBOTS, "x", ms(2)).await;
     let store = Redis::start(&[]).await;
     let mut nodes = Vec::new();
     for (number, (digit, late)) in [(b'a', ms(0)), (b'b', ms(40))].into_iter().enumerate() {
-        let address = of_another_run(&store, digit, late).await;
+        let address = proxy_with_run_id(&store, digit, late).await;
         let config = node(number, &format!("\"redis://{address}\""), origin.address());
         nodes.push(config.start().await);
     }
     let line = "degraded: the store of the fleet begins it again and again";
     all_are(&nodes, line).await;
     for each in nodes.chunks(1) {
-        told(each, "its address leads to several servers").await;
+        await_log(each, "its address leads to several servers").await;
         let shown = each[0].run_admin(&["fleet", "status"]).await.stdout;
         assert!(
             shown.contains("begins the fleet again and again"),
             "{shown}"
         );
     }
-    // With one of them all is well.
+    // A single node reaches a single server and is ready.
     nodes.pop().unwrap().stop().await;
     all_are(&nodes, "ready").await;
 }
 
-// Ours: of several servers that say they are the primary, one that takes no orders is not
-// used, whatever its place in the list.
+// Ours: of several servers that claim to be primary, one that refuses writes is not used,
+// even if it is first in the list.
 #[tokio::test]
-async fn a_primary_that_refuses_writes_gives_way_to_the_next() {
+async fn a_primary_that_refuses_writes_is_passed_over() {
     let origin = TimedOrigin::start(ROBOTS, "x", ms(2)).await;
     let first = Redis::start(&["--min-replicas-to-write", "1"]).await;
     let second = Redis::start(&[]).await;
     let config = node(0, &quoted(&[&first, &second]), origin.address());
     let nodes = [config.start().await];
     all_are(&nodes, "ready").await;
-    told(&nodes, "it has lost its replicas (min-replicas-to-write)").await;
+    await_log(&nodes, "it has lost its replicas (min-replicas-to-write)").await;
     assert_eq!(get(&nodes[0], "http://o.test/1").await.status(), 200);
 }
 
-// Ours: while another store takes orders, nothing is lost.
+// Ours: while another store accepts writes, a standby that is down loses nothing.
 #[tokio::test]
-async fn a_standby_store_that_is_down_is_no_warning() {
+async fn a_standby_store_that_is_down_is_logged_as_info() {
     let origin = TimedOrigin::start(ROBOTS, "x", ms(2)).await;
     let (store, mut standby) = (Redis::start(&[]).await, Redis::start(&[]).await);
     let stores = quoted(&[&standby, &store]);
     standby.kill().await;
     let nodes = [node(0, &stores, origin.address()).start().await];
     all_are(&nodes, "ready").await;
-    told(&nodes, "a store of the fleet stands by and cannot be used").await;
+    await_log(&nodes, "a store of the fleet stands by and cannot be used").await;
     let log = nodes[0].log();
     let is_about_it = |line: &&str| line.contains("cannot be used");
     for line in log.lines().filter(is_about_it) {
@@ -514,9 +516,9 @@ async fn a_standby_store_that_is_down_is_no_warning() {
     }
 }
 
-// Ours: an entry that is removed is a delay that is not kept.
+// Ours: if Redis evicts an entry, the delay of its host is lost.
 #[tokio::test]
-async fn a_store_that_removes_entries_is_named() {
+async fn a_store_that_may_evict_entries_is_logged_once() {
     let origin = TimedOrigin::start(ROBOTS, "x", ms(2)).await;
     let line = "set its maxmemory-policy to noeviction";
     for (memory, policy, is_named) in [
@@ -531,7 +533,7 @@ async fn a_store_that_removes_entries_is_named() {
         all_are(&nodes, "ready").await;
         let id = |line: &str| line.split(' ').next().unwrap().to_owned();
         let before = store.cli(&["client", "list"]).await;
-        // Once, though it connects again.
+        // Logged once, even after a reconnect.
         store.cli(&["client", "kill", "type", "normal"]).await;
         all_are(&nodes, "ready").await;
         until("another connection", async || {
@@ -548,13 +550,13 @@ async fn a_store_that_removes_entries_is_named() {
     }
 }
 
-/// Calls of the script of leases, as nodes make them.
+/// Calls the lease script as nodes do.
 struct LeaseCalls<'a>(&'a Redis);
 
 impl LeaseCalls<'_> {
-    /// Makes a call of `node` with a lease of so many seconds, and tells of a back-off that
-    /// ends so many seconds from now, and of how long ago it began. Returns the words of
-    /// the answer.
+    /// Runs `order` as `node` with a lease of `lease` seconds. `back_off` is the end of a
+    /// reported back-off in seconds from now, and its start in seconds ago. Returns the
+    /// fields of the answer.
     async fn call(&self, order: &str, node: &str, lease: i64, back_off: [&str; 2]) -> Vec<String> {
         let us = |seconds: &str| match seconds {
             "" | "-1" => seconds.to_owned(),
@@ -569,7 +571,7 @@ impl LeaseCalls<'_> {
         answer.lines().map(str::to_owned).collect()
     }
 
-    /// Returns the end of the back-off that a claim or a renewal tells of, in seconds from
+    /// Returns the end of the back-off in the answer to a claim or renewal, in seconds from
     /// now, rounded.
     fn end(answer: &[String]) -> Option<i64> {
         assert_eq!(answer[0], "1", "{answer:?}");
@@ -578,48 +580,49 @@ impl LeaseCalls<'_> {
     }
 }
 
+/// Reports no back-off.
 const NOTHING: [&str; 2] = ["", "-1"];
 
-// Ours: a 429 that one node gets counts for all, also where it has lost the lease meanwhile.
+// Ours: a 429 that one node gets applies to all, even if that node has lost the lease.
 #[tokio::test]
-async fn a_back_off_that_is_told_without_the_lease_reaches_its_holder() {
+async fn a_back_off_reported_without_the_lease_reaches_the_holder() {
     let store = Redis::start(&[]).await;
     let calls = LeaseCalls(&store);
     let told = |order, node, back_off| calls.call(order, node, 60, back_off);
     told("claim", "b", NOTHING).await;
     assert_eq!(told("renew", "b", NOTHING).await.len(), 2);
     assert_eq!(told("release", "a", ["3600", "1"]).await, ["2"]);
-    // The holder knows of an earlier one, that is over, and takes nothing back.
+    // The holder reports an earlier back-off that is over; the later one stays.
     let renewed = told("renew", "b", ["-600", "700"]).await;
     assert_eq!(LeaseCalls::end(&renewed), Some(3600));
     assert_eq!(told("renew", "b", ["3600", "700"]).await.len(), 2);
-    // What is earlier is no news.
+    // A back-off that ends earlier changes nothing.
     assert_eq!(told("release", "a", ["1800", "900"]).await, ["2"]);
     assert_eq!(told("renew", "b", ["3600", "700"]).await.len(), 2);
-    // An operator ends it: what is from before that is not told again.
+    // An operator ends it: back-offs from before that are ignored.
     assert_eq!(told("end_back_off", "c", NOTHING).await, ["3"]);
     assert_eq!(told("release", "a", ["3600", "5"]).await, ["2"]);
     assert_eq!(told("release", "a", ["3600", "-1"]).await, ["2"]);
     assert_eq!(LeaseCalls::end(&told("renew", "b", NOTHING).await), Some(0));
-    // What has come since is.
+    // A back-off that began afterwards counts.
     assert_eq!(told("release", "a", ["7200", "0"]).await, ["2"]);
     assert_eq!(
         LeaseCalls::end(&told("renew", "b", NOTHING).await),
         Some(7200)
     );
-    // The holder's own, if it is from after that.
+    // So does the holder's own, if it began after the operator's order.
     assert_eq!(told("end_back_off", "c", NOTHING).await, ["3"]);
     assert_eq!(told("renew", "b", ["60", "0"]).await.len(), 2);
     let claimed = told("claim", "b", NOTHING).await;
     assert_eq!(LeaseCalls::end(&claimed), Some(60));
-    // Nor does a new one bring back what is from before.
+    // A new back-off does not revive older ones.
     assert_eq!(told("release", "a", ["90000", "30"]).await, ["2"]);
     assert_eq!(told("renew", "b", ["60", "0"]).await.len(), 2);
 }
 
-// Ours: nodes are started again one after the other with another `fleet.lease`.
+// Ours: during a rolling restart with another `fleet.lease`, nodes have different leases.
 #[tokio::test]
-async fn a_node_with_a_shorter_lease_does_not_cut_that_of_another() {
+async fn a_shorter_lease_time_does_not_shorten_the_lease_of_another_node() {
     let store = Redis::start(&[]).await;
     let calls = LeaseCalls(&store);
     assert_eq!(calls.call("claim", "a", 60, NOTHING).await[0], "1");
@@ -627,7 +630,7 @@ async fn a_node_with_a_shorter_lease_does_not_cut_that_of_another() {
     assert_eq!(refused[0], "0");
     let left: i64 = refused[1].parse().unwrap();
     assert!((50_000_000..=60_000_000).contains(&left), "{left}");
-    // A time that no node can have written is not waited for.
+    // A lease end that no node can have written is capped.
     store.cli(&["hset", "h", "until", "9000000000000000"]).await;
     let refused = calls.call("claim", "b", 1, NOTHING).await;
     assert_eq!(refused[1], "60000000");

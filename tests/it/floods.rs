@@ -1,8 +1,8 @@
-//! Floods: a client that sends what costs the proxy most, beside one that behaves.
+//! Floods: one client sends what is most expensive for the proxy, while the service to a
+//! well-behaved client is measured.
 //!
-//! Each flood is bounded in bytes and in time, and stays on loopback. Ignored in
-//! every run but that of `tests/full.sh`, since the time of the client that behaves
-//! is measured.
+//! Each flood is limited in bytes and time, and stays on loopback. Because times are
+//! measured, only `tests/full.sh` runs these tests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,39 +23,38 @@ use crate::kit::proxy::{Proxy, resolve};
 use crate::kit::run;
 use crate::kit::tenant::{Crowd, GOOD, Service, bad, crawl, take_descriptors};
 
-/// Time for which the client that behaves asks, alone and beside the flood.
+/// Time for which the well-behaved client sends requests, alone and during the flood.
 const TIME: Duration = Duration::from_secs(4);
-/// Longest life of one connection of a flood.
+/// Longest life of a flood connection.
 const FLOOD: Duration = Duration::from_secs(2);
-/// Connections of a flood of work at the same time.
+/// Concurrent connections of a flood that causes work.
 const FEW: usize = 4;
-/// Connections of a flood of slowness at the same time.
+/// Concurrent connections of a flood that holds resources by being slow.
 const MANY: usize = 1000;
-/// Longest time of 99 in 100 requests beside a flood.
+/// Limit of the 99th percentile of request times during a flood.
 const P99: Duration = Duration::from_millis(150);
-/// Part of its rate alone that the client that behaves keeps: four fifths of an
-/// equal share of the proxy.
+/// Share of its undisturbed rate that the well-behaved client must keep: four fifths of
+/// an equal share of the proxy.
 const HALF: f64 = 0.8 / 2.0;
-/// Part that it keeps where each byte of the flood costs the proxy more than its
-/// sender, who takes one of the machine's two processors as well.
+/// Share to keep if each byte of the flood costs the proxy more than its sender, which
+/// also uses one of the two processors of the machine.
 const THIRD: f64 = 0.8 / 3.0;
-/// Times that a flood is measured until the figures are good enough: a machine that
-/// has other work for some seconds of a run has it in one of the two parts that are
-/// compared, and a proxy that gives too little does so each time.
+/// Attempts to measure a flood. Other work on the machine can spoil one of the two
+/// compared periods; a proxy that really gives too little fails every attempt.
 const ATTEMPTS: usize = 3;
 const URL: &str = "http://o.test/page";
 
 const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 const PING: u8 = 6;
-/// Setting of the window of a new stream (RFC 9113, section 6.5.2).
+/// Setting for the window of new streams (RFC 9113, section 6.5.2).
 const INITIAL_WINDOW_SIZE: u16 = 4;
-/// Frames that are written at once.
+/// Frames per write.
 const BATCH: u32 = 200;
 
-/// Holds that the client that behaves has an answer to each request, soon, and its
-/// share of the proxy, while so many connections of another do what `flood` does.
-async fn beside<F: Future<Output = ()> + Send + 'static>(
+/// Asserts that the well-behaved client gets each answer in time and keeps `share` of its
+/// rate, while another client runs `flood` on this number of connections.
+async fn assert_service_during<F: Future<Output = ()> + Send + 'static>(
     connections: usize,
     flood: fn(Arc<Proxy>) -> F,
     share: f64,
@@ -73,7 +72,7 @@ async fn beside<F: Future<Output = ()> + Send + 'static>(
     }
 }
 
-/// Returns what the client that behaves gets alone, and beside the flood.
+/// Measures the service to the well-behaved client, alone and during the flood.
 async fn measure<F: Future<Output = ()> + Send + 'static>(
     connections: usize,
     flood: fn(Arc<Proxy>) -> F,
@@ -82,8 +81,8 @@ async fn measure<F: Future<Output = ()> + Send + 'static>(
     let mut crowd = Crowd::default();
     let endless = Page::stream(1 << 30, Length::Announced);
     let endless = Script::robots("").page("/endless", endless);
-    // Of the crowd, so that the page of the client that behaves has an origin with
-    // nothing else to do.
+    // The flood has its own origins, so that the origin of the well-behaved client has no
+    // other work.
     let plain = crowd.origin(endless.clone().start()).await;
     let secure = crowd.origin(endless.tls().start()).await;
     let origin = Script::robots("").start().await;
@@ -96,7 +95,7 @@ async fn measure<F: Future<Output = ()> + Send + 'static>(
     let alone = crawl(&proxy, GOOD, "GoodBot", URL, TIME).await;
     for _ in 0..connections {
         crowd.repeat(&proxy, move |proxy| async move {
-            // One that the proxy ends at once must not become a loop.
+            // If the proxy closes the connection at once, do not reconnect in a busy loop.
             let pause = sleep(Duration::from_millis(10));
             let _ = tokio::join!(timeout(FLOOD, flood(proxy)), pause);
         });
@@ -106,8 +105,8 @@ async fn measure<F: Future<Output = ()> + Send + 'static>(
     (alone, beside)
 }
 
-/// Opens a connection over HTTP/2 inside CONNECT, preface and settings sent;
-/// `None` if the proxy has no room for it.
+/// Opens an HTTP/2 connection inside CONNECT and sends preface and settings. `None` if
+/// the proxy does not accept it.
 async fn h2(proxy: &Proxy, settings: &[u8]) -> Option<impl Duplex + 'static> {
     let crawler = Crawler::connect_at(bad(0), proxy, "o.test:443").await?;
     let connector = TlsConnector::from(certificates::client(&proxy.ca(), &["h2"]));
@@ -118,7 +117,7 @@ async fn h2(proxy: &Proxy, settings: &[u8]) -> Option<impl Duplex + 'static> {
     Some(stream)
 }
 
-/// Writes `next` for each number of a client's streams, until the proxy closes.
+/// Writes the bytes of `next` for each client stream id, until the proxy closes.
 async fn flood_streams(proxy: Arc<Proxy>, next: impl Fn(u32) -> Vec<u8>) {
     let Some(stream) = h2(&proxy, &[]).await else {
         return;
@@ -134,14 +133,14 @@ async fn flood_streams(proxy: Arc<Proxy>, next: impl Fn(u32) -> Vec<u8>) {
         std::io::Result::Ok(())
     };
     let mut nowhere = sink();
-    // Whichever ends first: the proxy may close while there is more to write.
+    // Stop when either ends: the proxy may close while there is more to write.
     tokio::select! {
         _ = write => {}
         _ = copy(&mut reader, &mut nowhere) => {}
     }
 }
 
-/// Fields of a GET for `path`, without indexing.
+/// Encodes the fields of a GET for `path`, without indexing.
 fn request(path: &str) -> Vec<u8> {
     let fields = [
         (":method", "GET"),
@@ -171,14 +170,14 @@ async fn rapid_reset(proxy: Arc<Proxy>) {
     flood_streams(proxy, |stream| reset(stream).concat()).await;
 }
 
-// CVE-2025-8671: errors of the client that have the server reset the stream.
+// CVE-2025-8671: client errors that make the server reset the stream.
 async fn made_you_reset(proxy: Arc<Proxy>) {
     let nothing = |stream| frame(WINDOW_UPDATE, 0, stream, &[0; 4]);
     let reset = |stream| [open(stream, "/page"), nothing(stream)];
     flood_streams(proxy, |stream| reset(stream).concat()).await;
 }
 
-// CVE-2024-27316 and its kin.
+// CVE-2024-27316 and similar ones.
 async fn continuations(proxy: Arc<Proxy>) {
     let part = literal("x-part", "value");
     flood_streams(proxy, |stream| match stream {
@@ -198,8 +197,8 @@ async fn pings(proxy: Arc<Proxy>) {
     flood_streams(proxy, |_| frame(PING, 0, 0, &[7; 8])).await;
 }
 
-// CVE-2016-6581: a large field in the table, named thousands of times by one byte
-// (RFC 7541, section 6.1).
+// CVE-2016-6581: a large field in the dynamic table, referenced thousands of times by
+// one byte each (RFC 7541, section 6.1).
 async fn hpack(proxy: Arc<Proxy>) {
     let mut large = vec![0x40, 1, b'x', 0x7f, 0xa1, 0x1e];
     large.extend([b'v'; 4000]);
@@ -211,7 +210,7 @@ async fn hpack(proxy: Arc<Proxy>) {
     .await;
 }
 
-// CVE-2019-9517: responses that the client asks for and never takes.
+// CVE-2019-9517: responses that the client requests but never reads.
 async fn window_zero(proxy: Arc<Proxy>) {
     let mut setting = INITIAL_WINDOW_SIZE.to_be_bytes().to_vec();
     setting.extend([0; 4]);
@@ -234,7 +233,7 @@ async fn window_zero(proxy: Arc<Proxy>) {
     }
 }
 
-/// Sends `begin`, and then `more` a byte at a time, slowly.
+/// Sends `begin`, then repeats `more` one byte at a time, slowly.
 async fn drip(proxy: Arc<Proxy>, begin: &str, more: &str) {
     let Some(mut crawler) = Crawler::at(bad(0), &proxy).await else {
         return;
@@ -279,7 +278,7 @@ async fn silence(proxy: Arc<Proxy>) {
 }
 
 async fn half_handshakes(proxy: Arc<Proxy>) {
-    // The beginning of a ClientHello (RFC 8446, section 4.1.2), and no more.
+    // Only the start of a ClientHello (RFC 8446, section 4.1.2).
     let begin = "CONNECT o.test:443 HTTP/1.1\r\nHost: o.test:443\r\n\r\n\u{16}\u{3}\u{1}\u{2}";
     drip(proxy, begin, "\u{1}").await;
 }
@@ -299,24 +298,24 @@ macro_rules! floods {
         #[test]
         #[ignore = "measures times: tests/full.sh runs it"]
         fn $name() {
-            run(beside($connections, $flood, $share));
+            run(assert_service_during($connections, $flood, $share));
         }
     )*};
 }
 
-// Ours; the CVEs stand at each flood.
+// Ours; the CVEs are cited at each flood.
 floods! {
-    rapid_resets_slow_nobody_else: FEW of rapid_reset leaves HALF;
-    resets_that_the_proxy_is_made_to_send_slow_nobody_else: FEW of made_you_reset leaves HALF;
-    endless_continuations_slow_nobody_else: FEW of continuations leaves HALF;
-    settings_without_end_slow_nobody_else: FEW of settings leaves THIRD;
-    pings_without_end_slow_nobody_else: FEW of pings leaves HALF;
-    fields_that_unpack_to_more_slow_nobody_else: FEW of hpack leaves HALF;
-    streams_without_a_window_slow_nobody_else: FEW of window_zero leaves HALF;
-    slow_heads_slow_nobody_else: MANY of slow_heads leaves HALF;
-    slow_bodies_slow_nobody_else: MANY of slow_bodies leaves HALF;
-    slow_readers_slow_nobody_else: MANY of slow_reads leaves HALF;
-    silent_connections_slow_nobody_else: FEW of silence leaves HALF;
-    half_handshakes_slow_nobody_else: MANY of half_handshakes leaves HALF;
-    heads_of_a_mebibyte_slow_nobody_else: FEW of large_heads leaves HALF;
+    rapid_resets_do_not_slow_other_clients: FEW of rapid_reset leaves HALF;
+    provoked_resets_do_not_slow_other_clients: FEW of made_you_reset leaves HALF;
+    endless_continuations_do_not_slow_other_clients: FEW of continuations leaves HALF;
+    endless_settings_do_not_slow_other_clients: FEW of settings leaves THIRD;
+    endless_pings_do_not_slow_other_clients: FEW of pings leaves HALF;
+    header_compression_bombs_do_not_slow_other_clients: FEW of hpack leaves HALF;
+    streams_with_a_zero_window_do_not_slow_other_clients: FEW of window_zero leaves HALF;
+    slow_heads_do_not_slow_other_clients: MANY of slow_heads leaves HALF;
+    slow_bodies_do_not_slow_other_clients: MANY of slow_bodies leaves HALF;
+    slow_readers_do_not_slow_other_clients: MANY of slow_reads leaves HALF;
+    silent_connections_do_not_slow_other_clients: FEW of silence leaves HALF;
+    half_handshakes_do_not_slow_other_clients: MANY of half_handshakes leaves HALF;
+    heads_of_a_mebibyte_do_not_slow_other_clients: FEW of large_heads leaves HALF;
 }

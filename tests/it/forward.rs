@@ -1,5 +1,5 @@
-//! Forwarding: what a crawler sends arrives as it was sent, and what comes back
-//! is the origin's, byte for byte.
+//! Forwarding: requests reach the origin and responses reach the crawler unchanged,
+//! apart from hop-by-hop fields.
 
 use crate::kit::client::{Crawler, End, ask, get};
 use crate::kit::origin::{Script, site};
@@ -9,27 +9,27 @@ use crate::kit::raw_origin::{Bytes, RawOrigin};
 use crate::kit::{soon, stream_digest, stream_part};
 
 const MIB_100: u64 = 100 * 1024 * 1024;
-/// Growth of the resident memory that 100 MiB may cost, in KiB: buffers, never
-/// the body.
+/// Limit for the growth of resident memory during transfers of 100 MiB, in KiB: room for
+/// buffers, but not for a body.
 const RSS_GROWTH_MAX_KIB: u64 = 40 * 1024;
 
-async fn raw(page: Bytes) -> (RawOrigin, Proxy) {
+/// Starts an origin that answers with the bytes of `page`, and a proxy.
+async fn raw_site(page: Bytes) -> (RawOrigin, Proxy) {
     let origin = RawOrigin::with("", page).await;
     let proxy = resolve("o.test", origin.address()).start().await;
     (origin, proxy)
 }
 
-/// Returns the field lines of a request as bytes, its request line and Host
-/// with it.
+/// Returns the lines of the head of a request, with its request line.
 fn lines(request: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(request);
     let head = text.split("\r\n\r\n").next().unwrap();
     head.split("\r\n").map(str::to_owned).collect()
 }
 
-// Ours: SHA-256 equal, with Content-Length and chunked, down.
+// Ours: equal digests with `Content-Length` and chunked, from origin to crawler.
 #[tokio::test]
-async fn bodies_of_all_sizes_come_down_as_they_were() {
+async fn response_bodies_of_all_sizes_arrive_unchanged() {
     let mut script = Script::robots("");
     for length in [0, 1, 65_536] {
         for announced in [Length::Announced, Length::Chunked] {
@@ -55,7 +55,7 @@ async fn bodies_of_all_sizes_come_down_as_they_were() {
     }
 }
 
-/// Sends the endless stream's first `length` bytes as the body of a request.
+/// Sends the first `length` bytes of the test stream as the body of a request.
 async fn upload(crawler: &mut Crawler, length: u64, announced: Length) {
     let mut offset = 0;
     while offset < length {
@@ -89,9 +89,9 @@ async fn post(crawler: &mut Crawler, target: &str, framing: (u64, Length)) -> u1
     crawler.reply_to("POST").await.status()
 }
 
-// Ours: the same up.
+// Ours: equal digests with `Content-Length` and chunked, from crawler to origin.
 #[tokio::test]
-async fn bodies_of_all_sizes_go_up_as_they_were() {
+async fn request_bodies_of_all_sizes_arrive_unchanged() {
     let (origin, proxy) = site(Script::robots(""), &[]).await;
     let mut crawler = Crawler::plain(&proxy).await;
     for length in [0, 1, 65_536] {
@@ -121,10 +121,10 @@ async fn down_100_mib(proxy: &Proxy, target: &str) {
     assert_eq!(sha256, stream_digest(MIB_100));
 }
 
-// Ours: 100 MiB both ways, both framings, through TLS on both sides, in flat
-// memory.
+// Ours: 100 MiB in both directions, with both framings and TLS on both sides, without
+// memory that grows with the body.
 #[tokio::test]
-async fn a_hundred_mebibytes_pass_in_flat_memory() {
+async fn bodies_of_100_mib_pass_in_constant_memory() {
     let script = Script::robots("")
         .page("/counted", Page::stream(MIB_100, Length::Announced))
         .page("/chunked", Page::stream(MIB_100, Length::Chunked));
@@ -148,7 +148,7 @@ async fn a_hundred_mebibytes_pass_in_flat_memory() {
     );
 }
 
-// Ours: streamed, not stored.
+// Ours: response bodies are streamed, not buffered.
 #[tokio::test]
 async fn the_first_byte_of_a_slow_body_arrives_before_its_last_is_sent() {
     let gate = Gate::shut();
@@ -172,7 +172,7 @@ async fn the_first_byte_of_a_slow_body_arrives_before_its_last_is_sent() {
     assert_eq!(body, b"firstlast");
 }
 
-// Ours: the same up: the origin has the request before the body ended.
+// Ours: request bodies are streamed: the origin has the request before its body ends.
 #[tokio::test]
 async fn an_upload_reaches_the_origin_while_it_is_sent() {
     let (origin, proxy) = site(Script::robots(""), &[]).await;
@@ -185,10 +185,10 @@ async fn an_upload_reaches_the_origin_while_it_is_sent() {
     assert_eq!(crawler.reply_to("POST").await.status(), 200);
 }
 
-// RFC 9112, section 3.2.2: Host is written from the target.
+// RFC 9112, section 3.2.2: the target replaces the received `Host`.
 #[tokio::test]
 async fn host_is_written_from_the_target() {
-    let (origin, proxy) = raw(Bytes::text("ok")).await;
+    let (origin, proxy) = raw_site(Bytes::text("ok")).await;
     let mut crawler = Crawler::plain(&proxy).await;
     crawler
         .ask(&["GET http://o.test:80/a HTTP/1.1", "Host: p.test"])
@@ -206,10 +206,10 @@ async fn host_is_written_from_the_target() {
     assert!(lines(&requests[1])[0].starts_with("GET /b HTTP/1.1"));
 }
 
-// Ours: names as sent, order as sent.
+// Ours: field names keep their case, and fields their order.
 #[tokio::test]
 async fn a_request_keeps_the_order_and_case_of_its_fields() {
-    let (origin, proxy) = raw(Bytes::text("ok")).await;
+    let (origin, proxy) = raw_site(Bytes::text("ok")).await;
     let mut crawler = Crawler::plain(&proxy).await;
     let sent = [
         "GET http://o.test/a?b=%7e&&c HTTP/1.1",
@@ -226,7 +226,7 @@ async fn a_request_keeps_the_order_and_case_of_its_fields() {
     let got = lines(&origin.requests()[0]);
     assert_eq!(got[0], "GET /a?b=%7e&&c HTTP/1.1");
     let place = |line: &str| got.iter().position(|found| found == line);
-    // Equal names stand together: hyper groups them.
+    // Fields of equal names are adjacent, because hyper groups them.
     for line in [
         "Host: o.test",
         "uSER-aGENT: ExampleBot/1.0",
@@ -248,8 +248,8 @@ async fn a_request_keeps_the_order_and_case_of_its_fields() {
 
 // RFC 9110, section 7.6.1.
 #[tokio::test]
-async fn what_concerns_one_connection_is_not_forwarded() {
-    let (origin, proxy) = raw(Bytes::text("ok")).await;
+async fn hop_by_hop_request_fields_are_not_forwarded() {
+    let (origin, proxy) = raw_site(Bytes::text("ok")).await;
     let mut crawler = Crawler::plain(&proxy).await;
     let sent = [
         "GET http://o.test/a HTTP/1.1",
@@ -283,9 +283,9 @@ async fn what_concerns_one_connection_is_not_forwarded() {
 
 // RFC 9110, section 7.6.3.
 #[tokio::test]
-async fn via_is_added_both_ways() {
+async fn via_is_added_to_requests_and_responses() {
     let page = "HTTP/1.1 200 OK\r\nVia: 1.0 cache\r\nContent-Length: 2\r\n\r\nok";
-    let (origin, proxy) = raw(Bytes::of(page.as_bytes())).await;
+    let (origin, proxy) = raw_site(Bytes::of(page.as_bytes())).await;
     let reply = ask(&proxy, "GET", "http://o.test/a", &["Via: 1.1 corp"]).await;
     assert_eq!(
         reply.head.values("via").join(", "),
@@ -299,9 +299,9 @@ async fn via_is_added_both_ways() {
     assert_eq!(via.join(", "), "1.1 corp, 1.1 politesse");
 }
 
-// Ours: proxy.via = false, and nothing of ours reaches the origin.
+// Ours: with `proxy.via = false` the origin gets only the fields of the crawler.
 #[tokio::test]
-async fn without_via_nothing_of_ours_reaches_the_origin() {
+async fn without_via_the_proxy_adds_nothing_to_a_request() {
     let origin = RawOrigin::with("", Bytes::text("ok")).await;
     let proxy = resolve("o.test", origin.address())
         .set("proxy.via = false")
@@ -316,7 +316,7 @@ async fn without_via_nothing_of_ours_reaches_the_origin() {
 
 // RFC 9110, section 7.6.3; RFC 9209: proxy_loop_detected.
 #[tokio::test]
-async fn a_request_that_has_come_through_us_is_a_loop() {
+async fn a_request_with_our_own_via_is_rejected_as_a_loop() {
     let (origin, proxy) = site(Script::robots(""), &[]).await;
     let reply = ask(
         &proxy,
@@ -329,15 +329,16 @@ async fn a_request_that_has_come_through_us_is_a_loop() {
     assert_eq!(origin.log().len(), 0);
 }
 
-// Ours: a forwarded response, less hop-by-hop and Alt-Svc.
+// Ours: responses are forwarded without hop-by-hop fields, `Alt-Svc`, and forged fields
+// of politesse.
 #[tokio::test]
-async fn a_response_is_the_origins_less_what_concerns_its_connection() {
+async fn a_response_is_forwarded_without_hop_by_hop_fields() {
     let page = "HTTP/1.1 203 Fine\r\nServer: x/1\r\nX-Robots-Tag: noindex\r\nset-cookie: a=1\r\n\
             ETAG: \"e\"\r\nConnection: X-Hop\r\nX-Hop: 1\r\nAlt-Svc: h3=\":443\"\r\n\
             Keep-Alive: timeout=9\r\nProxy-Authenticate: Basic\r\nset-cookie: b=2\r\n\
             Proxy-Status: politesse; error=http_request_denied, ExampleCDN; hit\r\n\
             Robots-Directives: *=();state=complete\r\nContent-Length: 2\r\n\r\nok";
-    let (_origin, proxy) = raw(Bytes::of(page.as_bytes())).await;
+    let (_origin, proxy) = raw_site(Bytes::of(page.as_bytes())).await;
     let reply = get(&proxy, "http://o.test/a").await;
     assert_eq!((reply.status(), reply.text().as_str()), (203, "ok"));
     assert_eq!(reply.head.values("set-cookie"), ["a=1", "b=2"]);
@@ -357,7 +358,7 @@ async fn a_response_is_the_origins_less_what_concerns_its_connection() {
     );
     assert!(
         reply.head.value("robots-directives").contains("noindex"),
-        "ours alone stands"
+        "ours replaces that of the origin"
     );
     let names: Vec<_> = reply
         .head
@@ -372,9 +373,9 @@ async fn a_response_is_the_origins_less_what_concerns_its_connection() {
     assert_eq!(kept, ["Server", "set-cookie", "set-cookie", "ETAG"]);
 }
 
-// Ours: redirects are passed on, never followed (ARCHITECTURE.md, invariant 7).
+// Ours: redirects are forwarded, never followed (ARCHITECTURE.md, invariant 7).
 #[tokio::test]
-async fn redirects_and_errors_of_the_origin_are_passed_on() {
+async fn redirects_and_errors_of_the_origin_are_forwarded() {
     let script = Script::robots("")
         .page("/moved", Page::redirect("http://o.test/private"))
         .page("/gone", Page::text("gone").with_status(410))
@@ -399,19 +400,19 @@ async fn redirects_and_errors_of_the_origin_are_passed_on() {
     assert_eq!(
         failed.head.values("proxy-status"),
         [""; 0],
-        "an origin's own never does"
+        "an error of the origin is not marked as ours"
     );
     assert_eq!(origin.targets(), ["/moved", "/gone", "/failed"]);
 }
 
-// Ours: what a client takes is counted by pieces. Where they have 128 KiB, one that takes
-// 20 KiB a second looks like one that takes nothing for 5 seconds.
+// Ours: the progress of a client is measured per piece. With pieces of 128 KiB, a client
+// that reads 20 KiB a second would look stalled for 5 seconds.
 #[tokio::test]
-async fn a_long_body_is_passed_on_in_pieces() {
+async fn a_long_body_is_forwarded_in_small_pieces() {
     let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n400000\r\n";
     let body = stream_part(0, 4 << 20);
     let page = [head.as_bytes(), &body, b"\r\n0\r\n\r\n"].concat();
-    let (_origin, proxy) = raw(Bytes::of(&page)).await;
+    let (_origin, proxy) = raw_site(Bytes::of(&page)).await;
     let mut crawler = Crawler::plain(&proxy).await;
     crawler
         .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
@@ -430,7 +431,7 @@ async fn a_long_body_is_passed_on_in_pieces() {
     assert!(received == body);
 }
 
-// Ours: HTTP/1.0 clients.
+// Ours: an HTTP/1.0 client gets a body without chunks.
 #[tokio::test]
 async fn an_http_1_0_client_is_served() {
     let script = Script::robots("").page("/a", Page::stream(70_000, Length::Chunked));
@@ -446,16 +447,15 @@ async fn an_http_1_0_client_is_served() {
     );
 }
 
-// Ours: an origin that closes half-way.
+// Ours: if the origin closes early, the crawler can tell that the body is incomplete.
 #[tokio::test]
-async fn a_body_that_breaks_off_arrives_broken() {
+async fn a_truncated_body_arrives_truncated() {
     for framing in [
         "Content-Length: 100\r\n\r\nabc",
         "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
     ] {
         let page = format!("HTTP/1.1 200 OK\r\n{framing}");
-        let origin = RawOrigin::with("", Bytes::closing(page.as_bytes())).await;
-        let proxy = resolve("o.test", origin.address()).start().await;
+        let (_origin, proxy) = raw_site(Bytes::closing(page.as_bytes())).await;
         let reply = get(&proxy, "http://o.test/cut").await;
         assert_eq!(
             (reply.end, reply.text().as_str()),
@@ -467,14 +467,14 @@ async fn a_body_that_breaks_off_arrives_broken() {
         assert_eq!(
             get(&proxy, "http://o.test/cut").await.end,
             End::Broken,
-            "still well"
+            "the proxy still works"
         );
     }
 }
 
-// Ours: a pool of upstream connections.
+// Ours: upstream connections are pooled.
 #[tokio::test]
-async fn connections_to_an_origin_are_used_again() {
+async fn connections_to_an_origin_are_reused() {
     let (origin, proxy) = site(Script::robots(""), &[]).await;
     let mut crawler = Crawler::plain(&proxy).await;
     for n in 0..10 {
@@ -493,12 +493,11 @@ async fn connections_to_an_origin_are_used_again() {
     );
 }
 
-// Ours: an idle connection that the origin closed.
+// Ours: the pool copes with idle connections that the origin has closed.
 #[tokio::test]
-async fn a_connection_that_the_origin_closed_costs_no_error() {
+async fn a_connection_closed_by_the_origin_causes_no_error() {
     let page = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-    let origin = RawOrigin::with("", Bytes::closing(page.as_bytes())).await;
-    let proxy = resolve("o.test", origin.address()).start().await;
+    let (_origin, proxy) = raw_site(Bytes::closing(page.as_bytes())).await;
     let mut crawler = Crawler::plain(&proxy).await;
     for n in 0..50 {
         let reply = crawler.get(&format!("http://o.test/{n}"), "o.test").await;
@@ -506,9 +505,9 @@ async fn a_connection_that_the_origin_closed_costs_no_error() {
     }
 }
 
-// Ours: a client that half-closes gets its answer.
+// Ours: closing the sending side does not cancel a request.
 #[tokio::test]
-async fn a_crawler_that_half_closes_gets_its_answer() {
+async fn a_half_closed_client_still_gets_its_response() {
     let (_origin, proxy) = site(Script::robots(""), &[]).await;
     let mut crawler = Crawler::plain(&proxy).await;
     crawler
@@ -518,9 +517,9 @@ async fn a_crawler_that_half_closes_gets_its_answer() {
     assert_eq!(crawler.reply_to("GET").await.status(), 200);
 }
 
-// Ours: an upload that breaks off is no finished body at the origin.
+// Ours: if the crawler hangs up during an upload, the origin sees an incomplete body.
 #[tokio::test]
-async fn an_upload_that_breaks_off_never_ends_at_the_origin() {
+async fn a_truncated_upload_never_looks_complete_to_the_origin() {
     let (origin, proxy) = site(Script::robots(""), &[]).await;
     let mut crawler = Crawler::plain(&proxy).await;
     crawler.send(b"POST http://o.test/up HTTP/1.1\r\nHost: o.test\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n").await;
@@ -531,12 +530,11 @@ async fn an_upload_that_breaks_off_never_ends_at_the_origin() {
     assert_eq!(origin.arrival("/up").await.body, None);
 }
 
-// Ours: a body with trailers has ended well when they have passed.
+// Ours: a body with trailers is complete once the trailers are forwarded.
 #[tokio::test]
 async fn a_response_with_trailers_is_completed_in_the_record() {
     let answer = "HTTP/1.1 200 OK\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n";
-    let origin = RawOrigin::with("", Bytes::of(answer.as_bytes())).await;
-    let proxy = resolve("o.test", origin.address()).start().await;
+    let (_origin, proxy) = raw_site(Bytes::of(answer.as_bytes())).await;
     let reply = get(&proxy, "http://o.test/a").await;
     assert_eq!((reply.end, reply.text().as_str()), (End::Whole, "hello"));
     let rows = proxy.place().completed(1).await;
@@ -546,11 +544,11 @@ async fn a_response_with_trailers_is_completed_in_the_record() {
     );
 }
 
-// RFC 9112, section 3.2.1: a client sends `/` where the path is empty. `http` says that it
-// is, and keeps it empty before a fragment.
+// RFC 9112, section 3.2.1: a client sends `/` for an empty path. The `http` crate also
+// reports `/`, except before a fragment, where it keeps the path empty.
 #[tokio::test]
 async fn an_empty_path_is_sent_as_the_root() {
-    let (origin, proxy) = raw(Bytes::text("x")).await;
+    let (origin, proxy) = raw_site(Bytes::text("x")).await;
     for target in [
         "http://o.test",
         "http://o.test#x",

@@ -1,5 +1,5 @@
-//! One HTTP/2 request frame by frame (RFC 9113, section 4), with fields that no
-//! HTTP/2 library would write.
+//! A minimal HTTP/2 client that writes frames by hand (RFC 9113, section 4), to send
+//! fields that no HTTP/2 library would write.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -23,8 +23,8 @@ struct Frame {
     payload: Vec<u8>,
 }
 
-/// Sends a request of these fields, without body, and reads the body of its
-/// answer; none if there is no answer.
+/// Sends a request with these fields and no body, and returns the body of the answer;
+/// `None` if the stream is reset or the connection ends.
 pub(crate) async fn ask(mut stream: impl Duplex, fields: &[(String, String)]) -> Option<Vec<u8>> {
     send(&mut stream, fields).await;
     let mut body = Vec::new();
@@ -41,7 +41,7 @@ pub(crate) async fn ask(mut stream: impl Duplex, fields: &[(String, String)]) ->
     None
 }
 
-/// Begins a connection with a request of these fields, without body.
+/// Opens the HTTP/2 connection and sends a request with these fields and no body.
 pub(crate) async fn send(stream: &mut impl Duplex, fields: &[(String, String)]) {
     let mut bytes = PREFACE.to_vec();
     bytes.extend(frame(SETTINGS, 0, 0, &[]));
@@ -63,8 +63,8 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     bytes
 }
 
-/// Returns a field without indexing, with a new name (RFC 7541, section 6.2.2).
-/// U+0000 to U+00FF are bytes.
+/// Encodes a field without indexing, with a literal name (RFC 7541, section 6.2.2).
+/// U+0000 to U+00FF stand for bytes.
 pub(crate) fn literal(name: &str, value: &str) -> Vec<u8> {
     let mut bytes = vec![0];
     for text in [name, value] {

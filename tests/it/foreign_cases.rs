@@ -1,9 +1,8 @@
-//! Runs `crates/politesse-robots/cases/foreign`: the verdicts that the test suites of other
-//! engines want, through the library and through `check --batch`.
+//! Runs `crates/politesse-robots/cases/foreign`, the test suites of other engines, through
+//! the library and through `check --batch`.
 //!
-//! Where we answer otherwise, the row says what and why. Both ways are held: a
-//! row without a reason must get the answer that its suite wants, and a row with
-//! one must get the other.
+//! Where we deviate, the row has our answer and the reason. A row without a reason must
+//! get the answer of its suite, and a row with one must get ours.
 
 use std::fmt;
 
@@ -27,7 +26,7 @@ const SUITES: [&str; 8] = [
     include_str!("../../crates/politesse-robots/cases/foreign/www-robotrules.jsonl"),
 ];
 
-/// Rows of all suites together.
+/// Number of rows in all suites.
 const ROWS: usize = 2141;
 
 fn rows() -> Vec<Value> {
@@ -36,12 +35,12 @@ fn rows() -> Vec<Value> {
     rows
 }
 
-/// An answer that is not the one that its row has for us.
+/// An answer that differs from the one its row expects from us.
 struct Miss {
     id: String,
-    /// The verdict that the suite wants.
+    /// Verdict that the suite expects.
     theirs: String,
-    /// The verdict that the row says we give in place of it, if any.
+    /// Our own verdict according to the row, if it deviates.
     ours: Option<String>,
     found: String,
 }
@@ -64,7 +63,7 @@ impl fmt::Display for Miss {
     }
 }
 
-/// Returns the answers that are not those of their rows.
+/// Returns a message for each answer that differs from its row.
 fn misses(rows: &[Value], answers: impl IntoIterator<Item = String>) -> Vec<String> {
     let answered = rows.iter().zip(answers);
     let missed = answered.filter_map(|(row, found)| {
@@ -85,7 +84,7 @@ fn misses(rows: &[Value], answers: impl IntoIterator<Item = String>) -> Vec<Stri
     missed.collect()
 }
 
-/// Returns the verdict of the library; `error` where the URL is none.
+/// Returns the verdict of the library; `error` if the URL is invalid.
 fn verdict(row: &Value) -> &'static str {
     let Ok(target) = text(row, "url").parse::<Target>() else {
         return "error";
@@ -107,7 +106,7 @@ fn judged(row: &Value, target: &Target) -> bool {
 }
 
 #[test]
-fn the_library_answers_as_other_suites_want_but_where_a_row_says_why_not() {
+fn the_library_agrees_with_other_suites_unless_a_row_gives_a_reason() {
     let rows = rows();
     let answers = rows.iter().map(|row| verdict(row).to_owned());
     let missed = misses(&rows, answers);
@@ -115,7 +114,7 @@ fn the_library_answers_as_other_suites_want_but_where_a_row_says_why_not() {
 }
 
 #[tokio::test]
-async fn check_answers_as_other_suites_want_but_where_a_row_says_why_not() {
+async fn check_agrees_with_other_suites_unless_a_row_gives_a_reason() {
     let rows = rows();
     let folder = tempfile::tempdir().unwrap();
     let mut command = politesse(folder.path());
@@ -136,7 +135,7 @@ async fn check_answers_as_other_suites_want_but_where_a_row_says_why_not() {
 }
 
 #[test]
-fn every_answer_of_ours_has_a_reason_and_every_row_an_id_of_its_own() {
+fn every_deviation_has_a_reason_and_every_row_a_unique_id() {
     let rows = rows();
     for row in &rows {
         let ours = row["ours"].as_str();
@@ -149,9 +148,9 @@ fn every_answer_of_ours_has_a_reason_and_every_row_an_id_of_its_own() {
     assert_eq!(ids.len(), ROWS);
 }
 
-// The test of the test: each way in which a row can be wrong is told.
+// The check of the check: each way in which a row can be wrong is reported.
 #[test]
-fn a_row_that_changes_is_told_in_both_directions() {
+fn a_wrong_row_is_reported_with_and_without_a_reason() {
     let agreed = serde_json::json!({"id": "a", "expect": "allow"});
     let differing = serde_json::json!({"id": "b", "expect": "allow", "ours": "disallow"});
     let misses_of = |found: &str| {

@@ -1,8 +1,8 @@
-//! `tests/cases/framing.jsonl`: heads and bodies that readers frame in more
-//! than one way, from either side, through the program.
+//! Runs `tests/cases/framing.jsonl`: messages with ambiguous framing, sent from either
+//! side through the proxy.
 //!
-//! The other side reads to the letter (`strict`), so whatever the proxy takes
-//! it must have framed anew, in one way.
+//! The receiving side is a strict parser (`strict`), so each message that the proxy
+//! accepts must have been framed again, unambiguously.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -65,23 +65,23 @@ fn cases(direction: Direction) -> Vec<Case> {
 }
 
 #[tokio::test]
-async fn no_request_reaches_an_origin_that_could_be_read_in_two_ways() {
+async fn no_ambiguous_request_reaches_an_origin() {
     let cases = cases(Direction::Request);
     assert_eq!(cases.len(), 85);
-    case_files::every(cases, |case| async move { case.meet_as_request().await }).await;
+    case_files::every(cases, |case| async move { case.check_request().await }).await;
 }
 
 #[tokio::test]
-async fn no_response_reaches_a_crawler_that_could_be_read_in_two_ways() {
+async fn no_ambiguous_response_reaches_a_crawler() {
     let cases = cases(Direction::Response);
     assert_eq!(cases.len(), 45);
-    case_files::every(cases, |case| async move { case.meet_as_response().await }).await;
+    case_files::every(cases, |case| async move { case.check_response().await }).await;
 }
 
-/// The answers that a connection carried, and how it ended.
+/// Answers received on a connection.
 struct Told {
     answers: Vec<Message>,
-    /// Whether the proxy took another request after the case's bytes.
+    /// Whether the proxy answered [`LAST`] after the bytes of the case.
     last_taken: bool,
 }
 
@@ -100,7 +100,7 @@ impl Case {
         self.expect == outcome || self.also.iter().any(|also| also == outcome)
     }
 
-    async fn meet_as_request(self) {
+    async fn check_request(self) {
         let robots = self.robots.as_deref().map_or_else(absent, Bytes::text);
         let origin = StrictOrigin::start(None, move |message| match message.asked() {
             "GET /robots.txt" => robots.clone(),
@@ -117,18 +117,18 @@ impl Case {
         let seen: Vec<Seen> = origin.pages();
         assert_eq!(origin.faults(), [""; 0], "{}", self.note);
         if self.takes("forward") && told.statuses().first() == Some(&200) {
-            return self.hold_forwarded(&told, &seen);
+            return self.assert_forwarded(&told, &seen);
         }
-        self.hold_refused(&told, &seen);
+        self.assert_refused_or_closed(&told, &seen);
         if !self.takes("close") {
             assert_eq!(origin.connections(), 0, "{}", self.note);
         }
     }
 
-    /// Sends the bytes, and a request after them if there is an answer.
+    /// Sends the bytes of the case and then [`LAST`], and collects the answers.
     async fn send(&self, proxy: &Proxy) -> Told {
         let mut stream = Crawler::plain(proxy).await.into_stream();
-        // The proxy may answer, and close, before it has read all.
+        // The proxy may answer and close before it has read everything.
         let _ = stream.write_all(&self.raw()).await;
         if self.eof {
             let _ = stream.shutdown().await;
@@ -148,17 +148,16 @@ impl Case {
         }
     }
 
-    /// Returns the field lines that go on byte by byte: those the cases name
-    /// `X`.
+    /// Returns the field lines named `X`, which must be forwarded byte for byte.
     fn plain_fields(&self) -> Vec<String> {
         let raw: String = self.raw().into_iter().map(char::from).collect();
         let lines = raw.lines().filter(|line| line.starts_with("X: "));
         lines.map(str::to_owned).collect()
     }
 
-    /// Holds what the origin saw against the case: each request whole, and each
-    /// has its answer.
-    fn hold_forwarded(&self, told: &Told, seen: &[Seen]) {
+    /// Asserts that the origin received each request whole and as the case says, and that
+    /// each was answered.
+    fn assert_forwarded(&self, told: &Told, seen: &[Seen]) {
         let pages: Vec<_> = seen.iter().map(|seen| &seen.message).collect();
         let mut asked: Vec<_> = pages.iter().map(|page| page.asked()).collect();
         if told.last_taken {
@@ -197,9 +196,9 @@ impl Case {
         );
     }
 
-    /// A 4xx that ends the connection, or just its end; and no request that
-    /// the origin could take for whole.
-    fn hold_refused(&self, told: &Told, seen: &[Seen]) {
+    /// Asserts that the connection ended, with or without a single 4xx, and that the
+    /// origin saw no complete request.
+    fn assert_refused_or_closed(&self, told: &Told, seen: &[Seen]) {
         let whole = seen.iter().find(|seen| seen.message.end == End::Whole);
         assert!(whole.is_none(), "{}: {whole:?}", self.note);
         match &told.answers[..] {
@@ -208,11 +207,11 @@ impl Case {
                 let status = answer.status().to_string();
                 assert!(self.takes(&status), "{status} ({})", self.note);
             }
-            more => panic!("answers behind a refusal: {more:?}"),
+            more => panic!("answers after a refusal: {more:?}"),
         }
     }
 
-    async fn meet_as_response(self) {
+    async fn check_response(self) {
         let page = Bytes {
             bytes: self.raw(),
             after: if self.eof {
@@ -242,7 +241,7 @@ impl Case {
                 assert!(said.starts_with("politesse;"), "{said}");
                 origin.left_alone().await;
             }
-            Some(answer) => self.hold_passed_on(&answer),
+            Some(answer) => self.assert_response_forwarded(&answer),
         }
         if self.no_reuse {
             drop(self.fetch(&proxy).await);
@@ -252,7 +251,7 @@ impl Case {
         assert_eq!(origin.faults(), [""; 0]);
     }
 
-    /// Returns the one answer to a request for a page, and nothing after it.
+    /// Requests a page and returns the answer; asserts that nothing follows it.
     async fn fetch(&self, proxy: &Proxy) -> Option<Message> {
         let method = self.method.as_deref().unwrap_or("GET");
         let mut reader = Reader::new(Crawler::plain(proxy).await.into_stream());
@@ -268,11 +267,11 @@ impl Case {
         }
         assert!(interim <= self.sees_max_1xx.unwrap_or(1));
         let behind = reader.answer(method).await.unwrap();
-        assert!(behind.is_none(), "{behind:?} behind {answer:?}");
+        assert!(behind.is_none(), "{behind:?} after {answer:?}");
         Some(answer)
     }
 
-    fn hold_passed_on(&self, answer: &Message) {
+    fn assert_response_forwarded(&self, answer: &Message) {
         assert!(self.takes("forward"), "{answer:?} ({})", self.note);
         let given = self.raw();
         let status = answer.status().to_string();
@@ -302,11 +301,10 @@ impl Case {
     }
 }
 
-/// Fields that are never taken from trailers (RFC 9110, section 6.5.1).
+/// Fields that must not be forwarded as trailers (RFC 9110, section 6.5.1).
 const NEVER: [&str; 3] = ["content-length", "host", "transfer-encoding"];
 
-/// Request that is sent after each case's bytes, to see what the proxy makes of
-/// them.
+/// Request sent after the bytes of each case, to see whether the connection still works.
 const LAST: &[u8] = b"GET http://o.test/last HTTP/1.1\r\nHost: o.test\r\nConnection: close\r\n\r\n";
 
 fn absent() -> Bytes {

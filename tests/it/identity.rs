@@ -1,6 +1,6 @@
-//! Who asks, where the crawler would rather not have it known: never an allow
-//! that a plain reading of its User-Agent would refuse, at the origin's own
-//! log.
+//! Identification of crawlers with unusual or deceptive `User-Agent` values: a crawler
+//! must not get a page by disguising a name that robots.txt refuses. The log of the
+//! origin decides.
 
 use crate::kit::client::{Crawler, Reply, get_as, get_from, metrics};
 use crate::kit::h2::H2Crawler;
@@ -8,7 +8,7 @@ use crate::kit::origin::{Script, site};
 use crate::kit::proxy::{Proxy, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
 
-/// BadBot may fetch nothing, everyone else all but /p.
+/// BadBot may fetch nothing, every other crawler everything except /p.
 const ROBOTS: &str = "User-agent: BadBot\nUser-agent: B\u{e4}dBot\nDisallow: /\n\n\
                       User-agent: *\nDisallow: /p\n";
 
@@ -18,30 +18,31 @@ async fn origin() -> (RawOrigin, Proxy) {
     (origin, proxy)
 }
 
-/// Asks for `path` with these bytes as the User-Agent.
+/// Requests `path` with these bytes as the `User-Agent`.
 async fn ask(proxy: &Proxy, path: &str, agent: &[u8]) -> Reply {
     try_ask(proxy, path, agent).await.expect("an answer")
 }
 
-/// Returns the same where the proxy may close before it has read all.
+/// Requests `path` with these bytes as the `User-Agent`; `None` if the proxy closes the
+/// connection without an answer.
 async fn try_ask(proxy: &Proxy, path: &str, agent: &[u8]) -> Option<Reply> {
     let mut crawler = Crawler::plain(proxy).await;
     let mut head =
         format!("GET http://o.test{path} HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ").into_bytes();
     head.extend_from_slice(agent);
     head.extend_from_slice(b"\r\n\r\n");
-    // A head that is too long is answered before its end.
+    // A head that is too long is answered before it is read whole.
     let _ = crawler.try_send(&head).await;
     crawler.try_reply_to("GET").await
 }
 
-/// Returns the name, after what should hide it.
+/// Returns a `User-Agent` with BadBot's name after a text meant to hide it.
 fn hidden(before: &str) -> Vec<u8> {
     format!("{before}BadBot/1.0").into_bytes()
 }
 
 #[tokio::test]
-async fn a_name_is_found_wherever_a_product_or_a_crawler_s_comment_can_stand() {
+async fn a_name_is_found_in_any_product_or_crawler_comment() {
     let (origin, proxy) = origin().await;
     let generic = "Mozilla/5.0 ".repeat(4_000);
     for agent in [
@@ -72,12 +73,12 @@ async fn a_name_is_found_wherever_a_product_or_a_crawler_s_comment_can_stand() {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
-/// Names that RFC 9309, section 2.2.1, has no letters for.
+/// Names with characters that RFC 9309, section 2.2.1, does not allow.
 const ODD_NAMES: &str = "User-agent: 008\nUser-agent: grub-client\nUser-agent: larbin\n\
                          User-agent: J\u{e4}vla-Foobot\nDisallow: /\n";
 
 #[tokio::test]
-async fn a_name_binds_by_its_digits_and_without_its_version_and_with_all_its_letters() {
+async fn a_name_matches_with_digits_and_all_letters_but_without_its_version() {
     let origin = RawOrigin::with(ODD_NAMES, Bytes::text("page")).await;
     let proxy = resolve("o.test", origin.address()).start().await;
     let refused: [&[u8]; 6] = [
@@ -111,7 +112,7 @@ async fn a_name_binds_by_its_digits_and_without_its_version_and_with_all_its_let
 }
 
 #[tokio::test]
-async fn who_gives_no_name_is_bound_as_everyone() {
+async fn a_nameless_client_is_bound_by_the_group_for_everyone() {
     let (origin, proxy) = origin().await;
     let agents: [&[u8]; 10] = [
         b"",
@@ -134,14 +135,15 @@ async fn who_gives_no_name_is_bound_as_everyone() {
     assert_eq!(origin.lines(), ["GET /a"; 10]);
 }
 
-// A name that is not looked at could be the one that robots.txt speaks to.
+// Ours: a name beyond the limits could be the one that robots.txt refuses, so ignoring
+// it is not safe.
 #[tokio::test]
-async fn names_beyond_the_bounds_are_malformed_and_reach_no_origin() {
+async fn a_user_agent_with_too_many_or_too_long_names_is_malformed() {
     let (origin, proxy) = origin().await;
     let many: String = (0..300).map(|n| format!("Bot{n}/1 ")).collect();
     for agent in [
         hidden(&many),
-        // A library is nobody's name, and hides one all the same.
+        // Names of HTTP libraries identify no crawler, but count towards the limit.
         hidden(&"curl/8 ".repeat(64)),
         format!("Other/1 {}/1", "x".repeat(257)).into_bytes(),
         format!("{}/1", "x".repeat(60_000)).into_bytes(),
@@ -156,20 +158,19 @@ async fn names_beyond_the_bounds_are_malformed_and_reach_no_origin() {
     assert_eq!(origin.robots_requests().len(), 0);
 }
 
-// The operator's word needs no User-Agent.
+// Ours: a client that `crawler` in the configuration identifies needs no `User-Agent`.
 #[tokio::test]
-async fn a_configured_crawler_may_call_itself_what_it_likes() {
-    let origin = Script::robots(ROBOTS).start().await;
+async fn a_configured_crawler_may_send_any_user_agent() {
     let table = "crawler = [{ token = \"GoodBot\", client = \"127.0.0.1\" }]";
-    let proxy = resolve("o.test", origin.address()).set(table).start().await;
+    let (_origin, proxy) = site(Script::robots(ROBOTS), &[table]).await;
     let agent: String = (0..300).map(|n| format!("Bot{n}/1 ")).collect();
     assert_eq!(ask(&proxy, "/a", agent.as_bytes()).await.status(), 200);
 }
 
-// RFC 9110, section 5.3: User-Agent is one value. Which of two an origin goes
-// by when it hands out its robots.txt cannot be told.
+// RFC 9110, section 5.3: User-Agent is one value. With two it is unknown which of them
+// an origin uses when it selects a robots.txt.
 #[tokio::test]
-async fn two_user_agents_are_malformed_in_either_protocol() {
+async fn two_user_agent_fields_are_malformed_in_either_protocol() {
     let (origin, proxy) = site(Script::robots(ROBOTS).tls(), &[]).await;
     for (first, second) in [("Good/1", "BadBot/1"), ("A/1", "A/1"), ("", "BadBot/1")] {
         let mut one = Crawler::inside(&proxy, "o.test:443").await;
@@ -191,9 +192,9 @@ async fn two_user_agents_are_malformed_in_either_protocol() {
     assert_eq!(origin.log().len(), 0);
 }
 
-// Ours: nobody has an origin asked without end.
+// Ours: a client that invents names cannot make the proxy fetch robots.txt without limit.
 #[tokio::test]
-async fn invented_names_ask_an_origin_no_more_often_than_the_bound() {
+async fn invented_names_cause_at_most_max_names_robots_txt_fetches() {
     let origin = Script::robots(ROBOTS).start().await;
     let other = Script::robots(ROBOTS).start().await;
     let proxy = resolve("o.test", origin.address())
@@ -235,9 +236,9 @@ async fn invented_names_ask_an_origin_no_more_often_than_the_bound() {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
-// Ours: with a fixed User-Agent a name costs nothing.
+// Ours: with `robots.user_agent` all names share one robots.txt, so they cost nothing.
 #[tokio::test]
-async fn names_are_not_counted_where_one_robots_txt_serves_all() {
+async fn names_are_not_counted_with_a_fixed_robots_user_agent() {
     let (origin, proxy) = site(
         Script::robots(ROBOTS),
         &["robots.max_names = 1", "robots.user_agent = \"Ours/1\""],
@@ -254,7 +255,7 @@ const PINNED: &str = "crawler = [{ token = \"GoodBot\", client = [\"127.0.0.3\"]
 
 // Ours: docs/clients.md.
 #[tokio::test]
-async fn a_name_that_an_entry_pins_to_clients_is_refused_to_others() {
+async fn a_name_pinned_to_clients_is_refused_to_other_clients() {
     let (origin, proxy) = site(
         Script::robots("User-agent: *\nDisallow: /p\n"),
         &[PINNED, "enforcement.mode = \"report\""],
@@ -279,7 +280,7 @@ async fn a_name_that_an_entry_pins_to_clients_is_refused_to_others() {
             assert!(!reply.text().contains("127.0.0.3"), "{}", reply.text());
         }
     }
-    // Not even its robots.txt: the name would be used for it.
+    // Not even robots.txt was fetched, since that request would use the name.
     assert_eq!(origin.targets(), [""; 0]);
     for (last, agent) in [(2, "GoodBot-News/1"), (3, "GoodBot/1"), (3, "Other/1")] {
         let reply = get_from(&proxy, last, "http://o.test/a", agent).await;

@@ -1,6 +1,6 @@
-//! `contrib/image` and `contrib/kubernetes`: what their files say agrees with the
-//! configuration and with each other. `tests/full.sh` builds and runs the image, and gives
-//! the manifest to the schemas of Kubernetes, which are large.
+//! `contrib/image` and `contrib/kubernetes`: their files agree with the configuration and
+//! with each other. `tests/full.sh` builds and runs the image, and validates the manifest
+//! against the schemas of Kubernetes, which are large.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::kit::program::politesse;
 
 const MANIFEST: &str = "contrib/kubernetes/politesse.yaml";
 
-/// Returns the configuration in force by a file: its keys, and the defaults of others.
+/// Returns the effective configuration of a file, defaults included.
 async fn configuration(file: &Path) -> Table {
     let mut show = politesse(Path::new("/"));
     show.arg("--config").arg(file).args(["config", "show"]);
@@ -29,7 +29,7 @@ fn instruction(name: &str) -> String {
     arguments.to_owned()
 }
 
-/// The objects of the manifest, by kind and name, as a real YAML parser reads them.
+/// The objects of the manifest, as read by a real YAML parser.
 struct Manifest(Vec<Value>);
 
 impl Manifest {
@@ -54,14 +54,14 @@ impl Manifest {
     }
 }
 
-/// Returns the port of an address.
+/// Returns the port of an address, or of the first address of a list.
 fn port(address: &toml::Value) -> u64 {
     let address = address.as_array().map_or(address, |list| &list[0]);
     let port = address.as_str().unwrap().rsplit(':').next().unwrap();
     port.parse().unwrap()
 }
 
-/// Writes a configuration into `folder`, in place of the folders that it names.
+/// Writes `configuration` into `folder`, with its absolute paths moved there.
 fn write_in(folder: &Path, configuration: &str) {
     let local = |path: &str| folder.join(path).to_str().unwrap().to_owned();
     let moved = configuration
@@ -70,9 +70,10 @@ fn write_in(folder: &Path, configuration: &str) {
     std::fs::write(folder.join("politesse.toml"), moved).unwrap();
 }
 
-// Ours: a volume keeps what the proxy makes, and nothing else of the image changes.
+// Ours: every file that the proxy creates is on the volume; nothing else in the image
+// changes.
 #[tokio::test]
-async fn the_image_writes_to_its_volume_alone_as_a_user_of_its_own() {
+async fn the_image_runs_as_its_own_user_and_writes_only_to_its_volume() {
     let volume = instruction("VOLUME");
     let file = root().join("contrib/image/politesse.toml");
     let configuration = configuration(&file).await;
@@ -92,7 +93,7 @@ async fn the_image_writes_to_its_volume_alone_as_a_user_of_its_own() {
     assert!(text("contrib/image/Dockerfile").contains(&owned), "{owned}");
     let exposed: u64 = instruction("EXPOSE").parse().unwrap();
     assert_eq!(exposed, port(&configuration["proxy"]["listen"]));
-    // SIGTERM drains; other signals do not.
+    // Only SIGTERM makes the proxy drain.
     assert_eq!(instruction("STOPSIGNAL"), "SIGTERM");
     let folder = TempDir::with_prefix("politesse-image-").unwrap();
     write_in(folder.path(), &text("contrib/image/politesse.toml"));
@@ -101,23 +102,23 @@ async fn the_image_writes_to_its_volume_alone_as_a_user_of_its_own() {
     done(check).await;
 }
 
-// Ours: a published port must not make an open proxy, or show the dashboard.
+// Ours: publishing the port must not create an open proxy or expose the dashboard.
 #[tokio::test]
-async fn the_image_serves_private_networks_and_shows_its_dashboard_to_none() {
+async fn the_image_serves_private_networks_and_does_not_expose_the_dashboard() {
     let file = root().join("contrib/image/politesse.toml");
     let configuration = configuration(&file).await;
     let clients = toml::Value::from(vec!["private", "loopback"]);
     assert_eq!(configuration["proxy"]["clients"], clients);
     let admin = configuration["admin"]["listen"].as_str().unwrap();
     assert!(admin.starts_with("127.0.0.1:"), "{admin}");
-    // The file that the program looks for by itself.
+    // The path at which the program looks by default.
     let build = text("contrib/image/build");
     assert!(build.contains("\"$root/etc/politesse/politesse.toml\""));
 }
 
-// Ours: an image without a shell runs the program alone.
+// Ours: the image has no shell, so its commands must run the program directly.
 #[tokio::test]
-async fn commands_of_the_image_are_those_of_the_program() {
+async fn the_commands_of_the_image_exist_in_the_program() {
     let health = instruction("HEALTHCHECK");
     let health = health.split(" CMD ").nth(1).unwrap();
     let start = [instruction("ENTRYPOINT"), instruction("CMD")];
@@ -133,7 +134,7 @@ async fn commands_of_the_image_are_those_of_the_program() {
     assert!(build.contains(&format!("\"$root{}\"", program[0])));
 }
 
-// Ours: the pod has what the image and the configuration want.
+// Ours: ports, mounts and times of the pod fit the image and the configuration.
 #[tokio::test]
 async fn the_manifest_agrees_with_the_image_and_its_own_configuration() {
     let manifest = Manifest::read().await;
@@ -165,7 +166,7 @@ async fn the_manifest_agrees_with_the_image_and_its_own_configuration() {
     let grace = pod["terminationGracePeriodSeconds"].as_u64().unwrap();
     assert!(seconds("drain_time") + seconds("shutdown_timeout") < grace);
 
-    // Paths of the configuration are where the pod mounts something.
+    // Paths in the configuration are below mounts of the pod.
     let mount = |name: &str| {
         let mounts = container["volumeMounts"].as_array().unwrap();
         let found = mounts.iter().find(|mount| mount["name"] == name).unwrap();
@@ -192,9 +193,9 @@ async fn the_manifest_agrees_with_the_image_and_its_own_configuration() {
     assert_eq!(files, wanted);
 }
 
-// Ours: one process writes the record, as a user without rights.
+// Ours: only one process may write the record, and it runs without privileges.
 #[tokio::test]
-async fn the_pod_is_alone_and_has_no_rights() {
+async fn the_deployment_has_one_pod_without_privileges() {
     let manifest = Manifest::read().await;
     let deployment = &manifest.object("Deployment", "politesse")["spec"];
     assert_eq!(deployment["replicas"], 1);
@@ -211,7 +212,7 @@ async fn the_pod_is_alone_and_has_no_rights() {
         assert_eq!(context[key], user, "{key}");
     }
     assert_eq!(context["runAsNonRoot"], true);
-    // "Always" opens the record's files to the group at each start.
+    // "Always" would make the files of the record accessible to the group at each start.
     assert_eq!(context["fsGroupChangePolicy"], "OnRootMismatch");
     assert_eq!(context["seccompProfile"]["type"], "RuntimeDefault");
     assert_eq!(pod["automountServiceAccountToken"], false);
@@ -225,7 +226,7 @@ async fn the_pod_is_alone_and_has_no_rights() {
 
 // Ours.
 #[tokio::test]
-async fn a_crawler_reaches_the_port_of_the_proxy_and_nothing_else() {
+async fn a_crawler_pod_can_reach_only_the_proxy_port() {
     let manifest = Manifest::read().await;
     let labels =
         &manifest.object("Deployment", "politesse")["spec"]["template"]["metadata"]["labels"];
@@ -250,9 +251,9 @@ async fn a_crawler_reaches_the_port_of_the_proxy_and_nothing_else() {
     assert_eq!(proxy["ingress"][0], from_crawlers);
 }
 
-// Ours: the commands at the head of the manifest make what it names.
+// Ours: the commands in the header of the manifest create the secret that it mounts.
 #[tokio::test]
-async fn the_secret_of_the_manifest_is_what_ca_init_makes() {
+async fn the_documented_ca_init_command_creates_the_secret() {
     let manifest = Manifest::read().await;
     let folder = TempDir::with_prefix("politesse-kubernetes-").unwrap();
     let head = text(MANIFEST);

@@ -1,5 +1,5 @@
-//! CONNECT: the proxy ends TLS on both sides, sees each request, and speaks the
-//! protocol that each side speaks.
+//! CONNECT: the proxy terminates TLS on both sides, inspects each request, and uses the
+//! HTTP version of each side.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -19,9 +19,9 @@ use crate::kit::soon;
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
-// Ours: any mix of HTTP/1.1 and HTTP/2.
+// Ours: any combination of HTTP/1.1 and HTTP/2 works.
 #[tokio::test]
-async fn crawlers_and_origins_need_not_speak_the_same_version() {
+async fn crawlers_and_origins_may_use_different_http_versions() {
     for (alpn, version) in [
         (&["http/1.1"][..], Version::HTTP_11),
         (&["h2"], Version::HTTP_2),
@@ -52,10 +52,10 @@ async fn crawlers_and_origins_need_not_speak_the_same_version() {
     }
 }
 
-// RFC 9110, section 8.6: methods that give a meaning to a body say that it is empty. Some
-// origins answer with 411 otherwise.
+// RFC 9110, section 8.6: `Content-Length: 0` is sent for methods that define a meaning
+// for content. Some origins answer 411 without it.
 #[tokio::test]
-async fn an_empty_upload_tells_its_length() {
+async fn an_empty_upload_is_sent_with_content_length_0() {
     let (origin, proxy) = site(Script::robots("").alpn(&["http/1.1"]).tls(), &[]).await;
     let mut old = Crawler::inside(&proxy, "o.test:443").await;
     let mut new = H2Crawler::inside(&proxy, "o.test:443").await;
@@ -83,9 +83,10 @@ async fn an_empty_upload_tells_its_length() {
     }
 }
 
-// RFC 9113, section 8.2.2 and 8.3.1: what HTTP/2 may not carry is not carried.
+// RFC 9113, sections 8.2.2 and 8.3.1: connection-specific fields are not allowed in
+// HTTP/2.
 #[tokio::test]
-async fn an_http_2_origin_gets_a_clean_request_from_an_http_1_crawler() {
+async fn an_http_2_origin_gets_no_http_1_connection_fields() {
     let (origin, proxy) = site(Script::robots("").alpn(&["h2"]).tls(), &[]).await;
     let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
     let reply = crawler
@@ -110,7 +111,7 @@ async fn an_http_2_origin_gets_a_clean_request_from_an_http_1_crawler() {
     }
 }
 
-// RFC 9113, section 8.2.3: cookies split over fields become one again.
+// RFC 9113, section 8.2.3: several cookie fields are joined into one for HTTP/1.1.
 #[tokio::test]
 async fn an_http_1_origin_gets_one_cookie_field_from_an_http_2_crawler() {
     let (origin, proxy) = site(Script::robots("").alpn(&["http/1.1"]).tls(), &[]).await;
@@ -124,7 +125,7 @@ async fn an_http_1_origin_gets_one_cookie_field_from_an_http_2_crawler() {
     assert_eq!(seen.values("host"), ["o.test"]);
 }
 
-// Ours: an upload over HTTP/2 arrives whole.
+// Ours: length and digest of an upload over HTTP/2 are unchanged.
 #[tokio::test]
 async fn an_upload_over_http_2_arrives_whole() {
     let (origin, proxy) = site(Script::robots("").tls(), &[]).await;
@@ -143,7 +144,7 @@ async fn an_upload_over_http_2_arrives_whole() {
     assert_eq!(seen.body, Some((300_000, crate::kit::sha256(&body))));
 }
 
-/// Returns the certificates that the proxy shows for `authority`, leaf first.
+/// Returns the certificates that the proxy presents for `authority`, leaf first.
 async fn chain(proxy: &Proxy, authority: &str, name: &str) -> Vec<Vec<u8>> {
     let raw = Crawler::connect(proxy, authority).await.into_stream();
     let connector = TlsConnector::from(certificates::client(&proxy.ca(), &["http/1.1"]));
@@ -156,10 +157,9 @@ async fn chain(proxy: &Proxy, authority: &str, name: &str) -> Vec<Vec<u8>> {
         .collect()
 }
 
-// Ours: made for the requested name, kept and used again; the CA certificate is
-// sent after it.
+// Ours: the leaf is cached, and the CA certificate is sent after it.
 #[tokio::test]
-async fn the_leaf_is_made_for_the_name_and_used_again() {
+async fn a_leaf_certificate_is_made_per_name_and_reused() {
     let proxy = Config::default().start().await;
     let first = chain(&proxy, "a.example.invalid:443", "a.example.invalid").await;
     assert_eq!(first.len(), 2, "the leaf and the CA");
@@ -175,9 +175,9 @@ async fn the_leaf_is_made_for_the_name_and_used_again() {
     assert_ne!(first[0], address[0], "an address has a leaf of its own");
 }
 
-// Ours: alert unrecognized_name.
+// Ours: SNI must match the CONNECT authority (alert `unrecognized_name`).
 #[tokio::test]
-async fn another_name_in_the_client_hello_is_turned_away() {
+async fn a_client_hello_with_another_name_is_rejected() {
     let (origin, proxy) = site(Script::robots("").tls(), &[]).await;
     let refused = Crawler::tls(&proxy, "o.test:443", "p.test").await;
     assert!(refused.is_err());
@@ -186,7 +186,7 @@ async fn another_name_in_the_client_hello_is_turned_away() {
 
 // RFC 9110, section 15.5.20: 421.
 #[tokio::test]
-async fn a_request_for_another_authority_inside_connect_is_misdirected() {
+async fn a_request_for_another_authority_inside_connect_gets_421() {
     let origin = Script::robots("").tls().start().await;
     let other = Script::robots("").name("p.test").tls().start().await;
     let config = resolve("o.test", origin.address()).resolve("p.test", other.address());
@@ -206,10 +206,10 @@ async fn a_request_for_another_authority_inside_connect_is_misdirected() {
     assert_eq!(origin.connections() + other.connections(), 0);
 }
 
-// Ours: intercepting a plain-text CONNECT too, never a tunnel (ARCHITECTURE.md,
+// Ours: plain text inside CONNECT is intercepted too, never tunnelled (ARCHITECTURE.md,
 // invariant 6).
 #[tokio::test]
-async fn plain_http_inside_connect_is_seen_and_judged() {
+async fn plain_http_inside_connect_is_intercepted() {
     let (origin, proxy) = site(Script::robots(ROBOTS), &[]).await;
     let mut crawler = Crawler::connect(&proxy, "o.test:80").await;
     assert_eq!(crawler.get("/a", "o.test").await.status(), 200);
@@ -220,8 +220,7 @@ async fn plain_http_inside_connect_is_seen_and_judged() {
     assert_eq!(origin.targets(), ["/a"]);
 }
 
-/// First bytes of clients that speak neither TLS nor HTTP/1, or speaks TLS and
-/// then something else.
+/// First bytes of clients that speak neither TLS nor HTTP/1.
 const OTHER_PROTOCOLS: [(&str, &[u8]); 12] = [
     ("SSH", b"SSH-2.0-OpenSSH_9.2\r\n"),
     ("SMTP", b"EHLO a.test\r\n"),
@@ -237,9 +236,8 @@ const OTHER_PROTOCOLS: [(&str, &[u8]); 12] = [
     ("a ServerHello", b"\x16\x03\x01\x02\x00\x02"),
 ];
 
-// Ours; ARCHITECTURE.md, invariant 6: what is neither TLS nor HTTP goes
-// nowhere. Both time limits are far longer than the test may take, so none of
-// them closes a connection.
+// Ours; ARCHITECTURE.md, invariant 6: other protocols are never forwarded. Both timeouts
+// are longer than the test can take, so they do not close any connection.
 #[tokio::test]
 async fn other_protocols_inside_connect_are_closed_at_once() {
     let (origin, proxy) = site(
@@ -265,10 +263,10 @@ async fn other_protocols_inside_connect_are_closed_at_once() {
         let bytes: &[u8] = if is_preface { b"PRI * HTTP/1.1" } else { bytes };
         http2.write_all(bytes).await.unwrap();
         let mut rest = Vec::new();
-        // SETTINGS may be on their way; the end is what counts.
+        // The proxy may still send SETTINGS; only the end of the connection matters.
         let _ = soon("end", http2.read_to_end(&mut rest)).await;
     }
-    // A request after one empty line is one (RFC 9112, section 2.2).
+    // One empty line before a request is ignored (RFC 9112, section 2.2).
     let mut crawler = Crawler::connect(&proxy, "o.test:80").await;
     crawler.send(b"\r\n").await;
     assert_eq!(crawler.get("/a", "o.test").await.status(), 200);
@@ -278,9 +276,9 @@ async fn other_protocols_inside_connect_are_closed_at_once() {
     assert!(metrics.contains(counted), "{metrics}");
 }
 
-// Ours: a CONNECT to a name that does not resolve; RFC 6761, section 6.4.
+// Ours: CONNECT itself succeeds; the requests inside get 502. RFC 6761, section 6.4.
 #[tokio::test]
-async fn a_name_that_does_not_resolve_is_told_inside() {
+async fn an_unresolvable_name_is_reported_inside_connect() {
     let proxy = Config::default().start().await;
     get(&proxy, "https://nowhere.invalid/")
         .await
@@ -297,9 +295,9 @@ async fn a_name_that_does_not_resolve_is_told_inside() {
     }
 }
 
-// Ours: an expired certificate.
+// Ours: expired certificates and certificates for other names.
 #[tokio::test]
-async fn a_bad_certificate_is_never_hidden() {
+async fn a_bad_upstream_certificate_is_refused_with_its_reason() {
     let expired = Script::robots("").expired().tls().start().await;
     let wrong = Script::robots("")
         .name("elsewhere.test")
@@ -327,13 +325,13 @@ async fn a_bad_certificate_is_never_hidden() {
     assert_eq!(
         expired.log().len() + wrong.log().len(),
         0,
-        "nothing is asked for"
+        "no request is sent"
     );
 }
 
-// Ours: verified against the configured roots alone.
+// Ours: only the configured roots are trusted.
 #[tokio::test]
-async fn an_origin_that_no_root_vouches_for_is_refused() {
+async fn an_origin_certificate_from_an_unknown_root_is_refused() {
     let (origin, proxy) = site(
         Script::robots("").tls(),
         &["https.upstream_roots = \"webpki\""],
@@ -349,20 +347,18 @@ async fn an_origin_that_no_root_vouches_for_is_refused() {
     assert_eq!(origin.log().len(), 0);
 }
 
-// Ours: a company's root beside those of the system.
+// Ours: a company can add its own root to the public ones.
 #[tokio::test]
 async fn the_roots_of_all_entries_are_trusted() {
-    let origin = Script::robots("").tls().start().await;
     let roots = "https.upstream_roots = [\"webpki\", \"roots.pem\"]";
-    let config = resolve("o.test", origin.address()).set(roots);
-    let proxy = config.start().await;
+    let (_origin, proxy) = site(Script::robots("").tls(), &[roots]).await;
     let reply = get(&proxy, "https://o.test/a").await;
     assert_eq!(reply.status(), 200);
 }
 
-// Ours: where interception is off CONNECT is refused.
+// Ours: without interception the proxy could not see the requests in a tunnel.
 #[tokio::test]
-async fn without_interception_connect_is_refused() {
+async fn connect_is_refused_if_interception_is_off() {
     let (origin, proxy) = site(Script::robots("").tls(), &["https.mode = \"refuse\""]).await;
     let mut crawler = Crawler::plain(&proxy).await;
     let reply = crawler
@@ -374,7 +370,7 @@ async fn without_interception_connect_is_refused() {
 
 // RFC 9110, section 9.3.6: authority-form with a port, no content.
 #[tokio::test]
-async fn a_malformed_connect_is_answered_with_400() {
+async fn a_malformed_connect_gets_400() {
     let proxy = Config::default().start().await;
     for (target, more) in [
         ("o.test", "X: y"),
@@ -389,9 +385,10 @@ async fn a_malformed_connect_is_answered_with_400() {
     }
 }
 
-// Ours: made at the first start, key 0600, never overwritten.
+// Ours: the CA is created at the first start, its key has mode 0600, and later starts
+// keep it.
 #[tokio::test]
-async fn the_authority_is_made_once_and_its_key_is_private() {
+async fn the_ca_is_created_once_with_a_private_key_file() {
     let proxy = Config::default().start().await;
     let (made, place) = (proxy.ca(), proxy.stop().await);
     let mode = |name: &str| {
@@ -406,7 +403,7 @@ async fn the_authority_is_made_once_and_its_key_is_private() {
     assert_eq!(made, proxy.ca());
 }
 
-// Ours: clients as they are (curl checks names and dates strictly).
+// Ours: a real client, which checks names and dates of certificates strictly.
 #[tokio::test]
 async fn curl_gets_pages_and_refusals_over_both_versions() {
     let (origin, proxy) = site(
@@ -430,7 +427,7 @@ async fn curl_gets_pages_and_refusals_over_both_versions() {
         .await;
         assert!(refused.stdout.ends_with("403"), "{refused:?}");
         assert!(refused.stdout.contains("Disallow: /private"));
-        // RFC 9110, section 9.3.2: content would be an error of the stream.
+        // RFC 9110, section 9.3.2: content in this answer would be a stream error.
         let head = curl(&proxy, &[version, "-I", "https://o.test/private"]).await;
         assert_eq!(head.code, Some(0), "{head:?}");
         assert!(head.stdout.contains("http_request_denied"), "{head:?}");
@@ -438,10 +435,9 @@ async fn curl_gets_pages_and_refusals_over_both_versions() {
     assert_eq!(origin.targets(), ["/a", "/a"]);
 }
 
-// Ours: the client puts AES-256 first, as rustls and OpenSSL do, whose handshake
-// costs a third more.
+// Ours: rustls and OpenSSL clients prefer AES-256, whose handshake costs a third more.
 #[tokio::test]
-async fn of_the_suites_that_a_client_offers_aes_128_is_taken() {
+async fn aes_128_is_chosen_even_if_the_client_prefers_aes_256() {
     let proxy = Config::default().start().await;
     let raw = Crawler::connect(&proxy, "o.test:443").await.into_stream();
     let client = certificates::client(&proxy.ca(), &["http/1.1"]);

@@ -1,4 +1,5 @@
-//! `judge`: requests of past crawls, by the robots.txt files of their archives.
+//! `politesse judge`: checks the requests of past crawls against the robots.txt files in
+//! their archives.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -15,7 +16,7 @@ use crate::kit::program::{Outcome, finish, politesse, run_in};
 use crate::kit::run;
 use crate::kit::warc::{FOO, Warc, ok};
 
-/// Members that `check --batch` gives.
+/// Members that the output of `judge` shares with `check --batch`.
 const MEMBERS: [&str; 8] = [
     "verdict",
     "reason",
@@ -37,7 +38,7 @@ fn folder(warc: &Warc) -> TempDir {
     folder
 }
 
-/// `judge --warc a.warc` with these arguments.
+/// Runs `judge --warc a.warc` with further arguments.
 async fn judged(warc: &Warc, arguments: &[&str]) -> Outcome {
     let folder = folder(warc);
     run_in(
@@ -47,7 +48,7 @@ async fn judged(warc: &Warc, arguments: &[&str]) -> Outcome {
     .await
 }
 
-/// Returns verdict and reason of each request for a page, with its path.
+/// Returns path, verdict and reason of each request other than for robots.txt.
 async fn verdicts(warc: &Warc, arguments: &[&str]) -> Vec<String> {
     let arguments = [&["--requests", "--json"], arguments].concat();
     let outcome = judged(warc, &arguments).await;
@@ -62,8 +63,8 @@ async fn verdicts(warc: &Warc, arguments: &[&str]) -> Vec<String> {
     .collect()
 }
 
-/// Archive of 1,000 requests for 40 hosts, with the question that `check` would
-/// be asked for each.
+/// Returns an archive of 1,000 requests for 40 hosts, and a line of `check --batch` for
+/// each request.
 fn thousand(mut warc: Warc) -> (Warc, Vec<Value>) {
     let mut questions = Vec::new();
     for host in 0..40 {
@@ -93,9 +94,9 @@ fn thousand(mut warc: Warc) -> (Warc, Vec<Value>) {
     (warc, questions)
 }
 
-// Ours: the core decides both.
+// Ours: both commands use the same engine.
 #[tokio::test]
-async fn a_thousand_requests_are_judged_as_check_judges_them() {
+async fn judge_agrees_with_check_on_a_thousand_requests() {
     for warc in [Warc::plain(), Warc::gzip(6)] {
         let (warc, questions) = thousand(warc);
         assert_eq!(questions.len(), 1000);
@@ -116,9 +117,9 @@ async fn a_thousand_requests_are_judged_as_check_judges_them() {
     }
 }
 
-// Ours: what is nearest is known when all has been read.
+// Ours: the robots.txt that applies is chosen after all archives are read.
 #[tokio::test]
-async fn archives_are_judged_alike_in_any_order_and_compression() {
+async fn order_and_compression_of_archives_do_not_matter() {
     let (plain, _) = thousand(Warc::plain());
     let (gzip, _) = thousand(Warc::gzip(1));
     let folder = TempDir::new().unwrap();
@@ -163,9 +164,9 @@ async fn archives_are_judged_alike_in_any_order_and_compression() {
     }
 }
 
-// Ours: the last robots.txt before a request counts.
+// Ours: a later robots.txt applies only with `--nearest-after`.
 #[tokio::test]
-async fn the_nearest_robots_txt_before_a_request_judges_it() {
+async fn the_latest_robots_txt_before_a_request_applies() {
     let mut warc = Warc::plain();
     warc.page("2026-01-02T00:00:00Z", "https://h.test/early")
         .robots("2026-01-02T02:00:00Z", NONE)
@@ -189,8 +190,8 @@ async fn the_nearest_robots_txt_before_a_request_judges_it() {
     assert_eq!(report["unknown"], 2);
 }
 
-/// One test a row: what the answers for a robots.txt make of a request after
-/// them. Each answer has a second of its own, from 1 on.
+/// Generates a test per row: the verdict on a request after these answers to requests for
+/// robots.txt. The answers are one second apart.
 macro_rules! answers {
     ($($name:ident: $answers:expr => $wanted:literal;)*) => {$(
         #[test]
@@ -254,13 +255,13 @@ answers! {
     a_403_allows: [(ROBOTS, status("403 Forbidden"))] => "allow unavailable";
     a_503_disallows: [(ROBOTS, status("503 No"))] => "disallow unreachable";
     a_429_disallows: [(ROBOTS, status("429 No"))] => "disallow unreachable";
-    a_redirect_leads_to_the_file: [(ROBOTS, moved(WWW)), (WWW, robots(NONE))] => "disallow rule";
-    a_redirect_leads_to_a_file_that_came_before: [(WWW, robots(NONE)), (ROBOTS, moved(WWW))] => "disallow rule";
-    a_redirect_leads_to_a_page: [(ROBOTS, moved(PAGE)), (PAGE, robots(NONE))] => "disallow rule";
-    a_redirect_leads_to_a_page_that_came_before: [(PAGE, robots(NONE)), (ROBOTS, moved("/rules.php#a"))] => "disallow rule";
+    a_redirect_to_a_later_response_is_followed: [(ROBOTS, moved(WWW)), (WWW, robots(NONE))] => "disallow rule";
+    a_redirect_to_an_earlier_response_is_followed: [(WWW, robots(NONE)), (ROBOTS, moved(WWW))] => "disallow rule";
+    a_redirect_to_another_path_is_followed: [(ROBOTS, moved(PAGE)), (PAGE, robots(NONE))] => "disallow rule";
+    a_relative_redirect_to_an_earlier_page_is_followed: [(PAGE, robots(NONE)), (ROBOTS, moved("/rules.php#a"))] => "disallow rule";
     a_redirect_to_a_404_allows: [(ROBOTS, moved(WWW)), (WWW, status("404 No"))] => "allow unavailable";
-    a_redirect_to_nowhere_is_unknown: [(ROBOTS, moved(WWW))] => "unknown no_redirect_target";
-    a_redirect_without_a_target_disallows: [(ROBOTS, moved("ftp://h.test/"))] => "disallow unreachable";
+    a_redirect_to_an_unarchived_url_is_unknown: [(ROBOTS, moved(WWW))] => "unknown no_redirect_target";
+    a_redirect_to_another_scheme_disallows: [(ROBOTS, moved("ftp://h.test/"))] => "disallow unreachable";
     a_redirect_to_itself_disallows: [(ROBOTS, moved(ROBOTS))] => "disallow unreachable";
     five_redirects_are_followed: [
         (ROBOTS, moved("/1")), ("https://h.test/1", moved("/2")), ("https://h.test/2", moved("/3")),
@@ -272,32 +273,32 @@ answers! {
         ("https://h.test/6", robots(ALL)),
     ] => "disallow unreachable";
     a_304_confirms_the_file_before: [(ROBOTS, robots(NONE)), (ROBOTS, status("304 Not Modified"))] => "disallow rule";
-    a_304_of_what_is_not_there_is_unknown: [(ROBOTS, status("304 Not Modified"))] => "unknown no_body";
+    a_304_without_an_earlier_file_is_unknown: [(ROBOTS, status("304 Not Modified"))] => "unknown no_body";
     chunks_are_joined: [(ROBOTS, chunked(NONE))] => "disallow rule";
-    chunks_that_were_joined_before_are_taken: [
+    already_joined_chunks_are_read: [
         (ROBOTS, format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{NONE}").into_bytes()),
     ] => "disallow rule";
-    half_of_the_chunks_is_no_file: [(ROBOTS, chunked(NONE)[..70].to_vec())] => "disallow unreachable";
-    half_of_the_length_is_no_file: [
+    an_incomplete_chunked_file_disallows: [(ROBOTS, chunked(NONE)[..70].to_vec())] => "disallow unreachable";
+    a_file_shorter_than_its_content_length_disallows: [
         (ROBOTS, b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nUser-agent: *\nAllow: /".to_vec()),
     ] => "disallow unreachable";
-    codings_are_taken_off: [(ROBOTS, coded(NONE))] => "disallow rule";
-    codings_that_were_taken_off_before_are_not: [
+    content_codings_are_decoded: [(ROBOTS, coded(NONE))] => "disallow rule";
+    an_already_decoded_file_is_read: [
         (ROBOTS, format!("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n{NONE}").into_bytes()),
     ] => "disallow rule";
-    a_body_that_is_no_text_disallows: [(ROBOTS, robots("PK\u{3}\u{4}\nAllow: /\n"))] => "disallow unreachable";
+    a_binary_file_disallows: [(ROBOTS, robots("PK\u{3}\u{4}\nAllow: /\n"))] => "disallow unreachable";
     a_challenge_disallows: [
         (ROBOTS, format!("HTTP/1.1 200 OK\r\nCf-Mitigated: challenge\r\n\r\n{ALL}").into_bytes()),
     ] => "disallow unreachable";
-    gzip_that_nobody_declared_is_taken_off: [(ROBOTS, in_gzip(NONE, ""))] => "disallow rule";
-    a_coding_that_nobody_knows_disallows: [
+    undeclared_gzip_is_decoded: [(ROBOTS, in_gzip(NONE, ""))] => "disallow rule";
+    an_unknown_content_coding_disallows: [
         (ROBOTS, format!("HTTP/1.1 200 OK\r\nContent-Encoding: x-own\r\n\r\n{ALL}").into_bytes()),
     ] => "disallow unreachable";
 }
 
 // ISO 28500, sections 6.4 and 6.7.
 #[test]
-fn bodies_and_references_to_them_are_files() {
+fn resource_and_revisit_records_supply_robots_txt() {
     let at = "2026-01-02T00:00:01Z";
     let fields = |kind: &'static str, at: &'static str| {
         [
@@ -326,10 +327,10 @@ fn bodies_and_references_to_them_are_files() {
     });
 }
 
-// ISO 28500, section 5.13; RFC 9309, section 2.5: the rules before a limit count,
-// a line that may be half of one does not.
+// ISO 28500, section 5.13; RFC 9309, section 2.5: if a file was truncated at a size
+// limit, its rules count, except for a last line that may be incomplete.
 #[test]
-fn a_cut_file_is_what_the_archive_says_it_is() {
+fn a_truncated_file_is_judged_by_the_reason_in_the_archive() {
     let robots = "User-agent: *\nDisallow: /a\nAllow: /a/b";
     run(async {
         for (why, wanted) in [
@@ -354,9 +355,9 @@ fn a_cut_file_is_what_the_archive_says_it_is() {
     });
 }
 
-// Ours: who asked is told by the request, by `warcinfo`, by `--agent`, in this order.
+// Ours: the name is taken from the request, else from `warcinfo`, else from `--agent`.
 #[test]
-fn a_crawler_is_named_by_the_request_by_warcinfo_or_by_the_operator() {
+fn the_crawler_name_comes_from_request_warcinfo_or_option() {
     let rules = "User-agent: FooBot\nDisallow: /foo\n\nUser-agent: InfoBot\nDisallow: /info\n\n\
                  User-agent: ArgBot\nDisallow: /arg\n\nUser-agent: *\nDisallow: /star\n";
     let later = "2026-01-02T00:01:00Z";
@@ -391,9 +392,9 @@ fn a_crawler_is_named_by_the_request_by_warcinfo_or_by_the_operator() {
     });
 }
 
-// Ours: a team asks about all names that its pages may be fetched by.
+// Ours: a team can check a crawl against several crawler names at once.
 #[test]
-fn a_request_is_judged_for_several_crawlers_and_disallowed_if_it_is_for_any() {
+fn with_several_crawlers_a_request_is_disallowed_if_any_is() {
     let rules = "User-agent: GPTBot\nDisallow: /a\n\nUser-agent: CCBot\nDisallow: /b\nDisallow: /c\n\n\
                  User-agent: GPTBot\nDisallow: /c\n";
     run(async {
@@ -450,9 +451,9 @@ fn a_request_is_judged_for_several_crawlers_and_disallowed_if_it_is_for_any() {
     });
 }
 
-// Ours: the exit code of the worst that is known.
+// Ours: the worst known verdict sets the exit code.
 #[tokio::test]
-async fn exit_codes_tell_disallowed_from_unknown() {
+async fn exit_codes_distinguish_disallowed_from_unknown() {
     for (pages, code) in [
         (&["https://h.test/b"][..], 0),
         (&["https://h.test/a"], 1),
@@ -466,7 +467,7 @@ async fn exit_codes_tell_disallowed_from_unknown() {
         }
         assert_eq!(judged(&warc, &[]).await.code, Some(code), "{pages:?}");
     }
-    // Nothing was judged: it does not pass for a crawl that kept to the rules.
+    // An archive without requests must not look like a crawl that kept to the rules.
     let nothing = judged(&Warc::plain(), &[]).await;
     assert_eq!(nothing.code, Some(3), "{nothing:?}");
     let said = "there is no request to judge";
@@ -485,9 +486,9 @@ async fn exit_codes_tell_disallowed_from_unknown() {
     }
 }
 
-// Ours: a damaged record costs itself, and is told with its place.
+// Ours: the report gives the offset of each damaged record.
 #[tokio::test]
-async fn a_damaged_record_costs_itself_alone() {
+async fn a_damaged_record_is_reported_and_the_rest_is_judged() {
     for mut warc in [Warc::plain(), Warc::gzip(6)] {
         warc.robots("2026-01-02T00:00:00Z", NONE);
         for page in 0..10 {
@@ -510,8 +511,8 @@ async fn a_damaged_record_costs_itself_alone() {
     }
 }
 
-// Ours: what stands in the body of a record is none of the crawl, wherever the
-// cores begin to read.
+// Ours: records inside the body of a record are not part of the crawl, even if a thread
+// starts to read in the middle of that body.
 #[tokio::test]
 async fn an_archive_within_an_archive_is_not_read() {
     let mut inner = Warc::gzip(0);
@@ -524,7 +525,7 @@ async fn an_archive_within_an_archive_is_not_read() {
     let mut outer = Warc::gzip(0);
     outer.robots("2026-01-02T00:00:00Z", NONE);
     let body = [&b"HTTP/1.1 200 OK\r\n\r\n"[..], &inner.bytes].concat();
-    // Stored as it is, the inner archive looks like members of the outer one.
+    // Stored uncompressed, the inner archive looks like members of the outer one.
     outer
         .exchange(
             "2026-01-02T00:00:01Z",
@@ -537,10 +538,10 @@ async fn an_archive_within_an_archive_is_not_read() {
     assert_eq!(verdicts(&outer, &[]).await, wanted);
 }
 
-// RFC 1952 has members of any length: a file that was compressed in blocks has
-// records that begin in the middle of one.
+// RFC 1952 allows members of any length: in a file compressed in blocks, records can
+// begin in the middle of a member.
 #[tokio::test]
-async fn members_that_are_not_of_records_are_read() {
+async fn gzip_members_need_not_align_with_records() {
     let mut plain = Warc::plain();
     plain.robots("2026-01-02T00:00:00Z", NONE);
     let filler = "x".repeat(50_000);
@@ -561,9 +562,9 @@ async fn members_that_are_not_of_records_are_read() {
     assert_eq!(report["unread"], 0, "{report}");
 }
 
-// Ours: what a crawl has fetched does not act on who reads of it.
+// Ours: archived text must not control a terminal or become a formula in a spreadsheet.
 #[tokio::test]
-async fn hostile_archives_print_nothing_that_acts() {
+async fn reports_escape_hostile_text_from_archives() {
     let mut warc = Warc::plain();
     let agent = "=cmd()\u{1b}[2J\u{202e}";
     warc.robots(
@@ -603,9 +604,9 @@ async fn hostile_archives_print_nothing_that_acts() {
     }
 }
 
-// Ours: a page for people, on which nothing that a crawl has fetched acts.
+// Ours: the HTML report escapes archived text, and never overwrites a file.
 #[tokio::test]
-async fn a_page_tells_what_was_disallowed_and_of_which_files() {
+async fn the_html_report_names_disallowed_rules_and_input_files() {
     let mut warc = Warc::plain();
     let rule = "User-agent: *\nDisallow: /<script>\u{202e}\nDisallow: /b\n";
     warc.robots("2026-01-02T00:00:00Z", rule);
@@ -637,9 +638,9 @@ async fn a_page_tells_what_was_disallowed_and_of_which_files() {
     assert_eq!(again.code, Some(2), "{again:?}");
 }
 
-// Ours: whoever gets the page gets no secret with it; and a path need not be UTF-8.
+// Ours: the page can be passed on without secrets; and a path need not be UTF-8.
 #[tokio::test]
-async fn a_page_tells_its_command_without_secrets() {
+async fn the_html_report_shows_its_command_without_secrets() {
     let mut warc = Warc::plain();
     warc.robots("2026-01-02T00:00:00Z", NONE);
     let folder = folder(&warc);
@@ -660,9 +661,9 @@ async fn a_page_tells_its_command_without_secrets() {
     assert!(!page.contains(&digest) && !page.contains("t0b0"), "{page}");
 }
 
-// Ours: `--robots` takes the place of the archive's files.
+// Ours: with `--robots`, the robots.txt files of the archive are ignored.
 #[tokio::test]
-async fn saved_files_judge_in_place_of_those_in_the_archive() {
+async fn saved_robots_txt_files_replace_those_in_the_archive() {
     let mut warc = Warc::plain();
     warc.robots("2026-01-02T00:00:00Z", NONE)
         .page("2026-01-02T00:01:00Z", "https://h.test/a")

@@ -1,5 +1,5 @@
-//! `judge --log`: requests in the logs of servers, proxies and crawlers, by saved
-//! robots.txt files.
+//! `judge --log`: checks the requests in logs of servers, proxies and crawlers against
+//! saved robots.txt files.
 
 use tempfile::TempDir;
 
@@ -8,7 +8,7 @@ use crate::kit::run;
 
 const ROBOTS: &str = "User-agent: FooBot\nDisallow: /foo\n\nUser-agent: *\nDisallow: /star\n";
 
-/// A folder with the log `a.log`, and the robots.txt of `h.test` in `saved`.
+/// Creates a folder with the log `a.log`, and the robots.txt of `h.test` in `saved`.
 fn folder(log: &str) -> TempDir {
     let folder = TempDir::new().unwrap();
     std::fs::write(folder.path().join("a.log"), log).unwrap();
@@ -17,7 +17,7 @@ fn folder(log: &str) -> TempDir {
     folder
 }
 
-/// `judge --log a.log --robots saved` with these arguments.
+/// Runs `judge --log a.log --robots saved` with further arguments.
 async fn judged(log: &str, arguments: &[&str]) -> Outcome {
     let judge = ["judge", "--log", "a.log", "--robots", "saved"];
     run_in(folder(log).path(), &[&judge[..], arguments].concat()).await
@@ -37,9 +37,9 @@ async fn verdicts(log: &str, arguments: &[&str]) -> Vec<String> {
 
 const TIME: &str = "[02/Jan/2026:10:00:05 +0000]";
 
-// Apache, mod_log_config; ours for what each form leaves open.
+// Apache, mod_log_config; ours where a format lacks the crawler or the origin.
 #[test]
-fn the_log_of_a_server_is_judged_at_its_site() {
+fn a_server_log_is_judged_against_the_given_origin() {
     let log = format!(
         "c - - {TIME} \"GET /foo?a=b HTTP/1.1\" 200 1 \"-\" \"FooBot/2\"\n\
          c - - {TIME} \"GET /foo HTTP/1.1\" 200 1 \"-\" \"BarBot/2\"\n\
@@ -70,9 +70,9 @@ fn the_log_of_a_server_is_judged_at_its_site() {
     });
 }
 
-// Ours: a forward proxy's log has whole URLs, and tunnels in which there is none.
+// Ours: the log of a forward proxy has whole URLs, except for requests inside tunnels.
 #[test]
-fn the_log_of_a_proxy_is_judged_as_far_as_it_was_seen() {
+fn a_proxy_log_is_judged_except_for_tunnels() {
     let log = format!(
         "c - - {TIME} \"GET http://h.test/foo HTTP/1.1\" 200 1 \"-\" \"FooBot/2\"\n\
          c - - {TIME} \"CONNECT h.test:443 HTTP/1.1\" 200 1 \"-\" \"FooBot/2\"\n\
@@ -94,7 +94,7 @@ fn the_log_of_a_proxy_is_judged_as_far_as_it_was_seen() {
 
 // Scrapy 2.13 and Heritrix 3.
 #[test]
-fn the_logs_of_crawlers_are_judged_by_their_names() {
+fn crawler_logs_are_judged_under_the_name_they_contain() {
     let scrapy = "\
 2026-01-02 10:00:00 [scrapy.utils.log] INFO: Scrapy 2.13 started (bot: shop)
 2026-01-02 10:00:00 [scrapy.crawler] INFO: Overridden settings:
@@ -126,9 +126,9 @@ fn the_logs_of_crawlers_are_judged_by_their_names() {
     });
 }
 
-// Ours: lines that are of no form are counted, with their numbers.
+// Ours: lines that match no format are counted and reported by number.
 #[test]
-fn a_line_that_is_not_understood_costs_itself() {
+fn an_unparsable_log_line_is_counted_and_the_rest_is_judged() {
     let good = format!("c - - {TIME} \"GET http://h.test/ HTTP/1.1\" 200 1 \"-\" \"FooBot\"\n");
     let long = format!("{}\n", "x".repeat(70_000));
     let log = format!("{good}no line of a log \u{1b}[2J\n{long}{good}");
@@ -141,7 +141,7 @@ fn a_line_that_is_not_understood_costs_itself() {
         assert_eq!(report["unread_parts"][1]["place"], 3, "{report}");
         assert_eq!(outcome.code, Some(3));
 
-        // The first line counts as any other, once the format is known.
+        // An unparsable first line is counted, too, once the format is known.
         let log = format!("GET /foo HTTP/1.1\" 200 1\n\n{good}");
         let outcome = judged(&log, &["--json"]).await;
         let report = outcome.json_lines().remove(0);
@@ -165,10 +165,10 @@ fn a_line_that_is_not_understood_costs_itself() {
     });
 }
 
-// Ours: what the operator allows, robots.txt has disallowed all the same, and no form of the
-// result says otherwise.
+// Ours: an override of the operator does not hide in any output format that robots.txt
+// disallowed the request.
 #[test]
-fn what_an_override_allows_is_told_apart() {
+fn requests_allowed_by_an_override_are_reported_separately() {
     let log = format!("c - - {TIME} \"GET http://h.test/foo HTTP/1.1\" 200 1 \"-\" \"FooBot\"\n");
     let leave = "robots.override = [{ origin = \"http://h.test\", action = \"allow\", \
                  reason = \"contract\", until = 2099-01-01T00:00:00Z }]";
@@ -201,9 +201,9 @@ fn what_an_override_allows_is_told_apart() {
     });
 }
 
-// Ours: logs are read from standard input and several at a time.
+// Ours: `--log` takes several files; `-` is standard input.
 #[test]
-fn logs_are_read_from_standard_input_and_one_after_the_other() {
+fn several_logs_and_standard_input_can_be_read_at_once() {
     let line = |path: &str| {
         format!("c - - {TIME} \"GET http://h.test{path} HTTP/1.1\" 200 1 \"-\" \"FooBot\"\n")
     };

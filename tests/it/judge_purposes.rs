@@ -1,4 +1,4 @@
-//! `judge --purpose`: the pages of past crawls that were denied for a purpose.
+//! `judge --purpose`: finds pages of past crawls whose sites deny a purpose.
 
 use std::io::Write as _;
 
@@ -14,7 +14,7 @@ use crate::kit::warc::{Warc, ok};
 const ROBOTS: &str = "User-agent: *\nDisallow: /no\nContent-Usage: /data train-ai=n\n";
 const AT: &str = "2026-01-02T00:01:00Z";
 
-/// `judge --warc a.warc` with these arguments.
+/// Runs `judge --warc a.warc` with further arguments.
 async fn judged(warc: &Warc, arguments: &[&str]) -> Outcome {
     let folder = TempDir::new().unwrap();
     std::fs::write(folder.path().join("a.warc"), &warc.bytes).unwrap();
@@ -42,8 +42,8 @@ fn chunked(text: &str) -> String {
     format!("14\r\n{one}\r\n{:x}\r\n{two}\r\n0\r\n\r\n", two.len())
 }
 
-/// One test a row: the denials of a page for training, and for searching, by its path
-/// and its response.
+/// Generates a test per row: the denials of a page for training and searching, given its
+/// path and response.
 macro_rules! pages {
     ($($name:ident: $path:literal, $response:expr => $denials:literal;)*) => {$(
         #[test]
@@ -61,8 +61,8 @@ macro_rules! pages {
     )*};
 }
 
-// The sources of the statements are those of `denials`; of the framing, RFC 9112,
-// sections 6 and 7; ISO 28500 for what an archive has.
+// Sources: those that `denials` cites for statements; RFC 9112, sections 6 and 7, for
+// framing; ISO 28500 for the form of archived responses.
 pages! {
     robots_txt_denies_a_path: "/data/1", ok("page") => "train-ai (train-ai=n, line 3)";
     robots_txt_denies_no_other_path: "/a", ok("page") => "";
@@ -74,18 +74,18 @@ pages! {
     a_meta_for_the_crawler_denies: "/a", html("", meta("FooBot", "noai")) => "train-ai (noai)";
     a_reservation_in_the_page_denies: "/a", html("", meta("tdm-reservation", "1")) => "train-ai (tdm-reservation=1)";
     a_reservation_in_the_page_supersedes_the_field: "/a", html("TDM-Reservation: 1\r\n", meta("tdm-reservation", "0")) => "";
-    all_that_is_stated_adds_up: "/data", html("Content-Usage: search=n\r\n", meta("robots", "noai")) => "search (search=n), train-ai (train-ai=n, line 3), train-ai (noai)";
-    a_content_coding_is_taken_off: "/a", html("Content-Encoding: gzip\r\n", gzip(&meta("robots", "noai"))) => "train-ai (noai)";
-    a_content_coding_that_was_taken_off_before_is_not: "/a", html("Content-Encoding: gzip\r\n", meta("robots", "noai")) => "train-ai (noai)";
+    statements_from_all_sources_are_combined: "/data", html("Content-Usage: search=n\r\n", meta("robots", "noai")) => "search (search=n), train-ai (train-ai=n, line 3), train-ai (noai)";
+    a_content_coding_is_decoded: "/a", html("Content-Encoding: gzip\r\n", gzip(&meta("robots", "noai"))) => "train-ai (noai)";
+    an_already_decoded_page_is_read: "/a", html("Content-Encoding: gzip\r\n", meta("robots", "noai")) => "train-ai (noai)";
     chunks_of_a_page_are_joined: "/a", html("Transfer-Encoding: chunked\r\n", chunked(&meta("robots", "noai"))) => "train-ai (noai)";
     a_meta_in_the_body_denies_nothing: "/a", html("", "<body><p>a</p><meta name=robots content=noai>") => "";
     a_page_of_another_type_has_no_metas: "/a", "HTTP/1.1 200 OK\r\nContent-Type: image/png\r\n\r\n<meta name=robots content=noai>" => "";
-    an_error_is_no_page: "/data", "HTTP/1.1 404 Not Found\r\nContent-Usage: search=n\r\n\r\n" => "";
-    a_redirect_is_no_page: "/data", "HTTP/1.1 301 Moved\r\nLocation: /b\r\n\r\n" => "";
+    an_error_response_counts_as_no_page: "/data", "HTTP/1.1 404 Not Found\r\nContent-Usage: search=n\r\n\r\n" => "";
+    a_redirect_counts_as_no_page: "/data", "HTTP/1.1 301 Moved\r\nLocation: /b\r\n\r\n" => "";
 }
 
-/// Archive with a page denied by robots.txt for training, by a field for searching, and
-/// for neither.
+/// Returns an archive with three pages: one denied for training by robots.txt, one denied
+/// for searching by a field, and one not denied.
 fn three() -> Warc {
     let mut warc = Warc::plain();
     warc.robots("2026-01-02T00:00:00Z", ROBOTS)
@@ -99,7 +99,7 @@ fn three() -> Warc {
     warc
 }
 
-// Ours: which pages did this crawl take under train-ai=n?
+// Ours: the report answers which pages a crawl fetched despite `train-ai=n`.
 #[tokio::test]
 async fn denied_pages_are_counted_by_host_statement_and_purpose() {
     let warc = three();
@@ -134,9 +134,9 @@ async fn denied_pages_are_counted_by_host_statement_and_purpose() {
     assert!(rows.contains("https://h.test/data,allow,no_rule"), "{rows}");
 }
 
-// Ours: a crawl with several purposes keeps what it may use for one of them.
+// Ours: a crawl with several purposes may keep a page that it may use for one of them.
 #[tokio::test]
-async fn a_page_is_denied_if_every_purpose_is() {
+async fn a_page_is_denied_only_if_every_purpose_is() {
     let mut warc = three();
     let both = html("X-Robots-Tag: noindex, noai\r\n", "");
     warc.exchange(AT, "https://h.test/c", both);
@@ -153,9 +153,9 @@ async fn a_page_is_denied_if_every_purpose_is() {
     }
 }
 
-// Ours: what was not read is not taken for a page that states nothing.
+// Ours: an unread page is not taken for a page without statements.
 #[test]
-fn pages_that_were_not_read_whole_are_told() {
+fn pages_that_were_not_read_whole_are_counted() {
     let fields = |kind: &'static str, more: (&'static str, &'static str)| {
         [
             ("WARC-Type", kind),
@@ -191,9 +191,9 @@ fn pages_that_were_not_read_whole_are_told() {
     });
 }
 
-// Ours: a directive may be for one of several crawlers.
+// Ours: a directive may name one of several crawlers.
 #[tokio::test]
-async fn a_page_is_denied_if_it_is_for_any_of_several_crawlers() {
+async fn with_several_crawlers_a_page_is_denied_if_any_is() {
     let mut warc = Warc::plain();
     let page = html("X-Robots-Tag: barbot: noai\r\n", "");
     warc.robots("2026-01-02T00:00:00Z", ROBOTS)
@@ -205,9 +205,9 @@ async fn a_page_is_denied_if_it_is_for_any_of_several_crawlers() {
     }
 }
 
-// Ours: a log has no responses.
+// Ours: a log has no responses, hence no fields and pages to read.
 #[tokio::test]
-async fn a_log_is_judged_for_purposes_by_robots_txt_alone() {
+async fn purposes_of_a_log_are_judged_by_robots_txt_only() {
     let folder = TempDir::new().unwrap();
     std::fs::write(folder.path().join("h.test"), ROBOTS).unwrap();
     let line = |path: &str| {
@@ -238,9 +238,9 @@ async fn a_log_is_judged_for_purposes_by_robots_txt_alone() {
     }
 }
 
-// Ours: what a page states is text and nothing else.
+// Ours: statements of a page are printed as inert text.
 #[tokio::test]
-async fn hostile_statements_print_nothing_that_acts() {
+async fn reports_escape_hostile_statements() {
     let mut warc = Warc::plain();
     let hostile = meta("robots", "noai,<script>\u{1b}[2J\u{202e}");
     warc.robots("2026-01-02T00:00:00Z", ROBOTS).exchange(

@@ -1,12 +1,12 @@
-//! The arrows of ARCHITECTURE.md: what may import what, and where the words
-//! that keep the invariants may stand. It reads the sources as text.
+//! The layering rules of ARCHITECTURE.md: which files may use which names. The tests
+//! search the sources as text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Returns the production text of each source file, by its path: `decision/ruling.rs` in
-/// the crate `politesse-decision`, `serve/parts.rs` in the package at the top.
+/// Returns the production code of each source file by path: `decision/ruling.rs` in the
+/// crate `politesse-decision`, `serve/parts.rs` in the root package.
 fn sources() -> BTreeMap<String, String> {
     let top = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut sources = BTreeMap::new();
@@ -41,9 +41,9 @@ fn add_sources(root: &Path, layer: &str, sources: &mut BTreeMap<String, String>)
     }
 }
 
-/// Returns the text without its tests and without comments.
+/// Returns `text` without unit tests and comments.
 fn production(text: &str) -> String {
-    // At the margin: one within a type or a function is about that line alone.
+    // Unindented only: an indented attribute concerns a single item.
     let end = text.find("\n#[cfg(test)]").unwrap_or(text.len());
     text[..end]
         .lines()
@@ -78,9 +78,9 @@ fn decision_is_pure() {
     }
 }
 
-// Invariant 1 (ARCHITECTURE.md): the one leave that no rule gave.
+// Invariant 1 (ARCHITECTURE.md): a `RobotsPermit` allows a fetch without a rule.
 #[test]
-fn a_robots_permit_is_known_to_four_files() {
+fn only_listed_files_use_robots_permit() {
     for (name, text) in sources() {
         let allowed = [
             "decision/decide.rs",
@@ -96,7 +96,7 @@ fn a_robots_permit_is_known_to_four_files() {
 
 // Invariant 3 (ARCHITECTURE.md).
 #[test]
-fn receipts_are_made_by_the_record_alone() {
+fn only_the_record_issues_receipts() {
     for (name, text) in sources() {
         if first_segment(&name) != "record" {
             assert!(!text.contains("Receipt::issue"), "{name} makes a receipt");
@@ -104,9 +104,9 @@ fn receipts_are_made_by_the_record_alone() {
     }
 }
 
-// ARCHITECTURE.md, "Tasks": whatever spawns has to end with the process.
+// ARCHITECTURE.md, "Tasks": every spawned task must end with the process.
 #[test]
-fn tasks_are_spawned_in_the_listed_files_alone() {
+fn only_listed_files_spawn_tasks() {
     const WAYS: [&str; 3] = ["spawn(", "spawn_blocking(", ".execute("];
     let listed = [
         "proxy/connection.rs",
@@ -137,10 +137,9 @@ fn tasks_are_spawned_in_the_listed_files_alone() {
         "admin/state_pages.rs",
         "base/tasks.rs",
     ];
-    // A command of `run` is a process, what the store executes is SQL, the demo's site
-    // and its list of decisions end with their process, the log begins before any
-    // runtime, archives are read by threads that end with their scope, and threads that
-    // are started to see whether they can be are joined.
+    // Exceptions: `run` spawns a process, the store executes SQL, tasks of the demo end
+    // with its process, the log starts before any runtime, archives are read by scoped
+    // threads, and threads started as a test of resources are joined.
     let own = [
         "cli/run/mod.rs",
         "cli/run/seal/mod.rs",
@@ -184,10 +183,10 @@ fn tasks_are_spawned_in_the_listed_files_alone() {
     assert_eq!(spawning.collect::<BTreeSet<_>>(), listed);
 }
 
-/// Types of the proxy and the admin side that show bytes of a message by a derived
-/// `Debug`. None of them has a credential of a client.
+/// Types whose derived `Debug` prints bytes of a message. None of them holds a client's
+/// credential.
 const SHOWN: [&str; 15] = [
-    // Of a response of an origin, or of our own.
+    // Parts of responses, from an origin or from the proxy.
     "AheadBuffer",
     "AnnotatedResponse",
     "HeadRepair",
@@ -195,23 +194,22 @@ const SHOWN: [&str; 15] = [
     "PageValidators",
     "ProxyBody",
     "RestrictedNames",
-    // `Accept`, `From` and `User-Agent`, and names of the configuration.
+    // `Accept`, `From`, `User-Agent`, and names from the configuration.
     "AnswerForm",
     "Asker",
     "CrawlerNames",
     "Options",
-    // Heads that a credential for this proxy was taken out of, and a body that does
-    // not show itself.
+    // Heads without the credential for this proxy, and a body that is not printed.
     "ConditionalRequest",
     "OutgoingHead",
     "StreamingUpload",
-    // A value that is marked as sensitive.
+    // The value is marked as sensitive.
     "Credentials",
 ];
 
-// Ours: a credential is in no log and no error, whatever is printed later.
+// Ours: credentials must never reach a log or an error text, even by careless printing.
 #[test]
-fn what_may_hold_a_credential_is_shown_by_no_derived_debug() {
+fn no_derived_debug_prints_a_credential() {
     let raw = [
         "Vec<u8>",
         "Bytes",
@@ -245,7 +243,7 @@ fn what_may_hold_a_credential_is_shown_by_no_derived_debug() {
     assert_eq!(shown, BTreeSet::from(listed));
 }
 
-/// Reports whether `word` is in `text`, and not as the end of a longer one.
+/// Reports whether `text` contains `word`, other than as the end of a longer word.
 fn has_word(text: &str, word: &str) -> bool {
     text.match_indices(word).any(|(at, _)| {
         !text[..at].ends_with(|letter: char| letter.is_alphanumeric() || letter == '_')
@@ -253,7 +251,7 @@ fn has_word(text: &str, word: &str) -> bool {
 }
 
 #[test]
-fn nobody_below_the_command_line_reads_the_environment() {
+fn only_the_command_line_and_serve_read_the_environment() {
     for (name, text) in sources() {
         if ["serve", "cli", "main", "lib"].contains(&first_segment(&name)) {
             continue;

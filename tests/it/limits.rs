@@ -1,5 +1,5 @@
-//! Everything has a bound, and bad input gets a clear answer and leaves the
-//! proxy well (ARCHITECTURE.md, invariant 8).
+//! Limits and timeouts: bad input and slow peers get a clear answer, and do not harm the
+//! proxy (ARCHITECTURE.md, invariant 8).
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
 use crate::kit::until;
 
-// Ours: `proxy.max_connections` counts, not what a shell gives to who does not
-// ask.
+// Ours: the number of connections is limited by `proxy.max_connections`, not by the low
+// soft limit that shells set by default.
 #[tokio::test]
-async fn all_descriptors_that_may_be_had_are_taken() {
+async fn the_descriptor_limit_is_raised_to_the_hard_limit() {
     let place = Place::with(&Config::default());
     let program = politesse(place.folder());
     let mut command = Command::new("sh");
@@ -40,12 +40,13 @@ async fn all_descriptors_that_may_be_had_are_taken() {
     assert_eq!(words.next(), words.next(), "{limits}");
 }
 
-// Ours: too little memory is said, and no panic or abort (docs/operating.md).
+// Ours: too little memory causes an error message, not a panic or abort
+// (docs/operating.md).
 #[tokio::test]
-async fn too_little_memory_for_a_start_is_said() {
+async fn too_little_memory_to_start_is_reported() {
     let place = Place::with(&Config::default());
     let program = politesse(place.folder());
-    // In KiB; with less than the first the program cannot be loaded.
+    // In KiB. Below the first limit the program cannot even be loaded.
     for limit in [120_000, 256_000, 262_144, 460_000, 532_000, 852_000] {
         let mut command = Command::new("sh");
         let script = format!("ulimit -c 0; ulimit -v {limit}; exec \"$0\" run -- true");
@@ -62,9 +63,9 @@ async fn too_little_memory_for_a_start_is_said() {
     }
 }
 
-// Ours: malformed request lines.
+// Ours: malformed request lines, `Host` fields and targets.
 #[tokio::test]
-async fn malformed_requests_are_answered_with_400_and_closed() {
+async fn malformed_requests_get_400_and_are_closed() {
     let (origin, proxy) = site(Script::robots(""), &[]).await;
     for head in [
         "GET  http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n",
@@ -90,11 +91,11 @@ async fn malformed_requests_are_answered_with_400_and_closed() {
     assert_eq!(
         get(&proxy, "http://o.test/a").await.status(),
         200,
-        "still well"
+        "the proxy still works"
     );
 }
 
-// Ours: a head of 64 KiB and 256 fields.
+// Ours: a head may have 64 KiB and 256 fields.
 #[tokio::test]
 async fn heads_beyond_the_limits_are_refused() {
     let (origin, proxy) = site(Script::robots(""), &[]).await;
@@ -103,7 +104,7 @@ async fn heads_beyond_the_limits_are_refused() {
     for fields in [many, large] {
         let mut crawler = Crawler::plain(&proxy).await;
         let head = format!("GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n{fields}\r\n");
-        // The answer may come before all is sent.
+        // The answer may come before the whole head is sent.
         let _ = crawler.try_send(head.as_bytes()).await;
         let reply = crawler.try_reply_to("GET").await;
         assert!(reply.is_none_or(|reply| [400, 431].contains(&reply.status())));
@@ -115,9 +116,9 @@ async fn heads_beyond_the_limits_are_refused() {
     assert_eq!(Crawler::plain(&proxy).await.ask(&lines).await.status(), 200);
 }
 
-// Ours: proxy.clients; others are closed at once.
+// Ours: only addresses in `proxy.clients` may connect.
 #[tokio::test]
-async fn an_address_that_may_not_use_the_proxy_is_closed_at_once() {
+async fn a_connection_from_a_disallowed_address_is_closed_at_once() {
     let proxy = Config::default()
         .set("proxy.clients = [\"192.0.2.0/24\"]")
         .start()
@@ -128,7 +129,7 @@ async fn an_address_that_may_not_use_the_proxy_is_closed_at_once() {
 
 // RFC 9110, section 15.5.9; proxy.header_timeout.
 #[tokio::test]
-async fn a_silent_connection_ends_and_half_a_head_is_answered_with_408() {
+async fn a_silent_connection_is_closed_and_half_a_head_gets_408() {
     let (_origin, proxy) = site(
         Script::robots(""),
         &[
@@ -144,7 +145,7 @@ async fn a_silent_connection_ends_and_half_a_head_is_answered_with_408() {
         .await
         .assert_error(408, "http_request_error");
     assert!(half.closes().await);
-    // A later head has the time from its first byte, and so has one in TLS.
+    // For later heads, and for heads inside TLS, the time starts at the first byte.
     let mut later = Crawler::plain(&proxy).await;
     assert_eq!(later.get("http://o.test/", "o.test").await.status(), 200);
     later.send(b"GET http://o.te").await;
@@ -165,14 +166,14 @@ async fn a_silent_connection_ends_and_half_a_head_is_answered_with_408() {
     assert!(metrics(&proxy).await.contains(counted));
 }
 
-// Ours: proxy.min_progress, proxy.progress_window.
+// Ours: `proxy.min_progress`, `proxy.progress_window`.
 #[tokio::test]
-async fn an_upload_that_drips_is_cut_off() {
+async fn an_upload_below_the_minimum_rate_is_aborted() {
     let (_origin, proxy) = site(Script::robots(""), &["proxy.progress_window = \"500ms\""]).await;
     let mut slow = Crawler::plain(&proxy).await;
     let head = "PUT http://o.test/a HTTP/1.1\r\nHost: o.test\r\nContent-Length: 100000\r\n\r\n";
     slow.send(head.as_bytes()).await;
-    // Each part comes long before proxy.idle_timeout.
+    // Each byte arrives long before `proxy.idle_timeout`, which must not be the cause.
     until("the end of the upload", async || {
         let sent = slow.try_send(b"x").await;
         let ended = metrics(&proxy).await;
@@ -184,10 +185,9 @@ async fn an_upload_that_drips_is_cut_off() {
     assert_eq!(rows[0]["error"], "http_request_error");
 }
 
-// Ours: proxy.min_progress; over HTTP/2 the stream ends, and its connection does
-// not.
+// Ours: `proxy.min_progress`. Over HTTP/2 only the stream ends; the connection remains.
 #[tokio::test]
-async fn a_response_that_nobody_takes_is_cut_off() {
+async fn a_response_that_the_client_does_not_read_is_aborted() {
     let large = Page::stream(64 << 20, Length::Announced);
     let script = Script::robots("").page("/large", large);
     let (_origin, proxy) = site(
@@ -215,9 +215,9 @@ async fn a_response_that_nobody_takes_is_cut_off() {
     assert!(metrics(&proxy).await.contains(counted));
 }
 
-// Ours: upstream.first_byte_timeout.
+// Ours: `upstream.first_byte_timeout`.
 #[tokio::test]
-async fn an_origin_that_never_answers_is_a_gateway_timeout() {
+async fn an_origin_that_never_answers_causes_504() {
     let never = Gate::shut();
     let (_origin, proxy) = site(
         Script::robots("").page("/a", Page::text("").after(&never)),
@@ -234,25 +234,22 @@ async fn an_origin_that_never_answers_is_a_gateway_timeout() {
     );
 }
 
-// Ours: upstream.idle_timeout, of a body that stalls.
+// Ours: `upstream.idle_timeout` applies between parts of a body.
 #[tokio::test]
-async fn a_body_that_stalls_breaks_off() {
+async fn a_stalled_response_body_is_aborted() {
     let never = Gate::shut();
-    let origin = Script::robots("")
-        .page("/a", Page::stepped(&["some", "more"], &never))
-        .start()
-        .await;
-    let config = resolve("o.test", origin.address()).set("upstream.idle_timeout = \"300ms\"");
-    let reply = get(&config.start().await, "http://o.test/a").await;
+    let script = Script::robots("").page("/a", Page::stepped(&["some", "more"], &never));
+    let (_origin, proxy) = site(script, &["upstream.idle_timeout = \"300ms\""]).await;
+    let reply = get(&proxy, "http://o.test/a").await;
     assert_eq!(
         (reply.end, reply.text().as_str()),
         (crate::kit::client::End::Broken, "some")
     );
 }
 
-// Ours: what an origin may not send is 502, and only that.
+// Ours: each kind of invalid answer causes 502 with its own error type.
 #[tokio::test]
-async fn an_answer_that_is_no_http_is_a_bad_gateway() {
+async fn an_invalid_answer_of_the_origin_causes_502() {
     for (bytes, error) in [
         (&b"<html>hello</html>\r\n\r\n"[..], "http_protocol_error"),
         (
@@ -277,10 +274,10 @@ async fn an_answer_that_is_no_http_is_a_bad_gateway() {
     }
 }
 
-// Ours: proxy.header_timeout is about heads. A connection that has asked may
-// take its time, for the answer as for the next request.
+// Ours: `proxy.header_timeout` applies only while a head is received, neither to the
+// answer nor to the pause before the next request.
 #[tokio::test]
-async fn a_slow_answer_is_not_cut_by_the_limit_for_heads() {
+async fn header_timeout_does_not_abort_a_slow_answer() {
     let gate = Gate::shut();
     let script = Script::robots("").page("/a", Page::stepped(&["some", "more"], &gate));
     let (origin, proxy) = site(script, &["proxy.header_timeout = \"300ms\""]).await;
@@ -289,7 +286,7 @@ async fn a_slow_answer_is_not_cut_by_the_limit_for_heads() {
         .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
         .await;
     origin.arrival("/a").await;
-    // One that comes later and says nothing is closed by then.
+    // A silent connection that was opened later is closed, so the timeout has passed.
     assert!(Crawler::plain(&proxy).await.closes().await);
     gate.open(2);
     let reply = crawler.reply_to("GET").await;
@@ -297,10 +294,10 @@ async fn a_slow_answer_is_not_cut_by_the_limit_for_heads() {
     assert_eq!(crawler.get("http://o.test/b", "o.test").await.status(), 200);
 }
 
-// Ours: an origin that pauses within upstream.idle_timeout is waited for,
-// however short proxy.idle_timeout is.
+// Ours: an origin may pause within `upstream.idle_timeout`, even if `proxy.idle_timeout`
+// is shorter.
 #[tokio::test]
-async fn a_pause_of_the_origin_is_no_idleness_of_the_crawler() {
+async fn a_pause_of_the_origin_does_not_count_as_client_idleness() {
     let gate = Gate::shut();
     let script = Script::robots("").page("/a", Page::stepped(&["some", "more"], &gate));
     let (origin, proxy) = site(script, &["proxy.idle_timeout = \"300ms\""]).await;
@@ -310,7 +307,7 @@ async fn a_pause_of_the_origin_is_no_idleness_of_the_crawler() {
         .await;
     gate.open(1);
     origin.arrival("/a").await;
-    // Idle connections opened later are closed one after the other.
+    // Idle connections opened later are closed, so the timeout has passed.
     for _ in 0..3 {
         let mut other = Crawler::plain(&proxy).await;
         assert_eq!(other.get("http://o.test/b", "o.test").await.status(), 200);
@@ -320,9 +317,9 @@ async fn a_pause_of_the_origin_is_no_idleness_of_the_crawler() {
     assert_eq!(crawler.reply_to("GET").await.text(), "somemore");
 }
 
-// Ours: a crawler that takes nothing gives its place back.
+// Ours: a crawler that does not read must not hold a connection.
 #[tokio::test]
-async fn a_crawler_that_reads_nothing_is_closed() {
+async fn a_crawler_that_reads_nothing_is_disconnected() {
     let length = 64 * 1024 * 1024;
     let page = Page::stream(length, Length::Announced);
     let (_origin, proxy) = site(
@@ -338,9 +335,9 @@ async fn a_crawler_that_reads_nothing_is_closed() {
     assert_eq!(rows[0]["error"], "client_idle", "{rows:?}");
 }
 
-/// Returns the address of an origin that answers each request as soon as its head has
-/// come, and takes what follows for its body.
-async fn hasty() -> SocketAddr {
+/// Starts an origin that answers as soon as it has a head and discards everything else it
+/// receives. Returns its address.
+async fn early_answering_origin() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -360,10 +357,10 @@ async fn hasty() -> SocketAddr {
     address
 }
 
-// Ours: what is still being uploaded behind its answer is no head that is late.
+// Ours: the rest of an upload after its answer is not taken for a late head.
 #[tokio::test]
-async fn an_upload_may_go_on_behind_its_answer() {
-    let proxy = resolve("o.test", hasty().await)
+async fn an_upload_may_continue_after_its_answer() {
+    let proxy = resolve("o.test", early_answering_origin().await)
         .set("proxy.header_timeout = \"300ms\"")
         .set("proxy.idle_timeout = \"300ms\"")
         .start()

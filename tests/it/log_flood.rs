@@ -1,4 +1,4 @@
-//! What others can cause in the log, as often as they like.
+//! Limits on log lines that clients can cause at any rate.
 
 use serde_json::Value;
 
@@ -6,10 +6,10 @@ use crate::kit::client::{Crawler, metrics};
 use crate::kit::proxy::{Config, Proxy};
 use crate::kit::until;
 
-/// Returns the lines of the log whose message holds `text`.
+/// Returns the log lines whose message contains `text`.
 fn lines(proxy: &Proxy, text: &str) -> Vec<Value> {
     let log = proxy.log();
-    // The last line may still be on its way.
+    // The last line may be incomplete, so lines that do not parse are skipped.
     let lines = log
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok());
@@ -17,7 +17,8 @@ fn lines(proxy: &Proxy, text: &str) -> Vec<Value> {
     lines.filter(holds).collect()
 }
 
-/// Waits until the lines about `text`, written and left out, are `count`.
+/// Waits until `count` lines with `text` were written or reported as left out. Returns
+/// how many were written.
 async fn counted(proxy: &Proxy, text: &str, count: u64) -> usize {
     until("all lines to be counted", async || {
         let written = lines(proxy, text);
@@ -32,7 +33,7 @@ async fn counted(proxy: &Proxy, text: &str, count: u64) -> usize {
     .await
 }
 
-// Ours: 17,066 lines in 5 s came of clients that may not connect.
+// Ours: without a limit, clients that may not connect caused 17,066 lines in 5 s.
 #[tokio::test]
 async fn outsiders_cannot_flood_the_log() {
     let config = Config::default().set("proxy.clients = [\"192.0.2.0/24\"]");
@@ -47,12 +48,11 @@ async fn outsiders_cannot_flood_the_log() {
     assert!(shown.contains(&left_out), "{left_out}: {shown}");
 }
 
-// Ours: each kind has lines of its own, and what is left out is told before
-// the end.
+// Ours: each kind of line has its own limit, and the lines left out are reported while
+// the proxy runs.
 #[tokio::test]
 async fn failed_handshakes_and_other_protocols_do_not_hide_each_other() {
-    let config = Config::default().set("log.burst = 2").start().await;
-    let proxy = config;
+    let proxy = Config::default().set("log.burst = 2").start().await;
     for _ in 0..20 {
         let mut crawler = Crawler::connect(&proxy, "o.test:22").await;
         crawler.send(b"SSH-2.0-A\r\n").await;
@@ -63,9 +63,9 @@ async fn failed_handshakes_and_other_protocols_do_not_hide_each_other() {
     counted(&proxy, "the handshake asks for", 20).await;
 }
 
-// Ours: what only the operator can cause is written as often as it comes.
+// Ours: lines that only the operator can cause are not limited.
 #[tokio::test]
-async fn mistakes_of_the_operator_are_all_told() {
+async fn configuration_mistakes_are_all_logged() {
     let proxy = Config::default().start().await;
     let mut config = Config::default();
     for number in 0..20 {

@@ -1,5 +1,5 @@
-//! TLS to the proxy: listeners with a scheme each, and their certificate. All
-//! ours; docs/configuration.md.
+//! TLS between client and proxy: plain and TLS listeners side by side, and their
+//! certificate. Every test here is ours; docs/configuration.md.
 
 use std::fs::Permissions;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ fn config(origin: &Origin) -> Config {
         .set("proxy.tls_key = \"proxy.key\"")
 }
 
-/// Writes a certificate of the test CA, and its key.
+/// Writes a certificate signed by the test CA, and its key.
 fn write_pair(place: &Place) {
     let [cert, key] = TestCa::get().pair(&["127.0.0.1", "localhost"]);
     std::fs::write(place.path("proxy.pem"), cert).unwrap();
@@ -41,7 +41,7 @@ async fn start(config: &Config) -> Proxy {
     place.start().await
 }
 
-/// Returns the address of the listener with TLS.
+/// Returns the address of the TLS listener.
 fn secure(proxy: &Proxy) -> SocketAddr {
     let banner = proxy.banner();
     assert!(banner[0].contains("listens on http://"), "{banner:?}");
@@ -50,7 +50,7 @@ fn secure(proxy: &Proxy) -> SocketAddr {
 }
 
 #[tokio::test]
-async fn requests_and_connects_come_over_tls_as_they_do_without() {
+async fn requests_and_connects_work_over_a_tls_listener() {
     let plain = Script::robots(ROBOTS).start().await;
     let origin = Script::robots(ROBOTS).tls().start().await;
     let config = config(&origin).resolve("p.test", plain.address());
@@ -69,14 +69,14 @@ async fn requests_and_connects_come_over_tls_as_they_do_without() {
         let reply = inside.get(path, "o.test").await;
         assert_eq!(reply.status(), status, "{}", reply.text());
     }
-    // The other listener speaks without TLS all the while.
+    // The other listener still serves plain HTTP.
     let mut other = Crawler::plain(&proxy).await;
     let reply = other.get("http://p.test/a", "p.test").await;
     assert_eq!(reply.status(), 200);
 }
 
 #[tokio::test]
-async fn a_reload_takes_another_certificate_and_drops_no_connection() {
+async fn a_reload_replaces_the_certificate_and_keeps_open_connections() {
     let origin = Script::robots(ROBOTS).start().await;
     let proxy = start(&config(&origin)).await;
     let address = secure(&proxy);
@@ -87,7 +87,7 @@ async fn a_reload_takes_another_certificate_and_drops_no_connection() {
     let end = text.lines().find_map(|line| line.strip_prefix(name));
     let end: i64 = end.unwrap().parse().unwrap();
     assert!(clock::now().as_second() < end, "{end}");
-    // A certificate that the client does not trust shows which one is in force.
+    // The client rejects an untrusted certificate, which shows that the new one is used.
     let [cert, key] = foreign_pair();
     std::fs::write(proxy.place().path("proxy.pem"), cert).unwrap();
     write_key(proxy.place(), &key);
@@ -102,7 +102,7 @@ async fn a_reload_takes_another_certificate_and_drops_no_connection() {
     assert_eq!(origin.targets(), ["/a", "/b", "/c", "/d"]);
 }
 
-/// Returns a certificate that signed itself.
+/// Returns a self-signed certificate and its key.
 fn foreign_pair() -> [String; 2] {
     let key = rcgen::KeyPair::generate().unwrap();
     let params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
@@ -111,7 +111,7 @@ fn foreign_pair() -> [String; 2] {
 }
 
 #[tokio::test]
-async fn files_that_cannot_be_used_are_told_at_the_start_and_at_a_reload() {
+async fn unusable_tls_files_are_reported_at_start_and_reload() {
     let origin = Script::robots(ROBOTS).start().await;
     let proxy = start(&config(&origin)).await;
     let address = secure(&proxy);
@@ -140,9 +140,9 @@ async fn files_that_cannot_be_used_are_told_at_the_start_and_at_a_reload() {
     assert!(outcome.stderr.contains(told), "{outcome:?}");
 }
 
-// Ours: before anything is made, and all at once.
+// Ours: all conflicts are reported together, before any file is created.
 #[tokio::test]
-async fn what_is_impossible_together_is_told_by_the_check_too() {
+async fn conflicting_listener_settings_are_reported_by_check_and_serve() {
     let place = Place::with(&Config::default());
     let listen = "proxy.listen=[\"https://127.0.0.1:3128\",\"127.0.0.1:3128\",\
                       \"0.0.0.0:3200\",\"[::1]:3200\"]";
@@ -160,14 +160,14 @@ async fn what_is_impossible_together_is_told_by_the_check_too() {
         ] {
             assert!(outcome.stderr.contains(told), "{outcome:?}");
         }
-        // Two families are two addresses.
+        // Equal ports of different address families do not conflict.
         assert!(!outcome.stderr.contains("[::1]:3200"), "{outcome:?}");
         assert!(!place.path("certs").exists());
     }
 }
 
 #[tokio::test]
-async fn a_handshake_that_does_not_come_or_is_none_ends_the_connection() {
+async fn a_missing_or_invalid_handshake_closes_the_connection() {
     let origin = Script::robots(ROBOTS).start().await;
     let config = config(&origin).set("proxy.header_timeout = \"300ms\"");
     let proxy = start(&config).await;
@@ -180,7 +180,7 @@ async fn a_handshake_that_does_not_come_or_is_none_ends_the_connection() {
     let mut none = Crawler::to(address).await;
     none.send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
         .await;
-    // An alert may come, and no answer.
+    // The proxy may send a TLS alert, but no HTTP answer.
     assert!(none.try_reply_to("GET").await.is_none());
     let text = metrics(&proxy).await;
     let line = "politesse_tls_handshake_failures_total 3\n";
@@ -195,7 +195,7 @@ async fn a_handshake_that_does_not_come_or_is_none_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn curl_comes_over_tls_with_a_credential() {
+async fn curl_authenticates_over_a_tls_listener() {
     let plain = Script::robots(ROBOTS).start().await;
     let origin = Script::robots(ROBOTS).tls().start().await;
     let token = "0123456789abcdef".repeat(4);
@@ -240,7 +240,7 @@ async fn curl_comes_over_tls_with_a_credential() {
 }
 
 #[tokio::test]
-async fn the_page_for_clients_says_how_to_come_over_tls() {
+async fn the_client_setup_page_explains_the_tls_listener() {
     let origin = Script::robots(ROBOTS).start().await;
     let proxy = start(&config(&origin)).await;
     let address = secure(&proxy);

@@ -1,6 +1,5 @@
-//! Monitoring: what `/metrics` says and does not say, and that the dashboard and the
-//! alerts in `contrib` ask for what is there. `tests/full.sh` gives the alerts to
-//! promtool.
+//! Monitoring: the contents of `/metrics`, and agreement of the Grafana dashboard and the
+//! alerts in `contrib` with it. `tests/full.sh` checks the alerts with promtool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,7 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::kit::client::{Crawler, ask, get, get_as, metrics};
-use crate::kit::origin::Script;
+use crate::kit::origin::{Script, site};
 use crate::kit::paced::asking_for_less;
 use crate::kit::page::Page;
 use crate::kit::proxy::{Config, resolve};
@@ -19,7 +18,8 @@ const RULES: [&str; 2] = [
     "contrib/prometheus/politesse.rules.yml",
     "contrib/prometheus/politesse.test.yml",
 ];
-/// Labels that Prometheus adds, and that of the buckets of a histogram.
+/// Labels that are in no table: `instance`, added by Prometheus, and `le` of histogram
+/// buckets.
 const ADDED: [&str; 2] = ["instance", "le"];
 
 fn file(path: &str) -> String {
@@ -27,8 +27,8 @@ fn file(path: &str) -> String {
     std::fs::read_to_string(root.join(path)).unwrap()
 }
 
-/// Returns every series of the reference, with its labels. A unit test holds the
-/// reference and the table of metrics together.
+/// Returns every series of the reference, with its labels. A unit test keeps the
+/// reference in step with the code.
 fn series() -> BTreeMap<String, BTreeSet<String>> {
     let mut series = BTreeMap::new();
     for row in file("docs/reference/metrics.md").lines() {
@@ -58,7 +58,7 @@ fn series() -> BTreeMap<String, BTreeSet<String>> {
     series
 }
 
-/// Selector of series in an expression: its name and its matchers.
+/// A series selector in an expression: name and matchers.
 struct Selector {
     name: String,
     matchers: Vec<(String, String)>,
@@ -106,9 +106,9 @@ fn expressions() -> Vec<String> {
         .collect()
 }
 
-// Ours: a panel or an alert on a metric that is not there says that all is well.
+// Ours: a panel or alert on a missing metric would always look healthy.
 #[test]
-fn the_dashboard_and_the_alerts_ask_for_series_and_labels_that_are_there() {
+fn dashboard_and_alerts_use_only_existing_series_and_labels() {
     let known = series();
     let mut sources = String::new();
     let top = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -152,10 +152,10 @@ fn the_dashboard_and_the_alerts_ask_for_series_and_labels_that_are_there() {
     assert!(asked_for.contains("politesse_report_mode"));
 }
 
-// Ours: what Grafana wants of a dashboard. No package of Debian, PyPI or npm has
-// Grafana itself.
+// Ours: the properties that Grafana requires. Grafana itself is not available as a
+// package of Debian, PyPI or npm.
 #[test]
-fn the_dashboard_is_one() {
+fn the_grafana_dashboard_is_well_formed() {
     let dashboard = dashboard();
     assert_eq!(dashboard["uid"], "politesse");
     assert!(dashboard["schemaVersion"].as_u64().unwrap() >= 36);
@@ -218,7 +218,7 @@ fn labels(text: &str) -> BTreeSet<(String, String)> {
     labels
 }
 
-// Ours: /metrics is open, so that it names nobody, whatever happens.
+// Ours: `/metrics` needs no token, so it must not reveal hosts, URLs or crawlers.
 #[tokio::test]
 async fn no_label_names_a_host_a_url_or_a_crawler() {
     let robots = "User-agent: *\nDisallow: /secret-path\n";
@@ -278,20 +278,16 @@ async fn no_label_names_a_host_a_url_or_a_crawler() {
         let is_word = |letter: char| letter.is_ascii_alphanumeric() || "_.-+".contains(letter);
         assert!(value.chars().all(is_word), "{label}: {value}");
     }
-    // What was done is counted, or the test would show nothing.
+    // The control: the requests above were counted.
     assert!(10 < labels(&text).len(), "{text}");
 }
 
-// Ours: every series without labels is there from the first moment on.
+// Ours: every series without labels exists from the start, with the right value.
 #[tokio::test]
-async fn what_has_no_labels_is_shown_at_once_and_says_what_it_should() {
+async fn series_without_labels_are_exported_from_the_start() {
     let less = asking_for_less(503, Some("300"));
-    let origin = Script::robots("").page("/less", less).start().await;
     let backoff = "pace.backoff = { first = \"60s\", longest = \"1h\", forgive = \"30m\" }";
-    let proxy = resolve("o.test", origin.address())
-        .set(backoff)
-        .start()
-        .await;
+    let (_origin, proxy) = site(Script::robots("").page("/less", less), &[backoff]).await;
     let value = async |name: &str| {
         let text = metrics(&proxy).await;
         let line = format!("{name} ");
@@ -321,9 +317,9 @@ async fn what_has_no_labels_is_shown_at_once_and_says_what_it_should() {
     assert!(text.contains(build), "{text}");
 }
 
-// Ours: Prometheus sees no increase in a series that begins with 1.
+// Ours: Prometheus sees no increase in a series that first appears with the value 1.
 #[tokio::test]
-async fn counters_that_alerts_rise_on_are_there_at_0() {
+async fn counters_used_by_alerts_start_at_0() {
     let text = metrics(&Config::default().start().await).await;
     let rules = file(RULES[0]);
     let lines = rules.lines().map(str::trim);
@@ -342,9 +338,9 @@ async fn counters_that_alerts_rise_on_are_there_at_0() {
     assert!(6 < seen, "{seen}");
 }
 
-// Ours: docs/archive.md. What is shown nowhere is missed by nobody.
+// Ours: docs/archive.md. Trouble of the archive must be visible on the dashboard.
 #[test]
-fn the_dashboard_shows_all_of_the_archive() {
+fn the_dashboard_shows_every_archive_series() {
     let shown = expressions().concat();
     let known = series();
     let of_archive = known.keys().filter(|name| name.contains("_archive_"));
@@ -354,9 +350,9 @@ fn the_dashboard_shows_all_of_the_archive() {
     }
 }
 
-// Ours: a client that hangs up is counted once, also while it waits.
+// Ours: a client that hangs up while it waits for an answer is counted once.
 #[tokio::test]
-async fn a_client_that_leaves_is_counted() {
+async fn a_client_that_hangs_up_is_counted_once() {
     let (gate, origin) = crate::kit::paced::held("/slow").await;
     let proxy = resolve("o.test", origin.address()).start().await;
     get(&proxy, "http://o.test/1").await;
@@ -374,9 +370,9 @@ async fn a_client_that_leaves_is_counted() {
     gate.open(1);
 }
 
-// Ours: the certificates of the configuration in force.
+// Ours: the metric shows only a CA that is in use.
 #[tokio::test]
-async fn without_interception_no_authority_ends() {
+async fn without_interception_the_ca_end_metric_is_0() {
     let proxy = Config::default()
         .set("https.mode = \"refuse\"")
         .start()

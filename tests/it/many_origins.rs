@@ -1,10 +1,8 @@
-//! A crawl of many origins, one in ten of them broken: nobody is asked for its
-//! robots.txt twice, a restart in the middle included, nothing disallowed is
-//! fetched, and memory stays within its bounds.
+//! A crawl of many origins, one in ten of them broken. Each robots.txt is fetched once,
+//! even across a restart; nothing disallowed is fetched; and memory stays within limits.
 //!
-//! Every origin is an address of its own in 127/8, and one listener is all of
-//! them. The crawl of 100,000 is ignored in every run but that of
-//! `tests/full.sh`.
+//! Each origin has its own address in 127/8, and a single listener serves all of them.
+//! Only `tests/full.sh` runs the crawl of 100,000 origins.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -22,11 +20,11 @@ use crate::kit::run_within;
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 const WORKERS: usize = 32;
 
-/// Behaviour of an origin that is asked for its robots.txt.
+/// How an origin answers a request for robots.txt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Healthy,
-    /// Rules, and after them lines without end.
+    /// Rules, followed by endless comment lines.
     Endless,
     Hanging,
     Resetting,
@@ -35,9 +33,9 @@ enum Kind {
     ServerError,
     Garbage,
     Dripping,
-    /// Interim responses without end.
+    /// Endless interim responses.
     Flooding,
-    /// Half of what it announces.
+    /// A body shorter than its `Content-Length`.
     Short,
 }
 
@@ -54,13 +52,13 @@ const BROKEN: [Kind; 10] = [
     Kind::Short,
 ];
 
-/// All origins, and what they were asked for.
+/// All origins, and counters of the requests to them.
 struct Crowd {
     port: u16,
     one_in_ten_broken: bool,
     asked: Vec<AtomicU32>,
     disallowed: AtomicUsize,
-    /// Pages that origins gave whose rules nobody can know.
+    /// Pages served by origins whose rules are unknown; must stay 0.
     unknown: AtomicUsize,
 }
 
@@ -96,7 +94,7 @@ impl Crowd {
         }
     }
 
-    /// Answers what comes over one connection, until it ends.
+    /// Answers the requests on a connection until it ends.
     async fn serve(&self, mut stream: TcpStream) -> Option<()> {
         let number = number_of(stream.local_addr().ok()?)?;
         let kind = self.kind(number);
@@ -122,7 +120,7 @@ impl Crowd {
     }
 }
 
-/// Returns the address of origin `number`; 127.0/16 is left alone.
+/// Returns the address of origin `number`; 127.0/16 is not used.
 fn address_of(number: usize) -> Ipv4Addr {
     let [.., a, b, c] = u32::try_from(number).unwrap().to_be_bytes();
     Ipv4Addr::new(127, a + 1, b, c)
@@ -155,7 +153,7 @@ async fn answer(stream: &mut TcpStream, status: &str, body: &str) -> Option<()> 
     stream.write_all(text.as_bytes()).await.ok()
 }
 
-/// Answers for robots.txt; `None` ends the connection.
+/// Answers a request for robots.txt; `None` ends the connection.
 async fn robots(stream: &mut TcpStream, kind: Kind, target: &str) -> Option<()> {
     const CHUNKED: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     match kind {
@@ -191,7 +189,7 @@ async fn robots(stream: &mut TcpStream, kind: Kind, target: &str) -> Option<()> 
             None
         }
         Kind::Hanging => {
-            // Until the proxy has had enough.
+            // Until the proxy gives up and closes the connection.
             let mut rest = [0; 16];
             while 0 < stream.read(&mut rest).await.ok()? {}
             None
@@ -216,15 +214,14 @@ async fn robots(stream: &mut TcpStream, kind: Kind, target: &str) -> Option<()> 
     }
 }
 
-/// Durations of a crawl: the times of pages of healthy origins, sorted.
+/// Durations in a crawl: sorted times of pages from healthy origins, and the total.
 struct Crawl {
     pages: Vec<Duration>,
     took: Duration,
 }
 
 impl Crawl {
-    /// Asks each of these origins for a page that it allows and one that it
-    /// does not.
+    /// Requests an allowed and a disallowed page of each of these origins.
     async fn of(proxy: &Proxy, crowd: &Arc<Crowd>, origins: std::ops::Range<usize>) -> Self {
         let started = politesse_base::clock::instant();
         let next = Arc::new(AtomicUsize::new(origins.start));
@@ -251,13 +248,14 @@ impl Crawl {
         }
     }
 
-    /// Returns the time that `part` in 1,000 pages stayed below.
+    /// Returns the `part`/1000 quantile of the page times.
     fn quantile(&self, part: usize) -> Duration {
         self.pages[(self.pages.len() - 1) * part / 1000]
     }
 }
 
-/// Returns the time of the page, if the origin is healthy.
+/// Visits an origin as [`Crawl::of`] does. Returns the time of the allowed page, if the
+/// origin is healthy.
 async fn visit(crawler: &mut Crawler, crowd: &Crowd, number: usize) -> Option<Duration> {
     let authority = format!("{}:{}", address_of(number), crowd.port);
     let mut ask = async |path: &str| {
@@ -289,8 +287,8 @@ fn config(snapshots: usize) -> Config {
         .set("log.level = \"warn\"")
 }
 
-/// Crawls all of `crowd`, with a restart half-way; each origin is visited
-/// before and after it, or only after it. Gives back the proxy.
+/// Crawls the first half of `crowd`, restarts the proxy, and crawls everything. Asserts
+/// that each robots.txt was fetched once. Returns the running proxy and the second crawl.
 async fn crawled(crowd: &Arc<Crowd>, config: &Config) -> (Proxy, Crawl) {
     let proxy = Place::with(config).start().await;
     let count = crowd.count();
@@ -299,7 +297,7 @@ async fn crawled(crowd: &Arc<Crowd>, config: &Config) -> (Proxy, Crawl) {
     let crawl = Crawl::of(&proxy, crowd, 0..count).await;
     for (number, asked) in crowd.asked.iter().enumerate() {
         let (asked, kind) = (asked.load(Ordering::Relaxed), crowd.kind(number));
-        // A loop leads back to where it began.
+        // A redirect loop returns to its first URL.
         let most = if kind == Kind::Looping { 2 } else { 1 };
         assert!((1..=most).contains(&asked), "{kind:?} {number}: {asked}");
     }
@@ -308,10 +306,10 @@ async fn crawled(crowd: &Arc<Crowd>, config: &Config) -> (Proxy, Crawl) {
     (proxy, crawl)
 }
 
-// Ours: no robots.txt is asked for more often than its lifetime says, in spite
-// of evictions and a restart; nothing disallowed is fetched.
+// Ours: despite evictions and a restart, no robots.txt is fetched again within its
+// lifetime, and nothing disallowed is fetched.
 #[tokio::test]
-async fn a_crawl_of_many_origins_asks_each_for_its_robots_txt_once() {
+async fn a_crawl_of_many_origins_fetches_each_robots_txt_once() {
     let crowd = Crowd::start(500, true).await;
     let (proxy, crawl) = crawled(&crowd, &config(50)).await;
     assert_eq!(crawl.pages.len(), 450);
@@ -319,10 +317,10 @@ async fn a_crawl_of_many_origins_asks_each_for_its_robots_txt_once() {
     assert_eq!(verified.code, Some(0), "{verified:?}");
 }
 
-// The same at its full size, with what it takes.
+// Ours: the crawl above at full size, with printed times and memory.
 #[test]
 #[ignore = "several minutes long: tests/full.sh runs it"]
-fn a_crawl_of_100_000_origins_is_bounded() {
+fn a_crawl_of_100_000_origins_stays_below_512_mib() {
     const COUNT: usize = 100_000;
     run_within(Duration::from_secs(3600), async {
         let healthy = Crowd::start(COUNT / 5, false).await;
@@ -347,7 +345,7 @@ fn a_crawl_of_100_000_origins_is_bounded() {
     });
 }
 
-/// One look at the process in a long crawl.
+/// Memory and descriptors of the process at a point of a long crawl.
 #[derive(Clone, Copy, Debug)]
 struct Look {
     rss_kib: u64,
@@ -364,8 +362,8 @@ impl Look {
     }
 }
 
-/// Holds that `value` is no larger in the last quarter of a crawl than in the
-/// third, the noise aside. The first half fills the caches, and the allocator's.
+/// Asserts that the mean of `value` does not grow from the third to the last quarter of a
+/// crawl, apart from noise. During the first half caches and the allocator fill up.
 fn assert_flat(name: &str, looks: &[Look], value: fn(&Look) -> u64) {
     let quarter = looks.len() / 4;
     let mean = |looks: &[Look]| looks.iter().map(value).sum::<u64>() / looks.len() as u64;
@@ -376,14 +374,14 @@ fn assert_flat(name: &str, looks: &[Look], value: fn(&Look) -> u64) {
     assert!(late <= early + early / 20 + 20, "{name}: {early} to {late}");
 }
 
-// Ours: slope of memory and descriptors under full load, with churn.
+// Ours: no growth of memory or descriptors under full load with changing connections.
 #[test]
 #[ignore = "half an hour long: tests/full.sh runs it"]
-fn half_an_hour_over_100_000_origins_leaves_memory_and_descriptors_flat() {
+fn memory_and_descriptors_do_not_grow_in_half_an_hour() {
     const COUNT: usize = 100_000;
     const TIME: Duration = Duration::from_secs(30 * 60);
-    /// A step that meets every origin, in an order that no cache foresees: it has
-    /// no divisor in common with `COUNT`.
+    /// Step between visited origins. It has no common divisor with `COUNT`, so it reaches
+    /// every origin, in an order that defeats caches.
     const STEP: usize = 38_197;
     run_within(Duration::from_secs(3600), async {
         let crowd = Crowd::start(COUNT, false).await;
@@ -397,7 +395,7 @@ fn half_an_hour_over_100_000_origins_leaves_memory_and_descriptors_flat() {
             let (address, crowd, next) = (proxy.address(), Arc::clone(&crowd), Arc::clone(&next));
             workers.spawn(async move {
                 while politesse_base::clock::instant() - begun < TIME {
-                    // Connections come and go, too.
+                    // Connections to the proxy are replaced regularly, too.
                     let mut crawler = Crawler::to(address).await;
                     for _ in 0..100 {
                         let number = next.fetch_add(1, Ordering::Relaxed) * STEP % COUNT;

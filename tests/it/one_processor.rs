@@ -1,5 +1,5 @@
-//! A machine with one processor: one thread runs all tasks, so that none of them may
-//! wait without letting the others run.
+//! A machine with one processor: a single thread runs all tasks, so a task that blocks
+//! would stop all others.
 
 use tokio::process::Command;
 
@@ -9,7 +9,7 @@ use crate::kit::page::{Gate, Page};
 use crate::kit::program::{finish, isolated};
 use crate::kit::proxy::{Place, Proxy, resolve};
 
-/// Returns the proxy's program, confined to one processor.
+/// Returns a command that runs politesse on one processor.
 fn confined(place: &Place) -> Command {
     let mut command = isolated("taskset", place.folder());
     command.args(["-c", "0", env!("CARGO_BIN_EXE_politesse")]);

@@ -1,5 +1,5 @@
-//! What some methods ask of a proxy: `OPTIONS *`, and `Max-Forwards` of TRACE
-//! and OPTIONS (RFC 9110, sections 7.6.2, 9.3.7 and 9.3.8).
+//! Methods with special rules for proxies: `OPTIONS *`, and `Max-Forwards` with TRACE and
+//! OPTIONS (RFC 9110, sections 7.6.2, 9.3.7 and 9.3.8).
 
 use crate::kit::client::{Crawler, ask, get};
 use crate::kit::h2::H2Crawler;
@@ -10,9 +10,9 @@ use crate::kit::raw_origin::{Bytes, RawOrigin};
 
 const ROBOTS: &str = "User-agent: BadBot\nDisallow: /$\n\nUser-agent: *\nDisallow: /private\n";
 
-// Ours: judged as `/`; RFC 9112, section 3.2.4: sent as it came.
+// Ours: robots.txt is applied to `/`; RFC 9112, section 3.2.4: the target stays `*`.
 #[tokio::test]
-async fn options_about_a_server_is_judged_as_its_root_and_sent_as_it_came() {
+async fn options_asterisk_is_judged_as_the_root_and_sent_as_asterisk() {
     let (origin, proxy) = site(Script::robots(ROBOTS).tls(), &[]).await;
     for (agent, status) in [("GoodBot/1", 200), ("BadBot/1", 403)] {
         let mut one = Crawler::inside(&proxy, "o.test:443").await;
@@ -42,10 +42,10 @@ async fn options_about_a_server_is_judged_as_its_root_and_sent_as_it_came() {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
-// The same over HTTP/1.1 to the origin, at its raw log; other methods know no
-// asterisk (cases u73, h06).
+// RFC 9112, section 3.2.4: over HTTP/1.1 the request line keeps the asterisk. Other
+// methods may not use it (cases u73, h06).
 #[tokio::test]
-async fn the_asterisk_goes_out_for_options_alone() {
+async fn the_asterisk_is_forwarded_only_for_options() {
     let origin = RawOrigin::with(ROBOTS, Bytes::text("ok")).await;
     let proxy = resolve("o.test", origin.address()).start().await;
     let mut crawler = Crawler::connect(&proxy, "o.test:80").await;
@@ -63,7 +63,7 @@ async fn the_asterisk_goes_out_for_options_alone() {
 
 // RFC 9110, sections 7.6.2 and 9.3.8.
 #[tokio::test]
-async fn a_request_that_may_go_no_further_is_answered_here_without_secrets() {
+async fn with_max_forwards_0_the_proxy_answers_without_secrets() {
     let (origin, proxy) = site(Script::robots(ROBOTS), &[]).await;
     let fields = [
         "User-Agent: A/1",
@@ -95,16 +95,16 @@ async fn a_request_that_may_go_no_further_is_answered_here_without_secrets() {
     assert!(!text.contains("canary"), "{text}");
     let options = ask(&proxy, "OPTIONS", url, &fields).await;
     assert_eq!((options.status(), options.text().as_str()), (200, ""));
-    assert_eq!(origin.log().len(), 0, "not even robots.txt is asked for");
+    assert_eq!(origin.log().len(), 0, "not even robots.txt is fetched");
     assert_eq!(proxy.place().rows().await.len(), 0);
-    // What is malformed is so before anybody answers it.
+    // A malformed request is refused before `Max-Forwards` is considered.
     let malformed = ask(&proxy, "TRACE", "http://u@o.test/", &["Max-Forwards: 0"]).await;
     malformed.assert_error(400, "http_request_error");
 }
 
 // RFC 9110, section 7.6.2.
 #[tokio::test]
-async fn a_hop_is_taken_off_for_trace_and_options_alone() {
+async fn max_forwards_is_decremented_only_for_trace_and_options() {
     let origin = RawOrigin::with(ROBOTS, Bytes::text("ok")).await;
     let proxy = resolve("o.test", origin.address()).start().await;
     for (method, field, status) in [
@@ -139,10 +139,10 @@ async fn a_hop_is_taken_off_for_trace_and_options_alone() {
     );
 }
 
-// RFC 9110, section 9.3.8: a client must not send content in a TRACE. `Max-Forwards`
-// makes no difference, nor does a body that turns out to be empty.
+// RFC 9110, section 9.3.8: a client must not send content in a TRACE. This applies with
+// any `Max-Forwards`, and to a chunked body that turns out to be empty.
 #[tokio::test]
-async fn trace_with_content_is_malformed_wherever_it_comes() {
+async fn trace_with_content_is_malformed_on_every_path() {
     let origin = Script::robots(ROBOTS).tls().start().await;
     let plain = RawOrigin::with(ROBOTS, Bytes::text("ok")).await;
     let proxy = resolve("o.test", origin.address())
@@ -190,9 +190,9 @@ async fn trace_with_content_is_malformed_wherever_it_comes() {
     assert_eq!(origin.targets(), ["/a"; 2]);
 }
 
-// Ours: robots.unreachable_answer.
+// Ours: `robots.unreachable_answer` changes only this status.
 #[tokio::test]
-async fn what_is_unreachable_can_be_answered_with_503() {
+async fn unreachable_robots_txt_can_be_answered_with_503() {
     let origin = Script::robots_page(Page::status(500)).start().await;
     let ruled = Script::robots(ROBOTS).start().await;
     let proxy = resolve("o.test", origin.address())

@@ -1,5 +1,5 @@
-//! Responses that odd origins send and every client takes: fields of an odd form,
-//! TLS sessions that are not closed, codings that are none, and refused streams.
+//! Faulty responses that common clients accept: malformed fields, TLS connections without
+//! close_notify, invalid content codings, and refused streams.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,8 @@ fn answer(fields: &str, body: &str) -> Bytes {
     Bytes::of((head + body).as_bytes())
 }
 
-/// Starts an origin that answers like this to everything, and a proxy.
+/// Starts an origin with these answers to robots.txt and to every other request, and a
+/// proxy.
 async fn answering(robots: Bytes, page: Bytes) -> (RawOrigin, Proxy) {
     let origin = RawOrigin::start(move |target| {
         let is_robots = target == "/robots.txt";
@@ -41,7 +42,7 @@ async fn answering(robots: Bytes, page: Bytes) -> (RawOrigin, Proxy) {
 
 // RFC 9110, section 5.5; RFC 9112, sections 5.1 and 5.2.
 #[tokio::test]
-async fn odd_fields_of_a_page_are_passed_on_in_their_regular_form() {
+async fn odd_response_fields_are_normalized_and_forwarded() {
     let odd = "X-Control: a\x01b\x7fc\r\nX-Fold: a\r\n  b\r\nX-Robots-Tag : noindex\r\n\
             PHP Warning: in /a.php\r\nX-Last: z\r\n";
     let (origin, proxy) = answering(Bytes::text(""), answer(odd, "the page")).await;
@@ -65,9 +66,9 @@ async fn odd_fields_of_a_page_are_passed_on_in_their_regular_form() {
     assert_eq!(origin.lines().len(), 2);
 }
 
-// Ours: it was refused, and the whole site with it.
+// Ours: if such a robots.txt response were refused, the whole site would be refused.
 #[tokio::test]
-async fn odd_fields_of_a_robots_txt_do_not_hide_its_rules() {
+async fn odd_fields_of_a_robots_txt_response_do_not_disable_its_rules() {
     for fields in [
         "X: a\x02b\r\n",
         "X: a\r\n\tb\r\n",
@@ -87,10 +88,10 @@ async fn odd_fields_of_a_robots_txt_do_not_hide_its_rules() {
     }
 }
 
-// RFC 9110, section 5.5; RFC 9112, sections 2.2, 5.1 and 6.3. Ours: names that
-// resemble others.
+// RFC 9110, section 5.5; RFC 9112, sections 2.2, 5.1 and 6.3. Ours: names that resemble
+// framing fields or robots fields.
 #[tokio::test]
-async fn fields_that_can_be_read_in_two_ways_are_refused() {
+async fn ambiguous_response_fields_are_refused() {
     for fields in [
         "X: a\0b\r\n",
         "X: a\rb\r\n",
@@ -112,9 +113,10 @@ async fn fields_that_can_be_read_in_two_ways_are_refused() {
         .assert_error(502, "http_protocol_error");
 }
 
-// Ours: what is held back of one response must not reach the next.
+// Ours: bytes held back during the repair of one head must not leak into the next
+// response.
 #[tokio::test]
-async fn a_connection_is_used_again_after_an_odd_head() {
+async fn a_connection_is_reused_after_an_odd_head() {
     let (origin, proxy) = answering(answer("X : a\r\n", ""), answer("X : a\r\n", "page")).await;
     for _ in 0..3 {
         assert_eq!(get(&proxy, "http://o.test/a").await.text(), "page");
@@ -122,9 +124,9 @@ async fn a_connection_is_used_again_after_an_odd_head() {
     assert_eq!(origin.connections(), 1);
 }
 
-// Ours: Content-Encoding as sites write it for files that have none.
+// Ours: sites send such `Content-Encoding` values with files that are not encoded.
 #[tokio::test]
-async fn a_robots_txt_with_a_coding_that_is_none_is_read() {
+async fn a_robots_txt_with_a_false_content_encoding_is_read() {
     for coding in ["none", "identity", "UTF-8", "gzip"] {
         let fields = format!("Content-Encoding: {coding}\r\n");
         let robots = answer(&fields, "User-agent: *\nDisallow: /no\n");
@@ -151,7 +153,7 @@ async fn listening(alpn: &[&str]) -> (TcpListener, TlsAcceptor, SocketAddr) {
     (listener, acceptor, address)
 }
 
-/// Reads the head of a request, and returns its request line without the version.
+/// Reads the head of a request and returns its request line without the version.
 async fn request_line(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -161,16 +163,16 @@ async fn request_line(stream: &mut (impl AsyncRead + Unpin)) -> String {
     head.split(" HTTP/").next().unwrap().to_owned()
 }
 
-/// End of a TLS connection without close_notify.
+/// How a TLS connection ends without close_notify.
 #[derive(Clone)]
 enum Unclosed {
     Fin,
-    /// A reset, once the test has notified.
+    /// A TCP reset, after the test has notified.
     Reset(Arc<Notify>),
 }
 
-/// Starts an origin over TLS that answers one request a connection: for robots.txt
-/// with `robots`, else with a page, none of which has a length.
+/// Starts a TLS origin that answers one request per connection, with `robots` or a page,
+/// without a length, and ends the connection without close_notify.
 async fn unclosing(robots: &'static str, page: Unclosed) -> SocketAddr {
     let (listener, acceptor, address) = listening(&["http/1.1"]).await;
     tokio::spawn(async move {
@@ -190,9 +192,10 @@ async fn unclosing(robots: &'static str, page: Unclosed) -> SocketAddr {
     address
 }
 
-// RFC 9112, section 9.8, calls it incomplete. Ours: every client tried takes it.
+// RFC 9112, section 9.8, calls the page incomplete. Ours: every client we tried accepts
+// it.
 #[tokio::test]
-async fn a_page_that_ends_without_close_notify_is_whole_and_marked_in_the_record() {
+async fn a_page_without_close_notify_is_complete_and_marked_in_the_record() {
     let address = unclosing("", Unclosed::Fin).await;
     let proxy = resolve("o.test", address).start().await;
     let fetched = curl(&proxy, &["https://o.test/a"]).await;
@@ -206,7 +209,7 @@ async fn a_page_that_ends_without_close_notify_is_whole_and_marked_in_the_record
 
 // RFC 9112, section 9.8.
 #[tokio::test]
-async fn a_page_that_ends_by_a_reset_is_broken() {
+async fn a_page_ended_by_a_reset_is_incomplete() {
     let reset = Arc::new(Notify::new());
     let address = unclosing("", Unclosed::Reset(Arc::clone(&reset))).await;
     let proxy = resolve("o.test", address).start().await;
@@ -221,9 +224,9 @@ async fn a_page_that_ends_by_a_reset_is_broken() {
     assert_eq!(rows[0]["error"], "http_response_incomplete");
 }
 
-// Ours: the last line may be half a line.
+// Ours: the last line may be truncated, so it may only restrict.
 #[tokio::test]
-async fn the_last_line_of_a_robots_txt_without_close_notify_counts_unless_it_allows() {
+async fn without_close_notify_the_last_robots_txt_line_cannot_allow() {
     for (robots, refused) in [
         ("User-agent: *\nDisallow: /a", &["/a", "/a/b"][..]),
         ("User-agent: *\nDisallow: /a\nAllow: /a/b", &["/a", "/a/b"]),
@@ -243,12 +246,11 @@ async fn the_last_line_of_a_robots_txt_without_close_notify_counts_unless_it_all
     }
 }
 
-/// Reasons for a stream to be reset (RFC 9113, section 7).
+/// Error codes of RST_STREAM (RFC 9113, section 7).
 const REFUSED_STREAM: u32 = 7;
 const HTTP_1_1_REQUIRED: u32 = 0xD;
 
-/// An origin over TLS that resets streams of HTTP/2. What it is asked over HTTP/1.1,
-/// it answers.
+/// A TLS origin that resets HTTP/2 streams, and answers requests over HTTP/1.1.
 struct ResettingOrigin {
     address: SocketAddr,
     /// Request lines over HTTP/1.1, and `h2` for each request over HTTP/2.
@@ -256,8 +258,8 @@ struct ResettingOrigin {
 }
 
 impl ResettingOrigin {
-    /// Starts one that answers requests over HTTP/2 with `answers` in order, then with
-    /// the last of them: a status by its index of HPACK, or the reason of a reset.
+    /// Starts an origin that answers HTTP/2 requests with `answers` in order, and repeats
+    /// the last one: a status as its HPACK index, or the error code of a reset.
     async fn start(answers: &'static [Result<u8, u32>]) -> Self {
         let (listener, acceptor, address) = listening(&["h2", "http/1.1"]).await;
         let log = Arc::new(Mutex::new(Vec::new()));
@@ -328,13 +330,13 @@ async fn serve_http2(
     }
 }
 
-// Places in the static table of HPACK (RFC 7541, appendix A).
+// Indexes in the static table of HPACK (RFC 7541, appendix A).
 const STATUS_200: u8 = 8;
 const STATUS_404: u8 = 13;
 
 // RFC 9113, section 7.
 #[tokio::test]
-async fn a_request_that_wants_http_1_is_asked_again_and_the_origin_is_remembered() {
+async fn http_1_1_required_is_retried_over_http_1_and_remembered() {
     for method in ["GET", "POST"] {
         let answers = &[Ok(STATUS_404), Err(HTTP_1_1_REQUIRED)];
         let origin = ResettingOrigin::start(answers).await;
@@ -348,9 +350,10 @@ async fn a_request_that_wants_http_1_is_asked_again_and_the_origin_is_remembered
     }
 }
 
-// RFC 9113, section 8.7: also on a new connection, and whatever the method.
+// RFC 9113, section 8.7: an unprocessed request may be repeated with any method, also on
+// a new connection.
 #[tokio::test]
-async fn a_request_that_was_refused_unprocessed_is_asked_again() {
+async fn a_refused_stream_is_retried() {
     let answers = &[
         Err(REFUSED_STREAM),
         Ok(STATUS_404),
@@ -364,9 +367,9 @@ async fn a_request_that_was_refused_unprocessed_is_asked_again() {
     assert_eq!(origin.log(), ["h2"; 4]);
 }
 
-// RFC 9113, section 8.7: a body of which nothing was taken can be sent again.
+// RFC 9113, section 8.7: an upload can be repeated if none of its body was consumed.
 #[tokio::test]
-async fn an_upload_that_was_refused_before_its_body_came_is_asked_again() {
+async fn an_upload_refused_before_its_body_is_retried() {
     let answers = &[Ok(STATUS_404), Err(REFUSED_STREAM), Ok(STATUS_200)];
     let origin = ResettingOrigin::start(answers).await;
     let proxy = resolve("o.test", origin.address).start().await;
@@ -377,9 +380,9 @@ async fn an_upload_that_was_refused_before_its_body_came_is_asked_again() {
     assert_eq!(origin.log(), ["h2"; 3]);
 }
 
-// Ours: Permit::SENDS_MAX.
+// Ours: `Permit::SENDS_MAX` limits the attempts.
 #[tokio::test]
-async fn a_request_that_is_always_refused_is_asked_twice() {
+async fn a_stream_that_is_always_refused_is_tried_twice() {
     let answers = &[Ok(STATUS_404), Err(REFUSED_STREAM)];
     let origin = ResettingOrigin::start(answers).await;
     let proxy = resolve("o.test", origin.address).start().await;

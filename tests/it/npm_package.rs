@@ -1,4 +1,4 @@
-//! The npm package of `contrib/npm`: its options in a real Playwright, and what is packed.
+//! The npm package in `contrib/npm`: its options in a real Playwright, and its contents.
 //!
 //! `tests/run` installs Playwright in `target/node`.
 
@@ -14,7 +14,7 @@ use crate::kit::page::Page;
 use crate::kit::program::{Outcome, ended, finish, isolated, politesse};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 
-/// Time for a browser to start and to open three pages, on a busy machine.
+/// Time limit for a browser to start and open three pages on a busy machine.
 const BROWSER: Duration = Duration::from_secs(100);
 
 const PAGES: [&str; 3] = [
@@ -34,7 +34,8 @@ async fn shop() -> (crate::kit::origin::Origin, Config) {
         .tls()
         .start()
         .await;
-    // Chromium asks for hosts of its own: a parent that refuses them keeps them here.
+    // Chromium also contacts hosts of its vendor. A parent proxy that refuses connections
+    // keeps those requests on this machine.
     let config = resolve("o.test", origin.address());
     (
         origin,
@@ -42,7 +43,7 @@ async fn shop() -> (crate::kit::origin::Origin, Config) {
     )
 }
 
-/// Adds the arguments of Node that open [`PAGES`] with `options`.
+/// Adds the Node arguments that open [`PAGES`] with `options`.
 fn with_pages(command: &mut Command, options: &str) {
     command
         .args(["--input-type=module", "-"])
@@ -57,8 +58,8 @@ async fn opened(command: Command) -> Outcome {
     outcome.expect("the browser took too long")
 }
 
-/// Holds that the allowed page came, the disallowed one was refused by its rule, and the
-/// site's own 403 is not taken for a refusal.
+/// Asserts that the allowed page was loaded, that the disallowed one was refused with its
+/// rule, and that a 403 of the site itself is not reported as a refusal by robots.txt.
 fn assert_polite(outcome: &Outcome) {
     let rule = "Line 2 of https://o.test/robots.txt, \"Disallow: /private\" in the group of *, \
                 disallows this URL.";
@@ -68,7 +69,7 @@ fn assert_polite(outcome: &Outcome) {
 
 fn node() -> Command {
     let mut command = Command::new("node");
-    // What is imported is looked for beside the script.
+    // Node resolves imports relative to the folder of the script.
     command
         .current_dir(root().join("target/node"))
         .kill_on_drop(true);
@@ -85,7 +86,7 @@ async fn playwright_opens_pages_with_the_options_of_the_package() {
     let mut command = node();
     with_pages(&mut command, &options);
     assert_polite(&opened(command).await);
-    // Another CA opens nothing.
+    // With another CA no page can be opened.
     let options = serde_json::json!({ "proxy": address, "ca": proxy.place().path("roots.pem") });
     let mut command = node();
     with_pages(&mut command, &options.to_string());
@@ -95,7 +96,7 @@ async fn playwright_opens_pages_with_the_options_of_the_package() {
 }
 
 #[tokio::test]
-async fn under_run_the_options_come_from_the_environment() {
+async fn under_run_playwright_options_come_from_the_environment() {
     let (_origin, config) = shop().await;
     let place = Place::with(&config);
     let mut command = politesse(place.folder());
@@ -109,7 +110,7 @@ async fn under_run_the_options_come_from_the_environment() {
 }
 
 #[tokio::test]
-async fn a_missing_proxy_or_ca_is_told_with_the_way_out() {
+async fn a_missing_proxy_or_ca_is_reported_with_a_remedy() {
     let place = Place::with(&Config::default());
     let system = "/etc/ssl/certs/ca-certificates.crt";
     for (options, told) in [
@@ -144,7 +145,8 @@ async fn a_missing_proxy_or_ca_is_told_with_the_way_out() {
     }
 }
 
-/// Packs `binary`, and installs the package into `folder` without the network.
+/// Packs `binary`, installs the package into `folder` without network access, and returns
+/// the path of the installed program.
 async fn installed(binary: &Path, folder: &Path) -> PathBuf {
     let mut build = Command::new(root().join("contrib/npm/build"));
     build.args([binary, folder]);
@@ -160,7 +162,7 @@ async fn installed(binary: &Path, folder: &Path) -> PathBuf {
     folder.join("node_modules/.bin/politesse")
 }
 
-// Ours: tests/full.sh packs the binary of the other packages; here a program stands in.
+// Ours: `tests/full.sh` packs the real binary; here another program replaces it.
 #[tokio::test]
 async fn npm_installs_the_given_binary_unchanged() {
     let folder = TempDir::new().unwrap();

@@ -1,5 +1,5 @@
-//! The OpenAPI document of the API, `crates/politesse-admin/src/openapi.json`: it has every route, and
-//! every answer is as it says. All of it is ours.
+//! The OpenAPI document of the API, `crates/politesse-admin/src/openapi.json`: it lists
+//! every route, and every answer matches it. Every test here is ours.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,14 +18,14 @@ use crate::kit::proxy::{Proxy, resolve};
 use crate::kit::redis::Redis;
 use crate::kit::{soon, until};
 
-/// What to do about a document that is not in step.
+/// Instruction printed if the document and the API differ.
 const MEND: &str = "\ncrates/politesse-admin/src/openapi.json describes every route under /api/v1. A new route is \
-                    added to its `paths`, and asked for in tests/it/openapi.rs; a new member of an \
+                    added to its `paths`, and requested in tests/it/openapi.rs; a new member of an \
                     answer is added to its schema. Then run this test again.\n";
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\nDisallow: /open/not\n";
 
-/// Operation: its method and its path, as the document writes it.
+/// An operation: method and path, as written in the document.
 type Operation = (String, String);
 
 fn root() -> PathBuf {
@@ -47,7 +47,7 @@ fn documented() -> BTreeSet<Operation> {
     operations.collect()
 }
 
-/// Finds the routes of the API in a file of the sources, and in those below a folder.
+/// Adds the API routes in a source file, or in all files below a folder, to `found`.
 fn routes_in(path: &Path, found: &mut BTreeSet<Operation>) {
     if path.is_dir() {
         for entry in std::fs::read_dir(path).unwrap() {
@@ -57,7 +57,7 @@ fn routes_in(path: &Path, found: &mut BTreeSet<Operation>) {
     }
     let text = std::fs::read_to_string(path).unwrap();
     for route in text.split(".route(").skip(1) {
-        // What belongs to the route ends where the next call of the chain begins.
+        // The arguments of a route end at the next call of the chain.
         let call = route.split(".with_state(").next().unwrap();
         let mut parts = call.trim_start().splitn(3, '"');
         let (_, Some(path), Some(handlers)) = (parts.next(), parts.next(), parts.next()) else {
@@ -76,7 +76,7 @@ fn routes_in(path: &Path, found: &mut BTreeSet<Operation>) {
 }
 
 #[test]
-fn the_document_has_every_route_and_no_other() {
+fn the_openapi_document_lists_exactly_the_routes() {
     let mut routes = BTreeSet::new();
     routes_in(&root().join("crates/politesse-admin"), &mut routes);
     assert!(10 < routes.len(), "the routes were not found: {routes:?}");
@@ -89,13 +89,13 @@ fn the_document_has_every_route_and_no_other() {
     );
 }
 
-/// A proxy with decisions of many kinds, and the answers of its API.
+/// A proxy with many kinds of decisions, and the answers collected from its API.
 struct Api {
     proxy: Proxy,
     _origins: [Origin; 3],
     _store: Redis,
     token: String,
-    /// Answers, a line each, as `tests/clients/openapi.py` reads them.
+    /// Collected answers, one JSON line each, as `tests/clients/openapi.py` reads them.
     lines: Vec<String>,
 }
 
@@ -125,7 +125,7 @@ impl Api {
             .set("fleet.node = \"node\"")
             .set(overrides);
         let proxy = config.start().await;
-        // Before that nothing is sent.
+        // The node must have joined its fleet before it sends requests.
         until("a node in the store", async || {
             let page = proxy.run_admin(&["fleet", "status"]).await;
             page.stdout.contains("live").then_some(())
@@ -146,7 +146,7 @@ impl Api {
         }
         get_as(&proxy, "?", "http://o.test/private?a=%3Cb%3E").await;
         proxy.place().completed(9).await;
-        // The second fetch may be a refresh that no decision rests on yet.
+        // The second fetch may be a background refresh that no decision has used yet.
         until("a changed robots.txt", async || {
             get(&proxy, "http://changing.test/lamp").await;
             (2 < changing.robots_fetches()).then_some(())
@@ -173,7 +173,8 @@ impl Api {
         self.lines.push(answer.to_string());
     }
 
-    /// Asks for `target`, which `path` of the document stands for; keeps the answer.
+    /// Sends a request for `target`, an instance of `path` in the document, and collects
+    /// the answer.
     async fn ask(&mut self, method: &str, path: &str, target: &str) -> Reply {
         self.ask_with(method, path, target, "").await
     }
@@ -193,13 +194,13 @@ impl Api {
         reply
     }
 
-    /// Asks for `target` where nothing in it is variable.
+    /// Sends a GET for a `target` whose path has no variables, and collects the answer.
     async fn get(&mut self, target: &str) -> Reply {
         let path = target.split('?').next().unwrap().to_owned();
         self.ask("GET", &path, target).await
     }
 
-    /// Sends each operation without the token, as if it were for the host `a`.
+    /// Sends each operation without the token, and with a foreign `Host`.
     async fn ask_all_without_token(&mut self) {
         let admin = self.proxy.admin();
         for operation in documented() {
@@ -267,7 +268,7 @@ impl Api {
             .await;
     }
 
-    /// Has reports and bundles made, before and after there is a head.
+    /// Requests reports and bundles before and after the first head is sealed.
     async fn make_reports(&mut self) {
         self.get("/api/v1/report?from=1h&host=o.test").await;
         self.get("/api/v1/report?crawler=FooBot").await;
@@ -308,7 +309,7 @@ impl Api {
         self.ask_with("POST", path, path, body).await;
     }
 
-    /// Gives every order, with what it wants and without.
+    /// Sends every operation that changes state, with valid and invalid arguments.
     async fn order(&mut self) {
         let path = "/api/v1/pace/{host}";
         let release = "/api/v1/pace/busy.test?reason=test";
@@ -338,11 +339,11 @@ impl Api {
         ] {
             self.ask("POST", path, &format!("{path}?{query}")).await;
         }
-        // With what a redaction leaves.
+        // Once more, now that the record has redacted rows.
         self.ask_of_the_record().await;
     }
 
-    /// Watches the stream at `path` until an event `kind` comes.
+    /// Reads the stream at `path` until an event of `kind` arrives, and collects it.
     async fn watch(&mut self, path: &str, kind: &str) {
         let admin = self.proxy.admin();
         let (line, host) = (format!("GET {path} HTTP/1.1"), format!("Host: {admin}"));
@@ -380,7 +381,7 @@ impl Api {
 }
 
 #[tokio::test]
-async fn every_answer_is_as_the_document_says() {
+async fn every_answer_matches_the_openapi_document() {
     let mut api = Api::new().await;
     api.ask_all_without_token().await;
     api.ask_of_the_record().await;

@@ -1,5 +1,5 @@
-//! The operator's word, through the program: who is who, whose groups count,
-//! and overrides.
+//! Settings of the operator, tested through the program: configured crawlers, candidate
+//! names, and overrides.
 
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ const ROBOTS: &str = "User-agent: FooBot\nDisallow: /\n\n\
                       User-agent: BarBot\nAllow: /\n\n\
                       User-agent: *\nDisallow: /private\n";
 
-/// Returns a list of one override, as a line of the configuration.
+/// Returns a configuration line with one override.
 fn overriding(keys: &str) -> String {
     format!("robots.override = [{{ origin = \"http://o.test\", {keys} }}]")
 }
@@ -27,21 +27,20 @@ async fn verify(place: &Place) -> Outcome {
     place.run(&["audit", "verify"]).await
 }
 
-/// Returns what a row says: verdict, reason, effect and line.
+/// Returns verdict, reason, effect and line of a row.
 fn said(row: &Value) -> (&str, &str, &str, Option<u64>) {
     let word = |key: &str| row[key].as_str().unwrap();
     let line = row["line"].as_u64();
     (word("verdict"), word("reason"), word("effect"), line)
 }
 
-// Ours.
+// Ours: the table replaces the names in the `User-Agent`; its first matching entry counts.
 #[tokio::test]
-async fn a_configured_crawler_is_known_by_its_tokens_alone() {
-    let origin = Script::robots(ROBOTS).start().await;
+async fn a_configured_crawler_is_bound_only_by_its_tokens() {
     let table = "crawler = [\
             { token = \"FooBot\", user_agent = \"LEGACY\", client = \"203.0.113.0/24\" }, \
             { token = [\"FooBot\", \"Foo\"], user_agent = \"legacy\", client = [\"loopback\"] }]";
-    let proxy = resolve("o.test", origin.address()).set(table).start().await;
+    let (origin, proxy) = site(Script::robots(ROBOTS), &[table]).await;
     let refused = get_as(&proxy, "BarBot/1 (Legacy)", "http://o.test/a").await;
     refused.assert_error(403, "http_request_denied");
     assert_eq!(refused.json()["crawler"], "FooBot");
@@ -57,7 +56,7 @@ async fn a_configured_crawler_is_known_by_its_tokens_alone() {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
-// Ours: a snapshot belongs to a token.
+// Ours: a robots.txt is cached per token.
 #[tokio::test]
 async fn crawlers_of_one_configured_token_share_a_robots_txt() {
     let (origin, proxy) = site(
@@ -72,9 +71,9 @@ async fn crawlers_of_one_configured_token_share_a_robots_txt() {
     assert_eq!(origin.robots_fetches(), 1);
 }
 
-// Ours.
+// Ours: `enforcement.candidates` says whether the first name decides, or all names.
 #[tokio::test]
-async fn every_candidate_must_be_allowed_where_all_count() {
+async fn with_candidates_all_every_name_must_be_allowed() {
     let origin = Script::robots(ROBOTS).start().await;
     let agent = "BarBot/1 FooBot/1";
     for (candidates, status) in [("first", 200), ("all", 403)] {
@@ -92,9 +91,9 @@ async fn every_candidate_must_be_allowed_where_all_count() {
     }
 }
 
-// Ours: `overridden`, with the reason that was set aside.
+// Ours: the row has the effect `overridden` and the rule that would have refused.
 #[tokio::test]
-async fn an_allowed_override_is_forwarded_and_recorded_with_what_it_set_aside() {
+async fn an_allow_override_is_recorded_with_the_rule_it_overrides() {
     let (origin, proxy) = site(Script::robots(ROBOTS), &[&overriding(LEAVE)]).await;
     let reply = get(&proxy, "http://o.test/private/open/a").await;
     assert_eq!(reply.status(), 200, "{}", reply.text());
@@ -118,9 +117,9 @@ async fn an_allowed_override_is_forwarded_and_recorded_with_what_it_set_aside() 
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
-// Invariant 2 (ARCHITECTURE.md): the time is evidence, too.
+// Invariant 2 (ARCHITECTURE.md): the time of a decision is part of its evidence.
 #[tokio::test]
-async fn a_row_moved_past_the_end_of_its_override_is_found() {
+async fn verify_finds_a_row_dated_after_the_end_of_its_override() {
     let (_origin, proxy) = site(Script::robots(ROBOTS), &[&overriding(LEAVE)]).await;
     get(&proxy, "http://o.test/private/open/a").await;
     proxy.place().completed(1).await;
@@ -143,9 +142,9 @@ async fn a_row_moved_past_the_end_of_its_override_is_found() {
     );
 }
 
-// Ours: `override`.
+// Ours: the reason is `override`, and the text of the operator is passed on.
 #[tokio::test]
-async fn a_denied_override_is_refused_in_the_operator_s_words() {
+async fn a_deny_override_refuses_with_the_reason_of_the_operator() {
     let (origin, proxy) = site(Script::robots(ROBOTS), &[&overriding(BAN)]).await;
     for path in ["/closed/a", "/x/../closed"] {
         let reply = get(&proxy, &format!("http://o.test{path}")).await;
@@ -172,9 +171,9 @@ async fn a_denied_override_is_refused_in_the_operator_s_words() {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
-// Ours: `until`.
+// Ours: an override ends at `until`.
 #[tokio::test]
-async fn an_override_that_has_ended_is_told_at_the_start_and_does_nothing() {
+async fn an_expired_override_is_logged_at_start_and_ignored() {
     let (origin, proxy) = site(
         Script::robots(ROBOTS),
         &[&overriding(&LEAVE.replace("2999", "2020"))],
@@ -190,10 +189,10 @@ async fn an_override_that_has_ended_is_told_at_the_start_and_does_nothing() {
     until("warning", async || (told(&proxy.log()) == 1).then_some(())).await;
 }
 
-// Ours: it may stand in for a robots.txt that is not to be had, and never for
-// egress.
+// Ours: an override also applies while robots.txt is unreachable, but never lifts a denial
+// by egress.
 #[tokio::test]
-async fn an_override_allows_where_robots_txt_is_unreachable_and_never_what_egress_denies() {
+async fn an_override_allows_despite_unreachable_robots_txt_but_not_denied_egress() {
     let origin = Script::robots_page(Page::status(503)).start().await;
     let down = free_address();
     let entry = |origin: &str| {
@@ -222,9 +221,9 @@ async fn an_override_allows_where_robots_txt_is_unreachable_and_never_what_egres
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
-// Ours: `check`.
+// Ours: `check` applies overrides as the proxy does.
 #[tokio::test]
-async fn check_shows_the_override_that_decides_with_its_reason_and_end() {
+async fn check_shows_the_deciding_override_with_reason_and_end() {
     let origin = Script::robots(ROBOTS).start().await;
     let entries = [LEAVE, BAN].map(|keys| {
         let line = overriding(keys);
@@ -267,9 +266,10 @@ async fn check_shows_the_override_that_decides_with_its_reason_and_end() {
     origin.assert_only_robots_fetched();
 }
 
-// Ours: `check --help`.
+// Ours: as in `check --help`: with `--robots`, only a configuration named by `--config`
+// applies.
 #[tokio::test]
-async fn check_knows_crawlers_by_the_configuration_that_counts() {
+async fn check_identifies_crawlers_by_the_effective_configuration() {
     let origin = Script::robots(ROBOTS).start().await;
     let table = "crawler = [{ token = \"BarBot\", client = \"127.0.0.1\" }, \
                      { token = \"FooBot\", user_agent = \"legacy/\" }]";
@@ -294,9 +294,9 @@ async fn check_knows_crawlers_by_the_configuration_that_counts() {
     }
 }
 
-// Ours: every problem at once, and nothing starts.
+// Ours: all mistakes are reported at once.
 #[tokio::test]
-async fn mistakes_in_tables_are_all_told_and_nothing_starts() {
+async fn all_mistakes_in_tables_are_reported_and_prevent_a_start() {
     let config = Config::default()
         .set("crawler = [{ token = \"a/b\", username = \"x\" }]")
         .set("robots.override = [{ origin = \"o.test\", action = \"allow\", reason = \"\" }]");
@@ -316,9 +316,9 @@ async fn mistakes_in_tables_are_all_told_and_nothing_starts() {
     }
 }
 
-// Ours: what has ended is no mistake, but it does nothing.
+// Ours: an expired override is no error, but it has no effect.
 #[tokio::test]
-async fn an_override_that_has_ended_is_told_by_config_check() {
+async fn config_check_reports_an_expired_override() {
     let ended = LEAVE.replace("2999", "2001");
     let place = Place::with(&Config::default().set(&overriding(&ended)));
     let outcome = place.run(&["config", "check"]).await;

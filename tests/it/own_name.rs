@@ -1,6 +1,6 @@
-//! The pages for whoever points a client at the proxy: at the admin listener, and at
-//! the proxy itself under `proxy.internal_name`, of which nothing else is served and
-//! nothing leaves. All ours; docs/clients.md.
+//! The setup pages for clients, served at the admin listener and by the proxy itself under
+//! `proxy.internal_name`. Other requests for that name are refused and never forwarded.
+//! Every test here is ours; docs/clients.md.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use crate::kit::raw_origin::{Bytes, RawOrigin};
 const NAME: &str = "politesse.internal";
 const ROOT: &str = "http://politesse.internal";
 
-/// Returns the fingerprint of the authority, as `ca show` prints it.
+/// Returns the fingerprint of the CA, as printed by `ca show`.
 async fn fingerprint(proxy: &Proxy) -> String {
     let shown = proxy.place().run(&["ca", "show"]).await.stdout;
     let line = shown.lines().find_map(|line| line.strip_prefix("sha256 "));
@@ -31,7 +31,7 @@ async fn at_admin(admin: SocketAddr, path: &str) -> Reply {
     Crawler::to(admin).await.ask(&[&line, &host]).await
 }
 
-/// Holds what every page has in common.
+/// Asserts the properties common to all setup pages.
 fn assert_page(reply: &Reply, media_type: &str) {
     assert_eq!(reply.status(), 200, "{}", reply.text());
     assert!(reply.head.value("content-type").starts_with(media_type));
@@ -44,7 +44,7 @@ fn assert_page(reply: &Reply, media_type: &str) {
 }
 
 #[tokio::test]
-async fn the_pages_are_served_under_the_name_and_at_the_admin_listener() {
+async fn setup_pages_are_served_under_the_name_and_at_the_admin_listener() {
     let proxy = Config::default().start().await;
     let fingerprint = fingerprint(&proxy).await;
     let pac = format!("\"PROXY {}\"", proxy.address());
@@ -78,7 +78,7 @@ async fn the_pages_are_served_under_the_name_and_at_the_admin_listener() {
     }
     let pem = get(&proxy, &format!("{ROOT}/ca.pem")).await.text();
     assert_eq!(pem, certificate(&proxy));
-    // What a page says names nobody, and what is asked of them is no decision.
+    // Requests for these pages are not decisions, so they are not recorded.
     assert_eq!(proxy.place().rows().await, Vec::<serde_json::Value>::new());
     let text = metrics(&proxy).await;
     for line in [
@@ -95,7 +95,7 @@ async fn the_pages_are_served_under_the_name_and_at_the_admin_listener() {
 
 // RFC 9110, section 9.3.2; RFC 9112, section 3.2.
 #[tokio::test]
-async fn the_name_has_any_case_and_port_80_or_none() {
+async fn the_name_matches_in_any_case_with_port_80_or_none() {
     let proxy = Config::default().start().await;
     for (line, fields) in [
         (
@@ -136,7 +136,7 @@ async fn the_name_has_any_case_and_port_80_or_none() {
 }
 
 #[tokio::test]
-async fn a_real_client_follows_the_page() {
+async fn curl_works_when_set_up_as_the_page_says() {
     let (_origin, proxy) = site(
         Script::robots("")
             .page("/a", Page::text("over https"))
@@ -158,7 +158,7 @@ async fn a_real_client_follows_the_page() {
     )
     .await;
     assert_eq!(fetched.stdout, "application/x-pem-file", "{fetched:?}");
-    // The line of the page, with the file that was fetched and a URL.
+    // The command on the page, with the fetched file and a real URL.
     let guide = curl(&proxy, &[&format!("{ROOT}/")]).await.stdout;
     let start = guide.find("curl --proxy").unwrap();
     let line = guide[start..].split("</code>").next().unwrap();
@@ -170,23 +170,23 @@ async fn a_real_client_follows_the_page() {
     command.arg("--silent").args(words);
     let page = finish(command, b"").await;
     assert_eq!(page.stdout, "over https", "{line}: {page:?}");
-    // Both forms of the fingerprint are of the file that was fetched.
+    // The page shows the fingerprint of the fetched file in the form of openssl, too.
     let mut openssl = tokio::process::Command::new("openssl");
     openssl.args(["x509", "-noout", "-fingerprint", "-sha256", "-in", &file]);
     let printed = finish(openssl, b"").await.stdout;
     let (_, with_colons) = printed.trim().split_once('=').unwrap();
-    // Places where it may go on in the next line are no text.
+    // `<wbr>` marks possible line breaks and is not part of the text.
     let text = guide.replace("<wbr>", "");
     assert!(text.contains(with_colons), "{with_colons}");
 }
 
-/// Returns the status of a request with these lines, from the proxy.
+/// Sends a request with these lines to the proxy, and returns the status.
 async fn status_of(proxy: &Proxy, lines: &[&str]) -> u16 {
     let mut crawler = Crawler::plain(proxy).await;
     crawler.ask(lines).await.status()
 }
 
-/// Tries every other use of the name; each is refused.
+/// Asserts that every other kind of request for the name is refused.
 async fn assert_refused(proxy: &Proxy) {
     let own = "Host: politesse.internal";
     for method in ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "BREW"] {
@@ -233,7 +233,7 @@ async fn assert_refused(proxy: &Proxy) {
         "POLITESSE.INTERNAL:3129",
         "politesse.internal.:443",
     ] {
-        // Clients read no other answer to CONNECT: what it is comes inside.
+        // Many clients do not read a refusal of CONNECT, so it is sent inside the tunnel.
         let mut crawler = Crawler::inside(proxy, authority).await;
         let host = format!("Host: {authority}");
         let reply = crawler.ask(&["GET / HTTP/1.1", &host]).await;
@@ -243,9 +243,9 @@ async fn assert_refused(proxy: &Proxy) {
     }
 }
 
-// The origin that `upstream.resolve` has for the name sees no connection.
+// An origin that `upstream.resolve` maps to the name gets no connection.
 #[tokio::test]
-async fn another_use_of_the_name_is_refused_and_never_leaves() {
+async fn other_requests_for_the_name_are_refused_and_never_forwarded() {
     let origin = Script::robots("").start().await;
     let config = resolve(NAME, origin.address()).resolve("o.test", origin.address());
     let proxy = config.start().await;
@@ -263,7 +263,7 @@ async fn another_use_of_the_name_is_refused_and_never_leaves() {
 }
 
 #[tokio::test]
-async fn a_parent_proxy_hears_nothing_of_the_name() {
+async fn requests_for_the_name_never_reach_a_parent_proxy() {
     let parent = RawOrigin::start(|_| Bytes::text("from the parent")).await;
     let config = Config::default().set(&format!(
         "upstream.parent = \"http://{}\"",
@@ -283,7 +283,7 @@ async fn a_parent_proxy_hears_nothing_of_the_name() {
 
 // RFC 9110, section 7.4.
 #[tokio::test]
-async fn inside_a_tunnel_the_name_is_of_another_origin() {
+async fn the_name_is_misdirected_inside_a_tunnel() {
     let script = Script::robots("").name("o.test").alpn(&["h2", "http/1.1"]);
     let (origin, proxy) = site(script.tls(), &[]).await;
     for lines in [
@@ -308,7 +308,7 @@ async fn inside_a_tunnel_the_name_is_of_another_origin() {
         "https://politesse.internal/",
         "http://politesse.internal/ca.pem",
     ] {
-        // Another scheme than that of the connection is reset.
+        // A request with a scheme other than that of the connection may be reset.
         if let Ok(reply) = inside.ask(http::Request::get(url)).await {
             assert_eq!(reply.status().as_u16(), 421, "{url}");
         }
@@ -316,9 +316,9 @@ async fn inside_a_tunnel_the_name_is_of_another_origin() {
     assert_eq!(origin.log().len(), 0);
 }
 
-// Whatever leads there on another way: a redirect of a robots.txt, and a question.
+// A redirect of robots.txt and `check` could lead to the name, too.
 #[tokio::test]
-async fn nothing_else_of_the_proxy_asks_for_the_name() {
+async fn robots_redirects_and_check_never_connect_to_the_name() {
     let own = Script::robots("").start().await;
     let to_us = Page::text("")
         .with_status(302)
@@ -334,7 +334,7 @@ async fn nothing_else_of_the_proxy_asks_for_the_name() {
 }
 
 #[tokio::test]
-async fn whoever_may_not_use_the_proxy_gets_what_it_always_gets() {
+async fn a_client_without_access_gets_no_setup_page() {
     let proxy = Config::default()
         .set("proxy.clients = [\"10.0.0.0/8\"]")
         .start()
@@ -352,7 +352,7 @@ async fn whoever_may_not_use_the_proxy_gets_what_it_always_gets() {
 }
 
 #[tokio::test]
-async fn another_name_or_none_can_be_configured_and_a_reload_takes_it() {
+async fn the_name_can_be_changed_or_disabled_by_a_reload() {
     let origin = Script::robots("")
         .page("/", Page::text("a site"))
         .start()
@@ -373,7 +373,7 @@ async fn another_name_or_none_can_be_configured_and_a_reload_takes_it() {
 }
 
 #[tokio::test]
-async fn without_interception_there_is_no_certificate() {
+async fn without_interception_no_certificate_is_served() {
     let proxy = Config::default()
         .set("https.mode = \"refuse\"")
         .start()
@@ -384,10 +384,10 @@ async fn without_interception_there_is_no_certificate() {
     assert!(guide.contains("refuses HTTPS"), "{guide}");
 }
 
-// The address is the one that the client has used, also where the proxy listens on
-// all, and speaks TLS.
+// The pages show the address that the client connected to, even if the proxy listens on
+// all addresses.
 #[tokio::test]
-async fn the_pages_name_the_address_that_the_client_has_reached() {
+async fn setup_pages_name_the_address_that_the_client_used() {
     let place =
         Place::with(&Config::default().set("proxy.listen = [\"0.0.0.0:0\", \"http://[::1]:0\"]"));
     let proxy = place.start().await;

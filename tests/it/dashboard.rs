@@ -125,6 +125,15 @@ impl Browser {
         }
     }
 
+    /// Starts an origin as `o.test` and a proxy without any requests, and signs in.
+    /// `lines` are added to the configuration.
+    pub(crate) async fn at_site(script: Script, lines: &[&str]) -> (Origin, Self) {
+        let origin = script.start().await;
+        let named = Config::default().resolve("o.test", origin.address());
+        let config = lines.iter().fold(named, |config, line| config.set(line));
+        (origin, Self::idle(Place::with(&config)).await)
+    }
+
     /// Starts a proxy without any requests, and signs in.
     pub(crate) async fn idle(place: Place) -> Self {
         let proxy = place.start().await;
@@ -165,7 +174,7 @@ impl Browser {
     }
 }
 
-// Ours.
+// Ours: pages redirect to the login page, the API answers 401.
 #[tokio::test]
 async fn a_browser_without_a_session_is_redirected_to_the_login_page() {
     let proxy = Config::default().start().await;
@@ -351,7 +360,7 @@ async fn overview_counts_match_the_record() {
     assert_eq!(found["decisions"].as_array().unwrap().len(), 2, "{found}");
 }
 
-// Ours.
+// Ours: no operator should take report mode for enforcement.
 #[tokio::test]
 async fn every_page_shows_report_mode() {
     let config = Config::default().set("enforcement.mode = \"report\"");
@@ -529,7 +538,7 @@ async fn the_host_page_marks_deciding_lines_with_their_counts() {
     assert_eq!(browser.get("/hosts?host=a/b").await.status(), 400);
 }
 
-// Ours.
+// Ours: two different versions are compared in `dashboard_past`.
 #[tokio::test]
 async fn a_version_compared_with_itself_shows_no_changed_lines() {
     let browser = Browser::new(Config::default()).await;

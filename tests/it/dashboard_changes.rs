@@ -6,25 +6,27 @@ use crate::dashboard::Browser;
 use crate::kit::client::{get_as, metrics};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::page::Page;
-use crate::kit::proxy::{Config, Place, resolve};
+use crate::kit::proxy::{Config, Place};
 use crate::kit::until;
 
 const BEFORE: &str = "User-agent: *\nDisallow: /old\nDisallow: /both\n";
 const AFTER: &str = "User-agent: *\nDisallow: /a\nDisallow: /b*\nDisallow: /both\n";
 
 /// Returns a robots.txt with `max-age=0`, so that the proxy soon fetches it again.
-fn fleeting(robots: &str) -> Page {
+fn uncached(robots: &str) -> Page {
     Page::text(robots).field("Cache-Control", "max-age=0")
 }
 
-/// Starts an origin whose robots.txt is `after` from the second fetch on.
-async fn changing(before: Page, after: Page) -> Origin {
-    let script = Script::robots_page(after);
-    script.at_first("/robots.txt", 1, before).start().await
-}
+/// Lets robots.txt expire at once, also one that is unavailable.
+const SHORT_LIVED: [&str; 2] = [
+    "robots.ttl_min = \"1ms\"",
+    "robots.unavailable_ttl = \"1ms\"",
+];
 
-fn config(origin: &Origin) -> Config {
-    resolve("o.test", origin.address()).set("robots.ttl_min = \"1ms\"")
+/// Starts a site whose robots.txt is `after` from the second fetch on, and signs in.
+async fn browse_change(before: Page, after: Page) -> (Origin, Browser) {
+    let script = Script::robots_page(after).at_first("/robots.txt", 1, before);
+    Browser::at_site(script, &SHORT_LIVED).await
 }
 
 /// Requests `paths` of `o.test` in sequence.
@@ -60,8 +62,7 @@ async fn await_change_count(browser: &Browser, result: &str, count: u64) {
 
 #[tokio::test]
 async fn a_changed_robots_txt_is_listed_with_its_lines_and_effect() {
-    let origin = changing(fleeting(BEFORE), fleeting(AFTER)).await;
-    let browser = Browser::idle(Place::with(&config(&origin))).await;
+    let (_origin, browser) = browse_change(uncached(BEFORE), uncached(AFTER)).await;
     ask_as(&browser, "FooBot/1", &["a", "old", "b?c", "both", "free"]).await;
     let change = change(&browser, "FooBot/1").await;
     assert_eq!(change["host"], "o.test");
@@ -104,8 +105,7 @@ async fn a_changed_robots_txt_is_listed_with_its_lines_and_effect() {
 
 #[tokio::test]
 async fn a_change_is_evaluated_against_urls_of_its_own_crawler() {
-    let origin = changing(fleeting(BEFORE), fleeting(AFTER)).await;
-    let browser = Browser::idle(Place::with(&config(&origin))).await;
+    let (_origin, browser) = browse_change(uncached(BEFORE), uncached(AFTER)).await;
     ask_as(&browser, "FooBot/1", &["a", "free"]).await;
     change(&browser, "FooBot/1").await;
     // BarBot has seen only the new robots.txt, so nothing changed for BarBot.
@@ -121,28 +121,24 @@ async fn a_robots_txt_that_appears_or_disappears_has_changed_but_an_outage_is_no
     let gone = Page::status(404).field("Cache-Control", "max-age=0");
     for (before, after, expected) in [
         (
-            fleeting(AFTER),
+            uncached(AFTER),
             gone.clone(),
             ["newly_allowed", "file → none (404)"],
         ),
         (
             gone,
-            fleeting(AFTER),
+            uncached(AFTER),
             ["newly_disallowed", "none (404) → file"],
         ),
     ] {
-        let origin = changing(before, after).await;
-        let retry = "robots.unavailable_ttl = \"1ms\"";
-        let place = Place::with(&config(&origin).set(retry));
-        let browser = Browser::idle(place).await;
+        let (_origin, browser) = browse_change(before, after).await;
         let [count, answers] = expected;
         let change = change(&browser, "FooBot/1").await;
         assert_eq!(change["effect"][count], 1, "{change}");
         let page = browser.get("/hosts/changes").await.text();
         assert!(page.contains(answers), "{page}");
     }
-    let origin = changing(fleeting(BEFORE), Page::status(500)).await;
-    let browser = Browser::idle(Place::with(&config(&origin))).await;
+    let (origin, browser) = browse_change(uncached(BEFORE), Page::status(500)).await;
     until("an outage", async || {
         ask_as(&browser, "FooBot/1", &["a"]).await;
         (1 < origin.robots_fetches()).then_some(())
@@ -154,8 +150,7 @@ async fn a_robots_txt_that_appears_or_disappears_has_changed_but_an_outage_is_no
 
 #[tokio::test]
 async fn a_change_that_disallows_crawled_urls_is_counted_as_newly_disallowing() {
-    let origin = changing(fleeting(BEFORE), fleeting(AFTER)).await;
-    let browser = Browser::idle(Place::with(&config(&origin))).await;
+    let (_origin, browser) = browse_change(uncached(BEFORE), uncached(AFTER)).await;
     await_change_count(&browser, "newly_disallows", 0).await;
     change(&browser, "FooBot/1").await;
     await_change_count(&browser, "newly_disallows", 1).await;
@@ -163,8 +158,7 @@ async fn a_change_that_disallows_crawled_urls_is_counted_as_newly_disallowing() 
 
 #[tokio::test]
 async fn a_change_that_disallows_no_crawled_url_is_counted_separately() {
-    let origin = changing(fleeting(BEFORE), fleeting(AFTER)).await;
-    let browser = Browser::idle(Place::with(&config(&origin))).await;
+    let (_origin, browser) = browse_change(uncached(BEFORE), uncached(AFTER)).await;
     until("a change", async || {
         ask_as(&browser, "FooBot/1", &["free", "old", "both"]).await;
         (!changes(&browser).await.is_empty()).then_some(())
@@ -176,10 +170,14 @@ async fn a_change_that_disallows_no_crawled_url_is_counted_separately() {
 
 #[tokio::test]
 async fn the_overview_announces_only_new_hosts_and_crawlers() {
-    let origin = changing(fleeting(BEFORE), fleeting(AFTER)).await;
-    let config = config(&origin)
-        .resolve("new.test", origin.address())
-        .resolve("other.test", origin.address());
+    let script = Script::robots_page(uncached(AFTER));
+    let script = script.at_first("/robots.txt", 1, uncached(BEFORE));
+    let origin = script.start().await;
+    let hosts = ["o.test", "new.test", "other.test"].into_iter();
+    let named = hosts.fold(Config::default(), |config, host| {
+        config.resolve(host, origin.address())
+    });
+    let config = named.set(SHORT_LIVED[0]);
     let browser = Browser::idle(Place::with(&config)).await;
     change(&browser, "OldBot/1").await;
     get_as(&browser.proxy, "OldBot/1", "http://other.test/").await;
@@ -205,7 +203,7 @@ async fn the_overview_announces_only_new_hosts_and_crawlers() {
         assert!(page.contains(wanted), "{wanted}: {page}");
     }
     let place = browser.proxy.stop().await;
-    age(&place);
+    make_older(&place);
     let browser = Browser::idle(place).await;
     ask_as(&browser, "OldBot/1", &["free"]).await;
     get_as(&browser.proxy, "OldBot/1", "http://new.test/").await;
@@ -218,7 +216,7 @@ async fn the_overview_announces_only_new_hosts_and_crawlers() {
 }
 
 /// Moves everything on record two days into the past.
-fn age(place: &Place) {
+fn make_older(place: &Place) {
     let days = "- 172800000000";
     let sql = format!(
         "UPDATE decision SET time_us = time_us {days};

@@ -12,11 +12,8 @@ const ROBOTS: &str = "User-agent: FooBot\nDisallow: /private\nCrawl-delay: 60\n\
 // Ours: names seen, the groups that applied, and why requests were put off.
 #[tokio::test]
 async fn crawlers_are_listed_by_their_robots_txt_token() {
-    let origin = Script::robots(ROBOTS).start().await;
-    let config = Config::default()
-        .resolve("o.test", origin.address())
-        .set("pace.max_wait = \"1ms\"");
-    let browser = Browser::idle(Place::with(&config)).await;
+    let lines = ["pace.max_wait = \"1ms\""];
+    let (_origin, browser) = Browser::at_site(Script::robots(ROBOTS), &lines).await;
     let proxy = &browser.proxy;
     // FooBot is last: its crawl delay would hold up the robots.txt fetches of others.
     let line = "GET http://o.test/closed HTTP/1.1";

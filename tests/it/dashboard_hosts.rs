@@ -87,9 +87,7 @@ async fn a_deciding_line_is_shown_even_deep_in_a_long_file() {
         writeln!(robots, "Disallow: /never/{number}").unwrap();
     }
     robots.push_str("Disallow: /late\n");
-    let origin = Script::robots(&robots).start().await;
-    let config = Config::default().resolve("o.test", origin.address());
-    let browser = Browser::idle(Place::with(&config)).await;
+    let (_origin, browser) = Browser::at_site(Script::robots(&robots), &[]).await;
     get(&browser.proxy, "http://o.test/late").await;
     let rows = browser.proxy.place().completed(1).await;
     for path in [
@@ -114,12 +112,9 @@ async fn refetch(browser: &Browser, form: &str) -> (u16, String) {
 #[tokio::test]
 async fn a_refetch_by_the_operator_applies_the_changed_robots_txt() {
     let old = Page::text("User-agent: *\nDisallow: /old\n");
-    let origin = Script::robots("User-agent: *\nDisallow: /new\nDisallow: /newer\n")
-        .at_first("/robots.txt", 1, old)
-        .start()
-        .await;
-    let config = Config::default().resolve("o.test", origin.address());
-    let browser = Browser::idle(Place::with(&config)).await;
+    let script = Script::robots("User-agent: *\nDisallow: /new\nDisallow: /newer\n");
+    let script = script.at_first("/robots.txt", 1, old);
+    let (origin, browser) = Browser::at_site(script, &[]).await;
     let proxy = &browser.proxy;
     assert_eq!(get(proxy, "http://o.test/new").await.status(), 200);
     let page = browser.get("/hosts?host=o.test").await.text();
@@ -149,9 +144,7 @@ async fn a_refetch_by_the_operator_applies_the_changed_robots_txt() {
 
 #[tokio::test]
 async fn a_refetch_needs_a_form_token_a_reason_and_a_cached_copy() {
-    let origin = Script::robots("").start().await;
-    let config = Config::default().resolve("o.test", origin.address());
-    let browser = Browser::idle(Place::with(&config)).await;
+    let (origin, browser) = Browser::at_site(Script::robots(""), &[]).await;
     get(&browser.proxy, "http://o.test/").await;
     let token = browser.form_token().await;
     for (token, host, reason, status, text) in [

@@ -7,6 +7,7 @@ use crate::kit::h2::H2Crawler;
 use crate::kit::origin::{Script, site};
 use crate::kit::proxy::{Proxy, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
+use crate::operator::assert_verified;
 
 /// BadBot may fetch nothing, every other crawler everything except /p.
 const ROBOTS: &str = "User-agent: BadBot\nUser-agent: B\u{e4}dBot\nDisallow: /\n\n\
@@ -37,7 +38,7 @@ async fn try_ask(proxy: &Proxy, path: &str, agent: &[u8]) -> Option<Reply> {
 }
 
 /// Returns a `User-Agent` with BadBot's name after a text meant to hide it.
-fn hidden(before: &str) -> Vec<u8> {
+fn disguised(before: &str) -> Vec<u8> {
     format!("{before}BadBot/1.0").into_bytes()
 }
 
@@ -46,17 +47,17 @@ async fn a_name_is_found_in_any_product_or_crawler_comment() {
     let (origin, proxy) = origin().await;
     let generic = "Mozilla/5.0 ".repeat(4_000);
     for agent in [
-        hidden(""),
-        hidden("Mozilla/5.0 "),
-        hidden("Other/1 "),
-        hidden("Other/1\t"),
-        hidden("Other/1\t \t"),
-        hidden("(a (nested (deeply) ) comment) "),
-        hidden("Mozilla/5.0 (x; (y; (compatible; "),
-        hidden("\\( "),
-        hidden(&generic),
-        hidden(&format!("Mozilla/5.0 ({}) ", "x".repeat(60_000))),
-        hidden(&"A/1 ".repeat(63)),
+        disguised(""),
+        disguised("Mozilla/5.0 "),
+        disguised("Other/1 "),
+        disguised("Other/1\t"),
+        disguised("Other/1\t \t"),
+        disguised("(a (nested (deeply) ) comment) "),
+        disguised("Mozilla/5.0 (x; (y; (compatible; "),
+        disguised("\\( "),
+        disguised(&generic),
+        disguised(&format!("Mozilla/5.0 ({}) ", "x".repeat(60_000))),
+        disguised(&"A/1 ".repeat(63)),
         b"bADbOT".to_vec(),
         b"BadBot".to_vec(),
         b"* BadBot/1".to_vec(),
@@ -69,8 +70,7 @@ async fn a_name_is_found_in_any_product_or_crawler_comment() {
         assert_eq!(reply.json()["rule"]["line"], 3, "{shown}");
     }
     assert_eq!(origin.lines(), [""; 0]);
-    let outcome = proxy.stop().await.run(&["audit", "verify"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_verified(proxy).await;
 }
 
 /// Names with characters that RFC 9309, section 2.2.1, does not allow.
@@ -107,8 +107,7 @@ async fn a_name_matches_with_digits_and_all_letters_but_without_its_version() {
         let shown = String::from_utf8_lossy(agent);
         assert_eq!(ask(&proxy, "/a", agent).await.status(), 200, "{shown}");
     }
-    let outcome = proxy.stop().await.run(&["audit", "verify"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_verified(proxy).await;
 }
 
 #[tokio::test]
@@ -142,9 +141,9 @@ async fn a_user_agent_with_too_many_or_too_long_names_is_malformed() {
     let (origin, proxy) = origin().await;
     let many: String = (0..300).map(|n| format!("Bot{n}/1 ")).collect();
     for agent in [
-        hidden(&many),
+        disguised(&many),
         // Names of HTTP libraries identify no crawler, but count towards the limit.
-        hidden(&"curl/8 ".repeat(64)),
+        disguised(&"curl/8 ".repeat(64)),
         format!("Other/1 {}/1", "x".repeat(257)).into_bytes(),
         format!("{}/1", "x".repeat(60_000)).into_bytes(),
     ] {
@@ -152,7 +151,8 @@ async fn a_user_agent_with_too_many_or_too_long_names_is_malformed() {
         reply.assert_error(400, "http_request_error");
         assert!(reply.text().contains("[[crawler]]"), "{}", reply.text());
     }
-    let longer_than_a_head = try_ask(&proxy, "/a", &hidden(&"Mozilla/5.0 ".repeat(25_000))).await;
+    let longer_than_a_head =
+        try_ask(&proxy, "/a", &disguised(&"Mozilla/5.0 ".repeat(25_000))).await;
     assert!(longer_than_a_head.is_none_or(|reply| reply.status() == 431));
     assert_eq!(origin.lines(), [""; 0]);
     assert_eq!(origin.robots_requests().len(), 0);
@@ -232,8 +232,7 @@ async fn invented_names_cause_at_most_max_names_robots_txt_fetches() {
         "{text}"
     );
     proxy.place().completed(43).await;
-    let outcome = proxy.stop().await.run(&["audit", "verify"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_verified(proxy).await;
 }
 
 // Ours: with `robots.user_agent` all names share one robots.txt, so they cost nothing.

@@ -7,6 +7,7 @@ use crate::kit::origin::{Script, site};
 use crate::kit::page::Page;
 use crate::kit::proxy::resolve;
 use crate::kit::raw_origin::{Bytes, RawOrigin};
+use crate::operator::assert_verified;
 
 const ROBOTS: &str = "User-agent: BadBot\nDisallow: /$\n\nUser-agent: *\nDisallow: /private\n";
 
@@ -38,8 +39,7 @@ async fn options_asterisk_is_judged_as_the_root_and_sent_as_asterisk() {
     assert_eq!(asked, [("*", "o.test"); 2]);
     let rows = proxy.place().completed(4).await;
     assert!(rows.iter().all(|row| row["url"] == "https://o.test/"));
-    let outcome = proxy.stop().await.run(&["audit", "verify"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_verified(proxy).await;
 }
 
 // RFC 9112, section 3.2.4: over HTTP/1.1 the request line keeps the asterisk. Other

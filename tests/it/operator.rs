@@ -8,7 +8,7 @@ use crate::kit::client::{get, get_as};
 use crate::kit::origin::{Script, site};
 use crate::kit::page::Page;
 use crate::kit::program::Outcome;
-use crate::kit::proxy::{Config, Place, resolve};
+use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::until;
 
 const ROBOTS: &str = "User-agent: FooBot\nDisallow: /\n\n\
@@ -16,7 +16,7 @@ const ROBOTS: &str = "User-agent: FooBot\nDisallow: /\n\n\
                       User-agent: *\nDisallow: /private\n";
 
 /// Returns a configuration line with one override.
-fn overriding(keys: &str) -> String {
+fn override_line(keys: &str) -> String {
     format!("robots.override = [{{ origin = \"http://o.test\", {keys} }}]")
 }
 
@@ -27,8 +27,14 @@ async fn verify(place: &Place) -> Outcome {
     place.run(&["audit", "verify"]).await
 }
 
+/// Stops the proxy, and asserts that `audit verify` finds no fault in its record.
+pub(crate) async fn assert_verified(proxy: Proxy) {
+    let outcome = verify(&proxy.stop().await).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+}
+
 /// Returns verdict, reason, effect and line of a row.
-fn said(row: &Value) -> (&str, &str, &str, Option<u64>) {
+fn row_summary(row: &Value) -> (&str, &str, &str, Option<u64>) {
     let word = |key: &str| row[key].as_str().unwrap();
     let line = row["line"].as_u64();
     (word("verdict"), word("reason"), word("effect"), line)
@@ -52,8 +58,7 @@ async fn a_configured_crawler_is_bound_only_by_its_tokens() {
     assert_eq!(rows[0]["user_agent"], "BarBot/1 (Legacy)");
     assert_eq!(rows[1]["crawler"], "BarBot");
     assert_eq!(origin.robots_fetches(), 2, "one for each first token");
-    let outcome = verify(&proxy.stop().await).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_verified(proxy).await;
 }
 
 // Ours: a robots.txt is cached per token.
@@ -86,15 +91,14 @@ async fn with_candidates_all_every_name_must_be_allowed() {
         let rows = proxy.place().completed(1).await;
         let bound = if status == 200 { "BarBot" } else { "FooBot" };
         assert_eq!(rows[0]["crawler"], bound);
-        let outcome = verify(&proxy.stop().await).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert_verified(proxy).await;
     }
 }
 
 // Ours: the row has the effect `overridden` and the rule that would have refused.
 #[tokio::test]
 async fn an_allow_override_is_recorded_with_the_rule_it_overrides() {
-    let (origin, proxy) = site(Script::robots(ROBOTS), &[&overriding(LEAVE)]).await;
+    let (origin, proxy) = site(Script::robots(ROBOTS), &[&override_line(LEAVE)]).await;
     let reply = get(&proxy, "http://o.test/private/open/a").await;
     assert_eq!(reply.status(), 200, "{}", reply.text());
     assert_eq!(reply.head.values("proxy-status"), [""; 0]);
@@ -105,11 +109,23 @@ async fn an_allow_override_is_recorded_with_the_rule_it_overrides() {
     get(&proxy, "http://o.test/a").await;
     assert_eq!(origin.targets(), ["/private/open/a", "/a"]);
     let rows = proxy.place().completed(4).await;
-    assert_eq!(said(&rows[0]), ("allow", "rule", "overridden", Some(8)));
+    assert_eq!(
+        row_summary(&rows[0]),
+        ("allow", "rule", "overridden", Some(8))
+    );
     assert_eq!(rows[0]["rule"], "Disallow: /private");
-    assert_eq!(said(&rows[1]), ("disallow", "rule", "enforced", Some(8)));
-    assert_eq!(said(&rows[2]), ("disallow", "rule", "enforced", Some(8)));
-    assert_eq!(said(&rows[3]), ("allow", "no_rule", "enforced", None));
+    assert_eq!(
+        row_summary(&rows[1]),
+        ("disallow", "rule", "enforced", Some(8))
+    );
+    assert_eq!(
+        row_summary(&rows[2]),
+        ("disallow", "rule", "enforced", Some(8))
+    );
+    assert_eq!(
+        row_summary(&rows[3]),
+        ("allow", "no_rule", "enforced", None)
+    );
     let place = proxy.stop().await;
     let list = place.run(&["audit", "list"]).await.stdout;
     assert_eq!(list.matches("  overridden").count(), 1, "{list}");
@@ -120,7 +136,7 @@ async fn an_allow_override_is_recorded_with_the_rule_it_overrides() {
 // Invariant 2 (ARCHITECTURE.md): the time of a decision is part of its evidence.
 #[tokio::test]
 async fn verify_finds_a_row_dated_after_the_end_of_its_override() {
-    let (_origin, proxy) = site(Script::robots(ROBOTS), &[&overriding(LEAVE)]).await;
+    let (_origin, proxy) = site(Script::robots(ROBOTS), &[&override_line(LEAVE)]).await;
     get(&proxy, "http://o.test/private/open/a").await;
     proxy.place().completed(1).await;
     let place = proxy.stop().await;
@@ -145,7 +161,7 @@ async fn verify_finds_a_row_dated_after_the_end_of_its_override() {
 // Ours: the reason is `override`, and the text of the operator is passed on.
 #[tokio::test]
 async fn a_deny_override_refuses_with_the_reason_of_the_operator() {
-    let (origin, proxy) = site(Script::robots(ROBOTS), &[&overriding(BAN)]).await;
+    let (origin, proxy) = site(Script::robots(ROBOTS), &[&override_line(BAN)]).await;
     for path in ["/closed/a", "/x/../closed"] {
         let reply = get(&proxy, &format!("http://o.test{path}")).await;
         reply.assert_error(403, "http_request_denied");
@@ -165,10 +181,12 @@ async fn a_deny_override_refuses_with_the_reason_of_the_operator() {
     assert_eq!(get(&proxy, "http://o.test/robots.txt").await.status(), 200);
     origin.assert_only_robots_fetched();
     let rows = proxy.place().completed(3).await;
-    assert_eq!(said(&rows[0]), ("disallow", "override", "enforced", None));
+    assert_eq!(
+        row_summary(&rows[0]),
+        ("disallow", "override", "enforced", None)
+    );
     assert_eq!(rows[0]["group"], Value::Null);
-    let outcome = verify(&proxy.stop().await).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_verified(proxy).await;
 }
 
 // Ours: an override ends at `until`.
@@ -176,7 +194,7 @@ async fn a_deny_override_refuses_with_the_reason_of_the_operator() {
 async fn an_expired_override_is_logged_at_start_and_ignored() {
     let (origin, proxy) = site(
         Script::robots(ROBOTS),
-        &[&overriding(&LEAVE.replace("2999", "2020"))],
+        &[&override_line(&LEAVE.replace("2999", "2020"))],
     )
     .await;
     let reply = get(&proxy, "http://o.test/private/open/a").await;
@@ -213,12 +231,20 @@ async fn an_override_allows_despite_unreachable_robots_txt_but_not_denied_egress
     let denied = get(&proxy, "http://127.0.0.2/a").await;
     denied.assert_error(502, "destination_ip_prohibited");
     let rows = proxy.place().completed(3).await;
-    assert_eq!(said(&rows[0]), ("allow", "unreachable", "overridden", None));
-    assert_eq!(said(&rows[1]), ("allow", "unreachable", "overridden", None));
+    assert_eq!(
+        row_summary(&rows[0]),
+        ("allow", "unreachable", "overridden", None)
+    );
+    assert_eq!(
+        row_summary(&rows[1]),
+        ("allow", "unreachable", "overridden", None)
+    );
     assert_eq!(rows[1]["error"], "connection_refused");
-    assert_eq!(said(&rows[2]), ("disallow", "egress", "enforced", None));
-    let outcome = verify(&proxy.stop().await).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(
+        row_summary(&rows[2]),
+        ("disallow", "egress", "enforced", None)
+    );
+    assert_verified(proxy).await;
 }
 
 // Ours: `check` applies overrides as the proxy does.
@@ -226,7 +252,7 @@ async fn an_override_allows_despite_unreachable_robots_txt_but_not_denied_egress
 async fn check_shows_the_deciding_override_with_reason_and_end() {
     let origin = Script::robots(ROBOTS).start().await;
     let entries = [LEAVE, BAN].map(|keys| {
-        let line = overriding(keys);
+        let line = override_line(keys);
         line["robots.override = [".len()..line.len() - 1].to_owned()
     });
     let config = resolve("o.test", origin.address())
@@ -320,7 +346,7 @@ async fn all_mistakes_in_tables_are_reported_and_prevent_a_start() {
 #[tokio::test]
 async fn config_check_reports_an_expired_override() {
     let ended = LEAVE.replace("2999", "2001");
-    let place = Place::with(&Config::default().set(&overriding(&ended)));
+    let place = Place::with(&Config::default().set(&override_line(&ended)));
     let outcome = place.run(&["config", "check"]).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let told = "the allow of robots.override for http://o.test ended at 2001-01-01T00:00:00Z";

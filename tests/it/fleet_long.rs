@@ -48,7 +48,7 @@ impl StoreFault {
 
     /// Applies the fault to the first of the stores; the second is its replica. Returns
     /// when a store is available again.
-    async fn happen(self, stores: &mut [Redis; 2]) {
+    async fn apply(self, stores: &mut [Redis; 2]) {
         let [store, copy] = stores;
         match self {
             Self::StandsStill => {
@@ -166,9 +166,9 @@ impl LongRun {
         write!(self.report, " {what} {:.1}", seen.longest.as_secs_f64()).unwrap();
     }
 
-    async fn have_store_fail(&mut self, fault: StoreFault) {
+    async fn fail_store(&mut self, fault: StoreFault) {
         let lost = clock::instant();
-        fault.happen(&mut self.stores).await;
+        fault.apply(&mut self.stores).await;
         let there = clock::instant();
         let without = self.seen(lost);
         all_are(&self.nodes, "ready").await;
@@ -200,7 +200,7 @@ impl LongRun {
         self.kill_a_node().await;
         if has_fault {
             let fault = StoreFault::ALL[(round as usize / 2) % 3];
-            self.have_store_fail(fault).await;
+            self.fail_store(fault).await;
         }
         let settled = clock::instant();
         sleep_until((from + ROUND).max(settled + Duration::from_secs(2))).await;

@@ -64,7 +64,7 @@ impl SeenPages {
 
 /// Waits until the host has served `count` pages since `from`, and asserts that no pause
 /// was shorter than the delay.
-pub(crate) async fn paced_pages(origin: &TimedOrigin, from: Instant, count: u32) {
+pub(crate) async fn await_paced_pages(origin: &TimedOrigin, from: Instant, count: u32) {
     let seen = until("pages", async || {
         let seen = SeenPages::between(origin, from, clock::instant());
         (count <= seen.count).then_some(seen)
@@ -88,29 +88,29 @@ async fn a_fleet_keeps_one_pace_through_faults_of_nodes_and_store() {
     all_are(&nodes, "ready").await;
     let mut load: Vec<_> = nodes.iter().map(Load::on).collect();
     let from = clock::instant();
-    paced_pages(&origin, from, 10).await;
+    await_paced_pages(&origin, from, 10).await;
 
     // A node is killed; its lease expires.
     load.remove(0);
     let place = nodes.remove(0).kill().await;
-    paced_pages(&origin, clock::instant(), 5).await;
+    await_paced_pages(&origin, clock::instant(), 5).await;
     let again = place.start().await;
     load.push(Load::on(&again));
     nodes.push(again);
-    paced_pages(&origin, clock::instant(), 5).await;
+    await_paced_pages(&origin, clock::instant(), 5).await;
 
     // A node is suspended until the others hold the host, then resumes.
     nodes[0].signal("STOP").await;
-    paced_pages(&origin, clock::instant() + 2 * DELAY, 10).await;
+    await_paced_pages(&origin, clock::instant() + 2 * DELAY, 10).await;
     nodes[0].signal("CONT").await;
-    paced_pages(&origin, clock::instant(), 5).await;
+    await_paced_pages(&origin, clock::instant(), 5).await;
 
     // After a failover the store may lack the latest leases.
     leader.kill().await;
     second.promote().await;
     all_are(&nodes, "ready").await;
-    paced_pages(&origin, clock::instant(), 10).await;
-    paced_pages(&origin, from, 30).await;
+    await_paced_pages(&origin, clock::instant(), 10).await;
+    await_paced_pages(&origin, from, 30).await;
 
     // Without a store each node continues alone.
     let lost = clock::instant();
@@ -128,7 +128,7 @@ async fn a_fleet_keeps_one_pace_through_faults_of_nodes_and_store() {
 
     second.restart().await;
     all_are(&nodes, "ready").await;
-    paced_pages(&origin, clock::instant() + DELAY, 10).await;
+    await_paced_pages(&origin, clock::instant() + DELAY, 10).await;
     assert_eq!(metric(&nodes[0], "politesse_fleet_nodes").await, 3.0);
 
     // The store is suspended and resumes with its old data.
@@ -139,7 +139,7 @@ async fn a_fleet_keeps_one_pace_through_faults_of_nodes_and_store() {
     all_are(&nodes, "ready").await;
     let back = clock::instant();
     SeenPages::between(&origin, lost, back).assert_mean_rate(back - lost, EDGES);
-    paced_pages(&origin, back + DELAY, 5).await;
+    await_paced_pages(&origin, back + DELAY, 5).await;
 
     // The other nodes do not wait for a stopped one.
     drop(load);

@@ -47,7 +47,7 @@ async fn a_robots_txt_is_fetched_once_even_if_the_store_is_slow() {
     store.signal("CONT").await;
     fleet.assert_each_fetched_once().await;
     assert!(
-        0.0 < fleet.counted("late").await,
+        0.0 < fleet.robots_total("late").await,
         "the store was never late"
     );
 }
@@ -176,7 +176,7 @@ impl ColdFleet {
     }
 
     /// Returns how many store lookups of a robots.txt had `result`, over all nodes.
-    async fn counted(&self, result: &str) -> f64 {
+    async fn robots_total(&self, result: &str) -> f64 {
         let name = format!("politesse_fleet_robots_total{{result=\"{result}\"}}");
         let mut sum = 0.0;
         for node in &self.nodes {
@@ -190,7 +190,7 @@ impl ColdFleet {
         let fetches = self.origin.robots_fetches();
         let mut counts = format!("{fetches} fetches");
         for result in ["found", "absent", "elsewhere", "late", "failed", "shared"] {
-            counts += &format!(", {result} {}", self.counted(result).await);
+            counts += &format!(", {result} {}", self.robots_total(result).await);
         }
         assert_eq!(fetches, self.hosts, "{counts}");
         self.origin.assert_only_robots_fetched();

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 
-use super::fleet_pace::{SeenPages, paced_pages};
+use super::fleet_pace::{SeenPages, await_paced_pages};
 use crate::kit::client::get;
 use crate::kit::fleet::{
     Load, SECRET, all_are, node, quoted, sharing, start_with_key, write_private,
@@ -45,7 +45,7 @@ async fn invalid_store_entries_are_removed_and_logged_and_the_pace_is_kept() {
     all_are(&nodes, "ready").await;
     let load: Vec<_> = nodes.iter().map(Load::on).collect();
     let from = clock::instant();
-    paced_pages(&origin, from, 3).await;
+    await_paced_pages(&origin, from, 3).await;
     let times = "local t = redis.call('TIME') local now = t[1] * 1000000 + t[2] ";
     let fields = "until wanted started ended robots adaptive delay back_off incidents \
                       remembered freed released told lease";
@@ -95,9 +95,9 @@ async fn invalid_store_entries_are_removed_and_logged_and_the_pace_is_kept() {
         let answer = store.cli(&["eval", &script, "0"]).await;
         assert_eq!(answer.trim(), "", "{script}");
         await_log(&nodes, line).await;
-        paced_pages(&origin, clock::instant(), 3).await;
+        await_paced_pages(&origin, clock::instant(), 3).await;
     }
-    paced_pages(&origin, from, 20).await;
+    await_paced_pages(&origin, from, 20).await;
     until("notes of two nodes", async || {
         let notes = store.cli(&["hkeys", "politesse:{fleet}:notes"]).await;
         (notes.lines().count() == 2).then_some(())
@@ -133,21 +133,26 @@ async fn invalid_store_entries_are_removed_and_logged_and_the_pace_is_kept() {
     drop(load);
 }
 
-/// Starts a node whose store user has the rights listed in the book.
-async fn start_with_rights(store: &Redis, origin: &TimedOrigin, config: &str) -> Proxy {
+/// Starts a host, a store, and a node whose store user has the rights listed in the book.
+/// Waits until the node is ready.
+async fn start_with_rights(line: &str) -> (TimedOrigin, Redis, [Proxy; 1]) {
+    let origin = TimedOrigin::start(ROBOTS, "x", ms(2)).await;
+    let store = Redis::start(&[]).await;
     let mut user = vec!["acl", "setuser", "fleet", "on", ">secret", "~politesse:*"];
-    user.extend(rights());
+    user.extend(documented_rights());
     // The store URL has a database number, which needs SELECT.
     user.push("+select");
     assert_eq!(store.cli(&user).await.trim(), "OK");
     let database = format!("\"{}/1\"", store.url());
     let config = sharing(0, &database, origin.address())
         .set("fleet.store_auth = \"auth\"")
-        .set(config);
+        .set(line);
     let place = Place::with(&config);
     write_private(&place, "fleet.key", SECRET);
     write_private(&place, "auth", "fleet:secret\n");
-    place.start().await
+    let nodes = [place.start().await];
+    all_are(&nodes, "ready").await;
+    (origin, store, nodes)
 }
 
 /// Applies an ACL rule to the user of [`start_with_rights`].
@@ -156,7 +161,7 @@ async fn set_right(store: &Redis, rule: &str) {
 }
 
 /// Returns the command rights that the book lists for the store user.
-fn rights() -> Vec<&'static str> {
+fn documented_rights() -> Vec<&'static str> {
     let book = include_str!("../../docs/fleet.md");
     let user = book
         .lines()
@@ -168,13 +173,13 @@ fn rights() -> Vec<&'static str> {
 // Ours: each right that the book lists is needed, and the log names it if it is missing.
 #[tokio::test]
 async fn each_missing_right_is_named() {
-    let origin = TimedOrigin::start(ROBOTS, "x", ms(2)).await;
-    let store = Redis::start(&[]).await;
-    let nodes = [start_with_rights(&store, &origin, "fleet.lease = \"500ms\"").await];
-    all_are(&nodes, "ready").await;
+    let (origin, store, nodes) = start_with_rights("fleet.lease = \"500ms\"").await;
     let load = Load::on(&nodes[0]);
     let from = clock::instant();
-    for right in rights().into_iter().chain(["~politesse:*", "+select"]) {
+    for right in documented_rights()
+        .into_iter()
+        .chain(["~politesse:*", "+select"])
+    {
         let (less, again) = match right.strip_prefix('+') {
             Some(command) => (format!("-{command}"), right),
             None => ("resetkeys".to_owned(), right),
@@ -209,7 +214,7 @@ async fn each_missing_right_is_named() {
         all_are(&nodes, "ready").await;
     }
     // A single node keeps the delay even without the store.
-    paced_pages(&origin, from, 10).await;
+    await_paced_pages(&origin, from, 10).await;
     drop(load);
 }
 
@@ -217,23 +222,20 @@ async fn each_missing_right_is_named() {
 // store counts as lost, and the delay is kept.
 #[tokio::test]
 async fn a_missing_right_makes_a_node_degraded_and_requests_continue() {
-    let origin = TimedOrigin::start(ROBOTS, "x", ms(2)).await;
-    let store = Redis::start(&[]).await;
-    let nodes = [start_with_rights(&store, &origin, "fleet.lease = \"500ms\"").await];
-    all_are(&nodes, "ready").await;
+    let (origin, store, nodes) = start_with_rights("fleet.lease = \"500ms\"").await;
     let load = Load::on(&nodes[0]);
     let from = clock::instant();
-    paced_pages(&origin, from, 3).await;
+    await_paced_pages(&origin, from, 3).await;
     // Commands used by leases, heartbeats, notes and scripts.
     for command in ["pexpire", "hmget", "zcount", "hgetall", "evalsha"] {
         set_right(&store, &format!("-{command}")).await;
         await_log(&nodes, &format!("its user lacks +{command} (")).await;
         all_are(&nodes, "degraded").await;
-        paced_pages(&origin, clock::instant(), 3).await;
+        await_paced_pages(&origin, clock::instant(), 3).await;
         set_right(&store, &format!("+{command}")).await;
         all_are(&nodes, "ready").await;
     }
-    paced_pages(&origin, from, 10).await;
+    await_paced_pages(&origin, from, 10).await;
     drop(load);
 }
 
@@ -241,11 +243,7 @@ async fn a_missing_right_makes_a_node_degraded_and_requests_continue() {
 // heartbeats but cannot grant leases.
 #[tokio::test]
 async fn a_closed_fleet_with_a_missing_right_sends_nothing() {
-    let origin = TimedOrigin::start(ROBOTS, "x", ms(2)).await;
-    let store = Redis::start(&[]).await;
-    let config = "fleet.on_loss = \"closed\"";
-    let nodes = [start_with_rights(&store, &origin, config).await];
-    all_are(&nodes, "ready").await;
+    let (_origin, store, nodes) = start_with_rights("fleet.on_loss = \"closed\"").await;
     assert_eq!(get(&nodes[0], "http://o.test/1").await.status(), 200);
     set_right(&store, "-pexpire").await;
     // Without requests, a missing right is noticed only on a new connection.
@@ -274,7 +272,7 @@ async fn nodes_rejoin_a_store_with_an_earlier_generation() {
     all_are(&nodes, "ready").await;
     let key = "politesse:{fleet}:state";
     let load: Vec<_> = nodes.iter().map(Load::on).collect();
-    paced_pages(&origin, clock::instant(), 3).await;
+    await_paced_pages(&origin, clock::instant(), 3).await;
     let run = "redis.call('HGET', 'politesse:{fleet}:state', 'run')";
     let start = "redis.call('HSET', 'politesse:{fleet}:state', 'run', run, 'generation', generation, \
                      'born', t[1] * 1000000 + t[2])";
@@ -353,7 +351,7 @@ async fn the_crawl_delay_is_kept_while_the_store_is_in_trouble() {
     all_are(&nodes, "ready").await;
     let load = Load::on(&nodes[0]);
     let from = clock::instant();
-    paced_pages(&origin, from, 3).await;
+    await_paced_pages(&origin, from, 3).await;
     let copy = ["replicaof", "127.0.0.1", "1"];
     for (trouble, over, line) in [
         (
@@ -381,12 +379,12 @@ async fn the_crawl_delay_is_kept_while_the_store_is_in_trouble() {
     ] {
         store.cli(trouble).await;
         await_log(&nodes, line).await;
-        paced_pages(&origin, clock::instant(), 3).await;
+        await_paced_pages(&origin, clock::instant(), 3).await;
         store.cli(over).await;
         all_are(&nodes, "ready").await;
-        paced_pages(&origin, clock::instant(), 2).await;
+        await_paced_pages(&origin, clock::instant(), 2).await;
     }
-    paced_pages(&origin, from, 20).await;
+    await_paced_pages(&origin, from, 20).await;
     // At most two lines, although every heartbeat failed.
     let log = nodes[0].log();
     let is_about_it = |line: &&str| line.contains("cannot be used") && line.contains("OOM");
@@ -408,14 +406,14 @@ async fn silent_stores_do_not_stop_a_node() {
     let nodes = [config.set("fleet.timeout = \"1s\"").start().await];
     all_are(&nodes, "ready").await;
     let load = Load::on(&nodes[0]);
-    paced_pages(&origin, clock::instant(), 3).await;
+    await_paced_pages(&origin, clock::instant(), 3).await;
     first.signal("STOP").await;
     second.signal("STOP").await;
     all_are(&nodes, "degraded").await;
     // The first page ends the gap that began before the node acted alone.
-    paced_pages(&origin, clock::instant(), 1).await;
+    await_paced_pages(&origin, clock::instant(), 1).await;
     let from = clock::instant();
-    paced_pages(&origin, from, 20).await;
+    await_paced_pages(&origin, from, 20).await;
     let seen = SeenPages::between(&origin, from, clock::instant());
     assert!(seen.longest < ms(900), "{seen:?}");
     // The log does not blame the address, which is right.

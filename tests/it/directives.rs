@@ -254,7 +254,7 @@ async fn directives_follow_the_configuration() {
     );
 }
 
-// Ours.
+// Ours: each directive in force is listed with its sources.
 #[tokio::test]
 async fn plain_output_explains_each_directive_of_a_page() {
     let field = "X-Robots-Tag: noarchive, otherbot: noindex";
@@ -306,7 +306,7 @@ async fn preferences_are_listed_apart_from_directives() {
     assert_eq!(object["preferences"], json!(["train-ai:n"]));
 }
 
-// Ours.
+// Ours: `--json` has the members of the batch answer, and further ones.
 #[tokio::test]
 async fn json_output_agrees_with_the_batch_answer() {
     let arguments = [

@@ -224,7 +224,7 @@ async fn the_deployment_has_one_pod_without_privileges() {
     assert_eq!(pod["containers"][0]["securityContext"], context);
 }
 
-// Ours.
+// Ours: the network policies leave a crawler no way around the proxy.
 #[tokio::test]
 async fn a_crawler_pod_can_reach_only_the_proxy_port() {
     let manifest = Manifest::read().await;

@@ -24,7 +24,7 @@ async fn origin(gate: &Gate) -> Origin {
         .await
 }
 
-// Ours.
+// Ours: a request that waits for its origin does not stop others.
 #[tokio::test]
 async fn a_proxy_on_one_processor_serves_refuses_and_finishes() {
     let gate = Gate::shut();
@@ -49,7 +49,7 @@ async fn a_proxy_on_one_processor_serves_refuses_and_finishes() {
     assert_eq!(proxy.ended().await.code(), Some(0), "{}", proxy.log());
 }
 
-// Ours.
+// Ours: `run` waits for its command while its proxy serves that command.
 #[tokio::test]
 async fn a_command_on_one_processor_runs_through_its_own_proxy() {
     let origin = origin(&Gate::shut()).await;

@@ -51,7 +51,7 @@ fn new_folder(name: &str) -> PathBuf {
 }
 
 /// Starts a proxy whose record holds decisions, many of them about hostile URLs.
-async fn crawled() -> (Origin, Proxy) {
+async fn start_with_hostile_record() -> (Origin, Proxy) {
     let lamp = Page::html("<meta name=robots content='noarchive, max-snippet:50'>A lamp.");
     let (origin, proxy) = site(
         Script::robots(ROBOTS).page("/lamp", lamp).name("shop.test"),
@@ -86,7 +86,7 @@ async fn crawled() -> (Origin, Proxy) {
 
 /// Starts the proxy shown in the pictures: a small shop, two crawlers that keep to its
 /// rules, and one that does not.
-async fn pictured() -> (Origin, Proxy) {
+async fn start_pictured_shop() -> (Origin, Proxy) {
     let robots = "User-agent: *\nCrawl-delay: 0.01\nDisallow: /basket\nDisallow: /account\n\
                   Allow: /account/help\n\nUser-agent: HungryBot\nDisallow: /\n";
     let lamp = Page::html("<meta name=robots content=noarchive>A lamp.");
@@ -114,7 +114,7 @@ async fn pictured() -> (Origin, Proxy) {
 }
 
 /// Returns the addresses and token of a proxy as JSON, for the script.
-fn described(proxy: &Proxy) -> String {
+fn to_json(proxy: &Proxy) -> String {
     let token = std::fs::read_to_string(proxy.place().path("data/admin-token")).unwrap();
     let described = json!({
         "admin": format!("http://{}", proxy.admin()),
@@ -128,8 +128,8 @@ fn described(proxy: &Proxy) -> String {
 fn a_browser_walks_every_page() {
     run_within(WALK, async {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let (_attacker, attacked) = crawled().await;
-        let (_shop, pictured) = pictured().await;
+        let (_attacker, attacked) = start_with_hostile_record().await;
+        let (_shop, pictured) = start_pictured_shop().await;
         let fresh = Config::default().start().await;
         let pictures = new_folder("dashboard");
         let documentation = match std::env::var_os(PICTURES) {
@@ -142,7 +142,7 @@ fn a_browser_walks_every_page() {
             .current_dir(root.join("target/node"))
             .args(["--input-type=module", "-"])
             .args([&pictures, &documentation])
-            .args([&attacked, &fresh, &pictured].map(described));
+            .args([&attacked, &fresh, &pictured].map(to_json));
         let script = std::fs::read(root.join("tests/clients/dashboard.mjs")).unwrap();
         let outcome = ended(command, &script).await;
         assert_eq!(

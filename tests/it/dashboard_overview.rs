@@ -24,7 +24,7 @@ fn sum(entries: &Value, key: &str) -> u64 {
 }
 
 /// Asserts that all figures of an overview cover one range and add up.
-fn assert_whole(json: &Value) {
+fn assert_consistent(json: &Value) {
     let buckets = json["buckets"].as_array().unwrap();
     assert_eq!(buckets[0]["from"], json["from"], "{json}");
     for key in ["requests", "refusals", "bytes"] {
@@ -65,7 +65,7 @@ async fn each_range_has_all_its_buckets() {
         assert_eq!(json["sums"]["requests"], 5, "{json}");
         assert_eq!(json["sums"]["classes"]["error"], 1, "{json}");
         assert_eq!(json["counted_from"], Value::Null, "{json}");
-        assert_whole(&json);
+        assert_consistent(&json);
         let page = browser.get(&format!("/?hours={hours}")).await.text();
         assert!(page.contains(&format!("Requests each {step}")), "{page}");
         let (_, chart) = page.split_once("<svg class=\"over-time\"").unwrap();
@@ -96,7 +96,7 @@ async fn figures_are_compared_with_the_previous_period() {
     let json = browser.json("/api/v1/overview").await;
     assert_eq!(json["sums"]["requests"], 3, "{json}");
     assert_eq!(json["before"]["requests"], 4, "{json}");
-    assert_whole(&json);
+    assert_consistent(&json);
     let page = browser.get("/").await.text();
     for text in [
         // Requests in total: 3 after 4. Requests refused by a rule: 0 after 3.
@@ -117,7 +117,7 @@ async fn a_restart_keeps_the_minutes_of_the_last_hour() {
     browser.proxy.place().completed(5).await;
     let json = browser.json("/api/v1/overview?hours=1").await;
     assert_eq!(json["sums"]["requests"], 5, "{json}");
-    assert_whole(&json);
+    assert_consistent(&json);
     // Live totals count from the start of this process.
     assert_ne!(json["live"]["since"], before["live"]["since"]);
     let totals = json["live"]["classes"].as_object().unwrap().values();
@@ -125,7 +125,7 @@ async fn a_restart_keeps_the_minutes_of_the_last_hour() {
 }
 
 /// Returns the data of the newest `counts` event.
-fn newest(stream: &Stream) -> Value {
+fn newest_counts(stream: &Stream) -> Value {
     let events = stream.text.split("event: counts\ndata: ").skip(1);
     let whole = events.filter_map(|event| event.split_once("\n\n"));
     let (data, _) = whole.last().unwrap();
@@ -140,7 +140,7 @@ async fn a_refusal_is_streamed_within_a_second_and_a_half() {
     stream.until("event: counts").await;
     stream.until("\n\n").await;
     // The stream starts with the totals that the page shows.
-    assert_eq!(newest(&stream), base["live"]);
+    assert_eq!(newest_counts(&stream), base["live"]);
     let begun = instant();
     get(&browser.proxy, "http://o.test/private/now").await;
     stream.until("\"rule\":4").await;
@@ -149,7 +149,7 @@ async fn a_refusal_is_streamed_within_a_second_and_a_half() {
     // Page counts plus streamed changes equal the counts of a fresh page.
     browser.proxy.place().completed(5).await;
     let json = browser.json("/api/v1/overview").await;
-    assert_eq!(newest(&stream), json["live"]);
+    assert_eq!(newest_counts(&stream), json["live"]);
     let added = |class: &str| {
         let count = |json: &Value| json[class].as_i64().unwrap();
         count(&json["sums"]["classes"]) - count(&base["sums"]["classes"])

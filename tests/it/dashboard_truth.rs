@@ -18,7 +18,7 @@ const SPELLINGS: [&str; 3] = [
 const PAGES: [&str; 3] = ["/?hours=1", "/?hours=720", "/crawlers?hours=24"];
 
 /// Starts a proxy, makes requests under names of different spellings, and signs in.
-async fn asked(config: Config) -> (Browser, Vec<Origin>) {
+async fn browser_after_requests(config: Config) -> (Browser, Vec<Origin>) {
     let mut origins = Vec::new();
     let mut config = config;
     for (number, robots) in SPELLINGS.into_iter().enumerate() {
@@ -71,7 +71,7 @@ async fn follow(browser: &Browser, path: &str) -> usize {
 async fn every_linked_number_equals_the_rows_of_its_link() {
     for mode in ["enforce", "report"] {
         let config = Config::default().set(&format!("enforcement.mode = \"{mode}\""));
-        let (browser, _origins) = asked(config).await;
+        let (browser, _origins) = browser_after_requests(config).await;
         for page in PAGES {
             let followed = follow(&browser, page).await;
             assert!(10 < followed, "{page}: {followed}");
@@ -94,7 +94,7 @@ async fn every_linked_number_equals_the_rows_of_its_link() {
 
 /// Makes 72 requests as FooBot. Rules refuse 26; 3 fail because their host does not
 /// exist, which is no refusal.
-async fn made(mode: &str) -> (Browser, [Origin; 2]) {
+async fn browser_with_refusals(mode: &str) -> (Browser, [Origin; 2]) {
     let origins = [
         Script::robots(SPELLINGS[0]).start().await,
         Script::robots(SPELLINGS[1]).start().await,
@@ -130,7 +130,7 @@ async fn ask_each(browser: &Browser, asked: &[(usize, &str)]) {
 #[tokio::test]
 async fn percentages_and_order_agree_with_the_numbers_shown() {
     for mode in ["enforce", "report"] {
-        let (browser, _origins) = made(mode).await;
+        let (browser, _origins) = browser_with_refusals(mode).await;
         for path in ["/?hours=1", "/?hours=24", "/crawlers?hours=24"] {
             let page = browser.get(path).await.text();
             assert!(page.contains(">26</a> <span"), "{mode} {path}: {page}");
@@ -151,7 +151,7 @@ async fn percentages_and_order_agree_with_the_numbers_shown() {
 }
 
 /// Each class, its name on the page, and its count in the requests of
-/// [`of_all_classes`].
+/// [`browser_with_all_classes`].
 const CLASSES: [(&str, &str, u64); 9] = [
     ("sent", "sent", 4),
     ("rule", "refused by a rule", 3),
@@ -165,7 +165,7 @@ const CLASSES: [(&str, &str, u64); 9] = [
 ];
 
 /// Makes requests of most classes.
-async fn of_all_classes(mode: &str) -> (Browser, [Origin; 2]) {
+async fn browser_with_all_classes(mode: &str) -> (Browser, [Origin; 2]) {
     let origins = [
         Script::robots(SPELLINGS[0])
             .page("/closed", Page::status(403))
@@ -198,7 +198,7 @@ async fn of_all_classes(mode: &str) -> (Browser, [Origin; 2]) {
 #[tokio::test]
 async fn each_decision_is_counted_in_exactly_one_class() {
     for mode in ["enforce", "report"] {
-        let (browser, _origins) = of_all_classes(mode).await;
+        let (browser, _origins) = browser_with_all_classes(mode).await;
         let json = browser.json("/api/v1/overview").await;
         let page = browser.get("/").await.text();
         for (word, name, count) in CLASSES {
@@ -228,9 +228,7 @@ async fn each_decision_is_counted_in_exactly_one_class() {
 
 #[tokio::test]
 async fn nameless_crawlers_are_listed_in_addition_to_the_top_hundred() {
-    let origin = Script::robots(SPELLINGS[0]).start().await;
-    let config = Config::default().resolve("o.test", origin.address());
-    let browser = Browser::idle(Place::with(&config)).await;
+    let (_origin, browser) = Browser::at_site(Script::robots(SPELLINGS[0]), &[]).await;
     get_as(&browser.proxy, "(none)", "http://o.test/p").await;
     let mut count = 1;
     for stem in ["Foo", "Bar", "Baz", "Qux"] {

@@ -10,7 +10,7 @@ use crate::kit::demo::{Demo, shell};
 use crate::kit::program::{finish, politesse};
 use crate::kit::until;
 
-async fn pasted(folder: &Path, line: &str) -> String {
+async fn run_line(folder: &Path, line: &str) -> String {
     finish(shell(folder, line), b"").await.stdout
 }
 
@@ -29,7 +29,7 @@ async fn every_line_that_the_demo_prints_works_when_pasted() {
         "/login?once=",
     ];
     for (line, wanted) in demo.lines.iter().zip(wanted) {
-        let told = pasted(&folder, line).await;
+        let told = run_line(&folder, line).await;
         assert!(told.contains(wanted), "{line}: {told}");
     }
     // The demo prints each decision as it is made, one line each.
@@ -56,7 +56,7 @@ async fn the_demo_falls_back_to_free_ports() {
     );
     let demo = Demo::start(&[]).await;
     assert!(!demo.lines[0].contains(":3128"), "{:?}", demo.lines);
-    let told = pasted(demo.parent.path(), &demo.lines[0]).await;
+    let told = run_line(demo.parent.path(), &demo.lines[0]).await;
     assert!(told.contains("Line 3 of"), "{told}");
     assert_eq!(demo.interrupt().await.0, Some(0));
 }
@@ -70,7 +70,7 @@ async fn a_command_joins_the_demo_on_any_ports() {
         "audit list",
         "run -- curl -s --max-time 20 http://shop.test/basket 2>&1",
     );
-    let told = pasted(demo.parent.path(), &joining).await;
+    let told = run_line(demo.parent.path(), &joining).await;
     assert!(told.contains("Line 3 of"), "{told}");
     assert!(told.contains("1 asked, 0 allowed, 1 refused"), "{told}");
     assert_eq!(demo.interrupt().await.0, Some(0));

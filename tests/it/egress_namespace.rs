@@ -101,7 +101,7 @@ fn reachable() -> Vec<&'static str> {
 }
 
 /// Returns the local address that a listener sees for a connection to `row`.
-fn seen(row: &str) -> String {
+fn local_address(row: &str) -> String {
     let ip: std::net::IpAddr = row.trim_matches(['[', ']']).parse().unwrap();
     match ip.to_canonical().to_string().as_str() {
         // RFC 1122, section 3.2.1.3: "this host".
@@ -116,7 +116,7 @@ fn assert_prohibited(reply: &Reply) {
 }
 
 /// Returns the value of the counter of denied addresses.
-async fn denied(proxy: &Proxy) -> String {
+async fn denied_count(proxy: &Proxy) -> String {
     let text = metrics(proxy).await;
     let line = text
         .lines()
@@ -158,7 +158,7 @@ namespaced! {
         assert_eq!(counter("Tcp", "ActiveOpens") - before, own);
         assert_eq!(counter("Udp", "OutDatagrams"), 0);
         assert_eq!((web.dialled(), secure.dialled()), (vec![], vec![]));
-        assert_eq!(denied(&proxy).await, own.to_string());
+        assert_eq!(denied_count(&proxy).await, own.to_string());
     }
 
     /// The control: the listener sees a connection to each address once it is allowed.
@@ -177,7 +177,7 @@ namespaced! {
             let reply = get(&proxy, &format!("http://{row}/")).await;
             assert_eq!(reply.status(), 200, "{row}: {}", reply.text());
             let dialled = web.dialled();
-            assert!(dialled.contains(&seen(row)), "{row}: {dialled:?}");
+            assert!(dialled.contains(&local_address(row)), "{row}: {dialled:?}");
         }
     }
 
@@ -192,7 +192,7 @@ namespaced! {
         for row in public {
             assert_eq!(get(&proxy, &format!("http://{row}/")).await.status(), 200, "{row}");
         }
-        assert_eq!(web.dialled(), public.map(seen));
+        assert_eq!(web.dialled(), public.map(local_address));
     }
 
     /// Names that are denied by name are not even resolved.
@@ -256,10 +256,10 @@ namespaced! {
         .await;
         let proxy = Config::default().start().await;
         assert_eq!(get(&proxy, "http://mixed.test/a").await.status(), 200);
-        assert_eq!(denied(&proxy).await, "4");
+        assert_eq!(denied_count(&proxy).await, "4");
         assert_prohibited(&get(&proxy, "http://inner.test/a").await);
         assert_prohibited(&get(&proxy, "https://inner.test/a").await);
-        assert_eq!(denied(&proxy).await, "8");
+        assert_eq!(denied_count(&proxy).await, "8");
         get(&proxy, "http://empty.test/a").await.assert_error(502, "dns_error");
         assert_eq!(web.dialled(), [PUBLIC]);
         let allowing = Config::default().set("egress.allow = [\"inner.test\"]").start().await;
@@ -342,10 +342,10 @@ namespaced! {
         let proxy = Config::default().set("upstream.dns_lookups = 64").start().await;
         let alone = median_time_of_first_lookups(&proxy, "alone").await;
         let more = Duration::from_millis(50);
-        let zone = hang(&proxy, 1, 100, |n| format!("hangs-{n}.dead.example")).await;
+        let zone = start_hanging_requests(&proxy, 1, 100, |n| format!("hangs-{n}.dead.example")).await;
         let beside = median_time_of_first_lookups(&proxy, "zone").await;
         assert!(beside < alone + more, "{alone:?}, beside a dead zone {beside:?}");
-        let client = hang(&proxy, 2, 100, |n| format!("hangs.{n}.example")).await;
+        let client = start_hanging_requests(&proxy, 2, 100, |n| format!("hangs.{n}.example")).await;
         let beside = median_time_of_first_lookups(&proxy, "client").await;
         assert!(beside < alone + more, "{alone:?}, beside a client {beside:?}");
         drop((zone, client));
@@ -419,7 +419,7 @@ namespaced! {
             [a, b, c, d]
         };
         let others = async {
-            while hung(&names).iter().sum::<usize>() < 2 {
+            while hanging_queries(&names).iter().sum::<usize>() < 2 {
                 tokio::task::yield_now().await;
             }
             let kept = get(&proxy, "http://kept.test/a").await;
@@ -435,7 +435,7 @@ namespaced! {
             _ = &mut hanging => panic!("the others waited for those that hang"),
         };
         assert!(served.iter().all(|reply| reply.status() == 200));
-        let [first, shared, second, third] = soon("end of the waits", hanging).await;
+        let [first, shared, second, third] = soon("end of the waits for names", hanging).await;
         for reply in [first, shared, second, third] {
             match reply.status() {
                 504 => reply.assert_error(504, "dns_timeout"),
@@ -446,7 +446,7 @@ namespaced! {
         // Shutdown does not wait for lookups, which may hang.
         proxy.stop().await;
         // Two of the three names were looked up, each once.
-        let mut asked = hung(&names);
+        let mut asked = hanging_queries(&names);
         asked.sort_unstable();
         assert_eq!(asked, [0, 1, 1]);
     }
@@ -454,7 +454,12 @@ namespaced! {
 
 /// Sends `count` requests for names that the name server never answers, each on its
 /// own connection from 127.0.0.`last`, and returns the open connections.
-async fn hang(proxy: &Proxy, last: u8, count: usize, name: fn(usize) -> String) -> Vec<Crawler> {
+async fn start_hanging_requests(
+    proxy: &Proxy,
+    last: u8,
+    count: usize,
+    name: fn(usize) -> String,
+) -> Vec<Crawler> {
     let mut held = Vec::new();
     for number in 0..count {
         let mut crawler = Crawler::from(proxy, last).await;
@@ -490,7 +495,7 @@ async fn median_time_of_first_lookups(proxy: &Proxy, label: &str) -> Duration {
 }
 
 /// Returns how often the name server was asked for each hanging name.
-fn hung(names: &NameServer) -> [usize; 3] {
+fn hanging_queries(names: &NameServer) -> [usize; 3] {
     ["hangs-1.test", "hangs-2.test", "hangs-3.test"].map(|name| names.asked(name))
 }
 

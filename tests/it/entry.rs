@@ -41,7 +41,7 @@ fn assert_overload(reply: &Reply, key: &str) {
 /// Waits until the proxy counts `count` open connections.
 async fn await_connections(proxy: &Proxy, count: usize) {
     let line = format!("politesse_connections {count}\n");
-    until("connections open", async || {
+    until("open connections", async || {
         metrics(proxy).await.contains(&line).then_some(())
     })
     .await;

@@ -91,14 +91,14 @@ fn verdict(row: &Value) -> &'static str {
     };
     let status = row["status"].as_u64().unwrap_or(200);
     let allows = match status_meaning(u16::try_from(status).unwrap()) {
-        StatusMeaning::Parse => judged(row, &target),
+        StatusMeaning::Parse => is_allowed(row, &target),
         StatusMeaning::Unavailable => true,
         StatusMeaning::Redirect | StatusMeaning::Unreachable => false,
     };
     if allows { "allow" } else { "disallow" }
 }
 
-fn judged(row: &Value, target: &Target) -> bool {
+fn is_allowed(row: &Value, target: &Target) -> bool {
     let dialect: Dialect = text(row, "dialect").parse().unwrap();
     let robots = RobotsTxt::from_source(body(row), dialect, FileSource::new(&target.origin, None));
     let binding = robots.binding(&Crawler::parse(text(row, "agent")));

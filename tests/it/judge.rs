@@ -39,7 +39,7 @@ fn folder(warc: &Warc) -> TempDir {
 }
 
 /// Runs `judge --warc a.warc` with further arguments.
-async fn judged(warc: &Warc, arguments: &[&str]) -> Outcome {
+async fn run_judge(warc: &Warc, arguments: &[&str]) -> Outcome {
     let folder = folder(warc);
     run_in(
         folder.path(),
@@ -51,7 +51,7 @@ async fn judged(warc: &Warc, arguments: &[&str]) -> Outcome {
 /// Returns path, verdict and reason of each request other than for robots.txt.
 async fn verdicts(warc: &Warc, arguments: &[&str]) -> Vec<String> {
     let arguments = [&["--requests", "--json"], arguments].concat();
-    let outcome = judged(warc, &arguments).await;
+    let outcome = run_judge(warc, &arguments).await;
     let rows = outcome.json_lines().into_iter();
     let rows = rows.filter(|row| row["reason"] != "robots_txt");
     rows.map(|row| {
@@ -65,7 +65,7 @@ async fn verdicts(warc: &Warc, arguments: &[&str]) -> Vec<String> {
 
 /// Returns an archive of 1,000 requests for 40 hosts, and a line of `check --batch` for
 /// each request.
-fn thousand(mut warc: Warc) -> (Warc, Vec<Value>) {
+fn thousand_requests(mut warc: Warc) -> (Warc, Vec<Value>) {
     let mut questions = Vec::new();
     for host in 0..40 {
         let origin = format!("https://h{host}.test");
@@ -98,9 +98,9 @@ fn thousand(mut warc: Warc) -> (Warc, Vec<Value>) {
 #[tokio::test]
 async fn judge_agrees_with_check_on_a_thousand_requests() {
     for warc in [Warc::plain(), Warc::gzip(6)] {
-        let (warc, questions) = thousand(warc);
+        let (warc, questions) = thousand_requests(warc);
         assert_eq!(questions.len(), 1000);
-        let outcome = judged(&warc, &["--requests", "--json"]).await;
+        let outcome = run_judge(&warc, &["--requests", "--json"]).await;
         let rows = outcome.json_lines().into_iter();
         let rows: Vec<_> = rows.filter(|row| row["reason"] != "robots_txt").collect();
         let mut command = politesse(std::env::temp_dir().as_path());
@@ -120,8 +120,8 @@ async fn judge_agrees_with_check_on_a_thousand_requests() {
 // Ours: the robots.txt that applies is chosen after all archives are read.
 #[tokio::test]
 async fn order_and_compression_of_archives_do_not_matter() {
-    let (plain, _) = thousand(Warc::plain());
-    let (gzip, _) = thousand(Warc::gzip(1));
+    let (plain, _) = thousand_requests(Warc::plain());
+    let (gzip, _) = thousand_requests(Warc::gzip(1));
     let folder = TempDir::new().unwrap();
     let half = plain.places[plain.places.len() / 2];
     for (name, bytes) in [
@@ -185,7 +185,7 @@ async fn the_latest_robots_txt_before_a_request_applies() {
     assert_eq!(verdicts(&warc, &[]).await, wanted);
     wanted[0] = "/early allow no_rule";
     assert_eq!(verdicts(&warc, &["--nearest-after"]).await, wanted);
-    let report = judged(&warc, &["--json"]).await.json_lines().remove(0);
+    let report = run_judge(&warc, &["--json"]).await.json_lines().remove(0);
     assert_eq!(report["old_robots"], 1);
     assert_eq!(report["unknown"], 2);
 }
@@ -214,7 +214,7 @@ const ROBOTS: &str = "https://h.test/robots.txt";
 const WWW: &str = "https://www.h.test/robots.txt";
 const PAGE: &str = "https://h.test/rules.php";
 
-fn moved(to: &str) -> Vec<u8> {
+fn redirect(to: &str) -> Vec<u8> {
     format!("HTTP/1.1 301 Moved\r\nLocation: {to}\r\n\r\n").into()
 }
 
@@ -238,7 +238,7 @@ fn chunked(text: &str) -> Vec<u8> {
     message.into()
 }
 
-fn coded(text: &str) -> Vec<u8> {
+fn gzip_encoded(text: &str) -> Vec<u8> {
     in_gzip(text, "Content-Encoding: gzip\r\n")
 }
 
@@ -255,21 +255,21 @@ answers! {
     a_403_allows: [(ROBOTS, status("403 Forbidden"))] => "allow unavailable";
     a_503_disallows: [(ROBOTS, status("503 No"))] => "disallow unreachable";
     a_429_disallows: [(ROBOTS, status("429 No"))] => "disallow unreachable";
-    a_redirect_to_a_later_response_is_followed: [(ROBOTS, moved(WWW)), (WWW, robots(NONE))] => "disallow rule";
-    a_redirect_to_an_earlier_response_is_followed: [(WWW, robots(NONE)), (ROBOTS, moved(WWW))] => "disallow rule";
-    a_redirect_to_another_path_is_followed: [(ROBOTS, moved(PAGE)), (PAGE, robots(NONE))] => "disallow rule";
-    a_relative_redirect_to_an_earlier_page_is_followed: [(PAGE, robots(NONE)), (ROBOTS, moved("/rules.php#a"))] => "disallow rule";
-    a_redirect_to_a_404_allows: [(ROBOTS, moved(WWW)), (WWW, status("404 No"))] => "allow unavailable";
-    a_redirect_to_an_unarchived_url_is_unknown: [(ROBOTS, moved(WWW))] => "unknown no_redirect_target";
-    a_redirect_to_another_scheme_disallows: [(ROBOTS, moved("ftp://h.test/"))] => "disallow unreachable";
-    a_redirect_to_itself_disallows: [(ROBOTS, moved(ROBOTS))] => "disallow unreachable";
+    a_redirect_to_a_later_response_is_followed: [(ROBOTS, redirect(WWW)), (WWW, robots(NONE))] => "disallow rule";
+    a_redirect_to_an_earlier_response_is_followed: [(WWW, robots(NONE)), (ROBOTS, redirect(WWW))] => "disallow rule";
+    a_redirect_to_another_path_is_followed: [(ROBOTS, redirect(PAGE)), (PAGE, robots(NONE))] => "disallow rule";
+    a_relative_redirect_to_an_earlier_page_is_followed: [(PAGE, robots(NONE)), (ROBOTS, redirect("/rules.php#a"))] => "disallow rule";
+    a_redirect_to_a_404_allows: [(ROBOTS, redirect(WWW)), (WWW, status("404 No"))] => "allow unavailable";
+    a_redirect_to_an_unarchived_url_is_unknown: [(ROBOTS, redirect(WWW))] => "unknown no_redirect_target";
+    a_redirect_to_another_scheme_disallows: [(ROBOTS, redirect("ftp://h.test/"))] => "disallow unreachable";
+    a_redirect_to_itself_disallows: [(ROBOTS, redirect(ROBOTS))] => "disallow unreachable";
     five_redirects_are_followed: [
-        (ROBOTS, moved("/1")), ("https://h.test/1", moved("/2")), ("https://h.test/2", moved("/3")),
-        ("https://h.test/3", moved("/4")), ("https://h.test/4", moved("/5")), ("https://h.test/5", robots(ALL)),
+        (ROBOTS, redirect("/1")), ("https://h.test/1", redirect("/2")), ("https://h.test/2", redirect("/3")),
+        ("https://h.test/3", redirect("/4")), ("https://h.test/4", redirect("/5")), ("https://h.test/5", robots(ALL)),
     ] => "allow no_rule";
     six_redirects_are_too_many: [
-        (ROBOTS, moved("/1")), ("https://h.test/1", moved("/2")), ("https://h.test/2", moved("/3")),
-        ("https://h.test/3", moved("/4")), ("https://h.test/4", moved("/5")), ("https://h.test/5", moved("/6")),
+        (ROBOTS, redirect("/1")), ("https://h.test/1", redirect("/2")), ("https://h.test/2", redirect("/3")),
+        ("https://h.test/3", redirect("/4")), ("https://h.test/4", redirect("/5")), ("https://h.test/5", redirect("/6")),
         ("https://h.test/6", robots(ALL)),
     ] => "disallow unreachable";
     a_304_confirms_the_file_before: [(ROBOTS, robots(NONE)), (ROBOTS, status("304 Not Modified"))] => "disallow rule";
@@ -282,7 +282,7 @@ answers! {
     a_file_shorter_than_its_content_length_disallows: [
         (ROBOTS, b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nUser-agent: *\nAllow: /".to_vec()),
     ] => "disallow unreachable";
-    content_codings_are_decoded: [(ROBOTS, coded(NONE))] => "disallow rule";
+    content_codings_are_decoded: [(ROBOTS, gzip_encoded(NONE))] => "disallow rule";
     an_already_decoded_file_is_read: [
         (ROBOTS, format!("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n{NONE}").into_bytes()),
     ] => "disallow rule";
@@ -406,7 +406,7 @@ fn with_several_crawlers_a_request_is_disallowed_if_any_is() {
         }
         warc.page("2026-01-02T00:01:00Z", "https://other.test/");
         let agents = ["--agents", "CCBot, GPTBot"];
-        let outcome = judged(&warc, &[&["--csv"], &agents[..]].concat()).await;
+        let outcome = run_judge(&warc, &[&["--csv"], &agents[..]].concat()).await;
         assert_eq!(outcome.code, Some(1), "{outcome:?}");
         let mut rows: Vec<_> = outcome.stdout.lines().skip(1).collect();
         rows.sort_unstable();
@@ -420,7 +420,7 @@ fn with_several_crawlers_a_request_is_disallowed_if_any_is() {
         ];
         assert_eq!(rows, wanted);
 
-        let report = judged(&warc, &[&["--json"], &agents[..]].concat()).await;
+        let report = run_judge(&warc, &[&["--json"], &agents[..]].concat()).await;
         let report = report.json_lines().remove(0);
         assert_eq!(report["agents"], json!(["CCBot", "GPTBot"]));
         assert_eq!(
@@ -432,13 +432,13 @@ fn with_several_crawlers_a_request_is_disallowed_if_any_is() {
             assert_eq!(counts, [2, 1, 3], "{crawler}");
         }
         let requests = ["--requests", "--json", "--verdict", "disallow"];
-        let rows = judged(&warc, &[&requests, &agents[..]].concat())
+        let rows = run_judge(&warc, &[&requests, &agents[..]].concat())
             .await
             .json_lines();
         let crawlers: Vec<_> = rows.iter().map(|row| &row["crawler"]).collect();
         assert_eq!(crawlers, ["GPTBot", "CCBot", "CCBot, GPTBot"]);
 
-        let text = judged(&warc, &agents).await.stdout;
+        let text = run_judge(&warc, &agents).await.stdout;
         for line in [
             "  3 disallowed for any of CCBot, GPTBot\n",
             "h.test  1           line 6: Disallow: /c (CCBot, GPTBot)\n",
@@ -446,7 +446,7 @@ fn with_several_crawlers_a_request_is_disallowed_if_any_is() {
             assert!(text.contains(line), "{line}: {text}");
         }
         for wrong in [&["--agents", "*"][..], &["--agents", "A", "--agent", "B"]] {
-            assert_eq!(judged(&warc, wrong).await.code, Some(2), "{wrong:?}");
+            assert_eq!(run_judge(&warc, wrong).await.code, Some(2), "{wrong:?}");
         }
     });
 }
@@ -465,10 +465,10 @@ async fn exit_codes_distinguish_disallowed_from_unknown() {
         for page in pages {
             warc.page("2026-01-02T00:01:00Z", page);
         }
-        assert_eq!(judged(&warc, &[]).await.code, Some(code), "{pages:?}");
+        assert_eq!(run_judge(&warc, &[]).await.code, Some(code), "{pages:?}");
     }
     // An archive without requests must not look like a crawl that kept to the rules.
-    let nothing = judged(&Warc::plain(), &[]).await;
+    let nothing = run_judge(&Warc::plain(), &[]).await;
     assert_eq!(nothing.code, Some(3), "{nothing:?}");
     let said = "there is no request to judge";
     assert!(nothing.stderr.contains(said), "{nothing:?}");
@@ -557,7 +557,10 @@ async fn gzip_members_need_not_align_with_records() {
     let mut in_blocks = Warc::plain();
     in_blocks.bytes = blocks.collect();
     assert!(in_blocks.bytes.len() > 8 * 1024 * 1024);
-    let report = judged(&in_blocks, &["--json"]).await.json_lines().remove(0);
+    let report = run_judge(&in_blocks, &["--json"])
+        .await
+        .json_lines()
+        .remove(0);
     assert_eq!(report["disallowed"], 200, "{report}");
     assert_eq!(report["unread"], 0, "{report}");
 }
@@ -590,7 +593,7 @@ async fn reports_escape_hostile_text_from_archives() {
         &["--requests", "--json"],
         &["--requests", "--csv"],
     ] {
-        let outcome = judged(&warc, arguments).await;
+        let outcome = run_judge(&warc, arguments).await;
         let text = outcome.stdout + &outcome.stderr;
         assert!(text.contains("disallow"), "{arguments:?} {text}");
         assert!(

@@ -18,7 +18,7 @@ fn folder(log: &str) -> TempDir {
 }
 
 /// Runs `judge --log a.log --robots saved` with further arguments.
-async fn judged(log: &str, arguments: &[&str]) -> Outcome {
+async fn run_judge(log: &str, arguments: &[&str]) -> Outcome {
     let judge = ["judge", "--log", "a.log", "--robots", "saved"];
     run_in(folder(log).path(), &[&judge[..], arguments].concat()).await
 }
@@ -26,7 +26,7 @@ async fn judged(log: &str, arguments: &[&str]) -> Outcome {
 /// Returns line, URL, verdict and reason of each request.
 async fn verdicts(log: &str, arguments: &[&str]) -> Vec<String> {
     let arguments = [&["--requests", "--json"], arguments].concat();
-    let rows = judged(log, &arguments).await.json_lines().into_iter();
+    let rows = run_judge(log, &arguments).await.json_lines().into_iter();
     rows.map(|row| {
         let text = |name: &str| row[name].as_str().unwrap().to_owned();
         let (url, verdict, reason) = (text("url"), text("verdict"), text("reason"));
@@ -61,11 +61,11 @@ fn a_server_log_is_judged_against_the_given_origin() {
         let named = [&site[..], &["--agent", "FooBot"]].concat();
         assert_eq!(verdicts(&log, &named).await, wanted);
 
-        let outcome = judged(&log, &[]).await;
+        let outcome = run_judge(&log, &[]).await;
         assert_eq!(outcome.code, Some(2), "{outcome:?}");
         assert!(outcome.stderr.contains("a.log, line 1: "), "{outcome:?}");
         assert!(outcome.stderr.contains("--origin"), "{outcome:?}");
-        let outcome = judged(&log, &["--origin", "https://h.test/a"]).await;
+        let outcome = run_judge(&log, &["--origin", "https://h.test/a"]).await;
         assert_eq!(outcome.code, Some(2), "{outcome:?}");
     });
 }
@@ -122,7 +122,7 @@ fn crawler_logs_are_judged_under_the_name_they_contain() {
             verdicts(heritrix, &[]).await,
             ["2 https://h.test/foo unknown no_agent"]
         );
-        assert_eq!(judged(heritrix, &[]).await.code, Some(3));
+        assert_eq!(run_judge(heritrix, &[]).await.code, Some(3));
     });
 }
 
@@ -133,7 +133,7 @@ fn an_unparsable_log_line_is_counted_and_the_rest_is_judged() {
     let long = format!("{}\n", "x".repeat(70_000));
     let log = format!("{good}no line of a log \u{1b}[2J\n{long}{good}");
     run(async {
-        let outcome = judged(&log, &["--json"]).await;
+        let outcome = run_judge(&log, &["--json"]).await;
         let report = outcome.json_lines().remove(0);
         assert_eq!(report["requests"], 2, "{report}");
         assert_eq!(report["unread"], 2, "{report}");
@@ -143,7 +143,7 @@ fn an_unparsable_log_line_is_counted_and_the_rest_is_judged() {
 
         // An unparsable first line is counted, too, once the format is known.
         let log = format!("GET /foo HTTP/1.1\" 200 1\n\n{good}");
-        let outcome = judged(&log, &["--json"]).await;
+        let outcome = run_judge(&log, &["--json"]).await;
         let report = outcome.json_lines().remove(0);
         assert_eq!(
             (&report["requests"], &report["unread"]),
@@ -151,16 +151,16 @@ fn an_unparsable_log_line_is_counted_and_the_rest_is_judged() {
         );
         assert_eq!(report["unread_parts"][0]["place"], 1, "{report}");
         assert_eq!(outcome.code, Some(3));
-        let outcome = judged(&log, &["--csv"]).await;
+        let outcome = run_judge(&log, &["--csv"]).await;
         let told = "parts of the files that were not read: 1";
         assert!(outcome.stderr.contains(told), "{outcome:?}");
 
-        let outcome = judged("no log\nat all\n", &[]).await;
+        let outcome = run_judge("no log\nat all\n", &[]).await;
         assert_eq!(outcome.code, Some(2), "{outcome:?}");
         assert!(outcome.stderr.contains("--format"), "{outcome:?}");
-        let outcome = judged("no log\nat all\n", &["--format", "heritrix"]).await;
+        let outcome = run_judge("no log\nat all\n", &["--format", "heritrix"]).await;
         assert_eq!(outcome.code, Some(3), "{outcome:?}");
-        let outcome = judged(&good, &["--format", "squid"]).await;
+        let outcome = run_judge(&good, &["--format", "squid"]).await;
         assert_eq!(outcome.code, Some(2), "{outcome:?}");
     });
 }

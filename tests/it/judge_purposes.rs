@@ -15,7 +15,7 @@ const ROBOTS: &str = "User-agent: *\nDisallow: /no\nContent-Usage: /data train-a
 const AT: &str = "2026-01-02T00:01:00Z";
 
 /// Runs `judge --warc a.warc` with further arguments.
-async fn judged(warc: &Warc, arguments: &[&str]) -> Outcome {
+async fn run_judge(warc: &Warc, arguments: &[&str]) -> Outcome {
     let folder = TempDir::new().unwrap();
     std::fs::write(folder.path().join("a.warc"), &warc.bytes).unwrap();
     let arguments = [&["judge", "--warc", "a.warc"], arguments].concat();
@@ -53,7 +53,7 @@ macro_rules! pages {
                 let url = concat!("https://h.test", $path);
                 warc.robots("2026-01-02T00:00:00Z", ROBOTS).exchange(AT, url, $response);
                 let arguments = ["--purpose", "train-ai,search", "--requests", "--json"];
-                let rows = judged(&warc, &arguments).await.json_lines();
+                let rows = run_judge(&warc, &arguments).await.json_lines();
                 assert_eq!(rows[1]["denials"], $denials, "{}", rows[1]);
                 assert_eq!(rows[0]["denials"], "", "{}", rows[0]);
             });
@@ -86,7 +86,7 @@ pages! {
 
 /// Returns an archive with three pages: one denied for training by robots.txt, one denied
 /// for searching by a field, and one not denied.
-fn three() -> Warc {
+fn three_pages() -> Warc {
     let mut warc = Warc::plain();
     warc.robots("2026-01-02T00:00:00Z", ROBOTS)
         .exchange(AT, "https://h.test/data", ok("page"))
@@ -102,8 +102,8 @@ fn three() -> Warc {
 // Ours: the report answers which pages a crawl fetched despite `train-ai=n`.
 #[tokio::test]
 async fn denied_pages_are_counted_by_host_statement_and_purpose() {
-    let warc = three();
-    let report = judged(&warc, &["--purpose", "train-ai", "--json"]).await;
+    let warc = three_pages();
+    let report = run_judge(&warc, &["--purpose", "train-ai", "--json"]).await;
     assert_eq!(report.code, Some(1), "{report:?}");
     let report = report.json_lines().remove(0);
     assert_eq!(
@@ -120,7 +120,7 @@ async fn denied_pages_are_counted_by_host_statement_and_purpose() {
     assert_eq!(purposes["stated"], stated);
     assert_eq!(purposes["samples"][0]["url"], "https://h.test/data");
 
-    let text = judged(&warc, &["--purpose", "train-ai"]).await.stdout;
+    let text = run_judge(&warc, &["--purpose", "train-ai"]).await.stdout;
     for line in [
         "\n1 of 3 pages denied for train-ai\n",
         "\nh.test  1      train-ai  train-ai=n (robots.txt line 3)\n",
@@ -129,7 +129,7 @@ async fn denied_pages_are_counted_by_host_statement_and_purpose() {
         assert!(text.contains(line), "{line}: {text}");
     }
     let arguments = ["--purpose", "train-ai", "--requests", "--denied", "--csv"];
-    let rows = judged(&warc, &arguments).await.stdout;
+    let rows = run_judge(&warc, &arguments).await.stdout;
     assert_eq!(rows.lines().count(), 2, "{rows}");
     assert!(rows.contains("https://h.test/data,allow,no_rule"), "{rows}");
 }
@@ -137,19 +137,19 @@ async fn denied_pages_are_counted_by_host_statement_and_purpose() {
 // Ours: a crawl with several purposes may keep a page that it may use for one of them.
 #[tokio::test]
 async fn a_page_is_denied_only_if_every_purpose_is() {
-    let mut warc = three();
+    let mut warc = three_pages();
     let both = html("X-Robots-Tag: noindex, noai\r\n", "");
     warc.exchange(AT, "https://h.test/c", both);
     for (purposes, denied) in [("train-ai", 2), ("search", 2), ("search,train-ai", 1)] {
-        let report = judged(&warc, &["--purpose", purposes, "--json"]).await;
+        let report = run_judge(&warc, &["--purpose", purposes, "--json"]).await;
         let report = report.json_lines().remove(0);
         assert_eq!(report["purposes"]["denied"], denied, "{report}");
     }
-    let without = judged(&warc, &["--json"]).await;
+    let without = run_judge(&warc, &["--json"]).await;
     assert_eq!(without.code, Some(0), "{without:?}");
     assert_eq!(without.json_lines()[0]["purposes"], Value::Null);
     for wrong in [&["--purpose", "training"][..], &["--requests", "--denied"]] {
-        assert_eq!(judged(&warc, wrong).await.code, Some(2), "{wrong:?}");
+        assert_eq!(run_judge(&warc, wrong).await.code, Some(2), "{wrong:?}");
     }
 }
 
@@ -179,7 +179,7 @@ fn pages_that_were_not_read_whole_are_counted() {
             warc.robots("2026-01-02T00:00:00Z", ROBOTS)
                 .record(&fields(kind, more), text);
             let arguments = ["--purpose", "train-ai", "--agent", "FooBot", "--json"];
-            let report = judged(&warc, &arguments).await.json_lines().remove(0);
+            let report = run_judge(&warc, &arguments).await.json_lines().remove(0);
             let purposes = &report["purposes"];
             let counts = ["pages", "denied", "unseen", "partial"].map(|name| &purposes[name]);
             assert_eq!(
@@ -200,7 +200,7 @@ async fn with_several_crawlers_a_page_is_denied_if_any_is() {
         .exchange(AT, "https://h.test/a", page);
     for (agents, denied) in [("FooBot,BarBot", 1), ("FooBot,BazBot", 0)] {
         let arguments = ["--agents", agents, "--purpose", "train-ai", "--json"];
-        let report = judged(&warc, &arguments).await.json_lines().remove(0);
+        let report = run_judge(&warc, &arguments).await.json_lines().remove(0);
         assert_eq!(report["purposes"]["denied"], denied, "{agents}");
     }
 }

@@ -42,7 +42,7 @@ async fn start(config: &Config) -> Proxy {
 }
 
 /// Returns the address of the TLS listener.
-fn secure(proxy: &Proxy) -> SocketAddr {
+fn tls_address(proxy: &Proxy) -> SocketAddr {
     let banner = proxy.banner();
     assert!(banner[0].contains("listens on http://"), "{banner:?}");
     assert!(banner[1].contains("listens on https://"), "{banner:?}");
@@ -55,7 +55,7 @@ async fn requests_and_connects_work_over_a_tls_listener() {
     let origin = Script::robots(ROBOTS).tls().start().await;
     let config = config(&origin).resolve("p.test", plain.address());
     let proxy = start(&config).await;
-    let address = secure(&proxy);
+    let address = tls_address(&proxy);
     let mut crawler = Crawler::over_tls(address).await.unwrap();
     for (path, status) in [("/a", 200), ("/private", 403)] {
         let reply = crawler.get(&format!("http://p.test{path}"), "p.test").await;
@@ -79,7 +79,7 @@ async fn requests_and_connects_work_over_a_tls_listener() {
 async fn a_reload_replaces_the_certificate_and_keeps_open_connections() {
     let origin = Script::robots(ROBOTS).start().await;
     let proxy = start(&config(&origin)).await;
-    let address = secure(&proxy);
+    let address = tls_address(&proxy);
     let mut open = Crawler::over_tls(address).await.unwrap();
     assert_eq!(open.get("http://o.test/a", "o.test").await.status(), 200);
     let text = metrics(&proxy).await;
@@ -88,7 +88,7 @@ async fn a_reload_replaces_the_certificate_and_keeps_open_connections() {
     let end: i64 = end.unwrap().parse().unwrap();
     assert!(clock::now().as_second() < end, "{end}");
     // The client rejects an untrusted certificate, which shows that the new one is used.
-    let [cert, key] = foreign_pair();
+    let [cert, key] = self_signed_pair();
     std::fs::write(proxy.place().path("proxy.pem"), cert).unwrap();
     write_key(proxy.place(), &key);
     reload(&proxy).await;
@@ -103,7 +103,7 @@ async fn a_reload_replaces_the_certificate_and_keeps_open_connections() {
 }
 
 /// Returns a self-signed certificate and its key.
-fn foreign_pair() -> [String; 2] {
+fn self_signed_pair() -> [String; 2] {
     let key = rcgen::KeyPair::generate().unwrap();
     let params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
     let cert = params.self_signed(&key).unwrap().pem();
@@ -114,8 +114,8 @@ fn foreign_pair() -> [String; 2] {
 async fn unusable_tls_files_are_reported_at_start_and_reload() {
     let origin = Script::robots(ROBOTS).start().await;
     let proxy = start(&config(&origin)).await;
-    let address = secure(&proxy);
-    let [_, other_key] = foreign_pair();
+    let address = tls_address(&proxy);
+    let [_, other_key] = self_signed_pair();
     write_key(proxy.place(), &other_key);
     proxy.signal("HUP").await;
     let told = "proxy.key (proxy.tls_key) is not that of the first certificate";
@@ -171,7 +171,7 @@ async fn a_missing_or_invalid_handshake_closes_the_connection() {
     let origin = Script::robots(ROBOTS).start().await;
     let config = config(&origin).set("proxy.header_timeout = \"300ms\"");
     let proxy = start(&config).await;
-    let address = secure(&proxy);
+    let address = tls_address(&proxy);
     let mut silent = Crawler::to(address).await;
     assert!(silent.closes().await);
     let mut half = Crawler::to(address).await;
@@ -206,7 +206,7 @@ async fn curl_authenticates_over_a_tls_listener() {
         .set(&table)
         .set("proxy.auth = \"required\"");
     let proxy = start(&config).await;
-    let port = secure(&proxy).port();
+    let port = tls_address(&proxy).port();
     let with = format!("https://A:{token}@localhost:{port}");
     let without = format!("https://localhost:{port}");
     for (address, url, wanted) in [
@@ -243,7 +243,7 @@ async fn curl_authenticates_over_a_tls_listener() {
 async fn the_client_setup_page_explains_the_tls_listener() {
     let origin = Script::robots(ROBOTS).start().await;
     let proxy = start(&config(&origin)).await;
-    let address = secure(&proxy);
+    let address = tls_address(&proxy);
     let mut crawler = Crawler::over_tls(address).await.unwrap();
     let name = "politesse.internal";
     let pac = crawler.get(&format!("http://{name}/proxy.pac"), name).await;

@@ -19,7 +19,7 @@ fn lines(proxy: &Proxy, text: &str) -> Vec<Value> {
 
 /// Waits until `count` lines with `text` were written or reported as left out. Returns
 /// how many were written.
-async fn counted(proxy: &Proxy, text: &str, count: u64) -> usize {
+async fn await_lines(proxy: &Proxy, text: &str, count: u64) -> usize {
     until("all lines to be counted", async || {
         let written = lines(proxy, text);
         let reports = lines(proxy, "more lines like this were left out");
@@ -41,7 +41,7 @@ async fn outsiders_cannot_flood_the_log() {
     for _ in 0..500 {
         assert!(Crawler::plain(&proxy).await.closes().await);
     }
-    let written = counted(&proxy, "not in proxy.clients", 500).await;
+    let written = await_lines(&proxy, "not in proxy.clients", 500).await;
     assert!((5..100).contains(&written), "{written}");
     let shown = metrics(&proxy).await;
     let left_out = format!("politesse_log_lines_left_out_total {}\n", 500 - written);
@@ -59,8 +59,8 @@ async fn failed_handshakes_and_other_protocols_do_not_hide_each_other() {
         assert!(crawler.closes().await);
         assert!(Crawler::tls(&proxy, "o.test:443", "p.test").await.is_err());
     }
-    counted(&proxy, "another protocol inside CONNECT", 20).await;
-    counted(&proxy, "the handshake asks for", 20).await;
+    await_lines(&proxy, "another protocol inside CONNECT", 20).await;
+    await_lines(&proxy, "the handshake asks for", 20).await;
 }
 
 // Ours: lines that only the operator can cause are not limited.

@@ -289,7 +289,7 @@ fn config(snapshots: usize) -> Config {
 
 /// Crawls the first half of `crowd`, restarts the proxy, and crawls everything. Asserts
 /// that each robots.txt was fetched once. Returns the running proxy and the second crawl.
-async fn crawled(crowd: &Arc<Crowd>, config: &Config) -> (Proxy, Crawl) {
+async fn crawl_with_restart(crowd: &Arc<Crowd>, config: &Config) -> (Proxy, Crawl) {
     let proxy = Place::with(config).start().await;
     let count = crowd.count();
     Crawl::of(&proxy, crowd, 0..count / 2).await;
@@ -311,7 +311,7 @@ async fn crawled(crowd: &Arc<Crowd>, config: &Config) -> (Proxy, Crawl) {
 #[tokio::test]
 async fn a_crawl_of_many_origins_fetches_each_robots_txt_once() {
     let crowd = Crowd::start(500, true).await;
-    let (proxy, crawl) = crawled(&crowd, &config(50)).await;
+    let (proxy, crawl) = crawl_with_restart(&crowd, &config(50)).await;
     assert_eq!(crawl.pages.len(), 450);
     let verified = proxy.place().run(&["audit", "verify"]).await;
     assert_eq!(verified.code, Some(0), "{verified:?}");
@@ -328,7 +328,7 @@ fn a_crawl_of_100_000_origins_stays_below_512_mib() {
         let without = Crawl::of(&proxy, &healthy, 0..COUNT / 5).await;
         proxy.stop().await;
         let crowd = Crowd::start(COUNT, true).await;
-        let (proxy, with) = crawled(&crowd, &config(5000)).await;
+        let (proxy, with) = crawl_with_restart(&crowd, &config(5000)).await;
         for (name, crawl) in [("without", &without), ("with", &with)] {
             println!(
                 "{name} broken origins: {} healthy pages in {:?}, median {:?}, p99 {:?}, longest {:?}",

@@ -27,7 +27,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-async fn shop() -> (crate::kit::origin::Origin, Config) {
+async fn start_shop() -> (crate::kit::origin::Origin, Config) {
     let origin = Script::robots("User-agent: *\nDisallow: /private\n")
         .page("/lamp", Page::html("A lamp."))
         .page("/own", Page::html("No.").with_status(403))
@@ -44,7 +44,7 @@ async fn shop() -> (crate::kit::origin::Origin, Config) {
 }
 
 /// Adds the Node arguments that open [`PAGES`] with `options`.
-fn with_pages(command: &mut Command, options: &str) {
+fn add_page_arguments(command: &mut Command, options: &str) {
     command
         .args(["--input-type=module", "-"])
         .arg(root().join("contrib/npm"))
@@ -52,7 +52,7 @@ fn with_pages(command: &mut Command, options: &str) {
         .args(PAGES);
 }
 
-async fn opened(command: Command) -> Outcome {
+async fn open_pages(command: Command) -> Outcome {
     let script = std::fs::read(root().join("tests/clients/playwright.mjs")).unwrap();
     let outcome = timeout(BROWSER, ended(command, &script)).await;
     outcome.expect("the browser took too long")
@@ -78,32 +78,32 @@ fn node() -> Command {
 
 #[tokio::test]
 async fn playwright_opens_pages_with_the_options_of_the_package() {
-    let (_origin, config) = shop().await;
+    let (_origin, config) = start_shop().await;
     let proxy: Proxy = config.start().await;
     let address = format!("http://{}", proxy.address());
     let ca = proxy.place().path("certs/ca.pem");
     let options = serde_json::json!({ "proxy": address, "ca": ca }).to_string();
     let mut command = node();
-    with_pages(&mut command, &options);
-    assert_polite(&opened(command).await);
+    add_page_arguments(&mut command, &options);
+    assert_polite(&open_pages(command).await);
     // With another CA no page can be opened.
     let options = serde_json::json!({ "proxy": address, "ca": proxy.place().path("roots.pem") });
     let mut command = node();
-    with_pages(&mut command, &options.to_string());
-    let outcome = opened(command).await;
+    add_page_arguments(&mut command, &options.to_string());
+    let outcome = open_pages(command).await;
     let refused = "000 ERR_CERT_AUTHORITY_INVALID\n".repeat(3);
     assert_eq!(outcome.stdout, refused, "{outcome:?}");
 }
 
 #[tokio::test]
 async fn under_run_playwright_options_come_from_the_environment() {
-    let (_origin, config) = shop().await;
+    let (_origin, config) = start_shop().await;
     let place = Place::with(&config);
     let mut command = politesse(place.folder());
     command.current_dir(root().join("target/node"));
     command.args(["run", "--", "node"]);
-    with_pages(&mut command, "{}");
-    let outcome = opened(command).await;
+    add_page_arguments(&mut command, "{}");
+    let outcome = open_pages(command).await;
     assert_polite(&outcome);
     let refused = "refused 1 × Disallow: /private (line 2 of https://o.test/robots.txt)";
     assert!(outcome.stderr.contains(refused), "{outcome:?}");
@@ -139,15 +139,15 @@ async fn a_missing_proxy_or_ca_is_reported_with_a_remedy() {
         command
             .env_remove("NODE_EXTRA_CA_CERTS")
             .current_dir(root().join("target/node"));
-        with_pages(&mut command, &options);
-        let outcome = opened(command).await;
+        add_page_arguments(&mut command, &options);
+        let outcome = open_pages(command).await;
         assert!(outcome.stderr.contains(told), "{options}: {outcome:?}");
     }
 }
 
 /// Packs `binary`, installs the package into `folder` without network access, and returns
 /// the path of the installed program.
-async fn installed(binary: &Path, folder: &Path) -> PathBuf {
+async fn install_package(binary: &Path, folder: &Path) -> PathBuf {
     let mut build = Command::new(root().join("contrib/npm/build"));
     build.args([binary, folder]);
     let outcome = finish(build, b"").await;
@@ -167,7 +167,7 @@ async fn installed(binary: &Path, folder: &Path) -> PathBuf {
 async fn npm_installs_the_given_binary_unchanged() {
     let folder = TempDir::new().unwrap();
     let binary = Path::new("/bin/true");
-    let program = installed(binary, folder.path()).await;
+    let program = install_package(binary, folder.path()).await;
     assert_eq!(
         std::fs::read(&program).unwrap(),
         std::fs::read(binary).unwrap()

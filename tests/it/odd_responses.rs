@@ -26,7 +26,7 @@ fn answer(fields: &str, body: &str) -> Bytes {
 
 /// Starts an origin with these answers to robots.txt and to every other request, and a
 /// proxy.
-async fn answering(robots: Bytes, page: Bytes) -> (RawOrigin, Proxy) {
+async fn start_site(robots: Bytes, page: Bytes) -> (RawOrigin, Proxy) {
     let origin = RawOrigin::start(move |target| {
         let is_robots = target == "/robots.txt";
         if is_robots {
@@ -45,7 +45,7 @@ async fn answering(robots: Bytes, page: Bytes) -> (RawOrigin, Proxy) {
 async fn odd_response_fields_are_normalized_and_forwarded() {
     let odd = "X-Control: a\x01b\x7fc\r\nX-Fold: a\r\n  b\r\nX-Robots-Tag : noindex\r\n\
             PHP Warning: in /a.php\r\nX-Last: z\r\n";
-    let (origin, proxy) = answering(Bytes::text(""), answer(odd, "the page")).await;
+    let (origin, proxy) = start_site(Bytes::text(""), answer(odd, "the page")).await;
     let fetched = curl(&proxy, &["--include", "http://o.test/a"]).await;
     assert_eq!(fetched.code, Some(0), "{fetched:?}");
     let text = fetched.stdout.to_ascii_lowercase();
@@ -77,7 +77,7 @@ async fn odd_fields_of_a_robots_txt_response_do_not_disable_its_rules() {
         "X[]: a\r\n",
     ] {
         let robots = answer(fields, "User-agent: *\nDisallow: /no\n");
-        let (origin, proxy) = answering(robots, Bytes::text("the page")).await;
+        let (origin, proxy) = start_site(robots, Bytes::text("the page")).await;
         assert_eq!(get(&proxy, "http://o.test/a").await.text(), "the page");
         let refused = get(&proxy, "http://o.test/no").await;
         assert_eq!(
@@ -102,12 +102,12 @@ async fn ambiguous_response_fields_are_refused() {
         "Content Length: 3\r\n",
         "X Robots Tag: noindex\r\n",
     ] {
-        let (_origin, proxy) = answering(Bytes::text(""), answer(fields, "the page")).await;
+        let (_origin, proxy) = start_site(Bytes::text(""), answer(fields, "the page")).await;
         let refused = get(&proxy, "http://o.test/a").await;
         refused.assert_error(502, "http_protocol_error");
     }
     let page = Bytes::of(b"HTTP/1.1 200 OK\r\nContent-Length : 3\r\n\r\nabc");
-    let (_origin, proxy) = answering(Bytes::text(""), page).await;
+    let (_origin, proxy) = start_site(Bytes::text(""), page).await;
     get(&proxy, "http://o.test/a")
         .await
         .assert_error(502, "http_protocol_error");
@@ -117,7 +117,7 @@ async fn ambiguous_response_fields_are_refused() {
 // response.
 #[tokio::test]
 async fn a_connection_is_reused_after_an_odd_head() {
-    let (origin, proxy) = answering(answer("X : a\r\n", ""), answer("X : a\r\n", "page")).await;
+    let (origin, proxy) = start_site(answer("X : a\r\n", ""), answer("X : a\r\n", "page")).await;
     for _ in 0..3 {
         assert_eq!(get(&proxy, "http://o.test/a").await.text(), "page");
     }
@@ -130,7 +130,7 @@ async fn a_robots_txt_with_a_false_content_encoding_is_read() {
     for coding in ["none", "identity", "UTF-8", "gzip"] {
         let fields = format!("Content-Encoding: {coding}\r\n");
         let robots = answer(&fields, "User-agent: *\nDisallow: /no\n");
-        let (_origin, proxy) = answering(robots, Bytes::text("the page")).await;
+        let (_origin, proxy) = start_site(robots, Bytes::text("the page")).await;
         assert_eq!(
             get(&proxy, "http://o.test/a").await.status(),
             200,
@@ -142,7 +142,7 @@ async fn a_robots_txt_with_a_false_content_encoding_is_read() {
 }
 
 /// Returns a TLS listener for `o.test`, and its address.
-async fn listening(alpn: &[&str]) -> (TcpListener, TlsAcceptor, SocketAddr) {
+async fn tls_listener(alpn: &[&str]) -> (TcpListener, TlsAcceptor, SocketAddr) {
     let leaf = Leaf {
         names: vec!["o.test".to_owned()],
         validity: Validity::Current,
@@ -173,8 +173,8 @@ enum Unclosed {
 
 /// Starts a TLS origin that answers one request per connection, with `robots` or a page,
 /// without a length, and ends the connection without close_notify.
-async fn unclosing(robots: &'static str, page: Unclosed) -> SocketAddr {
-    let (listener, acceptor, address) = listening(&["http/1.1"]).await;
+async fn origin_without_close_notify(robots: &'static str, page: Unclosed) -> SocketAddr {
+    let (listener, acceptor, address) = tls_listener(&["http/1.1"]).await;
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let mut stream = acceptor.accept(stream).await.unwrap();
@@ -196,7 +196,7 @@ async fn unclosing(robots: &'static str, page: Unclosed) -> SocketAddr {
 // it.
 #[tokio::test]
 async fn a_page_without_close_notify_is_complete_and_marked_in_the_record() {
-    let address = unclosing("", Unclosed::Fin).await;
+    let address = origin_without_close_notify("", Unclosed::Fin).await;
     let proxy = resolve("o.test", address).start().await;
     let fetched = curl(&proxy, &["https://o.test/a"]).await;
     assert_eq!((fetched.code, &*fetched.stdout), (Some(0), "the page"));
@@ -211,7 +211,7 @@ async fn a_page_without_close_notify_is_complete_and_marked_in_the_record() {
 #[tokio::test]
 async fn a_page_ended_by_a_reset_is_incomplete() {
     let reset = Arc::new(Notify::new());
-    let address = unclosing("", Unclosed::Reset(Arc::clone(&reset))).await;
+    let address = origin_without_close_notify("", Unclosed::Reset(Arc::clone(&reset))).await;
     let proxy = resolve("o.test", address).start().await;
     let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
     crawler
@@ -236,7 +236,7 @@ async fn without_close_notify_the_last_robots_txt_line_cannot_allow() {
             &["/a", "/a/b"],
         ),
     ] {
-        let address = unclosing(robots, Unclosed::Fin).await;
+        let address = origin_without_close_notify(robots, Unclosed::Fin).await;
         let proxy = resolve("o.test", address).start().await;
         for path in ["/a", "/a/b", "/b"] {
             let reply = get(&proxy, &format!("https://o.test{path}")).await;
@@ -261,7 +261,7 @@ impl ResettingOrigin {
     /// Starts an origin that answers HTTP/2 requests with `answers` in order, and repeats
     /// the last one: a status as its HPACK index, or the error code of a reset.
     async fn start(answers: &'static [Result<u8, u32>]) -> Self {
-        let (listener, acceptor, address) = listening(&["h2", "http/1.1"]).await;
+        let (listener, acceptor, address) = tls_listener(&["h2", "http/1.1"]).await;
         let log = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&log);
         tokio::spawn(async move {

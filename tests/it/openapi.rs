@@ -218,7 +218,7 @@ impl Api {
         }
     }
 
-    async fn ask_of_the_record(&mut self) {
+    async fn ask_about_record(&mut self) {
         self.get("/api/v1/openapi.json").await;
         self.get("/api/v1/overview").await;
         self.get("/api/v1/overview?hours=1").await;
@@ -280,7 +280,7 @@ impl Api {
         self.get("/api/v1/report").await;
     }
 
-    async fn ask_of_now(&mut self) {
+    async fn ask_about_state(&mut self) {
         self.get("/api/v1/configuration").await;
         self.get("/api/v1/pace").await;
         self.get("/api/v1/pace?host=busy.test&limit=1").await;
@@ -310,7 +310,7 @@ impl Api {
     }
 
     /// Sends every operation that changes state, with valid and invalid arguments.
-    async fn order(&mut self) {
+    async fn send_orders(&mut self) {
         let path = "/api/v1/pace/{host}";
         let release = "/api/v1/pace/busy.test?reason=test";
         for target in [release, release, "/api/v1/pace/busy.test"] {
@@ -340,7 +340,7 @@ impl Api {
             self.ask("POST", path, &format!("{path}?{query}")).await;
         }
         // Once more, now that the record has redacted rows.
-        self.ask_of_the_record().await;
+        self.ask_about_record().await;
     }
 
     /// Reads the stream at `path` until an event of `kind` arrives, and collects it.
@@ -384,12 +384,12 @@ impl Api {
 async fn every_answer_matches_the_openapi_document() {
     let mut api = Api::new().await;
     api.ask_all_without_token().await;
-    api.ask_of_the_record().await;
-    api.ask_of_now().await;
+    api.ask_about_record().await;
+    api.ask_about_state().await;
     soon("bundle", api.make_reports()).await;
     api.watch("/api/v1/decisions/stream", "decision").await;
     api.watch("/api/v1/overview/stream", "counts").await;
-    api.order().await;
+    api.send_orders().await;
     let mut command = Command::new(root().join("target/venv/bin/python"));
     command
         .arg(root().join("tests/clients/openapi.py"))

@@ -134,7 +134,7 @@ async fn a_refetch_by_the_operator_applies_the_changed_robots_txt() {
     assert_eq!(origin.robots_fetches(), 3);
     let line = "robots_refetched {\"host\":\"o.test\",\"by\":\"admin token from 127.0.0.1\",\
                     \"why\":\"its <owner> asked\"}\n";
-    // The page does not wait until the event is on disk.
+    // The answer is sent before the event is on disk.
     until("both refetches to be on record", async || {
         let events = proxy.place().run(&["audit", "events"]).await;
         (events.stdout.matches(line).count() == 2).then_some(())

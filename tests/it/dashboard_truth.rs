@@ -92,8 +92,8 @@ async fn every_linked_number_equals_the_rows_of_its_link() {
     }
 }
 
-/// Makes 72 requests as FooBot. Rules refuse 26; 3 fail because their host does not
-/// exist, which is no refusal.
+/// Starts a proxy, makes 72 requests as FooBot, and signs in. Rules refuse 26; 3 others
+/// fail because their host does not exist, which is no refusal.
 async fn browser_with_refusals(mode: &str) -> (Browser, [Origin; 2]) {
     let origins = [
         Script::robots(SPELLINGS[0]).start().await,
@@ -164,7 +164,7 @@ const CLASSES: [(&str, &str, u64); 9] = [
     ("error", "errors", 6),
 ];
 
-/// Makes requests of most classes.
+/// Starts a proxy, makes requests of most classes, and signs in.
 async fn browser_with_all_classes(mode: &str) -> (Browser, [Origin; 2]) {
     let origins = [
         Script::robots(SPELLINGS[0])

@@ -48,9 +48,9 @@ rows! {
         => Disallow(2), Disallow(2), Disallow(2), Disallow(2), Disallow(2), Disallow(2);
     agent_line_that_is_part_of_the_name_binds: "User-agent: oBo\nDisallow: /a" "/a"
         => NoGroup, NoGroup, NoGroup, Disallow(2), Disallow(2), NoGroup;
-    agent_line_of_which_the_name_is_part_binds: "User-agent: FooBot-News\nDisallow: /a" "/a"
+    agent_line_that_contains_the_name_binds: "User-agent: FooBot-News\nDisallow: /a" "/a"
         => NoGroup, NoGroup, NoGroup, NoGroup, NoGroup, NoGroup;
-    agent_line_that_goes_on_with_a_digit_binds: "User-agent: FooBot2\nDisallow: /a" "/a"
+    agent_line_with_a_trailing_digit_binds: "User-agent: FooBot2\nDisallow: /a" "/a"
         => Disallow(2), Disallow(2), Disallow(2), NoGroup, NoGroup, Disallow(2);
 }
 
@@ -86,9 +86,9 @@ rows! {
         => Allow(3), Allow(3), NoRule, NoRule, Disallow(2), Allow(3);
 }
 
-// Ours: `Allow` (1994 has none).
+// Ours: `Allow` lines, which the consensus of 1994 does not have.
 rows! {
-    allow_lines_are_heeded: "User-agent: *\nAllow: /a\nDisallow: /*\nDisallow: /" "/a"
+    allow_lines_are_honoured: "User-agent: *\nAllow: /a\nDisallow: /*\nDisallow: /" "/a"
         => Allow(2), Allow(2), Allow(2), Disallow(4), Allow(2), Allow(2);
 }
 
@@ -185,7 +185,7 @@ macro_rules! unauthorized {
 }
 
 /// Ours: 401 and 403 (RFC 9309, section 2.3.1.3; 1996, section 3.1).
-mod robots_txt_that_is_forbidden_forbids_everything {
+mod a_forbidden_robots_txt_forbids_everything {
     use super::*;
 
     unauthorized! {

@@ -57,7 +57,7 @@ fn assert_prints(outcome: &Outcome, lines: &[&str]) {
     }
 }
 
-// Ours: all of cases/directives.jsonl.
+// Ours: the cases in `crates/politesse-directives/cases/directives.jsonl`.
 #[tokio::test]
 async fn a_batch_answers_every_case_as_expected() {
     let cases = CASES
@@ -396,7 +396,7 @@ async fn a_page_that_does_not_start_as_html_is_read_only_on_request() {
     assert_prints(&told, &["body: nothing of it was looked at"]);
 }
 
-// Ours: exit codes.
+// Ours: exit code 2 is wrong usage, 3 an input that cannot be read.
 #[tokio::test]
 async fn wrong_usage_exits_with_2_and_an_unreadable_page_with_3() {
     let field = ["--header", "X-Robots-Tag: noindex"];
@@ -430,7 +430,7 @@ async fn wrong_usage_exits_with_2_and_an_unreadable_page_with_3() {
     }
 }
 
-// Ours: `--help` has an example.
+// Ours: the options are many, and an example shows the usual ones.
 #[tokio::test]
 async fn the_help_text_has_an_example() {
     let outcome = explain_fields(&["--help"]).await;

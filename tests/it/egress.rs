@@ -165,7 +165,7 @@ fn loopback() -> Config {
     Config::default().set("egress.allow = [\"127.0.0.0/8\"]")
 }
 
-// Ours: egress.ports.
+// Ours: only ports in `egress.ports` are dialled.
 #[tokio::test]
 async fn a_port_outside_egress_ports_is_not_dialled() {
     let (first, second) = (open_origin().await, open_origin().await);

@@ -141,7 +141,7 @@ async fn a_client_with_only_queued_requests_is_displaced_by_another() {
 
 // RFC 9110, section 15.6.4.
 #[tokio::test]
-async fn a_connection_beyond_the_limit_is_answered_with_503() {
+async fn a_connection_beyond_the_limit_gets_503() {
     let (_origin, proxy) = site(Script::robots(""), &["proxy.max_connections = 2"]).await;
     let mut first = Crawler::plain(&proxy).await;
     let mut second = Crawler::plain(&proxy).await;
@@ -165,7 +165,7 @@ async fn a_connection_beyond_the_limit_is_answered_with_503() {
     assert_eq!(first.get("http://o.test/4", "o.test").await.status(), 200);
 }
 
-// Ours: `proxy.max_requests`, `proxy.place_wait`.
+// Ours: a request beyond `proxy.max_requests` waits for at most `proxy.place_wait`.
 #[tokio::test]
 async fn a_request_beyond_the_limit_gets_503_after_place_wait() {
     let gate = Gate::shut();
@@ -201,7 +201,7 @@ async fn a_per_client_limit_refuses_only_that_client() {
 
 // Ours; RFC 6585, section 4.
 #[tokio::test]
-async fn a_client_beyond_its_quota_is_answered_with_429() {
+async fn a_client_beyond_its_quota_gets_429() {
     let script = Script::robots("User-agent: *\nDisallow: /no\n");
     let (origin, proxy) = site(script, &["proxy.per_client = { rate = \"3/h\" }"]).await;
     for (path, status) in [("", 200), ("no", 403), ("a", 200), ("no", 403)] {

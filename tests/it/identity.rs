@@ -252,7 +252,7 @@ async fn names_are_not_counted_with_a_fixed_robots_user_agent() {
 
 const PINNED: &str = "crawler = [{ token = \"GoodBot\", client = [\"127.0.0.3\"] }]";
 
-// Ours: docs/clients.md.
+// Ours: docs/clients.md. Otherwise any client could borrow the name of a known crawler.
 #[tokio::test]
 async fn a_name_pinned_to_clients_is_refused_to_other_clients() {
     let (origin, proxy) = site(

@@ -349,7 +349,7 @@ async fn an_origin_certificate_from_an_unknown_root_is_refused() {
 
 // Ours: a company can add its own root to the public ones.
 #[tokio::test]
-async fn the_roots_of_all_entries_are_trusted() {
+async fn roots_of_all_configured_entries_are_trusted() {
     let roots = "https.upstream_roots = [\"webpki\", \"roots.pem\"]";
     let (_origin, proxy) = site(Script::robots("").tls(), &[roots]).await;
     let reply = get(&proxy, "https://o.test/a").await;

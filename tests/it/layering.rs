@@ -73,7 +73,7 @@ fn decision_is_pure() {
             "std::env",
             "moka",
         ] {
-            assert!(!text.contains(word), "{name} holds {word}");
+            assert!(!text.contains(word), "{name} contains {word}");
         }
     }
 }
@@ -89,7 +89,7 @@ fn only_listed_files_use_robots_permit() {
             "net/client.rs",
         ];
         if !allowed.iter().any(|file| name.ends_with(file)) {
-            assert!(!text.contains("RobotsPermit"), "{name} knows RobotsPermit");
+            assert!(!text.contains("RobotsPermit"), "{name} uses RobotsPermit");
         }
     }
 }

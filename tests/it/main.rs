@@ -1,5 +1,5 @@
-//! The black-box tests, in one binary, so that they are linked once. Each module has one
-//! subject; each test is named as the sentence that would be false without the code.
+//! The black-box tests, in one binary so that they are linked only once. A module has one
+//! subject; the name of a test is the sentence that would be false without the code.
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 #[path = "../../crates/politesse-robots/tests/engine/cases.rs"]

@@ -141,7 +141,7 @@ async fn a_robots_txt_with_a_false_content_encoding_is_read() {
     }
 }
 
-/// Returns a TLS listener for `o.test`, and its address.
+/// Opens a TLS listener with a certificate for `o.test`; returns its address, too.
 async fn tls_listener(alpn: &[&str]) -> (TcpListener, TlsAcceptor, SocketAddr) {
     let leaf = Leaf {
         names: vec!["o.test".to_owned()],

@@ -260,8 +260,8 @@ async fn a_form_from_another_site_is_refused() {
         assert_eq!(reply.status(), 403, "{fields:?} {form}");
     }
     assert_eq!(browser.get("/").await.status(), 200);
-    // A browser attaches a stored `Authorization` by itself, so that field does not
-    // exempt a request from the check of its origin.
+    // A browser attaches stored credentials by itself, so an `Authorization` field does
+    // not exempt a request from the check of its origin.
     let bearer = format!("Authorization: Bearer {}", token(&browser.proxy));
     let fields = [bearer.as_str(), "Origin: http://evil.test"];
     let prune = "/api/v1/audit/prune?request=\

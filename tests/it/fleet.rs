@@ -251,7 +251,7 @@ async fn two_nodes_of_one_name_report_it_and_send_nothing_without_the_store() {
     store.restart().await;
     let [node, namesake] = nodes;
     namesake.stop().await;
-    // The warning ends once the notes of the other process have expired.
+    // The warning ends after the other process has missed a few notes.
     await_readyz(&node, "ready").await;
     // A restarted node is not taken for a second process of its name.
     let node = node.stop().await.start().await;

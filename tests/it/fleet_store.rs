@@ -185,7 +185,7 @@ async fn each_missing_right_is_named() {
             None => ("resetkeys".to_owned(), right),
         };
         set_right(&store, &less).await;
-        // Some commands run only on a new connection.
+        // Some commands are used rarely, such as on a new connection.
         store.cli(&["client", "kill", "type", "normal"]).await;
         let named = match right {
             "+info" => "'info' command",

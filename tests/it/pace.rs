@@ -1,5 +1,5 @@
-//! What sites ask for of pace, kept to by the program: Crawl-delay,
-//! Request-rate, Visit-time, and the standard profile without them.
+//! The pace that a site's robots.txt asks for: `Crawl-delay`, `Request-rate` and
+//! `Visit-time`. Without these records the standard profile applies.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use crate::kit::client::get;
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::Script;
 use crate::kit::paced::{
-    all, assert_apart, assert_later, at_once, delaying, metric, ms, pages, span, standard,
+    all, assert_apart, assert_later, at_once, delaying, metric, ms, pages, queue, span, standard,
     statuses, urls, verified, when,
 };
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::resolve;
 use crate::kit::{clock, until};
 
-// Ours: gaps are never under the delay.
+// Ours: no gap between two requests is shorter than the delay.
 #[tokio::test]
-async fn a_crawl_delay_keeps_requests_apart_that_come_at_once() {
+async fn a_crawl_delay_separates_simultaneous_requests() {
     let origin = delaying("0.4").start().await;
     let proxy = Arc::new(standard(&origin).start().await);
     let begun = clock::instant();
@@ -30,7 +30,7 @@ async fn a_crawl_delay_keeps_requests_apart_that_come_at_once() {
     let queued = metric(&proxy, "politesse_pace_queued").await;
     let waits = metric(&proxy, "politesse_pace_wait_seconds_count").await;
     assert_eq!((queued, waits), (0.0, 7.0));
-    // Ours: waits in each record.
+    // Ours: each record entry holds its wait.
     let (_place, rows) = verified(proxy, 8).await;
     let mut waits: Vec<_> = rows
         .iter()
@@ -38,7 +38,7 @@ async fn a_crawl_delay_keeps_requests_apart_that_come_at_once() {
         .collect();
     waits.sort_unstable();
     assert_eq!(waits[0], 0);
-    // The first began to wait a little after the turn it waits for.
+    // A request starts to wait a little after the turn before it began.
     let rising = waits.iter().zip(0_u64..);
     assert!(
         rising.clone().all(|(wait, turn)| turn * 400 <= wait + 300),
@@ -50,7 +50,7 @@ async fn a_crawl_delay_keeps_requests_apart_that_come_at_once() {
     );
 }
 
-// Ours: counted from completion; one under way at a time.
+// Ours: the delay runs from the end of the response, with one request in flight.
 #[tokio::test]
 async fn a_crawl_delay_counts_from_the_end_of_the_response() {
     let gate = Gate::shut();
@@ -77,10 +77,9 @@ async fn a_crawl_delay_counts_from_the_end_of_the_response() {
     verified(proxy, 2).await;
 }
 
-// Ours: one for all ports and schemes of a host; our robots.txt fetches take
-// turns too.
+// Ours: all ports and schemes of a host share one pace, robots.txt fetches included.
 #[tokio::test]
-async fn one_host_has_one_pace_over_schemes_and_ports() {
+async fn all_schemes_and_ports_of_a_host_share_one_pace() {
     let plain = delaying("0.4").start().await;
     let other = delaying("0.4").start().await;
     let tls = delaying("0.4").tls().start().await;
@@ -104,9 +103,9 @@ async fn one_host_has_one_pace_over_schemes_and_ports() {
     verified(proxy, 6).await;
 }
 
-// Ours: our robots.txt fetches take turns, first in line.
+// Ours: robots.txt fetches take turns and go to the head of the queue.
 #[tokio::test]
-async fn a_robots_txt_waits_for_its_turn_and_comes_first() {
+async fn a_robots_txt_fetch_takes_the_next_turn() {
     let plain = delaying("0.6").start().await;
     let tls = delaying("0.6").tls().start().await;
     let config = standard(&plain).resolve("o.test:443", tls.address());
@@ -116,25 +115,22 @@ async fn a_robots_txt_waits_for_its_turn_and_comes_first() {
         let proxy = Arc::clone(&proxy);
         async move { all(&proxy, &urls(3)).await }
     });
-    until("a queue", async || {
-        (metric(&proxy, "politesse_pace_queued").await == 3.0).then_some(())
-    })
-    .await;
+    queue(&proxy, 3).await;
     let page = get(&proxy, "https://o.test/x").await;
     assert_eq!(page.status(), 200);
     assert_eq!(statuses(&queued.await.unwrap()), [200; 3]);
     let mut seen = [plain.log(), tls.log()].concat();
     seen.sort_by_key(|seen| seen.at);
-    // The first is read before any page is.
+    // The first robots.txt is fetched before any page.
     assert_apart(&seen[1..], 6, ms(600));
     let second = seen.iter().rposition(|seen| seen.target == "/robots.txt");
     assert_eq!(second, Some(2), "{seen:?}");
     verified(proxy, 5).await;
 }
 
-// Ours: over HTTP/2 as well, where all share a connection.
+// Ours: HTTP/2 streams that share a connection also take turns.
 #[tokio::test]
-async fn streams_of_one_connection_wait_for_their_turns() {
+async fn http2_streams_of_one_connection_keep_the_crawl_delay() {
     let origin = delaying("0.3").tls().start().await;
     let proxy = Arc::new(standard(&origin).start().await);
     let crawler = H2Crawler::inside(&proxy, "o.test:443").await;
@@ -150,15 +146,15 @@ async fn streams_of_one_connection_wait_for_their_turns() {
     verified(proxy, 8).await;
 }
 
-// Ours: 5 requests a second and host.
+// Ours: 5 requests per second per host.
 #[tokio::test]
-async fn without_a_delay_the_standard_rate_holds() {
+async fn without_a_crawl_delay_the_standard_rate_applies() {
     let origin = Script::robots("").start().await;
     let proxy = Arc::new(standard(&origin).start().await);
     let replies = all(&proxy, &urls(8)).await;
     assert_eq!(statuses(&replies), [200; 8]);
     let span = span(&pages(&[&origin]));
-    // What a start takes to arrive varies.
+    // The time from a request's start to its arrival varies.
     assert!(
         (ms(7 * 200 - 150)..ms(7 * 200 + 3000)).contains(&span),
         "{span:?}"
@@ -166,9 +162,9 @@ async fn without_a_delay_the_standard_rate_holds() {
     verified(proxy, 8).await;
 }
 
-// Ours: 4 requests at the same time and host.
+// Ours: 4 concurrent requests per host.
 #[tokio::test]
-async fn without_a_delay_four_are_under_way_at_most() {
+async fn without_a_crawl_delay_four_requests_run_at_once() {
     let gate = Gate::shut();
     let mut script = Script::robots("");
     for number in 1..=6 {
@@ -192,7 +188,7 @@ async fn without_a_delay_four_are_under_way_at_most() {
     verified(proxy, 6).await;
 }
 
-// Ours: ten origins in parallel do not slow one another.
+// Ours: ten hosts crawled in parallel each keep their own delay.
 #[tokio::test]
 async fn hosts_do_not_slow_one_another() {
     let origin = delaying("0.6").start().await;
@@ -206,7 +202,7 @@ async fn hosts_do_not_slow_one_another() {
     let replies = all(&proxy, &asked).await;
     assert_eq!(statuses(&replies), [200; 40]);
     let seen = pages(&[&origin]);
-    // One after the other they would need 18 s.
+    // In sequence they would need 18 s.
     assert!(span(&seen) < ms(5000), "{:?}", span(&seen));
     for host in 0..10 {
         let mut own = seen.clone();
@@ -216,15 +212,15 @@ async fn hosts_do_not_slow_one_another() {
     verified(proxy, 40).await;
 }
 
-// Ours: a delay is that of its group. It counts from the last request of anyone,
-// and a longer one binds only the crawler that it is asked of.
+// Ours: a delay belongs to its robots.txt group and binds only the crawlers of that
+// group, but it runs from the last request of any crawler.
 #[tokio::test]
-async fn a_crawler_keeps_its_own_delay_from_the_requests_of_all() {
+async fn a_crawler_keeps_its_groups_delay_after_requests_of_any_crawler() {
     let robots = "User-agent: FooBot\nDisallow: /x\nCrawl-delay: 0.9\n\n\
                       User-agent: *\nDisallow: /x\nCrawl-delay: 0.1\n";
     let origin = Script::robots(robots).start().await;
     let proxy = Arc::new(standard(&origin).start().await);
-    // Known to all before: the first of them asks for its robots.txt.
+    // Fetches the robots.txt of both crawlers before the measured requests.
     let first = [("BarBot", "http://o.test/0"), ("FooBot", "http://o.test/0")];
     for request in first {
         assert_eq!(statuses(&at_once(&proxy, &[request]).await), [200]);
@@ -244,9 +240,9 @@ async fn a_crawler_keeps_its_own_delay_from_the_requests_of_all() {
     verified(proxy, 6).await;
 }
 
-// Ours: Request-rate.
+// Ours: 2 requests per second are half a second apart.
 #[tokio::test]
-async fn a_request_rate_keeps_requests_apart() {
+async fn a_request_rate_separates_requests() {
     let origin = Script::robots("User-agent: *\nRequest-rate: 2/1\n")
         .start()
         .await;
@@ -257,15 +253,15 @@ async fn a_request_rate_keeps_requests_apart() {
     verified(proxy, 4).await;
 }
 
-/// Returns a time of day, `hours` from now, as robots.txt writes it.
+/// Returns the time of day `hours` after `now` in the form of robots.txt (`0930`).
 fn time_of_day(now: Timestamp, hours: i32) -> String {
     let then = now.checked_add(hours.hours()).unwrap();
     then.strftime("%H%M").to_string()
 }
 
-// Ours: Visit-time, in UTC.
+// Ours: `Visit-time` is in UTC.
 #[tokio::test]
-async fn a_site_is_visited_in_its_time_alone() {
+async fn requests_outside_the_visit_time_are_put_off() {
     let now = clock::now();
     let shut = format!(
         "User-agent: *\nVisit-time: {}-{}\n",
@@ -302,9 +298,9 @@ async fn a_site_is_visited_in_its_time_alone() {
     assert_eq!(rows[1]["verdict"], "allow");
 }
 
-// Ours: who has no turn to take waits for none.
+// Ours: requests that never reach the origin do not wait for it.
 #[tokio::test]
-async fn what_is_refused_and_what_we_hold_takes_no_turn() {
+async fn refusals_and_cached_robots_txt_take_no_turn() {
     let robots = "User-agent: *\nDisallow: /private\nCrawl-delay: 60\n";
     let origin = Script::robots(robots).start().await;
     let proxy = Arc::new(resolve("o.test", origin.address()).start().await);

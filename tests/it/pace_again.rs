@@ -1,5 +1,5 @@
-//! Requests that have to be sent again take a turn of their own: no two starts
-//! at an origin closer than its delay.
+//! Requests sent again after the origin closed a reused connection. Each takes a new
+//! turn, so that the origin's delay also lies between the two attempts.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -16,12 +16,13 @@ use crate::kit::proxy::{Config, resolve};
 use crate::kit::raw_origin::find;
 use crate::kit::{clock, until};
 
-/// Path that the origin takes [`HOLD`] for, where it does not answer.
+/// Path for which the origin keeps a reused connection open for [`HOLD`] before it
+/// closes it without an answer.
 const HELD: &str = "/held";
 const HOLD: Duration = Duration::from_secs(5);
 
-/// An origin that answers one request on a connection, reads the next and
-/// closes.
+/// An origin that answers the first request on each connection, then reads the second
+/// and closes without an answer.
 struct Closing {
     address: SocketAddr,
     log: Arc<Mutex<Vec<(String, Instant)>>>,
@@ -46,16 +47,15 @@ impl Closing {
         }
     }
 
-    /// Returns a proxy's configuration with the pace that is in force by
-    /// default.
+    /// Returns a proxy configuration with the default pace.
     fn config(&self) -> Config {
         resolve("o.test", self.address)
             .set("pace.profile = \"standard\"")
             .set("pace.origin = {}")
     }
 
-    /// Returns what came, in order of arrival, the first robots.txt left out:
-    /// no page was asked for before it.
+    /// Returns the requests in order of arrival, without the first: it is the fetch of
+    /// robots.txt, which comes before every page.
     fn seen(&self) -> Vec<(String, Instant)> {
         self.log.lock().unwrap()[1..].to_vec()
     }
@@ -64,8 +64,8 @@ impl Closing {
         self.seen().into_iter().map(|(target, _)| target).collect()
     }
 
-    /// A page may follow its robots.txt at once, if that holds no longer than the
-    /// pause.
+    /// Asserts that requests arrived at least `pause` apart. A page may follow its
+    /// robots.txt at once, because that file may expire within the pause.
     fn assert_apart(&self, pause: Duration) {
         let (seen, robots) = (self.seen(), "/robots.txt");
         let gaps = seen
@@ -102,7 +102,7 @@ async fn serve(mut stream: TcpStream, robots: &str, log: Arc<Mutex<Vec<(String, 
     }
 }
 
-/// Reads one request; its target.
+/// Reads one request, logs it and returns its target.
 async fn next(stream: &mut TcpStream, log: &Mutex<Vec<(String, Instant)>>) -> Option<String> {
     let mut head = Vec::new();
     while find(&head, b"\r\n\r\n").is_none() {
@@ -117,7 +117,7 @@ async fn next(stream: &mut TcpStream, log: &Mutex<Vec<(String, Instant)>>) -> Op
 }
 
 #[tokio::test]
-async fn what_is_sent_again_waits_for_the_pause() {
+async fn a_page_sent_again_keeps_the_crawl_delay() {
     let origin = Closing::start("User-agent: *\nCrawl-delay: 0.6\n").await;
     let proxy = origin.config().start().await;
     for page in ["/1", "/2", "/3"] {
@@ -130,9 +130,10 @@ async fn what_is_sent_again_waits_for_the_pause() {
     assert!(1.0 <= again, "no connection was used again");
 }
 
-// A page must not be lost, and the pause is not to be waited for twice.
+// With a long delay the proxy opens a new connection for each page: no page is lost,
+// and no client waits for the delay twice.
 #[tokio::test]
-async fn where_the_pause_is_long_nothing_is_sent_again() {
+async fn with_a_long_crawl_delay_no_request_is_sent_twice() {
     let origin = Closing::start("User-agent: *\nCrawl-delay: 1.2\n").await;
     let proxy = origin.config().start().await;
     for page in ["/1", "/2", "/3"] {
@@ -145,9 +146,9 @@ async fn where_the_pause_is_long_nothing_is_sent_again() {
     assert_eq!(origin.targets(), ["/1", "/2", "/3"]);
 }
 
-// The same for the operator's rate: five a second by default.
+// The operator's default rate of five requests per second also separates attempts.
 #[tokio::test]
-async fn without_a_pause_what_is_sent_again_comes_soon() {
+async fn without_a_crawl_delay_the_second_attempt_follows_soon() {
     let origin = Closing::start("").await;
     let proxy = origin.config().start().await;
     let begun = clock::instant();
@@ -158,13 +159,13 @@ async fn without_a_pause_what_is_sent_again_comes_soon() {
         );
     }
     assert!(clock::since(begun) < ms(5000));
-    // From start to start; what comes may come a little sooner.
+    // The rate of 200 ms runs from start to start; arrivals may be a little closer.
     origin.assert_apart(ms(150));
     assert!(4 < origin.targets().len(), "no connection was used again");
 }
 
 #[tokio::test]
-async fn a_robots_txt_that_is_sent_again_waits_as_well() {
+async fn a_robots_txt_fetch_sent_again_keeps_the_crawl_delay() {
     let origin = Closing::start("User-agent: *\nCrawl-delay: 0.6\n").await;
     let config = origin.config().set("robots.ttl = \"1s\"");
     let proxy = config.set("robots.ttl_min = \"1s\"").start().await;
@@ -177,9 +178,10 @@ async fn a_robots_txt_that_is_sent_again_waits_as_well() {
     origin.assert_apart(ms(600));
 }
 
-// Ours: the wait is bounded. RFC 9209, section 2.3.
+// Ours: if the client may not wait for a second turn, it gets 502. RFC 9209,
+// section 2.3.
 #[tokio::test]
-async fn who_would_wait_too_long_is_told_that_no_answer_came() {
+async fn a_client_that_may_not_wait_for_a_second_attempt_gets_502() {
     let origin = Closing::start("User-agent: *\nCrawl-delay: 0.8\n").await;
     let proxy = origin.config().start().await;
     assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
@@ -196,7 +198,7 @@ async fn who_would_wait_too_long_is_told_that_no_answer_came() {
 }
 
 #[tokio::test]
-async fn what_is_no_longer_allowed_is_not_sent_again() {
+async fn a_request_no_longer_allowed_is_not_sent_again() {
     let origin = Closing::start("User-agent: *\nDisallow: /2\nCrawl-delay: 1\n").await;
     let until = clock::now() + ms(5000);
     let leave = "origin = \"http://o.test\", action = \"allow\", reason = \"ours\"";
@@ -207,17 +209,17 @@ async fn what_is_no_longer_allowed_is_not_sent_again() {
     let left = until.duration_since(clock::now()) - SignedDuration::from_millis(500);
     tokio::time::sleep(left.try_into().unwrap_or_default()).await;
     let reply = get(&proxy, "http://o.test/2").await;
-    // On a slow machine it is refused before it was sent at all.
+    // On a slow machine it is refused before the first attempt.
     assert!([403, 502].contains(&reply.status()), "{}", reply.text());
     let targets = origin.targets();
     let sent = targets.iter().filter(|target| *target == "/2").count();
     assert!(sent <= 1, "{targets:?}");
 }
 
-// Ours: the pause of the host is long over when the connection breaks, so the turn comes
-// at once.
+// Ours: the verdict changes while the origin holds the request. No pace delays the
+// second turn, so only the new verdict can stop it.
 #[tokio::test]
-async fn what_was_forbidden_while_its_origin_had_it_is_not_sent_again() {
+async fn a_request_forbidden_while_in_flight_is_not_sent_again() {
     let origin = Closing::start("User-agent: *\nDisallow: /held\n").await;
     let until = clock::now() + ms(4000);
     let leave = "origin = \"http://o.test\", action = \"allow\", reason = \"ours\"";
@@ -226,16 +228,17 @@ async fn what_was_forbidden_while_its_origin_had_it_is_not_sent_again() {
     let first = get(&proxy, "http://o.test/1").await;
     assert_eq!(first.status(), 200, "{}", first.text());
     let reply = get(&proxy, &format!("http://o.test{HELD}")).await;
-    // On a slow machine it is refused before it was sent at all.
+    // On a slow machine it is refused before the first attempt.
     assert!([403, 502].contains(&reply.status()), "{}", reply.text());
     let targets = origin.targets();
     let sent = targets.iter().filter(|target| *target == HELD).count();
     assert!(sent <= 1, "{targets:?}");
 }
 
-// Ours: what is only reported is sent while that is the policy, and not again.
+// Ours: report mode sends a disallowed request, but the mode in force decides about a
+// second attempt.
 #[tokio::test]
-async fn what_is_enforced_while_its_origin_has_it_is_not_sent_again() {
+async fn a_request_in_flight_when_enforcement_starts_is_not_sent_again() {
     let origin = Closing::start("User-agent: *\nDisallow: /held\n").await;
     let report = origin.config().set("enforcement.mode = \"report\"");
     let proxy = Arc::new(report.start().await);

@@ -1,5 +1,5 @@
-//! What is learned from an origin's own 429 and 503. RFC 9110, section 10.2.3;
-//! RFC 6585, section 4.
+//! Back-off: the pause that a host gets after it answered 429 or 503. RFC 9110,
+//! section 10.2.3; RFC 6585, section 4.
 
 use std::sync::Arc;
 
@@ -8,26 +8,29 @@ use jiff::ToSpan as _;
 use crate::kit::client::{Reply, get};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::paced::{
-    all, asking_for_less, assert_later, gaps, metric, ms, pages, standard, urls, verified, when,
+    all, asking_for_less, assert_later, gaps, metric, ms, pages, queue, standard, urls, verified,
+    when,
 };
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::Config;
-use crate::kit::{clock, run, until};
+use crate::kit::{clock, run};
 
-const LEARNING: &str = "pace.backoff = { first = \"500ms\", longest = \"24h\", forgive = \"1h\" }";
+const SHORT_BACK_OFF: &str =
+    "pace.backoff = { first = \"500ms\", longest = \"24h\", forgive = \"1h\" }";
 
 async fn origin(first: Page) -> Origin {
     Script::robots("").page("/1", first).start().await
 }
 
-/// Holds that this is the origin's own answer, and nothing of ours.
+/// Asserts that `reply` is the origin's own answer, unchanged.
 fn assert_own(reply: &Reply, status: u16) {
     assert_eq!((reply.status(), &*reply.text()), (status, "too much\n"));
     assert_eq!(reply.head.values("proxy-status"), [""; 0]);
 }
 
-/// Holds that an origin which answers so is left alone for about five minutes.
-async fn is_left_alone(status: u16, retry_after: &str) {
+/// Asserts that an answer with this status and `Retry-After` puts the host in back-off
+/// for about five minutes.
+async fn assert_backed_off(status: u16, retry_after: &str) {
     let origin = origin(asking_for_less(status, Some(retry_after))).await;
     let other = Script::robots("").start().await;
     let config = standard(&origin).resolve("other.test", other.address());
@@ -51,29 +54,30 @@ async fn is_left_alone(status: u16, retry_after: &str) {
 
 #[test]
 fn a_429_is_passed_on_and_obeyed() {
-    run(is_left_alone(429, "300"));
+    run(assert_backed_off(429, "300"));
 }
 
 #[test]
 fn a_503_is_passed_on_and_obeyed() {
-    run(is_left_alone(503, "300"));
+    run(assert_backed_off(503, "300"));
 }
 
 #[tokio::test]
 async fn a_date_in_retry_after_is_obeyed() {
     let then = clock::now().checked_add(300.seconds()).unwrap();
     let date = then.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
-    is_left_alone(429, &date).await;
+    assert_backed_off(429, &date).await;
 }
 
-// Ours: over TLS and all ports, it is one host.
+// Ours: plain HTTP, TLS and all ports are one host.
 #[tokio::test]
-async fn a_host_is_left_alone_on_all_its_ports() {
+async fn a_back_off_covers_all_ports_of_a_host() {
     let plain = origin(asking_for_less(429, Some("300"))).await;
     let tls = Script::robots("").tls().start().await;
     let config = standard(&plain).resolve("o.test:443", tls.address());
     let proxy = Arc::new(config.start().await);
-    // Known before: a robots.txt that cannot be asked for allows nothing.
+    // Fetches the robots.txt now: during the back-off it could not be fetched, and
+    // nothing would be allowed.
     assert_eq!(get(&proxy, "https://o.test/1").await.status(), 200);
     assert_own(&get(&proxy, "http://o.test/1").await, 429);
     assert_later(&get(&proxy, "https://o.test/2").await, "backoff");
@@ -83,7 +87,7 @@ async fn a_host_is_left_alone_on_all_its_ports() {
 
 // RFC 9110, section 10.2.3.
 #[tokio::test]
-async fn after_the_time_named_requests_go_out_again() {
+async fn requests_resume_after_retry_after() {
     let origin = origin(asking_for_less(503, Some("1"))).await;
     let proxy = Arc::new(standard(&origin).start().await);
     assert_own(&get(&proxy, "http://o.test/1").await, 503);
@@ -93,15 +97,15 @@ async fn after_the_time_named_requests_go_out_again() {
     verified(proxy, 2).await;
 }
 
-// Ours: doubling, jitter upwards.
+// Ours: pauses double, and jitter only lengthens them.
 #[tokio::test]
-async fn without_retry_after_pauses_of_ours_double() {
+async fn without_retry_after_the_back_off_doubles() {
     let mut script = Script::robots("");
     for (target, status) in [("/1", 429), ("/2", 503), ("/3", 429)] {
         script = script.page(target, asking_for_less(status, None));
     }
     let origin = script.start().await;
-    let proxy = Arc::new(standard(&origin).set(LEARNING).start().await);
+    let proxy = Arc::new(standard(&origin).set(SHORT_BACK_OFF).start().await);
     for (url, status) in urls(4).iter().zip([429, 503, 429, 200]) {
         assert_eq!(get(&proxy, url).await.status(), status, "{url}");
     }
@@ -116,7 +120,7 @@ async fn without_retry_after_pauses_of_ours_double() {
 
 // Ours: `pace.backoff.longest`.
 #[tokio::test]
-async fn no_pause_is_longer_than_the_longest() {
+async fn a_back_off_never_exceeds_the_configured_longest() {
     let origin = origin(asking_for_less(429, Some("86400"))).await;
     let longest = "pace.backoff = { first = \"1s\", longest = \"1s\", forgive = \"1h\" }";
     let proxy = Arc::new(standard(&origin).set(longest).start().await);
@@ -127,9 +131,9 @@ async fn no_pause_is_longer_than_the_longest() {
     verified(proxy, 2).await;
 }
 
-// Ours: other statuses say nothing about when.
+// Ours: other statuses say nothing about the time of the next request.
 #[tokio::test]
-async fn other_statuses_change_nothing() {
+async fn retry_after_on_other_statuses_starts_no_back_off() {
     let mut script = Script::robots("");
     for (target, status) in [("/1", 403), ("/2", 404), ("/3", 500), ("/4", 502)] {
         script = script.page(target, asking_for_less(status, Some("300")));
@@ -142,9 +146,9 @@ async fn other_statuses_change_nothing() {
     verified(proxy, 5).await;
 }
 
-// Ours: those who would wait too long are told at once.
+// Ours: waiting requests get a 429 at once if the back-off outlasts their patience.
 #[tokio::test]
-async fn who_waits_while_a_host_asks_for_less_is_told_at_once() {
+async fn waiting_requests_are_put_off_when_a_back_off_begins() {
     let gate = Gate::shut();
     let origin = origin(asking_for_less(429, Some("300")).after(&gate)).await;
     let config: Config = standard(&origin).set("pace.origin = { in_flight = 1 }");
@@ -158,10 +162,7 @@ async fn who_waits_while_a_host_asks_for_less_is_told_at_once() {
         let proxy = Arc::clone(&proxy);
         async move { all(&proxy, &urls(5)[1..]).await }
     });
-    until("a queue", async || {
-        (metric(&proxy, "politesse_pace_queued").await == 4.0).then_some(())
-    })
-    .await;
+    queue(&proxy, 4).await;
     gate.open(1);
     assert_own(&asking.await.unwrap(), 429);
     for reply in waiting.await.unwrap() {
@@ -171,9 +172,9 @@ async fn who_waits_while_a_host_asks_for_less_is_told_at_once() {
     verified(proxy, 5).await;
 }
 
-// Ours: several in one back-off are one incident.
+// Ours: several 429s for requests that were in flight together are one incident.
 #[tokio::test]
-async fn answers_that_were_on_their_way_count_once() {
+async fn a_429_of_each_request_in_flight_counts_as_one_incident() {
     let gate = Gate::shut();
     let mut script = Script::robots("");
     for target in ["/1", "/2", "/3"] {
@@ -181,7 +182,7 @@ async fn answers_that_were_on_their_way_count_once() {
     }
     let origin = script.start().await;
     let config = standard(&origin)
-        .set(LEARNING)
+        .set(SHORT_BACK_OFF)
         .set("pace.profile = \"owned\"");
     let proxy = Arc::new(config.start().await);
     let asking = tokio::spawn({
@@ -198,7 +199,7 @@ async fn answers_that_were_on_their_way_count_once() {
     }
     assert_eq!(get(&proxy, "http://o.test/4").await.status(), 200);
     let pause = when(&origin, "/4").duration_since(opened);
-    // 2 s if each had counted.
+    // The pause would be 2 s if each 429 had counted.
     assert!((ms(500)..ms(1500)).contains(&pause), "{pause:?}");
     assert_eq!(metric(&proxy, "politesse_pace_backoffs_total").await, 1.0);
     verified(proxy, 4).await;

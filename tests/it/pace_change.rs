@@ -1,4 +1,5 @@
-//! What changes while requests wait for their turns: a verdict does not age.
+//! Changes while requests wait for their turns: each request is decided again, by the
+//! robots.txt and configuration in force, before it is sent.
 
 use std::sync::Arc;
 
@@ -9,15 +10,18 @@ use crate::kit::addresses::free_address;
 use crate::kit::client::{Crawler, Reply, get};
 use crate::kit::origin::Script;
 use crate::kit::paced::{
-    all, assert_apart, assert_later, delaying, held, metric, ms, none_in_flight, pages, standard,
-    statuses, urls, verified, when,
+    all, assert_apart, assert_later, delaying, held, metric, ms, none_in_flight, pages, queue,
+    standard, statuses, urls, verified, when,
 };
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, Proxy};
 use crate::kit::{clock, until};
 
-/// Returns the first answer to a request for robots.txt, and that to every
-/// later one.
+/// Override that denies every page of the test origin.
+const DENY: &str = "robots.override = [{ origin = \"http://o.test\", path = \"/\", action = \"deny\", reason = \"its owner asked\" }]";
+
+/// Returns an origin that serves `first` as its robots.txt and `then` at every
+/// revalidation.
 fn changing(first: &str, then: &str) -> Script {
     let first = Page::text(first)
         .field("ETag", "\"1\"")
@@ -26,18 +30,27 @@ fn changing(first: &str, then: &str) -> Script {
     Script::robots_page(first).robots_if_conditional(then)
 }
 
-/// Asks for so many at once, and waits until all but one wait.
-async fn queued(proxy: &Arc<Proxy>, count: u32) -> JoinHandle<Vec<Reply>> {
+/// Sends `count` requests at once, and waits until all but one of them are queued.
+async fn ask_until_queued(proxy: &Arc<Proxy>, count: u32) -> JoinHandle<Vec<Reply>> {
     let asking = tokio::spawn({
         let proxy = Arc::clone(proxy);
         async move { all(&proxy, &urls(count as usize)).await }
     });
-    until("a queue", async || {
-        let queued = metric(proxy, "politesse_pace_queued").await;
-        (queued == f64::from(count - 1)).then_some(())
-    })
-    .await;
+    queue(proxy, count - 1).await;
     asking
+}
+
+/// Requests `url` in a task of its own.
+fn asking(proxy: &Arc<Proxy>, url: &str) -> JoinHandle<Reply> {
+    let (proxy, url) = (Arc::clone(proxy), url.to_owned());
+    tokio::spawn(async move { get(&proxy, &url).await })
+}
+
+/// Returns the statuses of `replies` in ascending order.
+fn sorted_statuses(replies: &[Reply]) -> Vec<u16> {
+    let mut statuses = statuses(replies);
+    statuses.sort_unstable();
+    statuses
 }
 
 async fn reload(proxy: &Proxy, config: &Config) {
@@ -52,27 +65,25 @@ async fn reload(proxy: &Proxy, config: &Config) {
 }
 
 #[tokio::test]
-async fn a_robots_txt_that_changes_while_a_request_waits_decides() {
+async fn a_waiting_request_is_decided_by_a_robots_txt_fetched_meanwhile() {
     let delay = "User-agent: *\nCrawl-delay: 0.7\n";
     let origin = changing(delay, &format!("{delay}Disallow: /\n"))
         .start()
         .await;
     let config = standard(&origin).set("robots.ttl_min = \"1ms\"");
     let proxy = Arc::new(config.start().await);
-    let replies = queued(&proxy, 6).await.await.unwrap();
+    let replies = ask_until_queued(&proxy, 6).await.await.unwrap();
     let log = origin.log();
     let second = log
         .iter()
         .rposition(|seen| seen.target == "/robots.txt")
         .unwrap();
-    // Nothing after the file that forbids it.
+    // No page is requested after the robots.txt that disallows it.
     assert_eq!(second, log.len() - 1, "{log:?}");
-    let mut statuses = statuses(&replies);
-    statuses.sort_unstable();
     let served = log.len() - 2;
     assert!((1..=3).contains(&served), "{log:?}");
     assert_eq!(
-        statuses,
+        sorted_statuses(&replies),
         [vec![200; served], vec![403; 6 - served]].concat()
     );
     for reply in replies.iter().filter(|reply| reply.status() == 403) {
@@ -90,16 +101,16 @@ async fn a_robots_txt_that_changes_while_a_request_waits_decides() {
     assert_eq!(refused.count(), 6 - served);
 }
 
-// The same for what it asks of pace.
+// A new `Crawl-delay` applies to requests that already wait.
 #[tokio::test]
-async fn a_delay_that_grows_while_requests_wait_holds_for_them() {
+async fn waiting_requests_keep_a_crawl_delay_raised_meanwhile() {
     let then = "User-agent: *\nCrawl-delay: 1.5\n";
     let origin = changing("User-agent: *\nCrawl-delay: 0.6\n", then)
         .start()
         .await;
     let config = standard(&origin).set("robots.ttl_min = \"1ms\"");
     let proxy = Arc::new(config.start().await);
-    let replies = queued(&proxy, 5).await.await.unwrap();
+    let replies = ask_until_queued(&proxy, 5).await.await.unwrap();
     assert_eq!(statuses(&replies), [200; 5]);
     let log = origin.log();
     let second = log
@@ -113,7 +124,7 @@ async fn a_delay_that_grows_while_requests_wait_holds_for_them() {
 }
 
 #[tokio::test]
-async fn an_override_that_ends_while_a_request_waits_lets_nothing_through() {
+async fn an_override_that_expires_no_longer_allows_waiting_requests() {
     let origin = Script::robots("User-agent: *\nDisallow: /\nCrawl-delay: 0.8\n")
         .start()
         .await;
@@ -127,10 +138,8 @@ async fn an_override_that_ends_while_a_request_waits_lets_nothing_through() {
     let replies = all(&proxy, &urls(8)).await;
     let served = origin.targets().len();
     assert!((1..=4).contains(&served), "{served}");
-    let mut statuses = statuses(&replies);
-    statuses.sort_unstable();
     assert_eq!(
-        statuses,
+        sorted_statuses(&replies),
         [vec![200; served], vec![403; 8 - served]].concat()
     );
     for seen in pages(&[&origin]) {
@@ -141,14 +150,14 @@ async fn an_override_that_ends_while_a_request_waits_lets_nothing_through() {
     verified(proxy, 8).await;
 }
 
-// Ours: delays that change at run time.
+// Ours: a reload changes the pace of requests that already wait.
 #[tokio::test]
-async fn a_pace_that_the_operator_lifts_lets_those_who_wait_go() {
+async fn a_faster_pace_after_a_reload_releases_waiting_requests() {
     let origin = Script::robots("").start().await;
     let slow = standard(&origin).set("pace.origin = { rate = \"1/m\" }");
     let proxy = Arc::new(slow.start().await);
-    let asking = queued(&proxy, 3).await;
-    // Its turn comes before its row is committed, and it is sent after that.
+    let asking = ask_until_queued(&proxy, 3).await;
+    // A request gets its turn before its row is committed, and is sent afterwards.
     until("the first page", async || {
         (origin.targets().len() == 1).then_some(())
     })
@@ -159,20 +168,17 @@ async fn a_pace_that_the_operator_lifts_lets_those_who_wait_go() {
 }
 
 #[tokio::test]
-async fn a_pace_that_the_operator_lowers_holds_for_those_who_wait() {
+async fn a_slower_pace_after_a_reload_holds_waiting_requests() {
     let origin = delaying("1").start().await;
     let config = |rate: &str| {
         let config = standard(&origin).set("pace.max_wait = \"4s\"");
         config.set(&format!("pace.origin = {{ rate = \"{rate}\" }}"))
     };
     let proxy = Arc::new(config("5/s").start().await);
-    let asking = queued(&proxy, 3).await;
+    let asking = ask_until_queued(&proxy, 3).await;
     reload(&proxy, &config("1/m")).await;
-    // A page that had its turn before the reload may not be sent yet.
-    until("no page under way", async || {
-        (metric(&proxy, "politesse_pace_in_flight").await == 0.0).then_some(())
-    })
-    .await;
+    // A page that got its turn before the reload may still be on its way out.
+    none_in_flight(&proxy).await;
     let served = origin.targets().len();
     let replies = asking.await.unwrap();
     assert_eq!(origin.targets().len(), served);
@@ -187,10 +193,10 @@ async fn a_pace_that_the_operator_lowers_holds_for_those_who_wait() {
     verified(proxy, 3).await;
 }
 
-// Architecture, "A crawler that hangs up cancels its own exchange and nothing
-// else": the delay counts from there, and the place is free.
+// ARCHITECTURE.md, "A crawler that hangs up cancels its own exchange and nothing
+// else": the delay runs from the hang-up, and the turn is free again.
 #[tokio::test]
-async fn a_crawler_that_hangs_up_in_a_response_ends_its_turn() {
+async fn a_crawler_that_hangs_up_during_a_response_frees_its_turn() {
     let gate = Gate::shut();
     let page = Page::stepped(&["a", "b"], &gate);
     let origin = delaying("0.6").page("/1", page).start().await;
@@ -200,24 +206,21 @@ async fn a_crawler_that_hangs_up_in_a_response_ends_its_turn() {
         .send(b"GET http://o.test/1 HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1.0\r\n\r\n")
         .await;
     assert_eq!(crawler.head().await.unwrap().status, 200);
-    let next = tokio::spawn({
-        let proxy = Arc::clone(&proxy);
-        async move { get(&proxy, "http://o.test/2").await.status() }
-    });
+    let next = asking(&proxy, "http://o.test/2");
     tokio::time::sleep(ms(800)).await;
     assert_eq!(origin.targets(), ["/1"]);
     let gone = clock::instant();
     drop(crawler);
-    assert_eq!(next.await.unwrap(), 200);
+    assert_eq!(next.await.unwrap().status(), 200);
     let pause = when(&origin, "/2").duration_since(gone);
     assert!((ms(600)..ms(3000)).contains(&pause), "{pause:?}");
     none_in_flight(&proxy).await;
     verified(proxy, 2).await;
 }
 
-// Ours: a turn that led to no connection keeps nobody's place.
+// Ours: a turn ends when the connection attempt fails.
 #[tokio::test]
-async fn a_host_that_cannot_be_reached_keeps_no_turn() {
+async fn a_failed_connection_frees_its_turn() {
     let tls = delaying("0.3").tls().start().await;
     let config = standard(&tls)
         .resolve("o.test:8081", free_address())
@@ -233,9 +236,9 @@ async fn a_host_that_cannot_be_reached_keeps_no_turn() {
     verified(proxy, 5).await;
 }
 
-// Ours: who waits for longer than the stop may take is not sent.
+// Ours: requests whose turn comes after the shutdown timeout are not sent.
 #[tokio::test]
-async fn a_stop_waits_no_longer_for_turns_than_it_may() {
+async fn a_stop_does_not_wait_for_turns_beyond_the_shutdown_timeout() {
     let origin = delaying("60").start().await;
     let config = standard(&origin).set("proxy.shutdown_timeout = \"1s\"");
     let proxy = config.start().await;
@@ -244,10 +247,7 @@ async fn a_stop_waits_no_longer_for_turns_than_it_may() {
     crawler
         .send(b"GET http://o.test/1 HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1.0\r\n\r\n")
         .await;
-    until("a queue", async || {
-        (metric(&proxy, "politesse_pace_queued").await == 1.0).then_some(())
-    })
-    .await;
+    queue(&proxy, 1).await;
     let begun = clock::instant();
     let mut proxy = proxy;
     proxy.signal("TERM").await;
@@ -258,17 +258,15 @@ async fn a_stop_waits_no_longer_for_turns_than_it_may() {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
-// Ours: a verdict of the operator's does not age, either.
+// Ours: an override added by a reload applies to requests that already wait.
 #[tokio::test]
-async fn an_override_that_comes_while_requests_wait_decides() {
+async fn a_waiting_request_is_decided_by_a_new_override() {
     let origin = delaying("1").start().await;
     let proxy = Arc::new(standard(&origin).start().await);
-    let asking = queued(&proxy, 4).await;
-    let deny = "robots.override = [{ origin = \"http://o.test\", path = \"/\", action = \"deny\", reason = \"its owner asked\" }]";
-    reload(&proxy, &standard(&origin).set(deny)).await;
-    let mut statuses = statuses(&asking.await.unwrap());
-    statuses.sort_unstable();
-    // One had its turn already, and one may have had it meanwhile.
+    let asking = ask_until_queued(&proxy, 4).await;
+    reload(&proxy, &standard(&origin).set(DENY)).await;
+    let statuses = sorted_statuses(&asking.await.unwrap());
+    // One request had its turn already, and a second may have got one meanwhile.
     let served = pages(&[&origin]).len();
     assert!((1..=2).contains(&served), "{statuses:?}");
     let refused = vec![403; 4 - served];
@@ -276,35 +274,30 @@ async fn an_override_that_comes_while_requests_wait_decides() {
     verified(proxy, 4).await;
 }
 
-// Ours: whatever else the reload changes. The file in memory was read in another dialect.
+// Ours: the new override also applies if the same reload changes the dialect, in which
+// the robots.txt in memory was not read.
 #[tokio::test]
-async fn an_override_that_comes_with_another_dialect_decides() {
+async fn a_waiting_request_is_decided_by_a_new_override_in_a_new_dialect() {
     let origin = delaying("2").start().await;
     let proxy = Arc::new(standard(&origin).start().await);
-    let asking = queued(&proxy, 2).await;
-    let deny = "robots.override = [{ origin = \"http://o.test\", path = \"/\", action = \"deny\", reason = \"its owner asked\" }]";
-    let config = standard(&origin).set(deny).set("robots.dialect = \"1994\"");
+    let asking = ask_until_queued(&proxy, 2).await;
+    let config = standard(&origin).set(DENY).set("robots.dialect = \"1994\"");
     reload(&proxy, &config).await;
-    let mut statuses = statuses(&asking.await.unwrap());
-    statuses.sort_unstable();
-    assert_eq!(statuses, [200, 403]);
+    assert_eq!(sorted_statuses(&asking.await.unwrap()), [200, 403]);
     verified(proxy, 2).await;
 }
 
-// Ours: the first request to a host has no turn to wait for once its robots.txt is there.
+// Ours: the first request to a host waits for robots.txt alone; once that has arrived,
+// it has no turn to wait for.
 #[tokio::test]
-async fn an_override_that_comes_while_a_robots_txt_is_awaited_decides() {
+async fn a_request_that_waits_for_robots_txt_is_decided_by_a_new_override() {
     let gate = Gate::shut();
     let robots = Page::text("User-agent: *\nAllow: /\n").after(&gate);
     let origin = Script::robots_page(robots).start().await;
     let proxy = Arc::new(standard(&origin).start().await);
-    let asking = tokio::spawn({
-        let proxy = Arc::clone(&proxy);
-        async move { get(&proxy, "http://o.test/1").await }
-    });
+    let asking = asking(&proxy, "http://o.test/1");
     until("a fetch", async || (!origin.log().is_empty()).then_some(())).await;
-    let deny = "robots.override = [{ origin = \"http://o.test\", path = \"/\", action = \"deny\", reason = \"its owner asked\" }]";
-    reload(&proxy, &standard(&origin).set(deny)).await;
+    reload(&proxy, &standard(&origin).set(DENY)).await;
     gate.open(1);
     let reply = asking.await.unwrap();
     assert_eq!(reply.status(), 403, "{}", reply.text());
@@ -313,25 +306,20 @@ async fn an_override_that_comes_while_a_robots_txt_is_awaited_decides() {
     assert_eq!(rows[0]["reason"], "override");
 }
 
-// Ours: the operator closes a network at once, whatever connections are open to it.
+// Ours: a network that the operator denies is closed at once, even if connections to it
+// are open.
 #[tokio::test]
-async fn an_address_that_is_denied_while_requests_wait_is_asked_no_more() {
+async fn a_waiting_request_is_not_sent_to_an_address_denied_meanwhile() {
     let (gate, origin) = held("/1").await;
     let one = || Config::default().set("pace.origin = { in_flight = 1 }");
     let open = one().set("egress.allow = [\"127.0.0.0/8\"]");
     let proxy = Arc::new(open.start().await);
-    let get = |path: &'static str| {
-        let (proxy, address) = (Arc::clone(&proxy), origin.address());
-        tokio::spawn(async move { get(&proxy, &format!("http://{address}{path}")).await })
-    };
-    let first = get("/1");
+    let address = origin.address();
+    let first = asking(&proxy, &format!("http://{address}/1"));
     origin.arrival("/1").await;
-    let second = get("/2");
-    until("a queue", async || {
-        (metric(&proxy, "politesse_pace_queued").await == 1.0).then_some(())
-    })
-    .await;
-    // The first of these closes it, the second changes another thing about origins.
+    let second = asking(&proxy, &format!("http://{address}/2"));
+    queue(&proxy, 1).await;
+    // The first reload denies the network, the second changes another upstream setting.
     reload(&proxy, &one()).await;
     reload(&proxy, &one().set("upstream.dns_ttl = \"9s\"")).await;
     gate.open(1);
@@ -344,10 +332,10 @@ async fn an_address_that_is_denied_while_requests_wait_is_asked_no_more() {
     assert_eq!(rows[1]["error"], "destination_ip_prohibited");
 }
 
-// Ours: a robots.txt that cannot be asked for again is judged by the policy in force, not
-// by the one that has set it aside.
+// Ours: while an expired robots.txt cannot be fetched again, its last copy decides once
+// the override that took precedence over it is gone.
 #[tokio::test]
-async fn an_override_that_is_taken_back_sets_no_old_robots_txt_aside() {
+async fn the_last_robots_txt_decides_once_an_override_is_removed() {
     let gate = Gate::shut();
     let rules = Page::text("User-agent: *\nCrawl-delay: 2\nDisallow: /\n");
     let rules = rules.field("Cache-Control", "max-age=1");
@@ -360,19 +348,14 @@ async fn an_override_that_is_taken_back_sets_no_old_robots_txt_aside() {
             .set("robots.ttl_min = \"1ms\"")
             .set("robots.max_waiting = 1")
     };
-    let leave = "robots.override = [{ origin = \"http://o.test\", action = \"allow\", reason = \"ours\", until = 2099-01-01T00:00:00Z }]";
-    let proxy = Arc::new(config().set(leave).start().await);
-    let asking = queued(&proxy, 2).await;
-    // It takes the place of the only fetch that may wait.
-    let fetching = tokio::spawn({
-        let proxy = Arc::clone(&proxy);
-        async move { get(&proxy, "http://p.test/1").await }
-    });
+    let allow = "robots.override = [{ origin = \"http://o.test\", action = \"allow\", reason = \"ours\", until = 2099-01-01T00:00:00Z }]";
+    let proxy = Arc::new(config().set(allow).start().await);
+    let waiting = ask_until_queued(&proxy, 2).await;
+    // This fetch takes the only place for fetches that wait.
+    let fetching = asking(&proxy, "http://p.test/1");
     until("a fetch", async || (!busy.log().is_empty()).then_some(())).await;
     reload(&proxy, &config()).await;
-    let mut statuses = statuses(&asking.await.unwrap());
-    statuses.sort_unstable();
-    assert_eq!(statuses, [200, 403]);
+    assert_eq!(sorted_statuses(&waiting.await.unwrap()), [200, 403]);
     assert_eq!(pages(&[&origin]).len(), 1);
     gate.open(1);
     assert_eq!(fetching.await.unwrap().status(), 200);

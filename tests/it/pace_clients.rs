@@ -1,5 +1,5 @@
-//! Real clients at paced origins: thirteen set-ups, none of which knows
-//! that it has to wait.
+//! Thirteen set-ups of real clients at paced origins. None is configured for long waits,
+//! and none may lose a page.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::kit::proxy::{Config, Proxy, resolve};
 use crate::kit::timed_origin::TimedOrigin;
 use crate::kit::{run, run_within};
 
-/// The clients of docs/clients.md, and what starts them.
+/// Clients of docs/clients.md that need no npm.
 const CLIENTS: [&str; 9] = [
     "curl",
     "curl-retry",
@@ -24,41 +24,40 @@ const CLIENTS: [&str; 9] = [
     "urllib3",
     "scrapy",
 ];
-/// Clients of npm, which `tests/clients/table/install` installs.
+/// Clients from npm; `tests/clients/table/install` installs them.
 const NODE_CLIENTS: [&str; 4] = ["crawlee", "got", "playwright", "puppeteer"];
 const PAGES: usize = 3;
 
-/// Returns the configuration with the pace that it has by default, which the
-/// kit's has not.
-fn by_default(config: Config) -> Config {
+/// Sets the pace to the program's defaults, which the test kit turns off.
+fn with_default_pace(config: Config) -> Config {
     config
         .set("pace.profile = \"standard\"")
         .set("pace.origin = {}")
         .set("pace.backoff = { first = \"60s\", longest = \"24h\", forgive = \"30m\" }")
 }
 
-/// Returns a site of `count` pages, each of which links to all, that asks for
-/// `delay` seconds; each answer takes `takes`.
+/// Starts a site of `count` pages with a `Crawl-delay` of `delay` seconds. Each page
+/// links to all pages, and each answer takes `takes`.
 async fn paced(delay: u32, count: usize, takes: Duration) -> TimedOrigin {
     let robots = format!("User-agent: *\nCrawl-delay: {delay}\n");
     TimedOrigin::start(&robots, &links(count), takes).await
 }
 
-/// Returns a page that links to all of a site.
+/// Returns the HTML of a page that links to all `count` pages of its site.
 fn links(count: usize) -> String {
     (0..count)
         .map(|page| format!("<a href=/page/{page}>{page}</a>\n"))
         .collect()
 }
 
-/// Returns how the client asks for `urls` by default.
+/// Returns the command with which `client` fetches `urls`, with its default options.
 fn command(proxy: &Proxy, client: &str, urls: &[String]) -> Command {
     let urls: Vec<_> = urls.iter().map(String::as_str).collect();
     let of_its_own = match client {
         "curl" => vec!["curl", "-sS"],
         "curl-retry" => vec!["curl", "-sS", "--retry", "3"],
         "wget" => vec!["wget", "-nv", "-O", "/dev/null"],
-        // It finds the other pages by itself.
+        // Scrapy follows the links to the other pages.
         "scrapy" => return python_command(proxy, "spider.py", &urls[..1]),
         _ if NODE_CLIENTS.contains(&client) => return node_command(proxy, client, &urls),
         _ => return python_command(proxy, "pages.py", &[&[client], urls.as_slice()].concat()),
@@ -69,25 +68,26 @@ fn command(proxy: &Proxy, client: &str, urls: &[String]) -> Command {
     command
 }
 
-/// Returns the command of a client of npm. Node 24 can take a proxy from its settings.
+/// Returns the command of an npm client, run by Node 24, which can read the proxy from
+/// the environment.
 fn node_command(proxy: &Proxy, client: &str, urls: &[&str]) -> Command {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/node-clients");
     let node = folder.join("node_modules/node24/bin/node");
     assert!(
         node.exists(),
-        "tests/clients/table/install makes {}",
+        "run tests/clients/table/install first: it makes {}",
         node.display()
     );
     let mut command = Command::new(node);
     command.arg(folder.join("pages.mjs")).arg(client).args(urls);
-    // Browsers ask for an icon beside each page, and give up after 30 s. As in
-    // docs/clients.md.
+    // Browsers also fetch an icon for each page, and give up after 30 s. docs/clients.md
+    // recommends the longer timeout.
     command.env("NAVIGATION_TIMEOUT", "150000");
     point_at(proxy, &mut command);
     command
 }
 
-/// Site of one client.
+/// A client and the site that it alone crawls.
 struct ClientSite {
     client: &'static str,
     origin: TimedOrigin,
@@ -99,16 +99,18 @@ impl ClientSite {
     }
 }
 
-/// Has each client fetch `count` pages of its site, all clients at once, and returns
-/// which lost pages, and how many.
+/// Has all clients fetch `count` pages of their sites at the same time. Returns the
+/// clients that lost pages, with the number lost.
 async fn lost_pages(
     sites: &[ClientSite],
     count: usize,
     config: Config,
 ) -> Vec<(&'static str, usize)> {
-    let resolved = sites.iter().fold(by_default(config), |config, site| {
-        config.resolve(&site.name(), site.origin.address())
-    });
+    let resolved = sites
+        .iter()
+        .fold(with_default_pace(config), |config, site| {
+            config.resolve(&site.name(), site.origin.address())
+        });
     let proxy = resolved.start().await;
     let running: Vec<_> = sites
         .iter()
@@ -122,7 +124,7 @@ async fn lost_pages(
     let mut lost = Vec::new();
     for (site, running) in sites.iter().zip(running) {
         let outcome = running.await.unwrap();
-        let got = pages_told(site.client, &outcome);
+        let got = pages_reported(site.client, &outcome);
         if got < count {
             lost.push((site.client, count - got));
             continue;
@@ -138,8 +140,8 @@ async fn lost_pages(
     lost
 }
 
-/// Has each of `clients` fetch three pages of a site that asks for `delay` seconds;
-/// holds that none came too soon.
+/// Has each of `clients` fetch three pages of a site with a `Crawl-delay` of `delay`
+/// seconds, and asserts that no request came too soon. Returns the lost pages.
 async fn lost_at_delay(clients: &[&'static str], delay: u32) -> Vec<(&'static str, usize)> {
     let mut sites = Vec::new();
     for client in clients {
@@ -153,8 +155,8 @@ async fn lost_at_delay(clients: &[&'static str], delay: u32) -> Vec<(&'static st
     lost
 }
 
-/// Has each of `clients` fetch 310 pages of a site that answers each 300th request with
-/// 429.
+/// Has each of `clients` fetch 310 pages of a site that answers every 300th request with
+/// 429. Returns the lost pages.
 async fn lost_at_busy(clients: &[&'static str], config: Config) -> Vec<(&'static str, usize)> {
     const COUNT: usize = 310;
     let mut sites = Vec::new();
@@ -165,20 +167,20 @@ async fn lost_at_busy(clients: &[&'static str], config: Config) -> Vec<(&'static
     lost_pages(&sites, COUNT, config).await
 }
 
-/// Returns how many pages the client says it got.
-fn pages_told(client: &str, outcome: &Outcome) -> usize {
+/// Returns the number of pages that the client's output reports.
+fn pages_reported(client: &str, outcome: &Outcome) -> usize {
     match client {
-        // Each page has a link to each.
+        // Every page links to page 0 once.
         "curl" | "curl-retry" => outcome.stdout.matches("<a href=/page/0>").count(),
         "wget" => outcome.stderr.matches("URL:http://wget.test/page/").count(),
         "scrapy" => {
             let counts = outcome.stdout.lines().last().unwrap_or_default();
             let counts: serde_json::Value = serde_json::from_str(counts).unwrap();
-            // It asks for its start URL once more.
+            // Scrapy fetches its start URL twice.
             let pages = usize::try_from(counts["pages"].as_u64().unwrap()).unwrap();
             pages.saturating_sub(1)
         }
-        // Crawlee writes its log among the lines.
+        // Crawlee mixes log lines into its output.
         _ if NODE_CLIENTS.contains(&client) => outcome.stdout.matches("\"status\":200").count(),
         _ => {
             let told = outcome.json_lines();
@@ -187,7 +189,8 @@ fn pages_told(client: &str, outcome: &Outcome) -> usize {
     }
 }
 
-/// Crawl-delay counts from the end of an answer.
+/// Asserts that each request came at least `delay` seconds after the end of the answer
+/// before it.
 fn assert_apart(origin: &TimedOrigin, delay: u32) {
     let least = Duration::from_secs(delay.into());
     for (place, pause) in origin.pauses().into_iter().enumerate() {
@@ -204,10 +207,10 @@ async fn verified(proxy: &Proxy) {
     assert_eq!(verified.code, Some(0), "{verified:?}");
 }
 
-/// Scrapy, 16 requests at once, at a site that asks for 2 seconds.
+/// Runs Scrapy with 16 concurrent requests against a site with a `Crawl-delay` of 2 s.
 async fn crawl_at_full_speed(pages: usize) {
     let origin = paced(2, pages, Duration::from_millis(200)).await;
-    let proxy = by_default(resolve("shop.test", origin.address()))
+    let proxy = with_default_pace(resolve("shop.test", origin.address()))
         .start()
         .await;
     let start = "http://shop.test/page/0";
@@ -215,7 +218,7 @@ async fn crawl_at_full_speed(pages: usize) {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert_apart(&origin, 2);
     let mut came: Vec<_> = origin.pages().into_iter().map(|seen| seen.target).collect();
-    // Scrapy asks for its start URL once more when it finds the link to it.
+    // Scrapy fetches its start URL again when it finds the link to it.
     assert_eq!(came.len(), pages + 1, "{came:?}");
     came.sort();
     came.dedup();
@@ -223,7 +226,7 @@ async fn crawl_at_full_speed(pages: usize) {
     let counts: serde_json::Value =
         serde_json::from_str(outcome.stdout.lines().last().unwrap()).unwrap();
     assert_eq!(counts["pages"], pages + 1, "{outcome:?}");
-    // After the first page, the most that asked for turns at the same time.
+    // Number of requests that waited at the same time once the first page was parsed.
     let together = pages.min(16) as u64;
     let rows = proxy.place().completed(pages + 1).await;
     let longest = rows.iter().filter_map(|row| row["wait_ms"].as_u64()).max();
@@ -231,41 +234,40 @@ async fn crawl_at_full_speed(pages: usize) {
     verified(&proxy).await;
 }
 
-// Ours: Crawl-delay 2 with Scrapy at full speed, no gap under 2 s.
+// Ours: with a `Crawl-delay` of 2, no gap is shorter than 2 s.
 #[test]
-fn scrapy_at_full_speed_leaves_a_site_the_two_seconds_it_asks_for() {
+fn scrapy_at_full_speed_keeps_a_crawl_delay_of_two_seconds() {
     run(crawl_at_full_speed(5));
 }
 
-// Ours: the same over minutes.
+// Ours: the delay also holds over minutes.
 #[test]
 #[ignore = "two minutes long: tests/full.sh runs it"]
-fn scrapy_at_full_speed_for_minutes_leaves_a_site_its_two_seconds() {
+fn scrapy_at_full_speed_for_minutes_keeps_the_crawl_delay() {
     run_within(Duration::from_secs(300), crawl_at_full_speed(50));
 }
 
-// Ours: the nine set-ups lose no page.
+// Ours: a `Crawl-delay` of one second costs the nine set-ups no page.
 #[test]
-fn nine_clients_lose_no_page_of_a_site_that_asks_for_a_second() {
+fn nine_clients_lose_no_page_at_a_crawl_delay_of_one_second() {
     run(async { assert_eq!(lost_at_delay(&CLIENTS, 1).await, []) });
 }
 
-// The same where the wait is longer than httpx has patience by default: 5 s
-// without a byte. Of its pages only the first comes.
+// httpx gives up after 5 s without a byte by default, so it gets only its first page.
 #[test]
 #[ignore = "a minute long: tests/full.sh runs it"]
-fn clients_but_httpx_lose_no_page_of_a_site_that_asks_for_fifteen_seconds() {
+fn only_httpx_loses_pages_at_a_crawl_delay_of_fifteen_seconds() {
     run_within(Duration::from_secs(240), async {
         let clients = [&CLIENTS[..], &NODE_CLIENTS].concat();
         assert_eq!(lost_at_delay(&clients, 15).await, [("httpx", PAGES - 1)]);
     });
 }
 
-// Ours (`pace.retry`): what clients lose to a 429 each 300 requests without it, and
-// nothing with it.
+// Ours: with `pace.retry` no client loses a page to a 429 every 300 requests; without
+// it some do.
 #[test]
 #[ignore = "four minutes long: tests/full.sh runs it"]
-fn no_client_loses_a_page_of_a_site_that_answers_429_now_and_then() {
+fn with_pace_retry_no_client_loses_a_page_to_an_occasional_429() {
     run_within(Duration::from_secs(600), async {
         let clients = [&CLIENTS[..], &NODE_CLIENTS].concat();
         let config = Config::default().set("pace.retry = 0");

@@ -1,9 +1,8 @@
-//! Crawlers that give up while they wait for a turn: a
-//! cancellation gives the turn back.
+//! Crawlers that give up while they wait for a turn: they leave the queue.
 //!
-//! Most close their connection when their time is over, which is a FIN (RFC
-//! 9293, section 3.6): over HTTP/1.1 it looks like the end of the sending side
-//! alone, so that what is left of them gets an answer.
+//! Most crawlers close their connection when their timeout ends, which sends a FIN (RFC
+//! 9293, section 3.6). Over HTTP/1.1 the proxy cannot distinguish that from a client that
+//! closed its sending side alone, so it still answers.
 
 use std::sync::Arc;
 
@@ -21,7 +20,7 @@ use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::Proxy;
 use crate::kit::{clock, run, until};
 
-/// Way in which requests come to the proxy.
+/// Scheme of the URLs that a test requests through the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scheme {
     Http,
@@ -45,7 +44,7 @@ impl Scheme {
         }
     }
 
-    /// Returns a connection over which a page was asked for, and nothing read.
+    /// Returns a connection on which `path` was requested and no response read yet.
     async fn asking(self, proxy: &Proxy, path: &str) -> Crawler {
         let (mut crawler, target) = match self {
             Self::Http => (Crawler::plain(proxy).await, self.url(path)),
@@ -61,8 +60,8 @@ fn request(target: &str, fields: &str) -> Vec<u8> {
         .into_bytes()
 }
 
-/// Returns a proxy that has asked this origin for one page, so that others
-/// wait.
+/// Starts an origin with this `Crawl-delay` and a proxy that has just fetched one page of
+/// it, so that further requests wait.
 async fn after_one(scheme: Scheme, delay: &str) -> (Origin, Arc<Proxy>) {
     let origin = scheme.start(delaying(delay)).await;
     let proxy = Arc::new(standard(&origin).set(ONE_FILE).start().await);
@@ -71,16 +70,16 @@ async fn after_one(scheme: Scheme, delay: &str) -> (Origin, Arc<Proxy>) {
     (origin, proxy)
 }
 
-/// Returns the targets of the pages that an origin was asked for.
+/// Returns the targets of the pages that `origin` was asked for, in order of arrival.
 fn asked_for(origin: &Origin) -> Vec<String> {
     let seen = pages(&[origin]);
     seen.into_iter().map(|seen| seen.target).collect()
 }
 
-// Ours: nobody reads their answers, and those who try again would double the
+// Ours: no client reads these answers any more, and clients that retry would double the
 // load.
 #[test]
-fn who_closes_while_waiting_gives_up_the_place() {
+fn a_client_that_closes_while_waiting_leaves_the_queue() {
     for scheme in BOTH {
         run(async {
             let (origin, proxy) = after_one(scheme, "1").await;
@@ -97,7 +96,7 @@ fn who_closes_while_waiting_gives_up_the_place() {
             assert_eq!(next.status(), 200);
             let seen = pages(&[&origin]);
             assert_eq!(asked_for(&origin), ["/first", "/next"]);
-            // The next turn, not the sixth.
+            // It gets the next turn, not the sixth.
             let pause = seen[1].at.duration_since(seen[0].at);
             assert!((ms(1000)..ms(3500)).contains(&pause), "{pause:?}");
             let later = "politesse_pace_later_total{reason=\"crawl_delay\"}";
@@ -115,14 +114,14 @@ fn who_closes_while_waiting_gives_up_the_place() {
     }
 }
 
-// The same by a real crawler whose time is over.
+// A real client closes in the same way when its timeout ends.
 #[test]
-fn curl_that_gives_up_while_waiting_leaves_the_line() {
+fn curl_leaves_the_queue_when_it_times_out() {
     for scheme in BOTH {
         run(async {
             let (origin, proxy) = after_one(scheme, "60").await;
             let url = scheme.url("/gone");
-            // Over HTTP/2 it would reset the stream.
+            // Over HTTP/2 curl would reset the stream instead.
             let arguments = ["--http1.1", "--max-time", "1", &*url];
             let outcome = curl(&proxy, &arguments).await;
             // CURLE_OPERATION_TIMEDOUT.
@@ -135,10 +134,10 @@ fn curl_that_gives_up_while_waiting_leaves_the_line() {
     }
 }
 
-// RFC 9110, section 10.2.3; RFC 9209: one that closed its sending side alone
-// learns what it waited for.
+// RFC 9110, section 10.2.3; RFC 9209: a client that closed its sending side alone still
+// reads the reason and the time to retry.
 #[test]
-fn who_closes_its_sending_side_while_waiting_is_told_when_to_come() {
+fn a_half_closed_client_that_waits_gets_429_with_retry_after() {
     for scheme in BOTH {
         run(async {
             let (origin, proxy) = after_one(scheme, "60").await;
@@ -154,10 +153,10 @@ fn who_closes_its_sending_side_while_waiting_is_told_when_to_come() {
     }
 }
 
-// Ours: a client that half-closes gets its answer, whatever takes long but a
-// turn.
+// Ours: only the wait for a turn ends early on a half-close. A slow robots.txt or a slow
+// page does not.
 #[test]
-fn who_closes_its_sending_side_and_has_its_turn_gets_its_answer() {
+fn a_half_closed_client_with_a_turn_gets_its_response() {
     for scheme in BOTH {
         run(async {
             let (robots, page) = (Gate::shut(), Gate::shut());
@@ -168,7 +167,7 @@ fn who_closes_its_sending_side_and_has_its_turn_gets_its_answer() {
             let mut crawler = scheme.asking(&proxy, "/1").await;
             crawler.finish_sending().await;
             origin.arrival("/robots.txt").await;
-            // Longer than it takes to look again.
+            // Longer than the interval at which the proxy checks the client.
             tokio::time::sleep(ms(1500)).await;
             robots.open(1);
             origin.arrival("/1").await;
@@ -180,12 +179,12 @@ fn who_closes_its_sending_side_and_has_its_turn_gets_its_answer() {
     }
 }
 
-// RFC 9112, section 9.3.2: in the order of the requests.
+// RFC 9112, section 9.3.2: responses come in the order of the requests.
 #[tokio::test]
-async fn what_stands_behind_a_waiting_request_is_answered_in_order() {
+async fn pipelined_requests_are_answered_in_order_after_a_wait() {
     let (origin, proxy) = after_one(Scheme::Http, "0.5").await;
     let mut crawler = Crawler::plain(&proxy).await;
-    // More than is read with the first.
+    // The padding makes the second request longer than one read.
     let padding = format!("X-Padding: {}\r\n", "x".repeat(20_000));
     let mut both = request("http://o.test/1", "");
     both.extend(request("http://o.test/2", &padding));
@@ -194,7 +193,7 @@ async fn what_stands_behind_a_waiting_request_is_answered_in_order() {
         assert_eq!(crawler.reply_to("GET").await.status(), 200);
     }
     assert_eq!(asked_for(&origin), ["/first", "/1", "/2"]);
-    // And if nobody waits for them any more.
+    // The order also holds for the refusals after a half-close.
     crawler.send(&both).await;
     queue(&proxy, 1).await;
     crawler.finish_sending().await;
@@ -205,21 +204,21 @@ async fn what_stands_behind_a_waiting_request_is_answered_in_order() {
     verified(proxy, 5).await;
 }
 
-// Ours: our robots.txt fetches take turns, too.
+// Ours: robots.txt fetches take turns, too.
 #[test]
-fn who_closes_while_its_robots_txt_waits_gives_up_that_place() {
+fn a_client_that_closes_cancels_its_queued_robots_txt_fetch() {
     for scheme in BOTH {
         run(async {
             let origin = scheme.start(delaying("60")).await;
             let proxy = Arc::new(standard(&origin).start().await);
             assert_eq!(get(&proxy, &scheme.url("/first")).await.status(), 200);
-            // Of another crawler, whose robots.txt is not known.
+            // Another crawler, whose robots.txt is not cached yet.
             let mut crawler = scheme.asking(&proxy, "/1").await;
             robots_waiting(&proxy, 1.0).await;
             let begun = clock::instant();
             crawler.finish_sending().await;
             let seconds = assert_later(&crawler.reply_to("GET").await, "crawl_delay");
-            // Its robots.txt would have come first, ten seconds after the page.
+            // Retry-After counts to the fetch of its robots.txt, ten seconds after the page.
             assert!((1..=10).contains(&seconds), "{seconds}");
             assert!(clock::since(begun) < ms(5000));
             robots_waiting(&proxy, 0.0).await;
@@ -231,10 +230,10 @@ fn who_closes_while_its_robots_txt_waits_gives_up_that_place() {
     }
 }
 
-// Ours: the fetch of one who has left may come to wait later, for where it is
-// redirected to.
+// Ours: the client has left before the fetch has to wait, which it does only for the
+// target of the redirect.
 #[tokio::test]
-async fn who_closed_before_its_robots_txt_had_to_wait_gives_up_as_well() {
+async fn a_client_that_closed_cancels_its_robots_txt_fetch_once_that_waits() {
     let gate = Gate::shut();
     let hop = Page::redirect("/rules").after(&gate);
     let rules = Page::text("User-agent: *\nCrawl-delay: 4\n");
@@ -256,10 +255,10 @@ async fn who_closed_before_its_robots_txt_had_to_wait_gives_up_as_well() {
     verified(proxy, 2).await;
 }
 
-// Architecture, "A crawler that hangs up cancels its own exchange and nothing
+// ARCHITECTURE.md, "A crawler that hangs up cancels its own exchange and nothing
 // else".
 #[tokio::test]
-async fn who_closes_takes_no_robots_txt_from_others() {
+async fn a_shared_robots_txt_fetch_continues_when_one_client_closes() {
     let origin = delaying("2").start().await;
     let proxy = Arc::new(standard(&origin).start().await);
     assert_eq!(get(&proxy, "http://o.test/first").await.status(), 200);
@@ -273,7 +272,7 @@ async fn who_closes_takes_no_robots_txt_from_others() {
     verified(proxy, 3).await;
 }
 
-/// Waits until so many robots.txt are asked for or wait.
+/// Waits until `count` robots.txt fetches are in flight or queued.
 async fn robots_waiting(proxy: &Proxy, count: f64) {
     until("robots.txt that wait", async || {
         let waiting = metric(proxy, "politesse_robots_waiting").await;
@@ -282,9 +281,9 @@ async fn robots_waiting(proxy: &Proxy, count: f64) {
     .await;
 }
 
-// RFC 9113, section 8.1: a stream that is reset is cancelled.
+// RFC 9113, section 8.1: a reset cancels the request of the stream.
 #[tokio::test]
-async fn a_stream_that_is_reset_while_waiting_gives_up_its_place() {
+async fn a_reset_stream_leaves_the_queue() {
     let (origin, proxy) = after_one(Scheme::Https, "60").await;
     let crawler = H2Crawler::inside(&proxy, "o.test:443").await;
     let mut one = crawler.beside();
@@ -297,9 +296,9 @@ async fn a_stream_that_is_reset_while_waiting_gives_up_its_place() {
     verified(proxy, 1).await;
 }
 
-// RFC 9113, section 5.4.1: the end of the connection is that of its streams.
+// RFC 9113, section 5.4.1: the end of a connection ends its streams.
 #[tokio::test]
-async fn a_connection_of_streams_that_ends_gives_up_their_places() {
+async fn closing_an_http2_connection_removes_its_streams_from_the_queue() {
     let (origin, proxy) = after_one(Scheme::Https, "60").await;
     let raw = Crawler::connect(&proxy, "o.test:443").await.into_stream();
     let config = certificates::client(&proxy.ca(), &["h2"]);

@@ -1,4 +1,4 @@
-//! What is told while the robots.txt itself has to wait for its turn.
+//! Answers to clients while the robots.txt that would decide waits for its own turn.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::resolve;
 use crate::kit::until;
 
-/// The default, as no other test wants it.
+/// The program's default back-off, which the test kit replaces.
 const BACK_OFF: &str = "pace.backoff = { first = \"60s\", longest = \"24h\", forgive = \"30m\" }";
 
-/// Holds that it is put off for five minutes, because the host asked for it.
+/// Asserts that `reply` puts the client off for five minutes, for the host's back-off.
 fn assert_put_off(reply: &Reply) {
     assert_eq!(reply.status(), 429, "{}", reply.text());
     assert_eq!(reply.json()["reason"], "backoff");
@@ -23,9 +23,9 @@ fn assert_put_off(reply: &Reply) {
     assert!((290..=300).contains(&seconds), "{seconds}");
 }
 
-// Ours: 429 with the time, where a 403 would lose the page.
+// Ours: 429 with the time to retry; a 403 would lose the page.
 #[tokio::test]
-async fn what_nobody_may_be_asked_about_yet_is_put_off() {
+async fn during_a_back_off_an_unknown_robots_txt_puts_requests_off() {
     let busy = Page::status(503).field("Retry-After", "300");
     let origin = Script::robots("").page("/1", busy).start().await;
     let other = Script::robots("").start().await;
@@ -36,7 +36,7 @@ async fn what_nobody_may_be_asked_about_yet_is_put_off() {
         .start()
         .await;
     assert_eq!(get(&proxy, "http://o.test/1").await.status(), 503);
-    // Of this origin, on the same host, no robots.txt was read before.
+    // The robots.txt of this port was not fetched before the back-off of the host.
     assert_put_off(&get(&proxy, "http://o.test:81/1").await);
     other.assert_only_robots_fetched();
     assert_eq!(other.robots_fetches(), 0);
@@ -45,9 +45,10 @@ async fn what_nobody_may_be_asked_about_yet_is_put_off() {
     assert!(verified.stdout.contains(" 0 mismatches"), "{verified:?}");
 }
 
-// Ours: waits for a robots.txt that is asked for again and again are waits.
+// Ours: repeated waits for a robots.txt, which expires before each turn, count towards
+// `pace.max_wait`.
 #[tokio::test]
-async fn a_request_is_not_held_longer_whatever_it_waits_for() {
+async fn waits_for_robots_txt_count_towards_max_wait() {
     let hop = Page::redirect("/robots-2.txt");
     let rules = Page::text("User-agent: *\nCrawl-delay: 2\n").field("Cache-Control", "max-age=1");
     let (_origin, proxy) = site(
@@ -64,10 +65,10 @@ async fn a_request_is_not_held_longer_whatever_it_waits_for() {
     assert!(held.await.is_ok());
 }
 
-// Ours: `overload`. A 403 would lose the page for a robots.txt that nobody had
-// the room to ask for.
+// Ours: `overload`. A 403 would lose the page although its robots.txt was never asked
+// for.
 #[tokio::test]
-async fn what_there_is_no_room_to_ask_for_is_put_off() {
+async fn without_room_for_a_robots_txt_fetch_requests_get_503() {
     let gate = Gate::shut();
     let slow = Page::text("").after(&gate);
     let slow = Script::robots_page(slow).start().await;
@@ -96,9 +97,10 @@ async fn what_there_is_no_room_to_ask_for_is_put_off() {
     verified(proxy, 3).await;
 }
 
-// Ours: who waits for a robots.txt in line waits, too. At a stop nobody does.
+// Ours: a request that waits for a queued robots.txt fetch counts in the queue limit, and
+// a stop ends its wait.
 #[tokio::test]
-async fn who_waits_behind_a_robots_txt_has_a_place() {
+async fn requests_that_wait_for_a_queued_robots_txt_fill_the_queue() {
     let first = delaying("30").start().await;
     let other = delaying("30").start().await;
     let config = resolve("o.test", first.address()).resolve("o.test:81", other.address());

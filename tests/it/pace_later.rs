@@ -1,4 +1,4 @@
-//! What crawlers get that would wait too long.
+//! Requests that would wait too long: they get 429 with the time to retry.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::kit::proxy::Proxy;
 
 const FIRST: &str = "http://o.test/first";
 
-/// Returns a proxy that has asked for one page of an origin which wants a
-/// minute's pause.
+/// Starts an origin with a `Crawl-delay` of a minute, and a proxy that has just fetched
+/// one page of it.
 async fn after_one(lines: &[&str]) -> (Origin, Arc<Proxy>) {
     let origin = delaying("60").start().await;
     let config = standard(&origin)
@@ -28,7 +28,7 @@ async fn after_one(lines: &[&str]) -> (Origin, Arc<Proxy>) {
 
 // RFC 9457, RFC 9209, RFC 9110, section 10.2.3.
 #[tokio::test]
-async fn who_would_wait_too_long_is_told_at_once_in_the_kind_it_wants() {
+async fn a_request_that_would_wait_too_long_gets_429_at_once_in_the_accepted_format() {
     let (origin, proxy) = after_one(&[]).await;
     let begun = clock::instant();
     let url = "http://o.test/1";
@@ -58,7 +58,7 @@ async fn who_would_wait_too_long_is_told_at_once_in_the_kind_it_wants() {
         (&url.into(), &"ExampleBot".into())
     );
     assert_eq!(told["robots"]["url"], "http://o.test/robots.txt");
-    // Not even the second that it might have waited.
+    // No request waits, not even for the second of `pace.max_wait`.
     assert!(clock::since(begun) < ms(5000));
     assert_eq!(origin.targets(), ["/first"]);
     let later = "politesse_pace_later_total{reason=\"crawl_delay\"}";
@@ -66,9 +66,9 @@ async fn who_would_wait_too_long_is_told_at_once_in_the_kind_it_wants() {
     verified(proxy, 6).await;
 }
 
-// Ours: inside the intercepted connection, which goes on.
+// Ours: the connection stays open after the 429.
 #[tokio::test]
-async fn it_is_told_inside_the_intercepted_connection() {
+async fn an_intercepted_connection_carries_429s_and_stays_open() {
     let origin = delaying("60").tls().start().await;
     let config = standard(&origin).set("pace.max_wait = \"1s\"");
     let proxy = Arc::new(config.start().await);
@@ -93,9 +93,9 @@ async fn it_is_told_inside_the_intercepted_connection() {
     verified(proxy, 5).await;
 }
 
-// Ours: an upload is judged at the head, and the connection closes.
+// Ours: the head alone decides about an upload, and the connection closes.
 #[tokio::test]
-async fn an_upload_that_is_put_off_is_not_read() {
+async fn the_body_of_an_upload_that_is_put_off_is_not_read() {
     let (origin, proxy) = after_one(&[]).await;
     let mut crawler = Crawler::plain(&proxy).await;
     let lines = [
@@ -110,7 +110,7 @@ async fn an_upload_that_is_put_off_is_not_read() {
     verified(proxy, 2).await;
 }
 
-/// Returns how long it took until the request was put off.
+/// Sends a request that is put off, and returns the milliseconds until its 429.
 async fn put_off(proxy: &Proxy, fields: &[&str]) -> u64 {
     let begun = clock::instant();
     let reply = ask(proxy, "GET", "http://o.test/1", fields).await;
@@ -118,9 +118,10 @@ async fn put_off(proxy: &Proxy, fields: &[&str]) -> u64 {
     u64::try_from(clock::since(begun).as_millis()).unwrap()
 }
 
-// RFC 7240, section 4.3: `max_wait`, of all and of a crawler.
+// RFC 7240, section 4.3. The shorter of the client's `Prefer: wait` and the operator's
+// `max_wait` applies; a crawler's own `max_wait` replaces that of `pace`.
 #[tokio::test]
-async fn a_wait_is_as_long_as_operator_and_crawler_allow() {
+async fn the_shorter_of_prefer_and_max_wait_bounds_a_wait() {
     let (gate, origin) = held("/first").await;
     let config = standard(&origin)
         .set("pace.origin = { in_flight = 1 }")
@@ -155,7 +156,7 @@ async fn a_wait_is_as_long_as_operator_and_crawler_allow() {
 }
 
 #[tokio::test]
-async fn the_record_tells_what_was_put_off_and_why() {
+async fn a_request_that_is_put_off_is_on_record_with_its_reason() {
     let (_origin, proxy) = after_one(&["pace.max_wait = \"0s\""]).await;
     assert_later(&get(&proxy, "http://o.test/1").await, "crawl_delay");
     let (place, rows) = verified(proxy, 2).await;
@@ -170,8 +171,8 @@ async fn the_record_tells_what_was_put_off_and_why() {
     assert_eq!(listed[0]["status"], 429);
     let text = place.run(&["audit", "list", "--verdict", "later"]).await;
     assert!(text.stdout.contains("later"), "{text:?}");
-    // Invariant 2 (ARCHITECTURE.md): the evidence is why it might have
-    // come.
+    // Invariant 2 (ARCHITECTURE.md): the evidence explains the verdict, so a changed one
+    // is found.
     let changed = place.database().execute(
         "UPDATE ruling SET verdict = 'allow' WHERE verdict = 'later'",
         [],

@@ -1,4 +1,4 @@
-//! What a long wait for a turn must not end: connections, uploads.
+//! Connections and uploads survive a long wait for a turn.
 
 use std::sync::Arc;
 
@@ -7,10 +7,9 @@ use crate::kit::h2::H2Crawler;
 use crate::kit::paced::{assert_apart, delaying, ms, pages, standard, verified};
 use crate::kit::{sha256, stream_part};
 
-// Ours: the time-outs of connections are about those that do nothing, not about
-// those that wait.
+// Ours: timeouts close idle connections; one that waits for a turn is not idle.
 #[tokio::test]
-async fn a_connection_that_waits_for_a_turn_is_not_idle() {
+async fn a_connection_that_waits_for_a_turn_does_not_time_out() {
     let origin = delaying("1.2").tls().start().await;
     let config = standard(&origin)
         .set("proxy.idle_timeout = \"150ms\"")
@@ -31,9 +30,9 @@ async fn a_connection_that_waits_for_a_turn_is_not_idle() {
     verified(proxy, 4).await;
 }
 
-// RFC 9110, section 9.3.3: whole, whenever it goes.
+// RFC 9110, section 9.3.3: the origin gets the whole body after the wait.
 #[tokio::test]
-async fn an_upload_that_waited_for_its_turn_goes_out_whole() {
+async fn an_upload_is_forwarded_whole_after_its_wait() {
     let origin = delaying("1").start().await;
     let proxy = Arc::new(standard(&origin).start().await);
     assert_eq!(get(&proxy, "http://o.test/0").await.status(), 200);

@@ -1,20 +1,20 @@
-//! What operators lay down about pace.
+//! Pace that the operator configures: rules, limits per crawler and in total, profiles.
 
 use std::sync::Arc;
 
 use jiff::ToSpan as _;
 
 use crate::kit::client::get;
+use crate::kit::clock;
 use crate::kit::origin::Script;
 use crate::kit::paced::{
-    all, assert_apart, assert_later, at_once, delaying, held, metric, ms, pages, span, standard,
+    all, assert_apart, assert_later, at_once, delaying, held, ms, pages, queue, span, standard,
     statuses, urls, verified, when,
 };
-use crate::kit::{clock, until};
 
-// Ours: the first rule that fits; the rest is as for all.
+// Ours: the first matching rule applies; other hosts keep the general rate.
 #[tokio::test]
-async fn a_rule_sets_the_rate_of_its_hosts_alone() {
+async fn a_pace_rule_applies_only_to_its_hosts() {
     let origin = Script::robots("").start().await;
     let rules = "pace.rule = [\
             { origin = \"quick.museum.test\", profile = \"owned\", reason = \"ours\" }, \
@@ -48,9 +48,9 @@ async fn a_rule_sets_the_rate_of_its_hosts_alone() {
     verified(proxy, 12).await;
 }
 
-// Ours: `hours`, in UTC.
+// Ours: `hours` is in UTC.
 #[tokio::test]
-async fn a_host_is_visited_in_its_hours_alone() {
+async fn requests_outside_the_hours_of_a_rule_are_put_off() {
     let origin = Script::robots("").start().await;
     let now = clock::now();
     let time_of_day = |hours: i32| {
@@ -83,9 +83,9 @@ async fn a_host_is_visited_in_its_hours_alone() {
     verified(proxy, 2).await;
 }
 
-// Ours: what a site asks for counts beside it, in full.
+// Ours: a site's own delay applies in full, beside the operator's rules.
 #[tokio::test]
-async fn no_rule_of_the_operator_shortens_what_a_site_asks_for() {
+async fn a_pace_rule_does_not_shorten_a_sites_crawl_delay() {
     let origin = delaying("0.5").start().await;
     let config = standard(&origin)
         .set("pace.profile = \"owned\"")
@@ -96,9 +96,9 @@ async fn no_rule_of_the_operator_shortens_what_a_site_asks_for() {
     verified(proxy, 4).await;
 }
 
-// Ours: `pace.crawler`, over all hosts.
+// Ours: `pace.crawler` counts over all hosts.
 #[tokio::test]
-async fn a_crawler_has_a_rate_of_its_own_over_all_hosts() {
+async fn a_crawlers_rate_counts_over_all_hosts() {
     let origin = Script::robots("").start().await;
     let config = standard(&origin)
         .resolve("other.test", origin.address())
@@ -124,7 +124,7 @@ async fn a_crawler_has_a_rate_of_its_own_over_all_hosts() {
 }
 
 #[tokio::test]
-async fn a_crawler_has_so_many_under_way_over_all_hosts() {
+async fn a_crawlers_in_flight_limit_counts_over_all_hosts() {
     let (gate, origin) = held("/1").await;
     let config = standard(&origin)
         .resolve("other.test", origin.address())
@@ -149,9 +149,9 @@ async fn a_crawler_has_so_many_under_way_over_all_hosts() {
     verified(proxy, 3).await;
 }
 
-// Ours: `pace.total`, and `pace.domain` and `pace.address`.
+// Ours: `pace.total`, `pace.domain` and `pace.address`.
 #[tokio::test]
-async fn many_hosts_together_have_a_rate() {
+async fn hosts_of_one_domain_or_address_share_a_rate() {
     for key in ["total", "domain", "address"] {
         let origin = Script::robots("").start().await;
         let mut config = standard(&origin)
@@ -178,10 +178,10 @@ async fn many_hosts_together_have_a_rate() {
     }
 }
 
-// Ours: one under way, and five times as long a pause as the response took, at
-// least 3 s.
+// Ours: one request in flight, and a pause of five times the response time, at least
+// 3 s.
 #[tokio::test]
-async fn an_archive_waits_the_longer_the_slower_the_host() {
+async fn the_archive_profile_pauses_five_times_the_response_time() {
     let (gate, origin) = held("/1").await;
     let config = standard(&origin).set("pace.profile = \"archive\"");
     let proxy = Arc::new(config.start().await);
@@ -194,10 +194,7 @@ async fn an_archive_waits_the_longer_the_slower_the_host() {
         let proxy = Arc::clone(&proxy);
         async move { all(&proxy, &urls(3)[1..]).await }
     });
-    until("a queue", async || {
-        (metric(&proxy, "politesse_pace_queued").await == 2.0).then_some(())
-    })
-    .await;
+    queue(&proxy, 2).await;
     tokio::time::sleep(ms(800).saturating_sub(clock::since(begun))).await;
     let (took, opened) = (clock::since(begun), clock::instant());
     gate.open(1);

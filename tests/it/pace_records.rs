@@ -1,9 +1,8 @@
-//! Which pace records bind a crawler: the made cases of `crates/politesse-robots/cases/pace.jsonl`,
-//! and 1,000 pairs of a real file and an agent, whose delay a reader of a few
-//! lines finds as well.
+//! Pace records that bind a crawler: the cases of `crates/politesse-robots/cases/pace.jsonl`,
+//! and 1,000 pairs of a real file and an agent, compared with a simple second reader.
 //!
-//! The real files are not in the repository. Where the folder is missing, the
-//! test of them says so and passes.
+//! The real files are not in the repository. Without them their test prints that it is
+//! skipped, and passes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,13 +17,13 @@ use crate::cases::{cases, text};
 use crate::kit::program::{finish, politesse};
 use crate::kit::run;
 
-/// The pairs that are compared, and the least number that must be found.
+/// Number of pairs to compare; the corpus must have at least as many.
 const PAIRS: usize = 1000;
 
-/// More agents of one file are not asked about.
+/// Most agents of one file to compare, so that no file dominates.
 const AGENTS_MAX: usize = 4;
 
-/// Returns what `check --batch` answers, a question each.
+/// Returns the answer of `check --batch` to each question.
 async fn answers(questions: &[Value]) -> Vec<Value> {
     let mut command = politesse(std::env::temp_dir().as_path());
     command.args(["check", "--batch", "-"]);
@@ -60,8 +59,8 @@ fn question(case: &Value) -> Value {
     })
 }
 
-/// Returns what the engine finds beside the delay, which the batch format does
-/// not have.
+/// Returns the request rates and visit times that the engine finds. The batch format has
+/// only the delay.
 fn rates_and_visits(case: &Value) -> (Vec<String>, Vec<String>) {
     let dialect = case["dialect"].as_str().unwrap_or("rfc9309");
     let file = text(case, "robots").to_owned();
@@ -78,7 +77,7 @@ fn rates_and_visits(case: &Value) -> (Vec<String>, Vec<String>) {
 }
 
 #[test]
-fn the_delay_of_a_thousand_real_pairs_is_what_a_reader_of_few_lines_finds() {
+fn a_simple_second_reader_finds_the_same_delays_in_a_thousand_real_pairs() {
     let Some(corpus) = Corpus::found() else {
         eprintln!("skipped: the real files are not here");
         return;
@@ -86,7 +85,7 @@ fn the_delay_of_a_thousand_real_pairs_is_what_a_reader_of_few_lines_finds() {
     run(async {
         let pairs = pairs(&corpus);
         assert!(PAIRS <= pairs.len(), "{} pairs", pairs.len());
-        // From all over the corpus, and the same ones each time.
+        // Every step-th pair: spread over the corpus and the same in each run.
         let step = pairs.len() / PAIRS;
         let pairs: Vec<Pair> = pairs.into_iter().step_by(step).take(PAIRS).collect();
         let questions: Vec<Value> = pairs.iter().map(Pair::question).collect();
@@ -102,8 +101,8 @@ fn the_delay_of_a_thousand_real_pairs_is_what_a_reader_of_few_lines_finds() {
     });
 }
 
-/// Returns the delay that a file asks of an agent, in seconds, by a reader that
-/// knows lists of agents, groups and delays, and nothing else.
+/// Returns the `Crawl-delay` for `agent` in seconds, found by a reader that knows only
+/// lists of agents, groups and delays.
 fn delay(robots: &str, agent: &str) -> Option<f64> {
     let mut delays: BTreeMap<String, Option<f64>> = BTreeMap::new();
     let (mut list, mut group) = (Vec::new(), Vec::new());
@@ -134,7 +133,7 @@ fn delay(robots: &str, agent: &str) -> Option<f64> {
     own.or(delays.get("*")).copied().flatten()
 }
 
-/// Names and values of the lines that say something, in lower case.
+/// Returns the keys and values of all lines that are not empty, in lower case.
 fn fields(robots: &str) -> impl Iterator<Item = (String, String)> {
     let content = |line: &str| {
         line.split('#')
@@ -150,7 +149,7 @@ fn fields(robots: &str) -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// A file, and an agent that it may name.
+/// A robots.txt and an agent, which the file may or may not name.
 struct Pair {
     file: String,
     robots: String,
@@ -168,8 +167,8 @@ impl Pair {
     }
 }
 
-/// Returns the pairs to choose from: of each file with a delay some agents that
-/// it names, and one that it does not.
+/// Returns the pairs to choose from: each file with a delay, paired with some agents that
+/// it names and with one that it does not.
 fn pairs(corpus: &Corpus) -> Vec<Pair> {
     let mut pairs = Vec::new();
     for (file, robots) in corpus.files() {
@@ -189,8 +188,8 @@ fn pairs(corpus: &Corpus) -> Vec<Pair> {
     pairs
 }
 
-/// Reports whether the file has what the reader does not know: line ends of CR
-/// alone, lines without a colon, misspelt names.
+/// Reports whether the file has syntax that the simple reader does not know: bare CR as
+/// the line end, lines without a colon, misspelt keys.
 fn is_beyond_the_reader(robots: &str) -> bool {
     let is_known = |key: &str| {
         let odd = key.split([' ', '\t']).count() == 2;
@@ -200,8 +199,8 @@ fn is_beyond_the_reader(robots: &str) -> bool {
     robots.replace("\r\n", "").contains('\r') || !fields(robots).all(|(key, _)| is_known(&key))
 }
 
-/// Returns the names in the file that are letters alone and are written in one
-/// way.
+/// Returns the agent names that consist of letters, `_` and `-`, and that the file never
+/// writes with a suffix (`bot/1.0`).
 fn named(robots: &str) -> Vec<String> {
     let agents = fields(robots).filter(|(key, _)| key == "user-agent");
     let agents: Vec<String> = agents.map(|(_, value)| value).collect();
@@ -218,15 +217,15 @@ fn named(robots: &str) -> Vec<String> {
     names
 }
 
-/// The real files, unpacked.
+/// The folder of real robots.txt files.
 struct Corpus {
     folder: PathBuf,
     _unpacked: Option<TempDir>,
 }
 
 impl Corpus {
-    /// Returns the folder that `POLITESSE_CORPUS` names, or the archive that
-    /// lies beside the repository, if either is there.
+    /// Returns the folder named by `POLITESSE_CORPUS`, or the unpacked archive beside the
+    /// repository; `None` without both.
     fn found() -> Option<Self> {
         if let Some(folder) = std::env::var_os("POLITESSE_CORPUS") {
             return Some(Self {
@@ -248,7 +247,7 @@ impl Corpus {
         })
     }
 
-    /// Returns the files that are UTF-8, by name.
+    /// Returns the files that are valid UTF-8, by name.
     fn files(&self) -> BTreeMap<String, String> {
         let files = std::fs::read_dir(&self.folder).unwrap();
         let read = files.filter_map(|file| {

@@ -1,4 +1,4 @@
-//! Back-offs that an operator ends early.
+//! Back-offs that an operator ends early, by command or in the dashboard.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use crate::kit::origin::Script;
 use crate::kit::paced::{asking_for_less, assert_later, standard, verified};
 use crate::kit::proxy::Place;
 
-// Ours: an operator ends a back-off, on record with who did it and why.
+// Ours: the record says who ended the back-off and why.
 #[tokio::test]
-async fn an_operator_ends_a_back_off() {
+async fn pace_release_ends_a_back_off_and_is_on_record() {
     let page = asking_for_less(429, Some("86400"));
     let origin = Script::robots("").page("/bad", page).start().await;
     let proxy = Arc::new(standard(&origin).start().await);
@@ -34,9 +34,9 @@ async fn an_operator_ends_a_back_off() {
     assert!(events.stdout.contains(line), "{events:?}");
 }
 
-// Ours: the button of the dashboard, by the same order.
+// Ours: the dashboard's button sends the same order as `pace release`.
 #[tokio::test]
-async fn a_back_off_is_ended_in_the_dashboard() {
+async fn the_dashboard_ends_a_back_off() {
     let page = asking_for_less(429, Some("86400"));
     let origin = Script::robots("").page("/bad", page).start().await;
     let browser = Browser::idle(Place::with(&standard(&origin))).await;

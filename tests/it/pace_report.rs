@@ -1,4 +1,4 @@
-//! Pace where nothing is refused.
+//! Pace in report mode, which forwards disallowed requests.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use crate::kit::paced::{
     all, asking_for_less, assert_apart, assert_later, ms, pages, standard, statuses, verified,
 };
 
-// Ours: forwarded all the same, but not faster.
+// Ours: disallowed requests are forwarded, but no faster than others.
 #[tokio::test]
-async fn what_is_forwarded_although_it_is_disallowed_takes_turns() {
+async fn disallowed_requests_take_turns_in_report_mode() {
     let robots = "User-agent: *\nDisallow: /private\nCrawl-delay: 0.4\n";
     let origin = Script::robots(robots).start().await;
     let config = standard(&origin).set("enforcement.mode = \"report\"");
@@ -30,9 +30,9 @@ async fn what_is_forwarded_although_it_is_disallowed_takes_turns() {
     assert_eq!(waits.count(), 3, "{rows:?}");
 }
 
-// Ours: what is put off is put off in every mode.
+// Ours: every mode puts requests off during a back-off.
 #[tokio::test]
-async fn a_host_that_asks_for_less_is_left_alone_in_report_mode_too() {
+async fn a_host_is_backed_off_in_report_mode_too() {
     let origin = Script::robots("User-agent: *\nDisallow: /private\n")
         .page("/private/1", asking_for_less(503, Some("300")))
         .start()

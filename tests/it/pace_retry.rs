@@ -1,5 +1,5 @@
-//! Requests that are sent once more after a 429 or 503 (`pace.retry`). RFC 9110, section
-//! 10.2.3; RFC 6585, section 4.
+//! Requests that the proxy sends again after a 429 or 503 (`pace.retry`). RFC 9110,
+//! section 10.2.3; RFC 6585, section 4.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use serde_json::Value;
 use crate::kit::client::{Crawler, ask, curl, get, reload};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::paced::{
-    all, asking_for_less, assert_apart, assert_later, metric, ms, pages, standard, urls, verified,
+    all, asking_for_less, assert_apart, assert_later, metric, ms, pages, queue, standard, urls,
+    verified,
 };
 use crate::kit::proxy::Config;
-use crate::kit::until;
 
 const TWICE: &str = "pace.retry = 2";
 const RETRIES: &str = "politesse_pace_retries_total";
 
-/// Starts an origin that answers `/1` with 429 at first, as often as that.
+/// Starts an origin that answers the first `count` requests for `/1` with 429.
 async fn refusing(count: usize, retry_after: &str) -> Origin {
     let page = asking_for_less(429, Some(retry_after));
     Script::robots("").at_first("/1", count, page).start().await
@@ -30,10 +30,10 @@ fn column(rows: &[Value], key: &str) -> Vec<Value> {
     rows.iter().map(|row| row[key].clone()).collect()
 }
 
-// Ours: each sending is a decision with its row, and none comes before the time that the
-// site names.
+// Ours: each attempt is a decision with its own row, and none comes before the site's
+// Retry-After.
 #[tokio::test]
-async fn a_429_within_patience_is_waited_for_and_sent_again() {
+async fn a_429_within_max_wait_is_retried_after_retry_after() {
     let origin = refusing(2, "1").await;
     let proxy = Arc::new(retrying(&origin).start().await);
     let reply = get(&proxy, "http://o.test/1").await;
@@ -48,10 +48,10 @@ async fn a_429_within_patience_is_waited_for_and_sent_again() {
     assert_eq!(column(&rows, "error"), errors);
 }
 
-// Ours: a page that is always 503 would double the back-off of its host, and the other
-// pages would be put off.
+// Ours: retrying a page that is always 503 would double its host's back-off and put the
+// other pages off.
 #[tokio::test]
-async fn a_503_without_retry_after_is_passed_on() {
+async fn a_503_without_retry_after_is_not_retried() {
     let page = asking_for_less(503, None);
     let origin = Script::robots("").page("/1", page).start().await;
     let backoff = "pace.backoff = { first = \"700ms\", longest = \"1h\", forgive = \"1h\" }";
@@ -62,9 +62,9 @@ async fn a_503_without_retry_after_is_passed_on() {
     verified(proxy, 2).await;
 }
 
-// Ours: a wait is counted once, in the row of the sending that it was for.
+// Ours: a wait counts once, in the row of the attempt that waited.
 #[tokio::test]
-async fn each_sending_has_its_own_wait() {
+async fn each_attempt_records_its_own_wait() {
     let origin = refusing(2, "1").await;
     let proxy = Arc::new(retrying(&origin).start().await);
     assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
@@ -73,9 +73,10 @@ async fn each_sending_has_its_own_wait() {
     assert!(waits.sum::<u64>() < 2900, "{rows:?}");
 }
 
-// Ours: our 429 is worth less to the client than the site's.
+// Ours: if the retry gets no turn within `max_wait`, the client gets the site's own
+// answer rather than our 429.
 #[tokio::test]
-async fn a_503_is_passed_on_where_others_come_first() {
+async fn a_503_is_passed_on_if_its_retry_gets_no_turn() {
     let page = asking_for_less(503, Some("1"));
     let origin = Script::robots("User-agent: *\nCrawl-delay: 3\n")
         .at_first("/1", 1, page)
@@ -92,9 +93,9 @@ async fn a_503_is_passed_on_where_others_come_first() {
     verified(proxy, 1).await;
 }
 
-// Ours: `pace.retry` is a bound, and 0 turns it off.
+// Ours: `pace.retry` limits the retries, and 0 turns them off.
 #[tokio::test]
-async fn the_last_429_is_passed_on() {
+async fn a_429_after_the_last_retry_is_passed_on() {
     for (line, sendings) in [("pace.retry = 1", 2), ("pace.retry = 0", 1)] {
         let origin = refusing(5, "1").await;
         let proxy = Arc::new(standard(&origin).set(line).start().await);
@@ -106,7 +107,7 @@ async fn the_last_429_is_passed_on() {
 }
 
 #[tokio::test]
-async fn a_retry_after_beyond_patience_is_passed_on_at_once() {
+async fn a_429_with_a_retry_after_beyond_max_wait_is_passed_on_at_once() {
     let origin = refusing(1, "3").await;
     let proxy = Arc::new(
         retrying(&origin)
@@ -120,9 +121,9 @@ async fn a_retry_after_beyond_patience_is_passed_on_at_once() {
     verified(proxy, 2).await;
 }
 
-// Ours: one patience for all tries.
+// Ours: `max_wait` bounds the sum of the waits of all attempts.
 #[tokio::test]
-async fn tries_share_one_patience() {
+async fn all_attempts_share_one_max_wait() {
     let origin = refusing(5, "1").await;
     let patience = "pace.max_wait = \"1500ms\"";
     let config = standard(&origin).set("pace.retry = 10").set(patience);
@@ -132,9 +133,9 @@ async fn tries_share_one_patience() {
     verified(proxy, 2).await;
 }
 
-// RFC 9110, section 9.2.1: other methods may change something.
+// RFC 9110, section 9.2.1: unsafe methods may change state.
 #[tokio::test]
-async fn other_methods_and_bodies_are_sent_once() {
+async fn a_post_is_not_retried() {
     let origin = refusing(1, "1").await;
     let proxy = Arc::new(retrying(&origin).start().await);
     let reply = ask(&proxy, "POST", "http://o.test/1", &["Content-Length: 0"]).await;
@@ -143,9 +144,9 @@ async fn other_methods_and_bodies_are_sent_once() {
     verified(proxy, 1).await;
 }
 
-// Ours: what robots.txt disallows by then is refused, and the rest keeps its pace.
+// Ours: a retry is a new decision, so an override added meanwhile refuses it.
 #[tokio::test]
-async fn a_retry_is_decided_by_the_robots_txt_of_its_time() {
+async fn a_retry_is_decided_by_the_policy_then_in_force() {
     let origin = refusing(1, "2").await;
     let proxy = Arc::new(retrying(&origin).start().await);
     let asked = tokio::spawn({
@@ -165,32 +166,26 @@ async fn a_retry_is_decided_by_the_robots_txt_of_its_time() {
     assert_eq!(column(&rows, "verdict"), ["allow", "disallow"]);
 }
 
-// Ours: a client that hangs up frees its place.
+// Ours: a client that hangs up leaves the queue.
 #[tokio::test]
-async fn a_client_that_hangs_up_is_not_sent_for_again() {
+async fn a_client_that_hangs_up_gets_no_retry() {
     let origin = refusing(1, "2").await;
     let proxy = Arc::new(retrying(&origin).start().await);
     let mut crawler = Crawler::plain(&proxy).await;
     crawler
         .send(b"GET http://o.test/1 HTTP/1.1\r\nHost: o.test\r\n\r\n")
         .await;
-    until("a request that waits", async || {
-        (metric(&proxy, "politesse_pace_queued").await == 1.0).then_some(())
-    })
-    .await;
+    queue(&proxy, 1).await;
     drop(crawler);
-    until("an empty queue", async || {
-        (metric(&proxy, "politesse_pace_queued").await == 0.0).then_some(())
-    })
-    .await;
-    // The time of the host comes and nothing is sent.
+    queue(&proxy, 0).await;
+    // The host's back-off ends, and only the new request is sent.
     assert_eq!(get(&proxy, "http://o.test/2").await.status(), 200);
     assert_eq!(origin.targets(), ["/1", "/2"]);
     verified(proxy, 3).await;
 }
 
 #[tokio::test]
-async fn many_requests_behind_one_429_all_arrive() {
+async fn requests_that_wait_for_a_retried_429_all_get_their_page() {
     let origin = refusing(1, "1").await;
     let proxy = Arc::new(
         retrying(&origin)

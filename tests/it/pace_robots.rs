@@ -1,5 +1,5 @@
-//! Robots.txt files of paced origins: they take turns like pages, and keep no
-//! page from coming.
+//! Robots.txt fetches at paced origins: they take turns like pages, and do not starve the
+//! pages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::kit::proxy::{Config, Proxy, resolve};
 use crate::kit::tenant::{GOOD, bad};
 use crate::kit::{clock, until};
 
-/// Returns a robots.txt that holds for a second, and asks for as many.
+/// Returns a robots.txt with a `Crawl-delay` of `seconds` that expires after one second.
 fn short_lived(seconds: &str) -> Page {
     let text = format!("User-agent: *\nCrawl-delay: {seconds}\n");
     Page::text(&text).field("Cache-Control", "max-age=1")
@@ -32,11 +32,10 @@ fn robots(origin: &Origin) -> usize {
     robots.count()
 }
 
-// Ours: robots.txt fetches take turns. Redirects on the same host are one turn;
-// a pause longer than `robots.timeout` between them would make the page
-// unreachable.
+// Ours: redirects on the same host share one turn. With a pause longer than
+// `robots.timeout` between them, the robots.txt would be unreachable.
 #[tokio::test]
-async fn a_redirected_robots_txt_is_no_time_out_however_long_the_pause() {
+async fn a_redirected_robots_txt_does_not_time_out_during_a_crawl_delay() {
     let origin = Script::robots_page(Page::redirect("/rules"))
         .page("/rules", short_lived("2"))
         .start()
@@ -52,11 +51,10 @@ async fn a_redirected_robots_txt_is_no_time_out_however_long_the_pause() {
     assert_eq!(count("/robots.txt"), count("/rules"), "{log:?}");
 }
 
-// Ours: order within a crawler, no two starts closer than the delay, and what
-// is asked for comes, though each robots.txt has expired when the next turn
-// comes.
+// Ours: each robots.txt has expired when the next turn comes, yet all pages arrive, in
+// order, with the delay between them.
 #[tokio::test]
-async fn a_robots_txt_that_holds_shorter_than_the_pause_keeps_no_page() {
+async fn a_robots_txt_that_expires_within_the_crawl_delay_starves_no_page() {
     let origin = Script::robots_page(short_lived("1.2")).start().await;
     let proxy = Arc::new(proxy(&origin).start().await);
     let urls: Vec<_> = (0..4).map(|page| format!("http://o.test/{page}")).collect();
@@ -68,10 +66,10 @@ async fn a_robots_txt_that_holds_shorter_than_the_pause_keeps_no_page() {
     verified(proxy, 4).await;
 }
 
-// Ours: a crawler that may not wait so long, and comes again when it was told
-// to, has its page then.
+// Ours: a crawler that may not wait and retries after the Retry-After of its 429 gets the
+// page, although the robots.txt has expired again.
 #[tokio::test]
-async fn who_comes_again_as_told_finds_no_robots_txt_in_its_way() {
+async fn a_crawler_that_retries_after_retry_after_gets_its_page() {
     let origin = Script::robots_page(short_lived("2")).start().await;
     let proxy = proxy(&origin).set("pace.max_wait = \"1s\"").start().await;
     let mut put_off = 0;
@@ -90,10 +88,10 @@ async fn who_comes_again_as_told_finds_no_robots_txt_in_its_way() {
     assert_apart(&pages(&[&origin]), 3, ms(2000));
 }
 
-// Ours: the turn for the robots.txt that has expired would come too late, that
-// for a page at once.
+// Ours: a page could get a turn in time, but the fetch of the expired robots.txt before
+// it could not.
 #[tokio::test]
-async fn an_expired_robots_txt_allows_nothing_because_it_cannot_be_asked_for() {
+async fn an_expired_robots_txt_that_must_wait_for_its_turn_allows_nothing() {
     let page = |text: &str| Page::text(&format!("User-agent: *\nCrawl-delay: 4\n{text}"));
     let first = page("").field("Cache-Control", "max-age=1");
     let script = Script::robots_page(first.field("ETag", "\"1\""))
@@ -113,9 +111,9 @@ async fn an_expired_robots_txt_allows_nothing_because_it_cannot_be_asked_for() {
     verified(Arc::new(proxy), 4).await;
 }
 
-// Ours: robots.txt fetches take turns, by what the site asks for.
+// Ours: robots.txt fetches keep the site's `Crawl-delay`.
 #[tokio::test]
-async fn robots_txts_are_apart_where_no_page_may_follow() {
+async fn robots_txt_fetches_keep_the_crawl_delay_between_them() {
     let text = "User-agent: *\nDisallow: /\nCrawl-delay: 2\n";
     let origin = Script::robots(text).start().await;
     let proxy = proxy(&origin).start().await;
@@ -126,10 +124,10 @@ async fn robots_txts_are_apart_where_no_page_may_follow() {
     assert_apart(&origin.log(), 3, ms(2000));
 }
 
-// Ours: when to come again is worth knowing, also where it is another host that
-// the robots.txt is at; the first is not asked in vain.
+// Ours: the robots.txt redirects to a host in back-off. Retry-After is that of the
+// back-off, and the redirecting host is not asked again before it.
 #[tokio::test]
-async fn a_robots_txt_behind_a_host_that_is_left_alone_is_not_sought_each_second() {
+async fn a_robots_txt_on_a_host_in_back_off_is_not_retried_before_its_end() {
     let page = Page::status(503).field("Retry-After", "300");
     let other = Script::robots("").page("/1", page).start().await;
     let to = Page::redirect("http://p.test/robots.txt");
@@ -148,10 +146,10 @@ async fn a_robots_txt_behind_a_host_that_is_left_alone_is_not_sought_each_second
     origin.assert_only_robots_fetched();
 }
 
-// Ours: the reason is always why. How long the turn of another takes is not
-// known, and the proxy has nothing too much to do.
+// Ours: the reason is the crawl delay, not an overload, although the end of the response
+// that holds the turn is unknown.
 #[tokio::test]
-async fn who_waits_for_a_robots_txt_behind_a_long_response_is_told_of_the_pause() {
+async fn a_robots_txt_fetch_held_up_by_a_long_response_is_put_off_as_crawl_delay() {
     let gate = Gate::shut();
     let page = Page::stepped(&["a", "b"], &gate);
     let origin = delaying("0.5").page("/1", page).start().await;
@@ -171,9 +169,10 @@ async fn who_waits_for_a_robots_txt_behind_a_long_response_is_told_of_the_pause(
     verified(proxy, 3).await;
 }
 
-/// Asks for a page of an origin whose robots.txt is not known, on a host that
-/// was just asked for another and wants three seconds.
-async fn asked_behind_a_page(lines: &[&str], fields: &[&str]) -> (Reply, Duration) {
+/// Requests a page of an origin whose robots.txt is unknown, just after a page of the same
+/// host, which has a `Crawl-delay` of three seconds. Returns the 429 and the time until it
+/// came.
+async fn ask_after_a_page(lines: &[&str], fields: &[&str]) -> (Reply, Duration) {
     let first = delaying("3").start().await;
     let other = delaying("3").start().await;
     let config = resolve("o.test", first.address()).resolve("o.test:81", other.address());
@@ -191,33 +190,27 @@ async fn asked_behind_a_page(lines: &[&str], fields: &[&str]) -> (Reply, Duratio
     (reply, took)
 }
 
-// Ours: bounded by `Prefer: wait`, whatever is waited for. RFC 7240, section
-// 4.3.
+// RFC 7240, section 4.3 (`Prefer: wait`), and ours (`crawler.max_wait`).
 #[tokio::test]
-async fn a_preferred_wait_bounds_that_for_a_robots_txt() {
-    for wait in ["wait=0", "wait=1"] {
-        let prefer = format!("Prefer: {wait}");
-        let (reply, took) = asked_behind_a_page(&[], &[&prefer]).await;
+async fn prefer_and_max_wait_bound_the_wait_for_a_robots_txt() {
+    let crawler =
+        "crawler = [{ token = \"ExampleBot\", user_agent = \"ExampleBot\", max_wait = \"1s\" }]";
+    let rows: [(&[&str], &[&str]); 3] = [
+        (&[], &["Prefer: wait=0"]),
+        (&[], &["Prefer: wait=1"]),
+        (&[crawler], &[]),
+    ];
+    for (lines, fields) in rows {
+        let (reply, took) = ask_after_a_page(lines, fields).await;
         let pause = assert_later(&reply, "crawl_delay");
         assert!((2..=4).contains(&pause), "{pause}");
-        assert!(took < ms(2000), "{wait}: {took:?}");
+        assert!(took < ms(2000), "{lines:?} {fields:?}: {took:?}");
     }
 }
 
-// Ours: `crawler.max_wait`.
+// Ours: `crawler.max_wait` replaces `pace.max_wait`.
 #[tokio::test]
-async fn the_wait_of_a_crawler_bounds_that_for_a_robots_txt() {
-    let crawler =
-        "crawler = [{ token = \"ExampleBot\", user_agent = \"ExampleBot\", max_wait = \"1s\" }]";
-    let (reply, took) = asked_behind_a_page(&[crawler], &[]).await;
-    let pause = assert_later(&reply, "crawl_delay");
-    assert!((2..=4).contains(&pause), "{pause}");
-    assert!(took < ms(2000), "{took:?}");
-}
-
-// Ours: `crawler.max_wait`, in place of `pace.max_wait`.
-#[tokio::test]
-async fn a_crawler_that_may_wait_for_longer_waits_for_a_robots_txt_too() {
+async fn a_crawler_with_a_longer_max_wait_waits_for_its_robots_txt() {
     let origin = delaying("2").start().await;
     let patient =
         "crawler = [{ token = \"PatientBot\", user_agent = \"patient\", max_wait = \"20s\" }]";
@@ -234,10 +227,10 @@ async fn a_crawler_that_may_wait_for_longer_waits_for_a_robots_txt_too() {
     assert_later(&hasty, "crawl_delay");
 }
 
-// Ours: a flooder never delays another crawler by more than one turn each, not
-// even by names that it makes up, each with its own robots.txt.
+// Ours: a flooder delays another crawler by one turn at most, even if it makes up names
+// that each need their own robots.txt.
 #[tokio::test]
-async fn made_up_names_hold_nobody_up() {
+async fn made_up_names_do_not_delay_another_crawler() {
     let origin = delaying("0.5").start().await;
     let proxy = Arc::new(resolve("o.test", origin.address()).start().await);
     assert_eq!(get(&proxy, "http://o.test/0").await.status(), 200);
@@ -257,19 +250,19 @@ async fn made_up_names_hold_nobody_up() {
     };
     let (flood, (status, took)) = tokio::join!(flood, other);
     assert_eq!(status, 200);
-    // The turn that was next when it came, one robots.txt, its own.
+    // The turn granted before it came, one robots.txt of the flood, and its own.
     assert!(took < ms(2500), "{took:?}");
     assert_eq!(statuses(&flood), [200; 12]);
     let log = origin.log();
     assert_apart(&log[1..], 26, ms(500));
 }
 
-/// Number of names that a client asks by at once.
+/// Number of product tokens that one client uses at once.
 const NAMES: usize = 60;
 
-/// Sends a request by each of so many names of one client; the robots.txt files of
-/// all of them wait or were fetched when this returns. Its connections, kept open.
-async fn many_names(proxy: &Proxy, origin: &Origin) -> Vec<Crawler> {
+/// Sends one request under each of [`NAMES`] names of one client, and waits until the
+/// robots.txt of each is queued or fetched. Returns the open connections.
+async fn flood_with_names(proxy: &Proxy, origin: &Origin) -> Vec<Crawler> {
     let mut crawlers = Vec::new();
     for number in 0..NAMES {
         let mut crawler = Crawler::at(bad(1), proxy).await.unwrap();
@@ -288,10 +281,14 @@ async fn many_names(proxy: &Proxy, origin: &Origin) -> Vec<Crawler> {
     crawlers
 }
 
-/// Has another client ask for its first page by `name`, which it has within few turns.
-async fn assert_soon(proxy: &Proxy, name: &str) {
+/// Asserts that another client gets its first page under `name` within a few turns while
+/// one client floods the proxy with names.
+async fn assert_served_soon(name: &str) {
+    let origin = Script::robots("").start().await;
+    let proxy = standard(&origin).start().await;
+    let _waiting = flood_with_names(&proxy, &origin).await;
     let begun = clock::instant();
-    let mut crawler = Crawler::at(GOOD, proxy).await.unwrap();
+    let mut crawler = Crawler::at(GOOD, &proxy).await.unwrap();
     let agent = format!("User-Agent: {name}");
     let get = "GET http://o.test/good HTTP/1.1";
     let reply = crawler
@@ -300,25 +297,19 @@ async fn assert_soon(proxy: &Proxy, name: &str) {
     assert_eq!(reply.status(), 200, "{}", reply.text());
     let took = clock::since(begun);
     assert!(took < ms(4000), "{took:?}");
-}
-
-// Ours: fetches of robots.txt go round by client.
-#[tokio::test]
-async fn many_names_of_one_client_hold_up_no_first_page_of_another() {
-    let origin = Script::robots("").start().await;
-    let proxy = standard(&origin).start().await;
-    let _waiting = many_names(&proxy, &origin).await;
-    assert_soon(&proxy, "GoodBot/1").await;
     assert!(robots(&origin) < NAMES / 2, "{:?}", origin.log());
 }
 
-// Ours: a fetch that several clients wait for is made in the share of any of them.
+// Ours: robots.txt fetches go round by client.
 #[tokio::test]
-async fn a_robots_txt_of_two_clients_does_not_wait_for_the_share_of_the_first() {
-    let origin = Script::robots("").start().await;
-    let proxy = standard(&origin).start().await;
-    let _waiting = many_names(&proxy, &origin).await;
+async fn many_names_of_one_client_do_not_delay_the_first_page_of_another() {
+    assert_served_soon("GoodBot/1").await;
+}
+
+// Ours: a fetch that several clients wait for is made in the earliest share of any of
+// them.
+#[tokio::test]
+async fn a_robots_txt_that_two_clients_wait_for_uses_the_earlier_share() {
     let last = format!("Bad{}", "x".repeat(NAMES - 1));
-    assert_soon(&proxy, &last).await;
-    assert!(robots(&origin) < NAMES / 2, "{:?}", origin.log());
+    assert_served_soon(&last).await;
 }

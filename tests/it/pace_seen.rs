@@ -1,4 +1,4 @@
-//! What is seen of the pace: the admin API, `pace show`, `audit events`.
+//! Pace as operators see it: the admin API, `pace show` and `audit events`.
 
 use std::fs::{Permissions, create_dir_all, metadata, remove_file, set_permissions, write};
 use std::net::SocketAddr;
@@ -11,23 +11,23 @@ use tokio::process::Command;
 
 use crate::kit::client::{Crawler, get};
 use crate::kit::origin::Script;
-use crate::kit::paced::{asking_for_less, delaying, metric};
+use crate::kit::paced::{asking_for_less, delaying, queue};
 use crate::kit::page::Page;
 use crate::kit::program::{Outcome, finish};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::until;
 
-/// File in which the proxy of a [`Place`] has its token.
+/// Token file of the proxy in a [`Place`].
 const TOKEN_FILE: &str = "data/admin-token";
 
-/// `admin:TOKEN`, as the command prints the token.
+/// Returns `admin:TOKEN` with the token that `admin token` prints.
 async fn credentials(place: &Place) -> String {
     let told = place.run(&["admin", "token"]).await;
     assert_eq!(told.code, Some(0), "{told:?}");
     format!("admin:{}", told.stdout.trim_end())
 }
 
-/// Makes a file that its owner alone may write, with `mode` for the others.
+/// Writes the token file with these contents and permissions.
 fn write_token(place: &Place, text: &str, mode: u32) {
     let path = place.path(TOKEN_FILE);
     create_dir_all(path.parent().unwrap()).unwrap();
@@ -35,7 +35,7 @@ fn write_token(place: &Place, text: &str, mode: u32) {
     set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// Returns the status that curl gets from the API, and what else it prints.
+/// Asks the API with curl. Returns the status and the rest of the output.
 async fn curl(admin: SocketAddr, arguments: &[&str]) -> (String, String) {
     let mut command = Command::new("curl");
     command
@@ -55,7 +55,7 @@ async fn curl(admin: SocketAddr, arguments: &[&str]) -> (String, String) {
     (status.to_owned(), body.to_owned())
 }
 
-/// `pace show`, asking the proxy at `admin`.
+/// Runs `pace show` against the proxy whose admin listener is `admin`.
 async fn show(place: &Place, admin: SocketAddr, arguments: &[&str]) -> Outcome {
     let listen = format!("admin.listen=\"{admin}\"");
     let mut all = vec!["--set", &listen, "pace", "show"];
@@ -65,7 +65,7 @@ async fn show(place: &Place, admin: SocketAddr, arguments: &[&str]) -> Outcome {
 
 // RFC 7617 and RFC 6750.
 #[tokio::test]
-async fn the_api_is_told_to_who_knows_the_token() {
+async fn the_api_answers_only_requests_with_the_token() {
     let proxy = Config::default().start().await;
     let right = credentials(proxy.place()).await;
     let (_, token) = right.split_once(':').unwrap();
@@ -83,13 +83,13 @@ async fn the_api_is_told_to_who_knows_the_token() {
     assert_eq!(status, "401");
     assert!(head.contains("www-authenticate: Basic "), "{head}");
     assert!(head.contains(" admin token"), "{head}");
-    // A log is read by more people than may know the token.
+    // More people may read the log than may know the token.
     assert!(!proxy.log().contains(token), "{}", proxy.log());
 }
 
-// Ours: made once, for its owner alone.
+// Ours: the token is made once, and only its owner may read it.
 #[tokio::test]
-async fn the_first_start_makes_the_token_and_later_ones_keep_it() {
+async fn the_first_start_makes_the_token_and_later_starts_keep_it() {
     let place = Place::with(&Config::default());
     let before = place.run(&["admin", "token"]).await;
     assert_eq!(before.code, Some(1), "{before:?}");
@@ -108,9 +108,9 @@ async fn the_first_start_makes_the_token_and_later_ones_keep_it() {
     assert_eq!(credentials(proxy.place()).await, first);
 }
 
-// Ours: a token that somebody else can choose is none.
+// Ours: a token that another user could set protects nothing.
 #[tokio::test]
-async fn nothing_starts_with_a_token_file_that_cannot_be_used() {
+async fn a_writable_or_malformed_token_file_prevents_the_start() {
     let place = Place::with(&Config::default());
     write_token(&place, &"a".repeat(64), 0o620);
     let writable = place.run(&["serve"]).await;
@@ -129,9 +129,9 @@ async fn nothing_starts_with_a_token_file_that_cannot_be_used() {
     assert!(readable.log().contains("others than the owner may read"));
 }
 
-// Ours: a reload changes it.
+// Ours: SIGHUP makes a new token if the file is gone.
 #[tokio::test]
-async fn a_token_is_changed_by_sighup() {
+async fn a_reload_replaces_a_removed_token() {
     let proxy = Config::default().start().await;
     let old = credentials(proxy.place()).await;
     remove_file(proxy.place().path(TOKEN_FILE)).unwrap();
@@ -144,7 +144,7 @@ async fn a_token_is_changed_by_sighup() {
     .await;
     let new = credentials(proxy.place()).await;
     assert_eq!(curl(proxy.admin(), &["-u", &new]).await.0, "200");
-    // Not in force, whole: a file that cannot be used leaves the old one.
+    // An unusable file makes the reload fail, and the old token stays in force.
     write_token(proxy.place(), "", 0o600);
     proxy.signal("HUP").await;
     until("a refusal", async || {
@@ -156,7 +156,7 @@ async fn a_token_is_changed_by_sighup() {
 
 // Ours.
 #[tokio::test]
-async fn pace_show_asks_the_proxy_that_runs() {
+async fn pace_show_asks_the_running_proxy() {
     let proxy = Config::default().start().await;
     let (place, admin) = (proxy.place(), proxy.admin());
     let table = show(place, admin, &[]).await;
@@ -174,9 +174,9 @@ async fn pace_show_asks_the_proxy_that_runs() {
     assert!(bad.stderr.contains("without a port"), "{bad:?}");
 }
 
-// Ours: host, in flight, queued, next start, cause, back-off.
+// Ours: the columns are host, in flight, queued, next start, cause and back-off.
 #[tokio::test]
-async fn pace_show_prints_what_the_proxy_tells() {
+async fn pace_show_prints_the_answer_of_the_api() {
     let answer = json!({"hosts": [{
         "host": "o.test", "in_flight": 1, "queued": 7,
         "next_start": "2026-11-21T10:00:02Z", "cause": "backoff",
@@ -208,9 +208,9 @@ async fn pace_show_prints_what_the_proxy_tells() {
     );
 }
 
-// Ours: said so that the operator knows what to do.
+// Ours: each error tells the operator how to fix it.
 #[tokio::test]
-async fn pace_show_says_why_it_cannot_tell() {
+async fn pace_show_explains_why_it_has_no_answer() {
     let proxy = Config::default().start().await;
     let (place, admin) = (proxy.place(), proxy.admin());
     assert_eq!(show(place, admin, &[]).await.code, Some(0));
@@ -228,9 +228,9 @@ async fn pace_show_says_why_it_cannot_tell() {
     assert!(nobody.stderr.contains("nothing listens on"), "{nobody:?}");
 }
 
-// Ours: an event when an origin enters and leaves back-off.
+// Ours: a host's entry into back-off and its end are events.
 #[tokio::test]
-async fn events_are_listed_and_verified() {
+async fn back_off_events_are_listed_and_verified() {
     let place = Config::default().start().await.stop().await;
     let events = ["audit", "events", "--kind"];
     let none = place.run(&[&events[..], &["backoff_left"]].concat()).await;
@@ -239,7 +239,7 @@ async fn events_are_listed_and_verified() {
         (Some(0), "0 rows\n"),
         "{none:?}"
     );
-    // 2026-11-21T10:00:00Z; the digests are not those of the rows.
+    // The times are 2026-11-21T10:00:00Z and later. The empty digests do not match the rows.
     place
         .database()
         .execute_batch(
@@ -284,7 +284,7 @@ async fn events_are_listed_and_verified() {
     assert!(verified.stdout.contains(changed), "{verified:?}");
 }
 
-/// Returns the events of the host on record, oldest first.
+/// Returns the recorded events of `o.test`, oldest first.
 async fn events(place: &Place) -> Vec<serde_json::Value> {
     let listed = ["audit", "events", "--host", "o.test", "--json"];
     let told = place.run(&listed).await;
@@ -294,10 +294,9 @@ async fn events(place: &Place) -> Vec<serde_json::Value> {
     events
 }
 
-// Ours: an origin that asks for less is on record, is seen,
-// and is left alone by the next process too.
+// Ours: a back-off is recorded, shown by the API, and kept by the next process.
 #[tokio::test]
-async fn a_back_off_is_on_record_and_outlives_a_restart() {
+async fn a_back_off_is_recorded_and_survives_a_restart() {
     let busy = |pause: &str| Page::status(429).field("Retry-After", pause);
     let script = Script::robots("")
         .page("/short", busy("1"))
@@ -342,9 +341,9 @@ async fn a_back_off_is_on_record_and_outlives_a_restart() {
     assert_eq!(verified.code, Some(0), "{verified:?}");
 }
 
-// Ours: what waits, for what, and which host is left alone.
+// Ours: the API shows the queue, the cause of the wait, and the hosts in back-off.
 #[tokio::test]
-async fn the_api_tells_the_pace_of_hosts_as_it_is() {
+async fn the_api_shows_queues_and_back_offs_of_hosts() {
     let origin = delaying("60").start().await;
     let less = asking_for_less(429, Some("300"));
     let other = Script::robots("").page("/1", less).start().await;
@@ -358,10 +357,7 @@ async fn the_api_tells_the_pace_of_hosts_as_it_is() {
     waiting
         .send(b"GET http://o.test/2 HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1.0\r\n\r\n")
         .await;
-    until("a queue", async || {
-        (metric(&proxy, "politesse_pace_queued").await == 1.0).then_some(())
-    })
-    .await;
+    queue(&proxy, 1).await;
     let right = credentials(proxy.place()).await;
     let (_, body) = curl(proxy.admin(), &["-u", &right]).await;
     let body: serde_json::Value = serde_json::from_str(&body).unwrap();

@@ -1,4 +1,5 @@
-//! Places of two clients: one that waits often gives way to one that waits seldom.
+//! Queue places shared between clients: the client with the most waiting requests gives
+//! one up to a client with fewer.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use crate::kit::origin::Script;
 use crate::kit::paced::{assert_later, delaying, metric, queue, standard};
 use crate::kit::proxy::Proxy;
 
-/// Sends a request of the client at 127.0.0.`last`.
+/// Sends a request from 127.0.0.`last` and returns the connection.
 async fn asking(proxy: &Proxy, last: u8, url: &str) -> Crawler {
     let mut crawler = Crawler::from(proxy, last).await;
     let (_, rest) = url.split_once("//").unwrap();
@@ -21,10 +22,10 @@ async fn reply(mut crawler: Crawler) -> Reply {
     crawler.reply_to("GET").await
 }
 
-// Ours: `pace.queue.total` is shared by client: the latest of who has most goes, at
-// once and with a time to come again.
+// Ours: clients share `pace.queue.total`. The newest request of the client that holds
+// most places gives way at once, with a Retry-After.
 #[tokio::test]
-async fn a_client_that_waits_with_fewer_requests_takes_a_place() {
+async fn a_full_queue_drops_a_request_of_the_client_with_most() {
     let origin = delaying("20").start().await;
     let config = standard(&origin).set("pace.queue = { total = 3 }");
     let proxy = Arc::new(config.start().await);
@@ -44,9 +45,10 @@ async fn a_client_that_waits_with_fewer_requests_takes_a_place() {
     drop((bad, good));
 }
 
-// Ours: a request that waits loses its place among those under way, too.
+// Ours: a waiting request also counts towards `proxy.max_requests` and can lose that
+// place.
 #[tokio::test]
-async fn a_request_that_waits_gives_way_to_another_client() {
+async fn at_max_requests_a_waiting_request_gives_way_to_another_client() {
     let slow = delaying("60").start().await;
     let idle = Script::robots("").start().await;
     let config = standard(&slow)

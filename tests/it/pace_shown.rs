@@ -1,4 +1,4 @@
-//! `pace show` beside a proxy that has something to show.
+//! The output of `pace show` for a proxy with a queue and a back-off.
 
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -9,7 +9,7 @@ use crate::kit::origin::Script;
 use crate::kit::paced::{asking_for_less, queue, standard};
 use crate::kit::proxy::Proxy;
 
-/// `pace show` with these arguments: what it prints.
+/// Returns the output of `pace show` with these arguments.
 async fn show(proxy: &Proxy, arguments: &[&str]) -> String {
     let outcome = proxy
         .run_admin(&[&["pace", "show"], arguments].concat())
@@ -18,8 +18,8 @@ async fn show(proxy: &Proxy, arguments: &[&str]) -> String {
     outcome.stdout
 }
 
-/// Returns an origin at `[::1]` that asks for a minute's pause; its port.
-async fn at_an_ipv6_address() -> u16 {
+/// Starts an origin at `[::1]` with a `Crawl-delay` of a minute, and returns its port.
+async fn start_ipv6_origin() -> u16 {
     let listener = TcpListener::bind("[::1]:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
@@ -34,7 +34,7 @@ async fn at_an_ipv6_address() -> u16 {
     port
 }
 
-/// Returns the cells of each line but the first.
+/// Returns the cells of each line after the heading.
 fn cells(table: &str) -> Vec<Vec<&str>> {
     let lines = table.lines().skip(1);
     lines
@@ -43,10 +43,10 @@ fn cells(table: &str) -> Vec<Vec<&str>> {
 }
 
 #[tokio::test]
-async fn what_waits_and_what_is_left_alone_is_shown() {
+async fn pace_show_lists_queues_and_back_offs() {
     let less = asking_for_less(503, Some("300"));
     let busy = Script::robots("").page("/1", less).start().await;
-    let port = at_an_ipv6_address().await;
+    let port = start_ipv6_origin().await;
     let config = standard(&busy).set("egress.allow = [\"::1\"]");
     let proxy = config.start().await;
     let first = get(&proxy, &format!("http://[::1]:{port}/1")).await;

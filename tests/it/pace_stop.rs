@@ -4,11 +4,12 @@ use crate::kit::client::{Crawler, get};
 use crate::kit::h2::H2Crawler;
 use crate::kit::paced::{delaying, queue, standard};
 
+/// Requests that wait over each protocol.
 const EACH: u32 = 10;
 
-// Ours: over HTTP/1.1 and HTTP/2, who waits is put off at once, and on record.
+// Ours: waiting requests over HTTP/1.1 and HTTP/2 get 503 at once, and are on record.
 #[tokio::test]
-async fn whoever_waits_at_a_stop_is_put_off() {
+async fn a_stop_puts_waiting_requests_off() {
     let origin = delaying("60").tls().start().await;
     let config = standard(&origin)
         .set("pace.max_wait = \"1h\"")

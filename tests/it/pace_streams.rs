@@ -1,5 +1,4 @@
-//! Pace as crawlers see it, over HTTP/2 too, where all requests share a
-//! connection.
+//! Pace over HTTP/2, where all requests share a connection, and the waits on record.
 
 use std::sync::Arc;
 
@@ -14,17 +13,16 @@ use crate::kit::paced::{
 };
 use crate::kit::proxy::Proxy;
 
-/// Returns a crawler whose robots.txt is known: the first page has been
-/// answered.
+/// Returns a crawler that has fetched its first page, so that its robots.txt is cached.
 async fn known(proxy: &Proxy) -> H2Crawler {
     let mut crawler = H2Crawler::inside(proxy, "o.test:443").await;
     assert_eq!(crawler.get("https://o.test/0").await.status(), 200);
     crawler
 }
 
-// Ours: order within a crawler.
+// Ours: requests of one crawler keep their order.
 #[tokio::test]
-async fn streams_are_sent_in_the_order_in_which_they_came() {
+async fn streams_are_forwarded_in_order_of_arrival() {
     let origin = delaying("0.2").tls().start().await;
     let proxy = Arc::new(standard(&origin).start().await);
     let mut crawler = known(&proxy).await;
@@ -42,9 +40,9 @@ async fn streams_are_sent_in_the_order_in_which_they_came() {
     verified(proxy, 11).await;
 }
 
-// Ours: cancellation gives the turn back; RFC 9113, section 8.1.
+// Ours: a cancelled request leaves the queue. RFC 9113, section 8.1.
 #[tokio::test]
-async fn a_stream_that_is_reset_gives_its_place_up() {
+async fn reset_streams_leave_their_places_to_the_next() {
     let origin = delaying("1").tls().start().await;
     let proxy = Arc::new(standard(&origin).start().await);
     let mut crawler = known(&proxy).await;
@@ -66,9 +64,9 @@ async fn a_stream_that_is_reset_gives_its_place_up() {
     verified(proxy, 2).await;
 }
 
-// Ours: a queue for each host.
+// Ours: each host has its own queue.
 #[tokio::test]
-async fn streams_that_wait_keep_no_other_host_waiting() {
+async fn streams_that_wait_for_one_host_do_not_delay_another() {
     let slow = delaying("60").tls().start().await;
     let other = delaying("60").name("other.test").tls().start().await;
     let config = standard(&slow)
@@ -92,9 +90,9 @@ async fn streams_that_wait_keep_no_other_host_waiting() {
     verified(proxy, 2).await;
 }
 
-// Ours: waits in each record, as the crawler saw them.
+// Ours: each entry records the wait as the crawler saw it.
 #[tokio::test]
-async fn the_wait_on_record_is_that_of_the_crawler() {
+async fn the_recorded_wait_is_the_crawlers_wait() {
     let origin = delaying("0.5").start().await;
     let proxy = Arc::new(standard(&origin).start().await);
     assert_eq!(get(&proxy, "http://o.test/0").await.status(), 200);
@@ -104,16 +102,16 @@ async fn the_wait_on_record_is_that_of_the_crawler() {
     let (_place, rows) = verified(proxy, 4).await;
     let wait = |row: &Value| ms(row["wait_ms"].as_u64().unwrap());
     let longest = rows.iter().map(wait).max().unwrap();
-    // Nothing else takes long here.
+    // The wait accounts for nearly all of the time that the crawler measured.
     assert!(
         longest <= took && took < longest + ms(1500),
         "{longest:?} of {took:?}"
     );
 }
 
-// The same of a wait that was in vain.
+// Ours: a wait that ended in a 429 is recorded as well.
 #[tokio::test]
-async fn the_wait_on_record_is_that_of_who_was_put_off_after_it() {
+async fn the_wait_before_a_429_is_recorded() {
     let (gate, origin) = held("/first").await;
     let config = standard(&origin)
         .set("pace.origin = { in_flight = 1 }")

@@ -1,4 +1,4 @@
-//! Whose turn it is, and how many may wait for one.
+//! The order of turns, and the limits on requests that wait for one.
 
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ use crate::kit::until;
 
 const FIRST: &str = "http://o.test/first";
 
-/// Returns a proxy whose only place at the origin is taken until the gate
-/// opens.
-async fn taken(lines: &[&str]) -> (Origin, Arc<Proxy>, Gate, JoinHandle<Vec<Reply>>) {
+/// Starts a proxy and an origin that serves one request at a time. A first request holds
+/// that turn until the gate opens.
+async fn with_the_turn_taken(lines: &[&str]) -> (Origin, Arc<Proxy>, Gate, JoinHandle<Vec<Reply>>) {
     let (gate, origin) = held("/first").await;
     let config: Config = standard(&origin)
         .resolve("other.test", origin.address())
@@ -32,11 +32,11 @@ async fn taken(lines: &[&str]) -> (Origin, Arc<Proxy>, Gate, JoinHandle<Vec<Repl
     (origin, proxy, gate, first)
 }
 
-// Ours: the bound on each, and what the next gets.
+// Ours: `pace.queue.origin`; the next request gets 429.
 #[tokio::test]
-async fn no_more_wait_for_a_host_than_may() {
+async fn the_queue_of_a_host_is_limited() {
     let limit = "pace.queue = { origin = 2, crawler = 512, total = 10000 }";
-    let (origin, proxy, gate, first) = taken(&[limit]).await;
+    let (origin, proxy, gate, first) = with_the_turn_taken(&[limit]).await;
     let waiting = asking(&proxy, "ExampleBot", &["/1"]);
     queue(&proxy, 1).await;
     let second = asking(&proxy, "SecondBot", &["/2"]);
@@ -50,7 +50,7 @@ async fn no_more_wait_for_a_host_than_may() {
     assert_eq!(statuses(&waiting.await.unwrap()), [200]);
     assert_eq!(statuses(&second.await.unwrap()), [200]);
     first.await.unwrap();
-    // There is room again.
+    // The queue has room again.
     assert_eq!(get(&proxy, "http://o.test/4").await.status(), 200);
     assert!(!origin.targets().contains(&"/3".to_owned()));
     let later = "politesse_pace_later_total{reason=\"queue_full\"}";
@@ -58,11 +58,11 @@ async fn no_more_wait_for_a_host_than_may() {
     verified(proxy, 6).await;
 }
 
-// Ours: a flooder that fills the line gives way to another.
+// Ours: a crawler that fills the queue gives a place up to another.
 #[tokio::test]
-async fn a_flooder_keeps_nobody_out_of_the_line() {
+async fn a_crawler_that_fills_the_queue_gives_way_to_another() {
     let limit = "pace.queue = { origin = 3, crawler = 512, total = 10000 }";
-    let (_origin, proxy, gate, first) = taken(&[limit]).await;
+    let (_origin, proxy, gate, first) = with_the_turn_taken(&[limit]).await;
     let flood = asking(&proxy, "FloodBot", &["/1", "/2", "/3"]);
     queue(&proxy, 3).await;
     let other = asking(&proxy, "OtherBot", &["/4"]);
@@ -80,10 +80,11 @@ async fn a_flooder_keeps_nobody_out_of_the_line() {
     verified(proxy, 5).await;
 }
 
+// Ours: `pace.queue.crawler`.
 #[tokio::test]
-async fn no_more_of_a_crawler_wait_than_may() {
+async fn the_queued_requests_of_a_crawler_are_limited() {
     let limit = "pace.queue = { origin = 256, crawler = 2, total = 10000 }";
-    let (_origin, proxy, gate, first) = taken(&[limit]).await;
+    let (_origin, proxy, gate, first) = with_the_turn_taken(&[limit]).await;
     let waiting = asking(&proxy, "ExampleBot", &["/1", "/2"]);
     queue(&proxy, 2).await;
     assert_later(&get(&proxy, "http://o.test/3").await, "queue_full");
@@ -96,10 +97,11 @@ async fn no_more_of_a_crawler_wait_than_may() {
     verified(proxy, 5).await;
 }
 
+// Ours: `pace.queue.total`.
 #[tokio::test]
-async fn no_more_wait_in_all_than_may() {
+async fn the_queued_requests_of_all_hosts_are_limited() {
     let limit = "pace.queue = { origin = 256, crawler = 512, total = 2 }";
-    let (_origin, proxy, gate, first) = taken(&[limit]).await;
+    let (_origin, proxy, gate, first) = with_the_turn_taken(&[limit]).await;
     let waiting = asking(&proxy, "ExampleBot", &["/1"]);
     let other = asking(&proxy, "OtherBot", &["/2"]);
     queue(&proxy, 2).await;
@@ -114,9 +116,9 @@ async fn no_more_wait_in_all_than_may() {
     verified(proxy, 4).await;
 }
 
-// Ours: cancellation gives the turn back.
+// Ours: a cancelled request leaves the queue.
 #[tokio::test]
-async fn a_crawler_that_hangs_up_takes_no_turn() {
+async fn a_crawler_that_hangs_up_while_queued_takes_no_turn() {
     let origin = delaying("0.8").start().await;
     let proxy = Arc::new(standard(&origin).start().await);
     assert_eq!(get(&proxy, FIRST).await.status(), 200);
@@ -136,7 +138,7 @@ async fn a_crawler_that_hangs_up_takes_no_turn() {
     assert_eq!(statuses(&replies), [200; 2]);
     let seen = pages(&[&origin]);
     assert_apart(&seen, 3, ms(800));
-    // The places of those who left are free: five of them are 4 s.
+    // The five requests of the crawlers that left would have taken 4 s.
     let span = seen[2].at.duration_since(seen[0].at);
     assert!(span < ms(3500), "{span:?}");
     verified(proxy, 3).await;
@@ -144,10 +146,10 @@ async fn a_crawler_that_hangs_up_takes_no_turn() {
 
 // Ours: a flooder delays another crawler by one turn at most.
 #[tokio::test]
-async fn a_flooder_keeps_nobody_waiting_for_its_queue() {
+async fn a_flood_delays_another_crawler_by_one_turn() {
     let origin = delaying("0.3").start().await;
     let proxy = Arc::new(standard(&origin).start().await);
-    // So that its robots.txt is known.
+    // Caches the robots.txt of both crawlers.
     assert_eq!(get_as(&proxy, "QuietBot/1.0", FIRST).await.status(), 200);
     assert_eq!(get_as(&proxy, "FloodBot/1.0", FIRST).await.status(), 200);
     let paths: Vec<_> = (1..=20).map(|number| format!("/flood/{number}")).collect();
@@ -165,14 +167,14 @@ async fn a_flooder_keeps_nobody_waiting_for_its_queue() {
         .iter()
         .position(|target| target == "/quiet")
         .unwrap();
-    // One that is granted while it comes, and one ahead in the round.
+    // One turn is granted while the request arrives, and one is ahead of it in the round.
     assert!(place <= before + 2, "{before}: {targets:?}");
     assert_eq!(statuses(&flood.await.unwrap()), [200; 20]);
     assert_apart(&pages(&[&origin]), 23, ms(300));
     verified(proxy, 23).await;
 }
 
-// Ours: order within a crawler.
+// Ours: first in, first out for one crawler.
 #[tokio::test]
 async fn requests_of_one_crawler_keep_their_order() {
     let origin = delaying("0.2").start().await;

@@ -1,4 +1,4 @@
-//! What is learned where the robots.txt itself is answered with 429 or 503.
+//! Back-offs that begin with a 429 or 503 for the robots.txt itself.
 
 use jiff::ToSpan as _;
 
@@ -13,7 +13,8 @@ async fn page(proxy: &Proxy, number: u32) -> Reply {
     get(proxy, &format!("http://o.test/{number}")).await
 }
 
-/// Holds that this is refused, and when to ask again: in about five minutes.
+/// Asserts that `reply` is a refusal as `unreachable` with a Retry-After of about five
+/// minutes.
 fn assert_unreachable(reply: &Reply, status: u16) {
     reply.assert_error(status, "http_request_denied");
     assert_eq!(reply.json()["reason"], "unreachable");
@@ -21,9 +22,9 @@ fn assert_unreachable(reply: &Reply, status: u16) {
     assert!((200..=300).contains(&seconds), "{seconds}");
 }
 
-/// Holds that a host whose robots.txt is answered so is left alone, by the next
-/// process as well, and that it is on record.
-async fn is_left_alone(status: u16, retry_after: &str) {
+/// Asserts that such an answer for robots.txt puts the host in back-off, on record, and
+/// that the next process keeps it.
+async fn assert_backed_off(status: u16, retry_after: &str) {
     let busy = asking_for_less(status, Some(retry_after));
     let script = Script::robots_page(busy);
     let (origin, other) = (script.start().await, Script::robots("").start().await);
@@ -35,7 +36,7 @@ async fn is_left_alone(status: u16, retry_after: &str) {
     for number in 1..=2 {
         assert_unreachable(&page(&proxy, number).await, 403);
     }
-    // The host on another port: there was no robots.txt to ask for yet.
+    // Another port of the host, whose robots.txt was not asked for yet.
     let elsewhere = get(&proxy, "http://o.test:8081/1").await;
     assert_later(&elsewhere, "backoff");
     let place = proxy.stop().await;
@@ -58,20 +59,21 @@ async fn is_left_alone(status: u16, retry_after: &str) {
 
 // RFC 9110, section 10.2.3; RFC 6585, section 4.
 #[test]
-fn a_host_whose_robots_txt_is_429_is_left_alone() {
-    run(is_left_alone(429, "300"));
+fn a_429_for_robots_txt_starts_a_back_off() {
+    run(assert_backed_off(429, "300"));
 }
 
 #[tokio::test]
-async fn a_host_whose_robots_txt_is_503_until_a_date_is_left_alone() {
+async fn a_503_for_robots_txt_with_a_date_starts_a_back_off() {
     let then = clock::now().checked_add(300.seconds()).unwrap();
     let date = then.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
-    is_left_alone(503, &date).await;
+    assert_backed_off(503, &date).await;
 }
 
-// Ours: unreachable until it was asked for again, and that not before its time.
+// Ours: the robots.txt counts as unreachable until the next fetch, which waits for the
+// Retry-After.
 #[tokio::test]
-async fn a_robots_txt_is_asked_for_again_when_it_said() {
+async fn a_robots_txt_is_fetched_again_after_its_retry_after() {
     let busy = Page::status(429).field("Retry-After", "2");
     let origin = Script::robots_page(busy).start().await;
     let proxy = standard(&origin)

@@ -1,5 +1,5 @@
-//! What packages rest on: completions, manual pages, the version with its commit, the
-//! health check, and the notification of a service manager.
+//! Features that packages need: completions, manual pages, the version with its commit,
+//! the health check, and notifications to a service manager.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -13,18 +13,19 @@ use crate::kit::program::{Outcome, finish, isolated, politesse, run_in};
 use crate::kit::proxy::{Config, Place, Proxy};
 use crate::kit::soon;
 
-/// Commands of the program that people see.
+/// Some of the commands that `--help` lists.
 const COMMANDS: [&str; 6] = ["serve", "run", "check", "audit", "doctor", "completions"];
 
-async fn alone(arguments: &[&str]) -> Outcome {
+/// Runs the program in an empty folder.
+async fn run_alone(arguments: &[&str]) -> Outcome {
     run_in(TempDir::new().unwrap().path(), arguments).await
 }
 
-// Ours: bash itself asks for the completions of a word.
+// Ours: bash itself loads the script and completes the words.
 #[tokio::test]
 async fn bash_completes_commands_and_their_options() {
     let folder = TempDir::new().unwrap();
-    let script = alone(&["completions", "bash"]).await.stdout;
+    let script = run_alone(&["completions", "bash"]).await.stdout;
     std::fs::write(folder.path().join("politesse"), script).unwrap();
     let ask = "
             . ./politesse
@@ -37,17 +38,17 @@ async fn bash_completes_commands_and_their_options() {
     assert_eq!(outcome.stdout, "serve\nlist\n--verdict\n", "{outcome:?}");
 }
 
-// Ours: no zsh or fish is at hand, so their scripts are read.
+// Ours: zsh and fish are not installed, so their scripts are only searched.
 #[tokio::test]
-async fn each_shell_has_completions_of_the_visible_commands_alone() {
+async fn each_supported_shell_completes_the_visible_commands() {
     for shell in ["bash", "zsh", "fish"] {
-        let outcome = alone(&["completions", shell]).await;
+        let outcome = run_alone(&["completions", shell]).await;
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
         for command in COMMANDS {
             assert!(outcome.stdout.contains(command), "{shell}: {command}");
         }
     }
-    assert_eq!(alone(&["completions", "csh"]).await.code, Some(2));
+    assert_eq!(run_alone(&["completions", "csh"]).await.code, Some(2));
 }
 
 // Ours.
@@ -68,8 +69,8 @@ async fn each_visible_command_has_a_manual_page() {
     );
     let whole = page("politesse.1").unwrap();
     assert!(page("politesse-reference.1").is_err() && !whole.contains("reference"));
-    // Without a folder the page of the program is printed.
-    assert_eq!(alone(&["man"]).await.stdout, whole);
+    // Without a folder, `man` prints the page of the program itself.
+    assert_eq!(run_alone(&["man"]).await.stdout, whole);
     let refused = run_in(folder.path(), &["man", "/proc/none"]).await;
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(
@@ -79,7 +80,7 @@ async fn each_visible_command_has_a_manual_page() {
     );
 }
 
-/// Builds `build.rs`, and returns what it prints for a profile.
+/// Compiles and runs `build.rs` for `profile`, and returns its output.
 fn build_script(folder: &Path, profile: &str) -> String {
     let root = env!("CARGO_MANIFEST_DIR");
     let program = folder.join("build");
@@ -96,9 +97,9 @@ fn build_script(folder: &Path, profile: &str) -> String {
     String::from_utf8(output.unwrap().stdout).unwrap()
 }
 
-// Ours: whoever reports a fault says which commit it is of.
+// Ours: `--version` of a release names its commit, for fault reports.
 #[test]
-fn optimised_builds_know_their_commit_and_its_date() {
+fn release_builds_state_their_commit_and_its_date() {
     let folder = TempDir::new().unwrap();
     let mut git = Command::new("git");
     git.args(["show", "--no-patch", "--format=%h %cs", "--abbrev=12"]);
@@ -121,17 +122,19 @@ fn optimised_builds_know_their_commit_and_its_date() {
     );
 }
 
-/// Starts a proxy whose admin listener has a certificate, for a name that is not asked for.
+/// Starts a proxy whose admin listener has a certificate for a name that no test uses:
+/// commands trust the configured certificate itself.
 async fn with_admin_tls() -> Proxy {
     let config = Config::default()
         .set("admin.tls_cert = \"admin.pem\"")
         .set("admin.tls_key = \"admin.key\"");
     let place = Place::with(&config);
-    show_admin_certificate(&place);
+    write_admin_certificate(&place);
     place.start().await
 }
 
-fn show_admin_certificate(place: &Place) {
+/// Writes a new certificate and key for the admin listener.
+fn write_admin_certificate(place: &Place) {
     let [cert, key] = TestCa::get().pair(&["polite.test"]);
     std::fs::write(place.path("admin.pem"), cert).unwrap();
     std::fs::write(place.path("admin.key"), key).unwrap();
@@ -139,11 +142,11 @@ fn show_admin_certificate(place: &Place) {
     std::fs::set_permissions(place.path("admin.key"), mode).unwrap();
 }
 
-// Ours: a health check of an image or a service.
+// Ours: the health check of a container or a service.
 #[tokio::test]
-async fn health_is_zero_while_the_proxy_is_ready() {
+async fn health_exits_zero_only_while_the_proxy_is_ready() {
     for proxy in [Config::default().start().await, with_admin_tls().await] {
-        // The check of a container has no business with the token.
+        // A container's health check works without the admin token.
         std::fs::remove_file(proxy.place().path("data/admin-token")).unwrap();
         let outcome = proxy.run_admin(&["health"]).await;
         assert_eq!(
@@ -158,13 +161,14 @@ async fn health_is_zero_while_the_proxy_is_ready() {
     }
 }
 
-// Ours: the certificate of the configuration is the one that is trusted, and no other.
+// Ours: commands trust only the certificate in the configuration. After a change of the
+// file they fail until the proxy reloads it.
 #[tokio::test]
-async fn commands_reach_an_admin_listener_with_tls() {
+async fn commands_trust_only_the_configured_admin_certificate() {
     let proxy = with_admin_tls().await;
     let outcome = proxy.run_admin(&["clients"]).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    show_admin_certificate(proxy.place());
+    write_admin_certificate(proxy.place());
     let outcome = proxy.run_admin(&["clients"]).await;
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     let way_out = "After a change of that file the proxy needs SIGHUP";
@@ -175,7 +179,7 @@ async fn commands_reach_an_admin_listener_with_tls() {
 
 // sd_notify(3): READY=1 after the start, STOPPING=1 at the beginning of the stop.
 #[tokio::test]
-async fn a_service_manager_learns_of_start_and_stop() {
+async fn a_service_manager_is_notified_of_start_and_stop() {
     let place = Place::with(&Config::default());
     let socket = UnixDatagram::bind(place.path("notify.sock")).unwrap();
     let mut command = politesse(place.folder());

@@ -1,5 +1,5 @@
-//! `upstream.parent`: the proxy that ours goes through. Names here are resolved
-//! by nobody but the parent.
+//! `upstream.parent`: requests that go through another proxy. Only the parent resolves
+//! the names in these tests.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -17,7 +17,7 @@ fn through(parent: std::net::SocketAddr) -> Config {
     Config::default().set(&format!("upstream.parent = \"http://{parent}\""))
 }
 
-/// Returns a folder with credentials that only the owner may read.
+/// Returns a folder with credentials for the parent that only their owner may read.
 fn with_credentials(config: Config) -> Place {
     let place = Place::with(&config.set("upstream.parent_auth = \"parent.auth\""));
     write_credentials(&place, "Aladdin:open sesame\n", 0o600);
@@ -30,12 +30,12 @@ fn write_credentials(place: &Place, text: &str, mode: u32) {
     std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
 }
 
-/// As RFC 7617, section 2, has it.
+/// Credentials of the example in RFC 7617, section 2, as sent to the parent.
 const SHOWN: &str = "Proxy-Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==\r\n";
 
-// Ours: what is mended is mended by a reload.
+// Ours: a reload reads corrected credentials.
 #[tokio::test]
-async fn credentials_are_read_again_on_reload() {
+async fn a_reload_reads_the_parents_credentials_again() {
     let parent = RawOrigin::start(|_| Bytes::text("")).await;
     let proxy = with_credentials(through(parent.address())).start().await;
     assert_eq!(get(&proxy, "http://nowhere.test/a").await.status(), 200);
@@ -50,9 +50,9 @@ async fn credentials_are_read_again_on_reload() {
     .await;
 }
 
-// RFC 6761, section 6.4.
+// RFC 6761, section 6.4: names below `.invalid` do not exist.
 #[tokio::test]
-async fn a_name_that_never_has_an_address_is_not_passed_to_the_parent() {
+async fn an_invalid_name_is_not_passed_to_the_parent() {
     let parent = RawOrigin::start(|_| Bytes::text("")).await;
     let proxy = through(parent.address()).start().await;
     for url in ["http://x.invalid/", "https://invalid/"] {
@@ -63,7 +63,7 @@ async fn a_name_that_never_has_an_address_is_not_passed_to_the_parent() {
 
 // RFC 9112, section 3.2.2; RFC 9110, section 11.7.
 #[tokio::test]
-async fn a_plain_request_goes_whole_to_the_parent_with_our_credentials_alone() {
+async fn a_plain_request_reaches_the_parent_unchanged_but_for_the_credentials() {
     let parent = RawOrigin::start(|target| match target {
         "http://nowhere.test/robots.txt" => Bytes::text("User-agent: *\nDisallow: /b\n"),
         _ => Bytes::text("from the parent"),
@@ -102,7 +102,7 @@ async fn a_plain_request_goes_whole_to_the_parent_with_our_credentials_alone() {
 
 // RFC 9110, section 9.3.6; RFC 9112, section 3.2.3.
 #[tokio::test]
-async fn https_goes_through_a_connect_and_the_origin_sees_no_credentials() {
+async fn https_goes_through_a_connect_and_the_origin_gets_no_credentials() {
     let script = Script::robots("User-agent: *\nDisallow: /b\n").name("nowhere.test");
     let origin = script.tls().start().await;
     let parent = Parent::start(ESTABLISHED, origin.address()).await;
@@ -122,7 +122,7 @@ async fn https_goes_through_a_connect_and_the_origin_sees_no_credentials() {
     assert!(heads[0].contains(SHOWN), "{heads:?}");
 }
 
-// Ours: behind a parent, too.
+// Ours: the parent is not trusted to verify it.
 #[tokio::test]
 async fn the_certificate_of_the_origin_is_verified_through_a_parent() {
     let script = Script::robots("").name("nowhere.test").expired();
@@ -134,8 +134,8 @@ async fn the_certificate_of_the_origin_is_verified_through_a_parent() {
     assert_eq!(origin.log().len(), 0);
 }
 
-/// One test a row: an answer to CONNECT, and what the client gets: the page, or
-/// a status and an error type.
+/// Defines one test per row: the parent's answer to CONNECT, and the client's outcome:
+/// the page, or a status and an error type.
 macro_rules! answers {
     ($($name:ident: $answer:expr => $outcome:tt;)+) => {$(
         #[test]
@@ -161,34 +161,34 @@ macro_rules! answers {
     };
 }
 
-// Ours: no connection could be made, so 502 or 504. RFC 9209, section 2.3; RFC
-// 9110, section 9.3.6 (framing of a 2xx is ignored); the bounds are ours.
+// Ours: without a connection the client gets 502 or 504. RFC 9209, section 2.3; RFC 9110,
+// section 9.3.6 (the framing of a 2xx is ignored). The limits are ours.
 answers! {
-    a_parent_that_wants_other_credentials_is_a_fault_of_configuration:
+    a_407_to_connect_is_a_configuration_error:
         "HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic realm=x\r\nContent-Length: 0\r\n\r\n"
         => (502 "proxy_configuration_error");
-    a_parent_that_refuses_makes_the_origin_unavailable:
+    a_403_to_connect_makes_the_origin_unavailable:
         "HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno" => (502 "destination_unavailable");
-    a_parent_that_finds_nobody_makes_the_origin_unavailable:
+    a_504_to_connect_makes_the_origin_unavailable:
         "HTTP/1.1 504 Gateway Timeout\r\nContent-Length: 0\r\n\r\n" => (502 "destination_unavailable");
-    a_redirect_by_a_parent_is_no_tunnel:
+    a_redirect_to_connect_is_not_followed:
         "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1/\r\nContent-Length: 0\r\n\r\n"
         => (502 "destination_unavailable");
-    a_parent_that_speaks_no_http_is_no_tunnel: "SSH-2.0-x\r\n\r\n" => (502 "destination_unavailable");
-    bytes_behind_the_parents_head_are_refused:
+    a_parent_that_does_not_speak_http_is_refused: "SSH-2.0-x\r\n\r\n" => (502 "destination_unavailable");
+    bytes_after_the_parents_head_are_refused:
         "HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno"
         => (502 "destination_unavailable");
-    the_head_of_a_parent_has_a_largest_size:
+    an_oversized_head_of_a_parent_is_refused:
         format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "a".repeat(64 * 1024)) => (502 "destination_unavailable");
-    a_parent_that_says_nothing_has_its_time: "" => (504 "connection_timeout");
-    the_framing_of_a_parents_200_means_nothing:
+    a_silent_parent_times_out: "" => (504 "connection_timeout");
+    the_framing_of_a_parents_200_is_ignored:
         "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n" => page;
     interim_responses_of_a_parent_are_skipped:
         "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\n\r\n" => page;
 }
 
-/// One test a row: a parent's own answer to a plain request for robots.txt, and
-/// what follows.
+/// Defines one test per row: the parent's own answer to a plain request for robots.txt,
+/// and the client's outcome. No page may be requested.
 macro_rules! own_answers {
     ($($name:ident: $head:literal => $status:literal $error:literal;)+) => {$(
         #[test]
@@ -198,7 +198,7 @@ macro_rules! own_answers {
                     "http://nowhere.test/robots.txt" => {
                         Bytes::of(concat!("HTTP/1.1 ", $head, "\r\nContent-Length: 0\r\n\r\n").as_bytes())
                     }
-                    _ => Bytes::text("not to be had"),
+                    _ => Bytes::text("never requested"),
                 })
                 .await;
                 let proxy = through(parent.address()).start().await;
@@ -210,12 +210,12 @@ macro_rules! own_answers {
     )+};
 }
 
-// Invariant 4 (ARCHITECTURE.md): a parent's "no" is not an origin without
-// robots.txt. RFC 9209, section 2.1.1, and what Squid writes.
+// Invariant 4 (ARCHITECTURE.md): a parent's refusal does not mean that the origin has no
+// robots.txt. RFC 9209, section 2.1.1, and Squid's own field.
 own_answers! {
     a_407_for_robots_txt_allows_nothing:
         "407 Proxy Authentication Required\r\nProxy-Authenticate: Basic realm=x" => 502 "proxy_configuration_error";
-    a_403_that_a_parent_says_is_its_own_allows_nothing:
+    a_403_marked_as_the_parents_own_allows_nothing:
         "403 Forbidden\r\nProxy-Status: up; error=http_request_denied" => 502 "destination_unavailable";
     a_404_of_squid_allows_nothing:
         "404 Not Found\r\nX-Squid-Error: ERR_DNS_FAIL 0" => 502 "destination_unavailable";
@@ -236,9 +236,10 @@ async fn a_407_for_a_page_is_not_passed_on() {
     reply.assert_error(502, "proxy_configuration_error");
 }
 
-// Ours: "we judge names and literals only and say so at start".
+// Ours: with a parent, the egress rules see names and literal addresses only. The start
+// logs that.
 #[tokio::test]
-async fn literals_names_and_ports_are_judged_before_the_parent_is_asked() {
+async fn prohibited_names_addresses_and_ports_never_reach_the_parent() {
     let parent = RawOrigin::start(|_| Bytes::text("")).await;
     let proxy = through(parent.address()).start().await;
     let (own, admin) = (proxy.address(), proxy.admin());
@@ -265,7 +266,7 @@ async fn literals_names_and_ports_are_judged_before_the_parent_is_asked() {
     );
 }
 
-// Ours: the operator said where it is.
+// Ours: the operator gave the address, so the proxy connects directly.
 #[tokio::test]
 async fn a_name_in_resolve_does_not_go_through_the_parent() {
     let parent = RawOrigin::start(|_| Bytes::text("")).await;
@@ -283,7 +284,7 @@ async fn a_name_in_resolve_does_not_go_through_the_parent() {
 }
 
 #[tokio::test]
-async fn a_parent_that_cannot_be_reached_is_a_502() {
+async fn an_unreachable_parent_is_a_502() {
     let address = free_address();
     let proxy = through(address).start().await;
     for url in ["http://nowhere.test/", "https://nowhere.test/"] {
@@ -293,30 +294,30 @@ async fn a_parent_that_cannot_be_reached_is_a_502() {
     }
 }
 
-/// Holds that a proxy with `place` does not start, and says `why`.
-async fn assert_no_start(place: &Place, why: &str) {
+/// Asserts that `serve` fails with an error that contains `why`.
+async fn assert_start_fails(place: &Place, why: &str) {
     let outcome = soon("end of a start", place.run(&["serve"])).await;
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(outcome.stderr.contains(why), "{outcome:?}");
 }
 
 #[tokio::test]
-async fn a_parent_that_is_this_proxy_is_refused_at_the_start() {
+async fn a_parent_that_is_this_proxy_prevents_the_start() {
     let address = free_address();
     let config = through(address).set(&format!("proxy.listen = [\"{address}\"]"));
-    assert_no_start(&Place::with(&config), "is this proxy").await;
+    assert_start_fails(&Place::with(&config), "is this proxy").await;
 }
 
-// Ours: secrets from files of the owner's alone.
+// Ours: only the owner of a secret's file may read it.
 #[tokio::test]
-async fn credentials_that_others_may_read_are_refused_and_none_are_shown() {
+async fn credentials_that_others_may_read_prevent_the_start_and_are_never_shown() {
     let place = with_credentials(through("127.0.0.1:9".parse().unwrap()));
     write_credentials(&place, "Aladdin:open sesame\n", 0o644);
-    assert_no_start(&place, "may be read by others (mode 644)").await;
+    assert_start_fails(&place, "may be read by others (mode 644)").await;
     write_credentials(&place, "open sesame\n", 0o600);
-    assert_no_start(&place, "does not hold one line of the form user:password").await;
+    assert_start_fails(&place, "does not hold one line of the form user:password").await;
     std::fs::remove_file(place.path("parent.auth")).unwrap();
-    assert_no_start(&place, "cannot read").await;
+    assert_start_fails(&place, "cannot read").await;
     write_credentials(&place, "Aladdin:open sesame\n", 0o600);
     let shown = place.run(&["config", "show"]).await.stdout;
     assert!(shown.contains("parent_auth = \"parent.auth\""), "{shown}");

@@ -1,4 +1,4 @@
-//! How the bench `path` reads the output of its tools.
+//! Parsers of the bench `path` for the output of Callgrind and strace.
 
 #[path = "../../benches/path/callgrind.rs"]
 #[expect(dead_code, reason = "the bench divides what it has read")]
@@ -14,8 +14,8 @@ use callgrind::{Cost, Profile};
 use parts::{FileRole, Part, role};
 use syscalls::{CallGroup, SystemCalls};
 
-/// A profile in which `drive` of hyper has code of the pace inlined, and calls
-/// functions of the standard library and the allocator.
+/// A profile in which hyper's `drive` has code of the pace crate inlined and calls the
+/// standard library and the allocator.
 const PROFILE: &str = "\
 # callgrind format
 version: 1
@@ -68,19 +68,20 @@ fn instructions(profile: Profile, part: Part) -> f64 {
     parts.get(&part).copied().unwrap_or_default().instructions
 }
 
-// Callgrind Format Specification: `fl`, `fi` and `fe` name the file of the lines
-// below, and the line after `calls` has the cost of the callee.
+// Callgrind Format Specification: `fl`, `fi` and `fe` name the file of the lines that
+// follow, and the line after `calls` has the cost of the callee.
 #[test]
-fn inlined_code_counts_for_its_own_file_and_neutral_code_for_the_code_before_it() {
-    // 30 of its own, 7 beside it, and 40 of 160 that `trim` takes in all.
+fn inlined_code_counts_for_its_file_and_neutral_code_for_the_code_before_it() {
+    // 30 of its own, 7 of neutral code after it, and 40 of the 160 spent in `trim`.
     assert_eq!(instructions(Profile::parse(PROFILE), Part::Pace), 77.0);
-    // 100 and 2 of its own, 5 beside it, and 120 of 160 of `trim`.
+    // 100 and 2 of its own, 5 of neutral code after it, and 120 of the 160 spent in
+    // `trim`.
     assert_eq!(instructions(Profile::parse(PROFILE), Part::Hyper), 227.0);
 }
 
-// Ours.
+// Ours: an allocation is a call into the allocator from outside.
 #[test]
-fn an_allocation_that_calls_the_allocator_again_counts_once() {
+fn an_allocation_with_nested_allocator_calls_counts_once() {
     let parts = Profile::parse(PROFILE).parts();
     assert_eq!(parts[&Part::Hyper].allocations, 4.0);
     let allocations: f64 = parts.values().map(|cost| cost.allocations).sum();
@@ -88,7 +89,7 @@ fn an_allocation_that_calls_the_allocator_again_counts_once() {
     assert_eq!(parts[&Part::Allocation].instructions, 80.0);
 }
 
-// Ours.
+// Ours: the parts sum to the profile's total.
 #[test]
 fn every_instruction_counts_for_one_part() {
     let costs: Vec<Cost> = Profile::parse(PROFILE).parts().into_values().collect();
@@ -96,9 +97,9 @@ fn every_instruction_counts_for_one_part() {
     assert_eq!(sum, 384.0);
 }
 
-// Ours.
+// Ours: the cost of a request is the difference of two runs.
 #[test]
-fn a_run_less_itself_costs_nothing() {
+fn a_run_minus_itself_costs_nothing() {
     let profile = Profile::parse(PROFILE).less(&Profile::parse(PROFILE));
     let parts = profile.parts();
     assert!(
@@ -107,9 +108,9 @@ fn a_run_less_itself_costs_nothing() {
     );
 }
 
-// Ours.
+// Ours: crate and folder decide the part.
 #[test]
-fn files_have_the_parts_of_their_crates_and_folders() {
+fn files_belong_to_the_part_of_their_crate_or_folder() {
     let registry = "/home/user/.cargo/registry/src/registry.test-1";
     let http = format!("{registry}/http-1.5.0/src/header/map.rs");
     let sqlite = format!("{registry}/libsqlite3-sys-0.39.1/sqlite3/sqlite3.c");
@@ -136,9 +137,9 @@ fn files_have_the_parts_of_their_crates_and_folders() {
     assert_eq!(role(library), FileRole::Neutral);
 }
 
-// strace(1), `-c`.
+// strace(1), `-c`: the columns of the summary.
 #[test]
-fn system_calls_are_those_of_the_longer_run_on_top_of_the_shorter() {
+fn system_calls_are_the_difference_of_two_runs() {
     let summary = |sends: u32| {
         format!(
             "% time     seconds  usecs/call     calls    errors syscall\n\

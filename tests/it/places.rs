@@ -1,5 +1,5 @@
-//! Where the configuration is found, and where certificates and the record lie
-//! when nobody says otherwise. All of it is ours.
+//! Default locations of the configuration, the certificates and the record. The rules
+//! are ours.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,7 +11,7 @@ use tokio::process::Command;
 use crate::kit::program::{Outcome, finish, politesse};
 use crate::kit::proxy::{Config, Place, Proxy};
 
-/// A user with a home, and another folder to work in.
+/// A user with a home folder and a working folder.
 struct User {
     root: TempDir,
 }
@@ -29,14 +29,14 @@ impl User {
         self.root.path().canonicalize().unwrap().join(name)
     }
 
-    /// Writes a configuration where `name` says.
+    /// Writes a configuration file to `name`, relative to the user's root.
     fn configure(&self, name: &str, text: &str) {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
 
-    /// Returns the program, working in `work`.
+    /// Returns a command that runs the program in the working folder.
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = politesse(&self.path("home"));
         command.current_dir(self.path("work")).args(arguments);
@@ -47,8 +47,7 @@ impl User {
         finish(self.command(arguments), b"").await
     }
 
-    /// Reports whether nothing was written into the folder that the user works
-    /// in.
+    /// Reports whether the working folder is still empty.
     fn left_work_alone(&self) -> bool {
         std::fs::read_dir(self.path("work")).unwrap().count() == 0
     }
@@ -65,7 +64,7 @@ const FREE_PORTS: [&str; 4] = [
     "admin.listen=127.0.0.1:0",
 ];
 
-/// Returns a `serve` of this user, on free ports.
+/// Runs `serve` on free ports until it is ready, and returns its banner.
 async fn serve(command: &mut Command) -> Vec<String> {
     command.args(FREE_PORTS).arg("serve");
     let command = std::mem::replace(command, Command::new("true"));
@@ -76,7 +75,7 @@ async fn serve(command: &mut Command) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn without_a_configuration_all_that_is_written_lies_in_the_state_folder() {
+async fn without_a_configuration_all_files_are_in_the_state_folder() {
     let user = User::new();
     let banner = serve(&mut user.command(&[])).await;
     let state = user.path("home/.local/state/politesse");
@@ -102,20 +101,20 @@ async fn without_a_configuration_all_that_is_written_lies_in_the_state_folder() 
 }
 
 #[tokio::test]
-async fn here_keeps_certificates_and_the_record_in_the_working_folder() {
+async fn with_here_certificates_and_the_record_are_in_the_working_folder() {
     let user = User::new();
     user.configure("home/.config/politesse/politesse.toml", "nonsense");
     serve(&mut user.command(&["--here"])).await;
     assert!(user.path("work/certs/ca.pem").exists());
     assert!(user.path("work/data/audit.db").exists());
     assert!(!user.path("home/.local").exists());
-    // start.sh says it already.
+    // start.sh passes `--here`, so a user may repeat it.
     let twice = user.run(&["--here", "config", "check", "--here"]).await;
     assert_eq!(twice.code, Some(0), "{twice:?}");
 }
 
 #[tokio::test]
-async fn here_leaves_the_paths_of_a_named_file_relative_to_it() {
+async fn with_here_paths_stay_relative_to_a_named_configuration_file() {
     let user = User::new();
     user.configure("own/politesse.toml", "");
     let file = shown(&user.path("own/politesse.toml"));
@@ -126,7 +125,7 @@ async fn here_leaves_the_paths_of_a_named_file_relative_to_it() {
 }
 
 #[tokio::test]
-async fn without_a_home_it_is_as_with_here() {
+async fn without_a_home_files_are_in_the_working_folder() {
     let user = User::new();
     let mut command = user.command(&["ca", "init"]);
     command.env_remove("HOME");
@@ -135,7 +134,7 @@ async fn without_a_home_it_is_as_with_here() {
 }
 
 #[tokio::test]
-async fn a_start_without_a_home_warns_where_certificates_and_record_lie() {
+async fn a_start_without_a_home_warns_that_files_are_in_the_working_folder() {
     let user = User::new();
     let mut command = user.command(&FREE_PORTS);
     command.arg("serve").env_remove("HOME");
@@ -144,7 +143,7 @@ async fn a_start_without_a_home_warns_where_certificates_and_record_lie() {
     let told = format!("certificates and record are in {work}. Set HOME");
     proxy.logged(&told).await;
     proxy.stop().await;
-    // Not where the folder was chosen.
+    // With `--here` the user chose the folder, so the warning is left out.
     let mut command = user.command(&[&FREE_PORTS[..], &["--here", "serve"]].concat());
     command.env_remove("HOME");
     let proxy = Proxy::start(Place::with(&Config::default()), command).await;
@@ -153,7 +152,7 @@ async fn a_start_without_a_home_warns_where_certificates_and_record_lie() {
 }
 
 #[tokio::test]
-async fn a_configuration_in_the_users_folder_has_its_data_in_the_state_folder() {
+async fn a_users_configuration_keeps_its_data_in_the_state_folder() {
     let user = User::new();
     user.configure("conf/politesse/politesse.toml", "");
     let mut command = user.command(&[]);
@@ -204,7 +203,7 @@ async fn every_command_finds_the_users_configuration() {
 }
 
 #[tokio::test]
-async fn config_show_tells_the_file_and_the_folders() {
+async fn config_show_names_the_file_and_the_folders() {
     let user = User::new();
     let nothing = user.run(&["config", "show"]).await.stdout;
     let file = shown(&user.path("home/.config/politesse/politesse.toml"));
@@ -226,7 +225,7 @@ async fn config_show_tells_the_file_and_the_folders() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_other_users_cannot_read_is_told_with_the_command() {
+async fn a_ca_certificate_that_other_users_cannot_read_is_logged_with_the_fix() {
     let place = Place::with(&Config::default());
     assert_eq!(place.run(&["ca", "init"]).await.code, Some(0));
     let cert = place.path("certs/ca.pem");
@@ -242,7 +241,7 @@ async fn a_certificate_that_other_users_cannot_read_is_told_with_the_command() {
 }
 
 #[tokio::test]
-async fn an_authority_of_the_working_folder_that_is_not_used_is_told() {
+async fn an_unused_ca_in_the_working_folder_is_logged() {
     let user = User::new();
     let init = user.run(&["--here", "ca", "init"]).await;
     assert_eq!(init.code, Some(0), "{init:?}");
@@ -253,7 +252,8 @@ async fn an_authority_of_the_working_folder_that_is_not_used_is_told() {
     proxy.stop().await;
 }
 
-/// Runs `script` as root where `/etc/politesse/politesse.toml` names a record of user 4711.
+/// Runs `script` as root, with a `/etc/politesse/politesse.toml` whose record belongs to
+/// user 4711.
 async fn beside_a_service(script: &str) -> Outcome {
     let root = TempDir::new().unwrap();
     std::fs::set_permissions(root.path(), Permissions::from_mode(0o777)).unwrap();
@@ -274,7 +274,7 @@ async fn beside_a_service(script: &str) -> Outcome {
 }
 
 #[tokio::test]
-async fn root_makes_no_files_for_the_user_of_a_service() {
+async fn root_creates_no_files_in_the_record_of_a_service_user() {
     let script = "./program ca init || echo $?; ./program run -- true || echo $?
                       find service -type f; ./program config show | head -n 1";
     let outcome = beside_a_service(script).await;
@@ -287,7 +287,7 @@ async fn root_makes_no_files_for_the_user_of_a_service() {
 }
 
 #[tokio::test]
-async fn a_user_beside_a_service_has_folders_of_its_own() {
+async fn another_user_does_not_use_the_configuration_of_a_service() {
     let user = "setpriv --reuid 1234 --regid 1234 --clear-groups";
     let script = format!("{user} ./program ca init; setpriv --reuid 4711 ./program config show");
     let outcome = beside_a_service(&script).await;

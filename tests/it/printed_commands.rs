@@ -1,5 +1,5 @@
-//! Commands that the proxy prints: each works as it is printed, from another folder. All
-//! of it is ours.
+//! Commands that the proxy prints: each works when pasted into a shell in another folder.
+//! The rule is ours.
 
 use tempfile::TempDir;
 
@@ -9,8 +9,8 @@ use crate::kit::origin::{Script, site};
 use crate::kit::program::{finish, politesse};
 use crate::kit::proxy::{Place, Proxy, resolve};
 
-/// Starts a proxy without a configuration file, in a folder that it is told to use.
-async fn started_here(origin: &str) -> Proxy {
+/// Starts a proxy with `--here` and without a configuration file.
+async fn start_here(origin: &str) -> Proxy {
     let place = Place::with(&resolve("o.test", origin.parse().unwrap()));
     std::fs::remove_file(place.path("politesse.toml")).unwrap();
     let mut command = politesse(place.folder());
@@ -20,18 +20,18 @@ async fn started_here(origin: &str) -> Proxy {
     Proxy::start(place, command).await
 }
 
-/// Returns what stands between two marks of `text`.
+/// Returns the text between `start` and `end`.
 fn between<'a>(text: &'a str, start: &str, end: &str) -> &'a str {
     let (_, rest) = text.split_once(start).unwrap_or_else(|| panic!("{text}"));
     rest.split_once(end).unwrap_or_else(|| panic!("{text}")).0
 }
 
-/// Returns the first code on a page, as a browser shows it.
+/// Returns the first `code` element of a page, as a browser shows it.
 fn in_html(page: &str) -> String {
     between(page, "<code>", "</code>").replace("&quot;", "\"")
 }
 
-/// Runs `line` in a folder of its own, and returns what it prints.
+/// Runs `line` in an empty folder, and returns its output.
 async fn pasted(line: &str) -> String {
     let elsewhere = TempDir::new().unwrap();
     let outcome = finish(shell(elsewhere.path(), line), b"").await;
@@ -39,7 +39,7 @@ async fn pasted(line: &str) -> String {
     outcome.stdout
 }
 
-/// Asks the admin listener for a page, with `token` if there is one.
+/// Requests a page of the admin listener with `token`, which may be empty.
 async fn page(proxy: &Proxy, path: &str, token: &str) -> Reply {
     let mut client = Crawler::to(proxy.admin()).await;
     let head = format!(
@@ -50,7 +50,9 @@ async fn page(proxy: &Proxy, path: &str, token: &str) -> Reply {
     client.reply_to("GET").await
 }
 
-async fn every_command_works(proxy: &Proxy) {
+/// Runs every command of the banner, the pages and the refusals, and asserts that it
+/// works.
+async fn assert_commands_work(proxy: &Proxy) {
     let banner = proxy.banner().join("\n") + "\n";
     let link = pasted(between(&banner, "for another link: ", "\n")).await;
     assert!(link.starts_with(&format!("http://{}/login?once=", proxy.admin())));
@@ -76,15 +78,15 @@ async fn every_command_works(proxy: &Proxy) {
     for command in [in_html(&html), between(&text, ": `", "`").to_owned()] {
         assert!(pasted(&command).await.contains(url), "{command}");
     }
-    // The form for programs names no command, but the number.
+    // The JSON for programs has the decision's number instead of a command.
     let refused = ask(proxy, "GET", url, &[]).await.json();
     assert!(refused["decision"].is_string());
     assert!(!refused.to_string().contains("audit show"), "{refused}");
 }
 
-// A setting of the environment is carried along: without it another record is asked.
+// Without the variables of the environment a command would read another record.
 #[tokio::test]
-async fn every_command_names_the_variables_that_say_where_files_are() {
+async fn printed_commands_carry_the_environment_variables_of_paths() {
     let origin = Script::robots("User-agent: *\nDisallow: /private\n")
         .start()
         .await;
@@ -95,20 +97,20 @@ async fn every_command_names_the_variables_that_say_where_files_are() {
         .env("POLITESSE_AUDIT__STORE", "sqlite:other/audit.db")
         .env("POLITESSE_ADMIN__TOKEN_FILE", "other/token");
     let proxy = Proxy::start(place, command).await;
-    every_command_works(&proxy).await;
+    assert_commands_work(&proxy).await;
 }
 
 #[tokio::test]
-async fn every_command_names_the_configuration_file() {
+async fn printed_commands_name_the_configuration_file() {
     let (_origin, proxy) = site(Script::robots("User-agent: *\nDisallow: /private\n"), &[]).await;
-    every_command_works(&proxy).await;
+    assert_commands_work(&proxy).await;
 }
 
 #[tokio::test]
-async fn every_command_names_the_folder_of_here() {
+async fn printed_commands_name_the_folder_of_here() {
     let origin = Script::robots("User-agent: *\nDisallow: /private\n")
         .start()
         .await;
-    let proxy = started_here(&origin.address().to_string()).await;
-    every_command_works(&proxy).await;
+    let proxy = start_here(&origin.address().to_string()).await;
+    assert_commands_work(&proxy).await;
 }

@@ -1,5 +1,5 @@
-//! Personal data that are to be left out of the record: nowhere in its files, and
-//! what is left can still be verified.
+//! Personal data left out of the record (`audit.query_strings`,
+//! `audit.client_addresses`): none of its files has them, and the rest still verifies.
 
 use std::fs;
 
@@ -9,10 +9,10 @@ use crate::kit::client::{get, get_as};
 use crate::kit::origin::Script;
 use crate::kit::proxy::{Place, resolve};
 
-/// Part of the query strings and of the user information that are sent.
+/// Secret in the query strings and the user information of the requests.
 const SECRET: &str = "s3cr3t";
 
-/// Returns whether any file of the record's folder holds `text`.
+/// Reports whether any file in the record's folder contains `text`.
 fn is_in_record(place: &Place, text: &str) -> bool {
     let holds = |path: std::path::PathBuf| {
         let bytes = fs::read(path).unwrap();
@@ -27,8 +27,8 @@ fn is_in_record(place: &Place, text: &str) -> bool {
         .any(holds)
 }
 
-/// Asks for URLs with query strings by a proxy with these forms. Returns its folder
-/// and its rows.
+/// Requests URLs with query strings through a proxy with these two settings. Returns its
+/// folder and its rows.
 async fn crawled(query_strings: &str, client_addresses: &str) -> (Place, Vec<Value>) {
     let plain = Script::robots("User-agent: *\nDisallow: /private\nDisallow: /search$\n");
     let plain = plain.start().await;
@@ -54,7 +54,7 @@ async fn crawled(query_strings: &str, client_addresses: &str) -> (Place, Vec<Val
         let reply = get_as(&proxy, "ExampleBot/1.0", &url).await;
         assert_eq!(reply.status(), status, "{url}");
     }
-    // The origin gets what was sent, whatever is written of it.
+    // The origin gets the whole query string, even if the record does not.
     let target = format!("/open?token={SECRET}");
     assert!(plain.targets().contains(&target));
     proxy.place().completed(7).await;
@@ -82,9 +82,9 @@ async fn verified(place: &Place) -> String {
     outcome.stdout
 }
 
-// Ours.
+// Ours: user information never reaches the record.
 #[tokio::test]
-async fn by_default_all_is_written_but_user_information() {
+async fn by_default_everything_but_user_information_is_recorded() {
     let (place, rows) = crawled("full", "full").await;
     let urls = values(&rows, "url");
     let url = format!("http://p.test/private?token={SECRET}");
@@ -94,9 +94,10 @@ async fn by_default_all_is_written_but_user_information() {
     assert!(!verified(&place).await.contains("query strings"));
 }
 
-// Ours.
+// Ours: `verify` decides all entries again whose verdict does not depend on the omitted
+// query string.
 #[tokio::test]
-async fn what_is_omitted_is_in_no_file_and_the_rest_is_decided_again() {
+async fn an_omitted_query_string_is_in_no_file_and_the_record_still_verifies() {
     let (place, rows) = crawled("omitted", "shortened").await;
     let urls = values(&rows, "url");
     for url in [
@@ -116,7 +117,7 @@ async fn what_is_omitted_is_in_no_file_and_the_rest_is_decided_again() {
         said.contains("1 by query strings that are not on record"),
         "{said}"
     );
-    // A verdict that cannot rest on a query string is still found to be wrong.
+    // A changed verdict that does not depend on a query string is still found.
     let database = rusqlite::Connection::open(place.path("data/audit.db")).unwrap();
     let changed = database.execute(
         "UPDATE decision SET ruling = (SELECT d.ruling FROM decision AS d WHERE d.path = '/open?#')
@@ -132,9 +133,9 @@ async fn what_is_omitted_is_in_no_file_and_the_rest_is_decided_again() {
     );
 }
 
-// Ours.
+// Ours: equal values have equal keyed digests, and nothing else can be read from them.
 #[tokio::test]
-async fn keyed_values_tell_equal_ones_and_nothing_else() {
+async fn keyed_values_reveal_only_equality() {
     let (place, rows) = crawled("keyed", "keyed").await;
     let mut urls = values(&rows, "url");
     urls.retain(|url| url.starts_with("http://p.test/open?#keyed:"));
@@ -146,7 +147,7 @@ async fn keyed_values_tell_equal_ones_and_nothing_else() {
             .all(|client| client.starts_with("keyed:"))
     );
     verified(&place).await;
-    // Another start uses the same key.
+    // The next start uses the same key.
     let proxy = place.start().await;
     get(&proxy, &format!("http://p.test/open?token={SECRET}")).await;
     let place = proxy.stop().await;

@@ -1,4 +1,4 @@
-//! What holds for every input, by example of many.
+//! Properties that hold for every input, tried on random ones.
 
 use std::sync::Arc;
 
@@ -45,8 +45,8 @@ fn verdict(robots: &str, path: &str) -> Verdict {
     once.ruling().verdict
 }
 
-/// Returns what is decided on a path, and what deciding again from what is kept
-/// of it comes to.
+/// Decides on `path`, builds the record of that decision, and returns the outcome of
+/// deciding it again from the record alone.
 fn decided_again(robots: &str, path: &str, policy: &Policy) -> Again {
     let target: Target = format!("http://h.test{path}").parse().unwrap();
     let copy = RobotsFile::read(Bytes::from(robots.to_owned()), policy.terms().dialect);
@@ -122,24 +122,24 @@ proptest! {
 
     // RFC 9309, section 2.3.1.5 and section 3: any bytes can be parsed.
     #[test]
-    fn any_bytes_are_a_robots_txt(body in vec(any::<u8>(), 0..2000), max in 0_usize..2100) {
+    fn any_bytes_parse_as_a_robots_txt(body in vec(any::<u8>(), 0..2000), max in 0_usize..2100) {
         let robots = RobotsTxt::parse(&body);
         let _ = robots.binding(&Crawler::parse("FooBot")).judge("/a");
         prop_assert!(whole_lines(&body, max).len() <= max);
     }
 
-    // Ours: a further prohibition for the group that binds never allows more.
+    // Ours: one more `Disallow` in the matching group never allows more.
     #[test]
-    fn a_rule_more_against_everything_never_allows_more(robots in rules(), path in "/[a-c./%2eE?]{0,10}") {
+    fn adding_disallow_all_never_allows_more(robots in rules(), path in "/[a-c./%2eE?]{0,10}") {
         let before = verdict(&robots, &path);
         let after = verdict(&format!("{robots}Disallow: /\n"), &path);
         prop_assert!(before == Verdict::Disallow || after == before || after == Verdict::Disallow);
     }
 
-    // Invariant 2 (ARCHITECTURE.md): the record holds all that a decision
-    // depends on.
+    // Invariant 2 (ARCHITECTURE.md): the record holds everything that a decision depends
+    // on.
     #[test]
-    fn deciding_again_from_a_record_agrees(
+    fn a_decision_repeated_from_its_record_is_the_same(
         robots in rules(),
         agent in prop::sample::select(vec!["*", "foobot", "FooBot-News", "other"]),
         path in "/[a-c./%2eEF?;]{0,10}",
@@ -153,43 +153,44 @@ proptest! {
         prop_assert_eq!(decided_again(&robots, &path, &policy), Again::Same);
     }
 
-    // RFC 3986, section 5.2.4: what has no dot segments has none to remove.
+    // RFC 3986, section 5.2.4: after one pass no dot segments are left.
     #[test]
-    fn dot_segments_are_removed_at_once(path in "/[a./%2eE?]{0,16}") {
+    fn one_pass_removes_all_dot_segments(path in "/[a./%2eE?]{0,16}") {
         if let Some(reading) = without_dot_segments(&path) {
             prop_assert_eq!(without_dot_segments(&reading), None);
             prop_assert!(reading.starts_with('/'));
         }
     }
 
-    // Ours: any text is a URL or is none, and a URL reads back as itself.
+    // Ours: parsing never panics, and a URL that parses survives a round trip.
     #[test]
-    fn a_target_reads_back_as_itself(text in "https?://[a-z0-9.:@\\[\\]%-]{1,20}[/?#]?[ -~]{0,20}") {
+    fn a_target_survives_a_round_trip_through_text(text in "https?://[a-z0-9.:@\\[\\]%-]{1,20}[/?#]?[ -~]{0,20}") {
         if let Ok(target) = text.parse::<Target>() {
             prop_assert_eq!(target.to_string().parse::<Target>().unwrap(), target);
         }
     }
 
-    // Ours: a User-Agent never ends the proxy, and candidates read back.
+    // Ours: no User-Agent panics, and the candidate names survive a round trip.
     #[test]
-    fn any_user_agent_names_somebody_or_nobody(value in vec(any::<u8>(), 0..300)) {
+    fn any_user_agent_can_be_parsed_and_restored(value in vec(any::<u8>(), 0..300)) {
         let crawler = Crawler::from_user_agent([&value[..]]);
         let again = Crawler::restore(crawler.candidates().to_vec(), crawler.user_agent().map(str::to_owned));
-        // One whose names are cut has no record to be restored from.
+        // The record does not hold a crawler whose names were truncated.
         if !crawler.is_cut() {
             prop_assert_eq!(&again, &crawler);
         }
         prop_assert_eq!(again.candidates(), crawler.candidates());
     }
-    // RFC 9110, section 10.1.5: browsers, versions and systems are nobody.
+
+    // RFC 9110, section 10.1.5: browsers, versions and operating systems name no crawler.
     #[test]
-    fn no_user_agent_gives_a_browser_or_a_version_for_a_name(parts in vec(prop::sample::select(AGENT_PARTS.to_vec()), 0..8)) {
+    fn no_browser_or_version_becomes_a_crawler_name(parts in vec(prop::sample::select(AGENT_PARTS.to_vec()), 0..8)) {
         let crawler = Crawler::parse(&parts.concat());
         let candidates = crawler.candidates();
         prop_assert!(candidates.len() <= 4 * 8, "{:?}", candidates);
         for (at, token) in candidates.iter().enumerate() {
             let text = token.as_str();
-            prop_assert!(!NOBODY.iter().any(|name| name.eq_ignore_ascii_case(text)), "{}", text);
+            prop_assert!(!NOT_CRAWLERS.iter().any(|name| name.eq_ignore_ascii_case(text)), "{}", text);
             let is_version = text.contains('.') && text.bytes().all(|byte| b"0123456789.".contains(&byte));
             prop_assert!(!is_version, "{}", text);
             prop_assert!(!candidates[..at].contains(token), "{} twice", text);
@@ -198,7 +199,7 @@ proptest! {
     }
 }
 
-/// Parts of User-Agents that together make nearly any.
+/// Parts from which nearly any User-Agent can be built.
 const AGENT_PARTS: [&str; 34] = [
     "Mozilla",
     "Mozilla/5.0 ",
@@ -236,8 +237,8 @@ const AGENT_PARTS: [&str; 34] = [
     "Linux",
 ];
 
-/// Names that are no crawler's.
-const NOBODY: [&str; 8] = [
+/// Names that never name a crawler.
+const NOT_CRAWLERS: [&str; 8] = [
     "*",
     "Mozilla",
     "Chrome",

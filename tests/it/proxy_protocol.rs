@@ -1,5 +1,5 @@
-//! PROXY protocol on the listener for crawlers: whose headers count, for what, and
-//! what becomes of connections that lack one. proxy-protocol.txt; bounds are ours.
+//! PROXY protocol on the listener for crawlers: which senders may use it, what the header
+//! decides, and how connections without one end. proxy-protocol.txt; limits are ours.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -22,13 +22,13 @@ async fn origin() -> Origin {
     Script::robots("").start().await
 }
 
-/// Header of version 2 that names `client`.
+/// Returns a version 2 header that names `client`.
 pub(crate) fn v2(client: IpAddr) -> Vec<u8> {
     let (family, addresses) = match client {
         IpAddr::V4(client) => (0x11, [&client.octets()[..], &[127, 0, 0, 1]].concat()),
         IpAddr::V6(client) => (0x21, [&client.octets()[..], &[0; 16]].concat()),
     };
-    // Port 0: no port of a client counts for anything.
+    // Port 0: the proxy ignores the client's port.
     let rest = [&addresses[..], &[0, 0, 0x0c, 0x38]].concat();
     let length = u8::try_from(rest.len()).unwrap();
     [START, &[0x21, family, 0, length], &rest].concat()
@@ -37,7 +37,7 @@ pub(crate) fn v2(client: IpAddr) -> Vec<u8> {
 const START: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 const HEALTH_CHECK: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
 
-/// Returns a connection of the balancer that has sent `header`.
+/// Returns a connection from the balancer's address that has sent `header`.
 async fn balanced(proxy: &Proxy, header: &[u8]) -> Crawler {
     let mut crawler = Crawler::from(proxy, BALANCER).await;
     crawler.send(header).await;
@@ -51,8 +51,8 @@ async fn asks(crawler: &mut Crawler, path: &str) -> u16 {
 
 const REQUEST: &[u8] = b"GET http://o.test/ HTTP/1.1\r\nHost: o.test\r\n\r\n";
 
-/// Holds that a connection is answered with 400 and closed.
-async fn is_malformed(mut crawler: Crawler) {
+/// Asserts that the connection gets 400 and is closed.
+async fn assert_malformed(mut crawler: Crawler) {
     let head = crawler.head().await.expect("an answer");
     assert_eq!(head.status, 400);
     assert!(crawler.closes().await);
@@ -73,7 +73,7 @@ async fn refused(proxy: &Proxy, result: &str, value: usize) {
 }
 
 #[tokio::test]
-async fn the_client_of_a_header_is_the_one_on_record() {
+async fn the_client_named_by_a_header_is_on_record() {
     let origin = origin().await;
     let proxy = config(&origin).start().await;
     let v4: IpAddr = "192.0.2.7".parse().unwrap();
@@ -82,7 +82,7 @@ async fn the_client_of_a_header_is_the_one_on_record() {
     let line = b"PROXY TCP4 192.0.2.9 127.0.0.1 0 3128\r\n".to_vec();
     for header in [v2(v4), v2(v6), v2(mapped), line, HEALTH_CHECK.to_vec()] {
         let mut crawler = balanced(&proxy, &header).await;
-        // Each request of the connection is that client's.
+        // The header applies to every request of its connection.
         assert_eq!(asks(&mut crawler, "/a").await, 200);
         assert_eq!(asks(&mut crawler, "/b").await, 200);
     }
@@ -102,7 +102,7 @@ async fn the_client_of_a_header_is_the_one_on_record() {
 }
 
 #[tokio::test]
-async fn a_client_behind_a_balancer_has_its_own_limits_and_admission() {
+async fn limits_and_admission_apply_to_the_client_named_by_the_header() {
     let origin = origin().await;
     let config = config(&origin)
         .set("proxy.clients = [\"192.0.2.0/24\"]")
@@ -115,7 +115,7 @@ async fn a_client_behind_a_balancer_has_its_own_limits_and_admission() {
     assert_eq!(asks(&mut another, "/a").await, 503);
     let mut other = balanced(&proxy, &v2("192.0.2.8".parse().unwrap())).await;
     assert_eq!(asks(&mut other, "/a").await, 200);
-    // Neither somebody else nor the balancer itself may use the proxy.
+    // `proxy.clients` admits neither another client nor the balancer itself.
     for header in [v2("198.51.100.7".parse().unwrap()), HEALTH_CHECK.to_vec()] {
         assert!(balanced(&proxy, &header).await.closes().await);
     }
@@ -123,7 +123,7 @@ async fn a_client_behind_a_balancer_has_its_own_limits_and_admission() {
 }
 
 #[tokio::test]
-async fn a_connection_of_a_balancer_without_a_header_is_closed() {
+async fn a_balancers_connection_without_a_header_is_closed() {
     let origin = origin().await;
     let proxy = config(&origin).start().await;
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -141,17 +141,18 @@ async fn a_connection_of_a_balancer_without_a_header_is_closed() {
     assert!(proxy.place().rows().await.is_empty());
 }
 
-/// Header of version 2 with its command, its family and what it says of its length.
+/// Returns a version 2 header with these bytes for command and family, and this stated
+/// length.
 fn odd(command_and_family: [u8; 2], length: u16, rest: &[u8]) -> Vec<u8> {
     [START, &command_and_family, &length.to_be_bytes(), rest].concat()
 }
 
-// proxy-protocol.txt, sections 2.1, 2.2; the bounds are ours. What the client behind a
-// header asks for must not be read as anything else.
+// proxy-protocol.txt, sections 2.1, 2.2; the limits are ours. The request that follows a
+// malformed header must not be read.
 #[tokio::test]
-async fn each_malformed_header_is_refused_counted_and_told() {
+async fn each_malformed_header_is_refused_counted_and_logged() {
     let origin = origin().await;
-    // Each is told, not some of them.
+    // The limit on log lines must not hide any of them.
     let proxy = config(&origin).set("log.burst = 100").start().await;
     let (malformed, ended) = (
         "the PROXY header is malformed, closed",
@@ -164,23 +165,23 @@ async fn each_malformed_header_is_refused_counted_and_told() {
     let whole = v2("192.0.2.7".parse().unwrap());
     let line_end = [&b"PROXY UNKNOWN "[..], &[b'a'; 200], b"\r\n"].concat();
     let table: [(Vec<u8>, &str); 14] = [
-        // Cut short: in its start, in its length, in its addresses, in a line.
+        // Cut off in the signature, the length, the addresses, and a line of version 1.
         (START[..7].to_vec(), ended),
         (whole[..15].to_vec(), ended),
         (whole[..whole.len() - 1].to_vec(), ended),
         (b"PROXY TCP4 192.0.2.7".to_vec(), ended),
-        // A length that does not hold the addresses, one that holds the request, too,
-        // and extensions that nobody has room for.
+        // A length too short for the addresses, one that includes the request, and
+        // extensions beyond the limit.
         (odd([0x21, 0x11], 11, &[0; 11]), malformed),
         (odd([0x21, 0x21], 12, &[0; 12]), malformed),
         (odd([0x21, 0x11], 500, &whole[16..]), ended),
         (odd([0x21, 0x11], u16::MAX, &whole[16..]), long),
-        // Another version, command and family, and a datagram.
+        // Unknown version, command and family, and a datagram.
         (odd([0x11, 0x11], 12, &[0; 12]), malformed),
         (odd([0x22, 0x11], 12, &[0; 12]), malformed),
         (odd([0x21, 0x41], 12, &[0; 12]), malformed),
         (odd([0x21, 0x12], 12, &[0; 12]), other),
-        // Lines.
+        // Malformed lines of version 1.
         (
             b"PROXY TCP4 192.0.2.256 127.0.0.1 1 2\r\n".to_vec(),
             malformed,
@@ -191,7 +192,7 @@ async fn each_malformed_header_is_refused_counted_and_told() {
         let before = proxy.log().matches(line).count();
         let mut crawler = balanced(&proxy, &header).await;
         if line != ended || header.len() == whole.len() {
-            // The proxy may have closed it by then.
+            // The proxy may already have closed the connection.
             let _ = crawler.try_send(REQUEST).await;
         }
         let _ = crawler.try_finish_sending().await;
@@ -207,9 +208,10 @@ async fn each_malformed_header_is_refused_counted_and_told() {
     assert!(origin.targets().is_empty());
 }
 
-// Ours: one header counts. Behind it the client speaks, who is to be believed in nothing.
+// Ours: only the first header counts. After it the client itself sends, and its claims
+// are not trusted.
 #[tokio::test]
-async fn a_second_header_is_what_the_client_of_the_first_said() {
+async fn a_second_header_is_a_malformed_request() {
     let origin = origin().await;
     let proxy = config(&origin).start().await;
     let [first, second] = ["192.0.2.7", "192.0.2.8"].map(|client| v2(client.parse().unwrap()));
@@ -220,16 +222,16 @@ async fn a_second_header_is_what_the_client_of_the_first_said() {
         (line, &first),
         (HEALTH_CHECK, &second),
     ] {
-        is_malformed(balanced(&proxy, &[one, two, REQUEST].concat()).await).await;
+        assert_malformed(balanced(&proxy, &[one, two, REQUEST].concat()).await).await;
     }
     assert!(proxy.place().rows().await.is_empty());
     assert!(origin.targets().is_empty());
 }
 
-// RFC 4291, section 2.5.5.2: a listener for both families sees the balancer's address as
-// one of IPv6. LOCAL and Unix sockets name no client, whatever addresses they carry.
+// RFC 4291, section 2.5.5.2: a dual-stack listener sees the balancer's IPv4 address mapped
+// to IPv6. LOCAL and Unix sockets name no client, so the balancer itself is the client.
 #[tokio::test]
-async fn a_balancer_is_known_by_its_mapped_address_and_may_name_nobody() {
+async fn a_balancer_is_recognized_by_its_mapped_address_and_may_name_no_client() {
     let origin = origin().await;
     let config = config(&origin).set("proxy.listen = [\"[::]:0\"]");
     let proxy = config.start().await;
@@ -252,14 +254,14 @@ async fn a_balancer_is_known_by_its_mapped_address_and_may_name_nobody() {
     }
 }
 
-/// Header of a connection from 192.0.2.9 that says that so many bytes follow it.
+/// Returns a header for 192.0.2.9 that announces `extensions` more bytes.
 fn whole_with(extensions: u16) -> Vec<u8> {
     let addresses = &v2("192.0.2.9".parse().unwrap())[16..];
     odd([0x21, 0x11], 12 + extensions, addresses)
 }
 
 #[tokio::test]
-async fn a_header_from_anybody_else_is_a_malformed_request() {
+async fn a_header_from_another_address_is_a_malformed_request() {
     let origin = origin().await;
     let proxy = config(&origin).start().await;
     let client: IpAddr = "192.0.2.7".parse().unwrap();
@@ -267,7 +269,7 @@ async fn a_header_from_anybody_else_is_a_malformed_request() {
     for header in [v2(client), line, HEALTH_CHECK.to_vec()] {
         let mut crawler = Crawler::plain(&proxy).await;
         crawler.send(&[&header[..], REQUEST].concat()).await;
-        is_malformed(crawler).await;
+        assert_malformed(crawler).await;
     }
     assert!(proxy.place().rows().await.is_empty());
     assert!(origin.targets().is_empty());
@@ -301,9 +303,9 @@ async fn a_header_comes_before_tls() {
     assert!(Crawler::over_tls(address).await.is_err());
 }
 
-// Ours: neither silence nor single bytes hold a place for long.
+// Ours: silent and slow connections are closed after `proxy.header_timeout`.
 #[tokio::test]
-async fn a_header_has_the_time_of_a_head() {
+async fn a_late_header_closes_the_connection() {
     let origin = origin().await;
     let config = config(&origin).set("proxy.header_timeout = \"1s\"");
     let proxy = config.start().await;
@@ -315,13 +317,13 @@ async fn a_header_has_the_time_of_a_head() {
     proxy
         .logged("no PROXY header within proxy.header_timeout")
         .await;
-    // The time of the first request begins behind the header.
+    // After the header the timeout starts again for the first request.
     let mut only_header = balanced(&proxy, &v2("192.0.2.7".parse().unwrap())).await;
     assert!(only_header.closes().await);
 }
 
 #[tokio::test]
-async fn connections_without_a_header_keep_out_none_with_one() {
+async fn silent_connections_do_not_shut_out_those_with_a_header() {
     let origin = origin().await;
     let config = config(&origin)
         .set("proxy.max_handshakes = 20")
@@ -337,14 +339,14 @@ async fn connections_without_a_header_keep_out_none_with_one() {
     let mut crawler = balanced(&proxy, &header).await;
     assert_eq!(asks(&mut crawler, "/a").await, 200);
     assert!(silent[0].closes().await);
-    // The latest still has its place.
+    // The newest silent connection is still open.
     let mut last = silent.pop().unwrap();
     last.send(&header).await;
     assert_eq!(asks(&mut last, "/a").await, 200);
 }
 
 #[tokio::test]
-async fn a_reload_names_other_balancers_and_leaves_open_connections_alone() {
+async fn a_reload_replaces_the_balancers_and_keeps_open_connections() {
     let origin = origin().await;
     let proxy = config(&origin).start().await;
     let header = v2("192.0.2.7".parse().unwrap());

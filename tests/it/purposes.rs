@@ -12,8 +12,8 @@ use crate::kit::proxy::{Config, Proxy, resolve};
 const ROBOTS: &str = "User-agent: *\nContent-Usage: /a train-ai=n\nContent-Usage: /b search=n\n\
                       Disallow: /private\n";
 
-/// TrainBot trains, FindBot searches, BothBot does both, AnyBot fetches for nothing that
-/// is declared.
+/// Purposes: TrainBot trains, FindBot searches, BothBot does both. AnyBot is not listed
+/// and has no declared purpose.
 const CRAWLERS: &str = "crawler = [\
     { token = \"TrainBot\", user_agent = \"trainbot\", purpose = \"train-ai\" }, \
     { token = \"FindBot\", user_agent = \"findbot\", purpose = [\"search\"] }, \
@@ -38,7 +38,7 @@ async fn ask(proxy: &Proxy, agent: &str, path: &str) -> Reply {
 }
 
 #[tokio::test]
-async fn a_page_that_is_denied_for_every_purpose_is_refused_with_the_line() {
+async fn a_page_denied_for_every_purpose_is_refused_with_its_line() {
     let origin = origin().await;
     let proxy = config(&origin, "refuse").start().await;
     for (agent, path, status) in [
@@ -46,7 +46,7 @@ async fn a_page_that_is_denied_for_every_purpose_is_refused_with_the_line() {
         ("TrainBot/1", "/b/1", 200),
         ("FindBot/1", "/a/2", 200),
         ("FindBot/1", "/b/2", 403),
-        // One of its two purposes is not denied.
+        // Only one of BothBot's two purposes is denied.
         ("BothBot/1", "/a/3", 200),
         ("BothBot/1", "/b/3", 200),
         ("AnyBot/1", "/a/4", 200),
@@ -79,7 +79,7 @@ async fn a_page_that_is_denied_for_every_purpose_is_refused_with_the_line() {
     ] {
         assert!(why.stdout.contains(told), "{}", why.stdout);
     }
-    // A rule refuses for any purpose.
+    // A `Disallow` rule applies to every purpose.
     let by_rule = ask(&proxy, "FindBot/1", "/private").await.json();
     assert_eq!(by_rule["reason"], "rule");
     let seen = origin.targets();
@@ -90,7 +90,7 @@ async fn a_page_that_is_denied_for_every_purpose_is_refused_with_the_line() {
 }
 
 #[tokio::test]
-async fn any_denied_purpose_is_enough_with_the_key() {
+async fn with_preferences_any_one_denied_purpose_refuses_a_page() {
     let origin = origin().await;
     let any = config(&origin, "refuse").set("preferences.any = true");
     let proxy = any.start().await;
@@ -110,7 +110,7 @@ async fn any_denied_purpose_is_enough_with_the_key() {
 }
 
 #[tokio::test]
-async fn a_report_forwards_and_an_entry_may_differ_from_the_rest() {
+async fn report_mode_forwards_and_a_crawler_may_override_it() {
     let origin = origin().await;
     let own = "crawler = [\
             { token = \"TrainBot\", user_agent = \"trainbot\", purpose = \"train-ai\" }, \
@@ -130,7 +130,7 @@ async fn a_report_forwards_and_an_entry_may_differ_from_the_rest() {
 }
 
 #[tokio::test]
-async fn no_purpose_leaves_the_policy_as_it_was() {
+async fn a_crawler_without_a_purpose_has_the_unchanged_policy() {
     let origin = origin().await;
     let policies = async |config: Config| -> Vec<Value> {
         let proxy = config.start().await;
@@ -144,7 +144,7 @@ async fn no_purpose_leaves_the_policy_as_it_was() {
 }
 
 #[tokio::test]
-async fn a_reload_and_a_command_change_what_is_refused() {
+async fn reload_and_run_purpose_change_the_refusals() {
     let origin = origin().await;
     let proxy = config(&origin, "off").start().await;
     assert_eq!(ask(&proxy, "TrainBot/1", "/a/1").await.status(), 200);
@@ -173,7 +173,7 @@ async fn a_reload_and_a_command_change_what_is_refused() {
 }
 
 #[tokio::test]
-async fn check_and_replay_decide_as_the_proxy_does() {
+async fn check_and_replay_apply_preferences_like_the_proxy() {
     let origin = origin().await;
     let proxy = config(&origin, "off").start().await;
     for (agent, path) in [("TrainBot/1", "/a/1"), ("FindBot/1", "/a/1")] {
@@ -203,9 +203,9 @@ async fn check_and_replay_decide_as_the_proxy_does() {
     assert_eq!(again.code, Some(0), "{again:?}");
 }
 
-// contentsignals.org: a signal of the group.
+// contentsignals.org: a `Content-Signal` line of the crawler's group.
 #[tokio::test]
-async fn a_content_signal_denies_as_well() {
+async fn a_content_signal_denies_a_purpose() {
     let robots = "User-agent: *\nContent-Signal: ai-train=no, search=yes\nAllow: /\n";
     let origin = Script::robots(robots).start().await;
     let proxy = config(&origin, "refuse").start().await;

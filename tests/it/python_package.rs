@@ -1,6 +1,6 @@
 //! The Python package of `contrib/python`: its add-on in a real Scrapy, and the wheel.
 //!
-//! `tests/run` makes the Python environment that these run in.
+//! `tests/run` makes the Python environment for these tests.
 
 use std::path::Path;
 
@@ -17,7 +17,8 @@ use crate::kit::sha256;
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /basket\n";
 
-/// Requests `urls` with Scrapy; `mode` is `addon`, or `defaults` without the add-on.
+/// Requests `urls` with Scrapy and returns its report. `mode` is `addon`, or `defaults`
+/// for Scrapy without the add-on.
 async fn scrapy(proxy: &Proxy, mode: &str, urls: &[String]) -> Value {
     report(scrapy_command(proxy, mode, urls)).await
 }
@@ -26,12 +27,12 @@ fn scrapy_command(proxy: &Proxy, mode: &str, urls: &[String]) -> Command {
     let mut arguments = vec![mode];
     arguments.extend(urls.iter().map(String::as_str));
     let mut command = python_command(proxy, "addon.py", &arguments);
-    // As `run` does.
+    // `politesse run` sets this variable.
     command.env("POLITESSE_RUN", format!("http://{}", proxy.address()));
     command
 }
 
-/// Runs the command to its end, and returns its report with its log.
+/// Runs the command to its end. Returns its report, with its log as the member `log`.
 async fn report(command: Command) -> Value {
     let outcome = finish(command, b"").await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -47,7 +48,7 @@ fn urls(paths: &[&str]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_refusal_is_ignored_with_the_rule_in_its_message() {
+async fn the_addon_ignores_a_refused_page_with_the_rule_in_its_message() {
     let (_origin, proxy) = site(Script::robots(ROBOTS).name("shop.test"), &[]).await;
     let report = scrapy(&proxy, "addon", &urls(&["/lamp", "/basket"])).await;
     assert_eq!(report["pages"], json!({"http://shop.test/lamp": 200}));
@@ -60,13 +61,14 @@ async fn a_refusal_is_ignored_with_the_rule_in_its_message() {
     let log = report["log"].as_str().unwrap();
     let logged = format!("INFO: <GET http://shop.test/basket>: {message}");
     assert!(log.contains(&logged), "{log}");
-    // ROBOTSTXT_OBEY is off: the proxy was asked about the basket.
+    // The add-on turns ROBOTSTXT_OBEY off, so the proxy was asked for the basket.
     assert_eq!(proxy.place().completed(2).await.len(), 2);
 }
 
-// Ours: without `error`, the member is what report mode says of the site's response.
+// Ours: only a member of the proxy's own with `error` is a refusal. Without `error` it is
+// the remark of report mode on the site's response.
 #[tokio::test]
-async fn a_site_s_own_403_reaches_the_spider() {
+async fn a_sites_own_403_reaches_the_spider() {
     let forbidden = |status: &str| Page::status(403).field("Proxy-Status", status);
     let forged = "politesse;error=http_request_denied;details=\"Line 1\"";
     let quoted = format!("cdn;details=\", {}, \"", forged.replace('"', "\\\""));
@@ -85,7 +87,7 @@ async fn a_site_s_own_403_reaches_the_spider() {
 }
 
 #[tokio::test]
-async fn a_proxy_of_another_name_is_recognized_by_the_setting() {
+async fn the_addon_recognizes_a_renamed_proxy_by_its_setting() {
     let (_origin, proxy) = site(
         Script::robots(ROBOTS).name("shop.test"),
         &["proxy.name = \"gate\""],
@@ -98,9 +100,9 @@ async fn a_proxy_of_another_name_is_recognized_by_the_setting() {
     assert_eq!(named["ignored"][&basket[0]], json!(["Refusal"]), "{named}");
 }
 
-// Ours: a company's proxy obeys no robots.txt.
+// Ours: a proxy that `run` did not set, such as a company's, does not obey robots.txt.
 #[tokio::test]
-async fn behind_a_proxy_that_run_did_not_set_scrapy_still_obeys_robots_txt() {
+async fn with_a_proxy_that_run_did_not_set_scrapy_still_obeys_robots_txt() {
     let (_origin, proxy) = site(Script::robots(ROBOTS).name("shop.test"), &[]).await;
     let basket = urls(&["/basket"]);
     for (name, value) in [("POLITESSE_RUN", ""), ("no_proxy", "other.test")] {
@@ -112,9 +114,10 @@ async fn behind_a_proxy_that_run_did_not_set_scrapy_still_obeys_robots_txt() {
     }
 }
 
-// Ours: a site that always answers 429 ends in Scrapy's own retries.
+// Ours: after `POLITESSE_DEFERRALS_MAX` deferrals a page falls back to Scrapy's retries,
+// which end.
 #[tokio::test]
-async fn a_page_that_is_put_off_too_often_is_left_to_scrapy() {
+async fn a_page_put_off_too_often_falls_back_to_scrapys_retries() {
     let again = Page::status(429).field("Retry-After", "0");
     let (_origin, proxy) = site(
         Script::robots(ROBOTS)
@@ -131,7 +134,7 @@ async fn a_page_that_is_put_off_too_often_is_left_to_scrapy() {
     assert_eq!(report["stats"]["retry/max_reached"], 1, "{report}");
 }
 
-// Ours: a crawl that does not go through the proxy has to obey by itself.
+// Ours: without the proxy Scrapy itself must obey robots.txt.
 #[tokio::test]
 async fn without_a_proxy_scrapy_still_obeys_robots_txt() {
     let (origin, proxy) = site(Script::robots(ROBOTS).name("shop.test"), &[]).await;
@@ -150,7 +153,7 @@ async fn without_a_proxy_scrapy_still_obeys_robots_txt() {
 }
 
 #[tokio::test]
-async fn the_annotation_is_in_the_meta_of_the_response() {
+async fn the_annotation_is_in_the_meta_of_a_response() {
     let page = Page::html("<meta name=robots content='noarchive, max-snippet:20'>");
     let date = Page::text("x").field("X-Robots-Tag", "unavailable_after: 2100-01-01");
     let script = Script::robots(ROBOTS)
@@ -167,9 +170,9 @@ async fn the_annotation_is_in_the_meta_of_the_response() {
     assert_eq!(report["annotations"][&both[1]], expected, "{report}");
 }
 
-// Ours: Scrapy as it is loses pages that are put off.
+// Ours: Scrapy without the add-on loses pages that are put off.
 #[tokio::test]
-async fn sixty_pages_that_are_put_off_all_arrive() {
+async fn with_the_addon_all_pages_that_are_put_off_arrive() {
     let robots = "User-agent: *\nCrawl-delay: 0.05\n";
     let (_origin, proxy) = site(
         Script::robots(robots).name("shop.test"),
@@ -192,7 +195,7 @@ async fn sixty_pages_that_are_put_off_all_arrive() {
     assert!(kinds.iter().all(|kind| **kind == "Deferral"), "{report}");
 }
 
-/// Packs `binary` into a wheel in `folder`, and returns what is in it.
+/// Packs `binary` into a wheel in `folder`, and returns a listing of the wheel.
 async fn wheel(binary: &Path, folder: &Path) -> Value {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let interpreter = root.join("target/venv/bin/python");
@@ -216,7 +219,7 @@ async fn wheel(binary: &Path, folder: &Path) -> Value {
 }
 
 #[tokio::test]
-async fn the_wheel_has_the_given_binary_and_the_package() {
+async fn the_wheel_has_the_binary_unchanged_and_is_reproducible() {
     let folder = TempDir::new().unwrap();
     let binary = folder.path().join("some-name");
     let bytes = b"\x7fELF is never run here, and never changed";

@@ -1,7 +1,7 @@
-//! Reading `Robots-Directives` in three languages: the programs of
-//! `docs/annotation.md`, as they stand there, on fields that the library made.
+//! Readers of `Robots-Directives` in three languages: the programs of
+//! `docs/annotation.md`, unchanged, run on fields that the library wrote.
 //!
-//! `tests/run` installs what they import.
+//! `tests/run` installs the packages that they import.
 
 use std::path::PathBuf;
 
@@ -22,24 +22,25 @@ mod example;
 const CHAPTER: &str = include_str!("../../docs/annotation.md");
 const EXAMPLE: &str = include_str!("../../crates/politesse-directives/examples/read_field.rs");
 
-/// A field, who reads it, and whether a page that has it may be indexed.
+/// A field, the crawler that reads it, and whether the crawler may index the page.
 struct Row {
     field: Option<String>,
     crawler: &'static str,
     answer: &'static str,
 }
 
-/// Way of looking at a page.
+/// How much of a page the reader saw.
 #[derive(Clone, Copy)]
 enum Look {
     Whole,
-    /// The head has not come.
+    /// The page ended within its head.
     Cut,
-    /// We failed.
+    /// The reader itself failed.
     Failed,
 }
 
-/// Returns the field of an HTML page that says `content` to everyone.
+/// Returns the field for an HTML page whose `X-Robots-Tag` says `content` to all
+/// crawlers. Without `token` the field addresses all crawlers, too.
 fn field(token: Option<&str>, content: &str, look: Look) -> String {
     let mut fields = HeaderMap::new();
     for (name, value) in [("content-type", "text/html"), ("x-robots-tag", content)] {
@@ -68,8 +69,8 @@ fn field(token: Option<&str>, content: &str, look: Look) -> String {
     page.annotation().header_value(&FieldFormat::default())
 }
 
-/// Returns what is read: fields as they are sent, several in one, and what is
-/// none.
+/// Returns the rows: fields as the proxy sends them, several fields combined, malformed
+/// fields, and a missing one.
 fn rows() -> Vec<Row> {
     let row = |field: Option<String>, crawler, answer| Row {
         field,
@@ -152,7 +153,7 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// Returns the program that the chapter has in this language.
+/// Returns the chapter's program in `language`.
 fn block(language: &str) -> &'static str {
     let start = CHAPTER.split(&format!("\n```{language}\n")).nth(1).unwrap();
     start
@@ -162,7 +163,8 @@ fn block(language: &str) -> &'static str {
         .trim_end_matches("```\n")
 }
 
-/// Gives a program the rows as JSON, and takes an answer a line.
+/// Gives the rows to a program as JSON, and asserts that it prints the right answer for
+/// each, one per line.
 async fn assert_answers(command: Command) {
     let rows = rows();
     let questions: Vec<_> = rows
@@ -177,7 +179,7 @@ async fn assert_answers(command: Command) {
     }
 }
 
-/// Something that `tests/run` puts in place.
+/// Returns the path of a file or folder that `tests/run` installs.
 fn installed(path: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path);
     assert!(path.exists(), "run tests/run: it makes {}", path.display());
@@ -185,7 +187,7 @@ fn installed(path: &str) -> PathBuf {
 }
 
 #[tokio::test]
-async fn the_field_is_read_in_python() {
+async fn the_documented_python_program_reads_the_field() {
     let mut command = Command::new(installed("target/venv/bin/python"));
     let ask = "import json, sys\n\
                    for question in json.load(sys.stdin): print(may_index(*question))";
@@ -195,7 +197,7 @@ async fn the_field_is_read_in_python() {
 
 // Ours: politesse.annotation.
 #[tokio::test]
-async fn the_field_is_read_by_the_python_package() {
+async fn the_python_package_reads_the_field() {
     let mut command = Command::new("python3");
     crate::clients::with_package(&mut command);
     let ask = "import json, sys\n\
@@ -210,11 +212,11 @@ async fn the_field_is_read_by_the_python_package() {
 }
 
 #[tokio::test]
-async fn the_field_is_read_in_javascript() {
+async fn the_documented_javascript_program_reads_the_field() {
     let mut command = Command::new("node");
     let ask = "import { readFileSync } from 'node:fs';\n\
                    for (const question of JSON.parse(readFileSync(0))) console.log(mayIndex(...question));";
-    // What is imported is looked for from here.
+    // Node looks for imports from the working folder.
     command.current_dir(installed("target/node"));
     command.args([
         "--input-type=module",
@@ -225,7 +227,7 @@ async fn the_field_is_read_in_javascript() {
 }
 
 #[test]
-fn the_field_is_read_in_rust() {
+fn the_documented_rust_program_reads_the_field() {
     for row in rows() {
         let answer = match example::may_index(row.field.as_deref(), row.crawler) {
             Some(true) => "yes",
@@ -237,6 +239,6 @@ fn the_field_is_read_in_rust() {
     let example = EXAMPLE.replace("pub(crate) ", "");
     assert!(
         example.contains(block("rust")),
-        "docs/annotation.md has another text"
+        "docs/annotation.md differs from the example"
     );
 }

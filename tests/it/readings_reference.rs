@@ -1,8 +1,7 @@
-//! The readings against a strict origin: whatever nginx would serve for a URL
-//! that the proxy allows, robots.txt allows by its plain name as well.
+//! Readings of a URL checked against a model of nginx: if the proxy allows a URL,
+//! robots.txt allows the file that nginx would serve for it by its plain name.
 //!
-//! `tests/reference` says what nginx serves and what a
-//! robots.txt means, and shares no line with the proxy.
+//! `tests/reference` models nginx and robots.txt, and shares no code with the proxy.
 
 use std::sync::Arc;
 
@@ -21,8 +20,8 @@ use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
 use crate::{nginx, reference};
 
-/// Returns what the proxy says of a path at a level.
-fn said(robots: &str, path: &str, readings: Readings) -> Ruling {
+/// Returns the proxy's ruling on `path` with this level of readings.
+fn ruling_at(robots: &str, path: &str, readings: Readings) -> Ruling {
     let target: Target = format!("http://h.test{path}").parse().unwrap();
     let snapshot = Snapshot {
         url: target.origin.robots_txt().to_string(),
@@ -45,10 +44,10 @@ fn said(robots: &str, path: &str, readings: Readings) -> Ruling {
 }
 
 fn allows(robots: &str, path: &str) -> bool {
-    said(robots, path, Readings::Server).verdict == Verdict::Allow
+    ruling_at(robots, path, Readings::Server).verdict == Verdict::Allow
 }
 
-/// Rules about few names, so that paths meet them.
+/// Generates rules about few names, so that they often match the generated paths.
 fn robots() -> impl Strategy<Value = String> {
     let part = prop::sample::select(vec![
         "/a", "/b", "/a/b", "/", "*", "a", "=", ";", "%3F", "%25", "\\", "%C3%A9", "%", "]", "%5D",
@@ -59,7 +58,7 @@ fn robots() -> impl Strategy<Value = String> {
     vec(rule, 1..5).prop_map(|rules| format!("User-agent: *\n{}", rules.concat()))
 }
 
-/// Paths in which everything that servers read otherwise is frequent.
+/// Generates paths with many of the spellings that servers normalise differently.
 fn path() -> impl Strategy<Value = String> {
     let part = prop::sample::select(vec![
         "/", "/", "/", "a", "b", "a", "..", "/..", "/../", "/./", "//", ".", "%2e", "%2E%2e",
@@ -73,8 +72,8 @@ fn path() -> impl Strategy<Value = String> {
     })
 }
 
-/// Returns a file and a spelling of it: every byte may be escaped, every slash
-/// be several, and detours be made.
+/// Generates a file and a spelling of its path: bytes may be escaped, slashes repeated,
+/// and detours added.
 fn spelled() -> impl Strategy<Value = (String, String)> {
     let name = prop::sample::select(vec!["a", "b", "ab", "a=b", "a;b", "a b", "é", "a%b", "a]"]);
     let slash = prop::sample::select(vec![
@@ -91,7 +90,7 @@ fn spelled() -> impl Strategy<Value = (String, String)> {
     vec((slash, name, vec(escapes, 4)), 1..4).prop_map(|parts| {
         let mut file = String::new();
         let mut spelling = String::new();
-        // A target begins with a slash that is not escaped.
+        // A request target begins with an unescaped slash.
         if parts
             .first()
             .is_some_and(|(slash, ..)| slash.starts_with('%'))
@@ -113,7 +112,7 @@ fn spelled() -> impl Strategy<Value = (String, String)> {
     })
 }
 
-/// Holds `property` for so many cases, the same ones each time.
+/// Asserts `property` for 4000 cases, which are the same in each run.
 fn for_all<S: Strategy>(strategy: &S, property: impl Fn(S::Value) -> Result<(), TestCaseError>) {
     let config = ProptestConfig {
         cases: 4000,
@@ -126,15 +125,14 @@ fn for_all<S: Strategy>(strategy: &S, property: impl Fn(S::Value) -> Result<(), 
         .unwrap();
 }
 
-/// Returns what robots.txt says of a file by its plain name and the query, if
-/// any: the server takes every spelling of the name for it, that of a rule as
-/// well.
+/// Reports whether robots.txt allows a file by its plain name and query. Spellings in
+/// the rules are read as the server reads them.
 fn is_open(robots: &str, path_and_query: &str) -> bool {
     reference::decide_as_served(robots.as_bytes(), "FooBot", path_and_query).allow
 }
 
 #[test]
-fn what_nginx_serves_for_an_allowed_url_is_allowed_by_its_plain_name() {
+fn a_file_served_for_an_allowed_url_is_allowed_by_its_plain_name() {
     for_all(&(robots(), path()), |(robots, path)| {
         let Some(file) = nginx::file(&path) else {
             return Ok(());
@@ -156,7 +154,7 @@ fn what_nginx_serves_for_an_allowed_url_is_allowed_by_its_plain_name() {
 }
 
 #[test]
-fn a_spelling_of_a_disallowed_file_is_refused() {
+fn every_spelling_of_a_disallowed_file_is_refused() {
     for_all(&(robots(), spelled()), |(robots, (file, spelling))| {
         let served = nginx::file(&spelling).map(|served| nginx::plain_path(&served));
         prop_assert_eq!(served.as_ref(), Some(&file), "{}", spelling);
@@ -168,7 +166,7 @@ fn a_spelling_of_a_disallowed_file_is_refused() {
     });
 }
 
-// Ours: the origin is fixed.
+// Ours: readings change the path only, never the origin.
 #[test]
 fn a_reading_is_a_path_of_the_same_origin() {
     for_all(&path(), |path| {
@@ -182,15 +180,15 @@ fn a_reading_is_a_path_of_the_same_origin() {
     });
 }
 
-// Ours: idempotent, as far as dot segments go. Of all readings that does not
-// hold: `//./%3B` is `//;` to one server, which is `//` to another.
+// Ours: removing dot segments is idempotent. Other readings are not: one server reads
+// `//./%3B` as `//;`, which another reads as `//`.
 #[test]
-fn dot_segments_are_gone_when_they_were_taken_out_once() {
+fn no_reading_has_dot_segments_left() {
     for_all(&path(), |path| {
         let resolved = without_dot_segments(&path);
         let again = resolved.as_deref().and_then(without_dot_segments);
         prop_assert_eq!(again, None, "{}", path);
-        // Of a path with an empty query the path as sent is a reading, too.
+        // For a path with an empty query, one reading is the path as sent.
         let as_sent = path.strip_suffix('?');
         let readings = of_servers(&path).into_iter();
         for reading in readings.filter(|reading| Some(reading.as_str()) != as_sent) {
@@ -200,9 +198,9 @@ fn dot_segments_are_gone_when_they_were_taken_out_once() {
     });
 }
 
-// Ours: re-encoding an unreserved byte never allows more.
+// Ours: an escaped unreserved byte gets the same verdict as the plain one.
 #[test]
-fn escaping_a_letter_never_allows_more() {
+fn escaping_a_letter_does_not_change_the_verdict() {
     for_all(
         &(robots(), path(), any::<prop::sample::Index>()),
         |(robots, path, index)| {
@@ -235,12 +233,12 @@ fn escaping_a_letter_never_allows_more() {
     );
 }
 
-// Ours: each level refuses what the one before it does.
+// Ours: each level refuses every URL that the level before it refuses.
 #[test]
-fn a_higher_level_never_allows_more() {
+fn a_higher_level_of_readings_never_allows_more() {
     for_all(&(robots(), path()), |(robots, path)| {
         let levels = [Readings::Sent, Readings::Dots, Readings::Server];
-        let verdicts = levels.map(|level| said(&robots, &path, level).verdict);
+        let verdicts = levels.map(|level| ruling_at(&robots, &path, level).verdict);
         for pair in verdicts.windows(2) {
             prop_assert!(
                 pair[0] == Verdict::Allow || pair[1] == Verdict::Disallow,

@@ -1,9 +1,8 @@
-//! Spellings of URLs against nginx, Apache and lighttpd with their default
-//! settings: whatever they would serve of what is disallowed, they are not
-//! asked for through the proxy.
+//! Spellings of URLs against nginx, Apache and lighttpd with their default settings: the
+//! proxy forwards none for which the server would serve a disallowed file.
 //!
-//! Each spelling is asked of the server directly, to learn
-//! what it serves, and then through the proxy.
+//! Each spelling is requested from the server directly, to learn which file it serves,
+//! and then through the proxy.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +15,7 @@ use crate::nginx;
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\nDisallow: /x=y\nDisallow: /100%25\n\
                       Disallow: /open/no\nDisallow: /*.key$\nAllow: /a\n";
 
-/// Files that can be served. [`is_disallowed`] says which must not be.
+/// Files on the server. [`is_disallowed`] says which of them must not be fetched.
 const FILES: &[&str] = &[
     "/private/secret",
     "/private/a/b",
@@ -37,8 +36,7 @@ const FILES: &[&str] = &[
     "/.../private/secret",
 ];
 
-/// Returns what the owner of these files would call disallowed, by its plain
-/// name.
+/// Reports whether [`ROBOTS`] disallows `file` by its plain name, as its owner means it.
 fn is_disallowed(file: &str) -> bool {
     ["/private/", "/x=y", "/100%", "/open/no"]
         .iter()
@@ -212,7 +210,7 @@ const ENDS: &[&str] = &[
     "?",
 ];
 
-/// Counts over all spellings with one server.
+/// Counts over all spellings for one server.
 #[derive(Debug, Default)]
 struct Count {
     asked: usize,
@@ -223,21 +221,23 @@ struct Count {
 }
 
 #[test]
-fn nginx_is_asked_for_nothing_it_would_serve_of_what_is_disallowed() {
-    run(hold(Kind::Nginx));
+fn no_spelling_of_a_disallowed_file_reaches_nginx() {
+    run(assert_no_leak(Kind::Nginx));
 }
 
 #[test]
-fn apache_is_asked_for_nothing_it_would_serve_of_what_is_disallowed() {
-    run(hold(Kind::Apache));
+fn no_spelling_of_a_disallowed_file_reaches_apache() {
+    run(assert_no_leak(Kind::Apache));
 }
 
 #[test]
-fn lighttpd_is_asked_for_nothing_it_would_serve_of_what_is_disallowed() {
-    run(hold(Kind::Lighttpd));
+fn no_spelling_of_a_disallowed_file_reaches_lighttpd() {
+    run(assert_no_leak(Kind::Lighttpd));
 }
 
-async fn hold(kind: Kind) {
+/// Asserts that no spelling for which the server serves a disallowed file reaches it
+/// through the proxy.
+async fn assert_no_leak(kind: Kind) {
     let server = start(kind).await;
     let config = resolve("o.test", server.address());
     let proxy = config.start().await;
@@ -249,8 +249,7 @@ async fn hold(kind: Kind) {
         count.asked += 1;
         count.served_directly += usize::from(file.is_some());
         let is_disallowed = file.as_deref().is_some_and(is_disallowed);
-        // Of those that do no harm a part, spread over all: exchanges take their
-        // time.
+        // Of the harmless spellings only every fourth, to save time.
         if is_disallowed || place % 4 == 0 {
             through(&proxy, &spelling, &mut count).await;
         }
@@ -265,7 +264,7 @@ async fn hold(kind: Kind) {
         .lines()
         .filter(|line| line.contains("ExampleBot"))
         .collect();
-    // nginx names no User-Agent where it answers 400.
+    // nginx logs no User-Agent for a 400.
     assert!(
         count.asked + asked.len() <= log.lines().count(),
         "the log has every request"
@@ -281,8 +280,8 @@ async fn hold(kind: Kind) {
     assert!(10 < count.served, "{count:?}");
 }
 
-/// Asks for a spelling through the proxy: a page that is not disallowed, an
-/// error of the server, or a refusal that is explained.
+/// Requests a spelling through the proxy. Asserts that the answer is an allowed page, an
+/// error of the server, or a refusal that names its rule.
 async fn through(proxy: &Proxy, spelling: &str, count: &mut Count) {
     let reply = client::get(proxy, &format!("http://o.test{spelling}")).await;
     let file = served(reply.status(), &reply.text());
@@ -310,7 +309,7 @@ async fn through(proxy: &Proxy, spelling: &str, count: &mut Count) {
     }
 }
 
-/// Returns the file that an answer is, by the mark in it.
+/// Returns the name of the file in an answer, taken from its mark.
 fn served(status: u16, body: &str) -> Option<String> {
     let mark = body
         .split_once("MARK<")
@@ -325,10 +324,10 @@ async fn start(kind: Kind) -> WebServer {
     WebServer::start(kind, &files).await
 }
 
-// The reference that properties are held against is itself held against the
-// real one: what it names is what is served, and what it refuses is refused.
+// Checks the model of `readings_reference` against the real nginx: the file that it names
+// is served, and a URL that it refuses gets 400.
 #[tokio::test]
-async fn the_reference_serves_what_nginx_serves() {
+async fn the_model_of_nginx_serves_the_same_files_as_nginx() {
     let server = start(Kind::Nginx).await;
     for spelling in spellings() {
         let (status, body) = server.direct(&spelling).await;
@@ -344,9 +343,9 @@ async fn the_reference_serves_what_nginx_serves() {
     }
 }
 
-// Nobody is left behind by a test that ends.
+// A test that ends leaves no server running.
 #[tokio::test]
-async fn every_server_answers_and_ends() {
+async fn every_server_answers_and_is_stopped_with_its_test() {
     for kind in Kind::ALL {
         let server = start(kind).await;
         let address = server.address();

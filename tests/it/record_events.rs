@@ -1,4 +1,4 @@
-//! Events of the proxy itself in the record, and the count of requests that some of
+//! Events of the proxy itself in the record, and the count of sent requests that some of
 //! them state.
 
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ fn to(origin: &Origin) -> Config {
     resolve("o.test", origin.address())
 }
 
-/// Returns the events, the oldest first.
+/// Returns the events in the record, oldest first.
 async fn events(place: &Place) -> Vec<Value> {
     let listed = place
         .run(&["audit", "events", "--json", "--limit", "0"])
@@ -33,7 +33,7 @@ fn kinds(events: &[Value]) -> Vec<&str> {
     kinds.map(Option::unwrap).collect()
 }
 
-/// Sends SIGHUP, and waits until there are `count` events.
+/// Sends SIGHUP, and waits until the record has `count` events.
 async fn reload(proxy: &Proxy, count: usize) -> Vec<Value> {
     proxy.signal("HUP").await;
     until("events of the reload", async || {
@@ -42,16 +42,17 @@ async fn reload(proxy: &Proxy, count: usize) -> Vec<Value> {
     .await
 }
 
-/// Returns what `audit verify` found, and its sums.
+/// Returns the findings of `audit verify`, and its whole report.
 async fn verified(place: &Place) -> (Vec<Value>, Value) {
     let sums = place.run(&["audit", "verify", "--json"]).await;
     let sums: Value = serde_json::from_str(&sums.stdout).unwrap();
     (sums["findings"].as_array().unwrap().clone(), sums)
 }
 
-// Ours: one sequence for all that happens, each with the facts that name it.
+// Ours: events and decisions share one sequence of numbers, and each event has its
+// details.
 #[tokio::test]
-async fn a_start_reloads_and_a_stop_are_on_record_among_the_decisions() {
+async fn starts_reloads_and_stops_are_recorded_among_the_decisions() {
     let origin = Script::robots(ROBOTS).start().await;
     let named = || {
         to(&origin)
@@ -62,7 +63,8 @@ async fn a_start_reloads_and_a_stop_are_on_record_among_the_decisions() {
     for path in ["/a", "/private", "/b"] {
         get(&proxy, &format!("http://o.test{path}")).await;
     }
-    // With another value, as it was, and with one that only a start changes.
+    // Reloads with a changed value, without a change, and with a changed value that needs
+    // a restart.
     let changed = named().set(OVERRIDE);
     proxy.place().configure(&changed);
     reload(&proxy, 4).await;
@@ -108,7 +110,7 @@ async fn a_start_reloads_and_a_stop_are_on_record_among_the_decisions() {
     assert_eq!(before["overrides"], Value::Null);
     assert_eq!(after["overrides"]["count"], 1);
     assert_eq!(after["overrides"]["sha256"].as_array().unwrap().len(), 1);
-    // Decisions name the same policy.
+    // The decisions name the policy of the configuration event.
     let rows = place.rows().await;
     assert!(rows.iter().all(|row| row["policy"] == before["policy"]));
     let sent: Vec<_> = rows
@@ -129,9 +131,10 @@ async fn a_start_reloads_and_a_stop_are_on_record_among_the_decisions() {
     assert_eq!(verified(&place).await.0, Vec::<Value>::new());
 }
 
-// Ours: a lone number changed by hand is told by its leaf, and by the count.
+// Ours: a count changed by hand is found twice: it does not match its leaf, nor the
+// number of entries.
 #[tokio::test]
-async fn a_count_that_does_not_fit_is_found() {
+async fn verify_finds_a_changed_count_of_sent_requests() {
     let origin = Script::robots(ROBOTS).start().await;
     let proxy = to(&origin).start().await;
     get(&proxy, "http://o.test/a").await;
@@ -162,9 +165,9 @@ async fn a_count_that_does_not_fit_is_found() {
     );
 }
 
-// Ours: a crash takes the count with it. That is said, and is no finding.
+// Ours: after a crash the count is unknown. `verify` reports that without failing.
 #[tokio::test]
-async fn a_kill_is_no_alarm_and_is_told() {
+async fn verify_reports_a_killed_process_without_failing() {
     let origin = Script::robots(ROBOTS).start().await;
     let proxy = to(&origin).start().await;
     get(&proxy, "http://o.test/a").await;

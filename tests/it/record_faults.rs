@@ -1,5 +1,6 @@
-//! The record's files deleted, replaced, cut or damaged, programs that read or lock
-//! and do not end, and a disk that is full: judged by the log of the origin.
+//! Faults of the record: files deleted, replaced, truncated or damaged, other programs
+//! that hold a transaction or a lock, and a full disk. The origin's log shows that no
+//! request goes out unrecorded.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, chown};
@@ -14,22 +15,22 @@ use crate::kit::program::Outcome;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::{run, soon, until};
 
-/// Crawlers that ask at the same time, each for one page after the other.
+/// Concurrent crawlers, each of which requests one page after the other.
 const CRAWLERS: usize = 8;
 
-/// Refusals after which a crawler has seen enough.
+/// Refusals after which a crawler stops.
 const REFUSALS: usize = 20;
 
 fn config(origin: &Origin) -> Config {
     resolve("o.test", origin.address()).set("audit.store = \"sqlite:data/audit.db\"")
 }
 
-/// Returns the folder of the record.
+/// Returns the record's folder.
 fn data(place: &Place) -> std::path::PathBuf {
     place.path("data")
 }
 
-/// Asks on until it was refused often enough; returns how often it was not.
+/// Requests pages until [`REFUSALS`] of them were refused; returns the number answered.
 async fn crawl(mut crawler: Crawler, number: usize) -> usize {
     let (mut answered, mut refused) = (0, 0);
     while refused < REFUSALS {
@@ -44,10 +45,10 @@ async fn crawl(mut crawler: Crawler, number: usize) -> usize {
     answered
 }
 
-/// Lets crawlers ask, does `act` to the record's folder, and waits until all of
-/// them are refused. No request may reach the origin after that but those whose
-/// receipt was given before: one a crawler.
-async fn fault_under_load(proxy: &Proxy, origin: &Origin, act: fn(&Path)) {
+/// Starts crawlers, applies `act` to the record's folder, and waits until all crawlers
+/// are refused. Asserts that after the fault only requests recorded before it reach the
+/// origin: at most one per crawler.
+async fn assert_fault_stops_the_crawl(proxy: &Proxy, origin: &Origin, act: fn(&Path)) {
     let mut crawlers = tokio::task::JoinSet::new();
     for number in 0..CRAWLERS {
         crawlers.spawn(crawl(Crawler::plain(proxy).await, number));
@@ -76,8 +77,9 @@ async fn refused_start(place: &Place) -> String {
     outcome.stderr
 }
 
-/// Returns the number of entries that a start misses: decisions and their endings.
-fn entries(said: &str) -> usize {
+/// Returns the number of missing entries in the message of a refused start: decisions and
+/// their endings.
+fn missing_entries(said: &str) -> usize {
     let (_, rest) = said.split_once("at least ").unwrap();
     rest.split(' ').next().unwrap().parse().unwrap()
 }
@@ -112,10 +114,10 @@ fn move_away(data: &Path) {
 
 // Ours.
 #[tokio::test]
-async fn a_record_that_was_deleted_stops_the_crawl_and_is_missed_at_the_next_start() {
+async fn a_deleted_record_stops_the_crawl_and_the_next_start() {
     let origin = Script::robots("").start().await;
     let proxy = config(&origin).start().await;
-    fault_under_load(&proxy, &origin, remove_all).await;
+    assert_fault_stops_the_crawl(&proxy, &origin, remove_all).await;
     let (status, text) = readyz(&proxy).await;
     assert_eq!(status, 503);
     assert!(text.contains("audit.db was deleted or moved"), "{text}");
@@ -125,7 +127,7 @@ async fn a_record_that_was_deleted_stops_the_crawl_and_is_missed_at_the_next_sta
     let said = refused_start(&place).await;
     assert!(said.contains("there is no audit.db"), "{said}");
     assert!(
-        2 * seen <= entries(&said) + 3 * CRAWLERS,
+        2 * seen <= missing_entries(&said) + 3 * CRAWLERS,
         "{seen} were sent: {said}"
     );
     let proxy = start_anew(place).await;
@@ -136,13 +138,12 @@ async fn a_record_that_was_deleted_stops_the_crawl_and_is_missed_at_the_next_sta
     assert_eq!(place.run(&["audit", "verify"]).await.code, Some(0));
 }
 
-// Ours: nothing is lost by a copy in the place of the database, since the rest
-// is in the WAL.
+// Ours: a copy in place of the database loses no entry, because the WAL has the rest.
 #[tokio::test]
 async fn a_database_replaced_by_its_copy_stops_the_crawl_until_a_restart() {
     let origin = Script::robots("").start().await;
     let proxy = config(&origin).start().await;
-    fault_under_load(&proxy, &origin, replace_by_copy).await;
+    assert_fault_stops_the_crawl(&proxy, &origin, replace_by_copy).await;
     let reply = get(&proxy, "http://o.test/a").await;
     assert_eq!(reply.status(), 503);
     assert!(
@@ -161,14 +162,14 @@ async fn a_database_replaced_by_its_copy_stops_the_crawl_until_a_restart() {
 
 // Ours.
 #[tokio::test]
-async fn a_database_that_was_cut_stops_the_crawl_and_is_missed_at_the_next_start() {
+async fn a_truncated_database_stops_the_crawl_and_the_next_start() {
     let origin = Script::robots("").start().await;
     let proxy = config(&origin).start().await;
-    fault_under_load(&proxy, &origin, cut).await;
+    assert_fault_stops_the_crawl(&proxy, &origin, cut).await;
     let (status, text) = readyz(&proxy).await;
     assert_eq!(status, 503);
     assert!(text.contains("audit.db was cut to 4096"), "{text}");
-    // As a restart that does not wait for an end.
+    // A service manager may also restart the proxy without a clean stop.
     let place = proxy.kill().await;
     let said = refused_start(&place).await;
     assert!(said.contains("it is damaged"), "{said}");
@@ -177,10 +178,10 @@ async fn a_database_that_was_cut_stops_the_crawl_and_is_missed_at_the_next_start
 
 // Ours.
 #[tokio::test]
-async fn a_folder_that_was_moved_stops_the_crawl_until_it_is_back() {
+async fn a_moved_folder_stops_the_crawl_until_it_is_back() {
     let origin = Script::robots("").start().await;
     let proxy = config(&origin).start().await;
-    fault_under_load(&proxy, &origin, move_away).await;
+    assert_fault_stops_the_crawl(&proxy, &origin, move_away).await;
     assert_eq!(readyz(&proxy).await.0, 503);
     let seen = origin.targets().len() - origin.robots_fetches();
     fs::rename(proxy.place().path("moved"), data(proxy.place())).unwrap();
@@ -192,8 +193,8 @@ async fn a_folder_that_was_moved_stops_the_crawl_until_it_is_back() {
     assert_eq!(verified.code, Some(0), "{verified:?}");
 }
 
-/// Returns a program that reads the database and does not end its transaction.
-fn reader_that_stays(place: &Place) -> rusqlite::Connection {
+/// Opens a connection to the database with a read transaction that stays open.
+fn open_reader(place: &Place) -> rusqlite::Connection {
     let reader = rusqlite::Connection::open(data(place).join("audit.db")).unwrap();
     reader.execute_batch("BEGIN").unwrap();
     let count = "SELECT count(*) FROM decision";
@@ -203,7 +204,7 @@ fn reader_that_stays(place: &Place) -> rusqlite::Connection {
     reader
 }
 
-/// Lets crawlers ask until they are refused.
+/// Runs all crawlers until each was refused [`REFUSALS`] times.
 async fn crawl_until_refused(proxy: &Proxy) {
     let mut crawlers = tokio::task::JoinSet::new();
     for number in 0..CRAWLERS {
@@ -212,7 +213,7 @@ async fn crawl_until_refused(proxy: &Proxy) {
     crawlers.join_all().await;
 }
 
-/// Returns what the gauge of the WAL says.
+/// Returns the size of the WAL by the proxy's metric.
 async fn wal_bytes(proxy: &Proxy) -> u64 {
     let metrics = metrics(proxy).await;
     let line = metrics
@@ -223,16 +224,16 @@ async fn wal_bytes(proxy: &Proxy) -> u64 {
 
 const MIB: u64 = 1 << 20;
 
-// Ours.
+// Ours: `audit.wal_max`.
 #[tokio::test]
-async fn a_reader_that_stays_stops_the_crawl_at_the_bound_until_it_goes() {
+async fn an_open_read_transaction_stops_the_crawl_at_wal_max_until_it_ends() {
     let origin = Script::robots("").start().await;
     let proxy = config(&origin)
         .set("audit.wal_max = \"16MiB\"")
         .start()
         .await;
     get(&proxy, "http://o.test/a").await;
-    let reader = reader_that_stays(proxy.place());
+    let reader = open_reader(proxy.place());
     crawl_until_refused(&proxy).await;
     let (status, text) = readyz(&proxy).await;
     assert_eq!(status, 503);
@@ -257,7 +258,7 @@ async fn verified(place: &Place) -> Outcome {
     outcome
 }
 
-// Ours: on a file system of 20 MiB, in a mount namespace.
+// Ours. Runs in a mount namespace, on a file system of 20 MiB.
 #[test]
 fn a_full_disk_stops_the_crawl_until_there_is_room() {
     let name = "record_faults::a_full_disk_stops_the_crawl_until_there_is_room";
@@ -278,8 +279,8 @@ fn a_full_disk_stops_the_crawl_until_there_is_room() {
         disk.make_room();
         assert_eq!(get(&proxy, "http://o.test/b").await.status(), 200);
 
-        // Now the checkpoint is what needs the room.
-        let reader = reader_that_stays(proxy.place());
+        // This time the checkpoint needs the room.
+        let reader = open_reader(proxy.place());
         crawl_until_refused(&proxy).await;
         disk.fill();
         drop(reader);
@@ -298,7 +299,7 @@ fn a_full_disk_stops_the_crawl_until_there_is_room() {
 
 // Ours.
 #[tokio::test]
-async fn a_program_that_locks_the_database_stops_the_crawl_until_it_ends() {
+async fn a_locked_database_stops_the_crawl_until_it_is_unlocked() {
     let origin = Script::robots("").start().await;
     let proxy = config(&origin).start().await;
     get(&proxy, "http://o.test/a").await;
@@ -319,7 +320,7 @@ async fn a_program_that_locks_the_database_stops_the_crawl_until_it_ends() {
     verified(&proxy.stop().await).await;
 }
 
-/// Overwrites the page in which `table` begins.
+/// Overwrites the root page of `table`.
 fn damage(data: &Path, table: &str) {
     let path = data.join("audit.db");
     let database = rusqlite::Connection::open(&path).unwrap();
@@ -334,7 +335,8 @@ fn damage(data: &Path, table: &str) {
     file.write_all_at(&junk, start).unwrap();
 }
 
-/// Makes the first leaf of the table `decision` say that it has half of its rows.
+/// Halves the row count in the first leaf of the table `decision`, which hides the other
+/// half of its rows.
 fn halve_leaf(data: &Path) {
     let path = data.join("audit.db");
     let database = rusqlite::Connection::open(&path).unwrap();
@@ -354,8 +356,8 @@ fn halve_leaf(data: &Path) {
         file.read_exact_at(&mut found[4 - length..], at).unwrap();
         u64::from(u32::from_be_bytes(found))
     };
-    // SQLite's file format, section 1.6: an interior page has a header of 12 bytes, the
-    // places of its cells, and in each cell first the number of a child.
+    // SQLite's file format, section 1.6: an interior page has a header of 12 bytes, then
+    // the offsets of its cells; each cell begins with the number of a child page.
     let start = (root - 1) * bytes;
     let child = number(start + number(start + 12, 2), 4);
     let leaf = (child - 1) * bytes;
@@ -364,9 +366,9 @@ fn halve_leaf(data: &Path) {
     file.write_all_at(&half.to_be_bytes(), leaf + 3).unwrap();
 }
 
-// Ours: cases/tampering.md. A part of a record does not pass for the whole.
+// Ours: cases/tampering.md. No command takes a part of the record for the whole.
 #[tokio::test]
-async fn a_page_that_hides_rows_is_noticed_by_whatever_reads_all() {
+async fn every_command_that_reads_all_rows_notices_a_page_that_hides_some() {
     let origin = Script::robots("").start().await;
     let proxy = config(&origin).start().await;
     let mut crawler = Crawler::plain(&proxy).await;
@@ -391,10 +393,10 @@ async fn a_page_that_hides_rows_is_noticed_by_whatever_reads_all() {
     assert!(!place.path("copy.db").exists());
 }
 
-// Ours: whichever page it is, nothing goes out unrecorded, and nothing more is
-// written to a database that is damaged.
+// Ours: no request goes out unrecorded, and the proxy writes no more to a damaged
+// database.
 #[tokio::test]
-async fn one_bad_page_stops_the_crawl_until_the_record_is_set_aside() {
+async fn a_damaged_page_stops_the_crawl_until_a_new_record_is_begun() {
     let origin = Script::robots("").start().await;
     let proxy = config(&origin).start().await;
     get(&proxy, "http://o.test/a").await;
@@ -423,16 +425,17 @@ async fn one_bad_page_stops_the_crawl_until_the_record_is_set_aside() {
     assert_eq!(reply.status(), 200, "{} {}", reply.text(), proxy.log());
     place = proxy.stop().await;
     verified(&place).await;
-    // A page that the start has to read: it says so, and begins nothing.
+    // Damage in a page that the start reads makes the start fail.
     damage(&data(&place), "decision");
     let said = refused_start(&place).await;
     assert!(said.contains("damaged"), "{said}");
     assert!(said.contains("--new-record"), "{said}");
 }
 
-// Ours.
+// Ours: files that others may write prevent the start; files that others may read are
+// logged.
 #[test]
-fn a_start_refuses_what_others_may_write_and_tells_what_they_may_read() {
+fn a_start_fails_if_others_may_write_the_record_and_warns_if_they_may_read_it() {
     use std::os::unix::fs::PermissionsExt;
     run(async {
         let origin = Script::robots("").start().await;
@@ -455,15 +458,16 @@ fn a_start_refuses_what_others_may_write_and_tells_what_they_may_read() {
     });
 }
 
-// Ours: what a start cannot find out, or cannot hold against others, is told.
+// Ours: a start warns if it cannot tell whether entries are missing, or if another user
+// could change the record.
 #[tokio::test]
-async fn a_start_tells_that_the_marker_is_gone_and_that_another_user_owns_the_record() {
+async fn a_start_warns_of_a_missing_marker_and_of_another_owner() {
     let origin = Script::robots("").start().await;
     let proxy = config(&origin).start().await;
     assert!(!proxy.log().contains("is gone"), "{}", proxy.log());
     let place = proxy.stop().await;
     fs::remove_file(place.path("data/record")).unwrap();
-    // Only the administrator may give a file away.
+    // Only root may change the owner of a file.
     let is_given = chown(place.path("data/audit.db"), Some(1234), None).is_ok();
     let proxy = place.start().await;
     proxy.logged("data/record is gone: what").await;

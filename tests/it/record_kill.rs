@@ -1,6 +1,6 @@
-//! SIGKILL under load, again and again on one record: every second time with a full
-//! disk, and ten of a hundred times with a damaged block in the write-ahead log after it.
-//! Judged by the log of the origin, and by the numbers that crawlers were told.
+//! SIGKILL under load, repeated on one record: every second time with a full disk, and
+//! ten of a hundred times followed by damage to a block of the write-ahead log. The
+//! origin's log and the numbers in the refusals show whether an entry is lost.
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;
@@ -20,26 +20,27 @@ use crate::kit::proxy::{Place, Proxy, resolve};
 use crate::kit::until;
 use tokio::task::JoinSet;
 
-/// Crawlers that ask at the same time, each for one page after the other.
+/// Concurrent crawlers, each of which requests one page after the other.
 const CRAWLERS: usize = 8;
 
-/// Size of the disk that is filled: its record does not outgrow it.
+/// Size of the disk; the record alone does not fill it.
 const DISK_BYTES: u64 = 128 << 20;
 
-/// Bytes of a block that is damaged.
+/// Size of a damaged block, in bytes.
 const BLOCK: usize = 512;
 
-/// Refusal, as its crawler was told.
-struct Told {
+/// A refusal that a crawler received.
+struct Refusal {
+    /// Number of the decision in the refusal's body.
     number: u64,
     url: String,
 }
 
-/// Asks for pages below `folder` until the proxy is gone, every second time for one
-/// that is refused. Returns the refusals.
-async fn crawl(proxy: SocketAddr, folder: String) -> Vec<Told> {
+/// Requests pages below `folder` until the proxy is gone; every second page is
+/// disallowed. Returns the refusals.
+async fn crawl(proxy: SocketAddr, folder: String) -> Vec<Refusal> {
     let mut connection = Crawler::to(proxy).await;
-    let mut told = Vec::new();
+    let mut refusals = Vec::new();
     for page in 0.. {
         let (kind, page) = (["open", "private"][page % 2], page / 2);
         let url = format!("http://o.test/{kind}/{folder}/{page}");
@@ -53,31 +54,30 @@ async fn crawl(proxy: SocketAddr, folder: String) -> Vec<Told> {
         match reply {
             Some(reply) if reply.status() == 403 => {
                 let number = reply.json()["decision"].as_str().unwrap().parse().unwrap();
-                told.push(Told { number, url });
+                refusals.push(Refusal { number, url });
             }
             Some(_) => {}
             None => break,
         }
     }
-    told
+    refusals
 }
 
-/// Numbers of entries that are gone, as the event of a start states them: those after
-/// `found`, up to `committed`.
+/// Lost entries by the event of a start: numbers after `found`, up to `committed`.
 struct Loss {
     found: u64,
     committed: u64,
 }
 
-/// Record that outlasts its proxies, and what is known of it from outside.
+/// A record that several proxies write in turn, and the facts about it from outside.
 struct KilledRecord {
     origin: Origin,
     disk: Disk,
-    /// URL of each refusal, by its number.
-    told: HashMap<u64, String>,
-    /// Losses of the starts after damage, by the kill before them.
+    /// URL of each refusal by its decision's number.
+    refusals: HashMap<u64, String>,
+    /// Losses that a start reported, by the kill before it.
     losses: HashMap<usize, Loss>,
-    /// Kills of proxies that had found the disk full.
+    /// Number of killed proxies that had met the full disk.
     full: usize,
 }
 
@@ -92,15 +92,15 @@ impl KilledRecord {
         let record = Self {
             origin,
             disk,
-            told: HashMap::new(),
+            refusals: HashMap::new(),
             losses: HashMap::new(),
             full: 0,
         };
         (record, place.start().await)
     }
 
-    /// Kills `proxy` under load, sooner or later by the number `kill`, and every second
-    /// time some moments after the disk was filled.
+    /// Kills `proxy` under load, at a moment that depends on the number `kill`; every
+    /// second time shortly after the disk was filled.
     async fn kill(&mut self, proxy: Proxy, kill: usize) -> Place {
         let mut crawlers = JoinSet::new();
         for number in 0..CRAWLERS {
@@ -119,14 +119,14 @@ impl KilledRecord {
             self.disk.make_room();
         }
         for refusal in crawlers.join_all().await.into_iter().flatten() {
-            let before = self.told.insert(refusal.number, refusal.url);
-            assert_eq!(before, None, "{} was told twice", refusal.number);
+            let before = self.refusals.insert(refusal.number, refusal.url);
+            assert_eq!(before, None, "two refusals have number {}", refusal.number);
         }
         place
     }
 
-    /// Damages the log that `kill` has left, and starts a proxy. Notes what that says to
-    /// have lost.
+    /// Damages the write-ahead log left by `kill` and starts a proxy. Keeps the loss that
+    /// the start reports.
     async fn start_damaged(&mut self, place: Place, kill: usize) -> Proxy {
         damage_log(&place.path("data/audit.db-wal"), kill);
         let before = place.run(&["audit", "verify"]).await;
@@ -156,17 +156,17 @@ impl KilledRecord {
         proxy
     }
 
-    /// Asserts that each number that was told stands for its refusal, and each request of
-    /// the origin's log has a row, or that a start has said how many are missing.
+    /// Asserts that every refusal has its row under its number and every request in the
+    /// origin's log has a row, unless a start reported the loss.
     async fn assert_complete(&self, place: &Place) {
         let rows = place.rows().await;
         let urls: HashMap<_, _> = rows
             .iter()
             .map(|row| (row["url"].as_str().unwrap(), row["seq"].as_u64().unwrap()))
             .collect();
-        assert_eq!(urls.len(), rows.len(), "a decision is there twice");
+        assert_eq!(urls.len(), rows.len(), "two rows have one URL");
         let mut absent = HashMap::<usize, u64>::new();
-        for (number, url) in &self.told {
+        for (number, url) in &self.refusals {
             match urls.get(url.as_str()) {
                 Some(found) => assert_eq!(found, number, "{url}"),
                 None => {
@@ -191,16 +191,17 @@ impl KilledRecord {
     }
 }
 
-/// Returns the number of the kill before which `url` was asked for.
+/// Returns the number of the kill that followed the request for `url`.
 fn kill_of(url: &str) -> usize {
     let mut segments = url.trim_start_matches("http://o.test/").split('/');
     segments.nth(1).unwrap().parse().unwrap()
 }
 
-/// Inverts a block of the frames in a log that belong to it, another one for each `kill`.
+/// Inverts one block of the current frames of a write-ahead log, a different one for each
+/// `kill`.
 fn damage_log(path: &Path, kill: usize) {
     let log = std::fs::read(path).unwrap();
-    // SQLite's file format, sections 4.1 and 4.2: the frames of a log have its salts.
+    // SQLite's file format, sections 4.1 and 4.2: current frames have the log's salts.
     let frames = log[32..].chunks_exact(24 + 4096);
     let live = frames.take_while(|frame| frame[8..16] == log[16..24]);
     let blocks = (32 + live.count() * (24 + 4096)) / BLOCK;
@@ -210,13 +211,13 @@ fn damage_log(path: &Path, kill: usize) {
     file.write_all_at(&block, at as u64).unwrap();
 }
 
-/// Opens the record, and leaves its log as it is.
+/// Opens the record read-only, so that its log is not checkpointed.
 fn read_only(place: &Place) -> rusqlite::Connection {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
     rusqlite::Connection::open_with_flags(place.path("data/audit.db"), flags).unwrap()
 }
 
-/// Asserts that neither SQLite nor `audit verify` finds anything. Leaves the log as it is.
+/// Asserts that neither SQLite nor `audit verify` finds a fault. Does not change the log.
 async fn assert_whole(place: &Place) -> Outcome {
     let checked: String = read_only(place)
         .query_row("PRAGMA integrity_check", [], |row| row.get(0))
@@ -228,9 +229,10 @@ async fn assert_whole(place: &Place) -> Outcome {
     outcome
 }
 
-/// Kills proxies, and asserts that each request of the origin's log has a row, or that a
-/// start and `verify` say how many have none. The log is damaged after the kills of `damaged`:
-/// a start may refuse a record of which a checkpoint had moved a part.
+/// Kills `count` proxies, and asserts that every request in the origin's log has a row,
+/// or that a start and `verify` report how many do not. The log is damaged only after the
+/// kills in `damaged`, because a start may refuse a record whose damaged log was partly
+/// checkpointed.
 async fn kill_again_and_again(count: usize, damaged: &[usize]) {
     let (mut record, mut proxy) = KilledRecord::begin().await;
     for kill in 0..count {
@@ -243,31 +245,33 @@ async fn kill_again_and_again(count: usize, damaged: &[usize]) {
     }
     let place = proxy.stop().await;
     let outcome = assert_whole(&place).await;
-    let is_told = outcome.stdout.contains(" numbers skipped");
-    assert_eq!(is_told, !record.losses.is_empty(), "{outcome:?}");
+    let is_reported = outcome.stdout.contains(" numbers skipped");
+    assert_eq!(is_reported, !record.losses.is_empty(), "{outcome:?}");
     record.assert_complete(&place).await;
-    assert_eq!(is_told, !damaged.is_empty(), "what damage cost");
+    assert_eq!(
+        is_reported,
+        !damaged.is_empty(),
+        "only damage loses entries"
+    );
     assert!(0 < record.full, "the disk was never full");
 }
 
-// Invariant 3: what is sent is on disk before.
+// Invariant 3 (ARCHITECTURE.md): a decision is on disk before its request is sent.
 #[test]
-fn twenty_kills_lose_no_request_and_no_number_unless_the_next_start_says_so() {
-    let name =
-        "record_kill::twenty_kills_lose_no_request_and_no_number_unless_the_next_start_says_so";
+fn twenty_kills_lose_no_entry_that_the_next_start_does_not_report() {
+    let name = "record_kill::twenty_kills_lose_no_entry_that_the_next_start_does_not_report";
     inside(name, Addresses::These(&[]), async {
         kill_again_and_again(20, &[]).await;
     });
 }
 
-// Invariant 3, at length.
+// Invariant 3 (ARCHITECTURE.md), at length.
 #[test]
 #[ignore = "takes minutes: tests/full.sh"]
-fn a_hundred_kills_lose_no_request_and_no_number_unless_the_next_start_says_so() {
-    let name =
-        "record_kill::a_hundred_kills_lose_no_request_and_no_number_unless_the_next_start_says_so";
+fn a_hundred_kills_lose_no_entry_that_the_next_start_does_not_report() {
+    let name = "record_kill::a_hundred_kills_lose_no_entry_that_the_next_start_does_not_report";
     inside(name, Addresses::These(&[]), async {
-        // Ten, in turn with a disk that was full and with one that was not.
+        // Ten kills, alternating between a full disk and one with room.
         let damaged: Vec<_> = (0..10).map(|ten| 10 * ten + 4 + ten % 2).collect();
         kill_again_and_again(100, &damaged).await;
     });

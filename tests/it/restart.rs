@@ -1,5 +1,5 @@
-//! A restart asks no origin anew: what is known of each robots.txt is kept on
-//! disk.
+//! Restarts: the state of each robots.txt is kept on disk, so that no origin is asked for
+//! it again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -13,27 +13,28 @@ use crate::kit::proxy::{Config, Place, Proxy};
 use crate::kit::{run, until};
 
 const ORIGINS: u16 = 200;
-/// Crawlers at once: fewer than the snapshots of the smallest memory.
+/// Concurrent crawlers; fewer than the smallest `robots.max_snapshots` in these tests.
 const CRAWLERS: u16 = 7;
 
-/// Returns a proxy that may ask on loopback.
+/// Returns a configuration that may connect to loopback addresses.
 fn config() -> Config {
     Config::default()
         .set("egress.allow = [\"127.0.0.0/8\"]")
         .set("robots.timeout = \"1s\"")
 }
 
-/// Returns the same, with when failures are asked for again.
+/// Returns [`config`] with these pauses before a failed fetch is retried.
 fn retrying(pauses: &str) -> Config {
     config().set(&format!("robots.retry = {pauses}"))
 }
 
-/// One that does not ask twice within a test.
+/// Returns [`config`] with pauses so long that no failed fetch is retried within a test.
 fn patient() -> Config {
     retrying("[\"10m\", \"30m\"]")
 }
 
-/// Asks each origin for an open page and a private one; tells the statuses.
+/// Requests an open page and a disallowed one from each origin. Returns their statuses by
+/// origin.
 async fn crawl(proxy: &Proxy, origins: &Origins) -> BTreeMap<u16, [u16; 2]> {
     let mut crawlers = JoinSet::new();
     for own in 0..CRAWLERS {
@@ -70,14 +71,14 @@ fn assert_answers(answers: &BTreeMap<u16, [u16; 2]>) {
             Kind::File | Kind::Redirect => [200, 403],
             Kind::Missing => [200, 200],
             Kind::Failing | Kind::Hanging => [403, 403],
-            // Whether it is decoded or refused is not a matter of restarts.
+            // Other tests cover whether it is decoded or refused.
             Kind::Gzip => [answer[0], 403],
         };
         assert_eq!(*answer, wanted, "{number}: {:?}", Origins::kind(*number));
     }
 }
 
-/// Returns how often the store was asked, by what it came to.
+/// Returns how many loads from the store had `result`.
 async fn loads(proxy: &Proxy, result: &str) -> u64 {
     let line = format!("politesse_robots_loaded_total{{result=\"{result}\"}} ");
     let metrics = metrics(proxy).await;
@@ -85,7 +86,9 @@ async fn loads(proxy: &Proxy, result: &str) -> u64 {
     count.map_or(0, |count| count.parse().unwrap())
 }
 
-async fn assert_taken_up_after_a_stop(config: Config) {
+/// Asserts that after a stop and a start no robots.txt is fetched again and every answer
+/// is the same.
+async fn assert_kept_over_a_stop(config: Config) {
     let origins = Origins::start(ORIGINS).await;
     let proxy = config.start().await;
     let before = crawl(&proxy, &origins).await;
@@ -102,11 +105,11 @@ async fn assert_taken_up_after_a_stop(config: Config) {
 
 // Ours.
 #[test]
-fn after_a_stop_no_origin_is_asked_again_and_all_are_judged_as_before() {
-    run(assert_taken_up_after_a_stop(patient()));
+fn after_a_stop_no_robots_txt_is_fetched_again_and_no_verdict_changes() {
+    run(assert_kept_over_a_stop(patient()));
 }
 
-/// Returns the origins that a decision on disk speaks of.
+/// Returns the origins that have a decision in the record.
 async fn on_record(place: &Place, origins: &Origins) -> BTreeSet<u16> {
     let rows = place.rows().await;
     let urls: BTreeSet<_> = rows.iter().filter_map(|row| row["url"].as_str()).collect();
@@ -119,9 +122,9 @@ async fn on_record(place: &Place, origins: &Origins) -> BTreeSet<u16> {
         .collect()
 }
 
-/// Kills a proxy in the middle of a crawl, and holds that the next one asks
-/// no origin again of which a decision is on record; tells how many it asked.
-async fn asked_again_after_kill_9(config: Config) -> usize {
+/// Kills a proxy during a crawl, and asserts that the next one fetches no robots.txt of an
+/// origin that has a decision on record. Returns the number that it did fetch again.
+async fn fetched_again_after_kill_9(config: Config) -> usize {
     let origins = Origins::start(ORIGINS).await;
     let proxy = config.start().await;
     let half = until("half of the origins", async || {
@@ -141,17 +144,17 @@ async fn asked_again_after_kill_9(config: Config) -> usize {
     fetches.values().filter(|fetched| 1 < **fetched).count()
 }
 
-// Ours: with every decision on disk before it is acted on, only those are asked
-// again whose answer nobody had got yet.
+// Ours: every decision is on disk before it takes effect, so only fetches without a
+// decision are repeated.
 #[tokio::test]
-async fn after_kill_9_only_what_was_under_way_is_asked_for_again() {
-    let again = asked_again_after_kill_9(patient()).await;
-    assert!(again <= usize::from(CRAWLERS), "{again} were asked again");
+async fn after_kill_9_only_fetches_in_flight_are_repeated() {
+    let again = fetched_again_after_kill_9(patient()).await;
+    assert!(again <= usize::from(CRAWLERS), "{again} were fetched again");
 }
 
-// Ours: a bounded number in memory with the rest on disk.
+// Ours: `robots.max_snapshots` limits memory; the rest is on disk.
 #[tokio::test]
-async fn what_there_is_no_room_for_is_not_asked_for_again() {
+async fn a_robots_txt_dropped_from_memory_is_loaded_from_disk() {
     let origins = Origins::start(ORIGINS).await;
     let proxy = patient().set("robots.max_snapshots = 10").start().await;
     let before = crawl(&proxy, &origins).await;
@@ -162,9 +165,9 @@ async fn what_there_is_no_room_for_is_not_asked_for_again() {
     assert!(u64::from(ORIGINS) / 2 < kept, "{kept}");
 }
 
-// Ours: a restart makes no copy hold longer.
+// Ours: a restart does not extend the lifetime of a copy.
 #[tokio::test]
-async fn what_has_expired_is_asked_for_again() {
+async fn an_expired_robots_txt_is_fetched_again_after_a_restart() {
     let origins = Origins::start(6).await;
     let config = ["ttl", "ttl_min", "unavailable_ttl"]
         .into_iter()
@@ -184,9 +187,9 @@ async fn what_has_expired_is_asked_for_again() {
     origins.assert_fetched(origins.numbers(), 2);
 }
 
-// Ours: what somebody's hand was in is asked for again, and nothing else.
+// Ours: a changed row is fetched again, and no other.
 #[tokio::test]
-async fn what_was_changed_by_hand_is_asked_for_again() {
+async fn a_robots_txt_changed_on_disk_is_fetched_again() {
     let origins = Origins::start(12).await;
     let proxy = patient().start().await;
     let before = crawl(&proxy, &origins).await;
@@ -204,9 +207,9 @@ async fn what_was_changed_by_hand_is_asked_for_again() {
     assert_eq!(loads(&proxy, "changed").await, 1);
 }
 
-// Ours: what cannot be kept is asked for again, and stops nothing.
+// Ours: a copy that cannot be saved is only fetched again after a restart.
 #[tokio::test]
-async fn a_store_that_keeps_nothing_costs_no_request() {
+async fn a_store_that_saves_nothing_stops_no_request() {
     let origins = Origins::start(12).await;
     let proxy = patient().start().await;
     proxy

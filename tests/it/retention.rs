@@ -15,24 +15,25 @@ use crate::kit::program::{Outcome, politesse};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::{run_within, until};
 
-/// Requests whose entries take up more than a part of 8,192 numbers.
+/// Requests whose entries fill more than one part of the record: 8,192 numbers.
 const REQUESTS: usize = 4200;
 
-/// Longest time for a test.
+/// Time limit of a test.
 const MINUTES: Duration = Duration::from_secs(180);
 
 fn config(origin: &Origin) -> Config {
     resolve("o.test", origin.address()).set("audit.store = \"sqlite:data/audit.db\"")
 }
 
-/// Asks for pages that are refused, until the record has more than a part.
+/// Requests disallowed pages until the record has more than one part, and waits until all
+/// its entries are older than a second.
 async fn fill_part(proxy: &Proxy) {
     let mut crawler = Crawler::plain(proxy).await;
     for page in 0..REQUESTS {
         let url = format!("http://o.test/no/{page}");
         assert_eq!(crawler.get(&url, "o.test").await.status(), 403);
     }
-    // All of it is to be older than a second.
+    // The tests remove entries older than one second.
     tokio::time::sleep(Duration::from_millis(1500)).await;
 }
 
@@ -42,7 +43,7 @@ async fn origin() -> Origin {
         .await
 }
 
-/// Has the proxy that runs remove what is older than `age`.
+/// Has the running proxy remove entries older than `age`; returns the command's output.
 async fn prune(proxy: &Proxy, age: &str) -> String {
     let admin = format!("admin.listen=\"{}\"", proxy.admin());
     let arguments = [
@@ -57,8 +58,8 @@ async fn done(place: &Place, arguments: &[&str]) -> Outcome {
     outcome
 }
 
-/// Waits until the first page is gone from the record.
-async fn first_is_gone(place: &Place) {
+/// Waits until the entry of the first page is removed.
+async fn first_entry_removed(place: &Place) {
     until("removal", async || {
         let arguments = ["audit", "list", "--url", "http://o.test/no/0", "--json"];
         let rows = place.run(&arguments).await.json_lines();
@@ -67,7 +68,7 @@ async fn first_is_gone(place: &Place) {
     .await;
 }
 
-/// Holds that `verify` finds nothing, and tells what was removed.
+/// Asserts that `verify` has no findings and reports the removal of one part at least.
 async fn verified(place: &Place) {
     let outcome = done(place, &["audit", "verify", "--json"]).await;
     let sums: Value = serde_json::from_str(&outcome.stdout).unwrap();
@@ -77,7 +78,7 @@ async fn verified(place: &Place) {
 
 // Ours.
 #[test]
-fn a_command_has_the_running_proxy_remove_entries() {
+fn prune_has_the_running_proxy_remove_entries() {
     run_within(MINUTES, async {
         let origin = origin().await;
         let proxy = config(&origin).start().await;
@@ -87,7 +88,7 @@ fn a_command_has_the_running_proxy_remove_entries() {
         assert!(said.contains("nothing to remove"), "{said}");
         let said = prune(&proxy, "1s").await;
         assert_eq!(said, "entries 1 to 8192 are removed\n");
-        first_is_gone(place).await;
+        first_entry_removed(place).await;
         let outcome = place.run(&["audit", "show", "3"]).await;
         assert_eq!(outcome.code, Some(1));
         let text = "entries up to 8192 were removed";
@@ -102,7 +103,7 @@ fn a_command_has_the_running_proxy_remove_entries() {
 
 // Ours.
 #[test]
-fn a_command_removes_entries_where_no_proxy_runs() {
+fn prune_removes_entries_itself_if_no_proxy_runs() {
     run_within(MINUTES, async {
         let origin = origin().await;
         let proxy = config(&origin).start().await;
@@ -122,7 +123,7 @@ fn a_command_removes_entries_where_no_proxy_runs() {
         done(&place, &["audit", "show", "3"]).await;
         place.configure(&config(&origin).set("audit.retention = \"400d\""));
         let place = place.start().await.stop().await;
-        // The second setting is that of the command alone, and the longer one counts.
+        // The second retention is only the command's own; the proxy's longer one applies.
         for retention in ["audit.retention=400d", "audit.retention=1s"] {
             let kept = [&asked[..], &["--yes", "--set", retention]].concat();
             let outcome = place.run(&kept).await;
@@ -162,25 +163,24 @@ fn a_command_removes_entries_where_no_proxy_runs() {
     });
 }
 
-// Ours.
+// Ours: `audit.retention`.
 #[test]
-fn entries_go_by_their_age() {
+fn entries_older_than_the_retention_are_removed() {
     run_within(MINUTES, async {
         let origin = origin().await;
         let proxy = config(&origin).start().await;
         fill_part(&proxy).await;
-        // The first search is made at the start.
+        // The proxy first looks for old entries when it starts.
         let place = proxy.stop().await;
         place.configure(&config(&origin).set("audit.retention = \"1s\""));
         let proxy = place.start().await;
-        first_is_gone(proxy.place()).await;
+        first_entry_removed(proxy.place()).await;
         let place = proxy.stop().await;
         verified(&place).await;
     });
 }
 
-/// Removes entries, and kills the program after `time`. Returns whether it had ended
-/// by then.
+/// Runs `prune` and kills it after `time`. Returns whether it had ended by itself.
 async fn prune_for(place: &Place, time: Duration) -> bool {
     let mut command = politesse(place.folder());
     command.args(["audit", "prune", "--before", "1s", "--why", "test", "--yes"]);
@@ -192,9 +192,9 @@ async fn prune_for(place: &Place, time: Duration) -> bool {
     ended.is_ok()
 }
 
-// Ours: a removal goes on where the process before was killed, whenever that was.
+// Ours: the next `prune` completes a removal, at whatever point it was killed.
 #[test]
-fn a_removal_that_is_killed_goes_on() {
+fn a_killed_removal_is_completed_by_the_next_one() {
     run_within(MINUTES, async {
         let origin = origin().await;
         let proxy = config(&origin).start().await;
@@ -214,7 +214,7 @@ fn a_removal_that_is_killed_goes_on() {
     });
 }
 
-// Ours: on a file system of 64 MiB, in a mount namespace.
+// Ours. Runs in a mount namespace, on a file system of 64 MiB.
 #[test]
 fn a_full_disk_can_be_pruned() {
     let name = "retention::a_full_disk_can_be_pruned";
@@ -235,16 +235,16 @@ fn a_full_disk_can_be_pruned() {
             (get(&proxy, "http://o.test/a").await.status() == 200).then_some(())
         })
         .await;
-        first_is_gone(proxy.place()).await;
+        first_entry_removed(proxy.place()).await;
         verified(proxy.place()).await;
     });
 }
 
-// Ours: what keeps the command from its work is said, and nothing is lost. Ballast makes
-// room for it, too.
+// Ours: an error names its cause and loses no entry. The ballast file also gives `prune`
+// the room that it needs.
 #[test]
-fn a_command_says_why_it_cannot_remove_entries() {
-    let name = "retention::a_command_says_why_it_cannot_remove_entries";
+fn prune_says_why_it_cannot_remove_entries() {
+    let name = "retention::prune_says_why_it_cannot_remove_entries";
     inside(name, Addresses::These(&[]), async {
         let origin = origin().await;
         let place = Place::with(&config(&origin));
@@ -270,7 +270,7 @@ fn a_command_says_why_it_cannot_remove_entries() {
         disk.make_room();
         let whole = done(&place, &["audit", "verify"]).await.stdout;
         assert!(whole.contains(" 0 mismatches, 0 missing"), "{whole}");
-        // A start makes the file anew.
+        // A start creates the ballast file again.
         let place = place.start().await.stop().await;
         assert!(ballast.exists());
         disk.fill();

@@ -1,5 +1,5 @@
-//! Files that a page embeds, of a crawler with `requisites = "follow"`: in the turn of
-//! their page. Which requests these are is tried in `crates/politesse-pace/src/tests`.
+//! Files that a page embeds: with `requisites = "follow"` they are fetched in the turn of
+//! their page. `crates/politesse-pace/src/tests` tests which requests count as such.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,8 @@ use crate::kit::page::Page;
 use crate::kit::proxy::{Config, Proxy};
 
 pub(crate) const FOLLOW: &str = "crawler = [{ token = \"ExampleBot\", requisites = \"follow\" }]";
-/// A second by the clock of the proxy, which counts from start to start.
+/// Shortest gap between arrivals at a rate of one a second: the proxy counts from start to
+/// start, so arrivals may be a little closer.
 const RATE: Duration = Duration::from_millis(900);
 const FOLLOWED: &str = "politesse_pace_requisites_total";
 const AGENT: &str = "User-Agent: ExampleBot/1.0";
@@ -29,8 +30,8 @@ async fn get(proxy: &Proxy, path: &str, field: &str) -> Reply {
     ask(proxy, "GET", &url, &[AGENT, field]).await
 }
 
-/// Asks for the page `/`, then for all of these at once, half of them by `Referer` and half
-/// by `Sec-Fetch-Dest`. Returns their statuses.
+/// Requests the page `/`, then all of `paths` at once, half of them with `Referer` and half
+/// with `Sec-Fetch-Dest`. Returns their statuses in ascending order.
 async fn load(proxy: &Arc<Proxy>, paths: Vec<String>) -> Vec<u16> {
     assert_eq!(get(proxy, "/", "Accept: text/html").await.status(), 200);
     let mut asking = JoinSet::new();
@@ -48,9 +49,9 @@ fn files(folder: &str, count: usize) -> Vec<String> {
     numbers.map(|number| format!("{folder}/{number}")).collect()
 }
 
-// Ours: what robots.txt disallows is refused, however it is embedded.
+// Ours: robots.txt also applies to embedded files.
 #[tokio::test]
-async fn thirty_files_follow_their_page_and_none_that_is_disallowed() {
+async fn embedded_files_follow_their_page_unless_robots_txt_disallows_them() {
     let script = Script::robots("User-agent: *\nDisallow: /private\n");
     let origin = script.start().await;
     let proxy = Arc::new(one_a_second(&origin).set(FOLLOW).start().await);
@@ -62,12 +63,13 @@ async fn thirty_files_follow_their_page_and_none_that_is_disallowed() {
     assert!(span(&seen) < ms(20_000), "{seen:?}");
     assert!(!seen.iter().any(|seen| seen.target.starts_with("/private")));
     assert_eq!(metric(&proxy, FOLLOWED).await, 30.0);
-    // Each is decided and recorded.
+    // Each file is decided and recorded.
     verified(proxy, 33).await;
 }
 
+// Ours: a site's `Crawl-delay` applies to every request.
 #[tokio::test]
-async fn each_file_waits_where_the_site_asks_for_a_pause() {
+async fn with_a_crawl_delay_each_file_takes_its_own_turn() {
     let origin = delaying("1").start().await;
     let proxy = Arc::new(one_a_second(&origin).set(FOLLOW).start().await);
     assert_eq!(load(&proxy, files("/files", 3)).await, [200; 3]);
@@ -76,15 +78,16 @@ async fn each_file_waits_where_the_site_asks_for_a_pause() {
 }
 
 #[tokio::test]
-async fn each_file_waits_without_the_key() {
+async fn without_requisites_each_file_takes_its_own_turn() {
     let origin = Script::robots("").start().await;
     let proxy = Arc::new(one_a_second(&origin).start().await);
     assert_eq!(load(&proxy, files("/files", 3)).await, [200; 3]);
     assert_apart(&pages(&[&origin]), 4, RATE);
 }
 
+// Ours: `pace.requisites.files`.
 #[tokio::test]
-async fn files_beyond_the_bound_wait() {
+async fn files_beyond_the_limit_take_their_own_turns() {
     let origin = Script::robots("").start().await;
     let config = one_a_second(&origin).set(FOLLOW);
     let config = config.set("pace.requisites = { files = 2 }");
@@ -95,13 +98,13 @@ async fn files_beyond_the_bound_wait() {
 }
 
 #[tokio::test]
-async fn nothing_else_follows_a_page() {
+async fn only_files_of_a_page_just_served_to_the_client_follow_it() {
     let gone = Script::robots("").page("/gone", Page::status(404));
     let origin = gone.start().await;
     let config = one_a_second(&origin).set(FOLLOW);
     let config = config.set("pace.requisites = { time = \"700ms\" }");
     let proxy = Arc::new(config.start().await);
-    // Its page was never given.
+    // A file whose page was never served.
     assert_eq!(get(&proxy, "/1", IMAGE).await.status(), 200);
     assert_eq!(
         get(&proxy, "/gone", "Accept: text/html").await.status(),
@@ -109,7 +112,7 @@ async fn nothing_else_follows_a_page() {
     );
     let by_gone = "Referer: http://o.test/gone";
     assert_eq!(get(&proxy, "/2", by_gone).await.status(), 200);
-    // Another client.
+    // A file requested by another client.
     assert_eq!(get(&proxy, "/", "Accept: text/html").await.status(), 200);
     let mut other = Crawler::from(&proxy, 7).await;
     let line = "GET http://o.test/3 HTTP/1.1";
@@ -117,7 +120,7 @@ async fn nothing_else_follows_a_page() {
         .ask(&[line, "Host: o.test", AGENT, BY_PAGE, IMAGE])
         .await;
     assert_eq!(reply.status(), 200);
-    // By now the time of the page is over.
+    // A file requested after `pace.requisites.time`.
     assert_eq!(get(&proxy, "/4", BY_PAGE).await.status(), 200);
     assert_apart(&pages(&[&origin]), 6, RATE);
     assert_eq!(metric(&proxy, FOLLOWED).await, 0.0);

@@ -1,5 +1,5 @@
-//! Fetching robots.txt: once for all who ask, with bounds, and on the
-//! crawler's behalf.
+//! Fetches of robots.txt: one for all waiting requests, within limits, and in the
+//! crawler's name.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::kit::raw_origin::{Bytes, RawOrigin};
 use crate::kit::until;
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
-/// Crawlers that ask at once in the tests of many that want one robots.txt.
+/// Simultaneous requests in the tests of many that wait for one robots.txt.
 const ASKERS: usize = 1_000;
 
-/// Returns a connection with its request sent: every tenth one asks for what is
-/// disallowed.
+/// Returns a connection that has sent request `n`; every tenth request is for a
+/// disallowed page.
 async fn asker(proxy: &Proxy, n: usize) -> Crawler {
     let path = if n.is_multiple_of(10) {
         "private"
@@ -31,7 +31,7 @@ async fn asker(proxy: &Proxy, n: usize) -> Crawler {
     crawler
 }
 
-/// Holds that asker `n` was answered as the rule says.
+/// Asserts that request `n` got the status that the rule demands.
 async fn assert_answered(mut crawler: Crawler, n: usize) {
     let reply = crawler.reply_to("GET").await;
     let wanted = if n.is_multiple_of(10) { 403 } else { 200 };
@@ -40,7 +40,7 @@ async fn assert_answered(mut crawler: Crawler, n: usize) {
 
 // Ours.
 #[tokio::test]
-async fn a_thousand_first_askers_make_one_fetch() {
+async fn a_thousand_first_requests_make_one_fetch() {
     let gate = Gate::shut();
     let (origin, proxy) = site(Script::robots_page(Page::text(ROBOTS).after(&gate)), &[]).await;
     let mut askers = Vec::new();
@@ -62,9 +62,9 @@ async fn a_thousand_first_askers_make_one_fetch() {
     );
 }
 
-// Ours: the same with half of the askers hanging up, the first among them.
+// Ours: a fetch continues when half of the clients hang up, the first among them.
 #[tokio::test]
-async fn half_the_askers_hang_up_and_the_others_are_served_by_one_fetch() {
+async fn one_fetch_serves_the_clients_that_stay_when_half_hang_up() {
     let gate = Gate::shut();
     let (origin, proxy) = site(Script::robots_page(Page::text(ROBOTS).after(&gate)), &[]).await;
     let mut askers = vec![asker(&proxy, 0).await];
@@ -91,7 +91,7 @@ async fn half_the_askers_hang_up_and_the_others_are_served_by_one_fetch() {
     );
 }
 
-// Ours: a robots.txt that hangs delays no other origin.
+// Ours: fetches of different origins are independent.
 #[tokio::test]
 async fn a_robots_txt_that_hangs_delays_no_other_origin() {
     let never = Gate::shut();
@@ -117,9 +117,9 @@ async fn a_robots_txt_that_hangs_delays_no_other_origin() {
     slow.assert_only_robots_fetched();
 }
 
-// Ours: the fetch survives a crawler that hangs up.
+// Ours: a hang-up does not cancel the fetch.
 #[tokio::test]
-async fn the_fetch_outlives_the_crawler_that_asked_first() {
+async fn a_fetch_continues_after_its_only_client_hangs_up() {
     let gate = Gate::shut();
     let (origin, proxy) = site(Script::robots_page(Page::text(ROBOTS).after(&gate)), &[]).await;
     let first = asker(&proxy, 1).await;
@@ -130,9 +130,9 @@ async fn the_fetch_outlives_the_crawler_that_asked_first() {
     assert_eq!(origin.robots_fetches(), 1);
 }
 
-// Ours: User-Agent and From, nothing else of theirs.
+// Ours: the fetch carries the crawler's User-Agent and From, and none of its other fields.
 #[tokio::test]
-async fn robots_txt_is_asked_for_in_the_crawlers_name() {
+async fn robots_txt_is_fetched_in_the_crawlers_name() {
     let (origin, proxy) = site(Script::robots(""), &[]).await;
     let mut crawler = Crawler::plain(&proxy).await;
     let lines = [
@@ -157,10 +157,9 @@ async fn robots_txt_is_asked_for_in_the_crawlers_name() {
     }
 }
 
-// Ours: one fetch per snapshot, and a snapshot per product token; one per
-// origin with a fixed robots.user_agent.
+// Ours: one fetch per product token; with a fixed `robots.user_agent`, one per origin.
 #[tokio::test]
-async fn each_token_has_a_fetch_of_its_own_unless_the_user_agent_is_fixed() {
+async fn each_product_token_has_its_own_fetch_unless_the_user_agent_is_fixed() {
     for (line, fetches) in [
         ("robots.user_agent = \"crawler\"", 2),
         ("robots.user_agent = \"Fixed/1.0\"", 1),
@@ -175,9 +174,9 @@ async fn each_token_has_a_fetch_of_its_own_unless_the_user_agent_is_fixed() {
     }
 }
 
-// Ours: answered from our copy, marked by Age (RFC 9111, section 5.1).
+// Ours: the cached copy is marked by Age (RFC 9111, section 5.1).
 #[tokio::test]
-async fn a_crawlers_own_request_for_robots_txt_is_answered_from_our_copy() {
+async fn a_crawlers_own_request_for_robots_txt_is_answered_from_the_cache() {
     let (origin, proxy) = site(Script::robots(ROBOTS), &[]).await;
     for _ in 0..3 {
         let reply = get(&proxy, "http://o.test/robots.txt").await;
@@ -217,9 +216,9 @@ async fn five_redirects_are_followed_and_a_sixth_is_not() {
     }
 }
 
-// Ours: also to another origin, whose rules are then those of the first.
+// Ours: the rules found at another origin apply to the origin that redirected there.
 #[tokio::test]
-async fn a_redirected_robots_txt_binds_the_origin_that_was_asked() {
+async fn a_redirected_robots_txt_applies_to_the_origin_that_was_asked() {
     let second = Script::robots("User-agent: *\nDisallow: /x\n")
         .start()
         .await;
@@ -238,8 +237,8 @@ async fn a_redirected_robots_txt_binds_the_origin_that_was_asked() {
     second.assert_only_robots_fetched();
 }
 
-// Ours: a hop to another origin's page is judged by that origin's rules, and
-// not sent if they disallow it.
+// Ours: a redirect to another origin is followed only if that origin's robots.txt allows
+// the target.
 #[tokio::test]
 async fn a_redirect_to_a_disallowed_page_of_another_origin_is_not_followed() {
     let second = Script::robots(ROBOTS)
@@ -262,7 +261,7 @@ async fn a_redirect_to_a_disallowed_page_of_another_origin_is_not_followed() {
     assert_eq!(second.targets(), ["/open"]);
 }
 
-// RFC 9309, section 2.3.1.3: 4xx allows, 401 and 403 by configuration.
+// RFC 9309, section 2.3.1.3: a 4xx allows everything; 401 and 403 are configurable.
 #[tokio::test]
 async fn without_a_robots_txt_everything_is_allowed() {
     for status in [400, 401, 403, 404, 410, 451] {
@@ -282,7 +281,7 @@ async fn without_a_robots_txt_everything_is_allowed() {
 
 // Ours: robots.status.unauthorized = "refuse".
 #[tokio::test]
-async fn a_guarded_robots_txt_refuses_where_configured_so() {
+async fn a_401_or_403_for_robots_txt_refuses_everything_if_configured() {
     for status in [401, 403] {
         let origin = Script::robots_page(Page::status(status)).start().await;
         let config =
@@ -295,9 +294,9 @@ async fn a_guarded_robots_txt_refuses_where_configured_so() {
     }
 }
 
-// RFC 9309, section 2.5: at least 500 KiB are parsed; what comes after is not.
+// RFC 9309, section 2.5: 500 KiB must be parsed. Ours: the rest is ignored.
 #[tokio::test]
-async fn rules_within_the_size_limit_hold_and_those_behind_it_do_not() {
+async fn rules_within_the_size_limit_apply_and_later_ones_do_not() {
     let filler = "#".repeat(99) + "\n";
     let limit = 500 * 1024;
     let mut robots = "User-agent: *\nDisallow: /early\n".to_owned();
@@ -319,11 +318,10 @@ async fn rules_within_the_size_limit_hold_and_those_behind_it_do_not() {
     }
 }
 
-// Invariant 6 (ARCHITECTURE.md): the copy in force decides, for all who ask at
-// once over TLS too. RFC 9309, section 2.3: scheme and port have files of their
-// own.
+// Invariant 6 (ARCHITECTURE.md): one copy in force decides all simultaneous requests.
+// RFC 9309, section 2.3: each scheme and port has its own file.
 #[tokio::test]
-async fn askers_over_http_and_https_share_nothing_but_the_proxy() {
+async fn http_and_https_origins_have_separate_fetches() {
     let plain = Script::robots(ROBOTS).start().await;
     let tls = Script::robots(ROBOTS).tls().start().await;
     let config = resolve("o.test:80", plain.address()).resolve("o.test:443", tls.address());
@@ -348,15 +346,14 @@ async fn askers_over_http_and_https_share_nothing_but_the_proxy() {
     assert_eq!((plain.robots_fetches(), tls.robots_fetches()), (1, 1));
 }
 
-/// Returns a configuration in which every copy expires after a second.
+/// Returns a configuration in which every robots.txt expires after a second.
 fn short_lived(name: &str, address: std::net::SocketAddr) -> Config {
     resolve(name, address)
         .set("robots.ttl = \"1s\"")
         .set("robots.retry = [\"1s\", \"1s\"]")
 }
 
-/// Asks for `url`, which is answered with `status`, until robots.txt is
-/// `fetched`.
+/// Requests `url` until `fetched` returns true, and asserts that each answer has `status`.
 async fn ask_until(proxy: &Proxy, url: &str, status: u16, fetched: impl Fn() -> bool) {
     until("robots.txt is asked for again", async || {
         assert_eq!(get(proxy, url).await.status(), status);
@@ -365,10 +362,10 @@ async fn ask_until(proxy: &Proxy, url: &str, status: u16, fetched: impl Fn() -> 
     .await;
 }
 
-// Ours: revalidated with ETag and Last-Modified, on the wire; a 304 confirms
-// the copy. The crawler's own conditions never go there.
+// Ours: an expired copy is revalidated with its own ETag and Last-Modified, never with
+// the crawler's conditions.
 #[tokio::test]
-async fn a_copy_is_revalidated_on_the_wire() {
+async fn an_expired_copy_is_revalidated_with_its_own_validators() {
     let origin = RawOrigin::start(|target| match target {
         "/robots.txt" => Bytes::of(
             b"HTTP/1.1 200 OK\r\nETag: \"one\"\r\nLast-Modified: Sun, 06 Nov 1994 \
@@ -396,8 +393,8 @@ async fn a_copy_is_revalidated_on_the_wire() {
     assert!(text(1).ends_with(end), "{}", text(1));
 }
 
-// RFC 9110, section 15.4.5; RFC 9309, section 2.4: what a 304 confirms stays in
-// force, and is told in the metrics.
+// RFC 9110, section 15.4.5; RFC 9309, section 2.4: a 304 keeps the rules in force. The
+// metrics count it.
 #[tokio::test]
 async fn a_304_leaves_the_rules_in_force() {
     let page = Page::text(ROBOTS).field("ETag", "\"one\"");
@@ -414,10 +411,9 @@ async fn a_304_leaves_the_rules_in_force() {
     assert!(told.contains(confirmed), "{told}");
 }
 
-// Ours: an earlier copy is used while its origin is unreachable: what it
-// disallows is refused by its rule, what it allows goes on.
+// Ours: while robots.txt is unreachable, the last copy decides.
 #[tokio::test]
-async fn a_copy_outlives_an_origin_that_falls_over() {
+async fn the_last_copy_decides_while_robots_txt_is_unreachable() {
     let origin = Script::robots_page(Page::text(ROBOTS).field("ETag", "\"one\""))
         .robots_if_conditional(Page::status(503))
         .start()
@@ -437,53 +433,45 @@ async fn a_copy_outlives_an_origin_that_falls_over() {
     assert!(origin.targets().iter().all(|target| target == "/open"));
 }
 
-// Ours: coded although identity was asked for.
+// Ours: some servers compress although the request asks for identity.
 #[tokio::test]
-async fn a_coded_robots_txt_is_decoded() {
+async fn a_compressed_robots_txt_is_decoded() {
     for codings in CODINGS {
         let body = coded(codings, ROBOTS.as_bytes().to_vec());
         let page = Page::untyped(&body).field("Content-Encoding", &named(codings));
-        let (origin, proxy) = site(Script::robots_page(page), &[]).await;
-        for (path, status) in [("private", 403), ("open", 200)] {
-            let reply = get(&proxy, &format!("http://o.test/{path}")).await;
-            assert_eq!(reply.status(), status, "{codings}: {}", reply.text());
-        }
-        assert_eq!(origin.targets(), ["/open"], "{codings}");
+        assert_rules_apply(page, codings).await;
     }
 }
 
-/// Asks for a page of each kind at an origin that answers with `robots`.
-async fn assert_rules_hold(robots: Page) {
+/// Asserts that the rules of [`ROBOTS`] apply at an origin that serves `robots`. Failures
+/// name the `coding`.
+async fn assert_rules_apply(robots: Page, coding: &str) {
     let (origin, proxy) = site(Script::robots_page(robots), &[]).await;
     for (path, status) in [("private", 403), ("open", 200)] {
         let reply = get(&proxy, &format!("http://o.test/{path}")).await;
-        assert_eq!(reply.status(), status, "{}", reply.text());
+        assert_eq!(reply.status(), status, "{coding}: {}", reply.text());
     }
-    assert_eq!(origin.targets(), ["/open"]);
+    assert_eq!(origin.targets(), ["/open"], "{coding}");
 }
 
-// Ours: a file that was in gzip before, and is sent without saying so or once more in
-// gzip.
+// Ours: a file stored in gzip, sent without Content-Encoding or compressed once more.
 #[tokio::test]
-async fn gzip_that_was_not_declared_is_decoded() {
+async fn undeclared_gzip_is_decoded() {
     let once = coded("gzip", ROBOTS.as_bytes().to_vec());
     let twice = Page::untyped(&coded("gzip", once.clone()));
-    for page in [
-        Page::untyped(&once),
-        twice.field("Content-Encoding", "gzip"),
-    ] {
-        assert_rules_hold(page).await;
-    }
+    assert_rules_apply(Page::untyped(&once), "undeclared gzip").await;
+    let twice = twice.field("Content-Encoding", "gzip");
+    assert_rules_apply(twice, "gzip twice").await;
 }
 
-// Ours: a bomb is decoded as far as a file is read; the rules so far hold, as
-// of any file that is too long.
+// Ours: decoding stops at the size limit of a robots.txt. The rules up to there apply, as
+// in any file that is too long.
 #[tokio::test]
-async fn a_bomb_costs_no_more_than_a_long_file() {
+async fn a_decompression_bomb_is_decoded_only_up_to_the_size_limit() {
     let mut bomb = ROBOTS.as_bytes().to_vec();
     bomb.extend(b"#\n".repeat(32 << 20));
     let page = || Page::untyped(&coded("gzip", bomb.clone()));
-    for page in [page().field("Content-Encoding", "gzip"), page()] {
-        assert_rules_hold(page).await;
-    }
+    let declared = page().field("Content-Encoding", "gzip");
+    assert_rules_apply(declared, "gzip").await;
+    assert_rules_apply(page(), "undeclared gzip").await;
 }

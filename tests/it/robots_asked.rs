@@ -1,5 +1,5 @@
-//! Requests of crawlers for /robots.txt itself: which of them the rules judge, and
-//! that those which are forwarded keep the pace of the site.
+//! Crawlers' own requests for /robots.txt: which of them the rules apply to, and that
+//! forwarded ones keep the site's pace.
 
 use std::sync::Arc;
 
@@ -14,19 +14,20 @@ use crate::kit::proxy::{Config, resolve};
 
 const URL: &str = "http://o.test/robots.txt";
 
-/// Returns a proxy of which no request waits for longer than a second.
+/// Returns a configuration in which no request waits longer than a second.
 fn impatient(origin: &Origin) -> Config {
     resolve("o.test", origin.address()).set("pace.max_wait = \"1s\"")
 }
 
-/// Returns the methods of the requests for /robots.txt, that of the proxy left out.
+/// Returns the methods of the forwarded requests for /robots.txt: all but the proxy's own,
+/// which is the first.
 fn forwarded(origin: &Origin) -> Vec<String> {
     let log = origin.log();
     let robots = log.iter().filter(|seen| seen.target == "/robots.txt");
     robots.skip(1).map(|seen| seen.method.clone()).collect()
 }
 
-// Ours: RFC 9309, section 2.2.2, knows no methods.
+// Ours: RFC 9309, section 2.2.2, does not mention methods.
 #[tokio::test]
 async fn only_get_and_head_of_robots_txt_are_always_allowed() {
     let text = "User-agent: *\nDisallow: /robots.txt\n";
@@ -53,9 +54,9 @@ async fn only_get_and_head_of_robots_txt_are_always_allowed() {
     assert_eq!(explained["competing"], json!([]));
 }
 
-// Ours: any other request is one for a page.
+// Ours: a request with any other method counts as one for a page.
 #[tokio::test]
-async fn a_post_to_robots_txt_that_no_rule_disallows_waits_for_the_crawl_delay() {
+async fn an_allowed_post_to_robots_txt_keeps_the_crawl_delay() {
     let (origin, proxy) = site(Script::robots("User-agent: *\nCrawl-delay: 1\n"), &[]).await;
     let post = || ask(&proxy, "POST", URL, &[]);
     let replies = tokio::join!(post(), post(), post());
@@ -63,9 +64,9 @@ async fn a_post_to_robots_txt_that_no_rule_disallows_waits_for_the_crawl_delay()
     assert_apart(&origin.log()[1..], 3, ms(1000));
 }
 
-/// Holds that of five requests to an origin that asks for a pause the first is sent,
-/// and none after it.
-async fn assert_one_of_five(origin: &Origin, method: &str) {
+/// Sends five requests for /robots.txt to an origin with a long `Crawl-delay`, and asserts
+/// that only the first is forwarded.
+async fn assert_one_of_five_forwarded(origin: &Origin, method: &str) {
     let proxy = Arc::new(impatient(origin).start().await);
     for number in 0..5 {
         let reply = ask(&proxy, method, URL, &[]).await;
@@ -82,42 +83,42 @@ async fn assert_one_of_five(origin: &Origin, method: &str) {
 
 // Ours.
 #[tokio::test]
-async fn five_posts_to_robots_txt_are_one_within_the_crawl_delay() {
+async fn only_one_post_to_robots_txt_is_forwarded_within_the_crawl_delay() {
     let text = "User-agent: *\nCrawl-delay: 30\n";
-    assert_one_of_five(&Script::robots(text).start().await, "POST").await;
+    assert_one_of_five_forwarded(&Script::robots(text).start().await, "POST").await;
 }
 
-// Ours: a file that came by a redirect is no whole answer of this URL, so the request
-// is forwarded.
+// Ours: a copy found through a redirect is not the answer of this URL, so the request is
+// forwarded.
 #[tokio::test]
-async fn a_get_of_a_redirected_robots_txt_waits_for_the_crawl_delay() {
+async fn a_get_of_a_redirected_robots_txt_keeps_the_crawl_delay() {
     for method in ["GET", "HEAD"] {
         let origin = Script::robots_page(Page::redirect("/rules"))
             .page("/rules", Page::text("User-agent: *\nCrawl-delay: 30\n"))
             .start()
             .await;
-        assert_one_of_five(&origin, method).await;
+        assert_one_of_five_forwarded(&origin, method).await;
     }
 }
 
-// Ours: without rules there is the operator's pace, and the back-off of the host.
+// Ours: without rules the operator's pace applies.
 #[tokio::test]
-async fn a_get_of_a_robots_txt_that_is_missing_or_partial_waits_as_a_page_does() {
+async fn a_get_of_a_missing_or_partial_robots_txt_keeps_the_operators_pace() {
     for status in [404, 206] {
         let page = Page::text("").with_status(status);
         let origin = Script::robots_page(page).start().await;
         let config = impatient(&origin).set("pace.origin = { rate = \"1/m\" }");
         let proxy = config.start().await;
-        // The first page of a host follows its robots.txt at once.
+        // The first request to a host follows the proxy's fetch at once.
         assert_eq!(get(&proxy, URL).await.status(), status);
         assert_later(&get(&proxy, URL).await, "ceiling");
         assert_eq!(forwarded(&origin), ["GET"], "{:?}", origin.log());
     }
 }
 
-// Ours: the hours of a site are for all that is forwarded.
+// Ours: a site's hours apply to every forwarded request.
 #[tokio::test]
-async fn outside_the_visit_time_robots_txt_is_forwarded_for_nobody() {
+async fn outside_the_visit_time_no_request_for_robots_txt_is_forwarded() {
     let hour = |hours: i64| {
         let at = clock::now() + jiff::SignedDuration::from_hours(hours);
         at.strftime("%H00").to_string()
@@ -139,9 +140,9 @@ async fn outside_the_visit_time_robots_txt_is_forwarded_for_nobody() {
     assert!(forwarded(&origin).is_empty(), "{:?}", origin.log());
 }
 
-// Ours: what sends nothing needs no turn.
+// Ours: a request answered from the cache needs no turn.
 #[tokio::test]
-async fn a_robots_txt_in_the_cache_is_answered_whatever_the_pace() {
+async fn a_cached_robots_txt_is_answered_without_a_turn() {
     let text = "User-agent: *\nCrawl-delay: 30\n";
     let origin = Script::robots(text).start().await;
     let proxy = impatient(&origin).start().await;

@@ -1,5 +1,4 @@
-//! Where a robots.txt was found by redirects, as evidence (RFC 9309, section
-//! 2.3.1.2).
+//! Redirects of a robots.txt as evidence in the record (RFC 9309, section 2.3.1.2).
 
 use serde_json::{Value, json};
 
@@ -11,8 +10,8 @@ use crate::kit::raw_origin::{Bytes, RawOrigin};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
-/// `o.test`, whose robots.txt is behind two redirects, the second to `p.test`,
-/// which has one.
+/// Starts `o.test`, whose robots.txt leads through two redirects to that of `p.test`, and
+/// a proxy for both.
 async fn moved_twice() -> (Origin, Origin, Proxy) {
     let second = Script::robots(ROBOTS).start().await;
     let first = Script::robots_page(Page::redirect("/moved?a=1"))
@@ -24,14 +23,14 @@ async fn moved_twice() -> (Origin, Origin, Proxy) {
     (first, second, proxy)
 }
 
-/// Returns the URLs whose redirects led to that of `o.test`.
+/// Returns the two URLs that redirected on the way to the robots.txt for `o.test`.
 fn hops_of_two() -> Value {
     json!(["http://o.test/robots.txt", "http://o.test/moved?a=1"])
 }
 
-// Ours: each hop is in the audit.
+// Ours: each hop is recorded.
 #[tokio::test]
-async fn the_record_and_the_403_tell_each_redirect_of_a_robots_txt() {
+async fn the_record_and_the_403_list_each_redirect_of_a_robots_txt() {
     let (_first, _second, proxy) = moved_twice().await;
     let refused = get(&proxy, "http://o.test/private").await;
     refused.assert_error(403, "http_request_denied");
@@ -50,9 +49,9 @@ async fn the_record_and_the_403_tell_each_redirect_of_a_robots_txt() {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
-// Ours: also where they lead round, and no rules are known in the end.
+// Ours: the hops of a loop, which ends without rules, are recorded as well.
 #[tokio::test]
-async fn a_loop_of_redirects_is_on_record_hop_by_hop() {
+async fn a_redirect_loop_is_recorded_hop_by_hop() {
     let (_origin, proxy) = site(
         Script::robots_page(Page::redirect("/1"))
             .page("/1", Page::redirect("/2"))
@@ -76,9 +75,9 @@ async fn a_loop_of_redirects_is_on_record_hop_by_hop() {
     }
 }
 
-// Ours: hops are evidence as the rest is.
+// Ours: hops are evidence, so their digest is checked.
 #[tokio::test]
-async fn hops_changed_by_hand_are_found() {
+async fn verify_finds_changed_hops() {
     for change in ["hops = NULL", "hops = replace(hops, 'moved', 'open')"] {
         let (_first, _second, proxy) = moved_twice().await;
         get(&proxy, "http://o.test/open").await;
@@ -91,9 +90,9 @@ async fn hops_changed_by_hand_are_found() {
     }
 }
 
-// Ours: what was kept for a restart tells them too.
+// Ours: the copy kept on disk has them, too.
 #[tokio::test]
-async fn hops_outlive_a_restart() {
+async fn hops_survive_a_restart() {
     let (first, _second, proxy) = moved_twice().await;
     get(&proxy, "http://o.test/open").await;
     let again = proxy.stop().await.start().await;
@@ -102,7 +101,8 @@ async fn hops_outlive_a_restart() {
     assert_eq!(first.robots_fetches(), 1);
 }
 
-// Ours: sites write a path in UTF-8 where RFC 3986, section 2.1, wants escapes.
+// Ours: some sites send a path in raw UTF-8, although RFC 3986, section 2.1, requires
+// escapes.
 #[tokio::test]
 async fn a_location_in_raw_utf8_is_followed() {
     let origin = RawOrigin::start(|target| match target {

@@ -1,5 +1,5 @@
-//! A robots.txt that a bot wall keeps from some: what one client is answered
-//! loosens nothing for another. All ours; docs/robots.md.
+//! Bot walls that block some clients from robots.txt: the answer to one client allows
+//! nothing to another. The rules are ours; see docs/robots.md.
 
 use crate::kit::client::{Reply, get_from, metrics, reload};
 use crate::kit::origin::{Origin, Script};
@@ -21,8 +21,8 @@ fn config(origin: &Origin) -> Config {
     resolve("o.test", origin.address())
 }
 
-/// Asks for the page that robots.txt closes.
-async fn closed(proxy: &Proxy, last: u8, agent: &str) -> Reply {
+/// Requests the page that robots.txt disallows to GoodBot.
+async fn get_disallowed(proxy: &Proxy, last: u8, agent: &str) -> Reply {
     get_from(proxy, last, "http://o.test/p", agent).await
 }
 
@@ -32,16 +32,19 @@ fn assert_rule(reply: &Reply) {
 }
 
 #[tokio::test]
-async fn a_bot_wall_that_one_client_meets_opens_no_page_to_another() {
+async fn a_bot_wall_for_one_client_allows_no_page_to_another() {
     for status in [401, 403, 404, 410] {
         let origin = walled(status).await;
         let proxy = config(&origin).start().await;
-        assert_eq!(closed(&proxy, 2, "GoodBot/1 evil").await.status(), 200);
+        assert_eq!(
+            get_disallowed(&proxy, 2, "GoodBot/1 evil").await.status(),
+            200
+        );
         assert_eq!(origin.targets(), ["/p"]);
-        assert_rule(&closed(&proxy, 3, "GoodBot/1").await);
-        // A file is shared, with the client that met the wall, too.
-        assert_rule(&closed(&proxy, 4, "GoodBot/2").await);
-        assert_rule(&closed(&proxy, 2, "GoodBot/1 evil").await);
+        assert_rule(&get_disallowed(&proxy, 3, "GoodBot/1").await);
+        // Once fetched, the file also applies to the client that the wall blocks.
+        assert_rule(&get_disallowed(&proxy, 4, "GoodBot/2").await);
+        assert_rule(&get_disallowed(&proxy, 2, "GoodBot/1 evil").await);
         assert_eq!((origin.robots_fetches(), origin.targets().len()), (2, 1));
         let outcome = proxy.stop().await.run(&["audit", "verify"]).await;
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -49,31 +52,31 @@ async fn a_bot_wall_that_one_client_meets_opens_no_page_to_another() {
 }
 
 #[tokio::test]
-async fn a_bot_wall_that_one_client_meets_closes_no_page_to_another() {
+async fn a_bot_wall_for_one_client_refuses_no_page_to_another() {
     let origin = walled(500).await;
     let proxy = config(&origin).start().await;
-    let refused = closed(&proxy, 2, "GoodBot/1 evil").await;
+    let refused = get_disallowed(&proxy, 2, "GoodBot/1 evil").await;
     assert_eq!(refused.json()["reason"], "unreachable");
     let reply = get_from(&proxy, 3, "http://o.test/a", "GoodBot/1").await;
     assert_eq!(reply.status(), 200, "{}", reply.text());
 }
 
 #[tokio::test]
-async fn requests_that_come_at_once_are_each_answered_by_their_own() {
+async fn simultaneous_requests_are_each_decided_by_their_own_fetch() {
     let origin = walled(403).await;
     let proxy = config(&origin).start().await;
     let (evil, good) = tokio::join!(
-        closed(&proxy, 2, "GoodBot/1 evil"),
-        closed(&proxy, 3, "GoodBot/1"),
+        get_disallowed(&proxy, 2, "GoodBot/1 evil"),
+        get_disallowed(&proxy, 3, "GoodBot/1"),
     );
     assert_rule(&good);
-    // By its own answer, or by the file if that came first.
+    // Its own fetch decides, or the file if that arrived first.
     assert!(matches!(evil.status(), 200 | 403));
     assert!(origin.robots_fetches() <= 2);
 }
 
 #[tokio::test]
-async fn many_clients_at_once_find_a_site_without_a_file_open() {
+async fn simultaneous_clients_are_all_allowed_at_a_site_without_robots_txt() {
     let origin = Script::robots_page(Page::status(404)).start().await;
     let proxy = config(&origin)
         .set("pace.profile = \"owned\"")
@@ -100,51 +103,57 @@ async fn many_clients_at_once_find_a_site_without_a_file_open() {
 }
 
 #[tokio::test]
-async fn a_restart_opens_no_page_to_another_client() {
+async fn after_a_restart_a_bot_wall_allows_no_page_to_another_client() {
     let origin = walled(403).await;
     let proxy = config(&origin).start().await;
-    assert_eq!(closed(&proxy, 2, "GoodBot/1 evil").await.status(), 200);
+    assert_eq!(
+        get_disallowed(&proxy, 2, "GoodBot/1 evil").await.status(),
+        200
+    );
     let proxy = proxy.stop().await.start().await;
-    // What is known of the wall is known still.
-    assert_eq!(closed(&proxy, 3, "GoodBot/1 evil").await.status(), 200);
+    // The answer of the wall is kept over the restart.
+    assert_eq!(
+        get_disallowed(&proxy, 3, "GoodBot/1 evil").await.status(),
+        200
+    );
     assert_eq!(origin.robots_fetches(), 1);
-    assert_rule(&closed(&proxy, 3, "GoodBot/1").await);
+    assert_rule(&get_disallowed(&proxy, 3, "GoodBot/1").await);
     let proxy = proxy.stop().await.start().await;
-    assert_rule(&closed(&proxy, 2, "GoodBot/1 evil").await);
+    assert_rule(&get_disallowed(&proxy, 2, "GoodBot/1 evil").await);
     assert_eq!(origin.robots_fetches(), 2);
 }
 
 #[tokio::test]
-async fn entries_of_the_table_do_not_share_a_file() {
+async fn crawler_entries_with_one_token_do_not_share_a_robots_txt() {
     let open = Page::text("User-agent: *\nAllow: /\n");
     let script = Script::robots(ROBOTS).robots_for("theirs", open);
     let origin = script.start().await;
     let table = "crawler = [{ token = \"GoodBot\", user_agent = \"theirs\" }, \
                      { token = \"GoodBot\", client = [\"127.0.0.3\"] }]";
     let proxy = config(&origin).set(table).start().await;
-    assert_eq!(closed(&proxy, 2, "theirs/1").await.status(), 200);
-    assert_rule(&closed(&proxy, 3, "ours/1").await);
-    assert_rule(&closed(&proxy, 3, "GoodBot/1").await);
+    assert_eq!(get_disallowed(&proxy, 2, "theirs/1").await.status(), 200);
+    assert_rule(&get_disallowed(&proxy, 3, "ours/1").await);
+    assert_rule(&get_disallowed(&proxy, 3, "GoodBot/1").await);
     assert_eq!(origin.robots_fetches(), 2);
 }
 
 #[tokio::test]
-async fn a_reload_that_puts_entries_in_another_order_fetches_nothing() {
+async fn reordering_crawler_entries_fetches_no_robots_txt_again() {
     let origin = Script::robots(ROBOTS).start().await;
     let ours = "{ token = \"GoodBot\", client = [\"127.0.0.3\"] }";
     let other = "{ token = \"OtherBot\", user_agent = \"other\" }";
     let table = |first, second| format!("crawler = [{first}, {second}]");
     let proxy = config(&origin).set(&table(ours, other)).start().await;
-    assert_rule(&closed(&proxy, 3, "GoodBot/1").await);
+    assert_rule(&get_disallowed(&proxy, 3, "GoodBot/1").await);
     let reordered = config(&origin).set(&table(other, ours));
     proxy.place().configure(&reordered);
     reload(&proxy).await;
-    assert_rule(&closed(&proxy, 3, "GoodBot/1").await);
+    assert_rule(&get_disallowed(&proxy, 3, "GoodBot/1").await);
     assert_eq!(origin.robots_fetches(), 1);
 }
 
 #[tokio::test]
-async fn a_site_without_a_file_is_asked_for_eight_user_agents_of_a_client_in_an_hour() {
+async fn a_site_without_robots_txt_is_asked_for_at_most_eight_user_agents_of_a_client() {
     let missing = Page::text("no").with_status(404);
     let refused = Page::text("no").with_status(403);
     let script = Script::robots_page(missing).robots_for("GoodBot/4", refused);
@@ -152,7 +161,7 @@ async fn a_site_without_a_file_is_asked_for_eight_user_agents_of_a_client_in_an_
     let refusing = "robots.status.unauthorized = \"refuse\"";
     let proxy = config(&origin).set(refusing).start().await;
     for number in 0..8 {
-        let status = closed(&proxy, 2, &format!("GoodBot/{number}"))
+        let status = get_disallowed(&proxy, 2, &format!("GoodBot/{number}"))
             .await
             .status();
         assert_eq!(status, if number == 4 { 403 } else { 200 }, "{number}");
@@ -160,29 +169,29 @@ async fn a_site_without_a_file_is_asked_for_eight_user_agents_of_a_client_in_an_
     assert_eq!(origin.robots_fetches(), 8);
     // The strictest of the eight answers counts for all that follow.
     for number in 8..12 {
-        let reply = closed(&proxy, 2, &format!("GoodBot/{number}")).await;
+        let reply = get_disallowed(&proxy, 2, &format!("GoodBot/{number}")).await;
         assert_eq!(reply.json()["reason"], "restricted");
     }
-    assert_eq!(closed(&proxy, 2, "GoodBot/0").await.status(), 200);
+    assert_eq!(get_disallowed(&proxy, 2, "GoodBot/0").await.status(), 200);
     assert_eq!(origin.robots_fetches(), 8);
     let text = metrics(&proxy).await;
     assert!(
         text.contains("politesse_robots_max_senders_total 4\n"),
         "{text}"
     );
-    // No client uses up those of another.
-    assert_eq!(closed(&proxy, 3, "GoodBot/12").await.status(), 200);
+    // The limit counts per client.
+    assert_eq!(get_disallowed(&proxy, 3, "GoodBot/12").await.status(), 200);
     assert_eq!(origin.robots_fetches(), 9);
     let outcome = proxy.stop().await.run(&["audit", "verify"]).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
 #[tokio::test]
-async fn with_a_fixed_user_agent_an_answer_belongs_to_the_origin() {
+async fn with_a_fixed_user_agent_all_clients_share_one_answer() {
     let origin = walled(403).await;
     let fixed = "robots.user_agent = \"Ours/1.0 evil\"";
     let proxy = config(&origin).set(fixed).start().await;
-    assert_eq!(closed(&proxy, 2, "GoodBot/1").await.status(), 200);
-    assert_eq!(closed(&proxy, 3, "Other/1").await.status(), 200);
+    assert_eq!(get_disallowed(&proxy, 2, "GoodBot/1").await.status(), 200);
+    assert_eq!(get_disallowed(&proxy, 3, "Other/1").await.status(), 200);
     assert_eq!(origin.robots_fetches(), 1);
 }

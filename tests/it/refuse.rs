@@ -1,6 +1,6 @@
-//! Refusals: what robots.txt disallows does not reach the origin, and the
-//! crawler is told why. The worst bug there can be has its tests here, so each
-//! ends by looking into the origin's own log.
+//! Refusals: a request that robots.txt disallows never reaches the origin, and the
+//! crawler gets the reason. A leak is the worst bug that the proxy can have, so each test
+//! ends with a look into the origin's own log.
 
 use serde_json::Value;
 
@@ -22,7 +22,7 @@ async fn tls() -> (Origin, Proxy) {
     (origin, proxy)
 }
 
-/// Holds a refusal in JSON against docs/reference/reasons.md.
+/// Asserts that a refusal in JSON has the members of docs/reference/reasons.md.
 fn assert_explained(told: &Value, url: &str) {
     assert_eq!(told["type"], "urn:politesse:refused");
     assert_eq!(told["title"], "Refused by robots.txt");
@@ -65,16 +65,16 @@ async fn a_disallowed_url_is_refused_with_its_rule_and_line() {
     origin.assert_only_robots_fetched();
 }
 
-// Ours: inside an intercepted connection.
+// Ours: the intercepted connection stays open.
 #[tokio::test]
-async fn on_https_the_refusal_is_answered_inside_the_connection() {
+async fn over_https_the_refusal_is_sent_inside_the_intercepted_connection() {
     let (origin, proxy) = tls().await;
     let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
     let reply = crawler.get("/private/x", "o.test").await;
     reply.assert_error(403, "http_request_denied");
     assert_explained(&reply.json(), "https://o.test/private/x");
     let again = crawler.get("/private/y", "o.test").await;
-    assert_eq!(again.status(), 403, "the connection goes on");
+    assert_eq!(again.status(), 403, "the connection stays open");
     origin.assert_only_robots_fetched();
 }
 
@@ -100,9 +100,9 @@ async fn over_http_2_the_refusal_is_the_same() {
     origin.assert_only_robots_fetched();
 }
 
-// Ours: the kind that Accept prefers (RFC 9110, section 12.5.1).
+// Ours: JSON, HTML or text, as Accept prefers (RFC 9110, section 12.5.1).
 #[tokio::test]
-async fn the_refusal_comes_in_the_kind_that_accept_prefers() {
+async fn the_refusal_has_the_media_type_that_accept_prefers() {
     let (origin, proxy) = plain().await;
     for (accept, media_type) in [
         (
@@ -130,9 +130,9 @@ async fn the_refusal_comes_in_the_kind_that_accept_prefers() {
     origin.assert_only_robots_fetched();
 }
 
-// Ours: who reads the page is not to write to the site.
+// Ours: a reader of the page should write to the operator, not to the site.
 #[tokio::test]
-async fn the_refusal_for_people_says_who_refused_whom_to_ask_and_its_number() {
+async fn the_refusal_for_people_names_the_proxy_its_contact_and_the_decision() {
     let origin = Script::robots("User-agent: *\nDisallow: /private\n")
         .start()
         .await;
@@ -162,9 +162,9 @@ async fn the_refusal_for_people_says_who_refused_whom_to_ask_and_its_number() {
     assert!(!json.to_string().contains("crawl@site.example"), "{json}");
 }
 
-// Ours: bytes from outside are inert in HTML.
+// Ours: HTML escapes all bytes that come from outside.
 #[tokio::test]
-async fn a_url_is_inert_in_the_refusal_as_html() {
+async fn a_url_is_escaped_in_a_refusal_as_html() {
     let (origin, proxy) = plain().await;
     let url = "http://o.test/private/'onload='alert(1)&amp;x";
     let reply = ask(&proxy, "GET", url, &["Accept: text/html"]).await;
@@ -183,7 +183,7 @@ async fn a_url_is_inert_in_the_refusal_as_html() {
     origin.assert_only_robots_fetched();
 }
 
-// RFC 9110, section 9.3.2: HEAD has the fields, no content.
+// RFC 9110, section 9.3.2: a response to HEAD has no content.
 #[tokio::test]
 async fn a_head_request_is_refused_without_content() {
     let (origin, proxy) = plain().await;
@@ -197,13 +197,13 @@ async fn a_head_request_is_refused_without_content() {
         .ask(&lines)
         .await
         .assert_error(403, "http_request_denied");
-    // Content after the head would be read as the head of this answer.
+    // The client would read any content as the head of the next answer.
     let next = crawler.get("http://o.test/private", "o.test").await;
     next.assert_error(403, "http_request_denied");
     origin.assert_only_robots_fetched();
 }
 
-// Ours: uploads are judged at the head, then the connection closes.
+// Ours: the head alone decides about an upload, then the connection closes.
 #[tokio::test]
 async fn an_upload_is_refused_before_its_body_is_read() {
     let (origin, proxy) = plain().await;
@@ -219,9 +219,9 @@ async fn an_upload_is_refused_before_its_body_is_read() {
     origin.assert_only_robots_fetched();
 }
 
-// RFC 9110, section 10.1.1: no 100 for an upload that is refused.
+// RFC 9110, section 10.1.1: the final status comes instead of 100.
 #[tokio::test]
-async fn a_refused_upload_is_not_told_to_continue() {
+async fn a_refused_upload_gets_no_100_continue() {
     let (origin, proxy) = plain().await;
     let mut crawler = Crawler::plain(&proxy).await;
     let head = "PUT http://o.test/private HTTP/1.1\r\nHost: o.test\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n";
@@ -230,9 +230,9 @@ async fn a_refused_upload_is_not_told_to_continue() {
     origin.assert_only_robots_fetched();
 }
 
-// Ours: decided for every method.
+// Ours: robots.txt applies to every method.
 #[tokio::test]
-async fn every_method_is_judged() {
+async fn a_disallowed_url_is_refused_for_every_method() {
     let (origin, proxy) = plain().await;
     for method in [
         "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "PROPFIND",
@@ -251,7 +251,7 @@ async fn every_method_is_judged() {
 
 // Ours: the reading `dots` (docs/readings.md).
 #[tokio::test]
-async fn dot_segments_do_not_lead_round_a_rule() {
+async fn dot_segments_do_not_bypass_a_rule() {
     let (origin, proxy) = plain().await;
     for path in [
         "/a/../private/x",
@@ -268,10 +268,10 @@ async fn dot_segments_do_not_lead_round_a_rule() {
     origin.assert_only_robots_fetched();
 }
 
-// RFC 9309, section 2.2.2: the file itself is always allowed; the exemption is
-// the bare path.
+// RFC 9309, section 2.2.2: the file itself is always allowed. The exemption covers the
+// exact path only.
 #[tokio::test]
-async fn only_the_bare_robots_txt_is_exempt() {
+async fn only_the_exact_path_of_robots_txt_is_exempt() {
     let (origin, proxy) = site(Script::robots("User-agent: *\nDisallow: /\n"), &[]).await;
     assert_eq!(get(&proxy, "http://o.test/robots.txt").await.status(), 200);
     for path in [
@@ -286,7 +286,7 @@ async fn only_the_bare_robots_txt_is_exempt() {
     origin.assert_only_robots_fetched();
 }
 
-// RFC 9309, section 2.2.1: the crawler's own group binds, in any case.
+// RFC 9309, section 2.2.1: the crawler's own group applies; case does not matter.
 #[tokio::test]
 async fn each_crawler_is_bound_by_its_own_group() {
     let robots = "User-agent: FooBot\nDisallow: /foo\n\nUser-agent: *\nDisallow: /\n";
@@ -306,9 +306,9 @@ async fn each_crawler_is_bound_by_its_own_group() {
     assert_eq!(origin.targets(), ["/open"]);
 }
 
-// Ours: a file that another crawler was given loosens nothing.
+// Ours: a robots.txt served to one crawler allows nothing to another.
 #[tokio::test]
-async fn a_file_given_to_one_crawler_does_not_decide_for_another() {
+async fn a_robots_txt_served_to_one_crawler_does_not_decide_for_another() {
     let script = Script::robots("User-agent: *\nDisallow: /\n");
     let origin = script
         .robots_for("EvilBot", Page::status(404))
@@ -322,9 +322,9 @@ async fn a_file_given_to_one_crawler_does_not_decide_for_another() {
     assert_eq!(origin.targets(), ["/page"]);
 }
 
-// ARCHITECTURE.md, invariant 6.
+// Invariant 6 (ARCHITECTURE.md): each origin is decided by its own file.
 #[tokio::test]
-async fn two_origins_of_one_host_have_two_files() {
+async fn two_origins_of_one_host_have_their_own_robots_txt() {
     let open = Script::robots("").start().await;
     let shut = Script::robots("User-agent: *\nDisallow: /\n")
         .tls()
@@ -340,9 +340,9 @@ async fn two_origins_of_one_host_have_two_files() {
     assert_eq!(open.targets(), ["/x"]);
 }
 
-// RFC 9112, section 9.3.2 (pipelining): each request is judged.
+// RFC 9112, section 9.3.2 (pipelining): each request is decided by itself.
 #[tokio::test]
-async fn a_refused_request_between_allowed_ones_is_refused_alone() {
+async fn a_pipelined_refusal_does_not_affect_its_neighbours() {
     let (origin, proxy) = plain().await;
     let mut crawler = Crawler::plain(&proxy).await;
     let one = |path: &str| format!("GET http://o.test{path} HTTP/1.1\r\nHost: o.test\r\n\r\n");
@@ -356,9 +356,9 @@ async fn a_refused_request_between_allowed_ones_is_refused_alone() {
     assert_eq!(origin.targets(), ["/a", "/b"]);
 }
 
-// Ours: what cannot be found out in time is refused, and said to be that.
+// Ours: a match that exceeds its work limit is refused with its own reason.
 #[tokio::test]
-async fn a_url_that_would_take_too_long_to_judge_is_refused_as_undecided() {
+async fn a_url_that_takes_too_long_to_match_is_refused_as_undecided() {
     let letter = |digit: usize| char::from(b"abcdefgh"[digit % 8]);
     let rules = (0..15_000).map(|n| {
         let letters = (0..6).map(|place| format!("*{}", letter(n >> (3 * place))));

@@ -1,5 +1,5 @@
-//! Requests that a site refuses although its robots.txt allows them: by status, or by a
-//! bot challenge. Every count has them apart.
+//! Requests that a site refuses although its robots.txt allows them, by status or by a bot
+//! challenge. Every report counts them separately from the proxy's refusals.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::kit::proxy::{Config, Place, Proxy, resolve};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
-/// Starts a site whose pages are answered as their names say.
+/// Starts a site that answers each page as its name suggests.
 async fn refusing_origin() -> Origin {
     let html = || Page::html("<p>No.</p>");
     Script::robots(ROBOTS)
@@ -49,7 +49,7 @@ async fn crawled() -> (Origin, Proxy) {
     (origin, proxy)
 }
 
-/// Asks for each page of the site, for a page that its rules disallow, and for one of
+/// Requests every page of the site, a page that its robots.txt disallows, and a page of
 /// another host.
 async fn crawl(proxy: &Proxy) {
     for path in [
@@ -76,7 +76,7 @@ async fn json_of(place: &Place, arguments: &[&str]) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn what_a_site_refuses_is_counted_apart_by_each_command() {
+async fn metrics_and_commands_count_a_sites_refusals_separately() {
     let (_origin, proxy) = crawled().await;
     let counted = "politesse_refused_by_site_total 6\n";
     assert!(metrics(&proxy).await.contains(counted));
@@ -105,7 +105,7 @@ async fn what_a_site_refuses_is_counted_apart_by_each_command() {
 }
 
 #[tokio::test]
-async fn what_a_site_refuses_is_counted_apart_in_a_report() {
+async fn a_report_counts_a_sites_refusals_separately() {
     let (_origin, proxy) = crawled().await;
     let place = proxy.stop().await;
     let page = place.run(&["audit", "report"]).await.stdout;
@@ -127,7 +127,7 @@ async fn what_a_site_refuses_is_counted_apart_in_a_report() {
 }
 
 #[tokio::test]
-async fn the_dashboard_and_the_api_count_what_a_site_refuses() {
+async fn the_dashboard_and_the_api_count_a_sites_refusals() {
     let origin = refusing_origin().await;
     let browser = Browser::idle(Place::with(&to(&origin))).await;
     crawl(&browser.proxy).await;
@@ -155,7 +155,7 @@ async fn the_dashboard_and_the_api_count_what_a_site_refuses() {
 }
 
 #[tokio::test]
-async fn a_challenge_and_a_price_are_on_record() {
+async fn a_bot_challenge_and_a_crawler_price_are_recorded() {
     let (_origin, proxy) = crawled().await;
     let rows = proxy.place().completed(10).await;
     let errors: Vec<_> = rows.iter().map(|row| row["error"].as_str()).collect();
@@ -175,7 +175,7 @@ async fn a_challenge_and_a_price_are_on_record() {
 }
 
 #[tokio::test]
-async fn run_tells_what_the_site_refused() {
+async fn run_counts_a_sites_refusals_in_its_summary() {
     let origin = refusing_origin().await;
     let place = Place::with(&to(&origin));
     let urls = [

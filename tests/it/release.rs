@@ -1,5 +1,5 @@
-//! What a release consists of beside the program: packages of cargo, workflows, notes.
-//! `tests/full.sh` compiles the packages.
+//! Parts of a release besides the program: cargo packages, workflows, notes, the Debian
+//! package, licences. `tests/full.sh` compiles the packages.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -10,7 +10,8 @@ use tokio::process::Command;
 use crate::kit::checkout::{done, root, text};
 use crate::kit::program::{finish, politesse};
 
-/// Returns the files that sources of a package include: by `include_str!` or `#[path]`.
+/// Returns the files that a source file includes with `include_str!`, `include_bytes!` or
+/// `#[path]`.
 fn included(source: &str) -> Vec<PathBuf> {
     let text = text(source);
     let starts = ["include_str!(\"", "include_bytes!(\"", "#[path = \""];
@@ -21,9 +22,9 @@ fn included(source: &str) -> Vec<PathBuf> {
     real.collect()
 }
 
-// Ours.
+// Ours: cargo packages must compile by themselves.
 #[tokio::test]
-async fn sources_of_a_package_include_files_of_that_package_alone() {
+async fn sources_include_only_files_of_their_own_package() {
     let mut seen = 0;
     for (name, folder) in [
         ("politesse", ""),
@@ -59,14 +60,14 @@ async fn sources_of_a_package_include_files_of_that_package_alone() {
     assert!(20 < seen, "{seen}");
 }
 
-// Ours.
+// Ours: checked against the schema that check-jsonschema carries.
 #[tokio::test]
-async fn workflows_have_the_form_that_github_takes() {
+async fn workflows_match_githubs_schema() {
     let mut check = Command::new(root().join("target/venv/bin/check-jsonschema"));
     check.args(["--builtin-schema", "vendor.github-workflows"]);
     for name in ["ci.yml", "release.yml"] {
         let path = root().join(".github/workflows").join(name);
-        // A script that a workflow names is there.
+        // Scripts that a workflow names must exist.
         let workflow = std::fs::read_to_string(&path).unwrap();
         for word in workflow.split([' ', '\n']) {
             let is_script = ["contrib/", "tests/"]
@@ -79,9 +80,9 @@ async fn workflows_have_the_form_that_github_takes() {
     done(check).await;
 }
 
-// Ours.
+// Ours: `contrib/release/notes`.
 #[tokio::test]
-async fn the_notes_of_a_release_are_the_section_of_its_version() {
+async fn release_notes_are_the_changelog_section_of_the_version() {
     let notes = async |version: &str| {
         let mut notes = Command::new(root().join("contrib/release/notes"));
         notes.arg(version);
@@ -97,12 +98,12 @@ async fn the_notes_of_a_release_are_the_section_of_its_version() {
 
 // Ours: contrib/release/try installs the package.
 #[tokio::test]
-async fn the_debian_package_has_files_that_are_there_and_work() {
+async fn the_debian_packages_files_exist_and_are_valid() {
     let manifest: toml::Table = text("Cargo.toml").parse().unwrap();
     let deb = &manifest["package"]["metadata"]["deb"];
     for asset in deb["assets"].as_array().unwrap() {
         let path = asset[0].as_str().unwrap();
-        // The others are made by contrib/release/build.
+        // contrib/release/build makes the others.
         let is_made = path.starts_with("target/packages/root/");
         assert!(is_made || root().join(path).is_file(), "{path}");
     }
@@ -119,7 +120,7 @@ async fn the_debian_package_has_files_that_are_there_and_work() {
     );
     show.args(["config", "show"]);
     let shown = done(show).await;
-    // The unit may write there alone.
+    // The systemd unit may write nowhere else.
     for made in [
         "store = \"sqlite:",
         "token_file = \"",
@@ -131,9 +132,9 @@ async fn the_debian_package_has_files_that_are_there_and_work() {
     }
 }
 
-// Ours.
+// Ours: cargo-about and cargo-deny read different files.
 #[test]
-fn the_licences_of_a_release_are_those_that_are_checked() {
+fn a_release_accepts_the_same_licences_as_cargo_deny() {
     let accepted = |file: &str, key: &str| -> BTreeSet<String> {
         let table: toml::Table = text(file).parse().unwrap();
         let list = match key {

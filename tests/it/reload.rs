@@ -1,5 +1,5 @@
-//! SIGHUP: a new configuration is put in force whole or not at all, and
-//! requests under way keep the one they began with.
+//! SIGHUP: a new configuration takes effect whole or not at all, and requests in flight
+//! keep the one with which they began.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 const BAN: &str = "robots.override = [{ origin = \"http://o.test\", path = \"/held\", \
                    action = \"deny\", reason = \"asked by mail\" }]";
 
-/// Sends SIGHUP, and waits until it led to `result` once more.
+/// Sends SIGHUP, and waits until the metrics count one more reload with `result`.
 pub(crate) async fn hang_up(proxy: &Proxy, result: &str) {
     let before = count(proxy, result).await;
     proxy.signal("HUP").await;
@@ -32,7 +32,7 @@ async fn count(proxy: &Proxy, result: &str) -> u64 {
     number(&metrics(proxy).await, &name)
 }
 
-/// Returns what the metrics have under this name; 0 without it.
+/// Returns the value of the metric `name`; 0 if it is missing.
 fn number(metrics: &str, name: &str) -> u64 {
     let values = metrics
         .lines()
@@ -42,13 +42,13 @@ fn number(metrics: &str, name: &str) -> u64 {
         .sum()
 }
 
-/// Puts `config` in force.
+/// Replaces the proxy's configuration with `config`, and waits for the reload.
 async fn reload(proxy: &Proxy, config: &Config) {
     proxy.place().configure(config);
     hang_up(proxy, "successful").await;
 }
 
-/// Returns the log's objects whose message is `message`.
+/// Returns the log lines whose message is `message`, parsed as JSON.
 fn events(proxy: &Proxy, message: &str) -> Vec<Value> {
     let log = proxy.log();
     let events = log
@@ -64,7 +64,7 @@ fn to(origin: &Origin) -> Config {
 }
 
 #[tokio::test]
-async fn a_request_under_way_keeps_the_policy_it_began_with_and_the_next_has_the_new() {
+async fn a_request_in_flight_keeps_its_policy_and_the_next_one_has_the_new() {
     let gate = Gate::shut();
     let script = Script::robots(ROBOTS).page("/held", Page::text("x").after(&gate));
     let origin = script.start().await;
@@ -101,10 +101,10 @@ async fn a_request_under_way_keeps_the_policy_it_began_with_and_the_next_has_the
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
-// Ours: pace is laid down anew while crawls go on; nothing about it is what
-// runs cannot change, or a reason to ask sites again.
+// Ours: every key of `pace` can change at run time, and none makes the proxy fetch
+// robots.txt again.
 #[tokio::test]
-async fn pace_can_be_changed_while_the_proxy_runs() {
+async fn every_pace_key_can_be_changed_by_a_reload() {
     let origin = Script::robots(ROBOTS)
         .page("/a", Page::text("x"))
         .start()
@@ -139,9 +139,9 @@ async fn pace_can_be_changed_while_the_proxy_runs() {
     hang_up(&proxy, "failed").await;
 }
 
-// Each request inside an opened CONNECT is one of its own.
+// Each request inside an open CONNECT is decided by itself.
 #[tokio::test]
-async fn requests_inside_an_open_connect_have_the_new_configuration() {
+async fn requests_inside_an_open_connect_use_the_new_configuration() {
     let origin = Script::robots(ROBOTS).tls().start().await;
     let proxy = to(&origin).start().await;
     let mut one = Crawler::inside(&proxy, "o.test:443").await;
@@ -156,7 +156,7 @@ async fn requests_inside_an_open_connect_have_the_new_configuration() {
 }
 
 #[tokio::test]
-async fn a_file_with_mistakes_leaves_the_old_one_in_force_and_tells_them_all() {
+async fn a_file_with_mistakes_leaves_the_old_configuration_in_force_and_logs_each() {
     let origin = Script::robots(ROBOTS).start().await;
     let proxy = to(&origin).start().await;
     assert_eq!(
@@ -205,7 +205,7 @@ async fn a_file_with_mistakes_leaves_the_old_one_in_force_and_tells_them_all() {
 }
 
 #[tokio::test]
-async fn what_cannot_change_is_refused_by_name_with_all_that_came_with_it() {
+async fn a_reload_that_changes_a_fixed_key_is_refused_whole() {
     let origin = Script::robots(ROBOTS).start().await;
     let proxy = to(&origin).start().await;
     let fixed = to(&origin)
@@ -224,9 +224,9 @@ async fn what_cannot_change_is_refused_by_name_with_all_that_came_with_it() {
     assert!(!proxy.place().path("other.db").exists());
 }
 
-// Ours: what a change does not concern is not forgotten.
+// Ours: the cache and the connections survive changes that do not affect them.
 #[tokio::test]
-async fn robots_txt_is_kept_where_nothing_about_origins_changed() {
+async fn robots_txt_stays_cached_if_no_upstream_setting_changes() {
     let origin = Script::robots(ROBOTS).start().await;
     let proxy = to(&origin).start().await;
     get(&proxy, "http://o.test/a").await;
@@ -248,7 +248,7 @@ async fn robots_txt_is_kept_where_nothing_about_origins_changed() {
             "{line}"
         );
     }
-    // What is no part of the policy has a SHA-256, too.
+    // The configuration has a digest of its own, which covers more than the policy.
     let told = events(&proxy, "the configuration was reloaded");
     let [.., before, last] = &told[..] else {
         panic!("{told:?}")
@@ -261,13 +261,13 @@ async fn robots_txt_is_kept_where_nothing_about_origins_changed() {
     assert_eq!(
         origin.robots_fetches(),
         1,
-        "what was kept on disk is read by another text"
+        "the copy on disk is parsed again in the new dialect"
     );
 }
 
-// Ours: a copy of robots.txt that is another's.
+// Ours: a robots.txt fetched from another address does not apply.
 #[tokio::test]
-async fn what_another_machine_said_is_asked_for_again() {
+async fn robots_txt_is_fetched_again_if_the_origins_address_changes() {
     let site = Script::robots(ROBOTS).start().await;
     let other = Script::robots("User-agent: *\nDisallow: /a\n")
         .start()
@@ -285,7 +285,7 @@ async fn what_another_machine_said_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn crawlers_are_known_by_the_new_table() {
+async fn crawlers_are_named_by_the_new_table() {
     let robots = "User-agent: FooBot\nDisallow: /\n";
     let origin = Script::robots(robots).start().await;
     let proxy = to(&origin).start().await;
@@ -305,9 +305,9 @@ async fn crawlers_are_known_by_the_new_table() {
     assert_eq!(origin.targets(), ["/a", "/c"]);
 }
 
-// Ours: proxy.clients, also for who is connected already.
+// Ours: `proxy.clients` also applies to connections that are already open.
 #[tokio::test]
-async fn who_may_not_use_the_proxy_any_more_is_turned_away_on_open_connections_too() {
+async fn a_client_no_longer_admitted_is_refused_on_open_connections_too() {
     let origin = Script::robots(ROBOTS).start().await;
     let secured = Script::robots(ROBOTS).tls().start().await;
     let config = || to(&origin).resolve("o.test:443", secured.address());
@@ -330,7 +330,7 @@ async fn who_may_not_use_the_proxy_any_more_is_turned_away_on_open_connections_t
 }
 
 #[tokio::test]
-async fn more_and_fewer_connections_may_be_open_after_a_reload() {
+async fn a_reload_raises_and_lowers_the_connection_limit() {
     let origin = Script::robots("").start().await;
     let limit = |most: u8| to(&origin).set(&format!("proxy.max_connections = {most}"));
     let proxy = limit(1).start().await;
@@ -353,22 +353,19 @@ async fn more_and_fewer_connections_may_be_open_after_a_reload() {
 }
 
 #[tokio::test]
-async fn the_authority_and_the_roots_are_read_again() {
+async fn a_reload_reads_the_ca_and_the_roots_again() {
     let origin = Script::robots(ROBOTS).tls().start().await;
     let proxy = to(&origin).start().await;
     assert_eq!(get(&proxy, "https://o.test/a").await.status(), 200);
     let (old, certs) = (proxy.ca(), proxy.place().path("certs"));
     std::fs::remove_dir_all(&certs).unwrap();
     hang_up(&proxy, "failed").await;
-    assert!(
-        !certs.exists(),
-        "an authority that is gone is not made anew"
-    );
+    assert!(!certs.exists(), "a reload does not make a new CA");
     let made = proxy.place().run(&["ca", "init"]).await;
     assert_eq!(made.code, Some(0), "{made:?}");
     assert_ne!(proxy.ca(), old);
     hang_up(&proxy, "successful").await;
-    // The client of the tests trusts what lies in the folder now.
+    // The test client trusts the CA that is in the folder now.
     assert_eq!(get(&proxy, "https://o.test/b").await.status(), 200);
     std::fs::write(proxy.place().path("roots.pem"), proxy.ca()).unwrap();
     hang_up(&proxy, "successful").await;
@@ -380,11 +377,10 @@ async fn the_authority_and_the_roots_are_read_again() {
 }
 
 #[tokio::test]
-async fn the_level_of_the_log_changes() {
+async fn a_reload_changes_the_log_level() {
     let origin = Script::robots(ROBOTS).start().await;
     let proxy = to(&origin).start().await;
-    // Exchanges have a line at `debug` alone, or where that is asked for at
-    // any level.
+    // Exchanges are logged at `debug`, or at any level with `log.exchanges`.
     let logged = [
         ("a", "log.level = \"warn\"", false),
         ("b", "log.level = \"info\"", false),
@@ -406,7 +402,7 @@ async fn the_level_of_the_log_changes() {
     }
 }
 
-/// Asks for pages until told to stop, and tells how many it got.
+/// Requests pages until `done` is true, and returns their number.
 async fn crawl(proxy: &Proxy, done: &tokio::sync::watch::Receiver<bool>) -> u64 {
     let mut crawler = Crawler::plain(proxy).await;
     let mut asked = 0;
@@ -418,9 +414,9 @@ async fn crawl(proxy: &Proxy, done: &tokio::sync::watch::Receiver<bool>) -> u64 
     asked
 }
 
-// Ours: no request is lost, and what is replaced goes.
+// Ours: no request is lost, and replaced parts are dropped.
 #[tokio::test]
-async fn fifty_reloads_under_load_lose_no_request_and_leave_nothing_behind() {
+async fn fifty_reloads_under_load_lose_no_request_and_leak_nothing() {
     let origin = Script::robots(ROBOTS).start().await;
     let config = |ttl: u32| {
         let table = format!("crawler = [{{ token = \"Bot{ttl}\" }}]");
@@ -450,7 +446,7 @@ async fn fifty_reloads_under_load_lose_no_request_and_leave_nothing_behind() {
     assert_eq!(origin.targets().len(), asked);
     let rows = proxy.place().completed(asked).await;
     let crawlers: BTreeSet<_> = rows.iter().map(|row| row["crawler"].to_string()).collect();
-    assert!(10 < crawlers.len(), "the crawl went on through the reloads");
+    assert!(10 < crawlers.len(), "the crawl spans the reloads");
     let files = std::fs::read_dir(format!("/proc/{}/fd", proxy.pid())).unwrap();
     assert!(
         files.count() < 48,
@@ -459,11 +455,11 @@ async fn fifty_reloads_under_load_lose_no_request_and_leave_nothing_behind() {
     soon("stop", proxy.stop()).await;
 }
 
-// Ours: SIGHUP reloads; under `run` the crawl goes on.
+// Ours: SIGHUP to `run` reloads the configuration and does not end the crawl.
 #[tokio::test]
-async fn run_goes_on_after_sighup_with_the_new_configuration() {
-    // Under nohup(1) SIGHUP is ignored here, and would be in `run`. While it
-    // has a handler here, a child starts with the default action.
+async fn run_continues_after_sighup_with_the_new_configuration() {
+    // Under nohup(1) this process ignores SIGHUP, and `run` would inherit that. With a
+    // handler here, a child starts with the default action.
     let _hangup = signal(SignalKind::hangup()).unwrap();
     let origin = Script::robots(ROBOTS).start().await;
     let place = Place::with(&to(&origin).set(BAN));
@@ -479,10 +475,10 @@ async fn run_goes_on_after_sighup_with_the_new_configuration() {
     assert!(outcome.stderr.contains("1 refused"), "{outcome:?}");
 }
 
-// Ours: nothing is made for a configuration that is not put in force. Whoever reads the
-// token that was made would be refused.
+// Ours: a failed reload creates no files. A command that read the new token would be
+// refused.
 #[tokio::test]
-async fn a_reload_that_fails_makes_no_token() {
+async fn a_failed_reload_makes_no_token() {
     let proxy = Config::default().start().await;
     let token = proxy.place().path("data/admin-token");
     std::fs::remove_file(&token).unwrap();

@@ -1,5 +1,5 @@
-//! Report mode: what robots.txt or the operator disallows is forwarded all the
-//! same, and the record and the response say so.
+//! Report mode: requests that robots.txt or the operator disallows are forwarded, and the
+//! record and the response say that they would have been refused.
 
 use crate::kit::addresses::free_address;
 use crate::kit::client::{Crawler, Reply, get, metrics};
@@ -11,27 +11,28 @@ use crate::kit::proxy::{Config, Place, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
+const REPORT: &str = "enforcement.mode = \"report\"";
 const WOULD: &str = "politesse;details=\"would be refused: ";
 
 fn reporting(config: Config) -> Config {
-    config.set("enforcement.mode = \"report\"")
+    config.set(REPORT)
 }
 
 async fn verify(place: &Place) -> Outcome {
     place.run(&["audit", "verify"]).await
 }
 
-/// Returns the member of `Proxy-Status` in our name.
-fn told(reply: &Reply) -> Vec<&str> {
+/// Returns the members of `Proxy-Status` in the proxy's name.
+fn own_members(reply: &Reply) -> Vec<&str> {
     let values = reply.head.values("proxy-status");
     let own = values.into_iter().map(|value| value.trim());
     own.filter(|value| value.starts_with("politesse")).collect()
 }
 
-/// Holds that `reply` is the origin's, and says that it would be refused.
+/// Asserts that `reply` is the origin's, with a remark that contains `detail`.
 fn assert_reported(reply: &Reply, detail: &str) {
     assert_eq!(reply.status(), 200, "{}", reply.text());
-    let [member] = told(reply)[..] else {
+    let [member] = own_members(reply)[..] else {
         panic!("{:?}", reply.head);
     };
     assert!(member.starts_with(WOULD), "{member}");
@@ -40,7 +41,7 @@ fn assert_reported(reply: &Reply, detail: &str) {
 }
 
 #[tokio::test]
-async fn what_would_be_refused_is_forwarded_as_it_came_and_told() {
+async fn a_request_that_would_be_refused_is_forwarded_unchanged_and_reported() {
     let page = Bytes::text("page");
     let origin = RawOrigin::with(ROBOTS, page).await;
     let proxy = reporting(resolve("o.test", origin.address())).start().await;
@@ -53,7 +54,7 @@ async fn what_would_be_refused_is_forwarded_as_it_came_and_told() {
         "servers take for /private/b",
     );
     let open = get(&proxy, "http://o.test/open").await;
-    assert_eq!((open.status(), told(&open)), (200, vec![]));
+    assert_eq!((open.status(), own_members(&open)), (200, vec![]));
     let lines: Vec<String> = origin
         .requests()
         .iter()
@@ -96,7 +97,7 @@ async fn what_would_be_refused_is_forwarded_as_it_came_and_told() {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
-// Ours: the reasons that robots.txt and the operator give.
+// Ours: a 403 for robots.txt, an unreachable robots.txt and an override.
 #[tokio::test]
 async fn every_reason_of_robots_txt_and_of_the_operator_is_reported() {
     let restricted = Script::robots_page(Page::status(403)).start().await;
@@ -131,9 +132,10 @@ async fn every_reason_of_robots_txt_and_of_the_operator_is_reported() {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
-// Ours: never forwarded, in any mode.
+// Ours: no mode forwards to a prohibited address, a malformed request, or without a
+// record.
 #[tokio::test]
-async fn what_no_rule_refuses_is_refused_in_report_mode_too() {
+async fn refusals_that_no_rule_makes_apply_in_report_mode_too() {
     let origin = Script::robots(ROBOTS).start().await;
     let down = free_address();
     let config = resolve("o.test", origin.address()).resolve("p.test", down);
@@ -161,9 +163,9 @@ async fn what_no_rule_refuses_is_refused_in_report_mode_too() {
     origin.assert_only_robots_fetched();
 }
 
-// Ours: a hop that is disallowed is not sent; no crawler asked for it.
+// Ours: the proxy itself does not request a disallowed hop: no crawler asked for it.
 #[tokio::test]
-async fn a_redirect_of_robots_txt_is_judged_in_report_mode_too() {
+async fn a_disallowed_redirect_of_robots_txt_is_not_followed_in_report_mode() {
     let other = Script::robots(ROBOTS).start().await;
     let hop = format!("http://p.test:{}/private/robots", other.address().port());
     let origin = Script::robots_page(Page::redirect(&hop)).start().await;
@@ -177,15 +179,15 @@ async fn a_redirect_of_robots_txt_is_judged_in_report_mode_too() {
     other.assert_only_robots_fetched();
 }
 
-// Ours: beside the origin's own members, none of which may speak in our name.
+// Ours: the origin's members are kept, but for one in the proxy's name.
 #[tokio::test]
-async fn the_origin_s_own_proxy_status_is_kept_beside_ours() {
+async fn the_origins_proxy_status_is_kept_without_forged_members() {
     let page = Page::text("x").field(
         "Proxy-Status",
         "cdn; details=\"a\", politesse; details=\"forged\"",
     );
-    let origin = Script::robots(ROBOTS).page("/private", page).start().await;
-    let proxy = reporting(resolve("o.test", origin.address())).start().await;
+    let script = Script::robots(ROBOTS).page("/private", page);
+    let (_origin, proxy) = site(script, &[REPORT]).await;
     let reply = get(&proxy, "http://o.test/private").await;
     assert_reported(&reply, "Disallow: /private");
     assert_eq!(reply.head.values("proxy-status")[0], "cdn;details=\"a\"");
@@ -193,11 +195,10 @@ async fn the_origin_s_own_proxy_status_is_kept_beside_ours() {
 }
 
 #[tokio::test]
-async fn a_page_over_http_2_is_annotated_and_told_to_be_reported() {
+async fn a_reported_page_over_http2_is_annotated() {
     let page = Page::html("<head><meta name=robots content=noindex></head>");
     let script = Script::robots(ROBOTS).page("/private/p", page);
-    let origin = script.tls().start().await;
-    let proxy = reporting(resolve("o.test", origin.address())).start().await;
+    let (origin, proxy) = site(script.tls(), &[REPORT]).await;
     let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
     let reply = crawler.get("https://o.test/private/p").await;
     assert_eq!(reply.status(), 200);
@@ -209,14 +210,13 @@ async fn a_page_over_http_2_is_annotated_and_told_to_be_reported() {
     assert_eq!(origin.targets(), ["/private/p"]);
 }
 
-// draft-ietf-aipref-attach-05, section 3.1: robots.txt says nothing about the
-// use of what it disallows.
+// draft-ietf-aipref-attach-05, section 3.1: robots.txt states no preference for pages
+// that it disallows.
 #[tokio::test]
-async fn robots_txt_states_no_preference_about_what_is_reported() {
+async fn a_reported_page_has_no_preference_from_robots_txt() {
     let robots = "User-agent: *\nContent-Usage: train-ai=n\nDisallow: /private\n";
-    let origin = Script::robots(robots).start().await;
-    let config = resolve("o.test", origin.address()).set("directives.preferences = true");
-    let proxy = reporting(config).start().await;
+    let lines = [REPORT, "directives.preferences = true"];
+    let (_origin, proxy) = site(Script::robots(robots), &lines).await;
     let open = get(&proxy, "http://o.test/open").await;
     assert!(open.head.value("robots-directives").contains("train-ai"));
     let reported = get(&proxy, "http://o.test/private").await;
@@ -228,22 +228,22 @@ async fn robots_txt_states_no_preference_about_what_is_reported() {
     );
 }
 
-// Ours: /robots.txt is allowed in any mode, and answered from our copy.
+// Ours: every mode allows /robots.txt and answers it from the cache.
 #[tokio::test]
-async fn robots_txt_itself_is_answered_as_ever() {
-    let origin = Script::robots(ROBOTS).start().await;
-    let proxy = reporting(resolve("o.test", origin.address())).start().await;
+async fn robots_txt_itself_is_answered_from_the_cache_without_a_remark() {
+    let (origin, proxy) = site(Script::robots(ROBOTS), &[REPORT]).await;
     for _ in 0..2 {
         let reply = get(&proxy, "http://o.test/robots.txt").await;
         assert_eq!((reply.status(), reply.text()), (200, ROBOTS.to_owned()));
-        assert_eq!(told(&reply), [""; 0]);
+        assert_eq!(own_members(&reply), [""; 0]);
     }
     assert_eq!(origin.robots_fetches(), 1);
     let rows = proxy.place().completed(2).await;
     assert!(rows.iter().all(|row| row["effect"] == "cached"));
 }
 
-/// Returns the folder of a proxy that reported one request and allowed another.
+/// Returns the folder of a stopped proxy that handled a disallowed page, an allowed one and
+/// /robots.txt in this mode.
 async fn crawled(mode: &str) -> Place {
     let (_origin, proxy) = site(
         Script::robots(ROBOTS),
@@ -257,9 +257,9 @@ async fn crawled(mode: &str) -> Place {
     proxy.stop().await
 }
 
-// Ours: what enforcing would have cost.
+// Ours: `--effect reported` lists the pages that enforcement would have cost.
 #[tokio::test]
-async fn the_record_is_searched_by_what_was_done() {
+async fn audit_list_filters_by_effect() {
     let place = crawled("report").await;
     for (effect, url) in [
         ("reported", "http://o.test/private/a"),
@@ -290,10 +290,10 @@ async fn the_record_is_searched_by_what_was_done() {
     assert_eq!(wrong.code, Some(2), "{wrong:?}");
 }
 
-// Invariant 2 (ARCHITECTURE.md): the policy that a row names says whether it
-// could be reported.
+// Invariant 2 (ARCHITECTURE.md): a row's policy decides whether its effect can be
+// `reported`.
 #[tokio::test]
-async fn an_effect_that_its_policy_does_not_give_is_found() {
+async fn verify_finds_an_effect_that_the_policy_rules_out() {
     for (mode, honest, forged) in [
         ("report", "reported", "enforced"),
         ("enforce", "enforced", "reported"),
@@ -312,7 +312,7 @@ async fn an_effect_that_its_policy_does_not_give_is_found() {
 }
 
 #[tokio::test]
-async fn report_mode_is_told_at_the_start_and_by_config_check() {
+async fn a_start_and_config_check_warn_of_report_mode() {
     let proxy = reporting(Config::default()).start().await;
     proxy.logged("enforcement.mode is").await;
     let check = proxy.place().run(&["config", "check"]).await;
@@ -329,9 +329,9 @@ async fn report_mode_is_told_at_the_start_and_by_config_check() {
     );
 }
 
-// Ours: `run` tells at its end what was asked and refused.
+// Ours: the summary of `run` separates refused and reported requests.
 #[tokio::test]
-async fn run_counts_what_is_reported_apart() {
+async fn run_counts_reported_requests_separately() {
     let origin = Script::robots(ROBOTS).start().await;
     let place = Place::with(&reporting(resolve("o.test", origin.address())));
     let urls = "http://o.test/private/a http://o.test/private/b http://o.test/open";

@@ -1,6 +1,6 @@
-//! `politesse run`: what the environment of the command makes of real clients.
+//! The environment that `politesse run` gives its command, tried with real clients.
 //!
-//! `tests/clients/table/run` tries more of them.
+//! `tests/clients/table/run` tries more clients.
 
 use std::collections::HashMap;
 use std::fs;
@@ -24,7 +24,7 @@ async fn shop(name: &str) -> Origin {
     script.name(name).tls().start().await
 }
 
-/// Returns a folder for `run`, with one for its temporary files and a home.
+/// Returns a folder for `run`, with a home folder and one for temporary files.
 fn place(config: &Config) -> Place {
     let place = Place::with(config);
     fs::create_dir(place.path("tmp")).unwrap();
@@ -32,12 +32,12 @@ fn place(config: &Config) -> Place {
     place
 }
 
-/// `politesse run -- COMMAND`.
+/// Returns the command `politesse run -- COMMAND`.
 fn through_run(place: &Place, command: &[&str]) -> Command {
     through(place, "run --", command)
 }
 
-/// `politesse RUN COMMAND`.
+/// Returns the command `politesse RUN COMMAND`.
 fn through(place: &Place, run: &str, command: &[&str]) -> Command {
     let mut program = politesse(place.folder());
     program
@@ -53,8 +53,8 @@ fn temporary_files(place: &Place) -> Vec<PathBuf> {
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
-/// Returns the variables that `run` sets or removes, as its command sees them,
-/// less those that are as they were.
+/// Returns the variables that the command of `run` sees with another value than this
+/// process.
 async fn changed_variables(place: &Place) -> HashMap<String, String> {
     let outcome = finish(through_run(place, &["env", "-0"]), b"").await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -68,9 +68,9 @@ async fn changed_variables(place: &Place) -> HashMap<String, String> {
         .collect()
 }
 
-// Ours: a client that replaces its roots trusts one certificate, ours.
+// Ours: a client that replaces its roots trusts only the proxy's CA.
 #[tokio::test]
-async fn every_variable_of_roots_names_one_file_with_our_authority() {
+async fn every_variable_for_roots_names_a_file_with_only_our_ca() {
     let place = place(&Config::default());
     let variables = changed_variables(&place).await;
     let file = &variables["SSL_CERT_FILE"];
@@ -94,9 +94,9 @@ async fn every_variable_of_roots_names_one_file_with_our_authority() {
     assert_eq!(shown.stdout, authority, "{shown:?}");
 }
 
-// Ours: nothing is intercepted, so there is no authority to trust.
+// Ours: without interception there is no CA to trust.
 #[tokio::test]
-async fn without_interception_the_roots_stay_the_users() {
+async fn without_interception_the_users_roots_stay() {
     let place = place(&Config::default().set("https.mode = \"refuse\""));
     let variables = changed_variables(&place).await;
     assert!(variables.contains_key("https_proxy"), "{variables:?}");
@@ -104,9 +104,9 @@ async fn without_interception_the_roots_stay_the_users() {
     assert!(temporary_files(&place).is_empty());
 }
 
-/// Runs `command` through the proxy against a shop, and expects that a page
-/// came by https and a disallowed one was refused.
-async fn assert_led(place: &Place, origin: &Origin, command: Command) -> Outcome {
+/// Runs `command`, and asserts that it fetched one page through the proxy, that a
+/// disallowed one was refused, and that no temporary file is left.
+async fn assert_proxied(place: &Place, origin: &Origin, command: Command) -> Outcome {
     let outcome = finish(command, b"").await;
     assert!(
         outcome.stderr.contains("2 asked, 1 allowed, 1 refused"),
@@ -117,8 +117,8 @@ async fn assert_led(place: &Place, origin: &Origin, command: Command) -> Outcome
     outcome
 }
 
-/// Runs curl and Python requests through the proxy.
-async fn curl_and_requests(run: &str) {
+/// Asserts that curl and Python's requests fetch HTTPS pages under `politesse RUN`.
+async fn assert_curl_and_requests(run: &str) {
     let root = env!("CARGO_MANIFEST_DIR");
     let python = format!("{root}/target/venv/bin/python {root}/tests/clients/fetch.py");
     for client in ["curl -sS", &python] {
@@ -126,24 +126,24 @@ async fn curl_and_requests(run: &str) {
         let place = place(&resolve("shop.test", origin.address()));
         let mut command: Vec<&str> = client.split(' ').collect();
         command.extend(["https://shop.test/page", "https://shop.test/basket"]);
-        let outcome = assert_led(&place, &origin, through(&place, run, &command)).await;
+        let outcome = assert_proxied(&place, &origin, through(&place, run, &command)).await;
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
     }
 }
 
 #[test]
-fn curl_and_requests_trust_the_authority() {
-    run(curl_and_requests("run --"));
+fn curl_and_requests_trust_the_ca() {
+    run(assert_curl_and_requests("run --"));
 }
 
 #[test]
-fn curl_and_requests_trust_the_authority_under_a_seal() {
-    run(curl_and_requests("run --sealed --"));
+fn curl_and_requests_trust_the_ca_under_a_seal() {
+    run(assert_curl_and_requests("run --sealed --"));
 }
 
-// Ours: what the user set for wget stays, but not where it leads round us.
+// Ours: the user's settings for wget apply, except those that bypass the proxy.
 #[tokio::test]
-async fn wget_keeps_the_settings_of_its_user_and_trusts_the_authority() {
+async fn wget_keeps_its_users_settings_and_trusts_the_ca() {
     let origin = shop("shop.test").await;
     let place = place(&resolve("shop.test", origin.address()));
     let own = "header = X-Own: yes\nuse_proxy = off\nhttps_proxy = http://127.0.0.1:1\n";
@@ -159,15 +159,15 @@ async fn wget_keeps_the_settings_of_its_user_and_trusts_the_authority() {
         urls[0],
         urls[1],
     ];
-    let outcome = assert_led(&place, &origin, through_run(&place, &command)).await;
-    // A server's error (wget(1), "Exit status"): the refusal.
+    let outcome = assert_proxied(&place, &origin, through_run(&place, &command)).await;
+    // Exit status 8 is an error response (wget(1), "Exit status"): the refusal.
     assert_eq!(outcome.code, Some(8), "{outcome:?}");
     assert_eq!(origin.arrival("/page").await.values("x-own"), ["yes"]);
 }
 
-/// Returns a program that goes to https://localhost:PORT/page whatever the
-/// proxy, and trusts the origin if its user's settings count.
-async fn round_the_proxy(program: &[&str]) -> (Outcome, Outcome) {
+/// Runs a program that requests `https://localhost:PORT/page` without the proxy and with
+/// roots of its user that trust the origin. Returns its outcome by itself and under `run`.
+async fn bypass_the_proxy(program: &[&str]) -> (Outcome, Outcome) {
     let origin = shop("localhost").await;
     let place = place(&Config::default());
     let url = format!("https://localhost:{}/page", origin.address().port());
@@ -188,25 +188,25 @@ async fn round_the_proxy(program: &[&str]) -> (Outcome, Outcome) {
     (alone, led)
 }
 
-// Ours: over https a bypass fails closed, since no site's root is trusted.
+// Ours: over HTTPS a bypass fails, because the client trusts only the proxy's CA.
 #[tokio::test]
-async fn a_client_that_goes_round_gets_nothing_over_https() {
+async fn a_client_that_bypasses_the_proxy_gets_nothing_over_https() {
     let curl = ["curl", "-sS", "--noproxy", "*"];
-    let (alone, led) = round_the_proxy(&curl).await;
+    let (alone, led) = bypass_the_proxy(&curl).await;
     assert_eq!(alone.code, Some(0), "{alone:?}");
-    // The peer's certificate is not known to be good (curl(1), "Exit codes").
+    // Exit code 60: the certificate cannot be verified (curl(1), "Exit codes").
     assert_eq!(led.code, Some(60), "{led:?}");
     let script = "require('https').get(process.argv[1], { agent: new (require('https').Agent)() }, \
                       response => console.log(response.statusCode))";
-    let (alone, led) = round_the_proxy(&["node", "-e", script]).await;
+    let (alone, led) = bypass_the_proxy(&["node", "-e", script]).await;
     assert_eq!(alone.stdout, "200\n", "{alone:?}");
     assert!(led.stderr.contains("certificate"), "{led:?}");
 }
 
-// Ours: a command may run as another user and must find whom to trust; a user's
-// settings may hold passwords. All goes with the run.
+// Ours: a command may run as another user, which must read the CA; a user's settings may
+// hold passwords. All files are removed with the run.
 #[tokio::test]
-async fn of_the_files_of_a_run_the_users_own_are_private_and_all_go_after_a_signal() {
+async fn copied_user_settings_are_private_and_a_signal_removes_all_files() {
     let place = place(&Config::default());
     fs::write(place.path("home/.wgetrc"), "password = secret").unwrap();
     let mut command = through_run(&place, &["sh", "-c", "touch ready; exec sleep 60"]);
@@ -235,10 +235,9 @@ async fn of_the_files_of_a_run_the_users_own_are_private_and_all_go_after_a_sign
     assert!(temporary_files(&place).is_empty());
 }
 
-// Ours: HOME is /dev/null for some services, and another user's after a change
-// of user.
+// Ours: HOME is /dev/null for some services, and may be another user's after `setpriv`.
 #[tokio::test]
-async fn a_home_that_cannot_be_read_keeps_no_command_from_starting() {
+async fn an_unreadable_home_does_not_prevent_the_command() {
     let place = place(&Config::default());
     fs::create_dir(place.path("home/.wgetrc")).unwrap();
     for home in ["/dev/null", "home"] {

@@ -1,5 +1,5 @@
-//! `politesse run` and the proxy that it finds: by the lock on the record,
-//! never by a port.
+//! Commands of `politesse run` that join a running proxy: `run` finds it by the lock on
+//! the record, never by a port.
 
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
@@ -27,7 +27,7 @@ fn to(origin: &Origin) -> Config {
     resolve("o.test", origin.address())
 }
 
-/// `run` with a shell for its command.
+/// Returns a `run` whose command is a shell script.
 fn shell(folder: &Path, script: &str) -> Command {
     let mut command = politesse(folder);
     command.args(["run", "--", "sh", "-c", script]);
@@ -38,7 +38,7 @@ async fn run_shell(folder: &Path, script: &str) -> Outcome {
     finish(shell(folder, script), b"").await
 }
 
-/// `run` with a shell, under way; what it tells goes to the file `log`.
+/// Starts a `run` whose command is a shell script, with its stderr in the file `log`.
 fn start_shell(folder: &Path, script: &str, log: &str) -> Child {
     let log = File::create(folder.join(log)).unwrap();
     let mut command = shell(folder, script);
@@ -46,7 +46,7 @@ fn start_shell(folder: &Path, script: &str, log: &str) -> Child {
     command.stderr(log).spawn().unwrap()
 }
 
-async fn file_is_there(folder: &Path, name: &str) {
+async fn file_exists(folder: &Path, name: &str) {
     let path = folder.join(name);
     until("file", async || path.exists().then_some(())).await;
 }
@@ -56,10 +56,10 @@ fn instance(place: &Place) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-// ours: the proxy of another configuration was gone through, because it
-// answered on the admin port.
+// Ours: a proxy with another record is not joined, even if it listens on the configured
+// ports.
 #[tokio::test]
-async fn a_proxy_in_report_mode_on_the_same_ports_is_not_gone_through() {
+async fn a_proxy_of_another_record_on_the_same_ports_is_not_joined() {
     let origin = origin().await;
     let listen = format!("proxy.listen = [\"{}\"]", free_address());
     let admin = format!("admin.listen = \"{}\"", free_address());
@@ -75,9 +75,9 @@ async fn a_proxy_in_report_mode_on_the_same_ports_is_not_gone_through() {
     assert_eq!(place.rows().await.len(), 1);
 }
 
-// ours: decisions by one configuration do not go on the record of another.
+// Ours: a record does not mix decisions of two configurations.
 #[tokio::test]
-async fn a_record_held_with_another_configuration_ends_run_naming_both() {
+async fn run_fails_naming_both_if_the_record_is_held_with_another_configuration() {
     let origin = origin().await;
     let reporting = to(&origin).set(REPORT).start().await;
     let place = reporting.place();
@@ -97,9 +97,9 @@ async fn a_record_held_with_another_configuration_ends_run_naming_both() {
     assert!(origin.targets().is_empty());
 }
 
-// ours: another crawler uses the proxy at the same time.
+// Ours: the requests of other crawlers through the same proxy do not count.
 #[tokio::test]
-async fn the_summary_of_a_joined_command_counts_its_requests_alone() {
+async fn the_summary_of_a_joined_command_counts_only_its_own_requests() {
     let origin = origin().await;
     let proxy = to(&origin).start().await;
     get(&proxy, "http://o.test/other").await;
@@ -119,9 +119,9 @@ async fn the_summary_of_a_joined_command_counts_its_requests_alone() {
     assert_eq!(proxy.place().completed(5).await.len(), 5);
 }
 
-// ours: the first proxy is needed by the second command, and stays for it.
+// Ours: the proxy of the first command stays until the second has ended.
 #[tokio::test]
-async fn a_second_run_goes_through_the_proxy_of_the_first_until_it_ends() {
+async fn a_second_run_uses_the_proxy_of_the_first_until_it_ends() {
     let origin = origin().await;
     let place = Place::with(&to(&origin));
     let folder = place.folder();
@@ -132,7 +132,7 @@ async fn a_second_run_goes_through_the_proxy_of_the_first_until_it_ends() {
         &format!("touch first; {first}; exit 5"),
         "first.log",
     );
-    file_is_there(folder, "first").await;
+    file_exists(folder, "first").await;
     let second = format!(
         "touch second; {}; curl -sS http://o.test/late",
         wait_for("grep -q 'the command is done' first.log")
@@ -147,10 +147,10 @@ async fn a_second_run_goes_through_the_proxy_of_the_first_until_it_ends() {
     assert!(!place.path("instance").exists());
 }
 
-// ours: `xargs -P4 politesse run -- …`. The proxy of a command that ends stops
-// as the next is about to join it.
+// Ours: `xargs -P4 politesse run -- …`. A proxy may be about to stop just as the next
+// command joins it.
 #[tokio::test]
-async fn commands_that_come_and_go_side_by_side_keep_their_proxy() {
+async fn parallel_runs_never_lose_their_proxy() {
     let origin = origin().await;
     let place = Place::with(&to(&origin));
     let folder = place.folder();
@@ -166,13 +166,14 @@ async fn commands_that_come_and_go_side_by_side_keep_their_proxy() {
     tokio::join!(in_turn(1), in_turn(2), in_turn(3), in_turn(4));
 }
 
-/// Returns a command that runs through `proxy` until the file `gone` is there.
+/// Starts a command that joins `proxy`, fetches a page and runs until the file `gone`
+/// exists.
 async fn start_until_gone(proxy: &Proxy) -> Child {
     let folder = proxy.place().folder();
     let script = "curl -sS http://o.test/a; touch started; \
                   until [ -e gone ]; do sleep 0.05; done; sleep 0.5; exit 3";
     let child = start_shell(folder, script, "run.log");
-    file_is_there(folder, "started").await;
+    file_exists(folder, "started").await;
     child
 }
 
@@ -183,9 +184,9 @@ async fn end_of(mut child: Child, place: &Place) -> String {
     std::fs::read_to_string(place.path("run.log")).unwrap()
 }
 
-// ours: the command goes on, and its user must know why it fetches nothing.
+// Ours: the command continues, and its user must learn why it fetches nothing.
 #[tokio::test]
-async fn the_death_of_the_proxy_is_told_by_the_command_that_joined_it() {
+async fn a_joined_run_reports_that_its_proxy_was_killed() {
     let origin = origin().await;
     let proxy = to(&origin).start().await;
     let (child, pid) = (start_until_gone(&proxy).await, proxy.pid());
@@ -198,9 +199,9 @@ async fn the_death_of_the_proxy_is_told_by_the_command_that_joined_it() {
     assert!(told.contains("no counts"), "{told}");
 }
 
-// ours: a proxy that stops in order still says what it knows.
+// Ours: a proxy that stops cleanly sends its counts first.
 #[tokio::test]
-async fn a_proxy_that_stops_tells_the_counts_so_far() {
+async fn a_joined_run_reports_the_counts_of_a_proxy_that_stops() {
     let origin = origin().await;
     let proxy = to(&origin).start().await;
     let child = start_until_gone(&proxy).await;
@@ -209,9 +210,9 @@ async fn a_proxy_that_stops_tells_the_counts_so_far() {
     assert!(told.contains("1 asked, 1 allowed"), "{told}");
 }
 
-// ours: what SIGHUP put in force is what a command must have.
+// Ours: a command joins only with the configuration in force.
 #[tokio::test]
-async fn after_a_reload_a_command_joins_with_the_new_configuration() {
+async fn after_a_reload_only_the_new_configuration_can_join() {
     let origin = origin().await;
     let proxy = to(&origin).start().await;
     let before = instance(proxy.place())["configuration"].clone();
@@ -222,15 +223,15 @@ async fn after_a_reload_a_command_joins_with_the_new_configuration() {
     assert_eq!(run_shell(proxy.place().folder(), ask).await.code, Some(2));
     proxy.signal("HUP").await;
     let changed = || (instance(proxy.place())["configuration"] != before).then_some(());
-    until("the file to follow", async || changed()).await;
+    until("the new instance file", async || changed()).await;
     let outcome = run_shell(proxy.place().folder(), ask).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert!(outcome.stderr.contains("1 asked, 1 allowed"), "{outcome:?}");
 }
 
-// ours: the holder of the lock may be a program that knows nothing of this.
+// Ours: any program may hold the lock, with no instance file.
 #[tokio::test]
-async fn a_lock_whose_holder_does_not_say_what_it_is_ends_run() {
+async fn run_fails_if_the_holder_of_the_lock_is_unknown() {
     let origin = origin().await;
     let place = Place::with(&to(&origin));
     let lock = File::open(place.folder()).unwrap();
@@ -247,9 +248,9 @@ async fn a_lock_whose_holder_does_not_say_what_it_is_ends_run() {
     assert!(origin.targets().is_empty());
 }
 
-// ours: `proxy.clients` is about the network; the command runs here.
+// Ours: `proxy.clients` concerns the network; the command runs on this machine.
 #[tokio::test]
-async fn a_command_may_connect_whoever_the_clients_are() {
+async fn a_joined_command_is_admitted_despite_proxy_clients() {
     let origin = origin().await;
     let clients = "proxy.clients = [\"10.0.0.0/8\"]";
     let proxy = to(&origin).set(clients).start().await;
@@ -257,9 +258,9 @@ async fn a_command_may_connect_whoever_the_clients_are() {
     assert!(outcome.stderr.contains("1 asked, 1 allowed"), "{outcome:?}");
 }
 
-// ours: the bound of what joins.
+// Ours: `proxy.max_commands`.
 #[tokio::test]
-async fn more_commands_than_may_join_are_refused() {
+async fn commands_beyond_max_commands_are_refused() {
     let most = "proxy.max_commands = 1";
     let origin = origin().await;
     let proxy = to(&origin).set(most).start().await;
@@ -274,9 +275,9 @@ async fn more_commands_than_may_join_are_refused() {
     assert_eq!(after.code, Some(4), "{after:?}");
 }
 
-// ours: nobody else may hand a listener to the proxy, or say what it is.
+// Ours: no other user may join the proxy or forge its instance file.
 #[tokio::test]
-async fn what_lies_beside_the_lock_is_for_its_owner_alone() {
+async fn the_instance_files_are_private_and_untrusted_otherwise() {
     let origin = origin().await;
     let proxy = to(&origin).start().await;
     for name in ["instance", "instance.sock"] {
@@ -294,9 +295,9 @@ async fn what_lies_beside_the_lock_is_for_its_owner_alone() {
     assert!(!place.path("instance.sock").exists());
 }
 
-// unix(7): the address of a Unix socket holds 108 bytes.
+// unix(7): a socket's path has at most 108 bytes.
 #[tokio::test]
-async fn a_command_joins_in_a_folder_with_a_long_path() {
+async fn a_command_joins_although_the_folders_path_is_long() {
     let origin = origin().await;
     let folder = ["d"; 12].map(|letter| letter.repeat(20)).join("/");
     let store = format!("audit.store = \"sqlite:{folder}/audit.db\"");
@@ -305,8 +306,8 @@ async fn a_command_joins_in_a_folder_with_a_long_path() {
     assert!(outcome.stderr.contains("1 asked, 1 allowed"), "{outcome:?}");
 }
 
-// ours: whoever reached the listener of its command through the proxy would
-// send requests in a circle.
+// Ours: a command that reached its own listener through the proxy would send requests in
+// a circle.
 #[tokio::test]
 async fn a_command_does_not_reach_its_own_listener_through_the_proxy() {
     let open = "egress.allow = [\"127.0.0.0/8\"]";
@@ -318,9 +319,9 @@ async fn a_command_does_not_reach_its_own_listener_through_the_proxy() {
     assert!(outcome.stderr.contains("refused 1 × egress"), "{outcome:?}");
 }
 
-// nohup(1): a command that is started to ignore a signal goes on ignoring it.
+// nohup(1): a command started with an ignored signal keeps ignoring it.
 #[tokio::test]
-async fn a_signal_that_is_ignored_stays_ignored_for_the_command() {
+async fn an_ignored_signal_stays_ignored_for_the_command() {
     let place = Place::with(&Config::default());
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' HUP INT; exec \"$0\" \"$@\""]);

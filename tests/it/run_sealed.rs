@@ -1,7 +1,7 @@
-//! `politesse run --sealed`: a command that has no way but the proxy.
+//! `politesse run --sealed`: a command whose only network is the proxy.
 //!
-//! Each test has a network of its own in which 192.0.2.1 is this machine's, so
-//! that a seal which leaks leads to the origin and not out of the machine.
+//! Tests of leaks have a network of their own in which 192.0.2.1 belongs to this machine,
+//! so that a leak reaches the test and not the outside.
 
 use std::os::unix::fs::{MetadataExt as _, chown};
 use std::process::Stdio;
@@ -14,7 +14,7 @@ use crate::kit::program::{Outcome, finish, politesse};
 use crate::kit::proxy::{Config, Place, resolve};
 use crate::kit::{soon, until};
 
-/// An address that is reached without a seal, and not with one.
+/// Addresses that can be reached without a seal and not with one.
 const OUTSIDE: Addresses = Addresses::These(&["192.0.2.1/32", "2001:db8::1/128"]);
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
@@ -26,7 +26,7 @@ fn to(origin: &Origin) -> Config {
     resolve("o.test", origin.address())
 }
 
-/// `run --sealed` with a shell for its command.
+/// Returns a `run --sealed` whose command is a shell script.
 fn sealed(place: &Place, script: &str) -> Command {
     let mut command = politesse(place.folder());
     command.args(["run", "--sealed", "--", "sh", "-c", script]);
@@ -37,12 +37,12 @@ async fn run_sealed(place: &Place, script: &str) -> Outcome {
     finish(sealed(place, script), b"").await
 }
 
-// ours: a client that ignores the variables fetched what is disallowed, in
-// silence.
+// Ours: without a seal, a client that ignores the variables fetches disallowed pages
+// unnoticed.
 #[test]
-fn a_client_that_ignores_the_proxy_reaches_nothing_and_is_counted() {
+fn a_sealed_client_that_ignores_the_proxy_reaches_nothing_and_is_counted() {
     inside(
-        "run_sealed::a_client_that_ignores_the_proxy_reaches_nothing_and_is_counted",
+        "run_sealed::a_sealed_client_that_ignores_the_proxy_reaches_nothing_and_is_counted",
         OUTSIDE,
         async {
             let origin = origin().await;
@@ -67,17 +67,17 @@ fn a_client_that_ignores_the_proxy_reaches_nothing_and_is_counted() {
             assert!(!outcome.stderr.contains("warning"), "{outcome:?}");
             assert_eq!(origin.targets(), ["/a"]);
             let came = tokio::time::timeout(std::time::Duration::ZERO, listener.accept()).await;
-            assert!(came.is_err(), "a connection came round the proxy");
+            assert!(came.is_err(), "a connection bypassed the proxy");
         },
     );
 }
 
-// ours: a lookup is an attempt too; the name server of this test is on
-// loopback, as systemd-resolved is.
+// Ours: a lookup counts as an attempt. The name server of this test is on loopback, like
+// systemd-resolved.
 #[test]
-fn a_name_that_is_looked_up_inside_is_counted() {
+fn a_name_lookup_under_a_seal_is_counted() {
     inside(
-        "run_sealed::a_name_that_is_looked_up_inside_is_counted",
+        "run_sealed::a_name_lookup_under_a_seal_is_counted",
         OUTSIDE,
         async {
             let place = Place::with(&Config::default());
@@ -90,8 +90,8 @@ fn a_name_that_is_looked_up_inside_is_counted() {
     );
 }
 
-// ours: what is fetched inside is decided and counted as without a seal, HTTPS
-// and a proxy of another process included.
+// Ours: sealed requests are decided and counted like others, also over HTTPS and by the
+// proxy of another process.
 #[tokio::test]
 async fn a_sealed_command_joins_the_proxy_that_holds_the_record() {
     let origin = Script::robots(ROBOTS).tls().start().await;
@@ -109,9 +109,9 @@ async fn a_sealed_command_joins_the_proxy_that_holds_the_record() {
     assert_eq!(origin.targets(), ["/a"]);
 }
 
-// ours: the user, the folder and the input are the command's own.
+// Ours: a seal changes neither user, working folder nor input.
 #[tokio::test]
-async fn a_sealed_command_is_who_it_is_without_the_seal() {
+async fn a_sealed_command_keeps_its_user_folder_and_input() {
     let place = Place::with(&Config::default());
     let script = "id -u; id -g; pwd; cat; echo made > made";
     let outcome = finish(sealed(&place, script), b"the input\n").await;
@@ -128,15 +128,15 @@ async fn a_sealed_command_is_who_it_is_without_the_seal() {
     assert_eq!((made.uid(), made.gid()), (own.uid(), own.gid()));
 }
 
-// user_namespaces(7): an administrator with no other user than itself has no
-// power over the files of others.
+// user_namespaces(7): root in a namespace that maps no other user has no power over the
+// files of other users.
 #[tokio::test]
-async fn an_administrator_stays_one_inside() {
+async fn root_keeps_its_power_over_other_users_files_under_a_seal() {
     let place = Place::with(&Config::default());
     let path = place.path("of-another");
     std::fs::write(&path, "read").unwrap();
     if chown(&path, Some(1234), Some(1234)).is_err() {
-        eprintln!("skipped: only the administrator can give a file away");
+        eprintln!("skipped: only root can change the owner of a file");
         return;
     }
     std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
@@ -145,7 +145,7 @@ async fn an_administrator_stays_one_inside() {
     assert_eq!(outcome.stdout, "read1234\n", "{outcome:?}");
 }
 
-// ours: signals and exit codes as without the seal.
+// Ours: signals and exit codes pass through the seal.
 #[tokio::test]
 async fn a_signal_reaches_a_sealed_command() {
     let place = Place::with(&Config::default());
@@ -162,9 +162,9 @@ async fn a_signal_reaches_a_sealed_command() {
     assert_eq!(status.code(), Some(9));
 }
 
-// ours: as without the seal.
+// Ours: the message is the same without a seal.
 #[tokio::test]
-async fn a_command_that_is_not_there_is_told_under_a_seal() {
+async fn a_missing_command_is_reported_with_and_without_a_seal() {
     let place = Place::with(&Config::default());
     for seal in [&["--sealed"][..], &[], &["--sealed"]] {
         let command = [&["run"], seal, &["--", "./nowhere"]].concat();
@@ -173,7 +173,7 @@ async fn a_command_that_is_not_there_is_told_under_a_seal() {
         let told = "politesse: ./nowhere: no such command";
         assert!(outcome.stderr.contains(told), "{outcome:?}");
     }
-    // The record tells of each proxy that was started for it how it ended.
+    // Each of the three proxies recorded its end.
     let verified = place.run(&["audit", "verify", "--json"]).await;
     let sums = verified.json_lines().remove(0);
     assert_eq!(
@@ -182,10 +182,10 @@ async fn a_command_that_is_not_there_is_told_under_a_seal() {
     );
 }
 
-// ours: never a fallback. The bound holds for what is made inside the user
-// namespace of the test, and nowhere else.
+// Ours: `run` never falls back to an unsealed command. The limit on namespaces applies
+// only inside the user namespace of this test.
 #[tokio::test]
-async fn where_namespaces_are_forbidden_nothing_is_started() {
+async fn without_namespaces_a_sealed_command_is_not_started() {
     let place = Place::with(&Config::default());
     let mut unshare = Command::new("unshare");
     unshare.args(["--user", "--map-root-user", "sh", "-c"]);
@@ -210,9 +210,9 @@ async fn where_namespaces_are_forbidden_nothing_is_started() {
     assert!(!place.path("never").exists());
 }
 
-// ours: a client that ignores the variables says nothing, so `run` must.
+// Ours: a client that ignores the variables gives no hint, so `run` warns.
 #[tokio::test]
-async fn without_a_seal_nothing_asked_is_a_warning_that_names_it() {
+async fn run_warns_and_suggests_a_seal_if_nothing_came_through_the_proxy() {
     let origin = origin().await;
     let place = Place::with(&to(&origin));
     let script = format!("curl -sS --noproxy '*' http://{}/a", origin.address());

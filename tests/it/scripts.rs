@@ -1,4 +1,4 @@
-//! `start.sh` and `tests/run`, with a cargo in their way that only pretends.
+//! `start.sh` and `tests/run`, with a fake cargo first in their PATH.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,14 +9,14 @@ use tokio::process::Command;
 
 use crate::kit::program::{Outcome, finish};
 
-/// The repository's scripts in a folder of their own, and the commands that
-/// they find first.
+/// Copies of the repository's scripts in a folder of their own, with fake commands first
+/// in their PATH.
 struct Scripts {
     root: TempDir,
 }
 
 impl Scripts {
-    /// With a `cargo` that runs the lines of shell in `cargo`.
+    /// Copies the scripts, with a fake `cargo` that runs the shell script `cargo`.
     fn with(cargo: &str) -> Self {
         let scripts = Self {
             root: TempDir::new().unwrap(),
@@ -27,7 +27,7 @@ impl Scripts {
             scripts.write(name, &text);
         }
         scripts.write("bin/cargo", &format!("#!/bin/sh\n{cargo}\n"));
-        // Nothing is installed by a test.
+        // A test installs nothing.
         for name in ["apt-get", "npm", "cc"] {
             scripts.write(&format!("bin/{name}"), "#!/bin/sh\n");
         }
@@ -71,30 +71,22 @@ echo 'test result: ok. 7 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out
 echo 'test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out'";
 
 #[tokio::test]
-async fn the_last_line_of_the_tests_is_the_sum_of_all_binaries() {
-    let whole = Scripts::with(&format!("[ $1 = test ] || exit 0\n{TWO_BINARIES}"));
-    let outcome = whole.run("tests/run", &[]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert_eq!(last_line(&outcome), "10 passed, 2 failed");
+async fn tests_run_sums_all_binaries_and_exits_with_cargos_code() {
+    for code in [0, 101] {
+        let cargo = format!("[ $1 = test ] || exit 0\n{TWO_BINARIES}\nexit {code}");
+        let outcome = Scripts::with(&cargo).run("tests/run", &[]).await;
+        assert_eq!(outcome.code, Some(code), "{outcome:?}");
+        assert_eq!(last_line(&outcome), "10 passed, 2 failed");
+    }
 }
 
 #[tokio::test]
-async fn tests_that_fail_are_summed_and_end_with_cargos_code() {
-    let failing = Scripts::with(&format!(
-        "[ $1 = test ] || exit 0\n{TWO_BINARIES}\nexit 101"
-    ));
-    let outcome = failing.run("tests/run", &[]).await;
-    assert_eq!(outcome.code, Some(101), "{outcome:?}");
-    assert_eq!(last_line(&outcome), "10 passed, 2 failed");
-}
-
-#[tokio::test]
-async fn what_fails_before_the_tests_counts_as_one() {
+async fn a_failure_outside_the_tests_counts_as_one() {
     let unformatted = Scripts::with("[ $1 != fmt ]");
     let outcome = unformatted.run("tests/run", &[]).await;
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert_eq!(last_line(&outcome), "0 passed, 1 failed");
-    // A binary that dies has no result.
+    // A test binary that crashes prints no result.
     let dying = Scripts::with("[ $1 != test ]");
     let outcome = dying.run("tests/run", &[]).await;
     assert_eq!(
@@ -110,7 +102,7 @@ printf '#!/bin/sh\\necho \"arguments: $*\"\\n' > target/release/politesse
 chmod 755 target/release/politesse";
 
 #[tokio::test]
-async fn the_start_says_how_long_it_takes_and_links_the_program() {
+async fn the_first_start_estimates_its_time_and_links_the_program() {
     let scripts = Scripts::with(BUILD);
     let link = scripts.path("politesse");
     let told = format!(
@@ -131,12 +123,12 @@ async fn the_start_says_how_long_it_takes_and_links_the_program() {
     assert_eq!(lines[1..], ["building", told.as_str()]);
     let linked = Command::new(&link).arg("a").output().await.unwrap();
     assert_eq!(linked.stdout, b"arguments: a\n");
-    // A program that is there is built again in seconds, or not at all.
+    // The second start prints no estimate: it builds in seconds or not at all.
     assert_eq!(start().await, format!("building\n{told}\n"));
 }
 
 #[tokio::test]
-async fn a_build_that_fails_starts_nothing() {
+async fn a_failed_build_starts_nothing() {
     let outcome = Scripts::with("exit 101").run("start.sh", &[]).await;
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(101), ""));
     assert!(!outcome.stderr.contains("the program is"), "{outcome:?}");

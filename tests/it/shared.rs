@@ -1,8 +1,8 @@
-//! A shared proxy: a client that takes all it can beside one that behaves, each at
-//! an address of its own.
+//! A proxy shared by clients that take all they can (`bad`) and one that behaves (`good`),
+//! each at its own address.
 //!
-//! The one that behaves must hardly notice: no error but its own, four fifths of
-//! its fair share. Upper bounds of time are generous, because machines are busy.
+//! The good client must get no error and at least four fifths of its fair share. Time
+//! limits are generous, because machines are busy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +19,9 @@ use crate::kit::proxy::{Proxy, resolve};
 use crate::kit::tenant::{Crowd, GOOD, ask, bad, crawl};
 use crate::kit::{run, until};
 
-/// Time for which the good client asks, alone and beside others.
+/// Time for which the good client crawls, alone and beside others.
 const TIME: Duration = Duration::from_secs(3);
-/// Four fifths of a fair share among two.
+/// Four fifths of a fair share between two clients.
 const OF_TWO: f64 = 0.8 / 2.0;
 const URL: &str = "http://o.test/page";
 
@@ -29,7 +29,7 @@ async fn origin() -> Origin {
     Script::robots("").start().await
 }
 
-/// Waits until so many requests wait for their turns.
+/// Waits until at least `waiting` requests are queued.
 async fn at_least(proxy: &Proxy, waiting: u32) {
     until("a queue", async || {
         let queued = metric(proxy, "politesse_pace_queued").await;
@@ -38,9 +38,8 @@ async fn at_least(proxy: &Proxy, waiting: u32) {
     .await;
 }
 
-/// Opens connections one after the other, and keeps up to `count` of them open
-/// without a word.
-async fn silent(proxy: Arc<Proxy>, number: u8, count: usize) {
+/// Opens `count` connections one after the other and sends nothing on them.
+async fn hold_silent_connections(proxy: Arc<Proxy>, number: u8, count: usize) {
     let mut open = Vec::new();
     for _ in 0..count {
         open.extend(Crawler::at(bad(number), &proxy).await);
@@ -48,14 +47,17 @@ async fn silent(proxy: Arc<Proxy>, number: u8, count: usize) {
     tokio::time::sleep(Duration::from_millis(300)).await;
 }
 
-async fn beside_silent_connections(clients: u8) {
+/// Asserts the good client's service while `clients` others hold all connections.
+async fn assert_served_beside_silent_connections(clients: u8) {
     let origin = origin().await;
     let config = resolve("o.test", origin.address()).set("proxy.max_connections = 200");
     let proxy = Arc::new(config.start().await);
     let alone = crawl(&proxy, GOOD, "GoodBot", URL, TIME).await;
     let mut crowd = Crowd::default();
     for number in 0..clients {
-        crowd.repeat(&proxy, move |proxy| silent(proxy, number, 220));
+        crowd.repeat(&proxy, move |proxy| {
+            hold_silent_connections(proxy, number, 220)
+        });
     }
     until("all connections open", async || {
         let shares = metrics(&proxy).await;
@@ -68,21 +70,21 @@ async fn beside_silent_connections(clients: u8) {
     beside.assert_beside(&alone, 0.8 / f64::from(clients + 1));
 }
 
-// Ours: shares of connections.
+// Ours: clients share `proxy.max_connections`.
 #[test]
-fn a_client_with_all_connections_does_not_keep_another_out() {
-    run(beside_silent_connections(1));
+fn a_client_with_all_connections_does_not_shut_another_out() {
+    run(assert_served_beside_silent_connections(1));
 }
 
 #[test]
-fn ten_clients_with_all_connections_do_not_keep_an_eleventh_out() {
-    run(beside_silent_connections(10));
+fn ten_clients_with_all_connections_do_not_shut_an_eleventh_out() {
+    run(assert_served_beside_silent_connections(10));
 }
 
-// Ours: shares of waiting places. The streams of the bad client wait at a host
-// with a crawl delay; the requests of the good one wait for each other at another.
+// Ours: clients share the places in the queue. The bad client's streams wait for a host
+// with a crawl delay; the good client's requests wait for each other at another host.
 #[tokio::test]
-async fn a_client_whose_requests_fill_the_queue_does_not_keep_another_out() {
+async fn a_client_that_fills_the_queue_does_not_shut_another_out() {
     let slow = Script::robots("User-agent: *\nCrawl-delay: 1\n").name("slow.test");
     let slow = slow.tls().start().await;
     let origin = origin().await;
@@ -105,9 +107,9 @@ async fn a_client_whose_requests_fill_the_queue_does_not_keep_another_out() {
     }
 }
 
-// Ours: turns go round by client first.
+// Ours: turns go round by client first, then by crawler name.
 #[tokio::test]
-async fn sixty_names_of_one_client_get_no_more_turns_than_the_one_of_another() {
+async fn a_client_with_sixty_names_gets_no_more_turns_than_one_with_one_name() {
     let origin = origin().await;
     let config = standard(&origin)
         .set(ONE_FILE)
@@ -124,7 +126,7 @@ async fn sixty_names_of_one_client_get_no_more_turns_than_the_one_of_another() {
     at_least(&proxy, 50).await;
     let good = crawl(&proxy, GOOD, "GoodBot", URL, TIME).await;
     assert!(good.errors.is_empty(), "{:?}", good.errors);
-    // 20 turns a second, of which half are its own.
+    // Half of the 20 turns a second are its own.
     let fair = 20.0 * TIME.as_secs_f64() * OF_TWO;
     assert!(fair <= good.times.len() as f64, "{}", good.times.len());
 }
@@ -133,9 +135,9 @@ fn letter(number: u8) -> char {
     char::from(b'a' + number)
 }
 
-// Ours: a crawl delay binds the crawler that it is meant for.
+// Ours: a `Crawl-delay` applies only to the crawlers of its group.
 #[tokio::test]
-async fn a_crawl_delay_of_another_crawler_holds_nobody_up() {
+async fn a_crawl_delay_for_one_crawler_does_not_delay_another() {
     let robots = "User-agent: SlowBot\nCrawl-delay: 2000\n\nUser-agent: *\nDisallow:\n";
     let origin = Script::robots(robots).start().await;
     let proxy = standard(&origin).start().await;
@@ -147,7 +149,7 @@ async fn a_crawl_delay_of_another_crawler_holds_nobody_up() {
     }
 }
 
-/// Uploads a byte now and then, for as long as the proxy lets it.
+/// Uploads a byte a second until the proxy ends the connection.
 async fn slow_upload(proxy: Arc<Proxy>) {
     let Some(mut crawler) = Crawler::at(bad(0), &proxy).await else {
         return;
@@ -161,7 +163,7 @@ async fn slow_upload(proxy: Arc<Proxy>) {
     }
 }
 
-/// Asks for a page that never ends, and reads no more than its head.
+/// Requests an endless page and reads only its head.
 async fn slow_reader(proxy: Arc<Proxy>) {
     let Some(mut crawler) = Crawler::at(bad(0), &proxy).await else {
         return;
@@ -173,7 +175,9 @@ async fn slow_reader(proxy: Arc<Proxy>) {
     }
 }
 
-async fn beside_the_slow<F: Future<Output = ()> + Send + 'static>(
+/// Asserts that the good client gets two turns soon while `count` slow clients hold or
+/// await the turns of its host.
+async fn assert_served_beside_slow<F: Future<Output = ()> + Send + 'static>(
     count: u32,
     slow: fn(Arc<Proxy>) -> F,
 ) {
@@ -189,7 +193,7 @@ async fn beside_the_slow<F: Future<Output = ()> + Send + 'static>(
     let begun = clock::instant();
     ask(&proxy, GOOD, "GoodBot", URL).await.unwrap();
     ask(&proxy, GOOD, "GoodBot", URL).await.unwrap();
-    // Not `pace.max_turn`, two minutes.
+    // A turn ends well before `pace.max_turn`, which is two minutes.
     assert!(
         clock::instant() - begun < Duration::from_secs(30),
         "{:?}",
@@ -197,20 +201,20 @@ async fn beside_the_slow<F: Future<Output = ()> + Send + 'static>(
     );
 }
 
-// Ours: a turn that is held by a stalled client is given up where others wait.
+// Ours: a stalled client loses its turn if other clients wait for it.
 #[test]
-fn uploads_of_a_byte_a_second_hold_no_turn_for_long() {
-    run(beside_the_slow(8, slow_upload));
+fn slow_uploads_lose_their_turns_to_another_client() {
+    run(assert_served_beside_slow(8, slow_upload));
 }
 
 #[test]
-fn readers_that_take_nothing_hold_no_turn_for_long() {
-    run(beside_the_slow(24, slow_reader));
+fn stalled_readers_lose_their_turns_to_another_client() {
+    run(assert_served_beside_slow(24, slow_reader));
 }
 
-// Ours: what is shown to the operator.
+// Ours: `politesse clients`.
 #[tokio::test]
-async fn the_operator_sees_who_holds_what() {
+async fn the_clients_command_shows_the_connections_of_each_client() {
     let origin = origin().await;
     let proxy = resolve("o.test", origin.address()).start().await;
     let mut open = Vec::new();

@@ -1,11 +1,11 @@
-//! A shared proxy at full size: ten clients that take all they can, or one, beside
-//! one that behaves.
+//! A shared proxy at full size: one client that behaves (`good`) beside one or ten that
+//! take all they can (`bad`).
 //!
-//! The figures are those that the proxy promises: of what the one that behaves gets
-//! alone, four fifths of its part, in at most three times the time, and no error. Of
-//! a host that eleven ask all the time the time is longer: eleven times that of alone
-//! is an equal part.
-//! Ignored in every run but that of `tests/full.sh`, since rates are measured.
+//! The good client must get four fifths of its fair share of what it gets alone, in at
+//! most three times the time, without an error. At a host that eleven clients request all
+//! the time it takes longer: a fair turn then takes eleven times as long as alone.
+//!
+//! These tests measure rates, so only `tests/full.sh` runs them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,21 +28,21 @@ use crate::kit::tenant::{
 };
 use crate::kit::{run, until};
 
-/// Time for which the client that behaves asks alone.
+/// Time for which the good client crawls alone.
 const ALONE: Duration = Duration::from_secs(2);
-/// Time for which it asks beside the others.
+/// Time for which the good client crawls beside the others.
 const BESIDE: Duration = Duration::from_secs(6);
-/// Connections that the others hold, as many as there may be.
+/// Connections that the others hold: the default of `proxy.max_connections`.
 const CONNECTIONS: usize = 4096;
 const URL: &str = "http://o.test/page";
 
-/// Part of what there is that a client must get beside so many: four fifths of an
-/// equal one.
+/// Share that the good client must get beside `others` clients: four fifths of an equal
+/// one.
 fn share(others: u8) -> f64 {
     0.8 / f64::from(others + 1)
 }
 
-/// What the client that behaves must get where nobody else asks the same host.
+/// Least service for the good client at a host that no other client requests.
 fn apart(others: u8) -> Least {
     Least {
         share: share(others),
@@ -50,8 +50,8 @@ fn apart(others: u8) -> Least {
     }
 }
 
-/// What it must get of a host that all ask all the time: its turn comes after one of
-/// each of the others, and a quarter more is noise.
+/// Least service at a host that all clients request all the time: the good client's turn
+/// comes after one of each other client, with a quarter for noise.
 fn in_turn(others: u8) -> Least {
     Least {
         share: share(others),
@@ -67,7 +67,7 @@ async fn beside(proxy: &Proxy) -> Service {
     crawl(proxy, GOOD, "GoodBot", URL, BESIDE).await
 }
 
-/// Starts a proxy whose hosts are asked 20 times a second.
+/// Starts a proxy with a rate of 20 requests a second per host.
 async fn at_twenty_a_second(origin: &Origin) -> Arc<Proxy> {
     let config = standard(origin)
         .set(ONE_FILE)
@@ -75,8 +75,8 @@ async fn at_twenty_a_second(origin: &Origin) -> Arc<Proxy> {
     Arc::new(config.start().await)
 }
 
-/// Has each of `others` clients do `each` times at once what `act` does, which is
-/// told the client and a number.
+/// Has each of `others` clients run `act` `each` times concurrently, with the client's
+/// number and a running number.
 fn crowd_of<F: Future<Output = ()> + Send>(
     proxy: &Arc<Proxy>,
     others: u8,
@@ -92,8 +92,8 @@ fn crowd_of<F: Future<Output = ()> + Send>(
     crowd
 }
 
-/// Asks as one of the others, and waits for the answer for as long as that takes.
-/// Pauses after any other than 200.
+/// Requests a page as one of the bad clients and waits for the whole answer. Pauses after
+/// any status but 200.
 async fn take(proxy: Arc<Proxy>, client: u8, agent: String) {
     let Some(mut crawler) = Crawler::at(bad(client), &proxy).await else {
         return;
@@ -110,8 +110,8 @@ async fn take(proxy: Arc<Proxy>, client: u8, agent: String) {
     }
 }
 
-/// Opens a connection, and holds it without a word until the proxy ends it.
-async fn silence(proxy: Arc<Proxy>, client: u8) {
+/// Opens a connection and sends nothing until the proxy closes it.
+async fn hold_silent_connection(proxy: Arc<Proxy>, client: u8) {
     if let Some(crawler) = Crawler::at(bad(client), &proxy).await {
         let _ = crawler.into_stream().read_u8().await;
     }
@@ -124,18 +124,18 @@ async fn beside_silence(others: u8) {
     let proxy = Arc::new(resolve("o.test", origin.address()).start().await);
     let alone = alone(&proxy).await;
     let mut crowd = Crowd::default();
-    // One for each client above what there is: they want more than they get.
+    // One more per client than the limit: the clients want more than they get.
     for number in 0..CONNECTIONS + usize::from(others) {
         let client = (number % usize::from(others)) as u8;
-        crowd.repeat(&proxy, move |proxy| silence(proxy, client));
+        crowd.repeat(&proxy, move |proxy| hold_silent_connection(proxy, client));
     }
     at_least(&proxy, "politesse_connections", CONNECTIONS - 100).await;
     let beside = beside(&proxy).await;
     beside.assert_least(&alone, apart(others));
 }
 
-/// Asks for a page that does not come, until the proxy ends that.
-async fn last(proxy: Arc<Proxy>, client: u8) {
+/// Requests a page that never comes, until the proxy ends the request.
+async fn request_forever(proxy: Arc<Proxy>, client: u8) {
     if let Some(mut crawler) = Crawler::at(bad(client), &proxy).await {
         let request = "GET http://o.test/never HTTP/1.1\r\nHost: o.test\r\n\
                        User-Agent: BadBot/1.0\r\n\r\n";
@@ -145,7 +145,7 @@ async fn last(proxy: Arc<Proxy>, client: u8) {
     sleep(Duration::from_millis(100)).await;
 }
 
-async fn beside_requests_that_last(others: u8) {
+async fn beside_endless_requests(others: u8) {
     take_descriptors();
     let never = Page::text("x").after(&Gate::shut());
     let origin = Script::robots("").page("/never", never).start().await;
@@ -157,16 +157,16 @@ async fn beside_requests_that_last(others: u8) {
     let mut crowd = Crowd::default();
     for number in 0..CONNECTIONS + usize::from(others) {
         let client = (number % usize::from(others)) as u8;
-        crowd.repeat(&proxy, move |proxy| last(proxy, client));
+        crowd.repeat(&proxy, move |proxy| request_forever(proxy, client));
     }
     at_least(&proxy, "politesse_pace_in_flight", CONNECTIONS - 100).await;
-    // A request that has just begun is not cut off.
+    // The proxy does not cut off a request that has just begun.
     sleep(Duration::from_secs(3)).await;
     let beside = beside(&proxy).await;
     beside.assert_least(&alone, apart(others));
 }
 
-/// Waits until a metric has at least this value.
+/// Waits until the metric `name` is at least `value`.
 async fn at_least(proxy: &Proxy, name: &str, value: usize) {
     until(name, async || {
         (value as f64 <= metric(proxy, name).await).then_some(())
@@ -174,8 +174,8 @@ async fn at_least(proxy: &Proxy, name: &str, value: usize) {
     .await;
 }
 
-/// Streams of one connection, each of which asks for a page of a host with a crawl
-/// delay, again and again.
+/// Opens 100 streams on one connection, each of which keeps requesting a page of a host
+/// with a crawl delay.
 async fn waiting_streams(proxy: Arc<Proxy>, client: u8, number: usize) {
     let (host, agent) = (format!("h{}.test", number % 50), agent("Bad", number));
     let Some(connection) = H2Crawler::at(bad(client), &proxy, &format!("{host}:443")).await else {
@@ -194,7 +194,7 @@ async fn waiting_streams(proxy: Arc<Proxy>, client: u8, number: usize) {
     streams.join_all().await;
 }
 
-/// Returns the User-Agent of the crawler with this number.
+/// Returns a crawler name with two letters for `number`.
 fn agent(name: &str, number: usize) -> String {
     let letter = |number: usize| char::from(b'a' + (number % 26) as u8);
     format!("{name}{}{}", letter(number / 26), letter(number))
@@ -208,7 +208,7 @@ async fn beside_waiting_streams(others: u8) {
     let origin = Script::robots("").start().await;
     let mut config = resolve("o.test", origin.address())
         .set(ONE_FILE)
-        // So that the requests of the client that behaves wait for each other.
+        // Makes the good client's requests wait for each other.
         .set("pace.origin = { in_flight = 4 }")
         .set("pace.max_wait = \"1h\"");
     for name in names {
@@ -226,18 +226,18 @@ async fn beside_waiting_streams(others: u8) {
     beside.assert_least(&alone, apart(others));
 }
 
-/// Asks for names that no server answers, one after the other.
-async fn names_that_hang(proxy: Arc<Proxy>, client: u8) {
+/// Requests a page under a name that the name server never answers.
+async fn request_hanging_name(proxy: Arc<Proxy>, client: u8) {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let url = format!("http://hangs.{number}.example/");
     let _ = ask(&proxy, bad(client), "BadBot", &url).await;
-    // 80 of them are 16 a second.
+    // 80 of these tasks make 16 lookups a second.
     sleep(Duration::from_secs(5)).await;
 }
 
-/// Asks for names that were not asked for, one after the other.
-async fn new_names(proxy: &Proxy, label: &str, time: Duration) -> Service {
+/// Requests pages under ever new names, one after the other, for `time`.
+async fn crawl_new_names(proxy: &Proxy, label: &str, time: Duration) -> Service {
     let (begun, mut service) = (clock::instant(), Service::default());
     for number in 0.. {
         let asked = clock::instant();
@@ -261,16 +261,16 @@ async fn beside_names_that_hang(others: u8) {
     let _names =
         NameServer::start(|name, _| (!name.starts_with("hangs")).then_some(&[PUBLIC])).await;
     let proxy = Arc::new(Config::default().start().await);
-    let alone = new_names(&proxy, "alone", ALONE).await;
+    let alone = crawl_new_names(&proxy, "alone", ALONE).await;
     let _crowd = crowd_of(&proxy, others, 80, |proxy, client, _| {
-        names_that_hang(proxy, client)
+        request_hanging_name(proxy, client)
     });
     at_least(&proxy, "politesse_upstream_dns_hanging", 8).await;
-    let beside = new_names(&proxy, "beside", BESIDE).await;
+    let beside = crawl_new_names(&proxy, "beside", BESIDE).await;
     beside.assert_least(&alone, apart(others));
 }
 
-/// Uploads a byte in two seconds, for as long as the proxy lets it.
+/// Uploads a byte every two seconds until the proxy ends the connection.
 async fn slow_upload(proxy: Arc<Proxy>, client: u8) {
     let Some(mut crawler) = Crawler::at(bad(client), &proxy).await else {
         return;
@@ -284,12 +284,12 @@ async fn slow_upload(proxy: Arc<Proxy>, client: u8) {
     }
 }
 
-/// Asks for a page that never ends, and reads no more than its head.
+/// Requests an endless page, reads only its beginning, and stays.
 async fn slow_reader(proxy: Arc<Proxy>, client: u8) {
     read_head_and_wait(proxy, client, Duration::from_secs(100)).await;
 }
 
-/// Does so again and again, and goes before `pace.max_stall` is over.
+/// Requests an endless page, and leaves before `pace.max_stall` ends.
 async fn brief_reader(proxy: Arc<Proxy>, client: u8) {
     read_head_and_wait(proxy, client, Duration::from_secs(4)).await;
 }
@@ -324,7 +324,7 @@ async fn beside_the_slow<F: Future<Output = ()> + Send + 'static>(
         slow(proxy, client)
     });
     at_least(&proxy, "politesse_pace_queued", 4).await;
-    // Each may stall once for some seconds (`pace.max_stall`).
+    // Each client may stall once for some seconds (`pace.max_stall`).
     let crawl_on = async {
         loop {
             crawl(&proxy, GOOD, "GoodBot", URL, Duration::from_millis(100)).await;
@@ -374,26 +374,26 @@ macro_rules! rows {
     )*};
 }
 
-// Ours.
+// Ours: the good client keeps its share and its time.
 rows! {
-    all_connections_of_one_client: beside_silence(1);
-    all_connections_of_ten_clients: beside_silence(10);
-    requests_that_last_of_one_client: beside_requests_that_last(1);
-    requests_that_last_of_ten_clients: beside_requests_that_last(10);
-    streams_that_wait_of_one_client: beside_waiting_streams(1);
-    streams_that_wait_of_ten_clients: beside_waiting_streams(10);
-    slow_uploads_of_one_client: beside_the_slow(1, 8, slow_upload, 3.0);
-    // Now and then two or three turns of others come in between (as measured).
-    slow_uploads_of_ten_clients: beside_the_slow(10, 8, slow_upload, 5.0);
-    slow_readers_of_one_client: beside_the_slow(1, 24, slow_reader, 3.0);
-    slow_readers_of_ten_clients: beside_the_slow(10, 24, slow_reader, 5.0);
-    readers_that_come_and_go_of_one_client: beside_the_slow(1, 24, brief_reader, 3.0);
-    // Eleven times is an equal part; each that comes may stall for some seconds.
-    readers_that_come_and_go_of_ten_clients: beside_the_slow(10, 24, brief_reader, 16.5);
-    sixty_names_of_one_client: beside_many_names(1);
-    sixty_names_of_ten_clients_each: beside_many_names(10);
-    a_crawl_delay_of_one_client: beside_a_crawl_delay(1);
-    a_crawl_delay_of_ten_clients: beside_a_crawl_delay(10);
+    one_client_with_all_connections_leaves_another_its_share: beside_silence(1);
+    ten_clients_with_all_connections_leave_another_its_share: beside_silence(10);
+    one_client_with_endless_requests_leaves_another_its_share: beside_endless_requests(1);
+    ten_clients_with_endless_requests_leave_another_its_share: beside_endless_requests(10);
+    one_client_with_waiting_streams_leaves_another_its_share: beside_waiting_streams(1);
+    ten_clients_with_waiting_streams_leave_another_its_share: beside_waiting_streams(10);
+    one_client_with_slow_uploads_leaves_another_its_share: beside_the_slow(1, 8, slow_upload, 3.0);
+    // Measurements sometimes show two or three turns of other clients in between.
+    ten_clients_with_slow_uploads_leave_another_its_share: beside_the_slow(10, 8, slow_upload, 5.0);
+    one_client_with_slow_readers_leaves_another_its_share: beside_the_slow(1, 24, slow_reader, 3.0);
+    ten_clients_with_slow_readers_leave_another_its_share: beside_the_slow(10, 24, slow_reader, 5.0);
+    one_client_with_brief_readers_leaves_another_its_share: beside_the_slow(1, 24, brief_reader, 3.0);
+    // Eleven times is an equal share; each new reader may stall for some seconds.
+    ten_clients_with_brief_readers_leave_another_its_share: beside_the_slow(10, 24, brief_reader, 16.5);
+    one_client_with_sixty_names_leaves_another_its_share: beside_many_names(1);
+    ten_clients_with_sixty_names_each_leave_another_its_share: beside_many_names(10);
+    one_client_under_a_crawl_delay_leaves_another_its_share: beside_a_crawl_delay(1);
+    ten_clients_under_a_crawl_delay_leave_another_its_share: beside_a_crawl_delay(10);
 }
 
 macro_rules! namespaced {
@@ -407,8 +407,8 @@ macro_rules! namespaced {
     )*};
 }
 
-// Ours: by the system, and by the proxy itself.
+// Ours: the lookups of the system's resolver.
 namespaced! {
-    names_that_hang_of_one_client: beside_names_that_hang(1);
-    names_that_hang_of_ten_clients: beside_names_that_hang(10);
+    one_client_with_hanging_lookups_leaves_another_its_share: beside_names_that_hang(1);
+    ten_clients_with_hanging_lookups_leave_another_its_share: beside_names_that_hang(10);
 }

@@ -1,5 +1,5 @@
-//! Stopping: accepts no more, lets exchanges finish within a limit, writes the
-//! audit to its end, exits 0.
+//! Shutdown: the proxy accepts no more connections, lets exchanges finish within a limit,
+//! completes the record and exits with 0.
 
 use tokio::net::TcpStream;
 
@@ -10,7 +10,7 @@ use crate::kit::program::politesse;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::until;
 
-/// Returns a proxy with one exchange under way that ends when the gate opens.
+/// Starts a proxy with one exchange in flight, which ends when the gate opens.
 async fn busy(config: Config) -> (Gate, Origin, Proxy, Crawler) {
     let gate = Gate::shut();
     let origin = Script::robots("")
@@ -28,7 +28,7 @@ async fn busy(config: Config) -> (Gate, Origin, Proxy, Crawler) {
 
 // Ours.
 #[tokio::test]
-async fn both_signals_let_an_exchange_finish_and_exit_0() {
+async fn sigterm_and_sigint_let_an_exchange_finish_and_exit_0() {
     for signal in ["TERM", "INT"] {
         let (gate, _origin, mut proxy, mut crawler) = busy(Config::default()).await;
         let address = proxy.address();
@@ -48,9 +48,9 @@ async fn both_signals_let_an_exchange_finish_and_exit_0() {
     }
 }
 
-// Ours: proxy.shutdown_timeout.
+// Ours: `proxy.shutdown_timeout`.
 #[tokio::test]
-async fn an_exchange_beyond_the_limit_is_cut_off_and_on_record() {
+async fn an_exchange_beyond_the_shutdown_timeout_is_cut_off_and_recorded() {
     let config = Config::default().set("proxy.shutdown_timeout = \"300ms\"");
     let (_gate, _origin, mut proxy, mut crawler) = busy(config).await;
     proxy.signal("TERM").await;
@@ -66,9 +66,9 @@ async fn an_exchange_beyond_the_limit_is_cut_off_and_on_record() {
     assert_eq!(rows[0]["error"], "proxy_stopped", "{rows:?}");
 }
 
-// Architecture, section 6: a second signal ends at once, after the flush.
+// Ours: a second signal ends the wait, and the record is still completed.
 #[tokio::test]
-async fn a_second_signal_ends_at_once() {
+async fn a_second_signal_ends_the_proxy_at_once() {
     let config = Config::default().set("proxy.shutdown_timeout = \"10m\"");
     let (_gate, _origin, mut proxy, _crawler) = busy(config).await;
     let address = proxy.address();
@@ -82,7 +82,7 @@ async fn a_second_signal_ends_at_once() {
     assert_eq!(proxy.place().rows().await.len(), 1);
 }
 
-// Ours: idle connections do not hold it up.
+// Ours: only exchanges in flight delay the end.
 #[tokio::test]
 async fn idle_connections_do_not_delay_the_end() {
     let (_origin, proxy) = site(
@@ -97,10 +97,9 @@ async fn idle_connections_do_not_delay_the_end() {
     proxy.stop().await;
 }
 
-// Ours: half a request to the admin listener, or half a handshake, holds up
-// neither the end nor the audit.
+// Ours: neither half a request to the admin listener nor half a handshake delays the end.
 #[tokio::test]
-async fn half_a_request_anywhere_does_not_delay_the_end() {
+async fn half_a_request_or_handshake_does_not_delay_the_end() {
     let proxy = Config::default()
         .set("proxy.shutdown_timeout = \"10m\"")
         .set("https.handshake_timeout = \"1m\"")
@@ -113,9 +112,9 @@ async fn half_a_request_anywhere_does_not_delay_the_end() {
     proxy.stop().await;
 }
 
-// Ours: a log that nobody reads costs no exchange.
+// Ours: exchanges continue if stderr is full.
 #[tokio::test]
-async fn a_log_that_cannot_be_written_costs_no_exchange() {
+async fn an_unwritable_log_stops_no_exchange() {
     let origin = Script::robots("").start().await;
     let place = Place::with(&resolve("o.test", origin.address()));
     let program = politesse(place.folder()).as_std().get_program().to_owned();

@@ -1,4 +1,4 @@
-//! Starts that fail because another process has a port or the record. All of it is
+//! Starts that fail because another process holds a port or the record. The messages are
 //! ours.
 
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use crate::kit::program::isolated;
 use crate::kit::proxy::{Config, Place, Proxy};
 
 #[tokio::test]
-async fn a_port_of_another_program_is_named_with_a_line_that_works() {
+async fn a_taken_port_is_named_with_a_command_that_works() {
     let taken = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     let [listen, admin] = taken.each_ref().map(|taken| taken.local_addr().unwrap());
     let config = Config::default()
@@ -25,7 +25,7 @@ async fn a_port_of_another_program_is_named_with_a_line_that_works() {
     let mut command = isolated("sh", place.folder());
     command.args(["-c", &format!("exec {}", line.trim())]);
     let proxy = Proxy::start(place, command).await;
-    // The address that was free is still listened on.
+    // The printed command keeps the address that was free.
     assert!(
         proxy.banner()[0].contains("127.0.0.2:"),
         "{:?}",

@@ -1,5 +1,5 @@
-//! Signed heads of the record: `audit key`, `audit head`, and what `audit verify`
-//! makes of them.
+//! Signed heads of the record: `audit key`, `audit head`, their export, and the checks of
+//! `audit verify`.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use crate::kit::program::politesse;
 use crate::kit::proxy::{Place, Proxy, resolve};
 use crate::kit::until;
 
-/// Returns the folder of a proxy that refused a request, and has stopped.
+/// Returns the folder of a stopped proxy that refused one request and allowed another.
 async fn crawled() -> Place {
     let (_origin, proxy) = site(Script::robots("User-agent: *\nDisallow: /private\n"), &[]).await;
     for path in ["/private", "/open"] {
@@ -22,8 +22,8 @@ async fn crawled() -> Place {
     proxy.stop().await
 }
 
-/// Prints the key and the newest head to files in the folder of `place`, as an
-/// operator would take them elsewhere. Returns their paths.
+/// Writes the key and the newest head to files, as an operator who exports them would.
+/// Returns their paths.
 async fn exported(place: &Place) -> [String; 2] {
     let files = ["key", "head"].map(|name| place.path(name));
     for (name, file) in ["key", "head"].iter().zip(&files) {
@@ -36,7 +36,7 @@ async fn exported(place: &Place) -> [String; 2] {
 
 // Ours: docs/decisions/023-seals.md.
 #[tokio::test]
-async fn a_record_is_proved_by_a_key_and_a_head_from_elsewhere() {
+async fn an_exported_key_and_head_prove_a_record_and_reveal_a_truncation() {
     let place = crawled().await;
     let [key, head] = exported(&place).await;
     let text = fs::read_to_string(&head).unwrap();
@@ -57,7 +57,7 @@ async fn a_record_is_proved_by_a_key_and_a_head_from_elsewhere() {
     assert!(sealed.starts_with("sealed: entries 1 to "), "{sealed}");
     let proved = "; signed by a key of --key; 1 of 1 exported heads hold";
     assert!(sealed.ends_with(proved), "{sealed}");
-    // The key by itself, and sums for programs.
+    // The key itself as the argument, and the report as JSON.
     let vkey = fs::read_to_string(&key).unwrap();
     let with_key = ["audit", "verify", "--json", "--key", vkey.trim()];
     let sums: Value = serde_json::from_str(&place.run(&with_key).await.stdout).unwrap();
@@ -65,7 +65,7 @@ async fn a_record_is_proved_by_a_key_and_a_head_from_elsewhere() {
     assert_eq!((&sums["sealed"], &sums["heads"]), (&size.into(), &1.into()));
     assert_eq!(sums["signer"], vkey.trim());
     assert_eq!(sums["result"], "OK");
-    // Cut below the head, with every trace of what was cut.
+    // Truncates the record below the head, and removes every trace of the rest.
     let database = place.database();
     database
         .execute_batch(
@@ -81,10 +81,10 @@ async fn a_record_is_proved_by_a_key_and_a_head_from_elsewhere() {
     assert!(cut.stdout.contains(&said), "{cut:?}");
 }
 
-// Ours: cases/tampering.md. A record whose heads are gone, with every other trace of them,
-// agrees with itself; the key says how much of it nothing signed covers.
+// Ours: cases/tampering.md. A record stripped of all heads is consistent. With the key,
+// `verify` counts the entries that no signature covers.
 #[tokio::test]
-async fn a_key_tells_how_many_entries_no_checked_signature_covers() {
+async fn with_a_key_verify_counts_entries_without_a_checked_signature() {
     let place = crawled().await;
     let [key, _] = exported(&place).await;
     let proxy = place.start().await;
@@ -114,7 +114,7 @@ async fn a_key_tells_how_many_entries_no_checked_signature_covers() {
 }
 
 #[tokio::test]
-async fn a_head_of_another_record_and_wrong_arguments_are_told() {
+async fn verify_rejects_a_foreign_head_and_wrong_arguments() {
     let (place, other) = (crawled().await, crawled().await);
     let [other_key, other_head] = exported(&other).await;
     let found = place.run(&["audit", "verify", "--head", &other_head]).await;
@@ -147,7 +147,8 @@ async fn a_head_of_another_record_and_wrong_arguments_are_told() {
     let narrow = ["audit", "verify", "--from", "1h", "--head", &head];
     let outcome = place.run(&narrow).await;
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
-    // A copy of the record without its key: the key of the newest head.
+    // For a copy of the record without its key file, `audit key` prints the key of the
+    // newest head.
     fs::remove_file(place.path("seal.key")).unwrap();
     let printed = place.run(&["audit", "key"]).await;
     assert_eq!(printed.stdout, fs::read_to_string(&key).unwrap());
@@ -157,7 +158,8 @@ async fn a_head_of_another_record_and_wrong_arguments_are_told() {
     assert_eq!((none.code, &*none.stdout), (Some(1), ""));
 }
 
-/// Answers requests at `listener`, the first with 503. Returns the second one whole.
+/// Answers the first request at `listener` with 503 and the second with 204. Returns the
+/// second request.
 async fn second_post(listener: TcpListener) -> String {
     let mut answers = ["503 Service Unavailable", "204 No Content"].iter();
     loop {
@@ -177,9 +179,9 @@ async fn second_post(listener: TcpListener) -> String {
     }
 }
 
-// Ours: heads are where whoever changes the record cannot reach them.
+// Ours: exported heads are out of reach of a process that can change the record.
 #[tokio::test]
-async fn heads_are_exported_to_files_commands_and_urls_and_tried_again() {
+async fn heads_are_exported_to_files_commands_and_urls_with_retries() {
     let origin = Script::robots("").start().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -212,13 +214,13 @@ async fn heads_are_exported_to_files_commands_and_urls_and_tried_again() {
     assert!(page.await.contains("seals_exported_total{result=\"sent\"}"));
     assert!(!proxy.log().contains("secret"), "{}", proxy.log());
     let place = proxy.stop().await;
-    // The last head, which was made at the stop, is there as well.
+    // The exports include the last head, which was made at the stop.
     let newest = place.run(&["audit", "head"]).await.stdout;
     let file = place.path("heads.txt");
     let heads = fs::read_to_string(&file).unwrap();
     assert!(heads.ends_with(&newest), "{heads}");
     assert_eq!(fs::read_to_string(&command).unwrap(), newest);
-    // After a start that made no head it is there once.
+    // A start and a stop without a new head export it only once.
     let place = place.start().await.stop().await;
     let again = fs::read_to_string(&file).unwrap();
     assert_eq!(again.matches(&newest).count(), 1, "{again}");
@@ -231,9 +233,9 @@ async fn heads_are_exported_to_files_commands_and_urls_and_tried_again() {
     );
 }
 
-// Ours: a start with root's help does not vouch for what was changed meanwhile.
+// Ours: a start alone does not accept that heads were removed.
 #[tokio::test]
-async fn readyz_says_that_heads_were_removed_until_somebody_accepts_it() {
+async fn readyz_reports_removed_heads_until_the_operator_accepts_the_loss() {
     let place = crawled().await;
     place
         .database()

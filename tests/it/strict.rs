@@ -1,8 +1,8 @@
-//! HTTP/1 read to the letter, and an origin that reads so.
+//! A strict HTTP/1 reader, and an origin that uses it.
 //!
-//! What the proxy writes, either way, must have one reading: lines that end in
-//! CRLF, one framing, digits and nothing else where a number stands. Anything
-//! else is a fault, even where a lenient reader would understand it (RFC 9112).
+//! The proxy's output in both directions must have only one interpretation: lines end in
+//! CRLF, there is one framing, and numbers consist of digits. Anything else is a fault,
+//! even if a lenient reader would accept it (RFC 9112).
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -15,14 +15,14 @@ use tokio_rustls::TlsAcceptor;
 use super::kit::raw_origin::{After, Bytes, find};
 use super::kit::soon;
 
-/// A message as it came. Bytes are U+0000 to U+00FF in its texts.
+/// A message as received. Its texts hold each byte as U+0000 to U+00FF.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     /// Start line and field lines, without the empty line.
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
     pub(crate) trailers: String,
-    /// Whether it ended as its framing promised.
+    /// Whether the message ended where its framing says.
     pub(crate) end: End,
 }
 
@@ -33,14 +33,14 @@ pub(crate) enum End {
     Cut,
 }
 
-/// Fault of bytes that were read.
+/// Description of a violation in the bytes that were read.
 pub(crate) type Fault = String;
 
-/// Which way a message goes, which says what no framing means.
+/// Direction of a message, which decides the meaning of missing framing.
 #[derive(Clone, Copy)]
 enum Way<'a> {
     Request,
-    /// The answer to a request of this method.
+    /// Response to a request with this method.
     Answer(&'a str),
 }
 
@@ -55,13 +55,13 @@ impl Message {
         self.head.split("\r\n").next().unwrap_or_default()
     }
 
-    /// Method and target.
+    /// Returns the method and the target of a request.
     pub(crate) fn asked(&self) -> &str {
         let line = self.start_line();
         line.rsplit_once(' ').map_or(line, |(asked, _)| asked)
     }
 
-    /// Of an answer.
+    /// Returns the status of a response.
     pub(crate) fn status(&self) -> u16 {
         let digits = self.start_line().split(' ').nth(1);
         digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
@@ -75,8 +75,8 @@ impl Message {
         named.map(|(_, value)| value.trim()).collect()
     }
 
-    /// Reports whether a line of the head, or of the trailers, begins so in any
-    /// case.
+    /// Reports whether a line of the head or the trailers begins with `start`; case does
+    /// not matter.
     pub(crate) fn has_line(&self, start: &str) -> bool {
         let start = start.to_ascii_lowercase();
         let mut lines = self.head.split("\r\n").chain(self.trailers.split("\r\n"));
@@ -103,7 +103,7 @@ impl Message {
     }
 }
 
-/// Digits alone, and no zero before others.
+/// Parses a number that consists of digits, without a leading zero.
 fn number(digits: &str, radix: u32) -> Result<usize, Fault> {
     let plain = digits.chars().all(|digit| digit.is_digit(radix));
     let padded = digits.len() > 1 && digits.starts_with('0');
@@ -131,8 +131,8 @@ impl<S: AsyncRead + Unpin> Reader<S> {
         }
     }
 
-    /// Returns the next answer, to a request of `method`; none if the stream
-    /// ends before its head does.
+    /// Returns the next response, to a request with `method`; `None` if the stream ends
+    /// before its head.
     pub(crate) async fn answer(&mut self, method: &str) -> Result<Option<Message>, Fault> {
         let Some(mut message) = self.head().await? else {
             return Ok(None);
@@ -141,7 +141,7 @@ impl<S: AsyncRead + Unpin> Reader<S> {
         Ok(Some(message))
     }
 
-    /// Returns the next head, its body still to come.
+    /// Reads the next head; the body is not read yet.
     async fn head(&mut self) -> Result<Option<Message>, Fault> {
         while find(&self.unread, b"\r\n\r\n").is_none() {
             if self.more().await == 0 {
@@ -195,7 +195,7 @@ impl<S: AsyncRead + Unpin> Reader<S> {
             }
             match self.line().await.as_deref() {
                 Some("") => {}
-                Some(line) => return Err(format!("{line:?} behind a chunk")),
+                Some(line) => return Err(format!("{line:?} after a chunk")),
                 None => return Ok(End::Cut),
             }
         }
@@ -212,7 +212,7 @@ impl<S: AsyncRead + Unpin> Reader<S> {
         End::Whole
     }
 
-    /// Lines up to an empty one; none if the stream ends before.
+    /// Reads lines up to an empty one; `None` if the stream ends before it.
     async fn lines(&mut self) -> Option<String> {
         let mut lines = Vec::new();
         loop {
@@ -236,22 +236,22 @@ impl<S: AsyncRead + Unpin> Reader<S> {
         }
     }
 
-    /// Reads on; 0 at the end, however it came.
+    /// Reads more bytes and returns their number; 0 at the end or after an error.
     async fn more(&mut self) -> usize {
         let read = self.stream.read_buf(&mut self.unread);
         soon("bytes or an end", read).await.unwrap_or(0)
     }
 }
 
-/// A request as the origin saw it.
+/// A request as the origin received it.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
-    /// Which connection it came by, counted from 0.
+    /// Number of its connection, counted from 0.
     pub(crate) connection: usize,
     pub(crate) message: Message,
 }
 
-/// An origin that reads to the letter and answers when a request is whole.
+/// An origin that reads strictly and answers once a request is complete.
 pub(crate) struct StrictOrigin {
     address: SocketAddr,
     desk: Arc<Desk>,
@@ -263,12 +263,12 @@ struct Desk {
     answer: Box<dyn Fn(&Message) -> Bytes + Send + Sync>,
     seen: Mutex<Vec<Seen>>,
     faults: Mutex<Vec<Fault>>,
-    /// Connections that were opened, and that are.
+    /// Number of connections ever opened, and number open now.
     connections: watch::Sender<(usize, usize)>,
 }
 
 impl StrictOrigin {
-    /// Serves `answer` over plain TCP, or over TLS with an acceptor.
+    /// Starts an origin that serves `answer` over plain TCP, or over TLS with an acceptor.
     pub(crate) async fn start(
         tls: Option<TlsAcceptor>,
         answer: impl Fn(&Message) -> Bytes + Send + Sync + 'static,
@@ -293,14 +293,14 @@ impl StrictOrigin {
         self.address
     }
 
-    /// Returns every request, cut ones too, but those for robots.txt.
+    /// Returns all requests, truncated ones included, except those for robots.txt.
     pub(crate) fn pages(&self) -> Vec<Seen> {
         let mut seen = self.desk.seen.lock().unwrap().clone();
         seen.retain(|seen| seen.message.asked() != "GET /robots.txt");
         seen
     }
 
-    /// Returns what was wrong with what came.
+    /// Returns the faults in the requests so far.
     pub(crate) fn faults(&self) -> Vec<Fault> {
         self.desk.faults.lock().unwrap().clone()
     }
@@ -338,7 +338,7 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, desk: Arc<Desk>
             match tls {
                 None => desk.serve(Reader::new(stream), place).await,
                 Some(acceptor) => {
-                    // A handshake broken off shows as a connection without request.
+                    // A failed handshake counts as a connection without a request.
                     if let Ok(stream) = acceptor.accept(stream).await {
                         desk.serve(Reader::new(stream), place).await;
                     }
@@ -358,7 +358,7 @@ impl Desk {
             match self.request(&mut reader, connection).await {
                 Ok(Some(message)) if message.end == End::Whole => {
                     let answer = (self.answer)(&message);
-                    // The proxy may hang up on an answer that it does not like.
+                    // The proxy may hang up on an invalid response.
                     if reader.stream.write_all(&answer.bytes).await.is_err() {
                         return;
                     }
@@ -372,7 +372,7 @@ impl Desk {
         }
     }
 
-    /// Returns the next request, on record from its head on.
+    /// Reads the next request, and logs it as soon as its head has come.
     async fn request<S>(
         &self,
         reader: &mut Reader<S>,

@@ -1,5 +1,5 @@
-//! TDM files (`/.well-known/tdmrep.json`): asked for if a purpose of the crawler could be
-//! denied, kept, decided by and verified. TDMRep (W3C Community Group Final Report of
+//! TDM files (`/.well-known/tdmrep.json`): fetched if they could deny a purpose of the
+//! crawler, cached, applied and recorded. TDMRep (W3C Community Group Final Report of
 //! 10 May 2024); docs/preferences.md.
 
 use std::sync::Arc;
@@ -17,11 +17,12 @@ use crate::kit::run;
 
 const PATH: &str = "/.well-known/tdmrep.json";
 
-/// Reserves `/a`, but not `/a/free`.
+/// TDM file that reserves `/a`, but not `/a/free`.
 const FILE: &str = r#"[{"location": "/a/free", "tdm-reservation": 0},
                        {"location": "/a", "tdm-reservation": 1}]"#;
 
-/// TrainBot trains, BothBot also searches, AnyBot fetches for nothing that is declared.
+/// Purposes: TrainBot trains, FindBot searches, BothBot does both. AnyBot is not listed
+/// and has no declared purpose.
 const CRAWLERS: &str = "crawler = [\
     { token = \"TrainBot\", user_agent = \"trainbot\", purpose = \"train-ai\" }, \
     { token = \"FindBot\", user_agent = \"findbot\", purpose = \"search\" }, \
@@ -37,12 +38,12 @@ async fn ask(proxy: &Proxy, agent: &str, path: &str) -> Reply {
     get_as(proxy, agent, &format!("http://o.test{path}")).await
 }
 
-/// Returns an origin that answers `page` for its TDM file.
+/// Starts an origin that serves `page` as its TDM file.
 async fn origin_with(page: Page) -> Origin {
     Script::robots("").page(PATH, page).start().await
 }
 
-/// Returns how often the origin was asked for the file.
+/// Returns how often the origin was asked for its TDM file.
 fn fetches(origin: &Origin) -> usize {
     let targets = origin.targets();
     targets.iter().filter(|target| *target == PATH).count()
@@ -54,17 +55,17 @@ async fn assert_verified(place: &Place) {
 }
 
 #[tokio::test]
-async fn a_reserved_page_is_refused_before_it_is_asked_for() {
+async fn a_reserved_page_is_refused_before_its_origin_is_asked() {
     let origin = origin_with(Page::typed("application/json", FILE.as_bytes())).await;
     let proxy = config(&origin, "refuse").start().await;
     for (agent, path, status) in [
         ("TrainBot/1", "/a/1", 403),
         ("TrainBot/1", "/a/free", 200),
         ("TrainBot/1", "/b", 200),
-        // One of its two purposes is not denied.
+        // Only one of BothBot's two purposes is denied.
         ("BothBot/1", "/a/2", 200),
         ("AnyBot/1", "/a/3", 200),
-        // The file itself is judged by robots.txt alone.
+        // Only robots.txt decides about the file itself.
         ("TrainBot/1", PATH, 200),
     ] {
         let got = ask(&proxy, agent, path).await.status();
@@ -86,14 +87,14 @@ async fn a_reserved_page_is_refused_before_it_is_asked_for() {
         assert!(why.stdout.contains(told), "{}", why.stdout);
     }
     assert!(!origin.targets().contains(&"/a/1".to_owned()));
-    // Once for each of two crawlers, and the one that was asked for by itself.
+    // One fetch for each of two crawlers, and the request for the file itself.
     assert_eq!(fetches(&origin), 3);
     assert_verified(proxy.place()).await;
 }
 
-// ARCHITECTURE.md, invariants 1 and 3: the file is a page.
+// Invariants 1 and 3 (ARCHITECTURE.md): the fetch of the file is a request like others.
 #[tokio::test]
-async fn the_file_has_a_row_of_its_own_in_the_name_of_the_crawler() {
+async fn the_fetch_of_the_file_has_its_own_row_in_the_crawlers_name() {
     let origin = origin_with(Page::typed("application/json", FILE.as_bytes())).await;
     let proxy = config(&origin, "refuse").start().await;
     assert_eq!(ask(&proxy, "TrainBot/1", "/a/1").await.status(), 403);
@@ -116,7 +117,7 @@ async fn the_file_has_a_row_of_its_own_in_the_name_of_the_crawler() {
     assert_verified(&place).await;
     let bundle = ["audit", "bundle", "-o", "b.jsonl.gz"];
     assert_eq!(place.run(&bundle).await.code, Some(0));
-    // 3: without a key the signer is unknown.
+    // Code 3: the signer is unknown without a key.
     let verified = place.run(&["audit", "verify", "b.jsonl.gz"]).await;
     assert_eq!(verified.code, Some(3), "{verified:?}");
     assert!(verified.stdout.contains("0 mismatches"), "{verified:?}");
@@ -138,8 +139,9 @@ async fn the_file_has_a_row_of_its_own_in_the_name_of_the_crawler() {
     }
 }
 
-/// One test a row: `answer, says "robots.txt", for the file; pass, refuse [status], asked
-/// [requests];`
+/// Defines one test per row: the answer for the file and the site's robots.txt; then the
+/// status of a page with `preferences.unknown` at `pass` and at `refuse`, and the number
+/// of requests for the file.
 macro_rules! answers {
     ($($name:ident: $page:expr, robots $robots:literal passes $pass:literal refuses $refuse:literal asked $asked:literal;)*) => {$(
         #[test]
@@ -163,20 +165,21 @@ macro_rules! answers {
     )*};
 }
 
-// docs/preferences.md: what is not known denies nothing, unless the operator says so.
+// docs/preferences.md: an unknown file denies nothing, unless `preferences.unknown` is
+// `refuse`.
 answers! {
-    no_file_states_nothing: Page::status(404), robots "" passes 200 refuses 200 asked 1;
-    a_file_that_is_gone_states_nothing: Page::status(410), robots "" passes 200 refuses 200 asked 1;
-    a_file_of_a_failing_origin_is_unknown: Page::status(500), robots "" passes 200 refuses 403 asked 1;
-    a_file_behind_a_redirect_is_unknown: Page::redirect("/x"), robots "" passes 200 refuses 403 asked 1;
-    a_page_in_its_place_is_unknown: Page::html("<p>not found"), robots "" passes 200 refuses 403 asked 1;
-    a_huge_file_is_unknown: Page::text(&"[".repeat(70_000)), robots "" passes 200 refuses 403 asked 1;
-    a_disallowed_file_is_unknown_and_not_asked_for: Page::text(FILE), robots "User-agent: *\nDisallow: /.well-known\n" passes 200 refuses 403 asked 0;
-    a_file_is_read_by_whatever_type: Page::text(FILE), robots "" passes 403 refuses 403 asked 1;
+    a_missing_file_denies_nothing: Page::status(404), robots "" passes 200 refuses 200 asked 1;
+    a_410_for_the_file_denies_nothing: Page::status(410), robots "" passes 200 refuses 200 asked 1;
+    a_500_for_the_file_is_unknown: Page::status(500), robots "" passes 200 refuses 403 asked 1;
+    a_redirect_of_the_file_is_unknown: Page::redirect("/x"), robots "" passes 200 refuses 403 asked 1;
+    an_html_page_in_place_of_the_file_is_unknown: Page::html("<p>not found"), robots "" passes 200 refuses 403 asked 1;
+    an_oversized_file_is_unknown: Page::text(&"[".repeat(70_000)), robots "" passes 200 refuses 403 asked 1;
+    a_disallowed_file_is_unknown_and_not_fetched: Page::text(FILE), robots "User-agent: *\nDisallow: /.well-known\n" passes 200 refuses 403 asked 0;
+    a_file_with_another_media_type_is_read: Page::text(FILE), robots "" passes 403 refuses 403 asked 1;
 }
 
 #[tokio::test]
-async fn a_file_counts_where_there_is_no_robots_txt() {
+async fn a_file_applies_without_a_robots_txt() {
     let script = Script::robots_page(Page::status(404)).page(PATH, Page::text(FILE));
     let origin = script.start().await;
     let proxy = config(&origin, "refuse").start().await;
@@ -186,7 +189,7 @@ async fn a_file_counts_where_there_is_no_robots_txt() {
 }
 
 #[tokio::test]
-async fn pages_that_come_at_once_share_one_request() {
+async fn simultaneous_pages_share_one_fetch_of_the_file() {
     let gate = Gate::shut();
     let origin = origin_with(Page::text(FILE).after(&gate)).await;
     let proxy = Arc::new(config(&origin, "refuse").start().await);
@@ -208,7 +211,7 @@ async fn pages_that_come_at_once_share_one_request() {
 }
 
 #[tokio::test]
-async fn the_file_is_asked_for_only_where_it_could_deny_a_purpose() {
+async fn the_file_is_fetched_only_if_it_could_deny_a_purpose() {
     let origin = origin_with(Page::text(FILE)).await;
     let off = config(&origin, "off").start().await;
     assert_eq!(ask(&off, "TrainBot/1", "/a/1").await.status(), 200);
@@ -221,7 +224,7 @@ async fn the_file_is_asked_for_only_where_it_could_deny_a_purpose() {
 }
 
 #[tokio::test]
-async fn a_report_forwards_what_the_file_reserves() {
+async fn report_mode_forwards_a_reserved_page() {
     let origin = origin_with(Page::text(FILE)).await;
     let proxy = config(&origin, "report").start().await;
     let forwarded = ask(&proxy, "TrainBot/1", "/a/1").await;
@@ -235,9 +238,9 @@ async fn a_report_forwards_what_the_file_reserves() {
     assert_verified(proxy.place()).await;
 }
 
-// docs/pace.md: the page keeps its distance from the file.
+// docs/pace.md: the pace also applies between the file and the page.
 #[tokio::test]
-async fn the_file_takes_a_turn_at_its_host() {
+async fn the_fetch_of_the_file_takes_a_turn() {
     let origin = origin_with(Page::status(404)).await;
     let paced = config(&origin, "refuse").set("pace.origin = { rate = \"1/s\" }");
     let proxy = paced.start().await;

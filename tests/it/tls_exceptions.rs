@@ -1,5 +1,5 @@
-//! Exceptions for sites whose certificates are broken (`upstream.tls`): sent, told and on
-//! record.
+//! Exceptions for sites with broken certificates (`upstream.tls`): applied, logged and
+//! recorded.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::kit::proxy::{Config, Place, Proxy, resolve};
 
 const EXPIRED: &str = "upstream.tls = [{ host = \"o.test\", verify = false, \
                        reason = \"expired in 2020\" }]";
-const TOLD: &str = "of this host: certificate not verified (expired in 2020)";
+const SHOWN: &str = "of this host: certificate not verified (expired in 2020)";
 
 /// Two sites whose certificates have expired.
 struct Sites {
@@ -38,7 +38,7 @@ async fn assert_verified(proxy: &Proxy, url: &str) {
 
 // Ours.
 #[tokio::test]
-async fn an_exception_is_told_at_the_start_and_in_the_record_of_each_decision() {
+async fn an_exception_is_logged_at_the_start_and_recorded_with_each_decision() {
     let sites = Sites::start().await;
     let proxy = sites.config().set(EXPIRED).start().await;
     proxy
@@ -58,7 +58,7 @@ async fn an_exception_is_told_at_the_start_and_in_the_record_of_each_decision() 
     assert!(outcome.stdout.contains(line), "{outcome:?}");
 }
 
-/// Holds that commands show the exception for the one host, and none for the other.
+/// Asserts that commands show the exception for `o.test` and none for `p.test`.
 async fn assert_shown(place: &Place) {
     let (first, second) = (place.number(1).to_string(), place.number(2).to_string());
     for arguments in [
@@ -67,7 +67,7 @@ async fn assert_shown(place: &Place) {
         &["check", "--agent", "A", "https://o.test/a"],
     ] {
         let outcome = place.run(arguments).await;
-        assert!(outcome.stdout.contains(TOLD), "{outcome:?}");
+        assert!(outcome.stdout.contains(SHOWN), "{outcome:?}");
     }
     let other = place.run(&["audit", "show", &second]).await;
     assert!(!other.stdout.contains("of this host"), "{other:?}");
@@ -77,7 +77,7 @@ async fn assert_shown(place: &Place) {
     }
 }
 
-// Ours: new connections after a reload go by its exceptions, and so does the record.
+// Ours: the exceptions in force apply to new connections and are recorded.
 #[tokio::test]
 async fn a_reload_adds_and_removes_exceptions() {
     let sites = Sites::start().await;
@@ -99,7 +99,7 @@ async fn a_reload_adds_and_removes_exceptions() {
 
 // Ours: `config check` opens the files that a start would.
 #[tokio::test]
-async fn a_file_of_roots_that_is_missing_keeps_a_proxy_from_starting() {
+async fn a_missing_roots_file_prevents_the_start() {
     let line = "upstream.tls = [{ host = \"o.test\", roots = \"absent.pem\", reason = \"x\" }]";
     let place = Place::with(&Config::default().set(line));
     for command in [&["config", "check"][..], &["serve"]] {

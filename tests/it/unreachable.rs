@@ -1,6 +1,5 @@
-//! Not knowing means no: whatever keeps us from an origin's robots.txt refuses
-//! what lies under it (RFC 9309, section 2.3.1.4; ARCHITECTURE.md, invariant
-//! 4).
+//! Unreachable robots.txt files: an origin whose rules are unknown is refused, whatever
+//! the cause (RFC 9309, section 2.3.1.4; ARCHITECTURE.md, invariant 4).
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -15,8 +14,7 @@ use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
 
-/// Holds that `reply` refuses for want of a robots.txt and says when to come
-/// back.
+/// Asserts that `reply` is a refusal as `unreachable` with a Retry-After.
 fn assert_unreachable(reply: &Reply) {
     reply.assert_error(403, "http_request_denied");
     let told = reply.json();
@@ -25,13 +23,13 @@ fn assert_unreachable(reply: &Reply) {
         (&"unreachable".into(), &serde_json::Value::Null)
     );
     let seconds: u32 = reply.head.value("retry-after").parse().unwrap();
-    // robots.retry starts at 30 s; a jitter lengthens by 10 % at most.
+    // `robots.retry` starts at 30 s; jitter adds 10 % at most.
     assert!((1..=34).contains(&seconds), "{seconds}");
 }
 
 // RFC 9309, section 2.3.1.4.
 #[tokio::test]
-async fn a_status_that_is_no_answer_refuses_everything() {
+async fn an_error_or_unexpected_status_for_robots_txt_refuses_everything() {
     for status in [429, 500, 502, 503, 599, 201, 202, 205, 206, 304] {
         let (origin, proxy) = site(Script::robots_page(Page::status(status)), &[]).await;
         assert_unreachable(&get(&proxy, "http://o.test/a").await);
@@ -45,9 +43,9 @@ async fn a_status_that_is_no_answer_refuses_everything() {
     }
 }
 
-// Same: redirects that lead nowhere, or in a ring.
+// RFC 9309, section 2.3.1.4: redirects without a usable target, or in a loop.
 #[tokio::test]
-async fn redirects_that_lead_nowhere_refuse_everything() {
+async fn redirects_without_an_end_or_target_refuse_everything() {
     for page in [
         Page::status(302),
         Page::redirect("/robots.txt"),
@@ -61,9 +59,9 @@ async fn redirects_that_lead_nowhere_refuse_everything() {
     }
 }
 
-// Ours: a time limit: robots.timeout.
+// Ours: `robots.timeout`.
 #[tokio::test]
-async fn a_robots_txt_that_never_comes_refuses_after_its_time() {
+async fn a_robots_txt_that_never_ends_is_unreachable_after_its_timeout() {
     let never = Gate::shut();
     for page in [
         Page::text("").after(&never),
@@ -75,12 +73,12 @@ async fn a_robots_txt_that_never_comes_refuses_after_its_time() {
     }
 }
 
-// Ours: what is not understood to its end is no file, however little is
+// Ours: a body that cannot be decoded to its end does not count, however little is
 // missing.
 #[tokio::test]
-async fn a_coded_robots_txt_that_cannot_be_decoded_refuses_everything() {
+async fn a_robots_txt_that_cannot_be_decoded_refuses_everything() {
     let body = coded("gzip", b"User-agent: *\nAllow: /\n".to_vec());
-    // Empty blocks without end: much comes in, and nothing goes out.
+    // Many empty blocks: a large input without any output.
     let mut drip = body[..10].to_vec();
     drip.extend([0, 0, 0, 0xff, 0xff].repeat(200_000));
     for (coding, bytes) in [
@@ -97,9 +95,9 @@ async fn a_coded_robots_txt_that_cannot_be_decoded_refuses_everything() {
     }
 }
 
-// Ours: what is inside an archive, or under a coding that nobody declared, is unknown.
+// Ours: archives, images and undeclared codings other than gzip are not text.
 #[tokio::test]
-async fn a_body_that_is_no_text_refuses_everything() {
+async fn a_body_that_is_not_text_refuses_everything() {
     let rules = b"User-agent: *\nAllow: /\n".to_vec();
     let zip = [b"PK\x03\x04\x14\0\0\0\0\0".as_slice(), &rules].concat();
     let utf_32: Vec<u8> = rules.iter().flat_map(|&byte| [0, 0, 0, byte]).collect();
@@ -121,8 +119,8 @@ async fn a_body_that_is_no_text_refuses_everything() {
     }
 }
 
-// Ours: a challenge is no file. RFC 9309, section 2.3.1.3, makes no exception for one
-// that comes with 403.
+// Ours: a challenge is not a robots.txt. RFC 9309, section 2.3.1.3, makes no exception for
+// a challenge with status 403, so that one allows everything.
 #[tokio::test]
 async fn a_bot_challenge_is_counted_and_refuses_unless_it_is_403() {
     for (field, status) in [("cf-mitigated", 200), ("x-amzn-waf-action", 403)] {
@@ -140,9 +138,9 @@ async fn a_bot_challenge_is_counted_and_refuses_unless_it_is_403() {
     }
 }
 
-// Ours: a byte now and then, a head without end, interim responses without end.
+// Ours: an endless head, endless interim responses, and a body that drips.
 #[tokio::test]
-async fn a_robots_txt_that_goes_on_and_on_refuses_everything() {
+async fn an_endless_response_for_robots_txt_refuses_everything() {
     let head = b"HTTP/1.1 200 OK\r\n".to_vec();
     let fields = [head.clone(), b"X: y\r\n".repeat(100_000)].concat();
     let interim = b"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(1000);
@@ -171,15 +169,15 @@ async fn a_robots_txt_that_goes_on_and_on_refuses_everything() {
     };
     let reply = tokio::select! {
         reply = get(&proxy, "http://o.test/a") => reply,
-        () = dripping => unreachable!("it drips on"),
+        () = dripping => unreachable!("the loop has no end"),
     };
     assert_unreachable(&reply);
     origin.assert_only_robots_fetched();
 }
 
-// Ours: a redirect is checked like any address.
+// Ours: the target of a redirect is checked like any address.
 #[tokio::test]
-async fn a_redirect_to_what_may_not_be_dialled_refuses_everything() {
+async fn a_redirect_to_a_prohibited_address_refuses_everything() {
     let silent = Script::robots("").start().await;
     for location in [
         format!("http://{}/robots.txt", silent.address()),
@@ -197,10 +195,9 @@ async fn a_redirect_to_what_may_not_be_dialled_refuses_everything() {
     assert_eq!(silent.connections(), 0);
 }
 
-// Ours: two origins that redirect to each other's pages do not wait for each
-// other.
+// Ours: two origins whose robots.txt redirect to each other's pages do not deadlock.
 #[tokio::test]
-async fn origins_that_judge_each_other_are_unreachable_at_once() {
+async fn origins_that_depend_on_each_other_are_unreachable_at_once() {
     let first = Script::robots_page(Page::redirect("http://p.test/x"))
         .start()
         .await;
@@ -219,9 +216,9 @@ async fn origins_that_judge_each_other_are_unreachable_at_once() {
     second.assert_only_robots_fetched();
 }
 
-// RFC 9110, section 10.2.3: an origin that says when to come back is believed.
+// RFC 9110, section 10.2.3: the refusal has the Retry-After of the origin.
 #[tokio::test]
-async fn a_retry_after_of_the_origin_is_passed_on() {
+async fn a_retry_after_for_robots_txt_is_passed_on() {
     let page = Page::status(503).field("Retry-After", "7200");
     let (_origin, proxy) = site(Script::robots_page(page), &[]).await;
     let reply = get(&proxy, "http://o.test/a").await;
@@ -229,9 +226,9 @@ async fn a_retry_after_of_the_origin_is_passed_on() {
     assert!((7190..=7200).contains(&seconds), "{seconds}");
 }
 
-// Ours: connected, but no whole answer.
+// Ours: the connection ends before the response is complete.
 #[tokio::test]
-async fn a_robots_txt_that_breaks_off_refuses_everything() {
+async fn a_truncated_response_for_robots_txt_refuses_everything() {
     for bytes in [
         &b""[..],
         b"HTTP/1.1 200 OK\r\nX: ",
@@ -247,9 +244,9 @@ async fn a_robots_txt_that_breaks_off_refuses_everything() {
     }
 }
 
-// Ours: robots.retry; the same answer meanwhile, without asking.
+// Ours: until `robots.retry` has passed, requests are refused without a fetch.
 #[tokio::test]
-async fn an_unreachable_origin_is_not_asked_again_at_once() {
+async fn an_unreachable_robots_txt_is_not_fetched_again_at_once() {
     let (origin, proxy) = site(Script::robots_page(Page::status(503)), &[]).await;
     for _ in 0..5 {
         assert_unreachable(&get(&proxy, "http://o.test/a").await);
@@ -257,7 +254,7 @@ async fn an_unreachable_origin_is_not_asked_again_at_once() {
     assert_eq!(origin.robots_fetches(), 1);
 }
 
-// Ours: no connection at all is 502 and its RFC 9209 type.
+// Ours: a failed connection is 502 with its RFC 9209 error type.
 #[tokio::test]
 async fn an_origin_that_refuses_connections_is_a_bad_gateway() {
     let proxy = resolve("o.test", free_address()).start().await;
@@ -275,19 +272,19 @@ async fn an_origin_that_refuses_connections_is_a_bad_gateway() {
     }
 }
 
-// Same: TLS that cannot be made.
+// Ours: a failed handshake is 502 as well.
 #[tokio::test]
-async fn an_origin_that_speaks_no_tls_is_a_bad_gateway() {
+async fn an_origin_without_tls_is_a_bad_gateway() {
     let (origin, proxy) = site(Script::robots(""), &[]).await;
     let reply = get(&proxy, "https://o.test/a").await;
     reply.assert_error(502, "tls_protocol_error");
     origin.assert_only_robots_fetched();
 }
 
-// RFC 9209, section 2.3.13; RFC 8446, section 4.4.2.4: in TLS 1.3 the alert comes behind
+// RFC 9209, section 2.3.13; RFC 8446, section 4.4.2.4: in TLS 1.3 the alert comes after
 // the handshake.
 #[tokio::test]
-async fn an_origin_that_wants_a_client_certificate_says_so() {
+async fn an_origin_that_requires_a_client_certificate_is_named_in_the_502() {
     for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let proxy = resolve("o.test", listener.local_addr().unwrap())
@@ -297,8 +294,8 @@ async fn an_origin_that_wants_a_client_certificate_says_so() {
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 stream.set_nodelay(true).unwrap();
-                // It never succeeds: no client shows a certificate. To close on the
-                // request that has come by then would lose the alert in a reset.
+                // The handshake never succeeds, because no client has a certificate. Closing
+                // with the request unread would reset the connection and lose the alert.
                 if let Err((_, mut stream)) = tls.accept(stream).into_fallible().await {
                     stream.shutdown().await.unwrap();
                     let _ = stream.read_to_end(&mut Vec::new()).await;
@@ -317,9 +314,9 @@ async fn an_origin_that_wants_a_client_certificate_says_so() {
     }
 }
 
-// Ours: a name that cannot be resolved is told as such, at once.
+// Ours: an unknown name is reported as such.
 #[tokio::test]
-async fn a_name_that_cannot_be_resolved_is_a_dns_error() {
+async fn an_unresolvable_name_is_a_dns_error() {
     let proxy = Config::default().start().await;
     let reply = get(&proxy, "http://a.b.invalid/robots.txt").await;
     reply.assert_error(502, "dns_error");

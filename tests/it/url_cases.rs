@@ -1,8 +1,8 @@
-//! `tests/cases/urls.jsonl`: every way round a rule that a URL can be spelled
-//! or sent in, through the program, held against what the origins saw.
+//! Cases of `tests/cases/urls.jsonl` and `urls-ours.jsonl`: spellings of URLs and ways of
+//! sending them that might bypass a rule. Each is sent through the program and checked
+//! against the requests that the origins received.
 //!
-//! A case says what it is about in `why`. `urls-ours.jsonl` has more of them.
-//! Each is sent by every way into the proxy that there is.
+//! The member `why` of a case states its subject, `via` the way into the proxy.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use super::strict::{End, Message, Reader, StrictOrigin};
 const CASES: &str = include_str!("../cases/urls.jsonl");
 const OURS: &str = include_str!("../cases/urls-ours.jsonl");
 
-/// None: all of them hold.
+/// Cases to skip: none.
 const SKIPPED: &Skipped = &[];
 
 #[derive(Clone, Deserialize)]
@@ -53,7 +53,7 @@ struct Case {
     serve_as: Option<String>,
     #[serde(default)]
     then: Vec<(String, String, Expect)>,
-    /// The level of `robots.readings` that sees through it; for people.
+    /// Level of `robots.readings` that recognises the spelling; for human readers.
     #[serde(rename = "reading")]
     _reading: Reading,
     expect: Expect,
@@ -62,7 +62,7 @@ struct Case {
     sees: Option<String>,
     sees_host: Option<String>,
     why: String,
-    /// `default` in the one case that has it, which is how all proxies run.
+    /// `default` in the one case that has it; all proxies here run with that.
     #[serde(rename = "egress")]
     _egress: Option<String>,
     /// A line of the configuration.
@@ -111,7 +111,7 @@ enum Reading {
     Server,
 }
 
-/// Expected end of a case.
+/// Expected outcome of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 enum Expect {
@@ -134,8 +134,8 @@ impl TryFrom<String> for Expect {
     }
 }
 
-/// Answer to a crawler; `None` if the connection or stream just ended.
-type Told = Option<(u16, Vec<u8>)>;
+/// Status and body that a crawler received; `None` if the connection or stream just ended.
+type Answer = Option<(u16, Vec<u8>)>;
 
 impl Line for Case {
     fn id(&self) -> &str {
@@ -145,18 +145,18 @@ impl Line for Case {
 
 // Ours.
 #[test]
-fn no_spelling_of_a_url_gets_round_a_rule() {
-    all_are_met(CASES, 90);
+fn no_spelling_of_a_url_bypasses_a_rule() {
+    assert_all_hold(CASES, 90);
 }
 
-// Ours: every row by every way into the proxy, and by every level
-// of `robots.readings`.
+// Ours: the rows cover every way into the proxy and every level of `robots.readings`.
 #[test]
-fn no_spelling_of_ours_gets_round_a_rule_either() {
-    all_are_met(OURS, 600);
+fn no_further_spelling_of_a_url_bypasses_a_rule() {
+    assert_all_hold(OURS, 600);
 }
 
-fn all_are_met(file: &'static str, at_least: usize) {
+/// Asserts that `file` has at least so many cases and that all of them hold.
+fn assert_all_hold(file: &'static str, at_least: usize) {
     run(async {
         let cases: Vec<Case> = case_files::read(file, SKIPPED);
         assert!(at_least <= cases.len());
@@ -169,9 +169,8 @@ fn all_are_met(file: &'static str, at_least: usize) {
     });
 }
 
-/// The worlds of the cases so far. Cases that want the same share one, each in
-/// its turn: most want the usual one, and starting a proxy takes longer than
-/// all they ask.
+/// The worlds of the cases so far. Cases with equal needs share one and use it in turn:
+/// starting a proxy takes longer than all their requests.
 #[derive(Default)]
 struct Worlds(std::sync::Mutex<HashMap<String, Arc<Mutex<Option<World>>>>>);
 
@@ -202,7 +201,7 @@ impl Case {
         }
     }
 
-    /// Returns all that its world depends on.
+    /// Returns a key made of everything on which the case's world depends.
     fn world(&self) -> String {
         let Self {
             robots,
@@ -229,7 +228,7 @@ impl Case {
         self.method.as_deref().unwrap_or("GET")
     }
 
-    /// Returns the field lines that are not Host.
+    /// Returns the fields of the request without Host.
     fn fields(&self) -> Vec<(String, String)> {
         let mut fields = self.headers.clone().unwrap_or_default();
         let silent = self.headers.as_ref().is_some_and(Vec::is_empty);
@@ -239,8 +238,8 @@ impl Case {
         fields
     }
 
-    /// Host where the case is silent: the target's, but one that is beyond
-    /// doubt where the target is what must be refused.
+    /// Returns the Host to send if the case names none: the target's authority, or
+    /// `o.test` if the case expects an error for the target itself.
     fn usual_host(&self) -> &str {
         let rest = self.target.split_once("://").map(|(_, rest)| rest);
         let authority = rest.and_then(|rest| rest.split(['/', '?', '#']).next());
@@ -250,7 +249,7 @@ impl Case {
         }
     }
 
-    /// Returns the request as HTTP/1.1; U+0000 to U+00FF are bytes.
+    /// Returns the request as HTTP/1.1; characters U+0000 to U+00FF stand for bytes.
     fn bytes(&self) -> Vec<u8> {
         let mut text = format!("{} {} HTTP/1.1\r\n", self.method(), self.target);
         let fields = self.fields();
@@ -287,7 +286,7 @@ impl Case {
             .collect()
     }
 
-    /// Returns what an origin answers whose robots.txt is `robots`.
+    /// Returns the answers of an origin whose robots.txt is `robots`.
     fn answer(&self, robots: Option<&str>) -> impl Fn(&Message) -> Bytes + Send + Sync + 'static {
         let robots = robots.map_or_else(absent, Bytes::text);
         let stranger = self.robots_404_for.clone();
@@ -315,7 +314,7 @@ fn absent() -> Bytes {
     Bytes::of(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
 }
 
-/// A proxy and the origins that a case may name.
+/// A proxy and the three origins that a case may name.
 struct World {
     proxy: Proxy,
     plain: StrictOrigin,
@@ -351,7 +350,7 @@ impl World {
             config = config.resolve(name, plain.address());
         }
         if case.via == Via::ConnectRaw {
-            // What never becomes a head is closed when a head is overdue.
+            // Bytes that never become a head are closed after the header timeout.
             config = config.set("proxy.header_timeout = \"1s\"");
         }
         Self {
@@ -362,7 +361,7 @@ impl World {
         }
     }
 
-    /// Asks as `case` says, and holds that it ends as it says.
+    /// Sends the request of `case`, and asserts that the outcome is one it expects.
     async fn hold(&self, case: &Case) {
         let before = self.seen();
         let told = self.ask(case).await;
@@ -380,7 +379,7 @@ impl World {
         }
     }
 
-    /// Returns what the origins saw so far.
+    /// Returns the requests that the origins received so far.
     fn seen(&self) -> Seen {
         let origins = [&self.plain, &self.secured, &self.other];
         Seen {
@@ -389,7 +388,7 @@ impl World {
         }
     }
 
-    async fn ask(&self, case: &Case) -> Told {
+    async fn ask(&self, case: &Case) -> Answer {
         match case.via {
             Via::Http => {
                 let stream = Crawler::plain(&self.proxy).await.into_stream();
@@ -410,7 +409,7 @@ impl World {
             Via::H2 => {
                 let stream = self.tls(case, "h2").await?;
                 let body = frames::ask(stream, &case.list()).await?;
-                // A page or robots.txt is no JSON; every answer of ours is.
+                // Only the proxy's own answers are JSON; pages and robots.txt are not.
                 let problem = serde_json::from_slice::<serde_json::Value>(&body);
                 let status = problem.map_or(Some(200), |problem| problem["status"].as_u64());
                 Some((u16::try_from(status.unwrap()).unwrap(), body))
@@ -422,7 +421,7 @@ impl World {
         Crawler::connect(&self.proxy, case.connect.as_deref().unwrap()).await
     }
 
-    /// TLS inside CONNECT; none if the proxy breaks the handshake off.
+    /// Opens TLS inside a CONNECT; `None` if the proxy aborts the handshake.
     async fn tls(&self, case: &Case, alpn: &str) -> Option<impl Duplex> {
         let (host, _) = case.connect.as_deref().unwrap().rsplit_once(':').unwrap();
         let stream = self.tunnel(case).await.into_stream();
@@ -435,7 +434,7 @@ impl World {
     }
 }
 
-/// Returns what an origin saw but robots.txt: method, target and Host.
+/// Returns method, target and Host of each request for a page at `origin`.
 fn lines(origin: &StrictOrigin) -> Vec<String> {
     let lines = origin.pages().into_iter().map(|page| {
         let host = page.message.values("host").join(", ");
@@ -444,7 +443,7 @@ fn lines(origin: &StrictOrigin) -> Vec<String> {
     lines.collect()
 }
 
-/// Requests that each origin saw, and the connections to any of them.
+/// Requests that each origin received, and the number of connections to all of them.
 #[derive(Debug)]
 struct Seen {
     lines: [Vec<String>; 3],
@@ -452,7 +451,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Returns what of it was not seen before.
+    /// Returns the difference to an earlier state.
     fn since(mut self, before: &Self) -> Self {
         for (lines, before) in self.lines.iter_mut().zip(&before.lines) {
             lines.drain(..before.len());
@@ -465,16 +464,15 @@ impl Seen {
         self.lines.iter().all(Vec::is_empty)
     }
 
-    /// Reports whether nobody was even dialled.
+    /// Reports whether no origin got a connection.
     fn is_nothing(&self) -> bool {
         self.has_no_page() && self.connections == 0
     }
 }
 
 impl Case {
-    /// Reports whether what it was told, and what was seen of it, is what it
-    /// expects.
-    fn ended(&self, expect: Expect, told: &Told, seen: &Seen) -> bool {
+    /// Reports whether the answer and the requests at the origins are those of `expect`.
+    fn ended(&self, expect: Expect, told: &Answer, seen: &Seen) -> bool {
         let status = told.as_ref().map(|(status, _)| *status);
         match expect {
             Expect::Allow => status == Some(200) && self.is_what_was_seen(&seen.lines.concat()),
@@ -493,21 +491,21 @@ impl Case {
     fn is_what_was_seen(&self, lines: &[String]) -> bool {
         let sees = self.sees.as_deref().unwrap_or_else(|| self.path());
         let host = self.sees_host.as_deref().unwrap_or("o.test");
-        // Answered from the cache.
+        // The proxy answers this from the cache.
         if sees == "/robots.txt" && matches!(self.method(), "GET" | "HEAD") {
             return lines.is_empty();
         }
         lines == [format!("{} {sees} {host}", self.method())]
     }
 
-    /// Returns the target less scheme and authority.
+    /// Returns the target without scheme and authority.
     fn path(&self) -> &str {
         let rest = self.target.split_once("://").map(|(_, rest)| rest);
         let start = |rest: &str| rest.find('/').unwrap_or(rest.len());
         rest.map_or(&*self.target, |rest| &rest[start(rest)..])
     }
 
-    /// Reports whether an answer is a refusal, for the reason that it must have.
+    /// Reports whether an answer is a refusal with the right reason.
     fn refuses(&self, status: u16, body: &[u8]) -> bool {
         let reason = if self.robots_redirect.is_some() {
             "unreachable"
@@ -530,8 +528,8 @@ fn redirect(location: &str) -> impl Fn(&Message) -> Bytes + Send + Sync + 'stati
     }
 }
 
-async fn over_http1(mut stream: impl Duplex, method: &str, bytes: &[u8]) -> Told {
-    // The proxy may answer, and close, before it has read all.
+async fn over_http1(mut stream: impl Duplex, method: &str, bytes: &[u8]) -> Answer {
+    // The proxy may answer and close before it has read everything.
     let _ = stream.write_all(bytes).await;
     let _ = stream.flush().await;
     let answer = Reader::new(stream).answer(method).await.unwrap()?;

@@ -1,5 +1,5 @@
-//! `audit verify`: decides every row again from what is stored beside it, and
-//! finds where somebody's hand was in it (ARCHITECTURE.md, invariant 2).
+//! `audit verify`: decides every row again from the stored evidence and finds changed
+//! rows (ARCHITECTURE.md, invariant 2).
 
 use crate::kit::client::{get, get_as};
 use crate::kit::origin::Script;
@@ -7,9 +7,8 @@ use crate::kit::page::Page;
 use crate::kit::program::{Outcome, politesse};
 use crate::kit::proxy::{Place, resolve};
 
-/// Returns the folder of a proxy that refused one request, allowed one, denied
-/// one by egress, and found one origin without a robots.txt and one
-/// unreachable.
+/// Returns the folder of a stopped proxy whose requests met a rule, no rule, an egress
+/// refusal, a missing robots.txt and an unreachable one.
 async fn crawled() -> Place {
     let first = Script::robots("User-agent: *\nDisallow: /private\n")
         .start()
@@ -38,14 +37,14 @@ async fn verify(place: &Place) -> Outcome {
     place.run(&["audit", "verify"]).await
 }
 
-/// Changes the audit as somebody would who can write to its file.
+/// Changes the record with SQL, as a user with write access to its file could.
 fn change(place: &Place, sql: &str) {
     assert!(place.database().execute(sql, []).unwrap() > 0, "{sql}");
 }
 
 // Ours.
 #[tokio::test]
-async fn an_untouched_log_verifies() {
+async fn an_unchanged_record_verifies() {
     let place = crawled().await;
     let outcome = verify(&place).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -58,10 +57,10 @@ async fn an_untouched_log_verifies() {
     );
 }
 
-// Invariant 2 (ARCHITECTURE.md): what was decided by another level of readings,
-// as earlier versions did, is decided again by that.
+// Invariant 2 (ARCHITECTURE.md): rows decided with another level of readings, such as
+// those of earlier versions, are decided again with that level.
 #[tokio::test]
-async fn rows_are_decided_again_by_the_readings_of_their_policy() {
+async fn rows_are_decided_again_with_the_readings_of_their_policy() {
     let origin = Script::robots("User-agent: *\nDisallow: /private\n")
         .start()
         .await;
@@ -89,9 +88,9 @@ async fn rows_are_decided_again_by_the_readings_of_their_policy() {
     assert!(outcome.stdout.contains("6 decided again"), "{outcome:?}");
 }
 
-// Ours: a row whose verdict was changed by hand.
+// Ours: the finding names the row's number.
 #[tokio::test]
-async fn a_verdict_changed_by_hand_is_found_by_its_number() {
+async fn verify_finds_a_changed_verdict_by_its_number() {
     let place = crawled().await;
     let columns = "'allow', reason, effect, line, rule, groups, crawler, denials";
     place.refer_to_copy(1, "ruling", columns);
@@ -104,9 +103,9 @@ async fn a_verdict_changed_by_hand_is_found_by_its_number() {
     );
 }
 
-// Ours: exit codes. Whoever has read enough of the output changes nothing about them.
+// Ours: the exit code does not depend on a reader that closes the pipe early.
 #[tokio::test]
-async fn what_was_found_is_told_by_the_exit_code_to_whoever_reads_nothing() {
+async fn the_exit_code_of_verify_holds_if_the_output_is_not_read() {
     let place = crawled().await;
     for (is_changed, code) in [(false, 0), (true, 1)] {
         if is_changed {
@@ -124,9 +123,9 @@ async fn what_was_found_is_told_by_the_exit_code_to_whoever_reads_nothing() {
     }
 }
 
-// Ours: whatever a verdict rests on cannot be changed unseen either.
+// Ours: a change to any evidence of a verdict is found.
 #[tokio::test]
-async fn changed_evidence_is_found() {
+async fn verify_finds_changed_evidence() {
     for sql in [
         "UPDATE ruling SET verdict = 'disallow' WHERE reason = 'no_rule'",
         "UPDATE decision SET path = '/open' WHERE seq = 3",
@@ -146,9 +145,9 @@ async fn changed_evidence_is_found() {
     }
 }
 
-// Ours: rows that are gone are told.
+// Ours: removed rows are counted.
 #[tokio::test]
-async fn a_missing_row_is_told() {
+async fn verify_counts_missing_rows() {
     let place = crawled().await;
     let second = place.number(2);
     change(
@@ -160,17 +159,17 @@ async fn a_missing_row_is_told() {
     assert_eq!(outcome.code, Some(1));
 }
 
-// Ours: it works beside a running proxy.
+// Ours: `verify` works while the proxy runs.
 #[tokio::test]
-async fn a_log_in_use_can_be_verified() {
+async fn a_record_in_use_can_be_verified() {
     let proxy = crawled().await.start().await;
     let outcome = verify(proxy.place()).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
-// Ours: a row that no version would write hides no other.
+// Ours: a row that no version writes does not hide the others.
 #[tokio::test]
-async fn a_row_with_bytes_that_are_no_text_is_told_and_hides_no_other() {
+async fn a_row_that_is_not_utf8_is_found_and_hides_no_other() {
     let place = crawled().await;
     let before = place.rows().await.len();
     place.refer_to_copy(1, "crawler", "candidates, CAST(x'ff' AS TEXT), label");
@@ -181,9 +180,9 @@ async fn a_row_with_bytes_that_are_no_text_is_told_and_hides_no_other() {
     assert_eq!(place.rows().await.len(), before);
 }
 
-// Ours: a number is given by the commit, so a crash takes none.
+// Ours: the commit assigns the number, so a crash skips none.
 #[tokio::test]
-async fn a_crash_takes_no_number() {
+async fn a_crash_skips_no_number() {
     let origin = Script::robots("User-agent: *\nDisallow: /private\n")
         .start()
         .await;

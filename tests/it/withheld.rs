@@ -1,6 +1,6 @@
-//! Responses that are withheld, because what they state denies the purposes of the crawler
-//! (`preferences`): fields and `<meta>`, over both protocols, under load, and with a proxy
-//! that is killed. docs/preferences.md.
+//! Responses withheld because their fields or `<meta>` deny the crawler's purposes
+//! (`preferences`): over both protocols, under load, and by a proxy that is killed.
+//! docs/preferences.md.
 
 use std::time::Duration;
 
@@ -14,11 +14,13 @@ use crate::kit::client::{Reply, get_as, metrics};
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::{Origin, Script, site};
 use crate::kit::page::Page;
-use crate::kit::proxy::{Config, Proxy, resolve};
+use crate::kit::proxy::{Config, Proxy};
 use crate::kit::run_within;
 
-/// Part of every page's content.
+/// Text that every page contains.
 const CONTENT: &str = "the content of the page";
+
+const REFUSE: &str = "preferences.enforce = \"refuse\"";
 
 const CRAWLERS: &str = "crawler = [\
     { token = \"TrainBot\", user_agent = \"trainbot\", purpose = \"train-ai\" }, \
@@ -31,7 +33,7 @@ fn page(meta: &str) -> Page {
     ))
 }
 
-/// Returns an origin with a page for each way to deny training.
+/// Returns a site with a page for each way to deny training.
 fn script() -> Script {
     let robots = "User-agent: *\nAllow: /\nContent-Usage: /both search=n\n";
     Script::robots(robots)
@@ -58,7 +60,7 @@ fn script() -> Script {
         )
 }
 
-async fn started(settings: &[&str]) -> (Origin, Proxy) {
+async fn start(settings: &[&str]) -> (Origin, Proxy) {
     site(script(), &[&[CRAWLERS], settings].concat()).await
 }
 
@@ -66,8 +68,8 @@ async fn ask(proxy: &Proxy, agent: &str, path: &str) -> Reply {
     get_as(proxy, agent, &format!("http://o.test{path}")).await
 }
 
-/// Waits until `count` pages are completed, and returns their rows: the TDM file of the
-/// site has a row of its own.
+/// Waits until `count` pages are completed, and returns their rows, without the row of the
+/// site's TDM file.
 async fn page_rows(proxy: &Proxy, count: usize) -> Vec<Value> {
     let is_page = |row: &&Value| !row["url"].as_str().unwrap().contains("tdmrep");
     let is_ended = |row: &&Value| !row["status"].is_null() || !row["error"].is_null();
@@ -80,7 +82,7 @@ async fn page_rows(proxy: &Proxy, count: usize) -> Vec<Value> {
 
 #[tokio::test]
 async fn a_response_that_denies_every_purpose_is_withheld() {
-    let (origin, proxy) = started(&["preferences.enforce = \"refuse\""]).await;
+    let (origin, proxy) = start(&[REFUSE]).await;
     for (agent, path, status) in [
         ("TrainBot/1", "/open", 200),
         ("TrainBot/1", "/meta", 403),
@@ -90,7 +92,7 @@ async fn a_response_that_denies_every_purpose_is_withheld() {
         ("TrainBot/1", "/moved", 302),
         ("FindBot/1", "/meta", 200),
         ("BothBot/1", "/meta", 200),
-        // robots.txt denies one purpose, the page the other.
+        // robots.txt denies one of its purposes, the page the other.
         ("BothBot/1", "/both", 403),
         ("AnyBot/1", "/meta", 200),
     ] {
@@ -109,8 +111,8 @@ async fn a_response_that_denies_every_purpose_is_withheld() {
 }
 
 #[tokio::test]
-async fn the_answer_and_the_record_name_the_statement() {
-    let (_origin, proxy) = started(&["preferences.enforce = \"refuse\""]).await;
+async fn the_answer_and_the_record_name_the_denying_statement() {
+    let (_origin, proxy) = start(&[REFUSE]).await;
     let withheld = ask(&proxy, "TrainBot/1", "/meta").await;
     withheld.assert_error(403, "http_request_denied");
     let body = withheld.json();
@@ -167,8 +169,8 @@ async fn the_answer_and_the_record_name_the_statement() {
 }
 
 #[tokio::test]
-async fn a_report_gives_the_page_and_says_what_would_be_withheld() {
-    let (_origin, proxy) = started(&["preferences.enforce = \"report\""]).await;
+async fn report_mode_forwards_the_page_and_says_that_it_would_be_withheld() {
+    let (_origin, proxy) = start(&["preferences.enforce = \"report\""]).await;
     let given = ask(&proxy, "TrainBot/1", "/meta").await;
     assert_eq!(given.status(), 200);
     assert!(given.text().contains(CONTENT));
@@ -189,8 +191,8 @@ async fn a_report_gives_the_page_and_says_what_would_be_withheld() {
 }
 
 #[tokio::test]
-async fn denials_are_counted_where_nothing_follows_from_them() {
-    let (_origin, proxy) = started(&[]).await;
+async fn denials_are_recorded_even_if_not_enforced() {
+    let (_origin, proxy) = start(&[]).await;
     let given = ask(&proxy, "TrainBot/1", "/meta").await;
     assert_eq!(given.status(), 200);
     assert!(given.head.values("proxy-status").is_empty());
@@ -200,12 +202,12 @@ async fn denials_are_counted_where_nothing_follows_from_them() {
 }
 
 #[tokio::test]
-async fn a_page_that_is_not_read_whole_is_treated_as_configured() {
+async fn a_page_beyond_the_scan_limit_is_treated_as_configured() {
     let small = "directives.scan_limit = \"4KiB\"";
     for (unknown, status) in [("pass", 200), ("refuse", 403)] {
         let unknown = format!("preferences.unknown = \"{unknown}\"");
-        let settings = ["preferences.enforce = \"refuse\"", small, &unknown];
-        let (_origin, proxy) = started(&settings).await;
+        let settings = [REFUSE, small, &unknown];
+        let (_origin, proxy) = start(&settings).await;
         let reply = ask(&proxy, "TrainBot/1", "/late").await;
         assert_eq!(reply.status(), status, "{unknown}");
         assert_eq!(ask(&proxy, "TrainBot/1", "/open").await.status(), 200);
@@ -219,11 +221,8 @@ async fn a_page_that_is_not_read_whole_is_treated_as_configured() {
 }
 
 #[tokio::test]
-async fn nothing_of_a_page_reaches_a_client_over_http2() {
-    let origin = script().tls().start().await;
-    let config = resolve("o.test", origin.address()).set(CRAWLERS);
-    let config = config.set("preferences.enforce = \"refuse\"");
-    let proxy = config.start().await;
+async fn no_part_of_a_withheld_page_reaches_a_client_over_http2() {
+    let (_origin, proxy) = site(script().tls(), &[CRAWLERS, REFUSE]).await;
     let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
     for (method, path, status) in [
         ("GET", "/meta", 403),
@@ -243,9 +242,9 @@ async fn nothing_of_a_page_reaches_a_client_over_http2() {
     proxy.place().assert_verified().await;
 }
 
-// Ours: an override must cover every path that a server may take the URL for.
+// Ours: an override must cover every path that a server may read in the URL.
 #[tokio::test]
-async fn an_override_frees_its_own_pages_and_no_others() {
+async fn an_override_exempts_only_its_own_pages() {
     let others = [
         "/field",
         "/meta/%2e%2e/field",
@@ -253,15 +252,12 @@ async fn an_override_frees_its_own_pages_and_no_others() {
         "/meta/..;/field",
     ];
     let denied = || page("").field("X-Robots-Tag", "noai");
-    let mut origin = script();
-    for path in others {
-        origin = origin.page(path, denied());
-    }
-    let origin = origin.start().await;
+    let script = others
+        .into_iter()
+        .fold(script(), |script, path| script.page(path, denied()));
     let open = "robots.override = [{ origin = \"http://o.test\", path = \"/meta\", \
                     action = \"allow\", reason = \"contract\", until = 2100-01-01T00:00:00Z }]";
-    let config = resolve("o.test", origin.address()).set(CRAWLERS).set(open);
-    let proxy = config.set("preferences.enforce = \"refuse\"").start().await;
+    let (_origin, proxy) = site(script, &[CRAWLERS, open, REFUSE]).await;
     assert_eq!(ask(&proxy, "TrainBot/1", "/meta").await.status(), 200);
     for path in others {
         let reply = ask(&proxy, "TrainBot/1", path).await;
@@ -270,37 +266,29 @@ async fn an_override_frees_its_own_pages_and_no_others() {
     proxy.place().assert_verified().await;
 }
 
-// Ours: without the query string nobody can tell which URLs the override allowed.
+// Ours: without the query string, `verify` cannot tell whether the override matched.
 #[tokio::test]
-async fn a_query_that_is_not_on_record_accuses_no_row() {
+async fn an_unrecorded_query_string_causes_no_finding() {
     let open = "robots.override = [{ origin = \"http://o.test\", path = \"/meta?free\", \
                     action = \"allow\", reason = \"contract\", until = 2100-01-01T00:00:00Z }]";
     let omitted = "audit.query_strings = \"omitted\"";
-    let settings = ["preferences.enforce = \"refuse\"", open, omitted];
-    let origin = script().page("/meta?free", page("<meta name=robots content=noai>"));
-    let origin = origin.start().await;
-    let config = resolve("o.test", origin.address()).set(CRAWLERS);
-    let config = settings
-        .iter()
-        .fold(config, |config, line| config.set(line));
-    let proxy = config.start().await;
+    let script = script().page("/meta?free", page("<meta name=robots content=noai>"));
+    let (_origin, proxy) = site(script, &[CRAWLERS, REFUSE, open, omitted]).await;
     assert_eq!(ask(&proxy, "TrainBot/1", "/meta?free").await.status(), 200);
     proxy.place().assert_verified().await;
 }
 
-// RFC 9309, section 2.2.2: a crawler that may not read the rules cannot obey them.
+// RFC 9309, section 2.2.2: /robots.txt is always allowed.
 #[tokio::test]
 async fn robots_txt_is_never_withheld() {
     let robots = Page::text("User-agent: *\nAllow: /\n").field("X-Robots-Tag", "noai");
-    let origin = Script::robots_page(robots).start().await;
-    let config = resolve("o.test", origin.address()).set(CRAWLERS);
-    let config = config.set("preferences.enforce = \"refuse\"");
-    let proxy = config.set("robots.serve_cached = false").start().await;
+    let lines = [CRAWLERS, REFUSE, "robots.serve_cached = false"];
+    let (_origin, proxy) = site(Script::robots_page(robots), &lines).await;
     assert_eq!(ask(&proxy, "TrainBot/1", "/robots.txt").await.status(), 200);
     proxy.place().assert_verified().await;
 }
 
-/// Ways to state something, and the purposes that each denies.
+/// Statements, each with the purposes that it denies.
 const STATEMENTS: [(&str, &[&str]); 10] = [
     ("", &[]),
     ("robots: Content-Usage: train-ai=n", &["train-ai"]),
@@ -320,7 +308,7 @@ const AGENTS: [(&str, &[&str]); 3] = [
     ("BothBot", &["train-ai", "search"]),
 ];
 
-/// Makes the site that states two of [`STATEMENTS`].
+/// Returns the site with number `number`, which makes two of [`STATEMENTS`].
 fn denying(number: usize) -> Script {
     let (mut robots, mut metas) = ("User-agent: *\nAllow: /\n".to_owned(), String::new());
     let mut fields = Vec::new();
@@ -341,7 +329,7 @@ fn statements_of(number: usize) -> [(&'static str, &'static [&'static str]); 2] 
     [STATEMENTS[number / 10], STATEMENTS[number % 10]]
 }
 
-/// Reports whether what the site states denies every purpose.
+/// Reports whether the site's statements deny every one of `purposes`.
 fn is_denied(number: usize, purposes: &[&str]) -> bool {
     let mut purposes = purposes.iter();
     purposes.all(|purpose| {
@@ -350,7 +338,7 @@ fn is_denied(number: usize, purposes: &[&str]) -> bool {
     })
 }
 
-/// Returns all bytes that a client gets for a page, until the connection ends.
+/// Requests a page and returns all bytes received until the connection ends.
 async fn bytes_of(proxy: std::net::SocketAddr, site: usize, agent: &str) -> Vec<u8> {
     let mut received = Vec::new();
     if let Ok(mut stream) = TcpStream::connect(proxy).await {
@@ -358,7 +346,7 @@ async fn bytes_of(proxy: std::net::SocketAddr, site: usize, agent: &str) -> Vec<
             "GET http://s{site}.test/page HTTP/1.1\r\nHost: s{site}.test\r\n\
              User-Agent: {agent}/1\r\nConnection: close\r\n\r\n"
         );
-        // A proxy that is killed ends both early.
+        // A killed proxy ends both early.
         if stream.write_all(request.as_bytes()).await.is_ok() {
             stream.read_to_end(&mut received).await.unwrap_or_default();
         }
@@ -366,8 +354,8 @@ async fn bytes_of(proxy: std::net::SocketAddr, site: usize, agent: &str) -> Vec<
     received
 }
 
-/// Crawls every site as every agent, and counts the pages that were given. A page that is
-/// denied must not be among them.
+/// Crawls every site as every agent, and returns the number of pages received. Asserts
+/// that no denied page is among them.
 async fn crawl(proxy: std::net::SocketAddr) -> usize {
     let mut crawlers = JoinSet::new();
     for worker in 0..16 {
@@ -390,9 +378,9 @@ async fn crawl(proxy: std::net::SocketAddr) -> usize {
     given.into_iter().sum()
 }
 
-// Ours: a hundred sites with two statements each, for crawlers with one purpose and two.
+// Ours: a hundred sites with two statements each, and crawlers with one or two purposes.
 #[test]
-fn no_denied_page_reaches_a_client_under_load_nor_from_a_proxy_that_is_killed() {
+fn no_denied_page_reaches_a_client_under_load_or_from_a_killed_proxy() {
     run_within(Duration::from_mins(3), async {
         let mut origins = Vec::new();
         let mut config = Config::default().set(CRAWLERS);
@@ -401,7 +389,7 @@ fn no_denied_page_reaches_a_client_under_load_nor_from_a_proxy_that_is_killed() 
             config = config.resolve(&format!("s{number}.test"), origin.address());
             origins.push(origin);
         }
-        let config = config.set("preferences.enforce = \"refuse\"");
+        let config = config.set(REFUSE);
         let proxy = config.set("pace.profile = \"owned\"").start().await;
         let combinations = (0..300).map(|number| (number / 3, AGENTS[number % 3].1));
         let open = combinations.filter(|(site, purposes)| !is_denied(*site, purposes));

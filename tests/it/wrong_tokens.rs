@@ -1,7 +1,7 @@
-//! Wrong tokens in great number: they cost a client that has the right one nothing,
-//! and no token is found in anything that the proxy writes or shows.
+//! Many wrong tokens: they do not slow a client with the right token, and the proxy never
+//! writes or shows a token.
 //!
-//! Ignored in every run but that of `tests/full.sh`, since rates are measured.
+//! The test measures rates, so only `tests/full.sh` runs it.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -20,12 +20,13 @@ use crate::kit::proxy::{Place, Proxy, resolve};
 use crate::kit::tenant::{Crowd, GOOD, Least, Service, bad};
 use crate::kit::{sha256, soon};
 
-/// Wrong tokens that are sent, over so many connections at a time.
+/// Number of wrong tokens to send.
 const TOKENS: usize = 100_000;
+/// Concurrent connections that send wrong tokens.
 const CONNECTIONS: usize = 4;
 const ALONE: Duration = Duration::from_secs(3);
-/// Beginning of each wrong token. With the name before it, it is a whole number of
-/// groups in Base64, so that it can be found there, too.
+/// Beginning of each wrong token. Together with `FooBot:` it fills whole groups of Base64,
+/// so that its encoded form can be searched for, too.
 const WRONG: &str = "wr0ng";
 const RIGHT: &str = "f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0";
 
@@ -33,19 +34,19 @@ fn basic(token: &str) -> String {
     STANDARD.encode(format!("FooBot:{token}"))
 }
 
-/// Asks with a credential over an open connection; returns the status.
+/// Sends a request with `credential` on an open connection, and returns the status.
 async fn ask(crawler: &mut Crawler, credential: &str) -> u16 {
     let field = format!("Proxy-Authorization: {credential}");
     let lines = ["GET http://o.test/page HTTP/1.1", "Host: o.test", &field];
     crawler.ask(&lines).await.status()
 }
 
-/// Crawls with the right token for as long as `goes_on` says.
-async fn crawl(proxy: &Proxy, goes_on: impl Fn(Duration) -> bool) -> Service {
+/// Crawls with the right token while `is_on`, given the time since the start, returns true.
+async fn crawl(proxy: &Proxy, is_on: impl Fn(Duration) -> bool) -> Service {
     let mut crawler = Crawler::at(GOOD, proxy).await.unwrap();
     let credential = format!("Basic {}", basic(RIGHT));
     let (begun, mut service) = (clock::instant(), Service::default());
-    while goes_on(service.time) {
+    while is_on(service.time) {
         let asked = clock::instant();
         match ask(&mut crawler, &credential).await {
             200 => service.times.push(clock::instant() - asked),
@@ -56,7 +57,8 @@ async fn crawl(proxy: &Proxy, goes_on: impl Fn(Duration) -> bool) -> Service {
     service
 }
 
-/// Sends wrong tokens over one connection until `sent` of all are enough.
+/// Sends wrong tokens on one connection until `sent`, which all connections share, reaches
+/// [`TOKENS`].
 async fn send_wrong(proxy: Arc<Proxy>, source: Ipv4Addr, sent: Arc<AtomicUsize>) {
     let mut crawler = Crawler::at(source, &proxy).await.unwrap();
     loop {
@@ -73,8 +75,8 @@ async fn send_wrong(proxy: Arc<Proxy>, source: Ipv4Addr, sent: Arc<AtomicUsize>)
     }
 }
 
-/// Holds that no token is in `text`, which is what `place` shows.
-fn assert_none(place: &str, text: &[u8]) {
+/// Asserts that `text` contains no token. Failures name `place`, the source of the text.
+fn assert_no_token(place: &str, text: &[u8]) {
     let encoded = [basic(WRONG), basic(RIGHT)];
     let needles = [WRONG, &encoded[0][..16], RIGHT, &encoded[1]];
     for needle in needles {
@@ -85,9 +87,9 @@ fn assert_none(place: &str, text: &[u8]) {
     }
 }
 
-/// Holds that no token is in a file below `folder`, and in no column of the record,
-/// decoded.
-async fn assert_none_written(place: &Place) {
+/// Asserts that no file below the folder of `place` and no column of the record contains a
+/// token.
+async fn assert_no_token_written(place: &Place) {
     let mut folders = vec![place.folder().to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
@@ -95,7 +97,7 @@ async fn assert_none_written(place: &Place) {
             if path.is_dir() {
                 folders.push(path);
             } else {
-                assert_none(&shown(&path), &std::fs::read(&path).unwrap());
+                assert_no_token(&shown(&path), &std::fs::read(&path).unwrap());
             }
         }
     }
@@ -112,23 +114,23 @@ async fn assert_none_written(place: &Place) {
             for column in 0..columns {
                 let value = row.get_ref(column).unwrap();
                 if let Ok(bytes) = value.as_bytes() {
-                    assert_none(&name, bytes);
+                    assert_no_token(&name, bytes);
                 }
             }
         }
     }
     let shown = place.run(&["audit", "show", "3", "--json"]).await;
     assert_eq!(shown.code, Some(0), "{shown:?}");
-    assert_none("audit show", shown.stdout.as_bytes());
+    assert_no_token("audit show", shown.stdout.as_bytes());
 }
 
 fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// Holds that no token is in what the admin listener shows.
-async fn assert_none_shown(proxy: &Proxy) {
-    assert_none("/metrics", metrics(proxy).await.as_bytes());
+/// Asserts that no page of the admin listener contains a token.
+async fn assert_no_token_shown(proxy: &Proxy) {
+    assert_no_token("/metrics", metrics(proxy).await.as_bytes());
     let admin = std::fs::read_to_string(proxy.place().path("data/admin-token")).unwrap();
     let (host, token) = (
         format!("Host: {}", proxy.admin()),
@@ -139,14 +141,14 @@ async fn assert_none_shown(proxy: &Proxy) {
         let mut client = Crawler::to(proxy.admin()).await;
         let reply = client.ask(&[&line, &host, &token]).await;
         assert_eq!(reply.status(), 200, "{page}: {}", reply.text());
-        assert_none(page, &reply.body);
+        assert_no_token(page, &reply.body);
     }
 }
 
 // Ours.
 #[tokio::test]
 #[ignore = "measures rates: tests/full.sh runs it"]
-async fn a_hundred_thousand_wrong_tokens_cost_another_client_nothing_and_are_not_kept() {
+async fn a_hundred_thousand_wrong_tokens_slow_no_other_client_and_are_not_stored() {
     let origin = Script::robots("").start().await;
     let digest = sha256(RIGHT.as_bytes());
     let table = format!("{{ token = \"FooBot\", credential = \"sha256:{digest}\" }}");
@@ -164,18 +166,18 @@ async fn a_hundred_thousand_wrong_tokens_cost_another_client_nothing_and_are_not
         });
     }
     let all_sent = async {
-        let goes_on = |_| sent.load(Ordering::Relaxed) < TOKENS;
-        crawl(&proxy, goes_on).await
+        let is_sending = |_| sent.load(Ordering::Relaxed) < TOKENS;
+        crawl(&proxy, is_sending).await
     };
     let beside = soon("all tokens", all_sent).await;
     drop(crowd);
     let refused = "politesse_credentials_refused_total{reason=\"wrong\"} 100000\n";
     let text = metrics(&proxy).await;
     assert!(text.contains(refused), "{text}");
-    assert_none_shown(&proxy).await;
-    assert_none("the log", proxy.log().as_bytes());
+    assert_no_token_shown(&proxy).await;
+    assert_no_token("the log", proxy.log().as_bytes());
     let place = Arc::into_inner(proxy).unwrap().stop().await;
-    assert_none_written(&place).await;
+    assert_no_token_written(&place).await;
     let half = Least {
         share: 0.8 / 2.0,
         p99: 3.0,

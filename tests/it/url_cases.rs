@@ -155,7 +155,7 @@ fn no_further_spelling_of_a_url_bypasses_a_rule() {
     assert_all_hold(OURS, 600);
 }
 
-/// Asserts that `file` has at least so many cases and that all of them hold.
+/// Asserts that `file` has at least `at_least` cases and that all of them hold.
 fn assert_all_hold(file: &'static str, at_least: usize) {
     run(async {
         let cases: Vec<Case> = case_files::read(file, SKIPPED);

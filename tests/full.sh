@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# What takes too long for every change: clients that few machines have, soaks,
-# and checks that need tools of their own. Installs them (Debian, PyPI, npm,
-# crates.io), those of cargo in target/tools.
+# Tests and checks that take too long for every change: clients that few machines have,
+# soaks, and checks that need their own tools. Installs the tools from Debian, PyPI, npm
+# and crates.io; those of cargo go to target/tools.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# Installs a program of crates.io once.
+# Installs a program from crates.io unless it is installed.
 tool() {
     [ -x "target/tools/bin/$1" ] || cargo install --locked --root target/tools "$1"
 }
@@ -23,7 +23,8 @@ echo '== 10,000 simulated fleets of each kind'
 POLITESSE_FLEET_SEEDS=10000 cargo test --locked --release --lib fleet::tests
 
 echo '== A fleet of eight, with nodes and stores that are killed'
-# Of a delay of 200 ms, a build without optimisation takes three for itself.
+# Without optimisation the program itself takes 3 ms of each delay of 200 ms, which leaves
+# little of the tolerance of 5 %.
 cargo test --locked --release --test it fleet -- --ignored --nocapture
 
 echo '== Three nodes and their archive, killed twenty times'
@@ -32,7 +33,7 @@ cargo test --locked --test it archive_kill -- --ignored --nocapture
 echo '== An archive with a full disk'
 cargo test --locked --test it archive_disk -- --ignored --nocapture
 
-echo '== Clients that wait for long' # in the environment that tests/run makes
+echo '== Clients that wait for long' # needs the Python environment of tests/run
 cargo test --locked --test it pace_clients -- --ignored --nocapture
 
 echo '== Floods beside a client that behaves'
@@ -69,8 +70,8 @@ tool cargo-deny
 target/tools/bin/cargo-deny --locked check bans licenses sources
 
 echo '== The alerts of contrib'
-# Debian's package of Prometheus has promtool. Grafana is in none of Debian, PyPI and
-# npm; tests/it/monitoring.rs holds what it wants of the dashboard.
+# Debian's package of Prometheus has promtool. No package index above has Grafana, so
+# tests/it/monitoring.rs checks the dashboard's format.
 if ! command -v promtool >/dev/null; then
     apt-get update -qq
     DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends prometheus

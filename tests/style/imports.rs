@@ -1,9 +1,9 @@
-//! No two files use each other, directly or through others, and a layer uses
-//! only the layers below it.
+//! Dependencies between files: no two files use each other, directly or through others,
+//! and a layer uses only the layers below it.
 //!
-//! A file uses another if it imports an item that is defined there, or names it
-//! by a path. An item passed on by `pub use` belongs to the file that defines
-//! it: `mod.rs` lists its files and is no loop with them by that alone.
+//! A file uses another if it imports an item defined there or names it by a path. An item
+//! re-exported by `pub use` belongs to the file that defines it, so a `mod.rs` that lists
+//! its files does not form a cycle with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ struct Import {
     passed_on: bool,
 }
 
-/// Imports of one file, and the names in it.
+/// Imports and paths of one file.
 struct Names {
     imports: Vec<Import>,
     paths: BTreeSet<ModulePath>,
@@ -118,8 +118,7 @@ impl Tree {
         }
     }
 
-    /// Returns the path from the crate's root, or `None` for what another crate
-    /// has.
+    /// Returns `path` from the crate's root, or `None` if it leads into another crate.
     fn absolute(&self, module: &ModulePath, path: &[String]) -> Option<ModulePath> {
         let first = path.first()?;
         let mut base = module.clone();
@@ -153,7 +152,8 @@ impl Tree {
         Some(base)
     }
 
-    /// Returns the module of the file that defines what `path` names.
+    /// Returns the module of the file that defines the item at `path`. Follows at most
+    /// `steps` re-exports.
     fn defining(&self, path: &ModulePath, steps: usize) -> Option<ModulePath> {
         let length = (1..=path.len())
             .rev()
@@ -167,7 +167,7 @@ impl Tree {
             .iter()
             .find(|import| import.name == *name);
         match import {
-            // An import of a name that is imported: the chain is as long as the
+            // A re-export may itself name a re-export: the chain is as long as the
             // folders are deep.
             Some(import) if steps > 0 => {
                 let mut target = self.absolute(&module, &import.target)?;
@@ -198,7 +198,7 @@ impl Tree {
         uses
     }
 
-    /// Returns the modules that are reached from each module.
+    /// Returns all modules that each module uses, directly or through others.
     fn reached(&self) -> BTreeMap<ModulePath, BTreeSet<ModulePath>> {
         let uses: BTreeMap<_, _> = self
             .modules
@@ -241,7 +241,7 @@ fn no_two_files_use_each_other() {
     assert_few(&loops, 0);
 }
 
-/// Returns the place of a layer of `politesse`; a greater one may use a lesser
+/// Returns the height of a module's layer in `politesse`; a higher layer may use a lower
 /// one.
 fn layer(module: &[String]) -> Option<u8> {
     let layer = match &**module.get(1)? {
@@ -252,7 +252,7 @@ fn layer(module: &[String]) -> Option<u8> {
     (module[0] == "politesse").then_some(layer)
 }
 
-// ARCHITECTURE.md, the map.
+// The map in ARCHITECTURE.md.
 #[test]
 fn a_layer_uses_only_the_layers_below_it() {
     let tree = Tree::new(&sources::all());
@@ -271,7 +271,7 @@ fn a_layer_uses_only_the_layers_below_it() {
     assert_few(&upwards, 0);
 }
 
-// The tests above would pass if nothing were found to be used.
+// The other tests would also pass if no import were found.
 #[test]
 fn imports_are_found() {
     let files = sources::all();

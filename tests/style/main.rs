@@ -1,8 +1,7 @@
-//! The limits of CONTRIBUTING.md that a tool can hold: how long a function is,
-//! how many parameters it takes, how types are named, how comments begin, and
-//! that no two files use each other.
+//! The limits of CONTRIBUTING.md that a tool can check: length of functions, number of
+//! parameters, names of types, first words of comments, and no cycles between files.
 //!
-//! Reads the sources of all four crates; tests are not held to these limits.
+//! Checks the sources of all crates, but not their tests.
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 #![expect(
     clippy::wildcard_enum_match_arm,

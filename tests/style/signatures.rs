@@ -1,4 +1,4 @@
-//! Functions and types: parameters, lengths, names, shadowed names.
+//! Limits on functions and types: parameters, lengths, names and shadowed names.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ const SHADOWED_MAX: usize = 10;
 /// (`egress::Options`).
 const SHARED_NAMES: [&str; 3] = ["Options", "Error", "Kind"];
 
-/// Names of std's prelude; a type of ours with one of them hides it.
+/// Names of std's prelude; a type with one of these names would hide it.
 const PRELUDE: [&str; 31] = [
     "AsMut",
     "AsRef",
@@ -62,7 +62,7 @@ struct Findings {
     long_functions: Vec<String>,
     shadowed: Vec<String>,
     types: Vec<String>,
-    /// Whether the functions at hand implement a trait, which has their signatures.
+    /// Whether the visited functions implement a trait, which fixes their signatures.
     is_in_trait_impl: bool,
 }
 
@@ -182,7 +182,7 @@ fn findings() -> BTreeMap<String, Findings> {
     files.collect()
 }
 
-/// One line for each name that `pick` takes from a file.
+/// Returns a line with path and name for each finding that `pick` selects.
 fn places(pick: fn(&Findings) -> &Vec<String>) -> Vec<String> {
     let mut places = Vec::new();
     for (path, found) in &findings() {
@@ -216,7 +216,7 @@ fn few_names_are_bound_twice_in_a_row() {
 }
 
 #[test]
-fn a_type_name_stands_in_one_module_and_hides_none_of_the_prelude() {
+fn a_type_name_is_used_in_one_module_and_hides_no_prelude_name() {
     let mut modules: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (path, found) in findings() {
         for name in found.types {

@@ -5,30 +5,30 @@ use std::path::{Path, PathBuf};
 
 use syn::{Attribute, Item};
 
-/// A file that is compiled into a crate, not into its tests.
+/// A file compiled into a crate, not only into its tests.
 pub(crate) struct SourceFile {
     /// Path from the top of the repository.
     pub(crate) path: String,
     /// Path of the module, the crate's name first: `politesse_pace::queue`.
     pub(crate) module: Vec<String>,
-    /// Lines of the file, less the tests at its end.
+    /// Lines of the file, without the tests at its end.
     pub(crate) lines: Vec<String>,
     text: String,
 }
 
 impl SourceFile {
-    /// Returns the items of the file, without those that only tests see.
+    /// Returns the items of the file, without those compiled for tests only.
     pub(crate) fn items(&self) -> Vec<Item> {
         production(syn::parse_file(&self.text).unwrap().items)
     }
 }
 
-/// Returns the top of the repository, as cargo tells its tests.
+/// Returns the root of the repository, which cargo sets for its tests.
 fn top() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR").unwrap().into()
 }
 
-/// Returns the folder of each crate's sources, with the name by which others use it.
+/// Returns the source folder of each crate, and its name in imports.
 fn crates(top: &Path) -> Vec<(PathBuf, String)> {
     let mut crates = vec![(top.join("src"), "politesse".to_owned())];
     for entry in fs::read_dir(top.join("crates")).unwrap() {
@@ -61,7 +61,7 @@ pub(crate) fn all() -> Vec<SourceFile> {
     files
 }
 
-/// Fails with the list of `wrong` places if there are more than `most`.
+/// Fails with a list of the `wrong` places if there are more than `most`.
 #[track_caller]
 pub(crate) fn assert_few(wrong: &[String], most: usize) {
     assert!(
@@ -72,7 +72,7 @@ pub(crate) fn assert_few(wrong: &[String], most: usize) {
     );
 }
 
-/// Reports whether an attribute keeps an item out of all but tests.
+/// Reports whether an attribute restricts an item to tests (`#[cfg(test)]`).
 pub(crate) fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("cfg")
@@ -115,8 +115,8 @@ fn module(file: &Path, crate_name: &str) -> Vec<String> {
     module
 }
 
-/// Returns the lines before the tests, which stand last in a file, after
-/// `#[cfg(test)]` at the margin.
+/// Returns the lines before the test module at the end of a file, which begins with an
+/// unindented `#[cfg(test)]`.
 fn before_tests(mut lines: Vec<String>) -> Vec<String> {
     let tests = lines.windows(2).position(|pair| {
         pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod ") && pair[1].ends_with('{')

@@ -1,12 +1,12 @@
-//! The text of comments, and the size of files.
+//! Limits on the text of comments and the size of files.
 
 use crate::sources::{self, SourceFile, assert_few};
 
-/// In a hundred doc comments, those that may begin with a word that only their
-/// neighbours explain.
+/// Percentage of doc comments that may begin with a pronoun, which needs the neighbouring
+/// text to be understood.
 const PRONOUNS_PERCENT_MAX: usize = 5;
 
-/// A reader of code without a reason in so many lines asks why.
+/// Most lines of code for each comment that gives a reason.
 const LINES_PER_COMMENT_MAX: usize = 50;
 
 const SMALL_FILE_LINES: usize = 60;
@@ -17,7 +17,7 @@ const PRONOUNS: [&str; 16] = [
     "Whatever", "Where", "Who", "Whom", "Whose",
 ];
 
-/// Papers that readers of this repository do not have.
+/// Beginnings of citations of documents that are not in this repository.
 const PAPERS: [&str; 5] = [
     "Contract,",
     "Decisions,",
@@ -74,7 +74,7 @@ fn doc_comments_begin_with_a_noun_or_a_verb() {
 }
 
 #[test]
-fn code_has_a_comment_with_a_reason_in_fifty_lines() {
+fn code_has_a_comment_with_a_reason_every_fifty_lines() {
     let mut code = 0;
     let mut comments = 0;
     for file in &sources::all() {
@@ -102,14 +102,14 @@ fn byte_is_the_word_for_eight_bits() {
             .replace("octet-stream", "")
             .contains("octet")
     };
-    // `octets()` is what std calls the bytes of an address.
+    // std names the bytes of an address `octets()`.
     let files = sources::all();
     let places = places(&files, |line| is_octet(&line.replace(".octets()", "")));
     assert_few(&places, 0);
 }
 
 #[test]
-fn comments_cite_nothing_that_is_not_here() {
+fn comments_cite_only_documents_of_the_repository() {
     let files = sources::all();
     let places = places(&files, |line| {
         line.starts_with("//") && PAPERS.iter().any(|paper| line.contains(paper))
@@ -118,7 +118,7 @@ fn comments_cite_nothing_that_is_not_here() {
 }
 
 #[test]
-fn few_files_are_too_small_to_have_a_subject() {
+fn few_files_are_too_small_for_a_subject() {
     let files = sources::all();
     let small: Vec<String> = files
         .iter()

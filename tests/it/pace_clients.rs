@@ -136,7 +136,7 @@ async fn lost_pages(
         });
         assert!(all, "{}: {came:?}", site.name());
     }
-    verified(&proxy).await;
+    proxy.place().assert_verified().await;
     lost
 }
 
@@ -202,11 +202,6 @@ fn assert_apart(origin: &TimedOrigin, delay: u32) {
     }
 }
 
-async fn verified(proxy: &Proxy) {
-    let verified = proxy.place().run(&["audit", "verify"]).await;
-    assert_eq!(verified.code, Some(0), "{verified:?}");
-}
-
 /// Runs Scrapy with 16 concurrent requests against a site with a `Crawl-delay` of 2 s.
 async fn crawl_at_full_speed(pages: usize) {
     let origin = paced(2, pages, Duration::from_millis(200)).await;
@@ -231,7 +226,7 @@ async fn crawl_at_full_speed(pages: usize) {
     let rows = proxy.place().completed(pages + 1).await;
     let longest = rows.iter().filter_map(|row| row["wait_ms"].as_u64()).max();
     assert!(Some(2_000 * (together - 1)) <= longest, "{rows:?}");
-    verified(&proxy).await;
+    proxy.place().assert_verified().await;
 }
 
 // Ours: with a `Crawl-delay` of 2, no gap is shorter than 2 s.

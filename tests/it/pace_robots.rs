@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use crate::kit::client::{Crawler, Reply, ask, get, get_as};
-use crate::kit::origin::{Origin, Script};
+use crate::kit::origin::{Origin, Script, site};
 use crate::kit::paced::{
     assert_apart, assert_later, at_once, delaying, metric, ms, pages, standard, statuses, verified,
 };
@@ -211,11 +211,10 @@ async fn prefer_and_max_wait_bound_the_wait_for_a_robots_txt() {
 // Ours: `crawler.max_wait` replaces `pace.max_wait`.
 #[tokio::test]
 async fn a_crawler_with_a_longer_max_wait_waits_for_its_robots_txt() {
-    let origin = delaying("2").start().await;
     let patient =
         "crawler = [{ token = \"PatientBot\", user_agent = \"patient\", max_wait = \"20s\" }]";
-    let config = resolve("o.test", origin.address()).set(patient);
-    let proxy = config.set("pace.max_wait = \"1s\"").start().await;
+    let lines = [patient, "pace.max_wait = \"1s\""];
+    let (_origin, proxy) = site(delaying("2"), &lines).await;
     assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
     let patient = get_as(&proxy, "patient/1.0", "http://o.test/2");
     let hasty = async {

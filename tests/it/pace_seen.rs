@@ -337,8 +337,7 @@ async fn a_back_off_is_recorded_and_survives_a_restart() {
     assert!((200..=300).contains(&pause), "{pause}");
     assert_eq!(refused.json()["reason"], "backoff");
     assert_eq!(origin.log().len(), asked, "nothing is sent");
-    let verified = proxy.stop().await.run(&["audit", "verify"]).await;
-    assert_eq!(verified.code, Some(0), "{verified:?}");
+    proxy.stop().await.assert_verified().await;
 }
 
 // Ours: the API shows the queue, the cause of the wait, and the hosts in back-off.

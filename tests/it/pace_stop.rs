@@ -48,6 +48,5 @@ async fn a_stop_puts_waiting_requests_off() {
         .iter()
         .filter(|row| (&row["verdict"], &row["status"]) == (&"later".into(), &503.into()));
     assert_eq!(put_off.count(), 20, "{rows:?}");
-    let verified = proxy.place().run(&["audit", "verify"]).await;
-    assert_eq!(verified.code, Some(0), "{verified:?}");
+    proxy.place().assert_verified().await;
 }

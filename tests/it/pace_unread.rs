@@ -51,8 +51,7 @@ async fn assert_backed_off(status: u16, retry_after: &str) {
         (&events[0]["kind"], &events[0]["status"], &events[0]["host"]),
         (&"backoff_entered".into(), &status.into(), &"o.test".into())
     );
-    let verified = place.run(&["audit", "verify"]).await;
-    assert_eq!(verified.code, Some(0), "{verified:?}");
+    place.assert_verified().await;
     origin.assert_only_robots_fetched();
     assert_eq!((origin.robots_fetches(), other.connections()), (1, 0));
 }

@@ -183,6 +183,5 @@ async fn verify_reports_a_killed_process_without_failing() {
         (&sums["unknown_ends"], &sums["mismatches"]),
         (&1.into(), &0.into())
     );
-    let verified = place.run(&["audit", "verify"]).await;
-    assert_eq!(verified.code, Some(0), "{verified:?}");
+    place.assert_verified().await;
 }

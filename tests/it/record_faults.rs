@@ -10,8 +10,7 @@ use std::sync::Arc;
 use crate::kit::client::{Crawler, get, metrics};
 use crate::kit::disk::Disk;
 use crate::kit::namespace::{Addresses, inside};
-use crate::kit::origin::{Origin, Script};
-use crate::kit::program::Outcome;
+use crate::kit::origin::{Origin, Script, site};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::{run, soon, until};
 
@@ -21,8 +20,15 @@ const CRAWLERS: usize = 8;
 /// Refusals after which a crawler stops.
 const REFUSALS: usize = 20;
 
+const STORE: &str = "audit.store = \"sqlite:data/audit.db\"";
+
 fn config(origin: &Origin) -> Config {
-    resolve("o.test", origin.address()).set("audit.store = \"sqlite:data/audit.db\"")
+    resolve("o.test", origin.address()).set(STORE)
+}
+
+/// Starts an origin, and a proxy whose record is in the folder `data`.
+async fn start() -> (Origin, Proxy) {
+    site(Script::robots(""), &[STORE]).await
 }
 
 /// Returns the record's folder.
@@ -115,8 +121,7 @@ fn move_away(data: &Path) {
 // Ours.
 #[tokio::test]
 async fn a_deleted_record_stops_the_crawl_and_the_next_start() {
-    let origin = Script::robots("").start().await;
-    let proxy = config(&origin).start().await;
+    let (origin, proxy) = start().await;
     assert_fault_stops_the_crawl(&proxy, &origin, remove_all).await;
     let (status, text) = readyz(&proxy).await;
     assert_eq!(status, 503);
@@ -135,14 +140,13 @@ async fn a_deleted_record_stops_the_crawl_and_the_next_start() {
     let place = proxy.stop().await;
     let events = place.run(&["audit", "events"]).await;
     assert!(events.stdout.contains("record_begun"), "{events:?}");
-    assert_eq!(place.run(&["audit", "verify"]).await.code, Some(0));
+    place.assert_verified().await;
 }
 
 // Ours: a copy in place of the database loses no entry, because the WAL has the rest.
 #[tokio::test]
 async fn a_database_replaced_by_its_copy_stops_the_crawl_until_a_restart() {
-    let origin = Script::robots("").start().await;
-    let proxy = config(&origin).start().await;
+    let (origin, proxy) = start().await;
     assert_fault_stops_the_crawl(&proxy, &origin, replace_by_copy).await;
     let reply = get(&proxy, "http://o.test/a").await;
     assert_eq!(reply.status(), 503);
@@ -156,15 +160,13 @@ async fn a_database_replaced_by_its_copy_stops_the_crawl_until_a_restart() {
     let proxy = proxy.stop().await.start().await;
     assert_eq!(get(&proxy, "http://o.test/b").await.status(), 200);
     assert!(seen <= proxy.place().rows().await.len());
-    let verified = proxy.place().run(&["audit", "verify"]).await;
-    assert_eq!(verified.code, Some(0), "{verified:?}");
+    proxy.place().assert_verified().await;
 }
 
 // Ours.
 #[tokio::test]
 async fn a_truncated_database_stops_the_crawl_and_the_next_start() {
-    let origin = Script::robots("").start().await;
-    let proxy = config(&origin).start().await;
+    let (origin, proxy) = start().await;
     assert_fault_stops_the_crawl(&proxy, &origin, cut).await;
     let (status, text) = readyz(&proxy).await;
     assert_eq!(status, 503);
@@ -179,8 +181,7 @@ async fn a_truncated_database_stops_the_crawl_and_the_next_start() {
 // Ours.
 #[tokio::test]
 async fn a_moved_folder_stops_the_crawl_until_it_is_back() {
-    let origin = Script::robots("").start().await;
-    let proxy = config(&origin).start().await;
+    let (origin, proxy) = start().await;
     assert_fault_stops_the_crawl(&proxy, &origin, move_away).await;
     assert_eq!(readyz(&proxy).await.0, 503);
     let seen = origin.targets().len() - origin.robots_fetches();
@@ -189,8 +190,7 @@ async fn a_moved_folder_stops_the_crawl_until_it_is_back() {
     assert_eq!(readyz(&proxy).await, (200, "ready\n".to_owned()));
     let place = proxy.stop().await;
     assert!(seen < place.rows().await.len());
-    let verified = place.run(&["audit", "verify"]).await;
-    assert_eq!(verified.code, Some(0), "{verified:?}");
+    place.assert_verified().await;
 }
 
 /// Opens a connection to the database with a read transaction that stays open.
@@ -227,11 +227,8 @@ const MIB: u64 = 1 << 20;
 // Ours: `audit.wal_max`.
 #[tokio::test]
 async fn an_open_read_transaction_stops_the_crawl_at_wal_max_until_it_ends() {
-    let origin = Script::robots("").start().await;
-    let proxy = config(&origin)
-        .set("audit.wal_max = \"16MiB\"")
-        .start()
-        .await;
+    let lines = [STORE, "audit.wal_max = \"16MiB\""];
+    let (origin, proxy) = site(Script::robots(""), &lines).await;
     get(&proxy, "http://o.test/a").await;
     let reader = open_reader(proxy.place());
     crawl_until_refused(&proxy).await;
@@ -249,13 +246,7 @@ async fn an_open_read_transaction_stops_the_crawl_at_wal_max_until_it_ends() {
     let seen = origin.targets().len() - origin.robots_fetches();
     let place = proxy.stop().await;
     assert!(seen <= place.rows().await.len());
-    assert_eq!(place.run(&["audit", "verify"]).await.code, Some(0));
-}
-
-async fn verified(place: &Place) -> Outcome {
-    let outcome = place.run(&["audit", "verify"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    outcome
+    place.assert_verified().await;
 }
 
 // Ours. Runs in a mount namespace, on a file system of 20 MiB.
@@ -293,15 +284,14 @@ fn a_full_disk_stops_the_crawl_until_there_is_room() {
         })
         .await;
         assert!(wal_bytes(&proxy).await < MIB);
-        verified(proxy.place()).await;
+        proxy.place().assert_verified().await;
     });
 }
 
 // Ours.
 #[tokio::test]
 async fn a_locked_database_stops_the_crawl_until_it_is_unlocked() {
-    let origin = Script::robots("").start().await;
-    let proxy = config(&origin).start().await;
+    let (origin, proxy) = start().await;
     get(&proxy, "http://o.test/a").await;
     let program = rusqlite::Connection::open(data(proxy.place()).join("audit.db")).unwrap();
     program.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -317,7 +307,7 @@ async fn a_locked_database_stops_the_crawl_until_it_is_unlocked() {
     drop(program);
     assert_eq!(get(&proxy, "http://o.test/c").await.status(), 200);
     assert!(!origin.targets().contains(&"/b".to_owned()));
-    verified(&proxy.stop().await).await;
+    proxy.stop().await.assert_verified().await;
 }
 
 /// Overwrites the root page of `table`.
@@ -369,8 +359,7 @@ fn halve_leaf(data: &Path) {
 // Ours: cases/tampering.md. No command takes a part of the record for the whole.
 #[tokio::test]
 async fn every_command_that_reads_all_rows_notices_a_page_that_hides_some() {
-    let origin = Script::robots("").start().await;
-    let proxy = config(&origin).start().await;
+    let (_origin, proxy) = start().await;
     let mut crawler = Crawler::plain(&proxy).await;
     for page in 0..200 {
         crawler
@@ -397,8 +386,7 @@ async fn every_command_that_reads_all_rows_notices_a_page_that_hides_some() {
 // database.
 #[tokio::test]
 async fn a_damaged_page_stops_the_crawl_until_a_new_record_is_begun() {
-    let origin = Script::robots("").start().await;
-    let proxy = config(&origin).start().await;
+    let (origin, proxy) = start().await;
     get(&proxy, "http://o.test/a").await;
     let mut place = proxy.stop().await;
     damage(&data(&place), "clock_step");
@@ -424,7 +412,7 @@ async fn a_damaged_page_stops_the_crawl_until_a_new_record_is_begun() {
     let reply = get(&proxy, "http://o.test/d").await;
     assert_eq!(reply.status(), 200, "{} {}", reply.text(), proxy.log());
     place = proxy.stop().await;
-    verified(&place).await;
+    place.assert_verified().await;
     // Damage in a page that the start reads makes the start fail.
     damage(&data(&place), "decision");
     let said = refused_start(&place).await;
@@ -462,8 +450,7 @@ fn a_start_fails_if_others_may_write_the_record_and_warns_if_they_may_read_it() 
 // could change the record.
 #[tokio::test]
 async fn a_start_warns_of_a_missing_marker_and_of_another_owner() {
-    let origin = Script::robots("").start().await;
-    let proxy = config(&origin).start().await;
+    let (_origin, proxy) = start().await;
     assert!(!proxy.log().contains("is gone"), "{}", proxy.log());
     let place = proxy.stop().await;
     fs::remove_file(place.path("data/record")).unwrap();

@@ -133,12 +133,8 @@ async fn the_refusal_has_the_media_type_that_accept_prefers() {
 // Ours: a reader of the page should write to the operator, not to the site.
 #[tokio::test]
 async fn the_refusal_for_people_names_the_proxy_its_contact_and_the_decision() {
-    let origin = Script::robots("User-agent: *\nDisallow: /private\n")
-        .start()
-        .await;
-    let config = resolve("o.test", origin.address());
-    let config = config.set("proxy.contact = \"crawl@site.example\"");
-    let proxy = config.start().await;
+    let contact = "proxy.contact = \"crawl@site.example\"";
+    let (_origin, proxy) = site(Script::robots(ROBOTS), &[contact]).await;
     let url = "http://o.test/private";
     for (kind, ask_whom) in [
         (
@@ -309,12 +305,9 @@ async fn each_crawler_is_bound_by_its_own_group() {
 // Ours: a robots.txt served to one crawler allows nothing to another.
 #[tokio::test]
 async fn a_robots_txt_served_to_one_crawler_does_not_decide_for_another() {
-    let script = Script::robots("User-agent: *\nDisallow: /\n");
-    let origin = script
-        .robots_for("EvilBot", Page::status(404))
-        .start()
-        .await;
-    let proxy = resolve("o.test", origin.address()).start().await;
+    let script =
+        Script::robots("User-agent: *\nDisallow: /\n").robots_for("EvilBot", Page::status(404));
+    let (origin, proxy) = site(script, &[]).await;
     let evil = get_as(&proxy, "EvilBot/1.0", "http://o.test/page").await;
     assert_eq!(evil.status(), 200);
     let good = get_as(&proxy, "GoodBot/1.0", "http://o.test/other").await;

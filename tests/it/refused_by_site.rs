@@ -170,8 +170,7 @@ async fn a_bot_challenge_and_a_crawler_price_are_recorded() {
         shown.stdout.contains("crawler-price: USD 0.02"),
         "{shown:?}"
     );
-    let outcome = proxy.place().run(&["audit", "verify"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    proxy.place().assert_verified().await;
 }
 
 #[tokio::test]

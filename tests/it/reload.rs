@@ -97,8 +97,7 @@ async fn a_request_in_flight_keeps_its_policy_and_the_next_one_has_the_new() {
     assert_eq!(told[0]["policy_before"], policies[0]);
     assert_eq!(told[0]["policy"], policies[1]);
     assert_ne!(told[0]["configuration"], told[0]["configuration_before"]);
-    let outcome = proxy.stop().await.run(&["audit", "verify"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    proxy.stop().await.assert_verified().await;
 }
 
 // Ours: every key of `pace` can change at run time, and none makes the proxy fetch

@@ -93,8 +93,7 @@ async fn a_request_that_would_be_refused_is_forwarded_unchanged_and_reported() {
     ] {
         assert!(text.contains(line), "{line} in {text}");
     }
-    let outcome = verify(&proxy.stop().await).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    proxy.stop().await.assert_verified().await;
 }
 
 // Ours: a 403 for robots.txt, an unreachable robots.txt and an override.
@@ -128,8 +127,7 @@ async fn every_reason_of_robots_txt_and_of_the_operator_is_reported() {
             (&reason.into(), &"reported".into())
         );
     }
-    let outcome = verify(&proxy.stop().await).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    proxy.stop().await.assert_verified().await;
 }
 
 // Ours: no mode forwards to a prohibited address, a malformed request, or without a

@@ -203,11 +203,8 @@ async fn five_redirects_are_followed_and_a_sixth_is_not() {
                 Page::redirect(&format!("hop{}", hop + 1)),
             );
         }
-        let origin = script
-            .page(&format!("/hop{hops}"), Page::text(""))
-            .start()
-            .await;
-        let proxy = resolve("o.test", origin.address()).start().await;
+        let script = script.page(&format!("/hop{hops}"), Page::text(""));
+        let (_origin, proxy) = site(script, &[]).await;
         let reply = get(&proxy, "http://o.test/page").await;
         assert_eq!(reply.status(), status, "{hops} hops: {}", reply.text());
         if status == 403 {
@@ -283,10 +280,8 @@ async fn without_a_robots_txt_everything_is_allowed() {
 #[tokio::test]
 async fn a_401_or_403_for_robots_txt_refuses_everything_if_configured() {
     for status in [401, 403] {
-        let origin = Script::robots_page(Page::status(status)).start().await;
-        let config =
-            resolve("o.test", origin.address()).set("robots.status.unauthorized = \"refuse\"");
-        let proxy = config.start().await;
+        let refuse = "robots.status.unauthorized = \"refuse\"";
+        let (origin, proxy) = site(Script::robots_page(Page::status(status)), &[refuse]).await;
         let reply = get(&proxy, "http://o.test/a").await;
         reply.assert_error(403, "http_request_denied");
         assert_eq!(reply.json()["reason"], "restricted");

@@ -31,8 +31,7 @@ fn forwarded(origin: &Origin) -> Vec<String> {
 #[tokio::test]
 async fn only_get_and_head_of_robots_txt_are_always_allowed() {
     let text = "User-agent: *\nDisallow: /robots.txt\n";
-    let origin = Script::robots(text).start().await;
-    let proxy = Arc::new(resolve("o.test", origin.address()).start().await);
+    let (origin, proxy) = site(Script::robots(text), &[]).await;
     for method in ["POST", "PUT", "DELETE", "OPTIONS", "get"] {
         let reply = ask(&proxy, method, URL, &[]).await;
         reply.assert_error(403, "http_request_denied");
@@ -42,7 +41,7 @@ async fn only_get_and_head_of_robots_txt_are_always_allowed() {
         assert_eq!(ask(&proxy, method, URL, &[]).await.status(), 200);
     }
     assert!(forwarded(&origin).is_empty(), "{:?}", origin.log());
-    let (place, rows) = verified(proxy, 7).await;
+    let (place, rows) = verified(Arc::new(proxy), 7).await;
     assert_eq!(rows[0]["reason"], "rule");
     assert_eq!(rows[5]["reason"], "robots_txt");
     let replayed = place.run(&["audit", "replay"]).await;

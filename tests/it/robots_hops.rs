@@ -45,8 +45,7 @@ async fn the_record_and_the_403_list_each_redirect_of_a_robots_txt() {
         assert_eq!(row["robots"]["hops"], hops_of_two());
     }
     assert!(rows[2]["robots"].get("hops").is_none(), "{}", rows[2]);
-    let outcome = proxy.place().run(&["audit", "verify"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    proxy.place().assert_verified().await;
 }
 
 // Ours: the hops of a loop, which ends without rules, are recorded as well.

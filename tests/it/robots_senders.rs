@@ -46,8 +46,7 @@ async fn a_bot_wall_for_one_client_allows_no_page_to_another() {
         assert_rule(&get_disallowed(&proxy, 4, "GoodBot/2").await);
         assert_rule(&get_disallowed(&proxy, 2, "GoodBot/1 evil").await);
         assert_eq!((origin.robots_fetches(), origin.targets().len()), (2, 1));
-        let outcome = proxy.stop().await.run(&["audit", "verify"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        proxy.stop().await.assert_verified().await;
     }
 }
 
@@ -182,8 +181,7 @@ async fn a_site_without_robots_txt_is_asked_for_at_most_eight_user_agents_of_a_c
     // The limit counts per client.
     assert_eq!(get_disallowed(&proxy, 3, "GoodBot/12").await.status(), 200);
     assert_eq!(origin.robots_fetches(), 9);
-    let outcome = proxy.stop().await.run(&["audit", "verify"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    proxy.stop().await.assert_verified().await;
 }
 
 #[tokio::test]

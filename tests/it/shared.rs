@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::kit::client::{Crawler, metrics};
 use crate::kit::h2::H2Crawler;
-use crate::kit::origin::{Origin, Script};
+use crate::kit::origin::{Origin, Script, site};
 use crate::kit::paced::{ONE_FILE, metric, standard};
 use crate::kit::page::{Length, Page};
 use crate::kit::proxy::{Proxy, resolve};
@@ -215,8 +215,7 @@ fn stalled_readers_lose_their_turns_to_another_client() {
 // Ours: `politesse clients`.
 #[tokio::test]
 async fn the_clients_command_shows_the_connections_of_each_client() {
-    let origin = origin().await;
-    let proxy = resolve("o.test", origin.address()).start().await;
+    let (_origin, proxy) = site(Script::robots(""), &[]).await;
     let mut open = Vec::new();
     for _ in 0..7 {
         open.extend(Crawler::at(bad(3), &proxy).await);

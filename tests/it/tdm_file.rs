@@ -12,7 +12,7 @@ use crate::kit::origin::{Origin, Script};
 use crate::kit::paced::at_once;
 use crate::kit::page::{Gate, Page};
 use crate::kit::program::finish;
-use crate::kit::proxy::{Config, Place, Proxy, resolve};
+use crate::kit::proxy::{Config, Proxy, resolve};
 use crate::kit::run;
 
 const PATH: &str = "/.well-known/tdmrep.json";
@@ -47,11 +47,6 @@ async fn origin_with(page: Page) -> Origin {
 fn fetches(origin: &Origin) -> usize {
     let targets = origin.targets();
     targets.iter().filter(|target| *target == PATH).count()
-}
-
-async fn assert_verified(place: &Place) {
-    let verified = place.run(&["audit", "verify"]).await;
-    assert_eq!(verified.code, Some(0), "{}", verified.stdout);
 }
 
 #[tokio::test]
@@ -89,7 +84,7 @@ async fn a_reserved_page_is_refused_before_its_origin_is_asked() {
     assert!(!origin.targets().contains(&"/a/1".to_owned()));
     // One fetch for each of two crawlers, and the request for the file itself.
     assert_eq!(fetches(&origin), 3);
-    assert_verified(proxy.place()).await;
+    proxy.place().assert_verified().await;
 }
 
 // Invariants 1 and 3 (ARCHITECTURE.md): the fetch of the file is a request like others.
@@ -114,7 +109,7 @@ async fn the_fetch_of_the_file_has_its_own_row_in_the_crawlers_name() {
         "UPDATE ruling SET rule = 'x' WHERE reason = 'preference'",
     ];
     let place = proxy.stop().await;
-    assert_verified(&place).await;
+    place.assert_verified().await;
     let bundle = ["audit", "bundle", "-o", "b.jsonl.gz"];
     assert_eq!(place.run(&bundle).await.code, Some(0));
     // Code 3: the signer is unknown without a key.
@@ -158,7 +153,7 @@ macro_rules! answers {
                         assert_eq!(got.status(), status, "{unknown}: {}", got.text());
                     }
                     assert_eq!(fetches(&origin), $asked);
-                    assert_verified(proxy.place()).await;
+                    proxy.place().assert_verified().await;
                 }
             });
         }
@@ -185,7 +180,7 @@ async fn a_file_applies_without_a_robots_txt() {
     let proxy = config(&origin, "refuse").start().await;
     assert_eq!(ask(&proxy, "TrainBot/1", "/a/1").await.status(), 403);
     assert_eq!(ask(&proxy, "TrainBot/1", "/b").await.status(), 200);
-    assert_verified(proxy.place()).await;
+    proxy.place().assert_verified().await;
 }
 
 #[tokio::test]
@@ -207,7 +202,7 @@ async fn simultaneous_pages_share_one_fetch_of_the_file() {
         "{text}"
     );
     assert!(text.contains("politesse_tdm_files 1\n"), "{text}");
-    assert_verified(proxy.place()).await;
+    proxy.place().assert_verified().await;
 }
 
 #[tokio::test]
@@ -235,7 +230,7 @@ async fn report_mode_forwards_a_reserved_page() {
     assert_eq!(rows[1]["effect"], "reported");
     let stated = rows[1]["directives"]["value"].as_str().unwrap();
     assert!(stated.contains("tdm-reservation;value=1;src=f"), "{stated}");
-    assert_verified(proxy.place()).await;
+    proxy.place().assert_verified().await;
 }
 
 // docs/pace.md: the pace also applies between the file and the page.

@@ -154,13 +154,8 @@ async fn an_endless_response_for_robots_txt_refuses_everything() {
         assert_eq!(origin.lines(), [""; 0]);
     }
     let gate = Gate::shut();
-    let origin = Script::robots_page(Page::stepped(&["#"; 1000], &gate))
-        .start()
-        .await;
-    let proxy = resolve("o.test", origin.address())
-        .set("robots.timeout = \"1s\"")
-        .start()
-        .await;
+    let script = Script::robots_page(Page::stepped(&["#"; 1000], &gate));
+    let (origin, proxy) = site(script, &["robots.timeout = \"1s\""]).await;
     let dripping = async {
         loop {
             gate.open(1);

@@ -2,7 +2,7 @@
 //! rows (ARCHITECTURE.md, invariant 2).
 
 use crate::kit::client::{get, get_as};
-use crate::kit::origin::Script;
+use crate::kit::origin::{Script, site};
 use crate::kit::page::Page;
 use crate::kit::program::{Outcome, politesse};
 use crate::kit::proxy::{Place, resolve};
@@ -183,10 +183,8 @@ async fn a_row_that_is_not_utf8_is_found_and_hides_no_other() {
 // Ours: the commit assigns the number, so a crash skips none.
 #[tokio::test]
 async fn a_crash_skips_no_number() {
-    let origin = Script::robots("User-agent: *\nDisallow: /private\n")
-        .start()
-        .await;
-    let mut proxy = resolve("o.test", origin.address()).start().await;
+    let script = Script::robots("User-agent: *\nDisallow: /private\n");
+    let (_origin, mut proxy) = site(script, &[]).await;
     for _ in 0..3 {
         let refused = get(&proxy, "http://o.test/private").await.json();
         let told = refused["decision"].as_str().unwrap().to_owned();

@@ -38,7 +38,7 @@ async fn a_crawl_delay_separates_simultaneous_requests() {
         .collect();
     waits.sort_unstable();
     assert_eq!(waits[0], 0);
-    // A request starts to wait a little after the turn before it began.
+    // The requests begin to wait a little after the first turn began, hence the 300 ms.
     let rising = waits.iter().zip(0_u64..);
     assert!(
         rising.clone().all(|(wait, turn)| turn * 400 <= wait + 300),

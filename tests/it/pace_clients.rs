@@ -1,5 +1,5 @@
-//! Thirteen set-ups of real clients at paced origins. None is configured for long waits,
-//! and none may lose a page.
+//! Thirteen set-ups of real clients at paced origins. None is configured for long waits;
+//! only httpx may lose pages, and only at long delays.
 
 use std::path::Path;
 use std::time::Duration;

@@ -212,13 +212,14 @@ fn a_client_that_closes_cancels_its_queued_robots_txt_fetch() {
             let origin = scheme.start(delaying("60")).await;
             let proxy = Arc::new(standard(&origin).start().await);
             assert_eq!(get(&proxy, &scheme.url("/first")).await.status(), 200);
-            // Another crawler, whose robots.txt is not cached yet.
+            // The robots.txt for GoneBot is not cached yet.
             let mut crawler = scheme.asking(&proxy, "/1").await;
             robots_waiting(&proxy, 1.0).await;
             let begun = clock::instant();
             crawler.finish_sending().await;
             let seconds = assert_later(&crawler.reply_to("GET").await, "crawl_delay");
-            // Retry-After counts to the fetch of its robots.txt, ten seconds after the page.
+            // Retry-After is the time to the fetch of its robots.txt, which would start ten
+            // seconds after the page.
             assert!((1..=10).contains(&seconds), "{seconds}");
             assert!(clock::since(begun) < ms(5000));
             robots_waiting(&proxy, 0.0).await;

@@ -25,7 +25,7 @@ async fn reply(mut crawler: Crawler) -> Reply {
 // Ours: clients share `pace.queue.total`. The newest request of the client that holds
 // most places gives way at once, with a Retry-After.
 #[tokio::test]
-async fn a_full_queue_drops_a_request_of_the_client_with_most() {
+async fn a_full_queue_drops_a_request_of_the_client_with_the_most() {
     let origin = delaying("20").start().await;
     let config = standard(&origin).set("pace.queue = { total = 3 }");
     let proxy = Arc::new(config.start().await);

@@ -14,7 +14,7 @@ use crate::kit::paced::{
 use crate::kit::proxy::Proxy;
 
 /// Returns a crawler that has fetched its first page, so that its robots.txt is cached.
-async fn known(proxy: &Proxy) -> H2Crawler {
+async fn after_first_page(proxy: &Proxy) -> H2Crawler {
     let mut crawler = H2Crawler::inside(proxy, "o.test:443").await;
     assert_eq!(crawler.get("https://o.test/0").await.status(), 200);
     crawler
@@ -25,7 +25,7 @@ async fn known(proxy: &Proxy) -> H2Crawler {
 async fn streams_are_forwarded_in_order_of_arrival() {
     let origin = delaying("0.2").tls().start().await;
     let proxy = Arc::new(standard(&origin).start().await);
-    let mut crawler = known(&proxy).await;
+    let mut crawler = after_first_page(&proxy).await;
     let paths: Vec<_> = (1..=10).map(|number| format!("/{number}")).collect();
     let mut streams = Vec::new();
     for path in &paths {
@@ -45,7 +45,7 @@ async fn streams_are_forwarded_in_order_of_arrival() {
 async fn reset_streams_leave_their_places_to_the_next() {
     let origin = delaying("1").tls().start().await;
     let proxy = Arc::new(standard(&origin).start().await);
-    let mut crawler = known(&proxy).await;
+    let mut crawler = after_first_page(&proxy).await;
     let mut gone = Vec::new();
     for number in 1..=5 {
         gone.push(crawler.open(&format!("https://o.test/gone/{number}")));
@@ -73,7 +73,7 @@ async fn streams_that_wait_for_one_host_do_not_delay_another() {
         .resolve("other.test", other.address())
         .set("pace.max_wait = \"1h\"");
     let proxy = Arc::new(config.start().await);
-    let mut crawler = known(&proxy).await;
+    let mut crawler = after_first_page(&proxy).await;
     let mut waiting = Vec::new();
     for number in 1..=10 {
         waiting.push(crawler.open(&format!("https://o.test/{number}")));

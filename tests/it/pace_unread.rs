@@ -22,8 +22,8 @@ fn assert_unreachable(reply: &Reply, status: u16) {
     assert!((200..=300).contains(&seconds), "{seconds}");
 }
 
-/// Asserts that such an answer for robots.txt puts the host in back-off, on record, and
-/// that the next process keeps it.
+/// Asserts that an answer with this status and `Retry-After` for robots.txt puts the host
+/// in back-off, that the back-off is on record, and that the next process keeps it.
 async fn assert_backed_off(status: u16, retry_after: &str) {
     let busy = asking_for_less(status, Some(retry_after));
     let script = Script::robots_page(busy);

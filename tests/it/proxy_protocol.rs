@@ -38,13 +38,13 @@ const START: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 const HEALTH_CHECK: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
 
 /// Returns a connection from the balancer's address that has sent `header`.
-async fn balanced(proxy: &Proxy, header: &[u8]) -> Crawler {
+async fn from_balancer(proxy: &Proxy, header: &[u8]) -> Crawler {
     let mut crawler = Crawler::from(proxy, BALANCER).await;
     crawler.send(header).await;
     crawler
 }
 
-async fn asks(crawler: &mut Crawler, path: &str) -> u16 {
+async fn request_status(crawler: &mut Crawler, path: &str) -> u16 {
     let url = format!("http://o.test{path}");
     crawler.get(&url, "o.test").await.status()
 }
@@ -59,7 +59,7 @@ async fn assert_malformed(mut crawler: Crawler) {
 }
 
 /// Waits until a counter is `value`.
-async fn counted(proxy: &Proxy, counter: &str, value: usize) {
+async fn wait_for_counter(proxy: &Proxy, counter: &str, value: usize) {
     let line = format!("{counter} {value}\n");
     until(&line, async || {
         metrics(proxy).await.contains(&line).then_some(())
@@ -67,9 +67,9 @@ async fn counted(proxy: &Proxy, counter: &str, value: usize) {
     .await;
 }
 
-async fn refused(proxy: &Proxy, result: &str, value: usize) {
+async fn wait_for_refusals(proxy: &Proxy, result: &str, value: usize) {
     let counter = format!("politesse_connections_refused_total{{result=\"{result}\"}}");
-    counted(proxy, &counter, value).await;
+    wait_for_counter(proxy, &counter, value).await;
 }
 
 #[tokio::test]
@@ -81,10 +81,10 @@ async fn the_client_named_by_a_header_is_on_record() {
     let mapped: IpAddr = "::ffff:192.0.2.8".parse().unwrap();
     let line = b"PROXY TCP4 192.0.2.9 127.0.0.1 0 3128\r\n".to_vec();
     for header in [v2(v4), v2(v6), v2(mapped), line, HEALTH_CHECK.to_vec()] {
-        let mut crawler = balanced(&proxy, &header).await;
+        let mut crawler = from_balancer(&proxy, &header).await;
         // The header applies to every request of its connection.
-        assert_eq!(asks(&mut crawler, "/a").await, 200);
-        assert_eq!(asks(&mut crawler, "/b").await, 200);
+        assert_eq!(request_status(&mut crawler, "/a").await, 200);
+        assert_eq!(request_status(&mut crawler, "/b").await, 200);
     }
     let rows = proxy.place().completed(10).await;
     let clients: Vec<_> = rows
@@ -109,17 +109,17 @@ async fn limits_and_admission_apply_to_the_client_named_by_the_header() {
         .set("proxy.per_client = { connections = 1 }");
     let proxy = config.start().await;
     let first = v2("192.0.2.7".parse().unwrap());
-    let mut one = balanced(&proxy, &first).await;
-    assert_eq!(asks(&mut one, "/a").await, 200);
-    let mut another = balanced(&proxy, &first).await;
-    assert_eq!(asks(&mut another, "/a").await, 503);
-    let mut other = balanced(&proxy, &v2("192.0.2.8".parse().unwrap())).await;
-    assert_eq!(asks(&mut other, "/a").await, 200);
+    let mut one = from_balancer(&proxy, &first).await;
+    assert_eq!(request_status(&mut one, "/a").await, 200);
+    let mut another = from_balancer(&proxy, &first).await;
+    assert_eq!(request_status(&mut another, "/a").await, 503);
+    let mut other = from_balancer(&proxy, &v2("192.0.2.8".parse().unwrap())).await;
+    assert_eq!(request_status(&mut other, "/a").await, 200);
     // `proxy.clients` admits neither another client nor the balancer itself.
     for header in [v2("198.51.100.7".parse().unwrap()), HEALTH_CHECK.to_vec()] {
-        assert!(balanced(&proxy, &header).await.closes().await);
+        assert!(from_balancer(&proxy, &header).await.closes().await);
     }
-    refused(&proxy, "client", 2).await;
+    wait_for_refusals(&proxy, "client", 2).await;
 }
 
 #[tokio::test]
@@ -130,10 +130,10 @@ async fn a_balancers_connection_without_a_header_is_closed() {
     let hello = b"\x16\x03\x01\x02\0\x01";
     let tls_first: [&[u8]; 3] = [preface, hello, REQUEST];
     for bytes in tls_first {
-        let mut crawler = balanced(&proxy, bytes).await;
+        let mut crawler = from_balancer(&proxy, bytes).await;
         assert!(crawler.closes().await);
     }
-    refused(&proxy, "proxy_header", 3).await;
+    wait_for_refusals(&proxy, "proxy_header", 3).await;
     let log = proxy
         .logged("does not begin with a PROXY header, closed")
         .await;
@@ -143,7 +143,7 @@ async fn a_balancers_connection_without_a_header_is_closed() {
 
 /// Returns a version 2 header with these bytes for command and family, and this stated
 /// length.
-fn odd(command_and_family: [u8; 2], length: u16, rest: &[u8]) -> Vec<u8> {
+fn raw_header(command_and_family: [u8; 2], length: u16, rest: &[u8]) -> Vec<u8> {
     [START, &command_and_family, &length.to_be_bytes(), rest].concat()
 }
 
@@ -172,15 +172,15 @@ async fn each_malformed_header_is_refused_counted_and_logged() {
         (b"PROXY TCP4 192.0.2.7".to_vec(), ended),
         // A length too short for the addresses, one that includes the request, and
         // extensions beyond the limit.
-        (odd([0x21, 0x11], 11, &[0; 11]), malformed),
-        (odd([0x21, 0x21], 12, &[0; 12]), malformed),
-        (odd([0x21, 0x11], 500, &whole[16..]), ended),
-        (odd([0x21, 0x11], u16::MAX, &whole[16..]), long),
+        (raw_header([0x21, 0x11], 11, &[0; 11]), malformed),
+        (raw_header([0x21, 0x21], 12, &[0; 12]), malformed),
+        (raw_header([0x21, 0x11], 500, &whole[16..]), ended),
+        (raw_header([0x21, 0x11], u16::MAX, &whole[16..]), long),
         // Unknown version, command and family, and a datagram.
-        (odd([0x11, 0x11], 12, &[0; 12]), malformed),
-        (odd([0x22, 0x11], 12, &[0; 12]), malformed),
-        (odd([0x21, 0x41], 12, &[0; 12]), malformed),
-        (odd([0x21, 0x12], 12, &[0; 12]), other),
+        (raw_header([0x11, 0x11], 12, &[0; 12]), malformed),
+        (raw_header([0x22, 0x11], 12, &[0; 12]), malformed),
+        (raw_header([0x21, 0x41], 12, &[0; 12]), malformed),
+        (raw_header([0x21, 0x12], 12, &[0; 12]), other),
         // Malformed lines of version 1.
         (
             b"PROXY TCP4 192.0.2.256 127.0.0.1 1 2\r\n".to_vec(),
@@ -190,14 +190,14 @@ async fn each_malformed_header_is_refused_counted_and_logged() {
     ];
     for (number, (header, line)) in table.into_iter().enumerate() {
         let before = proxy.log().matches(line).count();
-        let mut crawler = balanced(&proxy, &header).await;
+        let mut crawler = from_balancer(&proxy, &header).await;
         if line != ended || header.len() == whole.len() {
             // The proxy may already have closed the connection.
             let _ = crawler.try_send(REQUEST).await;
         }
         let _ = crawler.try_finish_sending().await;
         assert!(crawler.closes().await, "{}", header.escape_ascii());
-        refused(&proxy, "proxy_header", number + 1).await;
+        wait_for_refusals(&proxy, "proxy_header", number + 1).await;
         until(line, async || {
             let told = proxy.log().matches(line).count();
             (told == before + 1).then_some(())
@@ -222,7 +222,7 @@ async fn a_second_header_is_a_malformed_request() {
         (line, &first),
         (HEALTH_CHECK, &second),
     ] {
-        assert_malformed(balanced(&proxy, &[one, two, REQUEST].concat()).await).await;
+        assert_malformed(from_balancer(&proxy, &[one, two, REQUEST].concat()).await).await;
     }
     assert!(proxy.place().rows().await.is_empty());
     assert!(origin.targets().is_empty());
@@ -235,9 +235,9 @@ async fn a_balancer_is_recognized_by_its_mapped_address_and_may_name_no_client()
     let origin = origin().await;
     let config = config(&origin).set("proxy.listen = [\"[::]:0\"]");
     let proxy = config.start().await;
-    let local = odd([0x20, 0x11], 12, &v2("192.0.2.7".parse().unwrap())[16..]);
-    let unix = odd([0x21, 0x31], 216, &[b'/'; 216]);
-    let extended = [&whole_with(500)[..], &[0; 500]].concat();
+    let local = raw_header([0x20, 0x11], 12, &v2("192.0.2.7".parse().unwrap())[16..]);
+    let unix = raw_header([0x21, 0x31], 216, &[b'/'; 216]);
+    let extended = [&header_announcing(500)[..], &[0; 500]].concat();
     for (number, (header, client)) in [
         (v2("192.0.2.7".parse().unwrap()), "192.0.2.7"),
         (extended, "192.0.2.9"),
@@ -247,17 +247,20 @@ async fn a_balancer_is_recognized_by_its_mapped_address_and_may_name_no_client()
     .into_iter()
     .enumerate()
     {
-        let mut crawler = balanced(&proxy, &header).await;
-        assert_eq!(asks(&mut crawler, &format!("/{number}")).await, 200);
+        let mut crawler = from_balancer(&proxy, &header).await;
+        assert_eq!(
+            request_status(&mut crawler, &format!("/{number}")).await,
+            200
+        );
         let rows = proxy.place().completed(number + 1).await;
         assert_eq!(rows[number]["client"], client);
     }
 }
 
 /// Returns a header for 192.0.2.9 that announces `extensions` more bytes.
-fn whole_with(extensions: u16) -> Vec<u8> {
+fn header_announcing(extensions: u16) -> Vec<u8> {
     let addresses = &v2("192.0.2.9".parse().unwrap())[16..];
-    odd([0x21, 0x11], 12 + extensions, addresses)
+    raw_header([0x21, 0x11], 12 + extensions, addresses)
 }
 
 #[tokio::test]
@@ -310,15 +313,15 @@ async fn a_late_header_closes_the_connection() {
     let config = config(&origin).set("proxy.header_timeout = \"1s\"");
     let proxy = config.start().await;
     let mut silent = Crawler::from(&proxy, BALANCER).await;
-    let mut slow = balanced(&proxy, b"PROXY TCP4 192.0.2.7 127").await;
+    let mut slow = from_balancer(&proxy, b"PROXY TCP4 192.0.2.7 127").await;
     assert!(silent.closes().await);
     assert!(slow.closes().await);
-    refused(&proxy, "proxy_header", 2).await;
+    wait_for_refusals(&proxy, "proxy_header", 2).await;
     proxy
         .logged("no PROXY header within proxy.header_timeout")
         .await;
     // After the header the timeout starts again for the first request.
-    let mut only_header = balanced(&proxy, &v2("192.0.2.7".parse().unwrap())).await;
+    let mut only_header = from_balancer(&proxy, &v2("192.0.2.7".parse().unwrap())).await;
     assert!(only_header.closes().await);
 }
 
@@ -333,16 +336,16 @@ async fn silent_connections_do_not_shut_out_those_with_a_header() {
     for _ in 0..200 {
         silent.push(Crawler::from(&proxy, BALANCER).await);
     }
-    refused(&proxy, "max_handshakes", 180).await;
-    counted(&proxy, "politesse_connections", 0).await;
+    wait_for_refusals(&proxy, "max_handshakes", 180).await;
+    wait_for_counter(&proxy, "politesse_connections", 0).await;
     let header = v2("192.0.2.7".parse().unwrap());
-    let mut crawler = balanced(&proxy, &header).await;
-    assert_eq!(asks(&mut crawler, "/a").await, 200);
+    let mut crawler = from_balancer(&proxy, &header).await;
+    assert_eq!(request_status(&mut crawler, "/a").await, 200);
     assert!(silent[0].closes().await);
     // The newest silent connection is still open.
     let mut last = silent.pop().unwrap();
     last.send(&header).await;
-    assert_eq!(asks(&mut last, "/a").await, 200);
+    assert_eq!(request_status(&mut last, "/a").await, 200);
 }
 
 #[tokio::test]
@@ -350,18 +353,18 @@ async fn a_reload_replaces_the_balancers_and_keeps_open_connections() {
     let origin = origin().await;
     let proxy = config(&origin).start().await;
     let header = v2("192.0.2.7".parse().unwrap());
-    let mut before = balanced(&proxy, &header).await;
-    assert_eq!(asks(&mut before, "/a").await, 200);
+    let mut before = from_balancer(&proxy, &header).await;
+    assert_eq!(request_status(&mut before, "/a").await, 200);
     let other = config(&origin).set("proxy.proxy_protocol_from = [\"127.0.0.6\"]");
     proxy.place().configure(&other);
     reload(&proxy).await;
-    assert_eq!(asks(&mut before, "/b").await, 200);
-    let mut removed = balanced(&proxy, &header).await;
-    assert_eq!(asks(&mut removed, "/c").await, 400);
+    assert_eq!(request_status(&mut before, "/b").await, 200);
+    let mut removed = from_balancer(&proxy, &header).await;
+    assert_eq!(request_status(&mut removed, "/c").await, 400);
     let source = Ipv4Addr::new(127, 0, 0, 6);
     let mut added = Crawler::at(source, &proxy).await.unwrap();
     added.send(&header).await;
-    assert_eq!(asks(&mut added, "/d").await, 200);
+    assert_eq!(request_status(&mut added, "/d").await, 200);
     let rows = proxy.place().completed(3).await;
     assert!(rows.iter().all(|row| row["client"] == "192.0.2.7"));
 }

@@ -133,7 +133,7 @@ async fn every_reason_of_robots_txt_and_of_the_operator_is_reported() {
 // Ours: no mode forwards to a prohibited address, a malformed request, or without a
 // record.
 #[tokio::test]
-async fn refusals_that_no_rule_makes_apply_in_report_mode_too() {
+async fn refusals_without_a_rule_apply_in_report_mode_too() {
     let origin = Script::robots(ROBOTS).start().await;
     let down = free_address();
     let config = resolve("o.test", origin.address()).resolve("p.test", down);

@@ -1,5 +1,5 @@
-//! Crawlers' own requests for /robots.txt: which of them the rules apply to, and that
-//! forwarded ones keep the site's pace.
+//! Crawlers' own requests for /robots.txt: the rules apply to all methods but GET and HEAD,
+//! and forwarded requests keep the site's pace.
 
 use std::sync::Arc;
 

@@ -69,7 +69,7 @@ async fn simultaneous_requests_are_each_decided_by_their_own_fetch() {
         get_disallowed(&proxy, 3, "GoodBot/1"),
     );
     assert_rule(&good);
-    // Its own fetch decides, or the file if that arrived first.
+    // The walled client's own fetch decides, or the file if that arrived first.
     assert!(matches!(evil.status(), 200 | 403));
     assert!(origin.robots_fetches() <= 2);
 }

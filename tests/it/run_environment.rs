@@ -235,7 +235,7 @@ async fn copied_user_settings_are_private_and_a_signal_removes_all_files() {
     assert!(temporary_files(&place).is_empty());
 }
 
-// Ours: HOME is /dev/null for some services, and may be another user's after `setpriv`.
+// Ours: HOME is /dev/null for some services, and another user's after a change of user.
 #[tokio::test]
 async fn an_unreadable_home_does_not_prevent_the_command() {
     let place = place(&Config::default());

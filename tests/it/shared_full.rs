@@ -407,7 +407,7 @@ macro_rules! namespaced {
     )*};
 }
 
-// Ours: the lookups of the system's resolver.
+// Ours: lookups that hang. The tests need a name server and a network of their own.
 namespaced! {
     one_client_with_hanging_lookups_leaves_another_its_share: beside_names_that_hang(1);
     ten_clients_with_hanging_lookups_leave_another_its_share: beside_names_that_hang(10);

@@ -162,8 +162,8 @@ fn assert_all_hold(file: &'static str, at_least: usize) {
         assert!(at_least <= cases.len());
         let worlds = Worlds::default();
         case_files::every(cases, |case| {
-            let world = worlds.place(&case);
-            async move { case.meet(&mut *world.lock().await).await }
+            let world = worlds.slot(&case);
+            async move { case.run(&mut *world.lock().await).await }
         })
         .await;
     });
@@ -175,19 +175,21 @@ fn assert_all_hold(file: &'static str, at_least: usize) {
 struct Worlds(std::sync::Mutex<HashMap<String, Arc<Mutex<Option<World>>>>>);
 
 impl Worlds {
-    fn place(&self, case: &Case) -> Arc<Mutex<Option<World>>> {
+    fn slot(&self, case: &Case) -> Arc<Mutex<Option<World>>> {
         let mut worlds = self.0.lock().unwrap();
-        Arc::clone(worlds.entry(case.world()).or_default())
+        Arc::clone(worlds.entry(case.world_key()).or_default())
     }
 }
 
 impl Case {
-    async fn meet(self, place: &mut Option<World>) {
-        let world = match place {
+    /// Runs the case and its follow-up requests in the world of `slot`, which is started if
+    /// need be.
+    async fn run(self, slot: &mut Option<World>) {
+        let world = match slot {
             Some(world) => world,
-            None => place.insert(World::around(&self).await),
+            None => slot.insert(World::start(&self).await),
         };
-        world.hold(&self).await;
+        world.assert_outcome(&self).await;
         for (agent, url, expect) in &self.then {
             let next = Self {
                 headers: Some(vec![("User-Agent".to_owned(), agent.clone())]),
@@ -197,12 +199,12 @@ impl Case {
                 sees: None,
                 ..self.clone()
             };
-            world.hold(&next).await;
+            world.assert_outcome(&next).await;
         }
     }
 
     /// Returns a key made of everything on which the case's world depends.
-    fn world(&self) -> String {
+    fn world_key(&self) -> String {
         let Self {
             robots,
             robots_http,
@@ -323,7 +325,7 @@ struct World {
 }
 
 impl World {
-    async fn around(case: &Case) -> Self {
+    async fn start(case: &Case) -> Self {
         let http = case.robots_http.as_ref().or(case.robots.as_ref());
         let https = case.robots_https.as_ref().or(case.robots.as_ref());
         let plain = match &case.robots_redirect {
@@ -362,7 +364,7 @@ impl World {
     }
 
     /// Sends the request of `case`, and asserts that the outcome is one it expects.
-    async fn hold(&self, case: &Case) {
+    async fn assert_outcome(&self, case: &Case) {
         let before = self.seen();
         let told = self.ask(case).await;
         let seen = self.seen().since(&before);
@@ -475,7 +477,9 @@ impl Case {
     fn ended(&self, expect: Expect, told: &Answer, seen: &Seen) -> bool {
         let status = told.as_ref().map(|(status, _)| *status);
         match expect {
-            Expect::Allow => status == Some(200) && self.is_what_was_seen(&seen.lines.concat()),
+            Expect::Allow => {
+                status == Some(200) && self.has_expected_requests(&seen.lines.concat())
+            }
             Expect::Refuse => {
                 told.as_ref()
                     .is_some_and(|(status, body)| self.refuses(*status, body))
@@ -488,7 +492,7 @@ impl Case {
         }
     }
 
-    fn is_what_was_seen(&self, lines: &[String]) -> bool {
+    fn has_expected_requests(&self, lines: &[String]) -> bool {
         let sees = self.sees.as_deref().unwrap_or_else(|| self.path());
         let host = self.sees_host.as_deref().unwrap_or("o.test");
         // The proxy answers this from the cache.

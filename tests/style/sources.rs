@@ -24,7 +24,7 @@ impl SourceFile {
 }
 
 /// Returns the root of the repository, which cargo sets for its tests.
-fn top() -> PathBuf {
+pub(crate) fn top() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR").unwrap().into()
 }
 

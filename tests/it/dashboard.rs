@@ -582,7 +582,7 @@ async fn testing_a_url_never_requests_it() {
     let text = "robots=User-agent:+*%0ADisallow:+/a%0AAllow:+/a/b%0A&url=http://p.test/a/b";
     let pasted = ask(text).await;
     assert!(pasted.contains("answer allow"), "{pasted}");
-    assert!(pasted.contains("does not count: shorter"), "{pasted}");
+    assert!(pasted.contains("has no effect: shorter"), "{pasted}");
     assert!(ask("url=p.test").await.contains("role=\"alert\""));
 }
 

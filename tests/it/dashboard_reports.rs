@@ -170,7 +170,7 @@ async fn an_invalid_report_request_is_explained_beside_the_form() {
     let api = browser.get("/api/v1/report?verdict=allow").await;
     assert_eq!(api.status(), 400);
     assert!(
-        api.text().ends_with("no other condition\n"),
+        api.text().ends_with("from, until and host\n"),
         "{}",
         api.text()
     );

@@ -80,7 +80,7 @@ async fn an_outdated_process_configuration_is_a_warning_with_the_changed_keys() 
         &format!("warning  politesse serve, process {}", proxy.pid()),
     );
     let told = format!(
-        "different here: pace.max_wait. To have it read the file again: kill -HUP {};",
+        "different here: pace.max_wait. To make it read the file again: kill -HUP {};",
         proxy.pid()
     );
     assert!(older.contains(&told), "{older}");

@@ -47,7 +47,7 @@ use std::time::Duration;
 const LONGEST: Duration = Duration::from_secs(120);
 
 /// Longest wait for one event inside a test.
-const EVENT: Duration = Duration::from_secs(20);
+const EVENT: Duration = Duration::from_secs(60);
 
 /// Runs a test's future to completion on a runtime of its own, within [`LONGEST`].
 pub(crate) fn run(test: impl Future<Output = ()>) {

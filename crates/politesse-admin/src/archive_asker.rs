@@ -60,7 +60,7 @@ pub(super) struct RowsQuestion {
     pub(super) filter: DecisionFilter,
     pub(super) direction: Direction,
     /// Place after which to look; `None` to start from the beginning.
-    pub(super) behind: Option<ArchivePlace>,
+    pub(super) after: Option<ArchivePlace>,
     /// Maximum number of rows.
     pub(super) rows: usize,
 }
@@ -136,7 +136,7 @@ impl ArchiveAsker {
             let asked = reader.question(&question.filter).await?;
             let bounds = ArchiveBounds {
                 direction: question.direction,
-                behind: question.behind,
+                after: question.after,
                 rows: question.rows,
             };
             let page = reader.page(&asked, &bounds).await?;

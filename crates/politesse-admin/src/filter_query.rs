@@ -138,7 +138,7 @@ pub(super) struct DecisionQuery {
     /// Number below which decisions of the node are shown.
     pub(super) before: Option<u64>,
     /// Place after which decisions of the archive are shown.
-    pub(super) behind: Option<ArchivePlace>,
+    pub(super) after_place: Option<ArchivePlace>,
     /// Number above which decisions are streamed.
     pub(super) after: Option<u64>,
     /// Number of the page, counted from 1, as given by the link to it.
@@ -205,8 +205,8 @@ impl DecisionQuery {
     }
 
     fn set_place(&mut self, value: &str) {
-        self.behind = value.parse().ok();
-        if self.behind.is_none() {
+        self.after_place = value.parse().ok();
+        if self.after_place.is_none() {
             self.mistake = Some(InvalidFilter::Value {
                 name: "before",
                 why: "the `next` of a page of the archive is wanted".to_owned(),

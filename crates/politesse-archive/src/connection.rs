@@ -1,4 +1,6 @@
-//! Connection to the archive.
+//! Connection to the archive, with TLS and credentials.
+//!
+//! Does not know the queries.
 
 use std::future::Future;
 use std::io;
@@ -36,9 +38,11 @@ const APPLICATION: &str = "politesse";
 pub struct ArchiveAccess {
     /// Address of the archive.
     pub address: ArchiveAddress,
-    /// Longest wait for a connection, or for one window or page.
+    /// Longest wait for a connection (`audit.archive_timeout`). Commands and the shipper also
+    /// use it as the limit of a query.
     pub timeout: Duration,
     config: Config,
+    /// `None` if the address says `sslmode=disable`.
     tls: Option<RustlsConnect>,
 }
 
@@ -58,7 +62,7 @@ impl ArchiveAccess {
     /// [`ArchiveFailure::Unnamed`], [`ArchiveFailure::Auth`], [`ArchiveFailure::Roots`].
     pub fn new(options: &Options) -> Result<Self, ArchiveFailure> {
         let address = options.address.clone().ok_or(ArchiveFailure::Unnamed)?;
-        // This type is used because its debug form omits the password.
+        // Holds the password, which its debug form omits.
         let mut config = Config::new();
         config
             .dbname(&address.database)
@@ -91,14 +95,15 @@ impl ArchiveAccess {
     ///
     /// [`ArchiveFailure`] if the server cannot be reached or refuses the user.
     pub async fn connect(&self) -> Result<ArchiveConnection, ArchiveFailure> {
-        timeout(self.timeout, self.connect_at_leisure()).await?
+        timeout(self.timeout, self.connect_untimed()).await?
     }
 
-    async fn connect_at_leisure(&self) -> Result<ArchiveConnection, ArchiveFailure> {
+    /// Connects, without a time limit of its own.
+    async fn connect_untimed(&self) -> Result<ArchiveConnection, ArchiveFailure> {
         let address = &self.address;
-        let place = (address.server.host.as_str(), address.server.port);
+        let host_and_port = (address.server.host.as_str(), address.server.port);
         let unreached = |error| ArchiveFailure::Unreached(address.clone(), error);
-        let stream = TcpStream::connect(place).await.map_err(unreached)?;
+        let stream = TcpStream::connect(host_and_port).await.map_err(unreached)?;
         // Small statements follow each other, and each waits for its response.
         stream.set_nodelay(true).map_err(unreached)?;
         // Otherwise a broken connection would only be noticed after the longest time that
@@ -130,6 +135,7 @@ impl ArchiveAccess {
         })
     }
 
+    /// Classifies an error of connecting.
     fn connect_error(&self, error: tokio_postgres::Error) -> ArchiveFailure {
         let address = self.address.clone();
         match error.code() {

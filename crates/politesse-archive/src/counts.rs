@@ -1,4 +1,5 @@
-//! Counts of the archive's decisions, computed by PostgreSQL.
+//! Statistics of the archive's decisions, computed by PostgreSQL: sums by group, and the
+//! overview.
 //!
 //! Does not know how the groups are shown.
 
@@ -8,7 +9,7 @@ use tokio_postgres::Row;
 
 use super::failure::ArchiveFailure;
 use super::question::{ArchiveQuestion, CLASS_COLUMNS};
-use super::reader::NodeRecordsReader;
+use super::reader::FleetArchiveReader;
 use politesse_decision::class::DecisionClass;
 use politesse_record::class_counts::{
     ClassCounts, class_sql, put_off_by_site_sql, refused_by_site_sql,
@@ -48,17 +49,19 @@ const HOUR: &str = "floor(extract(epoch FROM d.time) / 3600)::bigint";
 /// Host of a decision. Redacted decisions may have none.
 const HOST: &str = "coalesce(d.host, '(redacted)')";
 
-/// Reason why a request was delayed.
+/// Reason why a request was put off; NULL for other requests.
 const WAIT: &str = "CASE WHEN d.verdict = 'later' THEN d.reason END";
 
-/// Statement that denies a purpose, and the denied purpose.
+/// Statement that denies a purpose, and the denied purpose: columns that [`denials_join`]
+/// joins.
 const STATEMENT: &str = "n.statement";
 const PURPOSE: &str = "n.purpose";
 
-/// Columns that an overview groups by, one at a time; the hour comes first.
+/// Columns that an overview groups by, one at a time. The order is that of the bits in
+/// [`FleetArchiveReader::overview`].
 const OVERVIEW: [&str; 5] = [HOUR, HOST, "d.rule", "d.crawler", WAIT];
 
-impl NodeRecordsReader {
+impl FleetArchiveReader {
     /// Counts the decisions that match `question`, grouped by the values of `keys`, as
     /// [`stats`](politesse_record::stats::stats) does for a record.
     ///
@@ -123,15 +126,16 @@ impl NodeRecordsReader {
         let found = self.sums(question, &columns, &grouped).await?;
         let mut all = OverviewSums::default();
         for row in &found {
-            // `grouping` has a bit set for each column that is not grouped by. The hour
-            // is the highest bit.
-            let apart = !row.get::<_, i32>(0) & 0b1_1111;
+            // `grouping` returns a bit for each column, 1 if the row is not grouped by it.
+            // The first column has the highest bit. Inverted, one bit is set: that of the
+            // column by which this row is grouped.
+            let grouped_by = !row.get::<_, i32>(0) & 0b1_1111;
             let sums = sums(row, 1 + OVERVIEW.len());
             let named = |at| NamedSums {
                 name: text(row, at),
                 sums,
             };
-            match apart {
+            match grouped_by {
                 0b1_0000 => all.hours.push(HourSums {
                     hour: row.get(1),
                     sums,
@@ -145,7 +149,11 @@ impl NodeRecordsReader {
         Ok(all.facts(rows))
     }
 
-    /// Queries sums by group. Fails if there are too many groups.
+    /// Queries sums by group. `grouped` is the SQL after the conditions.
+    ///
+    /// # Errors
+    ///
+    /// [`ArchiveFailure`]; [`ArchiveFailure::TooManySums`].
     async fn sums(
         &self,
         question: &ArchiveQuestion,
@@ -206,6 +214,7 @@ fn denials_join(grouped: &str) -> String {
     )
 }
 
+/// Reads a text column, which may be NULL.
 fn text(row: &Row, at: usize) -> Option<Arc<str>> {
     row.get::<_, Option<&str>>(at).map(Arc::from)
 }
@@ -226,8 +235,8 @@ fn sums(row: &Row, from: usize) -> DecisionSums {
         put_off_by_site: sum(9),
         classes: ClassCounts::of(|class| {
             let classes = DecisionClass::ALL.into_iter();
-            let place = classes.zip(10..).find(|(other, _)| *other == class);
-            place.map_or(0, |(_, at)| sum(at))
+            let column = classes.zip(10..).find(|(other, _)| *other == class);
+            column.map_or(0, |(_, at)| sum(at))
         }),
     }
 }

@@ -136,7 +136,8 @@ pub enum ArchiveFailure {
     /// A row of the archive has values that this program does not write.
     #[error("the archive has a row of decision that this program did not write")]
     Row(#[source] serde_json::Error),
-    /// Another process ships the same record, and was faster.
+    /// Another process has shipped the same record, or removed months of the archive,
+    /// while this one was shipping. Nothing was written; shipping can be retried at once.
     #[error("another process ships this record, or removes months, at the same time: try again")]
     Overtaken,
     /// The archive contains a different entry of this record under the same number.

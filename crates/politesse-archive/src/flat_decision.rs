@@ -1,4 +1,5 @@
-//! Row of table `decision`: a decision with its ending and all values.
+//! Row of the table `decision`: a decision ([`StoredRecord`]) with its ending and all
+//! values, instead of references to other tables as in a node's record.
 //!
 //! Rows are written and read as JSON objects with one member per column. Does not know
 //! which rows are written or read.
@@ -18,7 +19,8 @@ use politesse_decision::record::{
 use politesse_directives::PurposeSet;
 use politesse_robots::origin::Target;
 
-/// Row of table `decision`, with a member for each column.
+/// Row of the table `decision`. Each field is the column of the same name (`schema.sql`);
+/// [`FlatDecision::of`] shows from which field of [`StoredRecord`] it comes.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct FlatDecision {
     pub(super) node: i32,
@@ -69,18 +71,18 @@ pub(super) struct FlatDecision {
 
 impl FlatDecision {
     /// Builds the row of a decision of `node`.
-    pub(super) fn of(node: i32, record: &StoredRecord) -> Self {
-        let ruling = &record.ruling;
-        let seen = record.directives.as_deref();
+    pub(super) fn of(node: i32, decision: &StoredRecord) -> Self {
+        let ruling = &decision.ruling;
+        let seen = decision.directives.as_deref();
         let row = Self {
             node,
-            seq: record.seq,
-            time: storable(record.at),
-            user_agent: record.crawler.user_agent.clone(),
-            label: record.crawler.label.clone(),
-            candidates: record.crawler.candidates.clone(),
-            unlisted: record.crawler.unlisted.clone(),
-            method: record.method.to_string(),
+            seq: decision.seq,
+            time: storable(decision.at),
+            user_agent: decision.crawler.user_agent.clone(),
+            label: decision.crawler.label.clone(),
+            candidates: decision.crawler.candidates.clone(),
+            unlisted: decision.crawler.unlisted.clone(),
+            method: decision.method.to_string(),
             verdict: ruling.verdict.clone(),
             reason: ruling.reason.clone(),
             effect: ruling.effect.clone(),
@@ -88,45 +90,46 @@ impl FlatDecision {
             rule: ruling.rule.clone(),
             line: ruling.line,
             agents: ruling.group.clone(),
-            wait_ms: record.wait_ms,
-            policy: record.policy.sha256.to_string(),
-            sent: record.sent,
-            status: record.status,
-            bytes: record.bytes,
-            error: record.error.as_deref().map(str::to_owned),
+            wait_ms: decision.wait_ms,
+            policy: decision.policy.sha256.to_string(),
+            sent: decision.sent,
+            status: decision.status,
+            bytes: decision.bytes,
+            error: decision.error.as_deref().map(str::to_owned),
             directives: seen.map(|seen| seen.directives.clone()),
             said: seen.and_then(|seen| seen.said.clone()),
-            purposes: record.policy.preferences.map(|terms| terms.purposes),
-            denials: record.denials(),
+            purposes: decision.policy.preferences.map(|terms| terms.purposes),
+            denials: decision.denials(),
             ..Self::default()
         };
-        row.with_request(record)
-            .with_robots(record.snapshot.as_deref())
+        row.with_request(decision)
+            .with_robots(decision.snapshot.as_deref())
     }
 
-    /// Adds the columns that a redaction removes, unless the record is redacted. In that
-    /// case the host is taken from the snapshot.
-    fn with_request(self, record: &StoredRecord) -> Self {
+    /// Adds the columns that a redaction removes, unless the decision is redacted. In that
+    /// case the host is taken from the snapshot, which names it anyway.
+    fn with_request(self, decision: &StoredRecord) -> Self {
         // A manually altered URL may have no host.
         let host_of = |url: &String| {
             let target = url.parse::<Target>().ok();
             target.map(|target| target.origin.host().to_string())
         };
-        if record.is_redacted() {
-            let snapshot = record.snapshot.as_deref();
+        if decision.is_redacted() {
+            let snapshot = decision.snapshot.as_deref();
             let host = snapshot.and_then(|snapshot| host_of(&snapshot.origin));
             return Self { host, ..self };
         }
         Self {
-            client: Some(record.client.address.clone()),
-            credential: record.client.credential.clone(),
-            host: host_of(&record.url),
-            url: Some(record.url.clone()),
-            reading: record.reading.clone(),
+            client: Some(decision.client.address.clone()),
+            credential: decision.client.credential.clone(),
+            host: host_of(&decision.url),
+            url: Some(decision.url.clone()),
+            reading: decision.reading.clone(),
             ..self
         }
     }
 
+    /// Adds the columns about the robots.txt that the decision is based on, if any.
     fn with_robots(self, snapshot: Option<&RecordedSnapshot>) -> Self {
         let Some(snapshot) = snapshot else {
             return self;
@@ -148,8 +151,8 @@ impl FlatDecision {
         }
     }
 
-    /// Converts the row to a decision of the node `label`. Of its policy only the digest
-    /// and the purposes are known.
+    /// Converts the row to a decision; `label` is the display name of its node. Of its
+    /// policy only the digest and the purposes are known.
     pub(super) fn into_record(self, label: &Arc<str>) -> StoredRecord {
         let snapshot = self.snapshot().map(Arc::new);
         let client = match self.client {
@@ -162,7 +165,8 @@ impl FlatDecision {
         let seen = |directives| Seen {
             directives,
             said: self.said,
-            // Here, the ruling's denials include those of the response.
+            // The column `denials` has those of the ruling and of the response together,
+            // and they cannot be told apart again. All become denials of the ruling.
             denials: Vec::new(),
         };
         StoredRecord {
@@ -202,6 +206,7 @@ impl FlatDecision {
         }
     }
 
+    /// Returns the robots.txt that the decision is based on, if any.
     fn snapshot(&self) -> Option<RecordedSnapshot> {
         let digest = self.robots_sha256.as_deref();
         Some(RecordedSnapshot {

@@ -17,7 +17,8 @@ use super::failure::ArchiveFailure;
 use super::schema;
 use politesse_record::OrderReason;
 
-/// Tables partitioned by month, in the order in which all transactions lock them.
+/// Tables partitioned by month. All transactions lock them in this order, which rules out
+/// deadlocks.
 pub(super) const PARTITIONED: [&str; 2] = [DECISIONS, "event"];
 
 /// Table of decisions.
@@ -75,7 +76,7 @@ impl fmt::Display for Month {
     }
 }
 
-/// Archive connection that removes months.
+/// Connection to the archive that removes months.
 #[derive(Debug)]
 pub struct MonthDrop {
     access: ArchiveAccess,
@@ -136,8 +137,8 @@ impl MonthDrop {
 
     async fn begin(&mut self) -> Result<Transaction<'_>, ArchiveFailure> {
         let transaction = self.connection.client.transaction().await?;
-        // While this transaction waits for a lock, all later ones queue after it. The
-        // limit is the longest time that a reader's query may take.
+        // While this transaction waits for a lock on a table, all later ones queue after
+        // it. The limit is long enough for the query of a reader to end.
         let limit = format!(
             "SET LOCAL lock_timeout = {}",
             self.access.timeout.as_millis()

@@ -1,6 +1,7 @@
-//! Nodes of the archive: their records and their names.
+//! Nodes of the archive, one for each record (audit log) that was shipped: a node whose
+//! record was started anew appears twice, under the same name.
 //!
-//! Does not know the contents of the records.
+//! Nodes are numbered within the archive. Does not know the contents of the records.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub struct ArchiveNode {
 }
 
 impl ArchiveNode {
-    /// Finds the nodes with this name or record id.
+    /// Returns the numbers of the nodes with this name or record id.
     ///
     /// # Errors
     ///
@@ -45,7 +46,7 @@ impl ArchiveNode {
     }
 }
 
-/// Returns all nodes by number.
+/// Reads all nodes, by number.
 pub(super) async fn nodes_of(
     session: &ArchiveSession,
 ) -> Result<BTreeMap<i32, ArchiveNode>, ArchiveFailure> {
@@ -54,9 +55,9 @@ pub(super) async fn nodes_of(
     let names: Vec<String> = rows.iter().map(|row| row.get(2)).collect();
     let node = |at: usize, row: &tokio_postgres::Row| {
         let (record, name): (String, String) = (row.get(1), row.get(2));
-        let mut others = names.iter().enumerate().filter(|(place, _)| *place != at);
+        let mut others = names.iter().enumerate().filter(|(other, _)| *other != at);
         // If the record of a node was started anew, both records share the name.
-        let label = match others.any(|(_, other)| *other == name) {
+        let label = match others.any(|(_, other_name)| *other_name == name) {
             true => record.as_str().into(),
             false => name.as_str().into(),
         };

@@ -1,4 +1,6 @@
-//! Place of a decision among those of all nodes.
+//! Place of a decision among those of all nodes, as used in links to the next page.
+//!
+//! Does not know whether there is such a decision.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,14 +8,14 @@ use std::str::FromStr;
 use thiserror::Error;
 
 /// Place of a decision in the order of the archive: by time, then by node, then by
-/// sequence number.
+/// sequence number. Its text is `TIME.NODE.SEQ`, all in decimal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ArchivePlace {
     /// Time of the decision, in microseconds since 1970.
     pub time_us: i64,
-    /// Number of the node.
+    /// Number of the node in the archive.
     pub node: i32,
-    /// Sequence number of the decision.
+    /// Sequence number of the decision in the node's record.
     pub seq: i64,
 }
 

@@ -13,19 +13,20 @@ use tokio::time::timeout;
 use super::Options;
 use super::connection::ArchiveAccess;
 use super::failure::ArchiveFailure;
-use super::reader::NodeRecordsReader;
+use super::reader::FleetArchiveReader;
 
 /// Maximum number of concurrent queries. Others wait, within their own time limits.
-const QUESTIONS: usize = 4;
+const QUERIES_MAX: usize = 4;
 
 /// Pool of readers, connected on demand.
 #[derive(Debug)]
 pub struct ArchivePool {
     options: Options,
-    longest: Duration,
-    /// Readers not in use.
-    idle: Mutex<Vec<NodeRecordsReader>>,
-    places: Semaphore,
+    query_timeout: Duration,
+    /// Connected readers not in use.
+    idle: Mutex<Vec<FleetArchiveReader>>,
+    /// One permit for each reader that may be lent.
+    permits: Semaphore,
 }
 
 /// Borrowed reader. If it is not given back, its connection is closed: it may be broken,
@@ -33,14 +34,14 @@ pub struct ArchivePool {
 #[derive(Debug)]
 pub struct LentReader<'a> {
     pool: &'a ArchivePool,
-    reader: NodeRecordsReader,
-    _place: SemaphorePermit<'a>,
+    reader: FleetArchiveReader,
+    _permit: SemaphorePermit<'a>,
 }
 
 impl Deref for LentReader<'_> {
-    type Target = NodeRecordsReader;
+    type Target = FleetArchiveReader;
 
-    fn deref(&self) -> &NodeRecordsReader {
+    fn deref(&self) -> &FleetArchiveReader {
         &self.reader
     }
 }
@@ -53,50 +54,52 @@ impl LentReader<'_> {
 }
 
 impl ArchivePool {
-    /// Creates a pool for the archive of `options`. Each query may take `longest`. Does
-    /// not connect yet.
-    pub fn new(options: Options, longest: Duration) -> Self {
+    /// Creates a pool for the archive of `options`. `query_timeout` limits each query, and
+    /// each call of [`ArchivePool::within`]. Does not connect yet.
+    pub fn new(options: Options, query_timeout: Duration) -> Self {
         Self {
             options,
-            longest,
+            query_timeout,
             idle: Mutex::new(Vec::new()),
-            places: Semaphore::new(QUESTIONS),
+            permits: Semaphore::new(QUERIES_MAX),
         }
     }
 
-    /// Borrows a reader.
+    /// Borrows a reader. Waits while the maximum number of readers is lent.
     ///
     /// # Errors
     ///
     /// [`ArchiveFailure`] if the archive cannot be reached, or has no tables of this
     /// version.
     pub async fn lend(&self) -> Result<LentReader<'_>, ArchiveFailure> {
-        // The semaphore is never closed.
-        let place = self
-            .places
+        // The semaphore is never closed, so `acquire` cannot fail.
+        let permit = self
+            .permits
             .acquire()
             .await
             .map_err(|_| ArchiveFailure::Unnamed)?;
         let idle = {
             let mut idle = self.lock();
-            // PostgreSQL may have been restarted since.
+            // Connections end if PostgreSQL is restarted.
             idle.retain(|reader| !reader.is_over());
             idle.pop()
         };
         let reader = match idle {
             Some(reader) => reader,
             None => {
-                NodeRecordsReader::open(&ArchiveAccess::new(&self.options)?, self.longest).await?
+                FleetArchiveReader::open(&ArchiveAccess::new(&self.options)?, self.query_timeout)
+                    .await?
             }
         };
         Ok(LentReader {
             pool: self,
             reader,
-            _place: place,
+            _permit: permit,
         })
     }
 
-    /// Waits for the answer to a query, up to the time limit.
+    /// Runs `question`, which borrows a reader and queries it, within the time limit: the
+    /// wait for a reader counts, too.
     ///
     /// # Errors
     ///
@@ -105,10 +108,10 @@ impl ArchivePool {
         &self,
         question: impl Future<Output = Result<T, ArchiveFailure>>,
     ) -> Result<T, ArchiveFailure> {
-        timeout(self.longest, question).await?
+        timeout(self.query_timeout, question).await?
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<NodeRecordsReader>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<FleetArchiveReader>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

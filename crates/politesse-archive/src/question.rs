@@ -1,8 +1,9 @@
-//! Query of the archive: a filter of decisions, translated to PostgreSQL conditions that
-//! can use the indexes.
+//! Question to the archive: a filter of decisions, translated to PostgreSQL conditions
+//! that can use the indexes.
 //!
-//! Has the same meaning as `audit::filter` for a record; `tests/it/archive_asked.rs`
-//! compares the two. Does not know which facts about the decisions are queried.
+//! Selects the same decisions as `politesse_record::filter` does in a node's record;
+//! `tests/it/archive_asked.rs` compares the two. Does not know which facts about the
+//! decisions are queried.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,10 +26,12 @@ pub(super) const CLASS_COLUMNS: ClassColumns = ClassColumns {
     sent: "d.sent",
 };
 
-/// Path of a rule, as in the index of rules.
+/// SQL expression for the path of a rule. Must equal the expression of the index
+/// `decision_rule`, or PostgreSQL cannot use that index.
 const RULE_PATH: &str = r"regexp_replace(d.rule, '^([^:]*:|[^:\s]*\s)\s*', '')";
 
-/// Name of a rule whose path is `?`: the text before the path, without the colon.
+/// SQL expression for the name of a rule (`disallow`) whose path is `?`: the text before
+/// the path, without the colon.
 const RULE_NAME: &str =
     r#"lower(btrim(left(d.rule, length(d.rule) - length(?)), E' \t:') COLLATE "C")"#;
 
@@ -42,22 +45,23 @@ pub(super) struct ArchiveConditions {
 impl ArchiveConditions {
     /// Adds a condition in which `?` stands for the value.
     pub(super) fn add(&mut self, sql: &str, value: impl ToSql + Send + Sync + 'static) {
-        let place = self.place(value);
-        self.sql.push(sql.replace('?', &place));
+        let placeholder = self.bind(value);
+        self.sql.push(sql.replace('?', &placeholder));
     }
 
-    /// Adds a value and returns its placeholder.
-    pub(super) fn place(&mut self, value: impl ToSql + Send + Sync + 'static) -> String {
+    /// Adds a value, and returns its placeholder (`$1` and so on).
+    pub(super) fn bind(&mut self, value: impl ToSql + Send + Sync + 'static) -> String {
         self.values.push(Box::new(value));
         format!("${}", self.values.len())
     }
 
-    /// Adds a condition that already contains its placeholders.
-    pub(super) fn add_placed(&mut self, sql: String) {
+    /// Adds a condition that needs no value, or contains placeholders returned by
+    /// [`ArchiveConditions::bind`].
+    pub(super) fn add_bound(&mut self, sql: String) {
         self.sql.push(sql);
     }
 
-    /// Joins all conditions; `true` if there are none.
+    /// Joins all conditions with AND; the SQL `true` if there are none.
     pub(super) fn sql(&self) -> String {
         match self.sql.is_empty() {
             true => "true".to_owned(),
@@ -73,8 +77,10 @@ impl ArchiveConditions {
             .collect()
     }
 
+    /// Adds the condition that the URL is `url`, or begins with it.
     fn add_url(&mut self, url: &UrlPattern) {
-        // The index contains prefixes, so a condition on the prefix selects it.
+        // The index contains the first 400 characters of each URL, so PostgreSQL uses it
+        // for a condition on these only.
         let text = url.text().to_owned();
         if !url.is_prefix() {
             self.add("left(d.url, 400) = left(?, 400) AND d.url = ?", text);
@@ -89,29 +95,35 @@ impl ArchiveConditions {
         );
     }
 
+    /// Adds the condition that the deciding rule has this path and, if given, this name.
     fn add_rule(&mut self, rule: &RulePattern) {
         let path = rule.path().to_owned();
         let by_index = format!("d.rule IS NOT NULL AND left({RULE_PATH}, 400) = left(?, 400)");
         self.add(&format!("{by_index} AND {RULE_PATH} = ?"), path.clone());
         if let Some(name) = rule.name() {
-            let name = self.place(name.to_ascii_lowercase());
+            let name = self.bind(name.to_ascii_lowercase());
             self.add(&format!("{RULE_NAME} = {name}"), path);
         }
     }
 }
 
-/// Filter, with the nodes of the archive.
+/// Filter whose node has been looked up in the archive.
 #[derive(Debug, Clone)]
 pub struct ArchiveQuestion {
     filter: DecisionFilter,
-    /// All nodes, by number.
+    /// All nodes of the archive, by number.
     pub(super) nodes: Arc<BTreeMap<i32, ArchiveNode>>,
-    /// Numbers of the selected nodes; `None` for all.
+    /// Numbers of the nodes that the filter names; `None` if it names none, so that all
+    /// are selected.
     chosen_nodes: Option<Vec<i32>>,
 }
 
 impl ArchiveQuestion {
     /// Looks up the nodes that the filter names.
+    ///
+    /// # Errors
+    ///
+    /// [`ArchiveFailure`]; [`ArchiveFailure::NoNode`] if there is no such node.
     pub(super) async fn new(
         session: &ArchiveSession,
         filter: &DecisionFilter,
@@ -150,7 +162,7 @@ impl ArchiveQuestion {
         }
         match filter.stored_crawler() {
             None => {}
-            Some("") => conditions.add_placed("d.crawler IS NULL".to_owned()),
+            Some("") => conditions.add_bound("d.crawler IS NULL".to_owned()),
             // Only ASCII letters are folded, regardless of the server's locale.
             Some(crawler) => conditions.add(
                 "left(lower(d.crawler COLLATE \"C\"), 400) = left(?, 400) \

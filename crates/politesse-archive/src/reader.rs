@@ -1,8 +1,10 @@
-//! Reader of the archive: filtered decisions of all nodes, a page at a time.
+//! Reader of the fleet's archive: decisions of all nodes that match a filter, a page at a
+//! time.
 //!
-//! Decisions are ordered by time; those of the same time by node and sequence number.
-//! Each page is one query limited by a key, so nothing is held open between pages. Does
-//! not know who uses it.
+//! Decisions are ordered by their [`ArchivePlace`]: by time, those of the same time by
+//! node and sequence number. Each page is one query that starts after the last place of
+//! the page before, so nothing is held open between pages. Counts and statistics are in
+//! `counts`. Does not know how the decisions are shown.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,36 +27,39 @@ use politesse_record::Direction;
 use politesse_record::filter::DecisionFilter;
 use politesse_record::stats::DecisionTotal;
 
-/// Maximum number of newly arrived decisions read at a time per node.
+/// Maximum number of decisions that one call of [`FleetArchiveReader::arrived`] returns
+/// for each node.
 const ARRIVED_MAX: usize = 4096;
 
+/// Names the partitions of a table.
 const PARTITIONS: &str = "
 SELECT c.relname::text FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
 WHERE i.inhparent = $1::text::regclass";
 
-/// Reader of one archive.
+/// Read-only connection to the archive of a fleet. Not the `ArchiveReader` of
+/// `politesse-crawls`, which reads the archive of a crawl (WARC).
 #[derive(Debug)]
-pub struct NodeRecordsReader {
+pub struct FleetArchiveReader {
     pub(super) session: ArchiveSession,
 }
 
-/// Limits of a page of decisions.
+/// Which part of the matching decisions a page contains.
 #[derive(Debug, Clone, Copy)]
 pub struct ArchiveBounds {
     /// Order of the decisions.
     pub direction: Direction,
-    /// Place after which the page starts; absent for the first page.
-    pub behind: Option<ArchivePlace>,
-    /// Maximum number of rows.
+    /// Place of the last decision of the page before; `None` for the first page.
+    pub after: Option<ArchivePlace>,
+    /// Maximum number of decisions.
     pub rows: usize,
 }
 
 /// Decisions of one page.
 #[derive(Debug, Default)]
 pub struct ArchivePage {
-    /// The decisions.
+    /// The decisions. Of a policy, only the digest and the purposes are known.
     pub records: Vec<StoredRecord>,
-    /// Place after which the next page starts; absent on the last page.
+    /// [`ArchiveBounds::after`] of the next page; `None` on the last page.
     pub next: Option<ArchivePlace>,
 }
 
@@ -63,19 +68,23 @@ pub struct ArchivePage {
 pub struct ArchiveDecision {
     /// The decision, including its policy.
     pub record: StoredRecord,
-    /// Body of the robots.txt, if there was one and the archive contains it.
+    /// Body of the robots.txt that the decision is based on; `None` if it is based on
+    /// none, or the archive does not contain the body.
     pub body: Option<Vec<u8>>,
 }
 
-impl NodeRecordsReader {
-    /// Connects to an archive. Each later query may take `longest`. Must be called inside
-    /// a tokio runtime.
+impl FleetArchiveReader {
+    /// Connects to an archive. `query_timeout` limits each later query. Must be called
+    /// inside a tokio runtime.
     ///
     /// # Errors
     ///
     /// [`ArchiveFailure`], as for all functions here.
-    pub async fn open(access: &ArchiveAccess, longest: Duration) -> Result<Self, ArchiveFailure> {
-        let session = ArchiveSession::open(access, longest).await?;
+    pub async fn open(
+        access: &ArchiveAccess,
+        query_timeout: Duration,
+    ) -> Result<Self, ArchiveFailure> {
+        let session = ArchiveSession::open(access, query_timeout).await?;
         Ok(Self { session })
     }
 
@@ -84,7 +93,7 @@ impl NodeRecordsReader {
         self.session.is_over()
     }
 
-    /// Resolves the names in `filter`, once for all pages.
+    /// Looks up the node that `filter` names, once for all pages.
     ///
     /// # Errors
     ///
@@ -120,21 +129,22 @@ impl NodeRecordsReader {
             Direction::NewestFirst => ("DESC", "<"),
             Direction::OldestFirst => ("ASC", ">"),
         };
-        if let Some(place) = bounds.behind {
-            // The time is compared separately first, because that condition selects
-            // partitions and indexes.
-            let time = conditions.place(system_time(place.time_us));
-            let (node, seq) = (conditions.place(place.node), conditions.place(place.seq));
-            conditions.add_placed(format!(
+        if let Some(place) = bounds.after {
+            // The comparison of all three implies that of the time. PostgreSQL needs the
+            // latter to select partitions and indexes.
+            let time = conditions.bind(system_time(place.time_us));
+            let (node, seq) = (conditions.bind(place.node), conditions.bind(place.seq));
+            conditions.add_bound(format!(
                 "d.time {compare}= {time} AND (d.time, d.node, d.seq) {compare} ({time}, {node}, \
                  {seq})"
             ));
         }
         // One more row than requested, to find out whether there is a further page.
         let rows_max = i64::try_from(bounds.rows.saturating_add(1)).unwrap_or(i64::MAX);
-        let limit = conditions.place(rows_max);
-        let rest = format!("ORDER BY d.time {order}, d.node {order}, d.seq {order} LIMIT {limit}");
-        let mut rows = self.rows(&conditions, &rest).await?;
+        let limit = conditions.bind(rows_max);
+        let order_and_limit =
+            format!("ORDER BY d.time {order}, d.node {order}, d.seq {order} LIMIT {limit}");
+        let mut rows = self.rows(&conditions, &order_and_limit).await?;
         let has_more = bounds.rows < rows.len();
         rows.truncate(bounds.rows);
         let last = rows.last().map(place_of);
@@ -144,17 +154,18 @@ impl NodeRecordsReader {
         })
     }
 
-    /// Reads the decisions that meet `conditions`; `rest` is the end of the query.
+    /// Reads the decisions that meet `conditions`. `order_and_limit` is the SQL after the
+    /// conditions; it may be empty.
     async fn rows(
         &self,
         conditions: &ArchiveConditions,
-        rest: &str,
+        order_and_limit: &str,
     ) -> Result<Vec<FlatDecision>, ArchiveFailure> {
         let chosen = format!(
-            "SELECT * FROM decision AS d WHERE {} {rest}",
+            "SELECT * FROM decision AS d WHERE {} {order_and_limit}",
             conditions.sql()
         );
-        // Only the selected rows are converted to JSON.
+        // A subquery, so that only the selected rows are converted to JSON.
         let sql = format!("SELECT row_to_json(d)::text FROM ({chosen}) AS d");
         let rows = self.session.query(&sql, &conditions.parameters()).await?;
         rows.iter()
@@ -162,8 +173,11 @@ impl NodeRecordsReader {
             .collect()
     }
 
-    /// Finds the decisions with a sequence number, of the nodes called `node` or of all
-    /// nodes.
+    /// Finds the decisions with the sequence number `seq`. Each node has its own numbers,
+    /// so there may be several.
+    ///
+    /// `node` is the name of a node or the id of its record, as in
+    /// [`DecisionFilter::node`]; `None` stands for all nodes.
     ///
     /// # Errors
     ///
@@ -188,8 +202,8 @@ impl NodeRecordsReader {
         Ok(rows.iter().map(place_of).collect())
     }
 
-    /// Reads the decision at a place, with its policy text and robots.txt; `None` if it
-    /// does not exist.
+    /// Reads the decision at a place, with its policy text and robots.txt; `None` if there
+    /// is no decision at this place.
     ///
     /// # Errors
     ///
@@ -221,6 +235,7 @@ impl NodeRecordsReader {
         Ok(Some(ArchiveDecision { record, body }))
     }
 
+    /// Reads the body of a robots.txt; `None` if the archive does not contain it.
     async fn body(&self, sha256: Digest) -> Result<Option<Vec<u8>>, ArchiveFailure> {
         let sql = "SELECT body FROM robots WHERE sha256 = $1";
         let rows = self.session.query(sql, &[&sha256.to_string()]).await?;
@@ -242,7 +257,8 @@ impl NodeRecordsReader {
         Ok(count_of(&rows))
     }
 
-    /// Counts the decisions that match `question`, up to `most`.
+    /// Counts the decisions that match `question`, but at most `most` of them, which is
+    /// faster than [`FleetArchiveReader::count`] if there are many.
     ///
     /// # Errors
     ///
@@ -266,13 +282,18 @@ impl NodeRecordsReader {
         })
     }
 
-    /// Reads the decisions that match `question` and have arrived since `ends`, ordered
-    /// by time, and advances `ends`. For a node missing from `ends`, reading starts with
-    /// later arrivals.
+    /// Reads the decisions that match `question` and have arrived in the archive since
+    /// the previous call, ordered by time.
+    ///
+    /// `ends` maps the number of a node to the sequence number up to which the caller has
+    /// read that node's entries; this function advances it. A node missing from `ends` is
+    /// added at its current end, so that only its later entries are read. If a node has
+    /// very many new decisions, the next call returns the rest.
     ///
     /// # Errors
     ///
-    /// [`ArchiveFailure`].
+    /// [`ArchiveFailure`]. `ends` may then have advanced past decisions that were not
+    /// returned, and must not be used again.
     pub async fn arrived(
         &self,
         question: &ArchiveQuestion,
@@ -281,6 +302,7 @@ impl NodeRecordsReader {
         let nodes = nodes_of(&self.session).await?;
         let mut arrived = Vec::new();
         for (number, node) in &nodes {
+            // `node.last` is the number up to which all entries of the node have arrived.
             let after = ends.insert(*number, node.last).unwrap_or(node.last);
             if node.last <= after {
                 continue;
@@ -289,15 +311,16 @@ impl NodeRecordsReader {
             conditions.add("d.node = ?", *number);
             conditions.add("d.seq > ?", after);
             conditions.add("d.seq <= ?", node.last);
-            let rest = format!("ORDER BY d.seq LIMIT {ARRIVED_MAX}");
-            let rows = self.rows(&conditions, &rest).await?;
-            // The next call reads the rest.
+            let order_and_limit = format!("ORDER BY d.seq LIMIT {ARRIVED_MAX}");
+            let rows = self.rows(&conditions, &order_and_limit).await?;
+            // The limit is reached, so further decisions may match: the next call has to
+            // continue after the last one read, not at `node.last`.
             if let Some(last) = rows.get(ARRIVED_MAX - 1) {
                 ends.insert(*number, place_of(last).seq);
             }
             arrived.extend(records(rows, &nodes));
         }
-        // The nodes were read one after the other.
+        // So far, the decisions are grouped by node.
         arrived.sort_by_key(|record| record.at);
         Ok(arrived)
     }
@@ -310,7 +333,8 @@ impl NodeRecordsReader {
     /// [`ArchiveFailure`].
     pub async fn months(&self) -> Result<BTreeMap<Month, u64>, ArchiveFailure> {
         let mut months = BTreeMap::new();
-        // A month may contain events but no decisions.
+        // Events come first, and add their months with a count of zero. Decisions come
+        // second, and overwrite the zero with the actual count.
         for table in PARTITIONED.into_iter().rev() {
             let rows = self.session.query(PARTITIONS, &[&table]).await?;
             for name in rows.iter().map(|row| row.get::<_, String>(0)) {
@@ -327,6 +351,7 @@ impl NodeRecordsReader {
         Ok(months)
     }
 
+    /// Counts the rows of a partition.
     async fn count_rows(&self, partition: &str) -> Result<u64, ArchiveFailure> {
         let sql = format!("SELECT count(*) FROM {partition}");
         Ok(count_of(&self.session.query(&sql, &[]).await?))
@@ -339,8 +364,8 @@ fn count_of(rows: &[Row]) -> u64 {
     count.unwrap_or_default().cast_unsigned()
 }
 
-/// Converts rows to decisions. Drops the rows of a node that was added after `nodes` was
-/// read.
+/// Converts rows to decisions, labelled with their nodes. Drops the rows of a node that
+/// is missing from `nodes`, because it was added after `nodes` was read.
 fn records(rows: Vec<FlatDecision>, nodes: &BTreeMap<i32, ArchiveNode>) -> Vec<StoredRecord> {
     let rows = rows.into_iter();
     rows.filter_map(|row| Some((nodes.get(&row.node)?, row)))
@@ -348,6 +373,7 @@ fn records(rows: Vec<FlatDecision>, nodes: &BTreeMap<i32, ArchiveNode>) -> Vec<S
         .collect()
 }
 
+/// Returns the place of a row.
 fn place_of(row: &FlatDecision) -> ArchivePlace {
     ArchivePlace {
         time_us: row.time.as_microsecond(),
@@ -356,8 +382,8 @@ fn place_of(row: &FlatDecision) -> ArchivePlace {
     }
 }
 
-/// Converts the time of a place for PostgreSQL. A place comes from a link, and may
-/// contain any number.
+/// Converts the time of a place for PostgreSQL. Places are parsed from links, which may
+/// contain any number: a time out of range becomes the start of 1970.
 fn system_time(time_us: i64) -> SystemTime {
     Timestamp::from_microsecond(time_us)
         .unwrap_or_default()

@@ -1,5 +1,5 @@
-//! Tables of the archive. The first node that ships creates them. Also checks their
-//! version, and whether they are unchanged.
+//! Tables of the archive: creates them when the first node ships, and checks their version
+//! and their columns.
 
 use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
@@ -46,14 +46,14 @@ const VERSION_TABLE: &str = "archive";
 ///
 /// [`ArchiveFailure`]: the errors of [`check`], and [`ArchiveFailure::Encoding`].
 pub(super) async fn make(
-    connector: &ArchiveAccess,
+    access: &ArchiveAccess,
     client: &mut Client,
 ) -> Result<(), ArchiveFailure> {
     // Checked first, because a user who may not create tables can still ship to existing
     // ones.
     let is_made: bool = client.query_one(FIND_TABLES, &[]).await?.get(0);
     if !is_made {
-        check_encoding(connector, client).await?;
+        check_encoding(access, client).await?;
         let transaction = client.transaction().await?;
         let lock = "SELECT pg_advisory_xact_lock($1)";
         transaction.execute(lock, &[&SCHEMA_LOCK]).await?;
@@ -66,18 +66,18 @@ pub(super) async fn make(
         }
         transaction.commit().await?;
     }
-    check(connector, client).await
+    check(access, client).await
 }
 
 /// Checks, before anything is created, that the database can store every text of a
 /// record.
-async fn check_encoding(connector: &ArchiveAccess, client: &Client) -> Result<(), ArchiveFailure> {
+async fn check_encoding(access: &ArchiveAccess, client: &Client) -> Result<(), ArchiveFailure> {
     let sql = "SELECT current_setting('server_encoding')";
     let encoding: String = client.query_one(sql, &[]).await?.get(0);
     match encoding.as_str() {
         "UTF8" => Ok(()),
         _ => Err(ArchiveFailure::Encoding {
-            address: connector.address.clone(),
+            address: access.address.clone(),
             encoding,
         }),
     }
@@ -90,8 +90,8 @@ async fn check_encoding(connector: &ArchiveAccess, client: &Client) -> Result<()
 /// [`ArchiveFailure`]: [`Empty`](ArchiveFailure::Empty),
 /// [`Hidden`](ArchiveFailure::Hidden), [`ForeignTable`](ArchiveFailure::ForeignTable),
 /// [`Version`](ArchiveFailure::Version), or the error of a query.
-pub async fn check(connector: &ArchiveAccess, client: &Client) -> Result<(), ArchiveFailure> {
-    let address = connector.address.clone();
+pub async fn check(access: &ArchiveAccess, client: &Client) -> Result<(), ArchiveFailure> {
+    let address = access.address.clone();
     let is_made: bool = client.query_one(FIND_TABLES, &[]).await?.get(0);
     if !is_made {
         let elsewhere = client.query_opt(FIND_ELSEWHERE, &[]).await?;
@@ -144,6 +144,7 @@ async fn check_columns(client: &Client, columns: &[MadeColumn]) -> Result<(), Ar
 struct MadeColumn {
     table: &'static str,
     name: &'static str,
+    /// PostgreSQL type, as in `schema.sql`.
     type_name: &'static str,
 }
 

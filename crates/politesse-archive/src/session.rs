@@ -19,11 +19,11 @@ const GRACE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct ArchiveSession {
     connection: ArchiveConnection,
-    longest: Duration,
+    query_timeout: Duration,
 }
 
 impl ArchiveSession {
-    /// Connects. Each later query may take `longest`. Must be called inside a tokio
+    /// Connects. `query_timeout` limits each later query. Must be called inside a tokio
     /// runtime.
     ///
     /// # Errors
@@ -32,20 +32,20 @@ impl ArchiveSession {
     /// version.
     pub(super) async fn open(
         access: &ArchiveAccess,
-        longest: Duration,
+        query_timeout: Duration,
     ) -> Result<Self, ArchiveFailure> {
         let connection = access.connect().await?;
         schema::check(access, &connection.client).await?;
-        // With this setting, the server also cancels slow queries whose client has given
-        // up.
+        // The client also measures the time, but without `statement_timeout` the server
+        // would continue queries whose client has given up.
         let limits = format!(
             "SET default_transaction_read_only = on; SET statement_timeout = {}",
-            longest.as_millis()
+            query_timeout.as_millis()
         );
-        timeout(longest, connection.client.batch_execute(&limits)).await??;
+        timeout(query_timeout, connection.client.batch_execute(&limits)).await??;
         Ok(Self {
             connection,
-            longest,
+            query_timeout,
         })
     }
 
@@ -65,6 +65,6 @@ impl ArchiveSession {
         values: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, ArchiveFailure> {
         let asked = self.connection.client.query(sql, values);
-        Ok(timeout(self.longest + GRACE, asked).await??)
+        Ok(timeout(self.query_timeout + GRACE, asked).await??)
     }
 }

@@ -1,9 +1,20 @@
 //! Shipment of one window of entries, in one transaction.
 //!
-//! The transaction locks the row of the node first, which contains the number up to which
-//! all entries have arrived. A shipper that finds a different number than expected was
-//! overtaken, and writes nothing; an aborted transaction has written nothing either. So
-//! each entry is stored exactly once.
+//! A node's *record* is its audit log. Its *entries* have consecutive numbers: decisions
+//! ([`StoredRecord`]), endings of decisions, and events. A *window* ([`EntryWindow`]) is a
+//! run of entries. In the archive, each record has a row of the table `node`, with two
+//! ends:
+//!
+//! - `last` is the number up to which all entries have arrived. The next window starts
+//!   after it.
+//! - `newest` and `newest_time` are number and time of the last decision or event that has
+//!   arrived, which may precede `last`, because endings count for `last` only. They show
+//!   whether the archive and the record have the same entries (`copy_end`).
+//!
+//! The transaction locks the row of the node first. If `last` has changed since this
+//! process read it, another process has shipped the same record in the meantime, and this
+//! one writes nothing. An aborted transaction has written nothing either. So each entry is
+//! stored exactly once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,10 +32,11 @@ use politesse_record::copy_end::{CopiedEntry, CopyEnd};
 use politesse_record::entry_window::{EntryWindow, RecordDescription};
 use politesse_record::events::EventRow;
 
-/// Advisory lock for creating partitions.
+/// Advisory lock for creating partitions. The number must differ from that of
+/// `schema::SCHEMA_LOCK`, and other programs are unlikely to use it.
 const PARTITION_LOCK: i64 = 0x706f_6c69_7466;
 
-// `to_regclass` is unsuitable; see `schema`.
+// `to_regclass` would be shorter, but is unsuitable; see `schema::FIND_TABLES`.
 const FIND_PARTITION: &str = "SELECT EXISTS (SELECT FROM pg_class
   WHERE relname = $1::text AND pg_table_is_visible(oid))";
 
@@ -34,15 +46,15 @@ const ADD_NODE: &str = "
 INSERT INTO node (record, name, begun, last, shipped_at) VALUES ($1, $2, $3, 0, now())
 ON CONFLICT (record) DO NOTHING";
 
-const NAME_NODE: &str = "UPDATE node SET name = $2 WHERE id = $1 AND name <> $2";
+const RENAME_NODE: &str = "UPDATE node SET name = $2 WHERE id = $1 AND name <> $2";
 
 const LOCK_NODE: &str = "SELECT last FROM node WHERE id = $1 FOR UPDATE";
 
-const MOVE_NODE: &str = "
+const ADVANCE_NODE: &str = "
 UPDATE node SET last = $2, newest = coalesce($3, newest),
   newest_time = coalesce($4, newest_time), shipped_at = now() WHERE id = $1";
 
-const COUNT_FILES: &str = "SELECT count(*) FROM robots WHERE sha256 = ANY($1)";
+const COUNT_BODIES: &str = "SELECT count(*) FROM robots WHERE sha256 = ANY($1)";
 
 const ADD_POLICIES: &str = "
 INSERT INTO policy SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT DO NOTHING";
@@ -53,26 +65,29 @@ INSERT INTO decision SELECT * FROM json_populate_recordset(NULL::decision, $1::t
 const ADD_EVENTS: &str = "
 INSERT INTO event SELECT * FROM json_populate_recordset(NULL::event, $1::text::json)";
 
-/// Adds endings to decisions without one.
+/// Adds endings to decisions that arrived before they had one.
 const ADD_ENDINGS: &str = "
 UPDATE decision AS d SET sent = e.sent, status = e.status, bytes = e.bytes, error = e.error,
   directives = e.directives, said = e.said, denials = e.denials
 FROM json_populate_recordset(NULL::decision, $1::text::json) AS e
 WHERE d.node = $2 AND d.seq = e.seq AND d.time = e.time AND d.sent IS NULL";
 
-// The host stays if the robots.txt of the row names it anyway, as in the node's record.
+// Redaction leaves the column `robots_origin`. If it is the origin of the URL, it still
+// names the host, so the column `host` stays, too. `FlatDecision` gives the same host to a
+// decision that was redacted before it was shipped.
 const REDACT: &str = "
 UPDATE decision AS d SET client = NULL, credential = NULL, url = NULL, reading = NULL,
   host = CASE WHEN starts_with(d.url, d.robots_origin || '/') THEN d.host END
 FROM unnest($2::bigint[], $3::bigint[]) AS r (first, last)
 WHERE d.node = $1 AND r.first <= d.seq AND d.seq <= r.last AND d.client IS NOT NULL";
 
-/// Node of the archive, and the progress of shipping its record.
+/// Row of the table `node`, and the progress of shipping its record.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ShippedNode {
-    /// Number of the node.
+    /// Number of the node in the archive.
     id: i32,
-    /// End of the entries that have arrived.
+    /// End of the entries that have arrived, as read on connecting, and advanced by each
+    /// shipment.
     pub(super) end: CopyEnd,
 }
 
@@ -82,7 +97,8 @@ impl ShippedNode {
     ///
     /// # Errors
     ///
-    /// [`ArchiveFailure`], as for all functions here.
+    /// [`ArchiveFailure`], as for all functions here. [`ArchiveFailure::Overtaken`] if the
+    /// row was deleted right after it was added.
     pub(super) async fn find(
         client: &Client,
         record: &RecordDescription,
@@ -90,7 +106,8 @@ impl ShippedNode {
     ) -> Result<Self, ArchiveFailure> {
         let mut found = client.query_opt(FIND_NODE, &[&record.id]).await?;
         if found.is_none() {
-            // Only if it is missing, because every attempt uses up a node number.
+            // Not attempted for an existing node, because each attempt uses up a node
+            // number, even if it inserts nothing.
             let begun = SystemTime::from(storable(record.begun));
             let values: [&(dyn ToSql + Sync); 3] = [&record.id, &name, &begun];
             client.execute(ADD_NODE, &values).await?;
@@ -117,46 +134,54 @@ impl ShippedNode {
     ///
     /// [`ArchiveFailure`].
     pub(super) async fn set_name(&self, client: &Client, name: &str) -> Result<(), ArchiveFailure> {
-        client.execute(NAME_NODE, &[&self.id, &name]).await?;
+        client.execute(RENAME_NODE, &[&self.id, &name]).await?;
         Ok(())
     }
 
-    /// Ships a window read after the node's end, and advances the end. `files` are the
-    /// digests of the robots.txt bodies that must already be stored.
+    /// Ships `window`, which must start after the node's end, and advances the end.
+    /// `body_digests` are the digests of the robots.txt bodies that the caller has stored
+    /// for this window.
     ///
     /// # Errors
     ///
     /// [`ArchiveFailure`]: either nothing or everything was shipped, and a new connection
-    /// is required. [`ArchiveFailure::Overtaken`] if a file has been removed.
+    /// is required. [`ArchiveFailure::Overtaken`] if another process has shipped entries
+    /// of this record since its end was read, or has removed one of the bodies, together
+    /// with a month. In both cases nothing was shipped.
     pub(super) async fn ship(
         &mut self,
         client: &mut Client,
         window: &EntryWindow,
-        files: &[String],
+        body_digests: &[String],
     ) -> Result<(), ArchiveFailure> {
-        // If this future is dropped, the connection is dropped as well, which rolls back.
+        // If the caller drops this future (it has a timeout), it drops the connection as
+        // well, and the server rolls back.
         let transaction = client.transaction().await?;
         let locked = transaction.query_one(LOCK_NODE, &[&self.id]).await?;
-        let there = transaction.query_one(COUNT_FILES, &[&files]).await?;
-        let count: i64 = there.get(0);
-        if locked.get::<_, i64>(0) != self.end.last || usize::try_from(count) != Ok(files.len()) {
+        let counted = transaction
+            .query_one(COUNT_BODIES, &[&body_digests])
+            .await?;
+        let stored: i64 = counted.get(0);
+        let has_bodies = usize::try_from(stored) == Ok(body_digests.len());
+        if locked.get::<_, i64>(0) != self.end.last || !has_bodies {
             return Err(ArchiveFailure::Overtaken);
         }
-        // Policies and partitions come first, in the same order on all nodes: two nodes
-        // that create the same ones then wait for each other without a deadlock.
+        // Several nodes may add the same policies and partitions. All nodes add policies
+        // first, by digest, then partitions: as their locks are taken in the same order,
+        // one transaction waits for the other, and there is no deadlock.
         add_policies(&transaction, &window.decisions).await?;
         make_partitions(&transaction, window).await?;
         self.add_rows(&transaction, window).await?;
         let newest = window.newest();
-        let moved: [&(dyn ToSql + Sync); 4] = [
+        let values: [&(dyn ToSql + Sync); 4] = [
             &self.id,
             &window.last,
             &newest.map(|entry| entry.seq),
             &newest.map(|entry| SystemTime::from(storable(entry.at))),
         ];
-        transaction.execute(MOVE_NODE, &moved).await?;
-        // If the commit fails midway, the next connection finds out whether it took
-        // effect.
+        transaction.execute(ADVANCE_NODE, &values).await?;
+        // If the connection breaks here, it is unknown whether the commit took effect. The
+        // next connection finds out, because it reads `last` again.
         transaction.commit().await?;
         self.end = CopyEnd {
             last: window.last,
@@ -165,6 +190,8 @@ impl ShippedNode {
         Ok(())
     }
 
+    /// Adds the decisions, endings and events of a window, then redacts the decisions whose
+    /// redaction the events state.
     async fn add_rows(
         &self,
         transaction: &Transaction<'_>,
@@ -177,13 +204,13 @@ impl ShippedNode {
         if !window.ended.is_empty() {
             let rows = self.flat(&window.ended);
             let times = rows.iter().map(|row| row.time);
-            let (first, last) = (times.clone().min(), times.max());
-            // Constants, because PostgreSQL uses them to select partitions before it
-            // plans the join.
+            let (earliest, latest) = (times.clone().min(), times.max());
+            // Constants in the text rather than parameters, because PostgreSQL uses them
+            // to select partitions before it plans the join.
             let sql = format!(
                 "{ADD_ENDINGS} AND '{}' <= d.time AND d.time <= '{}'",
-                first.unwrap_or_default(),
-                last.unwrap_or_default()
+                earliest.unwrap_or_default(),
+                latest.unwrap_or_default()
             );
             transaction
                 .execute(&sql, &[&to_json(&rows), &self.id])
@@ -194,7 +221,8 @@ impl ShippedNode {
             let rows: Vec<Value> = events.map(|event| flat_event(self.id, event)).collect();
             transaction.execute(ADD_EVENTS, &[&to_json(&rows)]).await?;
         }
-        // Redactions come last, because a decision may be in the same window.
+        // Redactions come last, because the redacted decisions may be in the same window,
+        // and their rows must exist.
         let redacted = window.redacted();
         if !redacted.is_empty() {
             let [firsts, lasts] = [0, 1].map(|at| redacted.iter().map(move |range| range[at]));
@@ -206,14 +234,16 @@ impl ShippedNode {
         Ok(())
     }
 
+    /// Builds the rows of decisions of this node.
     fn flat(&self, decisions: &[StoredRecord]) -> Vec<FlatDecision> {
-        let rows = decisions.iter();
-        rows.map(|record| FlatDecision::of(self.id, record))
+        let decisions = decisions.iter();
+        decisions
+            .map(|decision| FlatDecision::of(self.id, decision))
             .collect()
     }
 }
 
-/// Builds the row of `event`.
+/// Builds the row of the table `event`, as a JSON object with a member for each column.
 fn flat_event(node: i32, event: &EventRow) -> Value {
     json!({
         "node": node,
@@ -231,7 +261,7 @@ fn flat_event(node: i32, event: &EventRow) -> Value {
     })
 }
 
-/// Adds the missing policies, in the order of their digests.
+/// Adds the policies of `decisions` that the archive lacks, in the order of their digests.
 async fn add_policies(
     transaction: &Transaction<'_>,
     decisions: &[StoredRecord],
@@ -243,6 +273,7 @@ async fn add_policies(
     let digests: Vec<String> = policies.keys().map(ToString::to_string).collect();
     let texts: Vec<String> = policies
         .values()
+        // PostgreSQL text cannot contain U+0000.
         .map(|policy| policy.json.replace('\0', "\u{2400}"))
         .collect();
     transaction
@@ -272,7 +303,8 @@ async fn make_partitions(
             {
                 continue;
             }
-            // Without the lock, two nodes could create the same one at once.
+            // The lock serialises the creation by several nodes. Another node may have
+            // created the partition while this one waited, so look again.
             let lock = "SELECT pg_advisory_xact_lock($1)";
             transaction.execute(lock, &[&PARTITION_LOCK]).await?;
             if !transaction

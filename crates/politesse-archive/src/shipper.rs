@@ -1,8 +1,8 @@
-//! Shipper: follows a record, and ships new entries to the archive.
+//! Shipper: follows a node's record, and ships new entries to the archive.
 //!
-//! It reads a window at a time, like any other reader; neither requests nor the record's
-//! writer wait for it. After a failure it reconnects and continues from the number that
-//! the archive has.
+//! It reads a window of entries at a time, like any other reader; neither requests nor the
+//! record's writer wait for it. After a failure it reconnects, and continues after the last
+//! entry that the archive has. `shipment` defines the terms, and ships a window.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,18 +26,19 @@ use politesse_record::reader::AuditReader;
 /// Interval at which new entries are looked for.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Makes commits durable, because entries that have arrived may be removed on the node. A
-/// server can be configured to confirm commits before they are on disk; stricter settings
-/// are left alone.
-const COMMITS_LAST: &str = "SELECT set_config('synchronous_commit', 'on', false)
+/// Makes the server confirm commits only when they are on disk. The node may remove
+/// entries once they have arrived, and a server can be configured to confirm earlier
+/// (`off`). Stricter settings are left alone.
+const DURABLE_COMMITS: &str = "SELECT set_config('synchronous_commit', 'on', false)
 WHERE current_setting('synchronous_commit') = 'off'";
 
-const FIND_FILES: &str = "SELECT sha256 FROM robots WHERE sha256 = ANY($1)";
+const FIND_BODIES: &str = "SELECT sha256 FROM robots WHERE sha256 = ANY($1)";
 
-const ADD_FILE: &str = "
+const ADD_BODY: &str = "
 INSERT INTO robots (sha256, body) VALUES ($1, $2) ON CONFLICT DO NOTHING";
 
-/// Pause after a failure. It doubles with each further failure, up to the longest.
+/// Pause after the first failure. It doubles with each further one, up to
+/// [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -49,14 +50,16 @@ const FINISH_MAX: Duration = Duration::from_secs(5);
 pub struct Shipper {
     connector: ArchiveAccess,
     record: ShippedRecord,
+    /// Called with the number of the last entry that has arrived.
     arrival: ArrivalListener,
     metrics: Arc<Metrics>,
+    /// `None` before the first connection and after a failure.
     link: Option<ShippingLink>,
     /// Text of the last logged failure; `None` while shipping works.
     trouble: Option<String>,
 }
 
-/// Connection, with the shipping state of both sides.
+/// Connection to the archive, the record to ship from, and the progress.
 #[derive(Debug)]
 struct ShippingLink {
     connection: ArchiveConnection,
@@ -149,7 +152,7 @@ impl Shipper {
                     self.link = Some(link);
                     shipped = Some(last);
                 }
-                // Reconnecting reads the number that the archive has.
+                // The loop reconnects, which reads the end of the archive again.
                 Err(ArchiveFailure::Overtaken) => {}
                 Err(error) => return Err(error),
             }
@@ -165,7 +168,8 @@ impl Shipper {
     /// removed here.
     async fn connect(&mut self) -> Result<ShippingLink, ArchiveFailure> {
         let path = self.record.path.clone();
-        // The record is opened first, because a connection is useless without one.
+        // The record is opened first, because without entries there is nothing to ship,
+        // and no need to connect.
         let opened = spawn_blocking(move || {
             let reader = AuditReader::open(&path)?;
             let description = reader.description()?;
@@ -176,7 +180,7 @@ impl Shipper {
         let mut connection = self.connector.connect().await?;
         let client = &mut connection.client;
         schema::make(&self.connector, client).await?;
-        client.execute(COMMITS_LAST, &[]).await?;
+        client.execute(DURABLE_COMMITS, &[]).await?;
         let node = ShippedNode::find(client, &record, &self.record.node).await?;
         let compared = spawn_blocking(move || {
             let strange = reader.strange_entry(&node.end);
@@ -220,16 +224,18 @@ impl Shipper {
         let Some(window) = window? else {
             return Ok((link, None));
         };
-        let (mut link, files) = ship_files(link, &window, limit).await?;
+        let (mut link, body_digests) = ship_bodies(link, &window, limit).await?;
         let client = &mut link.connection.client;
-        timeout(limit, link.node.ship(client, &window, &files)).await??;
+        timeout(limit, link.node.ship(client, &window, &body_digests)).await??;
         (self.arrival.0)(window.last);
+        // `node` is a copy made before the shipment, so its end is the previous one.
         let numbers = u64::try_from(window.last - node.end.last).unwrap_or_default();
         self.metrics.archive_shipped.inc_by(numbers);
         Ok((link, Some(window.last)))
     }
 
-    /// Logs each failure once per reason, and the recovery.
+    /// Counts a failure, and logs it unless it has the same text as the previous one; `None`
+    /// logs the recovery after a failure.
     fn report(&mut self, failure: Option<ArchiveFailure>) {
         let Some(error) = failure else {
             if self.trouble.take().is_some() {
@@ -257,8 +263,9 @@ impl Shipper {
 /// digests of all bodies that it then contains. Each query may take `limit`.
 ///
 /// Each body is written separately, because those of a window may be too large for one
-/// transaction. A body that the record lacks, too, is left out.
-async fn ship_files(
+/// transaction. A body that the record lacks as well, or
+/// that is damaged there, is left out.
+async fn ship_bodies(
     mut link: ShippingLink,
     window: &EntryWindow,
     limit: Duration,
@@ -268,13 +275,13 @@ async fn ship_files(
         .iter()
         .filter_map(|row| row.snapshot.as_ref());
     let digests: BTreeSet<_> = snapshots.filter_map(|snapshot| snapshot.sha256).collect();
-    let mut files: Vec<String> = digests.iter().map(ToString::to_string).collect();
+    let mut body_digests: Vec<String> = digests.iter().map(ToString::to_string).collect();
     let client = &link.connection.client;
-    let rows = timeout(limit, client.query(FIND_FILES, &[&files])).await??;
-    let there: BTreeSet<String> = rows.iter().map(|row| row.get(0)).collect();
+    let rows = timeout(limit, client.query(FIND_BODIES, &[&body_digests])).await??;
+    let stored: BTreeSet<String> = rows.iter().map(|row| row.get(0)).collect();
     for digest in digests {
         let name = digest.to_string();
-        if there.contains(&name) {
+        if stored.contains(&name) {
             continue;
         }
         let ShippingLink { reader, .. } = link;
@@ -287,15 +294,15 @@ async fn ship_files(
         match body? {
             Some(body) if Digest::of(&body) == digest => {
                 let client = &link.connection.client;
-                timeout(limit, client.execute(ADD_FILE, &[&name, &body])).await??;
+                timeout(limit, client.execute(ADD_BODY, &[&name, &body])).await??;
             }
-            Some(_) | None => files.retain(|file| *file != name),
+            Some(_) | None => body_digests.retain(|digest| *digest != name),
         }
     }
-    Ok((link, files))
+    Ok((link, body_digests))
 }
 
-/// Joins the texts of an error and its causes.
+/// Joins the texts of an error and its causes with colons.
 fn text_of(error: &ArchiveFailure) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);

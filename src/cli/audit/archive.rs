@@ -23,7 +23,7 @@ use politesse_archive::connection::ArchiveAccess;
 #[cfg(feature = "postgres")]
 use politesse_archive::month::{Month, MonthDrop};
 #[cfg(feature = "postgres")]
-use politesse_archive::reader::NodeRecordsReader;
+use politesse_archive::reader::FleetArchiveReader;
 use politesse_record::reader::AuditReader;
 
 /// Arguments that choose the archive.
@@ -68,7 +68,7 @@ impl ArchiveArguments {
     fn archive(&self, settings: &Settings) -> anyhow::Result<ArchiveSource> {
         let access = self.access(settings)?;
         let runtime = runtime()?;
-        let reader = runtime.block_on(NodeRecordsReader::open(&access, access.timeout))?;
+        let reader = runtime.block_on(FleetArchiveReader::open(&access, access.timeout))?;
         ArchiveSource::new(runtime, reader, self.node.clone())
     }
 

@@ -16,7 +16,7 @@ use super::arguments::DecisionName;
 use crate::cli::output::Usage;
 use politesse_archive::failure::ArchiveFailure;
 use politesse_archive::nodes::ArchiveNode;
-use politesse_archive::reader::{ArchiveBounds, NodeRecordsReader};
+use politesse_archive::reader::{ArchiveBounds, FleetArchiveReader};
 use politesse_decision::record::StoredRecord;
 use politesse_pages::explain::{Explanation, RowContext};
 use politesse_record::Direction;
@@ -31,7 +31,7 @@ const ROWS_MAX: usize = 2048;
 /// Archive that a command queries.
 pub(super) struct ArchiveSource {
     runtime: Runtime,
-    reader: NodeRecordsReader,
+    reader: FleetArchiveReader,
     /// Nodes at the start of the command, by their number.
     nodes: BTreeMap<i32, ArchiveNode>,
     /// Node to query; absent for all nodes.
@@ -58,7 +58,7 @@ impl ArchiveSource {
     /// Makes the source of a connected archive.
     pub(super) fn new(
         runtime: Runtime,
-        reader: NodeRecordsReader,
+        reader: FleetArchiveReader,
         node: Option<String>,
     ) -> anyhow::Result<Self> {
         let nodes = runtime.block_on(reader.nodes())?;
@@ -78,7 +78,7 @@ impl ArchiveSource {
     /// Puts a question to the archive, and waits for the answer.
     pub(super) fn ask<T>(
         &self,
-        question: impl AsyncFnOnce(&NodeRecordsReader) -> Result<T, ArchiveFailure>,
+        question: impl AsyncFnOnce(&FleetArchiveReader) -> Result<T, ArchiveFailure>,
     ) -> anyhow::Result<T> {
         self.wait(question(&self.reader))
     }
@@ -115,7 +115,7 @@ impl ArchiveSource {
         let question = self.wait(self.reader.question(&self.filter(filter)))?;
         let mut bounds = ArchiveBounds {
             direction,
-            behind: None,
+            after: None,
             rows: FIRST_ROWS,
         };
         loop {
@@ -123,10 +123,10 @@ impl ArchiveSource {
             if page.records.into_iter().try_for_each(&mut visit).is_break() {
                 return Ok(());
             }
-            bounds.behind = page.next;
+            bounds.after = page.next;
             // A caller that continues after the first page usually wants many rows.
             bounds.rows = ROWS_MAX;
-            if bounds.behind.is_none() {
+            if bounds.after.is_none() {
                 return Ok(());
             }
         }

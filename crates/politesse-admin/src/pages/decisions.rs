@@ -126,7 +126,7 @@ async fn find(
         let question = RowsQuestion {
             filter,
             direction: Direction::NewestFirst,
-            behind: query.behind,
+            after: query.after_place,
             rows,
         };
         let found = dashboard.archive.rows(&question).await?;
@@ -292,7 +292,7 @@ fn total_line(query: &DecisionQuery, total: Option<DecisionTotal>) -> Markup {
 /// Returns the number of the page, counted from 1.
 fn page_number(query: &DecisionQuery) -> u64 {
     // A page number without a position would be wrong.
-    let is_first = query.before.is_none() && query.behind.is_none();
+    let is_first = query.before.is_none() && query.after_place.is_none();
     query
         .page
         .filter(|page| 1 < *page && !is_first)
@@ -371,7 +371,7 @@ fn listing(visit: &Visit, query: &DecisionQuery, found: &FoundDecisions) -> Mark
                     @if found.is_cut { "Search on" } @else { "Older" }
                 }
             }
-            @if query.before.is_some() || query.behind.is_some() {
+            @if query.before.is_some() || query.after_place.is_some() {
                 a href=(visit.link(&query.behind("/decisions"))) { "Newest" }
             }
             span class="small" { "Download all that match:" }
@@ -583,7 +583,7 @@ impl ArchiveExport {
         let mut question = RowsQuestion {
             filter,
             direction: Direction::OldestFirst,
-            behind: None,
+            after: None,
             rows: ARCHIVE_ROWS,
         };
         let mut part = ExportPart::begin(self.form, RecordScope::Archive);
@@ -603,7 +603,7 @@ impl ArchiveExport {
             }
             // Decisions that arrive meanwhile come after the last position, or are left
             // out.
-            question.behind = page.next;
+            question.after = page.next;
         }
     }
 }

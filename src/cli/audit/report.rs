@@ -65,7 +65,7 @@ pub(super) fn print_report(
             ));
         }
     }
-    Ok(match report.is_good {
+    Ok(match report.is_confirmed {
         true => Exit::Done,
         false => Exit::Not,
     })

@@ -86,8 +86,9 @@ pub(super) fn how_to_check(data: &ReportData) -> Markup {
     let check = &data.check;
     let sums = &check.sums;
     let arguments = data.scope.arguments();
-    // Equal results are neither a finding nor excused by another version.
-    let is_same = check.is_good() && sums.other_revision == 0;
+    // A decision that another version of the program made, and that this one decides
+    // differently, is no finding, but is not the same either.
+    let is_same = check.is_confirmed() && sums.other_revision == 0;
     html! {
         h2 { "How to check this" }
         p {
@@ -97,7 +98,7 @@ pub(super) fn how_to_check(data: &ReportData) -> Markup {
             " made once more from what is on record"
             @if is_same { ": all came out the same." } @else { "." }
         }
-        @if !check.is_good() {
+        @if !check.is_confirmed() {
             div class="error" {
                 p {
                     b { "The record does not bear all of this out: " }

@@ -46,9 +46,9 @@ pub(super) fn completeness(data: &ReportData) -> Markup {
     }
 }
 
-/// Shows why entries were removed, and by whom unless the page is about one host, whose
-/// owner need not know our accounts.
-fn ordered(data: &ReportData, note: &RemovalNote) -> Markup {
+/// Shows why entries were removed or redacted, and who ordered it. A page about one host
+/// omits the latter: its owner need not know the operator's user accounts.
+fn order_text(data: &ReportData, note: &RemovalNote) -> Markup {
     match data.scope.host() {
         Some(_) => foreign(note.why()),
         None => foreign(&note.order()),
@@ -59,7 +59,7 @@ fn redactions(data: &ReportData) -> Markup {
     let (redacted, redactions) = (&data.facts.redacted, &data.history.redactions);
     let table = ReportTable::of(redactions.iter(), "time")
         .time("When", |note| html! { (minute(note.note.at)) })
-        .text("By whom, and why", |note| ordered(data, &note.note))
+        .text("By whom, and why", |note| order_text(data, &note.note))
         .count("Requests", |note| note.decisions);
     html! {
         @if !redacted.is_empty() {
@@ -86,7 +86,7 @@ fn removals(data: &ReportData) -> Markup {
         .text("By whom, and why", |removal| {
             html! {
                 @if removal.note.is_by_age() { "by their age (" code { "audit.retention" } ")" }
-                @else { (ordered(data, &removal.note)) }
+                @else { (order_text(data, &removal.note)) }
             }
         });
     html! {

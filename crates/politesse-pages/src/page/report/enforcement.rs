@@ -28,7 +28,7 @@ pub(super) fn enforcement(data: &ReportData) -> Markup {
                  have refused, and let it through: "
                 (counted(totals.sums.reported, "request")) "."
             }
-            (paused(data))
+            (unsent_in_report_mode(data))
         } @else if enforced == requests {
             p {
                 "politesse decided these requests by the robots.txt of their websites and by the \
@@ -55,9 +55,9 @@ pub(super) fn enforcement(data: &ReportData) -> Markup {
     }
 }
 
-/// Describes what is not sent even in report mode, so that refusals do not contradict
-/// "nothing was enforced".
-fn paused(data: &ReportData) -> Markup {
+/// Counts the requests that were refused or put off in spite of report mode. Without this
+/// paragraph, these counts would contradict "nothing was enforced".
+fn unsent_in_report_mode(data: &ReportData) -> Markup {
     let sums = &data.totals.sums;
     html! {
         @if 0 < sums.refusals + sums.later {
@@ -70,6 +70,7 @@ fn paused(data: &ReportData) -> Markup {
     }
 }
 
+/// Lists the modes of enforcement, each with its time span.
 fn modes(data: &ReportData) -> Markup {
     ReportTable::of(data.facts.modes.iter(), "change")
         .time("From", |span| html! { (minute(span.times.first)) })

@@ -38,7 +38,8 @@ pub(super) struct ReportScope {
     pub(super) filter: DecisionFilter,
     /// Time at which the report is made.
     pub(super) made_at: Timestamp,
-    /// Whether the report covers everything on record.
+    /// Whether the report was made without any condition, so that it covers everything on
+    /// record.
     pub(super) is_whole: bool,
 }
 
@@ -49,8 +50,8 @@ impl ReportScope {
         let made_at = clock::now();
         Self {
             filter: DecisionFilter {
-                // Without an end, the same report made later would have different
-                // numbers.
+                // The page states this end, so that the same report can be made again later,
+                // with the same numbers.
                 until: filter.until.or(Some(made_at)),
                 ..filter.clone()
             },
@@ -84,10 +85,13 @@ impl ReportScope {
 /// Data of a report.
 #[derive(Debug)]
 pub(super) struct ReportData {
+    /// Time span and host of the report.
     pub(super) scope: ReportScope,
+    /// Decisions, summed by hour, host and ruling.
     pub(super) facts: ReportFacts,
+    /// Sums of `facts` over all hosts and rulings.
     pub(super) totals: ReportTotals,
-    /// Events of the record itself in the time span.
+    /// What happened to the record in the time span: removals, redactions, stops.
     pub(super) history: ReportHistory,
     /// Overrides that decisions are based on.
     pub(super) overrides: OverrideUses,
@@ -95,6 +99,7 @@ pub(super) struct ReportData {
     pub(super) back_offs: Vec<EventRow>,
     /// Versions of the robots.txt, for a report about one host.
     pub(super) versions: Vec<RobotsVersion>,
+    /// Result of verifying the decisions.
     pub(super) check: ReportCheck,
     /// Id of the record.
     pub(super) record: String,
@@ -116,7 +121,9 @@ pub(super) struct ReportTotals {
     pub(super) in_unknown_mode: u64,
     /// Bytes of the responses to requests that report mode let through.
     pub(super) reported_bytes: u64,
+    /// Number of hosts.
     pub(super) hosts: u64,
+    /// Number of crawlers; all requests without a product token count as one.
     pub(super) crawlers: u64,
 }
 
@@ -163,9 +170,11 @@ impl ReportTotals {
 /// Result of verifying the decisions of a report.
 #[derive(Debug)]
 pub(super) struct ReportCheck {
+    /// Numbers of decisions that were checked, and of findings.
     pub(super) sums: Verification,
+    /// Texts of the first findings: altered or missing entries.
     pub(super) findings: Vec<String>,
-    /// Number of findings left out.
+    /// Number of findings left out of `findings`.
     pub(super) more_findings: u64,
     /// The newest signed head of the record.
     pub(super) head: Option<String>,
@@ -205,9 +214,10 @@ impl ReportCheck {
         })
     }
 
-    /// Reports whether nothing contradicts the record.
-    pub(super) fn is_good(&self) -> bool {
-        self.sums.mismatches == 0 && self.sums.missing == 0
+    /// Reports whether the record confirms the report: no entry was found altered or
+    /// missing.
+    pub(super) fn is_confirmed(&self) -> bool {
+        self.sums.failures() == 0
     }
 }
 
@@ -223,7 +233,7 @@ impl ReportData {
         contact: Option<&str>,
     ) -> Result<Self, AuditError> {
         let facts = report_facts(reader, &scope.filter)?;
-        // For many hosts, the versions would fill a book of their own.
+        // For all hosts, the list of versions would be too long to read.
         let versions = match scope.host() {
             Some(host) => versions_within(reader, host, &scope)?,
             None => Vec::new(),
@@ -266,10 +276,15 @@ impl ReportData {
 /// Rule of a host, or the reason if no rule decided.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RuleKey {
+    /// The host, with any port.
     pub(super) host: Arc<str>,
+    /// Number of the rule's line in the robots.txt; `None` if no rule decided.
     pub(super) line: Option<u32>,
+    /// Text of the rule; `None` if no rule decided.
     pub(super) rule: Option<String>,
+    /// Product tokens of the group that the rule is in.
     pub(super) group: Vec<String>,
+    /// Reason of the decision, as a word; `rule` if a rule decided.
     pub(super) reason: String,
 }
 
@@ -316,6 +331,8 @@ fn versions_within(
     Ok(versions)
 }
 
+/// Finds the back-offs that began or ended in the time span, the earliest first. If there
+/// are too many, only the latest are returned.
 fn back_offs(reader: &AuditReader, scope: &ReportScope) -> Result<Vec<EventRow>, AuditError> {
     let filter = EventFilter {
         from: scope.filter.from,

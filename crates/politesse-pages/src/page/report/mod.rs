@@ -1,8 +1,13 @@
-//! Report about a time span, for readers who do not know robots.txt, and the page for
-//! the owner of a site.
+//! Reports about a time span (docs/reports.md), for readers who do not know robots.txt.
 //!
-//! Each is a single HTML file without scripts and links. Does not know which command or
-//! request it is for.
+//! There are two kinds, each a single HTML file without scripts or external links:
+//!
+//! - the operator's report (`operator`), about all requests of a crawl, for auditors and
+//!   anyone responsible for the crawl;
+//! - the site's page (`site`), about the requests to one host, for the owner of that host.
+//!
+//! Both come from the same data (`gathered`). Does not know whether a command or the
+//! dashboard asks for the report.
 
 mod common;
 mod completeness;
@@ -32,8 +37,8 @@ use politesse_record::stats::StatGroup;
 pub enum ReportKind {
     /// Auditors, and anyone responsible for a crawl.
     Operator,
-    /// The owner of the one host that the report is about: contains nothing about other
-    /// hosts or clients.
+    /// The owner of a host. The filter of the report must select that host. The page
+    /// contains nothing about other hosts, and no client addresses.
     Site,
 }
 
@@ -42,53 +47,73 @@ pub enum ReportKind {
 pub struct Report {
     /// The page, in HTML.
     pub page: String,
-    /// Numbers of the page.
+    /// Numbers of the page, for programs.
     pub summary: ReportSummary,
-    /// Whether nothing on record contradicts the report.
-    pub is_good: bool,
+    /// Whether the record confirms the report: the verification of its decisions found
+    /// neither mismatches nor missing entries. If it found some, the page shows them.
+    pub is_confirmed: bool,
 }
 
-/// Numbers of a report.
+/// Numbers of a report. The admin API returns them as JSON, with the names of the fields
+/// as keys.
 #[derive(Debug, Clone, Serialize)]
 pub struct ReportSummary {
-    /// Id of the record.
+    /// Id of the record (audit log) that the report is about.
     record: String,
+    /// Time at which the report was made.
     made_at: Timestamp,
+    /// Start of the time span; `None` for the start of the record.
     from: Option<Timestamp>,
+    /// End of the time span, exclusive; `made_at` if the filter has no end.
     until: Option<Timestamp>,
+    /// The host that the report is about, with any port; `None` for all hosts.
     host: Option<String>,
-    /// Requests in the time span of the report.
+    /// Requests in the time span of the report: the sum of `let_through`, `refused` and
+    /// `later`.
     pub requests: u64,
+    /// Requests that politesse neither refused nor put off.
     let_through: u64,
+    /// Requests that politesse refused.
     refused: u64,
-    /// Requests among `let_through` that would have been refused without report mode.
+    /// Requests among `let_through` that politesse would have refused or put off if it had
+    /// not been in report mode.
     reported: u64,
     /// Requests among `let_through` that an override allowed.
     overridden: u64,
+    /// Requests that politesse put off: it answered that the client should retry later
+    /// (429 or 503).
     later: u64,
     /// Requests among `let_through` whose response was withheld from the crawler.
     withheld: u64,
-    /// Requests among `let_through` that the site refused.
+    /// Requests among `let_through` that the site refused: with 401, 402, 403, 451 or a bot
+    /// challenge.
     refused_by_site: u64,
-    /// The hosts with most of these refusals.
+    /// The hosts with most requests in `refused_by_site`.
     site_refusals: Vec<SiteRefusals>,
+    /// Time that all requests together waited for their turn, in milliseconds.
     wait_ms: u64,
+    /// Bytes of response bodies passed on to crawlers.
     bytes: u64,
+    /// Number of hosts.
     hosts: u64,
-    /// Statements that deny purposes of crawlers, by host.
+    /// Statements that deny purposes of crawlers, by host; see [`denial_json`].
     denials: Vec<Json>,
-    /// SHA-256 of the leaves of the decisions.
+    /// SHA-256 of the leaves of all decisions and endings of the report. A leaf is the hash
+    /// of one entry (docs/decisions/020-thin-record.md), so any changed decision changes
+    /// this digest.
     sha256: String,
-    /// Number of decisions that were made again.
+    /// Number of decisions that the verification decided again from the stored evidence.
     verified: u64,
-    /// Numbers of mismatching and of missing entries.
+    /// Number of mismatches: an entry was altered, or its decision comes out differently.
     mismatches: u64,
+    /// Number of entries that are missing from the record.
     missing: u64,
-    /// The first findings.
+    /// Texts of the first mismatches and missing entries.
     findings: Vec<String>,
-    /// The newest signed head of the record.
+    /// The newest signed head of the record (docs/proving.md), if it has one.
     head: Option<String>,
-    /// Removals and redactions that may affect the report.
+    /// Orders by which entries were removed or redacted, and removals by age, that may
+    /// affect the report.
     removals: Vec<Json>,
 }
 
@@ -129,6 +154,8 @@ impl ReportSummary {
     }
 }
 
+/// Converts a group of denied requests to JSON; null if it has not been grouped by host,
+/// statement and purpose.
 fn denial_json(group: &StatGroup) -> Json {
     let [host, statement, purpose] = &group.values[..] else {
         return Json::Null;
@@ -143,9 +170,10 @@ fn denial_json(group: &StatGroup) -> Json {
     })
 }
 
-/// Makes the report about the decisions that `filter` selects, and verifies them. Only
-/// the times and the host of the filter count. `contact` is named for questions
-/// (`proxy.contact`).
+/// Makes the report about the decisions that `filter` selects, and verifies them.
+///
+/// The filter may have times and a host; other conditions are not supported. `contact` is
+/// the address for questions that the site's page shows (`proxy.contact`).
 ///
 /// # Errors
 ///
@@ -164,6 +192,6 @@ pub fn make_report(
     Ok(Report {
         page: page.into_string(),
         summary: ReportSummary::of(&data),
-        is_good: data.check.is_good(),
+        is_confirmed: data.check.is_confirmed(),
     })
 }

@@ -1,4 +1,6 @@
-//! Report about a time span, for auditors and for operators.
+//! Layout of the operator's report, for auditors and anyone responsible for a crawl.
+//!
+//! Does not know how the data was gathered.
 
 use maud::{Markup, html};
 
@@ -17,7 +19,8 @@ use crate::page::{Figure, figures, robots_box};
 /// Maximum number of configurations shown, the latest ones.
 const CONFIGURATIONS_MAX: usize = 3;
 
-/// Sections of a configuration that are shown.
+/// Sections of a configuration that are shown: they determine when and from where requests
+/// are sent.
 const SHOWN_SECTIONS: [&str; 2] = ["[pace]", "[egress]"];
 
 /// Makes the whole document.
@@ -29,7 +32,7 @@ pub(super) fn document(data: &ReportData) -> Markup {
     report_page(data, &title, &sections(data))
 }
 
-/// Makes the sections.
+/// Makes the sections of the body.
 fn sections(data: &ReportData) -> Markup {
     html! {
         (brief(data))
@@ -87,6 +90,7 @@ fn shown_lines(text: &str) -> impl Iterator<Item = &str> {
     text.split("\n\n").filter(is_shown).flat_map(str::lines)
 }
 
+/// Shows the most important numbers.
 fn brief(data: &ReportData) -> Markup {
     let totals = &data.totals;
     html! {
@@ -119,7 +123,7 @@ fn who_asked(data: &ReportData) -> Markup {
 
 fn refusals(data: &ReportData) -> Markup {
     let totals = &data.totals;
-    // Refusals without a rule have their own table.
+    // Refusals for other reasons have their own table (`other_reasons`).
     let ranked = data.ranked(|entry| match entry.ruling.reason.as_str() {
         "rule" => entry.sums.refusals,
         _ => 0,
@@ -156,6 +160,7 @@ fn refused_by_site(data: &ReportData) -> Markup {
     }
 }
 
+/// Shows which requests enforcing would have refused.
 fn report_mode(data: &ReportData) -> Markup {
     let totals = &data.totals;
     // Left out if everything is enforced, so that it is not mistaken for an actual
@@ -177,6 +182,7 @@ fn report_mode(data: &ReportData) -> Markup {
     }
 }
 
+/// Shows which requests the operator's overrides let through, and the overrides.
 fn overrides(data: &ReportData) -> Markup {
     let ranked = data.ranked(|entry| match entry.ruling.effect.as_str() {
         "overridden" => entry.sums.requests,
@@ -218,6 +224,7 @@ fn pace(data: &ReportData) -> Markup {
     }
 }
 
+/// Shows the back-offs: pauses after a 429 or 503.
 fn left_alone(data: &ReportData) -> Markup {
     html! {
         h2 { "Which websites asked for less" }
@@ -234,6 +241,7 @@ fn left_alone(data: &ReportData) -> Markup {
     }
 }
 
+/// Explains the words of the report.
 fn words() -> Markup {
     html! {
         (glossary(&[

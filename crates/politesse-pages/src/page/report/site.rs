@@ -1,5 +1,7 @@
-//! Page for the owner of a site who wants to know which crawlers came. It contains
-//! nothing about other hosts, and no address of a client.
+//! Layout of the site's page, for the owner of a host who wants to know which crawlers
+//! came. It contains nothing about other hosts, and no client addresses.
+//!
+//! Does not know how the data was gathered.
 
 use maud::{Markup, html};
 
@@ -128,6 +130,7 @@ fn against_rules(data: &ReportData) -> Markup {
     }
 }
 
+/// Shows the back-offs: pauses after a 429 or 503.
 fn left_alone(data: &ReportData) -> Markup {
     html! {
         h2 { "When you asked for less" }
@@ -144,6 +147,7 @@ fn left_alone(data: &ReportData) -> Markup {
     }
 }
 
+/// Explains how the owner can slow or stop the crawlers, and whom to ask.
 fn what_to_do(data: &ReportData) -> Markup {
     let mut names = data.facts.rulings.iter();
     let first = names.find_map(|entry| entry.ruling.crawler.as_deref());

@@ -80,6 +80,7 @@ pub(super) fn rules(ranked: &[RankedRule], shown: RuleColumns) -> Markup {
         .html()
 }
 
+/// Names the crawlers of a robots.txt group.
 fn group(group: &[String]) -> Markup {
     html! {
         @if group.iter().any(|agent| agent == "*") { "all crawlers" }
@@ -141,7 +142,7 @@ pub(super) fn denials(data: &ReportData) -> Markup {
     }
 }
 
-/// Refusals for one reason, and the hosts concerned.
+/// Number of refusals for one reason, and the hosts concerned.
 #[derive(Default)]
 struct ReasonRefusals<'a> {
     refusals: u64,

@@ -495,7 +495,7 @@ async fn a_report_about_everything_finds_a_gap() {
         .execute_batch(gap)
         .unwrap();
     let report = made.report(ReportKind::Operator, &all);
-    assert!(!report.is_good);
+    assert!(!report.is_confirmed);
     let page = text(&report.page);
     assert_says(&page, &["1 entry missing.", "1: no such row"]);
     assert_silent(&page, &["no entry is missing"]);

@@ -1,8 +1,11 @@
 //! Pages for setting up a client of the proxy, at the admin listener: `/client`,
-//! `/ca.pem`, `/proxy.pac` and `/client.css`. They are open to everyone: they name no
-//! host, URL or crawler, and they alone make no client trust the authority.
+//! `/ca.pem`, `/proxy.pac` and `/client.css`.
 //!
-//! Does not know the content of the pages; `proxy::client_pages` does.
+//! They need no token, because they reveal nothing about requests, crawlers or the hosts
+//! that are crawled. Serving `ca.pem` to everyone is harmless, too: it is a certificate
+//! without its private key, and a client trusts it only once its user has installed it.
+//!
+//! Does not know the content of the pages; `politesse_proxy::client_pages` does.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -16,10 +19,12 @@ use axum::routing::get;
 
 use politesse_proxy::client_pages::{ClientPage, GuidePages, POLICY, PageContent};
 
-/// Function that returns the pages for a client that reached this address of ours.
+/// Function that returns the pages for a client. The argument is the address of the admin
+/// listener that the client has connected to; `None` if it is unknown.
 type ClientPageFunction = dyn Fn(Option<SocketAddr>) -> GuidePages + Send + Sync;
 
-/// Source of the pages, with the configuration in force.
+/// Source of the pages. Called for each request, so that the pages show the configuration
+/// in force.
 #[derive(Clone)]
 pub struct ClientPageSource(pub Arc<ClientPageFunction>);
 
@@ -29,36 +34,38 @@ impl fmt::Debug for ClientPageSource {
     }
 }
 
-/// Address of the admin listener that received a request; `serve` adds it to the
-/// request.
+/// Local address of the connection that a request arrived on. `serve` adds it to the
+/// extensions of each request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AdminLocal(pub(super) SocketAddr);
 
-/// Returns the routes.
+/// Returns the routes of the pages.
 pub(super) fn routes(source: ClientPageSource) -> Router {
     let linked = ClientPage::LINKED.map(|(name, page)| (format!("/{name}"), page));
     let guide = ("/client".to_owned(), ClientPage::Guide);
     let pages = linked.into_iter().chain([guide]);
     pages
         .fold(Router::new(), |router, (path, page)| {
-            let answer = move |State(source): State<ClientPageSource>, request: Request| async move {
+            let handler = move |State(source): State<ClientPageSource>, request: Request| async move {
                 let local = request.extensions().get();
                 let pages = (source.0)(local.map(|AdminLocal(local)| *local));
-                show(pages.content(page))
+                page_response(pages.content(page))
             };
-            router.route(&path, get(answer))
+            router.route(&path, get(handler))
         })
         .with_state(source)
 }
 
-fn show(content: Option<PageContent>) -> Response {
+/// Builds the response with a page; 404 for `None`: `ca.pem` does not exist if the proxy
+/// does not intercept HTTPS and thus has no certificate authority.
+fn page_response(content: Option<PageContent>) -> Response {
     let Some(PageContent { media_type, body }) = content else {
-        let text = "there is none: https.mode is \"refuse\"\n";
+        let text = "this proxy has no certificate authority: https.mode is \"refuse\"\n";
         return (StatusCode::NOT_FOUND, text).into_response();
     };
     let fixed = HeaderValue::from_static;
-    // Same fields as at the proxy. `nosniff`, because browsers would otherwise take a
-    // certificate for a page.
+    // `politesse_proxy::own_name` serves the same pages at the proxy, with the same fields.
+    // `nosniff`, because browsers would otherwise take the certificate for a page.
     let fields = [
         (header::CONTENT_TYPE, fixed(media_type)),
         (header::CACHE_CONTROL, fixed("no-store")),

@@ -58,8 +58,9 @@ impl VerdictCounts {
 pub(crate) struct JudgedGroup {
     /// Host; `None` if the URL is not a website's.
     pub(crate) host: Option<String>,
-    /// Crawlers that it was judged for; empty if the crawler is unknown.
+    /// Crawlers that the requests were judged for; empty if the crawler is unknown.
     pub(crate) crawlers: Vec<CrawlerVerdict>,
+    /// Verdict that counts: that of the decisive crawler.
     pub(crate) verdict: PastVerdict,
     /// Word of the reason.
     pub(crate) reason: &'static str,
@@ -72,13 +73,16 @@ pub(crate) struct JudgedGroup {
 pub(crate) struct CrawlerVerdict {
     /// Product token of the crawler; `*` if it has none.
     pub(crate) name: String,
+    /// The verdict.
     pub(crate) verdict: PastVerdict,
 }
 
 /// Line of a robots.txt.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RuleLine {
+    /// Number of the line, counted from 1.
     pub(crate) line: u32,
+    /// Text of the rule, at most [`RULE_BYTES_MAX`] bytes and `…`.
     pub(crate) text: String,
 }
 
@@ -139,23 +143,29 @@ impl RuleLine {
 /// Part of a file that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UnreadPart {
+    /// Name of the file.
     pub(crate) file: String,
     /// Place in the file: byte offset in an archive, line number in a log.
     pub(crate) place: u64,
+    /// Text of the error.
     pub(crate) cause: String,
 }
 
 /// Disallowed request, as an example.
 #[derive(Debug, Clone)]
 pub(crate) struct DisallowedSample {
+    /// URL as in the file.
     pub(crate) url: String,
+    /// Time of the request, if known.
     pub(crate) at: Option<Timestamp>,
+    /// Group of the request, with the deciding rule.
     pub(crate) group: JudgedGroup,
 }
 
 /// All counts.
 #[derive(Debug, Default)]
 pub(crate) struct JudgeCounts {
+    /// Number of files that were read.
     pub(crate) files: usize,
     /// Names of the crawlers that each request was judged for (`--agents`); empty if it
     /// was judged for the crawler that made it.
@@ -164,8 +174,9 @@ pub(crate) struct JudgeCounts {
     /// Requests that robots.txt disallowed and the operator allows (`robots.override`);
     /// the totals count them as allowed.
     pub(crate) overridden: u64,
-    /// Times of the first and the last request, among those with a time.
+    /// Time of the first request, among those with a time.
     pub(crate) from: Option<Timestamp>,
+    /// Time of the last request, among those with a time.
     pub(crate) until: Option<Timestamp>,
     /// Requests by hour since 1970, among those with a time.
     pub(crate) hours: BTreeMap<i64, VerdictCounts>,
@@ -173,6 +184,7 @@ pub(crate) struct JudgeCounts {
     pub(crate) old_robots: u64,
     /// Number of requests by group.
     pub(crate) groups: BTreeMap<JudgedGroup, u64>,
+    /// Approximate memory of `groups`, at most [`GROUP_BYTES_MAX`].
     group_bytes: usize,
     /// Requests whose groups exceeded the memory limit.
     pub(crate) ungrouped: VerdictCounts,

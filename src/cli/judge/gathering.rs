@@ -20,9 +20,9 @@ use super::scan::{ArchiveScan, ScanItem, ScannedMessage};
 use super::spool::{Spool, SpoolPlace};
 use crate::cli::check::context::target;
 
-/// Number of requests that are judged at a time.
+/// Number of requests that completes a batch, whose requests are judged together.
 const BATCH_REQUESTS: usize = 8192;
-/// Bytes of requests that complete a batch.
+/// Approximate memory of requests, in bytes, that completes a batch earlier.
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
 /// Maximum number of redirect targets of robots.txt files in memory.
 const PAGES_MAX: usize = 100_000;
@@ -30,19 +30,24 @@ const PAGES_MAX: usize = 100_000;
 /// redirect followed.
 const ROUNDS_MAX: usize = 5;
 
-/// Requests of archives, and their robots.txt answers.
+/// Contents of the archives that judging needs.
 #[derive(Default)]
 pub(super) struct Gathered {
+    /// Answers to fetches of robots.txt.
     pub(super) answers: RobotsAnswers,
+    /// Requests to judge.
     pub(super) requests: SpooledRequests,
 }
 
-/// Requests in batches, in order.
+/// Requests in batches, in order. Each batch is an entry of a [`Spool`].
 #[derive(Default)]
 pub(super) struct SpooledRequests {
+    /// Requests of the batch that is not complete yet.
     batch: Vec<PastRequest>,
+    /// Approximate memory of `batch`, in bytes.
     batch_bytes: usize,
     spool: Spool,
+    /// Places of the complete batches.
     places: Vec<SpoolPlace>,
 }
 
@@ -56,6 +61,7 @@ impl SpooledRequests {
         Ok(())
     }
 
+    /// Moves the current batch to the spool.
     fn end_batch(&mut self) -> anyhow::Result<()> {
         let bytes = serde_json::to_vec(&self.batch)?;
         self.places.push(self.spool.append(&bytes)?);
@@ -83,7 +89,7 @@ pub(super) struct GatherLimits {
     pub(super) page_bytes: Option<usize>,
 }
 
-/// Reads all of `files`. Parts that cannot be read are added to `counts`.
+/// Reads all of `files`. Parts of them that cannot be read are added to `counts`.
 ///
 /// # Errors
 ///
@@ -112,11 +118,12 @@ pub(super) fn gather(
     Ok(gathering.gathered)
 }
 
+/// Reports whether a URL has the path of a robots.txt.
 fn is_robots_txt(url: &str) -> bool {
     path_of(url.trim()) == ROBOTS_TXT
 }
 
-/// Pages that robots.txt files redirect to.
+/// URLs that robots.txt files redirect to, other than `/robots.txt` itself.
 #[derive(Default)]
 struct RedirectPages(RwLock<HashSet<String>>);
 
@@ -142,6 +149,7 @@ impl RedirectPages {
         }
     }
 
+    /// Reports whether a robots.txt redirects to `url`.
     fn contains(&self, url: &str) -> bool {
         let pages = self.0.read().unwrap_or_else(PoisonError::into_inner);
         // Nearly all archives have none, and parsing a URL takes time.
@@ -162,6 +170,7 @@ impl RedirectPages {
 /// State of reading archives.
 struct Gathering<'a> {
     files: &'a [ArchiveFile],
+    /// Redirect targets found so far.
     pages: &'a RedirectPages,
     gathered: Gathered,
     /// Exchanges of the file being read.
@@ -170,6 +179,8 @@ struct Gathering<'a> {
 }
 
 impl Gathering<'_> {
+    /// Reads all files, and passes their messages and unreadable parts to `take`. The
+    /// bodies of responses from URLs that `is_wanted` accepts are read as robots.txt.
     fn scan(
         &mut self,
         limits: GatherLimits,
@@ -191,6 +202,7 @@ impl Gathering<'_> {
         outcome
     }
 
+    /// Takes a message or an unreadable part of the first pass.
     fn take(&mut self, file: u32, item: ScanItem) -> anyhow::Result<()> {
         if file != self.exchanges.file() {
             self.end_file()?;
@@ -215,9 +227,10 @@ impl Gathering<'_> {
         Ok(())
     }
 
+    /// Adds the requests of the file's last exchanges, of which only one side has been read.
     fn end_file(&mut self) -> anyhow::Result<()> {
-        let mut left = self.exchanges.finish();
-        left.try_for_each(|request| self.gathered.requests.add(request))
+        let mut remaining = self.exchanges.finish();
+        remaining.try_for_each(|request| self.gathered.requests.add(request))
     }
 
     /// Adds the answer for a robots.txt, or for a page that one redirects to.

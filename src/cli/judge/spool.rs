@@ -1,8 +1,9 @@
 //! Spool: byte entries that are appended once and read later. The latest are in memory,
 //! the others in a temporary file.
 //!
-//! The requests of a long crawl may not fit in memory, and none can be judged before
-//! all files are read, because its robots.txt may be at the end of the last one. Does
+//! `judge` cannot judge a request before it has read all files of a crawl: the robots.txt
+//! for the request may be at the end of the last file. Until then it must keep all
+//! requests and robots.txt answers, and those of a long crawl do not fit in memory. Does
 //! not know the contents of the entries.
 
 use std::borrow::Cow;
@@ -12,13 +13,16 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 
 use anyhow::Context as _;
 
-/// Maximum number of bytes in memory; more are written to the file.
+/// Number of bytes in memory above which they are written to the file. A single entry may
+/// be longer, and is then held in memory as a whole until the next one is appended.
 const MEMORY_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Place of an entry in a [`Spool`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SpoolPlace {
+    /// Number of bytes in all earlier entries.
     start: u64,
+    /// Length of the entry.
     bytes: u32,
 }
 
@@ -29,6 +33,7 @@ pub(super) struct Spool {
     tail: Vec<u8>,
     /// Number of bytes before `tail`, all of which are in the file.
     tail_start: u64,
+    /// Temporary file; `None` until the tail is first written.
     file: Option<File>,
     /// Replaces [`MEMORY_BYTES_MAX`] in tests.
     memory_bytes_max: Option<usize>,
@@ -39,10 +44,10 @@ impl Spool {
     ///
     /// # Errors
     ///
-    /// The temporary file cannot be created or written.
+    /// The temporary file cannot be created or written, or the entry has 4 GiB or more.
     pub(super) fn append(&mut self, bytes: &[u8]) -> anyhow::Result<SpoolPlace> {
-        // The tail is written before the entry is appended, so that no entry is partly
-        // in memory and partly in the file.
+        // The whole tail is written before the entry is appended, so that no entry is
+        // partly in memory and partly in the file.
         if self.memory_bytes_max.unwrap_or(MEMORY_BYTES_MAX) < self.tail.len() + bytes.len() {
             self.write_tail()?;
         }
@@ -54,6 +59,7 @@ impl Spool {
         Ok(place)
     }
 
+    /// Moves the entries in memory to the file.
     fn write_tail(&mut self) -> anyhow::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
@@ -70,7 +76,7 @@ impl Spool {
     ///
     /// # Errors
     ///
-    /// The temporary file cannot be read.
+    /// The temporary file cannot be read, or `place` is not of this spool.
     pub(super) fn read(&self, place: SpoolPlace) -> io::Result<Cow<'_, [u8]>> {
         let length = place.bytes as usize;
         match (place.start.checked_sub(self.tail_start), &self.file) {
@@ -91,6 +97,7 @@ impl Spool {
     }
 }
 
+/// Returns the error for a place outside the spool.
 fn missing() -> io::Error {
     io::ErrorKind::UnexpectedEof.into()
 }
@@ -108,8 +115,8 @@ fn temporary_file() -> anyhow::Result<File> {
     let file = opened
         .open(&path)
         .with_context(|| format!("cannot make {}; is TMPDIR right?", path.display()))?;
-    // A file without a name cannot be opened, and is removed even if this process is
-    // killed.
+    // The open file remains usable without a name, but no other process can open it, and
+    // the system frees it even if this process is killed.
     std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
     Ok(file)
 }
@@ -118,7 +125,7 @@ fn temporary_file() -> anyhow::Result<File> {
 mod tests {
     use super::*;
 
-    // Ours: an entry reads the same from memory and from the file.
+    // Our own requirement: an entry reads the same from memory and from the file.
     #[test]
     fn entries_are_read_back_from_memory_and_from_the_file() {
         let mut spool = Spool {

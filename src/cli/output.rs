@@ -16,7 +16,7 @@ use politesse_base::inert::inert;
 pub(super) enum Exit {
     /// Code 0.
     Done,
-    /// Code 1: something disallowed, a mismatch, a failure.
+    /// Code 1: the result is negative (something is disallowed, does not match or failed).
     Not,
     /// Code 3: the result could not be determined.
     Unknown,

@@ -38,7 +38,7 @@ use self::past_request::PastRequest;
 use self::report::print_counts;
 use self::robots_index::AnswerChoice;
 use self::rows::RequestRows;
-use self::verdicts::{PastJudge, RobotsPlace};
+use self::verdicts::{PastJudge, PastRobotsSource};
 use super::audit::export::require_new;
 use super::audit::rows::{FormArguments, RowForm};
 use super::check::context::{CheckContext, TermArguments};
@@ -170,7 +170,7 @@ pub(super) fn judge(
     if let (Some(folder), [_, ..]) = (&folder, arguments.log.as_slice()) {
         let judge = PastJudge {
             context: &context,
-            robots: RobotsPlace::Folder(folder),
+            robots: PastRobotsSource::Folder(folder),
             agent: arguments.agent.as_deref(),
             agents: &agents,
             purposes: arguments.purposes(),
@@ -203,8 +203,8 @@ pub(super) fn judge(
     let judge = PastJudge {
         context: &context,
         robots: match &folder {
-            Some(folder) => RobotsPlace::Folder(folder),
-            None => RobotsPlace::Archive(Box::new(gathered.answers.index(&context, choice))),
+            Some(folder) => PastRobotsSource::Folder(folder),
+            None => PastRobotsSource::Archive(Box::new(gathered.answers.index(&context, choice))),
         },
         agent: arguments.agent.as_deref(),
         agents: &agents,
@@ -217,6 +217,7 @@ pub(super) fn judge(
     judging.end()
 }
 
+/// Reads the logs, and judges their requests in batches.
 fn judge_logs(
     arguments: &JudgeArguments,
     judge: &PastJudge<'_>,
@@ -247,8 +248,10 @@ fn judge_logs(
 /// Judges one batch after the other, and holds the output.
 struct Judging<'a> {
     arguments: &'a JudgeArguments,
+    /// Names of the files, by file number.
     files: &'a [String],
     counts: JudgeCounts,
+    /// Writer of single requests (`--requests`); `None` if only counts are printed.
     rows: Option<RequestRows<'a>>,
 }
 

@@ -27,6 +27,7 @@ pub(super) enum Compression {
 pub(super) struct ArchiveFile {
     /// Path, or `-` for standard input.
     pub(super) path: PathBuf,
+    /// Compression, as the first bytes show.
     pub(super) compression: Compression,
     /// Length in bytes; `None` for standard input, which can be read only once.
     pub(super) bytes: Option<u64>,
@@ -66,7 +67,8 @@ impl ArchiveFile {
         })
     }
 
-    /// Opens the file again, at byte `place`. Standard input continues from its start.
+    /// Opens the file again, at byte `place`. Standard input is read from its start, so it
+    /// must be opened once only.
     ///
     /// # Errors
     ///

@@ -170,6 +170,7 @@ pub(crate) struct JudgeCounts {
     /// Names of the crawlers that each request was judged for (`--agents`); empty if it
     /// was judged for the crawler that made it.
     pub(crate) agents: Vec<String>,
+    /// All requests.
     pub(crate) totals: VerdictCounts,
     /// Requests that robots.txt disallowed and the operator allows (`robots.override`);
     /// the totals count them as allowed.
@@ -348,8 +349,11 @@ impl JudgeCounts {
 /// Rule of a host that disallowed requests, or the reason if there is no such rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DisallowingRule {
+    /// Host; `None` if the URL is not a website's.
     pub(crate) host: Option<String>,
+    /// Line of its robots.txt, if a rule decided.
     pub(crate) rule: Option<RuleLine>,
+    /// Word of the reason.
     pub(crate) reason: &'static str,
     /// Names of the crawlers that it disallows, if requests were judged for several.
     pub(crate) agents: Option<String>,
@@ -358,7 +362,9 @@ pub(crate) struct DisallowingRule {
 /// Counts of the requests that share a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CountedKey<K> {
+    /// The value.
     pub(crate) key: K,
+    /// Requests that share it.
     pub(crate) counts: VerdictCounts,
 }
 

@@ -29,7 +29,9 @@ pub(super) struct LogFile<'a> {
 
 /// Part of a log.
 pub(super) enum LogItem {
+    /// Request.
     Request(PastRequest),
+    /// Malformed line.
     Unread(UnreadPart),
 }
 
@@ -58,7 +60,8 @@ impl LogFile<'_> {
                     cause: "the line is not understood".to_owned(),
                 })
             };
-            // Until the format was known, malformed lines could not be recognised.
+            // Until the format was detected, it was unknown which lines are malformed. Those
+            // that the format cannot parse are reported now.
             let before = lines.take_unread_before().unwrap_or_default();
             for number in 0..before.count {
                 let number = usize::try_from(number).unwrap_or(usize::MAX);
@@ -87,6 +90,7 @@ impl LogFile<'_> {
         Ok(())
     }
 
+    /// Converts a logged request. `crawler` is the latest crawler that the log itself names.
     fn request(
         &self,
         request: LoggedRequest,

@@ -17,12 +17,12 @@ use politesse_decision::snapshot::Snapshot;
 use politesse_directives::PurposeSet;
 use politesse_directives::denials::{DenialRule, PurposeDenial};
 
-/// Verdict on a past request.
+/// Verdict on a past request. The order matters: of several verdicts, the least decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PastVerdict {
     /// Robots.txt disallowed the request.
     Disallow,
-    /// No robots.txt decides it ([`UnknownReason`]).
+    /// No robots.txt is known that decides the request ([`UnknownReason`]).
     Unknown,
     /// Robots.txt allowed the request.
     Allow,
@@ -114,6 +114,7 @@ impl UnknownReason {
 /// Past request with its outcome for each crawler that it was judged for.
 #[derive(Debug)]
 pub(super) struct JudgedRequest {
+    /// The request.
     pub(super) request: PastRequest,
     /// URL, if it is a website's.
     pub(super) target: Option<Target>,
@@ -128,15 +129,18 @@ pub(super) struct JudgedRequest {
 pub(super) struct CrawlerOutcome {
     /// Crawler, if it is known.
     pub(super) crawler: Option<Crawler>,
+    /// Ruling, or the reason why there is none.
     pub(super) result: Result<JudgedRuling, UnknownReason>,
-    /// Denials of the purposes in question.
+    /// Denials of the purposes given by `--purpose`.
     pub(super) denials: Vec<PurposeDenial>,
 }
 
 /// Ruling with the robots.txt that it is based on.
 #[derive(Debug)]
 pub(super) struct JudgedRuling {
+    /// The ruling.
     pub(super) ruling: Ruling,
+    /// The robots.txt that the ruling is based on.
     pub(super) snapshot: Arc<Snapshot>,
     /// Time at which the robots.txt was fetched; unknown for a saved file.
     pub(super) robots_at: Option<Timestamp>,

@@ -62,18 +62,21 @@ impl PastRequest {
 /// Crawler of a past request, by its `User-Agent`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) enum PastAgent {
-    /// The file does not say.
+    /// The file does not state the field.
     Untold,
-    /// The request had no such field.
+    /// The request had no `User-Agent` field.
     Silent,
     /// The field had this value.
     Named(String),
 }
 
-/// An exchange of which one side or both have been read.
+/// Exchange of which one side (request or response) or both have been read.
 struct PastExchange {
+    /// Facts from the sides read so far.
     request: PastRequest,
+    /// Whether the request has been read.
     has_request: bool,
+    /// Whether the response has been read.
     has_response: bool,
     /// Hashes for finding the other side ([`Exchanges::keys`]).
     keys: Vec<u64>,
@@ -81,9 +84,12 @@ struct PastExchange {
 
 /// Messages of one file, joined into exchanges.
 pub(super) struct Exchanges {
+    /// Number of the file on the command line, counted from 0.
     file: u32,
-    /// `User-Agent` in the latest `warcinfo` record.
+    /// `User-Agent` in the latest `warcinfo` record. Used for responses without a request.
     crawler: Option<String>,
+    /// The latest exchanges, at most [`WINDOW`]. Only these are searched for the other side
+    /// of a message.
     window: VecDeque<PastExchange>,
     /// Number of the first exchange in `window`.
     first: u64,
@@ -148,7 +154,7 @@ impl Exchanges {
             has_response: !is_request,
             keys,
         };
-        // A side joins the oldest exchange that lacks it.
+        // A message joins the exchange that has its other side, if there is one.
         match self.find(&side) {
             Some(number) => {
                 self.join(number, side);
@@ -189,17 +195,20 @@ impl Exchanges {
                 } else {
                     !found.has_response
                 };
-                // Metadata of one exchange may refer to records with another URL.
+                // The identifiers alone do not suffice: records of one exchange may also
+                // refer to records with another URL.
                 lacks && found.request.url == side.request.url
             })
         })
     }
 
+    /// Returns the exchange with this number, if it is in the window.
     fn exchange(&self, number: u64) -> Option<&PastExchange> {
         self.window
             .get(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
+    /// Adds the missing side to an exchange.
     fn join(&mut self, number: u64, mut side: PastExchange) {
         let index = usize::try_from(number - self.first).unwrap_or(usize::MAX);
         let Some(found) = self.window.get_mut(index) else {
@@ -218,6 +227,7 @@ impl Exchanges {
         found.has_response = true;
     }
 
+    /// Adds a new exchange. Returns the request of the oldest one if the window is full.
     fn push(&mut self, exchange: PastExchange) -> Option<PastRequest> {
         let number = self.first + self.window.len() as u64;
         for key in &exchange.keys {

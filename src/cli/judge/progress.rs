@@ -12,10 +12,13 @@ const STEP_PERMILLE: u64 = 5;
 
 /// Number of bytes read so far, out of all.
 pub(super) struct Progress {
+    /// Length of all files; 0 if it is unknown.
     all_bytes: u64,
+    /// Bytes read so far.
     read_bytes: AtomicU64,
     /// Thousandths that were last shown.
     shown: AtomicU64,
+    /// Whether there is a bar: the length is known, and stderr is a terminal.
     is_shown: bool,
 }
 

@@ -33,6 +33,7 @@ pub(crate) struct PurposeCounts {
     pub(crate) partial: u64,
     /// Pages, by the host and the statement that denies a purpose.
     pub(crate) stated: BTreeMap<StatedDenial, u64>,
+    /// Approximate memory of `stated`, at most [`COUNT_BYTES_MAX`].
     stated_bytes: usize,
     /// Denials that exceeded the limit for counting by host and statement.
     pub(crate) uncounted: u64,
@@ -43,7 +44,9 @@ pub(crate) struct PurposeCounts {
 /// Denial of a purpose by a statement of a host.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct StatedDenial {
+    /// Host of the page.
     pub(crate) host: String,
+    /// Denied purpose.
     pub(crate) purpose: CrawlPurpose,
     /// Statement, as in the annotation (`train-ai=n`).
     pub(crate) statement: String,
@@ -54,7 +57,9 @@ pub(crate) struct StatedDenial {
 /// Denied page, as an example.
 #[derive(Debug)]
 pub(crate) struct DeniedSample {
+    /// URL as in the file.
     pub(crate) url: String,
+    /// Time of the request, if known.
     pub(crate) at: Option<Timestamp>,
     /// Denials, separated by commas.
     pub(crate) denials: String,

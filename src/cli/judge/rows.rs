@@ -81,7 +81,7 @@ fn row_json(judged: &JudgedRequest, files: &[String], purposes: PurposeSet) -> V
         json!(request.at.map(|at| at.to_string())),
     );
     row.insert("url".to_owned(), json!(request.url));
-    // A request that could not be judged has only these two members.
+    // A request without a ruling has only these two members of a ruling.
     row.insert("verdict".to_owned(), json!(judged.verdict().as_str()));
     let decisive = &judged.decisive;
     row.insert("reason".to_owned(), json!(decisive.reason()));

@@ -2,8 +2,8 @@
 //!
 //! A gzip file is cut into ranges that are read at the same time. A range starts at its
 //! first gzip member that seems to begin with a record. The end of the previous range
-//! shows whether that guess is right: a record may contain another archive. If it is
-//! wrong, the range is reread from that end, so that the result is the same as reading
+//! shows whether that guess is right: a record may itself contain an archive, with members
+//! that look like records. If the guess is wrong, the range is reread from that end, so that the result is the same as reading
 //! the file from its beginning. Does not know how the messages are used.
 
 use std::collections::VecDeque;
@@ -51,7 +51,9 @@ pub(super) enum ScanItem {
 /// Message, with the statements of its page if the page was read.
 #[derive(Debug)]
 pub(super) struct ScannedMessage {
+    /// The message, without its page.
     pub(super) message: ArchivedMessage,
+    /// Statements of the page about its use; `None` if it was not read.
     pub(super) statements: Option<Box<ResponseStatements>>,
 }
 
@@ -60,6 +62,7 @@ pub(super) type ItemTaker<'a> = &'a mut dyn FnMut(u32, ScanItem) -> anyhow::Resu
 
 /// Scan of several files.
 pub(super) struct ArchiveScan<'a> {
+    /// Files to read, in order.
     pub(super) files: &'a [ArchiveFile],
     /// Maximum number of bytes of a robots.txt that are read.
     pub(super) body_bytes_max: usize,
@@ -70,27 +73,33 @@ pub(super) struct ArchiveScan<'a> {
     pub(super) is_wanted: &'a (dyn Fn(&str) -> bool + Sync),
     /// Called first with each message, on the thread that reads it.
     pub(super) look: &'a (dyn Fn(&ArchivedMessage) + Sync),
+    /// Counts the bytes that were read.
     pub(super) progress: &'a Progress,
 }
 
 /// Part of a file.
 #[derive(Debug, Clone, Copy)]
 struct FileRange {
+    /// Index of the file in [`ArchiveScan::files`].
     file: usize,
+    /// Place of the first byte.
     start: u64,
     /// Place of the first byte after the range. A record belongs to the range in which
     /// it begins.
     end: u64,
 }
 
-/// Result of reading a range: the place of the next record, if there is one.
+/// Result of reading a range: the place of the first record after it; `None` if the file
+/// has no more.
 type RangeEnd = Option<u64>;
 
 /// Message from the thread that reads a range.
 enum RangeEvent {
-    /// Place of the first record.
+    /// Guessed place of the first record; `None` if the range seems to have none.
     Began(Option<u64>),
+    /// Items, in order.
     Items(Vec<ScanItem>),
+    /// The range has been read.
     Ended(RangeEnd),
 }
 
@@ -159,6 +168,7 @@ impl ArchiveScan<'_> {
         }
     }
 
+    /// Cuts the files into ranges.
     fn ranges(&self) -> Vec<FileRange> {
         let mut ranges = Vec::new();
         for (file, archive) in self.files.iter().enumerate() {
@@ -211,7 +221,7 @@ impl ArchiveScan<'_> {
             }
             anyhow::bail!("the thread that reads the archives has ended");
         }
-        // The guessed start of the range is wrong, so the range is reread.
+        // The guessed start of the range is wrong, so the range is reread, on this thread.
         let mut outcome = Ok(());
         let end = self.read(
             FileRange {
@@ -264,19 +274,19 @@ impl ArchiveScan<'_> {
             let read = read_full(&mut file, &mut buffer).ok()?;
             let is_last = read < buffer.len();
             // A signature near the end of the buffer is searched with the next buffer.
-            let searched = if is_last {
+            let search_bytes = if is_last {
                 read
             } else {
                 read - MEMBER_BYTES_SEEN
             };
-            if let Some(found) = find_record_member(&buffer[..read], searched) {
+            if let Some(found) = find_record_member(&buffer[..read], search_bytes) {
                 let found = place + found as u64;
                 return (found < range.end).then_some(found);
             }
             if is_last {
                 return None;
             }
-            place += searched as u64;
+            place += search_bytes as u64;
         }
         None
     }
@@ -303,6 +313,7 @@ impl ArchiveScan<'_> {
         }
     }
 
+    /// Reads the records of a range from `source`.
     fn read_records(
         &self,
         source: impl RecordSource,
@@ -331,7 +342,8 @@ impl ArchiveScan<'_> {
                 None => {}
                 Some(Ok(mut message)) => {
                     (self.look)(&message);
-                    // Taken now, so that each thread holds at most one page.
+                    // The page is reduced to its statements at once, so that each thread
+                    // holds at most one page.
                     let statements = take_statements(&mut message);
                     take(ScanItem::Message(Box::new(ScannedMessage {
                         message,
@@ -351,6 +363,7 @@ impl ArchiveScan<'_> {
 /// Range for a thread to read.
 struct RangeJob {
     range: FileRange,
+    /// Channel to the thread that takes the items.
     events: SyncSender<RangeEvent>,
 }
 
@@ -360,7 +373,7 @@ impl RangeJob {
     }
 }
 
-/// Range that is being read.
+/// Range that a thread reads or will read, on the side of the thread that takes its items.
 struct PendingRange {
     range: FileRange,
     events: Receiver<RangeEvent>,
@@ -370,6 +383,7 @@ struct PendingRange {
 #[derive(Default)]
 struct ItemBatch {
     items: Vec<ScanItem>,
+    /// Approximate memory of `items`, in bytes.
     bytes: usize,
 }
 
@@ -386,6 +400,7 @@ impl ItemBatch {
     }
 }
 
+/// Returns the approximate memory of an item, in bytes.
 fn item_bytes(item: &ScanItem) -> usize {
     let ScanItem::Message(scanned) = item else {
         return size_of::<ScanItem>();
@@ -406,7 +421,7 @@ fn item_bytes(item: &ScanItem) -> usize {
 
 /// Waits for the next range; `None` if there are no more.
 fn next_job(jobs: &Mutex<Receiver<RangeJob>>) -> Option<RangeJob> {
-    // A panicked thread has removed its job from the queue.
+    // If a thread has panicked, the queue is still intact: the thread had removed its job.
     let jobs = jobs.lock().unwrap_or_else(PoisonError::into_inner);
     jobs.recv().ok()
 }

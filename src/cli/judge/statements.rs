@@ -65,10 +65,13 @@ fn context<'a>(
     }
 }
 
-/// A page of a past crawl and the purposes to check its statements for.
+/// Page of a past crawl, and the purposes to check its statements for.
 pub(super) struct PurposeQuestion<'a> {
+    /// Request for the page.
     pub(super) request: &'a PastRequest,
+    /// URL of the request.
     pub(super) target: &'a Target,
+    /// Purposes given by `--purpose`.
     pub(super) purposes: PurposeSet,
 }
 

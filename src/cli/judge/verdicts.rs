@@ -27,14 +27,16 @@ use politesse_robots::origin::{Origin, Target};
 const CHUNK: usize = 256;
 
 /// Source of the robots.txt files.
-pub(super) enum RobotsPlace<'a> {
+pub(super) enum PastRobotsSource<'a> {
     /// The archive that contains the requests.
     Archive(Box<RobotsIndex<'a>>),
     /// A folder of saved files.
     Folder(&'a SavedFolder<'a>),
 }
 
-impl RobotsPlace<'_> {
+impl PastRobotsSource<'_> {
+    /// Finds the robots.txt of an origin that applied at the time `at`. A folder has one for
+    /// all times.
     fn find(&self, origin: &Origin, at: Option<Timestamp>) -> FoundRobots {
         match self {
             Self::Archive(index) => index.find(origin, at),
@@ -48,8 +50,10 @@ impl RobotsPlace<'_> {
 
 /// Judge of past requests.
 pub(super) struct PastJudge<'a> {
+    /// Policy and settings, as for `check`.
     pub(super) context: &'a CheckContext,
-    pub(super) robots: RobotsPlace<'a>,
+    /// Source of the robots.txt files.
+    pub(super) robots: PastRobotsSource<'a>,
     /// Crawler to assume for requests whose files name none.
     pub(super) agent: Option<&'a str>,
     /// Crawlers to judge each request for, instead of the one that made it.
@@ -70,6 +74,7 @@ impl PastJudge<'_> {
             .collect()
     }
 
+    /// Judges a request. `crawlers` caches the crawlers of this thread.
     fn judge(
         &self,
         request: PastRequest,
@@ -117,6 +122,7 @@ impl PastJudge<'_> {
         judged
     }
 
+    /// Adds the denials of the purposes to `outcome`.
     fn with_denials(
         &self,
         request: &PastRequest,
@@ -169,6 +175,8 @@ impl PastJudge<'_> {
         crawler
     }
 
+    /// Decides a request by the robots.txt that was found. If none was, or the crawler is
+    /// unknown, only a request for a robots.txt has a ruling.
     fn rule(
         &self,
         request: &PastRequest,
@@ -189,7 +197,7 @@ impl PastJudge<'_> {
         };
         let snapshot = found
             .clone()
-            .unwrap_or_else(|_| Arc::new(unknown(&target.origin)));
+            .unwrap_or_else(|_| Arc::new(placeholder_snapshot(&target.origin)));
         // Overrides of the configuration apply by the time of the request.
         let at = request.at.unwrap_or(self.context.at);
         let ruling = ruling(&inquiry, &snapshot, &self.context.policy, at);
@@ -199,8 +207,8 @@ impl PastJudge<'_> {
             found => Ok(JudgedRuling {
                 ruling,
                 robots_at: match self.robots {
-                    RobotsPlace::Archive(_) => found.ok().map(|snapshot| snapshot.fetched_at),
-                    RobotsPlace::Folder(_) => None,
+                    PastRobotsSource::Archive(_) => found.ok().map(|snapshot| snapshot.fetched_at),
+                    PastRobotsSource::Folder(_) => None,
                 },
                 snapshot,
             }),
@@ -208,8 +216,9 @@ impl PastJudge<'_> {
     }
 }
 
-/// Returns the snapshot of an origin about which nothing is known.
-fn unknown(origin: &Origin) -> Snapshot {
+/// Returns a snapshot for an origin whose robots.txt is unknown. Rulings based on it are
+/// used only for requests that need no robots.txt.
+fn placeholder_snapshot(origin: &Origin) -> Snapshot {
     let key = CacheKey::new(origin.clone(), None);
     Snapshot::unreachable(key, Cause::Internal, Timestamp::UNIX_EPOCH)
 }

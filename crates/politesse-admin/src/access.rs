@@ -69,7 +69,9 @@ pub(super) const FORM_TOKEN: &str = "form_token";
 /// counted in `metrics` and not limited: 256 bits cannot be guessed.
 #[derive(Debug)]
 pub struct Access {
+    /// Digest of the token in force.
     token: ArcSwap<Digest>,
+    /// Sessions of browsers.
     pub(super) sessions: Sessions,
     metrics: Arc<Metrics>,
 }

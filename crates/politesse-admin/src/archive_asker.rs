@@ -57,9 +57,11 @@ pub struct ArchiveAsker {
 )]
 #[derive(Debug, Clone)]
 pub(super) struct RowsQuestion {
+    /// Decisions to list.
     pub(super) filter: DecisionFilter,
+    /// Order of the decisions.
     pub(super) direction: Direction,
-    /// Place after which to look; `None` to start from the beginning.
+    /// Place of the last decision of the page before; `None` for the first page.
     pub(super) after: Option<ArchivePlace>,
     /// Maximum number of rows.
     pub(super) rows: usize,
@@ -68,8 +70,9 @@ pub(super) struct RowsQuestion {
 /// Decisions of one page.
 #[derive(Debug, Default)]
 pub(super) struct ArchiveRows {
+    /// The decisions.
     pub(super) records: Vec<StoredRecord>,
-    /// Place after which the next page looks; `None` on the last page.
+    /// [`RowsQuestion::after`] of the next page; `None` on the last page.
     pub(super) next: Option<ArchivePlace>,
 }
 

@@ -38,7 +38,9 @@ pub(super) struct AdminConnection {
 /// Client of a request, and the host and scheme that it was sent to.
 #[derive(Debug, Clone)]
 pub(super) struct AdminArrival {
+    /// Address of the client.
     pub(super) client: IpAddr,
+    /// Scheme that the client used.
     pub(super) scheme: Scheme,
     /// Host, with its port if the request named one.
     pub(super) host: String,

@@ -37,7 +37,9 @@ pub(super) fn channel_body() -> BodyChannel {
 
 /// Body, and the sender for its parts.
 pub(super) struct BodyChannel {
+    /// Sender for the parts of the body. Dropping it ends the body.
     pub(super) parts: mpsc::Sender<BodyPart>,
+    /// The body.
     pub(super) body: Body,
 }
 

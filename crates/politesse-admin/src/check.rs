@@ -57,6 +57,7 @@ pub(super) struct CheckState {
     source: PlanSource,
     clients: Arc<ClientDirectory>,
     metrics: Arc<Metrics>,
+    /// One permit for each question that may be answered at the same time.
     free: Semaphore,
 }
 
@@ -85,6 +86,7 @@ impl CheckState {
 struct PlanQuestion {
     /// A product token or a whole User-Agent value.
     agent: String,
+    /// URLs that the crawler would request.
     urls: Vec<String>,
     /// Whether a robots.txt that is not in the cache is fetched.
     #[serde(default = "yes")]
@@ -107,7 +109,9 @@ struct QuestionAnswers<'a> {
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum UrlAnswer<'a> {
+    /// The URL is malformed.
     Malformed { url: &'a str, error: String },
+    /// Plan of a request for the URL.
     Planned(Box<PlanJson<'a>>),
 }
 

@@ -137,7 +137,7 @@ pub(super) struct DecisionQuery {
     pub(super) scope: RecordScope,
     /// Number below which decisions of the node are shown.
     pub(super) before: Option<u64>,
-    /// Place after which decisions of the archive are shown.
+    /// Place after which the page of the archive's decisions starts.
     pub(super) after_place: Option<ArchivePlace>,
     /// Number above which decisions are streamed.
     pub(super) after: Option<u64>,

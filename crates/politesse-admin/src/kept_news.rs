@@ -17,6 +17,7 @@ const KEPT_FOR: Duration = Duration::from_secs(60);
 /// News section for a record that is too long to be searched while a page waits.
 #[derive(Debug)]
 pub(super) struct KeptNews {
+    /// Latest news, and the time at which it was found.
     latest: Mutex<Option<(Instant, Markup)>>,
     /// Slot for the only search that runs in the background.
     pub(super) search: Arc<Semaphore>,

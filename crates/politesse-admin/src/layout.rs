@@ -25,7 +25,9 @@ const NAME_DIGITS: usize = 16;
 /// File that pages load. Its name contains its digest, so that a browser may cache it
 /// forever and still loads a new version.
 struct Asset {
+    /// File name.
     name: String,
+    /// Media type.
     kind: &'static str,
     content: Bytes,
 }

@@ -1,7 +1,8 @@
 //! Live streams of decisions, as server-sent events (HTML standard, section 9.2).
 //!
-//! One task queries the record for all watchers with the same filter. Does not know who
-//! may watch.
+//! A watcher is a client that reads a stream. Watchers with the same question share a
+//! feed: one task queries the record for all of them, and sends each a batch of events
+//! after each query. Does not know who may watch.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -28,18 +29,19 @@ use politesse_record::{AuditError, AuditLog};
 /// Maximum number of watchers at a time. Each holds a connection.
 const WATCHERS_MAX: usize = 16;
 /// Pause between two queries of the record, short enough to feel live.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Maximum bytes of events per query. With the results that are kept, and the parts
+const QUERY_EVERY: Duration = Duration::from_millis(250);
+/// Maximum bytes of events in a batch. With the batches that are kept, and the parts
 /// that wait for clients that do not read, all watchers together take some 50 MB.
-const LOOK_BYTES_MAX: usize = 512 << 10;
-/// Number of query results that a slow watcher may lag behind.
-const LOOKS_BEHIND: usize = 2;
+const BATCH_BYTES_MAX: usize = 512 << 10;
+/// Number of batches that wait for a slow watcher. Older ones are dropped, and the watcher
+/// gets an estimate of how many decisions it has missed.
+const BATCHES_WAITING_MAX: usize = 2;
 /// Interval of comments, which reveal that a watcher has disconnected.
 pub(super) const ALIVE_EVERY: Duration = Duration::from_secs(15);
 /// Comment that is sent at this interval.
 pub(super) const ALIVE: &[u8] = b":\n\n";
 /// Longest time of a query.
-const LOOK_TIME_MAX: Duration = Duration::from_secs(2);
+const QUERY_TIME_MAX: Duration = Duration::from_secs(2);
 /// Milliseconds after which a browser reconnects.
 pub(super) const RETRY: &[u8] = b"retry: 2000\n\n";
 
@@ -67,7 +69,9 @@ impl LiveForm {
 /// Question of a watcher: which decisions to send, and in which form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LiveQuestion {
+    /// Form of the events.
     pub(super) form: LiveForm,
+    /// Decisions to send.
     pub(super) filter: DecisionFilter,
 }
 
@@ -75,38 +79,44 @@ pub(super) struct LiveQuestion {
 struct LiveEvent {
     /// Number of the decision.
     seq: u64,
+    /// Text of the event, as sent.
     text: Vec<u8>,
 }
 
 /// Events from one query of the record.
 #[derive(Clone)]
-struct LiveLook {
+struct LiveBatch {
+    /// Events, in the order of the decisions.
     events: Arc<Vec<LiveEvent>>,
     /// Number of decisions that were left out because there were too many.
     missed: u64,
 }
 
-/// Channel to all watchers with the same question.
+/// Channel to all watchers with the same question. Each receives all batches.
 #[derive(Debug)]
 struct LiveFeed {
     question: LiveQuestion,
-    looks: broadcast::Sender<LiveLook>,
+    batches: broadcast::Sender<LiveBatch>,
 }
 
 /// Follows the record for watchers.
 #[derive(Debug)]
 pub(super) struct LiveTail {
     source: Arc<LiveSource>,
-    places: Arc<Semaphore>,
+    /// One permit for each watcher that may be added.
+    permits: Arc<Semaphore>,
 }
 
+/// State shared by the feeds and the watchers.
 #[derive(Debug)]
 struct LiveSource {
     audit: Arc<AuditLog>,
     metrics: Arc<Metrics>,
     /// Path below which browsers see the pages.
     base_path: Arc<str>,
+    /// Tracks all tasks, so that a stop can wait for them.
     tracker: TaskTracker,
+    /// Cancelled when the listener stops.
     end: CancellationToken,
     /// Feeds with at least one watcher.
     feeds: Mutex<Vec<LiveFeed>>,
@@ -130,7 +140,7 @@ impl LiveTail {
                 end: tasks.end,
                 feeds: Mutex::default(),
             }),
-            places: Arc::new(Semaphore::new(WATCHERS_MAX)),
+            permits: Arc::new(Semaphore::new(WATCHERS_MAX)),
         }
     }
 
@@ -142,7 +152,7 @@ impl LiveTail {
         // with different times share a feed.
         question.filter.from = question.filter.from.filter(|from| clock::now() < *from);
         self.stream(|parts| {
-            let mut looks = self.source.watch(&question);
+            let mut batches = self.source.watch(&question);
             let source = Arc::clone(&self.source);
             let mut watcher = Watcher {
                 parts,
@@ -151,7 +161,7 @@ impl LiveTail {
             async move {
                 // Fails if the client has disconnected, which ends the stream anyway.
                 if watcher.begin(&source, &question, last).await.is_ok() {
-                    let _ = watcher.run(&question, &mut looks).await;
+                    let _ = watcher.run(&question, &mut batches).await;
                 }
             }
         })
@@ -164,7 +174,7 @@ impl LiveTail {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
+        let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
         let BodyChannel { parts, body } = channel_body();
         let gone = parts.clone();
         let sending = send(parts);
@@ -178,7 +188,7 @@ impl LiveTail {
                 () = sending => {}
             }
             metrics.admin_watchers.dec();
-            drop(place);
+            drop(permit);
         });
         Some(body)
     }
@@ -197,56 +207,64 @@ impl LiveTail {
 
 /// Task tracker and end signal of the follower.
 pub(super) struct LiveTasks {
+    /// Tracks all tasks, so that a stop can wait for them.
     pub(super) tracker: TaskTracker,
+    /// Cancelled when the listener stops.
     pub(super) end: CancellationToken,
 }
 
 impl LiveSource {
-    /// Returns the results from now on. The first watcher of a question starts the
-    /// queries.
-    fn watch(self: &Arc<Self>, question: &LiveQuestion) -> broadcast::Receiver<LiveLook> {
+    /// Subscribes to the batches from now on. The first watcher of a question starts the
+    /// task that queries the record.
+    fn watch(self: &Arc<Self>, question: &LiveQuestion) -> broadcast::Receiver<LiveBatch> {
         let mut feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(feed) = feeds.iter().find(|feed| feed.question == *question) {
-            return feed.looks.subscribe();
+            return feed.batches.subscribe();
         }
-        let (looks, receiver) = broadcast::channel(LOOKS_BEHIND);
+        let (batches, receiver) = broadcast::channel(BATCHES_WAITING_MAX);
         feeds.push(LiveFeed {
             question: question.clone(),
-            looks: looks.clone(),
+            batches: batches.clone(),
         });
         let source = Arc::clone(self);
         let question = question.clone();
         self.tracker.spawn(async move {
             tokio::select! {
                 () = source.end.cancelled() => {}
-                () = source.look(&question, &looks) => {}
+                () = source.query_while_watched(&question, &batches) => {}
             }
         });
         receiver
     }
 
-    /// Queries the record until no watcher is left.
-    async fn look(&self, question: &LiveQuestion, looks: &broadcast::Sender<LiveLook>) {
+    /// Queries the record again and again, and sends batches, until no watcher is left.
+    async fn query_while_watched(
+        &self,
+        question: &LiveQuestion,
+        batches: &broadcast::Sender<LiveBatch>,
+    ) {
         let mut last = None;
-        let mut pause = interval(LOOK_EVERY);
+        let mut pause = interval(QUERY_EVERY);
         pause.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             pause.tick().await;
             {
-                // Holds the lock, so that no watcher subscribes meanwhile.
+                // The lock is held from the count to the removal, so that no watcher
+                // subscribes to a feed that is about to be removed.
                 let mut feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
-                if looks.receiver_count() == 0 {
-                    feeds.retain(|feed| !feed.looks.same_channel(looks));
+                if batches.receiver_count() == 0 {
+                    feeds.retain(|feed| !feed.batches.same_channel(batches));
                     return;
                 }
             }
             match self.newer_decisions(question, last).await {
                 Ok(newer) => {
                     last = Some(newer.last);
-                    let look = self.events(question.form, &newer);
-                    if !look.events.is_empty() || 0 < look.missed {
-                        // The watchers may have disconnected: the next turn notices.
-                        let _ = looks.send(look);
+                    let batch = self.batch(question.form, &newer);
+                    if !batch.events.is_empty() || 0 < batch.missed {
+                        // Fails if all watchers have disconnected, which the next turn of
+                        // the loop notices.
+                        let _ = batches.send(batch);
                     }
                 }
                 // The next query may succeed; decisions that are skipped are reported
@@ -264,7 +282,7 @@ impl LiveSource {
         last: Option<u64>,
     ) -> Result<NewerDecisions, AuditError> {
         let LiveQuestion { form, filter } = question.clone();
-        let query = self.audit.query(LOOK_TIME_MAX, move |reader| match last {
+        let query = self.audit.query(QUERY_TIME_MAX, move |reader| match last {
             Some(last) => reader.decisions_after(last, &filter, form.rows_max()),
             None => Ok(NewerDecisions {
                 last: reader.seq_range()?.map_or(0, |range| range.last),
@@ -274,14 +292,15 @@ impl LiveSource {
         query.await
     }
 
-    fn events(&self, form: LiveForm, newer: &NewerDecisions) -> LiveLook {
+    /// Makes a batch of newer decisions.
+    fn batch(&self, form: LiveForm, newer: &NewerDecisions) -> LiveBatch {
         let mut events = Vec::new();
         let mut bytes = 0;
         // The newest are kept, because watchers care most about those.
         for record in newer.records.iter().rev() {
             let text = self.event(form, record);
             bytes += text.len();
-            if LOOK_BYTES_MAX < bytes {
+            if BATCH_BYTES_MAX < bytes {
                 break;
             }
             let seq = record.seq;
@@ -289,12 +308,13 @@ impl LiveSource {
         }
         events.reverse();
         let too_large = newer.records.len() - events.len();
-        LiveLook {
+        LiveBatch {
             events: Arc::new(events),
             missed: newer.left_out + too_large as u64,
         }
     }
 
+    /// Makes the event about a decision.
     fn event(&self, form: LiveForm, record: &StoredRecord) -> Vec<u8> {
         // Neither form contains a line break: they are escaped.
         let mut text = format!("event: decision\nid: {}\ndata: ", record.seq).into_bytes();
@@ -313,6 +333,7 @@ impl LiveSource {
 
 /// Connection of one watcher.
 struct Watcher {
+    /// Channel to the response body.
     parts: mpsc::Sender<BodyPart>,
     /// Number of the last decision that was sent.
     last: u64,
@@ -332,28 +353,30 @@ impl Watcher {
         self.send_bytes(Bytes::from_static(RETRY)).await?;
         while last.is_some() {
             match source.newer_decisions(question, last).await {
-                Ok(newer) => return self.show(&source.events(question.form, &newer)).await,
+                Ok(newer) => return self.show(&source.batch(question.form, &newer)).await,
                 // Decisions made meanwhile are sent later, or reported as missed.
                 Err(error) => tracing::debug!(%error, "the record cannot be followed"),
             }
-            sleep(LOOK_EVERY).await;
+            sleep(QUERY_EVERY).await;
         }
         Ok(())
     }
 
+    /// Sends batches as they arrive, and a comment from time to time.
     async fn run(
         &mut self,
         question: &LiveQuestion,
-        looks: &mut broadcast::Receiver<LiveLook>,
+        batches: &mut broadcast::Receiver<LiveBatch>,
     ) -> Result<(), ClientGone> {
         let mut alive = interval(ALIVE_EVERY);
         loop {
             tokio::select! {
-                look = looks.recv() => match look {
-                    Ok(look) => self.show(&look).await?,
-                    Err(RecvError::Lagged(looks)) => {
-                        let decisions = looks.saturating_mul(question.form.rows_max() as u64);
-                        self.send(missed(decisions)).await?;
+                batch = batches.recv() => match batch {
+                    Ok(batch) => self.show(&batch).await?,
+                    Err(RecvError::Lagged(skipped)) => {
+                        // An estimate: a batch has at most this many events, usually fewer.
+                        let decisions = skipped.saturating_mul(question.form.rows_max() as u64);
+                        self.send(missed_event(decisions)).await?;
                     }
                     Err(RecvError::Closed) => return Ok(()),
                 },
@@ -362,17 +385,18 @@ impl Watcher {
         }
     }
 
-    async fn show(&mut self, look: &LiveLook) -> Result<(), ClientGone> {
+    /// Sends the events of a batch, except those of decisions already sent.
+    async fn show(&mut self, batch: &LiveBatch) -> Result<(), ClientGone> {
         let mut text = Vec::new();
         // A watcher that reconnects may already have received the first events.
-        for event in look.events.iter().filter(|event| self.last < event.seq) {
+        for event in batch.events.iter().filter(|event| self.last < event.seq) {
             text.extend_from_slice(&event.text);
         }
-        if let Some(event) = look.events.last() {
+        if let Some(event) = batch.events.last() {
             self.last = self.last.max(event.seq);
         }
-        if 0 < look.missed {
-            text.extend_from_slice(missed(look.missed).as_bytes());
+        if 0 < batch.missed {
+            text.extend_from_slice(missed_event(batch.missed).as_bytes());
         }
         match text.is_empty() {
             true => Ok(()),
@@ -389,6 +413,7 @@ impl Watcher {
     }
 }
 
-fn missed(count: u64) -> String {
+/// Makes the event that tells a watcher how many decisions were left out.
+fn missed_event(count: u64) -> String {
     format!("event: missed\ndata: {count}\n\n")
 }

@@ -28,6 +28,7 @@ const EVENT_EVERY: Duration = Duration::from_secs(1);
 pub(super) struct LiveTotals {
     /// Start of counting. Totals with a different start come from another process.
     pub(super) since: Timestamp,
+    /// Numbers of decisions by class.
     pub(super) classes: ClassCounts,
 }
 
@@ -45,8 +46,10 @@ impl LiveTotals {
 #[derive(Debug)]
 pub(super) struct LiveCounts(Arc<CountsFeed>);
 
+/// State shared by the feed and the task that makes its events.
 #[derive(Debug)]
 struct CountsFeed {
+    /// Counts in memory.
     counts: Arc<RecentCounts>,
     /// The latest event.
     events: watch::Sender<Arc<str>>,

@@ -1,6 +1,9 @@
-//! Places for connections to the admin listener. A connection without a complete
-//! request gives up its place to a new one, so that silent connections or slow bodies
-//! cannot lock monitoring out.
+//! Places for connections to the admin listener: a connection is served only while it has
+//! one of a limited number of places.
+//!
+//! A connection is *silent* until a complete request has arrived. If all places are taken,
+//! the oldest silent connection loses its place to a new connection, so that silent
+//! connections or slow bodies cannot lock monitoring out.
 //!
 //! Does not know what is requested.
 
@@ -26,20 +29,27 @@ const PLACE_TIMEOUT: Duration = Duration::from_millis(10);
 /// Places of all connections.
 #[derive(Debug)]
 pub(super) struct AdminPlaces {
+    /// One permit for each free place.
     free: Arc<Semaphore>,
+    /// Places of silent connections.
     silent: Mutex<SilentPlaces>,
 }
 
-/// Places of connections without a complete request, in order of arrival.
+/// Places of silent connections, in order of arrival.
 #[derive(Debug, Default)]
 struct SilentPlaces {
+    /// Places by the number of the connection; the oldest connection has the lowest.
     by_number: BTreeMap<u64, SilentPlace>,
-    next_number: u64,
+    /// Number of the latest connection.
+    last_number: u64,
 }
 
+/// Place of a silent connection.
 #[derive(Debug)]
 struct SilentPlace {
+    /// Permit, which passes to the connection that takes the place.
     permit: OwnedSemaphorePermit,
+    /// Cancelled when another connection takes the place.
     displaced: CancellationToken,
 }
 
@@ -47,6 +57,7 @@ struct SilentPlace {
 #[derive(Debug)]
 pub(super) struct AdminPlace {
     places: Arc<AdminPlaces>,
+    /// Number of the connection.
     number: u64,
     /// Cancelled when another connection takes the place.
     pub(super) displaced: CancellationToken,
@@ -55,6 +66,7 @@ pub(super) struct AdminPlace {
 }
 
 impl AdminPlaces {
+    /// Makes [`CONNECTIONS_MAX`] free places.
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
             free: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
@@ -62,7 +74,8 @@ impl AdminPlaces {
         })
     }
 
-    /// Takes a place, if one is free now or soon.
+    /// Takes a place; `None` if none is free and no connection is silent, not even after
+    /// [`PLACE_TIMEOUT`].
     pub(super) async fn take(self: &Arc<Self>) -> Option<AdminPlace> {
         let permit = match self.take_now() {
             Some(permit) => permit,
@@ -77,8 +90,8 @@ impl AdminPlaces {
             displaced: displaced.clone(),
         };
         let mut silent = self.silent();
-        silent.next_number += 1;
-        let number = silent.next_number;
+        silent.last_number += 1;
+        let number = silent.last_number;
         silent.by_number.insert(number, silent_place);
         Some(AdminPlace {
             places: Arc::clone(self),
@@ -88,7 +101,7 @@ impl AdminPlaces {
         })
     }
 
-    /// Takes a free place, or the place of the oldest connection without a request.
+    /// Takes a free place, or the place of the oldest silent connection.
     fn take_now(&self) -> Option<OwnedSemaphorePermit> {
         if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
             return Some(permit);
@@ -105,7 +118,8 @@ impl AdminPlaces {
 }
 
 impl AdminPlace {
-    /// Keeps the place, because a complete request has arrived.
+    /// Marks the connection as no longer silent, because a complete request has arrived:
+    /// no other connection can take its place any more.
     fn keep(&self) {
         if let Some(silent) = self.places.silent().by_number.remove(&self.number) {
             let mut permit = self.permit.lock().unwrap_or_else(PoisonError::into_inner);

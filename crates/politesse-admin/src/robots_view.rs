@@ -21,7 +21,9 @@ const LINE_MAX: usize = 2_000;
 
 /// Mark at a line.
 pub(super) struct LineMark {
+    /// Number of the line, counted from 1.
     pub(super) line: u32,
+    /// Text of the mark, in HTML.
     pub(super) note: Markup,
 }
 

@@ -30,10 +30,12 @@ pub struct SessionOptions {
 /// Session of a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Session {
+    /// Digest of the session's id.
     key: Digest,
 }
 
 impl Session {
+    /// Returns the session with this id, whether or not it is in force.
     fn of(id: &str) -> Self {
         Self {
             key: Digest::of(id.as_bytes()),
@@ -57,6 +59,7 @@ const LINK_LIFETIME: Duration = Duration::from_secs(10 * 60);
 /// Random ids in force, each with its expiry.
 #[derive(Debug)]
 struct ExpiringIds {
+    /// Maximum number and lifetime of the ids.
     options: SessionOptions,
     /// Expiry by the digest of the id. The time of a lookup reveals nothing about an
     /// id, because its digest cannot be chosen.
@@ -90,6 +93,7 @@ impl ExpiringIds {
         Some(id)
     }
 
+    /// Reports whether the id with this digest has neither ended nor expired.
     fn is_in_force(&self, key: Digest) -> bool {
         let end = self.lock().get(&key).copied();
         end.is_some_and(|end| clock::instant() < end)
@@ -109,7 +113,9 @@ impl ExpiringIds {
 /// All sessions, and the links that begin one without the token.
 #[derive(Debug)]
 pub(super) struct Sessions {
+    /// Ids of sessions.
     ids: ExpiringIds,
+    /// Codes of sign-in links.
     links: ExpiringIds,
     metrics: Arc<Metrics>,
 }
@@ -174,6 +180,7 @@ impl Sessions {
         format!("{SESSION_COOKIE}={id}; Path={path}; Max-Age={age}; HttpOnly; SameSite=Strict")
     }
 
+    /// Updates the metric of open sessions.
     fn count(&self) {
         let open = i64::try_from(self.ids.lock().len()).unwrap_or(i64::MAX);
         self.metrics.admin_sessions.set(open);

@@ -128,7 +128,7 @@ impl FleetArchiveReader {
         for row in &found {
             // `grouping` returns a bit for each column, 1 if the row is not grouped by it.
             // The first column has the highest bit. Inverted, one bit is set: that of the
-            // column by which this row is grouped.
+            // column that this row is grouped by.
             let grouped_by = !row.get::<_, i32>(0) & 0b1_1111;
             let sums = sums(row, 1 + OVERVIEW.len());
             let named = |at| NamedSums {

@@ -23,9 +23,13 @@ use politesse_robots::origin::Target;
 /// [`FlatDecision::of`] shows from which field of [`StoredRecord`] it comes.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct FlatDecision {
+    /// Number of the node in the archive.
     pub(super) node: i32,
+    /// Sequence number in the node's record.
     pub(super) seq: u64,
+    /// Time of the decision.
     pub(super) time: Timestamp,
+    /// Address of the client; NULL if the decision is redacted.
     client: Option<String>,
     credential: Option<String>,
     user_agent: Option<String>,
@@ -44,6 +48,7 @@ pub(super) struct FlatDecision {
     agents: Vec<String>,
     reading: Option<String>,
     wait_ms: u64,
+    /// SHA-256 of the policy text, in the table `policy`.
     policy: String,
     robots_origin: Option<String>,
     robots_url: Option<String>,
@@ -54,6 +59,7 @@ pub(super) struct FlatDecision {
     robots_expires: Option<Timestamp>,
     robots_result: Option<String>,
     robots_cause: Option<String>,
+    /// SHA-256 of the body, in the table `robots`.
     robots_sha256: Option<String>,
     robots_charset: Option<String>,
     tdm: Option<String>,

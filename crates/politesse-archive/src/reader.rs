@@ -43,7 +43,7 @@ pub struct FleetArchiveReader {
     pub(super) session: ArchiveSession,
 }
 
-/// Which part of the matching decisions a page contains.
+/// Start, order and length of a page of decisions.
 #[derive(Debug, Clone, Copy)]
 pub struct ArchiveBounds {
     /// Order of the decisions.

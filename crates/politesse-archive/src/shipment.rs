@@ -9,7 +9,7 @@
 //!   after it.
 //! - `newest` and `newest_time` are number and time of the last decision or event that has
 //!   arrived, which may precede `last`, because endings count for `last` only. They show
-//!   whether the archive and the record have the same entries (`copy_end`).
+//!   whether archive and record have the same entries (`politesse_record::copy_end`).
 //!
 //! The transaction locks the row of the node first. If `last` has changed since this
 //! process read it, another process has shipped the same record in the meantime, and this

@@ -1,8 +1,9 @@
 //! Shipper: follows a node's record, and ships new entries to the archive.
 //!
-//! It reads a window of entries at a time, like any other reader; neither requests nor the
-//! record's writer wait for it. After a failure it reconnects, and continues after the last
-//! entry that the archive has. `shipment` defines the terms, and ships a window.
+//! The shipper reads a window of entries at a time, like any other reader; neither
+//! requests nor the record's writer wait for it. After a failure it reconnects, and
+//! continues after the last entry that the archive has. `shipment` defines the terms, and
+//! ships a window.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -204,9 +204,11 @@ pub fn named_chart(title: &str, class: &str, bars: &[NamedBar]) -> Markup {
     }
 }
 
-/// Part of a bar, in tenths.
+/// Position of a part of a bar, in tenths of the chart's unit.
 struct StackedPart {
+    /// Distance of the upper edge from the top of the chart.
     y: u64,
+    /// Height of the part.
     height: u64,
 }
 

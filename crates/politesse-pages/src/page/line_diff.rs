@@ -25,8 +25,11 @@ const SHOWN_MAX: usize = 400;
 /// Differences between two texts.
 #[derive(Debug)]
 pub struct LineDiff<'a> {
+    /// Lines of the old text.
     old: Vec<&'a [u8]>,
+    /// Lines of the new text.
     new: Vec<&'a [u8]>,
+    /// Equal, removed, added and replaced lines, in order.
     operations: Vec<DiffOp>,
 }
 

@@ -11,17 +11,22 @@ pub const ROWS_MAX: usize = 25;
 
 /// Table of the first of some rows, each made from a value of type `T`.
 pub struct ReportTable<'a, T> {
+    /// Rows to show, at most [`ROWS_MAX`].
     rows: Vec<&'a T>,
-    /// Number of rows left out, and the noun for one.
-    left: u64,
+    /// Number of rows left out.
+    left_out: u64,
+    /// Noun for one row.
     noun: &'a str,
     columns: Vec<Column<'a, T>>,
 }
 
+/// Column of a table.
 struct Column<'a, T> {
+    /// Text of its head.
     title: &'a str,
     /// CSS class of its cells.
     class: Option<&'static str>,
+    /// Makes the cell of a row.
     cell: Box<dyn Fn(&T) -> Markup + 'a>,
 }
 
@@ -29,7 +34,7 @@ impl<'a, T> ReportTable<'a, T> {
     /// Begins a table without columns. `noun` is the kind of thing in a row.
     pub fn of(rows: impl ExactSizeIterator<Item = &'a T>, noun: &'a str) -> Self {
         Self {
-            left: rows.len().saturating_sub(ROWS_MAX) as u64,
+            left_out: rows.len().saturating_sub(ROWS_MAX) as u64,
             rows: rows.take(ROWS_MAX).collect(),
             noun,
             columns: Vec::new(),
@@ -95,7 +100,7 @@ impl<'a, T> ReportTable<'a, T> {
                     }
                 }
             }
-            @if 0 < self.left { p class="small" { "and " (counted(self.left, self.noun)) " more." } }
+            @if 0 < self.left_out { p class="small" { "and " (counted(self.left_out, self.noun)) " more." } }
         }
     }
 }

@@ -91,7 +91,7 @@ pub(super) struct ReportData {
     pub(super) facts: ReportFacts,
     /// Sums of `facts` over all hosts and rulings.
     pub(super) totals: ReportTotals,
-    /// What happened to the record in the time span: removals, redactions, stops.
+    /// Events of the record itself in the time span: removals, redactions, stops.
     pub(super) history: ReportHistory,
     /// Overrides that decisions are based on.
     pub(super) overrides: OverrideUses,

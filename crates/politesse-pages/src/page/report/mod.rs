@@ -112,8 +112,7 @@ pub struct ReportSummary {
     findings: Vec<String>,
     /// The newest signed head of the record (docs/proving.md), if it has one.
     head: Option<String>,
-    /// Orders by which entries were removed or redacted, and removals by age, that may
-    /// affect the report.
+    /// Removals (by order or by age) and redactions of entries that may affect the report.
     removals: Vec<Json>,
 }
 

@@ -52,7 +52,9 @@ pub(super) async fn connect(
 /// Verifier that accepts a single certificate.
 #[derive(Debug)]
 struct PinnedCertificate {
+    /// The accepted certificate.
     certificate: CertificateDer<'static>,
+    /// Verifies signatures.
     provider: Arc<CryptoProvider>,
 }
 

@@ -77,10 +77,13 @@ pub(super) fn check(
     print(arguments, &context, decisions, Some(clock::now()))
 }
 
-/// A URL that was never requested, with the agent and the time of a supposed request.
+/// Request that was never made: its crawler, URL and supposed time.
 pub(super) struct UnaskedQuestion<'a> {
+    /// `User-Agent`, or the product token of the crawler.
     pub(super) agent: Option<&'a str>,
+    /// URL.
     pub(super) target: Target,
+    /// Supposed time of the request.
     pub(super) at: Timestamp,
 }
 

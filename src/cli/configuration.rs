@@ -333,6 +333,7 @@ struct ConfigPlaces {
     named: Option<PathBuf>,
     /// User's file.
     user_file: Option<PathBuf>,
+    /// File of the machine.
     system_file: PathBuf,
     /// Folder for the user's certificates and record.
     state: Option<PathBuf>,

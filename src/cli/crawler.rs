@@ -67,6 +67,7 @@ pub(super) struct CrawlerListArguments {
 /// Reason why the entry was not written into the configuration file.
 #[derive(Debug, Error)]
 enum UnwrittenEntry {
+    /// No configuration file exists.
     #[error("there is no configuration file")]
     NoFile,
     #[error("cannot write to {}", .0.display())]

@@ -22,7 +22,7 @@ const LINE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Answer to a line of a batch.
 #[derive(Serialize)]
 pub(super) struct BatchAnswer<'a, T> {
-    /// Copy of the question's `id`, by which the caller recognises the answer.
+    /// Copy of the question's `id`, which tells the caller to which question this belongs.
     pub(super) id: &'a Value,
     /// Other members of the answer.
     #[serde(flatten)]

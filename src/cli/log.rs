@@ -46,8 +46,10 @@ const LAST_LINE_WAIT: Duration = Duration::from_millis(100);
 /// because a stop must not wait for it; their number is logged if the reader continues
 /// by then.
 pub(super) struct ProcessLog {
+    /// Filter of events, which can be replaced.
     filter: reload::Handle<Targets, Registry>,
     repeats: Repeats,
+    /// Counts of lines, to find out how many were lost.
     lines: Arc<LineCounts>,
     /// Taken on drop, which waits for the writing thread.
     writer: Option<WorkerGuard>,
@@ -108,11 +110,11 @@ struct LineCounts {
 }
 
 impl LineCounts {
-    /// Returns how many lines entered the queue and were not written.
+    /// Returns how many lines entered the queue but were not written.
     fn lost(&self) -> usize {
-        let gone = [&self.dropped, &self.written].map(|count| count.load(Ordering::Acquire));
+        let settled = [&self.dropped, &self.written].map(|count| count.load(Ordering::Acquire));
         let sent = self.sent.load(Ordering::Acquire);
-        gone.into_iter().fold(sent, usize::saturating_sub)
+        settled.into_iter().fold(sent, usize::saturating_sub)
     }
 }
 
@@ -216,8 +218,11 @@ struct Repeats(Arc<RepeatState>);
 
 /// State shared by the layer and the reporting thread.
 struct RepeatState {
+    /// Number of lines of a callsite that are written at once (`log.burst`).
     burst: NonZeroU32,
+    /// Throttled events, by callsite.
     kinds: Mutex<HashMap<Identifier, RepeatedEvent>>,
+    /// Thread that reports left-out lines, to wake it.
     reporter: thread::Thread,
 }
 
@@ -249,6 +254,7 @@ impl Repeats {
         Ok(repeats)
     }
 
+    /// Reports left-out lines forever.
     fn keep_reporting(&self) {
         loop {
             while self.is_report_due() {
@@ -259,6 +265,7 @@ impl Repeats {
         }
     }
 
+    /// Reports whether there are left-out lines to report.
     fn is_report_due(&self) -> bool {
         let kinds = self.kinds();
         kinds.values().any(|kind| kind.throttle.has_left_out())

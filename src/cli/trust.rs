@@ -24,7 +24,9 @@ const NAMES: [&str; 2] = ["politesse", "politesse-next"];
 
 /// Folder for additional roots of a system, and the program that installs them.
 struct RootStore {
+    /// Folder for additional roots, one file each.
     folder: &'static str,
+    /// Program that installs the files of `folder`.
     update: &'static str,
     /// File with all roots.
     bundle: &'static str,
@@ -120,7 +122,9 @@ pub(super) fn trust(
 
 /// Root with its name in trust stores and its file.
 struct TrustedRoot<'a> {
+    /// The root.
     root: &'a RootCertificate,
+    /// Its name in trust stores, one of [`NAMES`].
     name: &'static str,
     /// File that begins with this root. The first root's file also holds the second,
     /// for clients that read a whole file.
@@ -128,6 +132,7 @@ struct TrustedRoot<'a> {
 }
 
 impl TrustedRoot<'_> {
+    /// Returns the path of the file, quoted for a shell.
     fn file(&self) -> String {
         shell_quoted(&self.cert.display().to_string())
     }
@@ -240,17 +245,19 @@ fn is_trusted_by_chromium(ca: &RootCertificate) -> Option<bool> {
     Some(names.any(|name| text(&["-L", "-n", name, "-a"]).is_some_and(|pem| has(&pem, ca))))
 }
 
-/// Reports whether a file of certificates contains the authority's.
+/// Reports whether `text`, certificates in PEM, contains the authority's.
 fn has(text: &str, ca: &RootCertificate) -> bool {
     let plain = |text: &str| text.split_whitespace().collect::<String>();
     plain(text).contains(&plain(ca.pem()))
 }
 
+/// Finds the root store of this system; `None` if it has none of [`ROOT_STORES`].
 fn root_store() -> Option<&'static RootStore> {
     let is_there = |store: &&RootStore| Path::new(store.folder).is_dir();
     ROOT_STORES.iter().find(is_there)
 }
 
+/// Returns the path of a root's file in a store.
 fn file_in(store: &RootStore, name: &str) -> PathBuf {
     Path::new(store.folder).join(format!("{name}.crt"))
 }
@@ -267,7 +274,7 @@ fn add_to_system(roots: &[TrustedRoot<'_>]) -> anyhow::Result<String> {
         let file = file_in(store, one.name);
         fs::write(&file, one.root.pem())
             .and_then(|()| fs::set_permissions(&file, fs::Permissions::from_mode(0o644)))
-            .map_err(|error| as_root(error, &file))?;
+            .map_err(|error| change_error(error, &file))?;
         files.push(file.display().to_string());
     }
     update(store)?;
@@ -297,7 +304,7 @@ fn remove_files(store: &RootStore) -> anyhow::Result<String> {
         match fs::remove_file(&file) {
             Ok(()) => removed += &format!("removed {}\n", file.display()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(as_root(error, &file)),
+            Err(error) => return Err(change_error(error, &file)),
         }
     }
     if removed.is_empty() {
@@ -306,12 +313,14 @@ fn remove_files(store: &RootStore) -> anyhow::Result<String> {
     Ok(removed)
 }
 
-fn as_root(error: io::Error, file: &Path) -> anyhow::Error {
+/// Adds to an error which file cannot be changed, and the advice to be root if that helps.
+fn change_error(error: io::Error, file: &Path) -> anyhow::Error {
     let is_denied = error.kind() == io::ErrorKind::PermissionDenied;
     let advice = if is_denied { ": run this as root" } else { "" };
     anyhow::Error::new(error).context(format!("cannot change {}{advice}", file.display()))
 }
 
+/// Runs the program that installs the files of the store.
 fn update(store: &RootStore) -> anyhow::Result<()> {
     // `su` leaves root's program folders out of PATH.
     let path = std::env::var("PATH").unwrap_or_default();

@@ -42,6 +42,7 @@ const ANSWER_BYTES: usize = 256;
 /// Answer to a line.
 #[derive(Serialize)]
 struct ListAnswer<'a> {
+    /// URL of the line, as written.
     url: &'a str,
     #[serde(flatten)]
     ruling: RulingJson<'a>,
@@ -51,12 +52,15 @@ struct ListAnswer<'a> {
 struct ListLine<'a> {
     /// Line number, counted from 1.
     number: u64,
+    /// Text of the line, without white space around it.
     text: &'a [u8],
 }
 
 /// URL on a line.
 struct ListedUrl<'a> {
+    /// Line number, counted from 1.
     line: u64,
+    /// Text of the line; empty if it is too long or not UTF-8.
     url: &'a str,
     /// Parsed URL, or the error of parsing it.
     target: Result<Target, String>,
@@ -64,7 +68,9 @@ struct ListedUrl<'a> {
 
 /// Answers to several lines, in order.
 struct JudgedLines {
+    /// Answers, one a line.
     text: Vec<u8>,
+    /// Greatest exit code of the lines.
     exit: Exit,
 }
 
@@ -111,7 +117,9 @@ struct ListBatch {
 /// Reads the list in batches.
 struct BatchReader<R> {
     list: R,
+    /// Number of the next line to read.
     next_line: u64,
+    /// Maximum lines of the next batch.
     batch_lines: usize,
 }
 
@@ -124,6 +132,7 @@ impl<R: BufRead> BatchReader<R> {
         }
     }
 
+    /// Reads the next batch; `None` at the end of the list.
     fn next_batch(&mut self) -> io::Result<Option<ListBatch>> {
         let mut batch = ListBatch {
             first_line: self.next_line,
@@ -143,6 +152,7 @@ impl<R: BufRead> BatchReader<R> {
 }
 
 impl ListBatch {
+    /// Returns the non-blank lines.
     fn lines(&self) -> Vec<ListLine<'_>> {
         let lines = self.text.split(|byte| *byte == b'\n');
         (self.first_line..)
@@ -155,6 +165,7 @@ impl ListBatch {
 
 /// Parameters shared by all lines.
 struct ListJudge<'a> {
+    /// `User-Agent`, or the product token of the crawler.
     agent: Option<&'a str>,
     context: &'a CheckContext,
     folder: &'a SavedFolder<'a>,
@@ -249,6 +260,7 @@ impl ListJudge<'_> {
         Ok(exit_of(&ruling))
     }
 
+    /// Finds the saved file of an origin. Consecutive lines often share it.
     fn file(&self, origin: &Origin, state: &mut JudgeState) -> SavedResult {
         if let Some((last, file)) = &state.last
             && last == origin
@@ -262,6 +274,7 @@ impl ListJudge<'_> {
 }
 
 impl<'a> ListedUrl<'a> {
+    /// Parses the URL on a line.
     fn read(line: &ListLine<'a>) -> Self {
         let (url, target) = match url_text(line.text) {
             Ok(url) => (url, target(url).map_err(|error| error.to_string())),
@@ -275,6 +288,7 @@ impl<'a> ListedUrl<'a> {
     }
 }
 
+/// Returns the text of a line, unless it is too long (and thus perhaps cut) or not UTF-8.
 fn url_text(line: &[u8]) -> Result<&str, String> {
     if LINE_BYTES_MAX < line.len() as u64 {
         return Err(format!("a URL is longer than {LINE_BYTES_MAX} bytes"));

@@ -23,7 +23,9 @@ use politesse_robots_cache::body_text::decoded_text;
 
 /// Response that a saved robots.txt represents.
 pub(crate) struct SavedAnswer {
+    /// Status of the response.
     pub(crate) status: u16,
+    /// Body of the response, or the beginning of it.
     pub(crate) body: Bytes,
     /// Whether `body` is everything that the origin sent.
     pub(crate) whole: bool,

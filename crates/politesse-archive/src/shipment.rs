@@ -3,7 +3,7 @@
 //! A node's *record* is its audit log. Its *entries* have consecutive numbers: decisions
 //! ([`StoredRecord`]), endings of decisions, and events. A *window* ([`EntryWindow`]) is a
 //! run of entries. In the archive, each record has a row of the table `node`, with two
-//! ends:
+//! ends, which [`CopyEnd`] holds:
 //!
 //! - `last` is the number up to which all entries have arrived. The next window starts
 //!   after it.
@@ -72,9 +72,10 @@ UPDATE decision AS d SET sent = e.sent, status = e.status, bytes = e.bytes, erro
 FROM json_populate_recordset(NULL::decision, $1::text::json) AS e
 WHERE d.node = $2 AND d.seq = e.seq AND d.time = e.time AND d.sent IS NULL";
 
-// Redaction leaves the column `robots_origin`. If it is the origin of the URL, it still
-// names the host, so the column `host` stays, too. `FlatDecision` gives the same host to a
-// decision that was redacted before it was shipped.
+// Redaction leaves the column `robots_origin`, the origin whose robots.txt decided. If that
+// is also the origin of the URL, it still names the host, so the column `host` stays as
+// well. `FlatDecision` gives the same host to a decision that was redacted before it was
+// shipped.
 const REDACT: &str = "
 UPDATE decision AS d SET client = NULL, credential = NULL, url = NULL, reading = NULL,
   host = CASE WHEN starts_with(d.url, d.robots_origin || '/') THEN d.host END

@@ -3,8 +3,9 @@
 //! A gzip file is cut into ranges that are read at the same time. A range starts at its
 //! first gzip member that seems to begin with a record. The end of the previous range
 //! shows whether that guess is right: a record may itself contain an archive, with members
-//! that look like records. If the guess is wrong, the range is reread from that end, so that the result is the same as reading
-//! the file from its beginning. Does not know how the messages are used.
+//! that look like records. If the guess is wrong, the range is reread from that end, so
+//! that the result is the same as reading the file from its beginning. Does not know how
+//! the messages are used.
 
 use std::collections::VecDeque;
 use std::fs::File;

@@ -1,8 +1,9 @@
-//! Pending lookups: which ones run, and which wait for a place, and for which clients.
+//! Pending lookups of names: which ones run, and which wait to start, for which clients.
 //!
-//! One lookup serves all requests for its name. It starts as soon as any of the clients
-//! that want it has a place, so that no client's lookup is queued after the lookups of
-//! another client. Does not know how a name is looked up.
+//! One lookup serves all requests for its name. Each client that wants it has a *claim*
+//! ([`LookupClaim`]), and waits for its own permits to look up the name. The first claim
+//! with its permits starts the lookup, and the other claims end. So a client never waits
+//! because another client has many lookups. Does not know how a name is looked up.
 
 use std::collections::HashMap;
 use std::mem;
@@ -31,60 +32,71 @@ pub(super) struct PendingLookups {
 #[derive(Debug)]
 struct PendingState {
     lookups: HashMap<Box<str>, PendingLookup>,
-    /// Limit on the waiting claims.
+    /// Number of waiting claims, and the limit on them.
     waiting: SharedBound,
 }
 
 /// Lookup of one name.
 #[derive(Debug)]
 struct PendingLookup {
+    /// Passes the answer to the waiting requests; `None` until then.
     answer: watch::Sender<Option<ResolvedName>>,
-    /// Cancelled when the lookup starts.
-    begun: CancellationToken,
-    begun_at: Option<Instant>,
-    /// Clients with a waiting claim.
+    start: StartSignal,
+    /// Time at which the lookup started; `None` while it waits to start.
+    started_at: Option<Instant>,
+    /// Clients with a waiting claim. Empty once the lookup runs.
     clients: Vec<ClientId>,
 }
 
-/// Handles for a request that waits for a name.
-pub(super) struct Joined {
+/// Signal that a lookup has started. All clones share it.
+#[derive(Debug, Clone)]
+pub(super) struct StartSignal(CancellationToken);
+
+/// Handles for a request that waits for the lookup of a name.
+pub(super) struct JoinedLookup {
+    /// Receives the answer; `None` until then.
     pub(super) answer: watch::Receiver<Option<ResolvedName>>,
-    /// Cancelled when the lookup starts.
-    pub(super) begun: CancellationToken,
-    /// Time limit of the wait. For a running lookup it is measured from the lookup's
+    pub(super) start: StartSignal,
+    /// Time at which the request stops waiting. For a running lookup it is measured from the lookup's
     /// start, so that a hanging name delays a request only once.
     pub(super) deadline: Instant,
-    /// Claim that the caller must follow, unless the client already has one.
+    /// New claim, which the caller must carry out. `None` if none is needed, because the
+    /// lookup runs or the client already has a claim, or if the client may have no more
+    /// claims.
     pub(super) claim: Option<LookupClaim>,
 }
 
-/// A client's claim to look up a name. It ends when dropped. If its lookup has started,
-/// the waiting requests then learn that there is no answer. Otherwise they depend on the
-/// remaining claims. After the last one they learn that there is no capacity.
+/// Claim of a client to look up a name.
+///
+/// [`LookupClaim::begin`] starts the lookup, [`LookupClaim::finish`] passes on its answer.
+/// A claim dropped before that ends as well. If its lookup was running, the requests for
+/// the name are left without an answer. If the lookup had not started, they depend on the
+/// claims of other clients; with the last of these claims they get [`DialError::Busy`].
 pub(super) struct LookupClaim {
     pub(super) name: Box<str>,
     pub(super) client: Arc<Client>,
-    /// Time at which the claim gives up waiting.
+    /// Time at which the claim gives up waiting for its permits.
     pub(super) deadline: Instant,
     pending: Arc<PendingLookups>,
     answer: watch::Sender<Option<ResolvedName>>,
-    begun: CancellationToken,
+    start: StartSignal,
     state: ClaimState,
 }
 
 /// Progress of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClaimState {
-    /// The claim is waiting.
+    /// The claim waits for its permits. If another claim starts the lookup, this claim
+    /// stays in this state, but is no longer in the table.
     Waiting,
-    /// The lookup of the claim runs.
+    /// The claim has started the lookup, which runs.
     Running,
-    /// The claim is settled.
+    /// The claim is neither in the table nor counted.
     Ended,
 }
 
 impl PendingLookups {
-    /// Creates a table of at most `most` waiting claims, each of which waits up to
+    /// Creates a table for at most `most` waiting claims. Claims and requests wait up to
     /// `timeout`.
     pub(super) fn new(most: usize, timeout: Duration) -> Self {
         let state = Mutex::new(PendingState {
@@ -94,21 +106,21 @@ impl PendingLookups {
         Self { timeout, state }
     }
 
-    /// Joins the lookup of `name` on behalf of `client`.
+    /// Joins the lookup of `name` on behalf of `client`, or creates it.
     ///
     /// # Errors
     ///
-    /// [`DialError::Busy`] if too many claims wait and this client has used up its share
-    /// of them.
+    /// [`DialError::Busy`] if no lookup of `name` is pending, and too many claims wait for
+    /// this client to have another one.
     pub(super) fn join(
         self: &Arc<Self>,
         name: &str,
         client: &Arc<Client>,
-    ) -> Result<Joined, DialError> {
+    ) -> Result<JoinedLookup, DialError> {
         let mut guard = self.state();
         let state = &mut *guard;
         if let Some(lookup) = state.lookups.get(name)
-            && (lookup.begun_at.is_some() || lookup.clients.contains(&client.id))
+            && (lookup.started_at.is_some() || lookup.clients.contains(&client.id))
         {
             return Ok(self.joined(lookup, None));
         }
@@ -122,8 +134,8 @@ impl PendingLookups {
         }
         let new = || PendingLookup {
             answer: watch::Sender::new(None),
-            begun: CancellationToken::new(),
-            begun_at: None,
+            start: StartSignal(CancellationToken::new()),
+            started_at: None,
             clients: Vec::new(),
         };
         let lookup = state.lookups.entry(name.into()).or_insert_with(new);
@@ -134,17 +146,17 @@ impl PendingLookups {
             deadline: clock::instant() + self.timeout,
             pending: Arc::clone(self),
             answer: lookup.answer.clone(),
-            begun: lookup.begun.clone(),
+            start: lookup.start.clone(),
             state: ClaimState::Waiting,
         };
         Ok(self.joined(lookup, Some(claim)))
     }
 
-    fn joined(&self, lookup: &PendingLookup, claim: Option<LookupClaim>) -> Joined {
-        let since = lookup.begun_at.unwrap_or_else(clock::instant);
-        Joined {
+    fn joined(&self, lookup: &PendingLookup, claim: Option<LookupClaim>) -> JoinedLookup {
+        let since = lookup.started_at.unwrap_or_else(clock::instant);
+        JoinedLookup {
             answer: lookup.answer.subscribe(),
-            begun: lookup.begun.clone(),
+            start: lookup.start.clone(),
             deadline: since + self.timeout,
             claim,
         }
@@ -176,19 +188,26 @@ impl PendingState {
     }
 }
 
+impl StartSignal {
+    /// Reports whether the lookup has started.
+    pub(super) fn is_given(&self) -> bool {
+        self.0.is_cancelled()
+    }
+}
+
 impl LookupClaim {
-    /// Completes when the claim is no longer needed: another claim has started the
-    /// lookup, or no request waits for it.
-    pub(super) async fn becomes_void(&mut self) {
-        let begun = self.begun.clone();
+    /// Waits until the claim is no longer needed: another claim has started the lookup, or
+    /// no request waits for the name any more.
+    pub(super) async fn until_unneeded(&mut self) {
+        let start = self.start.clone();
         tokio::select! {
-            () = begun.cancelled() => {}
-            () = self.is_abandoned() => {}
+            () = start.0.cancelled() => {}
+            () = self.until_abandoned() => {}
         }
     }
 
-    /// Completes when no request waits for the lookup, and ends the claim.
-    async fn is_abandoned(&mut self) {
+    /// Waits until no request waits for the name, and then ends the claim.
+    async fn until_abandoned(&mut self) {
         loop {
             self.answer.closed().await;
             let pending = Arc::clone(&self.pending);
@@ -202,38 +221,39 @@ impl LookupClaim {
         }
     }
 
-    /// Starts the lookup. Returns false if it is already running.
+    /// Marks the lookup as running and ends the other claims for its name. Returns false
+    /// if another claim has already started it.
     pub(super) fn begin(&mut self) -> bool {
         let mut guard = self.pending.state();
         let state = &mut *guard;
         let lookup = state.lookups.get_mut(&self.name);
-        let Some(lookup) = lookup.filter(|_| !self.begun.is_cancelled()) else {
+        let Some(lookup) = lookup.filter(|_| !self.start.is_given()) else {
             return false;
         };
-        lookup.begun_at = Some(clock::instant());
-        // Settles all claims at once. The claims of other clients notice the cancelled
-        // token and leave the table alone, because it may contain a new lookup of the
+        lookup.started_at = Some(clock::instant());
+        // Removes all claims for the name at once. The claims of other clients notice the
+        // signal and leave the table alone, because it may contain a new lookup of the
         // name by then.
         for client in lookup.clients.drain(..) {
             state.waiting.remove(&client);
         }
-        self.begun.cancel();
+        self.start.0.cancel();
         self.state = ClaimState::Running;
         true
     }
 
-    /// Ends the lookup with the result `found`.
+    /// Ends the lookup, and passes its result `found` to the waiting requests.
     pub(super) fn finish(mut self, found: ResolvedName) {
         let pending = Arc::clone(&self.pending);
         self.end(&mut pending.state());
         self.answer.send_replace(Some(found));
     }
 
-    /// Removes the claim from the table. Returns whether the requests waiting for the
-    /// name are left without any claim.
+    /// Removes the claim from the table. Returns whether its lookup had not started and
+    /// this was the last claim for it.
     fn end(&mut self, state: &mut PendingState) -> bool {
         match mem::replace(&mut self.state, ClaimState::Ended) {
-            ClaimState::Waiting if self.begun.is_cancelled() => false,
+            ClaimState::Waiting if self.start.is_given() => false,
             ClaimState::Waiting => {
                 let is_last = state.leave(self);
                 if is_last {
@@ -260,32 +280,36 @@ impl Drop for LookupClaim {
     }
 }
 
-/// Lookup places per client and zone. A zone is a registered domain.
+/// Permits that limit the running lookups of each client in each zone. The zone of a name
+/// is its registered domain: `site.example` for `www.site.example`.
 ///
-/// If the name servers of a zone do not answer, its names wait for each other and take no
-/// places from other names.
+/// If the name servers of a zone do not answer, the names of the zone wait for each other
+/// and do not use up the client's share of all lookups.
 #[derive(Debug)]
-pub(super) struct ZonePlaces {
+pub(super) struct ZonePermits {
+    /// Permits of one client in one zone.
     most: usize,
     zones: Mutex<ZoneTable>,
 }
 
 #[derive(Debug, Default)]
 struct ZoneTable {
+    /// Semaphores with the permits. One without a permit in use and without a waiter is
+    /// already dropped; its entry remains until the next sweep.
     zones: HashMap<ClientZone, Weak<Semaphore>>,
     /// Number of zones that triggers the next sweep.
     next_sweep: usize,
 }
 
-/// A zone, for a single client.
+/// Zone, for a single client.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct ClientZone {
     client: ClientId,
     zone: Box<str>,
 }
 
-impl ZonePlaces {
-    /// Creates `most` places for each client in each zone.
+impl ZonePermits {
+    /// Creates `most` permits for each client in each zone.
     pub(super) fn new(most: usize) -> Self {
         Self {
             most: most.min(Semaphore::MAX_PERMITS),
@@ -293,29 +317,33 @@ impl ZonePlaces {
         }
     }
 
-    /// Waits for a place for `client` in the zone of `name`.
-    pub(super) async fn take(&self, client: &Client, name: &str) -> Option<OwnedSemaphorePermit> {
+    /// Waits for a permit for `client` in the zone of `name`. Never returns `None`.
+    pub(super) async fn acquire(
+        &self,
+        client: &Client,
+        name: &str,
+    ) -> Option<OwnedSemaphorePermit> {
         // Acquiring fails only on a closed semaphore, and these are never closed.
-        self.of(client, name).acquire_owned().await.ok()
+        self.semaphore(client, name).acquire_owned().await.ok()
     }
 
-    fn of(&self, client: &Client, name: &str) -> Arc<Semaphore> {
-        let own = ClientZone {
+    fn semaphore(&self, client: &Client, name: &str) -> Arc<Semaphore> {
+        let key = ClientZone {
             client: client.id.clone(),
             zone: psl::domain_str(name).unwrap_or(name).into(),
         };
         let mut table = self.zones.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(places) = table.zones.get(&own).and_then(Weak::upgrade) {
-            return places;
+        if let Some(permits) = table.zones.get(&key).and_then(Weak::upgrade) {
+            return permits;
         }
         if table.next_sweep.max(ZONES_SWEPT) <= table.zones.len() {
-            table.zones.retain(|_, places| 0 < places.strong_count());
+            table.zones.retain(|_, permits| 0 < permits.strong_count());
             // Doubled; otherwise a sweep that frees nothing would be repeated for each
             // new zone.
             table.next_sweep = table.zones.len().saturating_mul(2);
         }
-        let places = Arc::new(Semaphore::new(self.most));
-        table.zones.insert(own, Arc::downgrade(&places));
-        places
+        let permits = Arc::new(Semaphore::new(self.most));
+        table.zones.insert(key, Arc::downgrade(&permits));
+        permits
     }
 }

@@ -1,9 +1,17 @@
 //! Resolver: finds the addresses of names through the system and a cache.
 //!
-//! The system's resolver is getaddrinfo (RFC 3493, section 6.1), which runs on a thread
-//! that cannot be stopped. So there is at most one lookup per name, a few per client and
-//! zone, and a client never takes more places than it leaves free. A request waits no
-//! longer than `upstream.dns_timeout`, even if the thread hangs.
+//! The system's resolver is getaddrinfo (RFC 3493, section 6.1). Each call, a *lookup*,
+//! occupies a thread that cannot be stopped, so lookups are limited:
+//!
+//! - All requests for a name share one lookup. Each client that sends such requests has a
+//!   *claim* ([`LookupClaim`]); the first claim with its permits starts the lookup.
+//! - A claim needs two *permits* ([`LookupPermits`]), and its lookup holds them until the
+//!   thread is free. One limits the lookups of the client in the *zone* of the name, its
+//!   registered domain ([`ZonePermits`], `upstream.dns_zone_lookups`). The other is a
+//!   *share* of all lookups ([`Shares`], `upstream.dns_lookups`). A client gets another
+//!   share only while more shares are free than it holds.
+//!
+//! A request waits no longer than `upstream.dns_timeout`, even if the thread hangs.
 
 use std::fmt;
 use std::future::Future;
@@ -23,7 +31,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::{timeout, timeout_at};
 
-use super::pending::{Joined, LookupClaim, PendingLookups, ZonePlaces};
+use super::pending::{JoinedLookup, LookupClaim, PendingLookups, ZonePermits};
 use super::rules::{DialError, EgressRules, ResolvedName};
 use politesse_base::clients::client::Client;
 use politesse_base::clients::shares::{Share, Shares};
@@ -39,14 +47,15 @@ const ADDRESSES_MAX: usize = 16;
 
 /// Time for which a failed lookup is cached: long enough for the requests of one page,
 /// short enough to recover after a temporary failure of the resolver.
-const NONE_TTL: Duration = Duration::from_secs(5);
+const FAILURE_TTL: Duration = Duration::from_secs(5);
 
 /// Time after which a lookup counts as hanging, and IPv4 is looked up separately.
 /// Recursive resolvers take less, unless name servers do not answer, or the network drops
 /// queries for IPv6.
 const HANGS_AFTER: Duration = Duration::from_millis(500);
 
-/// Limits of a resolver (`upstream.dns_*`), except for the number of lookups.
+/// Limits of a resolver (`upstream.dns_*`), except for the number of all lookups, which
+/// [`ResolverParts::shares`] limits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ResolverLimits {
     /// Time for which an answer is cached.
@@ -59,7 +68,7 @@ pub(super) struct ResolverLimits {
     pub(super) names: NonZeroUsize,
 }
 
-/// Function that asks the system. Tests use another one.
+/// Function that asks the system for the addresses of a name. Tests use another one.
 type SystemLookup = fn(Box<str>, AddressFamily) -> SystemAnswer;
 
 /// Future of the system's answer.
@@ -78,7 +87,7 @@ pub(super) enum AddressFamily {
 pub(super) struct ResolverParts {
     /// Rules that decide which addresses are allowed.
     pub(super) rules: Arc<EgressRules>,
-    /// Shares for running lookups.
+    /// Shares of the lookups that may run at the same time.
     pub(super) shares: Arc<Shares>,
     /// Tasks in which lookups run.
     pub(super) tasks: Tasks,
@@ -90,11 +99,11 @@ pub(super) struct Resolver(Arc<ResolverState>);
 /// State shared between lookups and the requests that wait for them.
 struct ResolverState {
     limits: ResolverLimits,
-    lookup: SystemLookup,
+    ask_system: SystemLookup,
     rules: Arc<EgressRules>,
     cache: Cache<Box<str>, CachedName>,
     pending: Arc<PendingLookups>,
-    zones: ZonePlaces,
+    zones: ZonePermits,
     shares: Arc<Shares>,
     /// The proxy itself, which is charged for lookups made without a client.
     own: Arc<Client>,
@@ -102,16 +111,19 @@ struct ResolverState {
     tasks: Tasks,
 }
 
+/// Result of a lookup, and the time for which it is used.
 #[derive(Debug, Clone)]
 struct CachedName {
     found: ResolvedName,
+    /// Time at which the lookup ended.
     since: Stamp,
     ttl: Duration,
 }
 
-/// Permits held by a running lookup.
-struct LookupPlace {
-    /// Absent for a second lookup of the same name.
+/// Permits that a lookup holds until its thread is free.
+struct LookupPermits {
+    /// Permit in the zone of the name. Absent for the separate lookup of IPv4 addresses:
+    /// the first lookup of the name still holds one.
     _zone: Option<OwnedSemaphorePermit>,
     _share: Share,
 }
@@ -119,12 +131,12 @@ struct LookupPlace {
 impl Resolver {
     /// Creates a resolver that asks the system, like other programs.
     pub(super) fn new(limits: ResolverLimits, parts: ResolverParts) -> Self {
-        Self::with_lookup(limits, parts, |name, family| {
+        Self::with_system(limits, parts, |name, family| {
             Box::pin(ask_system(name, family))
         })
     }
 
-    fn with_lookup(limits: ResolverLimits, parts: ResolverParts, lookup: SystemLookup) -> Self {
+    fn with_system(limits: ResolverLimits, parts: ResolverParts, ask_system: SystemLookup) -> Self {
         let ResolverParts {
             rules,
             shares,
@@ -135,16 +147,16 @@ impl Resolver {
         let pending = PendingLookups::new(limits.names.get(), limits.timeout);
         Self(Arc::new(ResolverState {
             limits,
-            lookup,
+            ask_system,
             metrics: Arc::clone(&rules.metrics),
             rules,
-            // The default policy might reject the newest name.
+            // The default policy (TinyLFU) might not keep the newest name.
             cache: Cache::builder()
                 .max_capacity(names)
                 .eviction_policy(EvictionPolicy::lru())
                 .build(),
             pending: Arc::new(pending),
-            zones: ZonePlaces::new(limits.zone_lookups.get()),
+            zones: ZonePermits::new(limits.zone_lookups.get()),
             shares,
             own: Client::proxy(),
             tasks,
@@ -168,84 +180,92 @@ impl Resolver {
     /// Joins or starts the lookup of `name`, and waits for its answer.
     async fn look_up(&self, name: &str, client: Option<&Arc<Client>>) -> ResolvedName {
         let state = &self.0;
-        let Joined {
+        let JoinedLookup {
             mut answer,
-            begun,
+            start,
             deadline,
             claim,
         } = state.pending.join(name, client.unwrap_or(&state.own))?;
         if let Some(claim) = claim {
             // A separate task, because other requests may still wait for the name when
             // this one ends.
-            state.tasks.execute(Arc::clone(state).follow(claim));
+            state.tasks.execute(Arc::clone(state).carry_out(claim));
         }
-        let none = Err(DialError::NoConnection(NoConnection::Dns));
+        let no_address = Err(DialError::NoConnection(NoConnection::Dns));
         match timeout_at(deadline, answer.wait_for(Option::is_some)).await {
-            Ok(Ok(found)) => found.clone().unwrap_or(none),
+            Ok(Ok(found)) => found.clone().unwrap_or(no_address),
             // The task ended without an answer: the lookup panicked.
-            Ok(Err(_)) => none,
-            Err(_) if begun.is_cancelled() => {
-                Err(DialError::NoConnection(NoConnection::DnsTimeout))
-            }
+            Ok(Err(_)) => no_address,
+            Err(_) if start.is_given() => Err(DialError::NoConnection(NoConnection::DnsTimeout)),
+            // All claims waited in vain for their permits.
             Err(_) => Err(DialError::Busy),
         }
     }
 }
 
 impl ResolverState {
-    /// Follows a claim from waiting for a place to the answer. Continues after the
-    /// timeout: the thread stays busy until the system returns, and the answer serves the
-    /// next request.
-    async fn follow(self: Arc<Self>, mut claim: LookupClaim) {
-        let Some(place) = self.place(&mut claim).await else {
+    /// Carries out a claim: waits for its permits, looks up the name, and caches the
+    /// answer. Continues after the requests have timed out: the thread stays busy until
+    /// the system returns, and the answer serves the next request.
+    async fn carry_out(self: Arc<Self>, mut claim: LookupClaim) {
+        let Some(permits) = self.permits(&mut claim).await else {
             return;
         };
         if !claim.begin() {
             return;
         }
-        let addresses = self.ask_system(&claim, place).await;
-        let found = self.allowed(&claim.name, addresses);
+        let addresses = self.system_addresses(&claim, permits).await;
+        let found = self.allowed_addresses(&claim.name, addresses);
         self.cache_name(&claim.name, &found);
         self.count_answer(match &found {
             Ok(_) => "found",
             Err(DialError::Denied(_)) => "denied",
             Err(DialError::NoConnection(cause)) => cause.as_str(),
+            // Not reached: only a request whose lookup never started is `Busy`, and
+            // `addresses` counts it.
             Err(DialError::Busy) => "busy",
         });
         claim.finish(found);
     }
 
-    /// Waits for the permits of a claim, first in its zone, because a name that waits for
-    /// others of its zone must not keep a share from other names.
-    async fn place(&self, claim: &mut LookupClaim) -> Option<LookupPlace> {
+    /// Waits for the permits of a claim. Returns `None` if the claim is no longer needed,
+    /// or if there were no permits until its deadline. The permit of the zone comes first:
+    /// a name that waits for others of its zone must not keep a share from other names.
+    async fn permits(&self, claim: &mut LookupClaim) -> Option<LookupPermits> {
         let (client, name, deadline) = (
             Arc::clone(&claim.client),
             claim.name.clone(),
             claim.deadline,
         );
-        let place = async {
-            Some(LookupPlace {
-                _zone: self.zones.take(&client, &name).await,
+        let permits = async {
+            Some(LookupPermits {
+                _zone: self.zones.acquire(&client, &name).await,
                 _share: self.shares.take(&client).await.ok()?,
             })
         };
         tokio::select! {
             biased;
             // Polled first, so that a claim overtaken by another takes no permit.
-            () = claim.becomes_void() => None,
-            place = timeout_at(deadline, place) => place.ok().flatten(),
+            () = claim.until_unneeded() => None,
+            permits = timeout_at(deadline, permits) => permits.ok().flatten(),
         }
     }
 
-    /// Asks the system for both families. If that hangs and a share is free, also asks
-    /// for IPv4 separately: the combined answer arrives only with the later of the two
-    /// families.
-    async fn ask_system(self: &Arc<Self>, claim: &LookupClaim, place: LookupPlace) -> Vec<IpAddr> {
-        let asked = |family, place| {
-            let answer = (self.lookup)(claim.name.clone(), family);
-            self.on_thread(answer, place)
+    /// Returns the addresses that the system has for the name of a claim; none if the
+    /// lookup fails.
+    ///
+    /// Asks for both families at once. If that hangs and a share is free, also asks for
+    /// IPv4 alone: the combined answer arrives only with the later of the two families.
+    async fn system_addresses(
+        self: &Arc<Self>,
+        claim: &LookupClaim,
+        permits: LookupPermits,
+    ) -> Vec<IpAddr> {
+        let ask = |family, permits| {
+            let answer = (self.ask_system)(claim.name.clone(), family);
+            self.spawn_lookup(answer, permits)
         };
-        let mut both = asked(AddressFamily::Any, place);
+        let mut both = ask(AddressFamily::Any, permits);
         if let Ok(addresses) = timeout(HANGS_AFTER, &mut both).await {
             return addresses.unwrap_or_default();
         }
@@ -253,9 +273,9 @@ impl ResolverState {
         let Some(_share) = share else {
             return both.await.unwrap_or_default();
         };
-        let mut v4 = asked(
+        let mut v4 = ask(
             AddressFamily::V4,
-            LookupPlace {
+            LookupPermits {
                 _zone: None,
                 _share,
             },
@@ -267,33 +287,35 @@ impl ResolverState {
         both.await.unwrap_or_default()
     }
 
-    /// Runs a lookup on its thread to the end, and holds its permits meanwhile.
-    fn on_thread(
+    /// Spawns a task that waits for the system's answer, even if the receiver is dropped,
+    /// and holds the permits meanwhile.
+    fn spawn_lookup(
         self: &Arc<Self>,
         answer: SystemAnswer,
-        place: LookupPlace,
+        permits: LookupPermits,
     ) -> oneshot::Receiver<Vec<IpAddr>> {
-        let (found, addresses) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let state = Arc::clone(self);
         self.tasks.execute(async move {
             // The system's error is dropped: its codes differ between libraries, and none
             // of them leads to an address.
-            let answered = state.counted(answer).await.unwrap_or_default();
-            drop(place);
+            let addresses = state.count_while(answer).await.unwrap_or_default();
+            drop(permits);
             // The receiver is gone if IPv4 was enough.
-            let _ = found.send(answered);
+            let _ = sender.send(addresses);
         });
-        addresses
+        receiver
     }
 
-    /// Counts a lookup as running, and later as hanging.
-    async fn counted<T>(&self, lookup: impl Future<Output = T>) -> T {
-        let _running = Counted::one(&self.metrics.upstream_dns_lookups);
+    /// Counts a lookup in the metrics as running, and after [`HANGS_AFTER`] also as
+    /// hanging, until it ends.
+    async fn count_while<T>(&self, lookup: impl Future<Output = T>) -> T {
+        let _running = CountedGauge::inc(&self.metrics.upstream_dns_lookups);
         let mut lookup = pin!(lookup);
         if let Ok(answer) = timeout(HANGS_AFTER, &mut lookup).await {
             return answer;
         }
-        let _hanging = Counted::one(&self.metrics.upstream_dns_hanging);
+        let _hanging = CountedGauge::inc(&self.metrics.upstream_dns_hanging);
         lookup.await
     }
 
@@ -302,7 +324,8 @@ impl ResolverState {
         answers.get_or_create(&ResultLabel { result }).inc();
     }
 
-    fn allowed(&self, name: &str, mut found: Vec<IpAddr>) -> ResolvedName {
+    /// Returns the addresses in `found` that the rules allow, [`ADDRESSES_MAX`] at most.
+    fn allowed_addresses(&self, name: &str, mut found: Vec<IpAddr>) -> ResolvedName {
         found.dedup();
         if found.is_empty() {
             return Err(DialError::NoConnection(NoConnection::Dns));
@@ -319,8 +342,9 @@ impl ResolverState {
 
     fn cache_name(&self, name: &str, found: &ResolvedName) {
         // A denial is as reliable as an address. Only a failed lookup is repeated soon.
+        // `Busy` is not reached: the lookup of a cached name has run.
         let ttl = match found {
-            Err(DialError::NoConnection(_) | DialError::Busy) => NONE_TTL.min(self.limits.ttl),
+            Err(DialError::NoConnection(_) | DialError::Busy) => FAILURE_TTL.min(self.limits.ttl),
             Ok(_) | Err(DialError::Denied(_)) => self.limits.ttl,
         };
         let cached = CachedName {
@@ -334,17 +358,17 @@ impl ResolverState {
     }
 }
 
-/// Counts one in a gauge until dropped.
-struct Counted<'a>(&'a Gauge);
+/// Gauge that is one higher until this guard is dropped.
+struct CountedGauge<'a>(&'a Gauge);
 
-impl<'a> Counted<'a> {
-    fn one(gauge: &'a Gauge) -> Self {
+impl<'a> CountedGauge<'a> {
+    fn inc(gauge: &'a Gauge) -> Self {
         gauge.inc();
         Self(gauge)
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for CountedGauge<'_> {
     fn drop(&mut self) {
         self.0.dec();
     }

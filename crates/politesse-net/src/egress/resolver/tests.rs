@@ -44,7 +44,7 @@ fn resolver(lookups: usize) -> Resolver {
 fn resolver_zoned(lookups: usize) -> Resolver {
     let mut resolver = resolver(lookups);
     let state = Arc::get_mut(&mut resolver.0).unwrap();
-    state.zones = ZonePlaces::new(usize::MAX);
+    state.zones = ZonePermits::new(usize::MAX);
     state.pending = Arc::new(PendingLookups::new(1000, TIMEOUT));
     state.shares.set_waiting_limit(1000);
     resolver
@@ -70,7 +70,7 @@ fn resolver_with(lookups: usize, lookup: SystemLookup) -> Resolver {
         shares: Shares::new(Resource::Lookups, lookups, order, metrics),
         tasks: Tasks::default(),
     };
-    Resolver::with_lookup(limits, parts, lookup)
+    Resolver::with_system(limits, parts, lookup)
 }
 
 impl Resolver {
@@ -203,7 +203,7 @@ async fn a_cached_name_does_not_wait_for_hanging_ones() {
     for found in [a, b] {
         assert_eq!(cause(&found), NoConnection::DnsTimeout);
     }
-    // Both places of the client are taken for longer than the third name waits.
+    // Both shares of the client are taken for longer than the third name waits.
     assert_eq!(c, Err(DialError::Busy));
     let metrics = &resolver.0.metrics;
     let running = || {
@@ -229,8 +229,8 @@ async fn the_number_of_waiting_names_is_bounded_and_shared() {
             let _ = resolver.addresses(&name, Some(&client)).await;
         });
     };
-    // One lookup runs. Of the remaining places, a client takes no more than it leaves
-    // free.
+    // One lookup runs, and the others wait as claims. A client may have no more claims
+    // than it leaves free.
     for number in 0..=NAMES {
         ask(&client, number);
         tokio::task::yield_now().await;
@@ -280,7 +280,7 @@ async fn names_of_a_dead_zone_delay_only_each_other() {
     assert!(dead.iter().all(Result::is_err));
 }
 
-/// Uses up all places of `client` with hanging names, each in its own zone.
+/// Uses up all shares of `client` with hanging names, each in its own zone.
 async fn hang(resolver: &Resolver, client: &Arc<Client>) {
     for number in 0..100 {
         let (resolver, client) = (Resolver(Arc::clone(&resolver.0)), Arc::clone(client));
@@ -289,7 +289,7 @@ async fn hang(resolver: &Resolver, client: &Arc<Client>) {
             let _ = resolver.addresses(&name, Some(&client)).await;
         });
     }
-    // Until each has its place or waits for one.
+    // Until each has its share or waits for one.
     sleep(Duration::from_millis(1)).await;
 }
 
@@ -312,7 +312,7 @@ async fn hanging_names_of_one_client_do_not_delay_another() {
 
 // A name queued after many of one client must still be available to another client.
 #[tokio::test(start_paused = true)]
-async fn a_lookup_starts_when_the_first_of_its_clients_gets_a_place() {
+async fn a_lookup_starts_when_the_first_of_its_clients_gets_a_share() {
     let resolver = resolver_zoned(4);
     let [bad, good] = clients();
     hang(&resolver, &bad).await;
@@ -334,7 +334,7 @@ async fn a_lookup_starts_when_the_first_of_its_clients_gets_a_place() {
     assert_eq!(answers(&resolver, "found"), 1);
 }
 
-// When a client hangs up, its other names get its place.
+// When a client hangs up, its other names get the share.
 #[tokio::test(start_paused = true)]
 async fn an_abandoned_name_is_not_looked_up() {
     let resolver = resolver(1);
@@ -349,7 +349,7 @@ async fn an_abandoned_name_is_not_looked_up() {
 }
 
 // RFC 8305, section 3: queries for IPv6 are dropped. The thread that asks for both
-// families keeps its place as long as it hangs.
+// families keeps its permits as long as it hangs.
 #[tokio::test(start_paused = true)]
 async fn ipv4_is_looked_up_separately_if_the_system_hangs() {
     let resolver = resolver_with(4, |_, family| {

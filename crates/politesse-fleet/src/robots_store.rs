@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::membership::FleetRules;
-use super::shared_answer::{FleetKey, SharedAnswer, SnapshotReading, key_text};
+use super::shared_answer::{FleetKey, LoadContext, SharedAnswer, key_text};
 use super::store::RedisStore;
 use super::store_error::{StoreError, is_about_type, with_advice};
 use politesse_base::clock::{self, passed};
@@ -48,11 +48,11 @@ const BODY_SECONDS: u64 = LIFETIME_MAX.as_secs() + 60;
 /// considers the store lost, so a node with a store never loses a claim during a fetch.
 const CLAIM_LEASES: u32 = 4;
 
-/// Position before all changes.
+/// Position before all changes, in the stream of changes (a Redis stream).
 const BEGINNING: &str = "0-0";
 
-/// Change as the store returns it: its position, and names with their values. Bytes,
-/// because other programs may write any.
+/// Change as the store returns it: its position in the stream, and the names and values of
+/// its fields in turn. Bytes, because other programs may write any.
 type StreamEntry = (String, Vec<Vec<u8>>);
 
 /// Store of the files of a fleet.
@@ -62,15 +62,20 @@ pub struct RobotsStore {
     key: FleetKey,
     /// Longest file that is accepted (`robots.max_bytes`).
     max_bytes: usize,
+    /// Claims the fetch of a file (`claim.lua`).
     claim: Script,
+    /// Adds a change to the stream of changes (`announce.lua`).
     announce: Script,
 }
 
-/// Reason why a call gave neither an answer nor its absence.
+/// Reason why the result of a command to the store is unknown or useless.
 #[derive(Debug, Error)]
 enum ExchangeError {
+    /// The store did not answer, or refused the command.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// No node of this fleet can have written the value: its type or its MAC is wrong, or
+    /// its file is missing.
     #[error("it was not made with the key of this fleet")]
     Unverified,
 }
@@ -112,6 +117,8 @@ impl RobotsStore {
         }
     }
 
+    /// Returns the name in the store for something of a kind: `robots` (answer), `body`
+    /// (file) or `fetch` (claim).
     fn name(&self, kind: &str, rest: &str) -> String {
         format!("{}:{kind}:{rest}", self.store.options.name)
     }
@@ -138,6 +145,8 @@ impl RobotsStore {
         Ok(answer?)
     }
 
+    /// Loads the answer for `key` with its file; `None` if either is not in the store, or
+    /// if the file is too long.
     async fn find(
         &self,
         key: &CacheKey,
@@ -164,13 +173,13 @@ impl RobotsStore {
                 }
             }
         };
-        let read = SnapshotReading {
+        let context = LoadContext {
             dialect,
             now: clock::now(),
-            left: Duration::from_millis(u64::try_from(left).unwrap_or(0)),
+            time_left: Duration::from_millis(u64::try_from(left).unwrap_or(0)),
         };
         // A verified answer without its file is useless.
-        let snapshot = answer.snapshot(key.clone(), body, read);
+        let snapshot = answer.snapshot(key.clone(), body, context);
         snapshot.ok_or(ExchangeError::Unverified).map(Some)
     }
 
@@ -214,7 +223,7 @@ impl RobotsStore {
             // An equal answer comes from an earlier attempt that timed out, so the answer
             // before it is unknown.
             let is_change =
-                |before: SharedAnswer| before == answer || !before.says_the_same(&answer);
+                |before: SharedAnswer| before == answer || !before.has_equal_rules(&answer);
             if before.is_none_or(is_change) {
                 self.announce(&snapshot.key).await?;
             }
@@ -248,10 +257,10 @@ impl RobotsStore {
         changed: impl Fn(CacheKey) -> F,
         stop: CancellationToken,
     ) {
-        let mut place = BEGINNING.to_owned();
+        let mut position = BEGINNING.to_owned();
         while !stop.is_cancelled() {
             let entries = self
-                .changes_after(&mut place)
+                .changes_after(&mut position)
                 .await
                 .unwrap_or_else(|error| {
                     error.report();
@@ -259,7 +268,7 @@ impl RobotsStore {
                 });
             // A node that was away reads all missed changes at once.
             let is_all = entries.len() < CHANGES_READ;
-            for (found, fields) in entries {
+            for (reached, fields) in entries {
                 if let Some(key) = changed_key(&fields) {
                     changed(key).await;
                     // Otherwise it is unknown whether the store was still reachable.
@@ -267,7 +276,7 @@ impl RobotsStore {
                         break;
                     }
                 }
-                place = found;
+                position = reached;
             }
             if is_all {
                 tokio::select! {
@@ -278,27 +287,32 @@ impl RobotsStore {
         }
     }
 
-    /// Returns the changes after the one at `place`. If the list no longer contains that
-    /// one, it is a different list: its store lost it, or another program removed it. In
-    /// that case `place` is set to the beginning, and the whole list is new.
-    async fn changes_after(&self, place: &mut String) -> Result<Vec<StreamEntry>, ExchangeError> {
-        let mut entries = self.changes_from(place).await?;
-        if entries.first().is_some_and(|(first, _)| first == place) {
+    /// Returns the changes after the one at `position`. If the stream no longer contains
+    /// that one, it is a different stream: the store lost the earlier one, or another
+    /// program removed it. In that case `position` is set to the beginning, and all
+    /// changes of the stream are new.
+    async fn changes_after(
+        &self,
+        position: &mut String,
+    ) -> Result<Vec<StreamEntry>, ExchangeError> {
+        let mut entries = self.changes_from(position).await?;
+        if entries.first().is_some_and(|(first, _)| first == position) {
             entries.remove(0);
-        } else if place != BEGINNING {
-            BEGINNING.clone_into(place);
-            entries = self.changes_from(place).await?;
+        } else if position != BEGINNING {
+            BEGINNING.clone_into(position);
+            entries = self.changes_from(position).await?;
         }
         Ok(entries)
     }
 
-    async fn changes_from(&self, place: &str) -> Result<Vec<StreamEntry>, ExchangeError> {
+    /// Returns the change at `position` and those after it.
+    async fn changes_from(&self, position: &str) -> Result<Vec<StreamEntry>, ExchangeError> {
         let mut orders = redis::pipe();
-        let order = orders.cmd("XRANGE").arg(self.changes_key()).arg(place);
+        let order = orders.cmd("XRANGE").arg(self.changes_key()).arg(position);
         order.arg(&["+", "COUNT"]).arg(1 + CHANGES_READ);
         match self.ask::<(Vec<StreamEntry>,)>(&orders).await {
             Ok((entries,)) => Ok(entries),
-            // The key is not a list until the next change is added.
+            // The key is not a stream until the next change is added.
             Err(ExchangeError::Unverified) => Ok(Vec::new()),
             Err(error) => Err(error),
         }
@@ -319,8 +333,9 @@ fn changed_key(fields: &[Vec<u8>]) -> Option<CacheKey> {
 }
 
 impl RobotsStore {
-    /// Makes a claim, or gives it back if `lasts` is zero.
-    async fn call(&self, call: ClaimCall<'_>, lasts: Duration) -> Result<bool, ExchangeError> {
+    /// Claims a fetch for the time `lasts`, or gives the claim back if that is zero. Returns
+    /// false if another node has claimed the fetch.
+    async fn claim_for(&self, call: ClaimCall<'_>, lasts: Duration) -> Result<bool, ExchangeError> {
         let name = self.name("fetch", &key_text(call.key));
         let mut invocation = self.claim.key(name);
         invocation
@@ -333,8 +348,9 @@ impl RobotsStore {
         Ok(self.store.in_time(answer).await?)
     }
 
-    /// Counts an error. Returns whether the caller should ask again.
-    fn trouble(&self, error: &ExchangeError, key: &CacheKey) -> SharedStoreError {
+    /// Logs and counts an error. Returns [`SharedStoreError::Late`] if the caller should
+    /// try again.
+    fn counted_error(&self, error: &ExchangeError, key: &CacheKey) -> SharedStoreError {
         let origin = &key.origin;
         tracing::debug!(%origin, %error, "the store of the fleet gave no answer about a robots.txt");
         error.report();
@@ -382,7 +398,7 @@ impl SharedStore for RobotsStore {
                     self.count("unverified");
                     Ok(None)
                 }
-                Err(error) => Err(self.trouble(&error, key)),
+                Err(error) => Err(self.counted_error(&error, key)),
             }
         })
     }
@@ -390,7 +406,7 @@ impl SharedStore for RobotsStore {
     fn save(&self, answer: StoredSnapshot) -> StoreFuture<'_, Result<(), SharedStoreError>> {
         Box::pin(async move {
             let shared = self.share(&answer).await;
-            if shared.map_err(|error| self.trouble(&error, &answer.snapshot.key))? {
+            if shared.map_err(|error| self.counted_error(&error, &answer.snapshot.key))? {
                 self.count("shared");
             }
             Ok(())
@@ -402,23 +418,23 @@ impl SharedStore for RobotsStore {
         call: ClaimCall<'a>,
     ) -> StoreFuture<'a, Result<ClaimAnswer, SharedStoreError>> {
         Box::pin(async move {
-            match self.call(call, self.times().claim).await {
+            match self.claim_for(call, self.times().claim).await {
                 Ok(true) => Ok(ClaimAnswer::Take),
                 Ok(false) => {
                     self.count("elsewhere");
                     Ok(ClaimAnswer::Refuse)
                 }
-                Err(error) => Err(self.trouble(&error, call.key)),
+                Err(error) => Err(self.counted_error(&error, call.key)),
             }
         })
     }
 
     fn release<'a>(&'a self, call: ClaimCall<'a>) -> StoreFuture<'a, Result<(), SharedStoreError>> {
         Box::pin(async move {
-            let released = self.call(call, Duration::ZERO).await;
+            let released = self.claim_for(call, Duration::ZERO).await;
             released
                 .map(drop)
-                .map_err(|error| self.trouble(&error, call.key))
+                .map_err(|error| self.counted_error(&error, call.key))
         })
     }
 }

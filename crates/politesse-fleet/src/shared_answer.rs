@@ -1,9 +1,12 @@
 //! Answer of an origin to a request for its robots.txt, in the form that the nodes of a
 //! fleet share.
 //!
-//! The store alone must not decide whether a page is fetched. So each answer carries a
-//! code that only holders of the fleet's key can compute (HMAC, RFC 2104), and names its
-//! origin and the digest of its file. Does no I/O, and takes the time as an argument.
+//! Without protection, any program that can write to the store could plant a robots.txt
+//! that allows everything. So a stored answer begins with a message authentication code (MAC) that
+//! only holders of the fleet's key can compute (HMAC-SHA256, RFC 2104). It covers the name
+//! of the answer in the store, which contains the origin and the crawler, and the digest
+//! of the file, which is stored separately. An earlier answer can still be put back, until
+//! it expires. Does no I/O, and takes the time as an argument.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,14 +27,15 @@ use politesse_decision::snapshot::{
 use politesse_robots::origin::Origin;
 use politesse_robots::{Dialect, FileSource};
 
-/// Shortest secret that is accepted as a key.
+/// Shortest secret that is accepted as a key, in bytes.
 const SECRET_MIN: usize = 32;
 
-/// Longest answer that is shared, without its file: a redirect may be of any length.
+/// Longest answer that is shared, without its file, in bytes: URLs of redirects may be
+/// long.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// Length of the code that precedes an answer, in bytes.
-const CODE_BYTES: usize = 32;
+/// Length of the MAC before an answer, in bytes.
+const MAC_BYTES: usize = 32;
 
 /// Reason why the key of a fleet cannot be used. In this case the proxy does not start.
 #[derive(Debug, Error)]
@@ -68,58 +72,66 @@ impl FleetKey {
         Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
     }
 
-    /// Returns a code for comparing the keys of nodes. It reveals nothing else about the
-    /// key.
+    /// Returns a digest by which nodes can tell whether they have the same key. It reveals
+    /// nothing else about the key.
     #[must_use]
     pub fn fingerprint(&self) -> Digest {
-        // No name of an answer begins like this, so the code cannot be taken for that of
-        // one.
+        // The names in `signed_bytes` never begin with a null byte. So this MAC is not
+        // that of any answer, and publishing its digest does not help to forge one.
         Digest::of(hmac::sign(&self.0, b"\0fingerprint").as_ref())
     }
 
-    /// Returns the bytes to store under `name`: the code, followed by the answer. `None`
-    /// if the answer is too long.
+    /// Returns the bytes to store under `name`: the MAC, followed by the answer in JSON.
+    /// `None` if the answer is too long.
     pub(super) fn seal(&self, name: &str, answer: &SharedAnswer) -> Option<Vec<u8>> {
         let text = serde_json::to_vec(answer).ok()?;
         if ANSWER_BYTES_MAX < text.len() {
             return None;
         }
-        let code = hmac::sign(&self.0, &signed(name, &text));
-        Some([code.as_ref(), &text].concat())
+        let mac = hmac::sign(&self.0, &signed_bytes(name, &text));
+        Some([mac.as_ref(), &text].concat())
     }
 
     /// Reads bytes that [`FleetKey::seal`] created for the same name. `None` if they were
     /// created with another key, or were changed.
     pub(super) fn open(&self, name: &str, bytes: &[u8]) -> Option<SharedAnswer> {
-        let (code, text) = bytes.split_at_checked(CODE_BYTES)?;
-        hmac::verify(&self.0, &signed(name, text), code).ok()?;
+        let (mac, text) = bytes.split_at_checked(MAC_BYTES)?;
+        hmac::verify(&self.0, &signed_bytes(name, text), mac).ok()?;
         serde_json::from_slice(text).ok()
     }
 }
 
-/// Returns the bytes that the code covers. They include the name, so that the answer of
+/// Returns the bytes that the MAC covers. They include the name, so that the answer of
 /// one origin is not accepted for another.
-fn signed(name: &str, text: &[u8]) -> Vec<u8> {
+fn signed_bytes(name: &str, text: &[u8]) -> Vec<u8> {
     [name.as_bytes(), b"\0", text].concat()
 }
 
-/// Answer without the bytes of its file.
+/// Answer without the bytes of its file. Names of fields are keys of the stored JSON.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SharedAnswer {
+    /// URL of the last response, after redirects.
     url: String,
+    /// URLs that redirected, in order.
     hops: Vec<String>,
     status: Option<u16>,
     /// Microseconds since 1970, by the clock of the node that fetched the file.
     fetched_at: i64,
+    /// In the unit and by the clock of `fetched_at`.
     expires_at: i64,
+    /// How the fetching node reached the origin, if its settings changed that
+    /// ([`StoredSnapshot::led_to`]). Only nodes with the same settings use the answer.
     led_to: Option<String>,
     /// Absent if there is no file (RFC 9309, section 2.3.1.3).
     file: Option<SharedFile>,
 }
 
+/// Description of a robots.txt whose bytes are stored under its digest.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct SharedFile {
+    /// SHA-256 of the bytes, in hexadecimal.
     sha256: String,
+    /// Whether the stored bytes are everything that the origin sent.
     whole: bool,
     content_type: Option<String>,
     etag: Option<String>,
@@ -127,7 +139,8 @@ struct SharedFile {
 }
 
 impl SharedAnswer {
-    /// Creates an answer from a snapshot; `None` if the origin did not give one.
+    /// Creates an answer from a snapshot; `None` if the latest fetch got no answer from
+    /// the origin.
     pub(super) fn of(stored: &StoredSnapshot) -> Option<Self> {
         let snapshot = &stored.snapshot;
         if !snapshot.is_answer() {
@@ -154,29 +167,34 @@ impl SharedAnswer {
         })
     }
 
-    /// Returns the digest of the file in hexadecimal; `None` without a file.
+    /// Returns the SHA-256 of the file in hexadecimal; `None` without a file.
     pub(super) fn file_digest(&self) -> Option<&str> {
         self.file.as_ref().map(|file| file.sha256.as_str())
     }
 
-    /// Returns whether the answer permits crawlers the same as `other`.
-    pub(super) fn says_the_same(&self, other: &Self) -> bool {
+    /// Returns whether crawlers get the same rules from both answers: from equal files, or
+    /// from no file.
+    pub(super) fn has_equal_rules(&self, other: &Self) -> bool {
         let whole = |answer: &Self| answer.file.as_ref().map(|file| file.whole);
         self.file_digest() == other.file_digest() && whole(self) == whole(other)
     }
 
-    /// Creates a snapshot of the answer. `read` says how its file is read, and until when
-    /// the store keeps it. `None` if `body` is not its file.
+    /// Creates the snapshot for `key` from the answer and the bytes of its file. `None` if
+    /// `body` is not that file, or if a value is malformed.
     pub(super) fn snapshot(
         self,
         key: CacheKey,
         body: Option<Bytes>,
-        read: SnapshotReading,
+        context: LoadContext,
     ) -> Option<StoredSnapshot> {
         let result = match (self.file, body) {
             (None, None) => AccessResult::Unavailable,
             (Some(file), Some(bytes)) if Digest::of(&bytes).to_string() == file.sha256 => {
-                AccessResult::Successful(Arc::new(file.read(bytes, read.dialect, &key.origin)?))
+                AccessResult::Successful(Arc::new(file.parse(
+                    bytes,
+                    context.dialect,
+                    &key.origin,
+                )?))
             }
             _ => return None,
         };
@@ -184,15 +202,15 @@ impl SharedAnswer {
         // The clock of the other node may be ahead of ours. Without these limits, an
         // answer from the future would have an unknown age, and one with a distant end
         // would never expire.
-        let left = SignedDuration::try_from(read.left).ok()?;
-        let latest_end = read.now.checked_add(left).ok()?;
+        let time_left = SignedDuration::try_from(context.time_left).ok()?;
+        let latest_end = context.now.checked_add(time_left).ok()?;
         Some(StoredSnapshot {
             snapshot: Arc::new(Snapshot {
                 key,
                 url: self.url,
                 hops: self.hops,
                 status: self.status,
-                fetched_at: time(self.fetched_at)?.min(read.now),
+                fetched_at: time(self.fetched_at)?.min(context.now),
                 expires_at: time(self.expires_at)?.min(latest_end),
                 result,
                 stale: None,
@@ -205,7 +223,8 @@ impl SharedAnswer {
 }
 
 impl SharedFile {
-    fn read(self, bytes: Bytes, dialect: Dialect, origin: &Origin) -> Option<RobotsFile> {
+    /// Parses the bytes of the file. `None` if a header field is malformed.
+    fn parse(self, bytes: Bytes, dialect: Dialect, origin: &Origin) -> Option<RobotsFile> {
         let field = |text: Option<String>| {
             let value = text.map(HeaderValue::try_from);
             value.transpose().ok()
@@ -226,18 +245,18 @@ impl SharedFile {
     }
 }
 
-/// How and when an answer is read.
+/// Circumstances in which a node loads an answer from the store.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SnapshotReading {
-    /// Dialect of the rules.
+pub(super) struct LoadContext {
+    /// Dialect that the file is read by.
     pub(super) dialect: Dialect,
     /// Time by the clock of this node.
     pub(super) now: Timestamp,
     /// How long the store keeps the answer after `now`.
-    pub(super) left: Duration,
+    pub(super) time_left: Duration,
 }
 
-/// Returns the part of a name in the store that represents `key`.
+/// Returns the part of a name in the store that represents `key`: its origin and scope.
 pub(super) fn key_text(key: &CacheKey) -> String {
     format!("{} {}", key.origin, key.scope().to_ascii_lowercase())
 }
@@ -286,11 +305,11 @@ mod tests {
         }
     }
 
-    fn read(now: &str, left: Duration) -> SnapshotReading {
-        SnapshotReading {
+    fn loaded_at(now: &str, time_left: Duration) -> LoadContext {
+        LoadContext {
             dialect: Dialect::default(),
             now: at(now),
-            left,
+            time_left,
         }
     }
 
@@ -307,18 +326,18 @@ mod tests {
             .unwrap();
         let answer = fleet().open("name", &sealed).unwrap();
         let body = Some(Bytes::from_static(BODY));
-        let read = read("2126-11-24T10:30:00Z", LIFETIME_MAX);
-        let copy = answer.snapshot(key(), body, read).unwrap();
+        let context = loaded_at("2126-11-24T10:30:00Z", LIFETIME_MAX);
+        let copy = answer.snapshot(key(), body, context).unwrap();
         assert_eq!(copy.led_to, stored.led_to);
         let (copy, original) = (&copy.snapshot, &stored.snapshot);
         assert_eq!((&copy.url, &copy.hops), (&original.url, &original.hops));
         assert_eq!(copy.status, original.status);
         assert_eq!(copy.fetched_at, original.fetched_at);
         assert_eq!(copy.expires_at, original.expires_at);
-        let (file, whole) = (copy.file().unwrap(), original.file().unwrap());
-        assert_eq!((file.digest, &file.body), (whole.digest, &whole.body));
-        assert_eq!(file.validators, whole.validators);
-        assert_eq!(file.content_type, whole.content_type);
+        let (file, expected) = (copy.file().unwrap(), original.file().unwrap());
+        assert_eq!((file.digest, &file.body), (expected.digest, &expected.body));
+        assert_eq!(file.validators, expected.validators);
+        assert_eq!(file.content_type, expected.content_type);
     }
 
     // Ours: a robots.txt that cannot be verified is fetched again.
@@ -339,20 +358,22 @@ mod tests {
 
     #[test]
     fn a_file_with_another_digest_is_not_accepted() {
-        let now = read("2126-11-24T10:30:00Z", LIFETIME_MAX);
+        let context = loaded_at("2126-11-24T10:30:00Z", LIFETIME_MAX);
         for body in [None, Some(Bytes::new()), Some(Bytes::from_static(b"x"))] {
             let answer = SharedAnswer::of(&stored()).unwrap();
-            assert!(answer.snapshot(key(), body, now).is_none());
+            assert!(answer.snapshot(key(), body, context).is_none());
         }
     }
 
-    // Ours: the clocks of two nodes differ, and the code does not cover the current time.
+    // Ours: the clocks of two nodes differ, and the MAC does not cover the current time.
     #[test]
     fn no_answer_is_from_the_future_or_outlives_its_time_in_the_store() {
-        let times = |now, left| {
+        let times = |now, time_left| {
             let answer = SharedAnswer::of(&stored()).unwrap();
             let body = Some(Bytes::from_static(BODY));
-            let copy = answer.snapshot(key(), body, read(now, left)).unwrap();
+            let copy = answer
+                .snapshot(key(), body, loaded_at(now, time_left))
+                .unwrap();
             (copy.snapshot.fetched_at, copy.snapshot.expires_at)
         };
         let minute = Duration::from_secs(60);
@@ -379,10 +400,10 @@ mod tests {
         write(&secret, 0o640);
         assert!(matches!(FleetKey::read(&path), Err(FleetKeyError::File(_))));
         write(&format!("{secret}\n"), 0o600);
-        let sealed = FleetKey::read(&path).unwrap();
+        let from_file = FleetKey::read(&path).unwrap();
         let answer = SharedAnswer::of(&stored()).unwrap();
         // The line end is not part of the secret.
-        let sealed = sealed.seal("name", &answer).unwrap();
+        let sealed = from_file.seal("name", &answer).unwrap();
         assert!(
             FleetKey::new(secret.as_bytes())
                 .open("name", &sealed)

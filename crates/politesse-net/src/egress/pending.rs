@@ -57,8 +57,8 @@ pub(super) struct JoinedLookup {
     /// Receives the answer; `None` until then.
     pub(super) answer: watch::Receiver<Option<ResolvedName>>,
     pub(super) start: StartSignal,
-    /// Time at which the request stops waiting. For a running lookup it is measured from the lookup's
-    /// start, so that a hanging name delays a request only once.
+    /// Time at which the request stops waiting. Measured from the start of the lookup if
+    /// that runs already, so that a hanging name delays a request only once.
     pub(super) deadline: Instant,
     /// New claim, which the caller must carry out. `None` if none is needed, because the
     /// lookup runs or the client already has a claim, or if the client may have no more

@@ -515,13 +515,15 @@ impl ClientConnection {
             return Err(Problem::Client);
         }
         let credentials = &in_force.proxy.crawlers.credentials;
-        // Inside a CONNECT, a `Proxy-Authorization` field would be meant for another
-        // proxy.
-        let credential = if self.info.opened_for.is_some() {
-            credentials.still_valid(self.info.credential.as_ref())
+        // Inside a CONNECT, a `Proxy-Authorization` field would be meant for another proxy,
+        // so the credential of the CONNECT counts.
+        let credential = if self.info.opened_for.is_none() {
+            credentials.verify(request.headers(), &self.last_credential)?
+        } else if let Some(of_connect) = &self.info.credential {
+            credentials.recheck(of_connect)?
         } else {
-            credentials.verify(request.headers(), &self.last_credential)
-        }?;
+            None
+        };
         let is_wanted = !credentials.are_optional() && !self.slot.group.is_loopback_only;
         if is_wanted && credential.is_none() {
             return Err(CredentialError::Missing.into());

@@ -1,9 +1,12 @@
 //! Client credentials: tokens with which a crawler proves its identity.
 //!
 //! RFC 9110, section 11.7, RFC 7617 (Basic) and RFC 6750 (Bearer). A token consists of
-//! 256 random bits, and the configuration contains its SHA-256. A fast digest is enough:
-//! the token cannot be guessed, and wrong guesses cost little. Does not know which other
-//! names a crawler has; `crawler_table` does.
+//! 256 random bits, and the entry of `crawler` in the configuration contains its SHA-256.
+//! A fast digest is enough: the token cannot be guessed, and wrong guesses cost little.
+//!
+//! Checks only that a token is configured. `connection` refuses requests that lack a
+//! credential, and `crawler_table` those that lack another condition of the entry, or that
+//! use a name protected by another credential.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -29,17 +32,20 @@ pub enum AuthMode {
     Off,
     /// A client without a credential is identified by its User-Agent.
     Optional,
-    /// A client without a credential gets a 407.
+    /// A client without a credential gets a 407. Listeners opened for a command on this
+    /// machine are exempt.
     Required,
 }
 
-/// Reason why a request is answered with 407 (RFC 9110, section 15.5.8).
+/// Reason why a request is answered with 407 (RFC 9110, section 15.5.8). This module
+/// returns only [`CredentialError::Wrong`]; see the module documentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum CredentialError {
     /// No credential was sent, but `proxy.auth` is "required".
     #[error("this proxy wants a credential, as Basic NAME:TOKEN or as Bearer TOKEN")]
     Missing,
-    /// The credential is unknown, or not valid for this name, address or User-Agent.
+    /// The credential is malformed or unknown, or not valid for this name, address or
+    /// User-Agent.
     #[error("the credential that was sent is not valid here")]
     Wrong,
     /// The User-Agent contains a name that requires a credential.
@@ -62,13 +68,13 @@ impl CredentialError {
 #[derive(Clone, PartialEq, Eq)]
 pub struct VerifiedCredential {
     /// SHA-256 of the token.
-    digest: Digest,
+    token_digest: Digest,
     /// First product token of its entry.
     name: Arc<str>,
 }
 
 impl VerifiedCredential {
-    /// Returns the proved name.
+    /// Returns the name that the credential proves: the first product token of its entry.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
@@ -80,33 +86,34 @@ impl fmt::Debug for VerifiedCredential {
     }
 }
 
-/// Most recent credential of a connection, with the field value that contained it.
+/// Most recent valid credential of a connection, with the field value that contained it.
 ///
 /// A crawler sends the same field value with each request. Comparing it saves decoding
 /// and hashing it again.
 #[derive(Default)]
-pub struct LastCredential(Mutex<Option<ShownCredential>>);
+pub struct LastCredential(Mutex<Option<ReceivedCredential>>);
 
-struct ShownCredential {
+/// Value of `Proxy-Authorization`, and the credential in it.
+struct ReceivedCredential {
     field: Box<[u8]>,
     verified: VerifiedCredential,
 }
 
 impl LastCredential {
-    /// Returns the credential for `field` if it equals the most recent field value.
+    /// Returns the stored credential if `field` equals the field value that contained it.
     fn of(&self, field: &HeaderValue) -> Option<VerifiedCredential> {
         let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let shown = last.as_ref()?;
-        let is_same = verify_slices_are_equal(&shown.field, field.as_bytes()).is_ok();
-        is_same.then(|| shown.verified.clone())
+        let received = last.as_ref()?;
+        let is_same = verify_slices_are_equal(&received.field, field.as_bytes()).is_ok();
+        is_same.then(|| received.verified.clone())
     }
 
     fn set(&self, field: &HeaderValue, verified: &VerifiedCredential) {
-        let shown = ShownCredential {
+        let received = ReceivedCredential {
             field: field.as_bytes().into(),
             verified: verified.clone(),
         };
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(shown);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(received);
     }
 }
 
@@ -116,24 +123,27 @@ impl fmt::Debug for LastCredential {
     }
 }
 
-/// Credentials of one configuration, indexed by their digests.
+/// Entries with a credential in one configuration, indexed by the digests of the tokens.
 pub struct CrawlerCredentials {
     mode: AuthMode,
-    /// Keyed, so that lookup times reveal nothing about a digest: two digests are
-    /// compared in constant time, and only if their keyed hashes are equal.
+    /// Hashes token digests with a random key, so that the time of a lookup reveals nothing
+    /// about a digest: two digests are compared in constant time, and only if their keyed
+    /// hashes are equal.
     hasher: RandomState,
-    entries: HashMap<u64, Vec<Guarded>>,
+    /// Entries by the keyed hashes of their token digests. Empty if credentials are off.
+    entries: HashMap<u64, Vec<CredentialEntry>>,
 }
 
-/// Configuration entry and the digest of its credential.
-struct Guarded {
-    digest: Digest,
+/// Entry of `crawler` that has a credential.
+struct CredentialEntry {
+    /// SHA-256 of the token.
+    token_digest: Digest,
     identity: Identity,
-    /// Digest of the entry ([`Identity::digest`]).
-    entry: Digest,
+    /// Digest of the entry itself ([`Identity::digest`]), which does not cover the token.
+    entry_digest: Digest,
 }
 
-impl Guarded {
+impl CredentialEntry {
     /// Returns the user name: the first product token of the entry.
     fn name(&self) -> &str {
         let first = self.identity.tokens.first();
@@ -150,22 +160,23 @@ impl fmt::Debug for CrawlerCredentials {
 }
 
 impl CrawlerCredentials {
-    /// Collects the credentials of `identities`.
+    /// Collects the entries of `identities` that have a credential; none if `mode` is
+    /// [`AuthMode::Off`].
     #[must_use]
     pub fn new(mode: AuthMode, identities: &Identities) -> Self {
         let hasher = RandomState::new();
-        let mut entries: HashMap<u64, Vec<Guarded>> = HashMap::new();
-        let guarded = identities
-            .entries()
-            .iter()
-            .filter(|_| mode != AuthMode::Off);
-        for identity in guarded {
-            if let Some(digest) = identity.credential {
-                let same_hash = entries.entry(hasher.hash_one(digest)).or_default();
-                same_hash.push(Guarded {
-                    digest,
+        let mut entries: HashMap<u64, Vec<CredentialEntry>> = HashMap::new();
+        let used = match mode {
+            AuthMode::Off => &[],
+            AuthMode::Optional | AuthMode::Required => identities.entries(),
+        };
+        for identity in used {
+            if let Some(token_digest) = identity.credential {
+                let same_hash = entries.entry(hasher.hash_one(token_digest)).or_default();
+                same_hash.push(CredentialEntry {
+                    token_digest,
                     identity: identity.clone(),
-                    entry: identity.digest(),
+                    entry_digest: identity.digest(),
                 });
             }
         }
@@ -193,7 +204,7 @@ impl CrawlerCredentials {
         fields: &HeaderMap,
         last: &LastCredential,
     ) -> Result<Option<VerifiedCredential>, CredentialError> {
-        if !self.are_looked_at() {
+        if !self.are_checked() {
             return Ok(None);
         }
         let mut values = fields.get_all(PROXY_AUTHORIZATION).iter();
@@ -206,77 +217,81 @@ impl CrawlerCredentials {
             return Err(CredentialError::Wrong);
         }
         if let Some(verified) = last.of(field) {
-            return self.still_valid(Some(&verified));
+            return self.recheck(&verified);
         }
         let sent = SentCredential::read(field).ok_or(CredentialError::Wrong)?;
-        let digest = Digest::of(&sent.token);
-        let mut entries = self.guarded(&digest);
+        let token_digest = Digest::of(&sent.token);
+        let mut entries = self.entries_with(&token_digest);
         let entry = entries
             .find(|entry| sent.is_for(entry))
             .ok_or(CredentialError::Wrong)?;
         let verified = VerifiedCredential {
-            digest,
+            token_digest,
             name: entry.name().into(),
         };
         last.set(field, &verified);
         Ok(Some(verified))
     }
 
-    /// Returns a credential that was verified earlier if it is still valid: a reload may
-    /// have removed it while its connection is open.
+    /// Checks again a credential that was verified earlier, and returns it: a reload may
+    /// have removed its entry while the connection is open. `None` if credentials are
+    /// ignored by now.
     ///
     /// # Errors
     ///
-    /// [`CredentialError::Wrong`] if it is not.
-    pub fn still_valid(
+    /// [`CredentialError::Wrong`] if the credential is no longer configured for its name.
+    pub fn recheck(
         &self,
-        verified: Option<&VerifiedCredential>,
+        verified: &VerifiedCredential,
     ) -> Result<Option<VerifiedCredential>, CredentialError> {
-        let Some(verified) = verified.filter(|_| self.are_looked_at()) else {
+        if !self.are_checked() {
             return Ok(None);
-        };
-        let mut entries = self.guarded(&verified.digest);
+        }
+        let mut entries = self.entries_with(&verified.token_digest);
         if entries.any(|entry| *entry.name() == *verified.name) {
             return Ok(Some(verified.clone()));
         }
         Err(CredentialError::Wrong)
     }
 
-    /// Returns the first entry of a verified credential whose other conditions match as
-    /// well.
+    /// Returns the first entry with a verified credential whose other conditions, on the
+    /// User-Agent and the address of the client, match as well.
     pub fn entry(
         &self,
         verified: &VerifiedCredential,
         user_agent: Option<&[u8]>,
         client: IpAddr,
     ) -> Option<KnownEntry<'_>> {
-        let mut entries = self.guarded(&verified.digest);
+        let mut entries = self.entries_with(&verified.token_digest);
         let entry = entries.find(|entry| {
             *entry.name() == *verified.name && entry.identity.fits(user_agent, Some(client))
         })?;
         Some(KnownEntry {
             identity: &entry.identity,
-            digest: entry.entry,
+            digest: entry.entry_digest,
         })
     }
 
-    /// Returns all entries, in arbitrary order.
+    /// Returns all entries with a credential, in arbitrary order.
     pub fn entries(&self) -> impl Iterator<Item = &Identity> {
         self.entries.values().flatten().map(|entry| &entry.identity)
     }
 
-    /// Reports whether the field is read at all. If the configuration has no credentials,
-    /// clients that always send one are served as before.
-    fn are_looked_at(&self) -> bool {
+    /// Reports whether credentials are checked, rather than ignored. Unless they are
+    /// required, a configuration without any must still serve clients that always send
+    /// one.
+    fn are_checked(&self) -> bool {
         !self.entries.is_empty() || self.mode == AuthMode::Required
     }
 
-    fn guarded(&self, digest: &Digest) -> impl Iterator<Item = &Guarded> {
-        let same_hash = self.entries.get(&self.hasher.hash_one(digest));
-        let bytes = *digest.as_bytes();
+    /// Returns the entries whose token has this digest.
+    fn entries_with(&self, token_digest: &Digest) -> impl Iterator<Item = &CredentialEntry> {
+        let same_hash = self.entries.get(&self.hasher.hash_one(token_digest));
+        let bytes = *token_digest.as_bytes();
         let entries = same_hash.into_iter().flatten();
-        entries
-            .filter(move |entry| verify_slices_are_equal(entry.digest.as_bytes(), &bytes).is_ok())
+        entries.filter(move |entry| {
+            verify_slices_are_equal(entry.token_digest.as_bytes(), &bytes).is_ok()
+        })
     }
 }
 
@@ -288,7 +303,8 @@ struct SentCredential {
 }
 
 impl SentCredential {
-    /// Parses the value of `Proxy-Authorization`.
+    /// Parses the value of `Proxy-Authorization`; `None` if it is malformed, or neither
+    /// Basic nor Bearer.
     fn read(field: &HeaderValue) -> Option<Self> {
         let (scheme, parameter) = field.to_str().ok()?.split_once(' ')?;
         let parameter = parameter.trim_matches(' ');
@@ -310,7 +326,8 @@ impl SentCredential {
         })
     }
 
-    fn is_for(&self, entry: &Guarded) -> bool {
+    /// Reports whether the user name, if one was sent, is that of the entry.
+    fn is_for(&self, entry: &CredentialEntry) -> bool {
         let is_name = |sent: &Vec<u8>| sent.eq_ignore_ascii_case(entry.name().as_bytes());
         self.name.as_ref().is_none_or(is_name)
     }
@@ -462,14 +479,12 @@ mod tests {
         let first = with.verify(&sent, &last).unwrap();
         assert_eq!(last.of(sent.values().next().unwrap()), first);
         assert_eq!(with.verify(&sent, &last), Ok(first.clone()));
-        assert_eq!(with.still_valid(first.as_ref()), Ok(first.clone()));
+        let verified = first.clone().unwrap();
+        assert_eq!(with.recheck(&verified), Ok(first));
         let wrong = fields(&[&basic(&format!("FooBot:{TOKEN}0"))]);
         assert_eq!(with.verify(&wrong, &last), Err(CredentialError::Wrong));
         assert_eq!(without.verify(&sent, &last), Err(CredentialError::Wrong));
-        assert_eq!(
-            without.still_valid(first.as_ref()),
-            Err(CredentialError::Wrong)
-        );
+        assert_eq!(without.recheck(&verified), Err(CredentialError::Wrong));
     }
 
     // Ours.

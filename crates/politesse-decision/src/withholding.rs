@@ -39,8 +39,9 @@ pub fn stated_denials(evidence: &Evidence, annotation: &str) -> AnnotationDenial
 pub struct Withholding {
     /// Denials of the purposes, from every statement of the site about the page.
     pub denials: Vec<PurposeDenial>,
-    /// Word for why the response was not read completely, if that alone is the reason.
-    pub unread: Option<String>,
+    /// Word for why the response was not read completely, if that alone is the reason to
+    /// withhold it.
+    pub unread_cause: Option<String>,
     /// Whether the client gets the response anyway, with only a report of the reason.
     pub is_reported: bool,
 }
@@ -66,21 +67,24 @@ impl Withholding {
         if preferences.enforce == PreferenceMode::Off || is_redirect {
             return None;
         }
-        let AnnotationDenials { denials, unread } = stated;
+        let AnnotationDenials {
+            denials,
+            unread_cause,
+        } = stated;
         let is_denied = preferences.disallows(&denials);
-        // HEAD has no content that could be read.
-        let may_hide = preferences.unknown == UnknownPreferences::Refuse
+        // The part that was not read may contain a denial. HEAD has no content to read.
+        let may_hide_denial = preferences.unknown == UnknownPreferences::Refuse
             && !is_denied
             && evidence.inquiry.method != "HEAD";
-        let unread = unread.filter(|_| may_hide);
-        if !is_denied && unread.is_none() || is_allowed_by_override(evidence) {
+        let unread_cause = unread_cause.filter(|_| may_hide_denial);
+        if !is_denied && unread_cause.is_none() || is_allowed_by_override(evidence) {
             return None;
         }
         let is_reported =
             preferences.enforce == PreferenceMode::Report || terms.mode == EnforcementMode::Report;
         Some(Self {
             denials,
-            unread,
+            unread_cause,
             is_reported,
         })
     }

@@ -214,9 +214,9 @@ pub(super) fn by_directives<'a>(
 pub struct AnnotationDenials {
     /// Denials of the purposes.
     pub denials: Vec<PurposeDenial>,
-    /// Word for the reason why the response was not read in full (`why`), if it was
+    /// Word for why the response was not read in full (`why` of the annotation), if it was
     /// not.
-    pub unread: Option<String>,
+    pub unread_cause: Option<String>,
 }
 
 /// Reads the denials of `purposes` from a recorded annotation field, which contains all
@@ -229,7 +229,7 @@ pub fn by_annotation(
 ) -> AnnotationDenials {
     let unreadable = || AnnotationDenials {
         denials: Vec::new(),
-        unread: Some("internal".to_owned()),
+        unread_cause: Some("internal".to_owned()),
     };
     let Ok(members) = Parser::new(value).parse::<Dictionary>() else {
         return unreadable();
@@ -256,7 +256,7 @@ pub fn by_annotation(
     }
     AnnotationDenials {
         denials,
-        unread: own.params.get("why").and_then(text_of).map(str::to_owned),
+        unread_cause: own.params.get("why").and_then(text_of).map(str::to_owned),
     }
 }
 

@@ -228,7 +228,7 @@ impl Problem {
                 return refused(refusal, now, unreachable);
             }
             Self::NoPermit(NoPermit::Later(refusal)) => return delayed(refusal),
-            Self::Withheld(withheld) => return withheld.details(),
+            Self::Withheld(withheld) => return withheld.problem_details(),
             Self::Upstream(error) => (
                 upstream_status(error),
                 "upstream",

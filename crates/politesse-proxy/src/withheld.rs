@@ -1,7 +1,8 @@
-//! Answers to requests whose response is withheld: it was fetched, but its statements
-//! about its own use deny the purposes of the crawler.
+//! Withheld responses: the 403 that a crawler gets in place of a response that the proxy
+//! has fetched, because the response denies the purposes of the crawler.
 //!
-//! Does not know what denies a purpose; `politesse_decision::withholding` does.
+//! A response denies a purpose by a statement about its own use, in its header fields or
+//! in `<meta>`. Does not know which statements do; `politesse_decision::withholding` does.
 
 use std::sync::Arc;
 
@@ -15,29 +16,30 @@ use politesse_decision::record::StoredDenial;
 use politesse_decision::withholding::Withholding;
 use politesse_directives::denials::PurposeDenial;
 
-/// Response that is withheld from its client.
+/// Response that is withheld from the crawler that requested it.
 #[derive(Debug)]
 pub struct WithheldResponse {
     /// Sequence number of the decision to fetch it.
     pub seq: u64,
     /// Evidence of that decision.
     pub evidence: Arc<Evidence>,
-    /// Status of the response.
+    /// Status of the response that is withheld.
     pub status: StatusCode,
     /// Reason to withhold it.
     pub withholding: Withholding,
 }
 
 impl WithheldResponse {
-    /// Returns the answer that replaces the response. It contains the origin's status and
-    /// the statements that deny the purposes.
-    pub(super) fn details(&self) -> ProblemDetails {
+    /// Returns the 403 that replaces the response. It contains the origin's status and the
+    /// statements that deny the purposes.
+    pub(super) fn problem_details(&self) -> ProblemDetails {
         let mut members = members(&Refusal {
             seq: self.seq,
             evidence: Arc::clone(&self.evidence),
         });
         let denials = self.withholding.denials.iter().map(StoredDenial::from);
-        // The rule of robots.txt allowed the request, so it is not a reason.
+        // The rule of robots.txt, if any, allowed the request, so it is not a reason for
+        // the 403.
         members.remove("rule");
         for (name, value) in [
             ("reason", json!(self.withholding.reason())),
@@ -54,7 +56,7 @@ impl WithheldResponse {
             detail: format!(
                 "The origin answered with {}, and {}. Nothing of it is passed on.",
                 self.status.as_u16(),
-                stated_text(&self.withholding),
+                reason_text(&self.withholding),
             ),
             retry_after: None,
             close: false,
@@ -64,16 +66,18 @@ impl WithheldResponse {
     }
 }
 
-/// Returns the `details` of `Proxy-Status` for a response that would be withheld if
-/// preferences were enforced.
+/// Returns the value of the `details` parameter of `Proxy-Status` (RFC 9209, section
+/// 2.1.5) for a response that the crawler gets, but that would be withheld if preferences
+/// were enforced.
 pub(super) fn would_be_withheld(withholding: &Withholding) -> String {
-    format!("would be withheld: {}", stated_text(withholding))
+    format!("would be withheld: {}", reason_text(withholding))
 }
 
-fn stated_text(withholding: &Withholding) -> String {
-    match &withholding.unread {
-        Some(why) => format!(
-            "what it states about its use could not be read whole ({why}), which counts as a \
+/// Returns the reason to withhold a response, as a clause for people.
+fn reason_text(withholding: &Withholding) -> String {
+    match &withholding.unread_cause {
+        Some(cause) => format!(
+            "what it states about its use could not be read whole ({cause}), which counts as a \
              denial here (preferences.unknown)"
         ),
         None => {

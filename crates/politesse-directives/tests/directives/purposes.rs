@@ -129,7 +129,7 @@ impl Site {
             texts
         };
         assert_eq!(sorted(&recorded.denials), sorted(denials), "{value}");
-        assert_eq!(recorded.unread.as_deref(), annotation.why());
+        assert_eq!(recorded.unread_cause.as_deref(), annotation.why());
     }
 }
 

@@ -48,7 +48,7 @@ fn withheld(decision: &Decision, status: u16, annotation: &str) -> Option<String
     let stated = stated_denials(decision.evidence(), annotation);
     let withholding = Withholding::of(decision.evidence(), status, stated)?;
     let denials = withholding.denials.iter().map(ToString::to_string);
-    let told: Vec<_> = denials.chain(withholding.unread.clone()).collect();
+    let told: Vec<_> = denials.chain(withholding.unread_cause.clone()).collect();
     let mode = if withholding.is_reported {
         "reported "
     } else {

@@ -1,9 +1,10 @@
 //! Reading of archives for judging: requests go to a [`Spool`], answers to fetches of
 //! robots.txt to the index.
 //!
-//! Nothing is judged before all files are read, because the robots.txt nearest to a
-//! request in time may come after it in the file, or in a later file. Does not know the
-//! rules of a robots.txt.
+//! Nothing is judged before all files are read, because the robots.txt that a request is
+//! judged by may come after it in the file, or in a later file. A robots.txt may redirect
+//! to any other URL, a *redirect target*, whose answer goes to the index as well. Does not
+//! know the rules of a robots.txt.
 
 use std::collections::HashSet;
 use std::sync::{PoisonError, RwLock};
@@ -25,7 +26,7 @@ const BATCH_REQUESTS: usize = 8192;
 /// Approximate memory of requests, in bytes, that completes a batch earlier.
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
 /// Maximum number of redirect targets of robots.txt files in memory.
-const PAGES_MAX: usize = 100_000;
+const TARGETS_MAX: usize = 100_000;
 /// Maximum number of times that the archives are reread for such targets: once for each
 /// redirect followed.
 const ROUNDS_MAX: usize = 5;
@@ -42,12 +43,12 @@ pub(super) struct Gathered {
 /// Requests in batches, in order. Each batch is an entry of a [`Spool`].
 #[derive(Default)]
 pub(super) struct SpooledRequests {
-    /// Requests of the batch that is not complete yet.
+    /// Requests that are not in the spool yet.
     batch: Vec<PastRequest>,
     /// Approximate memory of `batch`, in bytes.
     batch_bytes: usize,
     spool: Spool,
-    /// Places of the complete batches.
+    /// Places of the complete batches in the spool.
     places: Vec<SpoolPlace>,
 }
 
@@ -82,7 +83,7 @@ impl SpooledRequests {
 /// Limits on the parts of bodies that are read, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct GatherLimits {
-    /// Maximum number of bytes of a robots.txt.
+    /// Maximum number of bytes of a robots.txt, or of the answer for a redirect target.
     pub(super) robots_bytes: usize,
     /// Maximum number of bytes of a page, for its statements; `None` if pages are not
     /// read.
@@ -99,21 +100,22 @@ pub(super) fn gather(
     limits: GatherLimits,
     counts: &mut JudgeCounts,
 ) -> anyhow::Result<Gathered> {
-    let pages = RedirectPages::default();
+    let targets = RedirectTargets::default();
     let mut gathering = Gathering {
         files,
-        // Reading threads add pages while other threads read.
-        pages: &pages,
+        // Reading threads add targets while other threads read.
+        targets: &targets,
         gathered: Gathered::default(),
         exchanges: Exchanges::new(0),
         counts,
     };
-    let is_wanted = |url: &str| is_robots_txt(url) || pages.contains(url);
+    let is_wanted = |url: &str| is_robots_txt(url) || targets.contains(url);
     gathering.scan(limits, &is_wanted, Gathering::take)?;
     gathering.end_file()?;
     gathering.gathered.requests.end_batch()?;
+    // Standard input, whose length is unknown, can be read only once.
     if files.iter().all(|file| file.bytes.is_some()) {
-        gathering.find_pages(limits.robots_bytes)?;
+        gathering.find_targets(limits.robots_bytes)?;
     }
     Ok(gathering.gathered)
 }
@@ -123,11 +125,12 @@ fn is_robots_txt(url: &str) -> bool {
     path_of(url.trim()) == ROBOTS_TXT
 }
 
-/// URLs that robots.txt files redirect to, other than `/robots.txt` itself.
+/// URLs that robots.txt files redirect to, except other robots.txt files, whose answers
+/// are indexed in any case.
 #[derive(Default)]
-struct RedirectPages(RwLock<HashSet<String>>);
+struct RedirectTargets(RwLock<HashSet<String>>);
 
-impl RedirectPages {
+impl RedirectTargets {
     /// Adds the target of a message that redirects a robots.txt. Called as soon as the
     /// message is read, because the target is often the next record.
     fn note(&self, message: &ArchivedMessage) {
@@ -142,26 +145,28 @@ impl RedirectPages {
         let base = target(&message.url).ok();
         let to = base.and_then(|base| redirect(&base, *status, &robots.fields));
         if let Some(to) = to.filter(|to| to.path_and_query() != ROBOTS_TXT) {
-            let mut pages = self.0.write().unwrap_or_else(PoisonError::into_inner);
-            if pages.len() < PAGES_MAX {
-                pages.insert(to.to_string());
+            let mut targets = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            if targets.len() < TARGETS_MAX {
+                targets.insert(to.to_string());
             }
         }
     }
 
     /// Reports whether a robots.txt redirects to `url`.
     fn contains(&self, url: &str) -> bool {
-        let pages = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let targets = self.0.read().unwrap_or_else(PoisonError::into_inner);
         // Nearly all archives have none, and parsing a URL takes time.
-        !pages.is_empty() && target(url).is_ok_and(|target| pages.contains(&target.to_string()))
+        !targets.is_empty() && target(url).is_ok_and(|url| targets.contains(&url.to_string()))
     }
 
-    /// Returns the pages without an answer, except those in `tried`.
+    /// Returns the targets without an answer, except those in `tried`.
     fn missing(&self, answers: &RobotsAnswers, tried: &HashSet<String>) -> HashSet<String> {
-        let pages = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let missing = pages.iter().filter(|page| !answers.has_page(page));
+        let targets = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let missing = targets
+            .iter()
+            .filter(|url| !answers.has_redirect_target(url));
         missing
-            .filter(|page| !tried.contains(*page))
+            .filter(|url| !tried.contains(*url))
             .cloned()
             .collect()
     }
@@ -170,8 +175,7 @@ impl RedirectPages {
 /// State of reading archives.
 struct Gathering<'a> {
     files: &'a [ArchiveFile],
-    /// Redirect targets found so far.
-    pages: &'a RedirectPages,
+    targets: &'a RedirectTargets,
     gathered: Gathered,
     /// Exchanges of the file being read.
     exchanges: Exchanges,
@@ -188,13 +192,13 @@ impl Gathering<'_> {
         take: fn(&mut Self, u32, ScanItem) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         let progress = Progress::new(self.files.iter().map(|file| file.bytes).sum());
-        let pages = self.pages;
+        let targets = self.targets;
         let scan = ArchiveScan {
             files: self.files,
             body_bytes_max: limits.robots_bytes,
             page_bytes_max: limits.page_bytes,
             is_wanted,
-            look: &|message| pages.note(message),
+            look: &|message| targets.note(message),
             progress: &progress,
         };
         let outcome = scan.run(&mut |file, item| take(self, file, item));
@@ -233,7 +237,7 @@ impl Gathering<'_> {
         remaining.try_for_each(|request| self.gathered.requests.add(request))
     }
 
-    /// Adds the answer for a robots.txt, or for a page that one redirects to.
+    /// Adds the answer for a robots.txt, or for a URL that one redirects to.
     fn take_robots(&mut self, file: u32, message: &ArchivedMessage) -> anyhow::Result<()> {
         let MessageSide::Response {
             status,
@@ -267,14 +271,14 @@ impl Gathering<'_> {
 
     /// Rereads the archives for redirect targets that precede the redirect, or that
     /// were read at the same time.
-    fn find_pages(&mut self, robots_bytes: usize) -> anyhow::Result<()> {
+    fn find_targets(&mut self, robots_bytes: usize) -> anyhow::Result<()> {
         let limits = GatherLimits {
             robots_bytes,
             page_bytes: None,
         };
         let mut tried = HashSet::new();
         for _ in 0..ROUNDS_MAX {
-            let missing = self.pages.missing(&self.gathered.answers, &tried);
+            let missing = self.targets.missing(&self.gathered.answers, &tried);
             if missing.is_empty() {
                 break;
             }

@@ -1,8 +1,9 @@
 //! Index of the robots.txt answers in an archive, by URL and time.
 //!
-//! RFC 9309, section 2.3.1: the meaning of a status; redirects are followed within the
-//! archive. Holds a place in memory for each answer, and the bytes in a [`Spool`]. Does
-//! not know the requests.
+//! RFC 9309, section 2.3.1, defines what a status means. Redirects are followed within the
+//! archive, so answers for their targets are indexed as well. Memory holds only the
+//! position of each answer; the bytes are in a [`Spool`]. The *number* of an answer is its
+//! index in the list of positions, sorted by URL and time. Does not know the requests.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
@@ -35,40 +36,51 @@ const CACHE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// more hosts must be judged in parts.
 const ANSWERS_MAX: usize = 20_000_000;
 
-/// Answer to a fetch of a robots.txt, without its body.
+/// Answer to a fetch of a robots.txt or of a redirect's target, without its body.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct AnswerHead {
+    /// URL that was requested.
     url: String,
+    /// Time of the capture.
     at: Timestamp,
+    /// Status; `None` if the record has no readable status line.
     status: Option<u16>,
-    /// URL that the answer redirects to, if it is usable.
-    leads_to: Option<String>,
+    /// URL that the answer redirects to; `None` if the answer is no redirect, or if its
+    /// `Location` is unusable.
+    redirect_target: Option<String>,
+    /// Values of `Content-Encoding`, joined by commas.
     coding: Option<String>,
+    /// Whether a bot challenge was sent in place of the file.
     is_challenge: bool,
     end: AnswerEnd,
 }
 
-/// Serialisable form of [`BodyEnd`].
+/// End of a body; the serialisable form of [`BodyEnd`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum AnswerEnd {
+    /// The archive contains the whole body.
     Whole,
+    /// A limit cut the body: the archive contains only its beginning.
     Long,
+    /// The connection broke before the end of the body.
     Broken,
+    /// The body is stored with an earlier answer of the same URL (`revisit`).
     Elsewhere,
 }
 
-/// Place of an answer in the spool, with its key.
+/// Position of an answer in the spool, with the key that it is found by.
 #[derive(Debug, Clone, Copy)]
-struct AnswerPlace {
+struct AnswerPosition {
     url: UrlHash,
     at: Timestamp,
     spooled: SpoolPlace,
 }
 
-/// Hash of a URL, long enough to rule out collisions.
+/// Hash of a URL, long enough (128 bits) to rule out collisions.
 type UrlHash = [u64; 2];
 
-/// Choice among the answers of an origin.
+/// Rule that selects the robots.txt answer by which a request is judged, among those of
+/// its origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AnswerChoice {
     /// Latest answer before the request.
@@ -81,16 +93,19 @@ pub(super) enum AnswerChoice {
 #[derive(Default)]
 pub(super) struct RobotsAnswers {
     spool: Spool,
-    places: Vec<AnswerPlace>,
+    positions: Vec<AnswerPosition>,
+    /// Hash functions of a [`UrlHash`], one for each half.
     hashers: [RandomState; 2],
-    /// URLs other than `/robots.txt` with an answer: targets of robots.txt redirects.
-    pages: HashSet<UrlHash>,
+    /// URLs with an answer, other than `/robots.txt`. They are the targets of robots.txt
+    /// redirects.
+    redirect_targets: HashSet<UrlHash>,
     /// Number of answers left out because of [`ANSWERS_MAX`].
     left_out: u64,
 }
 
 impl RobotsAnswers {
-    /// Adds the answer for `target` at the time `at`.
+    /// Adds the answer for `target` at the time `at`. `target` is a robots.txt, or a URL
+    /// that one redirects to.
     ///
     /// # Errors
     ///
@@ -102,7 +117,7 @@ impl RobotsAnswers {
         answer: &ArchivedAnswer,
         status: Option<u16>,
     ) -> anyhow::Result<()> {
-        if self.places.len() == ANSWERS_MAX {
+        if self.positions.len() == ANSWERS_MAX {
             self.left_out += 1;
             return Ok(());
         }
@@ -112,7 +127,7 @@ impl RobotsAnswers {
             url: target.to_string(),
             at,
             status,
-            leads_to: redirect(target, status, &answer.fields).map(|to| to.to_string()),
+            redirect_target: redirect(target, status, &answer.fields).map(|to| to.to_string()),
             coding: (!coding.is_empty()).then(|| coding.join(", ")),
             is_challenge: is_challenge(&answer.fields),
             end: answer.end.into(),
@@ -121,24 +136,25 @@ impl RobotsAnswers {
         // Compact JSON has no line feed, so the first one ends the head.
         bytes.push(b'\n');
         bytes.extend_from_slice(&answer.body);
-        let place = AnswerPlace {
+        let position = AnswerPosition {
             url: hash(&self.hashers, &head.url),
             at,
             spooled: self.spool.append(&bytes)?,
         };
         if target.path_and_query() != ROBOTS_TXT {
-            self.pages.insert(place.url);
+            self.redirect_targets.insert(position.url);
         }
-        self.places.push(place);
+        self.positions.push(position);
         Ok(())
     }
 
-    /// Reports whether there is an answer for a page that a robots.txt redirects to.
-    pub(super) fn has_page(&self, url: &str) -> bool {
-        self.pages.contains(&hash(&self.hashers, url))
+    /// Reports whether there is an answer for `url`, a URL other than `/robots.txt` that a
+    /// robots.txt redirects to.
+    pub(super) fn has_redirect_target(&self, url: &str) -> bool {
+        self.redirect_targets.contains(&hash(&self.hashers, url))
     }
 
-    /// Returns the number of answers that were left out because of the limit.
+    /// Returns the number of answers that were left out because of [`ANSWERS_MAX`].
     pub(super) fn left_out(&self) -> u64 {
         self.left_out
     }
@@ -147,7 +163,8 @@ impl RobotsAnswers {
     pub(super) fn index(mut self, context: &CheckContext, choice: AnswerChoice) -> RobotsIndex<'_> {
         // A stable sort: of two answers with the same time, the later one in the
         // archive wins.
-        self.places.sort_by_key(|place| (place.url, place.at));
+        self.positions
+            .sort_by_key(|position| (position.url, position.at));
         let cache = Cache::builder()
             .max_capacity(CACHE_BYTES_MAX)
             .weigher(|_: &usize, found: &FoundRobots| weight(found))
@@ -161,7 +178,8 @@ impl RobotsAnswers {
     }
 }
 
-/// Returns the URL that a response to the fetch of a robots.txt redirects to.
+/// Returns the URL that a response from `base` redirects to; `None` if the response is no
+/// redirect, or if its `Location` is unusable.
 pub(super) fn redirect(base: &Target, status: Option<u16>, fields: &HeaderMap) -> Option<Target> {
     let is_redirect = status_meaning(status?) == StatusMeaning::Redirect;
     is_redirect.then(|| redirect_target(base, fields))?
@@ -174,27 +192,32 @@ fn hash(hashers: &[RandomState; 2], url: &str) -> UrlHash {
 /// Robots.txt to judge a request by, or the reason why it is unknown.
 pub(super) type FoundRobots = Result<Arc<Snapshot>, UnknownReason>;
 
-/// Answers of an archive, indexed by origin and time.
+/// Answers of an archive, indexed by URL and time.
 pub(super) struct RobotsIndex<'a> {
     answers: RobotsAnswers,
     context: &'a CheckContext,
     choice: AnswerChoice,
-    /// Parsed files, by the number of the answer.
+    /// Parsed files, by the number of the answer that begins their redirects.
     cache: Cache<usize, FoundRobots>,
 }
 
 impl RobotsIndex<'_> {
-    /// Finds the robots.txt to judge a request to `origin` at the time `at` by.
+    /// Finds the robots.txt by which a request to `origin` at the time `at` is judged.
     pub(super) fn find(&self, origin: &Origin, at: Option<Timestamp>) -> FoundRobots {
-        let Some(number) = self.nearest(origin, at)? else {
+        let Some(number) = self.chosen(origin, at)? else {
             return Err(UnknownReason::NoRobots);
         };
         self.cache.get_with(number, || self.read(number, origin))
     }
 
-    /// Returns the number of the answer for `/robots.txt` according to
-    /// [`AnswerChoice`]; `None` if the archive has none for the origin.
-    fn nearest(
+    /// Returns the number of the answer for `/robots.txt` that [`AnswerChoice`] selects;
+    /// `None` if the archive has none for the origin.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownReason::NoTime`] if the time of the request is unknown,
+    /// [`UnknownReason::RobotsLater`] if there are only later answers, which do not count.
+    fn chosen(
         &self,
         origin: &Origin,
         at: Option<Timestamp>,
@@ -207,10 +230,10 @@ impl RobotsIndex<'_> {
         let Some(at) = at else {
             return Err(UnknownReason::NoTime);
         };
-        let after = self.partition(url, at);
+        let first_after = self.first_after(url, at);
         match self.choice {
-            _ if answers.start < after => Ok(Some(after - 1)),
-            AnswerChoice::BeforeElseAfter => Ok(Some(after)),
+            _ if answers.start < first_after => Ok(Some(first_after - 1)),
+            AnswerChoice::BeforeElseAfter => Ok(Some(first_after)),
             AnswerChoice::Before => Err(UnknownReason::RobotsLater),
         }
     }
@@ -221,32 +244,34 @@ impl RobotsIndex<'_> {
 
     /// Returns the numbers of the answers for a URL, by time.
     fn range(&self, url: UrlHash) -> std::ops::Range<usize> {
-        let places = &self.answers.places;
-        let start = places.partition_point(|place| place.url < url);
-        let length = places[start..].partition_point(|place| place.url == url);
+        let positions = &self.answers.positions;
+        let start = positions.partition_point(|position| position.url < url);
+        let length = positions[start..].partition_point(|position| position.url == url);
         start..start + length
     }
 
-    /// Returns the number of the first answer for a URL after a time.
-    fn partition(&self, url: UrlHash, at: Timestamp) -> usize {
-        let places = &self.answers.places;
-        places.partition_point(|place| (place.url, place.at) <= (url, at))
+    /// Returns the number of the first answer for a URL after a time, or the number that
+    /// such an answer would have.
+    fn first_after(&self, url: UrlHash, at: Timestamp) -> usize {
+        let positions = &self.answers.positions;
+        positions.partition_point(|position| (position.url, position.at) <= (url, at))
     }
 
-    /// Returns the number of the answer for a URL that is nearest to a time. If two are
-    /// equally near, the later one wins, because a redirect is followed after it was
-    /// received.
-    fn nearest_to(&self, url: UrlHash, at: Timestamp) -> Option<usize> {
+    /// Returns the number of the answer for a redirect's target that is nearest to the time
+    /// of the redirect, before or after it. If two are equally near, the later one wins,
+    /// because a redirect is followed after it was received.
+    fn nearest(&self, url: UrlHash, at: Timestamp) -> Option<usize> {
         let distance = |number: &usize| {
-            let place = self.answers.places.get(*number);
-            place.map(|place| place.at.duration_since(at).abs())
+            let position = self.answers.positions.get(*number);
+            position.map(|position| position.at.duration_since(at).abs())
         };
         let range = self.range(url);
-        let after = self
+        let not_before = self
             .answers
-            .places
-            .partition_point(|place| (place.url, place.at) < (url, at));
-        let around = [Some(after), after.checked_sub(1)];
+            .positions
+            .partition_point(|position| (position.url, position.at) < (url, at));
+        // `min_by_key` returns the first of two equal ones, which is the later answer.
+        let around = [Some(not_before), not_before.checked_sub(1)];
         let candidates = around
             .into_iter()
             .flatten()
@@ -254,13 +279,16 @@ impl RobotsIndex<'_> {
         candidates.min_by_key(distance)
     }
 
-    /// Follows the redirects of an answer, and makes a snapshot of the last one.
+    /// Follows the redirects of the answer with the number `first`, and makes a snapshot of
+    /// the last answer.
     fn read(&self, first: usize, origin: &Origin) -> FoundRobots {
         let mut answer = self.answer(first)?;
         let fetched_at = answer.head.at;
         let mut hops = Vec::new();
         let outcome = loop {
             answer = self.with_body(answer)?;
+            // Nothing is known about an answer without a readable status line. (If it is a
+            // `revisit`, `with_body` has replaced it by the answer that it repeats.)
             let Some(status) = answer.head.status else {
                 break Err(Cause::Broken);
             };
@@ -268,18 +296,18 @@ impl RobotsIndex<'_> {
                 break Ok(());
             }
             hops.push(answer.head.url.clone());
-            let Some(to) = answer.head.leads_to.as_deref() else {
+            let Some(to) = answer.head.redirect_target.as_deref() else {
                 break Err(Cause::RedirectTarget);
             };
             if REDIRECTS_MAX < hops.len() || hops.iter().any(|hop| hop == to) {
                 break Err(Cause::Redirects);
             }
-            let next = self.nearest_to(self.hash(to), answer.head.at);
+            let next = self.nearest(self.hash(to), answer.head.at);
             answer = self.answer(next.ok_or(UnknownReason::NoRedirectTarget)?)?;
         };
         let snapshot = match outcome {
             Ok(()) => answer.snapshot(origin, self.context),
-            Err(cause) => unreachable(origin, cause),
+            Err(cause) => unreachable_snapshot(origin, cause),
         };
         // The time is that of the first answer, because the redirect's target may have
         // been stored long before or after.
@@ -292,29 +320,32 @@ impl RobotsIndex<'_> {
         }))
     }
 
+    /// Reads an answer from the spool.
     fn answer(&self, number: usize) -> Result<StoredAnswer, UnknownReason> {
-        let place = self
+        let position = self
             .answers
-            .places
+            .positions
             .get(number)
             .ok_or(UnknownReason::Unreadable)?;
-        let bytes = self.answers.spool.read(place.spooled);
+        let bytes = self.answers.spool.read(position.spooled);
         let stored = bytes
             .ok()
             .and_then(|bytes| StoredAnswer::parse(number, &bytes).ok());
         stored.ok_or(UnknownReason::Unreadable)
     }
 
-    /// Returns an answer with a body: `answer` itself, or the earlier one of the same
-    /// URL that it repeats (304, `revisit`).
+    /// Returns the answer whose body counts for `answer`: the earlier one of the same URL
+    /// that it repeats if it is a 304 or a `revisit`, otherwise `answer` itself.
     fn with_body(&self, answer: StoredAnswer) -> Result<StoredAnswer, UnknownReason> {
         let is_unchanged = answer.head.status == Some(304);
-        let is_success = answer
+        // A `revisit` record may be stored without an HTTP head, and so without a status.
+        // It then repeats the file like one with a status of success.
+        let may_be_success = answer
             .head
             .status
             .is_none_or(|status| (200..300).contains(&status));
         // The body of an error or a redirect does not matter.
-        let lacks_body = answer.head.end == AnswerEnd::Elsewhere && is_success;
+        let lacks_body = answer.head.end == AnswerEnd::Elsewhere && may_be_success;
         if !is_unchanged && !lacks_body {
             return Ok(answer);
         }
@@ -338,7 +369,9 @@ impl RobotsIndex<'_> {
     }
 }
 
-fn unreachable(origin: &Origin, cause: Cause) -> Snapshot {
+/// Creates the snapshot of a robots.txt that is unreachable because of `cause`. The caller
+/// replaces its time.
+fn unreachable_snapshot(origin: &Origin, cause: Cause) -> Snapshot {
     let key = CacheKey::new(origin.clone(), None);
     Snapshot::unreachable(key, cause, Timestamp::UNIX_EPOCH)
 }
@@ -361,22 +394,24 @@ impl StoredAnswer {
         })
     }
 
-    /// Makes the snapshot of the answer, as `check` does for a saved file.
+    /// Makes the snapshot of the answer, as `check` does for a saved file. An answer without
+    /// a status counts as unreachable.
     fn snapshot(&self, origin: &Origin, context: &CheckContext) -> Snapshot {
+        // No status has the number 0, which `status_meaning` takes as unreachable.
         let status = self.head.status.unwrap_or_default();
         let is_file = status_meaning(status) == StatusMeaning::Parse;
         if is_file && self.head.is_challenge {
-            return unreachable(origin, Cause::Challenge);
+            return unreachable_snapshot(origin, Cause::Challenge);
         }
         if is_file && self.head.end == AnswerEnd::Broken {
-            return unreachable(origin, Cause::Broken);
+            return unreachable_snapshot(origin, Cause::Broken);
         }
         let body = match &self.head.coding {
             Some(coding) if is_file => decode(coding, &self.body, context.bytes_max),
             _ => Ok(self.body.clone()),
         };
         match body {
-            Err(cause) => unreachable(origin, cause),
+            Err(cause) => unreachable_snapshot(origin, cause),
             Ok(body) => {
                 let answer = SavedAnswer {
                     status,
@@ -389,11 +424,14 @@ impl StoredAnswer {
     }
 }
 
-/// First bytes of a gzip member.
+/// First bytes of a gzip member (RFC 1952, section 2.3.1).
 pub(super) const GZIP_BEGINS: [u8; 2] = [0x1f, 0x8b];
 
-/// Removes the content coding of a body. Returns at most `bytes_max` bytes plus one,
-/// which shows that the body is too long.
+/// Removes the content coding of a body.
+///
+/// Decodes at most `bytes_max + 1` bytes, so that a small body cannot fill the memory. The
+/// one byte too many shows later that the body exceeds the limit. A body that is not coded
+/// is returned at its full length.
 fn decode(coding: &str, body: &[u8], bytes_max: usize) -> Result<Vec<u8>, Cause> {
     // Many archives store the decoded body and leave the field in place.
     if coding.eq_ignore_ascii_case("gzip") && !body.starts_with(&GZIP_BEGINS) {
@@ -401,21 +439,22 @@ fn decode(coding: &str, body: &[u8], bytes_max: usize) -> Result<Vec<u8>, Cause>
     }
     let value = HeaderValue::from_str(coding).map_err(|_| Cause::Coding)?;
     let fields = HeaderMap::from_iter([(CONTENT_ENCODING, value)]);
-    let limit = bytes_max.saturating_add(1);
-    let decoder = BodyDecoder::for_fields(&fields, limit).map_err(|_| Cause::Coding)?;
+    let decoded_max = bytes_max.saturating_add(1);
+    let decoder = BodyDecoder::for_fields(&fields, decoded_max).map_err(|_| Cause::Coding)?;
     let Some(mut decoder) = decoder else {
         return Ok(body.to_vec());
     };
     let mut decoded = Vec::new();
     let outcome = decoder.push(body, &mut |piece| {
-        decoded.extend_from_slice(&piece[..piece.len().min(limit - decoded.len())]);
-        if decoded.len() < limit {
+        decoded.extend_from_slice(&piece[..piece.len().min(decoded_max - decoded.len())]);
+        if decoded.len() < decoded_max {
             ControlFlow::Continue(())
         } else {
             ControlFlow::Break(())
         }
     });
-    let is_enough = decoded.len() == limit;
+    // An error after the last byte that counts does not matter.
+    let is_enough = decoded.len() == decoded_max;
     match outcome.and_then(|()| decoder.finish()) {
         Err(_) if !is_enough => Err(Cause::Coding),
         Ok(()) | Err(_) => Ok(decoded),
@@ -433,7 +472,7 @@ impl From<BodyEnd> for AnswerEnd {
     }
 }
 
-/// Returns the memory used by a cached result, in bytes.
+/// Returns the approximate memory used by a cached result, in bytes.
 fn weight(found: &FoundRobots) -> u32 {
     found.as_ref().map_or(64, |found| snapshot_weight(found))
 }

@@ -14,7 +14,7 @@ use super::configuration::check_owner;
 use super::output::{Exit, print};
 use super::trust::{TrustArguments, trust};
 use crate::config::Settings;
-use politesse_base::command_line::command_here;
+use politesse_base::command_line::terminal_command;
 use politesse_decision::digest::Digest;
 use politesse_proxy::ca::{Ca, RootCertificate};
 use politesse_proxy::ca_node::{NodeOrder, issue};
@@ -146,7 +146,7 @@ fn existing_roots(settings: &Settings) -> anyhow::Result<Vec<RootCertificate>> {
 /// Takes the next step of a rotation, and prints the change.
 fn take_step(settings: &Settings) -> anyhow::Result<Exit> {
     let next = settings.ca.next();
-    let again = command_here("ca rotate");
+    let again = terminal_command("ca rotate");
     print(&match rotate(&settings.ca)? {
         Rotation::Begun(from) => format!(
             "made {} and {}\n\
@@ -155,7 +155,7 @@ fn take_step(settings: &Settings) -> anyhow::Result<Exit> {
              a running proxy reads them on SIGHUP\n",
             next.cert.display(),
             next.key.display(),
-            command_here("ca export"),
+            terminal_command("ca export"),
         ),
         Rotation::Ended => format!(
             "the former root is gone, and the new one is in {} and {}\n\
@@ -170,7 +170,7 @@ fn no_authority(settings: &Settings) -> String {
     format!(
         "there is no CA yet, {} is not there: the first start of the proxy makes one, or `{}`",
         settings.ca.cert.display(),
-        command_here("ca init")
+        terminal_command("ca init")
     )
 }
 

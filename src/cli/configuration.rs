@@ -18,7 +18,7 @@ use super::output::{Usage, print_notice};
 use crate::config::{Config, ConfigSources, Settings, variable_of};
 use crate::serve::files_check::unusable_files;
 use politesse_base::clock;
-use politesse_base::command_line::{Invocation, PLACES};
+use politesse_base::command_line::{COMMAND_KEYS, Invocation};
 use politesse_base::inert::shell_quoted;
 use politesse_decision::decide::EnforcementMode;
 use politesse_proxy::credentials::AuthMode;
@@ -74,7 +74,7 @@ impl ConfigurationRequest<'_> {
             file: places.named.as_deref(),
             here,
             overrides: self.overrides,
-            variables: variables_of_places(),
+            variables: variables_of_command_keys(),
             search_path: variable("PATH"),
         }
         .install();
@@ -309,9 +309,9 @@ fn auth_note(settings: &Settings) -> Option<&'static str> {
     }
 }
 
-/// Returns the variables that set the keys of [`PLACES`], as shell assignments.
-fn variables_of_places() -> Vec<String> {
-    let assigned = PLACES.iter().filter_map(|key| {
+/// Returns the variables that set the keys of [`COMMAND_KEYS`], as shell assignments.
+fn variables_of_command_keys() -> Vec<String> {
+    let assigned = COMMAND_KEYS.iter().filter_map(|key| {
         let name = variable_of(key);
         let value = variable(&name)?.into_string().ok()?;
         Some(format!("{name}={}", shell_quoted(&value)))

@@ -32,7 +32,7 @@ use crate::serve::control::instance::Instance;
 use crate::serve::files_check::unusable_files;
 use crate::serve::listening::FailedAddress;
 use politesse_base::clock;
-use politesse_base::command_line::{command, command_here};
+use politesse_base::command_line::{command, terminal_command};
 use politesse_base::inert::inert;
 use politesse_decision::policy::EnforcementMode;
 use politesse_proxy::ca::Ca;
@@ -246,7 +246,7 @@ fn ports(settings: &Settings) -> Finding {
     });
     let told = faults.collect::<Vec<_>>().join("; ");
     let free = on_free_ports(&failed, settings);
-    let start = command_here(format_args!("serve {free}"));
+    let start = terminal_command(format_args!("serve {free}"));
     Fault(format!("cannot listen on {told}. On free ports: {start}"))
 }
 

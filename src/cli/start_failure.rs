@@ -10,7 +10,7 @@ use super::process::holder_instance;
 use crate::config::Settings;
 use crate::serve::control::instance::Instance;
 use crate::serve::listening::{FailedAddress, ListenError};
-use politesse_base::command_line::command_here;
+use politesse_base::command_line::terminal_command;
 use politesse_base::inert::shell_quoted;
 use politesse_record::AuditError;
 use politesse_robots::origin::Scheme;
@@ -32,7 +32,7 @@ pub(super) async fn with_advice(error: anyhow::Error, settings: &Settings) -> an
         (Ok(holder), _) => held_by(&holder),
         (Err(_), Some(in_use)) => {
             let free = on_free_ports(in_use, settings);
-            let line = command_here(format_args!("serve {free}"));
+            let line = terminal_command(format_args!("serve {free}"));
             format!("another program has the port; on a free one: {line}")
         }
         (Err(_), None) => return error,

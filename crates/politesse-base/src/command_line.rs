@@ -1,9 +1,9 @@
-//! Command lines for users of this installation: the program, and the options with which
-//! it finds the configuration in use.
+//! Command lines in messages: `politesse` commands that a reader can paste into a shell.
 //!
-//! A command in a message is useful only if it works when pasted, from any folder. The
-//! prefix is global to the process, because messages come from everywhere. Does not know
-//! which commands exist.
+//! A pasted command must work from any folder, and must find the configuration of the
+//! process that printed it. So each command line begins with a prefix: the program, and
+//! the options that name this configuration. The prefix is global to the process, because
+//! messages come from everywhere. Does not know which commands exist.
 
 use std::env;
 use std::ffi::OsString;
@@ -13,9 +13,9 @@ use std::sync::OnceLock;
 
 use crate::inert::shell_quoted;
 
-/// Configuration keys that commands need: files that they read, and the listener that they
-/// connect to.
-pub const PLACES: [&str; 5] = [
+/// Configuration keys that other commands need: files that they read, and the listener that
+/// they connect to. Their values, paths and an address, contain no secret.
+pub const COMMAND_KEYS: [&str; 5] = [
     "admin.listen",
     "admin.token_file",
     "audit.store",
@@ -28,23 +28,24 @@ static PREFIX: OnceLock<CommandPrefix> = OnceLock::new();
 
 /// Program and options at the beginning of a command line.
 struct CommandPrefix {
-    /// Without secrets, for any reader.
-    shown: String,
+    /// With the settings of [`COMMAND_KEYS`] only, and so without secrets: for pages, logs
+    /// and other places that anyone may read.
+    for_anyone: String,
     /// With every `--set`, for the terminal where these options were typed.
-    whole: String,
+    for_terminal: String,
 }
 
 /// Configuration of this process, as named on the command line.
 #[derive(Debug, Clone)]
 pub struct Invocation<'a> {
-    /// Configuration file, if the command line names one.
+    /// Configuration file, if one was named (`--config`, `POLITESSE_CONFIG`).
     pub file: Option<&'a Path>,
-    /// Folder of `--here`.
+    /// Folder of `--here`. Has no effect with a `file`.
     pub here: Option<&'a Path>,
-    /// Arguments of `--set`.
+    /// Arguments of `--set`, in the form `KEY=VALUE`.
     pub overrides: &'a [String],
-    /// Settings from the environment, in the form `NAME=value` that a shell accepts before
-    /// a command.
+    /// Variables of the environment that set [`COMMAND_KEYS`], in the form `NAME=value`
+    /// that a shell accepts before a command.
     pub variables: Vec<String>,
     /// Folders in which a shell looks for programs (`PATH`).
     pub search_path: Option<OsString>,
@@ -61,26 +62,28 @@ impl Invocation<'_> {
             false => quoted(&executable),
         };
         let folder = env::current_dir().unwrap_or_default();
-        // Other options may contain a secret, and commands do not need them.
-        let is_place = |entry: &str| {
+        // Other settings may contain a secret, and commands do not need them.
+        let is_for_commands = |entry: &str| {
             let key = entry.split('=').next().unwrap_or(entry);
-            PLACES.contains(&key.trim())
+            COMMAND_KEYS.contains(&key.trim())
         };
         PREFIX.get_or_init(|| CommandPrefix {
-            shown: self.beginning(&program, &folder, is_place),
-            whole: self.beginning(&program, &folder, |_| true),
+            for_anyone: self.prefix(&program, &folder, is_for_commands),
+            for_terminal: self.prefix(&program, &folder, |_| true),
         });
     }
 
-    fn beginning(&self, program: &str, folder: &Path, is_kept: impl Fn(&str) -> bool) -> String {
+    /// Returns the prefix with the settings of `--set` for which `is_kept` returns true.
+    /// Paths become absolute, relative to `folder`.
+    fn prefix(&self, program: &str, folder: &Path, is_kept: impl Fn(&str) -> bool) -> String {
         let mut words = self.variables.clone();
         words.push(program.to_owned());
         if let Some(file) = self.file {
             words.extend(["--config".to_owned(), quoted(&folder.join(file))]);
         } else if let Some(here) = self.here {
             // `components` removes the `.` at the end, which is the usual folder.
-            let here: PathBuf = folder.join(here).components().collect();
-            words.push(format!("--here={}", quoted(&here)));
+            let absolute: PathBuf = folder.join(here).components().collect();
+            words.push(format!("--here={}", quoted(&absolute)));
         }
         for entry in self.overrides.iter().filter(|entry| is_kept(entry)) {
             words.extend(["--set".to_owned(), shell_quoted(entry)]);
@@ -89,23 +92,24 @@ impl Invocation<'_> {
     }
 }
 
-/// Returns a command line for this installation, such as `politesse --here=/srv audit list`.
+/// Returns a command line without secrets, for messages that anyone may read, such as
+/// `politesse --here=/srv audit list`.
 pub fn command(arguments: impl Display) -> String {
-    with(|prefix| &prefix.shown, &arguments)
+    with_prefix(|prefix| &prefix.for_anyone, &arguments)
 }
 
-/// Returns a command line with every option that was typed, which may contain secrets. Only
-/// for the terminal where it was typed.
-pub fn command_here(arguments: impl Display) -> String {
-    with(|prefix| &prefix.whole, &arguments)
+/// Returns a command line with all settings of `--set`, which may contain secrets. Only for
+/// the terminal where they were typed.
+pub fn terminal_command(arguments: impl Display) -> String {
+    with_prefix(|prefix| &prefix.for_terminal, &arguments)
 }
 
-fn with(which: fn(&CommandPrefix) -> &String, arguments: &dyn Display) -> String {
-    let prefix = PREFIX.get().map_or("politesse", |all| which(all));
+fn with_prefix(form: fn(&CommandPrefix) -> &String, arguments: &dyn Display) -> String {
+    let prefix = PREFIX.get().map_or("politesse", |forms| form(forms));
     format!("{prefix} {arguments}")
 }
 
-/// Reports whether a shell finds `program` by its name alone.
+/// Reports whether `politesse` in a shell, which searches `folders`, is `program`.
 fn is_found(program: &Path, folders: &mut dyn Iterator<Item = PathBuf>) -> bool {
     let found = folders
         .map(|folder| folder.join("politesse"))
@@ -166,10 +170,10 @@ mod tests {
                 "POLITESSE_AUDIT__STORE=sqlite:a politesse",
             ),
         ] {
-            let beginning = invocation.beginning("politesse", Path::new("/srv/crawl"), |entry| {
+            let prefix = invocation.prefix("politesse", Path::new("/srv/crawl"), |entry| {
                 entry.starts_with("audit.store=")
             });
-            assert_eq!(beginning, wanted);
+            assert_eq!(prefix, wanted);
         }
     }
 }

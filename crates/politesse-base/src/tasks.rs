@@ -128,9 +128,12 @@ impl ReadBudget {
 #[derive(Debug, Default)]
 pub struct OwnWakes(Option<Arc<WakeFlag>>);
 
+/// Wake of one part, and the task to pass it on to.
 #[derive(Debug)]
 struct WakeFlag {
+    /// Whether the part must be polled: it was woken, or was ready at the last poll.
     is_woken: AtomicBool,
+    /// Waker of the task that polled the part last.
     task: Waker,
 }
 

@@ -28,6 +28,7 @@ const AFTER_BURST: Quota = Quota::per_second(NonZeroU32::MIN);
 #[derive(Debug)]
 pub struct Throttle {
     limiter: RateLimiter,
+    /// Number of dropped lines that have not been reported.
     left_out: u64,
 }
 

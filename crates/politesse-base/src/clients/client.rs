@@ -1,4 +1,6 @@
-//! Client: its identity, its limits, and the resources that it holds.
+//! Client: its identity, its limits, and the number of shares that it holds.
+//!
+//! Does not know which client may take a share; `shares` does.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -115,7 +117,9 @@ resources! {
 /// together. By default there are none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClientLimits {
+    /// Maximum number of shares of each resource.
     most: [Option<u32>; Resource::ALL.len()],
+    /// Quota of requests.
     rate: Option<Quota>,
 }
 
@@ -152,9 +156,13 @@ pub struct QuotaExceeded {
 /// Counters of one resource for one client.
 #[derive(Debug, Default)]
 pub(super) struct ResourceUse {
+    /// Shares held now.
     pub(super) held: AtomicU32,
+    /// Requests that wait for a share now.
     pub(super) waiting: AtomicU32,
+    /// Shares refused since the client was first seen.
     pub(super) refused: AtomicU64,
+    /// Shares lost to other clients since the client was first seen.
     pub(super) displaced: AtomicU64,
 }
 
@@ -172,6 +180,7 @@ pub struct Client {
     quota: Option<RateLimiter>,
     /// Network of the client, if the operator has set limits for one.
     pub(super) network: Option<Arc<Self>>,
+    /// Counters of each resource, by its discriminant.
     pub(super) uses: [ResourceUse; Resource::ALL.len()],
 }
 

@@ -42,9 +42,10 @@ pub struct ClientDirectory(Mutex<DirectoryState>);
 struct DirectoryState {
     options: Options,
     clients: HashMap<ClientId, Arc<Client>>,
-    /// In the order of `options.networks`.
+    /// Clients that stand for the networks with limits, in the order of `options.networks`.
     networks: Vec<Arc<Client>>,
-    next_number: u64,
+    /// Number given last to a client.
+    last_number: u64,
     /// Number of clients that triggers the next sweep.
     next_sweep: usize,
 }
@@ -93,9 +94,10 @@ impl ClientDirectory {
 }
 
 impl DirectoryState {
+    /// Returns a number that no other client has.
     fn number(&mut self) -> u64 {
-        self.next_number += 1;
-        self.next_number
+        self.last_number += 1;
+        self.last_number
     }
 
     fn client(&mut self, id: ClientId, address: Option<IpAddr>) -> Arc<Client> {
@@ -110,6 +112,7 @@ impl DirectoryState {
         client
     }
 
+    /// Returns the first network with limits that contains `address`.
     fn network(&self, address: IpAddr) -> Option<Arc<Client>> {
         let limits = self.options.networks.iter();
         let mut both = limits.zip(&self.networks);

@@ -73,6 +73,7 @@ pub struct Shares {
 
 #[derive(Debug, Default)]
 struct SharesState {
+    /// Number of shares.
     limit: usize,
     /// Maximum number of waiters; `None` means the number of shares.
     waiting_limit: Option<usize>,
@@ -80,10 +81,12 @@ struct SharesState {
     used: usize,
     /// Waiting clients, each with its waiters in order of arrival. No queue is empty.
     queues: Vec<ClientQueue>,
+    /// Number of waiters in all queues.
     waiting: usize,
     /// Shares registered for displacement, by client number.
     displaceable: HashMap<u64, ClientShares>,
-    next_number: u64,
+    /// Number given last to a waiter or to a share registered for displacement.
+    last_number: u64,
 }
 
 /// Waiters of one client.
@@ -93,9 +96,12 @@ struct ClientQueue {
     waiters: VecDeque<ShareWaiter>,
 }
 
+/// Waiter for one share.
 #[derive(Debug)]
 struct ShareWaiter {
+    /// Number that orders waiters by arrival.
     number: u64,
+    /// Passes the share to the waiter.
     grant: oneshot::Sender<Share>,
 }
 
@@ -109,10 +115,12 @@ struct ClientShares {
 /// Displacement state of a share: whether it may be displaced, and whether it was.
 #[derive(Debug)]
 struct Displacement {
+    /// Number that orders the shares of a client by age.
     number: u64,
     /// Start of use, in milliseconds of [`Shares::uptime`], at least 1; 0 while the holder
     /// offers the share for displacement.
     in_use_since: AtomicU64,
+    /// Cancelled when the share is displaced.
     done: CancellationToken,
 }
 
@@ -126,7 +134,8 @@ enum Spare {
 }
 
 impl Displacement {
-    fn is(&self, spare: Spare) -> bool {
+    /// Reports whether the share is of this kind.
+    fn is_of(&self, spare: Spare) -> bool {
         // Relaxed is enough: after a stale read, another share is displaced.
         let since = self.in_use_since.load(Ordering::Relaxed);
         match spare {
@@ -141,6 +150,7 @@ impl Displacement {
 pub struct Share {
     shares: Arc<Shares>,
     client: Arc<Client>,
+    /// Set once the share is registered for displacement.
     displacement: OnceLock<Arc<Displacement>>,
 }
 
@@ -288,6 +298,8 @@ impl Shares {
         self.displace_by(by, &mut self.lock(), newcomer, self.used_for_long())
     }
 
+    /// Displaces a share as [`Shares::displace`] does, but of the client that holds the most
+    /// of the resource `by`.
     fn displace_by(
         &self,
         by: Resource,
@@ -318,6 +330,7 @@ impl Shares {
         false
     }
 
+    /// Returns the kind of shares that have been in use for [`IN_USE_MAX`] or longer.
     fn used_for_long(&self) -> Spare {
         let long = u64::try_from(IN_USE_MAX.as_millis()).unwrap_or(u64::MAX);
         Spare::UsedSince(self.uptime().saturating_sub(long))
@@ -409,8 +422,8 @@ impl SharesState {
             self.queues[longest].count_waiting(resource);
             self.waiting -= usize::from(dropped.is_some());
         }
-        self.next_number += 1;
-        let number = self.next_number;
+        self.last_number += 1;
+        let number = self.last_number;
         let waiter = ShareWaiter { number, grant };
         let queue = match own {
             Some(own) => &mut self.queues[own],
@@ -511,7 +524,7 @@ impl ClientQueue {
 impl ClientShares {
     /// Removes and returns a share that may be displaced now.
     fn give_up(&mut self, order: DisplacementOrder, spare: Spare) -> Option<Arc<Displacement>> {
-        let is_allowed = |share: &&Arc<Displacement>| share.is(spare);
+        let is_allowed = |share: &&Arc<Displacement>| share.is_of(spare);
         let found = match order {
             DisplacementOrder::OldestFirst => self.shares.values().find(is_allowed),
             DisplacementOrder::NewestFirst => self.shares.values().rev().find(is_allowed),
@@ -550,9 +563,9 @@ impl Share {
 
     fn register(&self) -> Arc<Displacement> {
         let mut state = self.shares.lock();
-        state.next_number += 1;
+        state.last_number += 1;
         let displacement = Arc::new(Displacement {
-            number: state.next_number,
+            number: state.last_number,
             in_use_since: AtomicU64::new(self.shares.uptime()),
             done: CancellationToken::new(),
         });

@@ -57,7 +57,7 @@ pub struct Options {
     pub dns_lookups: NonZeroUsize,
     /// Maximum number of concurrent lookups per client and zone.
     pub dns_zone_lookups: NonZeroUsize,
-    /// Maximum number of cached names.
+    /// Maximum number of cached names, and of names that wait to be looked up.
     pub dns_cache: NonZeroUsize,
     /// Name of the proxy itself (`proxy.internal_name`). It is never resolved or passed
     /// to a parent, regardless of all other settings.
@@ -79,6 +79,7 @@ pub struct Resolve {
 }
 
 impl Resolve {
+    /// Returns the address to connect to for a URL with `port`.
     fn leads_to(&self, port: u16) -> SocketAddr {
         SocketAddr::new(self.address, self.to_port.unwrap_or(port))
     }
@@ -120,10 +121,13 @@ pub type LatestEgress = ArcSwapOption<Egress>;
 #[derive(Debug)]
 pub struct Egress {
     rules: Arc<EgressRules>,
+    /// Entries of `upstream.resolve` by name; those with a port come first.
     resolve: HashMap<Box<str>, Vec<Resolve>>,
     resolver: Resolver,
     parent: Option<Parent>,
+    /// Addresses of the proxy's own listeners.
     own: OwnListeners,
+    /// Name of the proxy itself.
     own_name: Option<Host>,
     /// Cell that holds the egress in force.
     latest: OnceLock<Weak<LatestEgress>>,
@@ -200,7 +204,7 @@ impl Egress {
     pub fn listeners(&self, own: impl Into<OwnAddresses>) -> Result<(), Denial> {
         self.own.set(own.into());
         let parent = self.parent.as_ref();
-        let address = parent.and_then(|parent| self.fixed(&parent.0));
+        let address = parent.and_then(|parent| self.fixed_address(&parent.0));
         self.without_own(address).map(drop)
     }
 
@@ -253,11 +257,11 @@ impl Egress {
         {
             return Err(DialError::NoConnection(NoConnection::Dns));
         }
-        let (hop, place) = match &self.parent {
+        let (hop, server) = match &self.parent {
             Some(parent) => (NextHop::Parent, &parent.0),
             None => (NextHop::Origin, origin),
         };
-        self.admitted(hop, self.found(place, client).await?)
+        self.admitted(hop, self.addresses(server, client).await?)
     }
 
     /// Returns `target`, which an earlier configuration found for `origin`, without the
@@ -310,27 +314,28 @@ impl Egress {
         }
     }
 
-    /// Returns the addresses of `place` from its literal, the settings, or the resolver.
-    async fn found(
+    /// Returns the addresses of `server`, an origin or the parent: from its literal, the
+    /// settings, or the resolver.
+    async fn addresses(
         &self,
-        place: &Origin,
+        server: &Origin,
         client: Option<&Arc<Client>>,
     ) -> Result<Addresses, DialError> {
-        if let Some(address) = self.fixed(place) {
+        if let Some(address) = self.fixed_address(server) {
             return Ok(vec![address]);
         }
-        // `fixed` has already handled all literals.
-        let Host::Name(name) = place.host() else {
+        // `fixed_address` has already handled all literals.
+        let Host::Name(name) = server.host() else {
             return Err(DialError::NoConnection(NoConnection::Dns));
         };
-        let port = place.port().get();
+        let port = server.port().get();
         let found = self.resolver.addresses(name, client).await?;
         let with_port = found.iter().map(|&ip| SocketAddr::new(ip, port));
         Ok(with_port.collect())
     }
 
     /// Returns the address configured in place of that of `origin`: from
-    /// `upstream.resolve`, or else that of the parent.
+    /// `upstream.resolve`, or else that of the parent; `None` if there is neither.
     pub fn led_to(&self, origin: &Origin) -> Option<String> {
         let resolved = match origin.host() {
             Host::Address(_) => None,
@@ -340,10 +345,11 @@ impl Egress {
         resolved.map(|address| address.to_string()).or_else(parent)
     }
 
-    /// Returns the address of `place` if it is known without a resolver.
-    fn fixed(&self, place: &Origin) -> Option<SocketAddr> {
-        let port = place.port().get();
-        match place.host() {
+    /// Returns the address of `server` if it is known without a resolver: from its literal,
+    /// or from `upstream.resolve`.
+    fn fixed_address(&self, server: &Origin) -> Option<SocketAddr> {
+        let port = server.port().get();
+        match server.host() {
             Host::Address(address) => Some(SocketAddr::new(*address, port)),
             Host::Name(name) => self.resolved_by_operator(name, port),
         }
@@ -360,6 +366,7 @@ impl Egress {
         self.resolve.get(name)?.iter().find(fits)
     }
 
+    /// Returns the target with these addresses, except those of the proxy's own listeners.
     fn admitted(
         &self,
         hop: NextHop,
@@ -369,7 +376,7 @@ impl Egress {
         Ok(DialTarget { hop, addresses })
     }
 
-    /// Removes the addresses of the proxy's own listeners.
+    /// Removes the addresses of the proxy's own listeners. An error if none remain.
     fn without_own(
         &self,
         addresses: impl IntoIterator<Item = SocketAddr>,

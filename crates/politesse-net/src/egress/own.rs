@@ -49,8 +49,8 @@ impl OwnAddresses {
     pub fn remove(&self, address: SocketAddr) {
         self.0.rcu(|list| {
             let mut list = Vec::clone(list);
-            if let Some(place) = list.iter().position(|own| *own == address) {
-                list.swap_remove(place);
+            if let Some(index) = list.iter().position(|own| *own == address) {
+                list.swap_remove(index);
             }
             list
         });
@@ -61,6 +61,7 @@ impl OwnAddresses {
 #[derive(Debug, Default)]
 pub(super) struct OwnListeners {
     bound: OnceLock<OwnAddresses>,
+    /// Cached checks by address.
     local: Mutex<HashMap<IpAddr, LocalityCheck>>,
 }
 
@@ -68,6 +69,7 @@ pub(super) struct OwnListeners {
 #[derive(Debug, Clone, Copy)]
 struct LocalityCheck {
     local: bool,
+    /// End of the time for which the result is cached.
     until: Instant,
 }
 
@@ -107,15 +109,15 @@ impl OwnListeners {
     fn is_local(&self, ip: IpAddr) -> bool {
         let now = clock::instant();
         let mut known = self.local.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(one) = known.get(&ip).filter(|one| now < one.until) {
-            return one.local;
+        if let Some(check) = known.get(&ip).filter(|check| now < check.until) {
+            return check.local;
         }
         // Cleared completely, because finding the oldest would cost more than the checks
         // that it saves.
         if LOCAL_MAX <= known.len() {
             known.clear();
         }
-        let local = is_ours(&UdpSocket::bind((ip, 0)));
+        let local = counts_as_local(&UdpSocket::bind((ip, 0)));
         let until = now + LOCAL_TTL;
         known.insert(ip, LocalityCheck { local, until });
         local
@@ -125,7 +127,7 @@ impl OwnListeners {
 /// Reports whether an address is local, given the result of binding a socket to it.
 /// Errors other than "not available", such as a lack of descriptors, are inconclusive,
 /// and the address then counts as local.
-fn is_ours<T>(bound: &io::Result<T>) -> bool {
+fn counts_as_local<T>(bound: &io::Result<T>) -> bool {
     bound
         .as_ref()
         .err()
@@ -169,10 +171,10 @@ mod tests {
     fn an_inconclusive_check_counts_as_local() {
         let failed = |number| Err::<(), _>(io::Error::from_raw_os_error(number));
         let too_many_open_files = 24;
-        assert!(is_ours(&failed(too_many_open_files)));
-        assert!(is_ours(&Ok(())));
+        assert!(counts_as_local(&failed(too_many_open_files)));
+        assert!(counts_as_local(&Ok(())));
         let elsewhere: IpAddr = "93.184.216.34".parse().unwrap();
-        assert!(!is_ours(&UdpSocket::bind((elsewhere, 0))));
+        assert!(!counts_as_local(&UdpSocket::bind((elsewhere, 0))));
     }
 
     // Ours: a listener opened for a command of `run` is closed again.

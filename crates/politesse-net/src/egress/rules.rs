@@ -82,7 +82,7 @@ pub enum Denial {
     OwnName(Host),
 }
 
-/// Entries of the `egress.*` lists.
+/// Entries of `egress.deny`, `egress.allow` and `egress.ports`.
 #[derive(Debug, Clone)]
 pub(super) struct EgressLists {
     pub(super) deny: Vec<Deny>,
@@ -90,13 +90,16 @@ pub(super) struct EgressLists {
     pub(super) ports: Vec<EgressPorts>,
 }
 
-/// Lists of the settings, prepared for lookups.
+/// Entries of the `egress.*` lists, in the form in which they are searched.
 #[derive(Debug)]
 pub(super) struct EgressRules {
     ports: Vec<EgressPorts>,
-    names: HashSet<Box<str>>,
-    allowed: Vec<IpNet>,
-    denied: Vec<IpNet>,
+    /// Names of `egress.allow`, in lower case.
+    allowed_names: HashSet<Box<str>>,
+    /// Networks of `egress.allow`.
+    allowed_nets: Vec<IpNet>,
+    /// Networks of `egress.deny`.
+    denied_nets: Vec<IpNet>,
     special: SpecialAddresses,
     pub(super) metrics: Arc<Metrics>,
 }
@@ -123,14 +126,14 @@ impl EgressRules {
         for entry in lists.deny {
             match entry {
                 Deny::Default => {}
-                Deny::Net(net) => rules.denied.push(canonical(net)),
+                Deny::Net(net) => rules.denied_nets.push(canonical(net)),
             }
         }
         for entry in lists.allow {
             match entry {
-                Allow::Net(net) => rules.allowed.push(canonical(net)),
+                Allow::Net(net) => rules.allowed_nets.push(canonical(net)),
                 Allow::Name(name) => {
-                    rules.names.insert(name.to_ascii_lowercase().into());
+                    rules.allowed_names.insert(name.to_ascii_lowercase().into());
                 }
             }
         }
@@ -141,9 +144,9 @@ impl EgressRules {
     pub(super) fn open(metrics: Arc<Metrics>) -> Self {
         Self {
             ports: Vec::new(),
-            names: HashSet::new(),
-            allowed: Vec::new(),
-            denied: Vec::new(),
+            allowed_names: HashSet::new(),
+            allowed_nets: Vec::new(),
+            denied_nets: Vec::new(),
             special: SpecialAddresses::Allowed,
             metrics,
         }
@@ -166,7 +169,7 @@ impl EgressRules {
     pub(super) fn judge_name(&self, name: &str) -> Result<(), Denial> {
         if self.special == SpecialAddresses::Denied
             && is_special_name(name)
-            && !self.names.contains(name)
+            && !self.allowed_names.contains(name)
         {
             return Err(Denial::Name(name.into()));
         }
@@ -184,7 +187,7 @@ impl EgressRules {
     /// Returns the addresses of `name` that may be dialled. Of a mixed answer, the
     /// allowed addresses remain.
     pub(super) fn allowed_of(&self, name: &str, found: &[IpAddr]) -> Result<Vec<IpAddr>, Denial> {
-        if self.names.contains(name) {
+        if self.allowed_names.contains(name) {
             return Ok(found.to_vec());
         }
         let judged = found.iter().map(|&ip| self.judge_address(ip).map(|()| ip));
@@ -199,14 +202,15 @@ impl EgressRules {
     /// addresses that it lists. An address that embeds another one is denied if either of
     /// them is.
     fn allows(&self, address: IpAddr) -> bool {
-        let may = |ip| names(&self.allowed, ip) || !self.denies(ip);
+        let may = |ip| any_contains(&self.allowed_nets, ip) || !self.denies(ip);
         let within = || ipv4_within(address).map(IpAddr::V4);
-        names(&self.allowed, address) || (!self.denies(address) && within().all(may))
+        any_contains(&self.allowed_nets, address) || (!self.denies(address) && within().all(may))
     }
 
+    /// Reports whether `egress.deny` covers an address.
     fn denies(&self, address: IpAddr) -> bool {
         (self.special == SpecialAddresses::Denied && is_special(address))
-            || names(&self.denied, address)
+            || any_contains(&self.denied_nets, address)
     }
 }
 
@@ -224,6 +228,7 @@ fn canonical(network: IpNet) -> IpNet {
     found.map_or(network, IpNet::V4)
 }
 
-fn names(networks: &[IpNet], address: IpAddr) -> bool {
+/// Reports whether any of `networks` contains an address.
+fn any_contains(networks: &[IpNet], address: IpAddr) -> bool {
     networks.iter().any(|network| network.contains(&address))
 }

@@ -43,6 +43,8 @@ pub enum StoreSetupError {
     },
 }
 
+/// Creates the Redis client for an address; `roots` are certificates in PEM. Does not
+/// connect.
 pub(super) fn client(
     address: &StoreAddress,
     credentials: Option<&UserPassword>,
@@ -78,7 +80,8 @@ pub(super) fn client(
     }
 }
 
-/// Connects to a server until `end`. Returns its generation with the connection.
+/// Connects to a server, until `end`, and checks whether it can be used. Returns the number
+/// of its generation with the connection.
 pub(super) async fn look_at(
     client: &Client,
     address: StoreAddress,
@@ -101,6 +104,7 @@ fn first_answer_max(options: &Options) -> Duration {
     FleetRules::answer_max(options.rules.lease) * 3 / 4
 }
 
+/// Connects to a server and checks it, without a limit on the whole time.
 async fn connect(
     client: &Client,
     address: StoreAddress,

@@ -32,13 +32,17 @@ const NODES_MAX: usize = 1000;
 #[derive(Debug)]
 pub struct FleetTask {
     store: Arc<RedisStore>,
+    /// Redis clients, one for each address of the store.
     clients: Arc<[Client]>,
     membership: Membership,
+    /// `beat.lua`.
     script: Script,
+    /// Mode that was reported last.
     mode: Option<FleetMode>,
     /// `run_id` of the server that answered the latest heartbeat.
     run: Option<String>,
-    /// Eviction policy of the server that was used last, if it evicts entries.
+    /// Eviction policy of the server that was used last, if it evicts entries. A change is
+    /// logged.
     eviction: Option<String>,
     /// Latest error per store, so that each error is logged once.
     troubles: HashMap<StoreAddress, StoreTrouble>,
@@ -159,7 +163,7 @@ impl FleetTask {
         let Some(mut link) = link else {
             return self.membership.miss(began_at);
         };
-        // The store was reachable until now.
+        // Later than `began_at`, because the store was reachable until now.
         let asked_at = scheduler.uptime();
         let end = began + longest * 3 / 2;
         let asked = timeout_at(end, self.ask(&mut link, asked_at)).await;
@@ -235,7 +239,7 @@ impl FleetTask {
             .arg(generation)
             .arg(micros(options.rules.lease))
             .arg(micros(options.forget))
-            .arg(micros(self.membership.heard_before(now)))
+            .arg(micros(self.membership.time_since_answer(now)))
             .arg(list.map_or("", |latest| &latest.list));
         let told = latest.filter(|_| is_new);
         let names = told.into_iter().flat_map(|latest| latest.names.iter());

@@ -20,7 +20,7 @@ const BEATS: u32 = 4;
 /// Number of failed heartbeats, after its leases ended, before a node considers itself
 /// alone. A suspended node has sent none in time, and some answers come too late: one in
 /// 500 in the simulation. Two in a row occurred in 2,800 simulated crawls.
-const VAIN_MIN: u32 = 3;
+const FAILURES_MIN: u32 = 3;
 
 /// Number of leases without an open generation before the node reports it. A store that
 /// is back opens a generation after one lease, and after another one if the last node
@@ -82,7 +82,7 @@ pub struct Beat {
     pub live: u32,
     /// Number of nodes whose names sort before this one's.
     pub place: u32,
-    /// Version of the list of names: the time at which the store last changed it.
+    /// Version of `names`: the time at which the store last changed the list.
     pub list: String,
     /// Names of all nodes that are not forgotten, whether they are live or not.
     pub names: Arc<[String]>,
@@ -92,19 +92,21 @@ pub struct Beat {
 #[derive(Clone, Debug)]
 pub struct Membership {
     rules: FleetRules,
-    /// Latest answer of the store, and the time of its request.
+    /// Latest answer of the store.
     latest: Option<Beat>,
+    /// Time at which the heartbeat with that answer was sent. This and all other times are
+    /// those of [`Scheduler::uptime`](politesse_pace::Scheduler::uptime).
     asked_at: Duration,
     /// Time of the first heartbeat since the latest answer with an open generation.
     unopened_since: Option<Duration>,
-    /// Time of the first failed heartbeat since the leases ended; before that, of any
-    /// failed one.
-    unheard_at: Option<Duration>,
+    /// Time of the first heartbeat that failed after the leases ended. Until one has, the
+    /// time of the latest failed heartbeat.
+    first_failure_at: Option<Duration>,
     /// Time of the latest failed heartbeat.
-    missed_at: Option<Duration>,
-    /// Number of failed heartbeats since `unheard_at`.
-    vain: u32,
-    /// Whether the node may have sent requests without a lease since then.
+    latest_failure_at: Option<Duration>,
+    /// Number of failed heartbeats since `first_failure_at`.
+    failures: u32,
+    /// Whether the node may have sent requests without a lease since the latest answer.
     is_away: bool,
     /// Whether another process has the name of this node.
     has_namesake: bool,
@@ -119,9 +121,9 @@ impl Membership {
             latest: None,
             asked_at: Duration::ZERO,
             unopened_since: None,
-            unheard_at: None,
-            missed_at: None,
-            vain: 0,
+            first_failure_at: None,
+            latest_failure_at: None,
+            failures: 0,
             is_away: false,
             has_namesake: false,
         }
@@ -136,35 +138,37 @@ impl Membership {
         };
         self.latest = Some(beat);
         self.asked_at = asked_at;
-        self.unheard_at = None;
-        self.missed_at = None;
-        self.vain = 0;
+        self.first_failure_at = None;
+        self.latest_failure_at = None;
+        self.failures = 0;
         self.is_away = false;
     }
 
     /// Records that the heartbeat sent at `asked_at` failed.
     pub fn miss(&mut self, asked_at: Duration) {
-        if !self.has_asked_in_vain() {
-            self.unheard_at = Some(asked_at);
+        if !self.has_failed_after_leases() {
+            self.first_failure_at = Some(asked_at);
             // Before the leases end, only the latest failure counts.
-            self.vain = 0;
+            self.failures = 0;
         }
-        self.vain += 1;
-        self.missed_at = Some(asked_at);
+        self.failures += 1;
+        self.latest_failure_at = Some(asked_at);
         if self.is_alone() {
             // After the node has been alone, a new generation gets the full time to open.
             self.unopened_since = None;
         }
     }
 
-    fn has_asked_in_vain(&self) -> bool {
-        self.unheard_at.is_some_and(|at| self.leases_end_at() <= at)
+    /// Returns whether a heartbeat has failed that was sent after the leases ended.
+    fn has_failed_after_leases(&self) -> bool {
+        self.first_failure_at
+            .is_some_and(|at| self.leases_end_at() <= at)
     }
 
-    /// Returns whether [`VAIN_MIN`] heartbeats have failed since the leases ended.
+    /// Returns whether [`FAILURES_MIN`] heartbeats have failed since the leases ended.
     /// Failures before that count as at most one.
     fn is_alone(&self) -> bool {
-        VAIN_MIN <= self.vain
+        FAILURES_MIN <= self.failures
     }
 
     /// Returns whether the store answers, but has had no open generation for long,
@@ -176,6 +180,7 @@ impl Membership {
             .is_some_and(|since| since.saturating_add(longest) <= self.asked_at)
     }
 
+    /// Returns the time at which the leases of this node end unless the store answers.
     fn leases_end_at(&self) -> Duration {
         self.asked_at.saturating_add(self.rules.lease)
     }
@@ -186,14 +191,14 @@ impl Membership {
         self.latest.as_ref()
     }
 
-    /// Returns the time since the latest answered heartbeat was sent: at most a whole
-    /// lease, also if none was answered.
+    /// Returns the time since the latest answered heartbeat was sent: a lease at most, and
+    /// a lease if none was answered.
     ///
     /// The store counts the node as live from that time. It does not count from
     /// heartbeats whose answers may have been lost: a node that gets no answers continues
     /// alone, and the others must leave room for it.
     #[must_use]
-    pub fn heard_before(&self, now: Duration) -> Duration {
+    pub fn time_since_answer(&self, now: Duration) -> Duration {
         match self.latest {
             Some(_) => now.saturating_sub(self.asked_at).min(self.rules.lease),
             None => self.rules.lease,
@@ -251,7 +256,7 @@ impl Membership {
                 let later = self.rules.beat().saturating_add(self.rules.timeout);
                 FleetPart {
                     mode: FleetMode::Alone(AloneSince {
-                        from: self.unheard_at.unwrap_or(ends).saturating_add(later),
+                        from: self.first_failure_at.unwrap_or(ends).saturating_add(later),
                         place: latest.place,
                     }),
                     share: FleetShare { nodes, sharing: 1 },
@@ -269,8 +274,8 @@ impl Membership {
     /// leases, though not for as long as that.
     #[must_use]
     pub fn valid_until(&self) -> Duration {
-        match self.missed_at.filter(|_| self.is_alone()) {
-            Some(missed_at) => missed_at.saturating_add(self.rules.lease),
+        match self.latest_failure_at.filter(|_| self.is_alone()) {
+            Some(failed_at) => failed_at.saturating_add(self.rules.lease),
             None => self.leases_end_at(),
         }
     }
@@ -372,9 +377,9 @@ mod tests {
     #[test]
     fn a_node_counts_as_live_from_its_latest_answered_heartbeat() {
         let membership = member();
-        assert_eq!(membership.heard_before(11 * SECOND), SECOND);
-        assert_eq!(membership.heard_before(70 * SECOND), 2 * SECOND);
+        assert_eq!(membership.time_since_answer(11 * SECOND), SECOND);
+        assert_eq!(membership.time_since_answer(70 * SECOND), 2 * SECOND);
         let unheard = Membership::new(membership.rules);
-        assert_eq!(unheard.heard_before(SECOND), 2 * SECOND);
+        assert_eq!(unheard.time_since_answer(SECOND), 2 * SECOND);
     }
 }

@@ -36,7 +36,9 @@ const NAMESAKE_EXCHANGES: u8 = 3;
 /// process.
 #[derive(Debug, Default)]
 struct NamesakeWatch {
+    /// Whether this process has written a note.
     has_written: bool,
+    /// Number of exchanges for which the latest namesake is still remembered.
     exchanges_left: u8,
 }
 

@@ -80,7 +80,7 @@ impl NodeNote {
     }
 }
 
-/// Node as the store knows it.
+/// Heartbeat and note of a node, as found in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeSighting {
     /// Name.
@@ -94,6 +94,7 @@ pub struct NodeSighting {
 /// Nodes as of the latest answer of the store.
 #[derive(Debug)]
 struct NodesSeen {
+    /// Time of the answer.
     at: Instant,
     sightings: Vec<NodeSighting>,
 }
@@ -122,7 +123,7 @@ impl NodeState {
     }
 }
 
-/// Node as it is shown.
+/// Node as shown to users.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetNode {
     /// Name (`fleet.node`).
@@ -257,10 +258,12 @@ fn difference(nodes: &[FleetNode]) -> ConfigurationDifference {
     difference
 }
 
-/// Note of this node, and those of the others as last read.
+/// Configuration of this node, for its note, and the notes of all nodes as last read.
 #[derive(Debug)]
 pub struct FleetBoard {
+    /// Time without a heartbeat after which a node is missing.
     lease: Duration,
+    /// Shared part of this node's configuration.
     configuration: ArcSwap<ConfigurationDigests>,
     seen: ArcSwap<NodesSeen>,
 }

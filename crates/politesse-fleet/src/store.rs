@@ -57,12 +57,13 @@ pub struct RedisStore {
     pub(super) process: String,
     /// Connection for leases. Absent until a heartbeat was answered over it.
     pub(super) link: ArcSwapOption<StoreLink>,
+    /// `lease.lua`.
     script: Script,
     /// Whether this node considers the store available, even if calls fail at the moment.
     pub(super) is_joined: AtomicBool,
     /// Whether another process with the name of this node was seen.
     pub(super) has_namesake: AtomicBool,
-    /// Microseconds until the latest answer to a heartbeat.
+    /// Microseconds that the latest answer to a heartbeat took.
     pub(super) latency_us: AtomicU64,
     pub(super) metrics: Arc<Metrics>,
 }
@@ -142,6 +143,7 @@ impl RedisStore {
         })
     }
 
+    /// Runs `lease.lua` for a host.
     async fn call(&self, call: &LeaseCall<'_>) -> Result<LeaseAnswer, StoreError> {
         let link = self.link.load_full().ok_or(StoreError::Unreached)?;
         let beat = link.beat.as_ref().ok_or(StoreError::Unreached)?;
@@ -194,6 +196,7 @@ pub(super) fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
+/// Adds the arguments of `lease.lua` for the history of a host; -1 stands for no age.
 fn add_history(invocation: &mut redis::ScriptInvocation<'_>, history: &HostHistory) {
     for age in [history.started, history.ended, history.robots] {
         match age {

@@ -27,20 +27,24 @@ const HANG_UP: &str = "it has too many clients (maxclients), is a balancer that 
 /// Reason why a command to a store failed.
 #[derive(Debug, Error)]
 pub(super) enum StoreError {
+    /// There is no connection.
     #[error("it cannot be reached")]
     Unreached,
+    /// Other error of the Redis client, or a refusal of the server.
     #[error(transparent)]
     Redis(#[from] RedisError),
     /// The connection ended at its first command. A server that expects TLS or its own
     /// protocol hangs up, and so does one that accepts no further connections.
     #[error("it ends the connection at once: {advice}", advice = HANG_UP)]
     HungUp,
+    /// The first answer is not one of Redis.
     #[error("{0}: {advice}", advice = PROTOCOL)]
     Protocol(RedisError),
     /// No answer to the first command, as from a server without TLS that is contacted
     /// with TLS.
     #[error("no answer within {0:?} to the first command: {advice}", advice = SILENCE)]
     Silent(Duration),
+    /// Connecting and checking the server took too long, although it answered.
     #[error("connecting to it took longer than {0:?}, a quarter of fleet.lease")]
     Slow(Duration),
     /// Each generation is replaced before the store has granted a lease.
@@ -49,22 +53,30 @@ pub(super) enum StoreError {
          several servers, or it hears a node that does not hear its answers"
     )]
     Unopened,
+    /// No answer to a later command within this time.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
+    /// The server is not the primary; its role in `INFO`.
     #[error("it takes no orders: it is a {0}")]
     Role(String),
+    /// The server is a Redis Sentinel.
     #[error(
         "it is a sentinel, which stores no data: name the servers that it watches in fleet.store"
     )]
     Sentinel,
+    /// The server is one of several shards.
     #[error("it does not have all keys: {advice}", advice = SHARD)]
     Shard,
+    /// `INFO` lacks `run_id`.
     #[error("it does not say which process it is (INFO server)")]
     Nameless,
+    /// The user lacks these rights, in the form of ACL rules.
     #[error("its user lacks {0} (docs/fleet.md, The store, has the rights that it needs)")]
     Rights(String),
+    /// No node can have written these values of a host, which were removed.
     #[error("another program wrote into it, and this was removed: {0}")]
     Foreign(String),
+    /// The answer of a script is malformed.
     #[error("it gave an invalid answer: {0}")]
     Answer(String),
 }

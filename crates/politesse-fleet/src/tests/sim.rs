@@ -333,7 +333,7 @@ impl Life {
             let asked_at = scheduler.uptime();
             let question = BeatQuestion {
                 is_away: membership.is_away(),
-                heard_before: membership.heard_before(asked_at),
+                time_since_answer: membership.time_since_answer(asked_at),
                 known: known.clone(),
             };
             if let Ok((run, mut beat)) = self.link.beat(question).await {

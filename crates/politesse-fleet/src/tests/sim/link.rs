@@ -64,7 +64,7 @@ impl Link {
     /// Sends a heartbeat.
     pub(super) async fn beat(&self, mut question: BeatQuestion) -> Result<(u32, Beat), StoreLost> {
         let caller = self.caller;
-        question.heard_before = self.clock.shows(question.heard_before);
+        question.time_since_answer = self.clock.shows(question.time_since_answer);
         self.call(move |store| (store.run, store.beat(caller, &question)))
             .await
     }

@@ -84,7 +84,7 @@ pub(super) struct Caller {
 pub(super) struct BeatQuestion {
     pub(super) is_away: bool,
     /// Time since the latest answered heartbeat.
-    pub(super) heard_before: Duration,
+    pub(super) time_since_answer: Duration,
     /// Latest answer, with the process of the store that gave it.
     pub(super) known: Option<(u32, Beat)>,
 }
@@ -169,7 +169,7 @@ impl Store {
             *at = now - micros(LEASE);
         }
         let is_silent = nodes.values().all(|at| *at <= now - micros(LEASE));
-        let is_first = LEASE <= question.heard_before && !nodes.is_empty() && is_silent;
+        let is_first = LEASE <= question.time_since_answer && !nodes.is_empty() && is_silent;
         let is_old = memory.born + micros(LEASE) <= now;
         let is_other = memory.run != run || now < memory.born || memory.generation < told;
         if is_other || (question.is_away || is_first) && is_old {
@@ -184,7 +184,7 @@ impl Store {
         {
             nodes.entry(number(name)).or_insert(now - micros(LEASE));
         }
-        nodes.insert(node, now - micros(question.heard_before));
+        nodes.insert(node, now - micros(question.time_since_answer));
         // Rebuilt only when the names change, because the script sends them only then.
         if !memory
             .names

@@ -120,6 +120,7 @@ impl JudgeArguments {
     }
 }
 
+/// Parses the value of `--origin`.
 fn origin(text: &str) -> Result<Origin, String> {
     let target: Target = text.parse().map_err(|error| format!("{error}"))?;
     if target.path_and_query() != "/" {
@@ -128,10 +129,12 @@ fn origin(text: &str) -> Result<Origin, String> {
     Ok(target.origin)
 }
 
+/// Parses one of the values of `--agents`.
 fn token(text: &str) -> Result<ProductToken, InvalidToken> {
     ProductToken::new(text.trim())
 }
 
+/// Parses the value of `--verdict`.
 fn verdict(text: &str) -> Result<PastVerdict, String> {
     let verdicts = [
         PastVerdict::Disallow,
@@ -217,7 +220,7 @@ pub(super) fn judge(
     judging.end()
 }
 
-/// Reads the logs, and judges their requests in batches.
+/// Judges the requests of logs by saved robots.txt files.
 fn judge_logs(
     arguments: &JudgeArguments,
     judge: &PastJudge<'_>,
@@ -248,10 +251,10 @@ fn judge_logs(
 /// Judges one batch after the other, and holds the output.
 struct Judging<'a> {
     arguments: &'a JudgeArguments,
-    /// Names of the files, by file number.
+    /// Paths of the files.
     files: &'a [String],
     counts: JudgeCounts,
-    /// Writer of single requests (`--requests`); `None` if only counts are printed.
+    /// Writer of the requests; `None` if only counts are wanted.
     rows: Option<RequestRows<'a>>,
 }
 

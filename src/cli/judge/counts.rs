@@ -21,7 +21,7 @@ const RULE_BYTES_MAX: usize = 512;
 /// Maximum number of disallowed requests kept as samples.
 const SAMPLES_MAX: usize = 10;
 /// Maximum number of unreadable parts that are listed.
-const DAMAGES_MAX: usize = 20;
+const UNREAD_PARTS_MAX: usize = 20;
 /// Maximum number of hours counted separately, more than 20 years: an archive may state
 /// any time.
 const HOURS_MAX: usize = 200_000;
@@ -118,6 +118,7 @@ impl JudgedGroup {
         (!names.is_empty()).then(|| names.join(", "))
     }
 
+    /// Returns the approximate memory of the group, in bytes.
     fn bytes(&self) -> usize {
         let host = self.host.as_ref().map_or(0, String::len);
         let rule = self.rule.as_ref().map_or(0, |rule| rule.text.len());
@@ -143,7 +144,7 @@ impl RuleLine {
 /// Part of a file that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UnreadPart {
-    /// Name of the file.
+    /// Path of the file.
     pub(crate) file: String,
     /// Place in the file: byte offset in an archive, line number in a log.
     pub(crate) place: u64,
@@ -185,7 +186,7 @@ pub(crate) struct JudgeCounts {
     pub(crate) old_robots: u64,
     /// Number of requests by group.
     pub(crate) groups: BTreeMap<JudgedGroup, u64>,
-    /// Approximate memory of `groups`, at most [`GROUP_BYTES_MAX`].
+    /// Approximate memory of `groups`, in bytes.
     group_bytes: usize,
     /// Requests whose groups exceeded the memory limit.
     pub(crate) ungrouped: VerdictCounts,
@@ -193,9 +194,10 @@ pub(crate) struct JudgeCounts {
     pub(crate) samples: Vec<DisallowedSample>,
     /// Pages denied for purposes.
     pub(crate) purposes: PurposeCounts,
-    /// Number of damaged records and malformed lines.
+    /// Number of parts that could not be read: damaged records, malformed lines, and rests
+    /// of unreadable files.
     pub(crate) unread: u64,
-    /// First unreadable parts.
+    /// First of these parts.
     pub(crate) unread_parts: Vec<UnreadPart>,
 }
 
@@ -305,7 +307,7 @@ impl JudgeCounts {
     /// Adds a part of a file that could not be read.
     pub(super) fn add_unread(&mut self, part: UnreadPart) {
         self.unread += 1;
-        if self.unread_parts.len() < DAMAGES_MAX {
+        if self.unread_parts.len() < UNREAD_PARTS_MAX {
             self.unread_parts.push(part);
         }
     }
@@ -484,6 +486,6 @@ mod tests {
             counts.add_unread(part);
         }
         let kept = counts.unread_parts.len();
-        assert_eq!((counts.unread, kept), (100, DAMAGES_MAX));
+        assert_eq!((counts.unread, kept), (100, UNREAD_PARTS_MAX));
     }
 }

@@ -29,9 +29,9 @@ pub(super) struct LogFile<'a> {
 
 /// Part of a log.
 pub(super) enum LogItem {
-    /// Request.
+    /// Request of the crawl.
     Request(PastRequest),
-    /// Malformed line.
+    /// Line that is not understood.
     Unread(UnreadPart),
 }
 
@@ -48,6 +48,7 @@ impl LogFile<'_> {
         take: &mut dyn FnMut(LogItem) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         let mut lines = CrawlLogReader::new(input, self.format);
+        // Latest name that the log gives for the crawler of its requests.
         let mut crawler = None;
         loop {
             let read = lines.next_entry();

@@ -17,7 +17,7 @@ use politesse_decision::snapshot::Snapshot;
 use politesse_directives::PurposeSet;
 use politesse_directives::denials::{DenialRule, PurposeDenial};
 
-/// Verdict on a past request. The order matters: of several verdicts, the least decides.
+/// Verdict on a past request. A worse one is less than a better one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PastVerdict {
     /// Robots.txt disallowed the request.
@@ -42,13 +42,14 @@ impl PastVerdict {
 /// Reason why a request has no verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum UnknownReason {
-    /// The origin has no robots.txt.
+    /// The archive, or the folder of saved files, has no answer for the robots.txt of the
+    /// origin.
     NoRobots,
     /// The first robots.txt of the origin was fetched after the request.
     RobotsLater,
     /// The request has no time, so no robots.txt is known to precede it.
     NoTime,
-    /// Robots.txt redirects to a URL that is not in the archive.
+    /// Robots.txt redirects to a URL without an answer in the archive.
     NoRedirectTarget,
     /// The archive refers to an earlier copy of robots.txt that it does not contain.
     NoBody,
@@ -131,7 +132,7 @@ pub(super) struct CrawlerOutcome {
     pub(super) crawler: Option<Crawler>,
     /// Ruling, or the reason why there is none.
     pub(super) result: Result<JudgedRuling, UnknownReason>,
-    /// Denials of the purposes given by `--purpose`.
+    /// Denials of the purposes of `--purpose`.
     pub(super) denials: Vec<PurposeDenial>,
 }
 

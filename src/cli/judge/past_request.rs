@@ -59,20 +59,21 @@ impl PastRequest {
     }
 }
 
-/// Crawler of a past request, by its `User-Agent`.
+/// Crawler of a past request, as the file names it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) enum PastAgent {
-    /// The file does not state the field.
+    /// The file does not contain the `User-Agent` of its requests.
     Untold,
-    /// The request had no `User-Agent` field.
+    /// The request had no `User-Agent`.
     Silent,
-    /// The field had this value.
+    /// The `User-Agent` had this value.
     Named(String),
 }
 
-/// Exchange of which one side (request or response) or both have been read.
+/// Exchange of which one side or both have been read.
 struct PastExchange {
-    /// Facts from the sides read so far.
+    /// Request, with what the response tells about it. Without a request record, made from
+    /// the response alone.
     request: PastRequest,
     /// Whether the request has been read.
     has_request: bool,
@@ -84,12 +85,11 @@ struct PastExchange {
 
 /// Messages of one file, joined into exchanges.
 pub(super) struct Exchanges {
-    /// Number of the file on the command line, counted from 0.
+    /// Number of the file on the command line.
     file: u32,
     /// `User-Agent` in the latest `warcinfo` record. Used for responses without a request.
     crawler: Option<String>,
-    /// The latest exchanges, at most [`WINDOW`]. Only these are searched for the other side
-    /// of a message.
+    /// Latest exchanges, whose other side may still come.
     window: VecDeque<PastExchange>,
     /// Number of the first exchange in `window`.
     first: u64,
@@ -227,7 +227,7 @@ impl Exchanges {
         found.has_response = true;
     }
 
-    /// Adds a new exchange. Returns the request of the oldest one if the window is full.
+    /// Adds an exchange to the window, and returns the request that no longer fits.
     fn push(&mut self, exchange: PastExchange) -> Option<PastRequest> {
         let number = self.first + self.window.len() as u64;
         for key in &exchange.keys {

@@ -17,7 +17,7 @@ pub(super) struct Progress {
     /// Bytes read so far.
     read_bytes: AtomicU64,
     /// Thousandths that were last shown.
-    shown: AtomicU64,
+    shown_permille: AtomicU64,
     /// Whether there is a bar: the length is known, and stderr is a terminal.
     is_shown: bool,
 }
@@ -29,7 +29,7 @@ impl Progress {
         Self {
             all_bytes: all_bytes.unwrap_or(0),
             read_bytes: AtomicU64::new(0),
-            shown: AtomicU64::new(0),
+            shown_permille: AtomicU64::new(0),
             is_shown: all_bytes.is_some() && io::stderr().is_terminal(),
         }
     }
@@ -44,18 +44,18 @@ impl Progress {
         let read = self.read_bytes.load(Ordering::Relaxed);
         // A range that is read twice counts twice, so the sum may exceed the total.
         let permille = (read.saturating_mul(1000) / self.all_bytes.max(1)).min(1000);
-        let shown = self.shown.load(Ordering::Relaxed);
+        let shown = self.shown_permille.load(Ordering::Relaxed);
         if !self.is_shown || permille < shown + STEP_PERMILLE {
             return;
         }
-        self.shown.store(permille, Ordering::Relaxed);
+        self.shown_permille.store(permille, Ordering::Relaxed);
         // stderr may be closed; the command continues regardless.
         let _ = write!(io::stderr().lock(), "\r{}", line(permille, self.all_bytes));
     }
 
     /// Removes the line.
     pub(super) fn clear(&self) {
-        if self.is_shown && 0 < self.shown.load(Ordering::Relaxed) {
+        if self.is_shown && 0 < self.shown_permille.load(Ordering::Relaxed) {
             let blank = line(1000, self.all_bytes).chars().count();
             let _ = write!(io::stderr().lock(), "\r{:blank$}\r", "");
         }

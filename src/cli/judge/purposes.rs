@@ -31,9 +31,9 @@ pub(crate) struct PurposeCounts {
     pub(crate) unseen: u64,
     /// Pages of which not all statements could be read.
     pub(crate) partial: u64,
-    /// Pages, by the host and the statement that denies a purpose.
+    /// Number of pages by the host and the statement that denies a purpose.
     pub(crate) stated: BTreeMap<StatedDenial, u64>,
-    /// Approximate memory of `stated`, at most [`COUNT_BYTES_MAX`].
+    /// Approximate memory of `stated`, in bytes.
     stated_bytes: usize,
     /// Denials that exceeded the limit for counting by host and statement.
     pub(crate) uncounted: u64,

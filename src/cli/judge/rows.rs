@@ -81,7 +81,7 @@ fn row_json(judged: &JudgedRequest, files: &[String], purposes: PurposeSet) -> V
         json!(request.at.map(|at| at.to_string())),
     );
     row.insert("url".to_owned(), json!(request.url));
-    // A request without a ruling has only these two members of a ruling.
+    // Of the members of a ruling, a request that could not be judged has only these two.
     row.insert("verdict".to_owned(), json!(judged.verdict().as_str()));
     let decisive = &judged.decisive;
     row.insert("reason".to_owned(), json!(decisive.reason()));
@@ -121,6 +121,7 @@ fn denials(judged: &JudgedRequest) -> String {
         .join(", ")
 }
 
+/// Describes the robots.txt that the request was judged by; null if it is unknown.
 fn robots(judged: &JudgedRequest) -> Value {
     let Ok(judged) = &judged.decisive.result else {
         return Value::Null;
@@ -161,6 +162,7 @@ fn row_text(judged: &JudgedRequest) -> String {
     )
 }
 
+/// Joins the first values of a row, in columns of fixed width.
 fn fields(values: [&str; 4]) -> String {
     let [time, verdict, reason, crawler] = values.map(inert);
     format!("{time:<20} {verdict:<8} {reason:<12} {crawler:<12} ")

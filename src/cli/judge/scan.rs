@@ -90,21 +90,22 @@ struct FileRange {
     end: u64,
 }
 
-/// Result of reading a range: the place of the first record after it; `None` if the file
-/// has no more.
+/// Place of the first record after a range; `None` at the end of the file, or if the rest
+/// of the file is unreadable.
 type RangeEnd = Option<u64>;
 
 /// Message from the thread that reads a range.
 enum RangeEvent {
-    /// Guessed place of the first record; `None` if the range seems to have none.
+    /// Guessed place of the first record; `None` if none seems to begin in the range.
     Began(Option<u64>),
-    /// Items, in order.
+    /// Next items, in order.
     Items(Vec<ScanItem>),
     /// The range has been read.
     Ended(RangeEnd),
 }
 
-/// Reading stopped before the end of a range, because the receiver is gone.
+/// Reason why reading stopped before the end of a range: the receiver is gone, or an item
+/// was not taken.
 struct Stopped;
 
 impl ArchiveScan<'_> {
@@ -146,7 +147,7 @@ impl ArchiveScan<'_> {
         let threads = rayon::current_num_threads().min(ranges.len()).max(1);
         let mut ahead = ranges.iter();
         let mut waiting = VecDeque::new();
-        let mut position = Some(0);
+        let mut next_record = Some(0);
         loop {
             while waiting.len() < RANGES_AHEAD * threads
                 && let Some(range) = ahead.next()
@@ -162,10 +163,11 @@ impl ArchiveScan<'_> {
             let Some(pending) = waiting.pop_front() else {
                 return Ok(());
             };
+            // Another file begins.
             if pending.range.start == 0 {
-                position = Some(0);
+                next_record = Some(0);
             }
-            position = self.take_range(&pending, position, take)?;
+            next_record = self.take_range(&pending, next_record, take)?;
         }
     }
 
@@ -191,22 +193,22 @@ impl ArchiveScan<'_> {
         ranges
     }
 
-    /// Takes the items of a range whose first record is at `position`, and returns the
-    /// place of the record after them.
+    /// Takes the items of a range. `next_record` is the end of the range before it in the
+    /// file. Returns the end of this one.
     fn take_range(
         &self,
         pending: &PendingRange,
-        position: RangeEnd,
+        next_record: RangeEnd,
         take: ItemTaker<'_>,
     ) -> anyhow::Result<RangeEnd> {
         let range = pending.range;
         let file = u32::try_from(range.file)?;
-        let Some(position) = position.filter(|position| *position < range.end) else {
+        let Some(start) = next_record.filter(|place| *place < range.end) else {
             // A record of an earlier range extends beyond this one.
-            return Ok(position);
+            return Ok(next_record);
         };
         if let Ok(RangeEvent::Began(began)) = pending.events.recv()
-            && began == Some(position)
+            && began == Some(start)
         {
             for event in &pending.events {
                 match event {
@@ -224,20 +226,14 @@ impl ArchiveScan<'_> {
         }
         // The guessed start of the range is wrong, so the range is reread, on this thread.
         let mut outcome = Ok(());
-        let end = self.read(
-            FileRange {
-                start: position,
-                ..range
-            },
-            &mut |item| {
-                outcome = take(file, item);
-                if outcome.is_ok() {
-                    Ok(())
-                } else {
-                    Err(Stopped)
-                }
-            },
-        );
+        let end = self.read(FileRange { start, ..range }, &mut |item| {
+            outcome = take(file, item);
+            if outcome.is_ok() {
+                Ok(())
+            } else {
+                Err(Stopped)
+            }
+        });
         outcome?;
         Ok(end.unwrap_or(None))
     }
@@ -292,7 +288,7 @@ impl ArchiveScan<'_> {
         None
     }
 
-    /// Reads a range from its start, where a record begins.
+    /// Reads a range from its start, where a record begins, and passes its items to `take`.
     fn read(
         &self,
         range: FileRange,
@@ -314,7 +310,7 @@ impl ArchiveScan<'_> {
         }
     }
 
-    /// Reads the records of a range from `source`.
+    /// Reads the records of `source` that begin in a range.
     fn read_records(
         &self,
         source: impl RecordSource,

@@ -35,8 +35,6 @@ pub(super) enum PastRobotsSource<'a> {
 }
 
 impl PastRobotsSource<'_> {
-    /// Finds the robots.txt of an origin that applied at the time `at`. A folder has one for
-    /// all times.
     fn find(&self, origin: &Origin, at: Option<Timestamp>) -> FoundRobots {
         match self {
             Self::Archive(index) => index.find(origin, at),
@@ -52,13 +50,12 @@ impl PastRobotsSource<'_> {
 pub(super) struct PastJudge<'a> {
     /// Policy and settings, as for `check`.
     pub(super) context: &'a CheckContext,
-    /// Source of the robots.txt files.
     pub(super) robots: PastRobotsSource<'a>,
     /// Crawler to assume for requests whose files name none.
     pub(super) agent: Option<&'a str>,
     /// Crawlers to judge each request for, instead of the one that made it.
     pub(super) agents: &'a [Crawler],
-    /// Purposes to look for in statements; if empty, no statements are read.
+    /// Purposes whose denials are looked for; if empty, no statements are read.
     pub(super) purposes: PurposeSet,
 }
 
@@ -122,7 +119,7 @@ impl PastJudge<'_> {
         judged
     }
 
-    /// Adds the denials of the purposes to `outcome`.
+    /// Adds the denials of the purposes to an outcome.
     fn with_denials(
         &self,
         request: &PastRequest,
@@ -175,8 +172,11 @@ impl PastJudge<'_> {
         crawler
     }
 
-    /// Decides a request by the robots.txt that was found. If none was, or the crawler is
-    /// unknown, only a request for a robots.txt has a ruling.
+    /// Decides a request for a crawler by `robots`.
+    ///
+    /// # Errors
+    ///
+    /// The reason in `robots`, or [`UnknownReason::NoAgent`] without a crawler.
     fn rule(
         &self,
         request: &PastRequest,
@@ -197,8 +197,9 @@ impl PastJudge<'_> {
         };
         let snapshot = found
             .clone()
-            .unwrap_or_else(|_| Arc::new(placeholder_snapshot(&target.origin)));
-        // Overrides of the configuration apply by the time of the request.
+            .unwrap_or_else(|_| Arc::new(unknown(&target.origin)));
+        // An override of the configuration may apply only for a time, so the time of the
+        // request counts.
         let at = request.at.unwrap_or(self.context.at);
         let ruling = ruling(&inquiry, &snapshot, &self.context.policy, at);
         match found {

@@ -95,7 +95,7 @@ impl CrawlerTable {
     /// others.
     pub fn identify(&self, sender: &RequestSender<'_>) -> Result<KnownCrawler, Problem> {
         let known = match sender.credential {
-            Some(credential) => self.vouched_for(sender, credential)?,
+            Some(credential) => self.by_credential(sender, credential)?,
             None => {
                 self.refuse_protected(sender)?;
                 self.unproved(sender)
@@ -107,7 +107,14 @@ impl CrawlerTable {
         Ok(known)
     }
 
-    fn vouched_for(
+    /// Identifies the crawler of a request with a credential.
+    ///
+    /// # Errors
+    ///
+    /// [`CredentialError::Wrong`] if the request does not meet the other conditions of an
+    /// entry with that credential; [`CredentialError::Protected`] if its User-Agent has a
+    /// protected name that is not in the entry.
+    fn by_credential(
         &self,
         sender: &RequestSender<'_>,
         credential: &VerifiedCredential,
@@ -154,6 +161,7 @@ impl CrawlerTable {
         self.known(sender, crawler, known)
     }
 
+    /// Adds the settings of `entry`, or the defaults, to a crawler.
     fn known(
         &self,
         sender: &RequestSender<'_>,
@@ -186,7 +194,7 @@ impl CrawlerTable {
         }
         let (agent, client) = (sender.user_agent, Some(sender.client));
         let used = self.pinned.used_by(&self.names.crawler(agent), agent);
-        let is_theirs = |name: &&ProductToken| {
+        let may_use = |name: &&ProductToken| {
             let mut entries = self.identities.entries().iter();
             own.contains(name)
                 || entries.any(|entry| {
@@ -194,19 +202,20 @@ impl CrawlerTable {
                     pins && entry.fits(agent, client)
                 })
         };
-        used.iter().find(|name| !is_theirs(name)).cloned()
+        used.iter().find(|name| !may_use(name)).cloned()
     }
 }
 
 /// Names reserved for certain clients, and the search for them in a User-Agent.
 #[derive(Debug)]
 struct RestrictedNames {
+    /// Names, as configured.
     tokens: HashSet<ProductToken>,
-    /// The same names in lower case, as bytes.
+    /// Names by their text in lower case.
     texts: HashMap<Box<[u8]>, ProductToken>,
-    /// Lengths of `texts`.
+    /// Lengths of the names, in bytes.
     lengths: BTreeSet<usize>,
-    /// Names found before, by User-Agent, because a crawl always sends the same one.
+    /// Names found before, by User-Agent. A crawl sends the same one with each request.
     found: DashMap<Box<[u8]>, Arc<[ProductToken]>>,
 }
 
@@ -241,7 +250,7 @@ impl RestrictedNames {
         let candidates = crawler.candidates().iter();
         let named = candidates.filter_map(|token| self.tokens.get(token));
         let mut names: Vec<_> = named.cloned().collect();
-        names.extend(self.standing_in(&agent.to_ascii_lowercase()));
+        names.extend(self.words_in(&agent.to_ascii_lowercase()));
         let names: Arc<[_]> = names.into();
         if agent.len() <= VALUE_BYTES_MAX {
             if REMEMBERED_MAX <= self.found.len() {
@@ -256,22 +265,22 @@ impl RestrictedNames {
 
     /// Returns the restricted names that occur as separate words in the lower-case
     /// `text`.
-    fn standing_in(&self, text: &[u8]) -> impl Iterator<Item = ProductToken> {
-        let starts = (0..text.len()).filter(|&at| !joins(text[..at].iter().rev()));
+    fn words_in(&self, text: &[u8]) -> impl Iterator<Item = ProductToken> {
+        let starts = (0..text.len()).filter(|&at| !continues_name(text[..at].iter().rev()));
         starts.flat_map(move |at| {
             let lengths = self.lengths.iter();
             let ends = lengths
                 .map(move |length| at + length)
                 .take_while(|&end| end <= text.len())
-                .filter(|&end| !joins(text[end..].iter()));
+                .filter(|&end| !continues_name(text[end..].iter()));
             ends.filter_map(move |end| self.texts.get(&text[at..end]).cloned())
         })
     }
 }
 
-/// Reports whether these adjacent bytes make a name part of a longer one: `FooBot` in
-/// `FooBot-News` or in `foobot.example`.
-fn joins<'a>(mut bytes: impl Iterator<Item = &'a u8>) -> bool {
+/// Reports whether the bytes next to a name make it part of a longer one: `FooBot` in
+/// `FooBot-News` or in `foobot.example`. `bytes` begin with the one next to the name.
+fn continues_name<'a>(mut bytes: impl Iterator<Item = &'a u8>) -> bool {
     let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || 0x80 <= *byte;
     match bytes.next() {
         Some(b'-' | b'_') => true,

@@ -3,6 +3,7 @@
 //!
 //! RFC 9110, sections 10.2.3, 15.5.4 and 15.6; RFC 6585, section 4. An origin's own 429
 //! is forwarded unchanged, so clients recognise the proxy's 429 by its `Proxy-Status`.
+//! Does not know the media type in which an answer is sent.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -98,16 +99,18 @@ pub(super) fn delayed(refusal: &Refusal) -> ProblemDetails {
 /// Rounds up to whole seconds, at least 1: `Retry-After` has no fractions, and a client
 /// that retries too early is delayed again.
 fn whole_seconds(wait: Duration) -> u64 {
-    let begun = u64::from(0 < wait.subsec_nanos());
-    wait.as_secs().saturating_add(begun).max(1)
+    let part = u64::from(0 < wait.subsec_nanos());
+    wait.as_secs().saturating_add(part).max(1)
 }
 
-/// Returns the `details` of `Proxy-Status` for a response that is forwarded only because
-/// of report mode.
+/// Returns the value of the `details` parameter of `Proxy-Status` (RFC 9209, section
+/// 2.1.5) for a response that is forwarded only because of report mode.
 pub(super) fn would_be_refused(evidence: &Evidence) -> String {
     format!("would be refused: {}", refused_detail(evidence))
 }
 
+/// Returns why the origin cannot be connected to, if robots.txt is unreachable for that
+/// reason.
 fn no_connection(evidence: &Evidence) -> Option<NoConnection> {
     let snapshot = evidence.snapshot.as_deref();
     snapshot.and_then(Snapshot::no_connection)
@@ -123,6 +126,7 @@ fn retry_after(evidence: &Evidence, now: Timestamp) -> Option<u64> {
     Some(u64::try_from(seconds + 1).unwrap_or(1))
 }
 
+/// Explains a refusal in one sentence.
 fn refused_detail(evidence: &Evidence) -> String {
     let ruling = &evidence.ruling;
     let snapshot = evidence.snapshot.as_deref();
@@ -213,6 +217,7 @@ fn status_text(snapshot: Option<&Snapshot>) -> String {
     status.map_or_else(|| "no status".to_owned(), |status| status.to_string())
 }
 
+/// Returns the cause of an unreachable robots.txt, for the parentheses in a sentence.
 fn unreachable_text(snapshot: Option<&Snapshot>) -> Cow<'static, str> {
     let text = match snapshot.map(|snapshot| &snapshot.result) {
         Some(AccessResult::Unreachable(Cause::Status)) => {
@@ -263,6 +268,7 @@ pub(super) fn members(refusal: &Refusal) -> Map<String, Value> {
     Map::from_iter(members.map(|(name, value)| (name.to_owned(), value)))
 }
 
+/// Describes the robots.txt of a decision.
 fn robots_member(snapshot: &Snapshot) -> Value {
     let mut members = json!({
         "url": snapshot.url,

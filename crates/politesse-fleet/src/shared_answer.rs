@@ -72,8 +72,8 @@ impl FleetKey {
         Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
     }
 
-    /// Returns a digest by which nodes can tell whether they have the same key. It reveals
-    /// nothing else about the key.
+    /// Returns a digest that shows whether two nodes have the same key. It reveals nothing
+    /// else about the key.
     #[must_use]
     pub fn fingerprint(&self) -> Digest {
         // The names in `signed_bytes` never begin with a null byte. So this MAC is not

@@ -79,8 +79,8 @@ struct AnswerPosition {
 /// Hash of a URL, long enough (128 bits) to rule out collisions.
 type UrlHash = [u64; 2];
 
-/// Rule that selects the robots.txt answer by which a request is judged, among those of
-/// its origin.
+/// Rule that selects the answer that a request is judged by, among the robots.txt answers
+/// of its origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AnswerChoice {
     /// Latest answer before the request.
@@ -202,7 +202,7 @@ pub(super) struct RobotsIndex<'a> {
 }
 
 impl RobotsIndex<'_> {
-    /// Finds the robots.txt by which a request to `origin` at the time `at` is judged.
+    /// Finds the robots.txt that a request to `origin` at the time `at` is judged by.
     pub(super) fn find(&self, origin: &Origin, at: Option<Timestamp>) -> FoundRobots {
         let Some(number) = self.chosen(origin, at)? else {
             return Err(UnknownReason::NoRobots);

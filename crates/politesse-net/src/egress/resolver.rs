@@ -197,7 +197,7 @@ impl Resolver {
             // The task ended without an answer: the lookup panicked.
             Ok(Err(_)) => no_address,
             Err(_) if start.is_given() => Err(DialError::NoConnection(NoConnection::DnsTimeout)),
-            // All claims waited in vain for their permits.
+            // No claim for the name has got its permits.
             Err(_) => Err(DialError::Busy),
         }
     }
@@ -229,8 +229,9 @@ impl ResolverState {
     }
 
     /// Waits for the permits of a claim. Returns `None` if the claim is no longer needed,
-    /// or if there were no permits until its deadline. The permit of the zone comes first:
-    /// a name that waits for others of its zone must not keep a share from other names.
+    /// if it got no permits by its deadline, or if too many claims wait for a share. The
+    /// permit of the zone comes first: a name that waits for others of its zone must not
+    /// keep a share from other names.
     async fn permits(&self, claim: &mut LookupClaim) -> Option<LookupPermits> {
         let (client, name, deadline) = (
             Arc::clone(&claim.client),

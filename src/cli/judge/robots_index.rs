@@ -83,9 +83,9 @@ type UrlHash = [u64; 2];
 /// of its origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AnswerChoice {
-    /// Latest answer before the request.
+    /// Latest answer before the request, or at the same time.
     Before,
-    /// Latest answer before the request, or else the first one after it.
+    /// Answer of [`AnswerChoice::Before`], or else the first one after the request.
     BeforeElseAfter,
 }
 
@@ -197,7 +197,8 @@ pub(super) struct RobotsIndex<'a> {
     answers: RobotsAnswers,
     context: &'a CheckContext,
     choice: AnswerChoice,
-    /// Parsed files, by the number of the answer that begins their redirects.
+    /// Parsed files, by the number of the answer for `/robots.txt`, which may redirect to
+    /// them.
     cache: Cache<usize, FoundRobots>,
 }
 

@@ -59,7 +59,7 @@ use politesse_base::tasks::Tasks;
 use politesse_decision::decide::{EnforcementMode, Policy};
 use politesse_decision::label::CrawlOptions;
 use politesse_net::egress::OwnAddresses;
-use politesse_proxy::client_pages::{GuidePages, as_reached};
+use politesse_proxy::client_pages::{ClientPages, as_reached};
 use politesse_proxy::connect::Interceptor;
 use politesse_proxy::decider::Decider;
 use politesse_proxy::exchange::Proxy;
@@ -410,7 +410,7 @@ impl RunningProxy {
         let client = ClientPageSource(Arc::new(move |local| {
             let config = serving.in_force.load_full();
             let reached = listen.iter().map(|&listen| as_reached(listen, local));
-            GuidePages {
+            ClientPages {
                 proxies: reached.collect(),
                 ca: config.interceptor.as_deref().map(Interceptor::ca),
             }

@@ -17,11 +17,10 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use politesse_proxy::client_pages::{ClientPage, GuidePages, POLICY, PageContent};
+use politesse_proxy::client_pages::{ClientPage, ClientPages, POLICY, PageContent};
 
-/// Function that returns the pages for a client. The argument is the address of the admin
-/// listener that the client has connected to; `None` if it is unknown.
-type ClientPageFunction = dyn Fn(Option<SocketAddr>) -> GuidePages + Send + Sync;
+/// Function that returns the pages for a client that reached this address of ours.
+type ClientPageFunction = dyn Fn(Option<SocketAddr>) -> ClientPages + Send + Sync;
 
 /// Source of the pages. Called for each request, so that the pages show the configuration
 /// in force.

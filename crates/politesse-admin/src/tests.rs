@@ -14,7 +14,7 @@ use politesse_base::clients::client::Resource;
 use politesse_decision::back_off::ReleaseOrder;
 use politesse_decision::digest::Digest;
 use politesse_pace::host_pace::HostPace;
-use politesse_proxy::client_pages::GuidePages;
+use politesse_proxy::client_pages::ClientPages;
 
 /// Admin listener with made-up hosts.
 struct Kit {
@@ -104,7 +104,7 @@ impl Kit {
                 vec![host("a.test", 0), host("b.test", 2), host("c.test", 9)]
             })),
             gauges: GaugeRefresh(Arc::new(|| {})),
-            client: ClientPageSource(Arc::new(|_| GuidePages {
+            client: ClientPageSource(Arc::new(|_| ClientPages {
                 proxies: Vec::new(),
                 ca: None,
             })),

@@ -1,9 +1,12 @@
-//! Pages that help to point a client at the proxy: a guide, the CA certificate, and the
-//! proxy auto-configuration for browsers (PAC).
+//! Pages that help to point a client at the proxy: a guide, and the files that it links
+//! to, which are the CA certificate, the proxy auto-configuration for browsers (PAC) and
+//! a style sheet.
 //!
-//! They are open to all clients, so they name no host, URL or crawler and are the same
-//! for everyone. Does not know where they are served: `own_name` serves them at the proxy
-//! itself, `admin` at its listener.
+//! Every client that may use the proxy can read them, and at the admin listener no token
+//! is needed, so they name no site, URL or crawler. They differ between clients only in
+//! the address of the proxy, which is the one at which the client reaches it
+//! ([`as_reached`]). Does not know where the pages are served: `own_name` serves them at
+//! the proxy itself, `admin` at its listener.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -20,14 +23,15 @@ use politesse_pages::page::document::{BASE_STYLE, DATA_STYLE, Document};
 use politesse_pages::page::words::breakable;
 use politesse_robots::origin::Scheme;
 
-/// Content security policy: the pages may load only their own style sheet.
+/// Content security policy of all pages: they may load only their own style sheet.
 pub const POLICY: &str = "default-src 'none'; style-src 'self'; base-uri 'none'; \
                           form-action 'none'; frame-ancestors 'none'";
 
-/// Page, identified by its last path segment.
+/// Name of a page, without its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientPage {
-    /// Guide to pointing a client at the proxy.
+    /// Guide to pointing a client at the proxy, in HTML. `own_name` and `admin` serve it
+    /// at different paths.
     Guide,
     /// CA certificate, in PEM (`ca.pem`).
     Ca,
@@ -38,21 +42,23 @@ pub enum ClientPage {
 }
 
 impl ClientPage {
-    /// Pages that the guide links to, with their names.
+    /// Files that the guide links to, each with the last segment of its path. The links
+    /// are relative, so the files must be served in the folder of the guide.
     pub const LINKED: [(&'static str, Self); 3] = [
         ("ca.pem", Self::Ca),
         ("proxy.pac", Self::Pac),
         ("client.css", Self::Style),
     ];
 
-    /// Returns the page with this name, as linked from the guide.
+    /// Returns the file with this last path segment; `None` if the guide links to no
+    /// such file.
     pub fn linked(name: &str) -> Option<Self> {
         let mut linked = Self::LINKED.into_iter();
         let (_, page) = linked.find(|(known, _)| *known == name)?;
         Some(page)
     }
 
-    /// Returns the label value for metrics.
+    /// Returns the value of the label `result` of `politesse_own_pages_total`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Guide => "guide",
@@ -71,18 +77,22 @@ pub struct PageContent {
     pub body: Bytes,
 }
 
-/// Facts shown on the pages.
+/// All pages, as one client gets them: the facts that they show.
 #[derive(Debug)]
-pub struct GuidePages {
-    /// Addresses at which this client can reach the proxy. The lines for clients use the
-    /// first.
+pub struct ClientPages {
+    /// Addresses at which this client can reach the proxy. The PAC file and the lines for
+    /// clients use the first.
     pub proxies: Vec<ListenAddress>,
-    /// Certificate authority; `None` if HTTPS is not intercepted (`https.mode`).
+    /// Certificate authority that clients must trust. `None` with `https.mode =
+    /// "refuse"`: the proxy then refuses every CONNECT and signs no certificate, so there
+    /// is no `ca.pem`. The lines for clients still name that file, and the caption of
+    /// their table says that it is not needed.
     pub ca: Option<Arc<Ca>>,
 }
 
-impl GuidePages {
-    /// Returns the content of a page; `None` if the page does not exist here.
+impl ClientPages {
+    /// Returns the content of a page. `None` for the CA certificate if there is no
+    /// authority, and for the guide and the PAC file if no address of the proxy is known.
     pub fn content(&self, page: ClientPage) -> Option<PageContent> {
         let (media_type, body) = match page {
             ClientPage::Guide => ("text/html; charset=utf-8", self.guide()?.into_string()),
@@ -103,20 +113,21 @@ impl GuidePages {
         })
     }
 
-    /// Builds the proxy auto-configuration for browsers.
+    /// Builds the proxy auto-configuration for browsers; `None` without an address.
     fn pac(&self) -> Option<String> {
         let ListenAddress { scheme, address } = self.proxies.first()?;
         let kind = match scheme {
             Scheme::Http => "PROXY",
             Scheme::Https => "HTTPS",
         };
-        // No DIRECT after it: if the proxy is down, a client that bypasses it would
-        // request even disallowed URLs.
+        // No DIRECT as a fallback: while the proxy is down, a browser that bypasses it
+        // would request even disallowed URLs.
         Some(format!(
             "function FindProxyForURL(url, host) {{\n  return \"{kind} {address}\";\n}}\n"
         ))
     }
 
+    /// Renders the guide; `None` without an address.
     fn guide(&self) -> Option<Markup> {
         let proxy = *self.proxies.first()?;
         let title = "Point a client at this proxy";
@@ -140,6 +151,7 @@ impl GuidePages {
         }))
     }
 
+    /// Renders the section on the addresses of the proxy.
     fn addresses(&self) -> Markup {
         html! {
             h2 { "The proxy" }
@@ -158,6 +170,8 @@ impl GuidePages {
         }
     }
 
+    /// Renders the section on HTTPS: the fingerprints of the CA certificate, or that the
+    /// proxy refuses HTTPS.
     fn authority(&self) -> Markup {
         let Some(ca) = &self.ca else {
             return html! {
@@ -184,16 +198,18 @@ impl GuidePages {
         }
     }
 
-    /// Renders the lines that make each client use `proxy` and trust the CA.
+    /// Renders the table with the lines that make each client use `proxy` and trust the
+    /// CA.
     pub fn client_lines(&self, proxy: ListenAddress) -> Markup {
         let roots = self.ca.iter().flat_map(|ca| ca.roots());
         let hashes: Vec<_> = roots.filter_map(RootCertificate::spki_hash).collect();
-        let spki = match hashes.is_empty() {
+        let spki_list = match hashes.is_empty() {
+            // A placeholder, as for the other parts of a line that the reader fills in.
             true => "…".to_owned(),
             false => hashes.join(","),
         };
-        let of_clients = rows(proxy, &spki);
-        let rows = of_clients.into_iter().chain(machine_rows());
+        let rows = client_rows(proxy, &spki_list);
+        let rows = rows.into_iter().chain(machine_rows());
         html! {
             table class="lines" {
                 caption {
@@ -217,22 +233,29 @@ impl GuidePages {
     }
 }
 
-/// Client, with the lines that point it at the proxy.
-struct ClientRow {
+/// Row of the table with the lines for clients.
+struct SetupRow {
+    /// First cell: the client, or the system whose clients all get the lines.
     client: &'static str,
+    /// Second cell: lines for a shell.
     lines: Vec<String>,
 }
 
-/// Returns the lines for each client: those in the table of `docs/clients.md`, which
-/// `tests/clients/table` runs, and those for git. `spki` is the hash of the CA key.
-fn rows(proxy: ListenAddress, spki: &str) -> Vec<ClientRow> {
+/// Returns the rows for single clients, with lines of the table in `docs/clients.md`,
+/// whose rows `tests/clients/table` runs, and a row for git.
+///
+/// The first row sets the variables that most clients read the address of the proxy from.
+/// A row whose lines do not name `proxy` comes in addition to the first. `spki_list` is the
+/// value of Chromium's option: the hashes of the public keys of the CA, separated by
+/// commas.
+fn client_rows(proxy: ListenAddress, spki_list: &str) -> Vec<SetupRow> {
     let ListenAddress { scheme, address } = proxy;
     // curl needs another option for the certificate of the proxy itself.
     let proxy_ca = match scheme {
         Scheme::Http => "",
         Scheme::Https => " --proxy-cacert proxy.pem",
     };
-    let (host, port) = (shown(address.ip()), address.port());
+    let (host, port) = (bracketed(address.ip()), address.port());
     let java = format!(
         "java -Dhttp.proxyHost={host} -Dhttp.proxyPort={port} -Dhttps.proxyHost={host} \
          -Dhttps.proxyPort={port} -Djavax.net.ssl.trustStore=trust.p12 …"
@@ -259,6 +282,8 @@ fn rows(proxy: ListenAddress, spki: &str) -> Vec<ClientRow> {
             "Python httpx, urllib, aiohttp; Go; Ruby",
             &["export SSL_CERT_FILE=$PWD/ca.pem"],
         ),
+        // Scrapy reads the two variables and verifies no certificate. The proxy obeys
+        // robots.txt for it, so that Scrapy need not fetch and obey the file as well.
         row("Scrapy", &["scrapy crawl … -s ROBOTSTXT_OBEY=False"]),
         row(
             "Node 24",
@@ -274,15 +299,16 @@ fn rows(proxy: ListenAddress, spki: &str) -> Vec<ClientRow> {
         row(
             "Chromium; args of Playwright",
             &[&format!(
-                "chromium --proxy-server={proxy} --ignore-certificate-errors-spki-list={spki} \
+                "chromium --proxy-server={proxy} --ignore-certificate-errors-spki-list={spki_list} \
                  --user-data-dir=…"
             )],
         ),
     ]
 }
 
-/// Returns the lines that make all clients of a machine trust the CA.
-fn machine_rows() -> Vec<ClientRow> {
+/// Returns the rows for whole machines, with the lines that make all clients of a machine
+/// trust the CA. They do not make a client use the proxy.
+fn machine_rows() -> Vec<SetupRow> {
     vec![
         row(
             "Debian, system-wide",
@@ -306,15 +332,15 @@ fn machine_rows() -> Vec<ClientRow> {
     ]
 }
 
-fn row(client: &'static str, lines: &[&str]) -> ClientRow {
-    ClientRow {
+fn row(client: &'static str, lines: &[&str]) -> SetupRow {
+    SetupRow {
         client,
         lines: lines.iter().map(|&line| line.to_owned()).collect(),
     }
 }
 
-/// Formats an address for an option that takes the port separately.
-fn shown(address: IpAddr) -> String {
+/// Formats an address without its port as a host in a URL: an IPv6 address gets brackets.
+fn bracketed(address: IpAddr) -> String {
     match address {
         IpAddr::V4(_) => address.to_string(),
         IpAddr::V6(_) => format!("[{address}]"),
@@ -325,8 +351,8 @@ fn shown(address: IpAddr) -> String {
 pub fn with_colons(fingerprint: &Digest) -> String {
     let digits = fingerprint.to_string().to_uppercase();
     let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place != 0 && place % 2 == 0 {
+    for (index, digit) in digits.chars().enumerate() {
+        if index != 0 && index % 2 == 0 {
             text.push(':');
         }
         // Writing to a `String` cannot fail.
@@ -335,8 +361,11 @@ pub fn with_colons(fingerprint: &Digest) -> String {
     text
 }
 
-/// Returns the address at which a client that has reached `local` can reach a listener:
-/// if the listener is on all addresses, the address that the client used.
+/// Returns the address at which a client can reach the listener `listen`.
+///
+/// That is the address of the listener. If it listens on all addresses (such as
+/// `0.0.0.0`), the IP address in `local` replaces that wildcard: `local` is our end of a
+/// connection from the client, so the client can reach it. `None` leaves the wildcard.
 pub fn as_reached(listen: ListenAddress, local: Option<SocketAddr>) -> ListenAddress {
     let is_any = listen.address.ip().is_unspecified();
     let ip = local.map(|local| local.ip().to_canonical());
@@ -358,14 +387,14 @@ mod tests {
         }
     }
 
-    fn pages(text: &str, scheme: Scheme) -> GuidePages {
-        GuidePages {
+    fn pages(text: &str, scheme: Scheme) -> ClientPages {
+        ClientPages {
             proxies: vec![listen(text, scheme)],
             ca: None,
         }
     }
 
-    fn text(pages: &GuidePages, page: ClientPage) -> String {
+    fn text(pages: &ClientPages, page: ClientPage) -> String {
         let content = pages.content(page).unwrap();
         String::from_utf8(content.body.to_vec()).unwrap()
     }
@@ -417,21 +446,22 @@ mod tests {
         }
     }
 
-    // Ours: the table in the book is tested, so the lines must match it.
+    // Ours: `tests/clients/table` runs the table in `docs/clients.md`, so the lines must
+    // match it.
     #[test]
-    fn client_lines_match_the_table_in_the_book() {
+    fn client_lines_match_the_table_in_the_docs() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/clients.md");
-        let book = std::fs::read_to_string(path).unwrap();
-        let rows = rows(listen("127.0.0.1:3128", Scheme::Http), "…");
+        let documented = std::fs::read_to_string(path).unwrap();
+        let rows = client_rows(listen("127.0.0.1:3128", Scheme::Http), "…");
         assert!(8 < rows.len());
         for row in rows.iter().filter(|row| row.client != "git") {
             for word in row.lines.iter().flat_map(|line| line.split(' ')) {
                 let name = word.split('=').next().unwrap_or_default();
                 let is_variable = word.contains('=') && !name.starts_with('-');
                 let is_option = name.starts_with("--") || name.starts_with("-D");
-                // curl's way to name the proxy stands for two variables.
+                // The table sets two variables for curl instead of `--proxy`.
                 if (is_variable || is_option) && name != "--proxy" {
-                    assert!(book.contains(name), "{}: {name}", row.client);
+                    assert!(documented.contains(name), "{}: {name}", row.client);
                 }
             }
         }

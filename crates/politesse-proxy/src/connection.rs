@@ -24,7 +24,7 @@ use tokio::sync::oneshot::{self, Receiver, Sender};
 use tokio_util::io::InspectWriter;
 
 use super::body::ProxyBody;
-use super::client_pages::{ClientPage, GuidePages};
+use super::client_pages::{ClientPage, ClientPages};
 use super::connect::{self, ConnectError, InnerConnection, Interceptor, LeafShares, Protocol};
 use super::credentials::{CredentialError, LastCredential, VerifiedCredential};
 use super::fields;
@@ -484,7 +484,7 @@ impl ClientConnection {
             scheme: self.info.scheme,
             address: SocketAddr::new(local.ip().to_canonical(), local.port()),
         });
-        let pages = GuidePages {
+        let pages = ClientPages {
             proxies: reached.into_iter().collect(),
             ca: in_force.interceptor.as_deref().map(Interceptor::ca),
         };

@@ -1,5 +1,5 @@
 //! The proxy's own name (`proxy.internal_name`): requests to it are answered with the
-//! [`GuidePages`], and nothing else is served under it.
+//! [`ClientPages`], and nothing else is served under it.
 //!
 //! The name is never resolved, and no request for it leaves the proxy: `request` refuses
 //! everything but the pages, and `upstream` denies the name to all callers
@@ -15,7 +15,7 @@ use hyper::body::Body as HttpBody;
 
 use super::answer::{http_date, put, status_member};
 use super::body::ProxyBody;
-use super::client_pages::{ClientPage, GuidePages, POLICY, PageContent};
+use super::client_pages::{ClientPage, ClientPages, POLICY, PageContent};
 use super::fields::PROXY_STATUS;
 use politesse_base::clock;
 use politesse_robots::origin::{Host, Origin, Scheme};
@@ -78,7 +78,7 @@ pub fn page_at(path: &str) -> Option<ClientPage> {
 pub fn answer<B: HttpBody>(
     request: &Request<B>,
     page: Option<ClientPage>,
-    pages: &GuidePages,
+    pages: &ClientPages,
     name: &str,
 ) -> Response<ProxyBody> {
     let found = page.and_then(|page| pages.content(page));

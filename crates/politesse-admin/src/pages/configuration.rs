@@ -28,7 +28,7 @@ use politesse_decision::digest::Digest;
 use politesse_decision::overrides::{Origins, Override};
 use politesse_pages::page::words::{breakable, code, counted, foreign, shown};
 use politesse_proxy::ca::Ca;
-use politesse_proxy::client_pages::{GuidePages, with_colons};
+use politesse_proxy::client_pages::{ClientPages, with_colons};
 
 /// Maximum number of characters shown of a value or a problem.
 const VALUE_MAX: usize = 4096;
@@ -42,7 +42,7 @@ struct ConfigurationPage {
     overrides: Vec<OverrideState>,
     record: RecordHealth,
     process: ProcessHealth,
-    guide: GuidePages,
+    guide: ClientPages,
 }
 
 /// Override, and whether it is still in force.

@@ -1,6 +1,9 @@
-//! Requests to the admin listener of the proxy that runs with a configuration.
+//! Requests to the admin listener of a running proxy, from commands on its machine.
 //!
-//! Does not know the pages: commands interpret the answers.
+//! Requests go to `admin.listen` of the settings that the caller passes. A proxy may
+//! listen on another port: [`with_holder_address`] and [`with_bound_port`] find it, before
+//! the request is sent. Does not know what an answer contains: the calling command
+//! interprets it.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -26,45 +29,53 @@ use crate::config::Settings;
 use politesse_admin::AdminToken;
 use politesse_base::inert::inert;
 
-/// Timeout for an answer.
+/// Timeout for a whole exchange: connecting, the request, and the answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum length of an answer in bytes: several hundred thousand hosts.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
-/// Request for a page of the admin listener.
+/// Request to the admin listener.
 #[derive(Debug)]
 pub(super) struct ApiRequest {
-    /// Method.
     pub(super) method: Method,
     /// Path and query, whose values are escaped ([`escape`]).
     pub(super) target: String,
 }
 
-/// Error when asking the proxy.
+/// Reason why the proxy gave no usable answer. Most variants carry the address asked.
 #[derive(Debug, Error)]
 pub(super) enum ApiError {
+    /// The connection could not be opened.
     #[error("nothing listens on {0} (admin.listen): does the proxy run with this configuration?")]
-    Nobody(SocketAddr, #[source] std::io::Error),
+    NotListening(SocketAddr, #[source] std::io::Error),
+    /// The TLS handshake failed.
     #[error(
         "no TLS with {0} (admin.listen): does it use the certificate in admin.tls_cert? \
          After a change of that file the proxy needs SIGHUP"
     )]
     Tls(SocketAddr, #[source] std::io::Error),
+    /// The connection ended, or was not HTTP, before the head of an answer was complete.
     #[error("no whole answer came from {0} (admin.listen)")]
-    Broken(SocketAddr, #[source] hyper::Error),
+    NoHead(SocketAddr, #[source] hyper::Error),
+    /// The body is longer than [`ANSWER_BYTES_MAX`], or the connection ended within it.
     #[error("the answer of {0} (admin.listen) is too long, or broke off")]
-    Cut(SocketAddr),
+    IncompleteBody(SocketAddr),
+    /// The exchange took longer than [`ANSWER_TIMEOUT`].
     #[error("{0} (admin.listen) did not answer within {after} s", after = ANSWER_TIMEOUT.as_secs())]
-    Slow(SocketAddr),
+    Timeout(SocketAddr),
+    /// Status 401.
     #[error("the token was refused: is admin.token_file the one that the proxy was started with?")]
-    Refused,
+    TokenRefused,
+    /// Any other status than 200, with the beginning of the body.
     #[error("{0} (admin.listen) says {1}: {2}")]
-    Other(SocketAddr, StatusCode, String),
+    Status(SocketAddr, StatusCode, String),
+    /// Status 200, but the body is not the JSON that the command expects.
     #[error("{0} (admin.listen) sent an unknown answer: is it a politesse?")]
     Foreign(SocketAddr, #[source] serde_json::Error),
 }
 
-/// Asks the proxy that runs with `settings`, and returns the body of its answer.
+/// Sends `request`, with the token, to `admin.listen` of `settings`, and returns the body
+/// of the answer.
 ///
 /// # Errors
 ///
@@ -74,9 +85,13 @@ pub(super) fn ask(settings: &Settings, request: &ApiRequest) -> anyhow::Result<B
     send(settings, message(request, Some(token.as_str())))
 }
 
-/// Returns `settings` with the admin address of the proxy that holds their record, if
-/// one does: `politesse run` and a second `demo` listen on free ports.
-pub(super) fn of_running(settings: &Settings) -> anyhow::Result<Settings> {
+/// Returns `settings` with `admin.listen` replaced by the address at which the proxy that
+/// holds their record actually listens.
+///
+/// For commands that want that proxy, wherever it listens: `politesse run` listens on a
+/// free port even if the configuration names one. If no running proxy holds the record,
+/// the settings stay as they are.
+pub(super) fn with_holder_address(settings: &Settings) -> anyhow::Result<Settings> {
     let mut found = settings.clone();
     if let Some(folder) = settings.audit.path.parent()
         && let Ok(holder) = runtime()?.block_on(holder_instance(folder))
@@ -86,38 +101,44 @@ pub(super) fn of_running(settings: &Settings) -> anyhow::Result<Settings> {
     Ok(found)
 }
 
-/// Returns `settings` with the actual admin address if they leave the port to the
-/// system, as those of a second `demo` do.
-pub(super) fn with_port(settings: &Settings) -> anyhow::Result<Settings> {
+/// Returns `settings` with the actual admin address if `admin.listen` has port 0, which
+/// lets the system choose a port. A second `demo` is configured that way.
+///
+/// For commands that ask the address in the configuration. If no running proxy holds the
+/// record, the port stays 0, and a request fails with [`ApiError::NotListening`].
+pub(super) fn with_bound_port(settings: &Settings) -> anyhow::Result<Settings> {
     match settings.admin.listen.port() {
-        0 => of_running(settings),
-        // An explicit port is the one to ask.
+        0 => with_holder_address(settings),
+        // The user may have given the port (`--set admin.listen=…`) to ask another proxy
+        // than the one that holds this record.
         _ => Ok(settings.clone()),
     }
 }
 
-/// Asks whether the proxy that runs with `settings` is ready, and returns its answer,
-/// such as `ready`. Needs no token.
+/// Asks the proxy at `admin.listen` of `settings` whether it is ready, and returns its
+/// answer, such as `ready`. Needs no token.
 ///
 /// # Errors
 ///
-/// [`ApiError`]; [`ApiError::Other`] if the proxy is not ready.
+/// [`ApiError`]; [`ApiError::Status`] if the proxy is not ready.
 pub(super) fn ask_readiness(settings: &Settings) -> anyhow::Result<Bytes> {
     let (method, target) = (Method::GET, "/readyz".to_owned());
     send(settings, message(&ApiRequest { method, target }, None))
 }
 
+/// Sends a complete message, and waits for the answer at most [`ANSWER_TIMEOUT`].
 fn send(settings: &Settings, message: Request<Empty<Bytes>>) -> anyhow::Result<Bytes> {
     let listen = settings.admin.listen;
     let answer = runtime()?.block_on(async {
         timeout(ANSWER_TIMEOUT, exchange(settings, message))
             .await
-            .unwrap_or(Err(ApiError::Slow(listen)))
+            .unwrap_or(Err(ApiError::Timeout(listen)))
     });
     Ok(answer?)
 }
 
-/// Requests the page at `target`, and prints it unchanged or laid out by `table`.
+/// Requests the JSON at `target` with GET, at the address of [`with_bound_port`], and
+/// prints it unchanged or laid out by `table`.
 ///
 /// # Errors
 ///
@@ -129,11 +150,11 @@ pub(super) fn show<T: DeserializeOwned>(
     table: fn(&T) -> String,
 ) -> anyhow::Result<Exit> {
     let method = Method::GET;
-    let settings = &with_port(settings)?;
-    let answer = ask(settings, &ApiRequest { method, target })?;
-    let foreign = |error| ApiError::Foreign(settings.admin.listen, error);
+    let found = with_bound_port(settings)?;
+    let answer = ask(&found, &ApiRequest { method, target })?;
+    let foreign = |error| ApiError::Foreign(found.admin.listen, error);
     // Parsed for JSON output too, so that another program's answer is not passed on.
-    let page = serde_json::from_slice(&answer).map_err(foreign)?;
+    let parsed = serde_json::from_slice(&answer).map_err(foreign)?;
     match form {
         OutputForm::Json => {
             let mut out = std::io::stdout().lock();
@@ -141,10 +162,12 @@ pub(super) fn show<T: DeserializeOwned>(
             writeln!(out)?;
             Ok(Exit::Done)
         }
-        OutputForm::Columns => print(&table(&page)),
+        OutputForm::Columns => print(&table(&parsed)),
     }
 }
 
+/// Opens a connection, with TLS if `admin.tls_cert` is set, and exchanges one request for
+/// its answer.
 async fn exchange(
     settings: &Settings,
     mut message: Request<Empty<Bytes>>,
@@ -156,7 +179,7 @@ async fn exchange(
     }
     let stream = TcpStream::connect(address)
         .await
-        .map_err(|error| ApiError::Nobody(listen, error))?;
+        .map_err(|error| ApiError::NotListening(listen, error))?;
     let Some(certificate) = &settings.admin.tls.cert else {
         return exchange_over(stream, listen, message).await;
     };
@@ -166,44 +189,48 @@ async fn exchange(
     exchange_over(stream, listen, message).await
 }
 
+/// Sends `message` over `stream`, and returns the body of the answer if its status is 200.
+/// `listen` is the address for errors.
 async fn exchange_over(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     listen: SocketAddr,
     message: Request<Empty<Bytes>>,
 ) -> Result<Bytes, ApiError> {
-    let broken = |error| ApiError::Broken(listen, error);
+    let no_head = |error| ApiError::NoHead(listen, error);
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
         .await
-        .map_err(broken)?;
-    let exchange = async move {
-        let response = sender.send_request(message).await.map_err(broken)?;
+        .map_err(no_head)?;
+    let answering = async move {
+        let response = sender.send_request(message).await.map_err(no_head)?;
         let status = response.status();
         let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
             .collect()
             .await
-            .map_err(|_| ApiError::Cut(listen))?;
+            .map_err(|_| ApiError::IncompleteBody(listen))?;
         Ok((status, body.to_bytes()))
     };
-    // The exchange also receives the errors of the connection.
-    let (answer, _) = tokio::join!(exchange, connection);
+    // Polling `connection` moves the bytes. Its error can be dropped, because `answering`
+    // then fails as well.
+    let (answer, _) = tokio::join!(answering, connection);
     match answer? {
         (StatusCode::OK, body) => Ok(body),
-        (StatusCode::UNAUTHORIZED, _) => Err(ApiError::Refused),
+        (StatusCode::UNAUTHORIZED, _) => Err(ApiError::TokenRefused),
         (status, body) => {
             let text = inert(String::from_utf8_lossy(&body).trim_end());
             // Any server may answer at this address, with a page of any length.
             let start: String = text.chars().take(200).collect();
-            Err(ApiError::Other(listen, status, start))
+            Err(ApiError::Status(listen, status, start))
         }
     }
 }
 
-/// Builds the message of a request, without its `Host`.
+/// Builds the HTTP message for a request, without `Host`, which [`exchange`] adds.
 fn message(request: &ApiRequest, token: Option<&str>) -> Request<Empty<Bytes>> {
     let mut message = Request::new(Empty::new());
     *message.method_mut() = request.method.clone();
-    // Both contain only characters that are valid in a target and in a field.
+    // Parsing cannot fail: callers escape the values in the target.
     *message.uri_mut() = request.target.parse().unwrap_or_default();
+    // Nor can Base64 contain a byte that is invalid in a field.
     let pair = token.map(|token| STANDARD.encode(format!("admin:{token}")));
     if let Some(Ok(mut value)) = pair.map(|pair| HeaderValue::from_str(&format!("Basic {pair}"))) {
         value.set_sensitive(true);
@@ -212,11 +239,13 @@ fn message(request: &ApiRequest, token: Option<&str>) -> Request<Empty<Bytes>> {
     message
 }
 
-/// Escapes a value in a target (RFC 3986, sections 2.1 and 2.3).
+/// Escapes a value for the path or query of a target: every byte but the unreserved
+/// characters (RFC 3986, sections 2.1 and 2.3).
 pub(super) fn escape(value: &str) -> String {
     value.bytes().map(escaped).collect()
 }
 
+/// Returns a byte as a target may contain it: itself, or `%` with two digits.
 fn escaped(byte: u8) -> String {
     if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
         char::from(byte).to_string()
@@ -232,11 +261,11 @@ mod tests {
     // RFC 3986, section 2.1; RFC 7617, section 2.
     #[test]
     fn a_request_carries_the_token_and_escaped_values() {
-        let asked = ApiRequest {
+        let request = ApiRequest {
             method: Method::DELETE,
             target: format!("/api/v1/pace/{}", escape("[::1] é&limit=1")),
         };
-        let message = message(&asked, Some("p:w é"));
+        let message = message(&request, Some("p:w é"));
         assert_eq!(message.method(), Method::DELETE);
         assert_eq!(
             message.uri(),

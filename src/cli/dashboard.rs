@@ -11,7 +11,7 @@ use clap::Args;
 use http::Method;
 use serde::Deserialize;
 
-use super::admin_api::{ApiError, ApiRequest, ask, of_running};
+use super::admin_api::{ApiError, ApiRequest, ask, with_holder_address};
 use super::output::{Exit, print};
 use super::process::admin_url;
 use crate::config::Settings;
@@ -46,7 +46,7 @@ pub(super) fn dashboard(
     arguments: &DashboardArguments,
     settings: &Settings,
 ) -> anyhow::Result<Exit> {
-    let found = of_running(settings)?;
+    let found = with_holder_address(settings)?;
     let answer = ask(
         &found,
         &ApiRequest {

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use http::Method;
 use jiff::Timestamp;
 
-use super::admin_api::{ApiRequest, ask, escape, show, with_port};
+use super::admin_api::{ApiRequest, ask, escape, show, with_bound_port};
 use super::output::{Exit, OutputForm, columns, print};
 use crate::config::Settings;
 use politesse_admin::ROWS_SHOWN;
@@ -85,7 +85,7 @@ fn release(release: &PaceReleaseArguments, settings: &Settings) -> anyhow::Resul
         method: Method::DELETE,
         target: format!("/api/v1/pace/{host}?reason={reason}"),
     };
-    ask(&with_port(settings)?, &request)?;
+    ask(&with_bound_port(settings)?, &request)?;
     print(&format!("{} may be asked again\n", inert(&release.host)))
 }
 

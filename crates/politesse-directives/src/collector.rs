@@ -63,13 +63,13 @@ impl<'a> DirectiveCollector<'a> {
     /// Adds all fields of a response.
     pub fn add_fields(&mut self, fields: &HeaderMap) {
         // Most responses have none of these fields, and this runs for every response.
-        if !fields.keys().any(quotations::is_read) {
+        if !fields.keys().any(quotations::may_hold_statement) {
             return;
         }
         let ignores_old = self.context.limits.both_fields == BothFields::RobotsTag
             && fields.contains_key("robots-tag");
         for (name, value) in fields {
-            self.quotations.field(name, value);
+            self.quotations.add_field(name, value);
             if !ignores_old || name != "x-robots-tag" {
                 self.add_field(name.as_str(), value.as_bytes());
             }
@@ -135,7 +135,7 @@ impl<'a> DirectiveCollector<'a> {
     /// Adds a field that has the name of the annotation field, which no origin may use.
     /// It is ignored and kept as evidence.
     pub fn add_forged(&mut self, name: &HeaderName, value: &HeaderValue) {
-        self.quotations.forged(name, value);
+        self.quotations.add_forged(name, value);
     }
 
     /// Adds the rule of the origin's TDM file that binds the path of the request.
@@ -160,7 +160,7 @@ impl<'a> DirectiveCollector<'a> {
                 ("link license", text)
             }
         };
-        self.quotations.element(name, text);
+        self.quotations.add_element(name, text);
     }
 
     /// Adds the saved directives of the representation that a 304 confirms. They are
@@ -218,7 +218,7 @@ impl<'a> DirectiveCollector<'a> {
 
     fn quote_meta(&mut self, meta: &Meta) {
         let name = format!("meta {}", meta.name);
-        self.quotations.element(&name, &meta.content);
+        self.quotations.add_element(&name, &meta.content);
     }
 
     fn add(&mut self, scope: Scope<'_>, restriction: Restriction, source: DirectiveSource) {

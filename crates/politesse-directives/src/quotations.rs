@@ -1,28 +1,33 @@
 //! Quotations: the statements of a response about its own use, as written.
 //!
-//! They go into the decision record as evidence for the annotation, and include unknown
-//! directives. Does not know what they mean.
+//! From these statements the proxy derives the annotation, the field that tells a crawler
+//! the directives in force ([`Annotation`](super::Annotation)). The decision record keeps
+//! the quotations as evidence for it. They include directives that the annotation leaves
+//! out because they are unknown. Does not know what a statement means.
 
 use http::{HeaderName, HeaderValue};
 use serde::Serialize;
 
-/// Statements of one response, in order.
+/// Statements of one response, in order, up to [`BYTES_MAX`](Self::BYTES_MAX).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Quotations {
     list: Vec<Quotation>,
+    /// Bytes of the texts in `list`.
     bytes: usize,
 }
 
-/// Statement, as written.
+/// Statement, as written. The names of these fields are the keys in the record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Quotation {
-    /// Name of the field, or `meta` and the name of the element.
+    /// Source: the name of a field, in lower case, or an element of the page with the
+    /// value of its attribute `name` or `rel` (`meta robots`, `link license`).
     by: String,
-    /// Value; invalid UTF-8 is replaced.
+    /// Value of the field or element. Invalid UTF-8 is replaced.
     said: String,
 }
 
-/// Fields about the use of a response, or about its price.
+/// Fields that may state something about the use of a response, or about its price, in
+/// lower case.
 const FIELDS: [&str; 8] = [
     "robots-tag",
     "x-robots-tag",
@@ -37,38 +42,50 @@ const FIELDS: [&str; 8] = [
 /// Mark at the end of a text that was cut.
 const CUT: &str = "…";
 
-/// Reports whether fields of this name are read, for directives or for preferences
-/// about uses of the content.
-pub(super) fn is_read(name: &HeaderName) -> bool {
+/// Reports whether a field with this name may hold a statement: whether it is one of
+/// [`FIELDS`].
+pub(super) fn may_hold_statement(name: &HeaderName) -> bool {
     FIELDS.contains(&name.as_str())
 }
 
-/// Reports whether a field line may state something about the use of its response.
+/// Reports whether a field line is kept as a statement about the use of its response: one
+/// of [`FIELDS`], but of the `Link` lines only those that may name a licence.
 pub(super) fn is_statement(name: &HeaderName, value: &HeaderValue) -> bool {
-    // Most links do not name a licence.
-    is_read(name) && (name != "link" || holds_license(value.as_bytes()))
+    may_hold_statement(name) && (name != "link" || may_name_license(value.as_bytes()))
 }
 
 impl Quotations {
-    /// Maximum number of bytes kept of one response. A field of 32 KiB is an attack, or
-    /// a mistake that its beginning shows just as well.
+    /// Maximum number of bytes kept of all statements of one response together, with
+    /// their sources.
+    ///
+    /// The text that exceeds it is cut and ends in `…`. Later statements are dropped,
+    /// which nothing marks. The bytes are counted before invalid UTF-8 is replaced, which
+    /// can triple the length of the last statement.
+    ///
+    /// Directives are read from 32 KiB of fields and more. So many statements are an
+    /// attack, or a mistake that their beginning shows just as well, so the record keeps
+    /// less.
     pub const BYTES_MAX: usize = 8 * 1024;
 
-    /// Adds a field line, if it is one of [`FIELDS`].
-    pub(super) fn field(&mut self, name: &HeaderName, value: &HeaderValue) {
+    /// Adds a field line, if [`is_statement`].
+    pub(super) fn add_field(&mut self, name: &HeaderName, value: &HeaderValue) {
         if is_statement(name, value) {
             self.add(name.as_str(), value.as_bytes());
         }
     }
 
-    /// Adds a field with the name of the annotation field, which no origin may use.
-    pub fn forged(&mut self, name: &HeaderName, value: &HeaderValue) {
+    /// Adds a field that the origin sent under the name of the annotation field
+    /// (`directives.header`). Only the proxy may send that field, so the origin's is a
+    /// forgery: the proxy removes it, and the quotation is the only trace of it.
+    pub fn add_forged(&mut self, name: &HeaderName, value: &HeaderValue) {
         self.add(name.as_str(), value.as_bytes());
     }
 
-    /// Adds the value of an element.
-    pub(super) fn element(&mut self, name: &str, said: &str) {
-        self.add(name, said.as_bytes());
+    /// Adds an element of the page. `by` is the element with the value of its attribute
+    /// `name` or `rel`, such as `meta robots`. `said` is its value, with character
+    /// references decoded.
+    pub(super) fn add_element(&mut self, by: &str, said: &str) {
+        self.add(by, said.as_bytes());
     }
 
     /// Reports whether there are no statements.
@@ -82,6 +99,7 @@ impl Quotations {
         serde_json::to_string(&self.list).unwrap_or_default()
     }
 
+    /// Adds a statement, cut to the bytes that are left.
     fn add(&mut self, by: &str, said: &[u8]) {
         if Self::BYTES_MAX <= self.bytes {
             return;
@@ -95,7 +113,7 @@ impl Quotations {
     }
 }
 
-/// Returns the first `room` bytes of a text, with a mark if it was cut.
+/// Returns the first `room` bytes of a text, with [`CUT`] after them if it is longer.
 fn cut(text: &[u8], room: usize) -> String {
     match text.get(..room) {
         Some(kept) if kept.len() < text.len() => String::from_utf8_lossy(kept).into_owned() + CUT,
@@ -103,8 +121,12 @@ fn cut(text: &[u8], room: usize) -> String {
     }
 }
 
-/// Reports whether a `Link` value mentions a licence (`rel=license`).
-fn holds_license(value: &[u8]) -> bool {
+/// Reports whether a `Link` value may name a licence (`rel=license`): whether it contains
+/// `license`, in any case.
+///
+/// That also accepts links whose URL contains the word. Reading the parameters would cost
+/// more than a quotation too many.
+fn may_name_license(value: &[u8]) -> bool {
     let value = value.to_ascii_lowercase();
     memchr::memmem::find(&value, b"license").is_some()
 }
@@ -117,7 +139,7 @@ mod tests {
         let mut quotations = Quotations::default();
         for &(name, value) in fields {
             let value = HeaderValue::from_str(value).unwrap();
-            quotations.field(&HeaderName::from_static(name), &value);
+            quotations.add_field(&HeaderName::from_static(name), &value);
         }
         quotations
     }
@@ -143,8 +165,8 @@ mod tests {
     fn a_long_statement_is_cut_and_says_so() {
         let long = "é".repeat(Quotations::BYTES_MAX);
         let mut quotations = Quotations::default();
-        quotations.element("meta robots", &long);
-        quotations.element("meta robots", "noindex");
+        quotations.add_element("meta robots", &long);
+        quotations.add_element("meta robots", "noindex");
         assert_eq!(quotations.list.len(), 1);
         assert!(quotations.list[0].said.ends_with(CUT));
         assert!(quotations.bytes < Quotations::BYTES_MAX + 16);

@@ -101,7 +101,7 @@ impl RecordCompletion {
     pub(super) fn quote_forged(&mut self, trailers: &HeaderMap, name: &HeaderName) {
         if let Some(summary) = &mut self.summary {
             for value in trailers.get_all(name) {
-                summary.quotations.forged(name, value);
+                summary.quotations.add_forged(name, value);
             }
         }
     }

@@ -1,15 +1,17 @@
 //! Character references in the values of attributes (`no&#x69;ndex`).
 //!
-//! HTML standard, 13.2.5.72 to 13.2.5.80. Of its 2,231 named references, only those are
-//! replaced that can separate, quote or end words of a list: spaces, quotes and
-//! punctuation. The others stay as written and make the word unknown; none of them
-//! stands for a letter of a directive. Does not know which attributes are read.
+//! HTML standard, 13.2.5.72 to 13.2.5.80. All numeric references are replaced by their
+//! character. Of the 2,231 named ones, only those are replaced that can separate, quote or
+//! end the words of a list of directives: spaces, quotes and punctuation. The others stay
+//! as written, and a word that contains one is no known directive. Replacing it would not
+//! change that: directives consist of ASCII characters, and none of the others stands for
+//! a single one. Does not know which attributes are read.
 
 use std::borrow::Cow;
 
 use encoding_rs::WINDOWS_1252;
 
-/// Named references and their characters.
+/// Names of the references that are replaced (`&amp;`), and their characters.
 #[rustfmt::skip]
 const NAMES: [(&str, char); 74] = [
     ("AMP", '&'),
@@ -88,8 +90,8 @@ const NAMES: [(&str, char); 74] = [
     ("vert", '|'),
 ];
 
-/// Names that the standard also accepts without a semicolon, because old pages use them
-/// that way.
+/// Names in [`NAMES`] that the standard accepts with and without a semicolon (`&amp`),
+/// because old pages leave it out.
 const BARE_NAMES: [(&str, char); 11] = [
     ("AMP", '&'),
     ("GT", '>'),
@@ -104,7 +106,8 @@ const BARE_NAMES: [(&str, char); 11] = [
     ("raquo", '\u{BB}'),
 ];
 
-/// Returns the value of an attribute with its references replaced.
+/// Returns the value of an attribute with its references replaced. Text after `&` that is
+/// not a reference, or whose name is not in [`NAMES`], stays as written.
 pub(super) fn decoded(value: &str) -> Cow<'_, str> {
     if !value.contains('&') {
         return Cow::Borrowed(value);
@@ -114,8 +117,8 @@ pub(super) fn decoded(value: &str) -> Cow<'_, str> {
     while let Some(start) = rest.find('&') {
         decoded.push_str(&rest[..start]);
         let reference = &rest[start + 1..];
-        if let Some((letter, after)) = numeric(reference).or_else(|| named(reference)) {
-            decoded.push(letter);
+        if let Some((character, after)) = numeric(reference).or_else(|| named(reference)) {
+            decoded.push(character);
             rest = after;
         } else {
             decoded.push('&');
@@ -126,27 +129,35 @@ pub(super) fn decoded(value: &str) -> Cow<'_, str> {
     Cow::Owned(decoded)
 }
 
-/// Reads `#105;` or `#x69;`; the semicolon is optional. Returns the character and the
-/// text after it.
+/// Reads a numeric reference after its `&`: `#105;` or `#x69;`, with or without the
+/// semicolon. Returns the character and the text after the reference; `None` if `text`
+/// does not begin with one.
 fn numeric(text: &str) -> Option<(char, &str)> {
     let text = text.strip_prefix('#')?;
     let (text, radix) = match text.strip_prefix(['x', 'X']) {
         Some(digits) => (digits, 16),
         None => (text, 10),
     };
-    let end = text.find(|letter: char| !letter.is_digit(radix));
+    let end = text.find(|character: char| !character.is_digit(radix));
     let (digits, after) = text.split_at(end.unwrap_or(text.len()));
     if digits.is_empty() {
         return None;
     }
     // Digits fail to parse only if the number is too large to be a character.
     let number = u32::from_str_radix(digits, radix).unwrap_or(u32::MAX);
-    Some((letter(number), after.strip_prefix(';').unwrap_or(after)))
+    Some((
+        character_of(number),
+        after.strip_prefix(';').unwrap_or(after),
+    ))
 }
 
-/// Returns the character with this number. The control characters of Windows-1252 stand
-/// for its printable ones (13.2.5.80), as in old pages.
-fn letter(number: u32) -> char {
+/// Returns the character that a numeric reference with this number stands for
+/// (13.2.5.80), or U+FFFD if the number is not a character.
+///
+/// That is the Unicode character, with one exception: 0x80 to 0x9F, which Unicode gives
+/// to control characters, are read as bytes of Windows-1252. Old pages number its quotes
+/// that way (`&#147;` is `“`).
+fn character_of(number: u32) -> char {
     if number == 0 {
         return char::REPLACEMENT_CHARACTER;
     }
@@ -158,18 +169,21 @@ fn letter(number: u32) -> char {
     char::from_u32(number).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
-/// Reads `amp;`, or one of [`BARE_NAMES`]. Returns the character and the text after it.
+/// Reads a named reference after its `&`: one of [`NAMES`] with a semicolon (`amp;`), or
+/// one of [`BARE_NAMES`] without (`amp`). Returns the character and the text after the
+/// reference; `None` if `text` does not begin with one.
 fn named(text: &str) -> Option<(char, &str)> {
-    let whole = NAMES.iter().find_map(|&(name, letter)| {
+    let terminated = NAMES.iter().find_map(|&(name, character)| {
         let after = text.strip_prefix(name)?.strip_prefix(';')?;
-        Some((letter, after))
+        Some((character, after))
     });
-    whole.or_else(|| {
-        BARE_NAMES.iter().find_map(|&(name, letter)| {
+    terminated.or_else(|| {
+        BARE_NAMES.iter().find_map(|&(name, character)| {
             let after = text.strip_prefix(name)?;
-            // `&lt=` and `&ltx` are usually part of a URL's query string, so they stay.
-            let is_longer = |next: char| next == '=' || next.is_ascii_alphanumeric();
-            (!after.starts_with(is_longer)).then_some((letter, after))
+            // Before `=`, a letter or a digit (`&lt=`, `&ltx`) the name is usually that of
+            // a parameter in a URL, so the standard leaves it as written.
+            let is_parameter = |next: char| next == '=' || next.is_ascii_alphanumeric();
+            (!after.starts_with(is_parameter)).then_some((character, after))
         })
     })
 }
@@ -204,20 +218,23 @@ mod tests {
         text_that_is_not_a_reference_stays: "a&b &; &# &#; &#x; &nothing; &" is "a&b &; &# &#; &#x; &nothing; &";
     }
 
-    // HTML standard, 13.5: all named references.
+    // HTML standard, 13.5: all named references. html5ever lists each with the numbers of
+    // its two characters; the second is 0 if there is only one.
     #[test]
-    fn every_name_that_matters_is_known() {
-        let matters = |letter: char| {
-            let is_sign = letter.is_ascii() && !letter.is_ascii_alphanumeric();
-            is_sign || is_margin(letter)
+    fn every_name_of_a_separator_or_quote_is_known() {
+        let matters = |character: char| {
+            let is_sign = character.is_ascii() && !character.is_ascii_alphanumeric();
+            is_sign || is_margin(character)
         };
         for (name, &(first, second)) in NAMED_ENTITIES.entries() {
-            let Some(letter) = char::from_u32(first).filter(|_| first != 0) else {
+            // html5ever also lists every beginning of a name, with the number 0. Those are
+            // not references.
+            let Some(character) = char::from_u32(first).filter(|_| first != 0) else {
                 continue;
             };
             let text = format!("&{name}");
-            if second == 0 && matters(letter) && !name.is_empty() {
-                assert_eq!(decoded(&text), letter.to_string(), "{name}");
+            if second == 0 && matters(character) && !name.is_empty() {
+                assert_eq!(decoded(&text), character.to_string(), "{name}");
             } else if name.ends_with(';') {
                 assert_eq!(decoded(&text), text, "{name}");
             }

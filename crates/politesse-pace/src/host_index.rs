@@ -1,42 +1,52 @@
-//! Index of the operator's rules by host: finds the first of many rules that matches a
-//! host.
+//! Search for the first pattern in a list that matches a host.
+//!
+//! The list holds the host patterns of the operator's rules (`pace.rule`), in the order of
+//! the configuration. Does not know what a rule says.
 
 use std::collections::BTreeMap;
 
 use politesse_robots::host_pattern::HostPattern;
 use politesse_robots::origin::Host;
 
-/// Index of the first pattern of a list that matches a host. A lookup takes one search
-/// for each label of the name and does not scan the list.
+/// Map from each pattern of a list to its position, from 0. Of equal patterns it has the
+/// first position.
+///
+/// A lookup does not scan the list: it searches the map once for each pattern that could
+/// match the host, which are as many as the host's name has labels.
 #[derive(Clone, Debug)]
-pub(super) struct FirstByHost(BTreeMap<HostPattern, usize>);
+pub(super) struct HostIndex(BTreeMap<HostPattern, usize>);
 
-impl FirstByHost {
-    /// Builds the index of `patterns`.
+impl HostIndex {
+    /// Builds the index of the list `patterns`.
     pub(super) fn of<'a>(patterns: impl Iterator<Item = &'a HostPattern>) -> Self {
-        let mut first = BTreeMap::new();
-        for (place, pattern) in patterns.enumerate() {
-            first.entry(pattern.clone()).or_insert(place);
+        let mut positions = BTreeMap::new();
+        for (position, pattern) in patterns.enumerate() {
+            positions.entry(pattern.clone()).or_insert(position);
         }
-        Self(first)
+        Self(positions)
     }
 
-    /// Returns the position of the first pattern that matches `host`.
-    pub(super) fn place(&self, host: &Host) -> Option<usize> {
+    /// Returns the position of the first pattern in the list that matches `host`; `None`
+    /// if none does.
+    pub(super) fn first_match(&self, host: &Host) -> Option<usize> {
         if self.0.is_empty() {
             return None;
         }
         let name = match host {
             Host::Name(name) => name,
+            // An address has no parent domains, so only the pattern for exactly this host
+            // can match it.
             Host::Address(_) => "",
         };
-        let above = name.match_indices('.');
-        let above = above.filter_map(|(dot, _)| name.get(dot + 1..));
-        let below = above.map(|name| HostPattern::Below(name.into()));
-        let patterns = below.chain([HostPattern::One(host.clone())]);
-        // The first rule in the file wins, even if a later one matches the host more
+        let dots = name.match_indices('.');
+        let parents = dots.filter_map(|(dot, _)| name.get(dot + 1..));
+        let wildcards = parents.map(|parent| HostPattern::Below(parent.into()));
+        let matching = wildcards.chain([HostPattern::One(host.clone())]);
+        // The first pattern in the list wins, even if a later one matches the host more
         // closely.
-        patterns.filter_map(|fits| self.0.get(&fits).copied()).min()
+        matching
+            .filter_map(|pattern| self.0.get(&pattern).copied())
+            .min()
     }
 }
 
@@ -46,8 +56,8 @@ mod tests {
 
     // Ours: the first match.
     #[test]
-    fn the_first_matching_entry_wins() {
-        let entries = [
+    fn the_first_matching_pattern_wins() {
+        let patterns = [
             "a.site.example",
             "*.site.example",
             "b.site.example",
@@ -55,15 +65,15 @@ mod tests {
             "site.example",
             "a.site.example",
         ];
-        let entries = entries.map(|text| text.parse().unwrap());
-        let first = FirstByHost::of(entries.iter());
-        let place = |host: &str| first.place(&host.parse().unwrap());
-        assert_eq!(place("a.site.example"), Some(0));
-        assert_eq!(place("b.site.example"), Some(1));
-        assert_eq!(place("x.a.site.example"), Some(1));
-        assert_eq!(place("site.example"), Some(4));
-        assert_eq!(place("notsite.example"), None);
-        assert_eq!(place("example"), None);
-        assert_eq!(place("10.0.0.1"), None);
+        let patterns = patterns.map(|text| text.parse().unwrap());
+        let index = HostIndex::of(patterns.iter());
+        let first_match = |host: &str| index.first_match(&host.parse().unwrap());
+        assert_eq!(first_match("a.site.example"), Some(0));
+        assert_eq!(first_match("b.site.example"), Some(1));
+        assert_eq!(first_match("x.a.site.example"), Some(1));
+        assert_eq!(first_match("site.example"), Some(4));
+        assert_eq!(first_match("notsite.example"), None);
+        assert_eq!(first_match("example"), None);
+        assert_eq!(first_match("10.0.0.1"), None);
     }
 }

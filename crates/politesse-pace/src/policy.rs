@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::host_index::FirstByHost;
+use super::host_index::HostIndex;
 use politesse_robots::VisitTime;
 use politesse_robots::host_pattern::HostPattern;
 use politesse_robots::origin::Host;
@@ -119,14 +119,14 @@ impl AdaptivePause {
     }
 }
 
-/// Operator's terms for one host.
+/// Operator's terms for one host: the limits that the scheduler keeps to there.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostTerms {
     /// Requests in flight, at least 1.
     pub in_flight: u32,
-    /// Starts per time unit.
+    /// Starts per time unit; `None` means no limit.
     pub rate: Option<Rate>,
-    /// Pause after each response.
+    /// Pause after each response; `None` means none.
     pub adaptive: Option<AdaptivePause>,
     /// Hours in which the host may be visited; `None` means any hour.
     pub hours: Option<VisitTime>,
@@ -135,7 +135,8 @@ pub struct HostTerms {
 }
 
 impl HostTerms {
-    fn within(self, limits: &PaceLimits) -> Self {
+    /// Replaces the numbers that `limits` sets, in either direction.
+    fn with_limits(self, limits: &PaceLimits) -> Self {
         Self {
             in_flight: limits.in_flight.map_or(self.in_flight, NonZeroU32::get),
             rate: limits.rate.or(self.rate),
@@ -197,9 +198,9 @@ pub struct PaceRule {
     /// Profile for everything that the rule does not limit; `None` means the terms that
     /// apply to all hosts.
     pub profile: Option<Profile>,
-    /// Limits of each host.
+    /// Limits for each of the hosts, in place of those of the profile.
     pub ceilings: PaceLimits,
-    /// Hours in which the hosts may be visited.
+    /// Hours in which the hosts may be visited; `None` means any hour.
     pub hours: Option<VisitTime>,
     /// Reason, in the operator's words.
     pub reason: Arc<str>,
@@ -208,31 +209,34 @@ pub struct PaceRule {
 /// Operator's terms for all hosts.
 #[derive(Clone, Debug)]
 pub struct PacePolicy {
+    /// Terms of hosts that no rule matches.
     usual: Arc<HostTerms>,
+    /// Terms of each rule, in the order of the configuration.
     by_rule: Vec<Arc<HostTerms>>,
-    first_rule: FirstByHost,
+    /// Positions in `by_rule`, by host pattern.
+    rule_index: HostIndex,
 }
 
 impl PacePolicy {
-    /// Builds the policy. Hosts get the terms of `profile`, with `limits` replacing its
-    /// own, or those of the first rule that matches them.
+    /// Builds the policy. A host gets the terms of the first rule that matches it. Without
+    /// such a rule it gets those of `profile`, where `limits` replaces the profile's own.
     #[must_use]
     pub fn new(profile: Profile, limits: &PaceLimits, rules: Vec<PaceRule>) -> Self {
-        let usual = profile.terms().within(limits);
-        let first_rule = FirstByHost::of(rules.iter().map(|rule| &rule.hosts));
+        let usual = profile.terms().with_limits(limits);
+        let rule_index = HostIndex::of(rules.iter().map(|rule| &rule.hosts));
         let terms = |rule: PaceRule| {
             let base = rule.profile.map_or_else(|| usual.clone(), Profile::terms);
             Arc::new(HostTerms {
                 hours: rule.hours,
                 reason: Some(rule.reason),
-                ..base.within(&rule.ceilings)
+                ..base.with_limits(&rule.ceilings)
             })
         };
         let by_rule = rules.into_iter().map(terms).collect();
         Self {
             usual: Arc::new(usual),
             by_rule,
-            first_rule,
+            rule_index,
         }
     }
 
@@ -240,7 +244,7 @@ impl PacePolicy {
     /// ones.
     #[must_use]
     pub fn terms(&self, host: &Host) -> &Arc<HostTerms> {
-        let rule = self.first_rule.place(host);
+        let rule = self.rule_index.first_match(host);
         let terms = rule.and_then(|rule| self.by_rule.get(rule));
         terms.unwrap_or(&self.usual)
     }

@@ -21,11 +21,13 @@ pub struct Annotation {
     /// Tokens of the crawler as keys of the field, `None` for a token that is not a
     /// valid key. Empty if the crawler is not identified.
     pub(super) tokens: Vec<Option<Key>>,
+    /// Directives, and how complete they are.
     pub(super) known: SavedDirectives,
     /// Statements about uses of the content, each once.
     pub(super) preferences: Vec<Preference>,
     /// Time at which the directives were sent, if a 304 confirmed them.
     pub(super) from: Option<Timestamp>,
+    /// Statements of the response as written.
     pub(super) quotations: Quotations,
 }
 
@@ -34,6 +36,7 @@ pub struct Annotation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavedDirectives {
     pub(super) directives: CrawlerDirectives,
+    /// How much of the response was read.
     pub(super) state: AnnotationState,
     /// Time at which the response arrived.
     pub(super) at: Timestamp,

@@ -24,10 +24,13 @@ use super::vocabulary::Restriction;
 #[derive(Debug)]
 pub struct DirectiveCollector<'a> {
     context: AnnotationContext<'a>,
+    /// Directives and preferences found so far.
     directives: CrawlerDirectives,
+    /// Statements as written.
     quotations: Quotations,
     /// Rule of the origin's TDM file.
     tdm_rule: Option<&'a TdmRule>,
+    /// State of the annotation, from what was read so far.
     state: AnnotationState,
     /// Time at which restored directives were sent.
     restored_from: Option<Timestamp>,
@@ -216,11 +219,13 @@ impl<'a> DirectiveCollector<'a> {
         }
     }
 
+    /// Quotes a meta, named as in `meta robots`.
     fn quote_meta(&mut self, meta: &Meta) {
         let name = format!("meta {}", meta.name);
         self.quotations.add_element(&name, &meta.content);
     }
 
+    /// Adds a directive to those for every crawler, to those for this crawler, or both.
     fn add(&mut self, scope: Scope<'_>, restriction: Restriction, source: DirectiveSource) {
         let directive = Directive::new(restriction, source);
         if scope == Scope::Everyone {

@@ -24,7 +24,9 @@ pub enum DirectiveSource {
 /// One directive in force (`noindex`, `max-snippet:20`), and its sources.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directive {
+    /// The name and the value.
     pub(super) restriction: Restriction,
+    /// Sources that state this value.
     sources: SourceSet,
 }
 
@@ -71,9 +73,9 @@ impl Directive {
 
     /// Returns the sources of the value in force, which is the strictest one.
     pub fn sources(&self) -> impl Iterator<Item = DirectiveSource> + '_ {
-        let said = self.sources.0;
+        let bits = self.sources.0;
         let sources = DirectiveSource::ALL.into_iter();
-        sources.filter(move |source| said & source.bit() != 0)
+        sources.filter(move |source| bits & source.bit() != 0)
     }
 }
 
@@ -105,7 +107,8 @@ impl DirectiveSet {
             self.by_name.insert(added.name(), added);
             return;
         };
-        // A source of a weaker value would not lead a reader to the value shown.
+        // The stricter value is the smaller one. Only its sources stay: a reader who looks
+        // up a source must find the value shown there.
         if added.restriction.value < known.restriction.value {
             *known = added;
         } else if added.restriction.value == known.restriction.value {

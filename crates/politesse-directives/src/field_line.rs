@@ -25,9 +25,11 @@ enum LineSyntax {
 /// The part of a field line that is read: at most `limit` bytes.
 #[derive(Debug)]
 pub(super) struct FieldLine<'a> {
+    /// The part that is read, decoded.
     text: Cow<'a, str>,
     /// The text with its damage repaired; `None` if it is undamaged.
     repaired: Option<String>,
+    /// Text of the line after that part.
     end: LineEnd,
 }
 
@@ -86,6 +88,7 @@ impl<'a> FieldLine<'a> {
         content
     }
 
+    /// Reads the statements of a text in the syntax that it appears to have.
     fn read_text<'t>(&self, text: &'t str) -> LineContent<'t> {
         match syntax(text) {
             LineSyntax::List => self.read_list(text),
@@ -111,9 +114,15 @@ impl<'a> FieldLine<'a> {
         content
     }
 
+    /// Reads rules of the form `name=directives`. The scope of a rule lasts until the next
+    /// rule or `;`.
+    ///
+    /// A directive after a comma continues the rule before it. But if several rules
+    /// precede it, an intermediary may have appended it from another line, where it bound
+    /// every crawler: then the line is suspect.
     fn read_values<'t>(&self, text: &'t str) -> LineContent<'t> {
         let mut content = LineContent::default();
-        let (mut scope, mut scopes) = (Scope::Everyone, 0);
+        let (mut scope, mut rules) = (Scope::Everyone, 0);
         let mut names = NameList::default();
         for piece in self.whole_pieces(text, b",;", Quotes::Ignore) {
             let starts_value = piece.separator == Some(b';');
@@ -123,9 +132,9 @@ impl<'a> FieldLine<'a> {
             if trimmed(piece.text).is_empty() {
                 continue;
             }
-            let begins = opens_scope || piece.separator != Some(b',');
-            scopes += usize::from(begins);
-            content.suspect = (!begins && 1 < scopes).then_some(scope);
+            let begins_rule = opens_scope || piece.separator != Some(b',');
+            rules += usize::from(begins_rule);
+            content.suspect = (!begins_rule && 1 < rules).then_some(scope);
         }
         content
     }

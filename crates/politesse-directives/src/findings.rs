@@ -14,12 +14,14 @@ use super::segment::{self, Scope};
 use super::tag::Tag;
 use super::vocabulary::may_restrict;
 
-/// A `<meta>` element that restricts something, with its character references decoded.
+/// A `<meta>` element that restricts something. Its values are decoded: from the encoding
+/// of the page, and with their character references replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
-    /// Attribute `name`, as written: the crawler it addresses.
+    /// Attribute `name`: the crawler it addresses. Surrounding blanks and its case stay as
+    /// they are.
     pub name: String,
-    /// Attribute `content`, as written.
+    /// Attribute `content`: a list of directives, not yet parsed.
     pub content: String,
 }
 
@@ -41,20 +43,23 @@ pub enum Notice {
 pub(super) enum MetaPlace {
     /// In the head, where a meta counts.
     Head,
-    /// After the head, where it is evidence.
-    BehindHead,
+    /// After the head. A meta is not in force there, but may be reported
+    /// (`directives.meta_scope`); a notice is dropped.
+    AfterHead,
 }
 
 /// Findings of one page.
 #[derive(Debug)]
 pub(super) struct HeadFindings {
+    /// Encoding of the page, from which attribute values are decoded.
     pub(super) encoding: &'static Encoding,
     /// Metas of the head that restrict something, each once.
     pub(super) metas: Vec<Meta>,
     /// Metas after the head that restrict something, each once.
     pub(super) outside: Vec<Meta>,
+    /// Notices of the head, each once.
     pub(super) notices: Vec<Notice>,
-    /// Total bytes of the texts.
+    /// Total bytes that the texts of metas and notices occupy.
     pub(super) bytes: usize,
 }
 
@@ -101,18 +106,18 @@ impl HeadFindings {
             return;
         }
         let content = self.decoded(content);
-        let notice = || content.trim().to_owned();
+        let text = || content.trim().to_owned();
         if word.eq_ignore_ascii_case("tdm-reservation") {
-            self.add_notice(Notice::TdmReservation(notice()), place);
+            self.push_notice(Notice::TdmReservation(text()), place);
         } else if word.eq_ignore_ascii_case("tdm-policy") {
-            self.add_notice(Notice::TdmPolicy(notice()), place);
+            self.push_notice(Notice::TdmPolicy(text()), place);
         // Keeping the descriptions and keywords of a page would fill the limit. An
         // unknown word in a meta for robots is kept as evidence.
         } else if Scope::of_meta(word) == Scope::Everyone
             || !segment::read_content(&content).is_empty()
         {
             let (name, content) = (name.into_owned(), content.into_owned());
-            self.keep(Meta { name, content }, place);
+            self.push_meta(Meta { name, content }, place);
         }
     }
 
@@ -131,24 +136,25 @@ impl HeadFindings {
         if let Some(address) = attribute("href")
             && essence.eq_ignore_ascii_case("application/rsl+xml")
         {
-            self.add_notice(Notice::License(address.trim().to_owned()), place);
+            self.push_notice(Notice::License(address.trim().to_owned()), place);
         }
     }
 
-    /// Adds the findings of another scan.
+    /// Adds the findings of another scan, of a part of the page that stands at `place`.
     pub(super) fn add(&mut self, other: Self, place: MetaPlace) {
         for meta in other.metas {
-            self.keep(meta, place);
+            self.push_meta(meta, place);
         }
         for notice in other.notices {
-            self.add_notice(notice, place);
+            self.push_notice(notice, place);
         }
     }
 
-    fn keep(&mut self, meta: Meta, place: MetaPlace) {
+    /// Keeps a meta, unless it is a duplicate or the limit is reached.
+    fn push_meta(&mut self, meta: Meta, place: MetaPlace) {
         let metas = match place {
             MetaPlace::Head => &mut self.metas,
-            MetaPlace::BehindHead => &mut self.outside,
+            MetaPlace::AfterHead => &mut self.outside,
         };
         if metas.len() < Self::METAS_MAX && !metas.contains(&meta) {
             self.bytes += meta.name.capacity() + meta.content.capacity();
@@ -156,7 +162,9 @@ impl HeadFindings {
         }
     }
 
-    fn add_notice(&mut self, notice: Notice, place: MetaPlace) {
+    /// Keeps a notice of the head, unless it is too long, a duplicate, or the limit is
+    /// reached.
+    fn push_notice(&mut self, notice: Notice, place: MetaPlace) {
         let (Notice::TdmReservation(text) | Notice::TdmPolicy(text) | Notice::License(text)) =
             &notice;
         let has_room = self.notices.len() < Self::NOTICES_MAX;

@@ -29,6 +29,7 @@ pub(super) enum HeadExtent {
 /// Effect of a token on how the rest of the page is read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TokenEffect {
+    /// None.
     Continue,
     /// The content of the named element is text.
     EnterText(&'static str),
@@ -41,12 +42,16 @@ pub(super) enum TokenEffect {
 /// State of the head of a page.
 #[derive(Debug)]
 pub(super) struct Head {
+    /// Part of the page that is looked at.
     extent: HeadExtent,
+    /// Whether a token was seen that only a body can contain.
     has_ended: bool,
     /// Whether `</head>` was seen; in a `<noscript>`, whether its end tag was.
     is_closed: bool,
+    /// Elements that are open here and are read in a way of their own: templates, SVG and
+    /// MathML.
     open: OpenElements,
-    /// Whether anything was ever open, or a template was closed.
+    /// Whether anything was ever in `open`, or a template was closed.
     has_nested: bool,
     /// Content of the `<noscript>` that is open.
     noscript: Option<Vec<u8>>,
@@ -69,7 +74,8 @@ impl Head {
         }
     }
 
-    /// Reports whether the head was seen to end.
+    /// Reports whether the head has ended: at something that only a body can contain, not
+    /// at `</head>`.
     pub(super) fn has_ended(&self) -> bool {
         self.has_ended
     }
@@ -160,6 +166,7 @@ impl Head {
         self.enter(tag)
     }
 
+    /// Adds the findings of a `<meta>` or `<link>`.
     fn record_element(&mut self, tag: &Tag<'_>) {
         if tag.element == ElementName::Meta {
             self.findings.add_meta(tag, self.place());
@@ -216,9 +223,10 @@ impl Head {
         self.extent != HeadExtent::Noscript && !self.has_ended && self.open.is_empty()
     }
 
+    /// Returns the place of the current token.
     fn place(&self) -> MetaPlace {
         if self.has_ended {
-            MetaPlace::BehindHead
+            MetaPlace::AfterHead
         } else {
             MetaPlace::Head
         }

@@ -29,12 +29,15 @@ pub enum ScanStatus {
 pub(super) struct HeadReader {
     /// Set if markup is not ASCII in the encoding of the page.
     decoder: Option<Decoder>,
+    /// Splits the page into tokens.
     tokenizer: Tokenizer,
+    /// State of the head, and the findings.
     head: Head,
     /// Bytes of the token that has not ended yet.
     pending: Vec<u8>,
     /// Set once the reading of the page is ambiguous.
     search: Option<MetaSearch>,
+    /// Progress of the scan.
     status: ScanStatus,
 }
 
@@ -200,6 +203,7 @@ impl HeadReader {
         }
     }
 
+    /// Searches `text`, and from now on the rest of the page, for metas.
     fn search_metas(&mut self, text: &[u8]) {
         let search = self.search.get_or_insert_default();
         search.push(text, &mut self.head.findings);

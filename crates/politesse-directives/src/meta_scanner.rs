@@ -46,6 +46,7 @@ impl From<usize> for ScanOptions {
 /// Finds the metas and notices in the head of a page. The page is pushed in chunks.
 pub struct MetaScanner {
     options: ScanOptions,
+    /// Encoding that the Content-Type declares.
     label: EncodingLabel,
     /// Whether the page must look like HTML to be scanned.
     must_look_like_html: bool,
@@ -58,8 +59,12 @@ pub struct MetaScanner {
     reader: Option<Box<HeadReader>>,
     /// Bytes still to come in which the page may declare its encoding.
     prescan_left: usize,
+    /// Encoding of the page; `None` if it is not known.
     encoding: Option<&'static Encoding>,
+    /// Whether the encoding that was declared can be read; see
+    /// [`is_readable`](Self::is_readable).
     is_readable: bool,
+    /// Progress of the scan.
     status: ScanStatus,
 }
 

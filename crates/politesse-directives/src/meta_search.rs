@@ -1,7 +1,7 @@
 //! Search for `<meta` anywhere in the bytes of a page.
 //!
 //! For pages whose reading is ambiguous: in every reading a meta begins with these
-//! bytes, so none is missed. Some findings may not be metas.
+//! bytes, so none is missed. Some findings may be no metas, such as text in a comment.
 
 use memchr::memchr;
 
@@ -13,6 +13,7 @@ use super::tag::{ElementName, TagReader};
 pub(super) struct MetaSearch {
     /// Beginning of a possible meta.
     pending: Vec<u8>,
+    /// Reader of the tag in `pending`.
     tag: TagReader,
     /// Bytes of tags read so far.
     bytes_read: usize,

@@ -17,17 +17,21 @@ use super::tag::{ElementName, Tag, TagKind};
 /// Open templates, and the foreign elements open in the innermost one.
 #[derive(Debug, Default)]
 pub(super) struct OpenElements {
+    /// Kinds of content of the open templates, the innermost last.
     templates: Vec<TemplateContent>,
+    /// Open elements of SVG or MathML, the innermost last.
     foreign: Vec<ForeignElement>,
 }
 
 /// Kind of content in a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TemplateContent {
+    /// No element has decided the kind yet.
     Undecided,
     /// The first element was a `<col>`: everything but columns and templates is
     /// ignored.
     Columns,
+    /// Any other content.
     Any,
 }
 
@@ -36,9 +40,11 @@ enum TemplateContent {
 struct ForeignElement {
     /// Name in lower case.
     name: SmallVec<[u8; 16]>,
+    /// Language that the element belongs to.
     language: ForeignLanguage,
 }
 
+/// Language other than HTML that a page may contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ForeignLanguage {
     Svg,
@@ -104,7 +110,7 @@ impl OpenElements {
             return TagReading::Html;
         }
         if let Some(content) = self.templates.last_mut() {
-            if *content == TemplateContent::Undecided && !leaves_open(tag.element) {
+            if *content == TemplateContent::Undecided && !leaves_undecided(tag.element) {
                 *content = match tag.element == ElementName::Col {
                     true => TemplateContent::Columns,
                     false => TemplateContent::Any,
@@ -132,8 +138,8 @@ impl OpenElements {
 
     fn read_foreign_end_tag(&mut self, tag: &Tag<'_>) -> TagReading {
         let closes = |open: &ForeignElement| open.name.eq_ignore_ascii_case(tag.name);
-        if let Some(place) = self.foreign.iter().rposition(closes) {
-            self.foreign.truncate(place);
+        if let Some(index) = self.foreign.iter().rposition(closes) {
+            self.foreign.truncate(index);
             return TagReading::Markup;
         }
         let leaves_foreign = matches!(tag.element, ElementName::P | ElementName::Br);
@@ -144,6 +150,7 @@ impl OpenElements {
         TagReading::Ambiguous
     }
 
+    /// Opens an element of `language`, unless its tag closes itself.
     fn open_foreign(&mut self, tag: &Tag<'_>, language: ForeignLanguage) -> TagReading {
         if !tag.is_self_closing {
             let name = tag.name.to_ascii_lowercase().into();
@@ -165,8 +172,8 @@ impl ForeignElement {
 }
 
 /// Reports whether an element may appear in any template without deciding how the
-/// template's content is read.
-fn leaves_open(element: ElementName) -> bool {
+/// template's content is read ([`TemplateContent::Undecided`]).
+fn leaves_undecided(element: ElementName) -> bool {
     matches!(
         element,
         ElementName::Base

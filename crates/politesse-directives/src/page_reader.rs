@@ -37,7 +37,9 @@ pub struct ResponseHead<'a> {
 /// crate has an example.
 #[derive(Debug)]
 pub struct PageReader<'a> {
+    /// Statements found so far.
     collector: DirectiveCollector<'a>,
+    /// The body; `None` if it is not read.
     body: Option<Box<ScannedBody>>,
 }
 
@@ -46,13 +48,16 @@ pub struct PageReader<'a> {
 struct ScannedBody {
     /// Decoder of the content codings; `None` if there are none.
     decoder: Option<BodyDecoder>,
+    /// Scanner of the decoded body.
     scanner: MetaScanner,
+    /// Part of the representation that the body contains.
     extent: BodyExtent,
 }
 
 /// Part of the representation that a body contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BodyExtent {
+    /// All of it.
     Whole,
     /// The beginning (206).
     Beginning,
@@ -62,6 +67,7 @@ enum BodyExtent {
 enum BodyPlan {
     /// The body is not read, because it cannot contain a `<meta>` that counts.
     Ignore,
+    /// The body is scanned.
     Scan(Box<ScannedBody>),
     /// The body is not read although it may contain a `<meta>` that counts: the
     /// annotation is partial.

@@ -62,9 +62,9 @@ impl Quotations {
     /// which nothing marks. The bytes are counted before invalid UTF-8 is replaced, which
     /// can triple the length of the last statement.
     ///
-    /// Directives are read from 32 KiB of fields and more. So many statements are an
-    /// attack, or a mistake that their beginning shows just as well, so the record keeps
-    /// less.
+    /// The record keeps less than is read for directives, which is 32 KiB of fields and
+    /// more: statements of that length are an attack, or a mistake that their beginning
+    /// shows just as well.
     pub const BYTES_MAX: usize = 8 * 1024;
 
     /// Adds a field line, if [`is_statement`].

@@ -45,19 +45,20 @@ fn may_be_damaged(text: &str) -> bool {
 /// stands before a number.
 fn is_usual_hyphen(text: &[u8], at: usize) -> bool {
     let before = &text[..at];
-    let is_behind = |word: &[u8]| {
+    let follows = |word: &[u8]| {
         let start = before.len().checked_sub(word.len());
         start.is_some_and(|start| before[start..].eq_ignore_ascii_case(word))
     };
     if text[at] == b'_' {
-        return is_behind(b"unavailable");
+        return follows(b"unavailable");
     }
     let is_inside = before.last().is_some_and(u8::is_ascii_alphanumeric);
-    !is_inside || is_behind(b"max") || is_behind(b"max-image") || is_behind(b"max-video")
+    !is_inside || follows(b"max") || follows(b"max-image") || follows(b"max-video")
 }
 
-/// Returns the plain form of a character of another script or width; `None` for an
-/// invisible character.
+/// Returns the ASCII character that a separator or hyphen of another script or width
+/// stands for (`，` for `,`), a comma for `|` and `&`, and any other character unchanged;
+/// `None` for an invisible character.
 fn plain(letter: char) -> Option<char> {
     match letter {
         '|' | '&' | '，' | '﹐' | '､' | '、' | '،' | '؛' | '；' | '｜' | '＆' => {
@@ -81,27 +82,28 @@ fn plain(letter: char) -> Option<char> {
 fn with_separators(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    let mut is_behind_directive = false;
+    let mut follows_directive = false;
     while let Some(letter) = rest.chars().next() {
         if is_word(letter) {
             let end = rest.find(|letter| !is_word(letter)).unwrap_or(rest.len());
             let (word, after) = rest.split_at(end);
             let hyphenated = lookup_hyphenated(word);
             out.push_str(hyphenated.map_or(word, |word| word.name.as_str()));
-            is_behind_directive = hyphenated.is_some() || lookup(word).is_some();
+            follows_directive = hyphenated.is_some() || lookup(word).is_some();
             rest = after;
             continue;
         }
         let after = &rest[letter.len_utf8()..];
         let separates = "./+!".contains(letter)
-            && (is_behind_directive || begins_with_directive(after) || ends_segment(after));
+            && (follows_directive || begins_with_directive(after) || ends_segment(after));
         out.push(if separates { ',' } else { letter });
-        is_behind_directive &= letter == ' ';
+        follows_directive &= letter == ' ';
         rest = after;
     }
     out
 }
 
+/// Reports whether the first word of a text is a directive, even if misspelt with hyphens.
 fn begins_with_directive(text: &str) -> bool {
     let text = text.trim_start();
     let end = text.find(|letter| !is_word(letter)).unwrap_or(text.len());
@@ -109,6 +111,7 @@ fn begins_with_directive(text: &str) -> bool {
     lookup(word).is_some() || lookup_hyphenated(word).is_some()
 }
 
+/// Reports whether a segment ends at the beginning of `text`.
 fn ends_segment(text: &str) -> bool {
     let text = text.trim_start();
     text.is_empty() || text.starts_with([',', ';'])

@@ -24,7 +24,9 @@ pub struct ResponseStatements {
     metas: Vec<Meta>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     notices: Vec<Notice>,
+    /// How much of the response was read.
     state: AnnotationState,
+    /// Bytes of all names and values that were added; 0 after deserialisation.
     #[serde(skip)]
     text_bytes: usize,
 }

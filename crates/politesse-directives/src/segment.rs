@@ -14,8 +14,9 @@ use super::vocabulary::{Restriction, bare, is_invisible, is_margin, lookup};
 pub(super) enum Scope<'a> {
     /// Every crawler, named or not.
     Everyone,
-    /// The crawler with product token `name`, and those in the list of names before it
-    /// (`ExampleBot, OtherBot: noindex`), which is nearly always empty.
+    /// The crawler with product token `name`, and those in the list `others`, which is
+    /// nearly always empty. In `ExampleBot, OtherBot: noindex`, `name` is `OtherBot` and
+    /// `others` the text before it.
     Agent { name: &'a str, others: &'a str },
 }
 
@@ -35,6 +36,7 @@ pub(super) struct DirectiveStatement<'a> {
 pub(super) struct TextPiece<'a> {
     /// Separator before the text; `None` for the first piece.
     pub(super) separator: Option<u8>,
+    /// The text, without separators.
     pub(super) text: &'a str,
     /// Position of the text in the original.
     pub(super) at: usize,
@@ -80,7 +82,9 @@ pub(super) fn pieces<'a>(text: &'a str, separators: &[u8], quotes: Quotes) -> Ve
 /// Beginning of the current piece.
 #[derive(Debug, Default)]
 struct PieceStart {
+    /// Separator before the piece; `None` for the first piece.
     separator: Option<u8>,
+    /// Position of the piece in the text.
     at: usize,
     /// Commas of a date inside the piece. `Wed, Dec 3, 2100` has two; looking for more
     /// would take quadratic time.
@@ -88,6 +92,7 @@ struct PieceStart {
 }
 
 impl PieceStart {
+    /// Returns the piece that lasts from here to the end of `text`.
     fn piece<'a>(&self, text: &'a str) -> TextPiece<'a> {
         TextPiece {
             separator: self.separator,
@@ -109,8 +114,8 @@ impl PieceStart {
     }
 }
 
-/// Returns the end of the string that begins at `start` (RFC 9651, section
-/// 3.3.3).
+/// Returns the position of the quote that ends the string whose first quote is at `start`
+/// (RFC 9651, section 3.3.3); `None` if the string does not end.
 fn string_end(text: &[u8], start: usize) -> Option<usize> {
     let mut at = start + 1;
     loop {
@@ -138,8 +143,9 @@ pub(super) fn read<'a>(
         let (head, value) = (&text[..end], &text[end + 1..]);
         let (words, name) = last_word(head);
         read_words(words, scope, statements);
-        let everyone = Scope::of(name) == Scope::Everyone;
-        if let Some(word) = lookup(name).filter(|_| !everyone) {
+        // `all` is a directive, but before a value it means every crawler.
+        let is_everyone = Scope::of(name) == Scope::Everyone;
+        if let Some(word) = lookup(name).filter(|_| !is_everyone) {
             // RFC 9651, section 3.3.6: a false parameter counts as absent.
             if value.trim() != "?0" {
                 let read = word.restrictions(value).into_iter();
@@ -162,6 +168,7 @@ pub(super) fn read<'a>(
     scope
 }
 
+/// Reports whether a value begins with a number, which may have a sign.
 fn is_number(value: &str) -> bool {
     // Checks only the beginning: the end is the same for each name before it, and a
     // hostile end would be searched once per name.
@@ -264,6 +271,7 @@ fn names(list: &str) -> impl Iterator<Item = &str> {
         .map(without_version)
 }
 
+/// Returns a product token without its version: `ExampleBot` of `ExampleBot/2.1`.
 fn without_version(name: &str) -> &str {
     name.split('/').next().unwrap_or_default()
 }
@@ -279,6 +287,7 @@ pub(super) fn read_content(content: &str) -> Vec<Restriction> {
     restrictions
 }
 
+/// Returns the restrictions in a content that are addressed to no crawler by name.
 fn read_as_written(content: &str) -> Vec<Restriction> {
     let mut statements = Vec::new();
     for piece in pieces(content, b",;", Quotes::Ignore) {

@@ -48,11 +48,13 @@ pub(super) enum ElementName {
 /// A complete tag.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tag<'a> {
+    /// Whether the tag opens or closes its element.
     pub(super) kind: TagKind,
     /// Name as written, in any case.
     pub(super) name: &'a [u8],
+    /// Element that the name stands for.
     pub(super) element: ElementName,
-    /// Values of a `<meta>`; for other elements they are not collected.
+    /// Attributes of a `<meta>`; for other elements they are not collected.
     pub(super) meta: MetaValues<'a>,
     /// Whether the tag ends with `/>`.
     pub(super) is_self_closing: bool,
@@ -180,7 +182,7 @@ impl ElementName {
     }
 }
 
-/// Values of a `<meta>`, collected while reading the tag, because a second pass would
+/// Attributes of a `<meta>`, as written, collected while reading the tag, because a second pass would
 /// cost as much as the first. If an attribute occurs twice, the first counts.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MetaValues<'a> {
@@ -189,6 +191,7 @@ pub(super) struct MetaValues<'a> {
 }
 
 impl<'a> MetaValues<'a> {
+    /// Keeps the attribute if it is one of the two, and the first of its name.
     fn note(&mut self, name: &[u8], value: &'a [u8]) {
         if name.eq_ignore_ascii_case(b"name") {
             self.name.get_or_insert(value);
@@ -201,6 +204,7 @@ impl<'a> MetaValues<'a> {
 /// An attribute without a value, or with a quoted one right after its name.
 struct PlainAttribute<'a> {
     name: &'a [u8],
+    /// Value without its quotes; empty if there is none.
     value: &'a [u8],
     /// Text after the attribute.
     after: &'a [u8],
@@ -212,8 +216,8 @@ impl<'a> PlainAttribute<'a> {
         let name_end = text
             .iter()
             .position(|&byte| byte == b'=' || ends_name(byte))?;
-        let (name, behind) = text.split_at(name_end);
-        let (value, after) = match behind {
+        let (name, rest) = text.split_at(name_end);
+        let (value, after) = match rest {
             // A name may begin with `=`, and whitespace may surround an `=`.
             _ if name.is_empty() => return None,
             [b'=', quote @ (b'"' | b'\''), quoted @ ..] => {
@@ -221,20 +225,23 @@ impl<'a> PlainAttribute<'a> {
                 (&quoted[..end], &quoted[end + 1..])
             }
             [b'=', ..] => return None,
-            _ => (&behind[..0], behind),
+            _ => (&rest[..0], rest),
         };
         Some(Self { name, value, after })
     }
 }
 
-/// Reads one tag from text that grows, and no byte of it more than twice: a tag of a
-/// mebibyte that arrives byte by byte must not take quadratic time.
+/// Reader of one tag in text that grows. It reads no byte more than twice, because a tag
+/// of a mebibyte that arrives byte by byte must not take quadratic time.
 #[derive(Debug)]
 pub(super) struct TagReader {
     /// Bytes of the tag that have been read.
     at: usize,
+    /// State after those bytes.
     state: TagState,
+    /// Range of the name of the current attribute in the text.
     attribute_name: Range<usize>,
+    /// Position of the value of the current attribute, after its quote.
     value_start: usize,
 }
 

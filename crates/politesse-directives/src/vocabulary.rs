@@ -14,7 +14,9 @@ use super::date;
 /// A directive's word, and its kind.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DirectiveWord {
+    /// The word, in lower case.
     pub(super) name: &'static TokenRef,
+    /// Kind of the directive.
     pub(super) kind: Kind,
 }
 
@@ -35,10 +37,10 @@ pub(super) enum Kind {
     Date,
 }
 
-/// Value of a directive; the strictest first.
+/// Value of a directive. Of two values of one directive, the stricter is the smaller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum DirectiveValue {
-    /// No value, only the name.
+    /// No value: the name alone is the restriction.
     Stated,
     /// At most this many characters or seconds, below 10^15.
     Limit(u64),
@@ -58,7 +60,9 @@ pub(super) enum PreviewSize {
 /// Directive with its value: something a crawler must not do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Restriction {
+    /// Name of the directive, in lower case; never one that permits.
     pub(super) name: &'static TokenRef,
+    /// What exactly the directive restricts.
     pub(super) value: DirectiveValue,
 }
 
@@ -170,7 +174,7 @@ pub(super) fn may_restrict(written: &[u8]) -> bool {
     }
 }
 
-/// Positions in a window where a word may begin.
+/// Number of positions in a window where a word may begin.
 const WINDOW_PLACES: usize = 16;
 
 /// Bytes of a window: those positions, and two more letters for the last of them.
@@ -230,6 +234,7 @@ fn begins_with_restriction(text: &[u8]) -> bool {
 }
 
 impl DirectiveWord {
+    /// Reports whether the directive restricts something if it has a suitable value.
     pub(super) fn restricts(self) -> bool {
         self.kind != Kind::Permission
     }
@@ -295,6 +300,8 @@ fn number(value: &str) -> Option<u64> {
     digits.parse().ok().filter(|&limit| limit < 10_u64.pow(15))
 }
 
+/// Reads the size of an image preview. Returns `None` for `large`, which restricts
+/// nothing, and for unknown sizes.
 fn preview(value: &str) -> Option<PreviewSize> {
     let word = value.split(char::is_whitespace).next()?;
     if word.eq_ignore_ascii_case("none") {

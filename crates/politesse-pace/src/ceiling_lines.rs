@@ -24,12 +24,16 @@ pub(super) struct CeilingKey {
 /// Lines of all ceilings.
 #[derive(Debug, Default)]
 pub(super) struct CeilingLines {
+    /// Lines that are not empty.
     lines: HashMap<CeilingKey, CeilingLine>,
+    /// Place of the next request that joins a line. Places are numbered over all lines.
     next_place: u64,
 }
 
+/// State of one ceiling.
 #[derive(Debug, Default)]
 struct CeilingLine {
+    /// Requests in flight.
     in_flight: u32,
     /// Last start that counted under a rate.
     started: Option<Uptime>,

@@ -1,7 +1,9 @@
 //! Waiting requests of one kind at one host, in the order of their turns: by client,
 //! then by crawler, then by arrival.
 //!
-//! Does not know which of them may start, nor the other kinds.
+//! Clients take turns, and within a client its crawlers do. The requests of a crawler form
+//! a line, whose first request is the only one that is checked. Does not know which
+//! requests may start, nor the other kinds.
 
 use std::collections::VecDeque;
 
@@ -23,7 +25,9 @@ type CrawlerLine = VecDeque<Waiter>;
 /// Position of a crawler's line.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct LineIndex {
+    /// Position of the client among the clients.
     client: usize,
+    /// Position of the line among those of its client.
     crawler: usize,
 }
 

@@ -1,7 +1,7 @@
 //! State that the scheduler shares with its turns and drivers: the clock, the
 //! configuration in force, metrics, and the back-off listener.
 //!
-//! Does not know any queue.
+//! A driver is the task that grants the turns of one host. Does not know any queue.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,7 +29,9 @@ use politesse_robots::origin::Host;
 /// Configuration in force, with its ceilings.
 #[derive(Debug)]
 pub(super) struct ActivePace {
+    /// Options in force.
     pub(super) options: Options,
+    /// Ceilings over many hosts, made from the options.
     pub(super) ceilings: Arc<Ceilings>,
     /// Number of the configuration, which a host compares to detect outdated terms;
     /// wraps.
@@ -39,8 +41,11 @@ pub(super) struct ActivePace {
 /// Current time, and the configuration in force at that time.
 #[derive(Debug)]
 pub(super) struct Now {
+    /// Time on the monotonic clock, which delays are measured by.
     pub(super) uptime: Uptime,
+    /// Wall-clock time, for hours and for other nodes.
     pub(super) wall: Timestamp,
+    /// Configuration in force.
     pub(super) active: Guard<Arc<ActivePace>>,
     /// Role of this node in its fleet; `None` outside a fleet.
     pub(super) fleet: Option<FleetPart>,
@@ -74,12 +79,16 @@ impl Now {
 /// State that the scheduler shares with its turns and drivers.
 #[derive(Debug)]
 pub(super) struct PaceContext {
+    /// Configuration in force.
     pub(super) active: ArcSwap<ActivePace>,
     /// Moment from which [`Uptime`] counts.
     pub(super) epoch: Instant,
     pub(super) metrics: Arc<Metrics>,
+    /// Tracks the spawned tasks, which a shutdown waits for.
     pub(super) tasks: Tasks,
+    /// Spawns the drivers, and the tasks that hold leases.
     pub(super) host_tasks: HostTasks,
+    /// Listener to back-offs, if one was set.
     pub(super) listener: OnceLock<BackOffListener>,
     /// Whether the process will stop soon, so that leases are given back where nothing
     /// waits.
@@ -92,15 +101,17 @@ pub(super) struct PaceContext {
 
 /// Largest number of concurrent calls that report hosts to the store or give leases
 /// back.
-const TELLING_MAX: usize = 64;
+const STORE_CALLS_MAX: usize = 64;
 
 /// Fleet that this node belongs to.
 #[derive(Debug)]
 pub(super) struct PaceFleet {
+    /// Store of the fleet, which grants leases of hosts.
     pub(super) store: Arc<dyn LeaseStore>,
-    /// Permits for calls that report hosts. All back-offs are reported to each
+    /// Permits for calls that report hosts or give leases back. All back-offs are reported to each
     /// generation of the store, and heartbeats share the connection.
-    pub(super) telling: Semaphore,
+    pub(super) store_calls: Semaphore,
+    /// Role of this node in the fleet.
     pub(super) part: ArcSwap<FleetPart>,
     /// Time until which `part` is valid if the store does not answer again, in
     /// microseconds of [`Uptime`]. Not in `part`: it changes with each answer, and
@@ -118,7 +129,7 @@ impl PaceFleet {
         };
         Self {
             store,
-            telling: Semaphore::new(TELLING_MAX),
+            store_calls: Semaphore::new(STORE_CALLS_MAX),
             part: ArcSwap::from_pointee(part),
             valid_until: AtomicU64::new(0),
         }
@@ -137,6 +148,7 @@ impl PaceFleet {
         is_new || was_outdated
     }
 
+    /// Returns whether `part` may no longer hold.
     fn is_outdated(&self, now: Uptime) -> bool {
         let until = Duration::from_micros(self.valid_until.load(Ordering::Relaxed));
         self.part.load().mode != FleetMode::Closed && until <= now
@@ -178,10 +190,12 @@ impl PaceContext {
         replaced
     }
 
+    /// Returns the time on the monotonic clock.
     pub(super) fn uptime(&self) -> Uptime {
         clock::instant().saturating_duration_since(self.epoch)
     }
 
+    /// Returns the current time, and the configuration in force.
     pub(super) fn now(&self) -> Now {
         let (uptime, fleet) = (self.uptime(), self.fleet.get());
         Now {
@@ -257,6 +271,7 @@ pub(super) enum BackOffReport {
 #[derive(Debug)]
 pub(super) struct HostTasks {
     tasks: Tasks,
+    /// Suspends the tasks in tests.
     #[cfg(any(test, feature = "testing"))]
     pub(super) gate: OnceLock<super::testing::Gate>,
 }

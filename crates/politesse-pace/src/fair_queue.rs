@@ -25,9 +25,11 @@ use politesse_decision::reason::Reason;
 /// Requests waiting for one host, in the order in which they start.
 #[derive(Debug, Default)]
 pub(super) struct FairQueue {
+    /// Robots.txt fetches.
     robots: ClientTurns,
+    /// Pages.
     pages: ClientTurns,
-    /// Files embedded in pages.
+    /// Requisites: files embedded in pages.
     requisites: ClientTurns,
     /// Whether the last turn of a robots.txt or page went to a robots.txt.
     was_robots: bool,
@@ -128,6 +130,7 @@ impl FairQueue {
             .map_err(|other| until.min(other))
     }
 
+    /// Starts the next robots.txt, and refuses those before it that can never start.
     fn serve_robots(&mut self, host: &mut HostState, now: &Now) -> Result<(Waiter, Grant), Uptime> {
         loop {
             let waiter = self.robots.first_mut().ok_or(Uptime::MAX)?;
@@ -146,11 +149,13 @@ impl FairQueue {
         }
     }
 
+    /// Starts the next page that may start.
     fn serve_page(&mut self, host: &mut HostState, now: &Now) -> Result<(Waiter, Grant), Uptime> {
         let (index, grant) = start_first(&mut self.pages, host, now)?;
         Ok((self.pop_page(index).ok_or(now.uptime)?, grant))
     }
 
+    /// Starts the next requisite that may start.
     fn serve_requisite(
         &mut self,
         host: &mut HostState,
@@ -185,7 +190,7 @@ impl FairQueue {
         self.pages.firsts()
     }
 
-    /// Returns whether a request waits for a ceiling over many hosts.
+    /// Returns whether the first request of some line waits for a ceiling over many hosts.
     pub(super) fn is_under_ceiling(&self) -> bool {
         self.firsts()
             .chain(self.requisites.firsts())

@@ -34,8 +34,10 @@ const REMEMBERED: Duration = Duration::from_secs(600);
 /// Interval at which a request that waits for its host's lease is checked again.
 const LEASE_CHECK: Duration = Duration::from_secs(1);
 
+/// Explanation of a delay while another node holds the lease of the host.
 const ELSEWHERE: &str = "another node of the fleet asks this host at present";
 
+/// Explanation of a delay while the store of the fleet is lost.
 const LOST: &str = "the store of the fleet does not answer (fleet.on_loss)";
 
 /// Shortest time between two checks for stalled clients.
@@ -57,10 +59,13 @@ pub(super) struct EndedTurn<'a> {
 /// State of one host. Kept small, because there are many hosts.
 #[derive(Debug)]
 pub(super) struct HostState {
+    /// Starts and ends of requests.
     pub(super) schedule: Schedule,
+    /// Operator's terms for the host.
     terms: Arc<HostTerms>,
     /// Generation of the configuration that `terms` come from.
     generation: u32,
+    /// Back-off after a 429 or 503, current or past.
     pub(super) back_off: BackOff,
     /// Turns that have waited for their clients, and clients that stalled; few hosts
     /// have any.
@@ -194,7 +199,7 @@ impl HostState {
             waiter.give_way();
             return Err(delay);
         }
-        self.end_long_ones(kind, &limits, now);
+        self.end_overlong(kind, &limits, now);
         let delay = self.schedule.next(kind, &limits, uptime);
         if !delay.is_over() {
             waiter.give_way();
@@ -213,7 +218,7 @@ impl HostState {
             .is_some_and(|fleet| fleet.mode == FleetMode::Leased);
         let lease = self.lease.as_mut().filter(|_| is_leased);
         Ok(Grant {
-            tenure: lease.map(|lease| lease.use_up(uptime)),
+            tenure: lease.map(|lease| lease.record_start(uptime)),
             start: self.schedule.start(kind, &limits, uptime)?,
             client: waiter.place.owner.reader().cloned(),
             ceilings: waiter.claim.take(),
@@ -268,10 +273,12 @@ impl HostState {
             in_flight: 1,
             ..self.limits(None, Kind::Page, now)
         };
-        self.end_long_ones(Kind::Page, &limits, now);
+        self.end_overlong(Kind::Page, &limits, now);
     }
 
-    fn end_long_ones(&mut self, kind: Kind, limits: &StartLimits, now: &Now) {
+    /// Counts overlong turns as ended if the next start waits for that
+    /// ([`Schedule::overrun`]).
+    fn end_overlong(&mut self, kind: Kind, limits: &StartLimits, now: &Now) {
         self.overruns += u32::from(self.schedule.overrun(kind, limits, now.uptime));
         self.give_up_stalled(kind, limits, now);
     }
@@ -335,7 +342,7 @@ impl HostState {
                 .map(|at| now.uptime.saturating_sub(at)),
             ..HostHistory::default()
         };
-        self.schedule.tell(&mut history, now.uptime);
+        self.schedule.write_history(&mut history, now.uptime);
         let limits = self.limits(None, Kind::Page, now);
         let pause = self.schedule.step(Kind::Page, &limits);
         history.remembered = history.remembered.max(pause).max(REMEMBERED);
@@ -350,7 +357,7 @@ impl HostState {
 
     /// Reports the host's back-off to a store of a new generation, which may have lost
     /// all data.
-    pub(super) fn tell_again(&mut self, host: &Host, now: &Now) {
+    pub(super) fn report_again(&mut self, host: &Host, now: &Now) {
         let Some(fleet) = now.fleet else {
             return;
         };
@@ -388,8 +395,12 @@ impl HostState {
         // If the store does not know our back-off yet, it may come from a 429 received
         // just now.
         let is_new = self.back_off.asked_at.is_some_and(|at| asked_at <= at);
-        let is_untold = is_new || self.lease.as_ref().is_some_and(|lease| lease.is_untold());
-        let is_own = |own: Uptime| own.abs_diff(end) < LEASE_CHECK || is_untold && end < own;
+        let has_unreported = is_new
+            || self
+                .lease
+                .as_ref()
+                .is_some_and(|lease| lease.has_unreported());
+        let is_own = |own: Uptime| own.abs_diff(end) < LEASE_CHECK || has_unreported && end < own;
         if !self.back_off.end.is_some_and(is_own) {
             // A back-off that is over may have been forgiven since.
             let first_at = self.back_off.until(now).and(self.back_off.first_at);
@@ -424,7 +435,7 @@ impl HostState {
         let watch = self.watch.as_ref()?;
         let given_up = watch.given_up(client, limits.max_turn, now.uptime)?;
         let in_flight = self.schedule.in_flight().saturating_add(given_up.turns);
-        let most = self.schedule.most(waiter.place.kind, limits);
+        let most = self.schedule.in_flight_max(waiter.place.kind, limits);
         (most <= in_flight).then(|| {
             let end = DelayEnd::OnEvent(given_up.until.saturating_sub(now.uptime));
             Delay::of_crawler(Reason::Ceiling, end)

@@ -32,6 +32,7 @@ const FORGOTTEN: usize = 64;
 /// Queues of all hosts.
 #[derive(Debug)]
 pub(super) struct HostMap {
+    /// Queues by host. A host without one has the state of a new queue.
     queues: DashMap<Host, Arc<HostQueue>, RandomState>,
     /// Length of `queues`: asking the map itself would take all of its locks.
     len: AtomicUsize,
@@ -133,6 +134,7 @@ impl HostMap {
         ended
     }
 
+    /// Subtracts forgotten queues from the length and from the metric.
     fn count_forgotten(&self, forgotten: usize) {
         self.len.fetch_sub(forgotten, Ordering::Relaxed);
         let forgotten = i64::try_from(forgotten).unwrap_or(0);

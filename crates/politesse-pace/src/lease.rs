@@ -140,7 +140,9 @@ pub(super) struct HostNeeds {
 /// Time on both clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeaseTime {
+    /// Time on the monotonic clock.
     pub(super) uptime: Uptime,
+    /// Time on the wall clock.
     pub(super) wall: Timestamp,
 }
 
@@ -156,6 +158,7 @@ enum Hold {
 /// Period for which a lease is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tenure {
+    /// Time until which the lease is valid by the monotonic clock.
     until: Uptime,
     /// Time at which the lease was asked for.
     asked_at: LeaseTime,
@@ -196,8 +199,8 @@ impl Tenure {
         let is_idle = is_over && !needs.is_waiting;
         // The place under a ceiling is lost with the lease.
         let is_kept = needs.is_under_ceiling && !(self.is_wanted && is_due);
-        let is_long = self.is_too_short(needs) && !is_kept;
-        needs.in_flight == 0 && (self.is_leaving || is_idle || is_long)
+        let waits_longer = self.is_too_short(needs) && !is_kept;
+        needs.in_flight == 0 && (self.is_leaving || is_idle || waits_longer)
     }
 
     /// Returns whether the requests wait for longer than the lease lasts.
@@ -209,27 +212,30 @@ impl Tenure {
 /// Lease of one host, as this node knows it.
 #[derive(Debug)]
 pub(super) struct HostLease {
+    /// Host that the lease is for.
     pub(super) host: Host,
     /// Number of the latest claim. It keeps a call that was delayed on its way from
     /// ending a later tenure.
     pub(super) number: u32,
+    /// Whether the lease is held, and for how long.
     hold: Hold,
     /// Whether a request is blocked on the lease.
     is_missed: bool,
-    /// Whether the lease was asked for since then.
-    is_asked: bool,
+    /// Whether the lease was claimed since a request became blocked on it.
+    was_claimed: bool,
     /// Time until which the lease is not asked for, because the host has a longer delay.
     /// In the meantime the local schedule decides when requests may start.
     rests_until: Option<Uptime>,
-    /// Whether a request ended that the store does not know of.
-    is_untold: bool,
+    /// Whether this node's history of the host has something that the store does not know
+    /// of: an ended request, or a back-off.
+    has_unreported: bool,
     /// Whether the store does not know yet that an operator ended the back-off.
     is_freed: bool,
     /// Generation of the store to which the host was last reported.
     generation: u64,
-    /// Whether a task works on the lease.
-    pub(super) is_kept: bool,
-    /// Wakes that task.
+    /// Whether a task, the keeper, works on the lease ([`super::queue`]).
+    pub(super) has_keeper: bool,
+    /// Wakes the keeper.
     pub(super) keeper: Arc<Notify>,
 }
 
@@ -241,12 +247,12 @@ impl HostLease {
             number: 0,
             hold: Hold::Not(Uptime::ZERO),
             is_missed: false,
-            is_asked: false,
+            was_claimed: false,
             rests_until: None,
-            is_untold: false,
+            has_unreported: false,
             is_freed: false,
             generation,
-            is_kept: false,
+            has_keeper: false,
             keeper: Arc::default(),
         }
     }
@@ -274,7 +280,7 @@ impl HostLease {
     }
 
     /// Records that a request was started. Returns the number of the tenure.
-    pub(super) fn use_up(&mut self, now: Uptime) -> u32 {
+    pub(super) fn record_start(&mut self, now: Uptime) -> u32 {
         if let Hold::Held(tenure) = &mut self.hold {
             tenure.latest_start = Some(now);
         }
@@ -283,16 +289,16 @@ impl HostLease {
 
     /// Records that a request ended.
     pub(super) fn end(&mut self) {
-        self.is_untold |= matches!(self.hold, Hold::Not(_));
+        self.has_unreported |= matches!(self.hold, Hold::Not(_));
     }
 
     /// Schedules an immediate report of a new back-off to the store: this node may stop
     /// before it renews the lease.
-    pub(super) fn tell(&mut self) {
+    pub(super) fn report_back_off(&mut self) {
         // The operator's order applied to an earlier back-off.
         self.is_freed = false;
         match &mut self.hold {
-            Hold::Not(_) => self.is_untold = true,
+            Hold::Not(_) => self.has_unreported = true,
             Hold::Held(tenure) => tenure.look_at = Uptime::ZERO,
         }
     }
@@ -302,7 +308,7 @@ impl HostLease {
     pub(super) fn enter(&mut self, generation: u64, is_left_alone: bool) {
         if self.generation != generation {
             self.generation = generation;
-            self.is_untold |= is_left_alone;
+            self.has_unreported |= is_left_alone;
         }
     }
 
@@ -315,8 +321,8 @@ impl HostLease {
     }
 
     /// Returns whether there is something to report to the store.
-    pub(super) fn is_untold(&self) -> bool {
-        self.is_untold
+    pub(super) fn has_unreported(&self) -> bool {
+        self.has_unreported
     }
 
     /// Drops the lease because the store was lost, and everything that was to be reported
@@ -324,9 +330,9 @@ impl HostLease {
     pub(super) fn forget(&mut self) {
         self.hold = Hold::Not(Uptime::ZERO);
         self.is_missed = false;
-        self.is_asked = false;
+        self.was_claimed = false;
         self.rests_until = None;
-        self.is_untold = false;
+        self.has_unreported = false;
         // Once the store is back, active back-offs are reported to it again.
         self.generation = 0;
     }
@@ -345,7 +351,7 @@ impl HostLease {
     pub(super) fn is_due(&self) -> bool {
         let is_held = matches!(self.hold, Hold::Held(_));
         let is_asked_for = self.is_missed || self.rests_until.is_some();
-        is_asked_for || self.is_untold || self.is_freed || is_held
+        is_asked_for || self.has_unreported || self.is_freed || is_held
     }
 
     /// Returns whether a request is blocked on the lease.
@@ -378,7 +384,7 @@ impl HostLease {
                 // Applies from now on, even if the answer is lost. Other nodes ask at
                 // shorter intervals, so they may get the lease first.
                 self.hold = Hold::Not(now.saturating_add(2 * ASK_AGAIN.1));
-                self.is_untold = true;
+                self.has_unreported = true;
                 LeaseStep::Call(self.number, LeaseOrder::Release(needs.history))
             }
             Hold::Held(_) => {
@@ -386,12 +392,12 @@ impl HostLease {
                 // store did not answer.
                 self.hold = Hold::Not(now);
                 self.is_missed = needs.is_waiting;
-                self.is_untold = true;
+                self.has_unreported = true;
                 LeaseStep::Wait(now)
             }
             Hold::Not(ask_at) if now < *ask_at => LeaseStep::Wait(*ask_at),
             Hold::Not(_) if self.is_freed => LeaseStep::Call(self.number, LeaseOrder::EndBackOff),
-            Hold::Not(_) if self.is_untold && needs.in_flight == 0 => {
+            Hold::Not(_) if self.has_unreported && needs.in_flight == 0 => {
                 LeaseStep::Call(self.number, LeaseOrder::Release(needs.history))
             }
             // The node's generation number and its share of the host are outdated, so it
@@ -405,7 +411,7 @@ impl HostLease {
                 LeaseStep::Wait(self.rests_until.unwrap_or(now))
             }
             Hold::Not(_) if is_needed => {
-                self.is_asked = true;
+                self.was_claimed = true;
                 self.rests_until = None;
                 self.number = self.number.wrapping_add(1);
                 LeaseStep::Call(self.number, LeaseOrder::Claim)
@@ -422,7 +428,7 @@ impl HostLease {
     fn is_needed(&self, needs: &HostNeeds) -> bool {
         match needs.is_waiting {
             true => self.is_missed || self.rests_until.is_some(),
-            false => self.is_missed && !self.is_asked,
+            false => self.is_missed && !self.was_claimed,
         }
     }
 
@@ -458,18 +464,18 @@ impl HostLease {
                     is_spare: false,
                     ..before
                 });
-                (self.is_missed, self.is_asked) = (false, false);
+                (self.is_missed, self.was_claimed) = (false, false);
                 history
             }
             Ok(LeaseAnswer::Refused(time)) => {
                 let (least, most) = ASK_AGAIN;
                 // The history sent with a renewal was not recorded, either.
-                self.is_untold |= matches!(self.hold, Hold::Held(_));
+                self.has_unreported |= matches!(self.hold, Hold::Held(_));
                 self.hold = Hold::Not(now.saturating_add(time.clamp(least, most)));
                 None
             }
             Ok(LeaseAnswer::Noted) => {
-                self.is_untold = false;
+                self.has_unreported = false;
                 None
             }
             Ok(LeaseAnswer::Freed) => {

@@ -1,9 +1,10 @@
 //! Queue of one host: the state of the host and the requests that wait for it.
 //!
 //! A request that need not wait starts under the lock and leaves no trace here. While
-//! requests wait, one task ([`HostQueue::drive`]) sleeps for all of them and grants
-//! turns one by one; it is woken when a request ends or a limit changes. The guard is
-//! never held across an await, and no lock of another host is taken under it.
+//! requests wait, one task, the driver ([`HostQueue::drive`]), sleeps for all of them and
+//! grants turns one by one; it is woken when a request ends or a limit changes. In a
+//! fleet, another task, the keeper ([`HostQueue::keep_lease`]), works on the lease of the
+//! host. The guard is never held across an await, and no lock of another host is taken under it.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -32,14 +33,18 @@ use politesse_robots::origin::Host;
 /// Queue of one host.
 #[derive(Debug)]
 pub(super) struct HostQueue {
+    /// State shared with the queues of other hosts.
     pub(super) context: Arc<PaceContext>,
+    /// Everything about this host, under its lock.
     state: Mutex<QueueState>,
 }
 
+/// State of one queue.
 #[derive(Debug)]
 struct QueueState {
+    /// State of the host.
     host: HostState,
-    /// Present as long as a task drives it; most hosts have no waiting requests.
+    /// Waiting requests. Present as long as a task drives it; most hosts have no waiting requests.
     waiting: Option<Box<FairQueue>>,
     /// Time before which no waiting request can start; zero if unknown.
     next_look: Uptime,
@@ -49,10 +54,15 @@ struct QueueState {
 /// back a turn that was granted and not taken.
 #[derive(Debug)]
 pub(super) struct Ticket {
+    /// Queue in which the request waits.
     pub(super) queue: Arc<HostQueue>,
+    /// Place of the request in it.
     place: QueuePlace,
+    /// Receives the turn, or the delay that is too long.
     answer: oneshot::Receiver<TurnAnswer>,
+    /// Time at which the request joined.
     joined_at: Uptime,
+    /// End of the longest wait.
     deadline: Uptime,
     /// Counts the request while it waits; `None` for a robots.txt.
     seat: Option<Seat>,
@@ -96,7 +106,7 @@ impl HostQueue {
     pub(super) fn wake(self: &Arc<Self>, host: &Host) {
         let now = self.context.now();
         let mut state = self.lock();
-        state.host.tell_again(host, &now);
+        state.host.report_again(host, &now);
         state.wake_driver();
         self.look_after_lease(&mut state);
     }
@@ -273,7 +283,7 @@ impl HostQueue {
         };
         state.wake_driver();
         if let Some(lease) = &mut state.host.lease {
-            lease.tell();
+            lease.report_back_off();
         }
         self.look_after_lease(&mut state);
         let delay = Delay::of_host(Reason::BackOff, now.end_at(until));
@@ -363,10 +373,10 @@ impl HostQueue {
         let Some(lease) = &mut state.host.lease else {
             return;
         };
-        if lease.is_kept {
+        if lease.has_keeper {
             lease.keeper.notify_one();
         } else if lease.is_due() {
-            lease.is_kept = true;
+            lease.has_keeper = true;
             let keeper = Arc::clone(&lease.keeper);
             let host = lease.host.clone();
             let keep = Arc::clone(self).keep_lease(host, keeper);
@@ -397,12 +407,12 @@ impl HostQueue {
             let answer = match call.order {
                 LeaseOrder::Release(_) => {
                     // The semaphore is never closed.
-                    let place = fleet.telling.acquire().await;
+                    let permit = fleet.store_calls.acquire().await;
                     // The host may have answered with a 429 or 503 in the meantime.
                     let history = self.with_host(|host| host.history(&self.context.now()));
                     let order = LeaseOrder::Release(history);
                     let answer = fleet.store.lease(LeaseCall { order, ..call }).await;
-                    drop(place);
+                    drop(permit);
                     answer
                 }
                 LeaseOrder::Claim | LeaseOrder::Renew(_) | LeaseOrder::EndBackOff => {
@@ -463,11 +473,11 @@ impl HostQueue {
         {
             lease.forget();
             // After a mode change, `wake` starts the task again.
-            lease.is_kept = false;
+            lease.has_keeper = false;
             return LeaseStep::Rest;
         }
         let step = lease.step(&needs, now.time());
-        lease.is_kept = step != LeaseStep::Rest;
+        lease.has_keeper = step != LeaseStep::Rest;
         step
     }
 }

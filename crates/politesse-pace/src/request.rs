@@ -1,7 +1,9 @@
 //! Request for a turn at a host: as it is made, as it waits, and the start that it is
 //! granted.
 //!
-//! Does not know the host's limits, nor the queue.
+//! A request that waits is a [`Waiter`] in the queue of its host, which the queue's
+//! driver, a task, checks until it may start. Does not know the host's limits, nor the
+//! queue.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -160,11 +162,15 @@ pub(super) struct QueuePlace {
 /// Request from the moment it asks for its turn until it starts or leaves.
 #[derive(Debug)]
 pub(super) struct Waiter {
+    /// Place in the queue.
     pub(super) place: QueuePlace,
+    /// Pace records that the site states for this crawler.
     pub(super) pace_records: Option<Arc<PaceRecords>>,
+    /// Address of the host if known, for `pace.address`.
     pub(super) address: Option<IpAddr>,
     /// Claim on the request's ceilings, if any apply.
     pub(super) claim: Option<CeilingClaim>,
+    /// End of the longest wait.
     pub(super) deadline: Uptime,
     /// Time before which the request need not be checked.
     pub(super) not_before: Uptime,

@@ -80,6 +80,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    /// Returns whether the request is for a page.
     fn is_page(self) -> bool {
         matches!(self, Self::Page | Self::PageAtOnce)
     }
@@ -88,6 +89,7 @@ impl Kind {
 /// Started request. Passed once to [`Schedule::end`] or [`Schedule::give_back`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Start {
+    /// Kind of the request.
     pub(super) kind: Kind,
     /// [`Track::number`] of this start.
     number: u32,
@@ -97,7 +99,8 @@ pub(super) struct Start {
     at: Uptime,
     /// Time of the previous start, restored if this one is given back.
     previous_start: Option<Uptime>,
-    previous_delay: Duration,
+    /// [`Schedule::robots_delay`] before this start, restored likewise.
+    previous_robots_delay: Duration,
 }
 
 /// Outcome of a request, for the adaptive pause.
@@ -115,21 +118,26 @@ pub(super) enum Outcome {
 struct Track {
     /// Number of the latest start; wraps.
     number: u32,
+    /// Time of the latest start; `None` if there was none, or it was given back.
     started: Option<Uptime>,
-    /// Separate from `started`: it must remain when a start is given back.
+    /// Time of the latest end. Separate from `started`: it must remain when a start is given back.
     ended: Option<Uptime>,
 }
 
 /// Starts of one host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Schedule {
+    /// Number of requests in flight, of all kinds.
     in_flight: u32,
+    /// Starts and ends of pages.
     pages: Track,
+    /// Starts and ends of requisites.
     requisites: Track,
+    /// Starts and ends of robots.txt fetches.
     robots: Track,
     /// Delay before the next robots.txt: that of the latest page, or the one set by
     /// [`Schedule::set_robots_delay`].
-    delay: Duration,
+    robots_delay: Duration,
     /// Longest delay of any page so far. Until it is over, the schedule is not idle and
     /// must not be forgotten.
     longest_delay: Duration,
@@ -216,11 +224,11 @@ impl Schedule {
         Delay::of_crawler(reason, end)
     }
 
-    /// Returns the delay that a request keeps after the end of others.
+    /// Returns the delay that a request of `kind` keeps after the end of others.
     fn delay(&self, kind: Kind, limits: &StartLimits) -> Duration {
         let delay = match kind {
             Kind::Page | Kind::PageAtOnce | Kind::Requisite => limits.delay,
-            Kind::RobotsTxt => limits.delay.max(self.delay).min(ROBOTS_DELAY_MAX),
+            Kind::RobotsTxt => limits.delay.max(self.robots_delay).min(ROBOTS_DELAY_MAX),
         };
         limits.share.stretch(delay)
     }
@@ -243,11 +251,11 @@ impl Schedule {
 
     /// Returns whether a request of `kind` has to wait for another one to end.
     pub(super) fn is_full(&self, kind: Kind, limits: &StartLimits) -> bool {
-        self.most(kind, limits) <= self.in_flight
+        self.in_flight_max(kind, limits) <= self.in_flight
     }
 
-    /// Returns how many requests may be in flight.
-    pub(super) fn most(&self, kind: Kind, limits: &StartLimits) -> u32 {
+    /// Returns how many requests may be in flight, including the next one of `kind`.
+    pub(super) fn in_flight_max(&self, kind: Kind, limits: &StartLimits) -> u32 {
         // A delay counts from the end of a request, so only one may be in flight at a
         // time.
         if self.delay(kind, limits).is_zero() {
@@ -268,6 +276,7 @@ impl Schedule {
         latest.unwrap_or_default().saturating_add(limits.max_turn)
     }
 
+    /// Returns the track that requests of `kind` belong to.
     fn track(&mut self, kind: Kind) -> &mut Track {
         match kind {
             Kind::Page | Kind::PageAtOnce => &mut self.pages,
@@ -292,9 +301,9 @@ impl Schedule {
             return Err(delay);
         }
         self.in_flight = self.in_flight.saturating_add(1);
-        let (overruns, previous_delay) = (self.overruns, self.delay);
+        let (overruns, previous_robots_delay) = (self.overruns, self.robots_delay);
         if kind.is_page() {
-            self.delay = limits.delay;
+            self.robots_delay = limits.delay;
             self.longest_delay = self.longest_delay.max(limits.delay);
         }
         let track = self.track(kind);
@@ -305,7 +314,7 @@ impl Schedule {
             overruns,
             at: now,
             previous_start: track.started.replace(now),
-            previous_delay,
+            previous_robots_delay,
         })
     }
 
@@ -328,7 +337,7 @@ impl Schedule {
             track.started = start.previous_start;
         }
         if start.kind.is_page() {
-            self.delay = start.previous_delay;
+            self.robots_delay = start.previous_robots_delay;
         }
     }
 
@@ -359,13 +368,13 @@ impl Schedule {
 
     /// Writes the latest requests into `history`, for the next holder of the host's
     /// lease.
-    pub(super) fn tell(&self, history: &mut HostHistory, now: Uptime) {
+    pub(super) fn write_history(&self, history: &mut HostHistory, now: Uptime) {
         let age = |time: Option<Uptime>| time.map(|time| now.saturating_sub(time));
         history.started = age(self.pages.started);
         history.ended = age(self.pages.ended.max(self.requisites.ended));
         history.robots = age(self.robots.latest());
         history.adaptive = self.adaptive;
-        history.robots_delay = self.delay;
+        history.robots_delay = self.robots_delay;
         history.remembered = self.longest_delay;
     }
 
@@ -377,7 +386,7 @@ impl Schedule {
         self.pages.ended = self.pages.ended.max(time(history.ended));
         self.robots.ended = self.robots.ended.max(time(history.robots));
         self.adaptive = self.adaptive.max(history.adaptive);
-        self.delay = self.delay.max(history.robots_delay);
+        self.robots_delay = self.robots_delay.max(history.robots_delay);
         self.longest_delay = self.longest_delay.max(history.remembered);
     }
 
@@ -398,7 +407,7 @@ impl Schedule {
 
     /// Sets the delay of the next robots.txt.
     pub(super) fn set_robots_delay(&mut self, delay: Duration) {
-        self.delay = delay;
+        self.robots_delay = delay;
     }
 
     /// Returns the expected time from one start to the next; zero if only the number in
@@ -430,6 +439,7 @@ impl Schedule {
 }
 
 impl Track {
+    /// Returns the time of the latest start or end.
     fn latest(&self) -> Option<Uptime> {
         self.started.max(self.ended)
     }

@@ -18,6 +18,7 @@ use politesse_base::metrics::Metrics;
 /// Seats of all waiting requests, in a queue or for their robots.txt.
 #[derive(Debug)]
 pub(super) struct Seats {
+    /// Seats by client, and their total.
     shares: Arc<Shares>,
     /// Seats by crawler; crawlers without seats are removed.
     by_crawler: Mutex<HashMap<Arc<str>, usize>>,
@@ -27,8 +28,11 @@ pub(super) struct Seats {
 /// Seat of one waiting request, counted until this is dropped.
 #[derive(Debug)]
 pub struct Seat {
+    /// Seats that this one belongs to.
     seats: Arc<Seats>,
+    /// Crawler that the seat counts for.
     crawler: Arc<str>,
+    /// Seat of the client, which another client may take over.
     share: Share,
 }
 
@@ -88,12 +92,13 @@ impl Seats {
                 }))
             }
             Err(refusal) => {
-                self.forget_crawler(crawler);
+                self.uncount_crawler(crawler);
                 Err(in_words(&refusal))
             }
         }
     }
 
+    /// Counts one more seat of a crawler, unless it has as many as it may have.
     fn count_crawler(&self, crawler: &Arc<str>, limits: &QueueLimits) -> Result<(), &'static str> {
         let mut by_crawler = self.by_crawler();
         let own = by_crawler.get(crawler).copied().unwrap_or(0);
@@ -104,7 +109,8 @@ impl Seats {
         Ok(())
     }
 
-    fn forget_crawler(&self, crawler: &Arc<str>) {
+    /// Counts one seat of a crawler less.
+    fn uncount_crawler(&self, crawler: &Arc<str>) {
         let mut by_crawler = self.by_crawler();
         if let Some(own) = by_crawler.get_mut(crawler) {
             *own -= 1;
@@ -115,6 +121,7 @@ impl Seats {
     }
 }
 
+/// Explains to a client why it gets no seat.
 fn in_words(refusal: &ShareRefusal) -> Cow<'static, str> {
     match refusal {
         ShareRefusal::Full => Cow::Borrowed(
@@ -135,7 +142,7 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.seats.forget_crawler(&self.crawler);
+        self.seats.uncount_crawler(&self.crawler);
         self.seats.metrics.pace_queued.dec();
     }
 }

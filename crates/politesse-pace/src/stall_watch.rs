@@ -35,11 +35,13 @@ pub(super) struct StallWatch {
 /// Client that has stalled.
 #[derive(Debug)]
 struct StalledClient {
+    /// The client.
     client: Arc<Client>,
     /// Total stall time in turns that ended or were given up.
     stalled: Duration,
-    /// Turns that were given up and still run, and when the last of them was given up.
+    /// Number of turns that were given up and still run.
     given_up: u32,
+    /// Time at which the last of them was given up.
     given_up_at: Uptime,
     /// Time until which the stalls are remembered.
     until: Uptime,
@@ -48,6 +50,7 @@ struct StalledClient {
 /// Turns of one client that were given up and still run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct GivenUp {
+    /// Number of turns.
     pub(super) turns: u32,
     /// Time until which they count as in flight for the client itself.
     pub(super) until: Uptime,

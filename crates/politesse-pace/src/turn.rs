@@ -29,8 +29,9 @@ const SENT: u16 = 1;
 /// nothing was sent, dropping it gives the turn back.
 #[derive(Debug)]
 pub struct Turn {
+    /// Queue of the host, in which the turn is ended or given back.
     queue: Arc<HostQueue>,
-    /// Boxed, because a turn is moved from future to future.
+    /// Start that was granted. Boxed, because a turn is moved from future to future.
     grant: Box<Grant>,
     /// [`UNUSED`], [`SENT`], or the status of the response.
     status: AtomicU16,

@@ -274,7 +274,7 @@ fn a_requisite_does_not_count_under_the_rate_of_a_fleet() {
     let file = schedule.start(Kind::Requisite, &limits, seconds(12));
     schedule.end(file.unwrap(), seconds(13));
     let mut history = HostHistory::default();
-    schedule.tell(&mut history, seconds(20));
+    schedule.write_history(&mut history, seconds(20));
     let ages = (history.started, history.ended);
     assert_eq!(ages, (Some(seconds(10)), Some(seconds(7))));
 }

@@ -40,7 +40,7 @@ fn order(lease: &mut HostLease, needs: &HostNeeds, time: LeaseTime) -> Option<Le
 fn used() -> HostLease {
     let mut lease = HostLease::new(&"o.test".parse().unwrap(), 1);
     answer(&mut lease, at(Duration::ZERO), false);
-    lease.use_up(Uptime::ZERO);
+    lease.record_start(Uptime::ZERO);
     lease
 }
 
@@ -51,7 +51,7 @@ fn a_host_with_frequent_requests_keeps_its_lease() {
     let mut lease = used();
     for parts in 1..10 {
         let time = at(PART * parts);
-        lease.use_up(at(PART * parts - PART / 8).uptime);
+        lease.record_start(at(PART * parts - PART / 8).uptime);
         let next = order(&mut lease, &HostNeeds::default(), time);
         assert_eq!(
             next,
@@ -73,7 +73,7 @@ fn the_lease_of_an_unused_host_is_given_back() {
 #[test]
 fn the_lease_of_a_host_at_rest_goes_at_once_to_a_node_that_wants_it() {
     let mut lease = used();
-    lease.use_up(at(PART - PART / 8).uptime);
+    lease.record_start(at(PART - PART / 8).uptime);
     order(&mut lease, &HostNeeds::default(), at(PART));
     answer(&mut lease, at(PART), true);
     let next = order(&mut lease, &HostNeeds::default(), at(PART));

@@ -79,11 +79,11 @@ pub(super) fn check(
 
 /// Request that was never made: its crawler, URL and supposed time.
 pub(super) struct UnaskedQuestion<'a> {
-    /// `User-Agent`, or the product token of the crawler.
+    /// `User-Agent` of the request, if the user named one.
     pub(super) agent: Option<&'a str>,
-    /// URL.
+    /// The URL.
     pub(super) target: Target,
-    /// Supposed time of the request.
+    /// Time of the request.
     pub(super) at: Timestamp,
 }
 

@@ -46,10 +46,11 @@ const LAST_LINE_WAIT: Duration = Duration::from_millis(100);
 /// because a stop must not wait for it; their number is logged if the reader continues
 /// by then.
 pub(super) struct ProcessLog {
-    /// Filter of events, which can be replaced.
+    /// Changes the filter after a reload of the configuration.
     filter: reload::Handle<Targets, Registry>,
+    /// Limits events that repeat (`log.burst`).
     repeats: Repeats,
-    /// Counts of lines, to find out how many were lost.
+    /// Counts of lines, shared with the writing thread.
     lines: Arc<LineCounts>,
     /// Taken on drop, which waits for the writing thread.
     writer: Option<WorkerGuard>,
@@ -121,7 +122,9 @@ impl LineCounts {
 /// Writer that hands lines to a thread, and counts those that find the queue full.
 #[derive(Clone)]
 struct QueuedWriter {
+    /// Queue of the thread; a full one drops lines.
     queue: NonBlocking,
+    /// Counts of lines, shared with the thread.
     lines: Arc<LineCounts>,
 }
 
@@ -143,7 +146,9 @@ impl QueuedWriter {
 
 /// Writing end of the queue, which counts the lines it has written.
 struct CountingWriter<W> {
+    /// Writer that the lines go to.
     target: W,
+    /// Counts of lines, shared with the beginning of the queue.
     lines: Arc<LineCounts>,
 }
 
@@ -218,16 +223,17 @@ struct Repeats(Arc<RepeatState>);
 
 /// State shared by the layer and the reporting thread.
 struct RepeatState {
-    /// Number of lines of a callsite that are written at once (`log.burst`).
+    /// Lines of one callsite that are written before more are left out (`log.burst`).
     burst: NonZeroU32,
-    /// Throttled events, by callsite.
-    kinds: Mutex<HashMap<Identifier, RepeatedEvent>>,
-    /// Thread that reports left-out lines, to wake it.
+    /// Events so far.
+    by_callsite: Mutex<HashMap<Identifier, RepeatedEvent>>,
+    /// Thread that reports left-out lines.
     reporter: thread::Thread,
 }
 
 /// Events of one callsite.
 struct RepeatedEvent {
+    /// Decides which events are left out, and counts them.
     throttle: Throttle,
     /// Message of the first event that was left out.
     example: String,
@@ -247,7 +253,7 @@ impl Repeats {
             .context("no thread for the log")?;
         let repeats = Self(Arc::new(RepeatState {
             burst,
-            kinds: Mutex::default(),
+            by_callsite: Mutex::default(),
             reporter: reporter.thread().clone(),
         }));
         sender.send(repeats.clone()).context("no log")?;
@@ -267,8 +273,10 @@ impl Repeats {
 
     /// Reports whether there are left-out lines to report.
     fn is_report_due(&self) -> bool {
-        let kinds = self.kinds();
-        kinds.values().any(|kind| kind.throttle.has_left_out())
+        let by_callsite = self.by_callsite();
+        by_callsite
+            .values()
+            .any(|kind| kind.throttle.has_left_out())
     }
 
     /// Logs how many events of each callsite were left out, with the count that
@@ -279,25 +287,27 @@ impl Repeats {
         };
         // The lock is released before events are written, because writing one takes it
         // again, in `admit`.
-        let reports: Vec<_> = self.kinds().values_mut().filter_map(report).collect();
+        let reports: Vec<_> = self.by_callsite().values_mut().filter_map(report).collect();
         for (count, like) in reports {
             tracing::warn!(left_out = count, like, "more lines like this were left out");
         }
     }
 
-    fn kinds(&self) -> MutexGuard<'_, HashMap<Identifier, RepeatedEvent>> {
-        let kinds = self.0.kinds.lock();
-        kinds.unwrap_or_else(PoisonError::into_inner)
+    fn by_callsite(&self) -> MutexGuard<'_, HashMap<Identifier, RepeatedEvent>> {
+        let by_callsite = self.0.by_callsite.lock();
+        by_callsite.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Decides whether `event` is written.
     fn admit(&self, event: &Event<'_>) -> bool {
-        let mut kinds = self.kinds();
+        let mut by_callsite = self.by_callsite();
         let callsite = event.metadata().callsite();
-        let kind = kinds.entry(callsite).or_insert_with(|| RepeatedEvent {
-            throttle: Throttle::new(self.0.burst),
-            example: String::new(),
-        });
+        let kind = by_callsite
+            .entry(callsite)
+            .or_insert_with(|| RepeatedEvent {
+                throttle: Throttle::new(self.0.burst),
+                example: String::new(),
+            });
         let is_first = !kind.throttle.has_left_out();
         if kind.throttle.decide() == Fate::Write {
             return true;

@@ -24,11 +24,11 @@ const NAMES: [&str; 2] = ["politesse", "politesse-next"];
 
 /// Folder for additional roots of a system, and the program that installs them.
 struct RootStore {
-    /// Folder for additional roots, one file each.
+    /// Folder that a new root is copied into.
     folder: &'static str,
-    /// Program that installs the files of `folder`.
+    /// Command that adds the roots in the folder to the store.
     update: &'static str,
-    /// File with all roots.
+    /// File with all roots of the store.
     bundle: &'static str,
 }
 
@@ -124,7 +124,7 @@ pub(super) fn trust(
 struct TrustedRoot<'a> {
     /// The root.
     root: &'a RootCertificate,
-    /// Its name in trust stores, one of [`NAMES`].
+    /// Name of the root in trust stores.
     name: &'static str,
     /// File that begins with this root. The first root's file also holds the second,
     /// for clients that read a whole file.

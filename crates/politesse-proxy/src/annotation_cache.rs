@@ -35,8 +35,11 @@ const ENTRY_BYTES: usize = 1024;
 /// Annotations of pages, limited in bytes. The least recently used are evicted first.
 #[derive(Debug)]
 pub struct AnnotationCache {
+    /// Entries by URL and crawler.
     pages: Mutex<ByteCache<PageKey, CachedAnnotation>>,
+    /// Limit on the size of all entries.
     bytes_max: usize,
+    /// Shows the size of all entries.
     gauge: Gauge,
 }
 
@@ -80,15 +83,20 @@ pub struct ConditionalRequest<'a> {
 /// Annotation of one representation, and the data to recognise that representation.
 #[derive(Debug, Clone)]
 struct CachedAnnotation {
+    /// Validators of the representation.
     validators: PageValidators,
+    /// Request fields that selected the representation.
     selection: VaryKey,
-    known: Arc<SavedDirectives>,
+    /// Directives in force for the crawler.
+    directives: Arc<SavedDirectives>,
 }
 
 /// Validators of a representation (RFC 9110, section 8.8).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct PageValidators {
+    /// Entity tag, without its weakness prefix.
     etag: Option<Box<[u8]>>,
+    /// Date of the last change, as written.
     last_modified: Option<Box<[u8]>>,
 }
 
@@ -146,7 +154,7 @@ impl AnnotationCache {
             ValidatorKind::Tag => true,
             ValidatorKind::Date => entry.selection.is_selected_by(request.fields),
         };
-        is_same.then_some(entry.known)
+        is_same.then_some(entry.directives)
     }
 
     /// Caches the directives of a 200 with these fields, sent in response to `request`. A
@@ -157,15 +165,15 @@ impl AnnotationCache {
         request: &ConditionalRequest<'_>,
         status: StatusCode,
         fields: &HeaderMap,
-        known: SavedDirectives,
+        directives: SavedDirectives,
     ) {
         // A HEAD response contains no page, and a 206 only part of one.
         if request.inquiry.method != Method::GET.as_str() || status != StatusCode::OK {
             return;
         }
         let validators = PageValidators::of_response(fields);
-        let is_kept =
-            known.state() != AnnotationState::Unknown && validators != PageValidators::default();
+        let is_kept = directives.state() != AnnotationState::Unknown
+            && validators != PageValidators::default();
         // Nothing to do, and no key to build, for origins that send no validators.
         if !is_kept && self.pages().is_empty() {
             return;
@@ -174,7 +182,7 @@ impl AnnotationCache {
         let entry = CachedAnnotation {
             validators,
             selection: VaryKey::of(fields, request.fields),
-            known: Arc::new(known),
+            directives: Arc::new(directives),
         };
         let bytes = entry.bytes(request.inquiry);
         let mut pages = self.pages();
@@ -200,13 +208,14 @@ impl CachedAnnotation {
         ENTRY_BYTES
             + target.path_and_query().len()
             + crawler.user_agent().map_or(0, str::len)
-            + self.known.bytes()
+            + self.directives.bytes()
             + self.selection.bytes()
             + validator_bytes.sum::<usize>()
     }
 }
 
 impl PageValidators {
+    /// Reads the validators in the fields of a response.
     fn of_response(fields: &HeaderMap) -> Self {
         Self {
             etag: only(fields, ETAG).map(opaque),
@@ -214,6 +223,7 @@ impl PageValidators {
         }
     }
 
+    /// Reads the validators in the conditions of a request.
     fn of_request(fields: &HeaderMap) -> Self {
         // With several entity tags it is unclear which one a 304 confirms.
         let tag = only(fields, IF_NONE_MATCH).filter(|tags| !tags.contains(&b','));
@@ -249,6 +259,7 @@ impl VaryKey {
         Self { names, values }
     }
 
+    /// Reports whether a request has the same values in the selecting fields.
     fn is_selected_by(&self, request: &HeaderMap) -> bool {
         let names = self.names.as_deref();
         names.is_some_and(|names| digest_of(names, request) == self.values)

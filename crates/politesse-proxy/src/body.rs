@@ -62,8 +62,8 @@ impl ProxyBody {
     #[must_use]
     pub fn completing(mut self, mut completion: RecordCompletion) -> Self {
         match &mut self {
-            Self::Whole(_, place) if completion.row.is_some() => {
-                *place = Some(Box::new(completion));
+            Self::Whole(_, own_completion) if completion.row.is_some() => {
+                *own_completion = Some(Box::new(completion));
             }
             Self::Whole(..) => {}
             Self::Origin(body) => {
@@ -146,7 +146,9 @@ pub struct OriginBody {
     reserved: HeaderName,
     /// Name of the proxy in `Proxy-Status`, which origins may not use.
     name: Arc<str>,
+    /// Row of the exchange, completed when the body ends.
     completion: Option<RecordCompletion>,
+    /// Activity of the client's connection.
     activity: Option<Arc<ConnectionActivity>>,
     /// Progress of its stream over HTTP/2.
     stream: Option<Arc<ResponseProgress>>,
@@ -285,12 +287,14 @@ impl OriginBody {
         self.stream.as_deref().or(of_connection)
     }
 
+    /// Completes the row, unless that was done before.
     fn end(&mut self, error: Option<&'static str>) {
         if let Some(completion) = &mut self.completion {
             completion.end(error);
         }
     }
 
+    /// Reports whether nothing is left to pass on.
     fn is_end(&self) -> bool {
         self.held.is_empty() && self.rest.is_end_stream()
     }

@@ -28,6 +28,7 @@ const DRAIN_TIME_MAX: Duration = Duration::from_secs(3);
 /// Failure of a response, held back until the bytes before it have been written.
 #[derive(Debug)]
 pub(super) struct BrokenEnd {
+    /// The failure; `None` once it was returned.
     error: Option<BodyError>,
     /// Absent over HTTP/1, where returning `Pending` once is enough for hyper to write
     /// what it has.
@@ -37,10 +38,13 @@ pub(super) struct BrokenEnd {
 /// Wait until no more bytes are written to a connection.
 #[derive(Debug)]
 struct Drain {
+    /// Activity of the connection, which counts the bytes written.
     activity: Arc<ConnectionActivity>,
     /// Number of bytes written when the timer was set.
     written: u64,
+    /// Expires after [`QUIET_TIME`].
     timer: Pin<Box<Sleep>>,
+    /// Time at which the wait ends in any case.
     deadline: Instant,
 }
 
@@ -74,6 +78,7 @@ impl BrokenEnd {
 }
 
 impl Drain {
+    /// Completes when nothing was written for [`QUIET_TIME`], or at the deadline.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             ready!(self.timer.as_mut().poll(cx));

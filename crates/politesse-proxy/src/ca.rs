@@ -71,21 +71,27 @@ const MAKING_WAITS: u32 = 15;
 
 /// Certificate authority of a proxy.
 pub struct Ca {
+    /// Signer of new leaves.
     current: Signer,
     /// Signer that replaces `current` at the end of a rotation.
     next: Option<Signer>,
+    /// Key of all leaves, created at the start and never stored.
     leaf_key: KeyPair,
+    /// The same key, as rustls needs it for handshakes.
     leaf_signer: Arc<dyn SigningKey>,
+    /// Leaves that were signed, by host.
     leaves: Cache<Host, Arc<LeafCertificate>>,
 }
 
 /// Signing certificate and its key: a root that clients trust, or a node certificate
 /// signed by the root (`politesse ca issue`).
 struct Signer {
+    /// Certificate and key that sign.
     issuer: Issuer<'static, KeyPair>,
     /// Certificate that signs leaves, followed by the chain up to the root, which comes
     /// last.
     chain: Vec<CertificateDer<'static>>,
+    /// Root that clients trust.
     root: RootCertificate,
 }
 
@@ -175,11 +181,15 @@ impl RootCertificate {
 
 /// Certificate for a host, and the times at which it may be shown.
 struct LeafCertificate {
+    /// Certificate with its chain and key.
     certified: Arc<CertifiedKey>,
+    /// Moment of its signing, on both clocks.
     made_at: Stamp,
     /// Time at which another root begins to sign.
     shown_until: Timestamp,
+    /// Start of its validity.
     not_before: OffsetDateTime,
+    /// End of its validity.
     not_after: OffsetDateTime,
 }
 

@@ -37,6 +37,7 @@ pub struct AnnotationSummary {
 /// [`RecordCompletion::end`] or the drop completes that row.
 #[derive(Debug)]
 pub struct RecordCompletion {
+    /// Start of the exchange.
     started: Instant,
     /// Row to complete, and the evidence in it.
     pub(super) row: Option<(RecordEnding, Arc<Evidence>)>,
@@ -52,6 +53,7 @@ pub struct RecordCompletion {
     pub(super) bytes: u64,
     /// Length of the body, if known.
     pub(super) expected_bytes: Option<u64>,
+    /// Activity of the client's connection, which knows why a response is dropped.
     connection: Arc<ConnectionActivity>,
 }
 

@@ -148,9 +148,11 @@ pub struct LeafShares<'a> {
 /// TLS server for intercepted connections, with certificates of the local CA.
 #[derive(Debug)]
 pub struct Interceptor {
+    /// Authority that signs the certificates.
     ca: Arc<Ca>,
     /// Configuration from which that of each connection is cloned.
     base: ServerConfig,
+    /// `https.handshake_timeout`.
     timeout: Duration,
 }
 
@@ -314,7 +316,9 @@ impl Interceptor {
 ///
 /// One timer serves all steps: resetting a timer takes no lock, but creating one does.
 struct StepTimer {
+    /// Longest time for each step.
     limit: Duration,
+    /// Expires at the limit of the current step.
     timer: Pin<Box<Sleep>>,
 }
 
@@ -365,7 +369,9 @@ impl ResolvesServerCert for FixedCertificate {
 struct CheckedStream<S> {
     /// Bytes already read to distinguish TLS from HTTP, not yet returned to the reader.
     peeked: BytesMut,
+    /// Stream that the bytes come from.
     stream: S,
+    /// Check of the first bytes.
     check: FirstBytes,
 }
 

@@ -89,7 +89,8 @@ enum ConnectionSignal {
 
 /// Reaction of a connection to a signal.
 enum Reaction {
-    GoOn,
+    /// The connection continues.
+    Continue,
     /// The connection ends after the requests received so far.
     Finish,
     /// Like `Finish`, but within [`DISPLACED_GRACE`].
@@ -101,25 +102,37 @@ enum Reaction {
 /// Signals that a connection has received so far.
 #[derive(Default)]
 struct DriveState {
+    /// Whether the server stops or drains.
     is_stopping: bool,
+    /// Whether another client has taken the place of this connection.
     is_displaced: bool,
+    /// Whether [`ConnectionSignal::Deadline`] was received.
     is_past_deadline: bool,
+    /// Whether the connection was idle at the latest [`ConnectionSignal::IdleTick`].
     was_idle: bool,
 }
 
 /// A client connection, or the connection inside a CONNECT.
 pub(super) struct ClientConnection {
+    /// Slot within the limit on connections.
     slot: Arc<ConnectionSlot>,
+    /// Facts about the connection that its requests share.
     info: ConnectionInfo,
+    /// Credential that was verified last, to be recognised without verifying it again.
     last_credential: LastCredential,
+    /// `proxy.header_timeout`.
     header_timeout: Duration,
+    /// `proxy.idle_timeout`.
     idle_timeout: Duration,
+    /// Minimum that the client must send or take (`proxy.min_progress`).
     least_progress: MinimumProgress,
 }
 
 /// Preparations for the connection inside a CONNECT, made before it is opened.
 struct Handshake {
+    /// Carries out the TLS handshake.
     interceptor: Arc<Interceptor>,
+    /// Origin that the CONNECT names.
     origin: Origin,
     /// Credential sent with the CONNECT.
     credential: Option<VerifiedCredential>,
@@ -127,6 +140,7 @@ struct Handshake {
     label: Option<CrawlLabel>,
     /// Client that the connection's shares are charged to.
     sharer: Arc<Client>,
+    /// Share of the client's handshakes.
     share: Share,
 }
 
@@ -342,7 +356,7 @@ impl ClientConnection {
                 signal = next => signal,
             };
             match self.react(signal, &mut state) {
-                Reaction::GoOn => {}
+                Reaction::Continue => {}
                 Reaction::Finish => finish(connection.as_mut()),
                 Reaction::FinishSoon => {
                     finish(connection.as_mut());
@@ -380,7 +394,7 @@ impl ClientConnection {
                 } else if is_silent {
                     Reaction::End
                 } else {
-                    Reaction::GoOn
+                    Reaction::Continue
                 }
             }
             ConnectionSignal::ProgressTick => {
@@ -390,7 +404,7 @@ impl ClientConnection {
                     .progress
                     .cut_if_slow(self.least_progress.bytes)
                 {
-                    return Reaction::GoOn;
+                    return Reaction::Continue;
                 }
                 count_slow(&self.slot.server.metrics, "response");
                 Reaction::End
@@ -402,7 +416,7 @@ impl ClientConnection {
                     // reads nor answers a PING.
                     (true, true) => self.cut(CutReason::Idle),
                     (false, true) => Reaction::Finish,
-                    (_, false) => Reaction::GoOn,
+                    (_, false) => Reaction::Continue,
                 }
             }
         }
@@ -752,12 +766,14 @@ fn http2_builder(tasks: StreamTasks) -> http2::Builder<StreamTasks> {
 /// nevertheless take its place in a queue before any later one.
 #[derive(Debug, Default)]
 struct StartOrder {
+    /// Closed when the latest request has started; `None` before the first request.
     latest: Mutex<Option<Receiver<()>>>,
 }
 
 /// A request that starts only after the previous request has started.
 #[derive(Debug)]
 struct OrderedStart<F> {
+    /// The request, not polled before its start.
     request: Pin<Box<F>>,
     /// Closed when the previous request has started or was dropped.
     before: Option<Receiver<()>>,
@@ -769,10 +785,10 @@ impl StartOrder {
     /// Wraps `request` so that it starts after all earlier ones.
     fn next<F: Future>(&self, request: F) -> OrderedStart<F> {
         let (started, latest) = oneshot::channel();
-        let mut place = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut previous = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         OrderedStart {
             request: Box::pin(request),
-            before: place.replace(latest),
+            before: previous.replace(latest),
             started: Some(started),
         }
     }

@@ -42,9 +42,11 @@ const START_BYTES_MAX: usize = 1024;
 ///
 /// `Debug` omits the bytes: they may be a request head that contains credentials.
 pub struct FirstBytes {
+    /// Protocol that the bytes must begin; [`ExpectedStart::Anything`] once they have.
     expected: ExpectedStart,
     /// Bytes so far; emptied once they are accepted.
     seen: Vec<u8>,
+    /// Set if the bytes are refused.
     refusal: ProtocolRefusal,
 }
 
@@ -54,18 +56,25 @@ pub struct FirstBytes {
 /// byte of a request as an ordinary end.
 pub type ProtocolRefusal = Arc<OnceLock<ForeignProtocol>>;
 
+/// Protocol that the first bytes must begin.
 #[derive(Debug, Clone, Copy)]
 enum ExpectedStart {
+    /// TLS, with a ClientHello.
     ClientHello,
+    /// An HTTP/1 request.
     Http1,
+    /// Any protocol: the bytes are not checked.
     Anything,
 }
 
 /// Outcome of matching the bytes so far against the start of a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StartMatch {
+    /// The bytes may still become the start of the protocol.
     Incomplete,
+    /// The bytes begin the protocol.
     Right,
+    /// The bytes cannot begin the protocol.
     Wrong,
 }
 
@@ -190,6 +199,7 @@ fn after_empty_line(bytes: &[u8]) -> &[u8] {
     }
 }
 
+/// Reports whether the last word of a line is an HTTP version.
 fn ends_with_version(line: &[u8]) -> bool {
     let mut words = line.trim_ascii_end().rsplit(|byte| *byte == b' ');
     words.next().is_some_and(|last| last.starts_with(b"HTTP/"))

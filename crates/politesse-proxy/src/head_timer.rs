@@ -25,8 +25,11 @@ use politesse_base::clock;
 #[derive(Debug)]
 pub struct HeadTimer<S> {
     stream: S,
+    /// Builds the answer, and counts slow clients.
     server: Arc<ProxyServer>,
+    /// Activity of the connection, which knows whether a head is awaited.
     activity: Arc<ConnectionActivity>,
+    /// Longest time for a head (`proxy.header_timeout`).
     limit: Duration,
     /// Start of the time limit for the awaited head: for the first head, the start of the
     /// connection. `None` until a partial head has been waited for.
@@ -34,6 +37,7 @@ pub struct HeadTimer<S> {
     /// Number of requests that preceded the head that is arriving; `None` before the
     /// first head.
     head_after: Option<usize>,
+    /// Expires at the limit of the head that is arriving; `None` until it is waited for.
     timer: Option<Pin<Box<Sleep>>>,
     /// Whether the stream has flushed everything written to it.
     is_flushed: bool,

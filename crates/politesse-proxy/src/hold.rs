@@ -17,27 +17,35 @@ use politesse_net::body::BodyError;
 /// Limit on the bytes held back for all responses together.
 #[derive(Debug)]
 pub struct HoldBudget {
+    /// One permit for each free byte.
     free: Arc<Semaphore>,
+    /// Shows the bytes in use.
     gauge: Gauge,
 }
 
 /// Part of a budget, returned on drop.
 #[derive(Debug)]
 pub struct HoldShare {
+    /// Budget that the share was taken from.
     budget: Arc<HoldBudget>,
+    /// Size of the share.
     bytes: usize,
+    /// Permits for these bytes; `None` if there are none.
     permits: Option<OwnedSemaphorePermit>,
 }
 
 /// Start of a body, to be passed on before the rest.
 #[derive(Debug, Default)]
 pub struct HeldBody {
+    /// Pieces in order; those in `small` follow them.
     data: VecDeque<Bytes>,
     /// Joined small pieces, which would otherwise cost more memory than they hold.
     small: BytesMut,
+    /// Length of `data` and `small` together.
     bytes: usize,
     /// Trailers, or the error that ended the body. Nothing follows it.
     last: Option<Result<Frame<Bytes>, BodyError>>,
+    /// Share that pays for the bytes until they have been passed on.
     share: Option<HoldShare>,
 }
 
@@ -95,6 +103,7 @@ impl HeldBody {
         }
     }
 
+    /// Holds back data, joined with what came before if it is small.
     fn push_data(&mut self, data: Bytes) {
         self.bytes += data.remaining();
         if data.remaining() < SMALL_BYTES {
@@ -105,6 +114,7 @@ impl HeldBody {
         }
     }
 
+    /// Makes the joined small pieces one piece of `data`.
     fn close_small(&mut self) {
         if !self.small.is_empty() {
             self.data.push_back(self.small.split().freeze());

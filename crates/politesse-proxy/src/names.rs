@@ -35,9 +35,13 @@ const SHARDS: usize = 1 << SHARD_BITS;
 /// Counts the product tokens of the last hour by client and origin.
 #[derive(Debug)]
 pub struct NameLimiter {
-    most: NonZeroUsize,
+    /// Maximum number of tokens of one client at one origin in a window.
+    names_max: NonZeroUsize,
+    /// Windows, distributed over the shards by the hash of client and origin.
     shards: [Mutex<WindowTable>; SHARDS],
+    /// Hashes pairs of client and origin, and tokens.
     hasher: RandomState,
+    /// Counts the refused requests.
     refused: Counter,
 }
 
@@ -49,9 +53,11 @@ pub struct NameLimiter {
 /// generations are dropped at the next one.
 #[derive(Debug)]
 struct WindowTable {
+    /// Windows used since `since`.
     // A sorted map, because a hash map would hash the keys again, which are hashes
     // already.
     young: BTreeMap<u64, NameWindow>,
+    /// Windows of the generation before, not used since.
     old: BTreeMap<u64, NameWindow>,
     /// Start of the young generation.
     since: Stamp,
@@ -63,6 +69,7 @@ struct WindowTable {
 /// Product tokens of one client at one origin.
 #[derive(Debug)]
 struct NameWindow {
+    /// Start of the window, which lasts for [`WINDOW`].
     since: Stamp,
     /// Hashes of the tokens, so that a client cannot fill the memory with long invented
     /// ones. Two tokens with equal hashes would count once.
@@ -102,20 +109,20 @@ impl WindowTable {
         }
         match self.young.entry(pair) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(place) => {
+            Entry::Vacant(vacant) => {
                 self.is_over = WINDOW <= self.since.age();
                 let before = self.old.remove(&pair);
-                place.insert(before.unwrap_or_else(NameWindow::new))
+                vacant.insert(before.unwrap_or_else(NameWindow::new))
             }
         }
     }
 }
 
 impl NameLimiter {
-    /// Creates a limiter for `most` tokens; `refused` counts those beyond it.
-    pub fn new(most: NonZeroUsize, refused: Counter) -> Self {
+    /// Creates a limiter for `names_max` tokens; `refused` counts the requests beyond it.
+    pub fn new(names_max: NonZeroUsize, refused: Counter) -> Self {
         Self {
-            most,
+            names_max,
             shards: Default::default(),
             hasher: RandomState::new(),
             refused,
@@ -135,8 +142,8 @@ impl NameLimiter {
     ) -> Result<(), Timestamp> {
         let pair = self.hasher.hash_one((client, origin));
         let hash = self.hasher.hash_one(name);
-        let place = usize::try_from(pair >> (u64::BITS - SHARD_BITS)).unwrap_or(0);
-        let mut table = self.shards[place]
+        let shard = usize::try_from(pair >> (u64::BITS - SHARD_BITS)).unwrap_or(0);
+        let mut table = self.shards[shard]
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let window = table.window(pair, PAIRS_MAX / SHARDS);
@@ -148,7 +155,7 @@ impl NameLimiter {
         if WINDOW <= window.since.age() {
             *window = NameWindow::new();
         }
-        if self.most.get() <= window.names.len() {
+        if self.names_max.get() <= window.names.len() {
             self.refused.inc();
             return Err(clock::now() + WINDOW.saturating_sub(window.since.age()));
         }

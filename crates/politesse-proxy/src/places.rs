@@ -81,6 +81,7 @@ fn signing_at_once() -> NonZeroUsize {
 /// Place of a connection within the limit on open connections.
 #[derive(Debug)]
 pub struct ConnectionPlace {
+    /// Share of the client's connections that the place takes up.
     share: Share,
     /// Number of requests that keep the connection from being displaced.
     kept_for: AtomicUsize,
@@ -102,6 +103,7 @@ impl ConnectionPlace {
         self.share.displaced().await;
     }
 
+    /// Protects the place for one more request.
     // All accesses are relaxed: they guard nothing but the place, and a client that takes
     // it synchronises by the lock of the shares.
     fn keep(&self) {
@@ -110,6 +112,7 @@ impl ConnectionPlace {
         }
     }
 
+    /// Ends the protection by one request.
     fn release(&self) {
         if self.kept_for.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.share.may_be_displaced(true);
@@ -125,7 +128,9 @@ impl ConnectionPlace {
 /// place. Both are released on drop.
 #[derive(Debug)]
 pub struct RequestPlace {
+    /// Share of the client's requests that the place takes up.
     share: Share,
+    /// Place of the connection that carries the request.
     connection: Arc<ConnectionPlace>,
     /// Whether the request currently keeps its connection's place.
     keeps: AtomicBool,

@@ -189,10 +189,15 @@ impl ListenerGroup {
 /// stream over the connection has ended.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
+    /// State shared with the other connections.
     pub(super) server: Arc<ProxyServer>,
+    /// Watches for a reset of the connection by the client.
     pub(super) client_end: ClientEnd,
+    /// Place within the limit on connections, which another client may take.
     pub(super) place: Arc<ConnectionPlace>,
+    /// Listeners that accepted the connection.
     pub(super) group: Arc<ListenerGroup>,
+    /// Counts the connection among those of its group.
     _open: TaskTrackerToken,
 }
 

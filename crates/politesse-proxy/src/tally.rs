@@ -34,9 +34,12 @@ const URLS_MAX: usize = 100_000;
 #[derive(Debug, Default)]
 pub struct Tally(Mutex<TallyCounts>);
 
+/// Counts behind the lock of a [`Tally`].
 #[derive(Debug, Default)]
 struct TallyCounts {
+    /// Totals without those that [`Tally::totals`] computes from the other fields.
     totals: Totals,
+    /// Number of requests by treatment and reason.
     reasons: HashMap<(TallyAction, String), u64>,
     /// Hashes of the URLs whose last answer was 429.
     put_off: HashSet<u64>,
@@ -186,6 +189,7 @@ impl Tally {
 }
 
 impl TallyCounts {
+    /// Counts a request under its treatment and reason.
     fn add_reason(&mut self, action: TallyAction, reason: String) {
         let mut key = (action, reason);
         // A reason without a line of its own is added to the last one, so that the total
@@ -217,6 +221,7 @@ fn reason(evidence: &Evidence) -> String {
     }
 }
 
+/// Returns the first [`RULE_CHARS_MAX`] characters of a rule, with `…` if that is not all.
 fn shortened(text: &str) -> String {
     match text.char_indices().nth(RULE_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),

@@ -68,6 +68,7 @@ pub struct ClientUpload {
     /// Arrival time of a request whose client waits with its body (`Expect`), until the
     /// body is first polled.
     held_back: Option<Instant>,
+    /// Limits that the client must keep.
     limits: UploadLimits,
     /// Bytes received in the current window.
     bytes: usize,
@@ -92,6 +93,7 @@ struct UploadWait {
     since: Instant,
     /// Time at which the idle timeout expires.
     idle_at: Instant,
+    /// Expires at `idle_at`, or at the end of the current window if that is sooner.
     timer: Pin<Box<Sleep>>,
 }
 
@@ -157,6 +159,7 @@ impl ClientUpload {
         }
     }
 
+    /// Counts the client as too slow, and returns the error for that.
     fn stalled(&self) -> UploadError {
         if let Some(metrics) = &self.metrics {
             count_slow(metrics, "upload");
@@ -178,7 +181,7 @@ impl ClientUpload {
     /// whether the client was fast enough.
     fn add_wait(&mut self, waited: Duration) -> bool {
         // Only time spent waiting for the client is added. Time in which the origin
-        // accepts no bytes is not its fault.
+        // accepts no bytes is not the client's fault.
         self.waited += waited;
         if self.waited < self.limits.least.window {
             return true;

@@ -155,17 +155,22 @@ async fn run_through_proxy(
 
 /// A running command, with everything that must exist while it runs.
 struct RunningCommand {
+    /// Process of the command.
     child: tokio::process::Child,
+    /// Proxy that serves it.
     serving: Serving,
     /// Counts the attempts to bypass the proxy, once the command has ended.
     bypass: Box<dyn FnOnce() -> Bypass>,
+    /// Variables and files that make the command use the proxy.
     environment: Environment,
 }
 
 /// Reason why a command was not started, with the proxy that was started for it and
 /// must now be stopped.
 struct NotStarted {
+    /// The reason.
     error: anyhow::Error,
+    /// Proxy that was started for the command; `None` if another proxy was to serve it.
     own: Option<Box<RunningProxy>>,
 }
 
@@ -191,7 +196,9 @@ impl From<anyhow::Error> for NotStarted {
 
 /// Listener of a command, and the variables that make the command use it.
 struct CommandDoor {
+    /// Listener on a free port of loopback, only for this command.
     listener: TcpListener,
+    /// Variables that name its address.
     environment: Environment,
 }
 

@@ -45,6 +45,7 @@ fn table(snapshots: &ClientSnapshots) -> String {
     text
 }
 
+/// Returns the rows of a client: one for each resource, or one with dashes.
 fn rows(client: &ClientSnapshot) -> Vec<[String; 6]> {
     if client.shares.is_empty() {
         let none = || "-".to_owned();

@@ -24,9 +24,9 @@ const HEAD: [&str; 7] = [
 /// Digits of a digest in a table, enough to tell digests apart.
 const SHOWN_DIGITS: usize = 12;
 
-/// Follows the address of a store that starts a new generation again and again.
+/// Text after the address of a store that starts a new generation again and again.
 const UNOPENED: &str = ", begins the fleet again and again";
-/// Follows the mode of a node whose name another process also has.
+/// Text after the mode of a node whose name another process also has.
 const NAMESAKE: &str = ", and another process has the same name: change fleet.node";
 
 /// Commands of `fleet`.
@@ -99,6 +99,7 @@ fn agreement(fleet: &FleetStatus) -> String {
     format!("another at {} ({})", nodes.join(", "), parts.join(", "))
 }
 
+/// Returns the cells of the row of a node.
 fn cells(node: &FleetNode) -> [String; 7] {
     let none = || "-".to_owned();
     let configuration = node.configuration.as_deref().map(|digest| {

@@ -89,7 +89,7 @@ fn release(release: &PaceReleaseArguments, settings: &Settings) -> anyhow::Resul
     print(&format!("{} may be asked again\n", inert(&release.host)))
 }
 
-/// Returns the target of the page that `show` needs.
+/// Returns the target of the request for `pace show`.
 fn target(show: &PaceShowArguments) -> String {
     let host = show.host.as_deref().map(escape);
     let parameter = host.map_or_else(String::new, |host| format!("&host={host}"));
@@ -108,6 +108,7 @@ fn table(paces: &HostPaces) -> String {
     text
 }
 
+/// Returns the cells of the row of a host.
 fn cells(host: &HostPace) -> [String; 6] {
     let time = |time: Option<Timestamp>| time.map_or("-".to_owned(), |time| format!("{time:.0}"));
     [

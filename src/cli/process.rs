@@ -49,6 +49,7 @@ fn check_limits() -> anyhow::Result<()> {
     check_threads(threads)
 }
 
+/// Checks that the address space may grow by `wanted` bytes.
 fn check_address_space(wanted: u64) -> anyhow::Result<()> {
     let Some(limit) = getrlimit(Resource::As).current else {
         return Ok(());
@@ -68,6 +69,7 @@ fn check_address_space(wanted: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Checks that `all` threads can exist at the same time, by starting them.
 fn check_threads(all: usize) -> anyhow::Result<()> {
     // The threads end when the sender is dropped, so that all exist at the same time.
     let (sender, receiver) = mpsc::channel::<()>();
@@ -102,10 +104,10 @@ fn check_threads(all: usize) -> anyhow::Result<()> {
 
 /// Starts the runtime for commands that use the network.
 pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    check_limits()?;
     // On one processor the single-threaded scheduler is cheaper: it runs woken tasks in
     // order, so several requests are read before the first is passed on, and the other
     // side is woken once for all of them.
-    check_limits()?;
     let is_alone = available_parallelism().is_ok_and(|processors| processors.get() == 1);
     let mut builder = if is_alone {
         tokio::runtime::Builder::new_current_thread()
@@ -172,8 +174,11 @@ pub(super) enum SignalRequest {
 /// Signals that stop or reload the program. Once this value exists, none of them ends
 /// the process by itself.
 pub(super) struct Signals {
+    /// SIGTERM.
     pub(super) terminate: AwaitedSignal,
+    /// SIGINT.
     pub(super) interrupt: AwaitedSignal,
+    /// SIGHUP.
     pub(super) hangup: AwaitedSignal,
 }
 

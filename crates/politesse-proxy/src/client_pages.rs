@@ -208,8 +208,8 @@ impl ClientPages {
             true => "…".to_owned(),
             false => hashes.join(","),
         };
-        let rows = client_rows(proxy, &spki_list);
-        let rows = rows.into_iter().chain(machine_rows());
+        let clients = client_rows(proxy, &spki_list);
+        let rows = clients.into_iter().chain(machine_rows());
         html! {
             table class="lines" {
                 caption {

@@ -26,6 +26,7 @@ use politesse_robots::crawler::{Crawler, ProductToken};
 /// Table of the crawlers of one configuration.
 #[derive(Debug)]
 pub struct CrawlerTable {
+    /// Entries of the configuration, in order.
     identities: Identities,
     /// Credentials of the entries, and whether a credential is required.
     pub credentials: CrawlerCredentials,
@@ -209,7 +210,7 @@ impl CrawlerTable {
 /// Names reserved for certain clients, and the search for them in a User-Agent.
 #[derive(Debug)]
 struct RestrictedNames {
-    /// Names, as configured.
+    /// The names.
     tokens: HashSet<ProductToken>,
     /// Names by their text in lower case.
     texts: HashMap<Box<[u8]>, ProductToken>,

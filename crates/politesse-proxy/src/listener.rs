@@ -58,7 +58,9 @@ impl ProxyListener {
 /// An accepted connection.
 struct Arrival {
     stream: TcpStream,
+    /// Address of the client: that of the peer, until a PROXY header names another.
     client: IpAddr,
+    /// `https` for TLS to the proxy.
     scheme: Scheme,
 }
 
@@ -204,6 +206,7 @@ fn admit(server: &Arc<ProxyServer>, arrival: Arrival, group: &Arc<ListenerGroup>
     };
 }
 
+/// Returns the problem that a connection beyond the limit `key` is answered with.
 fn overload(key: &'static str, refusal: ShareRefusal) -> Problem {
     Problem::Overload { key, refusal }
 }

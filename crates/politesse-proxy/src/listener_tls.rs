@@ -149,6 +149,7 @@ pub enum HandshakeError {
 /// TLS server of the listeners.
 #[derive(Debug)]
 pub struct ListenerTls {
+    /// Configuration of rustls with the certificate and key.
     config: Arc<ServerConfig>,
     /// Digest of both files. Tells a reload whether they changed.
     files: Digest,
@@ -242,6 +243,7 @@ struct PemFile<'a> {
     /// Configuration key that names this file.
     key: &'static str,
     path: &'a Path,
+    /// Content of the file.
     pem: Vec<u8>,
 }
 

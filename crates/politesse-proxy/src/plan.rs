@@ -202,25 +202,29 @@ pub async fn plan(proxy: &Proxy, request: &PlanRequest) -> Result<Vec<Plan>, Mal
 
 /// State of planning one request.
 struct Planner<'a> {
+    /// Decides and paces, as for real requests.
     turns: &'a TurnDecider,
     request: &'a PlanRequest,
+    /// Crawler that the request is for.
     crawler: KnownCrawler,
+    /// Crawler and client for which robots.txt files are fetched.
     asker: Asker,
     /// Indices of the URLs of each origin not yet started.
     left: Mutex<Vec<Vec<usize>>>,
+    /// Plans by the index of the URL.
     plans: Mutex<Vec<Plan>>,
 }
 
 impl Planner<'_> {
-    /// Plans one origin after the other until none is left.
+    /// Plans one origin after the other until none is left. Several lanes run at once.
     async fn lane(&self) {
-        while let Some(places) = self.next_origin() {
-            for place in places {
-                let Some(target) = self.request.targets.get(place) else {
+        while let Some(indices) = self.next_origin() {
+            for index in indices {
+                let Some(target) = self.request.targets.get(index) else {
                     continue;
                 };
                 let plan = self.plan(target).await;
-                self.keep(place, plan);
+                self.keep(index, plan);
                 // With a cached robots.txt, planning never awaits. Without this yield, a
                 // thousand URLs would keep a thread from serving crawlers.
                 yield_now().await;
@@ -228,13 +232,15 @@ impl Planner<'_> {
         }
     }
 
-    fn keep(&self, place: usize, plan: Plan) {
+    /// Stores the plan of the URL at `index`.
+    fn keep(&self, index: usize, plan: Plan) {
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(slot) = plans.get_mut(place) {
+        if let Some(slot) = plans.get_mut(index) {
             *slot = plan;
         }
     }
 
+    /// Takes an origin that is not started, and returns the indices of its URLs.
     fn next_origin(&self) -> Option<Vec<usize>> {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         left.pop()

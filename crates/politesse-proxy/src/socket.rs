@@ -48,7 +48,9 @@ impl fmt::Display for ListenAddress {
 #[derive(Debug)]
 pub struct Socket {
     read: OwnedReadHalf,
+    /// Shared with the handles that watch the client's end ([`ClientEnd`]).
     write: Arc<SharedWriteHalf>,
+    /// Bytes that the task may read before others run.
     budget: ReadBudget,
 }
 

@@ -77,7 +77,7 @@ pub struct PageContent {
     pub body: Bytes,
 }
 
-/// All pages, as one client gets them: the facts that they show.
+/// Facts that the pages show to one client. Builds their contents.
 #[derive(Debug)]
 pub struct ClientPages {
     /// Addresses at which this client can reach the proxy. The PAC file and the lines for

@@ -80,7 +80,7 @@ fn request<'a>(host: &'a Host, asked: &Option<Arc<PaceRecords>>) -> TurnRequest<
         pace_records: asked.clone(),
         max_wait: Duration::from_secs(120),
         robots_fetched_at: None,
-        robots_fetch: RobotsFetch::No,
+        robots_fetch: RobotsFetch::NotNeeded,
         arrival: None,
         embedding: None,
     }

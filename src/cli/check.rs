@@ -157,7 +157,7 @@ fn decide_by_fetching(
         for inquiry in inquiries {
             let wait = RobotsWait {
                 longest: Duration::MAX,
-                client_gone: pending(),
+                abort: pending(),
             };
             let policy = || Arc::clone(&context.policy);
             let decided = decider.decide(&inquiry, policy, &asker, wait);

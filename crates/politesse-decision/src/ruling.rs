@@ -41,7 +41,7 @@ pub struct Ruling {
     /// treat the path as sent like the path in the rule, the path in the rule's spelling.
     pub reading: Option<String>,
     /// Pace records of the groups that bind.
-    pub asked: Option<Arc<PaceRecords>>,
+    pub pace_records: Option<Arc<PaceRecords>>,
     /// Override that reversed the verdict of robots.txt.
     pub overriding: Option<Box<Override>>,
     /// Denials of the crawler's declared purposes by the preferences of robots.txt or
@@ -94,7 +94,7 @@ impl Ruling {
         if inquiry.reads_robots_txt() && terms.dialect.exempts_robots_txt() {
             let by_rules = rule_on_path(ROBOTS_TXT, &inquiry.crawler, snapshot, terms);
             return Self {
-                asked: by_rules.asked,
+                pace_records: by_rules.pace_records,
                 ..Self::without_rule(Verdict::Allow, Reason::RobotsTxt)
             };
         }
@@ -119,7 +119,7 @@ impl Ruling {
             group: Vec::new(),
             token: None,
             reading: None,
-            asked: None,
+            pace_records: None,
             overriding: None,
             denials: Vec::new(),
         }
@@ -127,7 +127,7 @@ impl Ruling {
 
     /// Returns the `Crawl-delay` of the groups that bind, in seconds.
     pub fn crawl_delay(&self) -> Option<f64> {
-        let pause = self.asked.as_ref()?.crawl_delay?;
+        let pause = self.pace_records.as_ref()?.crawl_delay?;
         Some(pause.as_secs_f64())
     }
 
@@ -176,7 +176,7 @@ impl Ruling {
             },
             (Action::Deny { .. }, Verdict::Allow) => Self {
                 token: self.token,
-                asked: self.asked,
+                pace_records: self.pace_records,
                 reading,
                 overriding,
                 ..Self::without_rule(Verdict::Disallow, Reason::Override)
@@ -341,7 +341,7 @@ pub fn with_served_forms(binding: Binding, readings: Readings) -> Binding {
 fn judge_all(bindings: &[Binding], path: &str) -> Ruling {
     // Pace records bind even if the rules of their group do not decide: each group
     // asks for its pace independently of its rules.
-    let asked = PaceRecords::all(bindings.iter().filter_map(Binding::pace));
+    let pace_records = PaceRecords::all(bindings.iter().filter_map(Binding::pace));
     let disallows = |binding: &&Binding| !binding.judge(path).allows();
     let counts = bindings.iter().find(disallows).or(bindings.first());
     let ruling = match counts {
@@ -350,7 +350,10 @@ fn judge_all(bindings: &[Binding], path: &str) -> Ruling {
         // even if that has no rules.
         None => Ruling::without_rule(Verdict::Disallow, Reason::Undecided),
     };
-    Ruling { asked, ..ruling }
+    Ruling {
+        pace_records,
+        ..ruling
+    }
 }
 
 fn judge(binding: &Binding, path: &str) -> Ruling {
@@ -369,7 +372,7 @@ fn judge(binding: &Binding, path: &str) -> Ruling {
         token: rule
             .map_or_else(|| binding.token(), |rule| binding.token_of(rule))
             .cloned(),
-        asked: binding.pace().cloned(),
+        pace_records: binding.pace().cloned(),
         ..Ruling::without_rule(verdict, Reason::from(&judgement))
     }
 }

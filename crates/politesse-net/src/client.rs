@@ -115,9 +115,10 @@ pub trait HostTurns: Send {
         true
     }
 
-    /// Ends this turn and waits for another; returns false if none is granted. In that
-    /// case a request is not sent again, because the host would see it twice in one turn.
-    fn again(&mut self) -> impl Future<Output = bool> + Send;
+    /// Ends this turn and waits for another one; returns whether one was granted. If not,
+    /// the caller must not send the request again: the host would see two requests in one
+    /// turn.
+    fn renew(&mut self) -> impl Future<Output = bool> + Send;
 
     /// Returns the connections reserved for the requests of its client's connection;
     /// absent for the proxy's own requests.
@@ -294,10 +295,10 @@ impl Upstream {
         let body = match failed.retry {
             // The host has seen none of it, so this turn is still valid.
             Retry::Unsent(body) => body,
-            Retry::Harmless if is_reused && turns.again().await => Upload::default(),
+            Retry::Harmless if is_reused && turns.renew().await => Upload::default(),
             // Although the origin did not process the request, its host sees a second
             // one.
-            Retry::Unprocessed(body) if turns.again().await => body,
+            Retry::Unprocessed(body) if turns.renew().await => body,
             Retry::Harmless | Retry::Unprocessed(_) | Retry::Never => return Err(failed.error),
         };
         // Retried only once: if a new connection breaks, its age cannot be the reason.
@@ -317,7 +318,7 @@ impl Upstream {
         message: &RequestMessage<'_>,
         turns: &mut impl HostTurns,
     ) -> Result<Connection, UpstreamError> {
-        if !turns.again().await {
+        if !turns.renew().await {
             return Err(UpstreamError::TurnLost);
         }
         let connection = self.connect(message, turns).await?;

@@ -258,7 +258,7 @@ impl HostTurns for Paced {
         self.lost == 0
     }
 
-    async fn again(&mut self) -> bool {
+    async fn renew(&mut self) -> bool {
         self.lost = self.lost.saturating_sub(1);
         let may = 0 < self.left;
         self.left = self.left.saturating_sub(1);

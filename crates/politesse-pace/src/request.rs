@@ -70,7 +70,7 @@ pub struct TurnRequest<'a> {
     /// Time at which the origin's robots.txt was fetched. If that was before this
     /// process began, the previous process may have requested a page since.
     pub robots_fetched_at: Option<Timestamp>,
-    /// Whether the origin's robots.txt had to be fetched first.
+    /// Whether the origin's robots.txt had to be fetched first, and when.
     pub robots_fetch: RobotsFetch,
     /// Arrival number of the request's previous turn, which it gave back
     /// ([`super::Turn::arrival`]).
@@ -119,20 +119,22 @@ impl UrlNumber {
     }
 }
 
-/// Whether a robots.txt had to be fetched before a page, and whether the page keeps its
-/// delay after that fetch.
+/// Whether the robots.txt had to be fetched for a page, and when. This determines
+/// whether the page keeps the host's delay after that fetch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RobotsFetch {
     /// No fetch: the cached robots.txt was used.
     #[default]
-    No,
-    /// Fetched after the request arrived. The page keeps its delay after the fetch,
-    /// unless that takes longer than the request may wait. In that case it starts at
-    /// once: on each retry its crawler would find the robots.txt expired again.
-    Once,
-    /// Fetched after the page's turn came. The robots.txt expires before the delay is
-    /// over, so the page follows at once.
-    Again,
+    NotNeeded,
+    /// Fetched after the request arrived, before it waited for its turn. The page keeps
+    /// the delay after the fetch, unless the delay is longer than the request may wait.
+    /// In that case it starts at once: if it were put off, the robots.txt would have
+    /// expired again at each retry.
+    BeforeTurn,
+    /// Fetched after the page's turn had come, because the robots.txt had expired during
+    /// the wait. The page starts at once: after another delay, the file might have
+    /// expired again.
+    AfterTurn,
 }
 
 /// Estimate of when a request could start if it were made now.
@@ -255,7 +257,7 @@ impl<'a> TurnRequest<'a> {
             pace_records: None,
             max_wait,
             robots_fetched_at: None,
-            robots_fetch: RobotsFetch::No,
+            robots_fetch: RobotsFetch::NotNeeded,
             arrival: None,
             embedding: None,
         }
@@ -269,8 +271,8 @@ impl Waiter {
         let crawler = request.owner.crawler.as_deref();
         let kind = match (crawler, request.robots_fetch) {
             (None, _) => Kind::RobotsTxt,
-            (Some(_), RobotsFetch::No | RobotsFetch::Once) => Kind::Page,
-            (Some(_), RobotsFetch::Again) => Kind::PageAtOnce,
+            (Some(_), RobotsFetch::NotNeeded | RobotsFetch::BeforeTurn) => Kind::Page,
+            (Some(_), RobotsFetch::AfterTurn) => Kind::PageAtOnce,
         };
         let ceilings = &now.active.ceilings;
         Self {

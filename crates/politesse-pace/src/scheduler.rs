@@ -336,7 +336,7 @@ impl Scheduler {
                     && !waiter.is_hopeless(delay, &now)
             };
             let mut started = queue.start(request.host, &mut waiter, &now);
-            if request.robots_fetch == RobotsFetch::Once
+            if request.robots_fetch == RobotsFetch::BeforeTurn
                 && !is_requisite
                 && started
                     .as_ref()

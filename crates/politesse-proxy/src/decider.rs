@@ -40,13 +40,15 @@ pub struct OriginDecision {
     pub robots: Option<RobotsLookup>,
 }
 
-/// Limits on the time that a robots.txt fetch may wait for its turns.
+/// Limits on how long a decision waits for a robots.txt fetch that waits for its turns.
+/// The fetch itself continues when the decision stops waiting.
 #[derive(Debug)]
 pub struct RobotsWait<F> {
     /// Longest wait.
     pub longest: Duration,
-    /// Completes when the client stops waiting.
-    pub client_gone: F,
+    /// Future that completes when the decision must stop waiting, for example because
+    /// the client has left.
+    pub abort: F,
 }
 
 impl Decider {
@@ -69,11 +71,11 @@ impl Decider {
         };
         if let Some(snapshot) = self.names_exceeded(inquiry, asker) {
             let decision = decide(inquiry, &Arc::new(snapshot), &policy(), clock::now());
-            return OriginDecision::unasked(decision, address);
+            return OriginDecision::without_lookup(decision, address);
         }
         let robots = self
             .robots
-            .snapshot(inquiry, asker, wait.longest, wait.client_gone)
+            .snapshot(inquiry, asker, wait.longest, wait.abort)
             .await;
         OriginDecision {
             decision: self.decide_by(inquiry, &robots.snapshot, &policy(), asker),
@@ -95,7 +97,7 @@ impl Decider {
         Some(match self.dialled(inquiry, known, asker).await {
             Ok(address) => {
                 let decision = self.decide_by(inquiry, &snapshot, policy, asker);
-                OriginDecision::unasked(decision, address)
+                OriginDecision::without_lookup(decision, address)
             }
             Err(decided) => *decided,
         })
@@ -132,7 +134,7 @@ impl Decider {
             Err(DialError::Denied(denial)) => {
                 let (asked, denial) = (Arc::clone(inquiry), denial.to_string());
                 let denied = Decision::denied(asked, &policy(), clock::now(), denial);
-                OriginDecision::unasked(denied, None)
+                OriginDecision::without_lookup(denied, None)
             }
             Err(DialError::NoConnection(cause)) => {
                 unresolved(inquiry, &policy(), Cause::NoConnection(cause))
@@ -165,12 +167,12 @@ fn unresolved(inquiry: &Arc<Inquiry>, policy: &Arc<Policy>, cause: Cause) -> Ori
     let now = clock::now();
     let key = CacheKey::new(inquiry.target.origin.clone(), None);
     let snapshot = Arc::new(Snapshot::unreachable(key, cause, now));
-    OriginDecision::unasked(decide(inquiry, &snapshot, policy, now), None)
+    OriginDecision::without_lookup(decide(inquiry, &snapshot, policy, now), None)
 }
 
 impl OriginDecision {
-    /// Wraps a decision that needed no robots.txt lookup.
-    pub fn unasked(decision: Decision, address: Option<IpAddr>) -> Self {
+    /// Wraps a decision for which no robots.txt was looked up or fetched.
+    pub fn without_lookup(decision: Decision, address: Option<IpAddr>) -> Self {
         Self {
             decision,
             address,

@@ -266,7 +266,7 @@ impl Planner<'_> {
             RobotsSource::Origin => {
                 let wait = RobotsWait {
                     longest: PLAN_TIME_MAX,
-                    client_gone: pending(),
+                    abort: pending(),
                 };
                 let policy = || Arc::clone(policy);
                 Some(decider.decide(&inquiry, policy, asker, wait).await)

@@ -2,8 +2,23 @@
 //! again when the turn has come.
 //!
 //! A wait can outlast a robots.txt or an override, so the decision that is recorded and
-//! acted on is the one made when the turn has come. The wait ends early if the client
-//! closes its connection. Does not know how turns are granted; `pace` does.
+//! acted on is the one made when the turn has come.
+//!
+//! - A *turn* is the permission to send one request to a host now. The scheduler grants
+//!   it, and the request holds it until its response ends.
+//! - The *arrival number* orders the requests that a crawler has in the queue of a host.
+//!   A request that gives its turn back and asks for another keeps its number, and so its
+//!   position in the queue.
+//! - A *seat* counts a waiting request against `pace.queue`. The scheduler takes one for
+//!   each client request in a queue; this module takes one while a request waits for its
+//!   robots.txt.
+//! - A *place* counts a request against `proxy.max_requests`, from its head to the end of
+//!   its response.
+//! - The *patience* of a request is the time for which it may still wait.
+//!
+//! A wait ends when the turn comes, when the patience is over, when the client closes its
+//! side of the connection, or when another client takes over the seat or the place. Does
+//! not know how turns are granted; `pace` does.
 
 use std::future::{pending, ready};
 use std::net::IpAddr;
@@ -45,8 +60,9 @@ pub struct Options {
     pub max_wait: Duration,
     /// Maximum number of retries of a request after a 429 or 503 (`pace.retry`).
     pub retries: u8,
-    /// Lower limit for the wait that a client prefers. It allows for the time to get the
-    /// lease of a host in a fleet, without which no request could start.
+    /// Lower limit for the longest wait that a client prefers (`Prefer: wait`). A shorter
+    /// one would not leave enough time to get the lease of a host in a fleet, without
+    /// which no request can start.
     pub least_wait: Duration,
 }
 
@@ -67,38 +83,47 @@ pub struct TurnDecider {
     pub scheduler: Arc<Scheduler>,
 }
 
-/// Age above which a decision is repeated before the request is sent.
+/// Wait for a turn above which the request is decided again before it is sent.
 const DECISION_AGE_MAX: Duration = Duration::from_millis(10);
 
-/// Wait of one request for its turns.
+/// Waits of one request: for its robots.txt, then for its turn.
 #[derive(Debug)]
 struct TurnWait<'a> {
+    /// Connection on which the request arrived.
     connection: &'a ConnectionInfo,
-    /// Client and crawler between which turns are shared.
+    /// Client and crawler of the request. Turns are shared fairly between clients, and
+    /// between the crawlers of a client.
     owner: TurnOwner,
-    /// Place among the concurrent requests. Another client can take it while the request
-    /// waits.
+    /// Place of the request. Another client can take it while the request waits. `None`
+    /// if the request has taken none.
     place: Option<Arc<RequestPlace>>,
-    /// Reason why the wait for a robots.txt was cut short, unless the client has gone.
-    cut_short: OnceLock<Reason>,
+    /// Reason why the wait for the robots.txt was aborted. Unset if it was not aborted,
+    /// or if the client closed its side: the delay then has the reason for which the
+    /// fetch itself waits.
+    abort_reason: OnceLock<Reason>,
     /// Address that is dialled for the origin, if known.
     address: Option<IpAddr>,
+    /// Time that the request has waited in the current attempt. The wait of an earlier
+    /// attempt is in the audit row of that attempt.
     elapsed: Duration,
+    /// Remaining patience. Unlike `elapsed`, a retry does not reset it.
     left: Duration,
     /// Number of retries so far after a 429 or 503.
     retries: u8,
-    /// Quota of the client, if the request exceeds it.
+    /// Details of the client's quota, if the request exceeds it.
     over_quota: Option<QuotaExceeded>,
+    /// Whether a robots.txt was fetched in the current attempt, and when.
     robots_fetch: RobotsFetch,
-    /// Relation to the page that embeds the requested URL.
+    /// Relation to the page that may embed the requested URL. `None` if the request
+    /// needs a turn of its own in any case.
     embedding: Option<Embedding>,
-    /// Position in the order of arrival, if the request already has one.
+    /// Arrival number, if the request gave back a turn for which it had waited.
     arrival: Option<u64>,
 }
 
 impl TurnWait<'_> {
-    /// Completes when the request's place is taken by another client. The place can be
-    /// taken only while this future is alive.
+    /// Completes when another client has taken the request's place. Another client can
+    /// take it only while this future is alive.
     async fn place_lost(&self) {
         match &self.place {
             Some(place) => {
@@ -111,25 +136,27 @@ impl TurnWait<'_> {
         }
     }
 
+    /// Counts `waited` as time of waiting, and takes it off the patience.
     fn add_wait(&mut self, waited: Duration) {
         self.elapsed += waited;
         self.left = self.left.saturating_sub(waited);
     }
 
-    /// Adds the time that a decision waited for a robots.txt.
+    /// Takes over the facts gathered by a decision: the dialled address, and the wait for
+    /// a robots.txt fetch.
     fn add_decision(&mut self, decided: &OriginDecision) {
         self.address = decided.address;
         let Some(robots) = &decided.robots else {
             return;
         };
         self.add_wait(robots.waited);
-        if robots.was_fetched && self.robots_fetch == RobotsFetch::No {
-            self.robots_fetch = RobotsFetch::Once;
+        if robots.was_fetched && self.robots_fetch == RobotsFetch::NotNeeded {
+            self.robots_fetch = RobotsFetch::BeforeTurn;
         }
     }
 }
 
-/// A place that can be taken until this guard is dropped.
+/// Guard during whose life another client may take a place.
 struct DisplaceablePlace<'a>(&'a RequestPlace);
 
 impl Drop for DisplaceablePlace<'_> {
@@ -138,16 +165,19 @@ impl Drop for DisplaceablePlace<'_> {
     }
 }
 
-/// Turns of one request: the current turn, and another if the request must be sent again
-/// over a new connection.
+/// Turns of one request: the current one, and another if the request must be sent again
+/// because its connection broke.
 ///
-/// The decision record is written before the request is sent. It contains the first wait,
-/// and its decision covers both turns.
+/// The decision record is written before the request is sent. It contains the wait for
+/// the first turn, and its decision covers both turns.
 #[derive(Debug)]
 pub struct RequestTurns<'a> {
     decider: &'a TurnDecider,
+    /// Evidence of the decision under which the request is sent.
     evidence: Arc<Evidence>,
     wait: TurnWait<'a>,
+    /// Current turn; `None` if the request is not sent, or lost its turn and got no
+    /// other.
     turn: Option<Turn>,
     /// Time of the decision under which the request is sent.
     decided_at: Instant,
@@ -165,7 +195,7 @@ impl<'a> RequestTurns<'a> {
         self.wait.connection
     }
 
-    /// Returns how long the request has waited.
+    /// Returns how long the request has waited in the current attempt.
     pub fn waited(&self) -> Duration {
         self.wait.elapsed
     }
@@ -194,8 +224,9 @@ impl<'a> RequestTurns<'a> {
         if self.decider.options.retries <= self.wait.retries || left < pause {
             return false;
         }
-        // If others are ahead, or the client no longer waits, the retry would end in an
-        // answer from the proxy. The site's own answer is worth more to the client.
+        // If other requests are ahead in the queue, or the client has closed its side, the
+        // proxy would have to answer the retry itself. The site's own answer is worth more
+        // to the client.
         let request = turn_request(&self.evidence, &self.wait.owner, self.wait.address);
         let estimate = self.decider.scheduler.estimate(&request);
         let is_waiting = tokio::select! {
@@ -218,11 +249,11 @@ impl<'a> RequestTurns<'a> {
         }
     }
 
-    /// Returns the remaining patience of the request. The time since the decision counts
-    /// too, because the client was waiting.
+    /// Returns the remaining patience of the request. The time since the decision is
+    /// subtracted, because the client was waiting.
     pub(super) fn left(&self) -> Duration {
-        let under_way = clock::instant().saturating_duration_since(self.decided_at);
-        self.wait.left.saturating_sub(under_way)
+        let since_decision = clock::instant().saturating_duration_since(self.decided_at);
+        self.wait.left.saturating_sub(since_decision)
     }
 
     /// Returns how often the request was retried.
@@ -264,8 +295,8 @@ impl HostTurns for CountedTurns<'_, '_> {
         self.turns.holds()
     }
 
-    fn again(&mut self) -> impl Future<Output = bool> + Send {
-        self.turns.again()
+    fn renew(&mut self) -> impl Future<Output = bool> + Send {
+        self.turns.renew()
     }
 
     fn private(&self) -> Option<PrivateScope> {
@@ -310,10 +341,10 @@ impl HostTurns for RequestTurns<'_> {
         })
     }
 
-    async fn again(&mut self) -> bool {
-        // The failed turn ends first, because the pause after it starts now.
+    async fn renew(&mut self) -> bool {
+        // The current turn ends first, because the pause after it starts now.
         self.turn = None;
-        let turn = self.decider.turn_again(&self.evidence, &mut self.wait);
+        let turn = self.decider.turn_to_resend(&self.evidence, &mut self.wait);
         self.turn = turn.await;
         self.mark_sent();
         self.turn.is_some()
@@ -332,7 +363,7 @@ impl TurnDecider {
             connection,
             owner: owner(&request.inquiry, &connection.sharer, connection.client),
             place: request.place.clone(),
-            cut_short: OnceLock::new(),
+            abort_reason: OnceLock::new(),
             address: None,
             elapsed: Duration::ZERO,
             left: self.longest_wait(request),
@@ -340,11 +371,11 @@ impl TurnDecider {
             // Counted before the decision, so that a flood of refused requests counts,
             // too.
             over_quota: connection.sharer.count_request().err(),
-            robots_fetch: RobotsFetch::No,
+            robots_fetch: RobotsFetch::NotNeeded,
             embedding: request.embedding,
             arrival: None,
         };
-        self.decide_within(request, wait).await
+        self.decide_and_wait(request, wait).await
     }
 
     /// Decides again about a request that got a 429 or 503, and waits for another turn
@@ -358,15 +389,15 @@ impl TurnDecider {
         // The turn is released, so that other requests can have it during the wait.
         drop(before.turn);
         let wait = TurnWait {
-            // The wait of the previous attempt is in that attempt's row.
+            // The wait of the previous attempt is in that attempt's audit row.
             elapsed: Duration::ZERO,
             left,
             retries: before.wait.retries + 1,
-            robots_fetch: RobotsFetch::No,
+            robots_fetch: RobotsFetch::NotNeeded,
             arrival: None,
             ..before.wait
         };
-        self.decide_within(request, wait).await
+        self.decide_and_wait(request, wait).await
     }
 
     /// Decides again about a request that has waited for the TDM file of its origin, and
@@ -378,10 +409,12 @@ impl TurnDecider {
     ) -> (Decision, RequestTurns<'a>) {
         let mut wait = before.wait;
         wait.add_wait(clock::instant().saturating_duration_since(before.decided_at));
-        self.decide_within(request, wait).await
+        self.decide_and_wait(request, wait).await
     }
 
-    async fn decide_within<'a>(
+    /// Decides a request, and waits for its turn within the patience of `wait`, until
+    /// the latest decision holds when the turn comes or prevents sending.
+    async fn decide_and_wait<'a>(
         &'a self,
         request: &ProxyRequest,
         mut wait: TurnWait<'a>,
@@ -391,7 +424,7 @@ impl TurnDecider {
             wait.add_decision(&decided);
             if !self.is_to_be_sent(&decided.decision) {
                 self.record_crawl_delay(&decided);
-                break (self.delayed_if_unasked(decided, &wait), None);
+                break (self.delayed_without_robots(decided, &wait), None);
             }
             let decision = decided.decision;
             if let Some(exceeded) = &wait.over_quota {
@@ -401,7 +434,7 @@ impl TurnDecider {
             if decision.evidence().lacks_tdm_file() {
                 break (decision, None);
             }
-            // A `Delay` does not tell how long the request has waited.
+            // Measured here, because a `Delay` does not say how long the request waited.
             let begun = clock::instant();
             let turn = match self.turn(decision.evidence(), &wait).await {
                 Ok(turn) => turn,
@@ -410,28 +443,30 @@ impl TurnDecider {
                     break (decision.later(delay), None);
                 }
             };
-            // Even a turn granted at once may have been requested late, after the client
-            // had closed its side.
+            // `turn.waited()` is also zero for the turn that `Self::turn` requests after
+            // the client has closed its side, however long the request waited before.
             let waited = clock::instant().saturating_duration_since(begun);
             if turn.waited().is_zero() && waited < DECISION_AGE_MAX {
                 break (decision, Some(turn));
             }
             wait.add_wait(waited);
-            match self.decide_again(decision.evidence()) {
+            match self.decide_without_fetch(decision.evidence()) {
                 // The turn was granted under pace records that have changed. The request
-                // waits for a turn under the new ones, and keeps its position in the
-                // order of arrival.
-                Some(again)
-                    if self.is_to_be_sent(&again)
-                        && again.ruling().asked != decision.ruling().asked =>
+                // waits for a turn under the new ones, and keeps its arrival number.
+                Some(latest)
+                    if self.is_to_be_sent(&latest)
+                        && latest.ruling().pace_records != decision.ruling().pace_records =>
                 {
                     wait.arrival = turn.arrival();
                 }
-                Some(again) if self.is_to_be_sent(&again) => break (again, Some(turn)),
-                Some(again) => break (again, None),
+                Some(latest) if self.is_to_be_sent(&latest) => break (latest, Some(turn)),
+                Some(latest) => break (latest, None),
                 // The robots.txt has expired and must be fetched first. The request keeps
-                // its position in the order of arrival.
-                None => (wait.arrival, wait.robots_fetch) = (turn.arrival(), RobotsFetch::Again),
+                // its arrival number.
+                None => {
+                    wait.arrival = turn.arrival();
+                    wait.robots_fetch = RobotsFetch::AfterTurn;
+                }
             }
         };
         let turns = RequestTurns {
@@ -444,18 +479,19 @@ impl TurnDecider {
         (decision, turns)
     }
 
+    /// Decides a request, waiting for its robots.txt if that must be fetched.
     async fn decide(&self, request: &ProxyRequest, wait: &TurnWait<'_>) -> OriginDecision {
         if let Some(name) = &request.foreign_name {
             let policy = self.policy_now(request.preferences.as_ref());
             let inquiry = Arc::clone(&request.inquiry);
             let refused = Decision::foreign_name(inquiry, &policy, clock::now(), name);
-            return OriginDecision::unasked(refused, None);
+            return OriginDecision::without_lookup(refused, None);
         }
         let robots_wait = RobotsWait {
             longest: wait.left,
-            // Pinned here because it has half a kilobyte, is passed on twice, and is
-            // seldom polled.
-            client_gone: pin!(self.end_of_robots_wait(wait)),
+            // Pinned here because the future has half a kilobyte, is passed on twice, and
+            // is seldom polled.
+            abort: pin!(self.robots_wait_aborted(wait)),
         };
         let (inquiry, asker) = (&request.inquiry, &request.asker);
         // The configuration may change during the wait for the robots.txt.
@@ -486,12 +522,14 @@ impl TurnDecider {
             .of(Arc::clone(&self.policy), preferences)
     }
 
-    /// Completes when a request must stop waiting for a robots.txt.
+    /// Completes when a request must stop waiting for its robots.txt: no seat is free, the
+    /// client closes its side, or another client takes the seat or the place. Sets
+    /// [`TurnWait::abort_reason`], unless the client closed its side.
     ///
-    /// The request takes a seat in the queue, and stops at once if the queue is full.
-    async fn end_of_robots_wait(&self, wait: &TurnWait<'_>) {
+    /// The request holds its seat until this future completes or is dropped.
+    async fn robots_wait_aborted(&self, wait: &TurnWait<'_>) {
         let Some(seat) = self.scheduler.seat(&wait.owner) else {
-            let _ = wait.cut_short.set(Reason::QueueFull);
+            let _ = wait.abort_reason.set(Reason::QueueFull);
             return;
         };
         let reason = tokio::select! {
@@ -500,7 +538,7 @@ impl TurnDecider {
             () = seat.displaced() => Reason::QueueFull,
             () = wait.place_lost() => Reason::Overload,
         };
-        let _ = wait.cut_short.set(reason);
+        let _ = wait.abort_reason.set(reason);
     }
 
     /// Reports whether the request goes to the origin. It does not if it is refused,
@@ -521,14 +559,15 @@ impl TurnDecider {
         let evidence = decided.decision.evidence();
         let robots = decided.robots.as_ref();
         let was_fetched = robots.is_some_and(|robots| robots.was_fetched);
-        if let Some(asked) = evidence.ruling.asked.as_ref().filter(|_| was_fetched) {
+        let records = evidence.ruling.pace_records.as_ref();
+        if let Some(records) = records.filter(|_| was_fetched) {
             let host = evidence.inquiry.target.origin.host();
-            self.scheduler.record_crawl_delay(host, asked);
+            self.scheduler.record_crawl_delay(host, records);
         }
     }
 
-    /// Returns the maximum wait: the operator's limit, or less if the client prefers
-    /// less.
+    /// Returns the patience of a new request: the operator's limit, or less if the client
+    /// prefers less.
     fn longest_wait(&self, request: &ProxyRequest) -> Duration {
         let allowed = request.max_wait.unwrap_or(self.options.max_wait);
         let preferred = request.preferred_wait;
@@ -537,9 +576,9 @@ impl TurnDecider {
         })
     }
 
-    /// Delays a request whose robots.txt could not be requested yet. That is no reason to
-    /// refuse it.
-    fn delayed_if_unasked(&self, decided: OriginDecision, wait: &TurnWait<'_>) -> Decision {
+    /// Returns the decision, changed to a delay if the robots.txt could not be requested
+    /// yet: the site has not refused such a request.
+    fn delayed_without_robots(&self, decided: OriginDecision, wait: &TurnWait<'_>) -> Decision {
         let evidence = decided.decision.evidence();
         let is_late = evidence.lets_through() && evidence.is_out_of_date();
         if !is_late && !evidence.lacks_an_answer_for_now() {
@@ -549,7 +588,7 @@ impl TurnDecider {
         let client = &wait.connection.sharer;
         let delay = match &queued {
             Some(queued) => {
-                let reason = wait.cut_short.get().copied();
+                let reason = wait.abort_reason.get().copied();
                 let QueuedFetch { host, wait } = queued;
                 self.scheduler
                     .put_off_robots_by(host, client, reason, *wait)
@@ -560,8 +599,8 @@ impl TurnDecider {
     }
 
     /// Returns the delay of a request of `client` whose robots.txt cannot be requested
-    /// now. The delay lasts at least as long as the snapshot that stands in for the
-    /// robots.txt.
+    /// now, and for which no fetch is queued. The delay lasts at least until the snapshot
+    /// that stands in for the robots.txt expires.
     fn robots_delay(&self, evidence: &Evidence, client: &Arc<Client>) -> Delay {
         let host = evidence.inquiry.target.origin.host();
         let delay = self.scheduler.put_off_robots(host, client);
@@ -569,14 +608,18 @@ impl TurnDecider {
             let delay = Delay::of_host(Reason::Overload, DelayEnd::After(BUSY_RETRY));
             delay.explained("its robots.txt could not be asked for yet")
         });
-        let held = evidence.holds_for(clock::now());
+        let snapshot_left = evidence.holds_for(clock::now());
         Delay {
-            end: DelayEnd::After(delay.retry_after().max(held)),
+            end: DelayEnd::After(delay.retry_after().max(snapshot_left)),
             ..delay
         }
     }
 
-    /// Waits for a turn to send the request that `evidence` decided.
+    /// Waits for a turn to send the request that `evidence` decided. Returns the delay
+    /// with which to answer if none comes in time.
+    ///
+    /// When the client closes its side, the request gets a turn only if one is free at
+    /// once.
     async fn turn(&self, evidence: &Evidence, wait: &TurnWait<'_>) -> Result<Turn, Delay> {
         let request = TurnRequest {
             max_wait: wait.left,
@@ -588,36 +631,38 @@ impl TurnDecider {
         tokio::select! {
             biased;
             turn = self.scheduler.turn(request.clone()) => turn,
-            // The request has left the queue by now. A second call with no patience
-            // returns how long the client would have waited.
+            // The select has dropped the first call, so the request has left the queue. A
+            // second call without patience does not wait: it returns a free turn, or how
+            // long the client would have had to wait.
             () = wait.connection.end.ended() => {
                 let request = TurnRequest {
                     max_wait: Duration::ZERO,
-                    robots_fetch: RobotsFetch::No,
+                    robots_fetch: RobotsFetch::NotNeeded,
                     embedding: None,
                     ..request
                 };
                 Box::pin(self.scheduler.turn(request)).await
             }
-            () = wait.place_lost() => Err(out_of_places()),
+            () = wait.place_lost() => Err(displaced_delay()),
         }
     }
 
-    /// Waits for another turn to send a request that was lost. Returns `None` if no turn
-    /// comes in time, or if the recorded decision no longer holds: a request is only sent
-    /// under the decision in the record. The decision is checked even if the turn comes
-    /// at once, because the lost request may have been at the origin for long.
-    async fn turn_again(&self, evidence: &Evidence, wait: &mut TurnWait<'_>) -> Option<Turn> {
+    /// Waits for another turn to send a request again, after its turn or its connection
+    /// was lost. Returns `None` if no turn comes in time, or if the recorded decision no
+    /// longer holds: a request is only sent under the decision in the record. The decision
+    /// is checked even if the turn comes at once, because the lost request may have been
+    /// in flight for a long time.
+    async fn turn_to_resend(&self, evidence: &Evidence, wait: &mut TurnWait<'_>) -> Option<Turn> {
         let turn = self.turn(evidence, wait).await.ok()?;
         wait.add_wait(turn.waited());
-        let again = self.decide_again(evidence)?;
-        let holds = self.is_to_be_sent(&again) && *again.ruling() == evidence.ruling;
+        let latest = self.decide_without_fetch(evidence)?;
+        let holds = self.is_to_be_sent(&latest) && *latest.ruling() == evidence.ruling;
         holds.then_some(turn)
     }
 
-    /// Decides the inquiry of `evidence` again by the current robots.txt and policy.
-    /// Returns `None` if the robots.txt must be fetched first.
-    fn decide_again(&self, evidence: &Evidence) -> Option<Decision> {
+    /// Decides the inquiry of `evidence` again by the robots.txt in memory and the current
+    /// policy. Returns `None` if the robots.txt must be fetched first.
+    fn decide_without_fetch(&self, evidence: &Evidence) -> Option<Decision> {
         let before = evidence.snapshot.as_ref()?;
         let snapshot = self.decider.robots.current(before)?;
         let decision = decide(
@@ -627,15 +672,15 @@ impl TurnDecider {
             clock::now(),
         );
         let evidence = decision.evidence();
-        // A request refused because its robots.txt is not available yet is delayed
-        // instead.
-        let is_unasked = evidence.lacks_an_answer_for_now() && !evidence.lets_through();
-        (!is_unasked && !evidence.is_out_of_date()).then_some(decision)
+        // A refusal that rests only on a robots.txt that was not requested yet does not
+        // count: the caller fetches the file, and delays the request if that fails.
+        let lacks_robots = evidence.lacks_an_answer_for_now() && !evidence.lets_through();
+        (!lacks_robots && !evidence.is_out_of_date()).then_some(decision)
     }
 }
 
 /// Builds the turn request of `owner` for the request that `evidence` decided, at an
-/// origin dialled at `address`. Its wait is unlimited.
+/// origin dialled at `address`. Its patience is unlimited.
 pub(super) fn turn_request<'r>(
     evidence: &'r Evidence,
     owner: &'r TurnOwner,
@@ -646,17 +691,17 @@ pub(super) fn turn_request<'r>(
         host: evidence.inquiry.target.origin.host(),
         owner,
         address,
-        pace_records: evidence.ruling.asked.clone(),
+        pace_records: evidence.ruling.pace_records.clone(),
         max_wait: Duration::MAX,
         robots_fetched_at: snapshot.map(|snapshot| snapshot.fetched_at),
-        robots_fetch: RobotsFetch::No,
+        robots_fetch: RobotsFetch::NotNeeded,
         arrival: None,
         embedding: None,
     }
 }
 
 /// Returns the delay of a request whose place was taken by a client with fewer requests.
-fn out_of_places() -> Delay {
+fn displaced_delay() -> Delay {
     let delay = Delay::of_host(Reason::Overload, DelayEnd::After(BUSY_RETRY));
     delay.explained("too many requests are under way, most of them of this client")
 }

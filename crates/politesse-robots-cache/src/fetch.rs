@@ -138,7 +138,7 @@ impl HostTurns for FetchTurn {
         }
     }
 
-    async fn again(&mut self) -> bool {
+    async fn renew(&mut self) -> bool {
         // The failed turn ends first: its pause counts from here.
         self.turn = None;
         // Without the claim, another node may have fetched the file in the meantime. The
@@ -346,9 +346,9 @@ mod tests {
             host: origin.host().clone(),
             sharer: client,
         };
-        assert!(turn.holds() && turn.again().await);
+        assert!(turn.holds() && turn.renew().await);
         advance(TIMES.claim).await;
-        assert!(!turn.holds() && !turn.again().await);
+        assert!(!turn.holds() && !turn.renew().await);
         assert!(turn.turn.is_none());
     }
 }

@@ -370,7 +370,7 @@ impl Life {
                 pace_records: Some(Arc::clone(&records)),
                 max_wait: Duration::from_secs(3600),
                 robots_fetched_at: None,
-                robots_fetch: RobotsFetch::No,
+                robots_fetch: RobotsFetch::NotNeeded,
                 arrival: None,
                 embedding: None,
             };

@@ -87,7 +87,7 @@ impl Chance {
                 pace_records: asked,
                 max_wait: longest,
                 robots_fetched_at: None,
-                robots_fetch: RobotsFetch::No,
+                robots_fetch: RobotsFetch::NotNeeded,
                 arrival: None,
                 embedding,
             };

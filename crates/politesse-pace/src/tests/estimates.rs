@@ -27,7 +27,7 @@ fn estimate(origin: &Origin, asked: Option<&Arc<PaceRecords>>) -> StartEstimate 
         pace_records: asked.cloned(),
         max_wait: Duration::MAX,
         robots_fetched_at: None,
-        robots_fetch: RobotsFetch::No,
+        robots_fetch: RobotsFetch::NotNeeded,
         arrival: None,
         embedding: None,
     })

@@ -89,7 +89,7 @@ impl Get {
             longest: PATIENT,
             takes: Duration::ZERO,
             robots_from: None,
-            robots: RobotsFetch::No,
+            robots: RobotsFetch::NotNeeded,
             number: None,
             embedding: None,
         }

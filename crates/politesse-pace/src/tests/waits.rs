@@ -259,7 +259,7 @@ async fn a_returning_request_starts_before_later_ones_of_its_crawler() {
     let number = turn.arrival();
     let again = Get {
         number,
-        robots: RobotsFetch::Again,
+        robots: RobotsFetch::AfterTurn,
         ..Get::by("a", asked.as_ref()).within(seconds(11))
     };
     let again = tokio::spawn(origin.turn(again));
@@ -286,14 +286,14 @@ async fn a_page_that_cannot_wait_follows_its_robots_txt_at_once() {
         robots,
         ..Get::by("a", asked.as_ref()).within(seconds(longest))
     };
-    let refused = origin.get(get(RobotsFetch::No, 120)).await;
+    let refused = origin.get(get(RobotsFetch::NotNeeded, 120)).await;
     let later = refused.await.unwrap().unwrap_err();
     assert_eq!(later.retry_after(), seconds(600));
-    let patient = origin.turn(get(RobotsFetch::Once, 700));
+    let patient = origin.turn(get(RobotsFetch::BeforeTurn, 700));
     assert!(polled_once(&mut Box::pin(patient)).await.is_none());
-    origin.get(get(RobotsFetch::Once, 120)).await;
+    origin.get(get(RobotsFetch::BeforeTurn, 120)).await;
     assert_eq!(origin.order(), ["a", "robots", "a"]);
-    let refused = origin.get(get(RobotsFetch::Once, 120)).await;
+    let refused = origin.get(get(RobotsFetch::BeforeTurn, 120)).await;
     let later = refused.await.unwrap().unwrap_err();
     assert_eq!(later.retry_after(), seconds(600));
 }

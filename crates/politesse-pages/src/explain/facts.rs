@@ -209,9 +209,9 @@ impl Facts {
         self.add_first("also matches", &rules.competing(), competing);
         let delay = ruling.crawl_delay();
         self.add_some("crawl delay", delay.map(|seconds| format!("{seconds} s")));
-        if let Some(asked) = ruling.asked.as_deref() {
-            self.add_some("request rate", list(&asked.rates));
-            let visits = list(&asked.visits);
+        if let Some(records) = ruling.pace_records.as_deref() {
+            self.add_some("request rate", list(&records.rates));
+            let visits = list(&records.visits);
             self.add_some("visit time", visits.map(|visits| format!("{visits} (UTC)")));
         }
         if let Some(robots) = rules.robots() {

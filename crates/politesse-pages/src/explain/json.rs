@@ -120,14 +120,14 @@ impl DecidingRules {
     fn json(&self) -> Map<String, Value> {
         let (ruling, crawler) = (self.ruling(), self.crawler());
         let (agent_line, agent_text) = self.agent_line().unzip();
-        let asked = ruling.asked.as_deref();
+        let records = ruling.pace_records.as_deref();
         let members = json!({
             "bound": self.bound(),
             "agent_line": agent_line,
             "agent_text": agent_text,
             "length": self.rule().map(|rule| rule.length()),
-            "request_rate": asked.map_or_else(Vec::new, |asked| texts(&asked.rates)),
-            "visit_time": asked.map_or_else(Vec::new, |asked| texts(&asked.visits)),
+            "request_rate": records.map_or_else(Vec::new, |records| texts(&records.rates)),
+            "visit_time": records.map_or_else(Vec::new, |records| texts(&records.visits)),
             "pace_records": array(self.pace_records(), pace_record),
             "competing": array(self.competing(), competing),
             "reading": ruling.reading,

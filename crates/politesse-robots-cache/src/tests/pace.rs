@@ -135,7 +135,7 @@ async fn a_robots_txt_fetched_during_a_wait_decides() {
         pace_records: Some(Arc::new(asked)),
         max_wait: HOUR,
         robots_fetched_at: None,
-        robots_fetch: RobotsFetch::No,
+        robots_fetch: RobotsFetch::NotNeeded,
         arrival: None,
         embedding: None,
     };

@@ -32,7 +32,7 @@ fn a_delayed_decision_keeps_the_rule_that_allowed() {
     assert_eq!(later.ruling().rule, ruling.rule);
     assert_eq!(later.ruling().group, ["foobot"]);
     assert_eq!(later.ruling().token, ruling.token);
-    assert_eq!(later.ruling().asked, ruling.asked);
+    assert_eq!(later.ruling().pace_records, ruling.pace_records);
     assert_ne!(later.digest(), digest);
     let evidence = later.evidence();
     assert_eq!(Effect::of(evidence), Effect::Enforced);
@@ -105,14 +105,14 @@ fn an_overridden_decision_can_be_delayed() {
 fn pace_records_are_part_of_the_ruling() {
     for path in ["/a", "/x", "/a/../x"] {
         let decision = decided(&file(ROBOTS), path);
-        let asked = decision.ruling().asked.clone().unwrap();
+        let asked = decision.ruling().pace_records.clone().unwrap();
         let pause = (Duration::from_secs(10), PauseRecord::CrawlDelay);
         assert_eq!(asked.delay(now()), Some(pause), "{path}");
     }
     let decision = decided(&file("User-agent: *\nAllow: /\n"), "/a");
-    assert_eq!(decision.ruling().asked, None);
+    assert_eq!(decision.ruling().pace_records, None);
     let unavailable = snapshot(404, AccessResult::Unavailable);
-    assert_eq!(decided(&unavailable, "/a").ruling().asked, None);
+    assert_eq!(decided(&unavailable, "/a").ruling().pace_records, None);
 }
 
 // Ours: with several binding candidates, the pace records of each apply.
@@ -128,7 +128,7 @@ fn the_pace_records_of_all_candidates_apply() {
         (Candidates::All, "2027-01-01T06:00:00Z".parse().ok()),
     ] {
         let decision = decide(&asked, &robots, &laid_down(candidates, &[]), now());
-        let asked = decision.ruling().asked.clone().unwrap();
+        let asked = decision.ruling().pace_records.clone().unwrap();
         let pause = (Duration::from_secs(9), PauseRecord::RequestRate);
         assert_eq!(asked.delay(now()), Some(pause));
         assert_eq!(asked.opens(now()), opens);

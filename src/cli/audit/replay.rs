@@ -1,7 +1,10 @@
 //! `audit replay`: which past decisions another configuration would change, by host and
 //! rule.
 //!
-//! Does not know how a decision is made again.
+//! This file chooses the two sides to compare, identifies the sender of each recorded
+//! request by a configuration, and counts the changes. A *sender* is the crawler that
+//! made a request, with the policy that applies to it. Does not know how a recorded
+//! request is decided again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -40,7 +43,7 @@ use politesse_robots::origin::Target;
 /// Maximum number of characters of a ruling or a URL on a terminal.
 const TEXT_MAX: usize = 48;
 
-/// Maximum number of senders whose names are cached.
+/// Maximum number of senders that are cached.
 const SENDERS_MAX: usize = 16_384;
 
 /// Columns of CSV.
@@ -73,7 +76,8 @@ pub(crate) struct ReplayArguments {
     limit: usize,
     #[command(flatten)]
     form: FormArguments,
-    /// The other configuration; --config is the current one, which chooses the record.
+    /// File of the other configuration, which --set changes. Default: the current
+    /// configuration, changed by --set. The current configuration selects the record.
     #[arg(long, value_name = "FILE")]
     with: Option<PathBuf>,
     /// Side to compare the other configuration with: `now` with --with or --set, else
@@ -82,7 +86,7 @@ pub(crate) struct ReplayArguments {
     against: Option<ReplayBasis>,
 }
 
-/// Side to compare the other configuration with.
+/// Side to compare the other configuration with. Clap shows the variants as `--against`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ReplayBasis {
     /// Decisions of the current configuration.
@@ -93,14 +97,18 @@ enum ReplayBasis {
 
 /// Configurations to compare, and a description of them.
 struct ReplayedSettings {
+    /// Current configuration, without `--set`; `None` to compare with the decisions as
+    /// recorded.
     before: Option<Settings>,
+    /// The other configuration.
     after: Settings,
-    sentence: String,
+    /// Names both sides, for the user.
+    description: String,
 }
 
 impl ReplayedSettings {
-    /// Reads the current configuration, without `--set`, and the other one: `--with`,
-    /// else the current one with `--set`.
+    /// Reads the current configuration without `--set`, and the other one: the file of
+    /// `--with`, else of the current one, with `--set`.
     fn read(
         configuration: ConfigurationRequest<'_>,
         asked: &ReplayArguments,
@@ -116,7 +124,8 @@ impl ReplayedSettings {
         // `--set audit.store` chooses the record, not a policy.
         let mut set = configuration.overrides.iter();
         let has_other = asked.with.is_some() || set.any(|set| !set.starts_with("audit."));
-        // Compared with itself, the current configuration changes nothing.
+        // Without another configuration, the current one is compared with the record:
+        // compared with itself, it would change nothing.
         let basis = asked.against.unwrap_or(match has_other {
             true => ReplayBasis::Now,
             false => ReplayBasis::Recorded,
@@ -133,7 +142,7 @@ impl ReplayedSettings {
         Ok(Self {
             before,
             after: other.settings()?,
-            sentence: format!("{with} against {against}"),
+            description: format!("{with} against {against}"),
         })
     }
 }
@@ -152,15 +161,15 @@ pub(super) fn replay(
     print_notice(&format!(
         "the record {}: {}",
         path.display(),
-        replayed.sentence
+        replayed.description
     ));
     let mut summary = ReplaySummary {
         record: path.display().to_string(),
         ..ReplaySummary::default()
     };
     let sides = ReplaySides {
-        before: replayed.before.as_ref().map(lookup),
-        after: lookup(&replayed.after),
+        before: replayed.before.as_ref().map(sender_lookup),
+        after: sender_lookup(&replayed.after),
     };
     replay_all(&reader, &filter, sides, |record, outcome| {
         summary.add(record, outcome, asked.samples);
@@ -169,30 +178,35 @@ pub(super) fn replay(
     Ok(summary.exit())
 }
 
-fn lookup(settings: &Settings) -> SenderLookup<'static> {
-    let mut senders = Senders::new(settings);
+/// Makes the function that identifies senders by `settings`.
+fn sender_lookup(settings: &Settings) -> SenderLookup<'static> {
+    let mut senders = ConfiguredSenders::new(settings);
     Box::new(move |record| senders.sender(record))
 }
 
-/// Crawler names according to a configuration.
-struct Senders {
+/// Senders of recorded requests, as identified by one configuration.
+struct ConfiguredSenders {
     table: CrawlerTable,
     identities: Identities,
     auth: AuthMode,
+    /// Policy of the configuration, for a crawler without declared purposes.
     policy: Policy,
-    /// The policy in the form that the record stores.
+    /// `policy` in the form that the record stores.
     stored_policy: Arc<StoredPolicy>,
-    /// Senders by the addresses of the stored crawler, client and policy. The entries
-    /// hold those values, so that no other value can get the same address.
-    known: HashMap<[usize; 3], KnownSender>,
+    /// Senders already identified. The key has the memory addresses of the stored
+    /// crawler, client and policy, which many records share.
+    cache: HashMap<[usize; 3], CachedSender>,
 }
 
-struct KnownSender {
+/// Cached result of [`ConfiguredSenders::sender`].
+struct CachedSender {
+    /// Values whose memory addresses are the key. Held so that no other value can get the
+    /// same address.
     _stored: (Arc<StoredCrawler>, Arc<StoredClient>, Arc<StoredPolicy>),
     sender: Option<ReplaySender>,
 }
 
-impl Senders {
+impl ConfiguredSenders {
     fn new(settings: &Settings) -> Self {
         let options = &settings.exchange.request;
         Self {
@@ -201,12 +215,13 @@ impl Senders {
             auth: options.auth,
             stored_policy: Arc::new(StoredPolicy::new(settings.policy.json())),
             policy: settings.policy.clone(),
-            known: HashMap::new(),
+            cache: HashMap::new(),
         }
     }
 
-    /// Returns the sender of a request; `None` if it cannot be determined, or if the
-    /// request would be refused because of its names.
+    /// Returns the sender of a request. Returns `None` if it cannot be determined, or if
+    /// the configuration would refuse the request because of a crawler name in it: one
+    /// that requires a credential, or that is pinned to other clients.
     fn sender(&mut self, record: &StoredRecord) -> Option<ReplaySender> {
         let (crawler, client) = (Arc::clone(&record.crawler), Arc::clone(&record.client));
         let stored = (crawler, client, Arc::clone(&record.policy));
@@ -215,28 +230,30 @@ impl Senders {
             Arc::as_ptr(&stored.1).addr(),
             Arc::as_ptr(&stored.2).addr(),
         ];
-        if let Some(known) = self.known.get(&key) {
-            return known.sender.clone();
+        if let Some(cached) = self.cache.get(&key) {
+            return cached.sender.clone();
         }
         let identified = self.identify(record);
         let sender = identified.map(|(crawler, preferences)| ReplaySender {
             crawler: stored_names(&crawler, &stored.0),
             policy: self.policy_of(record, preferences),
         });
-        // All at once, because requests seldom return to the first senders.
-        if SENDERS_MAX <= self.known.len() {
-            self.known.clear();
+        // Emptied all at once: the record is read in order of time, and an early sender
+        // seldom returns.
+        if SENDERS_MAX <= self.cache.len() {
+            self.cache.clear();
         }
-        let known = KnownSender {
+        let cached = CachedSender {
             _stored: stored,
             sender: sender.clone(),
         };
-        self.known.insert(key, known);
+        self.cache.insert(key, cached);
         sender
     }
 
-    /// Returns the policy for a crawler with `preferences`. If no entry declares
-    /// purposes, those on record apply: `run --purpose` stated them.
+    /// Returns the policy for a crawler with `preferences`. If these are absent because
+    /// the configuration declares no purposes for the crawler, the purposes on record
+    /// apply: `run --purpose` may have stated them.
     fn policy_of(
         &self,
         record: &StoredRecord,
@@ -255,12 +272,15 @@ impl Senders {
         ))
     }
 
+    /// Identifies the crawler of a request, and its preferences if the configuration
+    /// declares purposes for it. Returns `None` in the cases of
+    /// [`ConfiguredSenders::sender`].
     fn identify(&self, record: &StoredRecord) -> Option<(Crawler, Option<PreferenceTerms>)> {
         let user_agent = record.crawler.user_agent.as_deref().map(str::as_bytes);
         let mut entries = self.identities.entries().iter();
         let address: Option<IpAddr> = record.client.address.parse().ok();
-        // The record may have only part of the address, which matters if an entry
-        // requires an address.
+        // If the record has only part of the address, any address will do, unless an entry
+        // depends on the address.
         let client = match address {
             Some(address) => address,
             None if entries.any(|entry| entry.clients.is_some()) => return None,
@@ -274,18 +294,20 @@ impl Senders {
                 purposes: PurposeSet::default(),
             };
             let known = self.table.identify(&sender).ok()?;
-            let is_own = known.foreign_name.is_none();
-            return is_own.then_some((known.crawler, known.preferences));
+            // A request that uses a name pinned to other clients would be refused.
+            let may_use_names = known.foreign_name.is_none();
+            return may_use_names.then_some((known.crawler, known.preferences));
         };
-        // The token itself is not on record, so its name is used.
-        let mut guarded = self.identities.entries().iter().filter(|entry| {
+        // The record has the name of the credential (the first token of its entry), not
+        // the secret, so the entry is found by that name.
+        let mut entries_of_credential = self.identities.entries().iter().filter(|entry| {
             let is_named = entry
                 .tokens
                 .first()
                 .is_some_and(|token| token.as_str() == name);
             is_named && entry.credential.is_some() && self.auth != AuthMode::Off
         });
-        let entry = guarded.find(|entry| entry.fits(user_agent, Some(client)))?;
+        let entry = entries_of_credential.find(|entry| entry.fits(user_agent, Some(client)))?;
         let by_user_agent = Crawler::from_user_agent(user_agent);
         let crawler = Crawler::vouched_for(&entry.tokens, &by_user_agent);
         let purposes = PurposeSet::default();
@@ -313,8 +335,11 @@ fn stored_names(crawler: &Crawler, recorded: &Arc<StoredCrawler>) -> Arc<StoredC
 /// Treatment of a request, regardless of its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Treatment {
+    /// Sent: allowed, allowed by an override, or disallowed but only reported.
     Sent,
+    /// Refused.
     Refused,
+    /// Answered with a delay instead of being sent.
     PutOff,
 }
 
@@ -331,11 +356,12 @@ impl Treatment {
 /// Kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum ChangeKind {
-    /// A request that was let through would be refused.
+    /// A request that was sent or put off would be refused.
     Refused,
-    /// A request that was refused would be let through.
+    /// A request that was refused would be sent or put off. A change between these two
+    /// counts here as well.
     Sent,
-    /// The request would be treated the same, for another reason.
+    /// The request would be treated the same, for another reason or by another rule.
     Reason,
 }
 
@@ -359,8 +385,8 @@ impl ChangeKind {
     }
 }
 
-/// Part of a ruling that distinguishes changes. It leaves out the line of a rule, which
-/// moves with every line that a site adds above it.
+/// Part of a ruling by which changes are grouped. The line number of the rule is left
+/// out: it changes with every line that a site adds above the rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct ReplayedRuling {
     verdict: String,
@@ -409,7 +435,7 @@ impl ReplayedRuling {
     }
 }
 
-/// Change that many decisions at one host share.
+/// Change that is counted as one: the same host, and the same rulings before and after.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct ReplayChange {
     host: String,
@@ -421,14 +447,17 @@ struct ReplayChange {
 /// Sample decision of a change.
 #[derive(Debug)]
 struct ReplaySample {
+    /// Number of the decision in the record.
     seq: u64,
     time: String,
     url: String,
 }
 
+/// Number of decisions with one change, and some of them as samples.
 #[derive(Debug, Default)]
 struct ChangeCount {
     requests: u64,
+    /// The oldest decisions with the change.
     samples: Vec<ReplaySample>,
 }
 
@@ -437,15 +466,20 @@ struct ChangeCount {
 struct ReplaySummary {
     /// Path of the record.
     record: String,
+    /// Number of decisions that stay the same.
     same: u64,
-    /// Decisions under another name than the one that their robots.txt was fetched for,
-    /// for which the site may have sent another file.
+    /// Number of changed decisions that rest on a robots.txt fetched for one crawler name,
+    /// and whose crawler would have another name. The site may have sent that name
+    /// another file.
     other_name: u64,
     changes: HashMap<ReplayChange, ChangeCount>,
+    /// Numbers of decisions that cannot be made again, by reason.
     unknown: BTreeMap<ReplayObstacle, u64>,
 }
 
 impl ReplaySummary {
+    /// Counts a decision, and keeps it as a sample if its change has fewer than
+    /// `samples_max`.
     fn add(&mut self, record: &StoredRecord, outcome: ReplayOutcome, samples_max: usize) {
         let change = match outcome {
             ReplayOutcome::Same => {
@@ -485,6 +519,7 @@ impl ReplaySummary {
         }
     }
 
+    /// Returns the number of decisions with changes of a kind.
     fn changed(&self, kind: ChangeKind) -> u64 {
         let changes = self.changes.iter();
         let of_kind = changes.filter(|(change, _)| change.kind == kind);
@@ -552,6 +587,7 @@ impl ReplaySummary {
         Ok(())
     }
 
+    /// Describes the numbers of decisions by outcome.
     fn sentence(&self) -> String {
         format!(
             "{} stay as they are; {} would be refused, {} would be sent, {} have another reason; \

@@ -1,8 +1,9 @@
-//! Requests in flight under each ceiling, its last start, and its waiting line.
+//! Requests in flight under each ceiling, its last start, and its line of waiting
+//! requests.
 //!
-//! A waiting request of any host stands in the line of a ceiling, and only the first of
-//! a line is woken when there is room. So even with thousands of waiting hosts, a grant
-//! wakes only one. Does not know any limit.
+//! A request that a ceiling holds up has a place in the line of that ceiling, whichever
+//! its host is. Only the first request of a line is woken when there is room. So even
+//! with thousands of waiting hosts, a grant wakes only one. Does not know any limit.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,8 +18,8 @@ use super::schedule::Uptime;
 pub(super) struct CeilingKey {
     /// Index of the kind: crawler, domain, address or total.
     pub(super) kind: usize,
-    /// Number of the crawler, domain or address.
-    pub(super) number: u32,
+    /// Hash value of the crawler, domain or address; 0 for the total.
+    pub(super) hash: u32,
 }
 
 /// Lines of all ceilings.
@@ -26,18 +27,18 @@ pub(super) struct CeilingKey {
 pub(super) struct CeilingLines {
     /// Lines that are not empty.
     lines: HashMap<CeilingKey, CeilingLine>,
-    /// Place of the next request that joins a line. Places are numbered over all lines.
+    /// Next place to be given, in any line. Places grow with time and are never reused.
     next_place: u64,
 }
 
 /// State of one ceiling.
 #[derive(Debug, Default)]
 struct CeilingLine {
-    /// Requests in flight.
+    /// Number of requests in flight.
     in_flight: u32,
     /// Last start that counted under a rate.
     started: Option<Uptime>,
-    /// Wakers by place, in the order of arrival.
+    /// Drivers to wake, by place and so in order of arrival.
     waiting: BTreeMap<u64, Arc<Notify>>,
 }
 
@@ -105,12 +106,13 @@ impl CeilingLines {
         self.lines.shrink_to_fit();
     }
 
-    /// Takes the last place of a line; `waker` is notified when the request may start.
-    pub(super) fn join(&mut self, key: CeilingKey, waker: &Arc<Notify>) -> u64 {
+    /// Takes the last place of a line, and returns it. `driver` is woken when the request
+    /// is first and there may be room.
+    pub(super) fn join(&mut self, key: CeilingKey, driver: &Arc<Notify>) -> u64 {
         let place = self.next_place;
         self.next_place += 1;
         let line = self.lines.entry(key).or_default();
-        line.waiting.insert(place, Arc::clone(waker));
+        line.waiting.insert(place, Arc::clone(driver));
         place
     }
 
@@ -125,6 +127,7 @@ impl CeilingLines {
         });
     }
 
+    /// Changes a line, and forgets it if nothing remains.
     fn change(&mut self, key: CeilingKey, change: impl FnOnce(&mut CeilingLine)) {
         if let Some(line) = self.lines.get_mut(&key) {
             change(line);

@@ -1,8 +1,14 @@
 //! Operator's limits over many hosts: per crawler, per registered domain, per address,
 //! and in total (`pace.crawler`, `.domain`, `.address`, `.total`).
 //!
+//! A *ceiling* limits the starts per time (its rate), the requests in flight, or both.
 //! Rates allow no burst: `20/m` is one start every three seconds, so no minute has more
-//! than twenty. Does not know what a host itself asks for.
+//! than twenty.
+//!
+//! A waiting request is in the *queue* of its host. While a ceiling holds it up, it also
+//! has a place in the *line* of that ceiling, among requests to all hosts. One *driver*
+//! for each queue, a task, checks the first requests of the queue and starts those that
+//! may. Does not know what a host itself asks for.
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::net::IpAddr;
@@ -17,11 +23,12 @@ use super::policy::PaceLimits;
 use super::schedule::Uptime;
 use politesse_robots::origin::Host;
 
-/// Number of hash values for names. It bounds the memory that made-up names can take.
-/// Two names with the same value share one limit, so neither gets more than its own.
-const NUMBERS: u64 = 1 << 18;
+/// Number of hash values for crawlers, domains and addresses. It bounds the memory that
+/// made-up names can take. Two names with the same value share one limit, so neither gets
+/// more than its own.
+const HASH_VALUES: u64 = 1 << 18;
 
-/// Number of kinds of ceiling. A request waits for them in the order below.
+/// Number of kinds of ceiling. A request is checked against them in the order below.
 const KINDS: usize = 4;
 const CRAWLER: usize = 0;
 const DOMAIN: usize = 1;
@@ -31,6 +38,7 @@ const TOTAL: usize = 3;
 /// Ceilings of one configuration.
 #[derive(Debug)]
 pub(super) struct Ceilings {
+    /// Limits by kind of ceiling.
     limits: [PaceLimits; KINDS],
     lines: SharedLines,
     hasher: RandomState,
@@ -52,18 +60,20 @@ impl SharedLines {
 /// requests in flight. Dropping it gives both up.
 #[derive(Debug)]
 pub(super) struct CeilingClaim {
-    /// Ceilings that apply to the request, in the order in which it waits for them.
+    /// Ceilings that apply to the request, in the order in which they are checked.
     stops: Vec<CeilingStop>,
-    /// Index of the ceiling that held up the request last.
+    /// Index of the ceiling in whose line the request waits.
     current: Option<usize>,
+    /// Latest refusal, if any.
     refusal: Option<CeilingRefusal>,
+    /// Whether the request counts as in flight.
     is_started: bool,
-    /// Whether the request starts before the requests that wait in a line.
+    /// Whether the request may start before the requests that wait in lines.
     skips_lines: bool,
     lines: SharedLines,
 }
 
-/// One of the ceilings that apply to a request.
+/// Ceiling that applies to a request, and the state of the request there.
 #[derive(Debug)]
 struct CeilingStop {
     key: CeilingKey,
@@ -71,19 +81,22 @@ struct CeilingStop {
     /// Whether the rate has counted the request. It does so once, even if other
     /// ceilings hold the request up again.
     is_counted: bool,
-    /// Place in the line of this ceiling. A request has one at its current ceiling, and
-    /// perhaps at the previous one.
+    /// Place in the line of this ceiling. A waiting request has one at its current
+    /// ceiling. If that is the total, it may have kept one at the previous ceiling
+    /// ([`CeilingClaim::wait_for`]).
     place: Option<u64>,
 }
 
-/// Ceiling that has no room for a request.
+/// Refusal of a start by one ceiling.
 #[derive(Debug, Clone, Copy)]
 struct CeilingRefusal {
-    /// Index of the ceiling.
+    /// Index of the ceiling in [`CeilingClaim::stops`].
     stop: usize,
-    /// Time at which the rate has room. The request stays in that line until then.
-    /// Otherwise it could move between two lines that hold each other up without ever
-    /// starting.
+    /// Time at which the rate of the ceiling has room. The request stays in the line of
+    /// this ceiling until then. Otherwise it could move between two lines that hold each
+    /// other up without ever starting. If not the rate refused, but the limit in flight or
+    /// the order of the line, this is the time of the refusal: nothing keeps the request
+    /// in the line.
     until: Uptime,
 }
 
@@ -104,8 +117,9 @@ impl Ceilings {
         self.limits == limits_of(options)
     }
 
-    /// Makes the claim of a request; one without a crawler is for a robots.txt. Returns
-    /// `None` if no ceiling applies to the request.
+    /// Makes the claim of a request. `crawler` is `None` for a robots.txt fetch, and
+    /// `address` if it is unknown; their ceilings then do not apply. Returns `None` if no
+    /// ceiling applies to the request.
     pub(super) fn claim(
         &self,
         crawler: Option<&str>,
@@ -115,17 +129,18 @@ impl Ceilings {
         if self.limits.iter().all(PaceLimits::are_none) {
             return None;
         }
-        let number = |kind: usize| match kind {
-            CRAWLER => crawler.map(|crawler| self.number(crawler)),
-            DOMAIN => Some(self.number(&registered_domain(host))),
-            ADDRESS => address.map(|address| self.number(&address)),
+        let hash = |kind: usize| match kind {
+            CRAWLER => crawler.map(|crawler| self.hash(crawler)),
+            DOMAIN => Some(self.hash(&registered_domain(host))),
+            ADDRESS => address.map(|address| self.hash(&address)),
+            // There is only one total.
             _ => Some(0),
         };
         let stop = |kind: usize| {
             let limits = Some(self.limits[kind]).filter(|limits| !limits.are_none())?;
-            let number = number(kind)?;
+            let hash = hash(kind)?;
             Some(CeilingStop {
-                key: CeilingKey { kind, number },
+                key: CeilingKey { kind, hash },
                 limits,
                 is_counted: false,
                 place: None,
@@ -142,9 +157,10 @@ impl Ceilings {
         })
     }
 
-    fn number(&self, name: &(impl Hash + ?Sized)) -> u32 {
-        let number = self.hasher.hash_one(name) % NUMBERS;
-        u32::try_from(number).unwrap_or(0)
+    /// Returns the hash value of a name or address, below [`HASH_VALUES`].
+    fn hash(&self, name: &(impl Hash + ?Sized)) -> u32 {
+        let value = self.hasher.hash_one(name) % HASH_VALUES;
+        u32::try_from(value).unwrap_or(0)
     }
 
     /// Forgets the starts that no longer limit anything.
@@ -163,25 +179,29 @@ impl Ceilings {
 }
 
 impl CeilingClaim {
-    /// Returns the claim of a requisite, which does not count under rates; `None` if no
-    /// other limit applies to it.
+    /// Turns the claim into that of a requisite: a file embedded in a page, which shares
+    /// the turn of its page. It does not count under rates, and need not be first in a
+    /// line. Returns `None` if no other limit applies to it.
     pub(super) fn without_rates(mut self) -> Option<Self> {
         self.stops.retain(|stop| stop.limits.in_flight.is_some());
         self.stops
             .iter_mut()
             .for_each(|stop| stop.limits.rate = None);
-        // The first request in a line may be waiting for the rate.
+        // The first request in a line may be waiting for the rate, which does not concern
+        // a requisite.
         self.skips_lines = true;
         (!self.stops.is_empty()).then_some(self)
     }
 
     /// Counts the request as in flight if all of its ceilings let it start at `now`.
-    /// Otherwise, a request in a queue takes a place in line, and `driver` is woken
-    /// when it may start.
+    /// Otherwise the request takes a place in the line of the ceiling that refuses it, and
+    /// `driver` is woken when it may start. `driver` is `None` for a request that is in no
+    /// queue; such a request takes no place.
     ///
     /// # Errors
     ///
-    /// Time at which to ask again; [`Uptime::MAX`] if the driver will be woken.
+    /// Time at which to try again; [`Uptime::MAX`] if the driver will be woken. Without a
+    /// driver, roughly the time at which the request could start if it waited.
     pub(super) fn start(
         &mut self,
         now: Uptime,
@@ -189,7 +209,7 @@ impl CeilingClaim {
     ) -> Result<(), Uptime> {
         let shared = self.lines.clone();
         let mut lines = shared.lock();
-        if let Err(refusal) = self.take(&mut lines, now) {
+        if let Err(refusal) = self.pass_ceilings(&mut lines, now) {
             self.refusal = Some(refusal);
             return Err(match driver {
                 Some(driver) => self.wait_for(refusal, driver, &mut lines),
@@ -206,15 +226,27 @@ impl CeilingClaim {
         Ok(())
     }
 
-    /// Counts the request under its rates if there is room under all ceilings.
-    fn take(&mut self, lines: &mut CeilingLines, now: Uptime) -> Result<(), CeilingRefusal> {
+    /// Checks limits in flight and the order of the lines for all ceilings, and then counts
+    /// the request under each rate in turn. A refusal by a rate leaves it counted under the
+    /// rates before; they do not count it again.
+    ///
+    /// # Errors
+    ///
+    /// The refusal. One that lasts beyond `now` is returned again without any check.
+    fn pass_ceilings(
+        &mut self,
+        lines: &mut CeilingLines,
+        now: Uptime,
+    ) -> Result<(), CeilingRefusal> {
         if let Some(refusal) = self.refusal.filter(|refusal| now < refusal.until) {
             return Err(refusal);
         }
         for (index, stop) in self.stops.iter().enumerate() {
-            // A request that waits for one ceiling respects the order of that line and
-            // of the lines after it, but not of the lines that it has passed. In two
-            // lines at once, two requests could wait for each other.
+            // A request respects the order of the line in which it waits, and of the lines
+            // after it: if requests wait in one of those, it must join that line instead.
+            // It ignores the lines before, which it has passed. If it had to be first in
+            // two lines at once, two requests, each first in one of them, could wait for
+            // each other forever.
             let is_past = self.skips_lines || self.current.is_some_and(|current| index < current);
             if stop.is_full(lines) || !(is_past || stop.is_next(lines)) {
                 return Err(CeilingRefusal {
@@ -233,8 +265,8 @@ impl CeilingClaim {
         Ok(())
     }
 
-    /// Puts a request in the line of the ceiling that refused it. Returns when to ask
-    /// again.
+    /// Puts the request in the line of the ceiling that refused it, and takes it out of
+    /// other lines. Returns when to try again; [`Uptime::MAX`] if `driver` will be woken.
     fn wait_for(
         &mut self,
         refusal: CeilingRefusal,
@@ -247,8 +279,9 @@ impl CeilingClaim {
             let stops = self.stops.iter_mut().enumerate();
             for (index, other) in stops.filter(|(index, _)| *index != stop) {
                 // A request that moves on to the line of the total keeps the first
-                // place in its previous line. The next requests there would get no
-                // further and would come back.
+                // place in its previous line. Otherwise the next requests of that line
+                // would follow it to the total. Once first there, the previous ceiling
+                // could refuse them, and they would return to the end of its line.
                 let is_before = is_total && self.current == Some(index);
                 if !(is_before && other.is_next(lines)) {
                     other.leave(lines);
@@ -259,7 +292,8 @@ impl CeilingClaim {
         let stop = &mut self.stops[stop];
         stop.place
             .get_or_insert_with(|| lines.join(stop.key, driver));
-        // Only the first request of a line watches the clock; it wakes the next one.
+        // Only the first request of a line is checked at the time when the rate has room.
+        // When it leaves the line, it wakes the next one.
         if stop.is_next(lines) && stop.limits.rate.is_some() && !stop.is_full(lines) {
             until
         } else {
@@ -275,8 +309,8 @@ impl CeilingClaim {
         waits.max().unwrap_or_default()
     }
 
-    /// Gives up the request's places, because its host holds it up as well: the
-    /// requests after it in these lines must not wait for that.
+    /// Gives up the request's places in lines. Called when something else holds up the
+    /// request, such as its host: the requests after it must not wait for that.
     pub(super) fn give_way(&mut self) {
         if self.current.is_some() {
             let shared = self.lines.clone();
@@ -297,11 +331,13 @@ impl CeilingClaim {
 }
 
 impl CeilingStop {
+    /// Returns whether the limit in flight leaves no room.
     fn is_full(&self, lines: &CeilingLines) -> bool {
         let most = self.limits.in_flight;
         most.is_some_and(|most| most.get() <= lines.in_flight(self.key))
     }
 
+    /// Returns whether no other request waits in this line before this one.
     fn is_next(&self, lines: &CeilingLines) -> bool {
         lines.is_next(self.key, self.place)
     }

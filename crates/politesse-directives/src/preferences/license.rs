@@ -32,8 +32,9 @@ impl Licenses {
         }
     }
 
-    /// Adds the URLs in the `License` lines of a robots.txt. Lines in groups replace
-    /// the lines for everyone (RSL 1.0). A URL must be absolute there.
+    /// Adds the URLs in the `License` lines of a robots.txt. Lines in the
+    /// crawler's groups replace the lines outside all groups (RSL 1.0). A URL must be
+    /// absolute there.
     pub(super) fn add_lines(&mut self, bound: &[UsageLine<'_>]) {
         let named = |scope| {
             let lines = bound
@@ -41,9 +42,9 @@ impl Licenses {
                 .filter(move |line| line.kind == UsageKind::License && line.scope == scope);
             lines.filter_map(|line| absolute(line.value))
         };
-        let mut urls: Vec<String> = named(UsageScope::Group).collect();
+        let mut urls: Vec<String> = named(UsageScope::OwnGroup).collect();
         if urls.is_empty() {
-            urls = named(UsageScope::Everyone).collect();
+            urls = named(UsageScope::AllCrawlers).collect();
         }
         for url in urls {
             self.add(url, Carrier::RobotsTxt);

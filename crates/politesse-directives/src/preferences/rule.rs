@@ -1,51 +1,57 @@
 //! Selection of the `Content-Usage` and `Content-Signal` lines of a robots.txt that
 //! count for a path.
 //!
-//! draft-ietf-aipref-attach-05, sections 3.1 and 3.2: a line may begin with a path,
-//! which matches as in RFC 9309's Allow and Disallow in every dialect; the longest
-//! match counts. Unlike in RFC 9309, equally specific lines add up. Content-Signal
-//! lines with a path exist, and are read the same way. Does not know what the lines
-//! state.
+//! draft-ietf-aipref-attach-05, sections 3.1 and 3.2: the value of a line may begin with
+//! a path, which matches like the path of an Allow or Disallow line; the longest match
+//! counts. Unlike in RFC 9309, equally specific lines add up. A path has the syntax of
+//! RFC 9309 even if `robots.dialect` gives Allow and Disallow lines another one.
+//! Content-Signal lines with a path exist, and are read in the same way. Does not
+//! interpret the statements.
 
 use politesse_robots::{CanonicalPath, Pattern, UsageKind, UsageLine, UsageScope};
 
 /// Path used for a line without a path; it matches every path.
 const EVERY_PATH: &[u8] = b"/";
 
-/// One line: the paths it applies to, and its statement.
+/// Line of a robots.txt, split into the paths it applies to and its statement.
 pub(super) struct PathRule<'a> {
     /// Number of the line, counted from 1.
     pub(super) line: u32,
+    /// Pattern of the paths.
     path: &'a [u8],
+    /// Rest of the value, such as `train-ai=n`.
     pub(super) statement: &'a [u8],
 }
 
-/// Returns the rules of one kind that count for a path: the most specific lines in
-/// groups, and the most specific lines outside groups.
+/// Returns the rules of one kind that count for a path: of the lines that bind the
+/// crawler (`bound`), the most specific in its groups, and the most specific outside all
+/// groups.
 pub(super) fn most_specific<'a>(
     bound: &[UsageLine<'a>],
     kind: UsageKind,
     path: &CanonicalPath,
 ) -> Vec<PathRule<'a>> {
     let mut specific = Vec::new();
-    for scope in [UsageScope::Everyone, UsageScope::Group] {
+    // Separately, because a line in a group does not set aside one outside all groups,
+    // however specific it is.
+    for scope in [UsageScope::AllCrawlers, UsageScope::OwnGroup] {
         let is_wanted = |line: &&UsageLine<'_>| line.kind == kind && line.scope == scope;
         let lines = bound.iter().filter(is_wanted);
         let rules = lines.filter_map(PathRule::read);
-        specific.extend(longest(rules, path));
+        specific.extend(longest_matches(rules, path));
     }
     specific
 }
 
-/// Returns the rules with the longest matching path.
-fn longest<'a>(
+/// Returns the matching rules whose pattern is the longest.
+fn longest_matches<'a>(
     rules: impl Iterator<Item = PathRule<'a>>,
     path: &CanonicalPath,
 ) -> Vec<PathRule<'a>> {
     let mut length = 0;
     let mut longest = Vec::new();
     for rule in rules {
-        let Some(own) = rule.length_on(path) else {
+        let Some(own) = rule.matched_length(path) else {
             continue;
         };
         // Rules of equal length add up: none outweighs another.
@@ -61,7 +67,8 @@ fn longest<'a>(
 }
 
 impl<'a> PathRule<'a> {
-    /// Reads a line. Returns `None` if it has a path but no statement.
+    /// Splits the value of a line. Returns `None` if it has a path but no statement: no
+    /// blank follows the path.
     fn read(written: &UsageLine<'a>) -> Option<Self> {
         let UsageLine { line, value, .. } = *written;
         if value.first() != Some(&b'/') {
@@ -80,8 +87,9 @@ impl<'a> PathRule<'a> {
         })
     }
 
-    /// Returns how specific the rule is, if it matches (RFC 9309, section 2.2.2).
-    fn length_on(&self, path: &CanonicalPath) -> Option<usize> {
+    /// Returns how specific the rule is: the length of its pattern, in bytes (RFC 9309,
+    /// section 2.2.2). Returns `None` if it does not match the path.
+    fn matched_length(&self, path: &CanonicalPath) -> Option<usize> {
         let pattern = Pattern::new(self.path)?;
         pattern.matches(path).then(|| pattern.len())
     }

@@ -44,13 +44,13 @@ pub enum UsageKind {
     License,
 }
 
-/// Crawlers that a usage line binds.
+/// Position of a usage line, and thereby the crawlers that it binds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UsageScope {
-    /// All crawlers, because the line is outside all groups.
-    Everyone,
-    /// The crawlers of the group that contains the line.
-    Group,
+    /// The line is outside all groups, and binds all crawlers.
+    AllCrawlers,
+    /// The line is in a group that binds the crawler.
+    OwnGroup,
 }
 
 /// Usage lines of one file, found on first use.
@@ -60,10 +60,13 @@ pub(super) struct UsageLines(OnceLock<Box<[PlacedLine]>>);
 /// Position of a usage line in the text, and its group.
 struct PlacedLine {
     kind: UsageKind,
+    /// Number of the line, from 1.
     line: u32,
+    /// Start of the line in the text, in bytes.
     start: u32,
+    /// Length of the line in bytes.
     length: u32,
-    /// Position of the first token of the group.
+    /// Position of the first token of the group; `None` outside all groups.
     group: Option<u32>,
 }
 
@@ -98,13 +101,15 @@ impl UsageLines {
 }
 
 impl PlacedLine {
+    /// Returns the scope of the line for a crawler whose groups are `bound`; `None` if the
+    /// line is in another group.
     fn scope(&self, bound: &GroupSet) -> Option<UsageScope> {
         let Some(group) = self.group else {
-            return Some(UsageScope::Everyone);
+            return Some(UsageScope::AllCrawlers);
         };
         // Groups are in file order.
         let binds = bound.binary_search_by_key(&group, |range| range.start);
-        binds.is_ok().then_some(UsageScope::Group)
+        binds.is_ok().then_some(UsageScope::OwnGroup)
     }
 
     fn value<'a>(&self, file: &'a ParsedFile) -> &'a [u8] {
@@ -205,7 +210,7 @@ Content-Usage: search=n
         let robots = RobotsTxt::in_dialect(file.to_owned(), dialect);
         let lines = robots.usage_lines(&Crawler::parse(agent)).into_iter();
         let shown = lines.map(|line| {
-            let mark = if line.scope == UsageScope::Group {
+            let mark = if line.scope == UsageScope::OwnGroup {
                 "+"
             } else {
                 ""

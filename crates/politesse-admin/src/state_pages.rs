@@ -21,10 +21,17 @@ use politesse_base::clients::snapshot::ClientSnapshots;
 use politesse_fleet::status::FleetStatus;
 use politesse_pace::host_pace::{HostPace, HostPaces};
 
-/// Source of the page: returns the pace of all hosts. Takes milliseconds if there are
-/// many hosts.
+/// Source of the pace of all hosts that the scheduler remembers.
 #[derive(Clone)]
 pub struct PaceSource(pub Arc<dyn Fn() -> Vec<HostPace> + Send + Sync>);
+
+impl PaceSource {
+    /// Returns the pace of all hosts, in no order. Takes milliseconds if there are many
+    /// hosts.
+    pub(super) fn hosts(&self) -> Vec<HostPace> {
+        (self.0)()
+    }
+}
 
 /// Source of the state of the fleet that this proxy belongs to, if any.
 #[derive(Clone)]
@@ -73,7 +80,7 @@ pub(super) async fn pace(State(source): State<PaceSource>, uri: Uri) -> Response
     };
     // With hundreds of thousands of hosts this takes a while.
     let answer = spawn_blocking(move || {
-        let mut hosts = (source.0)();
+        let mut hosts = source.hosts();
         if let Some(wanted) = &query.host {
             hosts.retain(|host| host.host == *wanted);
         }

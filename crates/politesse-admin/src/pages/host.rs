@@ -280,11 +280,11 @@ impl HostPage {
         host: String,
         query: HostQuery,
     ) -> Result<Self, AuditError> {
-        let paces = dashboard.pace.clone();
+        let source = dashboard.pace.clone();
         let wanted = host.clone();
         // With hundreds of thousands of hosts this takes a while.
         let pace = spawn_blocking(move || {
-            let hosts = (paces.0)();
+            let hosts = source.hosts();
             hosts.into_iter().find(|entry| entry.host == wanted)
         });
         let gathered = dashboard.audit.query(QUERY_TIME_MAX, move |reader| {

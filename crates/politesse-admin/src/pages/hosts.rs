@@ -30,18 +30,22 @@ use politesse_record::reader::AuditReader;
 /// Number of hosts on a page.
 const ROWS: usize = 50;
 
-/// Time after which counting stops; the page then says so.
+/// Time after which counting stops. The page then says that the list is incomplete.
 const COUNT_TIME: Duration = Duration::from_millis(600);
 
-/// Largest robots.txt that is read for its pace; a page may need fifty.
+/// Size in bytes of the largest robots.txt that is parsed to find the pace it asks for.
+/// A page parses one for each of its [`ROWS`] hosts.
 const FILE_BYTES_MAX: usize = 64 * 1024;
 
 /// Query in the address of the list.
 #[derive(Debug, Clone)]
 struct HostsQuery {
+    /// Length of the time span, up to now.
     hours: u16,
+    /// Part of the host names to list; empty for all hosts.
     search: String,
     order: HostRanking,
+    /// Number of the page, from 1.
     page: usize,
 }
 
@@ -54,8 +58,11 @@ struct HostsPage {
     span: PageSpan,
     from: Timestamp,
     until: Timestamp,
+    /// Length of the time span as requested: it begins with a whole bucket.
     hours: u16,
+    /// Number of the page shown, from 1.
     page: usize,
+    /// Number of pages; at least 1.
     pages: usize,
     /// Number of hosts on all pages.
     total: usize,
@@ -70,11 +77,13 @@ struct HostJson {
     host: String,
     #[serde(flatten)]
     sums: SumsJson,
+    /// Number of back-offs that began in the time span.
     back_offs: u64,
+    /// Newest copy of the robots.txt; `None` if none was fetched.
     robots: Option<CopyJson>,
-    /// Pause that the newest robots.txt asks for.
+    /// Pause that the newest robots.txt asks for ([`asked_pause`]).
     asked_pause_ms: Option<u64>,
-    /// Usual pause between the newest requests.
+    /// Median pause between the newest requests ([`ListedHost::usual_pause_us`]).
     usual_pause_ms: Option<u64>,
 }
 
@@ -82,7 +91,9 @@ struct HostJson {
 #[derive(Debug, Serialize)]
 struct CopyJson {
     fetched_at: Timestamp,
+    /// Result of the fetch, as a word.
     result: String,
+    /// Status of the response, if there was one.
     status: Option<u16>,
 }
 
@@ -94,8 +105,8 @@ impl HostsQuery {
         };
         let sort = value("sort").unwrap_or_default();
         // As on every page, an unknown word selects the default.
-        let mut orders = HostRanking::ALL.into_iter();
-        let chosen = orders.find(|order| order.as_str() == sort);
+        let mut rankings = HostRanking::ALL.into_iter();
+        let chosen = rankings.find(|ranking| ranking.as_str() == sort);
         Self {
             hours: hours_asked(uri),
             search: value("search").unwrap_or_default(),
@@ -106,20 +117,21 @@ impl HostsQuery {
         }
     }
 
-    /// Makes the address of the list, without the time span.
+    /// Makes the path and query of the list, without the time span.
     fn path(&self) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
         if !self.search.is_empty() {
             query.append_pair("search", &self.search);
         }
         query.append_pair("sort", self.order.as_str());
-        // Without a number, so that the first page has only one address.
+        // The first page gets no number, so that it has only one address.
         if 1 < self.page {
             query.append_pair("page", &self.page.to_string());
         }
         format!("/hosts?{}", query.finish())
     }
 
+    /// Makes the link to the list.
     fn link(&self, visit: &Visit) -> String {
         visit.link(&format!("{}&hours={}", self.path(), self.hours))
     }
@@ -171,13 +183,14 @@ impl HostJson {
     }
 }
 
-/// Finds the pause that a robots.txt asks for from the crawler that it was fetched for.
+/// Finds the pause that a robots.txt asks for now, from the crawler that it was fetched
+/// for. Returns `None` if it asks for none, or is longer than [`FILE_BYTES_MAX`].
 fn asked_pause(reader: &AuditReader, copy: &RobotsCopy) -> Result<Option<Duration>, AuditError> {
-    let file = match copy.sha256 {
+    let body = match copy.sha256 {
         Some(sha256) => reader.body(sha256)?,
         None => None,
     };
-    let Some(body) = file.filter(|body| body.len() <= FILE_BYTES_MAX) else {
+    let Some(body) = body.filter(|body| body.len() <= FILE_BYTES_MAX) else {
         return Ok(None);
     };
     let crawler = Crawler::parse(copy.token.as_deref().unwrap_or_default());
@@ -202,8 +215,8 @@ impl HostsPage {
             deadline: clock::instant() + COUNT_TIME,
         };
         let listed = dashboard.audit.query(QUERY_TIME_MAX, move |reader| {
-            let seen = host_list(reader, &question)?;
-            let hosts = seen
+            let list = host_list(reader, &question)?;
+            let hosts = list
                 .hosts
                 .into_iter()
                 .map(|host| HostJson::new(reader, host));
@@ -213,14 +226,14 @@ impl HostsPage {
                 from,
                 until,
                 hours: query.hours,
-                page: seen.page,
-                pages: seen.total.div_ceil(ROWS).max(1),
-                total: seen.total,
-                cut: seen.is_cut,
+                page: list.page,
+                pages: list.total.div_ceil(ROWS).max(1),
+                total: list.total,
+                cut: list.is_cut,
                 // Links continue from the page shown, which exists; the requested page
                 // may not.
                 query: HostsQuery {
-                    page: seen.page,
+                    page: list.page,
                     ..query
                 },
             })
@@ -243,8 +256,8 @@ impl HostsPage {
             }
             @if self.cut {
                 p class="note" {
-                    "The list is incomplete: this time could not be searched within a second. \
-                     Choose a shorter time for exact numbers."
+                    "The list is incomplete: there was not enough time to count all decisions. \
+                     Choose a shorter time span for exact numbers."
                 }
             }
             (self.table(visit))
@@ -275,20 +288,20 @@ impl HostsPage {
                     caption {
                         "Pace asked: the pause that the newest robots.txt wants from the crawler \
                          it was fetched for. Pace kept: the usual pause between the newest \
-                         requests that were sent, 100 at most; blank if fewer than two are among the newest \
-                         decisions of all hosts. Times in UTC."
+                         requests sent to the host, at most 100; blank if the newest decisions \
+                         about all hosts include fewer than two. Times in UTC."
                         @if self.hosts.is_empty() { " No host was found." }
                     }
                     thead {
                         tr {
-                            (self.head(visit, HostRanking::Name, "host"))
-                            (self.head(visit, HostRanking::Requests, "requests"))
-                            (self.head(visit, HostRanking::Refused, "refused"))
+                            (self.sortable_heading(visit, HostRanking::Name, "host"))
+                            (self.sortable_heading(visit, HostRanking::Requests, "requests"))
+                            (self.sortable_heading(visit, HostRanking::Refused, "refused"))
                             th scope="col" class="n" { "pace asked" }
                             th scope="col" class="n" { "pace kept" }
-                            (self.head(visit, HostRanking::BackOffs, "back-offs"))
+                            (self.sortable_heading(visit, HostRanking::BackOffs, "back-offs"))
                             th scope="col" { "robots.txt" }
-                            (self.head(visit, HostRanking::Robots, "robots.txt age"))
+                            (self.sortable_heading(visit, HostRanking::Robots, "robots.txt age"))
                         }
                     }
                     tbody { @for host in &self.hosts { (self.row(visit, host)) } }
@@ -297,8 +310,8 @@ impl HostsPage {
         }
     }
 
-    /// Makes the heading of a sortable column.
-    fn head(&self, visit: &Visit, order: HostRanking, title: &str) -> Markup {
+    /// Makes the heading of a column by which the list can be sorted.
+    fn sortable_heading(&self, visit: &Visit, order: HostRanking, title: &str) -> Markup {
         let (class, direction) = match order {
             HostRanking::Requests | HostRanking::Refused | HostRanking::BackOffs => {
                 (Some("n"), "descending")

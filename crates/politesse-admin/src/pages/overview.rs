@@ -253,10 +253,10 @@ impl OverviewPage {
             span.step = BucketStep::Hour;
         }
         let counts = OverviewCounts::gather(dashboard, span, scope).await?;
-        let paces = dashboard.pace.clone();
+        let source = dashboard.pace.clone();
         // With hundreds of thousands of hosts this takes a while.
         let delayed = spawn_blocking(move || {
-            let mut hosts = (paces.0)();
+            let mut hosts = source.hosts();
             hosts.retain(|host| host.backoff_until.is_some() || 0 < host.queued);
             hosts
                 .sort_by_key(|host| (host.backoff_until.is_none(), std::cmp::Reverse(host.queued)));

@@ -1,5 +1,6 @@
-//! `/queues`: hosts with waiting requests, requests in flight or a back-off, and the
-//! button that ends a back-off. `/api/v1/pace` has the same data as JSON.
+//! `/queues`: the hosts that the scheduler remembers, those with waiting requests or a
+//! back-off first, and the button that ends a back-off. `/api/v1/pace` has the same data
+//! as JSON.
 //!
 //! Does not know what delays a request; the scheduler names the cause.
 
@@ -19,7 +20,7 @@ use crate::visit::Visit;
 use politesse_pace::host_pace::{HostPace, HostPaces};
 use politesse_pages::page::words::{counted, foreign, number};
 
-/// Maximum number of hosts on the page.
+/// Maximum number of hosts on the page. The totals on the page are theirs, too.
 const HOSTS_MAX: usize = 200;
 
 /// Answers `GET /queues`.
@@ -46,14 +47,15 @@ pub(crate) async fn release(
     }
 }
 
+/// Makes the page, with the outcome of a release if one was requested.
 async fn respond(
     dashboard: &Dashboard,
     visit: &Visit,
     outcome: Option<ReleaseOutcome>,
 ) -> Response {
-    let paces = dashboard.pace.clone();
-    // Sorting hundreds of thousands of hosts would block other requests.
-    let gathered = spawn_blocking(move || HostPaces::first((paces.0)(), HOSTS_MAX));
+    let source = dashboard.pace.clone();
+    // Selecting from hundreds of thousands of hosts would block other requests.
+    let gathered = spawn_blocking(move || HostPaces::first(source.hosts(), HOSTS_MAX));
     let Ok(paces) = gathered.await else {
         let text = "The hosts cannot be listed now.";
         return error_page(visit, StatusCode::SERVICE_UNAVAILABLE, text);
@@ -70,20 +72,22 @@ async fn respond(
 }
 
 fn markup(visit: &Visit, paces: &HostPaces) -> Markup {
+    // Sums of the hosts on the page, not of all.
     let sum = |count: fn(&HostPace) -> u32| -> u64 {
         let counts = paces.hosts.iter().map(count);
         counts.map(u64::from).sum()
     };
     html! {
         p {
-            (counted(sum(|host| host.queued), "request")) " waiting, "
-            (number(sum(|host| host.in_flight))) " in flight, at "
-            (number(paces.hosts.len() as u64)) " of " (number(paces.total as u64)) " hosts."
+            (number(paces.hosts.len() as u64)) " of " (number(paces.total as u64))
+            " hosts are listed, with "
+            (counted(sum(|host| host.queued), "request")) " waiting and "
+            (number(sum(|host| host.in_flight))) " in flight."
         }
         div class="scroll" {
             table class="cards" {
                 caption {
-                    "Hosts with requests that wait or a back-off first; times in UTC."
+                    "Hosts with waiting requests or a back-off come first. Times in UTC."
                     @if paces.hosts.is_empty() { " No requests are waiting or in flight." }
                 }
                 thead {

@@ -43,7 +43,7 @@ pub(super) struct ActivePace {
 pub(super) struct Now {
     /// Time on the monotonic clock, which delays are measured by.
     pub(super) uptime: Uptime,
-    /// Wall-clock time, for hours and for other nodes.
+    /// Wall-clock time.
     pub(super) wall: Timestamp,
     /// Configuration in force.
     pub(super) active: Guard<Arc<ActivePace>>,
@@ -84,11 +84,11 @@ pub(super) struct PaceContext {
     /// Moment from which [`Uptime`] counts.
     pub(super) epoch: Instant,
     pub(super) metrics: Arc<Metrics>,
-    /// Tracks the spawned tasks, which a shutdown waits for.
+    /// Spawns tasks that serve all hosts.
     pub(super) tasks: Tasks,
     /// Spawns the drivers, and the tasks that hold leases.
     pub(super) host_tasks: HostTasks,
-    /// Listener to back-offs, if one was set.
+    /// Receives reports of back-offs.
     pub(super) listener: OnceLock<BackOffListener>,
     /// Whether the process will stop soon, so that leases are given back where nothing
     /// waits.
@@ -110,8 +110,8 @@ pub(super) struct PaceFleet {
     pub(super) store: Arc<dyn LeaseStore>,
     /// Permits for calls that report hosts or give leases back. All back-offs are reported to each
     /// generation of the store, and heartbeats share the connection.
-    pub(super) store_calls: Semaphore,
-    /// Role of this node in the fleet.
+    pub(super) telling: Semaphore,
+    /// Role of this node, as last learnt from the store.
     pub(super) part: ArcSwap<FleetPart>,
     /// Time until which `part` is valid if the store does not answer again, in
     /// microseconds of [`Uptime`]. Not in `part`: it changes with each answer, and

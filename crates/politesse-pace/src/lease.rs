@@ -142,7 +142,7 @@ pub(super) struct HostNeeds {
 pub(super) struct LeaseTime {
     /// Time on the monotonic clock.
     pub(super) uptime: Uptime,
-    /// Time on the wall clock.
+    /// Wall-clock time, which also passes while the machine sleeps.
     pub(super) wall: Timestamp,
 }
 
@@ -158,7 +158,7 @@ enum Hold {
 /// Period for which a lease is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tenure {
-    /// Time until which the lease is valid by the monotonic clock.
+    /// End of the lease on the monotonic clock, which stops while the machine sleeps.
     until: Uptime,
     /// Time at which the lease was asked for.
     asked_at: LeaseTime,

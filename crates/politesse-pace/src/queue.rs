@@ -39,7 +39,7 @@ pub(super) struct HostQueue {
     state: Mutex<QueueState>,
 }
 
-/// State of one queue.
+/// State of the host and its queue, under one lock.
 #[derive(Debug)]
 struct QueueState {
     /// State of the host.
@@ -58,11 +58,11 @@ pub(super) struct Ticket {
     pub(super) queue: Arc<HostQueue>,
     /// Place of the request in it.
     place: QueuePlace,
-    /// Receives the turn, or the delay that is too long.
+    /// Receives the granted turn, or the delay of a request that is put off.
     answer: oneshot::Receiver<TurnAnswer>,
     /// Time at which the request joined.
     joined_at: Uptime,
-    /// End of the longest wait.
+    /// Time at which the request gives up.
     deadline: Uptime,
     /// Counts the request while it waits; `None` for a robots.txt.
     seat: Option<Seat>,

@@ -172,7 +172,7 @@ pub(super) struct Waiter {
     pub(super) address: Option<IpAddr>,
     /// Claim on the request's ceilings, if any apply.
     pub(super) claim: Option<CeilingClaim>,
-    /// End of the longest wait.
+    /// Time at which the request gives up.
     pub(super) deadline: Uptime,
     /// Time before which the request need not be checked.
     pub(super) not_before: Uptime,

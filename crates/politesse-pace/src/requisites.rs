@@ -23,6 +23,7 @@ pub(super) struct GivenPages(VecDeque<GivenPage>);
 #[derive(Debug)]
 struct GivenPage {
     owner: TurnOwner,
+    /// Time at which the page was passed to its crawler.
     at: Uptime,
     /// URL of the page, followed by those of its files: a style sheet embeds fonts and
     /// images, which name the style sheet as their referrer.

@@ -99,8 +99,8 @@ pub(super) struct Start {
     at: Uptime,
     /// Time of the previous start, restored if this one is given back.
     previous_start: Option<Uptime>,
-    /// [`Schedule::robots_delay`] before this start, restored likewise.
-    previous_robots_delay: Duration,
+    /// [`Schedule::delay`] before this start, restored likewise.
+    previous_delay: Duration,
 }
 
 /// Outcome of a request, for the adaptive pause.
@@ -118,9 +118,10 @@ pub(super) enum Outcome {
 struct Track {
     /// Number of the latest start; wraps.
     number: u32,
-    /// Time of the latest start; `None` if there was none, or it was given back.
+    /// Time of the latest start.
     started: Option<Uptime>,
-    /// Time of the latest end. Separate from `started`: it must remain when a start is given back.
+    /// Time of the latest end. Not in one field with `started`: it must remain when a
+    /// start is given back.
     ended: Option<Uptime>,
 }
 

@@ -20,9 +20,13 @@ struct Links<'a>(LinkCursor<'a>);
 /// the first counts (section 3.3).
 #[derive(Default)]
 struct Link<'a> {
+    /// URL between `<` and `>`, as written.
     target: &'a [u8],
+    /// Relation types, separated by whitespace.
     rel: Option<Cow<'a, [u8]>>,
+    /// Parameter `type`.
     media_type: Option<Cow<'a, [u8]>>,
+    /// URL that the link is about, if not the response.
     anchor: Option<Cow<'a, [u8]>>,
 }
 

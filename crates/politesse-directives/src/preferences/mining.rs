@@ -18,22 +18,29 @@ const TDM_POLICY: &TokenRef = token_ref("tdm-policy");
 /// Declarations of the TDM file, of the fields and of the page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct MiningDeclarations {
+    /// Declaration of the TDM file.
     pub(super) file: Declaration,
+    /// Declaration of the response fields.
     pub(super) field: Declaration,
+    /// Declaration of the `<meta>` elements.
     pub(super) page: Declaration,
 }
 
 /// Declaration of one carrier.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Declaration {
+    /// Value of `tdm-reservation`, if a valid one was stated.
     pub(super) reservation: Option<Reservation>,
+    /// Value of `tdm-policy`: an absolute URL.
     pub(super) policy: Option<String>,
 }
 
 /// Value of `tdm-reservation`, ordered from weak to strict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Reservation {
+    /// 0: mining is allowed.
     NotReserved,
+    /// 1: the rights to mining are reserved.
     Reserved,
 }
 

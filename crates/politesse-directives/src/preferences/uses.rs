@@ -33,13 +33,16 @@ struct UseEntry {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StatementPlace {
     carrier: Carrier,
+    /// Number of the line, from 1; `None` outside robots.txt.
     line: Option<u32>,
 }
 
 /// Degree to which a use is allowed, the strictest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum UseLevel {
+    /// Not allowed.
     No,
+    /// Allowed.
     Yes,
     /// `use=immediate`: to answer the current request.
     Immediate,

@@ -66,6 +66,7 @@ struct ChangesPage {
 /// Change of a robots.txt.
 #[derive(Serialize)]
 struct ChangeJson {
+    /// Number of the change: that of the first fetch of the new answer.
     number: u64,
     host: String,
     origin: String,
@@ -84,12 +85,16 @@ struct ChangeJson {
 /// Result of fetching a robots.txt.
 #[derive(Serialize)]
 struct AnswerJson {
+    /// Result, as a word.
     result: String,
+    /// Status of the response, if there was one.
     status: Option<u16>,
+    /// Digest of the file, if the response had one.
     sha256: Option<String>,
     fetched_at: Timestamp,
 }
 
+/// Numbers of lines that a change added and removed.
 #[derive(Clone, Copy, Serialize)]
 struct ChangedLinesJson {
     added: usize,
@@ -107,11 +112,17 @@ struct EffectJson {
     is_cut: bool,
 }
 
+/// Numbers of URLs by the effect of a change. A URL requested by two crawlers counts
+/// twice.
 #[derive(Clone, Copy, Serialize)]
 struct UrlCountsJson {
+    /// URLs that were decided by both answers.
     urls: u64,
+    /// URLs that only the new answer disallows.
     newly_disallowed: u64,
+    /// URLs that only the old answer disallows.
     newly_allowed: u64,
+    /// URLs that both answers disallow.
     still_disallowed: u64,
 }
 
@@ -127,6 +138,7 @@ struct ChangeStory {
     newly_allowed_urls: Vec<CrawlerUrlJson>,
 }
 
+/// Effect of a change on the URLs of one crawler.
 #[derive(Serialize)]
 struct CrawlerEffectJson {
     /// First name of the crawler; `None` if it has none.
@@ -135,8 +147,10 @@ struct CrawlerEffectJson {
     counts: UrlCountsJson,
 }
 
+/// URL that a crawler requested.
 #[derive(Serialize)]
 struct CrawlerUrlJson {
+    /// First name of the crawler; `None` if it has none.
     crawler: Option<String>,
     url: String,
 }

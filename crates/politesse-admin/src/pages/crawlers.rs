@@ -64,15 +64,22 @@ struct CrawlerJson {
     name: Option<String>,
     #[serde(flatten)]
     sums: SumsJson,
+    /// Mean over the whole time span.
     requests_per_minute: f64,
+    /// Groups of robots.txt files that bound the crawler.
     groups: Vec<GroupJson>,
+    /// Numbers of requests that were put off, by reason word.
     put_off: BTreeMap<String, u64>,
+    /// Values of `User-Agent` that the crawler sent.
     user_agents: Vec<String>,
 }
 
+/// Group that bound a crawler.
 #[derive(Debug, Serialize)]
 struct GroupJson {
+    /// Agents that the group names; `["*"]` for the group of all crawlers.
     agents: Vec<String>,
+    /// Number of requests that it bound.
     requests: u64,
 }
 

@@ -24,8 +24,9 @@ const MESSAGE_MAX: usize = 500;
 pub(super) struct RecordHealth {
     /// Error that keeps the record from being written or read, if any.
     problem: Option<String>,
-    /// Numbers of the first and the last decision.
+    /// Number of the first decision.
     first: Option<u64>,
+    /// Number of the last decision.
     last: Option<u64>,
     /// Entries that no head covers yet.
     unsealed: i64,
@@ -108,9 +109,9 @@ pub(super) struct ProcessHealth {
     wal_bytes: i64,
     /// Free space on the disk of the record.
     free_bytes: i64,
-    /// Number of descriptors that the process may open, and that the configuration may
-    /// need.
+    /// Number of descriptors that the process may open.
     descriptors_limit: i64,
+    /// Number of descriptors that the configuration may need.
     descriptors_wanted: i64,
 }
 

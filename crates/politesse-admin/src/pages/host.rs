@@ -53,6 +53,7 @@ const RULES_MAX: usize = 100;
 #[derive(Serialize)]
 struct HostPage {
     host: String,
+    // Counts of decisions, as in `SumsJson`.
     requests: u64,
     refused: u64,
     refusals: u64,
@@ -61,8 +62,11 @@ struct HostPage {
     withheld: u64,
     refused_by_site: u64,
     versions: Vec<VersionJson>,
+    /// Lines that decided most requests.
     rules: Vec<RuleJson>,
+    /// The newest back-off events.
     back_offs: Vec<BackOffJson>,
+    /// Current pace; `None` if the scheduler does not remember the host.
     pace: Option<HostPace>,
     /// Version that is shown in full.
     #[serde(skip)]
@@ -82,9 +86,13 @@ struct VersionJson {
     token: Option<String>,
     first_seen: Timestamp,
     last_seen: Timestamp,
+    /// Number of fetches that returned this version.
     fetches: u64,
+    /// Result of the fetches, as a word.
     result: String,
+    /// Status of the response, if there was one.
     status: Option<u16>,
+    /// Digest of the file, if the response had one.
     sha256: Option<String>,
 }
 
@@ -108,9 +116,13 @@ struct RuleJson {
 /// Back-off event.
 #[derive(Debug, Serialize)]
 struct BackOffJson {
+    /// Time of the event.
     time: Timestamp,
+    /// Kind of event, as a word: whether the back-off began, changed or ended.
     kind: String,
+    /// Status of the response that caused the event, if one did.
     status: Option<u16>,
+    /// End of the back-off as of the event.
     until: Timestamp,
     /// Operator who ended the back-off, if any.
     actor: Option<String>,

@@ -47,6 +47,7 @@ struct News {
     since: Timestamp,
     hosts: NewNames,
     crawlers: NewNames,
+    /// Changes of robots.txt files.
     changes: Vec<NewRules>,
     /// Whether there may be more changes.
     changes_are_cut: bool,

@@ -80,8 +80,10 @@ fn literal(path: &str) -> String {
 struct OverrideForm {
     /// Whether the form was submitted.
     is_sent: bool,
+    /// Whether the override denies; otherwise it allows.
     is_deny: bool,
     reach: OverrideReach,
+    /// Whether the override applies to all crawlers, not only to that of the decision.
     is_for_all: bool,
     reason: String,
     /// Date on which the override ends, in UTC; empty for a deny without end.

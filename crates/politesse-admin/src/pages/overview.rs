@@ -70,10 +70,15 @@ struct OverviewPage {
     /// Totals of the stream at the time of the counts; `None` for the records of all
     /// nodes.
     live: Option<LiveTotals>,
+    /// Hosts with most requests.
     hosts: Vec<NamedJson>,
+    /// Hosts that refused most of the requests sent to them.
     refusing_hosts: Vec<NamedJson>,
+    /// Rules with most refusals.
     rules: Vec<NamedJson>,
+    /// Crawlers with most requests.
     crawlers: Vec<NamedJson>,
+    /// Reasons for which requests were put off.
     waits: Vec<NamedJson>,
     /// Hosts in back-off now, and hosts with waiting requests.
     delayed_hosts: Vec<HostPace>,
@@ -434,7 +439,9 @@ impl OverviewPage {
 struct ComparedFigure {
     /// Word for the class; the script finds the figure by it.
     word: &'static str,
+    /// Count of the span.
     count: u64,
+    /// Count of the preceding span.
     before: u64,
 }
 

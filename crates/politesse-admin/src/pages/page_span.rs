@@ -67,6 +67,7 @@ pub(super) struct PageSpan {
     pub(super) hours: u16,
     pub(super) from: Timestamp,
     pub(super) until: Timestamp,
+    /// Length of the buckets.
     pub(super) step: BucketStep,
 }
 

@@ -85,10 +85,10 @@ pub struct ConditionalRequest<'a> {
 struct CachedAnnotation {
     /// Validators of the representation.
     validators: PageValidators,
-    /// Request fields that selected the representation.
+    /// Request fields that selected the representation (`Vary`).
     selection: VaryKey,
-    /// Directives in force for the crawler.
-    directives: Arc<SavedDirectives>,
+    /// The annotation.
+    known: Arc<SavedDirectives>,
 }
 
 /// Validators of a representation (RFC 9110, section 8.8).

@@ -44,8 +44,11 @@ pub struct ProxyIdentity<'a> {
 /// Properties of a request that determine the form of an answer to it.
 #[derive(Debug)]
 pub struct AnswerForm {
+    /// Lines of `Accept`.
     accept: Vec<HeaderValue>,
+    /// Whether the request has the method HEAD.
     is_head: bool,
+    /// Whether the request has a body, which may not have been read.
     has_body: bool,
 }
 

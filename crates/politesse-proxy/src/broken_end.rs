@@ -28,7 +28,7 @@ const DRAIN_TIME_MAX: Duration = Duration::from_secs(3);
 /// Failure of a response, held back until the bytes before it have been written.
 #[derive(Debug)]
 pub(super) struct BrokenEnd {
-    /// The failure; `None` once it was returned.
+    /// The failure, until it is passed on.
     error: Option<BodyError>,
     /// Absent over HTTP/1, where returning `Pending` once is enough for hyper to write
     /// what it has.
@@ -42,7 +42,7 @@ struct Drain {
     activity: Arc<ConnectionActivity>,
     /// Number of bytes written when the timer was set.
     written: u64,
-    /// Expires after [`QUIET_TIME`].
+    /// Time of the next check.
     timer: Pin<Box<Sleep>>,
     /// Time at which the wait ends in any case.
     deadline: Instant,

@@ -71,15 +71,15 @@ const MAKING_WAITS: u32 = 15;
 
 /// Certificate authority of a proxy.
 pub struct Ca {
-    /// Signer of new leaves.
+    /// Signer of the leaves.
     current: Signer,
     /// Signer that replaces `current` at the end of a rotation.
     next: Option<Signer>,
-    /// Key of all leaves, created at the start and never stored.
+    /// Key of all leaves.
     leaf_key: KeyPair,
-    /// The same key, as rustls needs it for handshakes.
+    /// `leaf_key` in the form that TLS uses.
     leaf_signer: Arc<dyn SigningKey>,
-    /// Leaves that were signed, by host.
+    /// Leaves by host.
     leaves: Cache<Host, Arc<LeafCertificate>>,
 }
 

@@ -90,7 +90,7 @@ enum ConnectionSignal {
 /// Reaction of a connection to a signal.
 enum Reaction {
     /// The connection continues.
-    Continue,
+    GoOn,
     /// The connection ends after the requests received so far.
     Finish,
     /// Like `Finish`, but within [`DISPLACED_GRACE`].
@@ -102,13 +102,13 @@ enum Reaction {
 /// Signals that a connection has received so far.
 #[derive(Default)]
 struct DriveState {
-    /// Whether the server stops or drains.
+    /// Whether the server is stopping or draining.
     is_stopping: bool,
-    /// Whether another client has taken the place of this connection.
+    /// Whether another client has taken the connection's place.
     is_displaced: bool,
-    /// Whether [`ConnectionSignal::Deadline`] was received.
+    /// Whether the current deadline ([`ConnectionSignal::Deadline`]) has passed.
     is_past_deadline: bool,
-    /// Whether the connection was idle at the latest [`ConnectionSignal::IdleTick`].
+    /// Whether the connection was idle at the previous idle tick.
     was_idle: bool,
 }
 
@@ -766,7 +766,7 @@ fn http2_builder(tasks: StreamTasks) -> http2::Builder<StreamTasks> {
 /// nevertheless take its place in a queue before any later one.
 #[derive(Debug, Default)]
 struct StartOrder {
-    /// Closed when the latest request has started; `None` before the first request.
+    /// Receiver that is closed when the latest request has started.
     latest: Mutex<Option<Receiver<()>>>,
 }
 

@@ -56,25 +56,25 @@ pub struct FirstBytes {
 /// byte of a request as an ordinary end.
 pub type ProtocolRefusal = Arc<OnceLock<ForeignProtocol>>;
 
-/// Protocol that the first bytes must begin.
+/// Protocol whose start is expected.
 #[derive(Debug, Clone, Copy)]
 enum ExpectedStart {
-    /// TLS, with a ClientHello.
+    /// TLS ClientHello.
     ClientHello,
-    /// An HTTP/1 request.
+    /// Request of HTTP/1.
     Http1,
-    /// Any protocol: the bytes are not checked.
+    /// No check, or no further check.
     Anything,
 }
 
 /// Outcome of matching the bytes so far against the start of a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StartMatch {
-    /// The bytes may still become the start of the protocol.
+    /// More bytes are needed.
     Incomplete,
-    /// The bytes begin the protocol.
+    /// The bytes are the start of the protocol.
     Right,
-    /// The bytes cannot begin the protocol.
+    /// The bytes cannot be the start of the protocol.
     Wrong,
 }
 

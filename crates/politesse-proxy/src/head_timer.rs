@@ -29,7 +29,7 @@ pub struct HeadTimer<S> {
     server: Arc<ProxyServer>,
     /// Activity of the connection, which knows whether a head is awaited.
     activity: Arc<ConnectionActivity>,
-    /// Longest time for a head (`proxy.header_timeout`).
+    /// Maximum time for each head.
     limit: Duration,
     /// Start of the time limit for the awaited head: for the first head, the start of the
     /// connection. `None` until a partial head has been waited for.

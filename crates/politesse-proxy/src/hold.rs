@@ -19,7 +19,7 @@ use politesse_net::body::BodyError;
 pub struct HoldBudget {
     /// One permit for each free byte.
     free: Arc<Semaphore>,
-    /// Shows the bytes in use.
+    /// Number of bytes held.
     gauge: Gauge,
 }
 

@@ -12,8 +12,10 @@ use politesse_robots::origin::{InvalidTarget, Origin, Scheme};
 #[derive(Debug, Default)]
 pub struct LatestOrigin(Mutex<Option<WrittenOrigin>>);
 
+/// Origin, and the text that it was parsed from.
 #[derive(Debug)]
 struct WrittenOrigin {
+    /// Authority as the client wrote it.
     authority: Box<str>,
     origin: Origin,
 }

@@ -35,13 +35,12 @@ const SHARDS: usize = 1 << SHARD_BITS;
 /// Counts the product tokens of the last hour by client and origin.
 #[derive(Debug)]
 pub struct NameLimiter {
-    /// Maximum number of tokens of one client at one origin in a window.
-    names_max: NonZeroUsize,
-    /// Windows, distributed over the shards by the hash of client and origin.
+    /// Maximum number of tokens of a client at an origin (`robots.max_names`).
+    most: NonZeroUsize,
     shards: [Mutex<WindowTable>; SHARDS],
     /// Hashes pairs of client and origin, and tokens.
     hasher: RandomState,
-    /// Counts the refused requests.
+    /// Counts the refused tokens.
     refused: Counter,
 }
 
@@ -69,7 +68,7 @@ struct WindowTable {
 /// Product tokens of one client at one origin.
 #[derive(Debug)]
 struct NameWindow {
-    /// Start of the window, which lasts for [`WINDOW`].
+    /// Start of the hour.
     since: Stamp,
     /// Hashes of the tokens, so that a client cannot fill the memory with long invented
     /// ones. Two tokens with equal hashes would count once.

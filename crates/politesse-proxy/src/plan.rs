@@ -211,7 +211,7 @@ struct Planner<'a> {
     asker: Asker,
     /// Indices of the URLs of each origin not yet started.
     left: Mutex<Vec<Vec<usize>>>,
-    /// Plans by the index of the URL.
+    /// Plans of the URLs, in the order of the request.
     plans: Mutex<Vec<Plan>>,
 }
 

@@ -134,9 +134,12 @@ fn client_in(header: &[u8]) -> Result<Option<IpAddr>, ProxyHeaderError> {
 #[derive(Debug, Default)]
 pub struct AwaitedHeaders(Mutex<AwaitedState>);
 
+/// State of [`AwaitedHeaders`].
 #[derive(Debug, Default)]
 struct AwaitedState {
+    /// Number of the next connection to arrive.
     next_number: u64,
+    /// Tokens that displace the connections, by number and so in order of arrival.
     displaced_by_number: BTreeMap<u64, CancellationToken>,
 }
 

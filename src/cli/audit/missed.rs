@@ -44,9 +44,11 @@ pub(crate) struct MissedArguments {
 /// Requests for one URL.
 #[derive(Debug, Default)]
 struct UrlRequests {
+    /// Number of requests.
     count: u64,
     /// Whether one of them was answered.
     is_answered: bool,
+    /// Whether the URL was already printed as missed.
     is_printed: bool,
 }
 
@@ -174,6 +176,7 @@ fn wanted_url(record: &StoredRecord) -> Option<Digest> {
 /// Unanswered URL, with the newest decision about it.
 struct MissedUrl<'a> {
     record: &'a StoredRecord,
+    /// Outcome of that decision.
     why: Outcome,
     /// Number of requests for it.
     requests: u64,

@@ -79,6 +79,7 @@ pub(crate) struct RowWriter {
     out: BufWriter<io::StdoutLock<'static>>,
     form: RowForm,
     layout: RowLayout,
+    /// Number of rows written.
     written: u64,
 }
 
@@ -158,6 +159,7 @@ pub(super) struct Listing<'a> {
     wanted: &'a ListArguments,
     /// Whether more rows exist than were requested.
     is_cut: bool,
+    /// Result of writing the latest row.
     outcome: io::Result<()>,
 }
 

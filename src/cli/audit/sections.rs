@@ -61,6 +61,7 @@ fn write_file(explanation: &Explanation, screen: Screen, out: &mut impl Write) -
 
 /// Line of a robots.txt.
 pub(super) struct RobotsLine {
+    /// Number of the line, from 1.
     pub(super) number: u32,
     pub(super) text: String,
 }

@@ -38,7 +38,9 @@ pub(super) enum DecisionSource {
 
 /// End of the decisions that a command has already shown.
 pub(super) enum SourceEnd {
+    /// Number of the last decision in the record.
     Record(u64),
+    /// Last decisions of each node in the archive.
     #[cfg(feature = "postgres")]
     Archive(ArchiveEnds),
 }

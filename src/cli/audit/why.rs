@@ -198,6 +198,7 @@ fn write_csv(facts: &Facts, lines: &[RobotsLine], out: &mut impl Write) -> io::R
 struct UnaskedUrl {
     /// Number of decisions about it by other crawlers or at later times.
     others: u64,
+    /// Time for which the question was asked.
     at: Timestamp,
     /// Whether the archive was queried.
     is_of_archive: bool,
@@ -205,6 +206,7 @@ struct UnaskedUrl {
     by_robots: Option<RobotsAnswer>,
 }
 
+/// A robots.txt on record, and the decision by it.
 struct RobotsAnswer {
     robots: OriginSnapshot,
     explanation: Explanation,

@@ -412,8 +412,9 @@ impl TurnDecider {
         self.decide_and_wait(request, wait).await
     }
 
-    /// Decides a request, and waits for its turn within the patience of `wait`, until
-    /// the latest decision holds when the turn comes or prevents sending.
+    /// Decides a request and waits for its turn, within the patience of `wait`. Starts over
+    /// if the robots.txt or its pace records have changed by the time the turn comes.
+    /// Returns the last decision, and the turn if the request is to be sent.
     async fn decide_and_wait<'a>(
         &'a self,
         request: &ProxyRequest,
@@ -430,7 +431,7 @@ impl TurnDecider {
             if let Some(exceeded) = &wait.over_quota {
                 break (decision.later(quota_delay(exceeded)), None);
             }
-            // No turn is taken yet, because the request has to wait for the file first.
+            // No turn is taken yet, because the request has to wait for the TDM file first.
             if decision.evidence().lacks_tdm_file() {
                 break (decision, None);
             }

@@ -124,8 +124,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
     let metrics = process_metrics();
     let audit_tracker = TaskTracker::new();
     let audit = open_record(settings, &metrics, &audit_tracker)?;
-    // After the record: its lock keeps another process from making a token at the same
-    // time.
+    // After the record, whose lock keeps other processes from making a token, too.
     let token = AdminToken::open(&settings.admin.token_file)?;
     let files = SourceFiles::read(settings);
     #[cfg(feature = "redis")]
@@ -177,8 +176,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
         admin_end: CancellationToken::new(),
         shared,
     };
-    // The admin listener comes first, so that monitoring sees the proxy from its first
-    // request.
+    // This one first, so that monitoring sees the proxy from its first request.
     running.listen_for_operators(sockets.operators);
     running.listen_for_crawlers(sockets.crawlers);
     Ok(running)

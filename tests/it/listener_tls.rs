@@ -255,5 +255,5 @@ async fn the_client_setup_page_explains_the_tls_listener() {
     let guide = crawler.get(&format!("http://{name}/"), name).await.text();
     let line = format!("--proxy https://{address} --proxy-cacert");
     assert!(guide.contains(&line), "{guide}");
-    assert!(guide.contains("speaks TLS"), "{guide}");
+    assert!(guide.contains("uses TLS"), "{guide}");
 }

@@ -110,7 +110,7 @@ pub(super) struct PaceFleet {
     pub(super) store: Arc<dyn LeaseStore>,
     /// Permits for calls that report hosts or give leases back. All back-offs are reported to each
     /// generation of the store, and heartbeats share the connection.
-    pub(super) telling: Semaphore,
+    pub(super) store_calls: Semaphore,
     /// Role of this node, as last learnt from the store.
     pub(super) part: ArcSwap<FleetPart>,
     /// Time until which `part` is valid if the store does not answer again, in

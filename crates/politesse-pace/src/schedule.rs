@@ -99,8 +99,8 @@ pub(super) struct Start {
     at: Uptime,
     /// Time of the previous start, restored if this one is given back.
     previous_start: Option<Uptime>,
-    /// [`Schedule::delay`] before this start, restored likewise.
-    previous_delay: Duration,
+    /// [`Schedule::robots_delay`] before this start, restored likewise.
+    previous_robots_delay: Duration,
 }
 
 /// Outcome of a request, for the adaptive pause.

@@ -88,7 +88,7 @@ struct CachedAnnotation {
     /// Request fields that selected the representation (`Vary`).
     selection: VaryKey,
     /// The annotation.
-    known: Arc<SavedDirectives>,
+    directives: Arc<SavedDirectives>,
 }
 
 /// Validators of a representation (RFC 9110, section 8.8).

@@ -90,7 +90,7 @@ enum ConnectionSignal {
 /// Reaction of a connection to a signal.
 enum Reaction {
     /// The connection continues.
-    GoOn,
+    Continue,
     /// The connection ends after the requests received so far.
     Finish,
     /// Like `Finish`, but within [`DISPLACED_GRACE`].

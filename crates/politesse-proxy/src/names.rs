@@ -36,7 +36,7 @@ const SHARDS: usize = 1 << SHARD_BITS;
 #[derive(Debug)]
 pub struct NameLimiter {
     /// Maximum number of tokens of a client at an origin (`robots.max_names`).
-    most: NonZeroUsize,
+    names_max: NonZeroUsize,
     shards: [Mutex<WindowTable>; SHARDS],
     /// Hashes pairs of client and origin, and tokens.
     hasher: RandomState,

@@ -24,7 +24,7 @@ use politesse_decision::decide::Verdict;
 /// subtree of the Merkle tree.
 pub(super) const PART_LEVEL: u32 = 13;
 
-/// Size of a part. Decisions, endings and events share its numbers.
+/// Size of a part. Its numbers are shared by decisions, endings and events.
 pub(super) const PART_NUMBERS: i64 = 1 << PART_LEVEL;
 
 /// Maximum number of parts examined in one transaction, which takes some

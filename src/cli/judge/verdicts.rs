@@ -197,7 +197,7 @@ impl PastJudge<'_> {
         };
         let snapshot = found
             .clone()
-            .unwrap_or_else(|_| Arc::new(unknown(&target.origin)));
+            .unwrap_or_else(|_| Arc::new(placeholder_snapshot(&target.origin)));
         // An override of the configuration may apply only for a time, so the time of the
         // request counts.
         let at = request.at.unwrap_or(self.context.at);

@@ -87,7 +87,7 @@ impl ReportScope {
 pub(super) struct ReportData {
     /// Time span and host of the report.
     pub(super) scope: ReportScope,
-    /// Decisions, summed by hour, host and ruling.
+    /// Sums of decisions by hour, host and ruling.
     pub(super) facts: ReportFacts,
     /// Sums of `facts` over all hosts and rulings.
     pub(super) totals: ReportTotals,

@@ -12,20 +12,21 @@ use tokio::task::JoinHandle;
 
 use crate::kit::client::{ask, get, reload};
 use crate::kit::paced::{metric, ms};
+use crate::kit::page::Gate;
 use crate::kit::proxy::{Config, resolve};
 use crate::kit::raw_origin::find;
 use crate::kit::{clock, until};
 
-/// Path for which the origin keeps a reused connection open for [`HOLD`] before it
-/// closes it without an answer.
+/// Path for which the origin keeps a reused connection open until its gate opens, before
+/// it closes it without an answer.
 const HELD: &str = "/held";
-const HOLD: Duration = Duration::from_secs(5);
 
 /// An origin that answers the first request on each connection, then reads the second
 /// and closes without an answer.
 struct Closing {
     address: SocketAddr,
     log: Arc<Mutex<Vec<(String, Instant)>>>,
+    gate: Gate,
     accepting: JoinHandle<()>,
 }
 
@@ -34,15 +35,17 @@ impl Closing {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let log: Arc<Mutex<Vec<(String, Instant)>>> = Arc::default();
-        let kept = Arc::clone(&log);
+        let gate = Gate::shut();
+        let (kept, held) = (Arc::clone(&log), gate.clone());
         let accepting = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream, robots, Arc::clone(&kept)));
+                tokio::spawn(serve(stream, robots, Arc::clone(&kept), held.clone()));
             }
         });
         Self {
             address,
             log,
+            gate,
             accepting,
         }
     }
@@ -83,7 +86,12 @@ impl Drop for Closing {
     }
 }
 
-async fn serve(mut stream: TcpStream, robots: &str, log: Arc<Mutex<Vec<(String, Instant)>>>) {
+async fn serve(
+    mut stream: TcpStream,
+    robots: &str,
+    log: Arc<Mutex<Vec<(String, Instant)>>>,
+    gate: Gate,
+) {
     let first = next(&mut stream, &log).await;
     let body = if first.as_deref() == Some("/robots.txt") {
         robots
@@ -97,7 +105,7 @@ async fn serve(mut stream: TcpStream, robots: &str, log: Arc<Mutex<Vec<(String, 
     if first.is_some() && stream.write_all(answer.as_bytes()).await.is_ok() {
         let second = next(&mut stream, &log).await;
         if second.as_deref() == Some(HELD) {
-            tokio::time::sleep(HOLD).await;
+            gate.pass().await;
         }
     }
 }
@@ -185,6 +193,7 @@ async fn a_client_that_may_not_wait_for_a_second_attempt_gets_502() {
     let origin = Closing::start("User-agent: *\nCrawl-delay: 0.8\n").await;
     let proxy = origin.config().start().await;
     assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
+    // Time under test: the crawl delay must be over, because this client may not wait.
     tokio::time::sleep(ms(900)).await;
     let fields = ["User-Agent: ExampleBot/1.0", "Prefer: wait=0"];
     let lost = ask(&proxy, "GET", "http://o.test/2", &fields).await;
@@ -200,13 +209,14 @@ async fn a_client_that_may_not_wait_for_a_second_attempt_gets_502() {
 #[tokio::test]
 async fn a_request_no_longer_allowed_is_not_sent_again() {
     let origin = Closing::start("User-agent: *\nDisallow: /2\nCrawl-delay: 1\n").await;
-    let until = clock::now() + ms(5000);
+    let until = clock::now() + ms(3000);
     let leave = "origin = \"http://o.test\", action = \"allow\", reason = \"ours\"";
     let leave = format!("robots.override = [{{ {leave}, until = {until} }}]");
     let proxy = origin.config().set(&leave).start().await;
     let first = get(&proxy, "http://o.test/1").await;
     assert_eq!(first.status(), 200, "{}", first.text());
     let left = until.duration_since(clock::now()) - SignedDuration::from_millis(500);
+    // Time under test: the override expires between the first turn and the second.
     tokio::time::sleep(left.try_into().unwrap_or_default()).await;
     let reply = get(&proxy, "http://o.test/2").await;
     // On a slow machine it is refused before the first attempt.
@@ -221,13 +231,20 @@ async fn a_request_no_longer_allowed_is_not_sent_again() {
 #[tokio::test]
 async fn a_request_forbidden_while_in_flight_is_not_sent_again() {
     let origin = Closing::start("User-agent: *\nDisallow: /held\n").await;
-    let until = clock::now() + ms(4000);
+    let until = clock::now() + ms(2000);
     let leave = "origin = \"http://o.test\", action = \"allow\", reason = \"ours\"";
     let leave = format!("robots.override = [{{ {leave}, until = {until} }}]");
     let proxy = origin.config().set(&leave).start().await;
     let first = get(&proxy, "http://o.test/1").await;
     assert_eq!(first.status(), 200, "{}", first.text());
-    let reply = get(&proxy, &format!("http://o.test{HELD}")).await;
+    let left = until.duration_since(clock::now()) + SignedDuration::from_millis(100);
+    let open = async {
+        // Time under test: the override expires while the origin holds the request.
+        tokio::time::sleep(left.try_into().unwrap_or_default()).await;
+        origin.gate.open(1);
+    };
+    let url = format!("http://o.test{HELD}");
+    let (reply, ()) = tokio::join!(get(&proxy, &url), open);
     // On a slow machine it is refused before the first attempt.
     assert!([403, 502].contains(&reply.status()), "{}", reply.text());
     let targets = origin.targets();
@@ -252,6 +269,7 @@ async fn a_request_in_flight_when_enforcement_starts_is_not_sent_again() {
     until("the request", async || (held() == 1).then_some(())).await;
     proxy.place().configure(&origin.config());
     reload(&proxy).await;
+    origin.gate.open(1);
     assert_eq!(asking.await.unwrap().status(), 502);
     assert_eq!(held(), 1);
 }

@@ -32,7 +32,8 @@ impl Gate {
         self.0.add_permits(steps);
     }
 
-    async fn pass(&self) {
+    /// Waits until the gate lets one more waiter pass.
+    pub(crate) async fn pass(&self) {
         self.0.acquire().await.unwrap().forget();
     }
 }

@@ -2,18 +2,16 @@
 //! test here is ours.
 
 use std::io::Read as _;
-use std::time::Duration;
 
 use flate2::bufread::GzDecoder;
 use tempfile::TempDir;
 use tokio::process::Command;
-use tokio::time::sleep;
 
 use crate::dashboard::Browser;
 use crate::kit::client::Reply;
 use crate::kit::program::{finish, run_in};
 use crate::kit::proxy::Config;
-use crate::kit::soon;
+use crate::kit::until;
 
 /// A fixed period, so that two reports about it are equal.
 const TIMES: &str = "from=2026-01-01&until=2999-01-01";
@@ -60,17 +58,12 @@ async fn a_downloaded_report_equals_that_of_the_command_line() {
         ),
     ] {
         // Retry if a new head was sealed between the two reports.
-        soon("the same report", async {
-            loop {
-                let reply = browser.get(&format!("/reports/{path}&{TIMES}")).await;
-                assert_file(&reply, name);
-                let command = [&["audit", "report"][..], &times, &arguments].concat();
-                let page = place.run(&command).await.stdout;
-                if without_time(&reply.text()) == without_time(&page) {
-                    return;
-                }
-                sleep(Duration::from_millis(200)).await;
-            }
+        until("the same report", async || {
+            let reply = browser.get(&format!("/reports/{path}&{TIMES}")).await;
+            assert_file(&reply, name);
+            let command = [&["audit", "report"][..], &times, &arguments].concat();
+            let page = place.run(&command).await.stdout;
+            (without_time(&reply.text()) == without_time(&page)).then_some(())
         })
         .await;
     }
@@ -92,18 +85,16 @@ async fn a_downloaded_report_equals_that_of_the_command_line() {
 async fn a_downloaded_bundle_verifies_with_its_key() {
     let browser = browser().await;
     let path = format!("/reports/bundle?host=o.test&{TIMES}");
-    let bundle = soon("head", async {
-        loop {
-            let reply = browser.get(&path).await;
-            if reply.status() == 200 {
-                return reply;
-            }
-            // Until a head is sealed, the page says so and keeps the form.
-            assert_eq!(reply.status(), 422, "{}", reply.text());
-            assert!(reply.text().contains("sealed yet") || reply.text().contains("no head"));
-            assert!(reply.text().contains("value=\"o.test\""));
-            sleep(Duration::from_millis(200)).await;
+    let bundle = until("head", async || {
+        let reply = browser.get(&path).await;
+        if reply.status() == 200 {
+            return Some(reply);
         }
+        // Until a head is sealed, the page says so and keeps the form.
+        assert_eq!(reply.status(), 422, "{}", reply.text());
+        assert!(reply.text().contains("sealed yet") || reply.text().contains("no head"));
+        assert!(reply.text().contains("value=\"o.test\""));
+        None
     })
     .await;
     assert_file(&bundle, "bundle-o.test.jsonl.gz");
@@ -180,24 +171,17 @@ async fn an_invalid_report_request_is_explained_beside_the_form() {
 async fn only_one_report_is_made_at_a_time() {
     let browser = browser().await;
     let ask = || browser.get("/reports/report");
-    soon("two at once", async {
-        loop {
-            let replies: [Reply; 4] = tokio::join!(ask(), ask(), ask(), ask()).into();
-            let is_busy = |reply: &&Reply| reply.status() == 503;
-            if let Some(busy) = replies.iter().find(is_busy) {
-                assert_eq!(busy.head.value("retry-after"), "10");
-                let page = busy.text();
-                assert!(page.contains("another report is being made"), "{page}");
-                return;
-            }
-        }
+    let busy = until("two at once", async || {
+        let replies: [Reply; 4] = tokio::join!(ask(), ask(), ask(), ask()).into();
+        replies.into_iter().find(|reply| reply.status() == 503)
     })
     .await;
+    assert_eq!(busy.head.value("retry-after"), "10");
+    let page = busy.text();
+    assert!(page.contains("another report is being made"), "{page}");
     // Afterwards the next report can be made.
-    soon("a further report", async {
-        while ask().await.status() != 200 {
-            sleep(Duration::from_millis(10)).await;
-        }
+    until("a further report", async || {
+        (ask().await.status() == 200).then_some(())
     })
     .await;
 }

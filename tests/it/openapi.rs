@@ -3,11 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::process::Command;
-use tokio::time::sleep;
 
 use crate::kit::client::{Crawler, Reply, get, get_as};
 use crate::kit::origin::{Origin, Script};
@@ -274,9 +272,11 @@ impl Api {
         self.get("/api/v1/report?crawler=FooBot").await;
         self.get("/api/v1/bundle?host=never.test").await;
         self.get("/api/v1/bundle?from=never").await;
-        while self.get("/api/v1/bundle").await.status() != 200 {
-            sleep(Duration::from_millis(200)).await;
-        }
+        until("bundle", async || {
+            let status = self.get("/api/v1/bundle").await.status();
+            (status == 200).then_some(())
+        })
+        .await;
         self.get("/api/v1/report").await;
     }
 
@@ -386,7 +386,7 @@ async fn every_answer_matches_the_openapi_document() {
     api.ask_all_without_token().await;
     api.ask_about_record().await;
     api.ask_about_state().await;
-    soon("bundle", api.make_reports()).await;
+    api.make_reports().await;
     api.watch("/api/v1/decisions/stream", "decision").await;
     api.watch("/api/v1/overview/stream", "counts").await;
     api.send_orders().await;

@@ -151,12 +151,7 @@ impl Postgres {
         // As long as one of them lives it holds the shared memory, and no new server
         // starts.
         let runs = |id: &u32| fs::read_link(format!("/proc/{id}/exe")).is_ok();
-        for _ in 0..END.as_millis() / STEP.as_millis() {
-            if !children.iter().any(runs) {
-                break;
-            }
-            std::thread::sleep(STEP);
-        }
+        wait_until(|| !children.iter().any(runs));
     }
 
     /// Starts the server again after [`Postgres::kill`], at the same address.
@@ -250,14 +245,22 @@ impl Drop for Postgres {
         // own, and free the shared memory.
         self.signal("CONT");
         signal("QUIT", &[self.process.id()]);
-        for _ in 0..END.as_millis() / STEP.as_millis() {
-            if matches!(self.process.try_wait(), Ok(Some(_))) {
-                return;
-            }
-            std::thread::sleep(STEP);
+        if !wait_until(|| matches!(self.process.try_wait(), Ok(Some(_)))) {
+            self.kill();
         }
-        self.kill();
     }
+}
+
+/// Polls `is_done` until it is true or [`END`] has passed, and returns its last value.
+/// Blocks the thread, because a destructor cannot await [`until`].
+fn wait_until(mut is_done: impl FnMut() -> bool) -> bool {
+    for _ in 0..END.as_millis() / STEP.as_millis() {
+        if is_done() {
+            return true;
+        }
+        std::thread::sleep(STEP);
+    }
+    false
 }
 
 /// Account under which the server runs if the tests run as root.

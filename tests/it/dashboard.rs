@@ -5,10 +5,9 @@ use std::fs::Permissions;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use serde_json::Value;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::kit::certificates::TestCa;
 use crate::kit::client::{Crawler, Reply, get, metrics};
@@ -608,6 +607,21 @@ async fn filtered_decisions_can_be_downloaded() {
     assert_eq!(jsonl.text(), outcome.stdout);
 }
 
+/// Reads from `stream` until `wanted` has arrived, and returns the text.
+async fn read_until(stream: &mut (impl AsyncRead + Unpin), wanted: &str) -> String {
+    let mut text = String::new();
+    soon(wanted, async {
+        while !text.contains(wanted) {
+            let mut bytes = [0; 4096];
+            let read = stream.read(&mut bytes).await.unwrap();
+            assert_ne!(read, 0, "{text}");
+            text.push_str(&String::from_utf8_lossy(&bytes[..read]));
+        }
+    })
+    .await;
+    text
+}
+
 // Ours: the live view shows matching decisions as they are made.
 #[tokio::test]
 async fn a_live_stream_sends_only_decisions_that_match_its_filter() {
@@ -635,26 +649,30 @@ async fn a_live_stream_sends_only_decisions_that_match_its_filter() {
         shown.contains("politesse_admin_watchers 2\n").then_some(())
     })
     .await;
-    // The stream starts at the end of the record, which its first poll finds.
-    tokio::time::sleep(Duration::from_millis(600)).await;
+    let mut streams: Vec<_> = streams.into_iter().map(Crawler::into_stream).collect();
+    // A stream starts at the end of the record, which its first poll finds. No event
+    // reports that, so requests are repeated until each stream shows one.
+    let starting = async {
+        for stream in &mut streams {
+            read_until(stream, "/private/first").await;
+        }
+    };
+    let repeating = async {
+        loop {
+            get(&browser.proxy, "http://o.test/private/first").await;
+        }
+    };
+    tokio::select! {
+        () = starting => {}
+        () = repeating => unreachable!("the loop has no end"),
+    }
     get(&browser.proxy, "http://o.test/open/live").await;
     get(&browser.proxy, "http://o.test/private/live").await;
-    let [row, json] = streams.try_into().ok().unwrap();
-    for (stream, wanted) in [
-        (row, "<td class=\"u\" data-label=\"request\">"),
-        (json, "\"verdict\":\"disallow\""),
-    ] {
-        let mut stream = stream.into_stream();
-        let mut text = String::new();
-        soon("the refusal", async {
-            while !text.contains("/private/live") {
-                let mut bytes = [0; 4096];
-                let read = stream.read(&mut bytes).await.unwrap();
-                assert_ne!(read, 0, "{text}");
-                text.push_str(&String::from_utf8_lossy(&bytes[..read]));
-            }
-        })
-        .await;
+    for (mut stream, wanted) in streams.into_iter().zip([
+        "<td class=\"u\" data-label=\"request\">",
+        "\"verdict\":\"disallow\"",
+    ]) {
+        let text = read_until(&mut stream, "/private/live").await;
         assert!(
             text.contains("event: decision\nid: ") && text.contains(wanted),
             "{text}"

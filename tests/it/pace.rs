@@ -66,7 +66,9 @@ async fn a_crawl_delay_counts_from_the_end_of_the_response() {
         let proxy = Arc::clone(&proxy);
         async move { get(&proxy, "http://o.test/2").await }
     });
-    tokio::time::sleep(ms(900)).await;
+    queue(&proxy, 1).await;
+    // Proof of absence: longer than the crawl delay, which must not run yet.
+    tokio::time::sleep(ms(600)).await;
     assert_eq!(origin.targets(), ["/1"]);
     let opened = clock::instant();
     gate.open(1);
@@ -180,7 +182,9 @@ async fn without_a_crawl_delay_four_requests_run_at_once() {
         (origin.targets().len() == 4).then_some(())
     })
     .await;
-    tokio::time::sleep(ms(800)).await;
+    queue(&proxy, 2).await;
+    // Proof of absence: the standard rate alone would send a fifth after 200 ms.
+    tokio::time::sleep(ms(300)).await;
     assert_eq!(origin.targets().len(), 4);
     assert_eq!(metric(&proxy, "politesse_pace_in_flight").await, 4.0);
     gate.open(6);

@@ -207,7 +207,9 @@ async fn a_crawler_that_hangs_up_during_a_response_frees_its_turn() {
         .await;
     assert_eq!(crawler.head().await.unwrap().status, 200);
     let next = asking(&proxy, "http://o.test/2");
-    tokio::time::sleep(ms(800)).await;
+    queue(&proxy, 1).await;
+    // Proof of absence: longer than the crawl delay, which must not run yet.
+    tokio::time::sleep(ms(700)).await;
     assert_eq!(origin.targets(), ["/1"]);
     let gone = clock::instant();
     drop(crawler);

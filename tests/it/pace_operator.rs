@@ -141,7 +141,9 @@ async fn a_crawlers_in_flight_limit_counts_over_all_hosts() {
     });
     let other = at_once(&proxy, &[("BarBot", "http://other.test/3")]).await;
     assert_eq!(statuses(&other), [200]);
-    tokio::time::sleep(ms(500)).await;
+    queue(&proxy, 1).await;
+    // Proof of absence: the standard rate alone would send /2 after 200 ms.
+    tokio::time::sleep(ms(300)).await;
     assert_eq!(origin.targets(), ["/1", "/3"]);
     gate.open(1);
     assert_eq!(statuses(&first.await.unwrap()), [200]);
@@ -195,7 +197,8 @@ async fn the_archive_profile_pauses_five_times_the_response_time() {
         async move { all(&proxy, &urls(3)[1..]).await }
     });
     queue(&proxy, 2).await;
-    tokio::time::sleep(ms(800).saturating_sub(clock::since(begun))).await;
+    // Time under test: five times the response time must exceed the minimum of 3 s.
+    tokio::time::sleep(ms(700).saturating_sub(clock::since(begun))).await;
     let (took, opened) = (clock::since(begun), clock::instant());
     gate.open(1);
     assert_eq!(first.await.unwrap().status(), 200);

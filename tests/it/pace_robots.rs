@@ -32,6 +32,15 @@ fn robots(origin: &Origin) -> usize {
     robots.count()
 }
 
+/// Waits until `count` robots.txt files are queued or fetched.
+async fn await_robots(proxy: &Proxy, origin: &Origin, count: usize) {
+    until("robots.txt fetches", async || {
+        let waiting = metric(proxy, "politesse_robots_waiting").await;
+        (count as f64 <= waiting + robots(origin) as f64).then_some(())
+    })
+    .await;
+}
+
 // Ours: redirects on the same host share one turn. With a pause longer than
 // `robots.timeout` between them, the robots.txt would be unreachable.
 #[tokio::test]
@@ -79,6 +88,7 @@ async fn a_crawler_that_retries_after_retry_after_gets_its_page() {
         if reply.status() == 429 {
             put_off += 1;
             let pause = assert_later(&reply, "crawl_delay");
+            // Time under test: the Retry-After.
             sleep(Duration::from_secs(pause)).await;
             reply = get(&proxy, &url).await;
         }
@@ -92,19 +102,21 @@ async fn a_crawler_that_retries_after_retry_after_gets_its_page() {
 // it could not.
 #[tokio::test]
 async fn an_expired_robots_txt_that_must_wait_for_its_turn_allows_nothing() {
-    let page = |text: &str| Page::text(&format!("User-agent: *\nCrawl-delay: 4\n{text}"));
+    let page = |text: &str| Page::text(&format!("User-agent: *\nCrawl-delay: 2\n{text}"));
     let first = page("").field("Cache-Control", "max-age=1");
     let script = Script::robots_page(first.field("ETag", "\"1\""))
         .robots_if_conditional(page("Disallow: /\n"))
         .robots_for("OtherBot", page("Disallow: /\n"));
     let origin = script.start().await;
-    let proxy = proxy(&origin).set("pace.max_wait = \"2s\"").start().await;
+    let proxy = proxy(&origin).set("pace.max_wait = \"1s\"").start().await;
     assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
-    sleep(ms(4100)).await;
+    // Time under test: the crawl delay, in which the robots.txt also expires.
+    sleep(ms(2100)).await;
     let other = get_as(&proxy, "OtherBot/1.0", "http://o.test/2").await;
     assert_eq!(other.status(), 403, "{}", other.text());
     let late = get(&proxy, "http://o.test/2").await;
     let pause = assert_later(&late, "crawl_delay");
+    // Time under test: the Retry-After.
     sleep(Duration::from_secs(pause)).await;
     assert_eq!(get(&proxy, "http://o.test/2").await.status(), 403);
     assert_eq!((pages(&[&origin]).len(), robots(&origin)), (1, 3));
@@ -135,12 +147,13 @@ async fn a_robots_txt_on_a_host_in_back_off_is_not_retried_before_its_end() {
     let config = standard(&origin).resolve("p.test", other.address());
     let proxy = config.start().await;
     assert_eq!(get(&proxy, "http://p.test/1").await.status(), 503);
-    for _ in 0..2 {
+    for wait in [ms(0), ms(1200)] {
+        // Proof of absence: without the back-off, the fetch is retried after a second.
+        sleep(wait).await;
         let reply = get_as(&proxy, "OtherBot/1.0", "http://o.test/1").await;
         assert!([429, 503].contains(&reply.status()), "{}", reply.text());
         let pause: u64 = reply.head.value("retry-after").parse().unwrap();
         assert!((250..=300).contains(&pause), "{pause}");
-        sleep(ms(1200)).await;
     }
     assert_eq!(robots(&origin), 1, "{:?}", origin.log());
     origin.assert_only_robots_fetched();
@@ -214,11 +227,11 @@ async fn a_crawler_with_a_longer_max_wait_waits_for_its_robots_txt() {
     let patient =
         "crawler = [{ token = \"PatientBot\", user_agent = \"patient\", max_wait = \"20s\" }]";
     let lines = [patient, "pace.max_wait = \"1s\""];
-    let (_origin, proxy) = site(delaying("2"), &lines).await;
+    let (origin, proxy) = site(delaying("2"), &lines).await;
     assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
     let patient = get_as(&proxy, "patient/1.0", "http://o.test/2");
     let hasty = async {
-        sleep(ms(300)).await;
+        await_robots(&proxy, &origin, 2).await;
         get_as(&proxy, "HastyBot/1.0", "http://o.test/3").await
     };
     let (patient, hasty) = tokio::join!(patient, hasty);
@@ -242,7 +255,7 @@ async fn made_up_names_do_not_delay_another_crawler() {
         .collect();
     let flood = at_once(&proxy, &requests);
     let other = async {
-        sleep(ms(300)).await;
+        await_robots(&proxy, &origin, 1 + names.len()).await;
         let begun = clock::instant();
         let reply = get_as(&proxy, "ExampleBot/1.0", "http://o.test/1").await;
         (reply.status(), clock::since(begun))
@@ -272,11 +285,7 @@ async fn flood_with_names(proxy: &Proxy, origin: &Origin) -> Vec<Crawler> {
         crawler.send(request.as_bytes()).await;
         crawlers.push(crawler);
     }
-    until("the robots.txt of every name", async || {
-        let waiting = metric(proxy, "politesse_robots_waiting").await;
-        (NAMES as f64 <= waiting + robots(origin) as f64).then_some(())
-    })
-    .await;
+    await_robots(proxy, origin, NAMES).await;
     crawlers
 }
 

@@ -10,7 +10,7 @@ use crate::kit::paced::{
     ONE_FILE, all, asking, assert_apart, assert_later, delaying, held, metric, ms, pages, queue,
     standard, statuses, urls, verified,
 };
-use crate::kit::page::Gate;
+use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, Proxy};
 use crate::kit::until;
 
@@ -177,15 +177,18 @@ async fn a_flood_delays_another_crawler_by_one_turn() {
 // Ours: first in, first out for one crawler.
 #[tokio::test]
 async fn requests_of_one_crawler_keep_their_order() {
-    let origin = delaying("0.2").start().await;
+    let gate = Gate::shut();
+    let script = delaying("0.2").page("/first", Page::text("x").after(&gate));
+    let origin = script.start().await;
     let proxy = Arc::new(standard(&origin).start().await);
-    assert_eq!(get(&proxy, FIRST).await.status(), 200);
-    let mut waiting = Vec::new();
+    let mut waiting = vec![asking(&proxy, "ExampleBot", &["/first"])];
+    origin.arrival("/first").await;
     let paths = ["/1", "/2", "/3", "/4", "/5"];
-    for path in paths {
+    for (length, path) in (1..).zip(paths) {
         waiting.push(asking(&proxy, "ExampleBot", &[path]));
-        tokio::time::sleep(ms(15)).await;
+        queue(&proxy, length).await;
     }
+    gate.open(1);
     for reply in waiting {
         assert_eq!(statuses(&reply.await.unwrap()), [200]);
     }

@@ -114,7 +114,8 @@ async fn hold_time_begins_with_the_first_byte_of_the_response() {
     .await;
     let mut crawler = send_request(&proxy).await;
     origin.arrival("/a").await;
-    tokio::time::sleep(Duration::from_millis(700)).await;
+    // Proof of absence: longer than `hold_time`, which must not run yet.
+    tokio::time::sleep(Duration::from_millis(600)).await;
     gate.open(1);
     let head = crawler.head().await.unwrap();
     assert_eq!(why(&head), "");

@@ -95,8 +95,8 @@ async fn a_displaced_response_is_recorded_as_displaced() {
         crawler.send(SLOW).await;
     }
     await_slow_requests(&origin, 2).await;
-    // A response can be displaced only after some time.
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    // Time under test: a share in use can be displaced after two seconds.
+    tokio::time::sleep(Duration::from_millis(2_100)).await;
     assert_eq!(get(&proxy, "http://o.test/").await.status(), 200);
     let row = until("the end of a response", async || {
         let rows = proxy.place().rows().await;

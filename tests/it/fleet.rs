@@ -136,7 +136,8 @@ async fn a_back_off_ended_by_an_operator_ends_at_all_nodes() {
     let place = nodes.remove(1).stop().await;
     let again = place.start().await;
     await_readyz(&again, "ready").await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    // Proof of absence: longer than a lease, in which its holder asks the store again.
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
     assert_eq!(get(&nodes[0], "http://o.test/3").await.status(), 200);
 }
 

@@ -69,6 +69,7 @@ fn an_archive_killed_repeatedly_has_every_entry_once() {
         let proxy = shipping(config(&origin), &postgres.url()).start().await;
         for kill in 1..4 {
             let crawling = tokio::spawn(crawl(proxy.address(), 600));
+            // Scripted fault: the moment of the kill varies.
             sleep(Duration::from_millis(300 * kill)).await;
             postgres.kill();
             crawling.await.unwrap();
@@ -108,7 +109,8 @@ fn cut_connections_lose_no_entry_and_write_none_twice() {
                 .stderr(Stdio::null())
                 .spawn()
                 .unwrap();
-            // Vary the delay, up to the time that shipping one window takes.
+            // Scripted fault: the moment of the cut varies, up to the time that shipping
+            // one window takes.
             sleep(Duration::from_millis(60 + 37 * cuts % 300)).await;
             let mut has_cut = postgres.cut().await != 0;
             // On a busy machine the first attempt may not be connected by then.

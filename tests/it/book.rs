@@ -284,6 +284,7 @@ impl Session {
             if tries_left == 0 {
                 return Some(format!("{command}\n  {outcome:?}"));
             }
+            // Polls without `until`, which would panic: the faults are reported together.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }

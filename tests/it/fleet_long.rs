@@ -47,7 +47,7 @@ impl StoreFault {
     const ALL: [Self; 3] = [Self::StandsStill, Self::IsKilled, Self::FailsOver];
 
     /// Applies the fault to the first of the stores; the second is its replica. Returns
-    /// when a store is available again.
+    /// when a store is available again. Its sleeps are scripted faults.
     async fn apply(self, stores: &mut [Redis; 2]) {
         let [store, copy] = stores;
         match self {
@@ -129,9 +129,10 @@ impl LongRun {
     async fn stop_a_node(&mut self, time: Duration) {
         let from = clock::instant();
         self.nodes[3].signal("STOP").await;
+        // Scripted fault.
         sleep(time).await;
         self.nodes[3].signal("CONT").await;
-        // Until the other nodes see its heartbeat again.
+        // Time under test: until the other nodes see its heartbeat again.
         sleep(ms(500) + SLACK).await;
         self.assert_cost_of_node("stop", from);
     }
@@ -147,6 +148,7 @@ impl LongRun {
         // The restarted node fetches robots.txt again.
         page(again.address()).await.unwrap();
         self.load.push(Load::on(again));
+        // Time under test: what the kill may cost.
         sleep(LEASE + SLACK).await;
         self.assert_cost_of_node("kill", from);
     }
@@ -172,8 +174,8 @@ impl LongRun {
         let there = clock::instant();
         let without = self.seen(lost);
         all_are(&self.nodes, "ready").await;
-        // The first node to return begins a generation, which opens a lease later; the
-        // others poll twice a second.
+        // Time under test: the first node to return begins a generation, which opens a
+        // lease later; the others poll twice a second.
         sleep(LEASE + ms(500) + SLACK).await;
         let (seen, back) = (self.seen(lost), clock::instant());
         seen.assert_mean_rate(back - lost, 1.0);
@@ -193,6 +195,7 @@ impl LongRun {
 
     async fn round(&mut self, round: u32) {
         let (from, has_fault) = (clock::instant(), round % 2 == 1);
+        // Time under test: the rate in calm time, here and at the end of the round.
         sleep(Duration::from_secs(if has_fault { 8 } else { 12 })).await;
         self.add_calm(from);
         self.stop_a_node(Duration::from_secs(u64::from(1 + round % 4)))

@@ -34,6 +34,7 @@ async fn a_robots_txt_is_fetched_once_even_if_the_store_is_slow() {
     let fleet = ColdFleet::start(300, &store).await;
     let pauses = async {
         loop {
+            // Scripted fault: each pause is longer than `fleet.timeout`.
             store.signal("STOP").await;
             sleep(ms(350)).await;
             store.signal("CONT").await;

@@ -445,6 +445,7 @@ async fn proxy_with_run_id(store: &Redis, digit: u8, late: Duration) -> SocketAd
                     if let Some(at) = found {
                         part[at + name.len()] = digit;
                     }
+                    // Scripted load: a slow store.
                     sleep(late).await;
                     if to_client.write_all(part).await.is_err() {
                         break;

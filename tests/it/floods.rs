@@ -95,11 +95,13 @@ async fn measure<F: Future<Output = ()> + Send + 'static>(
     let alone = crawl(&proxy, GOOD, "GoodBot", URL, TIME).await;
     for _ in 0..connections {
         crowd.repeat(&proxy, move |proxy| async move {
-            // If the proxy closes the connection at once, do not reconnect in a busy loop.
+            // Scripted load: a connection that is closed at once is not repeated in a busy
+            // loop.
             let pause = sleep(Duration::from_millis(10));
             let _ = tokio::join!(timeout(FLOOD, flood(proxy)), pause);
         });
     }
+    // Scripted load: the flood grows before it is measured.
     sleep(Duration::from_millis(500)).await;
     let beside = crawl(&proxy, GOOD, "GoodBot", URL, TIME).await;
     (alone, beside)
@@ -227,7 +229,7 @@ async fn window_zero(proxy: Arc<Proxy>) {
         }
     }
     let _ = stream.flush().await;
-    // PINGs keep the connection from looking idle.
+    // Scripted load: PINGs keep the connection from looking idle.
     while stream.write_all(&frame(PING, 0, 0, &[7; 8])).await.is_ok() {
         sleep(Duration::from_millis(100)).await;
     }
@@ -243,6 +245,7 @@ async fn drip(proxy: Arc<Proxy>, begin: &str, more: &str) {
         if sent.is_err() {
             return;
         }
+        // Scripted load: a slow sender.
         sleep(Duration::from_millis(100)).await;
         sent = crawler.try_send(&[byte]).await;
     }
@@ -265,6 +268,7 @@ async fn slow_reads(proxy: Arc<Proxy>) {
     let _ = crawler.try_send(request.as_bytes()).await;
     let mut stream = crawler.into_stream();
     while stream.read_u8().await.is_ok() {
+        // Scripted load: a slow reader.
         sleep(Duration::from_millis(100)).await;
     }
 }
@@ -274,6 +278,7 @@ async fn silence(proxy: Arc<Proxy>) {
     for _ in 0..MANY / FEW {
         open.push(Crawler::at(bad(0), &proxy).await);
     }
+    // Scripted load: the connections stay open as long as the flood may last.
     sleep(FLOOD).await;
 }
 

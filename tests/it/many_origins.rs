@@ -176,6 +176,7 @@ async fn robots(stream: &mut TcpStream, kind: Kind, target: &str) -> Option<()> 
         Kind::Dripping => {
             stream.write_all(CHUNKED).await.ok()?;
             loop {
+                // Scripted load: a slow origin.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 stream.write_all(b"1\r\n#\r\n").await.ok()?;
             }
@@ -406,6 +407,7 @@ fn memory_and_descriptors_do_not_grow_in_half_an_hour() {
         }
         let mut looks = Vec::new();
         while politesse_base::clock::instant() - begun < TIME {
+            // Time under test: samples over the whole half hour.
             tokio::time::sleep(Duration::from_secs(10)).await;
             looks.push(Look::at(&proxy));
         }

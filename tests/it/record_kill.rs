@@ -111,6 +111,7 @@ impl KilledRecord {
         let is_full = kill % 2 == 1;
         if is_full {
             self.disk.fill();
+            // Scripted fault: the time between the full disk and the kill varies.
             tokio::time::sleep(Duration::from_millis(5 * (kill as u64 % 40))).await;
         }
         self.full += usize::from(proxy.log().contains("disk is full"));

@@ -179,6 +179,7 @@ async fn an_expired_robots_txt_is_fetched_again_after_a_restart() {
         get(&proxy, &origins.url(number, "/open")).await;
     }
     let place = proxy.stop().await;
+    // Time under test: every copy must be older than its lifetime of one second.
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     let proxy = place.start().await;
     for number in origins.numbers() {

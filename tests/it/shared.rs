@@ -44,6 +44,7 @@ async fn hold_silent_connections(proxy: Arc<Proxy>, number: u8, count: usize) {
     for _ in 0..count {
         open.extend(Crawler::at(bad(number), &proxy).await);
     }
+    // Scripted load: a client that holds its connections.
     tokio::time::sleep(Duration::from_millis(300)).await;
 }
 
@@ -158,6 +159,7 @@ async fn slow_upload(proxy: Arc<Proxy>) {
                 User-Agent: BadBot/1.0\r\nContent-Length: 1000\r\n\r\n";
     let mut sent = crawler.try_send(head.as_bytes()).await;
     while sent.is_ok() {
+        // Scripted load: a slow sender.
         tokio::time::sleep(Duration::from_secs(1)).await;
         sent = crawler.try_send(b"x").await;
     }
@@ -171,6 +173,7 @@ async fn slow_reader(proxy: Arc<Proxy>) {
     let request = "GET http://o.test/endless HTTP/1.1\r\nHost: o.test\r\n\
                    User-Agent: BadBot/1.0\r\n\r\n";
     if crawler.try_send(request.as_bytes()).await.is_ok() && crawler.head().await.is_some() {
+        // Scripted load: a client that stops reading.
         tokio::time::sleep(Duration::from_secs(100)).await;
     }
 }

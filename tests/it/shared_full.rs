@@ -106,6 +106,7 @@ async fn take(proxy: Arc<Proxy>, client: u8, agent: String) {
     let mut answer = Vec::new();
     let _ = crawler.into_stream().read_to_end(&mut answer).await;
     if !answer.starts_with(b"HTTP/1.1 200") {
+        // Scripted load: a refused client tries again a second later.
         sleep(Duration::from_secs(1)).await;
     }
 }
@@ -115,6 +116,7 @@ async fn hold_silent_connection(proxy: Arc<Proxy>, client: u8) {
     if let Some(crawler) = Crawler::at(bad(client), &proxy).await {
         let _ = crawler.into_stream().read_u8().await;
     }
+    // Scripted load: a refused client does not reconnect in a busy loop.
     sleep(Duration::from_millis(100)).await;
 }
 
@@ -142,6 +144,7 @@ async fn request_forever(proxy: Arc<Proxy>, client: u8) {
         let _ = crawler.try_send(request.as_bytes()).await;
         let _ = crawler.into_stream().read_u8().await;
     }
+    // Scripted load: a refused client does not reconnect in a busy loop.
     sleep(Duration::from_millis(100)).await;
 }
 
@@ -179,6 +182,7 @@ async fn at_least(proxy: &Proxy, name: &str, value: usize) {
 async fn waiting_streams(proxy: Arc<Proxy>, client: u8, number: usize) {
     let (host, agent) = (format!("h{}.test", number % 50), agent("Bad", number));
     let Some(connection) = H2Crawler::at(bad(client), &proxy, &format!("{host}:443")).await else {
+        // Scripted load: a refused client does not reconnect in a busy loop.
         return sleep(Duration::from_millis(100)).await;
     };
     let mut streams = JoinSet::new();
@@ -187,6 +191,7 @@ async fn waiting_streams(proxy: Arc<Proxy>, client: u8, number: usize) {
         let url = format!("https://{host}/{stream}");
         streams.spawn(async move {
             while connection.open_as(&agent, &url).await.is_ok() {
+                // Scripted load: each stream requests a page a second at most.
                 sleep(Duration::from_secs(1)).await;
             }
         });
@@ -232,7 +237,7 @@ async fn request_hanging_name(proxy: Arc<Proxy>, client: u8) {
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let url = format!("http://hangs.{number}.example/");
     let _ = ask(&proxy, bad(client), "BadBot", &url).await;
-    // 80 of these tasks make 16 lookups a second.
+    // Scripted load: 80 of these tasks make 16 lookups a second.
     sleep(Duration::from_secs(5)).await;
 }
 
@@ -279,6 +284,7 @@ async fn slow_upload(proxy: Arc<Proxy>, client: u8) {
                 User-Agent: BadBot/1.0\r\nContent-Length: 1000\r\n\r\n";
     let mut sent = crawler.try_send(head.as_bytes()).await;
     while sent.is_ok() {
+        // Scripted load: a slow sender.
         sleep(Duration::from_secs(2)).await;
         sent = crawler.try_send(b"x").await;
     }
@@ -303,6 +309,7 @@ async fn read_head_and_wait(proxy: Arc<Proxy>, client: u8, wait: Duration) {
     let sent = crawler.try_send(request.as_bytes()).await;
     let mut stream = crawler.into_stream();
     if sent.is_ok() && stream.read_u8().await.is_ok() {
+        // Scripted load: a client that stops reading.
         sleep(wait).await;
     }
 }

@@ -159,6 +159,7 @@ async fn an_endless_response_for_robots_txt_refuses_everything() {
     let dripping = async {
         loop {
             gate.open(1);
+            // Scripted load: the body drips until `robots.timeout`.
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     };

@@ -64,6 +64,7 @@ async fn send_wrong(proxy: Arc<Proxy>, source: Ipv4Addr, sent: Arc<AtomicUsize>)
     loop {
         let number = sent.fetch_add(1, Ordering::Relaxed);
         if TOKENS <= number {
+            // Scripted load: the crowd repeats this function until it is dropped.
             return sleep(Duration::from_secs(1)).await;
         }
         let token = format!("{WRONG}{}", sha256(&number.to_ne_bytes()));

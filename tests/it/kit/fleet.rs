@@ -94,7 +94,7 @@ impl Drop for Load {
 
 async fn crawl(proxy: SocketAddr) {
     loop {
-        // A proxy that was killed gives no answer; do not retry in a busy loop.
+        // Scripted load: a proxy that was killed is not asked again in a busy loop.
         if page(proxy).await.is_err() {
             sleep(ms(20)).await;
         }

@@ -150,6 +150,7 @@ async fn serve(
         };
         let (last, first) = bytes.split_last().unwrap();
         stream.write_all(first).await?;
+        // Scripted load: a slow answer.
         tokio::time::sleep(script.takes).await;
         // Taken before the byte is sent: if this task is delayed after sending, the pause
         // must not appear too short.

@@ -168,7 +168,7 @@ async fn without_a_crawl_delay_the_second_attempt_follows_soon() {
     }
     assert!(clock::since(begun) < ms(5000));
     // The rate of 200 ms runs from start to start; arrivals may be a little closer.
-    origin.assert_apart(ms(150));
+    origin.assert_apart(ms(100));
     assert!(4 < origin.targets().len(), "no connection was used again");
 }
 

@@ -1,15 +1,18 @@
 //! Shipment of one window of entries, in one transaction.
 //!
 //! A node's *record* is its audit log. Its *entries* have consecutive numbers: decisions
-//! ([`StoredRecord`]), endings of decisions, and events. A *window* ([`EntryWindow`]) is a
-//! run of entries. In the archive, each record has a row of the table `node`, with two
-//! ends, which [`CopyEnd`] holds:
+//! (a [`StoredRecord`] is one decision), endings, and events. An *ending* is what became
+//! known when an exchange was over: status, bytes, error. It comes with its whole decision
+//! (`EntryWindow::ended`); a decision without one has no value in the column `sent`. A
+//! *window* ([`EntryWindow`]) is a run of entries. In the archive, each record has a row of
+//! the table `node`, with two ends, which [`CopyEnd`] holds:
 //!
 //! - `last` is the number up to which all entries have arrived. The next window starts
 //!   after it.
 //! - `newest` and `newest_time` are number and time of the last decision or event that has
-//!   arrived, which may precede `last`, because endings count for `last` only. They show
-//!   whether archive and record have the same entries (`politesse_record::copy_end`).
+//!   arrived. An ending advances `last`, but not these. The node looks that entry up in
+//!   its own record: if its time differs, the archive has another record's entries
+//!   (`politesse_record::copy_end`).
 //!
 //! The transaction locks the row of the node first. If `last` has changed since this
 //! process read it, another process has shipped the same record in the meantime, and this
@@ -72,9 +75,9 @@ UPDATE decision AS d SET sent = e.sent, status = e.status, bytes = e.bytes, erro
 FROM json_populate_recordset(NULL::decision, $1::text::json) AS e
 WHERE d.node = $2 AND d.seq = e.seq AND d.time = e.time AND d.sent IS NULL";
 
-// Redaction leaves the column `robots_origin`, the origin whose robots.txt decided. If that
-// is also the origin of the URL, it still names the host, so the column `host` stays as
-// well. `FlatDecision` gives the same host to a decision that was redacted before it was
+// Redaction keeps the column `robots_origin`, the origin whose robots.txt decided. If the
+// URL has the same origin, erasing `host` would hide nothing, so it is kept; otherwise it is
+// erased. Rows without a client are redacted already. `FlatDecision` gives the same host to a decision that was redacted before it was
 // shipped.
 const REDACT: &str = "
 UPDATE decision AS d SET client = NULL, credential = NULL, url = NULL, reading = NULL,
@@ -145,10 +148,11 @@ impl ShippedNode {
     ///
     /// # Errors
     ///
-    /// [`ArchiveFailure`]: either nothing or everything was shipped, and a new connection
-    /// is required. [`ArchiveFailure::Overtaken`] if another process has shipped entries
-    /// of this record since its end was read, or has removed one of the bodies, together
-    /// with a month. In both cases nothing was shipped.
+    /// [`ArchiveFailure`]. The caller must connect again, and reads from `last` whether the
+    /// window was written: it is written whole, or not at all. After
+    /// [`ArchiveFailure::Overtaken`] it was not: another process has shipped entries of
+    /// this record since its end was read, or has removed an expired month, and with it one
+    /// of the bodies.
     pub(super) async fn ship(
         &mut self,
         client: &mut Client,

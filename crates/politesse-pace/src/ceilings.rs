@@ -92,11 +92,10 @@ struct CeilingStop {
 struct CeilingRefusal {
     /// Index of the ceiling in [`CeilingClaim::stops`].
     stop: usize,
-    /// Time at which the rate of the ceiling has room. The request stays in the line of
-    /// this ceiling until then. Otherwise it could move between two lines that hold each
-    /// other up without ever starting. If not the rate refused, but the limit in flight or
-    /// the order of the line, this is the time of the refusal: nothing keeps the request
-    /// in the line.
+    /// Earliest time at which another attempt makes sense: when the rate has room, or the
+    /// time of the refusal if the limit in flight or the order of the line refused. The
+    /// request stays in the line of this ceiling until then. If it left earlier, it might
+    /// go back and forth between two lines and never start.
     until: Uptime,
 }
 
@@ -179,9 +178,10 @@ impl Ceilings {
 }
 
 impl CeilingClaim {
-    /// Turns the claim into that of a requisite: a file embedded in a page, which shares
-    /// the turn of its page. It does not count under rates, and need not be first in a
-    /// line. Returns `None` if no other limit applies to it.
+    /// Turns the claim into that of a requisite: a file embedded in a page, which is
+    /// fetched without a start of its own. It does not count under rates, and may start
+    /// before the requests that are ahead of it in a line. Returns `None` if no other limit
+    /// applies to it.
     pub(super) fn without_rates(mut self) -> Option<Self> {
         self.stops.retain(|stop| stop.limits.in_flight.is_some());
         self.stops
@@ -278,10 +278,10 @@ impl CeilingClaim {
             let is_total = self.stops[stop].key.kind == TOTAL;
             let stops = self.stops.iter_mut().enumerate();
             for (index, other) in stops.filter(|(index, _)| *index != stop) {
-                // A request that moves on to the line of the total keeps the first
-                // place in its previous line. Otherwise the next requests of that line
-                // would follow it to the total. Once first there, the previous ceiling
-                // could refuse them, and they would return to the end of its line.
+                // A request that moves on to the line of the total keeps its place in its
+                // previous line if it is first there, so that the requests after it stay.
+                // If they followed it to the total, then by the time they were first, the
+                // previous ceiling might refuse them and send them to the end of its line.
                 let is_before = is_total && self.current == Some(index);
                 if !(is_before && other.is_next(lines)) {
                     other.leave(lines);
@@ -292,9 +292,11 @@ impl CeilingClaim {
         let stop = &mut self.stops[stop];
         stop.place
             .get_or_insert_with(|| lines.join(stop.key, driver));
-        // Only the first request of a line is checked at the time when the rate has room.
-        // When it leaves the line, it wakes the next one.
-        if stop.is_next(lines) && stop.limits.rate.is_some() && !stop.is_full(lines) {
+        // Only a refusal by the rate ends at a known time, and only the first request of
+        // the line waits for that time. Others are woken: by the request ahead of them when
+        // it leaves the line, or by one in flight when it ends.
+        let waits_for_rate = stop.limits.rate.is_some() && !stop.is_full(lines);
+        if stop.is_next(lines) && waits_for_rate {
             until
         } else {
             Uptime::MAX

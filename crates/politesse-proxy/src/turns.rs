@@ -15,6 +15,8 @@
 //! - A *place* counts a request against `proxy.max_requests`, from its head to the end of
 //!   its response.
 //! - The *patience* of a request is the time for which it may still wait.
+//! - The *pace records* of a robots.txt are `Crawl-delay`, `Request-rate` and `Visit-time`.
+//! - The *TDM file* of an origin is its `/.well-known/tdmrep.json`.
 //!
 //! A wait ends when the turn comes, when the patience is over, when the client closes its
 //! side of the connection, or when another client takes over the seat or the place. Does
@@ -83,7 +85,8 @@ pub struct TurnDecider {
     pub scheduler: Arc<Scheduler>,
 }
 
-/// Wait for a turn above which the request is decided again before it is sent.
+/// Time in which a turn is granted from which on the request is decided again, even if the
+/// scheduler reports no wait.
 const DECISION_AGE_MAX: Duration = Duration::from_millis(10);
 
 /// Waits of one request: for its robots.txt, then for its turn.
@@ -200,7 +203,8 @@ impl<'a> RequestTurns<'a> {
         self.wait.elapsed
     }
 
-    /// Marks the turn as used: from now on the host may have seen the request.
+    /// Marks the turn as used: from now on the host may have seen the request, so the turn
+    /// cannot be given back unused.
     pub fn mark_sent(&self) {
         if let Some(turn) = &self.turn {
             turn.mark_sent();
@@ -323,6 +327,7 @@ impl HostTurns for RequestTurns<'_> {
         self.turn.as_ref().map_or(Duration::ZERO, Turn::pause)
     }
 
+    /// Reports whether the turn is still valid. Without a turn there is none to lose.
     fn holds(&self) -> bool {
         self.turn.as_ref().is_none_or(Turn::holds)
     }
@@ -346,6 +351,7 @@ impl HostTurns for RequestTurns<'_> {
         self.turn = None;
         let turn = self.decider.turn_to_resend(&self.evidence, &mut self.wait);
         self.turn = turn.await;
+        // The caller sends the request at once, and does not mark it again.
         self.mark_sent();
         self.turn.is_some()
     }
@@ -412,9 +418,11 @@ impl TurnDecider {
         self.decide_and_wait(request, wait).await
     }
 
-    /// Decides a request and waits for its turn, within the patience of `wait`. Starts over
-    /// if the robots.txt or its pace records have changed by the time the turn comes.
-    /// Returns the last decision, and the turn if the request is to be sent.
+    /// Decides a request and waits for its turn, within the patience of `wait`. If it has
+    /// waited, decides again when the turn comes, and starts over with the same arrival
+    /// number if the robots.txt has expired, or has other pace records than those under
+    /// which the turn was granted. Returns the last decision, and the turn if the request is
+    /// to be sent.
     async fn decide_and_wait<'a>(
         &'a self,
         request: &ProxyRequest,
@@ -502,8 +510,8 @@ impl TurnDecider {
             .await
     }
 
-    /// Returns the policy in force, in the dialect of the policy under which the request
-    /// began, because this cache parsed each robots.txt in that dialect.
+    /// Returns the policy in force, but with the dialect of robots.txt under which the
+    /// request began: the cache of the request's decider has files parsed in that dialect.
     ///
     /// With `preferences`, the policy is that of a crawler with these purposes.
     fn policy_now(&self, preferences: Option<&PreferenceTerms>) -> Arc<Policy> {
@@ -581,8 +589,9 @@ impl TurnDecider {
     /// yet: the site has not refused such a request.
     fn delayed_without_robots(&self, decided: OriginDecision, wait: &TurnWait<'_>) -> Decision {
         let evidence = decided.decision.evidence();
-        let is_late = evidence.lets_through() && evidence.is_out_of_date();
-        if !is_late && !evidence.lacks_an_answer_for_now() {
+        let must_be_fetched = evidence.lets_through() && evidence.is_out_of_date();
+        let not_requested_yet = evidence.lacks_an_answer_for_now();
+        if !must_be_fetched && !not_requested_yet {
             return decided.decision;
         }
         let queued = decided.robots.and_then(|robots| robots.queued);

@@ -76,8 +76,9 @@ pub(crate) struct ReplayArguments {
     limit: usize,
     #[command(flatten)]
     form: FormArguments,
-    /// File of the other configuration, which --set changes. Default: the current
-    /// configuration, changed by --set. The current configuration selects the record.
+    /// Configuration file to try, with --set applied on top. Default: the current one, so
+    /// that only --set makes a difference. Neither selects the record: the current file
+    /// does, or --set audit.…
     #[arg(long, value_name = "FILE")]
     with: Option<PathBuf>,
     /// Side to compare the other configuration with: `now` with --with or --set, else
@@ -121,7 +122,7 @@ impl ReplayedSettings {
             overrides: &[],
             ..configuration
         };
-        // `--set audit.store` chooses the record, not a policy.
+        // `--set audit.…` only selects the record: alone, it makes no other configuration.
         let mut set = configuration.overrides.iter();
         let has_other = asked.with.is_some() || set.any(|set| !set.starts_with("audit."));
         // Without another configuration, the current one is compared with the record:
@@ -220,8 +221,8 @@ impl ConfiguredSenders {
     }
 
     /// Returns the sender of a request. Returns `None` if it cannot be determined, or if
-    /// the configuration would refuse the request because of a crawler name in it: one
-    /// that requires a credential, or that is pinned to other clients.
+    /// the configuration would refuse the request because its User-Agent has a crawler name
+    /// that requires a credential, or that is reserved for other client addresses.
     fn sender(&mut self, record: &StoredRecord) -> Option<ReplaySender> {
         let (crawler, client) = (Arc::clone(&record.crawler), Arc::clone(&record.client));
         let stored = (crawler, client, Arc::clone(&record.policy));
@@ -298,8 +299,8 @@ impl ConfiguredSenders {
             let may_use_names = known.foreign_name.is_none();
             return may_use_names.then_some((known.crawler, known.preferences));
         };
-        // The record has the name of the credential (the first token of its entry), not
-        // the secret, so the entry is found by that name.
+        // The record keeps no secret. It names a credential by the first product token of
+        // its entry, so the entry is found by that. No credential counts with `auth` off.
         let mut entries_of_credential = self.identities.entries().iter().filter(|entry| {
             let is_named = entry
                 .tokens
@@ -324,7 +325,7 @@ fn stored_names(crawler: &Crawler, recorded: &Arc<StoredCrawler>) -> Arc<StoredC
         user_agent: recorded.user_agent.clone(),
         label: recorded.label.clone(),
     };
-    // The stored value, if it is equal, so that it is restored only once.
+    // The recorded value itself, if it is equal: each value is parsed only once.
     if found == **recorded {
         Arc::clone(recorded)
     } else {
@@ -358,9 +359,9 @@ impl Treatment {
 enum ChangeKind {
     /// A request that was sent or put off would be refused.
     Refused,
-    /// A request that was refused would be sent or put off. A change between these two
-    /// counts here as well.
-    Sent,
+    /// A request that was refused would be sent or put off, or one that was put off would
+    /// be sent, or the reverse. Put off counts as sent here: the crawler tries again.
+    NotRefused,
     /// The request would be treated the same, for another reason or by another rule.
     Reason,
 }
@@ -372,14 +373,14 @@ impl ChangeKind {
             // The same treatment by another rule: worth a line, but no alarm.
             _ if before == after => Self::Reason,
             Treatment::Refused => Self::Refused,
-            Treatment::Sent | Treatment::PutOff => Self::Sent,
+            Treatment::Sent | Treatment::PutOff => Self::NotRefused,
         }
     }
 
     fn as_str(self) -> &'static str {
         match self {
             Self::Refused => "refused",
-            Self::Sent => "sent",
+            Self::NotRefused => "sent",
             Self::Reason => "reason",
         }
     }
@@ -468,9 +469,9 @@ struct ReplaySummary {
     record: String,
     /// Number of decisions that stay the same.
     same: u64,
-    /// Number of changed decisions that rest on a robots.txt fetched for one crawler name,
-    /// and whose crawler would have another name. The site may have sent that name
-    /// another file.
+    /// Number of changed decisions that are less certain: the robots.txt on record was
+    /// fetched for one crawler name, and the crawler would now have another, for which the
+    /// site might have served a different file.
     other_name: u64,
     changes: HashMap<ReplayChange, ChangeCount>,
     /// Numbers of decisions that cannot be made again, by reason.
@@ -594,7 +595,7 @@ impl ReplaySummary {
              {} cannot be decided again",
             self.same,
             self.changed(ChangeKind::Refused),
-            self.changed(ChangeKind::Sent),
+            self.changed(ChangeKind::NotRefused),
             self.changed(ChangeKind::Reason),
             self.unknown.values().sum::<u64>(),
         )
@@ -620,7 +621,7 @@ impl ReplaySummary {
             "record": self.record,
             "same": self.same,
             "refused": self.changed(ChangeKind::Refused),
-            "sent": self.changed(ChangeKind::Sent),
+            "sent": self.changed(ChangeKind::NotRefused),
             "reason": self.changed(ChangeKind::Reason),
             "other_name": self.other_name,
             "undecided": serde_json::Map::from_iter(unknown),

@@ -4,7 +4,9 @@
 //! occupies a thread that cannot be stopped, so lookups are limited:
 //!
 //! - All requests for a name share one lookup. Each client that sends such requests has a
-//!   *claim* ([`LookupClaim`]); the first claim with its permits starts the lookup.
+//!   *claim* ([`LookupClaim`]). The first claim that obtains both permits starts the
+//!   lookup, and the other claims end. A claim that ends without permits leaves its
+//!   requests to the claims of other clients; if none is left, they get `Busy`.
 //! - A claim needs two *permits* ([`LookupPermits`]), and its lookup holds them until the
 //!   thread is free. One limits the lookups of the client in the *zone* of the name, its
 //!   registered domain ([`ZonePermits`], `upstream.dns_zone_lookups`). The other is a
@@ -64,7 +66,8 @@ pub(super) struct ResolverLimits {
     pub(super) timeout: Duration,
     /// Maximum number of concurrent lookups per client and zone.
     pub(super) zone_lookups: NonZeroUsize,
-    /// Maximum number of cached names, and of waiting claims.
+    /// Capacity of the cache, and of each queue: of waiting claims, and of claims that wait
+    /// for a share.
     pub(super) names: NonZeroUsize,
 }
 
@@ -194,8 +197,10 @@ impl Resolver {
         let no_address = Err(DialError::NoConnection(NoConnection::Dns));
         match timeout_at(deadline, answer.wait_for(Option::is_some)).await {
             Ok(Ok(found)) => found.clone().unwrap_or(no_address),
-            // The task ended without an answer: the lookup panicked.
+            // The sender is gone although the lookup had started: it panicked. A claim that
+            // ends before that passes on `Busy`, if it is the last one.
             Ok(Err(_)) => no_address,
+            // The system has not answered in time.
             Err(_) if start.is_given() => Err(DialError::NoConnection(NoConnection::DnsTimeout)),
             // No claim for the name has got its permits.
             Err(_) => Err(DialError::Busy),
@@ -211,6 +216,7 @@ impl ResolverState {
         let Some(permits) = self.permits(&mut claim).await else {
             return;
         };
+        // Another claim may have started the lookup meanwhile.
         if !claim.begin() {
             return;
         }
@@ -270,17 +276,14 @@ impl ResolverState {
         if let Ok(addresses) = timeout(HANGS_AFTER, &mut both).await {
             return addresses.unwrap_or_default();
         }
-        let share = self.shares.take_free(&claim.client);
-        let Some(_share) = share else {
+        let Some(share) = self.shares.take_free(&claim.client) else {
             return both.await.unwrap_or_default();
         };
-        let mut v4 = ask(
-            AddressFamily::V4,
-            LookupPermits {
-                _zone: None,
-                _share,
-            },
-        );
+        let permits = LookupPermits {
+            _zone: None,
+            _share: share,
+        };
+        let mut v4 = ask(AddressFamily::V4, permits);
         tokio::select! {
             addresses = &mut both => return addresses.unwrap_or_default(),
             Ok(addresses) = &mut v4 => if !addresses.is_empty() { return addresses },

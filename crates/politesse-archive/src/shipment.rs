@@ -11,7 +11,7 @@
 //!   after it.
 //! - `newest` and `newest_time` are number and time of the last decision or event that has
 //!   arrived. An ending advances `last`, but not these. The node looks that entry up in
-//!   its own record: if its time differs, the archive has another record's entries
+//!   its own record: if its time differs there, the record was restored from an older copy
 //!   (`politesse_record::copy_end`).
 //!
 //! The transaction locks the row of the node first. If `last` has changed since this

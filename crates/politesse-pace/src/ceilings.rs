@@ -278,10 +278,10 @@ impl CeilingClaim {
             let is_total = self.stops[stop].key.kind == TOTAL;
             let stops = self.stops.iter_mut().enumerate();
             for (index, other) in stops.filter(|(index, _)| *index != stop) {
-                // A request that moves on to the line of the total keeps its place in its
-                // previous line if it is first there, so that the requests after it stay.
-                // If they followed it to the total, then by the time they were first, the
-                // previous ceiling might refuse them and send them to the end of its line.
+                // The first request of a line keeps its place there when it moves on to the
+                // line of the total. Otherwise the request after it would move on, too. When
+                // that one's turn at the total came, its own ceiling might be full again, and
+                // would send it to the end of the line that it had left.
                 let is_before = is_total && self.current == Some(index);
                 if !(is_before && other.is_next(lines)) {
                     other.leave(lines);

@@ -85,8 +85,8 @@ pub struct TurnDecider {
     pub scheduler: Arc<Scheduler>,
 }
 
-/// Time in which a turn is granted from which on the request is decided again, even if the
-/// scheduler reports no wait.
+/// Maximum age of a decision that is acted on without deciding again. If getting a turn
+/// takes longer, the request is decided again, even if the scheduler reports no wait.
 const DECISION_AGE_MAX: Duration = Duration::from_millis(10);
 
 /// Waits of one request: for its robots.txt, then for its turn.

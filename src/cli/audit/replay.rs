@@ -77,8 +77,8 @@ pub(crate) struct ReplayArguments {
     #[command(flatten)]
     form: FormArguments,
     /// Configuration file to try, with --set applied on top. Default: the current one, so
-    /// that only --set makes a difference. Neither selects the record: the current file
-    /// does, or --set audit.…
+    /// that only --set makes a difference. The record is that of the current file, or of
+    /// --set audit.…
     #[arg(long, value_name = "FILE")]
     with: Option<PathBuf>,
     /// Side to compare the other configuration with: `now` with --with or --set, else
@@ -359,8 +359,9 @@ impl Treatment {
 enum ChangeKind {
     /// A request that was sent or put off would be refused.
     Refused,
-    /// A request that was refused would be sent or put off, or one that was put off would
-    /// be sent, or the reverse. Put off counts as sent here: the crawler tries again.
+    /// The treatment would change, but not to a refusal: from refused to sent or put off, or
+    /// between these two. Output calls all of them `sent`, because a crawler tries a request
+    /// again that was put off.
     NotRefused,
     /// The request would be treated the same, for another reason or by another rule.
     Reason,

@@ -14,7 +14,7 @@ use crate::kit::origin::{Origin, Script};
 use crate::kit::paced::{asking_for_less, assert_later, metric};
 use crate::kit::page::{Gate, Length, Page};
 use crate::kit::postgres::Postgres;
-use crate::kit::program::{Outcome, ended, politesse};
+use crate::kit::program::{ended, politesse};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::{run_within, until};
 
@@ -45,12 +45,6 @@ fn config(origin: &Origin) -> Config {
         .set("fleet.node = \"north\"")
         .set("pace.backoff = {}")
         .set("audit.seal_entries = 500")
-}
-
-async fn done(place: &Place, arguments: &[&str]) -> Outcome {
-    let outcome = place.run(arguments).await;
-    assert_eq!(outcome.code, Some(0), "{arguments:?}: {outcome:?}");
-    outcome
 }
 
 /// Makes the proxy record decisions of every kind, their endings, and events.
@@ -97,7 +91,7 @@ async fn every_entry_is_in_the_archive_once_after_shipping() {
     let postgres = Postgres::start().await;
     let url = postgres.url();
     let ship = ["audit", "ship", "--once", "--to", &url];
-    let said = done(&place, &ship).await.stdout;
+    let said = place.run_ok(&ship).await.stdout;
     assert!(said.starts_with("entries up to "), "{said}");
     let node = ArchivedNode::of(&postgres, &place).await;
     node.assert_whole().await;
@@ -115,7 +109,7 @@ async fn every_entry_is_in_the_archive_once_after_shipping() {
         assert_ne!(postgres.number(&count).await, 0, "{table}: {condition}");
     }
     assert_eq!(postgres.sql("SELECT name FROM node").await, ["north"]);
-    let again = done(&place, &ship).await.stdout;
+    let again = place.run_ok(&ship).await.stdout;
     assert!(again.starts_with("all entries have arrived"), "{again}");
     node.assert_whole().await;
     // The view audit_log has one row per decision.
@@ -264,7 +258,7 @@ async fn a_redaction_on_the_node_removes_the_data_from_the_archive() {
         "asked for",
     ];
     let redact = [&redact[..], &["--yes", "--set", &admin]].concat();
-    let said = done(proxy.place(), &redact).await.stdout;
+    let said = proxy.place().run_ok(&redact).await.stdout;
     assert_eq!(said, "decisions redacted: 2\n");
     node.arrival().await;
     for text in [SECRET, "127.0.0.77"] {
@@ -322,11 +316,10 @@ fn entries_are_removed_from_the_node_only_after_they_arrive() {
         let prune = [
             "audit", "prune", "--before", "1s", "--why", "test", "--yes", "--set", &admin,
         ];
-        let said = done(proxy.place(), &prune).await.stdout;
+        let said = proxy.place().run_ok(&prune).await.stdout;
         assert!(said.contains("audit.archive"), "{said}");
         let place = proxy.stop().await;
-        let outcome = place.run(&prune).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        let outcome = place.run_code(1, &prune).await;
         assert!(outcome.stderr.contains("audit.archive"), "{outcome:?}");
         place.configure(&aging);
         let proxy = place.start().await;
@@ -342,7 +335,7 @@ fn entries_are_removed_from_the_node_only_after_they_arrive() {
         })
         .await;
         let place = proxy.stop().await;
-        done(&place, &["audit", "verify"]).await;
+        place.assert_verified().await;
         // The archive still has the removed decisions, because it has its own retention.
         let decisions = postgres.number("SELECT count(*) FROM decision").await;
         assert_eq!(decisions, REQUESTS as i64);

@@ -51,8 +51,7 @@ impl Fault {
         let is_told = |text: &str| text.contains(self.said) && text.contains(self.key);
         until(self.said, async || is_told(&proxy.log()).then_some(())).await;
         let place = proxy.stop().await;
-        let outcome = place.run(&["audit", "ship", "--once"]).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        let outcome = place.run_code(1, &["audit", "ship", "--once"]).await;
         assert!(is_told(&outcome.stderr), "{outcome:?}");
         assert!(!outcome.stderr.contains("secret"), "{outcome:?}");
     }
@@ -136,8 +135,7 @@ struct FailingCommand<'a> {
 
 impl FailingCommand<'_> {
     async fn assert_reported(&self, place: &Place) {
-        let outcome = place.run(self.arguments).await;
-        assert_eq!(outcome.code, Some(1), "{:?}: {outcome:?}", self.said);
+        let outcome = place.run_code(1, self.arguments).await;
         let text = &outcome.stderr;
         assert!(text.contains(self.said), "{:?}: {text}", self.said);
         assert!(text.contains("docs/archive.md, Messages"), "{text}");
@@ -332,8 +330,9 @@ fn nothing_is_shipped_to_a_server_without_tls_or_with_another_name() {
             assert_eq!(refused.code, Some(2), "{refused:?}");
             assert!(refused.stderr.contains(said), "{refused:?}");
             let key = format!("audit.archive=\"{url}\"");
-            let refused = place.run(&["--set", &key, "audit", "ship", "--once"]).await;
-            assert_eq!(refused.code, Some(2), "{refused:?}");
+            let refused = place
+                .run_code(2, &["--set", &key, "audit", "ship", "--once"])
+                .await;
             assert!(refused.stderr.contains(said), "{refused:?}");
         }
     });

@@ -50,8 +50,9 @@ pub(crate) async fn recorded(origin: &Origin, count: usize) -> Place {
 /// Ships all entries of the record.
 pub(crate) async fn ship_once(place: &Place, postgres: &Postgres) {
     let url = postgres.url();
-    let outcome = place.run(&["audit", "ship", "--once", "--to", &url]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    place
+        .run_ok(&["audit", "ship", "--once", "--to", &url])
+        .await;
 }
 
 /// Asserts that the archive has the whole record of `place`.

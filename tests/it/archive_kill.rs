@@ -128,8 +128,7 @@ async fn kill_repeatedly(count: usize) {
 }
 
 async fn assert_verified(place: &Place) {
-    let outcome = place.run(&["audit", "verify"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = place.run_ok(&["audit", "verify"]).await;
     assert!(outcome.stdout.contains(" 0 missing"), "{outcome:?}");
 }
 
@@ -139,8 +138,7 @@ async fn assert_on_record(postgres: &Postgres, place: Place, seen: &mut HashSet<
     // At its start the proxy records what the killed process could not.
     let place = place.start().await.stop().await;
     assert_verified(&place).await;
-    let outcome = place.run(&["audit", "ship", "--once"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    place.run_ok(&["audit", "ship", "--once"]).await;
     assert_archived(postgres, &place).await;
     let database = place.database();
     let mut statement = database.prepare("SELECT path FROM decision").unwrap();

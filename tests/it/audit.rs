@@ -4,6 +4,9 @@
 use std::collections::HashSet;
 use std::os::unix::fs::PermissionsExt;
 
+use serde_json::json;
+
+use crate::kit::assert_members;
 use crate::kit::client::{Crawler, get, get_as};
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::{Script, site};
@@ -35,21 +38,14 @@ async fn a_row_names_client_request_verdict_and_reason() {
     ] {
         assert_eq!(allowed[key], value, "{key}");
     }
-    assert_eq!(
-        (&allowed["status"], &allowed["bytes"]),
-        (&200.into(), &4.into())
-    );
-    assert_eq!(allowed["error"], serde_json::Value::Null);
+    assert_members(allowed, &json!({"status": 200, "bytes": 4, "error": null}));
     assert_eq!(allowed["robots"]["sha256"], sha256(ROBOTS.as_bytes()));
-    assert_eq!(
-        (&refused["verdict"], &refused["reason"], &refused["status"]),
-        (&"disallow".into(), &"rule".into(), &403.into())
-    );
-    assert_eq!(
-        (&refused["line"], &refused["rule"]),
-        (&2.into(), &"Disallow: /private".into())
-    );
-    assert_eq!(refused["group"], serde_json::json!(["*"]));
+    let expected = json!({
+        "verdict": "disallow", "reason": "rule", "status": 403, "line": 2,
+        "rule": "Disallow: /private",
+    });
+    assert_members(refused, &expected);
+    assert_eq!(refused["group"], json!(["*"]));
     let keys: HashSet<_> = refused
         .as_object()
         .unwrap()
@@ -79,8 +75,7 @@ async fn rows_are_found_by_host_crawler_verdict_and_reason() {
         (&["--limit", "1"], 1),
     ] {
         let all = [&["audit", "list", "--json"][..], filter].concat();
-        let outcome = proxy.place().run(&all).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let outcome = proxy.place().run_ok(&all).await;
         assert_eq!(outcome.json_lines().len(), count, "{filter:?}");
     }
 }
@@ -124,10 +119,8 @@ async fn a_crawler_that_hangs_up_leaves_a_completed_row() {
     origin.arrival("/late").await;
     drop(waiting);
     let rows = proxy.place().completed(1).await;
-    assert_eq!(
-        (&rows[0]["verdict"], &rows[0]["error"]),
-        (&"allow".into(), &"client_gone".into())
-    );
+    let expected = json!({"verdict": "allow", "error": "client_gone"});
+    assert_members(&rows[0], &expected);
     let mut reading = Crawler::plain(&proxy).await;
     reading
         .send(b"GET http://o.test/long HTTP/1.1\r\nHost: o.test\r\n\r\n")
@@ -135,10 +128,7 @@ async fn a_crawler_that_hangs_up_leaves_a_completed_row() {
     assert_eq!(reading.head().await.unwrap().status, 200);
     drop(reading);
     let rows = proxy.place().completed(2).await;
-    assert_eq!(
-        (&rows[1]["status"], &rows[1]["error"]),
-        (&200.into(), &"client_gone".into())
-    );
+    assert_members(&rows[1], &json!({"status": 200, "error": "client_gone"}));
 }
 
 // RFC 9110, section 9.3.2; RFC 9112, section 6.3. Over HTTP/2 the end of a response
@@ -221,8 +211,7 @@ async fn every_request_the_origin_saw_is_on_record_after_sigkill() {
             "{target} is not on record"
         );
     }
-    let outcome = again.place().run(&["audit", "verify"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    again.place().assert_verified().await;
 }
 
 // Ours: one process writes to a record. The message names its folder.
@@ -278,8 +267,7 @@ async fn a_second_proxy_does_not_start_in_the_folder_of_a_record_in_use() {
     let folder = proxy.place().folder();
     let assert_in_use = async |file: &str| {
         let store = format!("audit.store=sqlite:{file}");
-        let outcome = proxy.place().run(&["--set", &store, "serve"]).await;
-        assert_eq!(outcome.code, Some(1), "{file}: {outcome:?}");
+        let outcome = proxy.place().run_code(1, &["--set", &store, "serve"]).await;
         assert!(outcome.stderr.contains("in use"), "{file}: {outcome:?}");
     };
     std::os::unix::fs::symlink(folder.join("audit.db"), folder.join("link.db")).unwrap();
@@ -297,8 +285,7 @@ async fn a_second_proxy_does_not_start_in_the_folder_of_a_record_in_use() {
 async fn an_unreadable_record_is_reported_with_a_remedy() {
     let place = Config::default().start().await.stop().await;
     let list = async || {
-        let outcome = place.run(&["audit", "list"]).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        let outcome = place.run_code(1, &["audit", "list"]).await;
         outcome.stderr
     };
     let file = place.path("audit.db");
@@ -336,8 +323,7 @@ async fn a_record_of_an_unknown_version_is_refused_with_both_versions() {
         place.database().execute_batch(&set).unwrap();
         let before = sha256(&std::fs::read(place.path("audit.db")).unwrap());
         for arguments in [&["serve"][..], &["audit", "verify"], &["audit", "list"]] {
-            let outcome = place.run(arguments).await;
-            assert_eq!(outcome.code, Some(1), "{outcome:?}");
+            let outcome = place.run_code(1, arguments).await;
             assert!(outcome.stderr.contains(&said), "{outcome:?}");
         }
         let after = sha256(&std::fs::read(place.path("audit.db")).unwrap());

@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use crate::kit::client::{Crawler, get};
 use crate::kit::origin::{Origin, Script};
-use crate::kit::program::Outcome;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use tokio::task::JoinSet;
 
@@ -19,15 +18,8 @@ fn config(origin: &Origin) -> Config {
     resolve("o.test", origin.address()).set("audit.store = \"sqlite:data/audit.db\"")
 }
 
-async fn done(place: &Place, arguments: &[&str]) -> Outcome {
-    let outcome = place.run(arguments).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    outcome
-}
-
 async fn refused(place: &Place, arguments: &[&str]) -> String {
-    let outcome = place.run(arguments).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = place.run_code(1, arguments).await;
     assert_eq!(outcome.stdout, "");
     outcome.stderr
 }
@@ -44,7 +36,11 @@ async fn back_up_under_load(proxy: &Proxy, file: &str) {
             }
         });
     }
-    let said = done(proxy.place(), &["audit", "backup", file]).await.stdout;
+    let said = proxy
+        .place()
+        .run_ok(&["audit", "backup", file])
+        .await
+        .stdout;
     assert!(said.contains(&format!("{file}: entries 1 to ")), "{said}");
     crawlers.join_all().await;
 }
@@ -78,8 +74,10 @@ async fn a_backup_of_a_running_proxy_passes_verify() {
     let mode = fs::metadata(place.path("copy.db")).unwrap().permissions();
     assert_eq!(mode.mode() & 0o777, 0o600);
     let copy = "audit.store=\"sqlite:copy.db\"";
-    done(place, &["audit", "verify", "--set", copy]).await;
-    let listed = done(place, &["audit", "list", "--limit", "0", "--set", copy]).await;
+    place.run_ok(&["audit", "verify", "--set", copy]).await;
+    let listed = place
+        .run_ok(&["audit", "list", "--limit", "0", "--set", copy])
+        .await;
     assert!(listed.stdout.contains("http://o.test/first"), "{listed:?}");
     // An existing file is left unchanged.
     let said = refused(place, &["audit", "backup", "copy.db"]).await;
@@ -97,7 +95,7 @@ async fn a_restored_record_continues_after_all_numbers_given_before() {
         .await;
     let proxy = config(&origin).start().await;
     get(&proxy, "http://o.test/a").await;
-    done(proxy.place(), &["audit", "backup", "copy.db"]).await;
+    proxy.place().run_ok(&["audit", "backup", "copy.db"]).await;
     let told = get(&proxy, "http://o.test/no").await.json()["decision"].clone();
     let told: u64 = told.as_str().unwrap().parse().unwrap();
     let said = refused(proxy.place(), &["audit", "restore", "copy.db"]).await;
@@ -107,7 +105,7 @@ async fn a_restored_record_continues_after_all_numbers_given_before() {
     assert!(said.contains("is whole"), "{said}");
 
     lose_record(&place);
-    let said = done(&place, &["audit", "restore", "copy.db"]).await.stdout;
+    let said = place.run_ok(&["audit", "restore", "copy.db"]).await.stdout;
     assert!(said.contains("are noted as lost"), "{said}");
     let proxy = place.start().await;
     get(&proxy, "http://o.test/b").await;
@@ -117,10 +115,12 @@ async fn a_restored_record_continues_after_all_numbers_given_before() {
     assert!(told < *newest, "{told} {newest}");
     assert!(rows.iter().any(|(_, url)| url.ends_with("/a")));
     assert!(!rows.iter().any(|(_, url)| url.ends_with("/no")));
-    let said = done(&place, &["audit", "verify"]).await.stdout;
+    let said = place.run_ok(&["audit", "verify"]).await.stdout;
     assert!(said.contains(" 0 missing"), "{said}");
     assert!(said.contains("numbers skipped"), "{said}");
-    let said = done(&place, &["audit", "events", "--kind", "restored"]).await;
+    let said = place
+        .run_ok(&["audit", "events", "--kind", "restored"])
+        .await;
     assert!(said.stdout.contains("lost_until"), "{said:?}");
 }
 
@@ -131,7 +131,7 @@ async fn a_record_with_a_forged_highest_number_is_neither_opened_nor_restored() 
     let proxy = config(&origin).start().await;
     get(&proxy, "http://o.test/a").await;
     proxy.place().completed(1).await;
-    done(proxy.place(), &["audit", "backup", "copy.db"]).await;
+    proxy.place().run_ok(&["audit", "backup", "copy.db"]).await;
     let place = proxy.stop().await;
     fs::copy(place.path("copy.db"), place.path("changed.db")).unwrap();
     for file in ["data/audit.db", "changed.db"] {
@@ -144,12 +144,12 @@ async fn a_record_with_a_forged_highest_number_is_neither_opened_nor_restored() 
     assert!(outcome.stderr.contains(change), "{outcome:?}");
     let said = refused(&place, &["audit", "restore", "changed.db"]).await;
     assert!(said.contains(change), "{said}");
-    done(&place, &["audit", "restore", "copy.db"]).await;
+    place.run_ok(&["audit", "restore", "copy.db"]).await;
     let proxy = place.start().await;
     get(&proxy, "http://o.test/b").await;
     let place = proxy.stop().await;
     assert_eq!(urls(&place).await.len(), 2);
-    done(&place, &["audit", "verify"]).await;
+    place.assert_verified().await;
 }
 
 // Ours: after a kill, the newest entries are still in the WAL file.
@@ -168,12 +168,9 @@ async fn a_file_with_an_unmerged_wal_is_not_restored() {
     let told = refused(&place, &["audit", "restore", "old.db"]).await;
     assert!(told.contains("make a backup of it first"), "{told}");
     let old = ["--set", "audit.store=\"sqlite:old.db\""];
-    done(
-        &place,
-        &[&old[..], &["audit", "backup", "whole.db"]].concat(),
-    )
-    .await;
-    done(&place, &["audit", "restore", "whole.db"]).await;
+    let backup = [&old[..], &["audit", "backup", "whole.db"]].concat();
+    place.run_ok(&backup).await;
+    place.run_ok(&["audit", "restore", "whole.db"]).await;
     assert_eq!(urls(&place).await[0].1, "http://o.test/a");
 }
 
@@ -183,11 +180,11 @@ async fn only_an_intact_backup_of_the_same_record_is_restored() {
     let origin = Script::robots("").start().await;
     let proxy = config(&origin).start().await;
     get(&proxy, "http://o.test/a").await;
-    done(proxy.place(), &["audit", "backup", "copy.db"]).await;
+    proxy.place().run_ok(&["audit", "backup", "copy.db"]).await;
     let place = proxy.stop().await;
     // A backup of another record.
     let other = config(&origin).start().await.stop().await;
-    done(&other, &["audit", "backup", "other.db"]).await;
+    other.run_ok(&["audit", "backup", "other.db"]).await;
     fs::copy(other.path("other.db"), place.path("other.db")).unwrap();
     lose_record(&place);
     let said = refused(&place, &["audit", "restore", "other.db"]).await;
@@ -214,14 +211,14 @@ async fn only_an_intact_backup_of_the_same_record_is_restored() {
     // A machine that never had a record.
     let empty = Place::with(&config(&origin));
     fs::copy(place.path("copy.db"), empty.path("copy.db")).unwrap();
-    let said = done(&empty, &["audit", "restore", "copy.db"]).await.stdout;
+    let said = empty.run_ok(&["audit", "restore", "copy.db"]).await.stdout;
     // The other machine may have given more numbers since the backup.
     assert!(said.contains("are noted as lost"), "{said}");
     let proxy = empty.start().await;
     get(&proxy, "http://o.test/b").await;
     let moved = proxy.stop().await;
     assert_eq!(urls(&moved).await.len(), 2);
-    done(&moved, &["audit", "verify"]).await;
+    moved.assert_verified().await;
 }
 
 // Ours: the marker file in the folder belongs to the record, which has more entries than
@@ -231,10 +228,13 @@ async fn a_backup_in_the_folder_of_its_record_passes_verify() {
     let origin = Script::robots("").start().await;
     let proxy = config(&origin).start().await;
     get(&proxy, "http://o.test/first").await;
-    done(proxy.place(), &["audit", "backup", "data/copy.db"]).await;
+    proxy
+        .place()
+        .run_ok(&["audit", "backup", "data/copy.db"])
+        .await;
     get(&proxy, "http://o.test/second").await;
     let place = proxy.stop().await;
     let copy = "audit.store=\"sqlite:data/copy.db\"";
-    let verified = done(&place, &["audit", "verify", "--set", copy]).await;
+    let verified = place.run_ok(&["audit", "verify", "--set", copy]).await;
     assert!(verified.stdout.ends_with("OK\n"), "{verified:?}");
 }

@@ -45,8 +45,7 @@ impl Auditor {
     /// Makes a bundle with `arguments`, and copies it to the auditor's folder.
     async fn of(place: &Place, arguments: &[&str]) -> Self {
         let all = [&["audit", "bundle", "-o", "b.jsonl.gz"][..], arguments].concat();
-        let made = place.run(&all).await;
-        assert_eq!(made.code, Some(0), "{made:?}");
+        place.run_ok(&all).await;
         let key = place.run(&["audit", "key"]).await.stdout;
         let folder = TempDir::new().unwrap();
         std::fs::copy(place.path("b.jsonl.gz"), folder.path().join("b.jsonl.gz")).unwrap();
@@ -131,8 +130,7 @@ async fn a_bundle_is_verified_without_the_record() {
     let key = auditor.folder.path().join("key.gz");
     std::fs::write(&key, &auditor.key).unwrap();
     let path = key.to_str().unwrap();
-    let none = place.run(&["audit", "verify", path]).await;
-    assert_eq!(none.code, Some(1), "{none:?}");
+    let none = place.run_code(1, &["audit", "verify", path]).await;
     assert!(none.stderr.contains("key.gz is no bundle"), "{none:?}");
     let name = auditor.key.split('+').next().unwrap();
     let other = format!("{name}+00000000+AQ==");
@@ -152,11 +150,11 @@ async fn a_bundle_of_one_host_has_only_its_decisions() {
         proved.stdout.starts_with("2 decisions, 2 decided"),
         "{proved:?}"
     );
-    let again = place.run(&["audit", "bundle", "-o", "b.jsonl.gz"]).await;
-    assert_eq!(again.code, Some(2), "{again:?}");
+    place
+        .run_code(2, &["audit", "bundle", "-o", "b.jsonl.gz"])
+        .await;
     let none = ["audit", "bundle", "-o", "c.jsonl.gz", "--host", "r.test"];
-    let none = place.run(&none).await;
-    assert_eq!(none.code, Some(1), "{none:?}");
+    place.run_code(1, &none).await;
     assert!(!place.path("c.jsonl.gz").exists());
 }
 
@@ -168,9 +166,8 @@ async fn without_a_head_no_bundle_is_made() {
     proxy.place().completed(1).await;
     let early = proxy
         .place()
-        .run(&["audit", "bundle", "-o", "b.jsonl.gz"])
+        .run_code(1, &["audit", "bundle", "-o", "b.jsonl.gz"])
         .await;
-    assert_eq!(early.code, Some(1), "{early:?}");
     assert!(early.stderr.contains("no head yet"), "{early:?}");
 }
 

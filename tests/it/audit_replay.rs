@@ -3,6 +3,7 @@
 
 use serde_json::json;
 
+use crate::kit::assert_members;
 use crate::kit::client::get_as;
 use crate::kit::origin::{Origin, Script, site};
 use crate::kit::proxy::{Place, resolve};
@@ -38,8 +39,7 @@ pub(crate) async fn recorded() -> (Origin, Place) {
 async fn history_lists_versions_with_their_changes_and_decisions() {
     let (_origin, place) = recorded().await;
     let history = ["audit", "robots", "o.test", "--history"];
-    let text = place.run(&history).await;
-    assert_eq!(text.code, Some(0), "{text:?}");
+    let text = place.run_ok(&history).await;
     let first = format!(
         "  answer     status 200, successful, {} bytes, sha256 {}\n",
         FIRST.len(),
@@ -61,15 +61,9 @@ async fn history_lists_versions_with_their_changes_and_decisions() {
         .await
         .json_lines();
     assert_eq!(json.len(), 2);
-    assert_eq!(
-        (&json[0]["version"], &json[0]["diff"]),
-        (&json!(1), &json!(null))
-    );
+    assert_members(&json[0], &json!({"version": 1, "diff": null}));
     assert_eq!(json[1]["sha256"], sha256(SECOND.as_bytes()));
-    assert_eq!(
-        (&json[1]["added"], &json[1]["removed"]),
-        (&json!(2), &json!(2))
-    );
+    assert_members(&json[1], &json!({"added": 2, "removed": 2}));
     assert_eq!(
         json[0]["decided"],
         json!([
@@ -90,16 +84,16 @@ async fn history_lists_versions_with_their_changes_and_decisions() {
     );
     let none = place.run(&["audit", "robots", "p.test", "--history"]).await;
     assert_eq!((none.code, none.stdout.as_str()), (Some(1), ""), "{none:?}");
-    let bare = place.run(&["audit", "robots", "o.test", "--json"]).await;
-    assert_eq!(bare.code, Some(2), "{bare:?}");
+    place
+        .run_code(2, &["audit", "robots", "o.test", "--json"])
+        .await;
 }
 
 // Ours; docs/asking.md.
 #[tokio::test]
 async fn replay_shows_which_decisions_another_configuration_changes() {
     let (origin, place) = recorded().await;
-    let verified = place.run(&["audit", "verify"]).await;
-    assert_eq!(verified.code, Some(0), "{verified:?}");
+    place.assert_verified().await;
     let same = place.run(&["audit", "replay"]).await;
     // One request was refused because of its address, so there is no robots.txt.
     assert_eq!(same.code, Some(3), "{same:?}");
@@ -121,8 +115,9 @@ async fn replay_shows_which_decisions_another_configuration_changes() {
     let file = place_of_other.path("politesse.toml");
     let with = ["--with", file.to_str().unwrap()];
     let replay = [host.as_slice(), &with].concat();
-    let json = place.run(&[replay.as_slice(), &["--json"]].concat()).await;
-    assert_eq!(json.code, Some(1), "{json:?}");
+    let json = place
+        .run_code(1, &[replay.as_slice(), &["--json"]].concat())
+        .await;
     let json = json.json_lines().remove(0);
     assert_eq!(
         ["same", "refused", "sent", "reason"].map(|name| json[name].clone()),
@@ -229,8 +224,9 @@ async fn replay_identifies_crawlers_by_the_other_configuration() {
     proxy.place().completed(1).await;
     let place = proxy.stop().await;
     let named = "crawler=[{ token = \"BarBot\", user_agent = \"foo\" }]";
-    let replay = place.run(&["--set", named, "audit", "replay"]).await;
-    assert_eq!(replay.code, Some(1), "{replay:?}");
+    let replay = place
+        .run_code(1, &["--set", named, "audit", "replay"])
+        .await;
     for wanted in [
         "disallow Disallow: /",
         "1 would be refused",
@@ -277,12 +273,8 @@ async fn show_explains_a_decision_by_the_robots_txt_of_that_time() {
     let changed = "'allow', 'no_rule', effect, NULL, NULL, groups, crawler, denials";
     place.refer_to_copy(2, "ruling", changed);
     let altered = place.run(&show).await.json_lines().remove(0);
-    assert_eq!(
-        (&altered["verdict"], &altered["length"]),
-        (&json!("allow"), &json!(null))
-    );
-    assert_eq!(
-        altered["decided_again"],
-        "deciding again gives disallow rule"
-    );
+    let expected = json!({
+        "verdict": "allow", "length": null, "decided_again": "deciding again gives disallow rule",
+    });
+    assert_members(&altered, &expected);
 }

@@ -1,21 +1,19 @@
 //! `audit show` and `audit robots`: a decision with everything it is based on, and the
 //! robots.txt in force at a time.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::kit::client::{get, get_as};
 use crate::kit::origin::{Script, site};
 use crate::kit::page::Page;
 use crate::kit::proxy::{Place, resolve};
-use crate::kit::{run, sha256};
+use crate::kit::{assert_members, run, sha256};
 
 const ROBOTS: &str = "# \u{1b}[2J\r\nUser-agent: *\r\nDisallow: /private\r\n";
 
 async fn show(place: &Place, subject: &str) -> (String, Value) {
-    let text = place.run(&["audit", "show", subject]).await;
-    assert_eq!(text.code, Some(0), "{text:?}");
-    let json = place.run(&["audit", "show", subject, "--json"]).await;
-    assert_eq!(json.code, Some(0), "{json:?}");
+    let text = place.run_ok(&["audit", "show", subject]).await;
+    let json = place.run_ok(&["audit", "show", subject, "--json"]).await;
     (text.stdout, json.json_lines().remove(0))
 }
 
@@ -63,11 +61,8 @@ async fn show_prints_all_parts_of_a_decision() {
     assert_eq!(json["robots"]["sha256"], sha256(ROBOTS.as_bytes()));
     assert!(json["robots"]["fetched_at"].is_string());
     assert!(json["robots"]["expires_at"].is_string());
-    assert_eq!(json["candidates"], serde_json::json!(["ExampleBot"]));
-    assert_eq!(
-        (&json["as_written"], &json["decided_again"]),
-        (&true.into(), &"same".into())
-    );
+    assert_eq!(json["candidates"], json!(["ExampleBot"]));
+    assert_members(&json, &json!({"as_written": true, "decided_again": "same"}));
     assert_eq!(json["policy_json"]["readings"], "server");
     let row = &place.rows().await[0];
     for key in row
@@ -124,8 +119,7 @@ fn a_rule_in_another_form_or_charset_is_cited_and_decided_again() {
             assert!(text.contains("  charset    windows-1251\n"), "{text}");
         }
         origin.assert_only_robots_fetched();
-        let verified = place.run(&["audit", "verify"]).await;
-        assert_eq!(verified.code, Some(0), "{verified:?}");
+        place.assert_verified().await;
     });
 }
 
@@ -265,8 +259,7 @@ async fn robots_asks_for_a_choice_between_several_files_in_force() {
     let none = place.run(&none).await;
     assert_eq!((none.code, none.stdout.as_str()), (Some(1), ""));
     assert!(none.stderr.contains("there was no file"), "{none:?}");
-    let nobody = place.run(&["audit", "robots", "q.test"]).await;
-    assert_eq!(nobody.code, Some(1));
+    let nobody = place.run_code(1, &["audit", "robots", "q.test"]).await;
     assert!(
         nobody.stderr.contains("no robots.txt of q.test"),
         "{nobody:?}"

@@ -5,6 +5,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
+use crate::kit::assert_members;
 use crate::kit::client::{get, get_as};
 use crate::kit::origin::{Origin, Script, site};
 use crate::kit::page::Page;
@@ -124,9 +125,8 @@ async fn a_limited_output_says_what_it_leaves_out() {
         (["why", "--agent", "FooBot"], "URL"),
     ] {
         let outcome = place
-            .run(&["audit", arguments[0], arguments[1], arguments[2]])
+            .run_code(2, &["audit", arguments[0], arguments[1], arguments[2]])
             .await;
-        assert_eq!(outcome.code, Some(2), "{outcome:?}");
         assert!(outcome.stderr.contains(told), "{outcome:?}");
     }
 }
@@ -257,8 +257,7 @@ async fn top_ranks_by_refusals() {
 async fn why_shows_the_latest_decision_for_a_url() {
     let (_origin, place) = recorded().await;
     let url = "http://o.test/private/x";
-    let text = place.run(&["audit", "why", url]).await;
-    assert_eq!(text.code, Some(0), "{text:?}");
+    let text = place.run_ok(&["audit", "why", url]).await;
     for wanted in [
         "http://o.test/private/x: refused for FooBot: line 3, Disallow: /private\n",
         "user_agent   FooBot/1\n",
@@ -270,10 +269,7 @@ async fn why_shows_the_latest_decision_for_a_url() {
     }
     let by_bar = ["audit", "why", url, "--agent", "BarBot/7", "--json"];
     let json = place.run(&by_bar).await.json_lines().remove(0);
-    assert_eq!(
-        (&json["asked"], &json["user_agent"]),
-        (&json!(true), &json!("BarBot/1"))
-    );
+    assert_members(&json, &json!({"asked": true, "user_agent": "BarBot/1"}));
     assert_eq!(
         json["lines"][2],
         json!({ "line": 3, "text": "Disallow: /private" })
@@ -296,8 +292,9 @@ async fn why_shows_the_latest_decision_for_a_url() {
 async fn why_shows_the_decision_for_a_url_never_requested() {
     let (_origin, place) = recorded().await;
     let url = "http://o.test/private/never";
-    let text = place.run(&["audit", "why", url, "--agent", "FooBot"]).await;
-    assert_eq!(text.code, Some(1), "{text:?}");
+    let text = place
+        .run_code(1, &["audit", "why", url, "--agent", "FooBot"])
+        .await;
     for wanted in [
         "http://o.test/private/never: never asked for by FooBot\n",
         "robots.txt on record: http://o.test/robots.txt, fetched as FooBot, status 200: successful, fetched 20",
@@ -323,8 +320,7 @@ async fn why_shows_the_decision_for_a_url_never_requested() {
         "{others:?}"
     );
     let before = ["audit", "why", asked, "--at", "2020-01-01"];
-    let before = place.run(&before).await;
-    assert_eq!(before.code, Some(1), "{before:?}");
+    let before = place.run_code(1, &before).await;
     assert!(
         before.stdout.contains("no robots.txt of its origin"),
         "{before:?}"

@@ -15,12 +15,6 @@ use crate::kit::until;
 
 const NODES: [&str; 3] = ["node1", "node2", "node3"];
 
-async fn done(place: &Place, arguments: &[&str]) -> String {
-    let outcome = place.run(arguments).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    outcome.stdout
-}
-
 async fn origin() -> Origin {
     Script::robots("")
         .page("/page", Page::text("yes"))
@@ -32,9 +26,9 @@ async fn origin() -> Origin {
 /// Creates a place with a root, and a file with the root's certificate for clients.
 async fn root() -> (Place, PathBuf) {
     let place = Place::with(&Config::default());
-    done(&place, &["ca", "init"]).await;
+    place.run_ok(&["ca", "init"]).await;
     let trusted = place.path("root.pem");
-    std::fs::write(&trusted, done(&place, &["ca", "export"]).await).unwrap();
+    std::fs::write(&trusted, place.run_ok(&["ca", "export"]).await.stdout).unwrap();
     (place, trusted)
 }
 
@@ -52,7 +46,8 @@ fn with_files(config: Config, folder: &Path) -> Config {
 
 async fn node_of(root: &Place, node: &str, origin: &Origin) -> Proxy {
     let folder = root.path(node);
-    done(root, &["ca", "issue", node, "--out", &name(&folder)]).await;
+    root.run_ok(&["ca", "issue", node, "--out", &name(&folder)])
+        .await;
     with_files(resolve("o.test", origin.address()), &folder)
         .start()
         .await
@@ -146,7 +141,10 @@ async fn clients_that_trust_only_the_root_accept_every_node() {
         }
         // The node hands out the root's certificate, not its own.
         let root_pem = std::fs::read_to_string(&trusted).unwrap();
-        assert_eq!(done(proxy.place(), &["ca", "export"]).await, root_pem);
+        assert_eq!(
+            proxy.place().run_ok(&["ca", "export"]).await.stdout,
+            root_pem
+        );
         let mut admin = Crawler::to(proxy.admin()).await;
         let host = format!("Host: {}", proxy.admin());
         let page = admin.ask(&["GET /ca.pem HTTP/1.1", &host]).await;
@@ -168,17 +166,17 @@ async fn a_node_shows_both_digests_and_the_earlier_end_of_its_chain() {
         "--out",
         &name(&folder),
     ];
-    let made = done(&place, &order).await;
+    let made = place.run_ok(&order).await.stdout;
     assert!(made.contains("valid until"), "{made}");
     let mode = |end: &str| folder.join(end).metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("ca.key"), mode("ca.pem")), (0o600, 0o644));
-    let of_root = done(&place, &["ca", "show"]).await;
+    let of_root = place.run_ok(&["ca", "show"]).await.stdout;
     let digest = |text: &str, start: &str| {
         let found = text.lines().find_map(|line| line.strip_prefix(start));
         found.map(str::to_owned)
     };
     let node = Place::with(&with_files(Config::default(), &folder));
-    let shown = done(&node, &["ca", "show"]).await;
+    let shown = node.run_ok(&["ca", "show"]).await.stdout;
     assert_eq!(digest(&shown, "sha256 "), digest(&of_root, "sha256 "));
     assert!(digest(&shown, "node sha256 ").is_some(), "{shown}");
     assert_eq!(digest(&of_root, "node sha256 "), None);
@@ -201,16 +199,15 @@ async fn a_reload_gives_a_node_another_key() {
     let proxy = node_of(&place, "node1", &origin).await;
     let folder = place.path("node1");
     let again = ["ca", "issue", "node1", "--out", &name(&folder)];
-    let refused = place.run(&again).await;
-    assert_eq!(refused.code, Some(1), "{refused:?}");
+    let refused = place.run_code(1, &again).await;
     assert!(refused.stderr.contains("never overwritten"), "{refused:?}");
 
-    let shown = async || done(proxy.place(), &["ca", "show"]).await;
+    let shown = async || proxy.place().run_ok(&["ca", "show"]).await.stdout;
     let before = shown().await;
     for file in ["ca.pem", "ca.key"] {
         std::fs::remove_file(folder.join(file)).unwrap();
     }
-    done(&place, &again).await;
+    place.run_ok(&again).await;
     assert_ne!(shown().await, before);
     let second = chain(&proxy, &trusted).await;
     proxy.signal("HUP").await;
@@ -245,8 +242,7 @@ async fn start_failure(cert: &str, key: &str) -> String {
     std::fs::write(place.path("certs/ca.key"), key).unwrap();
     let owner = std::fs::Permissions::from_mode(0o600);
     std::fs::set_permissions(place.path("certs/ca.key"), owner).unwrap();
-    let outcome = place.run(&["serve"]).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = place.run_code(1, &["serve"]).await;
     outcome.stderr
 }
 
@@ -258,7 +254,7 @@ async fn files_that_clients_would_not_trust_are_refused_with_the_reason() {
     let (other, _) = root().await;
     for (root, node) in [(&place, "node1"), (&place, "node2"), (&other, "node1")] {
         let folder = name(&root.path(node));
-        done(root, &["ca", "issue", node, "--out", &folder]).await;
+        root.run_ok(&["ca", "issue", node, "--out", &folder]).await;
     }
     let read = |place: &Place, file: &str| std::fs::read_to_string(place.path(file)).unwrap();
     let (chain, key) = (read(&place, "node1/ca.pem"), read(&place, "node1/ca.key"));
@@ -275,8 +271,7 @@ async fn files_that_clients_would_not_trust_are_refused_with_the_reason() {
     }
     // A node cannot issue certificates, and an invalid node name is refused.
     let node = Place::with(&with_files(Config::default(), &place.path("node1")));
-    let issued = node.run(&["ca", "issue", "node4"]).await;
-    assert_eq!(issued.code, Some(1), "{issued:?}");
+    let issued = node.run_code(1, &["ca", "issue", "node4"]).await;
     assert!(issued.stderr.contains("its root issues"), "{issued:?}");
     for wrong in ["", "../x", "a b", "é"] {
         assert_eq!(place.run(&["ca", "issue", wrong]).await.code, Some(2));

@@ -14,12 +14,6 @@ use crate::kit::proxy::{Config, Place, Proxy};
 
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 
-async fn done(place: &Place, arguments: &[&str]) -> String {
-    let outcome = place.run(arguments).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    outcome.stdout
-}
-
 /// Reports whether a client that trusts only `roots` accepts the proxy's certificate.
 async fn accepts(proxy: &Proxy, roots: &str) -> bool {
     let raw = Crawler::connect(proxy, "a.example.invalid:443").await;
@@ -52,11 +46,11 @@ async fn clients_get_both_roots_and_the_new_root_signs_a_day_later() {
     let proxy = Config::default().start().await;
     let place = proxy.place();
     let old = proxy.ca();
-    done(place, &["ca", "rotate"]).await;
-    let both = done(place, &["ca", "export"]).await;
+    place.run_ok(&["ca", "rotate"]).await;
+    let both = place.run_ok(&["ca", "export"]).await.stdout;
     assert_eq!(both.matches(BEGIN).count(), 2);
     assert_eq!(both, proxy.ca(), "clients that read the file get both");
-    let shown = done(place, &["ca", "show"]).await;
+    let shown = place.run_ok(&["ca", "show"]).await.stdout;
     assert_eq!(shown.matches("sha256 ").count(), 2, "{shown}");
     let early = place.run(&["ca", "rotate"]).await;
     assert!(early.stderr.contains("signs from"), "{early:?}");
@@ -69,8 +63,8 @@ async fn clients_get_both_roots_and_the_new_root_signs_a_day_later() {
     reload(&proxy).await;
     assert!(accepts(&proxy, &new).await);
     assert!(!accepts(&proxy, &old).await);
-    done(place, &["ca", "rotate"]).await;
-    assert_eq!(done(place, &["ca", "export"]).await, new);
+    place.run_ok(&["ca", "rotate"]).await;
+    assert_eq!(place.run_ok(&["ca", "export"]).await.stdout, new);
     reload(&proxy).await;
     assert!(accepts(&proxy, &new).await);
     let key = place.path("certs/ca.key").metadata().unwrap();
@@ -81,9 +75,12 @@ async fn clients_get_both_roots_and_the_new_root_signs_a_day_later() {
 #[tokio::test]
 async fn run_and_trust_instructions_include_both_roots() {
     let place = Place::with(&Config::default());
-    done(&place, &["ca", "init"]).await;
-    done(&place, &["ca", "rotate"]).await;
-    let bundle = done(&place, &["run", "--", "sh", "-c", "cat \"$SSL_CERT_FILE\""]).await;
+    place.run_ok(&["ca", "init"]).await;
+    place.run_ok(&["ca", "rotate"]).await;
+    let bundle = place
+        .run_ok(&["run", "--", "sh", "-c", "cat \"$SSL_CERT_FILE\""])
+        .await
+        .stdout;
     assert_eq!(bundle.matches(BEGIN).count(), 2, "{bundle}");
     for (client, text) in [
         ("java", "-alias politesse-next -file "),
@@ -91,7 +88,7 @@ async fn run_and_trust_instructions_include_both_roots() {
         ("system", "politesse-next.crt"),
         ("chromium", "=,"),
     ] {
-        let lines = done(&place, &["ca", "trust", "--for", client]).await;
+        let lines = place.run_ok(&["ca", "trust", "--for", client]).await.stdout;
         assert!(lines.contains(text), "{client}: {lines}");
     }
 }

@@ -85,13 +85,13 @@ async fn the_printed_lines_for_clients_work_when_pasted() {
 #[tokio::test]
 async fn apply_is_refused_for_clients_that_need_an_environment_variable() {
     let place = Place::with(&Config::default());
-    let none = place.run(&["ca", "trust", "--for", "curl"]).await;
-    assert_eq!(none.code, Some(1), "{none:?}");
+    let none = place.run_code(1, &["ca", "trust", "--for", "curl"]).await;
     assert!(none.stderr.contains("there is no CA yet"), "{none:?}");
     place.run(&["ca", "init"]).await;
     for option in ["--apply", "--undo"] {
-        let outcome = place.run(&["ca", "trust", "--for", "curl", option]).await;
-        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        let outcome = place
+            .run_code(2, &["ca", "trust", "--for", "curl", option])
+            .await;
         assert!(
             outcome.stderr.contains("export CURL_CA_BUNDLE="),
             "{outcome:?}"

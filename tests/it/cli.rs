@@ -12,7 +12,7 @@ use crate::kit::origin::{Script, site};
 use crate::kit::page::Page;
 use crate::kit::program::{Outcome, finish, politesse, run_in};
 use crate::kit::proxy::{Config, Place, resolve};
-use crate::kit::soon;
+use crate::kit::{assert_members, soon};
 
 const ROBOTS: &str =
     "User-agent: foobot\nDisallow: /a\nAllow: /a/b\n\nUser-agent: *\nDisallow: /\n";
@@ -173,8 +173,7 @@ async fn an_unreadable_ca_file_is_named_with_the_reason() {
     );
     std::fs::remove_file(place.path("certs/ca.pem")).unwrap();
     std::fs::create_dir(place.path("certs/ca.pem")).unwrap();
-    let outcome = place.run(&["serve"]).await;
-    assert_eq!(outcome.code, Some(1));
+    let outcome = place.run_code(1, &["serve"]).await;
     assert!(
         outcome.stderr.contains("certs/ca.pem") && outcome.stderr.contains("directory"),
         "{}",
@@ -327,10 +326,7 @@ async fn check_batch_answers_each_line_in_order_despite_bad_lines() {
     let told = outcome.json_lines();
     assert_eq!(told.len(), 6, "{outcome:?}");
     for (at, reason) in [(4, "rule"), (5, "unreachable")] {
-        assert_eq!(
-            (&told[at]["verdict"], &told[at]["reason"]),
-            (&"disallow".into(), &reason.into())
-        );
+        assert_members(&told[at], &json!({"verdict": "disallow", "reason": reason}));
     }
     let first = json!({
         "id": 1, "verdict": "disallow", "reason": "rule", "line": 2, "rule": "Disallow: /a",
@@ -339,10 +335,7 @@ async fn check_batch_answers_each_line_in_order_despite_bad_lines() {
     assert_eq!(told[0], first);
     assert_eq!(told[1]["line"], 2);
     assert!(told[1]["error"].is_string());
-    assert_eq!(
-        (&told[2]["id"], &told[2]["verdict"]),
-        (&"b".into(), &"disallow".into())
-    );
+    assert_members(&told[2], &json!({"id": "b", "verdict": "disallow"}));
     assert_eq!(told[3]["reason"], "unreachable");
 }
 
@@ -355,8 +348,7 @@ async fn ca_commands_make_show_and_export_the_authority() {
         &["ca", "export"],
         &["ca", "issue", "a"],
     ] {
-        let outcome = place.run(command).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        let outcome = place.run_code(1, command).await;
         assert!(outcome.stderr.contains("ca init`"), "{outcome:?}");
     }
     assert_eq!(place.run(&["ca", "init"]).await.code, Some(0));

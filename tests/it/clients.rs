@@ -112,8 +112,7 @@ async fn crawl(origin: &Origin, scheme: &str) {
     assert_eq!(counts["unexplained"], 0);
     assert_polite(origin);
     assert_eq!(origin.robots_fetches(), 1);
-    let verified = proxy.place().run(&["audit", "verify"]).await;
-    assert_eq!(verified.code, Some(0), "{verified:?}");
+    proxy.place().assert_verified().await;
 }
 
 // Ours: Scrapy with ROBOTSTXT_OBEY = False, over HTTP.
@@ -272,8 +271,7 @@ async fn run_reports_how_many_urls_ended_in_429() {
     let (_origin, proxy) = site(script.name("shop.test"), &["pace.max_wait = \"0s\""]).await;
     let urls = "http://shop.test/page/[0-2] http://shop.test/page/1";
     let command = ["run", "--", "sh", "-c", &format!("curl -sS {urls}")];
-    let outcome = proxy.place().run(&command).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = proxy.place().run_ok(&command).await;
     let told = "warning: 2 URLs ended in 429 (Too Many Requests)";
     assert!(outcome.stderr.contains(told), "{outcome:?}");
 }
@@ -307,9 +305,8 @@ async fn run_starts_a_proxy_of_its_own() {
     let origin = shop().name("shop.test").start().await;
     let place = crate::kit::proxy::Place::with(&resolve("shop.test", origin.address()));
     let outcome = place
-        .run(&["run", "--", "curl", "-sS", "http://shop.test/basket/1"])
+        .run_ok(&["run", "--", "curl", "-sS", "http://shop.test/basket/1"])
         .await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert!(outcome.stdout.contains("\"line\":2"), "{outcome:?}");
     assert!(
         outcome.stderr.contains("1 asked, 0 allowed, 1 refused"),

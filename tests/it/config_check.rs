@@ -30,17 +30,14 @@ fn with_lines(lines: &[&str]) -> Place {
 async fn config_check_creates_no_file() {
     let place = with_lines(&["audit.client_addresses = \"keyed\""]);
     let before = files(place.folder());
-    let outcome = place.run(&["config", "check"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    place.run_ok(&["config", "check"]).await;
     assert_eq!(files(place.folder()), before);
     // Neither does a check while a proxy runs, or after it.
     let proxy = place.start().await;
-    let outcome = proxy.place().run(&["config", "check"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    proxy.place().run_ok(&["config", "check"]).await;
     let place = proxy.stop().await;
     let before = files(place.folder());
-    let outcome = place.run(&["config", "check"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    place.run_ok(&["config", "check"]).await;
     assert_eq!(files(place.folder()), before);
 }
 
@@ -62,11 +59,9 @@ fn config_check_and_serve_both_reject_a_missing_file() {
             &[ARCHIVE, "audit.archive_ca = \"gone\""],
         ] {
             let place = with_lines(lines);
-            let check = place.run(&["config", "check"]).await;
-            assert_eq!(check.code, Some(2), "{lines:?}: {check:?}");
+            let check = place.run_code(2, &["config", "check"]).await;
             assert!(check.stderr.contains("gone"), "{lines:?}: {check:?}");
-            let serve = place.run(&["serve"]).await;
-            assert_eq!(serve.code, Some(1), "{lines:?}: {serve:?}");
+            place.run_code(1, &["serve"]).await;
         }
     });
 }
@@ -89,11 +84,9 @@ async fn config_check_and_serve_both_reject_an_unusable_file() {
         let file = place.path(name);
         assert!(file.exists(), "{name}");
         fs::write(&file, "nonsense").unwrap();
-        let check = place.run(&["config", "check"]).await;
-        assert_eq!(check.code, Some(2), "{name}: {check:?}");
+        let check = place.run_code(2, &["config", "check"]).await;
         assert!(check.stderr.contains(name), "{name}: {check:?}");
-        let serve = place.run(&["serve"]).await;
-        assert_eq!(serve.code, Some(1), "{name}: {serve:?}");
+        place.run_code(1, &["serve"]).await;
     }
 }
 
@@ -113,8 +106,7 @@ async fn config_check_reports_all_faults_at_once() {
         fs::set_permissions(place.path("audit.db"), everybody).unwrap();
         place
     };
-    let check = place.run(&["config", "check"]).await;
-    assert_eq!(check.code, Some(2), "{check:?}");
+    let check = place.run_code(2, &["config", "check"]).await;
     for told in [
         "heads (audit.seal_to)",
         "gone",

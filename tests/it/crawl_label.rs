@@ -61,8 +61,7 @@ async fn the_label_field_labels_a_request_and_is_not_forwarded() {
         .map(|row| (&row["label"], &row["requests"]))
         .collect();
     assert_eq!(counts.len(), 2, "{counts:?}");
-    let verified = place.run(&["audit", "verify"]).await;
-    assert_eq!(verified.code, Some(0), "{}", verified.stdout);
+    place.assert_verified().await;
 }
 
 #[tokio::test]
@@ -123,15 +122,12 @@ async fn run_labels_requests_at_a_new_and_at_a_running_proxy() {
             "http://o.test/a",
         ]
     };
-    let outcome = place.run(&fetch("alone")).await;
-    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    place.run_ok(&fetch("alone")).await;
     let proxy = place.start().await;
-    let outcome = proxy.place().run(&fetch("joined")).await;
-    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    proxy.place().run_ok(&fetch("joined")).await;
     let rows = proxy.place().completed(2).await;
     assert_eq!(labels(&rows), [Some("alone"), Some("joined")]);
-    let wrong = proxy.place().run(&fetch("a b")).await;
-    assert_eq!(wrong.code, Some(2), "{}", wrong.stderr);
+    proxy.place().run_code(2, &fetch("a b")).await;
 }
 
 /// Starts a site on which the KIND in each URL `/KIND/N` determines the response.

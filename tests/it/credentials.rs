@@ -84,8 +84,7 @@ async fn a_credential_determines_the_crawler_name() {
     }
     assert_eq!(origin.targets().len(), 4);
     let place = proxy.stop().await;
-    let outcome = place.run(&["audit", "verify"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    place.assert_verified().await;
 }
 
 #[tokio::test]
@@ -114,8 +113,7 @@ async fn an_unlisted_name_in_the_user_agent_must_be_allowed_too() {
     let client = "127.0.0.1, with the credential of FooBot";
     assert!(text.contains(client), "{text}");
     assert_eq!(rows[0]["group"], serde_json::json!(["newbot"]));
-    let outcome = place.run(&["audit", "verify"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    place.assert_verified().await;
 }
 
 #[tokio::test]
@@ -328,8 +326,7 @@ async fn an_override_for_a_name_applies_to_its_credential() {
         let reply = ask(&mut crawler, path, agent, &[field]).await;
         assert_eq!(reply.status(), status, "{path} {agent} {}", reply.text());
     }
-    let outcome = proxy.stop().await.run(&["audit", "verify"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    proxy.stop().await.assert_verified().await;
 }
 
 // `run` opens a listener of its own, which only this machine can reach.

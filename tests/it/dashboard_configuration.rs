@@ -4,9 +4,10 @@
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::dashboard::Browser;
+use crate::kit::assert_members;
 use crate::kit::origin::Script;
 use crate::kit::proxy::{Config, Place};
 use crate::reload::hang_up;
@@ -46,8 +47,7 @@ async fn every_value_is_shown_with_its_source_line_also_after_a_reload() {
     let place = browser.proxy.place();
     let before = browser.json("/api/v1/configuration").await;
     let found = key(&before, "proxy", "place_wait");
-    assert_eq!(found["value"], "\"7s\"");
-    assert_eq!(found["source"], "file");
+    assert_members(found, &json!({"value": "\"7s\"", "source": "file"}));
     let line = line_of(place, "proxy.place_wait");
     let text = found["place"].as_str().unwrap();
     assert!(
@@ -55,8 +55,7 @@ async fn every_value_is_shown_with_its_source_line_also_after_a_reload() {
         "{text}"
     );
     let default = key(&before, "proxy", "via");
-    assert_eq!(default["value"], "true");
-    assert_eq!(default["source"], "default");
+    assert_members(default, &json!({"value": "true", "source": "default"}));
 
     // All values are printed as in `config show`.
     let shown = place.run(&["config", "show"]).await.stdout;

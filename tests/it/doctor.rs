@@ -29,8 +29,7 @@ fn place() -> Place {
 
 #[tokio::test]
 async fn a_new_installation_has_no_fault() {
-    let outcome = place().run(&["doctor"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = place().run_ok(&["doctor"]).await;
     line(&outcome, "ok       configuration: ");
     line(
         &outcome,
@@ -49,8 +48,7 @@ async fn a_taken_port_is_a_fault_with_a_command_for_a_free_port() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let place = Place::with(&Config::default().set(&format!("proxy.listen = [\"{address}\"]")));
-    let outcome = place.run(&["doctor"]).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = place.run_code(1, &["doctor"]).await;
     let fault = line(&outcome, "fault    cannot listen on ");
     assert!(
         fault.contains(&format!("{address} (proxy.listen): ")),
@@ -73,8 +71,7 @@ async fn an_outdated_process_configuration_is_a_warning_with_the_changed_keys() 
     let file = proxy.place().path("politesse.toml");
     let text = fs::read_to_string(&file).unwrap() + "pace.max_wait = \"7s\"\n";
     fs::write(&file, text).unwrap();
-    let outcome = proxy.place().run(&["doctor"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = proxy.place().run_ok(&["doctor"]).await;
     let older = line(
         &outcome,
         &format!("warning  politesse serve, process {}", proxy.pid()),
@@ -92,9 +89,8 @@ async fn an_outdated_process_configuration_is_a_warning_with_the_changed_keys() 
 async fn report_mode_is_a_warning() {
     let place = place();
     let outcome = place
-        .run(&["--set", "enforcement.mode=report", "doctor"])
+        .run_ok(&["--set", "enforcement.mode=report", "doctor"])
         .await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
     line(&outcome, "warning  enforcement.mode is \"report\"");
 }
 
@@ -110,8 +106,7 @@ async fn a_clock_earlier_than_the_record_is_a_fault() {
     let place = proxy.stop().await;
     let hour = "UPDATE decision SET time_us = time_us + 3600000000";
     place.database().execute_batch(hour).unwrap();
-    let outcome = place.run(&["doctor"]).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = place.run_code(1, &["doctor"]).await;
     let fault = line(&outcome, "fault    the clock says ");
     assert!(fault.contains("the record was written at "), "{fault}");
 }
@@ -148,9 +143,8 @@ async fn a_proxy_variable_that_points_elsewhere_is_a_warning() {
 async fn an_unreadable_configured_file_is_a_fault() {
     let place = place();
     let outcome = place
-        .run(&["--set", "https.upstream_roots=gone.pem", "doctor"])
+        .run_code(1, &["--set", "https.upstream_roots=gone.pem", "doctor"])
         .await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
     let fault = line(
         &outcome,
         "fault    https.upstream_roots: cannot read the roots in ",

@@ -2,7 +2,10 @@
 
 use std::net::SocketAddr;
 
+use serde_json::json;
+
 use crate::kit::addresses::free_address;
+use crate::kit::assert_members;
 use crate::kit::client::{Crawler, Reply, get};
 use crate::kit::origin::{Origin, Script, site};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
@@ -27,14 +30,9 @@ async fn open_origin() -> Origin {
 /// robots.txt.
 async fn assert_recorded(proxy: &Proxy, count: usize) {
     for row in proxy.place().completed(count).await {
-        assert_eq!(
-            (&row["verdict"], &row["reason"]),
-            (&"disallow".into(), &"egress".into()),
-            "{row}"
-        );
-        assert_eq!(
-            (&row["status"], &row["robots"]),
-            (&502.into(), &serde_json::Value::Null)
+        assert_members(
+            &row,
+            &json!({"verdict": "disallow", "reason": "egress", "status": 502, "robots": null}),
         );
     }
 }
@@ -238,7 +236,8 @@ async fn check_does_not_dial_denied_addresses() {
     let origin = open_origin().await;
     let place = Place::with(&Config::default());
     let url = format!("http://{}/a", origin.address());
-    let outcome = place.run(&["check", "--agent", "FooBot", &url]).await;
-    assert_eq!(outcome.code, Some(3), "{outcome:?}");
+    place
+        .run_code(3, &["check", "--agent", "FooBot", &url])
+        .await;
     assert_eq!(origin.connections(), 0);
 }

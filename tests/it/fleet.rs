@@ -124,8 +124,7 @@ async fn a_back_off_ended_by_an_operator_ends_at_all_nodes() {
         "--set",
         &admin,
     ];
-    let done = nodes[0].place().run(&order).await;
-    assert_eq!(done.code, Some(0), "{done:?}");
+    nodes[0].place().run_ok(&order).await;
     until("a request that is not put off", async || {
         let status = get(&nodes[1], "http://o.test/2").await.status();
         (status == 200).then_some(())
@@ -361,8 +360,7 @@ async fn a_store_requires_the_password_and_only_the_documented_rights() {
     let place = Place::with(&config().set("fleet.store_auth = \"auth\""));
     // Each missing file is named.
     for (name, text) in [("fleet.key", SECRET), ("auth", "fleet:secret\n")] {
-        let outcome = place.run(&["serve"]).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        let outcome = place.run_code(1, &["serve"]).await;
         assert!(outcome.stderr.contains(name), "{outcome:?}");
         write_private(&place, name, text);
     }
@@ -492,8 +490,7 @@ async fn a_store_can_be_reached_over_trusted_tls() {
     let empty = node(2, &url, origin.address()).set("fleet.store_ca = \"empty\"");
     let empty = Place::with(&empty);
     std::fs::write(empty.path("empty"), "no certificate\n").unwrap();
-    let outcome = empty.run(&["serve"]).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = empty.run_code(1, &["serve"]).await;
     assert!(outcome.stderr.contains("fleet.store_ca"), "{outcome:?}");
     drop(store);
 }

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::kit::program::{Outcome, run_in};
-use crate::kit::run;
 use crate::kit::warc::{Warc, ok};
+use crate::kit::{assert_members, run};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /no\nContent-Usage: /data train-ai=n\n";
 const AT: &str = "2026-01-02T00:01:00Z";
@@ -106,10 +106,7 @@ async fn denied_pages_are_counted_by_host_statement_and_purpose() {
     let report = run_judge(&warc, &["--purpose", "train-ai", "--json"]).await;
     assert_eq!(report.code, Some(1), "{report:?}");
     let report = report.json_lines().remove(0);
-    assert_eq!(
-        (&report["disallowed"], &report["allowed"]),
-        (&json!(0), &json!(4))
-    );
+    assert_members(&report, &json!({"disallowed": 0, "allowed": 4}));
     let purposes = &report["purposes"];
     let counts = ["pages", "denied", "unseen", "partial"].map(|name| &purposes[name]);
     assert_eq!(counts, [3, 1, 0, 0], "{purposes}");

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use http_body_util::BodyExt as _;
+use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::process::Command;
@@ -16,7 +17,7 @@ use crate::kit::page::{Gate, Length, Page};
 use crate::kit::program::{finish, politesse};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
-use crate::kit::until;
+use crate::kit::{assert_members, until};
 
 // Ours: the number of connections is limited by `proxy.max_connections`, not by the low
 // soft limit that shells set by default.
@@ -228,10 +229,8 @@ async fn an_origin_that_never_answers_causes_504() {
         .await
         .assert_error(504, "http_response_timeout");
     let rows = proxy.place().completed(1).await;
-    assert_eq!(
-        (&rows[0]["status"], &rows[0]["error"]),
-        (&504.into(), &"http_response_timeout".into())
-    );
+    let expected = json!({"status": 504, "error": "http_response_timeout"});
+    assert_members(&rows[0], &expected);
 }
 
 // Ours: `upstream.idle_timeout` applies between parts of a body.

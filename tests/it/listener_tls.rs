@@ -123,8 +123,7 @@ async fn unusable_tls_files_are_reported_at_start_and_reload() {
     let mut crawler = Crawler::over_tls(address).await.unwrap();
     assert_eq!(crawler.get("http://o.test/a", "o.test").await.status(), 200);
     let place = proxy.stop().await;
-    let outcome = place.run(&["serve"]).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = place.run_code(1, &["serve"]).await;
     assert!(outcome.stderr.contains(told), "{outcome:?}");
 
     write_pair(&place);
@@ -150,8 +149,7 @@ async fn conflicting_listener_settings_are_reported_by_check_and_serve() {
     let cert = "admin.tls_cert=\"admin.pem\"";
     let set = ["--set", listen, "--set", admin, "--set", cert];
     for command in [&["config", "check"][..], &["serve"]] {
-        let outcome = place.run(&[&set, command].concat()).await;
-        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        let outcome = place.run_code(2, &[&set, command].concat()).await;
         for told in [
             "proxy.listen has an address with https://, and proxy.tls_cert is \"none\"",
             "admin has one of the two files of a certificate, and admin.tls_key is \"none\"",

@@ -314,8 +314,7 @@ async fn a_crawl_of_many_origins_fetches_each_robots_txt_once() {
     let crowd = Crowd::start(500, true).await;
     let (proxy, crawl) = crawl_with_restart(&crowd, &config(50)).await;
     assert_eq!(crawl.pages.len(), 450);
-    let verified = proxy.place().run(&["audit", "verify"]).await;
-    assert_eq!(verified.code, Some(0), "{verified:?}");
+    proxy.place().assert_verified().await;
 }
 
 // Ours: the crawl above at full size, with printed times and memory.

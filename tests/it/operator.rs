@@ -1,7 +1,7 @@
 //! Settings of the operator, tested through the program: configured crawlers, candidate
 //! names, and overrides.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::kit::addresses::free_address;
 use crate::kit::client::{get, get_as};
@@ -9,7 +9,7 @@ use crate::kit::origin::{Script, site};
 use crate::kit::page::Page;
 use crate::kit::program::Outcome;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
-use crate::kit::until;
+use crate::kit::{assert_members, until};
 
 const ROBOTS: &str = "User-agent: FooBot\nDisallow: /\n\n\
                       User-agent: BarBot\nAllow: /\n\n\
@@ -54,8 +54,8 @@ async fn a_configured_crawler_is_bound_only_by_its_tokens() {
     let allowed = get_as(&proxy, "BarBot/1", "http://o.test/a").await;
     assert_eq!(allowed.status(), 200, "{}", allowed.text());
     let rows = proxy.place().completed(2).await;
-    assert_eq!(rows[0]["crawler"], "FooBot");
-    assert_eq!(rows[0]["user_agent"], "BarBot/1 (Legacy)");
+    let expected = json!({"crawler": "FooBot", "user_agent": "BarBot/1 (Legacy)"});
+    assert_members(&rows[0], &expected);
     assert_eq!(rows[1]["crawler"], "BarBot");
     assert_eq!(origin.robots_fetches(), 2, "one for each first token");
     assert_verified(proxy).await;
@@ -166,12 +166,11 @@ async fn a_deny_override_refuses_with_the_reason_of_the_operator() {
         let reply = get(&proxy, &format!("http://o.test{path}")).await;
         reply.assert_error(403, "http_request_denied");
         let told = reply.json();
-        assert_eq!(told["type"], "urn:politesse:refused");
-        assert_eq!(told["title"], "Refused by the operator");
-        assert_eq!(
-            (&told["reason"], &told["effect"], &told["rule"]),
-            (&"override".into(), &"enforced".into(), &Value::Null)
-        );
+        let expected = json!({
+            "type": "urn:politesse:refused", "title": "Refused by the operator",
+            "reason": "override", "effect": "enforced", "rule": null,
+        });
+        assert_members(&told, &expected);
         let detail = told["detail"].as_str().unwrap();
         assert!(detail.ends_with(": asked by mail, “please”."), "{detail}");
         assert_eq!(detail.contains("take for /closed:"), path != "/closed/a");
@@ -284,10 +283,7 @@ async fn check_shows_the_deciding_override_with_reason_and_end() {
     assert_eq!(json[0]["override"]["action"], "allow");
     assert_eq!(json[0]["override"]["reason"], "contract 114");
     assert_eq!(json[0]["override"]["until"], "2999-01-01T00:00:00Z");
-    assert_eq!(
-        (&json[0]["reason"], &json[0]["line"]),
-        (&"rule".into(), &8.into())
-    );
+    assert_members(&json[0], &json!({"reason": "rule", "line": 8}));
     assert_eq!(json[1]["override"], Value::Null);
     origin.assert_only_robots_fetched();
 }
@@ -328,8 +324,7 @@ async fn all_mistakes_in_tables_are_reported_and_prevent_a_start() {
         .set("robots.override = [{ origin = \"o.test\", action = \"allow\", reason = \"\" }]");
     let place = Place::with(&config);
     for command in [&["serve"][..], &["config", "check"]] {
-        let outcome = place.run(command).await;
-        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        let outcome = place.run_code(2, command).await;
         for told in [
             "line 11: token of entry 1 of crawler is \"a/b\"",
             "line 11: crawler.username is not a key",
@@ -347,8 +342,7 @@ async fn all_mistakes_in_tables_are_reported_and_prevent_a_start() {
 async fn config_check_reports_an_expired_override() {
     let ended = LEAVE.replace("2999", "2001");
     let place = Place::with(&Config::default().set(&override_line(&ended)));
-    let outcome = place.run(&["config", "check"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = place.run_ok(&["config", "check"]).await;
     let told = "the allow of robots.override for http://o.test ended at 2001-01-01T00:00:00Z";
     assert!(outcome.stdout.contains(told), "{outcome:?}");
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use jiff::{Timestamp, ToSpan as _};
+use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::kit::client::get;
@@ -15,7 +16,7 @@ use crate::kit::paced::{
 };
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::resolve;
-use crate::kit::{clock, until};
+use crate::kit::{assert_members, clock, until};
 
 // Ours: no gap between two requests is shorter than the delay.
 #[tokio::test]
@@ -295,10 +296,8 @@ async fn requests_outside_the_visit_time_are_put_off() {
     assert_eq!(get(&proxy, "http://open.test/1").await.status(), 200);
     shut.assert_only_robots_fetched();
     let (_place, rows) = verified(proxy, 2).await;
-    assert_eq!(
-        (&rows[0]["verdict"], &rows[0]["reason"]),
-        (&"later".into(), &"visit_time".into())
-    );
+    let expected = json!({"verdict": "later", "reason": "visit_time"});
+    assert_members(&rows[0], &expected);
     assert_eq!(rows[1]["verdict"], "allow");
 }
 

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 
 use crate::frames;
@@ -18,7 +19,7 @@ use crate::kit::paced::{
 };
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::Proxy;
-use crate::kit::{clock, run, until};
+use crate::kit::{assert_members, clock, run, until};
 
 /// Scheme of the URLs that a test requests through the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,8 +108,7 @@ fn a_client_that_closes_while_waiting_leaves_the_queue() {
             let put_off: Vec<_> = put_off.collect();
             assert_eq!(put_off.len(), 5, "{rows:?}");
             for row in put_off {
-                assert_eq!(row["reason"], "crawl_delay", "{row}");
-                assert_eq!(row["status"], 429, "{row}");
+                assert_members(row, &json!({"reason": "crawl_delay", "status": 429}));
             }
         });
     }

@@ -15,15 +15,14 @@ use crate::kit::paced::{asking_for_less, delaying, queue};
 use crate::kit::page::Page;
 use crate::kit::program::{Outcome, finish};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
-use crate::kit::until;
+use crate::kit::{assert_members, until};
 
 /// Token file of the proxy in a [`Place`].
 const TOKEN_FILE: &str = "data/admin-token";
 
 /// Returns `admin:TOKEN` with the token that `admin token` prints.
 async fn credentials(place: &Place) -> String {
-    let told = place.run(&["admin", "token"]).await;
-    assert_eq!(told.code, Some(0), "{told:?}");
+    let told = place.run_ok(&["admin", "token"]).await;
     format!("admin:{}", told.stdout.trim_end())
 }
 
@@ -91,8 +90,7 @@ async fn the_api_answers_only_requests_with_the_token() {
 #[tokio::test]
 async fn the_first_start_makes_the_token_and_later_starts_keep_it() {
     let place = Place::with(&Config::default());
-    let before = place.run(&["admin", "token"]).await;
-    assert_eq!(before.code, Some(1), "{before:?}");
+    let before = place.run_code(1, &["admin", "token"]).await;
     assert!(
         before.stderr.contains("makes it when it starts"),
         "{before:?}"
@@ -278,8 +276,7 @@ async fn back_off_events_are_listed_and_verified() {
     assert_eq!(place.run(&later).await.json_lines()[0]["seq"], 102);
     let newest = ["audit", "events", "--limit", "1", "--json"];
     assert_eq!(place.run(&newest).await.json_lines()[0]["seq"], 102);
-    let verified = place.run(&["audit", "verify"]).await;
-    assert_eq!(verified.code, Some(1), "{verified:?}");
+    let verified = place.run_code(1, &["audit", "verify"]).await;
     let changed = "event 101: the row is not as it was written\n";
     assert!(verified.stdout.contains(changed), "{verified:?}");
 }
@@ -287,8 +284,7 @@ async fn back_off_events_are_listed_and_verified() {
 /// Returns the recorded events of `o.test`, oldest first.
 async fn events(place: &Place) -> Vec<serde_json::Value> {
     let listed = ["audit", "events", "--host", "o.test", "--json"];
-    let told = place.run(&listed).await;
-    assert_eq!(told.code, Some(0), "{told:?}");
+    let told = place.run_ok(&listed).await;
     let mut events = told.json_lines();
     events.sort_by_key(|event| event["time"].as_str().unwrap().to_owned());
     events
@@ -316,18 +312,15 @@ async fn a_back_off_is_recorded_and_survives_a_restart() {
     .await;
     let words: Vec<_> = told.iter().map(|event| event["kind"].clone()).collect();
     assert_eq!(words, ["backoff_entered", "backoff_left"], "{told:?}");
-    assert_eq!(
-        (&told[0]["host"], &told[0]["status"]),
-        (&json!("o.test"), &json!(429))
-    );
+    assert_members(&told[0], &json!({"host": "o.test", "status": 429}));
 
     assert_eq!(ask(&proxy, "/long").await.status(), 429);
     let right = credentials(proxy.place()).await;
     let (status, body) = curl(proxy.admin(), &["-u", &right]).await;
     assert_eq!(status, "200", "{body}");
     let seen: serde_json::Value = serde_json::from_str(&body).unwrap();
-    assert_eq!(seen["hosts"][0]["host"], "o.test");
-    assert_eq!(seen["hosts"][0]["cause"], "backoff");
+    let expected = json!({"host": "o.test", "cause": "backoff"});
+    assert_members(&seen["hosts"][0], &expected);
     assert!(seen["hosts"][0]["backoff_until"].is_string(), "{body}");
     let asked = origin.log().len();
     let proxy = proxy.stop().await.start().await;
@@ -365,11 +358,8 @@ async fn the_api_shows_queues_and_back_offs_of_hosts() {
         hosts.find(|host| host["host"] == name).unwrap().clone()
     };
     let queued = host("o.test");
-    assert_eq!(
-        (&queued["queued"], &queued["in_flight"]),
-        (&1.into(), &0.into())
-    );
-    assert_eq!(queued["cause"], "crawl_delay");
+    let expected = json!({"queued": 1, "in_flight": 0, "cause": "crawl_delay"});
+    assert_members(&queued, &expected);
     assert!(queued["next_start"].is_string() && queued["backoff_until"].is_null());
     let left = host("other.test");
     assert_eq!(left["cause"], "backoff");

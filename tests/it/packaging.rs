@@ -155,8 +155,11 @@ async fn health_exits_zero_only_while_the_proxy_is_ready() {
             "{outcome:?}"
         );
         let listen = format!("admin.listen=\"{}\"", proxy.admin());
-        let outcome = proxy.stop().await.run(&["--set", &listen, "health"]).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        let outcome = proxy
+            .stop()
+            .await
+            .run_code(1, &["--set", &listen, "health"])
+            .await;
         assert!(outcome.stderr.contains("nothing listens on"), "{outcome:?}");
     }
 }

@@ -77,8 +77,7 @@ fn values<'a>(rows: &'a [Value], field: &str) -> Vec<&'a str> {
 }
 
 async fn verified(place: &Place) -> String {
-    let outcome = place.run(&["audit", "verify"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = place.run_ok(&["audit", "verify"]).await;
     outcome.stdout
 }
 
@@ -125,8 +124,7 @@ async fn an_omitted_query_string_is_in_no_file_and_the_record_still_verifies() {
         [],
     );
     assert_eq!(changed.unwrap(), 1);
-    let outcome = place.run(&["audit", "verify"]).await;
-    assert_eq!(outcome.code, Some(1));
+    let outcome = place.run_code(1, &["audit", "verify"]).await;
     assert!(
         outcome.stdout.contains("its evidence disallow rule"),
         "{outcome:?}"

@@ -77,8 +77,7 @@ async fn readyz(proxy: &Proxy) -> (u16, String) {
 }
 
 async fn refused_start(place: &Place) -> String {
-    let outcome = place.run(&["serve"]).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = place.run_code(1, &["serve"]).await;
     assert_eq!(outcome.stdout, "");
     outcome.stderr
 }
@@ -375,8 +374,7 @@ async fn every_command_that_reads_all_rows_notices_a_page_that_hides_some() {
         &["audit", "top", "rules"],
         &["audit", "backup", "copy.db"],
     ] {
-        let outcome = place.run(arguments).await;
-        assert_eq!(outcome.code, Some(1), "{arguments:?}: {outcome:?}");
+        let outcome = place.run_code(1, arguments).await;
         assert!(outcome.stderr.contains("audit.db"), "{outcome:?}");
     }
     assert!(!place.path("copy.db").exists());

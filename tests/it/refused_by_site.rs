@@ -70,8 +70,7 @@ async fn crawl(proxy: &Proxy) {
 }
 
 async fn json_of(place: &Place, arguments: &[&str]) -> Vec<Value> {
-    let outcome = place.run(arguments).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = place.run_ok(arguments).await;
     outcome.json_lines()
 }
 

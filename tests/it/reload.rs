@@ -360,8 +360,7 @@ async fn a_reload_reads_the_ca_and_the_roots_again() {
     std::fs::remove_dir_all(&certs).unwrap();
     hang_up(&proxy, "failed").await;
     assert!(!certs.exists(), "a reload does not make a new CA");
-    let made = proxy.place().run(&["ca", "init"]).await;
-    assert_eq!(made.code, Some(0), "{made:?}");
+    proxy.place().run_ok(&["ca", "init"]).await;
     assert_ne!(proxy.ca(), old);
     hang_up(&proxy, "successful").await;
     // The test client trusts the CA that is in the folder now.
@@ -468,8 +467,7 @@ async fn run_continues_after_sighup_with_the_new_configuration() {
     let script = "curl -sS http://o.test/held; mv new.toml politesse.toml; kill -HUP $PPID; \
                       until [ \"$(curl -so page -w '%{http_code}' http://o.test/held)\" = 403 ]; \
                       do :; done; exit 7";
-    let outcome = place.run(&["run", "--", "sh", "-c", script]).await;
-    assert_eq!(outcome.code, Some(7), "{outcome:?}");
+    let outcome = place.run_code(7, &["run", "--", "sh", "-c", script]).await;
     assert_eq!(outcome.stdout, "this is /held\n");
     assert!(outcome.stderr.contains("1 refused"), "{outcome:?}");
 }

@@ -98,8 +98,11 @@ async fn assert_kept_over_a_stop(config: Config) {
     assert_eq!(crawl(&proxy, &origins).await, before);
     origins.assert_fetched(origins.numbers(), 1);
     assert_eq!(loads(&proxy, "kept").await, u64::from(ORIGINS));
-    let outcome = proxy.stop().await.run(&["audit", "verify", "--json"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = proxy
+        .stop()
+        .await
+        .run_ok(&["audit", "verify", "--json"])
+        .await;
     assert_eq!(outcome.json_lines()[0]["kept"], ORIGINS);
 }
 
@@ -198,8 +201,7 @@ async fn a_robots_txt_changed_on_disk_is_fetched_again() {
     let changed = origins.url(3, "");
     let sql = "UPDATE kept SET result = 'successful' WHERE origin = ?";
     assert_eq!(place.database().execute(sql, [&changed]).unwrap(), 1);
-    let outcome = place.run(&["audit", "verify"]).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = place.run_code(1, &["audit", "verify"]).await;
     assert!(outcome.stdout.contains(&changed), "{outcome:?}");
     let proxy = place.start().await;
     assert_eq!(crawl(&proxy, &origins).await, before);

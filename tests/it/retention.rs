@@ -53,8 +53,7 @@ async fn prune(proxy: &Proxy, age: &str) -> String {
 }
 
 async fn done(place: &Place, arguments: &[&str]) -> Outcome {
-    let outcome = place.run(arguments).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = place.run_ok(arguments).await;
     outcome
 }
 
@@ -89,8 +88,7 @@ fn prune_has_the_running_proxy_remove_entries() {
         let said = prune(&proxy, "1s").await;
         assert_eq!(said, "entries 1 to 8192 are removed\n");
         first_entry_removed(place).await;
-        let outcome = place.run(&["audit", "show", "3"]).await;
-        assert_eq!(outcome.code, Some(1));
+        let outcome = place.run_code(1, &["audit", "show", "3"]).await;
         let text = "entries up to 8192 were removed";
         assert!(outcome.stderr.contains(text), "{outcome:?}");
         let place = proxy.stop().await;
@@ -117,8 +115,7 @@ fn prune_removes_entries_itself_if_no_proxy_runs() {
         let outcome = outcome.await;
         assert_eq!(outcome.code, Some(2), "{outcome:?}");
         assert!(outcome.stderr.contains("a time in the past"), "{outcome:?}");
-        let outcome = place.run(&asked[..4]).await;
-        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        let outcome = place.run_code(2, &asked[..4]).await;
         assert!(outcome.stderr.contains("--why <TEXT>"), "{outcome:?}");
         done(&place, &["audit", "show", "3"]).await;
         place.configure(&config(&origin).set("audit.retention = \"400d\""));
@@ -126,8 +123,7 @@ fn prune_removes_entries_itself_if_no_proxy_runs() {
         // The second retention is only the command's own; the proxy's longer one applies.
         for retention in ["audit.retention=400d", "audit.retention=1s"] {
             let kept = [&asked[..], &["--yes", "--set", retention]].concat();
-            let outcome = place.run(&kept).await;
-            assert_eq!(outcome.code, Some(1), "{outcome:?}");
+            let outcome = place.run_code(1, &kept).await;
             let text = "old, and audit.retention is 400d: --even-younger";
             assert!(outcome.stderr.contains(text), "{outcome:?}");
         }
@@ -256,16 +252,14 @@ fn prune_says_why_it_cannot_remove_entries() {
         let ballast = place.path("data/ballast");
         std::fs::remove_file(&ballast).unwrap();
         disk.set_access("ro");
-        let outcome = place.run(&prune).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        let outcome = place.run_code(1, &prune).await;
         assert!(
             outcome.stderr.contains("Read-only file system"),
             "{outcome:?}"
         );
         disk.set_access("rw");
         disk.fill();
-        let outcome = place.run(&prune).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        let outcome = place.run_code(1, &prune).await;
         assert!(outcome.stderr.contains("disk is full"), "{outcome:?}");
         disk.make_room();
         let whole = done(&place, &["audit", "verify"]).await.stdout;

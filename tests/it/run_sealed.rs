@@ -168,8 +168,7 @@ async fn a_missing_command_is_reported_with_and_without_a_seal() {
     let place = Place::with(&Config::default());
     for seal in [&["--sealed"][..], &[], &["--sealed"]] {
         let command = [&["run"], seal, &["--", "./nowhere"]].concat();
-        let outcome = place.run(&command).await;
-        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        let outcome = place.run_code(2, &command).await;
         let told = "politesse: ./nowhere: no such command";
         assert!(outcome.stderr.contains(told), "{outcome:?}");
     }
@@ -216,8 +215,7 @@ async fn run_warns_and_suggests_a_seal_if_nothing_came_through_the_proxy() {
     let origin = origin().await;
     let place = Place::with(&to(&origin));
     let script = format!("curl -sS --noproxy '*' http://{}/a", origin.address());
-    let outcome = place.run(&["run", "--", "sh", "-c", &script]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = place.run_ok(&["run", "--", "sh", "-c", &script]).await;
     let told = "warning: nothing came through the proxy";
     assert!(outcome.stderr.contains(told), "{outcome:?}");
     assert!(outcome.stderr.contains("--sealed"), "{outcome:?}");

@@ -27,8 +27,7 @@ async fn crawled() -> Place {
 async fn exported(place: &Place) -> [String; 2] {
     let files = ["key", "head"].map(|name| place.path(name));
     for (name, file) in ["key", "head"].iter().zip(&files) {
-        let printed = place.run(&["audit", name]).await;
-        assert_eq!(printed.code, Some(0), "{printed:?}");
+        let printed = place.run_ok(&["audit", name]).await;
         fs::write(file, &printed.stdout).unwrap();
     }
     files.map(|file| file.to_str().unwrap().to_owned())
@@ -49,8 +48,7 @@ async fn an_exported_key_and_head_prove_a_record_and_reveal_a_truncation() {
             .starts_with(&format!("{name}+"))
     );
     let arguments = ["audit", "verify", "--key", &key, "--head", &head];
-    let whole = place.run(&arguments).await;
-    assert_eq!(whole.code, Some(0), "{whole:?}");
+    let whole = place.run_ok(&arguments).await;
     let [.., sealed, "OK"] = whole.stdout.lines().collect::<Vec<_>>()[..] else {
         panic!("{whole:?}");
     };
@@ -74,8 +72,7 @@ async fn an_exported_key_and_head_prove_a_record_and_reveal_a_truncation() {
         )
         .unwrap();
     fs::remove_file(place.path("record")).unwrap();
-    let cut = place.run(&arguments).await;
-    assert_eq!(cut.code, Some(1), "{cut:?}");
+    let cut = place.run_code(1, &arguments).await;
     assert_eq!(cut.stdout.lines().last(), Some("FAILED"));
     let said = format!("{head} (head of {size} entries): the record ends at");
     assert!(cut.stdout.contains(&said), "{cut:?}");
@@ -92,8 +89,7 @@ async fn with_a_key_verify_counts_entries_without_a_checked_signature() {
     let place = proxy.kill().await;
     let verify = ["audit", "verify", "--key", &key];
     let unsealed = async || {
-        let verified = place.run(&verify).await;
-        assert_eq!(verified.code, Some(3), "{verified:?}");
+        let verified = place.run_code(3, &verify).await;
         let last = verified.stdout.lines().last().unwrap();
         let said = "OK, but entries without a checked signature: ";
         let counts = last.strip_prefix(said).unwrap();
@@ -117,14 +113,16 @@ async fn with_a_key_verify_counts_entries_without_a_checked_signature() {
 async fn verify_rejects_a_foreign_head_and_wrong_arguments() {
     let (place, other) = (crawled().await, crawled().await);
     let [other_key, other_head] = exported(&other).await;
-    let found = place.run(&["audit", "verify", "--head", &other_head]).await;
-    assert_eq!(found.code, Some(1), "{found:?}");
+    let found = place
+        .run_code(1, &["audit", "verify", "--head", &other_head])
+        .await;
     assert!(
         found.stdout.contains("is that of another record"),
         "{found:?}"
     );
-    let found = place.run(&["audit", "verify", "--key", &other_key]).await;
-    assert_eq!(found.code, Some(1), "{found:?}");
+    let found = place
+        .run_code(1, &["audit", "verify", "--key", &other_key])
+        .await;
     assert!(
         found
             .stdout
@@ -139,14 +137,12 @@ async fn verify_rejects_a_foreign_head_and_wrong_arguments() {
         (["--key", &head], "is not a key"),
     ] {
         let outcome = place
-            .run(&[&["audit", "verify"], &arguments[..]].concat())
+            .run_code(2, &[&["audit", "verify"], &arguments[..]].concat())
             .await;
-        assert_eq!(outcome.code, Some(2), "{outcome:?}");
         assert!(outcome.stderr.contains(said), "{outcome:?}");
     }
     let narrow = ["audit", "verify", "--from", "1h", "--head", &head];
-    let outcome = place.run(&narrow).await;
-    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    place.run_code(2, &narrow).await;
     // For a copy of the record without its key file, `audit key` prints the key of the
     // newest head.
     fs::remove_file(place.path("seal.key")).unwrap();
@@ -225,8 +221,7 @@ async fn heads_are_exported_to_files_commands_and_urls_with_retries() {
     let again = fs::read_to_string(&file).unwrap();
     assert_eq!(again.matches(&newest).count(), 1, "{again}");
     let file = file.to_str().unwrap();
-    let verified = place.run(&["audit", "verify", "--head", file]).await;
-    assert_eq!(verified.code, Some(0), "{verified:?}");
+    let verified = place.run_ok(&["audit", "verify", "--head", file]).await;
     assert!(
         verified.stdout.contains("exported heads hold"),
         "{verified:?}"

@@ -227,8 +227,7 @@ async fn the_clients_command_shows_the_connections_of_each_client() {
     let listen = format!("admin.listen=\"{}\"", proxy.admin());
     let arguments = ["--set", &listen, "clients"];
     until("seven connections", async || {
-        let outcome = proxy.place().run(&arguments).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let outcome = proxy.place().run_ok(&arguments).await;
         let mut lines = outcome.stdout.lines().map(str::split_whitespace);
         let row = lines.find(|row| row.clone().take(2).eq(["127.0.1.3", "connections"]));
         row.is_some_and(|mut row| row.nth(2) == Some("7"))

@@ -15,8 +15,7 @@ async fn a_taken_port_is_named_with_a_command_that_works() {
         .set(&format!("proxy.listen = [\"127.0.0.2:0\", \"{listen}\"]"))
         .set(&format!("admin.listen = \"{admin}\""));
     let place = Place::with(&config);
-    let outcome = place.run(&["serve"]).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = place.run_code(1, &["serve"]).await;
     for (key, address) in [("proxy.listen", listen), ("admin.listen", admin)] {
         let told = format!("cannot listen on {address} ({key}): Address already in use");
         assert!(outcome.stderr.contains(&told), "{told}: {outcome:?}");
@@ -54,8 +53,7 @@ async fn a_second_start_names_the_process_that_holds_the_record() {
     let elsewhere = ["proxy.listen=127.0.0.1:0", "admin.listen=127.0.0.1:0"];
     let elsewhere = elsewhere.map(|value| ["--set", value]).concat();
     for arguments in [vec!["serve"], [&elsewhere[..], &["serve"]].concat()] {
-        let outcome = proxy.place().run(&arguments).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        let outcome = proxy.place().run_code(1, &arguments).await;
         assert!(outcome.stderr.contains(&told), "{told}: {outcome:?}");
     }
 }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::kit::client::{Reply, get_as, metrics};
@@ -13,7 +13,7 @@ use crate::kit::paced::at_once;
 use crate::kit::page::{Gate, Page};
 use crate::kit::program::finish;
 use crate::kit::proxy::{Config, Proxy, resolve};
-use crate::kit::run;
+use crate::kit::{assert_members, run};
 
 const PATH: &str = "/.well-known/tdmrep.json";
 
@@ -96,9 +96,8 @@ async fn the_fetch_of_the_file_has_its_own_row_in_the_crawlers_name() {
     let rows = proxy.place().completed(2).await;
     let (file, page) = (&rows[0], &rows[1]);
     assert_eq!(file["url"], format!("http://o.test{PATH}"));
-    assert_eq!(file["crawler"], "TrainBot");
-    assert_eq!(file["verdict"], "allow");
-    assert_eq!(file["status"], 200);
+    let expected = json!({"crawler": "TrainBot", "verdict": "allow", "status": 200});
+    assert_members(file, &expected);
     assert_eq!(file["bytes"], FILE.len());
     assert_eq!(page["reason"], "preference");
     assert_eq!(page["robots"]["tdm"]["result"]["file"], FILE);
@@ -113,8 +112,7 @@ async fn the_fetch_of_the_file_has_its_own_row_in_the_crawlers_name() {
     let bundle = ["audit", "bundle", "-o", "b.jsonl.gz"];
     assert_eq!(place.run(&bundle).await.code, Some(0));
     // Code 3: the signer is unknown without a key.
-    let verified = place.run(&["audit", "verify", "b.jsonl.gz"]).await;
-    assert_eq!(verified.code, Some(3), "{verified:?}");
+    let verified = place.run_code(3, &["audit", "verify", "b.jsonl.gz"]).await;
     assert!(verified.stdout.contains("0 mismatches"), "{verified:?}");
     let mut python = Command::new("python3");
     python.arg(concat!(
@@ -129,8 +127,7 @@ async fn the_fetch_of_the_file_has_its_own_row_in_the_crawlers_name() {
         let database = changed.database();
         assert!(0 < database.execute(sql, []).unwrap(), "{sql}");
         drop(database);
-        let verified = changed.run(&["audit", "verify"]).await;
-        assert_eq!(verified.code, Some(1), "{sql}: {}", verified.stdout);
+        changed.run_code(1, &["audit", "verify"]).await;
     }
 }
 

@@ -1,11 +1,13 @@
 //! Unreachable robots.txt files: an origin whose rules are unknown is refused, whatever
 //! the cause (RFC 9309, section 2.3.1.4; ARCHITECTURE.md, invariant 4).
 
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use crate::kit::addresses::free_address;
+use crate::kit::assert_members;
 use crate::kit::certificates::TestCa;
 use crate::kit::client::{Reply, get, metrics};
 use crate::kit::codings::coded;
@@ -18,10 +20,7 @@ use crate::kit::raw_origin::{Bytes, RawOrigin};
 fn assert_unreachable(reply: &Reply) {
     reply.assert_error(403, "http_request_denied");
     let told = reply.json();
-    assert_eq!(
-        (&told["reason"], &told["rule"]),
-        (&"unreachable".into(), &serde_json::Value::Null)
-    );
+    assert_members(&told, &json!({"reason": "unreachable", "rule": null}));
     let seconds: u32 = reply.head.value("retry-after").parse().unwrap();
     // `robots.retry` starts at 30 s; jitter adds 10 % at most.
     assert!((1..=34).contains(&seconds), "{seconds}");
@@ -34,10 +33,8 @@ async fn an_error_or_unexpected_status_for_robots_txt_refuses_everything() {
         let (origin, proxy) = site(Script::robots_page(Page::status(status)), &[]).await;
         assert_unreachable(&get(&proxy, "http://o.test/a").await);
         let rows = proxy.place().completed(1).await;
-        assert_eq!(
-            (&rows[0]["verdict"], &rows[0]["reason"]),
-            (&"disallow".into(), &"unreachable".into())
-        );
+        let expected = json!({"verdict": "disallow", "reason": "unreachable"});
+        assert_members(&rows[0], &expected);
         assert_eq!(rows[0]["robots"]["status"], status);
         origin.assert_only_robots_fetched();
     }

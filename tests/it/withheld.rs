@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use http::Request;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -15,7 +15,7 @@ use crate::kit::h2::H2Crawler;
 use crate::kit::origin::{Origin, Script, site};
 use crate::kit::page::Page;
 use crate::kit::proxy::{Config, Proxy};
-use crate::kit::run_within;
+use crate::kit::{assert_members, run_within};
 
 /// Text that every page contains.
 const CONTENT: &str = "the content of the page";
@@ -119,8 +119,8 @@ async fn the_answer_and_the_record_name_the_denying_statement() {
     assert_eq!(body["type"], "urn:politesse:withheld");
     assert_eq!(body["reason"], "directive");
     assert_eq!(body["origin_status"], 200);
-    assert_eq!(body["denials"][0]["statement"], "noai");
-    assert_eq!(body["denials"][0]["src"], "m");
+    let expected = json!({"statement": "noai", "src": "m"});
+    assert_members(&body["denials"][0], &expected);
     let detail = body["detail"].as_str().unwrap();
     assert!(
         detail.contains("answered with 200") && detail.contains("noai"),
@@ -132,16 +132,12 @@ async fn the_answer_and_the_record_name_the_denying_statement() {
     );
     let rows = page_rows(&proxy, 2).await;
     let row = &rows[0];
-    assert_eq!(
-        (&row["verdict"], &row["reason"]),
-        (&"allow".into(), &"rule".into())
-    );
-    assert_eq!(
-        (&row["status"], &row["error"]),
-        (&403.into(), &"withheld".into())
-    );
-    assert_eq!((&row["sent"], &row["bytes"]), (&1.into(), &0.into()));
-    assert_eq!(row["purposes"], serde_json::json!(["train-ai"]));
+    let expected = json!({
+        "verdict": "allow", "reason": "rule", "status": 403, "error": "withheld", "sent": 1,
+        "bytes": 0,
+    });
+    assert_members(row, &expected);
+    assert_eq!(row["purposes"], json!(["train-ai"]));
     assert_eq!(row["denials"][0]["purpose"], "train-ai");
     let place = proxy.place();
     let listed = place

@@ -42,6 +42,8 @@ pub(crate) mod web_server;
 use std::future::Future;
 use std::time::Duration;
 
+use serde_json::Value;
+
 /// Time limit of a test: far above what any test needs, and low enough that a stuck run
 /// fails soon.
 const LONGEST: Duration = Duration::from_secs(120);
@@ -85,6 +87,15 @@ pub(crate) async fn until<T>(what: &str, mut probe: impl AsyncFnMut() -> Option<
         }
     };
     soon(what, found).await
+}
+
+/// Asserts that `object` has each member of `expected`, with the same value. It may have
+/// more.
+#[track_caller]
+pub(crate) fn assert_members(object: &Value, expected: &Value) {
+    for (name, value) in expected.as_object().unwrap() {
+        assert_eq!(&object[name], value, "{name} of {object}");
+    }
 }
 
 /// Returns the SHA-256 of `bytes` in hexadecimal.

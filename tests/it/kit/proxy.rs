@@ -128,10 +128,22 @@ impl Place {
         run_in(self.folder.path(), arguments).await
     }
 
+    /// Runs a subcommand as [`Self::run`] does, and asserts that it succeeds.
+    pub(crate) async fn run_ok(&self, arguments: &[&str]) -> Outcome {
+        self.run_code(0, arguments).await
+    }
+
+    /// Runs a subcommand as [`Self::run`] does, and asserts that it exits with `code`.
+    pub(crate) async fn run_code(&self, code: i32, arguments: &[&str]) -> Outcome {
+        let outcome = self.run(arguments).await;
+        assert_eq!(outcome.code, Some(code), "{arguments:?}: {outcome:?}");
+        outcome
+    }
+
     /// Returns all rows of `audit list`, oldest first.
     pub(crate) async fn rows(&self) -> Vec<Value> {
-        let outcome = self.run(&["audit", "list", "--json", "--limit", "0"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let list = ["audit", "list", "--json", "--limit", "0"];
+        let outcome = self.run_ok(&list).await;
         let mut rows = outcome.json_lines();
         rows.reverse();
         rows

@@ -4,7 +4,7 @@
 use crate::kit::client::{Crawler, End, ask, get, get_as};
 use crate::kit::origin::{Script, site};
 use crate::kit::page::{Gate, Length, Page};
-use crate::kit::stream_digest;
+use crate::kit::{assert_contains, stream_digest};
 
 /// Returns the annotation that ExampleBot gets with `page`.
 async fn annotation(page: Page) -> String {
@@ -38,10 +38,8 @@ async fn directives_in_response_fields_are_annotated() {
             value.starts_with("examplebot=(") && value.ends_with("state=complete"),
             "{value}"
         );
-        assert!(
-            value.contains("nofollow;src=") && value.contains("noindex;src="),
-            "{value}"
-        );
+        assert_contains(&value, "nofollow;src=");
+        assert_contains(&value, "noindex;src=");
     }
 }
 

@@ -21,6 +21,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::kit::archive_fleet::lines;
 use crate::kit::archived::ArchivedNode;
+use crate::kit::assert_contains;
 use crate::kit::postgres::Postgres;
 use crate::kit::program::Outcome;
 use crate::kit::proxy::{Config, Place};
@@ -299,10 +300,7 @@ async fn a_long_running_reader_makes_prune_fail() {
     ];
     let prune = [&short[..], &["--before", "30d", "--why", "old", "--yes"]].concat();
     let refused = archive.south.run_code(1, &prune).await;
-    assert!(
-        refused.stderr.contains("read or written all the time"),
-        "{refused:?}"
-    );
+    assert_contains(&refused.stderr, "read or written all the time");
     assert_eq!(archive.decisions_of(&month(old())).await, OLD as i64);
     drop(reader);
 }

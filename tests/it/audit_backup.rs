@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use rusqlite::Connection;
 use serde_json::Value;
 
+use crate::kit::assert_contains;
 use crate::kit::client::{Crawler, get};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
@@ -202,10 +203,7 @@ async fn only_an_intact_backup_of_the_same_record_is_restored() {
         said.contains("text.db") && !said.contains("--new-record"),
         "{said}"
     );
-    assert!(
-        said.contains("not a backup of a record, or is damaged"),
-        "{said}"
-    );
+    assert_contains(&said, "not a backup of a record, or is damaged");
     refused(&place, &["audit", "restore", "absent.db"]).await;
     assert!(!place.path("data/audit.db").exists());
     // A machine that never had a record.

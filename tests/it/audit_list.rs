@@ -5,11 +5,11 @@ use std::process::Stdio;
 
 use serde_json::json;
 
-use crate::kit::assert_members;
 use crate::kit::client::{get, get_as};
 use crate::kit::origin::{Origin, Script, site};
 use crate::kit::program::politesse;
 use crate::kit::proxy::Place;
+use crate::kit::{assert_contains, assert_members};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
@@ -127,10 +127,7 @@ async fn a_malformed_filter_exits_with_2_and_shows_the_right_form() {
     let outcome = place
         .run_code(2, &["audit", "list", "--from", "1h", "--until", "2h"])
         .await;
-    assert!(
-        outcome.stderr.contains("is not after --from"),
-        "{outcome:?}"
-    );
+    assert_contains(&outcome.stderr, "is not after --from");
     place
         .run_code(2, &["audit", "events", "--host", "https://o.test"])
         .await;

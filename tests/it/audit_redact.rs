@@ -4,6 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
+use crate::kit::assert_contains;
 use crate::kit::client::get;
 use crate::kit::origin::{Script, site};
 use crate::kit::program::Outcome;
@@ -178,17 +179,11 @@ async fn redacted_data_is_in_no_output_and_no_file() {
     assert!(sums.contains("(redacted),o.test,2,1,"), "{sums}");
     for arguments in [&["audit", "list"][..], &["audit", "stats"]] {
         let told = done(&place, arguments).await.stderr;
-        assert!(
-            told.contains("2 decisions redacted by command, uid "),
-            "{told}"
-        );
+        assert_contains(&told, "2 decisions redacted by command, uid ");
         assert!(told.contains("): asked for; the youngest"), "{told}");
     }
     let replayed = place.run(&["audit", "replay"]).await.stdout;
-    assert!(
-        replayed.contains("2 whose client and URL were redacted"),
-        "{replayed}"
-    );
+    assert_contains(&replayed, "2 whose client and URL were redacted");
     // A backup passes the same verification.
     done(&place, &["audit", "backup", "copy.db"]).await;
     let copy = [

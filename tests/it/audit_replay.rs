@@ -3,11 +3,10 @@
 
 use serde_json::json;
 
-use crate::kit::assert_members;
 use crate::kit::client::get_as;
 use crate::kit::origin::{Origin, Script, site};
 use crate::kit::proxy::{Place, resolve};
-use crate::kit::sha256;
+use crate::kit::{assert_contains, assert_members, sha256};
 
 const FIRST: &str = "# \u{1b}[2J\nUser-agent: *\nDisallow: /private\nDisallow: /shop/*.pdf\n";
 const SECOND: &str = "User-agent: *\nDisallow: /private\nAllow: /private/open\nDisallow: /late\n";
@@ -78,10 +77,7 @@ async fn history_lists_versions_with_their_changes_and_decisions() {
     assert!(csv.starts_with("version,origin,token,first_seen,"), "{csv}");
     // Below the header: two rulings of the first version, and three of the second.
     assert_eq!(csv.lines().count(), 6, "{csv}");
-    assert!(
-        csv.contains(",disallow,rule,enforced,3,Disallow: /private,2\r\n"),
-        "{csv}"
-    );
+    assert_contains(&csv, ",disallow,rule,enforced,3,Disallow: /private,2\r\n");
     let none = place.run(&["audit", "robots", "p.test", "--history"]).await;
     assert_eq!((none.code, none.stdout.as_str()), (Some(1), ""), "{none:?}");
     place
@@ -148,10 +144,7 @@ async fn replay_shows_which_decisions_another_configuration_changes() {
         .run(&[replay.as_slice(), &["--csv", "--limit", "1"]].concat())
         .await;
     assert_eq!(csv.stdout.lines().count(), 2, "{csv:?}");
-    assert!(
-        csv.stderr.contains("left out: 1 changes with 1 requests"),
-        "{csv:?}"
-    );
+    assert_contains(&csv.stderr, "left out: 1 changes with 1 requests");
 }
 
 // Ours: differences between record and current configuration are not counted.
@@ -179,11 +172,8 @@ async fn replay_compares_with_the_current_configuration() {
     let now = place.run(&with).await;
     assert_eq!(counts(&now), [5, 0, 1], "{now:?}");
     let record = place.path("audit.db").display().to_string();
-    assert!(
-        now.stderr.contains(&format!("the record {record}: "))
-            && now.stderr.contains(" against the configuration of now"),
-        "{now:?}"
-    );
+    assert_contains(&now.stderr, &format!("the record {record}: "));
+    assert_contains(&now.stderr, " against the configuration of now");
     assert_eq!(now.json_lines()[0]["record"], record);
     let recorded = [with.as_slice(), &["--against", "recorded"]].concat();
     let recorded = place.run(&recorded).await;
@@ -193,10 +183,7 @@ async fn replay_compares_with_the_current_configuration() {
         .run(&["audit", "replay", "--host", "o.test", "--json"])
         .await;
     assert_eq!(counts(&bare), [5, 1, 0], "{bare:?}");
-    assert!(
-        bare.stderr.contains("against the decisions as recorded"),
-        "{bare:?}"
-    );
+    assert_contains(&bare.stderr, "against the decisions as recorded");
     // A value that only chooses the record does not count as another configuration.
     let store = format!("audit.store=sqlite:{record}");
     let chosen = [
@@ -241,12 +228,7 @@ async fn replay_identifies_crawlers_by_the_other_configuration() {
         .unwrap();
     let by_address = "crawler=[{ token = \"BarBot\", client = \"127.0.0.0/8\" }]";
     let replay = place.run(&["--set", by_address, "audit", "replay"]).await;
-    assert!(
-        replay
-            .stdout
-            .contains("not decided again: 1 whose requests"),
-        "{replay:?}"
-    );
+    assert_contains(&replay.stdout, "not decided again: 1 whose requests");
 }
 
 // Ours: the explanation uses the robots.txt of that time, although the site has another

@@ -1,5 +1,6 @@
 //! `audit report`: the page for an auditor, and the page for the owner of a site.
 
+use crate::kit::assert_contains;
 use crate::kit::client::get_as;
 use crate::kit::origin::{Origin, Script};
 use crate::kit::page::Page;
@@ -205,14 +206,8 @@ async fn a_report_on_report_mode_shows_what_enforcing_would_refuse() {
         .run(&["audit", "report", "--for-site", "o.test"])
         .await;
     let text = page_of(&site);
-    assert!(
-        text.contains("What was let through although it would be refused"),
-        "{text}"
-    );
-    assert!(
-        text.contains("and 3 requests while the program noted"),
-        "{text}"
-    );
+    assert_contains(&text, "What was let through although it would be refused");
+    assert_contains(&text, "and 3 requests while the program noted");
 }
 
 // Ours: the page states which of its figures the record does not support.
@@ -227,10 +222,7 @@ async fn a_report_on_a_tampered_record_says_so() {
     let outcome = place.run_code(1, &["audit", "report"]).await;
     assert_inert(&outcome.stdout);
     let text = text(&outcome.stdout);
-    assert!(
-        text.contains("The record does not bear all of this out: "),
-        "{text}"
-    );
+    assert_contains(&text, "The record does not bear all of this out: ");
     // A changed leaf changes the digest.
     let sql = format!(
         "UPDATE decision SET leaf = zeroblob(32) WHERE seq = {}",

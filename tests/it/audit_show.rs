@@ -7,7 +7,7 @@ use crate::kit::client::{get, get_as};
 use crate::kit::origin::{Script, site};
 use crate::kit::page::Page;
 use crate::kit::proxy::{Place, resolve};
-use crate::kit::{assert_members, run, sha256};
+use crate::kit::{assert_contains, assert_members, run, sha256};
 
 const ROBOTS: &str = "# \u{1b}[2J\r\nUser-agent: *\r\nDisallow: /private\r\n";
 
@@ -76,10 +76,7 @@ async fn show_prints_all_parts_of_a_decision() {
 
     let (text, _) = show(place, &place.number(2).to_string()).await;
     assert!(text.contains("reading      /private/x: "), "{text}");
-    assert!(
-        text.contains("crawler      InHouse; named by the configuration"),
-        "{text}"
-    );
+    assert_contains(&text, "crawler      InHouse; named by the configuration");
 }
 
 // Ours: docs/readings.md. The record has the declared charset and the origin, which are
@@ -135,10 +132,7 @@ async fn show_with_a_url_prints_the_newest_decision_and_counts_the_others() {
     let (text, json) = show(place, "HTTP://O.test:80/a").await;
     let third = place.number(3).into();
     assert_eq!((&json["seq"], &json["others"]), (&third, &1.into()));
-    assert!(
-        text.contains("others       1 more about this URL: "),
-        "{text}"
-    );
+    assert_contains(&text, "others       1 more about this URL: ");
     let (text, json) = show(place, "http://o.test/b").await;
     let second = place.number(2).into();
     assert_eq!((&json["seq"], &json["others"]), (&second, &0.into()));
@@ -174,10 +168,7 @@ async fn show_reports_a_changed_row() {
     assert!(text.contains("THE ROW IS NOT AS IT WAS WRITTEN"), "{text}");
     assert_eq!(json["as_written"], false);
     let (text, json) = show(&place, &second.to_string()).await;
-    assert!(
-        text.contains("deciding again gives disallow rule"),
-        "{text}"
-    );
+    assert_contains(&text, "deciding again gives disallow rule");
     assert_eq!(json["decided_again"], "deciding again gives disallow rule");
 }
 
@@ -223,10 +214,7 @@ async fn robots_prints_the_file_in_force_at_a_time() {
         .run(&["audit", "robots", "o.test", "--at", "2h"])
         .await;
     assert_eq!((before.code, before.stdout.as_str()), (Some(1), ""));
-    assert!(
-        before.stderr.contains("the first was fetched at 20"),
-        "{before:?}"
-    );
+    assert_contains(&before.stderr, "the first was fetched at 20");
 }
 
 // Ours.
@@ -260,8 +248,5 @@ async fn robots_asks_for_a_choice_between_several_files_in_force() {
     assert_eq!((none.code, none.stdout.as_str()), (Some(1), ""));
     assert!(none.stderr.contains("there was no file"), "{none:?}");
     let nobody = place.run_code(1, &["audit", "robots", "q.test"]).await;
-    assert!(
-        nobody.stderr.contains("no robots.txt of q.test"),
-        "{nobody:?}"
-    );
+    assert_contains(&nobody.stderr, "no robots.txt of q.test");
 }

@@ -5,12 +5,12 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::kit::assert_members;
 use crate::kit::client::{get, get_as};
 use crate::kit::origin::{Origin, Script, site};
 use crate::kit::page::Page;
 use crate::kit::program::politesse;
 use crate::kit::proxy::Place;
+use crate::kit::{assert_contains, assert_members};
 
 const ROBOTS: &str = "# \u{1b}[2J\nUser-agent: *\nDisallow: /private\nDisallow: /=1\n";
 
@@ -222,10 +222,7 @@ async fn speed_counts_sent_requests_and_names_hosts_that_asked_for_less() {
     let csv = place
         .run(&["audit", "speed", "--host", "p.test", "--csv"])
         .await;
-    assert!(
-        csv.stdout.contains("\r\nBarBot,p.test,1,1,,1,429,"),
-        "{csv:?}"
-    );
+    assert_contains(&csv.stdout, "\r\nBarBot,p.test,1,1,,1,429,");
 }
 
 // Ours; docs/asking.md.
@@ -280,11 +277,7 @@ async fn why_shows_the_latest_decision_for_a_url() {
         .run(&["audit", "why", url, "--at", time, "--csv"])
         .await;
     assert!(at.stdout.contains("\r\nuser_agent,BarBot/1\r\n"), "{at:?}");
-    assert!(
-        at.stdout
-            .contains("\r\nrobots.txt line 3,Disallow: /private\r\n"),
-        "{at:?}"
-    );
+    assert_contains(&at.stdout, "\r\nrobots.txt line 3,Disallow: /private\r\n");
 }
 
 // Ours: for a URL without a decision, the rules on record are applied.
@@ -315,16 +308,10 @@ async fn why_shows_the_decision_for_a_url_never_requested() {
     let asked = "http://o.test/b";
     let others = ["audit", "why", asked, "--agent", "BarBot"];
     let others = place.run(&others).await;
-    assert!(
-        others.stdout.contains("(1 other decisions about it: "),
-        "{others:?}"
-    );
+    assert_contains(&others.stdout, "(1 other decisions about it: ");
     let before = ["audit", "why", asked, "--at", "2020-01-01"];
     let before = place.run_code(1, &before).await;
-    assert!(
-        before.stdout.contains("no robots.txt of its origin"),
-        "{before:?}"
-    );
+    assert_contains(&before.stdout, "no robots.txt of its origin");
 }
 
 // Ours: text from sites and crawlers controls neither a terminal nor a spreadsheet.

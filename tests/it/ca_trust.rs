@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::timeout;
 
+use crate::kit::assert_contains;
 use crate::kit::origin::{Origin, Script, site};
 use crate::kit::page::Page;
 use crate::kit::program::{Outcome, ended, finish, isolated};
@@ -92,10 +93,7 @@ async fn apply_is_refused_for_clients_that_need_an_environment_variable() {
         let outcome = place
             .run_code(2, &["ca", "trust", "--for", "curl", option])
             .await;
-        assert!(
-            outcome.stderr.contains("export CURL_CA_BUNDLE="),
-            "{outcome:?}"
-        );
+        assert_contains(&outcome.stderr, "export CURL_CA_BUNDLE=");
     }
 }
 
@@ -124,10 +122,7 @@ async fn chromium_trusts_an_applied_ca_until_undo() {
     );
     assert!(opened().await);
     let doctor = shell(&proxy, "$politesse doctor --for chromium || true").await;
-    assert!(
-        doctor.stdout.contains("ok       chromium trusts the CA"),
-        "{doctor:?}"
-    );
+    assert_contains(&doctor.stdout, "ok       chromium trusts the CA");
     assert_eq!(trust("--undo").await, "removed the CA from Chromium\n");
     assert!(!opened().await);
 }
@@ -163,10 +158,7 @@ async fn the_system_trusts_an_applied_ca_until_undo() {
         "{outcome:?}"
     );
     assert!(lines[2].starts_with("A lamp."), "{outcome:?}");
-    assert!(
-        outcome.stdout.contains("ok       system trusts the CA"),
-        "{outcome:?}"
-    );
+    assert_contains(&outcome.stdout, "ok       system trusts the CA");
     assert!(
         outcome.stdout.ends_with("politesse.crt\nrefused\n"),
         "{outcome:?}"

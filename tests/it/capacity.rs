@@ -15,7 +15,7 @@ use crate::kit::page::{Gate, Page};
 use crate::kit::program::politesse;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::tenant::take_descriptors;
-use crate::kit::{soon, until};
+use crate::kit::{assert_contains, soon, until};
 
 /// Number of connections opened at the same time.
 const BURST: usize = 1000;
@@ -96,10 +96,7 @@ async fn a_backlog_over_the_system_limit_is_logged_at_the_start() {
     })
     .await;
     let shown = metrics(&proxy).await;
-    assert!(
-        shown.contains(&format!("politesse_backlog {}\n", somaxconn())),
-        "{shown}"
-    );
+    assert_contains(&shown, &format!("politesse_backlog {}\n", somaxconn()));
 }
 
 // Ours: crawlers use up the descriptors, and the admin listener still answers.
@@ -121,14 +118,8 @@ async fn descriptors_are_reserved_for_the_admin_listener() {
             .then_some(shown)
     })
     .await;
-    assert!(
-        shown.contains("politesse_descriptors_limit 120\n"),
-        "{shown}"
-    );
-    assert!(
-        shown.contains("politesse_descriptors_wanted 4753\n"),
-        "{shown}"
-    );
+    assert_contains(&shown, "politesse_descriptors_limit 120\n");
+    assert_contains(&shown, "politesse_descriptors_wanted 4753\n");
     let mut others = Vec::new();
     for _ in 0..8 {
         others.push(Crawler::to(proxy.admin()).await);

@@ -12,7 +12,7 @@ use crate::kit::origin::{Script, site};
 use crate::kit::page::Page;
 use crate::kit::program::{Outcome, finish, politesse, run_in};
 use crate::kit::proxy::{Config, Place, resolve};
-use crate::kit::{assert_members, soon};
+use crate::kit::{assert_contains, assert_members, soon};
 
 const ROBOTS: &str =
     "User-agent: foobot\nDisallow: /a\nAllow: /a/b\n\nUser-agent: *\nDisallow: /\n";
@@ -166,19 +166,12 @@ async fn an_unreadable_ca_file_is_named_with_the_reason() {
     std::fs::write(place.path("certs/ca.pem"), "nonsense").unwrap();
     let outcome = place.run(&["serve"]).await;
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
-    assert!(
-        outcome.stderr.contains("certs/ca.pem"),
-        "{}",
-        outcome.stderr
-    );
+    assert_contains(&outcome.stderr, "certs/ca.pem");
     std::fs::remove_file(place.path("certs/ca.pem")).unwrap();
     std::fs::create_dir(place.path("certs/ca.pem")).unwrap();
     let outcome = place.run_code(1, &["serve"]).await;
-    assert!(
-        outcome.stderr.contains("certs/ca.pem") && outcome.stderr.contains("directory"),
-        "{}",
-        outcome.stderr
-    );
+    assert_contains(&outcome.stderr, "certs/ca.pem");
+    assert_contains(&outcome.stderr, "directory");
 }
 
 // Ours: the message names the file of roots for origins.
@@ -429,11 +422,7 @@ async fn run_starts_a_proxy_and_exits_with_the_code_of_the_command() {
         ])
         .await;
     assert_eq!(refused.code, Some(22), "{refused:?}");
-    assert!(
-        refused.stderr.contains("Disallow: /a"),
-        "the summary names the rule: {}",
-        refused.stderr
-    );
+    assert_contains(&refused.stderr, "Disallow: /a");
     assert_eq!(
         place.run(&["run", "--", "sh", "-c", "exit 7"]).await.code,
         Some(7)

@@ -4,6 +4,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
+use crate::kit::assert_contains;
 use crate::kit::client::{Crawler, get_as, reload};
 use crate::kit::origin::{Script, site};
 use crate::kit::program::{Outcome, politesse, run_in};
@@ -97,10 +98,7 @@ async fn crawler_add_prints_the_lines_if_it_cannot_write_them() {
     let before = file(&inline);
     let outcome = inline.run(&["crawler", "add", "FooBot"]).await;
     let digest = sha256(token(&outcome).as_bytes());
-    assert!(
-        outcome.stderr.contains("`crawler` is a list there"),
-        "{outcome:?}"
-    );
+    assert_contains(&outcome.stderr, "`crawler` is a list there");
     let line = format!("credential = \"sha256:{digest}\"\n");
     assert!(outcome.stderr.contains(&line), "{outcome:?}");
     assert_eq!(file(&inline), before);
@@ -110,10 +108,7 @@ async fn crawler_add_prints_the_lines_if_it_cannot_write_them() {
     let digest = sha256(token(&outcome).as_bytes());
     // This machine may have a configuration file of its own.
     if !std::path::Path::new("/etc/politesse/politesse.toml").exists() {
-        assert!(
-            outcome.stderr.contains("no configuration file"),
-            "{outcome:?}"
-        );
+        assert_contains(&outcome.stderr, "no configuration file");
         assert!(outcome.stderr.contains(&digest), "{outcome:?}");
     }
 }
@@ -122,21 +117,13 @@ async fn crawler_add_prints_the_lines_if_it_cannot_write_them() {
 async fn config_check_warns_if_credentials_contradict_proxy_auth() {
     let place = Place::with(&Config::default().set("proxy.auth = \"required\""));
     let outcome = place.run(&["config", "check"]).await;
-    assert!(
-        outcome
-            .stdout
-            .contains("every request is answered with 407"),
-        "{outcome:?}"
-    );
+    assert_contains(&outcome.stdout, "every request is answered with 407");
     token(&place.run(&["crawler", "add", "FooBot"]).await);
     let outcome = place.run(&["config", "check"]).await;
     assert_eq!(outcome.stdout, "the configuration is good\n");
     let off = ["--set", "proxy.auth=off", "config", "check"];
     let outcome = place.run(&off).await;
-    assert!(
-        outcome.stdout.contains("credentials of crawler"),
-        "{outcome:?}"
-    );
+    assert_contains(&outcome.stdout, "credentials of crawler");
 }
 
 #[tokio::test]

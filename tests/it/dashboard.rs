@@ -13,7 +13,7 @@ use crate::kit::certificates::TestCa;
 use crate::kit::client::{Crawler, Reply, get, metrics};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::proxy::{Config, Place, Proxy};
-use crate::kit::{assert_members, soon, until};
+use crate::kit::{assert_contains, assert_members, soon, until};
 
 /// Pages that require a session.
 const PAGES: [&str; 17] = [
@@ -404,14 +404,8 @@ async fn decisions_can_be_filtered_and_paged() {
     let page = browser.get("/decisions?rule=/private").await.text();
     assert!(page.contains(&format!("/decisions/{seq}#L2")), "{page}");
     let story = browser.get(&format!("/decisions/{seq}")).await.text();
-    assert!(
-        story.contains("<tr id=\"L2\" class=\"decided\">"),
-        "{story}"
-    );
-    assert!(
-        story.contains("refused for ExampleBot: line 2, Disallow: /private"),
-        "{story}"
-    );
+    assert_contains(&story, "<tr id=\"L2\" class=\"decided\">");
+    assert_contains(&story, "refused for ExampleBot: line 2, Disallow: /private");
     let json = browser.json(&format!("/api/v1/decisions/{seq}")).await;
     assert_eq!(json["decided_again"], "same");
 }
@@ -569,10 +563,7 @@ async fn testing_a_url_never_requests_it() {
     assert!(origin.targets().is_empty());
     let fetched = ask("url=http://p.test/private&fetch=on").await;
     assert!(fetched.contains("answer disallow"), "{fetched}");
-    assert!(
-        fetched.contains("<tr id=\"L2\" class=\"decided\">"),
-        "{fetched}"
-    );
+    assert_contains(&fetched, "<tr id=\"L2\" class=\"decided\">");
     assert!(origin.targets().is_empty(), "{:?}", origin.targets());
     let text = "robots=User-agent:+*%0ADisallow:+/a%0AAllow:+/a/b%0A&url=http://p.test/a/b";
     let pasted = ask(text).await;

@@ -7,9 +7,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use serde_json::{Value, json};
 
 use crate::dashboard::Browser;
-use crate::kit::assert_members;
 use crate::kit::origin::Script;
 use crate::kit::proxy::{Config, Place};
+use crate::kit::{assert_contains, assert_members};
 use crate::reload::hang_up;
 
 /// A text that occurs only in secrets.
@@ -85,10 +85,7 @@ async fn every_value_is_shown_with_its_source_line_also_after_a_reload() {
     assert_ne!(after["sha256"], before["sha256"]);
     assert!(before["in_force_since"].as_str() < after["in_force_since"].as_str());
     let page = browser.get("/configuration").await.text();
-    assert!(
-        page.contains("<code><bdi>&quot;9s&quot;</bdi></code>"),
-        "{page}"
-    );
+    assert_contains(&page, "<code><bdi>&quot;9s&quot;</bdi></code>");
     assert!(page.contains(after["sha256"].as_str().unwrap()), "{page}");
     let set = browser.get("/configuration?keys=set").await.text();
     assert!(set.contains("<code>place_wait</code>"), "{set}");

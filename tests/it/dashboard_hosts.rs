@@ -11,7 +11,7 @@ use crate::kit::origin::{Origin, Script, site};
 use crate::kit::paced::asking_for_less;
 use crate::kit::page::Page;
 use crate::kit::proxy::{Config, Place, resolve};
-use crate::kit::until;
+use crate::kit::{assert_contains, until};
 
 /// Returns the table row of a line of robots.txt, or "" if the page leaves it out.
 fn line(page: &str, number: u32) -> &str {
@@ -123,10 +123,7 @@ async fn a_refetch_by_the_operator_applies_the_changed_robots_txt() {
     let form = format!("form_token={token}&host=O.test&reason=its+%3Cowner%3E+asked");
     let (status, page) = refetch(&browser, &form).await;
     assert_eq!(status, 200, "{page}");
-    assert!(
-        page.contains("read, 200, 2 lines added, 1 removed"),
-        "{page}"
-    );
+    assert_contains(&page, "read, 200, 2 lines added, 1 removed");
     assert_eq!(get(proxy, "http://o.test/new").await.status(), 403);
     assert_eq!(get(proxy, "http://o.test/old").await.status(), 200);
     let (_, again) = refetch(&browser, &form).await;

@@ -8,6 +8,7 @@ use tokio::time::timeout;
 
 use crate::dashboard::{Browser, post};
 use crate::dashboard_live::Stream;
+use crate::kit::assert_contains;
 use crate::kit::client::get;
 use crate::kit::clock::{instant, since};
 use crate::kit::origin::Script;
@@ -201,10 +202,7 @@ async fn a_back_off_is_counted_down_and_ended_on_the_overview() {
 async fn rules_and_crawlers_link_to_their_details() {
     let browser = Browser::new(Config::default()).await;
     let page = browser.get("/").await.text();
-    assert!(
-        page.contains("rule=Disallow%3A+%2Fprivate\"><code>"),
-        "{page}"
-    );
+    assert_contains(&page, "rule=Disallow%3A+%2Fprivate\"><code>");
     let link = "/crawlers?crawler=ExampleBot";
     assert!(page.contains(&format!("href=\"{link}\"")), "{page}");
     let crawler = browser.get(link).await.text();

@@ -3,6 +3,7 @@
 
 use crate::audit_replay::recorded;
 use crate::dashboard::Browser;
+use crate::kit::assert_contains;
 use crate::kit::client::get;
 use crate::kit::origin::Origin;
 use crate::kit::proxy::{Config, Place};
@@ -58,10 +59,7 @@ async fn a_url_can_be_tested_against_the_robots_txt_of_a_past_time() {
     assert!(now.contains("answer disallow"), "{now}");
     assert!(now.contains("Disallow: /late"), "{now}");
     let before = ask("2020-01-01").await;
-    assert!(
-        before.contains("No robots.txt of http://o.test is on record"),
-        "{before}"
-    );
+    assert_contains(&before, "No robots.txt of http://o.test is on record");
     let wrong = ask("yesterday").await;
     assert!(wrong.contains("Time: a time is wanted"), "{wrong}");
 }
@@ -81,10 +79,7 @@ async fn a_pasted_robots_txt_is_judged_in_every_reading_and_with_overrides() {
     // Many servers treat `//private` as `/private`.
     let reading = ask("http://p.test//private").await;
     assert!(reading.contains("answer disallow"), "{reading}");
-    assert!(
-        reading.contains("/private: the path as a server may read it"),
-        "{reading}"
-    );
+    assert_contains(&reading, "/private: the path as a server may read it");
     let overridden = ask("http://q.test/private").await;
     assert!(overridden.contains("answer allow"), "{overridden}");
 }
@@ -102,10 +97,7 @@ async fn the_url_test_reports_what_the_proxy_would_do_in_report_mode() {
     assert!(page.contains("answer disallow"), "{page}");
     assert!(page.contains("request is still forwarded"), "{page}");
     let to_come = ask("at=2999-01-01").await;
-    assert!(
-        to_come.contains("a time in the past is wanted"),
-        "{to_come}"
-    );
+    assert_contains(&to_come, "a time in the past is wanted");
     // A URL that ends in `*` gets no link: as a filter the star would be a pattern and
     // match other URLs.
     get(&browser.proxy, "http://o.test/open*").await;

@@ -12,7 +12,7 @@ use crate::dashboard::Browser;
 use crate::kit::client::Reply;
 use crate::kit::program::{finish, run_in};
 use crate::kit::proxy::Config;
-use crate::kit::{assert_members, until};
+use crate::kit::{assert_contains, assert_members, until};
 
 /// A fixed period, so that two reports about it are equal.
 const TIMES: &str = "from=2026-01-01&until=2999-01-01";
@@ -143,10 +143,8 @@ async fn an_invalid_report_request_is_explained_beside_the_form() {
         let reply = browser.get(path).await;
         assert_eq!(reply.status(), status, "{path}");
         let page = reply.text();
-        assert!(
-            page.contains("role=\"alert\"") && page.contains("<form"),
-            "{page}"
-        );
+        assert_contains(&page, "role=\"alert\"");
+        assert_contains(&page, "<form");
         assert!(
             page.contains(wanted) || page.contains("has no head"),
             "{path}: {page}"

@@ -5,6 +5,7 @@ use std::fs;
 use std::net::TcpListener;
 
 use crate::kit::addresses::free_addresses;
+use crate::kit::assert_contains;
 use crate::kit::client::get;
 use crate::kit::origin::Script;
 use crate::kit::program::{Outcome, finish, politesse};
@@ -50,15 +51,9 @@ async fn a_taken_port_is_a_fault_with_a_command_for_a_free_port() {
     let place = Place::with(&Config::default().set(&format!("proxy.listen = [\"{address}\"]")));
     let outcome = place.run_code(1, &["doctor"]).await;
     let fault = line(&outcome, "fault    cannot listen on ");
-    assert!(
-        fault.contains(&format!("{address} (proxy.listen): ")),
-        "{fault}"
-    );
+    assert_contains(fault, &format!("{address} (proxy.listen): "));
     assert!(fault.contains("On free ports: "), "{fault}");
-    assert!(
-        fault.contains("serve --set 'proxy.listen=[\"127.0.0.1:0\"]'"),
-        "{fault}"
-    );
+    assert_contains(fault, "serve --set 'proxy.listen=[\"127.0.0.1:0\"]'");
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use crate::kit::origin::{Origin, Script};
 use crate::kit::paced::{asking_for_less, assert_later, held, metric};
 use crate::kit::proxy::{Place, Proxy, resolve};
 use crate::kit::redis::Redis;
-use crate::kit::until;
+use crate::kit::{assert_contains, until};
 
 // Ours: with `fleet.on_loss = "closed"` requests get 503 while the store is lost;
 // `/readyz` and the record show it.
@@ -34,11 +34,7 @@ async fn a_closed_fleet_sends_nothing_without_its_store() {
     assert_eq!(readyz(&nodes[0]).await.0, 503);
     let reply = get(&nodes[0], "http://o.test/2").await;
     assert_eq!(reply.status(), 503, "{}", reply.text());
-    assert!(
-        reply.text().contains("The store of the fleet"),
-        "{}",
-        reply.text()
-    );
+    assert_contains(&reply.text(), "The store of the fleet");
     assert!(!reply.head.value("retry-after").is_empty());
     assert_eq!(origin.targets(), ["/1"]);
     store.restart().await;
@@ -183,10 +179,7 @@ async fn nodes_with_different_configurations_name_the_differing_part() {
     let wanted = "configuration: another at node-1 (pace)\n";
     assert!(shown.stdout.contains(wanted), "{shown:?}");
     let page = signed_in_page(&nodes[0], "/fleet").await;
-    assert!(
-        page.contains("Not all nodes have the same configuration"),
-        "{page}"
-    );
+    assert_contains(&page, "Not all nodes have the same configuration");
     // The menu of the dashboard lists the fleet page.
     assert!(page.contains("aria-current=\"page\">Fleet"), "{page}");
 

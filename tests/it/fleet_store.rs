@@ -18,7 +18,7 @@ use crate::kit::paced::{metric, ms};
 use crate::kit::proxy::{Place, Proxy};
 use crate::kit::redis::Redis;
 use crate::kit::timed_origin::TimedOrigin;
-use crate::kit::until;
+use crate::kit::{assert_contains, until};
 
 const ROBOTS: &str = "User-agent: *\nCrawl-delay: 0.2\n";
 
@@ -474,10 +474,7 @@ async fn an_address_that_leads_to_several_servers_is_reported() {
     for each in nodes.chunks(1) {
         await_log(each, "its address leads to several servers").await;
         let shown = each[0].run_admin(&["fleet", "status"]).await.stdout;
-        assert!(
-            shown.contains("begins the fleet again and again"),
-            "{shown}"
-        );
+        assert_contains(&shown, "begins the fleet again and again");
     }
     // A single node reaches a single server and is ready.
     nodes.pop().unwrap().stop().await;

@@ -4,12 +4,12 @@
 
 use serde_json::json;
 
-use crate::kit::assert_members;
 use crate::kit::client::{Crawler, Reply, get_as, get_from, metrics};
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::{Script, site};
 use crate::kit::proxy::{Proxy, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
+use crate::kit::{assert_contains, assert_members};
 use crate::operator::assert_verified;
 
 /// BadBot may fetch nothing, every other crawler everything except /p.
@@ -213,11 +213,7 @@ async fn invented_names_cause_at_most_max_names_robots_txt_fetches() {
         }
         reply.assert_error(403, "http_request_denied");
         assert_eq!(reply.json()["reason"], "unreachable");
-        assert!(
-            reply.text().contains("too many crawlers by name"),
-            "{}",
-            reply.text()
-        );
+        assert_contains(&reply.text(), "too many crawlers by name");
         let seconds: u64 = reply.head.value("retry-after").parse().unwrap();
         assert!((1..=3_601).contains(&seconds), "{seconds}");
     }
@@ -230,10 +226,7 @@ async fn invented_names_cause_at_most_max_names_robots_txt_fetches() {
     let elsewhere = get_as(&proxy, "Bot39/1", "http://p.test/a").await;
     assert_eq!(elsewhere.status(), 200, "{}", elsewhere.text());
     let text = metrics(&proxy).await;
-    assert!(
-        text.contains("politesse_robots_max_names_total 32\n"),
-        "{text}"
-    );
+    assert_contains(&text, "politesse_robots_max_names_total 32\n");
     proxy.place().completed(43).await;
     assert_verified(proxy).await;
 }

@@ -9,13 +9,13 @@ use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
 
-use crate::kit::certificates;
 use crate::kit::client::{Crawler, curl, get, metrics};
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::{Script, site};
 use crate::kit::page::Page;
 use crate::kit::proxy::{Config, Proxy, resolve};
 use crate::kit::soon;
+use crate::kit::{assert_contains, certificates};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
@@ -339,11 +339,7 @@ async fn an_origin_certificate_from_an_unknown_root_is_refused() {
     .await;
     let reply = get(&proxy, "https://o.test/a").await;
     reply.assert_error(502, "tls_certificate_error");
-    assert!(
-        reply.text().contains("https.upstream_roots"),
-        "{}",
-        reply.text()
-    );
+    assert_contains(&reply.text(), "https.upstream_roots");
     assert_eq!(origin.log().len(), 0);
 }
 

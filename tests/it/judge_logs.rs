@@ -5,7 +5,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::kit::program::{Outcome, finish, politesse, run_in};
-use crate::kit::{assert_members, run};
+use crate::kit::{assert_contains, assert_members, run};
 
 const ROBOTS: &str = "User-agent: FooBot\nDisallow: /foo\n\nUser-agent: *\nDisallow: /star\n";
 
@@ -180,18 +180,12 @@ fn requests_allowed_by_an_override_are_reported_separately() {
         let report = told(&["--json"]).await.json_lines().remove(0);
         assert_members(&report, &json!({"allowed": 1, "overridden": 1}));
         let text = told(&[]).await.stdout;
-        assert!(
-            text.contains("1 of the allowed requests were disallowed"),
-            "{text}"
-        );
+        assert_contains(&text, "1 of the allowed requests were disallowed");
         let csv = told(&["--csv"]).await.stderr;
         assert!(csv.contains("allowed by robots.override: 1"), "{csv}");
         told(&["--html", "page.html"]).await;
         let page = std::fs::read_to_string(place.path().join("page.html")).unwrap();
-        assert!(
-            page.contains("the operator allows (robots.override)"),
-            "{page}"
-        );
+        assert_contains(&page, "the operator allows (robots.override)");
     });
 }
 

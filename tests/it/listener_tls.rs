@@ -10,7 +10,7 @@ use crate::kit::client::{Crawler, metrics, reload};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::program::{finish, isolated};
 use crate::kit::proxy::{Config, Place, Proxy, address_in, resolve};
-use crate::kit::{clock, sha256};
+use crate::kit::{assert_contains, clock, sha256};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
@@ -245,11 +245,7 @@ async fn the_client_setup_page_explains_the_tls_listener() {
     let mut crawler = Crawler::over_tls(address).await.unwrap();
     let name = "politesse.internal";
     let pac = crawler.get(&format!("http://{name}/proxy.pac"), name).await;
-    assert!(
-        pac.text().contains(&format!("\"HTTPS {address}\"")),
-        "{}",
-        pac.text()
-    );
+    assert_contains(&pac.text(), &format!("\"HTTPS {address}\""));
     let guide = crawler.get(&format!("http://{name}/"), name).await.text();
     let line = format!("--proxy https://{address} --proxy-cacert");
     assert!(guide.contains(&line), "{guide}");

@@ -11,7 +11,7 @@ use crate::kit::origin::{Script, site};
 use crate::kit::paced::asking_for_less;
 use crate::kit::page::Page;
 use crate::kit::proxy::{Config, resolve};
-use crate::kit::until;
+use crate::kit::{assert_contains, until};
 
 const DASHBOARD: &str = "contrib/grafana/politesse.json";
 const RULES: [&str; 2] = [
@@ -378,8 +378,5 @@ async fn without_interception_the_ca_end_metric_is_0() {
         .start()
         .await;
     let text = metrics(&proxy).await;
-    assert!(
-        text.contains("politesse_ca_end_timestamp_seconds 0\n"),
-        "{text}"
-    );
+    assert_contains(&text, "politesse_ca_end_timestamp_seconds 0\n");
 }

@@ -4,6 +4,7 @@
 
 use std::net::SocketAddr;
 
+use crate::kit::assert_contains;
 use crate::kit::client::{Crawler, Reply, ask, curl, get, metrics, reload};
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::{Script, site};
@@ -86,10 +87,7 @@ async fn setup_pages_are_served_under_the_name_and_at_the_admin_listener() {
         "{result=\"ca\"} 2",
         "{result=\"pac\"} 1",
     ] {
-        assert!(
-            text.contains(&format!("politesse_own_pages_total{line}\n")),
-            "{text}"
-        );
+        assert_contains(&text, &format!("politesse_own_pages_total{line}\n"));
     }
 }
 
@@ -256,10 +254,7 @@ async fn other_requests_for_the_name_are_refused_and_never_forwarded() {
     assert_eq!(origin.connections(), 0);
     assert_eq!(proxy.place().rows().await, Vec::<serde_json::Value>::new());
     let text = metrics(&proxy).await;
-    assert!(
-        text.contains("politesse_own_pages_total{result=\"refused\"}"),
-        "{text}"
-    );
+    assert_contains(&text, "politesse_own_pages_total{result=\"refused\"}");
 }
 
 #[tokio::test]
@@ -405,9 +400,6 @@ async fn setup_pages_name_the_address_that_the_client_used() {
     let pac = Crawler::to(address).await.ask(&[&line, &host]).await.text();
     assert!(pac.contains(&format!("\"PROXY {address}\"")), "{pac}");
     let guide = get_at_admin(proxy.admin(), "/client").await.text();
-    assert!(
-        guide.contains(&format!("http://127.0.0.1:{port}")),
-        "{guide}"
-    );
+    assert_contains(&guide, &format!("http://127.0.0.1:{port}"));
     assert!(guide.contains(&format!("http://{address}")), "{guide}");
 }

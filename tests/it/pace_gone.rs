@@ -10,7 +10,6 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 
 use crate::frames;
-use crate::kit::certificates;
 use crate::kit::client::{Crawler, curl, get, get_as};
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::{Origin, Script};
@@ -19,7 +18,7 @@ use crate::kit::paced::{
 };
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::Proxy;
-use crate::kit::{assert_members, clock, run, until};
+use crate::kit::{assert_members, certificates, clock, run, until};
 
 /// Scheme of the URLs that a test requests through the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use crate::kit::paced::{asking_for_less, delaying, queue};
 use crate::kit::page::Page;
 use crate::kit::program::{Outcome, finish};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
-use crate::kit::{assert_members, until};
+use crate::kit::{assert_contains, assert_members, until};
 
 /// Token file of the proxy in a [`Place`].
 const TOKEN_FILE: &str = "data/admin-token";
@@ -91,10 +91,7 @@ async fn the_api_answers_only_requests_with_the_token() {
 async fn the_first_start_makes_the_token_and_later_starts_keep_it() {
     let place = Place::with(&Config::default());
     let before = place.run_code(1, &["admin", "token"]).await;
-    assert!(
-        before.stderr.contains("makes it when it starts"),
-        "{before:?}"
-    );
+    assert_contains(&before.stderr, "makes it when it starts");
     let show = place.run(&["pace", "show"]).await;
     assert!(show.stderr.contains("makes it when it starts"), "{show:?}");
     let place = place.start().await.stop().await;

@@ -9,7 +9,7 @@ use crate::kit::origin::Script;
 use crate::kit::parent::Parent;
 use crate::kit::proxy::{Config, Place, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
-use crate::kit::{run, soon, until};
+use crate::kit::{assert_contains, run, soon, until};
 
 const ESTABLISHED: &str = "HTTP/1.1 200 Connection established\r\n\r\n";
 
@@ -259,11 +259,7 @@ async fn prohibited_names_addresses_and_ports_never_reach_the_parent() {
             .assert_error(502, "destination_ip_prohibited");
     }
     assert_eq!(parent.lines(), [""; 0]);
-    assert!(
-        proxy.log().contains("upstream.parent resolves"),
-        "{}",
-        proxy.log()
-    );
+    assert_contains(&proxy.log(), "upstream.parent resolves");
 }
 
 // Ours: the operator gave the address, so the proxy connects directly.

@@ -4,10 +4,10 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::assert_members;
 use crate::kit::client::{Reply, get_as, reload};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::proxy::{Config, Proxy, resolve};
+use crate::kit::{assert_contains, assert_members};
 
 /// Denies training below `/a`, search below `/b`, and disallows `/private`.
 const ROBOTS: &str = "User-agent: *\nContent-Usage: /a train-ai=n\nContent-Usage: /b search=n\n\
@@ -66,10 +66,7 @@ async fn a_page_denied_for_every_purpose_is_refused_with_its_line() {
     assert_eq!(body["reason"], "preference");
     let expected = json!({"line": 2, "text": "Content-Usage: /a train-ai=n"});
     assert_members(&body["rule"], &expected);
-    assert!(
-        body["detail"].as_str().unwrap().contains("train-ai"),
-        "{body}"
-    );
+    assert_contains(body["detail"].as_str().unwrap(), "train-ai");
     let why = proxy
         .place()
         .run(&["audit", "why", "http://o.test/a/5"])

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::kit::client::get;
 use crate::kit::origin::{Origin, Script};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
-use crate::kit::{assert_members, until};
+use crate::kit::{assert_contains, assert_members, until};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
@@ -91,16 +91,11 @@ async fn starts_reloads_and_stops_are_recorded_among_the_decisions() {
     assert_ne!(before["sha256"], after["sha256"]);
     assert_eq!(before["operator"], "Example Library");
     let text = before["text"].as_str().unwrap();
-    assert!(
-        text.contains("[pace]\n") && text.contains("[egress]\n"),
-        "{text}"
-    );
+    assert_contains(text, "[pace]\n");
+    assert_contains(text, "[egress]\n");
     assert!(text.contains("contact = \"https://…@a.test/\"\n"), "{text}");
     let shown = place.run(&["audit", "show", "2"]).await.stdout;
-    assert!(
-        shown.contains("\noperator = \"Example Library\"\n"),
-        "{shown}"
-    );
+    assert_contains(&shown, "\noperator = \"Example Library\"\n");
     let listed = place.run(&["audit", "events"]).await.stdout;
     assert!(!listed.contains("[egress]"), "{listed}");
     assert_eq!(before["overrides"], Value::Null);
@@ -151,10 +146,7 @@ async fn verify_finds_a_changed_count_of_sent_requests() {
     );
     assert_members(&sums, &json!({"unrecorded": 2, "mismatches": 2}));
     let text = place.run_code(1, &["audit", "verify"]).await;
-    assert!(
-        text.stdout.contains(", 2 sent and not on record"),
-        "{text:?}"
-    );
+    assert_contains(&text.stdout, ", 2 sent and not on record");
 }
 
 // Ours: after a crash the count is unknown. `verify` reports that without failing.

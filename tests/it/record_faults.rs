@@ -12,7 +12,7 @@ use crate::kit::disk::Disk;
 use crate::kit::namespace::{Addresses, inside};
 use crate::kit::origin::{Origin, Script, site};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
-use crate::kit::{run, soon, until};
+use crate::kit::{assert_contains, run, soon, until};
 
 /// Concurrent crawlers, each of which requests one page after the other.
 const CRAWLERS: usize = 8;
@@ -149,11 +149,7 @@ async fn a_database_replaced_by_its_copy_stops_the_crawl_until_a_restart() {
     assert_fault_stops_the_crawl(&proxy, &origin, replace_by_copy).await;
     let reply = get(&proxy, "http://o.test/a").await;
     assert_eq!(reply.status(), 503);
-    assert!(
-        reply.text().contains("audit.db was replaced"),
-        "{}",
-        reply.text()
-    );
+    assert_contains(&reply.text(), "audit.db was replaced");
     assert_eq!(reply.json()["type"], "urn:politesse:audit");
     let seen = origin.targets().len() - origin.robots_fetches();
     let proxy = proxy.stop().await.start().await;
@@ -233,10 +229,7 @@ async fn an_open_read_transaction_stops_the_crawl_at_wal_max_until_it_ends() {
     crawl_until_refused(&proxy).await;
     let (status, text) = readyz(&proxy).await;
     assert_eq!(status, 503);
-    assert!(
-        text.contains("audit.wal_max is reached: a reader"),
-        "{text}"
-    );
+    assert_contains(&text, "audit.wal_max is reached: a reader");
     let wal = wal_bytes(&proxy).await;
     assert!((16 * MIB..17 * MIB).contains(&wal), "{wal}");
     drop(reader);
@@ -393,11 +386,7 @@ async fn a_damaged_page_stops_the_crawl_until_a_new_record_is_begun() {
     for page in ["b", "c"] {
         let reply = get(&proxy, &format!("http://o.test/{page}")).await;
         assert_eq!(reply.status(), 503);
-        assert!(
-            reply.text().contains("audit.db is damaged"),
-            "{}",
-            reply.text()
-        );
+        assert_contains(&reply.text(), "audit.db is damaged");
     }
     assert_eq!(origin.targets(), before);
     let (status, text) = readyz(&proxy).await;

@@ -4,12 +4,12 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::assert_members;
 use crate::kit::client::{Crawler, ask, get, get_as};
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::{Origin, Script, site};
 use crate::kit::page::Page;
 use crate::kit::proxy::{Proxy, resolve};
+use crate::kit::{assert_contains, assert_members};
 
 const ROBOTS: &str = "# keep out\nUser-agent: *\nAllow: /\nDisallow: /private\n";
 
@@ -28,13 +28,7 @@ fn assert_explained(told: &Value, url: &str) {
     assert_eq!(told["type"], "urn:politesse:refused");
     assert_eq!(told["title"], "Refused by robots.txt");
     assert_eq!(told["status"], 403);
-    assert!(
-        told["detail"]
-            .as_str()
-            .unwrap()
-            .contains("Disallow: /private"),
-        "{told}"
-    );
+    assert_contains(told["detail"].as_str().unwrap(), "Disallow: /private");
     assert_eq!(told["url"], url);
     assert_eq!(told["crawler"], "ExampleBot");
     assert_eq!(told["reason"], "rule");
@@ -122,11 +116,7 @@ async fn the_refusal_has_the_media_type_that_accept_prefers() {
         let accept_line = format!("Accept: {accept}");
         let reply = ask(&proxy, "GET", "http://o.test/private/x", &[&accept_line]).await;
         assert_eq!(reply.head.value("content-type"), media_type, "for {accept}");
-        assert!(
-            reply.text().contains("Disallow: /private"),
-            "{}",
-            reply.text()
-        );
+        assert_contains(&reply.text(), "Disallow: /private");
     }
     origin.assert_only_robots_fetched();
 }
@@ -367,9 +357,6 @@ async fn a_url_that_takes_too_long_to_match_is_refused_as_undecided() {
         (reply.status(), &told["reason"]),
         (403, &"undecided".into())
     );
-    assert!(
-        told["detail"].as_str().unwrap().contains("too long"),
-        "{told}"
-    );
+    assert_contains(told["detail"].as_str().unwrap(), "too long");
     origin.assert_only_robots_fetched();
 }

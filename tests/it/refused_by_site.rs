@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::dashboard::Browser;
+use crate::kit::assert_contains;
 use crate::kit::client::{get, metrics};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::page::Page;
@@ -165,10 +166,7 @@ async fn a_bot_challenge_and_a_crawler_price_are_recorded() {
     assert_eq!(errors, wanted);
     let price = rows[1]["seq"].to_string();
     let shown = proxy.place().run(&["audit", "show", &price]).await;
-    assert!(
-        shown.stdout.contains("crawler-price: USD 0.02"),
-        "{shown:?}"
-    );
+    assert_contains(&shown.stdout, "crawler-price: USD 0.02");
     proxy.place().assert_verified().await;
 }
 

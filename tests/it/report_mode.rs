@@ -4,7 +4,6 @@
 use serde_json::json;
 
 use crate::kit::addresses::free_address;
-use crate::kit::assert_members;
 use crate::kit::client::{Crawler, Reply, get, metrics};
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::{Script, site};
@@ -12,6 +11,7 @@ use crate::kit::page::Page;
 use crate::kit::program::Outcome;
 use crate::kit::proxy::{Config, Place, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
+use crate::kit::{assert_contains, assert_members};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 const REPORT: &str = "enforcement.mode = \"report\"";
@@ -272,11 +272,7 @@ async fn audit_list_filters_by_effect() {
         assert_eq!(urls, [url], "{effect}");
     }
     let list = place.run(&["audit", "list", "--effect", "reported"]).await;
-    assert!(
-        list.stdout
-            .contains("(line 2: Disallow: /private)  reported"),
-        "{list:?}"
-    );
+    assert_contains(&list.stdout, "(line 2: Disallow: /private)  reported");
     let none = place
         .run(&["audit", "list", "--effect", "overridden"])
         .await;
@@ -312,10 +308,7 @@ async fn a_start_and_config_check_warn_of_report_mode() {
     let proxy = reporting(Config::default()).start().await;
     proxy.logged("enforcement.mode is").await;
     let check = proxy.place().run(&["config", "check"]).await;
-    assert!(
-        check.stdout.contains("nothing is refused by robots.txt"),
-        "{check:?}"
-    );
+    assert_contains(&check.stdout, "nothing is refused by robots.txt");
     let enforcing = Config::default().start().await;
     assert!(!enforcing.log().contains("enforcement.mode is"));
     assert!(

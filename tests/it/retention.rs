@@ -13,7 +13,7 @@ use crate::kit::namespace::{Addresses, inside};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::program::{Outcome, politesse};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
-use crate::kit::{run_within, until};
+use crate::kit::{assert_contains, run_within, until};
 
 /// Requests whose entries fill more than one part of the record: 8,192 numbers.
 const REQUESTS: usize = 4200;
@@ -150,10 +150,7 @@ fn prune_removes_entries_itself_if_no_proxy_runs() {
         assert_eq!(listed.stdout, "");
         verified(&place).await;
         let told = done(&place, &["audit", "verify"]).await.stdout;
-        assert!(
-            told.contains("entries up to 8192 removed by command, uid "),
-            "{told}"
-        );
+        assert_contains(&told, "entries up to 8192 removed by command, uid ");
         assert!(told.contains("YOUNGER than audit.retention then"), "{told}");
         assert!(told.ends_with("OK, but removals by order: 1\n"), "{told}");
     });
@@ -253,10 +250,7 @@ fn prune_says_why_it_cannot_remove_entries() {
         std::fs::remove_file(&ballast).unwrap();
         disk.set_access("ro");
         let outcome = place.run_code(1, &prune).await;
-        assert!(
-            outcome.stderr.contains("Read-only file system"),
-            "{outcome:?}"
-        );
+        assert_contains(&outcome.stderr, "Read-only file system");
         disk.set_access("rw");
         disk.fill();
         let outcome = place.run_code(1, &prune).await;

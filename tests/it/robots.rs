@@ -11,7 +11,7 @@ use crate::kit::origin::{Script, site};
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, Proxy, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
-use crate::kit::{assert_members, until};
+use crate::kit::{assert_contains, assert_members, until};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 /// Simultaneous requests in the tests of many that wait for one robots.txt.
@@ -421,10 +421,7 @@ async fn the_last_copy_decides_while_robots_txt_is_unreachable() {
     let told = reply.json();
     assert_eq!(told["reason"], "rule");
     let detail = told["detail"].as_str().unwrap();
-    assert!(
-        detail.contains("cannot be asked for now (status)"),
-        "{detail}"
-    );
+    assert_contains(&detail, "cannot be asked for now (status)");
     assert!(origin.targets().iter().all(|target| target == "/open"));
 }
 

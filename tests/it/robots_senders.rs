@@ -1,6 +1,7 @@
 //! Bot walls that block some clients from robots.txt: the answer to one client allows
 //! nothing to another. The rules are ours; see docs/robots.md.
 
+use crate::kit::assert_contains;
 use crate::kit::client::{Reply, get_from, metrics, reload};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::page::Page;
@@ -174,10 +175,7 @@ async fn a_site_without_robots_txt_is_asked_for_at_most_eight_user_agents_of_a_c
     assert_eq!(get_disallowed(&proxy, 2, "GoodBot/0").await.status(), 200);
     assert_eq!(origin.robots_fetches(), 8);
     let text = metrics(&proxy).await;
-    assert!(
-        text.contains("politesse_robots_max_senders_total 4\n"),
-        "{text}"
-    );
+    assert_contains(&text, "politesse_robots_max_senders_total 4\n");
     // The limit counts per client.
     assert_eq!(get_disallowed(&proxy, 3, "GoodBot/12").await.status(), 200);
     assert_eq!(origin.robots_fetches(), 9);

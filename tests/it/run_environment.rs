@@ -15,7 +15,7 @@ use crate::kit::origin::{Origin, Script};
 use crate::kit::page::Page;
 use crate::kit::program::{Outcome, finish, politesse};
 use crate::kit::proxy::{Config, Place, resolve};
-use crate::kit::{run, until};
+use crate::kit::{assert_contains, run, until};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /basket\n";
 
@@ -108,10 +108,7 @@ async fn without_interception_the_users_roots_stay() {
 /// disallowed one was refused, and that no temporary file is left.
 async fn assert_proxied(place: &Place, origin: &Origin, command: Command) -> Outcome {
     let outcome = finish(command, b"").await;
-    assert!(
-        outcome.stderr.contains("2 asked, 1 allowed, 1 refused"),
-        "{outcome:?}"
-    );
+    assert_contains(&outcome.stderr, "2 asked, 1 allowed, 1 refused");
     assert_eq!(origin.targets(), ["/page"]);
     assert!(temporary_files(place).is_empty());
     outcome

@@ -14,7 +14,7 @@ use crate::kit::client::get;
 use crate::kit::origin::{Origin, Script};
 use crate::kit::program::{Outcome, finish, politesse};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
-use crate::kit::{soon, until};
+use crate::kit::{assert_contains, soon, until};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 const REPORT: &str = "enforcement.mode = \"report\"";
@@ -192,10 +192,7 @@ async fn a_joined_run_reports_that_its_proxy_was_killed() {
     let (child, pid) = (start_until_gone(&proxy).await, proxy.pid());
     let place = proxy.kill().await;
     let told = end_of(child, &place).await;
-    assert!(
-        told.contains(&format!("(process {pid}) has stopped")),
-        "{told}"
-    );
+    assert_contains(&told, &format!("(process {pid}) has stopped"));
     assert!(told.contains("no counts"), "{told}");
 }
 

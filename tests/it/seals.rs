@@ -11,7 +11,7 @@ use crate::kit::client::{Crawler, get, metrics};
 use crate::kit::origin::{Script, site};
 use crate::kit::program::politesse;
 use crate::kit::proxy::{Place, Proxy, resolve};
-use crate::kit::until;
+use crate::kit::{assert_contains, until};
 
 /// Returns the folder of a stopped proxy that refused one request and allowed another.
 async fn crawled() -> Place {
@@ -116,19 +116,11 @@ async fn verify_rejects_a_foreign_head_and_wrong_arguments() {
     let found = place
         .run_code(1, &["audit", "verify", "--head", &other_head])
         .await;
-    assert!(
-        found.stdout.contains("is that of another record"),
-        "{found:?}"
-    );
+    assert_contains(&found.stdout, "is that of another record");
     let found = place
         .run_code(1, &["audit", "verify", "--key", &other_key])
         .await;
-    assert!(
-        found
-            .stdout
-            .contains("is not signed by a key that --key names"),
-        "{found:?}"
-    );
+    assert_contains(&found.stdout, "is not signed by a key that --key names");
     let [key, head] = exported(&place).await;
     for (arguments, said) in [
         (["--head", "/nowhere"], "cannot read /nowhere"),
@@ -197,10 +189,7 @@ async fn heads_are_exported_to_files_commands_and_urls_with_retries() {
         request.starts_with("POST /heads?token=secret HTTP/1.1\r\n"),
         "{request}"
     );
-    assert!(
-        request.contains(&format!("host: {address}\r\n")),
-        "{request}"
-    );
+    assert_contains(&request, &format!("host: {address}\r\n"));
     assert!(request.contains("\r\n\r\npolitesse/"), "{request}");
     let page = until("failed exports", async || {
         let page = metrics(&proxy).await;
@@ -222,10 +211,7 @@ async fn heads_are_exported_to_files_commands_and_urls_with_retries() {
     assert_eq!(again.matches(&newest).count(), 1, "{again}");
     let file = file.to_str().unwrap();
     let verified = place.run_ok(&["audit", "verify", "--head", file]).await;
-    assert!(
-        verified.stdout.contains("exported heads hold"),
-        "{verified:?}"
-    );
+    assert_contains(&verified.stdout, "exported heads hold");
 }
 
 // Ours: a start alone does not accept that heads were removed.

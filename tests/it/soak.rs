@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::kit::origin::{Script, site};
 use crate::kit::page::Page;
-use crate::kit::{client::Crawler, run_within};
+use crate::kit::{assert_contains, client::Crawler, run_within};
 
 const ROUNDS: usize = 30;
 const CRAWLERS: usize = 8;
@@ -59,10 +59,7 @@ fn a_crawl_of_a_minute_keeps_memory_flat_and_the_record_complete() {
             "RSS grew from {before} to {after} KiB"
         );
         let verified = proxy.place().run(&["audit", "verify"]).await;
-        assert!(
-            verified.stdout.contains("0 mismatches, 0 missing"),
-            "{verified:?}"
-        );
+        assert_contains(&verified.stdout, "0 mismatches, 0 missing");
         assert!(
             origin
                 .targets()

@@ -4,6 +4,7 @@
 use std::net::TcpListener;
 
 use crate::kit::addresses::free_addresses;
+use crate::kit::assert_contains;
 use crate::kit::program::isolated;
 use crate::kit::proxy::{Config, Place, Proxy};
 
@@ -25,16 +26,8 @@ async fn a_taken_port_is_named_with_a_command_that_works() {
     command.args(["-c", &format!("exec {}", line.trim())]);
     let proxy = Proxy::start(place, command).await;
     // The printed command keeps the address that was free.
-    assert!(
-        proxy.banner()[0].contains("127.0.0.2:"),
-        "{:?}",
-        proxy.banner()
-    );
-    assert!(
-        proxy.banner()[1].contains("127.0.0.1:"),
-        "{:?}",
-        proxy.banner()
-    );
+    assert_contains(&proxy.banner()[0], "127.0.0.2:");
+    assert_contains(&proxy.banner()[1], "127.0.0.1:");
     proxy.stop().await;
 }
 

@@ -13,7 +13,7 @@ use crate::kit::paced::at_once;
 use crate::kit::page::{Gate, Page};
 use crate::kit::program::finish;
 use crate::kit::proxy::{Config, Proxy, resolve};
-use crate::kit::{assert_members, run};
+use crate::kit::{assert_contains, assert_members, run};
 
 const PATH: &str = "/.well-known/tdmrep.json";
 
@@ -194,10 +194,7 @@ async fn simultaneous_pages_share_one_fetch_of_the_file() {
     assert!(replies.iter().all(|reply| reply.status() == 403));
     assert_eq!(origin.targets(), [PATH]);
     let text = metrics(&proxy).await;
-    assert!(
-        text.contains("politesse_tdm_fetches_total{result=\"file\"} 1"),
-        "{text}"
-    );
+    assert_contains(&text, "politesse_tdm_fetches_total{result=\"file\"} 1");
     assert!(text.contains("politesse_tdm_files 1\n"), "{text}");
     proxy.place().assert_verified().await;
 }

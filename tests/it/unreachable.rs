@@ -7,7 +7,6 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use crate::kit::addresses::free_address;
-use crate::kit::assert_members;
 use crate::kit::certificates::TestCa;
 use crate::kit::client::{Reply, get, metrics};
 use crate::kit::codings::coded;
@@ -15,6 +14,7 @@ use crate::kit::origin::{Script, site};
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
+use crate::kit::{assert_contains, assert_members};
 
 /// Asserts that `reply` is a refusal as `unreachable` with a Retry-After.
 fn assert_unreachable(reply: &Reply) {
@@ -297,11 +297,7 @@ async fn an_origin_that_requires_a_client_certificate_is_named_in_the_502() {
         });
         let reply = get(&proxy, "https://o.test/a").await;
         reply.assert_error(502, "tls_alert_received");
-        assert!(
-            reply.text().contains("client certificate"),
-            "{}",
-            reply.text()
-        );
+        assert_contains(&reply.text(), "client certificate");
         let rows = proxy.place().completed(1).await;
         assert_eq!(rows[0]["error"], "tls_alert_received");
     }

@@ -15,7 +15,7 @@ use crate::kit::h2::H2Crawler;
 use crate::kit::origin::{Origin, Script, site};
 use crate::kit::page::Page;
 use crate::kit::proxy::{Config, Proxy};
-use crate::kit::{assert_members, run_within};
+use crate::kit::{assert_contains, assert_members, run_within};
 
 /// Text that every page contains.
 const CONTENT: &str = "the content of the page";
@@ -122,10 +122,8 @@ async fn the_answer_and_the_record_name_the_denying_statement() {
     let expected = json!({"statement": "noai", "src": "m"});
     assert_members(&body["denials"][0], &expected);
     let detail = body["detail"].as_str().unwrap();
-    assert!(
-        detail.contains("answered with 200") && detail.contains("noai"),
-        "{body}"
-    );
+    assert_contains(detail, "answered with 200");
+    assert_contains(detail, "noai");
     assert_eq!(
         ask(&proxy, "TrainBot/1", "/field").await.json()["reason"],
         "preference"
@@ -157,11 +155,7 @@ async fn the_answer_and_the_record_name_the_denying_statement() {
     let shown = place.run(&["audit", "show", &row["seq"].to_string()]).await;
     assert!(shown.stdout.contains("noai"), "{}", shown.stdout);
     let why = place.run(&["audit", "why", "http://o.test/meta"]).await;
-    assert!(
-        why.stdout.contains("and withheld from the client"),
-        "{}",
-        why.stdout
-    );
+    assert_contains(&why.stdout, "and withheld from the client");
 }
 
 #[tokio::test]
@@ -171,10 +165,8 @@ async fn report_mode_forwards_the_page_and_says_that_it_would_be_withheld() {
     assert_eq!(given.status(), 200);
     assert!(given.text().contains(CONTENT));
     let told = given.head.value("proxy-status");
-    assert!(
-        told.contains("would be withheld") && told.contains("noai"),
-        "{told}"
-    );
+    assert_contains(told, "would be withheld");
+    assert_contains(told, "noai");
     let rows = page_rows(&proxy, 1).await;
     assert_eq!(rows[0]["denials"][0]["statement"], "noai");
     assert_eq!(rows[0]["error"], Value::Null);

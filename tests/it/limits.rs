@@ -1,13 +1,11 @@
 //! Limits and timeouts: bad input and slow peers get a clear answer, and do not harm the
 //! proxy (ARCHITECTURE.md, invariant 8).
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use http_body_util::BodyExt as _;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
 use tokio::process::Command;
 
 use crate::kit::client::{Crawler, get, metrics};
@@ -17,6 +15,7 @@ use crate::kit::page::{Gate, Length, Page};
 use crate::kit::program::{finish, politesse};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
+use crate::kit::server::Server;
 use crate::kit::{assert_members, until};
 
 // Ours: the number of connections is limited by `proxy.max_connections`, not by the low
@@ -335,31 +334,25 @@ async fn a_crawler_that_reads_nothing_is_disconnected() {
 }
 
 /// Starts an origin that answers as soon as it has a head and discards everything else it
-/// receives. Returns its address.
-async fn early_answering_origin() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        loop {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            tokio::spawn(async move {
-                let mut buffer = [0; 4096];
-                while let Ok(length @ 1..) = stream.read(&mut buffer).await {
-                    if buffer[..length].ends_with(b"\r\n\r\n") {
-                        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
-                        stream.write_all(answer).await.unwrap();
-                    }
-                }
-            });
+/// receives.
+async fn early_answering_origin() -> Server {
+    Server::start(|mut stream| async move {
+        let mut buffer = [0; 4096];
+        while let Ok(length @ 1..) = stream.read(&mut buffer).await {
+            if buffer[..length].ends_with(b"\r\n\r\n") {
+                let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+                stream.write_all(answer).await.unwrap();
+            }
         }
-    });
-    address
+    })
+    .await
 }
 
 // Ours: the rest of an upload after its answer is not taken for a late head.
 #[tokio::test]
 async fn an_upload_may_continue_after_its_answer() {
-    let proxy = resolve("o.test", early_answering_origin().await)
+    let origin = early_answering_origin().await;
+    let proxy = resolve("o.test", origin.address())
         .set("proxy.header_timeout = \"300ms\"")
         .set("proxy.idle_timeout = \"300ms\"")
         .start()

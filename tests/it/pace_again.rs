@@ -1,20 +1,19 @@
 //! Requests sent again after the origin closed a reused connection. Each takes a new
 //! turn, so that the origin's delay also lies between the two attempts.
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
+use tokio::net::TcpStream;
 
 use crate::kit::client::{ask, get, reload};
 use crate::kit::paced::{metric, ms};
 use crate::kit::page::Gate;
 use crate::kit::proxy::{Config, resolve};
 use crate::kit::raw_origin::find;
+use crate::kit::server::Server;
 use crate::kit::{clock, until};
 
 /// Path for which the origin keeps a reused connection open until its gate opens, before
@@ -24,35 +23,23 @@ const HELD: &str = "/held";
 /// An origin that answers the first request on each connection, then reads the second
 /// and closes without an answer.
 struct Closing {
-    address: SocketAddr,
+    server: Server,
     log: Arc<Mutex<Vec<(String, Instant)>>>,
     gate: Gate,
-    accepting: JoinHandle<()>,
 }
 
 impl Closing {
     async fn start(robots: &'static str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let log: Arc<Mutex<Vec<(String, Instant)>>> = Arc::default();
-        let gate = Gate::shut();
-        let (kept, held) = (Arc::clone(&log), gate.clone());
-        let accepting = tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream, robots, Arc::clone(&kept), held.clone()));
-            }
-        });
-        Self {
-            address,
-            log,
-            gate,
-            accepting,
-        }
+        let (log, gate) = (Arc::default(), Gate::shut());
+        let (shared, held) = (Arc::clone(&log), gate.clone());
+        let serve = move |stream| serve(stream, robots, Arc::clone(&shared), held.clone());
+        let server = Server::start(serve).await;
+        Self { server, log, gate }
     }
 
     /// Returns a proxy configuration with the default pace.
     fn config(&self) -> Config {
-        resolve("o.test", self.address)
+        resolve("o.test", self.server.address())
             .set("pace.profile = \"standard\"")
             .set("pace.origin = {}")
     }
@@ -77,12 +64,6 @@ impl Closing {
             .map(|pair| pair[1].1.duration_since(pair[0].1));
         let gaps: Vec<_> = gaps.collect();
         assert!(gaps.iter().all(|gap| pause <= *gap), "{gaps:?} {seen:?}");
-    }
-}
-
-impl Drop for Closing {
-    fn drop(&mut self) {
-        self.accepting.abort();
     }
 }
 

@@ -8,11 +8,12 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use super::kit::raw_origin::{After, Bytes, find};
+use super::kit::server::Server;
 use super::kit::soon;
 
 /// A message as received. Its texts hold each byte as U+0000 to U+00FF.
@@ -253,9 +254,8 @@ pub(crate) struct Seen {
 
 /// An origin that reads strictly and answers once a request is complete.
 pub(crate) struct StrictOrigin {
-    address: SocketAddr,
+    server: Server,
     desk: Arc<Desk>,
-    accepting: tokio::task::JoinHandle<()>,
 }
 
 /// State that all connections of an origin share.
@@ -273,24 +273,25 @@ impl StrictOrigin {
         tls: Option<TlsAcceptor>,
         answer: impl Fn(&Message) -> Bytes + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
         let desk = Arc::new(Desk {
             answer: Box::new(answer),
             seen: Mutex::default(),
             faults: Mutex::default(),
             connections: watch::Sender::new((0, 0)),
         });
-        let accepting = tokio::spawn(accept(listener, tls, Arc::clone(&desk)));
+        let shared = Arc::clone(&desk);
+        let server = Server::start(move |stream| {
+            let place = shared.open_connection();
+            connection(stream, tls.clone(), Arc::clone(&shared), place)
+        });
         Self {
-            address,
+            server: server.await,
             desk,
-            accepting,
         }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+        self.server.address()
     }
 
     /// Returns all requests, truncated ones included, except those for robots.txt.
@@ -318,38 +319,30 @@ impl StrictOrigin {
     }
 }
 
-impl Drop for StrictOrigin {
-    fn drop(&mut self) {
-        self.accepting.abort();
-    }
-}
-
-async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, desk: Arc<Desk>) {
-    loop {
-        let (stream, _) = listener.accept().await.unwrap();
-        let mut place = 0;
-        desk.connections.send_modify(|(opened, open)| {
-            place = *opened;
-            *opened += 1;
-            *open += 1;
-        });
-        let (tls, desk) = (tls.clone(), Arc::clone(&desk));
-        tokio::spawn(async move {
-            match tls {
-                None => desk.serve(Reader::new(stream), place).await,
-                Some(acceptor) => {
-                    // A failed handshake counts as a connection without a request.
-                    if let Ok(stream) = acceptor.accept(stream).await {
-                        desk.serve(Reader::new(stream), place).await;
-                    }
-                }
+/// Serves the connection with the number `place`.
+async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, desk: Arc<Desk>, place: usize) {
+    match tls {
+        None => desk.serve(Reader::new(stream), place).await,
+        Some(acceptor) => {
+            // A failed handshake counts as a connection without a request.
+            if let Ok(stream) = acceptor.accept(stream).await {
+                desk.serve(Reader::new(stream), place).await;
             }
-            desk.connections.send_modify(|(_, open)| *open -= 1);
-        });
+        }
     }
+    desk.connections.send_modify(|(_, open)| *open -= 1);
 }
 
 impl Desk {
+    /// Counts a new connection, and returns its number.
+    fn open_connection(&self) -> usize {
+        self.connections.send_modify(|(opened, open)| {
+            *opened += 1;
+            *open += 1;
+        });
+        self.connections.borrow().0 - 1
+    }
+
     async fn serve<S>(&self, mut reader: Reader<S>, connection: usize)
     where
         S: AsyncRead + AsyncWrite + Unpin,

@@ -33,6 +33,7 @@ pub(crate) mod program;
 pub(crate) mod proxy;
 pub(crate) mod raw_origin;
 pub(crate) mod redis;
+pub(crate) mod server;
 pub(crate) mod tenant;
 pub(crate) mod timed_origin;
 pub(crate) mod told;

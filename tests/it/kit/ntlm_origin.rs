@@ -13,19 +13,19 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use super::certificates::{Leaf, TestCa, Validity};
+use super::server::Server;
 
 /// First bytes of each message ([MS-NLMP], section 2.2.1).
 const SIGNATURE: &[u8] = b"NTLMSSP\0";
 
 pub(crate) struct NtlmOrigin {
-    address: SocketAddr,
+    server: Server,
     desk: Arc<Desk>,
-    accepting: tokio::task::JoinHandle<()>,
 }
 
 /// State shared by an origin's connections.
@@ -53,19 +53,15 @@ impl NtlmOrigin {
     }
 
     async fn serve(tls: Option<TlsAcceptor>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
         let desk = Arc::<Desk>::default();
-        let accepting = tokio::spawn(accept(listener, tls, Arc::clone(&desk)));
-        Self {
-            address,
-            desk,
-            accepting,
-        }
+        let shared = Arc::clone(&desk);
+        let serve = move |stream| connection(stream, tls.clone(), Arc::clone(&shared));
+        let server = Server::start(serve).await;
+        Self { server, desk }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+        self.server.address()
     }
 
     /// Returns the name under which each robots.txt request was made.
@@ -78,20 +74,6 @@ impl NtlmOrigin {
         let mut open = self.desk.open.subscribe();
         let reached = open.wait_for(|open| *open == count);
         super::soon("connections to close", reached).await.unwrap();
-    }
-}
-
-impl Drop for NtlmOrigin {
-    fn drop(&mut self) {
-        self.accepting.abort();
-    }
-}
-
-async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, desk: Arc<Desk>) {
-    loop {
-        let (stream, _) = listener.accept().await.unwrap();
-        stream.set_nodelay(true).unwrap();
-        tokio::spawn(connection(stream, tls.clone(), Arc::clone(&desk)));
     }
 }
 

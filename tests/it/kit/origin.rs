@@ -12,13 +12,14 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use super::certificates::{Leaf, TestCa, Validity};
 use super::page::{OutBody, Page};
 use super::proxy::{Config, Proxy};
+use super::server::Server;
 use super::{Digest, clock, soon};
 
 /// One request, as an origin received it.
@@ -171,9 +172,8 @@ pub(crate) async fn site(script: Script, lines: &[&str]) -> (Origin, Proxy) {
 
 /// A running scripted origin. Dropping it fails the test if one of its tasks panicked.
 pub(crate) struct Origin {
-    address: SocketAddr,
+    server: Server,
     desk: Arc<Desk>,
-    accepting: tokio::task::JoinHandle<()>,
 }
 
 /// State shared by all connections of an origin.
@@ -186,24 +186,25 @@ struct Desk {
 
 impl Origin {
     async fn start(script: Script, tls: Option<TlsAcceptor>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
         let desk = Arc::new(Desk {
             script,
             log: watch::Sender::new(Vec::new()),
             connections: watch::Sender::new(0),
             panics: Mutex::new(Vec::new()),
         });
-        let accepting = tokio::spawn(accept(listener, tls, Arc::clone(&desk)));
+        let shared = Arc::clone(&desk);
+        let server = Server::start(move |stream| {
+            shared.connections.send_modify(|count| *count += 1);
+            watched(stream, tls.clone(), Arc::clone(&shared))
+        });
         Self {
-            address,
+            server: server.await,
             desk,
-            accepting,
         }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+        self.server.address()
     }
 
     /// Returns all requests so far, in order of arrival.
@@ -270,7 +271,6 @@ impl Origin {
 
 impl Drop for Origin {
     fn drop(&mut self) {
-        self.accepting.abort();
         let panics = self.desk.panics.lock().unwrap();
         if !std::thread::panicking() {
             assert!(panics.is_empty(), "an origin's task panicked: {panics:?}");
@@ -278,20 +278,13 @@ impl Drop for Origin {
     }
 }
 
-async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, desk: Arc<Desk>) {
-    loop {
-        let (stream, _) = listener.accept().await.unwrap();
-        stream.set_nodelay(true).unwrap();
-        desk.connections.send_modify(|count| *count += 1);
-        let served = tokio::spawn(connection(stream, tls.clone(), Arc::clone(&desk)));
-        let desk = Arc::clone(&desk);
-        tokio::spawn(async move {
-            if let Err(error) = served.await
-                && error.is_panic()
-            {
-                desk.panics.lock().unwrap().push(error.to_string());
-            }
-        });
+/// Serves a connection, and notes a panic of its task.
+async fn watched(stream: TcpStream, tls: Option<TlsAcceptor>, desk: Arc<Desk>) {
+    let served = tokio::spawn(connection(stream, tls, Arc::clone(&desk)));
+    if let Err(error) = served.await
+        && error.is_panic()
+    {
+        desk.panics.lock().unwrap().push(error.to_string());
     }
 }
 

@@ -5,51 +5,35 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
 use super::raw_origin::find;
+use super::server::Server;
 
 /// A running parent proxy, which logs the heads of the requests it receives.
 pub(crate) struct Parent {
-    address: SocketAddr,
+    server: Server,
     heads: Arc<Mutex<Vec<String>>>,
-    accepting: tokio::task::JoinHandle<()>,
 }
 
 impl Parent {
     /// Starts a parent that answers every CONNECT with `answer`. If that is a 200, the
     /// connection is then relayed to `origin`.
     pub(crate) async fn start(answer: &str, origin: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
         let heads = Arc::new(Mutex::new(Vec::new()));
         let (log, answer) = (Arc::clone(&heads), answer.to_owned());
-        let accepting = tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let log = Arc::clone(&log);
-                tokio::spawn(serve(stream, answer.clone(), (origin, log)));
-            }
-        });
-        Self {
-            address,
-            heads,
-            accepting,
-        }
+        let serve = move |stream| serve(stream, answer.clone(), (origin, Arc::clone(&log)));
+        let server = Server::start(serve).await;
+        Self { server, heads }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+        self.server.address()
     }
 
     /// Returns the heads of all requests so far.
     pub(crate) fn heads(&self) -> Vec<String> {
         self.heads.lock().unwrap().clone()
-    }
-}
-
-impl Drop for Parent {
-    fn drop(&mut self) {
-        self.accepting.abort();
     }
 }
 

@@ -5,8 +5,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
+
+use super::server::Server;
 
 /// Bytes of an answer, and what happens to the connection after them.
 #[derive(Clone)]
@@ -26,22 +28,23 @@ type Reply = Arc<dyn Fn(&str) -> Bytes + Send + Sync>;
 
 /// A raw origin. Its record has one entry per connection: the bytes received there.
 pub(crate) struct RawOrigin {
-    address: SocketAddr,
+    server: Server,
     record: watch::Sender<Vec<Vec<u8>>>,
-    accepting: tokio::task::JoinHandle<()>,
 }
 
 impl RawOrigin {
     /// Starts an origin that calls `reply` with the target of each complete request.
     pub(crate) async fn start(reply: impl Fn(&str) -> Bytes + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
         let record = watch::Sender::new(Vec::new());
-        let accepting = tokio::spawn(accept(listener, Arc::new(reply), record.clone()));
+        let shared = record.clone();
+        let reply: Reply = Arc::new(reply);
+        let server = Server::start(move |stream| {
+            let connection = Connection::open(stream, &shared);
+            connection.serve(Arc::clone(&reply), shared.clone())
+        });
         Self {
-            address,
+            server: server.await,
             record,
-            accepting,
         }
     }
 
@@ -60,7 +63,7 @@ impl RawOrigin {
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+        self.server.address()
     }
 
     /// Returns all requests as received, connection by connection, without those for
@@ -92,12 +95,6 @@ impl RawOrigin {
     }
 }
 
-impl Drop for RawOrigin {
-    fn drop(&mut self) {
-        self.accepting.abort();
-    }
-}
-
 impl Bytes {
     /// Returns a plain text answer with status 200.
     pub(crate) fn text(body: &str) -> Self {
@@ -123,23 +120,6 @@ impl Bytes {
     }
 }
 
-async fn accept(listener: TcpListener, reply: Reply, record: watch::Sender<Vec<Vec<u8>>>) {
-    loop {
-        let (stream, _) = listener.accept().await.unwrap();
-        let mut place = 0;
-        record.send_modify(|record| {
-            place = record.len();
-            record.push(Vec::new());
-        });
-        let connection = Connection {
-            stream,
-            place,
-            answered: 0,
-        };
-        tokio::spawn(connection.serve(Arc::clone(&reply), record.clone()));
-    }
-}
-
 /// One connection: its index in the record, and the number of answered requests.
 struct Connection {
     stream: TcpStream,
@@ -148,6 +128,17 @@ struct Connection {
 }
 
 impl Connection {
+    /// Adds an entry to `record` for a new connection.
+    fn open(stream: TcpStream, record: &watch::Sender<Vec<Vec<u8>>>) -> Self {
+        let place = record.borrow().len();
+        record.send_modify(|record| record.push(Vec::new()));
+        Self {
+            stream,
+            place,
+            answered: 0,
+        }
+    }
+
     async fn serve(mut self, reply: Reply, record: watch::Sender<Vec<Vec<u8>>>) {
         let mut buffer = vec![0; 65_536];
         while let Ok(length @ 1..) = self.stream.read(&mut buffer).await {

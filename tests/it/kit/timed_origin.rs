@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use politesse_base::clock;
 
 use super::raw_origin::find;
+use super::server::Server;
 
 /// One page request and its answer.
 #[derive(Clone, Debug)]
@@ -34,9 +35,8 @@ struct Script {
 
 /// A running origin, over plain TCP.
 pub(crate) struct TimedOrigin {
-    address: SocketAddr,
+    server: Server,
     log: Arc<Mutex<Vec<Served>>>,
-    accepting: tokio::task::JoinHandle<()>,
 }
 
 impl TimedOrigin {
@@ -65,19 +65,23 @@ impl TimedOrigin {
     }
 
     async fn serving(script: Script) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
         let log = Arc::default();
-        let accepting = tokio::spawn(accept(listener, script, Arc::clone(&log)));
+        let shared = Arc::clone(&log);
+        let server = Server::start(move |stream| {
+            let (script, log) = (script.clone(), Arc::clone(&shared));
+            async move {
+                // The proxy decides how a connection ends; an error here is no failure.
+                let _ = serve(stream, &script, &log).await;
+            }
+        });
         Self {
-            address,
+            server: server.await,
             log,
-            accepting,
         }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+        self.server.address()
     }
 
     /// Returns the page requests, in order of arrival.
@@ -96,24 +100,6 @@ impl TimedOrigin {
                 next.came.saturating_duration_since(ended)
             })
             .collect()
-    }
-}
-
-impl Drop for TimedOrigin {
-    fn drop(&mut self) {
-        self.accepting.abort();
-    }
-}
-
-async fn accept(listener: TcpListener, script: Script, log: Arc<Mutex<Vec<Served>>>) {
-    loop {
-        let (stream, _) = listener.accept().await.unwrap();
-        stream.set_nodelay(true).unwrap();
-        let (script, log) = (script.clone(), Arc::clone(&log));
-        tokio::spawn(async move {
-            // The proxy decides how a connection ends; an error here is no failure.
-            let _ = serve(stream, &script, &log).await;
-        });
     }
 }
 

@@ -49,11 +49,7 @@ pub(crate) enum End {
 impl Head {
     /// Returns the values of all `name` fields, in order.
     pub(crate) fn values(&self, name: &str) -> Vec<&str> {
-        let named = self
-            .fields
-            .iter()
-            .filter(|(key, _)| key.eq_ignore_ascii_case(name));
-        named.map(|(_, value)| value.as_str()).collect()
+        field_values(&self.fields, name)
     }
 
     /// Returns the value of `name`, which must occur exactly once.
@@ -457,6 +453,14 @@ fn parse(head: &[u8]) -> Head {
         status,
         fields: lines.map(field).collect(),
     }
+}
+
+/// Returns the values of `name` among field lines, in order.
+pub(crate) fn field_values<'a>(fields: &'a [(String, String)], name: &str) -> Vec<&'a str> {
+    let named = fields
+        .iter()
+        .filter(|(key, _)| key.eq_ignore_ascii_case(name));
+    named.map(|(_, value)| value.as_str()).collect()
 }
 
 fn field(line: &str) -> (String, String) {

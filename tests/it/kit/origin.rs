@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use super::certificates::{Leaf, TestCa, Validity};
+use super::client::field_values;
 use super::page::{OutBody, Page};
 use super::proxy::{Config, Proxy};
 use super::server::Server;
@@ -43,11 +44,7 @@ pub(crate) struct Seen {
 impl Seen {
     /// Returns the values of `name`, in order.
     pub(crate) fn values(&self, name: &str) -> Vec<&str> {
-        let named = self
-            .fields
-            .iter()
-            .filter(|(key, _)| key.eq_ignore_ascii_case(name));
-        named.map(|(_, value)| value.as_str()).collect()
+        field_values(&self.fields, name)
     }
 }
 

@@ -82,9 +82,7 @@ async fn a_stopping_proxy_is_not_ready() {
     )
     .await;
     let mut crawler = Crawler::plain(&proxy).await;
-    crawler
-        .send(b"GET http://o.test/slow HTTP/1.1\r\nHost: o.test\r\n\r\n")
-        .await;
+    crawler.start_get("http://o.test/slow", "o.test").await;
     origin.arrival("/slow").await;
     proxy.signal("TERM").await;
     let admin = proxy.admin();

@@ -1,7 +1,7 @@
 //! The annotation: one field lists the directives that bind the crawler, and the page
 //! passes unchanged.
 
-use crate::kit::client::{Crawler, End, ask, get, get_as};
+use crate::kit::client::{Crawler, ask, get, get_as};
 use crate::kit::origin::{Script, site};
 use crate::kit::page::{Gate, Length, Page};
 use crate::kit::{assert_contains, stream_digest};
@@ -135,9 +135,7 @@ async fn a_page_is_held_back_until_its_head_ends_and_then_streamed() {
     let page = Page::stepped(&chunks, &gate).field("Content-Type", "text/html");
     let (_origin, proxy) = site(Script::robots("").page("/a", page), &[]).await;
     let mut crawler = Crawler::plain(&proxy).await;
-    crawler
-        .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1\r\n\r\n")
-        .await;
+    crawler.start_get("http://o.test/a", "o.test").await;
     // After </head>, HTML may still have a <meta> that belongs to the head; <body> ends
     // it.
     gate.open(2);
@@ -147,13 +145,7 @@ async fn a_page_is_held_back_until_its_head_ends_and_then_streamed() {
         "examplebot=(noindex;src=m);state=complete"
     );
     gate.open(1);
-    let mut body = Vec::new();
-    assert_eq!(
-        crawler
-            .body(&head, |bytes| body.extend_from_slice(bytes))
-            .await,
-        End::Whole
-    );
+    let body = crawler.whole_body(&head).await;
     assert_eq!(body, chunks.concat().as_bytes());
 }
 
@@ -169,22 +161,14 @@ async fn a_page_head_is_held_back_no_longer_than_hold_time() {
     )
     .await;
     let mut crawler = Crawler::plain(&proxy).await;
-    crawler
-        .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1\r\n\r\n")
-        .await;
+    crawler.start_get("http://o.test/a", "o.test").await;
     let head = crawler.head().await.unwrap();
     assert_eq!(
         head.value("robots-directives"),
         "examplebot=();state=partial;why=time"
     );
     gate.open(1);
-    let mut body = Vec::new();
-    assert_eq!(
-        crawler
-            .body(&head, |bytes| body.extend_from_slice(bytes))
-            .await,
-        End::Whole
-    );
+    let body = crawler.whole_body(&head).await;
     assert_eq!(body, b"<html><head></head>");
 }
 

@@ -95,9 +95,7 @@ async fn a_stalled_page_head_is_sent_on_after_hold_time() {
         crawler.peek(seen).await;
         gate.open(1);
     }
-    let mut body = Vec::new();
-    let take = |bytes: &[u8]| body.extend_from_slice(bytes);
-    assert_eq!(crawler.body(&head, take).await, End::Whole);
+    let body = crawler.whole_body(&head).await;
     assert_eq!(body, chunks.concat().as_bytes());
 }
 
@@ -182,9 +180,7 @@ async fn a_page_over_the_budget_passes_unread() {
             "examplebot=();state=partial;why=memory"
         );
         gate.open(1);
-        let mut body = Vec::new();
-        let take = |bytes: &[u8]| body.extend_from_slice(bytes);
-        assert_eq!(crawler.body(&head, take).await, End::Whole);
+        let body = crawler.whole_body(&head).await;
         assert_eq!(body, b"<head></head>");
         assert_eq!(held_bytes(&proxy).await, 0);
     }

@@ -151,9 +151,7 @@ async fn a_request_in_flight_delays_the_start_by_the_crawl_delay() {
     let origin = delaying("40").page("/1", page).start().await;
     let proxy = standard(&origin).start().await;
     let mut crawler = Crawler::plain(&proxy).await;
-    crawler
-        .send(b"GET http://o.test/1 HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot\r\n\r\n")
-        .await;
+    crawler.start_get("http://o.test/1", "o.test").await;
     origin.arrival("/1").await;
     let told = answer(&proxy, "http://o.test/2").await;
     assert_eq!(

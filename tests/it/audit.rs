@@ -90,9 +90,7 @@ async fn the_row_is_written_before_the_origin_gets_the_request() {
     )
     .await;
     let mut crawler = Crawler::plain(&proxy).await;
-    crawler
-        .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
-        .await;
+    crawler.start_get("http://o.test/a", "o.test").await;
     origin.arrival("/a").await;
     let rows = proxy.place().rows().await;
     assert_eq!(
@@ -113,18 +111,14 @@ async fn a_crawler_that_hangs_up_leaves_a_completed_row() {
         .page("/long", Page::stream(1 << 40, Length::Announced));
     let (origin, proxy) = site(script, &[]).await;
     let mut waiting = Crawler::abrupt(&proxy).await;
-    waiting
-        .send(b"GET http://o.test/late HTTP/1.1\r\nHost: o.test\r\n\r\n")
-        .await;
+    waiting.start_get("http://o.test/late", "o.test").await;
     origin.arrival("/late").await;
     drop(waiting);
     let rows = proxy.place().completed(1).await;
     let expected = json!({"verdict": "allow", "error": "client_gone"});
     assert_members(&rows[0], &expected);
     let mut reading = Crawler::plain(&proxy).await;
-    reading
-        .send(b"GET http://o.test/long HTTP/1.1\r\nHost: o.test\r\n\r\n")
-        .await;
+    reading.start_get("http://o.test/long", "o.test").await;
     assert_eq!(reading.head().await.unwrap().status, 200);
     drop(reading);
     let rows = proxy.place().completed(2).await;

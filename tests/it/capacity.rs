@@ -108,7 +108,7 @@ async fn descriptors_are_reserved_for_the_admin_listener() {
     let proxy = start_with_descriptors(place, 120).await;
     let told = "the hard limit of descriptors is 120, and this configuration wants 4753: \
                     they suffice for 45 connections";
-    until("warning", async || proxy.log().contains(told).then_some(())).await;
+    proxy.logged(told).await;
     let mut held = burst(proxy.address(), 200).await;
     held.push(TcpStream::connect(proxy.address()).await.unwrap());
     let shown = until("connections refused", async || {
@@ -133,9 +133,7 @@ async fn descriptors_are_reserved_for_the_admin_listener() {
     drop(held);
     until("a page again", async || {
         let mut crawler = Crawler::plain(&proxy).await;
-        crawler
-            .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
-            .await;
+        crawler.start_get("http://o.test/a", "o.test").await;
         // The proxy closes it until it has noticed the dropped connections.
         let reply = crawler.try_reply_to("GET").await?;
         (reply.status() == 200).then_some(())

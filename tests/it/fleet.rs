@@ -281,9 +281,7 @@ async fn a_node_shows_the_state_and_hosts_of_the_others() {
     }
     all_are(&nodes, "ready").await;
     let mut crawler = Crawler::plain(&nodes[1]).await;
-    crawler
-        .send(b"GET http://o.test/slow HTTP/1.1\r\nHost: o.test\r\n\r\n")
-        .await;
+    crawler.start_get("http://o.test/slow", "o.test").await;
     origin.arrival("/slow").await;
     let shown = until("a leased host", async || {
         let shown = node_in_status(&nodes[0], "node-1").await;

@@ -157,20 +157,12 @@ async fn the_first_byte_of_a_slow_body_arrives_before_its_last_is_sent() {
     let script = Script::robots("").page("/slow", Page::stepped(&["first", "last"], &gate));
     let (_origin, proxy) = site(script, &[]).await;
     let mut crawler = Crawler::plain(&proxy).await;
-    crawler
-        .send(b"GET http://o.test/slow HTTP/1.1\r\nHost: o.test\r\n\r\n")
-        .await;
+    crawler.start_get("http://o.test/slow", "o.test").await;
     let head = crawler.head().await.unwrap();
     let start = crawler.peek(10).await;
     assert!(String::from_utf8_lossy(start).contains("first"));
     gate.open(1);
-    let mut body = Vec::new();
-    assert_eq!(
-        crawler
-            .body(&head, |bytes| body.extend_from_slice(bytes))
-            .await,
-        End::Whole
-    );
+    let body = crawler.whole_body(&head).await;
     assert_eq!(body, b"firstlast");
 }
 
@@ -413,9 +405,7 @@ async fn a_long_body_is_forwarded_in_small_pieces() {
     let page = [head.as_bytes(), &body, b"\r\n0\r\n\r\n"].concat();
     let (_origin, proxy) = raw_site(Bytes::of(&page)).await;
     let mut crawler = Crawler::plain(&proxy).await;
-    crawler
-        .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
-        .await;
+    crawler.start_get("http://o.test/a", "o.test").await;
     crawler.head().await.unwrap();
     let (mut longest, mut received) = (0, Vec::new());
     loop {
@@ -509,9 +499,7 @@ async fn a_connection_closed_by_the_origin_causes_no_error() {
 async fn a_half_closed_client_still_gets_its_response() {
     let (_origin, proxy) = site(Script::robots(""), &[]).await;
     let mut crawler = Crawler::plain(&proxy).await;
-    crawler
-        .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
-        .await;
+    crawler.start_get("http://o.test/a", "o.test").await;
     crawler.finish_sending().await;
     assert_eq!(crawler.reply_to("GET").await.status(), 200);
 }

@@ -280,9 +280,7 @@ async fn header_timeout_does_not_abort_a_slow_answer() {
     let script = Script::robots("").page("/a", Page::stepped(&["some", "more"], &gate));
     let (origin, proxy) = site(script, &["proxy.header_timeout = \"300ms\""]).await;
     let mut crawler = Crawler::plain(&proxy).await;
-    crawler
-        .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
-        .await;
+    crawler.start_get("http://o.test/a", "o.test").await;
     origin.arrival("/a").await;
     // A silent connection that was opened later is closed, so the timeout has passed.
     assert!(Crawler::plain(&proxy).await.closes().await);
@@ -300,9 +298,7 @@ async fn a_pause_of_the_origin_does_not_count_as_client_idleness() {
     let script = Script::robots("").page("/a", Page::stepped(&["some", "more"], &gate));
     let (origin, proxy) = site(script, &["proxy.idle_timeout = \"300ms\""]).await;
     let mut crawler = Crawler::plain(&proxy).await;
-    crawler
-        .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
-        .await;
+    crawler.start_get("http://o.test/a", "o.test").await;
     gate.open(1);
     origin.arrival("/a").await;
     // Idle connections opened later are closed, so the timeout has passed.
@@ -326,9 +322,7 @@ async fn a_crawler_that_reads_nothing_is_disconnected() {
     )
     .await;
     let mut crawler = Crawler::plain(&proxy).await;
-    crawler
-        .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
-        .await;
+    crawler.start_get("http://o.test/a", "o.test").await;
     let rows = proxy.place().completed(1).await;
     assert_eq!(rows[0]["error"], "client_idle", "{rows:?}");
 }

@@ -176,8 +176,7 @@ async fn a_missing_or_invalid_handshake_closes_the_connection() {
     half.send(&[0x16, 3, 1, 2, 0, 1]).await;
     assert!(half.closes().await);
     let mut none = Crawler::to(address).await;
-    none.send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
-        .await;
+    none.start_get("http://o.test/a", "o.test").await;
     // The proxy may send a TLS alert, but no HTTP answer.
     assert!(none.try_reply_to("GET").await.is_none());
     let text = metrics(&proxy).await;

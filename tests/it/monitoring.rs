@@ -357,9 +357,7 @@ async fn a_client_that_hangs_up_is_counted_once() {
     let proxy = resolve("o.test", origin.address()).start().await;
     get(&proxy, "http://o.test/1").await;
     let mut crawler = Crawler::abrupt(&proxy).await;
-    crawler
-        .send(b"GET http://o.test/slow HTTP/1.1\r\nHost: o.test\r\n\r\n")
-        .await;
+    crawler.start_get("http://o.test/slow", "o.test").await;
     origin.arrival("/slow").await;
     drop(crawler);
     let line = "politesse_clients_gone_total 1\n";

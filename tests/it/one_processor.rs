@@ -34,8 +34,7 @@ async fn a_proxy_on_one_processor_serves_refuses_and_finishes() {
     command.arg("serve");
     let mut proxy = Proxy::start(place, command).await;
     let mut slow = Crawler::plain(&proxy).await;
-    slow.send(b"GET http://o.test/slow HTTP/1.1\r\nHost: o.test\r\n\r\n")
-        .await;
+    slow.start_get("http://o.test/slow", "o.test").await;
     origin.arrival("/slow").await;
     let mut crawler = Crawler::plain(&proxy).await;
     for (path, status) in [("/page", 200), ("/private", 403), ("/page", 200)] {

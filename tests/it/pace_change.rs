@@ -203,9 +203,7 @@ async fn a_crawler_that_hangs_up_during_a_response_frees_its_turn() {
     let origin = delaying("0.6").page("/1", page).start().await;
     let proxy = Arc::new(standard(&origin).start().await);
     let mut crawler = Crawler::abrupt(&proxy).await;
-    crawler
-        .send(b"GET http://o.test/1 HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1.0\r\n\r\n")
-        .await;
+    crawler.start_get("http://o.test/1", "o.test").await;
     assert_eq!(crawler.head().await.unwrap().status, 200);
     let next = asking(&proxy, "http://o.test/2");
     queue(&proxy, 1).await;
@@ -247,9 +245,7 @@ async fn a_stop_does_not_wait_for_turns_beyond_the_shutdown_timeout() {
     let proxy = config.start().await;
     assert_eq!(get(&proxy, "http://o.test/0").await.status(), 200);
     let mut crawler = Crawler::plain(&proxy).await;
-    crawler
-        .send(b"GET http://o.test/1 HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1.0\r\n\r\n")
-        .await;
+    crawler.start_get("http://o.test/1", "o.test").await;
     queue(&proxy, 1).await;
     let begun = clock::instant();
     let mut proxy = proxy;

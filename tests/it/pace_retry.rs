@@ -172,9 +172,7 @@ async fn a_client_that_hangs_up_gets_no_retry() {
     let origin = refusing(1, "2").await;
     let proxy = Arc::new(retrying(&origin).start().await);
     let mut crawler = Crawler::plain(&proxy).await;
-    crawler
-        .send(b"GET http://o.test/1 HTTP/1.1\r\nHost: o.test\r\n\r\n")
-        .await;
+    crawler.start_get("http://o.test/1", "o.test").await;
     queue(&proxy, 1).await;
     drop(crawler);
     queue(&proxy, 0).await;

@@ -142,10 +142,7 @@ async fn a_reload_replaces_a_removed_token() {
     // An unusable file makes the reload fail, and the old token stays in force.
     write_token(proxy.place(), "", 0o600);
     proxy.signal("HUP").await;
-    until("a refusal", async || {
-        proxy.log().contains("was not reloaded").then_some(())
-    })
-    .await;
+    proxy.logged("was not reloaded").await;
     assert_eq!(curl(proxy.admin(), &["-u", &new]).await.0, "200");
 }
 
@@ -343,9 +340,7 @@ async fn the_api_shows_queues_and_back_offs_of_hosts() {
     assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
     assert_eq!(get(&proxy, "http://other.test/1").await.status(), 429);
     let mut waiting = Crawler::plain(&proxy).await;
-    waiting
-        .send(b"GET http://o.test/2 HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1.0\r\n\r\n")
-        .await;
+    waiting.start_get("http://o.test/2", "o.test").await;
     queue(&proxy, 1).await;
     let right = credentials(proxy.place()).await;
     let (_, body) = curl(proxy.admin(), &["-u", &right]).await;

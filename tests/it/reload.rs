@@ -176,7 +176,7 @@ async fn a_file_with_mistakes_leaves_the_old_configuration_in_force_and_logs_eac
         "robots.redirects is 4; a whole number from 5 to 20 is wanted",
         "the configuration was not reloaded, and the previous one stays in force",
     ] {
-        until(told, async || proxy.log().contains(told).then_some(())).await;
+        proxy.logged(told).await;
     }
     assert_eq!(
         number(
@@ -189,10 +189,7 @@ async fn a_file_with_mistakes_leaves_the_old_configuration_in_force_and_logs_eac
     reply.assert_error(403, "http_request_denied");
     std::fs::remove_file(proxy.place().path("politesse.toml")).unwrap();
     hang_up(&proxy, "failed").await;
-    until("no file", async || {
-        proxy.log().contains("cannot read").then_some(())
-    })
-    .await;
+    proxy.logged("cannot read").await;
     assert_eq!(get(&proxy, "http://o.test/private").await.status(), 403);
     reload(&proxy, &to(&origin).set("enforcement.mode = \"report\"")).await;
     assert_eq!(get(&proxy, "http://o.test/private").await.status(), 200);
@@ -217,7 +214,7 @@ async fn a_reload_that_changes_a_fixed_key_is_refused_whole() {
     hang_up(&proxy, "failed").await;
     let told = "admin.listen, audit.store, log.format, proxy.listen cannot \
                     be changed while the proxy runs";
-    until("keys", async || proxy.log().contains(told).then_some(())).await;
+    proxy.logged(told).await;
     assert_eq!(get(&proxy, "http://o.test/private").await.status(), 403);
     origin.assert_only_robots_fetched();
     assert!(!proxy.place().path("other.db").exists());
@@ -390,10 +387,7 @@ async fn a_reload_changes_the_log_level() {
         reload(&proxy, &config).await;
         get(&proxy, &format!("http://o.test/{page}")).await;
     }
-    until("the last line", async || {
-        proxy.log().contains("http://o.test/d").then_some(())
-    })
-    .await;
+    proxy.logged("http://o.test/d").await;
     for (page, lines, is_logged) in logged {
         let found = proxy.log().contains(&format!("http://o.test/{page}"));
         assert_eq!(found, is_logged, "{lines}");

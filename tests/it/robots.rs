@@ -104,9 +104,7 @@ async fn a_robots_txt_that_hangs_delays_no_other_origin() {
     let config = resolve("slow.test", slow.address()).resolve("quick.test", quick.address());
     let proxy = config.start().await;
     let mut waiting = Crawler::plain(&proxy).await;
-    waiting
-        .send(b"GET http://slow.test/a HTTP/1.1\r\nHost: slow.test\r\n\r\n")
-        .await;
+    waiting.start_get("http://slow.test/a", "slow.test").await;
     slow.arrival("/robots.txt").await;
     for n in 0..20 {
         assert_eq!(

@@ -20,9 +20,7 @@ async fn busy(config: Config) -> (Gate, Origin, Proxy, Crawler) {
         .await;
     let proxy = config.resolve("o.test", origin.address()).start().await;
     let mut crawler = Crawler::plain(&proxy).await;
-    crawler
-        .send(b"GET http://o.test/slow HTTP/1.1\r\nHost: o.test\r\n\r\n")
-        .await;
+    crawler.start_get("http://o.test/slow", "o.test").await;
     origin.arrival("/slow").await;
     (gate, origin, proxy, crawler)
 }

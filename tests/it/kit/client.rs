@@ -272,9 +272,15 @@ impl Crawler {
     /// Sends a GET for `target` with `host` as Host field. `target` must be in absolute
     /// form on a plain connection.
     pub(crate) async fn get(&mut self, target: &str, host: &str) -> Reply {
-        let (line, host) = (format!("GET {target} HTTP/1.1"), format!("Host: {host}"));
-        self.ask(&[&line, &host, "User-Agent: ExampleBot/1.0"])
-            .await
+        self.start_get(target, host).await;
+        self.reply_to("GET").await
+    }
+
+    /// Sends a GET as [`Self::get`] does, without reading the response.
+    pub(crate) async fn start_get(&mut self, target: &str, host: &str) {
+        let line = format!("GET {target} HTTP/1.1\r\nHost: {host}");
+        let request = format!("{line}\r\nUser-Agent: ExampleBot/1.0\r\n\r\n");
+        self.send(request.as_bytes()).await;
     }
 
     /// Reads the next final response, to a request with `method`.
@@ -339,6 +345,14 @@ impl Crawler {
             take(&std::mem::take(&mut self.unread));
         }
         End::Whole
+    }
+
+    /// Reads a body framed as `head` says, and asserts that it is complete.
+    pub(crate) async fn whole_body(&mut self, head: &Head) -> Vec<u8> {
+        let mut body = Vec::new();
+        let end = self.body(head, |bytes| body.extend_from_slice(bytes)).await;
+        assert_eq!(end, End::Whole, "after {} bytes", body.len());
+        body
     }
 
     /// Reads a body without keeping it, and returns its length and digest.

@@ -2,24 +2,24 @@
 
 use std::net::SocketAddr;
 
-use crate::kit::client::{Crawler, Reply, get};
+use crate::kit::client::{Crawler, get, get_admin};
 use crate::kit::origin::{Script, site};
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::Config;
-
-async fn ask(admin: SocketAddr, path: &str) -> Reply {
-    let mut client = Crawler::to(admin).await;
-    let (line, host) = (format!("GET {path} HTTP/1.1"), format!("Host: {admin}"));
-    client.ask(&[&line, &host]).await
-}
 
 // Ours.
 #[tokio::test]
 async fn a_running_proxy_is_healthy_and_ready() {
     let proxy = Config::default().start().await;
-    assert_eq!(ask(proxy.admin(), "/healthz").await.status(), 200);
-    assert_eq!(ask(proxy.admin(), "/readyz").await.status(), 200);
-    assert_eq!(ask(proxy.admin(), "/nothing").await.status(), 404);
+    assert_eq!(
+        get_admin(proxy.admin(), "/healthz", &[]).await.status(),
+        200
+    );
+    assert_eq!(get_admin(proxy.admin(), "/readyz", &[]).await.status(), 200);
+    assert_eq!(
+        get_admin(proxy.admin(), "/nothing", &[]).await.status(),
+        404
+    );
 }
 
 // Ours: no metric contains a host, a URL or a crawler name.
@@ -28,7 +28,7 @@ async fn metrics_count_decisions_without_naming_hosts_or_crawlers() {
     let (_origin, proxy) = site(Script::robots("User-agent: *\nDisallow: /private\n"), &[]).await;
     get(&proxy, "http://o.test/open").await;
     get(&proxy, "http://o.test/private").await;
-    let metrics = ask(proxy.admin(), "/metrics").await;
+    let metrics = get_admin(proxy.admin(), "/metrics", &[]).await;
     assert!(
         metrics
             .head
@@ -65,10 +65,13 @@ async fn requests_get_503_while_the_record_cannot_be_written() {
     assert_eq!(reply.status(), 503, "{}", reply.text());
     assert!(reply.head.value("proxy-status").starts_with("politesse;"));
     assert!(!reply.head.value("retry-after").is_empty());
-    let ready = ask(proxy.admin(), "/readyz").await;
+    let ready = get_admin(proxy.admin(), "/readyz", &[]).await;
     assert_eq!(ready.status(), 503);
     assert!(ready.text().contains("audit"), "{}", ready.text());
-    assert_eq!(ask(proxy.admin(), "/healthz").await.status(), 200);
+    assert_eq!(
+        get_admin(proxy.admin(), "/healthz", &[]).await.status(),
+        200
+    );
     assert_eq!(origin.targets(), ["/before"]);
 }
 
@@ -87,7 +90,7 @@ async fn a_stopping_proxy_is_not_ready() {
     proxy.signal("TERM").await;
     let admin = proxy.admin();
     crate::kit::until("/readyz of 503", async || {
-        (ask(admin, "/readyz").await.status() == 503).then_some(())
+        (get_admin(admin, "/readyz", &[]).await.status() == 503).then_some(())
     })
     .await;
     gate.open(1);

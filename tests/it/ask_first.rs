@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::kit::client::{Crawler, Reply, get, get_as, metrics};
+use crate::kit::client::{Crawler, Reply, get, get_admin, get_as, metrics};
 use crate::kit::origin::{Script, site};
 use crate::kit::paced::{asking_for_less, delaying, standard};
 use crate::kit::page::{Gate, Page};
@@ -245,11 +245,7 @@ async fn a_check_requires_a_token_and_json_of_limited_size() {
             reply.text()
         );
     }
-    let mut client = Crawler::to(proxy.admin()).await;
-    let host = format!("Host: {}", proxy.admin());
-    let got = client
-        .ask(&["GET /api/v1/check HTTP/1.1", &host, &right])
-        .await;
+    let got = get_admin(proxy.admin(), "/api/v1/check", &[&right]).await;
     assert_eq!(got.status(), 405);
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
 
-use crate::kit::client::{Crawler, metrics};
+use crate::kit::client::{get_admin, metrics};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::page::Page;
 use crate::kit::program::{Outcome, finish, isolated};
@@ -145,9 +145,7 @@ async fn clients_that_trust_only_the_root_accept_every_node() {
             proxy.place().run_ok(&["ca", "export"]).await.stdout,
             root_pem
         );
-        let mut admin = Crawler::to(proxy.admin()).await;
-        let host = format!("Host: {}", proxy.admin());
-        let page = admin.ask(&["GET /ca.pem HTTP/1.1", &host]).await;
+        let page = get_admin(proxy.admin(), "/ca.pem", &[]).await;
         assert_eq!(page.text(), root_pem);
     }
 }

@@ -4,7 +4,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::kit::client::{Crawler, Reply, curl, metrics, reload};
+use crate::kit::client::{Crawler, Reply, curl, get_admin, metrics, reload};
 use crate::kit::origin::{Origin, Script, site};
 use crate::kit::proxy::{Proxy, resolve};
 use crate::kit::{sha256, until};
@@ -217,14 +217,8 @@ async fn the_credential_of_a_connect_covers_every_request_inside() {
 /// clients API.
 async fn signed_for(proxy: &Proxy) -> Vec<String> {
     let token = std::fs::read_to_string(proxy.place().path("data/admin-token")).unwrap();
-    let (host, token) = (
-        format!("Host: {}", proxy.admin()),
-        format!("Authorization: Bearer {}", token.trim()),
-    );
-    let mut client = Crawler::to(proxy.admin()).await;
-    let reply = client
-        .ask(&["GET /api/v1/clients HTTP/1.1", &host, &token])
-        .await;
+    let token = format!("Authorization: Bearer {}", token.trim());
+    let reply = get_admin(proxy.admin(), "/api/v1/clients", &[&token]).await;
     let shown = reply.json();
     let clients = shown["clients"].as_array().unwrap().iter();
     let signed = clients.filter(|client| !client["shares"]["leaves"].is_null());

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::kit::certificates::TestCa;
-use crate::kit::client::{Crawler, Reply, get, metrics};
+use crate::kit::client::{Crawler, Reply, get, get_admin, metrics};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::proxy::{Config, Place, Proxy};
 use crate::kit::{assert_contains, assert_members, soon, until};
@@ -53,10 +53,6 @@ pub(crate) struct Browser {
 fn token(proxy: &Proxy) -> String {
     let path = proxy.place().path("data/admin-token");
     std::fs::read_to_string(path).unwrap().trim().to_owned()
-}
-
-async fn ask(admin: SocketAddr, lines: &[&str]) -> Reply {
-    Crawler::to(admin).await.ask(lines).await
 }
 
 /// Posts a form to the admin listener, with the field lines `fields`.
@@ -147,9 +143,7 @@ impl Browser {
     }
 
     pub(crate) async fn get(&self, path: &str) -> Reply {
-        let admin = self.proxy.admin();
-        let (line, host) = (format!("GET {path} HTTP/1.1"), format!("Host: {admin}"));
-        ask(admin, &[&line, &host, &self.cookie]).await
+        get_admin(self.proxy.admin(), path, &[&self.cookie]).await
     }
 
     /// Returns all pages that require a session.
@@ -178,18 +172,16 @@ impl Browser {
 async fn a_browser_without_a_session_is_redirected_to_the_login_page() {
     let proxy = Config::default().start().await;
     let admin = proxy.admin();
-    let host = format!("Host: {admin}");
     for page in PAGES {
-        let line = format!("GET {page} HTTP/1.1");
-        let reply = ask(admin, &[&line, &host]).await;
+        let reply = get_admin(admin, page, &[]).await;
         assert_eq!(reply.status(), 303, "{page}");
         let to = reply.head.value("location").to_owned();
         assert!(to.starts_with("/login?to=%2F"), "{to}");
         // A made-up session id is redirected too; a wrong bearer token gets 401.
         let made_up = format!("Cookie: politesse_session={}", "0".repeat(64));
-        assert_eq!(ask(admin, &[&line, &host, &made_up]).await.status(), 303);
+        assert_eq!(get_admin(admin, page, &[&made_up]).await.status(), 303);
         let wrong = "Authorization: Bearer 0";
-        assert_eq!(ask(admin, &[&line, &host, wrong]).await.status(), 401);
+        assert_eq!(get_admin(admin, page, &[wrong]).await.status(), 401);
     }
     for page in [
         "/api/v1/overview",
@@ -197,10 +189,10 @@ async fn a_browser_without_a_session_is_redirected_to_the_login_page() {
         "/api/v1/decisions/stream",
         "/api/v1/configuration",
     ] {
-        let line = format!("GET {page} HTTP/1.1");
-        assert_eq!(ask(admin, &[&line, &host]).await.status(), 401, "{page}");
+        let reply = get_admin(admin, page, &[]).await;
+        assert_eq!(reply.status(), 401, "{page}");
     }
-    let page = ask(admin, &["GET /login HTTP/1.1", &host]).await;
+    let page = get_admin(admin, "/login", &[]).await;
     assert_eq!(page.status(), 200);
     assert!(page.text().contains("type=\"password\""), "{}", page.text());
 }
@@ -677,7 +669,6 @@ async fn a_trusted_reverse_proxy_sets_scheme_and_host() {
         .set("admin.trusted_proxies = [\"127.0.0.1\"]");
     let proxy = config.start().await;
     let admin = proxy.admin();
-    let host = format!("Host: {admin}");
     let front = ["X-Forwarded-Host: dash.test", "X-Forwarded-Proto: https"];
     let form = format!("token={}", token(&proxy));
     let fields = [front[0], front[1], "Origin: https://dash.test"];
@@ -692,8 +683,7 @@ async fn a_trusted_reverse_proxy_sets_scheme_and_host() {
     let cookie = cookie(&reply);
     // The reverse proxy may strip the base path.
     for path in ["/polite/", "/polite", "/", "/polite?hours=1"] {
-        let line = format!("GET {path} HTTP/1.1");
-        let page = ask(admin, &[&line, &host, front[0], front[1], &cookie]).await;
+        let page = get_admin(admin, path, &[front[0], front[1], &cookie]).await;
         assert_eq!(page.status(), 200, "{path}");
         assert!(page.text().contains("href=\"/polite/decisions\""));
     }
@@ -702,17 +692,13 @@ async fn a_trusted_reverse_proxy_sets_scheme_and_host() {
         ("/polite/decisions", 303),
         ("/polite/readyz", 200),
     ] {
-        let line = format!("GET {path} HTTP/1.1");
-        assert_eq!(ask(admin, &[&line, &host]).await.status(), status, "{path}");
+        let reply = get_admin(admin, path, &[]).await;
+        assert_eq!(reply.status(), status, "{path}");
     }
-    let foreign = [
-        "GET /polite/ HTTP/1.1",
-        &host,
-        "X-Forwarded-Host: evil.test",
-    ];
-    assert_eq!(ask(admin, &foreign).await.status(), 421);
+    let foreign = ["X-Forwarded-Host: evil.test"];
+    assert_eq!(get_admin(admin, "/polite/", &foreign).await.status(), 421);
     let named = ["GET /healthz HTTP/1.1", "Host: dash.test"];
-    assert_eq!(ask(admin, &named).await.status(), 200);
+    assert_eq!(Crawler::to(admin).await.ask(&named).await.status(), 200);
     // There the `http` origin belongs to another site.
     let fields = [front[0], front[1], "Origin: http://dash.test"];
     assert_eq!(
@@ -756,8 +742,7 @@ async fn a_form_sets_the_theme() {
             .value("set-cookie")
             .starts_with("politesse_theme=dark;")
     );
-    let host = format!("Host: {admin}");
-    let page = ask(admin, &["GET / HTTP/1.1", &host, &both]).await.text();
+    let page = get_admin(admin, "/", &[&both]).await.text();
     assert!(page.contains("data-theme=\"dark\""), "{page}");
 }
 

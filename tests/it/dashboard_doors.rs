@@ -2,7 +2,7 @@
 //! connections. Every test here is ours.
 
 use crate::dashboard::{Browser, place_with_admin_tls, post};
-use crate::kit::client::{Crawler, Reply, get};
+use crate::kit::client::{Crawler, Reply, get, get_admin};
 use crate::kit::origin::{Script, site};
 use crate::kit::proxy::{Config, Proxy};
 use crate::kit::soon;
@@ -18,9 +18,7 @@ async fn ask(browser: &Browser, line: &str, fields: &[&str]) -> Reply {
 }
 
 async fn healthz(proxy: &Proxy) -> u16 {
-    let host = format!("Host: {}", proxy.admin());
-    let mut client = Crawler::to(proxy.admin()).await;
-    client.ask(&["GET /healthz HTTP/1.1", &host]).await.status()
+    get_admin(proxy.admin(), "/healthz", &[]).await.status()
 }
 
 #[tokio::test]
@@ -96,11 +94,9 @@ async fn a_sign_in_link_works_once_and_only_by_its_button() {
     let link = link.lines().next().unwrap();
     let path = link.strip_prefix(&format!("http://{admin}")).unwrap();
     let (_, code) = path.split_once("once=").unwrap();
-    let host = format!("Host: {admin}");
     // Chat programs fetch links for a preview; a GET must not use up the code.
     for _ in 0..2 {
-        let line = format!("GET {path} HTTP/1.1");
-        let page = Crawler::to(admin).await.ask(&[&line, &host]).await;
+        let page = get_admin(admin, path, &[]).await;
         assert_eq!(page.status(), 200);
         assert!(page.head.values("set-cookie").is_empty());
         assert!(
@@ -115,8 +111,7 @@ async fn a_sign_in_link_works_once_and_only_by_its_button() {
     assert_eq!(signed_in.status(), 303);
     let cookie = signed_in.head.value("set-cookie");
     let cookie = format!("Cookie: {}", cookie.split(';').next().unwrap());
-    let line = "GET /decisions HTTP/1.1";
-    let page = Crawler::to(admin).await.ask(&[line, &host, &cookie]).await;
+    let page = get_admin(admin, "/decisions", &[&cookie]).await;
     assert_eq!(page.status(), 200);
     let again = post(admin, "/login", &[&own], &form).await;
     assert_eq!(again.status(), 403);

@@ -1,7 +1,7 @@
 //! Draining before a stop (`proxy.drain_time`): load balancers see it in `/readyz`,
 //! crawlers lose no request.
 
-use crate::kit::client::{Crawler, Reply, get};
+use crate::kit::client::{Crawler, Reply, get, get_admin};
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::Script;
 use crate::kit::paced::{delaying, metric, queue, standard};
@@ -11,9 +11,7 @@ use crate::kit::until;
 /// Waits until `/readyz` reports that the proxy is draining.
 async fn await_drain(proxy: &Proxy) {
     until("drain", async || {
-        let mut client = Crawler::to(proxy.admin()).await;
-        let host = format!("Host: {}", proxy.admin());
-        let reply = client.ask(&["GET /readyz HTTP/1.1", &host]).await;
+        let reply = get_admin(proxy.admin(), "/readyz", &[]).await;
         ((reply.status(), &*reply.text()) == (503, "draining\n")).then_some(())
     })
     .await;

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::kit::addresses::free_addresses;
 use crate::kit::certificates::TestCa;
-use crate::kit::client::{Crawler, ask, get};
+use crate::kit::client::{Crawler, ask, get, get_admin};
 use crate::kit::fleet::{
     SECRET, all_are, node, quoted, readyz, sharing, start_with_key, write_private,
 };
@@ -256,13 +256,8 @@ async fn two_nodes_of_one_name_report_it_and_send_nothing_without_the_store() {
 /// Returns a page of the dashboard of `proxy`.
 async fn signed_in_page(proxy: &Proxy, path: &str) -> String {
     let token = proxy.place().run(&["admin", "token"]).await.stdout;
-    let mut client = Crawler::to(proxy.admin()).await;
-    let (line, host) = (
-        format!("GET {path} HTTP/1.1"),
-        format!("Host: {}", proxy.admin()),
-    );
     let bearer = format!("Authorization: Bearer {}", token.trim());
-    let reply = client.ask(&[&line, &host, &bearer]).await;
+    let reply = get_admin(proxy.admin(), path, &[&bearer]).await;
     assert_eq!(reply.status(), 200, "{}", reply.text());
     reply.text()
 }

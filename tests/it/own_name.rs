@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 
 use crate::kit::assert_contains;
-use crate::kit::client::{Crawler, Reply, ask, curl, get, metrics, reload};
+use crate::kit::client::{Crawler, Reply, ask, curl, get, get_admin, metrics, reload};
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::{Script, site};
 use crate::kit::page::Page;
@@ -25,11 +25,6 @@ async fn fingerprint(proxy: &Proxy) -> String {
 
 fn certificate(proxy: &Proxy) -> String {
     std::fs::read_to_string(proxy.place().path("certs/ca.pem")).unwrap()
-}
-
-async fn get_at_admin(admin: SocketAddr, path: &str) -> Reply {
-    let (line, host) = (format!("GET {path} HTTP/1.1"), format!("Host: {admin}"));
-    Crawler::to(admin).await.ask(&[&line, &host]).await
 }
 
 /// Asserts the properties common to all setup pages.
@@ -62,7 +57,7 @@ async fn setup_pages_are_served_under_the_name_and_at_the_admin_listener() {
         ("/client.css", "/client.css", "text/css", vec![]),
     ] {
         let here = get(&proxy, &format!("{ROOT}{path}")).await;
-        let there = get_at_admin(proxy.admin(), at).await;
+        let there = get_admin(proxy.admin(), at, &[]).await;
         for reply in [&here, &there] {
             assert_page(reply, media_type);
             for part in &parts {
@@ -343,7 +338,7 @@ async fn a_client_without_access_gets_no_setup_page() {
         .start()
         .await;
     assert_eq!(get(&proxy, &format!("{ROOT}/")).await.status(), 407);
-    assert_eq!(get_at_admin(proxy.admin(), "/client").await.status(), 200);
+    assert_eq!(get_admin(proxy.admin(), "/client", &[]).await.status(), 200);
 }
 
 #[tokio::test]
@@ -374,7 +369,7 @@ async fn without_interception_no_certificate_is_served() {
         .start()
         .await;
     assert_eq!(get(&proxy, &format!("{ROOT}/ca.pem")).await.status(), 404);
-    assert_eq!(get_at_admin(proxy.admin(), "/ca.pem").await.status(), 404);
+    assert_eq!(get_admin(proxy.admin(), "/ca.pem", &[]).await.status(), 404);
     let guide = get(&proxy, &format!("{ROOT}/")).await.text();
     assert!(guide.contains("refuses HTTPS"), "{guide}");
 }
@@ -399,7 +394,7 @@ async fn setup_pages_name_the_address_that_the_client_used() {
     let address = address_in(v6);
     let pac = Crawler::to(address).await.ask(&[&line, &host]).await.text();
     assert!(pac.contains(&format!("\"PROXY {address}\"")), "{pac}");
-    let guide = get_at_admin(proxy.admin(), "/client").await.text();
+    let guide = get_admin(proxy.admin(), "/client", &[]).await.text();
     assert_contains(&guide, &format!("http://127.0.0.1:{port}"));
     assert!(guide.contains(&format!("http://{address}")), "{guide}");
 }

@@ -3,7 +3,7 @@
 
 use tempfile::TempDir;
 
-use crate::kit::client::{Crawler, Reply, ask};
+use crate::kit::client::{Reply, ask, get_admin};
 use crate::kit::demo::shell;
 use crate::kit::origin::{Script, site};
 use crate::kit::program::{finish, politesse};
@@ -41,13 +41,8 @@ async fn pasted(line: &str) -> String {
 
 /// Requests a page of the admin listener with `token`, which may be empty.
 async fn page(proxy: &Proxy, path: &str, token: &str) -> Reply {
-    let mut client = Crawler::to(proxy.admin()).await;
-    let head = format!(
-        "GET {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {token}\r\n\r\n",
-        proxy.admin()
-    );
-    client.send(head.as_bytes()).await;
-    client.reply_to("GET").await
+    let bearer = format!("Authorization: Bearer {token}");
+    get_admin(proxy.admin(), path, &[&bearer]).await
 }
 
 /// Runs every command of the banner, the pages and the refusals, and asserts that it

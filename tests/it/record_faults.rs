@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, chown};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::kit::client::{Crawler, get, metrics};
+use crate::kit::client::{Crawler, get, get_admin, metrics};
 use crate::kit::disk::Disk;
 use crate::kit::namespace::{Addresses, inside};
 use crate::kit::origin::{Origin, Script, site};
@@ -70,9 +70,7 @@ async fn assert_fault_stops_the_crawl(proxy: &Proxy, origin: &Origin, act: fn(&P
 }
 
 async fn readyz(proxy: &Proxy) -> (u16, String) {
-    let mut client = Crawler::to(proxy.admin()).await;
-    let host = format!("Host: {}", proxy.admin());
-    let reply = client.ask(&["GET /readyz HTTP/1.1", &host]).await;
+    let reply = get_admin(proxy.admin(), "/readyz", &[]).await;
     (reply.status(), reply.text())
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-use crate::kit::client::{Crawler, get, metrics};
+use crate::kit::client::{get, get_admin, metrics};
 use crate::kit::origin::{Script, site};
 use crate::kit::program::politesse;
 use crate::kit::proxy::{Place, Proxy, resolve};
@@ -242,7 +242,5 @@ async fn readyz_reports_removed_heads_until_the_operator_accepts_the_loss() {
 }
 
 async fn readyz(proxy: &Proxy) -> String {
-    let mut client = Crawler::to(proxy.admin()).await;
-    let host = proxy.admin().to_string();
-    client.get("/readyz", &host).await.text()
+    get_admin(proxy.admin(), "/readyz", &[]).await.text()
 }

@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use politesse_base::clock;
 use tokio::time::sleep;
 
-use crate::kit::client::{Crawler, metrics};
+use crate::kit::client::{Crawler, get_admin, metrics};
 use crate::kit::origin::Script;
 use crate::kit::proxy::{Place, Proxy, resolve};
 use crate::kit::tenant::{Crowd, GOOD, Least, Service, bad};
@@ -132,14 +132,10 @@ fn shown(path: &Path) -> String {
 async fn assert_no_token_shown(proxy: &Proxy) {
     assert_no_token("/metrics", metrics(proxy).await.as_bytes());
     let admin = std::fs::read_to_string(proxy.place().path("data/admin-token")).unwrap();
-    let (host, token) = (
-        format!("Host: {}", proxy.admin()),
-        format!("Authorization: Bearer {}", admin.trim()),
-    );
+    let token = format!("Authorization: Bearer {}", admin.trim());
     for page in ["clients", "pace"] {
-        let line = format!("GET /api/v1/{page} HTTP/1.1");
-        let mut client = Crawler::to(proxy.admin()).await;
-        let reply = client.ask(&[&line, &host, &token]).await;
+        let path = format!("/api/v1/{page}");
+        let reply = get_admin(proxy.admin(), &path, &[&token]).await;
         assert_eq!(reply.status(), 200, "{page}: {}", reply.text());
         assert_no_token(page, &reply.body);
     }

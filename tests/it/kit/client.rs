@@ -1,7 +1,7 @@
 //! A crawler that sends exactly the bytes that a test wants: hand-written HTTP/1.1 over
 //! TCP, or over TLS inside CONNECT. Also runs curl.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -99,7 +99,7 @@ impl Crawler {
         Self::to(proxy.address()).await
     }
 
-    pub(crate) async fn to(address: std::net::SocketAddr) -> Self {
+    pub(crate) async fn to(address: SocketAddr) -> Self {
         Self::over(TcpStream::connect(address).await.unwrap())
     }
 
@@ -198,12 +198,12 @@ impl Crawler {
 
     /// Opens a TLS connection to a listener at `address`, whose certificate the test CA
     /// has signed for that address.
-    pub(crate) async fn over_tls(address: std::net::SocketAddr) -> std::io::Result<Self> {
+    pub(crate) async fn over_tls(address: SocketAddr) -> std::io::Result<Self> {
         Self::to(address).await.tls_to(address).await
     }
 
     /// Starts TLS with a listener at `address` over this connection.
-    pub(crate) async fn tls_to(self, address: std::net::SocketAddr) -> std::io::Result<Self> {
+    pub(crate) async fn tls_to(self, address: SocketAddr) -> std::io::Result<Self> {
         let config = certificates::client(certificates::TestCa::get().pem(), &["http/1.1"]);
         let name = ServerName::from(address.ip());
         let connecting = TlsConnector::from(config).connect(name, self.stream);
@@ -484,9 +484,14 @@ fn field(line: &str) -> (String, String) {
 
 /// Returns the text of the proxy's `/metrics`.
 pub(crate) async fn metrics(proxy: &Proxy) -> String {
-    let mut client = Crawler::to(proxy.admin()).await;
-    let host = format!("Host: {}", proxy.admin());
-    client.ask(&["GET /metrics HTTP/1.1", &host]).await.text()
+    get_admin(proxy.admin(), "/metrics", &[]).await.text()
+}
+
+/// Requests `path` from the admin listener at `admin`, with further field lines.
+pub(crate) async fn get_admin(admin: SocketAddr, path: &str, fields: &[&str]) -> Reply {
+    let (line, host) = (format!("GET {path} HTTP/1.1"), format!("Host: {admin}"));
+    let lines = [&[&*line, &*host], fields].concat();
+    Crawler::to(admin).await.ask(&lines).await
 }
 
 /// Requests `url` as `agent` from 127.0.0.`last`.

@@ -313,21 +313,18 @@ fn nothing_is_shipped_to_a_server_without_tls_or_with_another_name() {
             (plain.tls_url(), "does not support TLS"),
             (other_name, "certificate"),
         ] {
-            let refused = ship(url).await;
-            assert_eq!(refused.code, Some(1), "{refused:?}");
+            let refused = ship(url).await.assert_code(1);
             assert!(refused.stderr.contains("no connection"), "{refused:?}");
             assert!(refused.stderr.contains(said), "{refused:?}");
         }
         // With the right name the same server is accepted; weaker TLS modes are rejected.
-        let outcome = ship(named.tls_url()).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        ship(named.tls_url()).await.assert_code(0);
         for (parameter, said) in [
             ("sslmode=require", "sslmode=verify-full"),
             ("sslrootcert=roots.pem", "audit.archive_ca"),
         ] {
             let url = format!("{}?{parameter}", named.tls_url());
-            let refused = ship(url.clone()).await;
-            assert_eq!(refused.code, Some(2), "{refused:?}");
+            let refused = ship(url.clone()).await.assert_code(2);
             assert!(refused.stderr.contains(said), "{refused:?}");
             let key = format!("audit.archive=\"{url}\"");
             let refused = place

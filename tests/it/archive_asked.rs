@@ -159,8 +159,7 @@ async fn statistics_of_the_archive_are_the_sums_of_its_nodes() {
         wanted["node"] = row["node"].clone();
         assert_eq!(row, wanted);
     }
-    let refused = fleet.of_node(0, &by_node).await;
-    assert_eq!(refused.code, Some(2), "{refused:?}");
+    fleet.of_node(0, &by_node).await.assert_code(2);
     let top_rules = ["top", "rules", "--json"];
     let top = lines(&fleet.archive(&top_rules).await);
     let own = rows_of_nodes(&fleet, &top_rules).await;
@@ -192,16 +191,13 @@ async fn a_decision_in_the_archive_is_named_by_node_and_number() {
         .await;
     assert_eq!(lines(&by_option)[0]["node"], "south");
     // Without a node, a number is ambiguous.
-    let alone = fleet.archive(&["show", &seq]).await;
-    assert_eq!(alone.code, Some(2));
+    let alone = fleet.archive(&["show", &seq]).await.assert_code(2);
     assert!(alone.stderr.contains(&name), "{alone:?}");
     let missing = fleet.archive(&["show", "south/999999"]).await;
     assert_eq!(missing.code, Some(1), "{missing:?}");
-    let nobody = fleet.archive(&["show", "east/1"]).await;
-    assert_eq!(nobody.code, Some(2), "{nobody:?}");
+    let nobody = fleet.archive(&["show", "east/1"]).await.assert_code(2);
     assert!(nobody.stderr.contains("north, south, west"), "{nobody:?}");
-    let of_record = fleet.of_node(0, &["show", "south/1"]).await;
-    assert_eq!(of_record.code, Some(2), "{of_record:?}");
+    fleet.of_node(0, &["show", "south/1"]).await.assert_code(2);
     let story = fleet.archive(&["show", "http://o.test/no/1"]).await;
     assert_eq!(story.code, Some(0), "{story:?}");
     assert!(story.stdout.contains("of node west"), "{story:?}");
@@ -269,13 +265,11 @@ async fn a_query_the_archive_cannot_answer_gets_an_alternative() {
         &["bundle", "-o", "x.jsonl.gz"],
         &["report", "-o", "x.html"],
     ] {
-        let told = fleet.archive(command).await;
-        assert_eq!(told.code, Some(2), "{told:?}");
+        let told = fleet.archive(command).await.assert_code(2);
         assert!(told.stderr.contains("use the record of a node"), "{told:?}");
     }
     for command in ["verify", "key", "head"] {
-        let told = fleet.archive(&[command]).await;
-        assert_eq!(told.code, Some(2), "{told:?}");
+        let told = fleet.archive(&[command]).await.assert_code(2);
         assert!(told.stderr.contains("each node's record does"), "{told:?}");
     }
     let told = fleet.of_node(0, &["list", "--node", "south"]).await;

@@ -94,8 +94,7 @@ impl Auditor {
         command
             .args(["-c", &program])
             .current_dir(self.folder.path());
-        let outcome = finish(command, b"").await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        finish(command, b"").await.assert_code(0);
     }
 }
 
@@ -104,8 +103,7 @@ impl Auditor {
 async fn a_bundle_is_verified_without_the_record() {
     let place = recorded().await;
     let auditor = Auditor::of(&place, &[]).await;
-    let unknown = auditor.verify(&[]).await;
-    assert_eq!(unknown.code, Some(3), "{unknown:?}");
+    let unknown = auditor.verify(&[]).await.assert_code(3);
     assert!(unknown.stdout.contains("\nOK, but the signer is unknown: "));
     let proved = auditor.verify(&["--key", &auditor.key]).await;
     assert_eq!(proved.code, Some(0), "{proved:?}");
@@ -134,10 +132,8 @@ async fn a_bundle_is_verified_without_the_record() {
     assert!(none.stderr.contains("key.gz is no bundle"), "{none:?}");
     let name = auditor.key.split('+').next().unwrap();
     let other = format!("{name}+00000000+AQ==");
-    let wrong = auditor.verify(&["--key", &other]).await;
-    assert_eq!(wrong.code, Some(2), "{wrong:?}");
-    let mixed = auditor.verify(&["--host", "o.test"]).await;
-    assert_eq!(mixed.code, Some(2), "{mixed:?}");
+    auditor.verify(&["--key", &other]).await.assert_code(2);
+    auditor.verify(&["--host", "o.test"]).await.assert_code(2);
 }
 
 // Ours.
@@ -180,17 +176,14 @@ async fn the_script_accepts_a_bundle_and_rejects_every_change() {
     let auditor = Auditor::of(&place, &[]).await;
     let proved = auditor.verify_in_python(Some(&auditor.key)).await;
     assert_eq!(proved.code, Some(0), "{proved:?}");
-    let unknown = auditor.verify_in_python(None).await;
-    assert_eq!(unknown.code, Some(3), "{unknown:?}");
+    auditor.verify_in_python(None).await.assert_code(3);
     let mut nothing = Command::new("python3");
     nothing.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/verify_bundle.py"));
-    let usage = finish(nothing, b"").await;
-    assert_eq!(usage.code, Some(2), "{usage:?}");
+    let usage = finish(nothing, b"").await.assert_code(2);
     assert!(usage.stderr.starts_with("usage: "), "{usage:?}");
     // The key of another record.
     let other = Auditor::of(&recorded().await, &[]).await.key;
-    let wrong = auditor.verify_in_python(Some(&other)).await;
-    assert_eq!(wrong.code, Some(1), "{wrong:?}");
+    auditor.verify_in_python(Some(&other)).await.assert_code(1);
     for change in [
         "sub(b'/private/x', b'/private/y')",
         "sub(b'\"disallow\"', b'\"allow\"')",
@@ -235,12 +228,10 @@ async fn the_script_accepts_a_bundle_and_rejects_every_change() {
         let changed = Auditor::of(&place, &["--host", "o.test"]).await;
         changed.change(change).await;
         for key in [Some(changed.key.as_str()), None] {
-            let outcome = changed.verify_in_python(key).await;
-            assert_eq!(outcome.code, Some(1), "{change}: {outcome:?}");
+            let outcome = changed.verify_in_python(key).await.assert_code(1);
             assert!(outcome.stdout.starts_with("does not fit: "), "{outcome:?}");
         }
-        let outcome = changed.verify(&[]).await;
-        assert_eq!(outcome.code, Some(1), "{change}: {outcome:?}");
+        changed.verify(&[]).await.assert_code(1);
     }
     std::fs::remove_file(place.path("b.jsonl.gz")).unwrap();
     let damaged = Auditor::of(&place, &[]).await;
@@ -256,8 +247,7 @@ async fn the_script_accepts_a_bundle_and_rejects_every_change() {
         Vec::new(),
     ] {
         std::fs::write(damaged.path(), bytes).unwrap();
-        let outcome = damaged.verify_in_python(None).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        let outcome = damaged.verify_in_python(None).await.assert_code(1);
         assert!(outcome.stdout.starts_with("does not fit: "), "{outcome:?}");
         assert_eq!(damaged.verify(&[]).await.code, Some(1));
     }
@@ -267,8 +257,7 @@ async fn the_script_accepts_a_bundle_and_rejects_every_change() {
     packed.change("pass").await;
     let outcome = packed.verify_in_python(Some(&packed.key)).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    let outcome = packed.verify(&["--key", &packed.key]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    packed.verify(&["--key", &packed.key]).await.assert_code(0);
 }
 
 // Ours; docs/decisions/026-redaction.md.

@@ -271,8 +271,7 @@ async fn python(place: &Place, program: &str) -> String {
     );
     let mut command = Command::new(interpreter);
     command.args(["-c", program]).current_dir(place.folder());
-    let outcome = finish(command, b"").await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = finish(command, b"").await.assert_code(0);
     outcome.stdout
 }
 

@@ -180,11 +180,7 @@ async fn the_report_for_a_site_reveals_no_other_site() {
     let written = place
         .run(&["audit", "report", "--for-site", "o.test", "-o", name])
         .await;
-    assert_eq!(
-        (written.code, written.stdout.as_str()),
-        (Some(0), ""),
-        "{written:?}"
-    );
+    written.assert_output(0, "");
     assert!(std::fs::read_to_string(&file).unwrap().ends_with("</html>"));
     place.run_code(2, &["audit", "report", "-o", name]).await;
 }

@@ -194,10 +194,7 @@ async fn robots_prints_the_file_in_force_at_a_time() {
     let place = proxy.stop().await;
 
     let now = place.run(&["audit", "robots", "o.test"]).await;
-    assert_eq!(
-        (now.code, now.stdout.as_str()),
-        (Some(0), "User-agent: *\nDisallow:\n")
-    );
+    now.assert_output(0, "User-agent: *\nDisallow:\n");
     assert!(now.stderr.contains("http://o.test/robots.txt"), "{now:?}");
     let then = [
         "audit",

@@ -127,11 +127,7 @@ async fn clients_that_trust_only_the_root_accept_every_node() {
     for node in NODES {
         let proxy = node_of(&place, node, &origin).await;
         let fetched = curl(&proxy, &trusted).await;
-        assert_eq!(
-            (fetched.code, &*fetched.stdout),
-            (Some(0), "yes"),
-            "{fetched:?}"
-        );
+        fetched.assert_output(0, "yes");
         assert_ne!(curl(&proxy, &foreign).await.code, Some(0));
         for which in ["python", "node", "openssl"] {
             let trusting = finish(client(which, &proxy, &trusted), b"").await;
@@ -214,11 +210,7 @@ async fn a_reload_gives_a_node_another_key() {
     })
     .await;
     let fetched = curl(&proxy, &trusted).await;
-    assert_eq!(
-        (fetched.code, &*fetched.stdout),
-        (Some(0), "yes"),
-        "{fetched:?}"
-    );
+    fetched.assert_output(0, "yes");
 }
 
 /// Returns the node's certificate, which the proxy sends after the leaf.

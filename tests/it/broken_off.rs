@@ -197,8 +197,7 @@ async fn a_204_is_forwarded_without_content_length() {
                 version,
                 "https://o.test/",
             ];
-            let outcome = curl(&proxy, &arguments).await;
-            assert_eq!(outcome.code, Some(0), "{outcome:?}");
+            let outcome = curl(&proxy, &arguments).await.assert_code(0);
             let head = outcome.stdout.to_lowercase();
             assert!(head.contains(" 204"), "{head}");
             assert!(!head.contains("content-length"), "{head}");

@@ -108,8 +108,7 @@ async fn chromium_trusts_an_applied_ca_until_undo() {
     assert!(!opened().await, "Chromium already trusts the CA");
     let trust = async |option: &str| {
         let script = format!("$politesse ca trust --for chromium {option}");
-        let outcome = shell(&proxy, &script).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let outcome = shell(&proxy, &script).await.assert_code(0);
         outcome.stdout
     };
     assert!(trust("--undo").await.contains("does not have the CA"));
@@ -146,8 +145,7 @@ async fn the_system_trusts_an_applied_ca_until_undo() {
         "unshare --map-root-user --mount bash -euc '{}'",
         script.replace('\'', "'\\''")
     );
-    let outcome = shell(&proxy, &whole).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = shell(&proxy, &whole).await.assert_code(0);
     let lines: Vec<_> = outcome.stdout.lines().collect();
     assert!(
         lines[0].ends_with("politesse.crt is not there"),
@@ -177,8 +175,7 @@ async fn the_message_names_a_read_only_trust_folder() {
     );
     command.arg(env!("CARGO_BIN_EXE_politesse"));
     command.env("POLITESSE_CONFIG", place.path("politesse.toml"));
-    let outcome = finish(command, b"").await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = finish(command, b"").await.assert_code(1);
     let told = "cannot change /usr/local/share/ca-certificates/politesse.crt";
     assert!(outcome.stderr.contains(told), "{outcome:?}");
 }

@@ -85,8 +85,7 @@ Noindex: /x
 // Ours.
 #[tokio::test]
 async fn check_explains_a_verdict_to_people() {
-    let outcome = check(SHOP, &["--agent", AGENT, URL]).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = check(SHOP, &["--agent", AGENT, URL]).await.assert_code(1);
     assert_prints(
         &outcome,
         &[
@@ -143,8 +142,7 @@ fn a_rule_that_only_the_proxy_would_apply_is_shown() {
     const ESCAPED: &str = "User-agent: *\nDisallow: /Special%3ARandom\n";
     run(async {
         let url = "https://o.test/Special:Random";
-        let told = check(ESCAPED, &[url]).await;
-        assert_eq!(told.code, Some(0), "{told:?}");
+        let told = check(ESCAPED, &[url]).await.assert_code(0);
         let line = "proxy would refuse it by line 2, \"Disallow: /Special%3ARandom\": servers \
                     take the path there for this one";
         let reading = "proxy would refuse it: servers take the path for /Special%3ARandom";
@@ -152,8 +150,7 @@ fn a_rule_that_only_the_proxy_would_apply_is_shown() {
         let object = check_json(ESCAPED, &[url]).await;
         assert_eq!(object["refused_by_line"], 2);
         assert_eq!(object["refused_reading"], "/Special%3ARandom");
-        let as_proxy = check(ESCAPED, &["--as-proxy", url]).await;
-        assert_eq!(as_proxy.code, Some(1), "{as_proxy:?}");
+        let as_proxy = check(ESCAPED, &["--as-proxy", url]).await.assert_code(1);
         let reading = "reading /Special%3ARandom: the path as a server may read it";
         assert_prints(&as_proxy, &["length 17 bytes", reading]);
         assert!(!as_proxy.stdout.contains("would refuse"), "{as_proxy:?}");
@@ -164,8 +161,7 @@ fn a_rule_that_only_the_proxy_would_apply_is_shown() {
 #[tokio::test]
 async fn a_path_that_ends_invisibly_is_noted() {
     let robots = "User-agent: *\nDisallow: /shop/\u{200b}\nDisallow: /a\u{a0}\n";
-    let told = check(robots, &[URL]).await;
-    assert_eq!(told.code, Some(1), "{told:?}");
+    let told = check(robots, &[URL]).await.assert_code(1);
     let note = "a path that ends in an invisible mark; a Disallow is also tried without it";
     assert_eq!(told.stdout.matches(note).count(), 2, "{}", told.stdout);
     let object = check_json(robots, &[URL]).await;
@@ -410,8 +406,7 @@ async fn a_verdict_without_a_rule_is_explained() {
             "reason robots_txt: /robots.txt itself is always allowed",
         ),
     ] {
-        let outcome = check(robots, &["--agent", "Bar", url]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let outcome = check(robots, &["--agent", "Bar", url]).await.assert_code(0);
         assert_prints(&outcome, &[line]);
     }
 }
@@ -445,18 +440,15 @@ async fn a_fetched_file_is_shown_with_status_and_redirects() {
             .resolve("q.test", down.address()),
     );
     let check = async |url: &str| place.run(&["check", "--agent", "FooBot", url]).await;
-    let told = check("http://o.test/shop/basket").await;
-    assert_eq!(told.code, Some(1), "{told:?}");
+    let told = check("http://o.test/shop/basket").await.assert_code(1);
     let line = format!("robots {moved}, status 200, successful");
     assert_prints(&told, &[&line, "hop http://o.test/robots.txt redirected"]);
-    let told = check("http://p.test/").await;
-    assert_eq!(told.code, Some(0), "{told:?}");
+    let told = check("http://p.test/").await.assert_code(0);
     assert_prints(
         &told,
         &["robots http://p.test/robots.txt, status 404, unavailable"],
     );
-    let told = check("http://q.test/").await;
-    assert_eq!(told.code, Some(3), "{told:?}");
+    let told = check("http://q.test/").await.assert_code(3);
     let line = "robots http://q.test/robots.txt, status 500, unreachable: status";
     assert_prints(&told, &[line]);
     let json = place
@@ -580,12 +572,8 @@ async fn check_applies_and_shows_the_chosen_dialect() {
             "also matches line 3, \"Allow: /shop/basket\", 12 bytes: further down, and the first that matches counts",
         ],
     );
-    let refused = check(robots, &["--dialect", "1995", URL]).await;
-    assert_eq!(
-        (refused.code, refused.stdout.as_str()),
-        (Some(2), ""),
-        "{refused:?}"
-    );
+    let refused = check(BASKET, &["--dialect", "1995", URL]).await;
+    refused.assert_output(2, "");
 }
 
 // Ours: `robots.dialect` applies whenever the configuration is read.
@@ -759,8 +747,7 @@ async fn saved_files_are_found_by_host_and_port() {
 async fn a_list_continues_after_bad_lines_and_missing_files() {
     let folder = folder_with_files(&["a.test"]);
     let lines = b"\n  http://a.test/x \r\nnonsense\nhttp://b.test:81/\n\xFF\nhttp://a.test/y";
-    let outcome = check_list(&folder, &[], lines).await;
-    assert_eq!(outcome.code, Some(3), "{outcome:?}");
+    let outcome = check_list(&folder, &[], lines).await.assert_code(3);
     let told = outcome.json_lines();
     assert_eq!(told[0]["url"], "http://a.test/x");
     assert_members(&told[1], &json!({"line": 3, "url": null}));
@@ -812,11 +799,7 @@ async fn a_list_exits_with_the_code_of_its_worst_line() {
         ],
     ] {
         let outcome = run_in(folder.path(), arguments).await;
-        assert_eq!(
-            (outcome.code, outcome.stdout.as_str()),
-            (Some(2), ""),
-            "{arguments:?}"
-        );
+        outcome.assert_output(2, "");
     }
 }
 
@@ -890,8 +873,7 @@ async fn printed_text_contains_no_control_characters() {
         text.chars()
             .any(|letter| letter != '\n' && (letter.is_control() || letter == '\u{202e}'))
     };
-    let people = check(robots, &[url]).await;
-    assert_eq!(people.code, Some(1), "{people:?}");
+    let people = check(robots, &[url]).await.assert_code(1);
     let programs = check(robots, &["--json", url]).await;
     let bad = check(robots, &["nonsense\u{1b}[2J"]).await;
     let folder = folder_with_robots_txt("");

@@ -47,11 +47,7 @@ async fn serve_prints_its_addresses_and_a_working_curl_line() {
     let arguments: Vec<_> = line.split(' ').collect();
     assert_eq!(arguments.last(), Some(&"https://o.test/"));
     let page = curl(&proxy, &arguments).await;
-    assert_eq!(
-        (page.code, page.stdout.as_str()),
-        (Some(0), "the page"),
-        "{page:?}"
-    );
+    page.assert_output(0, "the page");
 }
 
 // Ours: with a log for programs, nothing is printed for people.
@@ -139,11 +135,7 @@ async fn five_configuration_mistakes_give_five_messages_and_no_start() {
     let place = Place::with(&config);
     for command in [&["serve"][..], &["config", "check"]] {
         let outcome = place.run(command).await;
-        assert_eq!(
-            (outcome.code, outcome.stdout.as_str()),
-            (Some(2), ""),
-            "{outcome:?}"
-        );
+        outcome.assert_output(2, "");
         for key in [
             "proxy.listne",
             "upstream.connect_timeout",
@@ -196,14 +188,9 @@ async fn a_system_without_roots_is_reported_with_the_key_to_set() {
     std::fs::create_dir(place.path("none")).unwrap();
     command.env("SSL_CERT_FILE", place.path("none.pem"));
     command.env("SSL_CERT_DIR", place.path("none"));
-    let outcome = finish(command, b"").await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
-    assert!(
-        outcome.stderr.contains("no root certificates")
-            && outcome.stderr.contains("https.upstream_roots"),
-        "{}",
-        outcome.stderr
-    );
+    let outcome = finish(command, b"").await.assert_code(1);
+    assert_contains(&outcome.stderr, "no root certificates");
+    assert_contains(&outcome.stderr, "https.upstream_roots");
 }
 
 // Ours: exit code 2.
@@ -216,11 +203,7 @@ async fn usage_mistakes_exit_with_2() {
         &["check", "--robots", "absent.txt", "http://o.test/"],
     ] {
         let outcome = run_in_empty_folder(arguments).await;
-        assert_eq!(
-            (outcome.code, outcome.stdout.as_str()),
-            (Some(2), ""),
-            "{arguments:?}: {outcome:?}"
-        );
+        outcome.assert_output(2, "");
     }
     for command in ["serve", "check", "ca", "run", "audit", "config"] {
         let help = run_in_empty_folder(&[command, "--help"]).await;
@@ -245,15 +228,10 @@ async fn check_decides_urls_by_a_saved_file() {
         )
         .await
     };
-    let refused = check("FooBot/2.1", "http://o.test/a").await;
-    assert_eq!(refused.code, Some(1));
-    assert!(
-        refused.stdout.contains("disallow")
-            && refused.stdout.contains("line 2")
-            && refused.stdout.contains("Disallow: /a"),
-        "{}",
-        refused.stdout
-    );
+    let refused = check("FooBot/2.1", "http://o.test/a").await.assert_code(1);
+    assert_contains(&refused.stdout, "disallow");
+    assert_contains(&refused.stdout, "line 2");
+    assert_contains(&refused.stdout, "Disallow: /a");
     assert_eq!(check("foobot", "http://o.test/a/b").await.code, Some(0));
     assert_eq!(check("barbot", "http://o.test/b").await.code, Some(1));
 }
@@ -405,11 +383,7 @@ async fn run_starts_a_proxy_and_exits_with_the_code_of_the_command() {
             "https://o.test/a/b",
         ])
         .await;
-    assert_eq!(
-        (page.code, page.stdout.as_str()),
-        (Some(0), "the page"),
-        "{page:?}"
-    );
+    page.assert_output(0, "the page");
     let refused = place
         .run(&[
             "run",

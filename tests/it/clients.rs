@@ -141,8 +141,7 @@ async fn run_with_admin_token(proxy: &Proxy, mut command: Command) -> Outcome {
 async fn a_spider_that_checks_first_gets_no_refusal() {
     let (origin, proxy) = site(shop().name("shop.test"), &[]).await;
     let spider = python_command(&proxy, "spider.py", &["http://shop.test/page/0", "first"]);
-    let outcome = run_with_admin_token(&proxy, spider).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = run_with_admin_token(&proxy, spider).await.assert_code(0);
     let counts: serde_json::Value =
         serde_json::from_str(outcome.stdout.lines().last().unwrap()).unwrap();
     assert_eq!(counts["pages"], PAGES + 2, "{outcome:?}");
@@ -175,8 +174,7 @@ async fn politesse_ask_prints_urls_by_their_earliest_start() {
             "http://slow.test/2",
         ])
         .args(["http://free.test/basket", "http://free.test/1", "ftp://x"]);
-    let outcome = run_with_admin_token(&proxy, command).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = run_with_admin_token(&proxy, command).await.assert_code(0);
     let lines: Vec<Vec<&str>> = outcome
         .stdout
         .lines()
@@ -216,8 +214,7 @@ async fn python_requests_gets_pages_and_explained_refusals() {
         "https://secure.test/page",
         "https://secure.test/basket",
     ];
-    let outcome = python(&proxy, "fetch.py", &urls).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = python(&proxy, "fetch.py", &urls).await.assert_code(0);
     for pair in outcome.json_lines().chunks(2) {
         assert_eq!(pair[0]["status"], 200);
         assert_eq!(
@@ -251,11 +248,7 @@ async fn curl_works_with_the_line_that_serve_prints() {
         &format!("{line} -s -o /dev/null -w '%{{http_code}} %{{ssl_verify_result}}'"),
     ]);
     let outcome = finish(shell, b"").await;
-    assert_eq!(
-        (outcome.code, outcome.stdout.as_str()),
-        (Some(0), "200 0"),
-        "{outcome:?}"
-    );
+    outcome.assert_output(0, "200 0");
     let refused = client::curl(&proxy, &["-i", "https://example.com/basket/1"]).await;
     assert_contains(&refused.stdout, "403");
     assert_contains(&refused.stdout, "\"line\":2");
@@ -281,8 +274,7 @@ async fn run_points_a_command_at_the_running_proxy() {
     let mut command = politesse(proxy.place().folder());
     let urls = "https://shop.test/page/1 https://shop.test/basket/1";
     command.args(["run", "--", "sh", "-c", &format!("curl -sS {urls}; exit 7")]);
-    let outcome = finish(command, b"").await;
-    assert_eq!(outcome.code, Some(7), "{outcome:?}");
+    let outcome = finish(command, b"").await.assert_code(7);
     assert!(outcome.stdout.contains("<title>1</title>"), "{outcome:?}");
     assert_contains(&outcome.stderr, "2 asked, 1 allowed, 1 refused");
     assert!(

@@ -138,11 +138,7 @@ async fn crawler_add_refuses_invalid_names_and_comments() {
         &["FooBot", "--comment", "a\nb"],
     ] {
         let outcome = place.run(&[&["crawler", "add"], arguments].concat()).await;
-        assert_eq!(
-            (outcome.code, outcome.stdout.as_str()),
-            (Some(2), ""),
-            "{arguments:?}"
-        );
+        outcome.assert_output(2, "");
     }
     assert_eq!(file(&place), before);
 }

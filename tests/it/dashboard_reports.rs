@@ -97,8 +97,7 @@ async fn a_downloaded_bundle_verifies_with_its_key() {
     let elsewhere = TempDir::new().unwrap();
     std::fs::write(elsewhere.path().join("b.jsonl.gz"), &bundle.body).unwrap();
     let verify = ["audit", "verify", "b.jsonl.gz", "--key", key.trim_end()];
-    let proved = run_in(elsewhere.path(), &verify).await;
-    assert_eq!(proved.code, Some(0), "{proved:?}");
+    let proved = run_in(elsewhere.path(), &verify).await.assert_code(0);
     assert!(proved.stdout.contains("4 decisions"), "{proved:?}");
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/verify_bundle.py");
     let mut command = Command::new("python3");
@@ -106,8 +105,7 @@ async fn a_downloaded_bundle_verifies_with_its_key() {
         .arg(script)
         .arg(elsewhere.path().join("b.jsonl.gz"))
         .arg(key.trim_end());
-    let proved = finish(command, b"").await;
-    assert_eq!(proved.code, Some(0), "{proved:?}");
+    finish(command, b"").await.assert_code(0);
     let other = browser
         .get(&format!("/api/v1/bundle?host=o.test&{TIMES}"))
         .await;

@@ -104,8 +104,7 @@ async fn a_batch_reports_bad_lines_and_continues() {
         "{\"body_b64\":\"%\"}\n",
         "{\"id\":\"last\",\"headers\":null,\"body\":null,\"content_type\":null,\"agent\":null}",
     );
-    let outcome = batch_in(&std::env::temp_dir(), lines).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = batch_in(&std::env::temp_dir(), lines).await.assert_code(1);
     let told = outcome.json_lines();
     assert_eq!(
         told[0],

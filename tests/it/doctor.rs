@@ -157,12 +157,10 @@ async fn a_client_that_does_not_trust_the_ca_is_a_fault() {
         command.env("NODE_EXTRA_CA_CERTS", place.path(ca));
         finish(command, b"").await
     };
-    let outcome = asked("roots.pem").await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = asked("roots.pem").await.assert_code(1);
     let fault = line(&outcome, "fault    node does not trust the CA ");
     assert!(fault.ends_with("ca trust --for node"), "{fault}");
-    let outcome = asked("certs/ca.pem").await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = asked("certs/ca.pem").await.assert_code(0);
     line(&outcome, "ok       node trusts the CA ");
     let outcome = place.run(&["doctor", "--for", "firefox"]).await;
     line(&outcome, "warning  whether firefox trusts the CA ");
@@ -187,8 +185,7 @@ async fn a_read_only_folder_is_a_fault_only_if_a_ca_must_be_created_in_it() {
         .args(["--map-root-user", "--mount", "sh", "-euc", script])
         .arg(env!("CARGO_BIN_EXE_politesse"))
         .env("POLITESSE_CONFIG", place.path("politesse.toml"));
-    let outcome = finish(command, b"").await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = finish(command, b"").await.assert_code(0);
     line(
         &outcome,
         "fault    the CA (https.ca_key) cannot be written: ",

@@ -411,11 +411,7 @@ async fn curl_gets_pages_and_refusals_over_both_versions() {
     .await;
     for version in ["--http1.1", "--http2"] {
         let page = curl(&proxy, &[version, "https://o.test/a"]).await;
-        assert_eq!(
-            (page.code, page.stdout.as_str()),
-            (Some(0), "the page"),
-            "{page:?}"
-        );
+        page.assert_output(0, "the page");
         let refused = curl(
             &proxy,
             &[version, "-w", "%{http_code}", "https://o.test/private"],

@@ -464,8 +464,7 @@ async fn exit_codes_distinguish_disallowed_from_unknown() {
         assert_eq!(run_judge(&warc, &[]).await.code, Some(code), "{pages:?}");
     }
     // An archive without requests must not look like a crawl that kept to the rules.
-    let nothing = run_judge(&Warc::plain(), &[]).await;
-    assert_eq!(nothing.code, Some(3), "{nothing:?}");
+    let nothing = run_judge(&Warc::plain(), &[]).await.assert_code(3);
     let said = "there is no request to judge";
     assert!(nothing.stderr.contains(said), "{nothing:?}");
     let folder = folder(&Warc::plain());
@@ -477,8 +476,7 @@ async fn exit_codes_distinguish_disallowed_from_unknown() {
         &["judge", "--warc", "a.warc", "--log", "a.log"],
         &["judge", "--log", "a.log"],
     ] {
-        let outcome = run_in(folder.path(), arguments).await;
-        assert_eq!(outcome.code, Some(2), "{arguments:?} {outcome:?}");
+        run_in(folder.path(), arguments).await.assert_code(2);
     }
 }
 
@@ -613,8 +611,7 @@ async fn the_html_report_names_disallowed_rules_and_input_files() {
     }
     let folder = folder(&warc);
     let arguments = ["judge", "--warc", "a.warc", "--html", "page.html"];
-    let outcome = run_in(folder.path(), &arguments).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    run_in(folder.path(), &arguments).await.assert_code(1);
     let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
     let sha256 = Digest::of(&warc.bytes).to_string();
     for told in [
@@ -631,8 +628,7 @@ async fn the_html_report_names_disallowed_rules_and_input_files() {
         !page.contains("<script") && !page.contains("<b>Bot"),
         "{page}"
     );
-    let again = run_in(folder.path(), &arguments).await;
-    assert_eq!(again.code, Some(2), "{again:?}");
+    run_in(folder.path(), &arguments).await.assert_code(2);
 }
 
 // Ours: the page can be passed on without secrets; and a path need not be UTF-8.
@@ -649,8 +645,7 @@ async fn the_html_report_shows_its_command_without_secrets() {
     command.arg(format!("crawler=[{crawler}]"));
     command.args(["--set", "audit.seal_to=[\"https://hooks.test/t0b0\"]"]);
     command.arg("--html").arg(name);
-    let outcome = finish(command, b"").await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    finish(command, b"").await.assert_code(0);
     let page = std::fs::read_to_string(folder.path().join(name)).unwrap();
     assert!(page.contains("sha256:…"), "{page}");
     assert!(page.contains("page-\u{fffd}.html"), "{page}");

@@ -62,8 +62,7 @@ fn a_server_log_is_judged_against_the_given_origin() {
         let named = [&site[..], &["--agent", "FooBot"]].concat();
         assert_eq!(verdicts(&log, &named).await, wanted);
 
-        let outcome = run_judge(&log, &[]).await;
-        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        let outcome = run_judge(&log, &[]).await.assert_code(2);
         assert!(outcome.stderr.contains("a.log, line 1: "), "{outcome:?}");
         assert!(outcome.stderr.contains("--origin"), "{outcome:?}");
         let outcome = run_judge(&log, &["--origin", "https://h.test/a"]).await;
@@ -152,8 +151,7 @@ fn an_unparsable_log_line_is_counted_and_the_rest_is_judged() {
         let told = "parts of the files that were not read: 1";
         assert!(outcome.stderr.contains(told), "{outcome:?}");
 
-        let outcome = run_judge("no log\nat all\n", &[]).await;
-        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        let outcome = run_judge("no log\nat all\n", &[]).await.assert_code(2);
         assert!(outcome.stderr.contains("--format"), "{outcome:?}");
         let outcome = run_judge("no log\nat all\n", &["--format", "heritrix"]).await;
         assert_eq!(outcome.code, Some(3), "{outcome:?}");

@@ -142,8 +142,7 @@ async fn a_page_is_denied_only_if_every_purpose_is() {
         let report = report.json_lines().remove(0);
         assert_eq!(report["purposes"]["denied"], denied, "{report}");
     }
-    let without = run_judge(&warc, &["--json"]).await;
-    assert_eq!(without.code, Some(0), "{without:?}");
+    let without = run_judge(&warc, &["--json"]).await.assert_code(0);
     assert_eq!(without.json_lines()[0]["purposes"], Value::Null);
     for wrong in [&["--purpose", "training"][..], &["--requests", "--denied"]] {
         assert_eq!(run_judge(&warc, wrong).await.code, Some(2), "{wrong:?}");
@@ -225,8 +224,7 @@ async fn purposes_of_a_log_are_judged_by_robots_txt_only() {
         "--purpose",
         "train-ai",
     ];
-    let outcome = run_in(folder.path(), &arguments).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = run_in(folder.path(), &arguments).await.assert_code(1);
     for line in [
         "1 of 2 pages denied for train-ai",
         "2 pages judged for purposes by robots.txt alone, since the files have no response.",

@@ -56,8 +56,7 @@ async fn too_little_memory_to_start_is_reported() {
             .env("POLITESSE_CONFIG", place.path("politesse.toml"))
             .current_dir(place.folder())
             .kill_on_drop(true);
-        let outcome = finish(command, b"").await;
-        assert_eq!(outcome.code, Some(1), "{limit}: {outcome:?}");
+        let outcome = finish(command, b"").await.assert_code(1);
         let words = "MiB of address space";
         assert!(outcome.stderr.contains(words), "{limit}: {outcome:?}");
     }

@@ -150,15 +150,13 @@ async fn a_missing_proxy_or_ca_is_reported_with_a_remedy() {
 async fn install_package(binary: &Path, folder: &Path) -> PathBuf {
     let mut build = Command::new(root().join("contrib/npm/build"));
     build.args([binary, folder]);
-    let outcome = finish(build, b"").await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = finish(build, b"").await.assert_code(0);
     let package = outcome.stdout.trim();
     let name = format!("politesse-{}.tgz", env!("CARGO_PKG_VERSION"));
     assert!(package.ends_with(&name), "{package}");
     let mut npm = isolated("npm", folder);
     npm.args(["install", "--offline", "--no-audit", "--no-fund", package]);
-    let outcome = finish(npm, b"").await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    finish(npm, b"").await.assert_code(0);
     folder.join("node_modules/.bin/politesse")
 }
 

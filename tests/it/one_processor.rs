@@ -55,7 +55,6 @@ async fn a_command_on_one_processor_runs_through_its_own_proxy() {
     let place = Place::with(&resolve("o.test", origin.address()));
     let mut command = confined(&place);
     command.args(["run", "--", "curl", "-sS", "http://o.test/page"]);
-    let outcome = finish(command, b"").await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = finish(command, b"").await.assert_code(0);
     assert_eq!(outcome.stdout, "page", "{outcome:?}");
 }

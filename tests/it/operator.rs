@@ -29,8 +29,7 @@ async fn verify(place: &Place) -> Outcome {
 
 /// Stops the proxy, and asserts that `audit verify` finds no fault in its record.
 pub(crate) async fn assert_verified(proxy: Proxy) {
-    let outcome = verify(&proxy.stop().await).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    verify(&proxy.stop().await).await.assert_code(0);
 }
 
 /// Returns verdict, reason, effect and line of a row.
@@ -129,8 +128,7 @@ async fn an_allow_override_is_recorded_with_the_rule_it_overrides() {
     let place = proxy.stop().await;
     let list = place.run(&["audit", "list"]).await.stdout;
     assert_eq!(list.matches("  overridden").count(), 1, "{list}");
-    let outcome = verify(&place).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    verify(&place).await.assert_code(0);
 }
 
 // Invariant 2 (ARCHITECTURE.md): the time of a decision is part of its evidence.
@@ -146,8 +144,7 @@ async fn verify_finds_a_row_dated_after_the_end_of_its_override() {
         .execute("UPDATE decision SET time_us = ?", [year_3000])
         .unwrap();
     assert_eq!(changed, 1);
-    let outcome = verify(&place).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = verify(&place).await.assert_code(1);
     assert!(
         outcome.stdout.contains(
             "3: the row says allow rule for ExampleBot (line 8, \"Disallow: /private\"), \
@@ -258,8 +255,7 @@ async fn check_shows_the_deciding_override_with_reason_and_end() {
         .set(&format!("robots.override = [{}]", entries.join(", ")));
     let place = Place::with(&config);
     let check = async |url: &str| place.run(&["check", "--agent", "Any", url]).await;
-    let opened = check("http://o.test/private/open/a").await;
-    assert_eq!(opened.code, Some(0), "{opened:?}");
+    let opened = check("http://o.test/private/open/a").await.assert_code(0);
     for line in [
         "http://o.test/private/open/a: allowed by an override of the operator that sets aside \
              for Any: line 8, Disallow: /private",
@@ -267,8 +263,7 @@ async fn check_shows_the_deciding_override_with_reason_and_end() {
     ] {
         assert!(opened.stdout.lines().any(|told| told == line), "{opened:?}");
     }
-    let closed = check("http://o.test/closed").await;
-    assert_eq!(closed.code, Some(1), "{closed:?}");
+    let closed = check("http://o.test/closed").await.assert_code(1);
     let line = "  override     the operator denies it: asked by mail, “please”";
     assert!(closed.stdout.lines().any(|told| told == line), "{closed:?}");
     let json = place

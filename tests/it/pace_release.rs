@@ -20,13 +20,11 @@ async fn pace_release_ends_a_back_off_and_is_on_record() {
         let arguments = ["pace", "release", host, reason, "--set", &admin];
         proxy.place().run(&arguments).await
     };
-    let none = release("o.test").await;
-    assert_eq!(none.code, Some(1), "{none:?}");
+    let none = release("o.test").await.assert_code(1);
     assert!(none.stderr.contains("o.test has no back-off"), "{none:?}");
     assert_eq!(get(&proxy, "http://o.test/bad").await.status(), 429);
     assert_later(&get(&proxy, "http://o.test/1").await, "backoff");
-    let done = release("O.test").await;
-    assert_eq!(done.code, Some(0), "{done:?}");
+    release("O.test").await.assert_code(0);
     assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
     let (place, _) = verified(proxy, 3).await;
     let events = place.run(&["audit", "events"]).await;

@@ -151,8 +151,7 @@ async fn a_reload_replaces_a_removed_token() {
 async fn pace_show_asks_the_running_proxy() {
     let proxy = Config::default().start().await;
     let (place, admin) = (proxy.place(), proxy.admin());
-    let table = show(place, admin, &[]).await;
-    assert_eq!(table.code, Some(0), "{table:?}");
+    let table = show(place, admin, &[]).await.assert_code(0);
     assert!(
         table
             .stdout
@@ -161,8 +160,7 @@ async fn pace_show_asks_the_running_proxy() {
     );
     let json = show(place, admin, &["--json"]).await.json_lines();
     assert_eq!((json.len(), json[0]["hosts"].is_array()), (1, true));
-    let bad = show(place, admin, &["--host", "a:1"]).await;
-    assert_eq!(bad.code, Some(1), "{bad:?}");
+    let bad = show(place, admin, &["--host", "a:1"]).await.assert_code(1);
     assert!(bad.stderr.contains("without a port"), "{bad:?}");
 }
 
@@ -207,16 +205,13 @@ async fn pace_show_explains_why_it_has_no_answer() {
     let (place, admin) = (proxy.place(), proxy.admin());
     assert_eq!(show(place, admin, &[]).await.code, Some(0));
     write_token(place, &"a".repeat(64), 0o600);
-    let refused = show(place, admin, &[]).await;
-    assert_eq!(refused.code, Some(1), "{refused:?}");
+    let refused = show(place, admin, &[]).await.assert_code(1);
     assert!(refused.stderr.contains("token was refused"), "{refused:?}");
     let foreign = Script::robots("").start().await;
-    let page = show(place, foreign.address(), &[]).await;
-    assert_eq!(page.code, Some(1), "{page:?}");
+    let page = show(place, foreign.address(), &[]).await.assert_code(1);
     assert!(page.stderr.contains("is it a politesse"), "{page:?}");
     let place = proxy.stop().await;
-    let nobody = show(&place, admin, &[]).await;
-    assert_eq!(nobody.code, Some(1), "{nobody:?}");
+    let nobody = show(&place, admin, &[]).await.assert_code(1);
     assert!(nobody.stderr.contains("nothing listens on"), "{nobody:?}");
 }
 
@@ -226,11 +221,7 @@ async fn back_off_events_are_listed_and_verified() {
     let place = Config::default().start().await.stop().await;
     let events = ["audit", "events", "--kind"];
     let none = place.run(&[&events[..], &["backoff_left"]].concat()).await;
-    assert_eq!(
-        (none.code, none.stdout.as_str()),
-        (Some(0), "0 rows\n"),
-        "{none:?}"
-    );
+    none.assert_output(0, "0 rows\n");
     // The times are 2026-11-21T10:00:00Z and later. The empty digests do not match the rows.
     place
         .database()

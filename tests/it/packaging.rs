@@ -42,8 +42,7 @@ async fn bash_completes_commands_and_their_options() {
 #[tokio::test]
 async fn each_supported_shell_completes_the_visible_commands() {
     for shell in ["bash", "zsh", "fish"] {
-        let outcome = run_alone(&["completions", shell]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let outcome = run_alone(&["completions", shell]).await.assert_code(0);
         for command in COMMANDS {
             assert!(outcome.stdout.contains(command), "{shell}: {command}");
         }
@@ -55,8 +54,7 @@ async fn each_supported_shell_completes_the_visible_commands() {
 #[tokio::test]
 async fn each_visible_command_has_a_manual_page() {
     let folder = TempDir::new().unwrap();
-    let outcome = run_in(folder.path(), &["man", "man1"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    run_in(folder.path(), &["man", "man1"]).await.assert_code(0);
     let page = |name: &str| std::fs::read_to_string(folder.path().join("man1").join(name));
     for command in COMMANDS {
         let text = page(&format!("politesse-{command}.1")).unwrap();
@@ -149,11 +147,7 @@ async fn health_exits_zero_only_while_the_proxy_is_ready() {
         // A container's health check works without the admin token.
         std::fs::remove_file(proxy.place().path("data/admin-token")).unwrap();
         let outcome = proxy.run_admin(&["health"]).await;
-        assert_eq!(
-            (outcome.code, outcome.stdout.as_str()),
-            (Some(0), "ready\n"),
-            "{outcome:?}"
-        );
+        outcome.assert_output(0, "ready\n");
         let listen = format!("admin.listen=\"{}\"", proxy.admin());
         let outcome = proxy
             .stop()
@@ -169,11 +163,9 @@ async fn health_exits_zero_only_while_the_proxy_is_ready() {
 #[tokio::test]
 async fn commands_trust_only_the_configured_admin_certificate() {
     let proxy = with_admin_tls().await;
-    let outcome = proxy.run_admin(&["clients"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    proxy.run_admin(&["clients"]).await.assert_code(0);
     write_admin_certificate(proxy.place());
-    let outcome = proxy.run_admin(&["clients"]).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = proxy.run_admin(&["clients"]).await.assert_code(1);
     let way_out = "After a change of that file the proxy needs SIGHUP";
     assert!(outcome.stderr.contains(way_out), "{outcome:?}");
     crate::kit::client::reload(&proxy).await;

@@ -96,8 +96,7 @@ async fn without_a_configuration_all_files_are_in_the_state_folder() {
     assert!(lines[4].ends_with(&format!(" --cacert {ca} https://example.com/")));
     let show = user.run(&["ca", "show"]).await;
     assert!(show.stdout.contains(&ca), "{show:?}");
-    let audit = user.run(&["audit", "list", "--json"]).await;
-    assert_eq!(audit.code, Some(0), "{audit:?}");
+    user.run(&["audit", "list", "--json"]).await.assert_code(0);
 }
 
 #[tokio::test]
@@ -192,8 +191,7 @@ async fn every_command_finds_the_users_configuration() {
         &["config", "show"],
         &["config", "check"],
     ] {
-        let outcome = user.run(arguments).await;
-        assert_eq!(outcome.code, Some(2), "{arguments:?}: {outcome:?}");
+        let outcome = user.run(arguments).await.assert_code(2);
         let place = format!("{}, line 2", shown(&user.path(name)));
         assert!(
             outcome.stderr.contains(&place),
@@ -243,8 +241,7 @@ async fn a_ca_certificate_that_other_users_cannot_read_is_logged_with_the_fix() 
 #[tokio::test]
 async fn an_unused_ca_in_the_working_folder_is_logged() {
     let user = User::new();
-    let init = user.run(&["--here", "ca", "init"]).await;
-    assert_eq!(init.code, Some(0), "{init:?}");
+    user.run(&["--here", "ca", "init"]).await.assert_code(0);
     let mut command = user.command(&FREE_PORTS);
     command.arg("serve");
     let proxy = Proxy::start(Place::with(&Config::default()), command).await;

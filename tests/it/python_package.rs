@@ -34,8 +34,7 @@ fn scrapy_command(proxy: &Proxy, mode: &str, urls: &[String]) -> Command {
 
 /// Runs the command to its end. Returns its report, with its log as the member `log`.
 async fn report(command: Command) -> Value {
-    let outcome = finish(command, b"").await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = finish(command, b"").await.assert_code(0);
     let line = outcome.stdout.lines().last().unwrap_or_default();
     let mut report: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{outcome:?}"));
     report["log"] = outcome.stderr.into();
@@ -204,8 +203,7 @@ async fn wheel(binary: &Path, folder: &Path) -> Value {
         .args([binary, folder, &root.join("LICENSE-MIT")])
         .env("PYTHON", &interpreter)
         .env("SOURCE_DATE_EPOCH", "1700000000");
-    let outcome = finish(build, b"").await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    finish(build, b"").await.assert_code(0);
     let name = format!(
         "politesse-{}-py3-none-manylinux_2_31_x86_64.whl",
         env!("CARGO_PKG_VERSION")
@@ -213,8 +211,7 @@ async fn wheel(binary: &Path, folder: &Path) -> Value {
     let mut read = Command::new(interpreter);
     read.arg(root.join("tests/clients/wheel.py"))
         .arg(folder.join(name));
-    let outcome = finish(read, b"").await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = finish(read, b"").await.assert_code(0);
     serde_json::from_str(&outcome.stdout).unwrap()
 }
 

@@ -88,8 +88,7 @@ async fn release_notes_are_the_changelog_section_of_the_version() {
         notes.arg(version);
         finish(notes, b"").await
     };
-    let outcome = notes(env!("CARGO_PKG_VERSION")).await;
-    assert_eq!(outcome.code, Some(0));
+    let outcome = notes(env!("CARGO_PKG_VERSION")).await.assert_code(0);
     assert!(outcome.stdout.contains("### Added"));
     assert!(text("CHANGELOG.md").contains(&outcome.stdout));
     assert!(!outcome.stdout.lines().any(|line| line.starts_with("## ")));

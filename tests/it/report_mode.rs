@@ -295,8 +295,7 @@ async fn verify_finds_an_effect_that_the_policy_rules_out() {
         let sql = "UPDATE ruling SET effect = ?1 WHERE verdict = 'disallow' AND effect = ?2";
         let changed = place.database().execute(sql, [forged, honest]).unwrap();
         assert_eq!(changed, 1, "{mode}");
-        let outcome = verify(&place).await;
-        assert_eq!(outcome.code, Some(1), "{mode}: {outcome:?}");
+        let outcome = verify(&place).await.assert_code(1);
         let says = "3: the row says disallow rule for ExampleBot (line 2, \"Disallow: /private\")";
         assert!(outcome.stdout.contains(&format!("\n{says}")), "{outcome:?}");
         assert!(outcome.stdout.contains(", reported"), "{outcome:?}");

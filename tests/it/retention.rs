@@ -112,8 +112,7 @@ fn prune_removes_entries_itself_if_no_proxy_runs() {
         let text = "entries 1 to 8192 would be removed; --yes removes them\n";
         assert_eq!(said, text);
         let outcome = place.run(&["audit", "prune", "--before", "2999-01-01", "--why", "x"]);
-        let outcome = outcome.await;
-        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        let outcome = outcome.await.assert_code(2);
         assert!(outcome.stderr.contains("a time in the past"), "{outcome:?}");
         let outcome = place.run_code(2, &asked[..4]).await;
         assert!(outcome.stderr.contains("--why <TEXT>"), "{outcome:?}");

@@ -240,7 +240,6 @@ async fn an_unreadable_home_does_not_prevent_the_command() {
     for home in ["/dev/null", "home"] {
         let mut command = through_run(&place, &["sh", "-c", "exit 6"]);
         command.current_dir(place.folder()).env("HOME", home);
-        let outcome = finish(command, b"").await;
-        assert_eq!(outcome.code, Some(6), "{home}: {outcome:?}");
+        finish(command, b"").await.assert_code(6);
     }
 }

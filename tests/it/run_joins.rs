@@ -137,8 +137,7 @@ async fn a_second_run_uses_the_proxy_of_the_first_until_it_ends() {
         "touch second; {}; curl -sS http://o.test/late",
         wait_for("grep -q 'the command is done' first.log")
     );
-    let second = run_shell(folder, &second).await;
-    assert_eq!(second.code, Some(0), "{second:?}");
+    let second = run_shell(folder, &second).await.assert_code(0);
     assert!(second.stderr.contains("1 asked, 1 allowed"), "{second:?}");
     let first = soon("end of the first", first.wait()).await.unwrap();
     assert_eq!(first.code(), Some(5));
@@ -157,8 +156,7 @@ async fn parallel_runs_never_lose_their_proxy() {
     let in_turn = async |row: u32| {
         for number in 0..6 {
             let script = format!("curl -sS http://o.test/{row}{number}");
-            let outcome = run_shell(folder, &script).await;
-            assert_eq!(outcome.code, Some(0), "{outcome:?}");
+            let outcome = run_shell(folder, &script).await.assert_code(0);
             assert!(outcome.stderr.contains("1 asked, 1 allowed"), "{outcome:?}");
             assert!(!outcome.stderr.contains("has stopped"), "{outcome:?}");
         }
@@ -221,8 +219,7 @@ async fn after_a_reload_only_the_new_configuration_can_join() {
     proxy.signal("HUP").await;
     let changed = || (instance(proxy.place())["configuration"] != before).then_some(());
     until("the new instance file", async || changed()).await;
-    let outcome = run_shell(proxy.place().folder(), ask).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = run_shell(proxy.place().folder(), ask).await.assert_code(0);
     assert!(outcome.stderr.contains("1 asked, 1 allowed"), "{outcome:?}");
 }
 
@@ -325,6 +322,5 @@ async fn an_ignored_signal_stays_ignored_for_the_command() {
     command.args([env!("CARGO_BIN_EXE_politesse"), "--here", "run", "--"]);
     command.args(["sh", "-c", "kill -HUP $$; kill -INT $$; exit 5"]);
     command.current_dir(place.folder());
-    let outcome = finish(command, b"").await;
-    assert_eq!(outcome.code, Some(5), "{outcome:?}");
+    finish(command, b"").await.assert_code(5);
 }

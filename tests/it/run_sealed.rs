@@ -55,8 +55,7 @@ fn a_sealed_client_that_ignores_the_proxy_reaches_nothing_and_is_counted() {
                  {free} http://{}/private/b; exit 7",
                 origin.address()
             );
-            let outcome = run_sealed(&place, &script).await;
-            assert_eq!(outcome.code, Some(7), "{outcome:?}");
+            let outcome = run_sealed(&place, &script).await.assert_code(7);
             assert_eq!(outcome.stdout, "this is /a\n", "{outcome:?}");
             for told in [
                 "1 asked, 1 allowed, 0 refused;",
@@ -97,8 +96,7 @@ async fn a_sealed_command_joins_the_proxy_that_holds_the_record() {
     let origin = Script::robots(ROBOTS).tls().start().await;
     let proxy = to(&origin).start().await;
     let script = "curl -sS https://o.test/a; curl -sS https://o.test/private/b";
-    let outcome = run_sealed(proxy.place(), script).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = run_sealed(proxy.place(), script).await.assert_code(0);
     for told in [
         "2 asked, 1 allowed, 1 refused;",
         "refused 1 × Disallow: /private (line 2 of https://o.test/robots.txt)",

@@ -83,8 +83,7 @@ async fn tests_run_sums_all_binaries_and_exits_with_cargos_code() {
 #[tokio::test]
 async fn a_failure_outside_the_tests_counts_as_one() {
     let unformatted = Scripts::with("[ $1 != fmt ]");
-    let outcome = unformatted.run("tests/run", &[]).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = unformatted.run("tests/run", &[]).await.assert_code(1);
     assert_eq!(last_line(&outcome), "0 passed, 1 failed");
     // A test binary that crashes prints no result.
     let dying = Scripts::with("[ $1 != test ]");

@@ -120,8 +120,7 @@ async fn the_fetch_of_the_file_has_its_own_row_in_the_crawlers_name() {
         "/docs/verify_bundle.py"
     ));
     python.arg(place.path("b.jsonl.gz"));
-    let by_script = finish(python, b"").await;
-    assert_eq!(by_script.code, Some(3), "{by_script:?}");
+    finish(python, b"").await.assert_code(3);
     for sql in changes {
         let changed = place.copied();
         let database = changed.database();

@@ -46,8 +46,7 @@ fn change(place: &Place, sql: &str) {
 #[tokio::test]
 async fn an_unchanged_record_verifies() {
     let place = crawled().await;
-    let outcome = verify(&place).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = verify(&place).await.assert_code(0);
     assert!(
         outcome
             .stdout
@@ -83,8 +82,7 @@ async fn rows_are_decided_again_with_the_readings_of_their_policy() {
         .query_row("SELECT count(*) FROM policy", (), |row| row.get(0))
         .unwrap();
     assert_eq!(policies, 3);
-    let outcome = verify(&place).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = verify(&place).await.assert_code(0);
     assert!(outcome.stdout.contains("6 decided again"), "{outcome:?}");
 }
 
@@ -94,8 +92,7 @@ async fn verify_finds_a_changed_verdict_by_its_number() {
     let place = crawled().await;
     let columns = "'allow', reason, effect, line, rule, groups, crawler, denials";
     place.refer_to_copy(1, "ruling", columns);
-    let outcome = verify(&place).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = verify(&place).await.assert_code(1);
     assert!(
         outcome.stdout.lines().any(|line| line.starts_with("3: ")),
         "{}",
@@ -140,8 +137,7 @@ async fn verify_finds_changed_evidence() {
     ] {
         let place = crawled().await;
         change(&place, sql);
-        let outcome = verify(&place).await;
-        assert_eq!(outcome.code, Some(1), "{sql}: {outcome:?}");
+        verify(&place).await.assert_code(1);
     }
 }
 
@@ -163,8 +159,7 @@ async fn verify_counts_missing_rows() {
 #[tokio::test]
 async fn a_record_in_use_can_be_verified() {
     let proxy = crawled().await.start().await;
-    let outcome = verify(proxy.place()).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    verify(proxy.place()).await.assert_code(0);
 }
 
 // Ours: a row that no version writes does not hide the others.
@@ -173,8 +168,7 @@ async fn a_row_that_is_not_utf8_is_found_and_hides_no_other() {
     let place = crawled().await;
     let before = place.rows().await.len();
     place.refer_to_copy(1, "crawler", "candidates, CAST(x'ff' AS TEXT), label");
-    let outcome = verify(&place).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = verify(&place).await.assert_code(1);
     assert!(outcome.stdout.starts_with("crawler 9999: "), "{outcome:?}");
     assert!(outcome.stdout.contains("\n3: "), "{outcome:?}");
     assert_eq!(place.rows().await.len(), before);
@@ -190,8 +184,7 @@ async fn a_crash_skips_no_number() {
         let told = refused["decision"].as_str().unwrap().to_owned();
         proxy = proxy.kill().await.start().await;
         proxy.place().run_ok(&["audit", "show", &told]).await;
-        let outcome = verify(proxy.place()).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let outcome = verify(proxy.place()).await.assert_code(0);
         assert!(outcome.stdout.contains("0 missing"), "{outcome:?}");
         assert!(!outcome.stdout.contains("numbers skipped"), "{outcome:?}");
     }

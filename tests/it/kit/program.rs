@@ -17,6 +17,20 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
+    /// Asserts that the program exited with `code`.
+    #[track_caller]
+    pub(crate) fn assert_code(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        self
+    }
+
+    /// Asserts that the program exited with `code` and printed exactly `stdout`.
+    #[track_caller]
+    pub(crate) fn assert_output(&self, code: i32, stdout: &str) {
+        let output = (self.code, self.stdout.as_str());
+        assert_eq!(output, (Some(code), stdout), "{}", self.stderr);
+    }
+
     /// Parses each non-empty line of the output as JSON.
     pub(crate) fn json_lines(&self) -> Vec<serde_json::Value> {
         let lines = self.stdout.lines().filter(|line| !line.is_empty());

@@ -17,12 +17,10 @@ use crate::kit::postgres::Postgres;
 use crate::kit::program::{ended, politesse};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::{run_within, until};
+use crate::retention::{REQUESTS, fill_part};
 
 /// Time limit of a test that fills a part of the record.
 const MINUTES: Duration = Duration::from_secs(180);
-
-/// Number of requests whose entries fill more than one part of 8,192 numbers.
-const REQUESTS: usize = 4200;
 
 /// Part of a path that occurs in no other request.
 const SECRET: &str = "secret-of-somebody";
@@ -275,17 +273,6 @@ async fn a_redaction_on_the_node_removes_the_data_from_the_archive() {
         2
     );
     assert!(!tables_with(&postgres, "127.0.0.77").await.is_empty());
-}
-
-/// Sends requests that are refused, until the record has more than one part.
-async fn fill_part(proxy: &Proxy) {
-    let mut crawler = Crawler::plain(proxy).await;
-    for page in 0..REQUESTS {
-        let url = format!("http://o.test/no/{page}");
-        assert_eq!(crawler.get(&url, "o.test").await.status(), 403);
-    }
-    // Time under test: every entry must be older than the one second of retention.
-    tokio::time::sleep(Duration::from_millis(1_100)).await;
 }
 
 /// Returns the lowest number of a decision that is still in the record.

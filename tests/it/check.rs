@@ -13,6 +13,21 @@ use crate::kit::{assert_contains, assert_members, run};
 const URL: &str = "https://o.test/shop/basket";
 const AGENT: &str = "Mozilla/5.0 (compatible; FooBot/2.1; +https://foo.test/) Foo/1";
 
+/// A file that allows [`URL`], except in the dialects in which the first match counts.
+const BASKET: &str = "User-agent: *\nDisallow: /shop\nAllow: /shop/basket\n";
+
+/// Members of a verdict in the output of `check --batch`, `check --urls` and `judge`.
+pub(crate) const VERDICT_MEMBERS: [&str; 8] = [
+    "verdict",
+    "reason",
+    "line",
+    "rule",
+    "group",
+    "token",
+    "candidates",
+    "crawl_delay",
+];
+
 /// Returns a folder with one robots.txt in it.
 fn folder_with_robots_txt(robots: impl AsRef<[u8]>) -> TempDir {
     let folder = TempDir::new().unwrap();
@@ -35,8 +50,14 @@ async fn check_json(robots: impl AsRef<[u8]>, arguments: &[&str]) -> Value {
     objects.remove(0)
 }
 
+/// Returns the names of an object's members, in order.
+fn members(object: &Value) -> Vec<&str> {
+    let members = object.as_object().unwrap();
+    members.keys().map(String::as_str).collect()
+}
+
 /// Runs `check --batch` with one line for each question.
-async fn check_batch(questions: &[Value]) -> Outcome {
+pub(crate) async fn check_batch(questions: &[Value]) -> Outcome {
     let mut command = politesse(std::env::temp_dir().as_path());
     command.args(["check", "--batch", "-"]);
     let lines = questions.iter().map(|line| format!("{line}\n"));
@@ -294,7 +315,7 @@ async fn check_explains_a_verdict_to_programs() {
     assert_eq!(notes, expected);
     let robots = &object["robots"];
     let expected = json!({"status": 200, "result": "successful", "fetched_at": null});
-    assert_members(&robots, &expected);
+    assert_members(robots, &expected);
 }
 
 // Ours: `bound` is the matching candidate, `*`, or null.
@@ -459,13 +480,13 @@ async fn a_fetched_file_is_shown_with_status_and_redirects() {
         &json.json_lines()[1]["robots"],
     );
     let expected = json!({"url": moved, "redirects": 1, "hops": ["http://o.test/robots.txt"]});
-    assert_members(&robots, &expected);
+    assert_members(robots, &expected);
     assert_eq!((&down["redirects"], &down["hops"]), (&json!(0), &json!([])));
     assert!(
         robots["age"].is_u64() && robots["fetched_at"].is_string(),
         "{robots}"
     );
-    assert_members(&down, &json!({"result": "unreachable", "cause": "status"}));
+    assert_members(down, &json!({"result": "unreachable", "cause": "status"}));
 }
 
 // Ours: reason `egress`, as from the proxy.
@@ -549,7 +570,6 @@ async fn check_with_level(robots: &str, level: &str, arguments: &[&str]) -> Valu
 // Ours: in the older dialects an Allow further down does not count.
 #[tokio::test]
 async fn check_applies_and_shows_the_chosen_dialect() {
-    let robots = "User-agent: *\nDisallow: /shop\nAllow: /shop/basket\n";
     for (dialect, code) in [
         ("rfc9309", 0),
         ("draft-2019", 0),
@@ -558,14 +578,14 @@ async fn check_applies_and_shows_the_chosen_dialect() {
         ("1994", 1),
         ("conner-2.0", 0),
     ] {
-        let outcome = check(robots, &["--dialect", dialect, URL]).await;
+        let outcome = check(BASKET, &["--dialect", dialect, URL]).await;
         assert_eq!(outcome.code, Some(code), "{dialect}: {outcome:?}");
         let is_told = outcome
             .stdout
             .contains(&format!("  dialect      {dialect}"));
         assert_eq!(is_told, dialect != "rfc9309", "{outcome:?}");
     }
-    let told = check(robots, &["--dialect", "1996", URL]).await;
+    let told = check(BASKET, &["--dialect", "1996", URL]).await;
     assert_prints(
         &told,
         &[
@@ -579,11 +599,10 @@ async fn check_applies_and_shows_the_chosen_dialect() {
 // Ours: `robots.dialect` applies whenever the configuration is read.
 #[tokio::test]
 async fn the_configured_dialect_applies_if_the_configuration_is_read() {
-    let robots = "User-agent: *\nDisallow: /shop\nAllow: /shop/basket\n";
-    let origin = Script::robots(robots).start().await;
+    let origin = Script::robots(BASKET).start().await;
     let config = resolve("o.test", origin.address()).set("robots.dialect = \"1996\"");
     let place = Place::with(&config);
-    std::fs::write(place.path("robots.txt"), robots).unwrap();
+    std::fs::write(place.path("robots.txt"), BASKET).unwrap();
     let saved = ["--robots", "robots.txt"];
     let named = ["--config", "politesse.toml"];
     let rfc = ["--dialect", "rfc9309"];
@@ -616,8 +635,7 @@ async fn the_configured_dialect_applies_if_the_configuration_is_read() {
 // Ours: a line may name its dialect, which also applies to 401 and 403.
 #[tokio::test]
 async fn a_batch_line_can_name_its_dialect() {
-    let robots = "User-agent: *\nDisallow: /shop\nAllow: /shop/basket\n";
-    let question = |dialect: Value, status: u16| json!({"id": 1, "robots": robots, "agent": "a", "url": URL, "status": status, "dialect": dialect});
+    let question = |dialect: Value, status: u16| json!({"id": 1, "robots": BASKET, "agent": "a", "url": URL, "status": status, "dialect": dialect});
     let outcome = check_batch(&[
         question(Value::Null, 200),
         question(json!("1996"), 200),
@@ -635,7 +653,7 @@ async fn a_batch_line_can_name_its_dialect() {
     assert_eq!(said[1], (&json!("disallow"), &json!("rule")));
     assert_eq!(said[2], (&json!("disallow"), &json!("restricted")));
     assert_eq!(said[3], (&json!("allow"), &json!("unavailable")));
-    assert_contains(&told[4]["error"].as_str().unwrap(), "1995");
+    assert_contains(told[4]["error"].as_str().unwrap(), "1995");
     assert_eq!((&told[4]["line"], outcome.code), (&json!(5), Some(1)));
 }
 
@@ -651,26 +669,7 @@ async fn the_dialect_of_a_batch_line_wins_over_the_option() {
         .await
         .json_lines();
     assert_eq!((&told[0]["line"], &told[1]["line"]), (&json!(2), &json!(3)));
-    let members: Vec<_> = told[0]
-        .as_object()
-        .unwrap()
-        .keys()
-        .map(String::as_str)
-        .collect();
-    assert_eq!(
-        members,
-        [
-            "id",
-            "verdict",
-            "reason",
-            "line",
-            "rule",
-            "group",
-            "token",
-            "candidates",
-            "crawl_delay"
-        ]
-    );
+    assert_eq!(members(&told[0]), [&["id"], &VERDICT_MEMBERS[..]].concat());
 }
 
 /// Returns a folder with saved files, each of which disallows its own name.
@@ -718,28 +717,9 @@ async fn saved_files_are_found_by_host_and_port() {
     assert_eq!(told.len(), urls.len());
     for (told, (url, rule)) in told.iter().zip(urls) {
         let rule = rule.map(|path| format!("Disallow: {path}"));
-        assert_members(&told, &json!({"url": url, "rule": rule, "token": "FooBot"}));
+        assert_members(told, &json!({"url": url, "rule": rule, "token": "FooBot"}));
     }
-    let members: Vec<_> = told[0]
-        .as_object()
-        .unwrap()
-        .keys()
-        .map(String::as_str)
-        .collect();
-    assert_eq!(
-        members,
-        [
-            "url",
-            "verdict",
-            "reason",
-            "line",
-            "rule",
-            "group",
-            "token",
-            "candidates",
-            "crawl_delay"
-        ]
-    );
+    assert_eq!(members(&told[0]), [&["url"], &VERDICT_MEMBERS[..]].concat());
 }
 
 // Ours: an unknown URL is neither allowed nor refused.
@@ -848,8 +828,7 @@ async fn a_long_list_keeps_its_order() {
 #[tokio::test]
 async fn a_list_is_judged_by_the_chosen_dialect_and_readings() {
     let folder = TempDir::new().unwrap();
-    let robots = "User-agent: *\nDisallow: /shop\nAllow: /shop/basket\n";
-    std::fs::write(folder.path().join("o.test"), robots).unwrap();
+    std::fs::write(folder.path().join("o.test"), BASKET).unwrap();
     let verdict = async |arguments: &[&str], url: &str| {
         let told = check_list(&folder, arguments, url.as_bytes())
             .await

@@ -12,21 +12,10 @@ use politesse_decision::digest::Digest;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::check::{VERDICT_MEMBERS, check_batch};
 use crate::kit::program::{Outcome, finish, politesse, run_in};
 use crate::kit::warc::{FOO, Warc, ok};
 use crate::kit::{assert_members, run};
-
-/// Members that the output of `judge` shares with `check --batch`.
-const MEMBERS: [&str; 8] = [
-    "verdict",
-    "reason",
-    "line",
-    "rule",
-    "group",
-    "token",
-    "candidates",
-    "crawl_delay",
-];
 
 const NONE: &str = "User-agent: *\nDisallow: /\n";
 const ALL: &str = "User-agent: *\nDisallow:\n";
@@ -41,11 +30,14 @@ fn folder(warc: &Warc) -> TempDir {
 /// Runs `judge --warc a.warc` with further arguments.
 async fn run_judge(warc: &Warc, arguments: &[&str]) -> Outcome {
     let folder = folder(warc);
-    run_in(
-        folder.path(),
-        &[&["judge", "--warc", "a.warc"], arguments].concat(),
-    )
-    .await
+    let arguments = [&["judge", "--warc", "a.warc"], arguments].concat();
+    run_in(folder.path(), &arguments).await
+}
+
+/// Returns the report that `judge --json` prints.
+async fn report(warc: &Warc, arguments: &[&str]) -> Value {
+    let outcome = run_judge(warc, &[&["--json"], arguments].concat()).await;
+    outcome.json_lines().remove(0)
 }
 
 /// Returns path, verdict and reason of each request other than for robots.txt.
@@ -103,13 +95,10 @@ async fn judge_agrees_with_check_on_a_thousand_requests() {
         let outcome = run_judge(&warc, &["--requests", "--json"]).await;
         let rows = outcome.json_lines().into_iter();
         let rows: Vec<_> = rows.filter(|row| row["reason"] != "robots_txt").collect();
-        let mut command = politesse(std::env::temp_dir().as_path());
-        command.args(["check", "--batch", "-"]);
-        let lines: String = questions.iter().map(|line| format!("{line}\n")).collect();
-        let answers = finish(command, lines.as_bytes()).await.json_lines();
+        let answers = check_batch(&questions).await.json_lines();
         assert_eq!(rows.len(), answers.len());
         for (row, answer) in rows.iter().zip(&answers) {
-            for member in MEMBERS {
+            for member in VERDICT_MEMBERS {
                 assert_eq!(row[member], answer[member], "{member} of {row}");
             }
         }
@@ -144,20 +133,19 @@ async fn order_and_compression_of_archives_do_not_matter() {
         &["two.warc", "one.warc"],
     ] {
         let arguments = [&["judge", "--json", "--warc"], files].concat();
-        let mut report = run_in(folder.path(), &arguments).await.json_lines();
-        let mut report = report.remove(0);
-        for member in ["files", "samples"] {
-            report[member] = Value::Null;
-        }
-        reports.push(report);
+        reports.push(run_in(folder.path(), &arguments).await);
     }
     let mut command = politesse(folder.path());
     command.args(["judge", "--json", "--warc", "-"]);
-    let mut piped = finish(command, &gzip.bytes).await.json_lines().remove(0);
-    for member in ["files", "samples"] {
-        piped[member] = Value::Null;
-    }
-    reports.push(piped);
+    reports.push(finish(command, &gzip.bytes).await);
+    let reports = reports.iter().map(|outcome| {
+        let mut report = outcome.json_lines().remove(0);
+        for member in ["files", "samples"] {
+            report[member] = Value::Null;
+        }
+        report
+    });
+    let reports: Vec<_> = reports.collect();
     assert_eq!(reports[0]["requests"], 1040);
     for report in &reports {
         assert_eq!(report, &reports[0]);
@@ -185,7 +173,7 @@ async fn the_latest_robots_txt_before_a_request_applies() {
     assert_eq!(verdicts(&warc, &[]).await, wanted);
     wanted[0] = "/early allow no_rule";
     assert_eq!(verdicts(&warc, &["--nearest-after"]).await, wanted);
-    let report = run_judge(&warc, &["--json"]).await.json_lines().remove(0);
+    let report = report(&warc, &[]).await;
     assert_members(&report, &json!({"old_robots": 1, "unknown": 2}));
 }
 
@@ -419,8 +407,7 @@ fn with_several_crawlers_a_request_is_disallowed_if_any_is() {
         ];
         assert_eq!(rows, wanted);
 
-        let report = run_judge(&warc, &[&["--json"], &agents[..]].concat()).await;
-        let report = report.json_lines().remove(0);
+        let report = report(&warc, &agents).await;
         let expected = json!({"agents": ["CCBot", "GPTBot"], "requests": 6, "disallowed": 3});
         assert_members(&report, &expected);
         for crawler in report["crawlers"].as_array().unwrap() {
@@ -493,12 +480,7 @@ async fn a_damaged_record_is_reported_and_the_rest_is_judged() {
         for byte in &mut warc.bytes[begin + 10..end - 4] {
             *byte ^= 0x55;
         }
-        let folder = folder(&warc);
-        let arguments = ["judge", "--json", "--warc", "a.warc"];
-        let report = run_in(folder.path(), &arguments)
-            .await
-            .json_lines()
-            .remove(0);
+        let report = report(&warc, &[]).await;
         assert_members(&report, &json!({"disallowed": 9, "unread": 1}));
         assert_eq!(report["unread_parts"][0]["place"], begin, "{report}");
     }
@@ -550,10 +532,7 @@ async fn gzip_members_need_not_align_with_records() {
     let mut in_blocks = Warc::plain();
     in_blocks.bytes = blocks.collect();
     assert!(in_blocks.bytes.len() > 8 * 1024 * 1024);
-    let report = run_judge(&in_blocks, &["--json"])
-        .await
-        .json_lines()
-        .remove(0);
+    let report = report(&in_blocks, &[]).await;
     assert_members(&report, &json!({"disallowed": 200, "unread": 0}));
 }
 

@@ -19,24 +19,11 @@ use politesse_robots::{Dialect, RobotsTxt, whole_lines};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use crate::readings_reference;
+
 fn verdict(robots: &str, path: &str) -> Verdict {
-    let target: Target = format!("http://h.test{path}").parse().unwrap();
-    let snapshot = Arc::new(Snapshot {
-        url: target.origin.robots_txt().to_string(),
-        hops: Vec::new(),
-        key: CacheKey::new(target.origin.clone(), None),
-        status: Some(200),
-        fetched_at: Timestamp::UNIX_EPOCH,
-        expires_at: Timestamp::UNIX_EPOCH,
-        result: AccessResult::Successful(Arc::new(RobotsFile::new(Bytes::from(robots.to_owned())))),
-        stale: None,
-        tdm: None,
-    });
-    let inquiry = Arc::new(Inquiry {
-        crawler: Crawler::parse("FooBot/1.0"),
-        target,
-        method: "GET".into(),
-    });
+    let (inquiry, snapshot) = readings_reference::asked(robots, path);
+    let (inquiry, snapshot) = (Arc::new(inquiry), Arc::new(snapshot));
     let policy = Arc::new(Policy::new(Unauthorized::Allow));
     let once = decide(&inquiry, &snapshot, &policy, Timestamp::UNIX_EPOCH);
     let twice = decide(&inquiry, &snapshot, &policy, Timestamp::UNIX_EPOCH);

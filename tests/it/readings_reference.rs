@@ -20,9 +20,10 @@ use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
 use crate::{nginx, reference};
 
-/// Returns the proxy's ruling on `path` with this level of readings.
-fn ruling_at(robots: &str, path: &str, readings: Readings) -> Ruling {
+/// Returns FooBot's inquiry about `path`, and a snapshot of `robots`.
+pub(crate) fn asked(robots: &str, path: &str) -> (Inquiry, Snapshot) {
     let target: Target = format!("http://h.test{path}").parse().unwrap();
+    let file = RobotsFile::new(Bytes::from(robots.to_owned()));
     let snapshot = Snapshot {
         url: target.origin.robots_txt().to_string(),
         hops: Vec::new(),
@@ -30,7 +31,7 @@ fn ruling_at(robots: &str, path: &str, readings: Readings) -> Ruling {
         status: Some(200),
         fetched_at: Timestamp::UNIX_EPOCH,
         expires_at: Timestamp::UNIX_EPOCH,
-        result: AccessResult::Successful(Arc::new(RobotsFile::new(Bytes::from(robots.to_owned())))),
+        result: AccessResult::Successful(Arc::new(file)),
         stale: None,
         tdm: None,
     };
@@ -39,6 +40,12 @@ fn ruling_at(robots: &str, path: &str, readings: Readings) -> Ruling {
         target,
         method: "GET".into(),
     };
+    (inquiry, snapshot)
+}
+
+/// Returns the proxy's ruling on `path` with this level of readings.
+fn ruling_at(robots: &str, path: &str, readings: Readings) -> Ruling {
+    let (inquiry, snapshot) = asked(robots, path);
     let policy = Policy::new(Unauthorized::Allow).with(|terms| terms.readings = readings);
     ruling(&inquiry, &snapshot, &policy, Timestamp::UNIX_EPOCH)
 }

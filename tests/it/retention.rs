@@ -11,12 +11,12 @@ use crate::kit::client::{Crawler, get};
 use crate::kit::disk::Disk;
 use crate::kit::namespace::{Addresses, inside};
 use crate::kit::origin::{Origin, Script};
-use crate::kit::program::{Outcome, politesse};
+use crate::kit::program::politesse;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::{assert_contains, run_within, until};
 
 /// Requests whose entries fill more than one part of the record: 8,192 numbers.
-const REQUESTS: usize = 4200;
+pub(crate) const REQUESTS: usize = 4200;
 
 /// Time limit of a test.
 const MINUTES: Duration = Duration::from_secs(180);
@@ -27,7 +27,7 @@ fn config(origin: &Origin) -> Config {
 
 /// Requests disallowed pages until the record has more than one part, and waits until all
 /// its entries are older than a second.
-async fn fill_part(proxy: &Proxy) {
+pub(crate) async fn fill_part(proxy: &Proxy) {
     let mut crawler = Crawler::plain(proxy).await;
     for page in 0..REQUESTS {
         let url = format!("http://o.test/no/{page}");
@@ -49,12 +49,7 @@ async fn prune(proxy: &Proxy, age: &str) -> String {
     let arguments = [
         "audit", "prune", "--before", age, "--why", "test", "--yes", "--set", &admin,
     ];
-    done(proxy.place(), &arguments).await.stdout
-}
-
-async fn done(place: &Place, arguments: &[&str]) -> Outcome {
-    let outcome = place.run_ok(arguments).await;
-    outcome
+    proxy.place().run_ok(&arguments).await.stdout
 }
 
 /// Waits until the entry of the first page is removed.
@@ -69,7 +64,7 @@ async fn first_entry_removed(place: &Place) {
 
 /// Asserts that `verify` has no findings and reports the removal of one part at least.
 async fn verified(place: &Place) {
-    let outcome = done(place, &["audit", "verify", "--json"]).await;
+    let outcome = place.run_ok(&["audit", "verify", "--json"]).await;
     let sums: Value = serde_json::from_str(&outcome.stdout).unwrap();
     assert_eq!(sums["findings"], Value::Array(Vec::new()));
     assert!(sums["pruned"].as_u64().unwrap() >= 8192, "{sums}");
@@ -93,7 +88,9 @@ fn prune_has_the_running_proxy_remove_entries() {
         assert!(outcome.stderr.contains(text), "{outcome:?}");
         let place = proxy.stop().await;
         verified(&place).await;
-        let events = done(&place, &["audit", "events", "--kind", "pruned", "--json"]).await;
+        let events = place
+            .run_ok(&["audit", "events", "--kind", "pruned", "--json"])
+            .await;
         let by = &events.json_lines()[0]["detail"]["by"];
         assert_eq!(by, "admin token from 127.0.0.1");
     });
@@ -108,7 +105,7 @@ fn prune_removes_entries_itself_if_no_proxy_runs() {
         fill_part(&proxy).await;
         let place = proxy.stop().await;
         let asked = ["audit", "prune", "--before", "1s", "--why", "a test"];
-        let said = done(&place, &asked).await.stdout;
+        let said = place.run_ok(&asked).await.stdout;
         let text = "entries 1 to 8192 would be removed; --yes removes them\n";
         assert_eq!(said, text);
         let outcome = place.run(&["audit", "prune", "--before", "2999-01-01", "--why", "x"]);
@@ -116,7 +113,7 @@ fn prune_removes_entries_itself_if_no_proxy_runs() {
         assert!(outcome.stderr.contains("a time in the past"), "{outcome:?}");
         let outcome = place.run_code(2, &asked[..4]).await;
         assert!(outcome.stderr.contains("--why <TEXT>"), "{outcome:?}");
-        done(&place, &["audit", "show", "3"]).await;
+        place.run_ok(&["audit", "show", "3"]).await;
         place.configure(&config(&origin).set("audit.retention = \"400d\""));
         let place = place.start().await.stop().await;
         // The second retention is only the command's own; the proxy's longer one applies.
@@ -127,9 +124,13 @@ fn prune_removes_entries_itself_if_no_proxy_runs() {
             assert!(outcome.stderr.contains(text), "{outcome:?}");
         }
         let kept = [&asked[..], &["--yes", "--set", "audit.retention=1s"]].concat();
-        let said = done(&place, &[&kept[..], &["--even-younger"]].concat()).await;
+        let said = place
+            .run_ok(&[&kept[..], &["--even-younger"]].concat())
+            .await;
         assert_eq!(said.stdout, "entries 1 to 8192 are removed\n");
-        let events = done(&place, &["audit", "events", "--kind", "pruned", "--json"]).await;
+        let events = place
+            .run_ok(&["audit", "events", "--kind", "pruned", "--json"])
+            .await;
         let detail = &events.json_lines()[0]["detail"];
         assert_eq!(detail["why"], "a test");
         let why = place
@@ -145,10 +146,12 @@ fn prune_removes_entries_itself_if_no_proxy_runs() {
             "{detail}"
         );
         let url = "http://o.test/no/0";
-        let listed = done(&place, &["audit", "list", "--url", url, "--json"]).await;
+        let listed = place
+            .run_ok(&["audit", "list", "--url", url, "--json"])
+            .await;
         assert_eq!(listed.stdout, "");
         verified(&place).await;
-        let told = done(&place, &["audit", "verify"]).await.stdout;
+        let told = place.run_ok(&["audit", "verify"]).await.stdout;
         assert_contains(&told, "entries up to 8192 removed by command, uid ");
         assert!(told.contains("YOUNGER than audit.retention then"), "{told}");
         assert!(told.ends_with("OK, but removals by order: 1\n"), "{told}");
@@ -194,14 +197,16 @@ fn a_killed_removal_is_completed_by_the_next_one() {
         let place = proxy.stop().await;
         let mut time = Duration::ZERO;
         while !prune_for(&place, time).await {
-            let outcome = done(&place, &["audit", "verify", "--json"]).await;
+            let outcome = place.run_ok(&["audit", "verify", "--json"]).await;
             let sums: Value = serde_json::from_str(&outcome.stdout).unwrap();
             assert_eq!(sums["findings"], Value::Array(Vec::new()));
             time += Duration::from_millis(20);
         }
         verified(&place).await;
         let url = "http://o.test/no/0";
-        let listed = done(&place, &["audit", "list", "--url", url, "--json"]).await;
+        let listed = place
+            .run_ok(&["audit", "list", "--url", url, "--json"])
+            .await;
         assert_eq!(listed.stdout, "");
     });
 }
@@ -255,13 +260,13 @@ fn prune_says_why_it_cannot_remove_entries() {
         let outcome = place.run_code(1, &prune).await;
         assert!(outcome.stderr.contains("disk is full"), "{outcome:?}");
         disk.make_room();
-        let whole = done(&place, &["audit", "verify"]).await.stdout;
+        let whole = place.run_ok(&["audit", "verify"]).await.stdout;
         assert!(whole.contains(" 0 mismatches, 0 missing"), "{whole}");
         // A start creates the ballast file again.
         let place = place.start().await.stop().await;
         assert!(ballast.exists());
         disk.fill();
-        let said = done(&place, &prune).await.stdout;
+        let said = place.run_ok(&prune).await.stdout;
         assert_eq!(said, "entries 1 to 8192 are removed\n");
         assert!(!ballast.exists());
         disk.make_room();

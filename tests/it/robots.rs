@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::kit::client::{Crawler, get, get_as, metrics};
 use crate::kit::codings::{CODINGS, coded, named};
-use crate::kit::origin::{Script, site};
+use crate::kit::origin::{Origin, Script, site};
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, Proxy, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
@@ -40,6 +40,16 @@ async fn assert_answered(mut crawler: Crawler, n: usize) {
     assert_eq!(reply.status(), wanted, "asker {n}: {}", reply.text());
 }
 
+/// Asserts that `origin` got no request for a disallowed page.
+fn assert_only_open(origin: &Origin) {
+    let targets = origin.targets();
+    let mut pages = targets.iter();
+    assert!(
+        pages.all(|target| target.starts_with("/open/")),
+        "{targets:?}"
+    );
+}
+
 // Ours.
 #[tokio::test]
 async fn a_thousand_first_requests_make_one_fetch() {
@@ -56,12 +66,7 @@ async fn a_thousand_first_requests_make_one_fetch() {
     }
     assert_eq!(origin.robots_fetches(), 1);
     assert_eq!(origin.targets().len(), ASKERS - ASKERS / 10);
-    assert!(
-        origin
-            .targets()
-            .iter()
-            .all(|target| target.starts_with("/open/"))
-    );
+    assert_only_open(&origin);
 }
 
 // Ours: a fetch continues when half of the clients hang up, the first among them.
@@ -74,23 +79,14 @@ async fn one_fetch_serves_the_clients_that_stay_when_half_hang_up() {
     for n in 1..ASKERS {
         askers.push(asker(&proxy, n).await);
     }
-    let mut staying = Vec::new();
-    for (n, crawler) in askers.into_iter().enumerate() {
-        if !n.is_multiple_of(2) {
-            staying.push((n, crawler));
-        }
-    }
+    let mut staying: Vec<_> = askers.into_iter().enumerate().collect();
+    staying.retain(|(n, _)| !n.is_multiple_of(2));
     gate.open(1);
     for (n, crawler) in staying {
         assert_answered(crawler, n).await;
     }
     assert_eq!(origin.robots_fetches(), 1);
-    assert!(
-        origin
-            .targets()
-            .iter()
-            .all(|target| target.starts_with("/open/"))
-    );
+    assert_only_open(&origin);
 }
 
 // Ours: fetches of different origins are independent.
@@ -419,7 +415,7 @@ async fn the_last_copy_decides_while_robots_txt_is_unreachable() {
     let told = reply.json();
     assert_eq!(told["reason"], "rule");
     let detail = told["detail"].as_str().unwrap();
-    assert_contains(&detail, "cannot be asked for now (status)");
+    assert_contains(detail, "cannot be asked for now (status)");
     assert!(origin.targets().iter().all(|target| target == "/open"));
 }
 

@@ -12,7 +12,7 @@ use crate::kit::client::{Reply, get, metrics};
 use crate::kit::codings::coded;
 use crate::kit::origin::{Script, site};
 use crate::kit::page::{Gate, Page};
-use crate::kit::proxy::{Config, resolve};
+use crate::kit::proxy::{Config, Proxy, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
 use crate::kit::{assert_contains, assert_members};
 
@@ -247,22 +247,24 @@ async fn an_unreachable_robots_txt_is_not_fetched_again_at_once() {
     assert_eq!(origin.robots_fetches(), 1);
 }
 
+/// Waits for exactly `count` rows, and asserts that each has a 502 because robots.txt was
+/// unreachable.
+pub(crate) async fn assert_recorded_as_unreachable(proxy: &Proxy, count: usize) {
+    let expected = json!({"verdict": "disallow", "reason": "unreachable", "status": 502});
+    for row in proxy.place().completed(count).await {
+        assert_members(&row, &expected);
+    }
+}
+
 // Ours: a failed connection is 502 with its RFC 9209 error type.
 #[tokio::test]
 async fn an_origin_that_refuses_connections_is_a_bad_gateway() {
     let proxy = resolve("o.test", free_address()).start().await;
     for url in ["http://o.test/a", "https://o.test/a"] {
-        get(&proxy, url)
-            .await
-            .assert_error(502, "connection_refused");
+        let reply = get(&proxy, url).await;
+        reply.assert_error(502, "connection_refused");
     }
-    let rows = proxy.place().completed(2).await;
-    for row in rows {
-        assert_eq!(
-            (&row["verdict"], &row["reason"], &row["status"]),
-            (&"disallow".into(), &"unreachable".into(), &502.into())
-        );
-    }
+    assert_recorded_as_unreachable(&proxy, 2).await;
 }
 
 // Ours: a failed handshake is 502 as well.

@@ -46,16 +46,35 @@ async fn all_hops_together_have_one_time_limit() {
     assert_eq!(cause(&*ask(&cache(&script)).await), Some(Cause::Timeout));
 }
 
+/// Returns the URLs of the robots.txt files of `count` hosts.
+fn robots_urls(count: usize) -> Vec<String> {
+    let hosts = 0..count;
+    hosts
+        .map(|n| format!("http://h{n}.test/robots.txt"))
+        .collect()
+}
+
+/// Adds an answer with `file` for each of `urls`.
+fn serving(script: Script, urls: &[String], file: &'static str) -> Script {
+    let add = |script: Script, url: &String| script.at(url, [text(file)]);
+    urls.iter().fold(script, add)
+}
+
+/// Returns a cache that keeps two snapshots at most.
+fn cache_of_two(script: &Script) -> RobotsCache<Script> {
+    let options = Options {
+        max_snapshots: NonZeroUsize::new(2).unwrap(),
+        ..options()
+    };
+    cache_with(options, script)
+}
+
 // Ours: a wildcard domain can serve a large file under any number of names.
 #[tokio::test(start_paused = true)]
 async fn the_bytes_of_snapshots_are_limited() {
-    let file: &str = "#".repeat(99_000).leak();
-    let urls: Vec<String> = (0..20)
-        .map(|n| format!("http://h{n}.test/robots.txt"))
-        .collect();
-    let script = urls.iter().fold(Script::default(), |script, url| {
-        script.at(url, [text(file)])
-    });
+    let file: &'static str = "#".repeat(99_000).leak();
+    let urls = robots_urls(20);
+    let script = serving(Script::default(), &urls, file);
     let options = Options {
         max_snapshot_bytes: 500_000,
         ..options()
@@ -101,21 +120,9 @@ async fn the_bytes_of_hops_are_limited() {
 
 #[tokio::test(start_paused = true)]
 async fn the_number_of_snapshots_is_limited() {
-    let mut script = Script::default();
-    let urls: Vec<String> = (0..100)
-        .map(|n| format!("http://h{n}.test/robots.txt"))
-        .collect();
-    for url in &urls {
-        script = script.at(url, [text("")]);
-    }
-    let max_snapshots = NonZeroUsize::new(2).unwrap();
-    let cache = cache_with(
-        Options {
-            max_snapshots,
-            ..options()
-        },
-        &script,
-    );
+    let urls = robots_urls(100);
+    let script = serving(Script::default(), &urls, "");
+    let cache = cache_of_two(&script);
     for url in &urls {
         let snapshot = ask_as(&cache, url, "ExampleBot").await;
         assert!(holds(&cache, &snapshot), "{url}");
@@ -127,21 +134,10 @@ async fn the_number_of_snapshots_is_limited() {
 // Ours: running fetches are not in the limited list.
 #[tokio::test(start_paused = true)]
 async fn a_running_fetch_cannot_be_evicted() {
-    let mut script = Script::default().at(ROBOTS, [after(20 * SECOND, text(""))]);
-    let urls: Vec<String> = (0..50)
-        .map(|n| format!("http://h{n}.test/robots.txt"))
-        .collect();
-    for url in &urls {
-        script = script.at(url, [text("")]);
-    }
-    let max_snapshots = NonZeroUsize::new(2).unwrap();
-    let cache = cache_with(
-        Options {
-            max_snapshots,
-            ..options()
-        },
-        &script,
-    );
+    let slow = Script::default().at(ROBOTS, [after(20 * SECOND, text(""))]);
+    let urls = robots_urls(50);
+    let script = serving(slow, &urls, "");
+    let cache = cache_of_two(&script);
     assert!(timeout(SECOND, ask(&cache)).await.is_err());
     for url in &urls {
         ask_as(&cache, url, "ExampleBot").await;

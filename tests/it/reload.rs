@@ -6,9 +6,10 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::kit::client::{Crawler, get, get_as, metrics};
+use crate::kit::client::{Crawler, get, get_as};
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::{Origin, Script};
+use crate::kit::paced::metric;
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::{soon, until};
@@ -16,6 +17,9 @@ use crate::kit::{soon, until};
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 const BAN: &str = "robots.override = [{ origin = \"http://o.test\", path = \"/held\", \
                    action = \"deny\", reason = \"asked by mail\" }]";
+
+/// Metric that is 1 if the last reload succeeded.
+const LAST_RELOAD: &str = "politesse_config_last_reload_successful";
 
 /// Sends SIGHUP, and waits until the metrics count one more reload with `result`.
 pub(crate) async fn hang_up(proxy: &Proxy, result: &str) {
@@ -27,19 +31,9 @@ pub(crate) async fn hang_up(proxy: &Proxy, result: &str) {
     .await;
 }
 
-async fn count(proxy: &Proxy, result: &str) -> u64 {
+async fn count(proxy: &Proxy, result: &str) -> f64 {
     let name = format!("politesse_config_reloads_total{{result=\"{result}\"}}");
-    number(&metrics(proxy).await, &name)
-}
-
-/// Returns the value of the metric `name`; 0 if it is missing.
-fn number(metrics: &str, name: &str) -> u64 {
-    let values = metrics
-        .lines()
-        .filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    values
-        .map(|value| value.trim().parse::<u64>().unwrap())
-        .sum()
+    metric(proxy, &name).await
 }
 
 /// Replaces the proxy's configuration with `config`, and waits for the reload.
@@ -158,13 +152,7 @@ async fn requests_inside_an_open_connect_use_the_new_configuration() {
 async fn a_file_with_mistakes_leaves_the_old_configuration_in_force_and_logs_each() {
     let origin = Script::robots(ROBOTS).start().await;
     let proxy = to(&origin).start().await;
-    assert_eq!(
-        number(
-            &metrics(&proxy).await,
-            "politesse_config_last_reload_successful"
-        ),
-        1
-    );
+    assert_eq!(metric(&proxy, LAST_RELOAD).await, 1.0);
     let wrong = to(&origin)
         .set("enforcement.mode = \"report\"")
         .set("proxy.lissten = 1")
@@ -178,13 +166,7 @@ async fn a_file_with_mistakes_leaves_the_old_configuration_in_force_and_logs_eac
     ] {
         proxy.logged(told).await;
     }
-    assert_eq!(
-        number(
-            &metrics(&proxy).await,
-            "politesse_config_last_reload_successful"
-        ),
-        0
-    );
+    assert_eq!(metric(&proxy, LAST_RELOAD).await, 0.0);
     let reply = get(&proxy, "http://o.test/private").await;
     reply.assert_error(403, "http_request_denied");
     std::fs::remove_file(proxy.place().path("politesse.toml")).unwrap();
@@ -193,11 +175,10 @@ async fn a_file_with_mistakes_leaves_the_old_configuration_in_force_and_logs_eac
     assert_eq!(get(&proxy, "http://o.test/private").await.status(), 403);
     reload(&proxy, &to(&origin).set("enforcement.mode = \"report\"")).await;
     assert_eq!(get(&proxy, "http://o.test/private").await.status(), 200);
-    let text = metrics(&proxy).await;
-    assert_eq!(number(&text, "politesse_config_last_reload_successful"), 1);
-    assert_eq!(number(&text, "politesse_report_mode"), 1);
-    let at = number(&text, "politesse_config_last_reload_timestamp_seconds");
-    assert!(1_700_000_000 < at, "{at}");
+    assert_eq!(metric(&proxy, LAST_RELOAD).await, 1.0);
+    assert_eq!(metric(&proxy, "politesse_report_mode").await, 1.0);
+    let at = metric(&proxy, "politesse_config_last_reload_timestamp_seconds").await;
+    assert!(1_700_000_000.0 < at, "{at}");
 }
 
 #[tokio::test]
@@ -340,8 +321,8 @@ async fn a_reload_raises_and_lowers_the_connection_limit() {
     reload(&proxy, &limit(1)).await;
     drop(second);
     until("one connection", async || {
-        let open = number(&metrics(&proxy).await, "politesse_connections");
-        (open == 1).then_some(())
+        let open = metric(&proxy, "politesse_connections").await;
+        (open == 1.0).then_some(())
     })
     .await;
     assert!(Crawler::plain(&proxy).await.closes().await);

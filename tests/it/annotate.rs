@@ -155,11 +155,8 @@ async fn a_page_head_is_held_back_no_longer_than_hold_time() {
     let gate = Gate::shut();
     let page =
         Page::stepped(&["<html><head>", "</head>"], &gate).field("Content-Type", "text/html");
-    let (_origin, proxy) = site(
-        Script::robots("").page("/a", page),
-        &["directives.hold_time = \"100ms\""],
-    )
-    .await;
+    let script = Script::robots("").page("/a", page);
+    let (_origin, proxy) = site(script, &["directives.hold_time = \"100ms\""]).await;
     let mut crawler = Crawler::plain(&proxy).await;
     crawler.start_get("http://o.test/a", "o.test").await;
     let head = crawler.head().await.unwrap();

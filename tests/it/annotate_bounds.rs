@@ -75,11 +75,8 @@ async fn a_stalled_page_head_is_sent_on_after_hold_time() {
         "<title>",
         "</title>",
     ];
-    let (_origin, proxy) = site(
-        Script::robots("").page("/a", stepped_page(&chunks, &gate)),
-        &["directives.hold_time = \"600ms\""],
-    )
-    .await;
+    let script = Script::robots("").page("/a", stepped_page(&chunks, &gate));
+    let (_origin, proxy) = site(script, &["directives.hold_time = \"600ms\""]).await;
     let mut crawler = send_request(&proxy).await;
     assert!(timeout(HOLD_TIME / 4, crawler.head()).await.is_err());
     let head = timeout(HOLD_TIME_DEFAULT, crawler.head()).await;
@@ -105,11 +102,8 @@ async fn a_stalled_page_head_is_sent_on_after_hold_time() {
 async fn hold_time_begins_with_the_first_byte_of_the_response() {
     let gate = Gate::shut();
     let page = Page::html("<head><meta name=robots content=noai></head><body>").after(&gate);
-    let (origin, proxy) = site(
-        Script::robots("").page("/a", page),
-        &["directives.hold_time = \"500ms\""],
-    )
-    .await;
+    let script = Script::robots("").page("/a", page);
+    let (origin, proxy) = site(script, &["directives.hold_time = \"500ms\""]).await;
     let mut crawler = send_request(&proxy).await;
     origin.arrival("/a").await;
     // Proof of absence: longer than `hold_time`, which must not run yet.
@@ -126,11 +120,8 @@ async fn a_page_head_over_a_byte_limit_is_sent_on_as_partial() {
         let gate = Gate::shut();
         let first = format!("<head><title>{}", "x".repeat(5000));
         let page = stepped_page(&[&first, "</title></head>"], &gate);
-        let (_origin, proxy) = site(
-            Script::robots("").page("/a", page),
-            &[HOLD_LONG, &format!("directives.{limit}")],
-        )
-        .await;
+        let script = Script::robots("").page("/a", page);
+        let (_origin, proxy) = site(script, &[HOLD_LONG, &format!("directives.{limit}")]).await;
         let mut crawler = send_request(&proxy).await;
         let head = crawler.head().await.unwrap();
         assert_eq!(why(&head), "head-limit", "{limit}");
@@ -148,11 +139,9 @@ async fn a_limit_of_zero_holds_nothing_back() {
         let gate = Gate::shut();
         // The origin sends the fields, and then waits.
         let page = stepped_page(&["", "<head></head>"], &gate);
-        let (_origin, proxy) = site(
-            Script::robots("").page("/a", page),
-            &[HOLD_LONG, &format!("directives.{key} = \"0B\"")],
-        )
-        .await;
+        let script = Script::robots("").page("/a", page);
+        let (_origin, proxy) =
+            site(script, &[HOLD_LONG, &format!("directives.{key} = \"0B\"")]).await;
         let mut crawler = send_request(&proxy).await;
         let head = crawler.head().await.unwrap();
         assert_eq!(why(&head), "head-limit", "{key}");
@@ -212,11 +201,8 @@ fn half_a_page(gate: &Gate) -> Page {
 #[tokio::test]
 async fn the_budget_is_freed_when_the_connection_is_reset() {
     let gate = Gate::shut();
-    let (_origin, proxy) = site(
-        Script::robots("").page("/a", half_a_page(&gate)),
-        &[HOLD_LONG],
-    )
-    .await;
+    let script = Script::robots("").page("/a", half_a_page(&gate));
+    let (_origin, proxy) = site(script, &[HOLD_LONG]).await;
     let mut crawler = Crawler::abrupt(&proxy).await;
     crawler.send(REQUEST).await;
     wait_until_held(&proxy).await;
@@ -244,11 +230,8 @@ async fn the_budget_is_freed_when_a_stream_is_reset() {
 #[tokio::test]
 async fn the_budget_is_freed_by_hold_time_after_the_crawler_hangs_up() {
     let gate = Gate::shut();
-    let (origin, proxy) = site(
-        Script::robots("").page("/a", half_a_page(&gate)),
-        &["directives.hold_time = \"200ms\""],
-    )
-    .await;
+    let script = Script::robots("").page("/a", half_a_page(&gate));
+    let (origin, proxy) = site(script, &["directives.hold_time = \"200ms\""]).await;
     let crawler = send_request(&proxy).await;
     origin.arrival("/a").await;
     drop(crawler);
@@ -337,11 +320,8 @@ fn many_concurrent_pages_arrive_whole_within_the_budget() {
         let gate = Gate::shut();
         let first = format!("<head><title>{}", "x".repeat(20_000));
         let page = stepped_page(&[&first, "</title></head>", "<body>"], &gate);
-        let (origin, proxy) = site(
-            Script::robots("").page("/a", page),
-            &[HOLD_LONG, "directives.hold_total = \"1MiB\""],
-        )
-        .await;
+        let script = Script::robots("").page("/a", page);
+        let (origin, proxy) = site(script, &[HOLD_LONG, "directives.hold_total = \"1MiB\""]).await;
         let mut crawlers = Vec::new();
         for _ in 0..PAGES {
             crawlers.push(send_request(&proxy).await);

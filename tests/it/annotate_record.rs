@@ -174,11 +174,9 @@ async fn a_crawler_with_several_tokens_gets_a_key_for_each() {
     let page = Page::text("x")
         .field("X-Robots-Tag", "foobot: noindex")
         .field("X-Robots-Tag", "foobot-news: noai");
-    let (_origin, proxy) = site(
-        Script::robots("").page("/a", page),
-        &["crawler = [{ token = [\"FooBot\", \"FooBot-News\"], user_agent = \"legacy\" }]"],
-    )
-    .await;
+    let script = Script::robots("").page("/a", page);
+    let lines = ["crawler = [{ token = [\"FooBot\", \"FooBot-News\"], user_agent = \"legacy\" }]"];
+    let (_origin, proxy) = site(script, &lines).await;
     let reply = get_as(&proxy, "Legacy/1.0", "http://o.test/a").await;
     assert_eq!(
         annotation(&reply),
@@ -191,11 +189,9 @@ async fn a_crawler_with_several_tokens_gets_a_key_for_each() {
 #[tokio::test]
 async fn a_crawler_whose_token_cannot_be_a_key_gets_its_decision_number() {
     let page = Page::text("x").field("X-Robots-Tag", "_bot: noindex");
-    let (_origin, proxy) = site(
-        Script::robots("").page("/a", page),
-        &["crawler = [{ token = \"_bot\", user_agent = \"u\" }]"],
-    )
-    .await;
+    let script = Script::robots("").page("/a", page);
+    let lines = ["crawler = [{ token = \"_bot\", user_agent = \"u\" }]"];
+    let (_origin, proxy) = site(script, &lines).await;
     // The start and the configuration take the numbers before; the first ending takes 4.
     for (count, seq) in [(1, 3), (2, 5)] {
         let reply = get_as(&proxy, "under/1.0", "http://o.test/a").await;
@@ -319,11 +315,8 @@ async fn origins_are_asked_only_for_codings_that_the_proxy_reads() {
             "{sent:?}"
         );
     }
-    let (origin, proxy) = site(
-        Script::robots(""),
-        &["directives.accept_encoding = \"as-is\""],
-    )
-    .await;
+    let script = Script::robots("");
+    let (origin, proxy) = site(script, &["directives.accept_encoding = \"as-is\""]).await;
     for (sent, _) in rows {
         assert_eq!(
             forwarded_accept_encoding(&proxy, &origin, sent).await,

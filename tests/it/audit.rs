@@ -84,11 +84,8 @@ async fn rows_are_found_by_host_crawler_verdict_and_reason() {
 #[tokio::test]
 async fn the_row_is_written_before_the_origin_gets_the_request() {
     let gate = Gate::shut();
-    let (origin, proxy) = site(
-        Script::robots("").page("/a", Page::text("x").after(&gate)),
-        &[],
-    )
-    .await;
+    let script = Script::robots("").page("/a", Page::text("x").after(&gate));
+    let (origin, proxy) = site(script, &[]).await;
     let mut crawler = Crawler::plain(&proxy).await;
     crawler.start_get("http://o.test/a", "o.test").await;
     origin.arrival("/a").await;

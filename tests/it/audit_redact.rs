@@ -57,11 +57,8 @@ async fn with_proof(place: Place) -> (Place, [String; 6]) {
 /// Returns a record with an allowed and a refused URL that contain [`SECRET`], and two
 /// without it.
 async fn recorded() -> Place {
-    let (_origin, proxy) = site(
-        Script::robots("User-agent: *\nDisallow: /no\n"),
-        &["audit.store = \"sqlite:data/audit.db\""],
-    )
-    .await;
+    let script = Script::robots("User-agent: *\nDisallow: /no\n");
+    let (_origin, proxy) = site(script, &["audit.store = \"sqlite:data/audit.db\""]).await;
     for (path, status) in [
         (format!("/no/{SECRET}?a=1"), 403),
         (format!("/{SECRET}"), 200),
@@ -196,11 +193,8 @@ async fn redacted_data_is_in_no_output_and_no_file() {
 // Ours: a command on one file affects no other file.
 #[tokio::test]
 async fn redact_and_prune_leave_other_files_beside_a_record_in_use_alone() {
-    let (_origin, proxy) = site(
-        Script::robots(""),
-        &["audit.store = \"sqlite:data/audit.db\""],
-    )
-    .await;
+    let script = Script::robots("");
+    let (_origin, proxy) = site(script, &["audit.store = \"sqlite:data/audit.db\""]).await;
     assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
     let place = proxy.place();
     place.completed(1).await;

@@ -25,11 +25,8 @@ async fn run_in_empty_folder(arguments: &[&str]) -> Outcome {
 // Ours: the printed line works when pasted.
 #[tokio::test]
 async fn serve_prints_its_addresses_and_a_working_curl_line() {
-    let (_origin, proxy) = site(
-        Script::robots("").page("/", Page::text("the page")).tls(),
-        &[],
-    )
-    .await;
+    let script = Script::robots("").page("/", Page::text("the page")).tls();
+    let (_origin, proxy) = site(script, &[]).await;
     let banner = proxy.banner();
     assert_eq!(
         banner[0],

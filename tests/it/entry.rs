@@ -82,11 +82,8 @@ async fn a_new_client_displaces_an_idle_connection_but_no_request() {
 #[tokio::test]
 async fn a_displaced_response_is_recorded_as_displaced() {
     let long = Page::stream(1 << 40, Length::Announced);
-    let (origin, proxy) = site(
-        Script::robots("").page("/slow", long),
-        &["proxy.max_connections = 2"],
-    )
-    .await;
+    let script = Script::robots("").page("/slow", long);
+    let (origin, proxy) = site(script, &["proxy.max_connections = 2"]).await;
     let mut holding = [
         Crawler::from(&proxy, 2).await,
         Crawler::from(&proxy, 2).await,

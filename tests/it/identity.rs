@@ -234,11 +234,8 @@ async fn invented_names_cause_at_most_max_names_robots_txt_fetches() {
 // Ours: with `robots.user_agent` all names share one robots.txt, so they cost nothing.
 #[tokio::test]
 async fn names_are_not_counted_with_a_fixed_robots_user_agent() {
-    let (origin, proxy) = site(
-        Script::robots(ROBOTS),
-        &["robots.max_names = 1", "robots.user_agent = \"Ours/1\""],
-    )
-    .await;
+    let lines = ["robots.max_names = 1", "robots.user_agent = \"Ours/1\""];
+    let (origin, proxy) = site(Script::robots(ROBOTS), &lines).await;
     for n in 0..4 {
         let reply = get_as(&proxy, &format!("Bot{n}/1"), "http://o.test/a").await;
         assert_eq!(reply.status(), 200, "{n}");
@@ -251,11 +248,8 @@ const PINNED: &str = "crawler = [{ token = \"GoodBot\", client = [\"127.0.0.3\"]
 // Ours: docs/clients.md. Otherwise any client could borrow the name of a known crawler.
 #[tokio::test]
 async fn a_name_pinned_to_clients_is_refused_to_other_clients() {
-    let (origin, proxy) = site(
-        Script::robots("User-agent: *\nDisallow: /p\n"),
-        &[PINNED, "enforcement.mode = \"report\""],
-    )
-    .await;
+    let script = Script::robots("User-agent: *\nDisallow: /p\n");
+    let (origin, proxy) = site(script, &[PINNED, "enforcement.mode = \"report\""]).await;
     for agent in [
         "GoodBot/1",
         "goodbot/2 evil",

@@ -323,11 +323,8 @@ async fn a_bad_upstream_certificate_is_refused_with_its_reason() {
 // Ours: only the configured roots are trusted.
 #[tokio::test]
 async fn an_origin_certificate_from_an_unknown_root_is_refused() {
-    let (origin, proxy) = site(
-        Script::robots("").tls(),
-        &["https.upstream_roots = \"webpki\""],
-    )
-    .await;
+    let script = Script::robots("").tls();
+    let (origin, proxy) = site(script, &["https.upstream_roots = \"webpki\""]).await;
     let reply = get(&proxy, "https://o.test/a").await;
     reply.assert_error(502, "tls_certificate_error");
     assert_contains(&reply.text(), "https.upstream_roots");

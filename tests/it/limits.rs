@@ -218,11 +218,8 @@ async fn a_response_that_the_client_does_not_read_is_aborted() {
 #[tokio::test]
 async fn an_origin_that_never_answers_causes_504() {
     let never = Gate::shut();
-    let (_origin, proxy) = site(
-        Script::robots("").page("/a", Page::text("").after(&never)),
-        &["upstream.first_byte_timeout = \"300ms\""],
-    )
-    .await;
+    let script = Script::robots("").page("/a", Page::text("").after(&never));
+    let (_origin, proxy) = site(script, &["upstream.first_byte_timeout = \"300ms\""]).await;
     get(&proxy, "http://o.test/a")
         .await
         .assert_error(504, "http_response_timeout");
@@ -315,11 +312,8 @@ async fn a_pause_of_the_origin_does_not_count_as_client_idleness() {
 async fn a_crawler_that_reads_nothing_is_disconnected() {
     let length = 64 * 1024 * 1024;
     let page = Page::stream(length, Length::Announced);
-    let (_origin, proxy) = site(
-        Script::robots("").page("/a", page),
-        &["proxy.idle_timeout = \"300ms\""],
-    )
-    .await;
+    let script = Script::robots("").page("/a", page);
+    let (_origin, proxy) = site(script, &["proxy.idle_timeout = \"300ms\""]).await;
     let mut crawler = Crawler::plain(&proxy).await;
     crawler.start_get("http://o.test/a", "o.test").await;
     let rows = proxy.place().completed(1).await;

@@ -87,11 +87,8 @@ async fn a_sites_own_403_reaches_the_spider() {
 
 #[tokio::test]
 async fn the_addon_recognizes_a_renamed_proxy_by_its_setting() {
-    let (_origin, proxy) = site(
-        Script::robots(ROBOTS).name("shop.test"),
-        &["proxy.name = \"gate\""],
-    )
-    .await;
+    let script = Script::robots(ROBOTS).name("shop.test");
+    let (_origin, proxy) = site(script, &["proxy.name = \"gate\""]).await;
     let basket = urls(&["/basket"]);
     let unnamed = scrapy(&proxy, "addon", &basket).await;
     assert_eq!(unnamed["pages"][&basket[0]], 403, "{unnamed}");
@@ -173,11 +170,8 @@ async fn the_annotation_is_in_the_meta_of_a_response() {
 #[tokio::test]
 async fn with_the_addon_all_pages_that_are_put_off_arrive() {
     let robots = "User-agent: *\nCrawl-delay: 0.05\n";
-    let (_origin, proxy) = site(
-        Script::robots(robots).name("shop.test"),
-        &["pace.max_wait = \"1s\""],
-    )
-    .await;
+    let script = Script::robots(robots).name("shop.test");
+    let (_origin, proxy) = site(script, &["pace.max_wait = \"1s\""]).await;
     let paths: Vec<_> = (0..60).map(|page| format!("/page/{page}")).collect();
     let pages = urls(&paths.iter().map(String::as_str).collect::<Vec<_>>());
     let count = |report: &Value| report["pages"].as_object().unwrap().len();

@@ -240,11 +240,8 @@ async fn robots_txt_itself_is_answered_from_the_cache_without_a_remark() {
 /// Returns the folder of a stopped proxy that handled a disallowed page, an allowed one and
 /// /robots.txt in this mode.
 async fn crawled(mode: &str) -> Place {
-    let (_origin, proxy) = site(
-        Script::robots(ROBOTS),
-        &[&format!("enforcement.mode = \"{mode}\"")],
-    )
-    .await;
+    let script = Script::robots(ROBOTS);
+    let (_origin, proxy) = site(script, &[&format!("enforcement.mode = \"{mode}\"")]).await;
     for path in ["private/a", "open", "robots.txt"] {
         get(&proxy, &format!("http://o.test/{path}")).await;
     }

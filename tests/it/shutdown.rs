@@ -81,11 +81,8 @@ async fn a_second_signal_ends_the_proxy_at_once() {
 // Ours: only exchanges in flight delay the end.
 #[tokio::test]
 async fn idle_connections_do_not_delay_the_end() {
-    let (_origin, proxy) = site(
-        Script::robots("").tls(),
-        &["proxy.shutdown_timeout = \"10m\""],
-    )
-    .await;
+    let script = Script::robots("").tls();
+    let (_origin, proxy) = site(script, &["proxy.shutdown_timeout = \"10m\""]).await;
     let _silent = Crawler::plain(&proxy).await;
     let _opened = Crawler::connect(&proxy, "o.test:443").await;
     let mut used = Crawler::inside(&proxy, "o.test:443").await;

@@ -365,7 +365,7 @@ async fn a_report_contains_nothing_from_another_time() {
             "report mode",
             "Exceptions of",
             "were taken away from",
-            "removed",
+            "were removed",
             "A backup",
             "noted as lost",
             "first entry",

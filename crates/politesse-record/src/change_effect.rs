@@ -52,7 +52,7 @@ pub struct EffectBounds {
 #[derive(Debug, Clone, Default)]
 pub struct ChangeEffect {
     /// Effect on the URLs of each crawler, by its name; `None` for crawlers without
-    /// a name. At most [`CRAWLERS_MAX`] crawlers.
+    /// a name. At most `CRAWLERS_MAX` crawlers.
     pub crawlers: BTreeMap<Option<String>, EffectCounts>,
     /// Effect on the URLs of all crawlers.
     pub all: EffectCounts,

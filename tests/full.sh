@@ -20,7 +20,7 @@ echo '== Soak'
 cargo test --locked --test it soak -- --ignored --nocapture
 
 echo '== 10,000 simulated fleets of each kind'
-POLITESSE_FLEET_SEEDS=10000 cargo test --locked --release --lib fleet::tests
+POLITESSE_FLEET_SEEDS=10000 cargo test --locked --release -p politesse-fleet --lib
 
 echo '== A fleet of eight, with nodes and stores that are killed'
 # Without optimisation the program itself takes 3 ms of each delay of 200 ms, which leaves
@@ -47,10 +47,10 @@ echo '== A hundred kills at full load, half of them with a full disk'
 cargo test --locked --test it record_kill -- --ignored --nocapture
 
 echo '== Ten million questions to damaged robots.txt files'
-cargo test --locked --release -p politesse-robots --lib ten_million_times -- --ignored
+cargo test --locked --release -p politesse-robots --lib ten_million -- --ignored
 
 echo '== A store of 100,000 robots.txt'
-cargo test --locked --release --lib a_load_from_a_hundred_thousand_rows -- --ignored --nocapture
+cargo test --locked --release -p politesse-record --lib a_load_from_a_hundred_thousand_rows -- --ignored --nocapture
 
 echo '== A crawl of 100,000 origins'
 cargo test --locked --release --test it many_origins -- --ignored --nocapture --test-threads 1

@@ -62,7 +62,7 @@ pub(super) enum PreviewSize {
 pub(super) struct Restriction {
     /// Name of the directive, in lower case; never one that permits.
     pub(super) name: &'static TokenRef,
-    /// What exactly the directive restricts.
+    /// Value of the directive, which may narrow it: a limit, an image size or an end.
     pub(super) value: DirectiveValue,
 }
 

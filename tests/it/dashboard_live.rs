@@ -1,6 +1,10 @@
 //! The live view: it continues where a page ended, repeats nothing, and buffers little
 //! for a slow reader. Every test here is ours.
 
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
 use crate::dashboard::Browser;
 use crate::kit::client::{Crawler, get};
 use crate::kit::proxy::{Config, Place};
@@ -81,6 +85,33 @@ async fn the_live_view_continues_where_its_page_ended() {
     assert_eq!(numbers.len(), 2, "{}", again.text);
     let wrong = browser.get("/decisions/stream?after=x").await;
     assert_eq!(wrong.status(), 400);
+}
+
+#[tokio::test]
+async fn a_decision_made_while_a_stream_begins_is_sent() {
+    let browser = Arc::new(Browser::new(Config::default()).await);
+    let mut watching = JoinSet::new();
+    // Streams with different filters have a feed each. The first queries of so many feeds
+    // wait for one another.
+    for day in 10..22 {
+        let browser = Arc::clone(&browser);
+        watching.spawn(async move {
+            let path = format!("/decisions/stream?after=0&until=2100-01-{day}T00:00:00Z");
+            let mut stream = Stream::open(&browser, &path, &[]).await;
+            stream.until("/private/2").await;
+            get(
+                &browser.proxy,
+                &format!("http://o.test/private/while/{day}"),
+            )
+            .await;
+            stream
+        });
+    }
+    for mut stream in watching.join_all().await {
+        for day in 10..22 {
+            stream.until(&format!("/private/while/{day}")).await;
+        }
+    }
 }
 
 #[tokio::test]

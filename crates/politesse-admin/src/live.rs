@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::body::Body;
 use bytes::Bytes;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{Semaphore, broadcast, mpsc};
+use tokio::sync::{OnceCell, Semaphore, broadcast, mpsc};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -93,10 +93,20 @@ struct LiveBatch {
 }
 
 /// Channel to all watchers with the same question. Each receives all batches.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct LiveFeed {
     question: LiveQuestion,
+    /// Number of the newest decision when the feed was first queried.
+    start: Arc<OnceCell<u64>>,
     batches: broadcast::Sender<LiveBatch>,
+}
+
+/// Subscription of a watcher to a feed.
+struct LiveSubscription {
+    /// Start of the feed.
+    start: Arc<OnceCell<u64>>,
+    /// Batches from now on.
+    batches: broadcast::Receiver<LiveBatch>,
 }
 
 /// Follows the record for watchers.
@@ -152,16 +162,14 @@ impl LiveTail {
         // with different times share a feed.
         question.filter.from = question.filter.from.filter(|from| clock::now() < *from);
         self.stream(|parts| {
-            let mut batches = self.source.watch(&question);
+            let mut subscription = self.source.watch(&question);
             let source = Arc::clone(&self.source);
-            let mut watcher = Watcher {
-                parts,
-                last: last.unwrap_or_default(),
-            };
+            let mut watcher = Watcher { parts, last };
             async move {
                 // Fails if the client has disconnected, which ends the stream anyway.
-                if watcher.begin(&source, &question, last).await.is_ok() {
-                    let _ = watcher.run(&question, &mut batches).await;
+                let start = &subscription.start;
+                if watcher.begin(&source, &question, start).await.is_ok() {
+                    let _ = watcher.run(&question, &mut subscription.batches).await;
                 }
             }
         })
@@ -213,36 +221,47 @@ pub(super) struct LiveTasks {
     pub(super) end: CancellationToken,
 }
 
+impl LiveFeed {
+    fn subscribe(&self) -> LiveSubscription {
+        LiveSubscription {
+            start: Arc::clone(&self.start),
+            batches: self.batches.subscribe(),
+        }
+    }
+}
+
 impl LiveSource {
     /// Subscribes to the batches from now on. The first watcher of a question starts the
     /// task that queries the record.
-    fn watch(self: &Arc<Self>, question: &LiveQuestion) -> broadcast::Receiver<LiveBatch> {
+    fn watch(self: &Arc<Self>, question: &LiveQuestion) -> LiveSubscription {
         let mut feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(feed) = feeds.iter().find(|feed| feed.question == *question) {
-            return feed.batches.subscribe();
+            return feed.subscribe();
         }
-        let (batches, receiver) = broadcast::channel(BATCHES_WAITING_MAX);
-        feeds.push(LiveFeed {
+        let feed = LiveFeed {
             question: question.clone(),
-            batches: batches.clone(),
-        });
+            start: Arc::default(),
+            batches: broadcast::Sender::new(BATCHES_WAITING_MAX),
+        };
+        let subscription = feed.subscribe();
+        feeds.push(feed.clone());
         let source = Arc::clone(self);
-        let question = question.clone();
         self.tracker.spawn(async move {
             tokio::select! {
                 () = source.end.cancelled() => {}
-                () = source.query_while_watched(&question, &batches) => {}
+                () = source.query_while_watched(&feed) => {}
             }
         });
-        receiver
+        subscription
     }
 
     /// Queries the record again and again, and sends batches, until no watcher is left.
-    async fn query_while_watched(
-        &self,
-        question: &LiveQuestion,
-        batches: &broadcast::Sender<LiveBatch>,
-    ) {
+    async fn query_while_watched(&self, feed: &LiveFeed) {
+        let LiveFeed {
+            question,
+            start,
+            batches,
+        } = feed;
         let mut last = None;
         let mut pause = interval(QUERY_EVERY);
         pause.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -257,7 +276,7 @@ impl LiveSource {
                     return;
                 }
             }
-            match self.newer_decisions(question, last).await {
+            match self.newer_decisions(question, start, last).await {
                 Ok(newer) => {
                     last = Some(newer.last);
                     let batch = self.batch(question.form, &newer);
@@ -274,20 +293,24 @@ impl LiveSource {
         }
     }
 
-    /// Reads the decisions after the number `last`. Without `last`, only finds the
-    /// number to begin after.
+    /// Reads the decisions after the number `last`, or after the `start` of the feed.
     async fn newer_decisions(
         &self,
         question: &LiveQuestion,
+        start: &OnceCell<u64>,
         last: Option<u64>,
     ) -> Result<NewerDecisions, AuditError> {
+        // Found before any watcher queries: a decision between the query of the watcher
+        // and a later start would be sent by neither.
+        let newest = || {
+            self.audit.query(QUERY_TIME_MAX, |reader| {
+                Ok(reader.seq_range()?.map_or(0, |range| range.last))
+            })
+        };
+        let start = *start.get_or_try_init(newest).await?;
         let LiveQuestion { form, filter } = question.clone();
-        let query = self.audit.query(QUERY_TIME_MAX, move |reader| match last {
-            Some(last) => reader.decisions_after(last, &filter, form.rows_max()),
-            None => Ok(NewerDecisions {
-                last: reader.seq_range()?.map_or(0, |range| range.last),
-                ..NewerDecisions::default()
-            }),
+        let query = self.audit.query(QUERY_TIME_MAX, move |reader| {
+            reader.decisions_after(last.unwrap_or(start), &filter, form.rows_max())
         });
         query.await
     }
@@ -335,24 +358,26 @@ impl LiveSource {
 struct Watcher {
     /// Channel to the response body.
     parts: mpsc::Sender<BodyPart>,
-    /// Number of the last decision that was sent.
-    last: u64,
+    /// Number of the last decision that was sent, if a decision was sent or the client
+    /// named one.
+    last: Option<u64>,
 }
 
 /// Error of sending to a client that has closed its connection.
 struct ClientGone;
 
 impl Watcher {
-    /// Begins the stream with the decisions since the number `last`.
+    /// Begins the stream with the decisions after the number that the client named.
     async fn begin(
         &mut self,
         source: &LiveSource,
         question: &LiveQuestion,
-        last: Option<u64>,
+        start: &OnceCell<u64>,
     ) -> Result<(), ClientGone> {
         self.send_bytes(Bytes::from_static(RETRY)).await?;
-        while last.is_some() {
-            match source.newer_decisions(question, last).await {
+        while let Some(last) = self.last {
+            let newer = source.newer_decisions(question, start, Some(last)).await;
+            match newer {
                 Ok(newer) => return self.show(&source.batch(question.form, &newer)).await,
                 // Decisions made meanwhile are sent later, or reported as missed.
                 Err(error) => tracing::debug!(%error, "the record cannot be followed"),
@@ -389,11 +414,15 @@ impl Watcher {
     async fn show(&mut self, batch: &LiveBatch) -> Result<(), ClientGone> {
         let mut text = Vec::new();
         // A watcher that reconnects may already have received the first events.
-        for event in batch.events.iter().filter(|event| self.last < event.seq) {
+        for event in batch
+            .events
+            .iter()
+            .filter(|event| self.last < Some(event.seq))
+        {
             text.extend_from_slice(&event.text);
         }
         if let Some(event) = batch.events.last() {
-            self.last = self.last.max(event.seq);
+            self.last = self.last.max(Some(event.seq));
         }
         if 0 < batch.missed {
             text.extend_from_slice(missed_event(batch.missed).as_bytes());

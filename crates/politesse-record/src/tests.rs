@@ -50,10 +50,11 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, LocalSet};
 
 use super::events::EventRow;
 use super::filter::{DecisionFilter, EventFilter};
+use super::parts::PART_NUMBERS;
 use super::reader::AuditReader;
 use super::seal_check::SealSums;
 use super::sequence::last_number;
@@ -148,6 +149,37 @@ impl Kit {
 
     fn rows(&self) -> Vec<StoredRecord> {
         self.reader().list(&DecisionFilter::default(), 0).unwrap()
+    }
+
+    /// Records decisions at once, which takes few commits, and returns their endings in
+    /// the same order.
+    async fn record_at_once(&self, records: impl Iterator<Item = Record>) -> Vec<RecordEnding> {
+        let exchanges = LocalSet::new();
+        let recording = records.map(|record| {
+            let log = Arc::clone(&self.log);
+            exchanges.spawn_local(async move { log.record(record).await.unwrap().1 })
+        });
+        let recording: Vec<_> = recording.collect();
+        exchanges.await;
+        let mut endings = Vec::new();
+        for ending in recording {
+            endings.push(ending.await.unwrap());
+        }
+        endings
+    }
+
+    /// Records decisions whose exchanges are dropped. No ending is in a later part than
+    /// its decision, unless that is the last entry of its part.
+    async fn record_all(&self, mut records: impl Iterator<Item = Record>) {
+        while let Some(record) = records.next() {
+            let (receipt, ending) = self.log.record(record).await.unwrap();
+            drop(ending);
+            let part = PART_NUMBERS.unsigned_abs();
+            let left_in_part = part - (receipt.seq() + 1) % part;
+            let at_once = records.by_ref().take(256.min(left_in_part as usize / 2));
+            drop(self.record_at_once(at_once).await);
+        }
+        self.log.probe().await.unwrap();
     }
 
     async fn closed(self) -> TempDir {

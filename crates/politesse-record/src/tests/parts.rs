@@ -34,18 +34,16 @@ fn user_agent(number: u32) -> &'static str {
 
 async fn write(kit: &Kit, numbers: std::ops::Range<u32>) {
     let (robots, policy) = (robots(), policy());
-    for number in numbers {
+    let records = numbers.map(|number| {
         let inquiry = Arc::new(Inquiry {
             crawler: Crawler::parse(user_agent(number)),
             target: url(number).parse().unwrap(),
             method: "GET".to_owned(),
         });
         let at = now() + SignedDuration::from_secs(number.into());
-        let record = record_of(&decide(&inquiry, &robots, &policy, at));
-        let (_, ending) = kit.log.record(record).await.unwrap();
-        drop(ending);
-    }
-    kit.log.probe().await.unwrap();
+        record_of(&decide(&inquiry, &robots, &policy, at))
+    });
+    kit.record_all(records).await;
 }
 
 /// Returns a record of several parts. One process began the first part and another

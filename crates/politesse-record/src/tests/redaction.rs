@@ -6,7 +6,6 @@ use std::fs;
 use rusqlite::types::Value;
 
 use super::super::dictionary::ORIGINS;
-use super::super::parts::PART_NUMBERS;
 use super::super::redaction::RedactionRequest;
 use super::super::removal_order::OrderReason;
 use super::bundles::{bundle_of, verified_bundle};

@@ -1,12 +1,13 @@
 //! Removal of old entries: what is removed, what stays, and what is still known.
 
+use std::iter;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use jiff::SignedDuration;
 use rusqlite::OptionalExtension;
 use tokio::time::advance;
 
-use super::super::parts::{PART_NUMBERS, part_of};
+use super::super::parts::part_of;
 use super::super::removal_order::RetentionOrder;
 use super::super::retention::Retention;
 use super::super::schema::open_in_memory;
@@ -28,27 +29,30 @@ fn at(number: i64) -> Timestamp {
 }
 
 pub(super) fn record_of_url(url: &str, number: i64) -> Record {
+    record_by(&robots(), url, number)
+}
+
+fn record_by(robots: &Arc<Snapshot>, url: &str, number: i64) -> Record {
     let inquiry = Arc::new(Inquiry {
         crawler: Crawler::parse("FooBot/2.1"),
         target: url.parse().unwrap(),
         method: "GET".to_owned(),
     });
-    record_of(&decide(&inquiry, &robots(), &policy(), at(number)))
+    record_of(&decide(&inquiry, robots, &policy(), at(number)))
 }
 
 /// Writes decisions with these numbers, a second apart. All except the first are
 /// about one host.
 pub(super) async fn write(kit: &Kit, numbers: std::ops::Range<i64>) {
-    for number in numbers {
-        let url = if number == 0 {
-            FIRST_URL
-        } else {
-            "http://o.test/a"
+    let robots = robots();
+    let records = numbers.map(|number| {
+        let url = match number {
+            0 => FIRST_URL,
+            _ => "http://o.test/a",
         };
-        let (_, ending) = kit.log.record(record_of_url(url, number)).await.unwrap();
-        drop(ending);
-    }
-    kit.log.probe().await.unwrap();
+        record_by(&robots, url, number)
+    });
+    kit.record_all(records).await;
 }
 
 pub(super) async fn long_record() -> Kit {
@@ -60,16 +64,20 @@ pub(super) async fn long_record() -> Kit {
 /// Writes decisions up to the entry `last`. If that is a decision, returns its
 /// ending, which has no number yet.
 pub(super) async fn fill_up_to(kit: &Kit, last: u64) -> Option<RecordEnding> {
+    let record = record_of_url("http://o.test/a", 5000);
     let held = loop {
-        let record = record_of_url("http://o.test/a", 5000);
-        let (receipt, ending) = kit.log.record(record).await.unwrap();
+        let (receipt, ending) = kit.log.record(record.clone()).await.unwrap();
         if receipt.seq() == last {
             break Some(ending);
         }
         drop(ending);
-        if receipt.seq() + 1 == last {
+        let left = usize::try_from(last - receipt.seq() - 1).unwrap();
+        if left == 0 {
             break None;
         }
+        // Each of these takes two numbers. At least one is left.
+        let records = iter::repeat_n(record.clone(), (left - 1) / 2);
+        kit.record_all(records).await;
     };
     kit.log.probe().await.unwrap();
     held
@@ -250,7 +258,7 @@ async fn a_removal_that_was_interrupted_by_a_crash_is_continued() {
 async fn a_failed_removal_is_reported_and_continued_later() {
     let kit = long_record().await;
     kit.sql(
-        "CREATE TRIGGER held BEFORE DELETE ON decision WHEN old.seq = 2001
+        "CREATE TRIGGER held BEFORE DELETE ON decision WHEN 2000 < old.seq
          BEGIN SELECT RAISE(ABORT, 'disk'); END",
     );
     kit.log

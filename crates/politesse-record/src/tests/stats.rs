@@ -1,6 +1,7 @@
 //! Statistics, compared with sums over the rows of the same record.
 
 use std::collections::BTreeMap;
+use std::iter::zip;
 
 use jiff::SignedDuration;
 
@@ -33,6 +34,9 @@ const ENDINGS: [(u16, Option<&str>); 10] = [
 /// Maximum number of open exchanges, so that some endings are in later parts than
 /// their decisions.
 const OPEN_MAX: usize = 300;
+
+/// Number of decisions that are recorded at once.
+const AT_ONCE: usize = 100;
 
 /// Pseudorandom numbers that are the same in each run.
 pub(super) struct Draws(pub(super) u64);
@@ -82,16 +86,21 @@ pub(super) fn drawn(draws: &mut Draws, at: Timestamp) -> Record {
 async fn write(kit: &Kit, numbers: std::ops::Range<u64>) {
     let mut draws = Draws(numbers.start);
     let mut open = Vec::new();
-    for number in numbers {
-        let seconds = number * 3 + draws.below(8);
-        let at = now() + SignedDuration::from_secs(i64::try_from(seconds).unwrap());
-        let record = drawn(&mut draws, at);
-        let is_sent =
-            record.evidence.ruling.verdict == Verdict::Allow || record.effect == Effect::Reported;
-        let (_, ending) = kit.log.record(record).await.unwrap();
-        open.push((ending, u32::from(is_sent)));
-        if OPEN_MAX < open.len() {
-            let (ending, sent) = open.swap_remove(draws.below(OPEN_MAX as u64) as usize);
+    let numbers: Vec<_> = numbers.collect();
+    for numbers in numbers.chunks(AT_ONCE) {
+        let records = numbers.iter().map(|number| {
+            let seconds = number * 3 + draws.below(8);
+            let at = now() + SignedDuration::from_secs(i64::try_from(seconds).unwrap());
+            drawn(&mut draws, at)
+        });
+        let records: Vec<_> = records.collect();
+        let sent = records.iter().map(|record| {
+            record.evidence.ruling.verdict == Verdict::Allow || record.effect == Effect::Reported
+        });
+        let sent: Vec<_> = sent.map(u32::from).collect();
+        open.extend(zip(kit.record_at_once(records.into_iter()).await, sent));
+        while OPEN_MAX - AT_ONCE < open.len() {
+            let (ending, sent) = open.swap_remove(draws.below(open.len() as u64) as usize);
             kit.metrics.upstream_sent.inc_by(sent.into());
             let (status, error) = ENDINGS[draws.below(ENDINGS.len() as u64) as usize];
             ending.complete(ExchangeEnd {

@@ -3,17 +3,18 @@
 
 use serde_json::Value;
 
-use crate::kit::client::{End, Reply, ask, get};
+use crate::kit::client::{Crawler, End, Reply, ask, get};
 use crate::kit::codings::coded;
-use crate::kit::origin::{Script, site};
+use crate::kit::origin::{Origin, Script, site};
 use crate::kit::page::{Gate, Page};
-use crate::kit::proxy::resolve;
+use crate::kit::proxy::{Proxy, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
+use crate::kit::sha256;
 use crate::kit::told::{Told, told};
-use crate::kit::{client::Crawler, run, sha256};
 
 const AGENT: &str = "User-Agent: ExampleBot/1.0";
 const NOINDEX: &str = "<html><head><meta name=robots content=noindex></head><body>";
+const CUT: &str = "<head><meta name=robots content=noindex>";
 const DATE: &str = "Sat, 21 Nov 2026 00:00:00 GMT";
 const OTHER_DATE: &str = "Sun, 22 Nov 2026 00:00:00 GMT";
 
@@ -68,11 +69,9 @@ const IF_A_OR_B: &str = "If-None-Match: \"a\", \"b\"";
 
 macro_rules! not_modified {
     ($($name:ident: $page:expr, $unchanged:expr, $fields:expr => $summary:literal;)*) => {$(
-        #[test]
-        fn $name() {
-            run(async {
-                assert_eq!(summary_of_304($page, $unchanged, &$fields).await, $summary);
-            });
+        #[tokio::test]
+        async fn $name() {
+            assert_eq!(summary_of_304($page, $unchanged, &$fields).await, $summary);
         }
     )*};
 }
@@ -121,26 +120,32 @@ not_modified! {
         not_modified_with_tag("\"a\""), [IF_A] => "noindex / complete";
 }
 
+/// Starts a proxy whose origin has a page with a tag at `/a`, and answers 304 to
+/// conditional requests there.
+async fn tagged_site(lines: &[&str]) -> (Origin, Proxy) {
+    let script = Script::robots("").page("/a", page_with_tag());
+    let unchanged = not_modified_with_tag("\"a\"");
+    site(script.if_conditional("/a", unchanged), lines).await
+}
+
+/// Requests `/a`, conditional on the tag `"a"`.
+async fn ask_again(proxy: &Proxy) -> Reply {
+    ask(proxy, "GET", "http://o.test/a", &[AGENT, IF_A]).await
+}
+
 // Ours: `from=@date` holds the time at which the proxy read the page.
 #[tokio::test]
 async fn repeated_directives_carry_the_time_the_page_was_read() {
-    let script = Script::robots("")
-        .page("/a", page_with_tag())
-        .if_conditional("/a", not_modified_with_tag("\"a\""));
-    let (_origin, proxy) = site(script, &[]).await;
-    assert_eq!(
-        single_member(&get(&proxy, "http://o.test/a").await).from,
-        None
-    );
+    let (_origin, proxy) = tagged_site(&[]).await;
+    let first = get(&proxy, "http://o.test/a").await;
+    assert_eq!(single_member(&first).from, None);
     let mut told = Vec::new();
     for _ in 0..2 {
-        let reply = ask(&proxy, "GET", "http://o.test/a", &[AGENT, IF_A]).await;
+        let reply = ask_again(&proxy).await;
         let from = single_member(&reply).from.unwrap();
         let value = reply.head.value("robots-directives");
-        assert!(
-            value.ends_with(&format!(";state=complete;from=@{from}")),
-            "{value}"
-        );
+        let end = format!(";state=complete;from=@{from}");
+        assert!(value.ends_with(&end), "{value}");
         told.push(from);
     }
     // The page was read between the first response and the second.
@@ -150,27 +155,21 @@ async fn repeated_directives_carry_the_time_the_page_was_read() {
         time.as_second()
     };
     let read = time(&rows[0])..=time(&rows[1]);
-    assert!(
-        told.iter().all(|from| read.contains(from)),
-        "{told:?} {read:?}"
-    );
+    let is_read = told.iter().all(|from| read.contains(from));
+    assert!(is_read, "{told:?} {read:?}");
     let recorded = rows[2]["directives"]["value"].as_str().unwrap();
-    assert!(
-        recorded.ends_with(&format!(";from=@{}", told[1])),
-        "{recorded}"
-    );
+    let end = format!(";from=@{}", told[1]);
+    assert!(recorded.ends_with(&end), "{recorded}");
 }
 
 // Ours: the annotation has only the directives of the 304 itself.
 #[tokio::test]
 async fn a_304_for_a_page_not_seen_before_is_partial() {
-    let script = Script::robots("").if_conditional(
-        "/a",
-        not_modified_with_tag("\"a\"").field("X-Robots-Tag", "nofollow"),
-    );
+    let unchanged = not_modified_with_tag("\"a\"").field("X-Robots-Tag", "nofollow");
+    let script = Script::robots("").if_conditional("/a", unchanged);
     let (_origin, proxy) = site(script, &[]).await;
-    let reply = ask(&proxy, "GET", "http://o.test/a", &[AGENT, IF_A]).await;
-    assert_eq!(summary(&reply), "nofollow / partial not-modified");
+    let told = summary(&ask_again(&proxy).await);
+    assert_eq!(told, "nofollow / partial not-modified");
 }
 
 // Ours: equal tags do not make a page known to another crawler or at another URL.
@@ -188,36 +187,31 @@ async fn directives_are_repeated_only_for_the_same_crawler_and_url() {
         let reply = ask(&proxy, "GET", &url, &[agent, IF_A]).await;
         assert_eq!(summary(&reply), " / partial not-modified", "{url} {agent}");
     }
-    let reply = ask(&proxy, "GET", "http://o.test/a", &[AGENT, IF_A]).await;
-    assert_eq!(summary(&reply), "noindex / complete");
+    let told = summary(&ask_again(&proxy).await);
+    assert_eq!(told, "noindex / complete");
 }
 
 // Key directives.known: with 0B nothing is stored.
 #[tokio::test]
 async fn nothing_is_repeated_with_directives_known_at_zero() {
-    let script = Script::robots("")
-        .page("/a", page_with_tag())
-        .if_conditional("/a", not_modified_with_tag("\"a\""));
-    let (_origin, proxy) = site(script, &["directives.known = \"0B\""]).await;
+    let (_origin, proxy) = tagged_site(&["directives.known = \"0B\""]).await;
     get(&proxy, "http://o.test/a").await;
-    let reply = ask(&proxy, "GET", "http://o.test/a", &[AGENT, IF_A]).await;
-    assert_eq!(summary(&reply), " / partial not-modified");
+    let told = summary(&ask_again(&proxy).await);
+    assert_eq!(told, " / partial not-modified");
 }
 
-/// A request method, the page it is answered with, and the expected summary.
-struct Row(&'static str, Page, &'static str);
-
-async fn assert_summaries(rows: Vec<Row>) {
+/// Requests each page with `method`, and asserts that its annotation has the summary.
+async fn assert_summaries(method: &str, rows: Vec<(Page, &str)>) {
     let mut script = Script::robots("");
-    for (place, row) in rows.iter().enumerate() {
-        script = script.page(&format!("/{place}"), row.1.clone());
+    for (place, (page, _)) in rows.iter().enumerate() {
+        script = script.page(&format!("/{place}"), page.clone());
     }
     let (_origin, proxy) = site(script, &[]).await;
-    for (place, Row(method, _, wanted)) in rows.iter().enumerate() {
+    for (place, (_, wanted)) in rows.iter().enumerate() {
         let url = format!("http://o.test/{place}");
         let reply = ask(&proxy, method, &url, &[AGENT]).await;
-        assert_eq!(summary(&reply), *wanted, "row {place}");
-        assert_eq!(reply.end, End::Whole, "row {place}");
+        assert_eq!(summary(&reply), *wanted, "{method}, row {place}");
+        assert_eq!(reply.end, End::Whole, "{method}, row {place}");
     }
 }
 
@@ -226,68 +220,47 @@ fn partial_content(range: &str, body: &str) -> Page {
     page.field("Content-Range", &format!("bytes {range}"))
 }
 
-// RFC 9110, sections 9.3.2 and 15.3.7.
+// RFC 9110, section 9.3.2.
+#[tokio::test]
+async fn the_response_to_head_is_complete_only_if_it_is_no_page() {
+    let gif = Page::typed("image/gif", b"GIF89a").field("X-Robots-Tag", "noindex");
+    // Without Content-Type the response might be a page.
+    let untyped = Page::status(200).field("X-Robots-Tag", "noai");
+    let empty_page = untyped.clone().field("Content-Type", "text/html");
+    let rows = vec![
+        (Page::html(NOINDEX), " / partial method"),
+        (gif, "noindex / complete"),
+        (empty_page, "noai / partial method"),
+        (untyped, "noai / partial method"),
+    ];
+    assert_summaries("HEAD", rows).await;
+}
+
+// RFC 9110, section 15.3.7.
 #[tokio::test]
 async fn a_response_without_the_whole_head_is_partial() {
-    let gif = || Page::typed("image/gif", b"GIF89a").field("X-Robots-Tag", "noindex");
     let gzip = coded("gzip", format!("{NOINDEX}{}", "x".repeat(99)).into());
     let beginning = |bytes: &[u8]| {
         let page = Page::typed("text/html", bytes).with_status(206);
         let page = page.field("Content-Range", "bytes 0-99/1000");
         page.field("Content-Encoding", "gzip")
     };
+    // Cut within the head. In a partial response the cut is no coding error.
+    let cut_gzip = beginning(&gzip[..gzip.len() - 40]);
     let multipart = Page::typed("multipart/byteranges; boundary=x", NOINDEX.as_bytes());
-    let empty_head = || Page::status(200).field("X-Robots-Tag", "noai");
-    assert_summaries(vec![
-        Row("HEAD", Page::html(NOINDEX), " / partial method"),
-        Row("HEAD", gif(), "noindex / complete"),
-        Row(
-            "HEAD",
-            empty_head().field("Content-Type", "text/html"),
-            "noai / partial method",
-        ),
-        // Without Content-Type the response might be a page.
-        Row("HEAD", empty_head(), "noai / partial method"),
-        Row(
-            "GET",
-            partial_content("0-58/100", NOINDEX),
-            "noindex / complete",
-        ),
-        Row(
-            "GET",
-            partial_content("0-99/100", "<head>"),
-            " / partial range",
-        ),
-        Row(
-            "GET",
-            partial_content("0-40/*", "<head><meta name=robots content=noindex>"),
-            "noindex / partial range",
-        ),
-        Row("GET", beginning(&gzip), "noindex / complete"),
-        // Cut within the head. In a partial response the cut is no coding error.
-        Row(
-            "GET",
-            beginning(&gzip[..gzip.len() - 40]),
-            " / partial range",
-        ),
-        Row(
-            "GET",
-            partial_content("1-58/100", NOINDEX),
-            " / partial range",
-        ),
-        Row(
-            "GET",
-            partial_content("40-98/100", "<body>"),
-            " / partial range",
-        ),
-        Row("GET", multipart.with_status(206), " / partial range"),
-        Row(
-            "GET",
-            partial_content("9-14/100", "x").field("X-Robots-Tag", "noai"),
-            "noai / partial range",
-        ),
-    ])
-    .await;
+    let tagged = partial_content("9-14/100", "x").field("X-Robots-Tag", "noai");
+    let rows = vec![
+        (partial_content("0-58/100", NOINDEX), "noindex / complete"),
+        (partial_content("0-99/100", "<head>"), " / partial range"),
+        (partial_content("0-40/*", CUT), "noindex / partial range"),
+        (beginning(&gzip), "noindex / complete"),
+        (cut_gzip, " / partial range"),
+        (partial_content("1-58/100", NOINDEX), " / partial range"),
+        (partial_content("40-98/100", "<body>"), " / partial range"),
+        (multipart.with_status(206), " / partial range"),
+        (tagged, "noai / partial range"),
+    ];
+    assert_summaries("GET", rows).await;
 }
 
 // Ours: only a 2xx response is a page; of others the fields are the whole annotation.
@@ -298,79 +271,57 @@ async fn a_response_that_is_not_2xx_is_complete_with_its_fields() {
         page.field("X-Robots-Tag", "nofollow")
     };
     let empty = Page::status(204).field("X-Robots-Tag", "nofollow");
-    assert_summaries(vec![
-        Row("GET", empty, "nofollow / complete"),
-        Row("GET", with(404), "nofollow / complete"),
-        Row("GET", with(410), "nofollow / complete"),
-        Row("GET", with(503), "nofollow / complete"),
-        Row(
-            "GET",
-            with(301).field("Location", "/x"),
-            "nofollow / complete",
-        ),
-        Row(
-            "GET",
-            Page::redirect("/x").field("X-Robots-Tag", "noai"),
-            "noai / complete",
-        ),
-    ])
-    .await;
+    let redirect = Page::redirect("/x").field("X-Robots-Tag", "nofollow");
+    let moved = with(301).field("Location", "/x");
+    let pages = [empty, with(404), with(410), with(503), moved, redirect];
+    let rows = pages.map(|page| (page, "nofollow / complete"));
+    assert_summaries("GET", rows.into()).await;
 }
 
-// Ours: event streams and JSON are neither held back nor read.
+// Ours: other types, such as event streams, are neither held back nor read.
 #[tokio::test]
 async fn responses_other_than_html_are_passed_on_at_once() {
     let gate = Gate::shut();
-    let mut script = Script::robots("");
-    for (path, kind) in [("/s", "text/event-stream"), ("/j", "application/json")] {
-        let page = Page::stepped(
-            &["data: <meta name=robots content=noindex>\n", "end"],
-            &gate,
-        );
-        script = script.page(path, page.field("Content-Type", kind));
-    }
+    let chunks = ["data: <meta name=robots content=noindex>\n", "end"];
+    let page = Page::stepped(&chunks, &gate).field("Content-Type", "text/event-stream");
     // Longer than any test may take, so a response that is held back fails the test.
-    let (_origin, proxy) = site(script, &["directives.hold_time = \"60s\""]).await;
-    for path in ["/s", "/j"] {
-        let mut crawler = Crawler::plain(&proxy).await;
-        let request =
-            format!("GET http://o.test{path} HTTP/1.1\r\nHost: o.test\r\n{AGENT}\r\n\r\n");
-        crawler.send(request.as_bytes()).await;
-        let head = crawler.head().await.unwrap();
-        assert_eq!(
-            head.value("robots-directives"),
-            "examplebot=();state=complete"
-        );
-        let first = crawler.peek(10).await;
-        assert!(String::from_utf8_lossy(first).contains("data: "));
-        gate.open(1);
-        assert_eq!(crawler.body(&head, |_| ()).await, End::Whole);
-    }
+    let lines = ["directives.hold_time = \"60s\""];
+    let (_origin, proxy) = site(Script::robots("").page("/a", page), &lines).await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    crawler.start_get("http://o.test/a", "o.test").await;
+    let head = crawler.head().await.unwrap();
+    let value = head.value("robots-directives");
+    assert_eq!(value, "examplebot=();state=complete");
+    let first = crawler.peek(10).await;
+    assert!(String::from_utf8_lossy(first).contains("data: "));
+    gate.open(1);
+    assert_eq!(crawler.body(&head, |_| ()).await, End::Whole);
 }
-
-const CHUNKED: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n28\r\n<head><meta name=robots content=noindex>\r\n";
 
 // Ours: the crawler's response is cut short too.
 #[tokio::test]
 async fn a_page_cut_short_in_its_head_is_corrupt_and_arrives_cut_short() {
-    let announced = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 100\r\n\r\n<head><meta name=robots content=noindex>";
-    for page in [CHUNKED, announced] {
+    for (framing, first) in [
+        ("Transfer-Encoding: chunked", format!("28\r\n{CUT}\r\n")),
+        ("Content-Length: 100", CUT.to_owned()),
+    ] {
+        let page =
+            format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n{framing}\r\n\r\n{first}");
         let origin = RawOrigin::with("", Bytes::closing(page.as_bytes())).await;
         let proxy = resolve("o.test", origin.address()).start().await;
         let reply = get(&proxy, "http://o.test/a").await;
-        assert_eq!(summary(&reply), "noindex / partial corrupt");
-        assert_eq!(reply.end, End::Broken);
-        assert_eq!(reply.text(), "<head><meta name=robots content=noindex>");
+        assert_eq!(summary(&reply), "noindex / partial corrupt", "{framing}");
+        assert_eq!(reply.end, End::Broken, "{framing}");
+        assert_eq!(reply.text(), CUT, "{framing}");
     }
 }
 
-/// Returns a zstd frame (RFC 8878, section 3.1.1) with one raw block, whose header asks
-/// for a window of 2 to the power of `10 + exponent` bytes.
-fn zstd_frame(exponent: u8, content: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(content.len()).unwrap();
-    let block = (length << 3 | 1).to_le_bytes();
+/// Returns [`NOINDEX`] as a zstd frame (RFC 8878, section 3.1.1) with one raw block, whose
+/// header asks for a window of 2 to the power of `10 + exponent` bytes.
+fn zstd_page(exponent: u8) -> Vec<u8> {
+    let block = (NOINDEX.len() << 3 | 1).to_le_bytes();
     let head = [0x28, 0xB5, 0x2F, 0xFD, 0, exponent << 3];
-    [&head, &block[..3], content].concat()
+    [&head, &block[..3], NOINDEX.as_bytes()].concat()
 }
 
 // Ours: a page that cannot be fully read still arrives whole. RFC 9659: a zstd window is
@@ -378,11 +329,9 @@ fn zstd_frame(exponent: u8, content: &[u8]) -> Vec<u8> {
 #[tokio::test]
 async fn a_page_that_cannot_be_decoded_arrives_with_the_reason() {
     let gzip = coded("gzip", NOINDEX.into());
-    let blanks = format!("<head>{}", " ".repeat(600 * 1024));
-    let bomb = coded(
-        "gzip",
-        (blanks + "<meta name=robots content=noindex>").into(),
-    );
+    let blanks = " ".repeat(600 * 1024);
+    let page = format!("<head>{blanks}<meta name=robots content=noindex>");
+    let bomb = coded("gzip", page.into());
     assert!(bomb.len() < 1024);
     let stacked = coded("gzip, gzip", NOINDEX.into());
     let rows = [
@@ -393,16 +342,8 @@ async fn a_page_that_cannot_be_decoded_arrives_with_the_reason() {
         ("compress", b"\x1f\x9d\x90", " / partial coding"),
         ("gzip, compress", b"\x1f\x9d\x90", " / partial coding"),
         ("gzip, gzip", &stacked, "noindex / complete"),
-        (
-            "zstd",
-            &zstd_frame(13, NOINDEX.as_bytes()),
-            "noindex / complete",
-        ),
-        (
-            "zstd",
-            &zstd_frame(14, NOINDEX.as_bytes()),
-            " / partial window",
-        ),
+        ("zstd", &zstd_page(13), "noindex / complete"),
+        ("zstd", &zstd_page(14), " / partial window"),
     ];
     let mut script = Script::robots("");
     for (place, (coding, bytes, _)) in rows.iter().enumerate() {

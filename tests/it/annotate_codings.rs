@@ -4,12 +4,12 @@
 //! Serves the cases of `directives.jsonl` through the proxy, with every content coding,
 //! framing and protocol.
 
-use crate::kit::client::{Crawler, End, Reply};
+use crate::kit::client::{Crawler, End, Head, Reply};
 use crate::kit::codings::{CODINGS, coded, named};
 use crate::kit::directive_case::{Case, cases};
 use crate::kit::h2::{H2Crawler, Trailers};
 use crate::kit::origin::{Origin, Script, site};
-use crate::kit::page::Page;
+use crate::kit::page::{Length, Page};
 use crate::kit::proxy::Proxy;
 use crate::kit::sha256;
 use crate::kit::told::told;
@@ -19,33 +19,20 @@ struct Serving {
     case: Case,
     target: String,
     codings: Option<&'static str>,
-    framing: Framing,
+    framing: Length,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Framing {
-    Announced,
-    Chunked,
-}
-
-/// A crawler's connection. The variants differ in how a request names its target.
+/// A crawler's connection.
 enum Connection {
-    /// HTTP/1.1 with absolute URLs.
-    Plain(Crawler),
-    /// HTTP/1.1 inside CONNECT and TLS.
-    Inside(Crawler),
+    /// HTTP/1.1, and the text before each target: the origin in absolute form, or none
+    /// inside CONNECT.
+    Http1(Crawler, &'static str),
     /// HTTP/2 inside CONNECT and TLS.
     Http2(H2Crawler),
 }
 
-/// Response to a case: fields and body.
-struct CaseResponse {
-    fields: Vec<(String, String)>,
-    body: Vec<u8>,
-}
-
 impl Serving {
-    fn of(case: Case, codings: Option<&'static str>, framing: Framing) -> Self {
+    fn of(case: Case, codings: Option<&'static str>, framing: Length) -> Self {
         let target = format!("/{}/{}/{framing:?}", case.id, codings.unwrap_or("plain"));
         let target = target.replace(", ", "+");
         Self {
@@ -73,8 +60,8 @@ impl Serving {
             page = page.field("Content-Encoding", &named(codings));
         }
         match self.framing {
-            Framing::Announced => page,
-            Framing::Chunked => page.in_chunks(&bytes.chunks(100).collect::<Vec<_>>()),
+            Length::Announced => page,
+            Length::Chunked => page.in_chunks(&bytes.chunks(100).collect::<Vec<_>>()),
         }
     }
 
@@ -82,27 +69,27 @@ impl Serving {
         self.case.method.as_deref().unwrap_or("GET")
     }
 
-    /// Returns the target and its annotation if `got` differs from what was expected.
-    fn failure(&self, got: &CaseResponse) -> Option<String> {
+    /// Returns the target and its annotation if `reply` differs from what was expected.
+    fn failure(&self, reply: &Reply) -> Option<String> {
         let sent = match self.method() {
             "HEAD" => Vec::new(),
             _ => self.bytes(),
         };
-        let value = got.value("robots-directives");
-        let is_same = sha256(&got.body) == sha256(&sent) && self.is_framed(got);
-        (!is_same || !self.is_annotated_as_expected(&value))
-            .then(|| format!("{}: {value}", self.target))
+        let value = reply.head.values("robots-directives").join("; twice: ");
+        let is_same = sha256(&reply.body) == sha256(&sent) && self.is_framed(&reply.head);
+        let is_as_expected = is_same && self.is_annotated_as_expected(&value);
+        (!is_as_expected).then(|| format!("{}: {value}", self.target))
     }
 
     /// Reports whether length and content coding arrived as the origin sent them.
-    fn is_framed(&self, got: &CaseResponse) -> bool {
-        let is_told = got.values("content-length").len() == 1;
-        let codings = got.values("content-encoding");
+    fn is_framed(&self, head: &Head) -> bool {
+        let is_told = head.values("content-length").len() == 1;
+        let codings = head.values("content-encoding");
         let is_named = self
             .codings
             .is_none_or(|codings_sent| codings == [named(codings_sent)]);
         // For a HEAD an origin may leave out the length (RFC 9110, section 9.3.2).
-        let is_framed = is_told == (self.framing == Framing::Announced);
+        let is_framed = is_told == (self.framing == Length::Announced);
         is_named && (is_framed || self.method() == "HEAD")
     }
 
@@ -131,83 +118,65 @@ impl Serving {
     }
 }
 
-impl CaseResponse {
-    fn of(reply: Reply) -> Self {
-        assert_eq!(reply.end, End::Whole);
-        Self {
-            fields: reply.head.fields,
-            body: reply.body,
+impl Connection {
+    async fn ask(&mut self, serving: &Serving) -> Reply {
+        let (method, target) = (serving.method(), &serving.target);
+        let agent = format!("{}/1.0", serving.case.agent);
+        match self {
+            Self::Http1(crawler, origin) => {
+                let line = format!("{method} {origin}{target} HTTP/1.1");
+                let agent = format!("User-Agent: {agent}");
+                crawler.ask(&[&line, "Host: o.test", &agent]).await
+            }
+            Self::Http2(crawler) => {
+                let request = http::Request::builder().method(method);
+                let request = request.uri(format!("https://o.test{target}"));
+                ask_http2(crawler, request.header("user-agent", agent)).await
+            }
         }
     }
-
-    fn values(&self, name: &str) -> Vec<&str> {
-        let fields = self.fields.iter();
-        let named = fields.filter(|(key, _)| key.eq_ignore_ascii_case(name));
-        named.map(|(_, value)| value.as_str()).collect()
-    }
-
-    fn value(&self, name: &str) -> String {
-        self.values(name).join("; twice: ")
-    }
 }
 
-impl Connection {
-    async fn ask(&mut self, serving: &Serving) -> CaseResponse {
-        let (method, target) = (serving.method(), &serving.target);
-        let origin = match self {
-            Self::Plain(_) => "http://o.test",
-            Self::Inside(_) | Self::Http2(_) => "",
-        };
-        let agent = format!("{}/1.0", serving.case.agent);
-        let crawler = match self {
-            Self::Http2(crawler) => return ask_http2(crawler, (method, target, &agent)).await,
-            Self::Plain(crawler) | Self::Inside(crawler) => crawler,
-        };
-        let line = format!("{method} {origin}{target} HTTP/1.1");
-        let agent = format!("User-Agent: {agent}");
-        CaseResponse::of(crawler.ask(&[&line, "Host: o.test", &agent]).await)
-    }
-}
-
-async fn ask_http2(crawler: &mut H2Crawler, asked: (&str, &str, &str)) -> CaseResponse {
-    let (method, target, agent) = asked;
-    let request = http::Request::builder()
-        .method(method)
-        .uri(format!("https://o.test{target}"))
-        .header("user-agent", agent);
+async fn ask_http2(crawler: &mut H2Crawler, request: http::request::Builder) -> Reply {
     let (parts, body) = crawler.ask(request).await.unwrap().into_parts();
     let fields = parts.headers.iter().map(|(name, value)| {
         let value = String::from_utf8_lossy(value.as_bytes());
         (name.to_string(), value.into_owned())
     });
-    CaseResponse {
-        fields: fields.collect(),
+    Reply {
+        head: Head {
+            status: parts.status.as_u16(),
+            fields: fields.collect(),
+        },
         body: body.to_vec(),
+        end: End::Whole,
+        trailers: Vec::new(),
     }
 }
 
-async fn start(servings: &[Serving], tls: Tls) -> (Origin, Proxy) {
-    let script = servings.iter().fold(Script::robots(""), |script, serving| {
+/// Starts `script` with a page for each of `servings`, and a proxy.
+async fn start(script: Script, servings: &[Serving]) -> (Origin, Proxy) {
+    let script = servings.iter().fold(script, |script, serving| {
         script.page(&serving.target, serving.page())
     });
-    match tls {
-        Tls::Without => site(script, &[]).await,
-        Tls::With => site(script.tls(), &[]).await,
-    }
+    site(script, &[]).await
 }
 
-#[derive(Clone, Copy)]
-enum Tls {
-    Without,
-    With,
-}
-
-async fn assert_all_arrive(servings: &[Serving], mut line: Connection) {
+async fn assert_all_arrive(servings: &[Serving], mut connection: Connection) {
     let mut missed = Vec::new();
     for serving in servings {
-        missed.extend(serving.failure(&line.ask(serving).await));
+        let reply = connection.ask(serving).await;
+        assert_eq!(reply.end, End::Whole, "{}", serving.target);
+        missed.extend(serving.failure(&reply));
     }
     assert!(missed.is_empty(), "{missed:#?}");
+}
+
+/// Requests `servings` over HTTP/1.1 with absolute URLs, and asserts that all arrive.
+async fn assert_all_arrive_over_http(servings: &[Serving]) {
+    let (_origin, proxy) = start(Script::robots(""), servings).await;
+    let connection = Connection::Http1(Crawler::plain(&proxy).await, "http://o.test");
+    assert_all_arrive(servings, connection).await;
 }
 
 /// Returns the cases with a body and no content coding of their own.
@@ -218,21 +187,19 @@ fn pages() -> impl Iterator<Item = Case> {
 // Ours.
 #[tokio::test]
 async fn every_case_arrives_as_sent_and_is_annotated() {
-    let framings = [Framing::Announced, Framing::Chunked].into_iter();
+    let framings = [Length::Announced, Length::Chunked].into_iter();
     let servings = framings.flat_map(|framing| {
         let of = move |case| Serving::of(case, None, framing);
         cases().map(of)
     });
-    let servings: Vec<_> = servings.collect();
-    let (_origin, proxy) = start(&servings, Tls::Without).await;
-    assert_all_arrive(&servings, Connection::Plain(Crawler::plain(&proxy).await)).await;
+    assert_all_arrive_over_http(&servings.collect::<Vec<_>>()).await;
 }
 
 // Ours: compressed pages are read, but sent on as they came.
 #[tokio::test]
 async fn every_page_arrives_as_sent_in_every_coding() {
     // Three framings in turn, so that each coding meets both kinds.
-    let framings = [Framing::Announced, Framing::Chunked, Framing::Chunked];
+    let framings = [Length::Announced, Length::Chunked, Length::Chunked];
     let mut framings = framings.into_iter().cycle();
     let mut servings = Vec::new();
     for case in pages() {
@@ -240,40 +207,29 @@ async fn every_page_arrives_as_sent_in_every_coding() {
         servings.extend(CODINGS.map(of));
     }
     assert!(500 < servings.len());
-    let (_origin, proxy) = start(&servings, Tls::Without).await;
-    assert_all_arrive(&servings, Connection::Plain(Crawler::plain(&proxy).await)).await;
+    assert_all_arrive_over_http(&servings).await;
 }
 
-/// Returns the pages with codings and framings in rotation.
-fn pages_in_rotation() -> Vec<Serving> {
+// Ours: codings and framings in rotation, inside CONNECT and TLS.
+#[tokio::test]
+async fn pages_arrive_as_sent_over_https_and_http2() {
     let codings = CODINGS.map(Some).into_iter().chain([None]).cycle();
-    let framings = [Framing::Announced, Framing::Chunked].into_iter().cycle();
+    let framings = [Length::Announced, Length::Chunked].into_iter().cycle();
     let ways = codings.zip(framings);
     let servings = pages().zip(ways);
-    servings
+    let servings: Vec<_> = servings
         .map(|(case, (codings, framing))| Serving::of(case, codings, framing))
-        .collect()
-}
-
-// Ours.
-#[tokio::test]
-async fn pages_arrive_as_sent_over_https() {
-    let servings = pages_in_rotation();
-    let (_origin, proxy) = start(&servings, Tls::With).await;
+        .collect();
+    let (_origin, proxy) = start(Script::robots("").tls(), &servings).await;
     let crawler = Crawler::inside(&proxy, "o.test:443").await;
-    assert_all_arrive(&servings, Connection::Inside(crawler)).await;
-}
-
-// Ours.
-#[tokio::test]
-async fn pages_arrive_as_sent_over_http2() {
-    let servings = pages_in_rotation();
-    let (_origin, proxy) = start(&servings, Tls::With).await;
+    assert_all_arrive(&servings, Connection::Http1(crawler, "")).await;
     let crawler = H2Crawler::inside(&proxy, "o.test:443").await;
     assert_all_arrive(&servings, Connection::Http2(crawler)).await;
 }
 
 const HEAD: &str = "<html><head><meta name=robots content=noindex></head><body>";
+
+const SHA_256: &str = "sha-256=:X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=:";
 
 /// Fields that describe the bytes of the body.
 const BODY_FIELDS: [(&str, &str); 7] = [
@@ -283,14 +239,8 @@ const BODY_FIELDS: [(&str, &str); 7] = [
         "Digest",
         "sha-256=X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=",
     ),
-    (
-        "Repr-Digest",
-        "sha-256=:X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=:",
-    ),
-    (
-        "Content-Digest",
-        "sha-256=:X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=:",
-    ),
+    ("Repr-Digest", SHA_256),
+    ("Content-Digest", SHA_256),
     ("ETag", "\"a\""),
     ("Last-Modified", "Sat, 21 Nov 2026 00:00:00 GMT"),
 ];
@@ -306,38 +256,38 @@ async fn fields_that_describe_the_body_are_passed_on() {
     let script = Script::robots("").page("/a", page);
     let (_origin, proxy) = site(script.tls(), &[]).await;
     let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
-    let over_http1 = CaseResponse::of(crawler.get("/a", "o.test").await);
+    let over_http1 = crawler.get("/a", "o.test").await;
     let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
-    let over_http2 = ask_http2(&mut crawler, ("GET", "/a", "ExampleBot/1.0")).await;
-    for got in [over_http1, over_http2] {
+    let request = http::Request::get("https://o.test/a").header("user-agent", "ExampleBot/1.0");
+    let over_http2 = ask_http2(&mut crawler, request).await;
+    for reply in [over_http1, over_http2] {
         for (name, value) in BODY_FIELDS {
-            assert_eq!(got.value(name), value, "{name}");
+            assert_eq!(reply.head.value(name), value, "{name}");
         }
-        assert_eq!(got.value("content-length"), bytes.len().to_string());
-        assert_eq!(got.body, bytes);
-        assert_eq!(
-            got.value("robots-directives"),
-            "examplebot=(noindex;src=m);state=complete"
-        );
+        let length = reply.head.value("content-length");
+        assert_eq!(length, bytes.len().to_string());
+        assert_eq!(reply.body, bytes);
+        let value = reply.head.value("robots-directives");
+        assert_eq!(value, "examplebot=(noindex;src=m);state=complete");
     }
 }
 
-/// Returns a page with trailers. A long one ends far after the part that is held back.
-fn with_trailers(length: usize) -> Page {
-    let body = HEAD.to_owned() + &"x".repeat(length);
+/// Returns a page with `body` in chunks, and two trailers.
+fn with_trailers(body: &str) -> Page {
     let chunks: Vec<&[u8]> = body.as_bytes().chunks(1000).collect();
     let page = Page::typed("text/html", b"").in_chunks(&chunks);
     page.trailer("X-Sum", "1").trailer("X-Sum-2", "2")
 }
 
-// Ours: trailers (RFC 9110, section 6.5; RFC 9112, section 7.1.2).
+// Ours: trailers (RFC 9110, section 6.5; RFC 9112, section 7.1.2). A long page ends far
+// after the part that is held back.
 #[tokio::test]
 async fn trailers_follow_a_page_that_was_held_back() {
-    let short = Page::typed("text/html", b"").in_chunks(&["<head>"]);
+    let long = HEAD.to_owned() + &"x".repeat(1_000_000);
     let script = Script::robots("")
-        .page("/held", short.trailer("X-Sum", "1").trailer("X-Sum-2", "2"))
-        .page("/short", with_trailers(1))
-        .page("/long", with_trailers(1_000_000));
+        .page("/held", with_trailers("<head>"))
+        .page("/short", with_trailers(HEAD))
+        .page("/long", with_trailers(&long));
     let (_origin, proxy) = site(script.tls(), &[]).await;
     let mut http1 = Crawler::inside(&proxy, "o.test:443").await;
     let mut http2 = H2Crawler::inside(&proxy, "o.test:443").await;
@@ -348,10 +298,7 @@ async fn trailers_follow_a_page_that_was_held_back() {
         assert_eq!(sums.collect::<String>(), "12", "{path}");
         let reply = http2.get(&format!("https://o.test{path}")).await;
         let Trailers(sums) = reply.extensions().get().unwrap();
-        assert_eq!(
-            (&sums["x-sum"], &sums["x-sum-2"]),
-            (&"1".parse().unwrap(), &"2".parse().unwrap()),
-            "{path}"
-        );
+        let sums = [&sums["x-sum"], &sums["x-sum-2"]];
+        assert_eq!(sums, ["1", "2"], "{path}");
     }
 }

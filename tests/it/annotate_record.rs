@@ -3,13 +3,13 @@
 
 use serde_json::{Value, json};
 
+use crate::kit::assert_contains;
 use crate::kit::client::{Reply, ask, get, get_as, metrics};
 use crate::kit::h2::{H2Crawler, Trailers};
 use crate::kit::origin::{Origin, Script, site};
 use crate::kit::page::Page;
 use crate::kit::proxy::Proxy;
 
-const AGENT: &str = "User-Agent: ExampleBot/1.0";
 const NO_DIRECTIVES: &str = "examplebot=();state=complete";
 
 fn annotation(reply: &Reply) -> &str {
@@ -47,10 +47,8 @@ async fn the_record_has_state_and_reason() {
     let (_origin, proxy) = site(Script::robots("").page("/a", page), &[]).await;
     get(&proxy, "http://o.test/a").await;
     let value = "examplebot=();state=partial;why=coding";
-    assert_eq!(
-        recorded(&proxy, 1).await,
-        json!({ "value": value, "said": [] })
-    );
+    let wanted = json!({ "value": value, "said": [] });
+    assert_eq!(recorded(&proxy, 1).await, wanted);
 }
 
 // Ours: a request that was not forwarded has no directives.
@@ -88,53 +86,35 @@ const PREFERRED: &str = "examplebot=(ai-input;value=n;src=u \
 async fn preferences_are_recorded_but_not_annotated() {
     let script = Script::robots(ROBOTS).page("/a", with_preferences());
     let (_origin, proxy) = site(script, &[]).await;
-    assert_eq!(
-        annotation(&get(&proxy, "http://o.test/a").await),
-        NO_DIRECTIVES
-    );
+    let reply = get(&proxy, "http://o.test/a").await;
+    assert_eq!(annotation(&reply), NO_DIRECTIVES);
     let directives = recorded(&proxy, 1).await;
     assert_eq!(directives["value"], PREFERRED);
     assert_eq!(directives["said"].as_array().unwrap().len(), 3);
     // Preferences depend on the path (draft-ietf-aipref-attach-05, section 3).
-    assert_eq!(
-        annotation(&get(&proxy, "http://o.test/b").await),
-        NO_DIRECTIVES
-    );
+    let reply = get(&proxy, "http://o.test/b").await;
+    assert_eq!(annotation(&reply), NO_DIRECTIVES);
     let value = recorded(&proxy, 2).await["value"].to_string();
     assert!(value.contains("train-ai;value=y;src=u"), "{value}");
 }
 
-// Ours: `directives.preferences = true`.
+// Ours: `directives.preferences = true`. TDMRep's meta elements are read too. A disallowed
+// path has no preference, even if an override opens it (draft-ietf-aipref-attach-05,
+// section 3.1).
 #[tokio::test]
 async fn preferences_are_annotated_if_configured() {
-    let script = Script::robots(ROBOTS).page("/a", with_preferences());
-    let (_origin, proxy) = site(script, &["directives.preferences = true"]).await;
-    assert_eq!(annotation(&get(&proxy, "http://o.test/a").await), PREFERRED);
-    assert_eq!(recorded(&proxy, 1).await["value"], PREFERRED);
-}
-
-// draft-ietf-aipref-attach-05, section 3.1: a disallowed path has no preference, even if
-// an override opens it.
-#[tokio::test]
-async fn a_path_opened_by_an_override_has_no_preferences_from_robots_txt() {
+    let meta = "<meta name=tdm-reservation content=1><body>";
     let opened = "robots.override = [{ origin = \"http://o.test\", path = \"/closed\", \
                   action = \"allow\", reason = \"contract\", until = 2100-01-01T00:00:00Z }]";
-    let lines = ["directives.preferences = true", opened];
-    let (_origin, proxy) = site(Script::robots(ROBOTS), &lines).await;
+    let script = Script::robots(ROBOTS)
+        .page("/a", with_preferences())
+        .page("/closed", Page::html(meta));
+    let (_origin, proxy) = site(script, &["directives.preferences = true", opened]).await;
+    assert_eq!(annotation(&get(&proxy, "http://o.test/a").await), PREFERRED);
+    assert_eq!(recorded(&proxy, 1).await["value"], PREFERRED);
     let reply = get(&proxy, "http://o.test/closed").await;
-    assert_eq!((reply.status(), annotation(&reply)), (200, NO_DIRECTIVES));
-}
-
-// Ours: TDMRep's meta elements are read too.
-#[tokio::test]
-async fn preferences_in_meta_elements_are_annotated() {
-    let meta = "<meta name=tdm-reservation content=1><body>";
-    let script = Script::robots("").page("/a", Page::html(meta));
-    let (_origin, proxy) = site(script, &["directives.preferences = true"]).await;
-    assert_eq!(
-        annotation(&get(&proxy, "http://o.test/a").await),
-        "examplebot=(tdm-reservation;value=1;src=m);state=complete"
-    );
+    let of_meta = "examplebot=(tdm-reservation;value=1;src=m);state=complete";
+    assert_eq!((reply.status(), annotation(&reply)), (200, of_meta));
 }
 
 const FORGED: &str = "examplebot=();state=complete;forged";
@@ -145,14 +125,11 @@ async fn a_forged_annotation_is_removed_and_recorded() {
     let in_head = Page::html("<head></head><body>").field("Robots-Directives", FORGED);
     let short = Page::html("").in_chunks(&["<head></head><body>"]);
     let long = Page::html("").in_chunks(&["<head></head><body>", &"x".repeat(1_000_000)]);
+    let long = long.trailer("Robots-Directives", FORGED);
     let script = Script::robots("")
         .page("/head", in_head)
         .page("/held", short.trailer("Robots-Directives", FORGED))
-        .page(
-            "/late",
-            long.trailer("Robots-Directives", FORGED)
-                .trailer("X-Sum", "1"),
-        );
+        .page("/late", long.trailer("X-Sum", "1"));
     let (_origin, proxy) = site(script.tls(), &[]).await;
     let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
     let said = json!([{ "by": "robots-directives", "said": FORGED }]);
@@ -178,11 +155,9 @@ async fn a_crawler_with_several_tokens_gets_a_key_for_each() {
     let lines = ["crawler = [{ token = [\"FooBot\", \"FooBot-News\"], user_agent = \"legacy\" }]"];
     let (_origin, proxy) = site(script, &lines).await;
     let reply = get_as(&proxy, "Legacy/1.0", "http://o.test/a").await;
-    assert_eq!(
-        annotation(&reply),
-        "foobot=(noai;src=x noindex;src=x);state=complete, \
-             foobot-news=(noai;src=x noindex;src=x);state=complete"
-    );
+    let list = "(noai;src=x noindex;src=x);state=complete";
+    let wanted = format!("foobot={list}, foobot-news={list}");
+    assert_eq!(annotation(&reply), wanted);
 }
 
 // Ours: a key cannot begin with `_`, so the key is `*` with the number of the decision.
@@ -214,10 +189,9 @@ async fn directives_for_everyone_have_the_key_of_all_crawlers() {
     let nameless = ask(&proxy, "GET", "http://o.test/a", &[]).await;
     assert_eq!(annotation(&nameless), "*=(noai;src=x);state=complete");
     let (_origin, proxy) = site(script, &["directives.emit_general = true"]).await;
-    assert_eq!(
-        annotation(&get(&proxy, "http://o.test/a").await),
-        "examplebot=(noai;src=x noindex;src=x);state=complete, *=(noai;src=x);state=complete"
-    );
+    let both =
+        "examplebot=(noai;src=x noindex;src=x);state=complete, *=(noai;src=x);state=complete";
+    assert_eq!(annotation(&get(&proxy, "http://o.test/a").await), both);
     let nameless = ask(&proxy, "GET", "http://o.test/a", &[]).await;
     assert_eq!(annotation(&nameless), "*=(noai;src=x);state=complete");
 }
@@ -230,40 +204,34 @@ async fn robots_tag_wins_over_x_robots_tag_if_configured() {
         .page("/both", old().field("Robots-Tag", "*;noai"))
         .page("/old", old());
     let (_origin, proxy) = site(script, &["directives.both_fields = \"robots-tag\""]).await;
-    let reply = get(&proxy, "http://o.test/both").await;
-    assert_eq!(annotation(&reply), "examplebot=(noai;src=r);state=complete");
-    let reply = get(&proxy, "http://o.test/old").await;
-    assert_eq!(
-        annotation(&reply),
-        "examplebot=(noindex;src=x);state=complete"
-    );
+    for (path, list) in [("both", "noai;src=r"), ("old", "noindex;src=x")] {
+        let reply = get(&proxy, &format!("http://o.test/{path}")).await;
+        let wanted = format!("examplebot=({list});state=complete");
+        assert_eq!(annotation(&reply), wanted, "{path}");
+    }
 }
 
-// Ours: `directives.meta_scope` and `directives.field_limit`.
+// Ours: `directives.meta_scope`, `directives.field_limit` and `directives.header`.
 #[tokio::test]
-async fn the_scope_of_meta_and_the_field_limit_are_configurable() {
-    let behind = "<title>x</title><p><meta name=robots content=noindex>";
+async fn meta_scope_field_limit_and_name_of_the_annotation_are_configurable() {
+    let after_head = "<title>x</title><p><meta name=robots content=noindex>";
     let long = format!("noai{}, noindex", " ".repeat(9 * 1024));
     let script = Script::robots("")
-        .page("/behind", Page::html(behind))
+        .page("/after-head", Page::html(after_head))
         .page("/long", Page::text("x").field("X-Robots-Tag", &long));
-    let (_origin, proxy) = site(
-        script,
-        &[
-            "directives.meta_scope = \"prefix\"",
-            "directives.field_limit = \"8KiB\"",
-        ],
-    )
-    .await;
-    let reply = get(&proxy, "http://o.test/behind").await;
+    let lines = [
+        "directives.meta_scope = \"prefix\"",
+        "directives.field_limit = \"8KiB\"",
+        "directives.header = \"X-Rules\"",
+    ];
+    let (_origin, proxy) = site(script, &lines).await;
+    let reply = get(&proxy, "http://o.test/after-head").await;
     let outside = "examplebot=();state=complete, outside=(noindex;src=m)";
-    assert_eq!(annotation(&reply), outside);
+    assert_eq!(reply.head.value("x-rules"), outside);
     let reply = get(&proxy, "http://o.test/long").await;
-    assert!(
-        annotation(&reply).ends_with(";state=partial;why=field-limit"),
-        "{}",
-        annotation(&reply)
-    );
+    let value = reply.head.value("x-rules");
+    let end = ";state=partial;why=field-limit";
+    assert!(value.ends_with(end), "{value}");
 }
 
 // Ours: the counter has labels for state and reason.
@@ -280,16 +248,16 @@ async fn annotations_are_counted_by_state_and_reason() {
         "politesse_annotations_total{state=\"partial\",why=\"coding\"} 2",
         "politesse_annotations_total{state=\"complete\",why=\"\"} 1",
     ] {
-        assert!(text.contains(line), "{line} in {text}");
+        assert_contains(&text, line);
     }
 }
 
 /// Sends a request with these `Accept-Encoding` values, and returns the values that the
 /// origin gets.
 async fn forwarded_accept_encoding(proxy: &Proxy, origin: &Origin, sent: &[&str]) -> Vec<String> {
-    let mut fields = vec![AGENT.to_owned()];
-    fields.extend(sent.iter().map(|value| format!("Accept-Encoding: {value}")));
-    let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+    let fields = sent.iter().map(|value| format!("Accept-Encoding: {value}"));
+    let fields: Vec<_> = fields.collect();
+    let fields: Vec<_> = fields.iter().map(String::as_str).collect();
     ask(proxy, "GET", "http://o.test/a", &fields).await;
     let seen = origin.log().pop().unwrap();
     let values = seen.values("accept-encoding").into_iter();
@@ -309,19 +277,13 @@ async fn origins_are_asked_only_for_codings_that_the_proxy_reads() {
     ];
     let (origin, proxy) = site(Script::robots(""), &[]).await;
     for (sent, wanted) in rows {
-        assert_eq!(
-            forwarded_accept_encoding(&proxy, &origin, sent).await,
-            wanted,
-            "{sent:?}"
-        );
+        let forwarded = forwarded_accept_encoding(&proxy, &origin, sent).await;
+        assert_eq!(forwarded, wanted, "{sent:?}");
     }
     let script = Script::robots("");
     let (origin, proxy) = site(script, &["directives.accept_encoding = \"as-is\""]).await;
     for (sent, _) in rows {
-        assert_eq!(
-            forwarded_accept_encoding(&proxy, &origin, sent).await,
-            sent,
-            "{sent:?}"
-        );
+        let forwarded = forwarded_accept_encoding(&proxy, &origin, sent).await;
+        assert_eq!(forwarded, sent, "{sent:?}");
     }
 }

@@ -11,7 +11,6 @@ mod nginx;
 mod reference;
 
 mod admin;
-mod annotate;
 mod annotate_again;
 mod annotate_bounds;
 mod annotate_codings;

@@ -188,3 +188,11 @@ pub(crate) async fn none_in_flight(proxy: &Proxy) {
     })
     .await;
 }
+
+/// Waits until the value of a metric, which is 0 if it is absent, is as `wanted`.
+pub(crate) async fn until_metric(proxy: &Proxy, name: &str, wanted: impl Fn(f64) -> bool) {
+    until(name, async || {
+        wanted(metric(proxy, name).await).then_some(())
+    })
+    .await;
+}

@@ -19,8 +19,8 @@ fn config(origin: &Origin) -> Config {
     resolve("o.test", origin.address()).set("audit.store = \"sqlite:data/audit.db\"")
 }
 
-async fn refused(place: &Place, arguments: &[&str]) -> String {
-    let outcome = place.run_code(1, arguments).await;
+async fn refused(place: &Place, words: &str) -> String {
+    let outcome = place.audit_code(1, words).await;
     assert_eq!(outcome.stdout, "");
     outcome.stderr
 }
@@ -37,12 +37,8 @@ async fn back_up_under_load(proxy: &Proxy, file: &str) {
             }
         });
     }
-    let said = proxy
-        .place()
-        .run_ok(&["audit", "backup", file])
-        .await
-        .stdout;
-    assert!(said.contains(&format!("{file}: entries 1 to ")), "{said}");
+    let said = proxy.place().audit(&format!("backup {file}")).await.stdout;
+    assert_contains(&said, &format!("{file}: entries 1 to "));
     crawlers.join_all().await;
 }
 
@@ -57,10 +53,7 @@ async fn urls(place: &Place) -> Vec<(u64, String)> {
 
 fn lose_record(place: &Place) {
     for suffix in ["", "-wal", "-shm"] {
-        let file = place.path(&format!("data/audit.db{suffix}"));
-        if file.exists() {
-            fs::remove_file(file).unwrap();
-        }
+        let _ = fs::remove_file(place.path(&format!("data/audit.db{suffix}")));
     }
 }
 
@@ -74,15 +67,13 @@ async fn a_backup_of_a_running_proxy_passes_verify() {
     let place = proxy.place();
     let mode = fs::metadata(place.path("copy.db")).unwrap().permissions();
     assert_eq!(mode.mode() & 0o777, 0o600);
-    let copy = "audit.store=\"sqlite:copy.db\"";
-    place.run_ok(&["audit", "verify", "--set", copy]).await;
-    let listed = place
-        .run_ok(&["audit", "list", "--limit", "0", "--set", copy])
-        .await;
-    assert!(listed.stdout.contains("http://o.test/first"), "{listed:?}");
+    let copy = "--set audit.store=sqlite:copy.db";
+    place.audit(&format!("verify {copy}")).await;
+    let listed = place.audit(&format!("list --limit 0 {copy}")).await;
+    assert_contains(&listed.stdout, "http://o.test/first");
     // An existing file is left unchanged.
-    let said = refused(place, &["audit", "backup", "copy.db"]).await;
-    assert!(said.contains("cannot create copy.db"), "{said}");
+    let said = refused(place, "backup copy.db").await;
+    assert_contains(&said, "cannot create copy.db");
     assert!(!place.path("copy.db.part").exists());
     proxy.stop().await;
 }
@@ -91,23 +82,22 @@ async fn a_backup_of_a_running_proxy_passes_verify() {
 // and gives no number twice.
 #[tokio::test]
 async fn a_restored_record_continues_after_all_numbers_given_before() {
-    let origin = Script::robots("User-agent: *\nDisallow: /no\n")
-        .start()
-        .await;
+    let robots = "User-agent: *\nDisallow: /no\n";
+    let origin = Script::robots(robots).start().await;
     let proxy = config(&origin).start().await;
     get(&proxy, "http://o.test/a").await;
-    proxy.place().run_ok(&["audit", "backup", "copy.db"]).await;
+    proxy.place().audit("backup copy.db").await;
     let told = get(&proxy, "http://o.test/no").await.json()["decision"].clone();
     let told: u64 = told.as_str().unwrap().parse().unwrap();
-    let said = refused(proxy.place(), &["audit", "restore", "copy.db"]).await;
-    assert!(said.contains("in use by another process"), "{said}");
+    let said = refused(proxy.place(), "restore copy.db").await;
+    assert_contains(&said, "in use by another process");
     let place = proxy.stop().await;
-    let said = refused(&place, &["audit", "restore", "copy.db"]).await;
-    assert!(said.contains("is whole"), "{said}");
+    let said = refused(&place, "restore copy.db").await;
+    assert_contains(&said, "is whole");
 
     lose_record(&place);
-    let said = place.run_ok(&["audit", "restore", "copy.db"]).await.stdout;
-    assert!(said.contains("are noted as lost"), "{said}");
+    let said = place.audit("restore copy.db").await.stdout;
+    assert_contains(&said, "are noted as lost");
     let proxy = place.start().await;
     get(&proxy, "http://o.test/b").await;
     let place = proxy.stop().await;
@@ -116,13 +106,11 @@ async fn a_restored_record_continues_after_all_numbers_given_before() {
     assert!(told < *newest, "{told} {newest}");
     assert!(rows.iter().any(|(_, url)| url.ends_with("/a")));
     assert!(!rows.iter().any(|(_, url)| url.ends_with("/no")));
-    let said = place.run_ok(&["audit", "verify"]).await.stdout;
-    assert!(said.contains(" 0 missing"), "{said}");
-    assert!(said.contains("numbers skipped"), "{said}");
-    let said = place
-        .run_ok(&["audit", "events", "--kind", "restored"])
-        .await;
-    assert!(said.stdout.contains("lost_until"), "{said:?}");
+    let said = place.audit("verify").await.stdout;
+    assert_contains(&said, " 0 missing");
+    assert_contains(&said, "numbers skipped");
+    let said = place.audit("events --kind restored").await.stdout;
+    assert_contains(&said, "lost_until");
 }
 
 // Ours: a forged highest number does not show which numbers were given.
@@ -132,7 +120,7 @@ async fn a_record_with_a_forged_highest_number_is_neither_opened_nor_restored() 
     let proxy = config(&origin).start().await;
     get(&proxy, "http://o.test/a").await;
     proxy.place().completed(1).await;
-    proxy.place().run_ok(&["audit", "backup", "copy.db"]).await;
+    proxy.place().audit("backup copy.db").await;
     let place = proxy.stop().await;
     fs::copy(place.path("copy.db"), place.path("changed.db")).unwrap();
     for file in ["data/audit.db", "changed.db"] {
@@ -142,10 +130,10 @@ async fn a_record_with_a_forged_highest_number_is_neither_opened_nor_restored() 
     }
     let change = "its highest number is not as it was written";
     let outcome = place.run(&["serve"]).await;
-    assert!(outcome.stderr.contains(change), "{outcome:?}");
-    let said = refused(&place, &["audit", "restore", "changed.db"]).await;
-    assert!(said.contains(change), "{said}");
-    place.run_ok(&["audit", "restore", "copy.db"]).await;
+    assert_contains(&outcome.stderr, change);
+    let said = refused(&place, "restore changed.db").await;
+    assert_contains(&said, change);
+    place.audit("restore copy.db").await;
     let proxy = place.start().await;
     get(&proxy, "http://o.test/b").await;
     let place = proxy.stop().await;
@@ -166,12 +154,11 @@ async fn a_file_with_an_unmerged_wal_is_not_restored() {
         let from = killed.path(&format!("data/audit.db{end}"));
         fs::copy(from, place.path(&format!("old.db{end}"))).unwrap();
     }
-    let told = refused(&place, &["audit", "restore", "old.db"]).await;
-    assert!(told.contains("make a backup of it first"), "{told}");
-    let old = ["--set", "audit.store=\"sqlite:old.db\""];
-    let backup = [&old[..], &["audit", "backup", "whole.db"]].concat();
-    place.run_ok(&backup).await;
-    place.run_ok(&["audit", "restore", "whole.db"]).await;
+    let told = refused(&place, "restore old.db").await;
+    assert_contains(&told, "make a backup of it first");
+    let old = "--set audit.store=sqlite:old.db";
+    place.audit(&format!("backup whole.db {old}")).await;
+    place.audit("restore whole.db").await;
     assert_eq!(urls(&place).await[0].1, "http://o.test/a");
 }
 
@@ -181,37 +168,35 @@ async fn only_an_intact_backup_of_the_same_record_is_restored() {
     let origin = Script::robots("").start().await;
     let proxy = config(&origin).start().await;
     get(&proxy, "http://o.test/a").await;
-    proxy.place().run_ok(&["audit", "backup", "copy.db"]).await;
+    proxy.place().audit("backup copy.db").await;
     let place = proxy.stop().await;
     // A backup of another record.
     let other = config(&origin).start().await.stop().await;
-    other.run_ok(&["audit", "backup", "other.db"]).await;
+    other.audit("backup other.db").await;
     fs::copy(other.path("other.db"), place.path("other.db")).unwrap();
     lose_record(&place);
-    let said = refused(&place, &["audit", "restore", "other.db"]).await;
-    assert!(said.contains("it is of the record"), "{said}");
+    let said = refused(&place, "restore other.db").await;
+    assert_contains(&said, "it is of the record");
     // A damaged backup, and a file that is no database.
     let mut bytes = fs::read(place.path("copy.db")).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle..].fill(0xA5);
     fs::write(place.path("damaged.db"), bytes).unwrap();
-    let said = refused(&place, &["audit", "restore", "damaged.db"]).await;
-    assert!(said.contains("it is damaged"), "{said}");
+    let said = refused(&place, "restore damaged.db").await;
+    assert_contains(&said, "it is damaged");
     fs::write(place.path("text.db"), "no database").unwrap();
-    let said = refused(&place, &["audit", "restore", "text.db"]).await;
-    assert!(
-        said.contains("text.db") && !said.contains("--new-record"),
-        "{said}"
-    );
+    let said = refused(&place, "restore text.db").await;
+    assert_contains(&said, "text.db");
     assert_contains(&said, "not a backup of a record, or is damaged");
-    refused(&place, &["audit", "restore", "absent.db"]).await;
+    assert!(!said.contains("--new-record"), "{said}");
+    refused(&place, "restore absent.db").await;
     assert!(!place.path("data/audit.db").exists());
     // A machine that never had a record.
     let empty = Place::with(&config(&origin));
     fs::copy(place.path("copy.db"), empty.path("copy.db")).unwrap();
-    let said = empty.run_ok(&["audit", "restore", "copy.db"]).await.stdout;
+    let said = empty.audit("restore copy.db").await.stdout;
     // The other machine may have given more numbers since the backup.
-    assert!(said.contains("are noted as lost"), "{said}");
+    assert_contains(&said, "are noted as lost");
     let proxy = empty.start().await;
     get(&proxy, "http://o.test/b").await;
     let moved = proxy.stop().await;
@@ -226,13 +211,10 @@ async fn a_backup_in_the_folder_of_its_record_passes_verify() {
     let origin = Script::robots("").start().await;
     let proxy = config(&origin).start().await;
     get(&proxy, "http://o.test/first").await;
-    proxy
-        .place()
-        .run_ok(&["audit", "backup", "data/copy.db"])
-        .await;
+    proxy.place().audit("backup data/copy.db").await;
     get(&proxy, "http://o.test/second").await;
     let place = proxy.stop().await;
-    let copy = "audit.store=\"sqlite:data/copy.db\"";
-    let verified = place.run_ok(&["audit", "verify", "--set", copy]).await;
-    assert!(verified.stdout.ends_with("OK\n"), "{verified:?}");
+    let copy = "verify --set audit.store=sqlite:data/copy.db";
+    let verified = place.audit(copy).await.stdout;
+    assert!(verified.ends_with("OK\n"), "{verified}");
 }

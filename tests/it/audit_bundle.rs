@@ -3,36 +3,16 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::json;
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::kit::client::{get, get_as};
-use crate::kit::origin::{Origin, Script};
+use crate::audit_export::recorded;
+use crate::kit::client::get;
+use crate::kit::origin::{Script, site};
 use crate::kit::program::{Outcome, finish, run_in};
-use crate::kit::proxy::{Place, Proxy, resolve};
-
-const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
-
-async fn proxy() -> (Origin, Proxy) {
-    let origin = Script::robots(ROBOTS).start().await;
-    let config = resolve("o.test", origin.address())
-        .resolve("p.test", origin.address())
-        .resolve("q.test", "127.0.0.1:1".parse().unwrap());
-    (origin, config.start().await)
-}
-
-/// Returns a sealed record: a URL allowed and one refused at one host, one allowed at
-/// another, and one refused at a third whose robots.txt cannot be fetched.
-async fn recorded() -> Place {
-    let (_origin, proxy) = proxy().await;
-    get_as(&proxy, "FooBot/1", "http://o.test/a?b=1").await;
-    get_as(&proxy, "BarBot/1", "http://o.test/private/x").await;
-    get(&proxy, "http://p.test/\u{2e}/%C3%A9").await;
-    get(&proxy, "http://q.test/a").await;
-    proxy.place().completed(4).await;
-    proxy.stop().await
-}
+use crate::kit::proxy::Place;
+use crate::kit::{assert_contains, assert_members};
 
 /// A machine that has a bundle, but not the record.
 struct Auditor {
@@ -42,17 +22,14 @@ struct Auditor {
 }
 
 impl Auditor {
-    /// Makes a bundle with `arguments`, and copies it to the auditor's folder.
-    async fn of(place: &Place, arguments: &[&str]) -> Self {
-        let all = [&["audit", "bundle", "-o", "b.jsonl.gz"][..], arguments].concat();
-        place.run_ok(&all).await;
-        let key = place.run(&["audit", "key"]).await.stdout;
+    /// Makes a bundle of the decisions that `filter` selects, in the auditor's folder.
+    async fn of(place: &Place, filter: &str) -> Self {
         let folder = TempDir::new().unwrap();
-        std::fs::copy(place.path("b.jsonl.gz"), folder.path().join("b.jsonl.gz")).unwrap();
-        Self {
-            folder,
-            key: key.trim_end().to_owned(),
-        }
+        let file = folder.path().join("b.jsonl.gz");
+        let bundle = format!("bundle -o {} {filter}", file.display());
+        place.audit(&bundle).await;
+        let key = place.audit("key").await.stdout.trim_end().to_owned();
+        Self { folder, key }
     }
 
     fn path(&self) -> PathBuf {
@@ -65,10 +42,22 @@ impl Auditor {
     }
 
     async fn verify_in_python(&self, key: Option<&str>) -> Outcome {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/verify_bundle.py");
-        let mut command = Command::new("python3");
-        command.arg(script).arg(self.path()).args(key);
-        finish(command, b"").await
+        let mut script = script();
+        script.arg(self.path()).args(key);
+        finish(script, b"").await
+    }
+
+    /// Asserts that program and script reject the bundle, with the right key and without.
+    async fn assert_rejected(&self, why: &str) {
+        for key in [Some(self.key.as_str()), None] {
+            let outcome = self.verify_in_python(key).await;
+            let is_rejected = outcome.stdout.starts_with("does not fit: ");
+            assert!(is_rejected && outcome.code == Some(1), "{why}: {outcome:?}");
+        }
+        for arguments in [&["--key", &*self.key][..], &[]] {
+            let outcome = self.verify(arguments).await;
+            assert_eq!(outcome.code, Some(1), "{why}: {outcome:?}");
+        }
     }
 
     /// Changes the bundle with a Python program, which finds all lines but the last in
@@ -98,38 +87,38 @@ impl Auditor {
     }
 }
 
+/// Returns the command of the script, without arguments.
+fn script() -> Command {
+    let mut command = Command::new("python3");
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/verify_bundle.py"));
+    command
+}
+
 // Ours; exit codes: docs/handing-over.md.
 #[tokio::test]
 async fn a_bundle_is_verified_without_the_record() {
-    let place = recorded().await;
-    let auditor = Auditor::of(&place, &[]).await;
+    let (_origin, place) = recorded().await;
+    let auditor = Auditor::of(&place, "").await;
     let unknown = auditor.verify(&[]).await.assert_code(3);
-    assert!(unknown.stdout.contains("\nOK, but the signer is unknown: "));
+    assert_contains(&unknown.stdout, "\nOK, but the signer is unknown: ");
     let proved = auditor.verify(&["--key", &auditor.key]).await;
-    assert_eq!(proved.code, Some(0), "{proved:?}");
-    assert!(
-        proved
-            .stdout
-            .starts_with("4 decisions, 4 decided again, 0 checked")
-    );
-    assert!(proved.stdout.ends_with("\nsigned by a key of --key\nOK\n"));
+    let text = proved.assert_code(0).stdout;
+    let counts = "4 decisions, 4 decided again, 0 checked";
+    assert!(text.starts_with(counts), "{text}");
+    let end = "\nsigned by a key of --key\nOK\n";
+    assert!(text.ends_with(end), "{text}");
     let key = auditor.folder.path().join("key");
     std::fs::write(&key, format!("{}\n", auditor.key)).unwrap();
-    let json = auditor.verify(&["--key", "key", "--json"]).await;
-    assert_eq!(json.code, Some(0), "{json:?}");
-    let sums: Value = serde_json::from_str(&json.stdout).unwrap();
-    assert_eq!(sums["decided"], 4);
-    assert_eq!(sums["findings"], serde_json::json!([]));
-    assert_eq!(
-        (&sums["signer_known"], &sums["result"]),
-        (&true.into(), &"OK".into())
-    );
+    let sums = auditor.verify(&["--key", "key", "--json"]).await;
+    let sums = sums.assert_code(0).json_lines().remove(0);
+    let wanted = json!({"decided": 4, "findings": [], "signer_known": true, "result": "OK"});
+    assert_members(&sums, &wanted);
     // A file that is easily given by mistake in place of a bundle.
     let key = auditor.folder.path().join("key.gz");
     std::fs::write(&key, &auditor.key).unwrap();
-    let path = key.to_str().unwrap();
-    let none = place.run_code(1, &["audit", "verify", path]).await;
-    assert!(none.stderr.contains("key.gz is no bundle"), "{none:?}");
+    let verify = format!("verify {}", key.display());
+    let none = place.audit_code(1, &verify).await;
+    assert_contains(&none.stderr, "key.gz is no bundle");
     let name = auditor.key.split('+').next().unwrap();
     let other = format!("{name}+00000000+AQ==");
     auditor.verify(&["--key", &other]).await.assert_code(2);
@@ -139,50 +128,44 @@ async fn a_bundle_is_verified_without_the_record() {
 // Ours.
 #[tokio::test]
 async fn a_bundle_of_one_host_has_only_its_decisions() {
-    let place = recorded().await;
-    let auditor = Auditor::of(&place, &["--host", "o.test", "--from", "1h"]).await;
-    let proved = auditor.verify(&["--key", &auditor.key]).await;
-    assert!(
-        proved.stdout.starts_with("2 decisions, 2 decided"),
-        "{proved:?}"
-    );
+    let (_origin, place) = recorded().await;
+    let auditor = Auditor::of(&place, "--host o.test --from 1h").await;
+    let proved = auditor.verify(&["--key", &auditor.key]).await.stdout;
+    let counts = "2 decisions, 2 decided";
+    assert!(proved.starts_with(counts), "{proved}");
+    // The file exists already.
+    let again = format!("bundle -o {}", auditor.path().display());
+    place.audit_code(2, &again).await;
     place
-        .run_code(2, &["audit", "bundle", "-o", "b.jsonl.gz"])
+        .audit_code(1, "bundle -o c.jsonl.gz --host r.test")
         .await;
-    let none = ["audit", "bundle", "-o", "c.jsonl.gz", "--host", "r.test"];
-    place.run_code(1, &none).await;
     assert!(!place.path("c.jsonl.gz").exists());
 }
 
 // Ours: without a signed head a bundle would prove nothing.
 #[tokio::test]
 async fn without_a_head_no_bundle_is_made() {
-    let (_origin, proxy) = proxy().await;
+    let (_origin, proxy) = site(Script::robots(""), &[]).await;
     get(&proxy, "http://o.test/a").await;
     proxy.place().completed(1).await;
-    let early = proxy
-        .place()
-        .run_code(1, &["audit", "bundle", "-o", "b.jsonl.gz"])
-        .await;
-    assert!(early.stderr.contains("no head yet"), "{early:?}");
+    let early = proxy.place().audit_code(1, "bundle -o b.jsonl.gz").await;
+    assert_contains(&early.stderr, "no head yet");
 }
 
 // Ours: the script shares no code with the program.
 #[tokio::test]
 async fn the_script_accepts_a_bundle_and_rejects_every_change() {
-    let script = include_str!("../../docs/verify_bundle.py");
-    assert!(script.lines().count() <= 200);
-    let place = recorded().await;
-    let auditor = Auditor::of(&place, &[]).await;
+    let text = include_str!("../../docs/verify_bundle.py");
+    assert!(text.lines().count() <= 200);
+    let (_origin, place) = recorded().await;
+    let auditor = Auditor::of(&place, "").await;
     let proved = auditor.verify_in_python(Some(&auditor.key)).await;
-    assert_eq!(proved.code, Some(0), "{proved:?}");
+    proved.assert_code(0);
     auditor.verify_in_python(None).await.assert_code(3);
-    let mut nothing = Command::new("python3");
-    nothing.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/verify_bundle.py"));
-    let usage = finish(nothing, b"").await.assert_code(2);
+    let usage = finish(script(), b"").await.assert_code(2);
     assert!(usage.stderr.starts_with("usage: "), "{usage:?}");
     // The key of another record.
-    let other = Auditor::of(&recorded().await, &[]).await.key;
+    let other = Auditor::of(&recorded().await.1, "").await.key;
     auditor.verify_in_python(Some(&other)).await.assert_code(1);
     for change in [
         "sub(b'/private/x', b'/private/y')",
@@ -224,92 +207,62 @@ async fn the_script_accepts_a_bundle_and_rejects_every_change() {
         "write(at('head'), {'head': json.loads(lines[at('head')])['head'][:-1]})",
         "write(at('key'), {'key': json.loads(lines[at('key')])['key'].replace('+', '+0', 1)})",
     ] {
-        std::fs::remove_file(place.path("b.jsonl.gz")).unwrap();
-        let changed = Auditor::of(&place, &["--host", "o.test"]).await;
+        let changed = Auditor::of(&place, "--host o.test").await;
         changed.change(change).await;
-        for key in [Some(changed.key.as_str()), None] {
-            let outcome = changed.verify_in_python(key).await.assert_code(1);
-            assert!(outcome.stdout.starts_with("does not fit: "), "{outcome:?}");
-        }
-        changed.verify(&[]).await.assert_code(1);
+        changed.assert_rejected(change).await;
     }
-    std::fs::remove_file(place.path("b.jsonl.gz")).unwrap();
-    let damaged = Auditor::of(&place, &[]).await;
+    let damaged = Auditor::of(&place, "").await;
     let whole = std::fs::read(damaged.path()).unwrap();
     let mut flipped = whole.clone();
     flipped[whole.len() / 2] ^= 1;
-    for bytes in [
-        [b"PK\x03\x04", &whole[..]].concat(),
-        [&whole[..], b"\n"].concat(),
-        [&whole[..], &[0; 8]].concat(),
-        whole[..whole.len() - 9].to_vec(),
-        flipped,
-        Vec::new(),
+    for (damage, bytes) in [
+        ("before", [b"PK\x03\x04", &whole[..]].concat()),
+        ("a line end after", [&whole[..], b"\n"].concat()),
+        ("zeros after", [&whole[..], &[0; 8]].concat()),
+        ("cut", whole[..whole.len() - 9].to_vec()),
+        ("flipped", flipped),
+        ("empty", Vec::new()),
     ] {
         std::fs::write(damaged.path(), bytes).unwrap();
-        let outcome = damaged.verify_in_python(None).await.assert_code(1);
-        assert!(outcome.stdout.starts_with("does not fit: "), "{outcome:?}");
-        assert_eq!(damaged.verify(&[]).await.code, Some(1));
+        damaged.assert_rejected(damage).await;
     }
     // A bundle that was only packed again.
-    std::fs::remove_file(place.path("b.jsonl.gz")).unwrap();
-    let packed = Auditor::of(&place, &[]).await;
+    let packed = Auditor::of(&place, "").await;
     packed.change("pass").await;
     let outcome = packed.verify_in_python(Some(&packed.key)).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    outcome.assert_code(0);
     packed.verify(&["--key", &packed.key]).await.assert_code(0);
 }
 
 // Ours; docs/decisions/026-redaction.md.
 #[tokio::test]
 async fn verify_and_script_accept_a_bundle_with_a_redacted_decision() {
-    let place = recorded().await;
-    let url = "http://o.test/private/*";
-    let asked = [
-        "audit",
-        "redact",
-        "--url",
-        url,
-        "--why",
-        "asked for",
-        "--yes",
-    ];
-    let redacted = place.run(&asked).await;
-    assert_eq!(redacted.stdout, "decisions redacted: 1\n", "{redacted:?}");
-    let auditor = Auditor::of(&place, &[]).await;
+    let (_origin, place) = recorded().await;
+    let redact = async |url: &str| {
+        let redact = format!("redact --url {url} --why 'asked for' --yes");
+        let redacted = place.audit(&redact).await.stdout;
+        assert_eq!(redacted, "decisions redacted: 1\n");
+    };
+    redact("http://o.test/private/*").await;
+    let auditor = Auditor::of(&place, "").await;
     let proved = auditor.verify(&["--key", &auditor.key]).await;
-    assert_eq!(proved.code, Some(0), "{proved:?}");
-    assert!(
-        proved
-            .stdout
-            .contains("1 not decided again: client and URL were redacted"),
-        "{proved:?}"
-    );
-    assert!(proved.stdout.ends_with("\nOK, but redacted rows: 1\n"));
+    let text = proved.assert_code(0).stdout;
+    assert_contains(&text, "1 not decided again: client and URL were redacted");
+    assert!(text.ends_with("\nOK, but redacted rows: 1\n"), "{text}");
     let in_python = auditor.verify_in_python(Some(&auditor.key)).await;
-    assert_eq!(in_python.code, Some(0), "{in_python:?}");
+    in_python.assert_code(0);
     // Now no row that rests on this robots.txt is unredacted.
-    let asked = asked.map(|word| if word == url { "http://o.test/*" } else { word });
-    let redacted = place.run(&asked).await;
-    assert_eq!(redacted.stdout, "decisions redacted: 1\n", "{redacted:?}");
+    redact("http://o.test/*").await;
     // These changes do not alter the leaf of a redacted row, so other checks must find them.
-    for (change, asked) in [
-        ("lines.pop(at('robots'))", &["--host", "o.test"][..]),
-        (
-            "sub(b'\"http://o.test\",\"o.test\"', b'\"http://r.test\",\"r.test\"')",
-            &[],
-        ),
-        (
-            "sub(b'\"http://o.test\",\"o.test\"', b'\"http://o.test\",\"r.test\"')",
-            &[],
-        ),
+    let host = "sub(b'\"http://o.test\",\"o.test\"', b'\"http://r.test\",\"r.test\"')";
+    let name = "sub(b'\"http://o.test\",\"o.test\"', b'\"http://o.test\",\"r.test\"')";
+    for (change, filter) in [
+        ("lines.pop(at('robots'))", "--host o.test"),
+        (host, ""),
+        (name, ""),
     ] {
-        std::fs::remove_file(place.path("b.jsonl.gz")).unwrap();
-        let changed = Auditor::of(&place, asked).await;
+        let changed = Auditor::of(&place, filter).await;
         changed.change(change).await;
-        let outcome = changed.verify(&["--key", &changed.key]).await;
-        assert_eq!(outcome.code, Some(1), "{change}: {outcome:?}");
-        let outcome = changed.verify_in_python(Some(&changed.key)).await;
-        assert_eq!(outcome.code, Some(1), "{change}: {outcome:?}");
+        changed.assert_rejected(change).await;
     }
 }

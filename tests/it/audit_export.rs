@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
 
 use flate2::bufread::{GzDecoder, MultiGzDecoder};
 use politesse_decision::digest::Digest;
@@ -14,21 +13,23 @@ use tokio::process::Command;
 use crate::kit::client::{get, get_as};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::program::finish;
-use crate::kit::proxy::{Place, Proxy, resolve};
+use crate::kit::proxy::{Place, resolve};
+use crate::kit::raw_origin::find;
+use crate::kit::{assert_contains, assert_members, warc};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
-/// Returns a record of four decisions: allowed and refused at one host, allowed at a
-/// second, and refused at a third whose robots.txt cannot be fetched.
-async fn recorded() -> (Origin, Place) {
+/// Returns a sealed record of four decisions: allowed and refused at one host, allowed at
+/// a second, and refused at a third whose robots.txt cannot be fetched.
+pub(crate) async fn recorded() -> (Origin, Place) {
     let origin = Script::robots(ROBOTS).start().await;
     let config = resolve("o.test", origin.address())
         .resolve("p.test", origin.address())
         .resolve("q.test", "127.0.0.1:1".parse().unwrap());
-    let proxy: Proxy = config.start().await;
+    let proxy = config.start().await;
     get_as(&proxy, "FooBot/1", "http://o.test/a?b=1").await;
     get_as(&proxy, "BarBot/1", "http://o.test/private/x").await;
-    get(&proxy, "http://p.test/a").await;
+    get(&proxy, "http://p.test/\u{2e}/%C3%A9").await;
     get(&proxy, "http://q.test/a").await;
     proxy.place().completed(4).await;
     (origin, proxy.stop().await)
@@ -51,17 +52,9 @@ fn is_inert(text: &str) -> bool {
     !text.contains(is_evil)
 }
 
-async fn export(place: &Place, arguments: &[&str]) -> String {
-    let outcome = place
-        .run_ok(&[&["audit", "export"][..], arguments].concat())
-        .await;
-    outcome.stdout
-}
-
-async fn lines(place: &Place, arguments: &[&str]) -> Vec<Value> {
-    let text = export(place, arguments).await;
-    let lines = text.lines().map(serde_json::from_str);
-    lines.collect::<Result<_, _>>().unwrap()
+/// Returns the export in the format `form`.
+async fn export(place: &Place, form: &str) -> String {
+    place.audit(&format!("export --as {form}")).await.stdout
 }
 
 // Ours; docs/handing-over.md.
@@ -69,23 +62,21 @@ async fn lines(place: &Place, arguments: &[&str]) -> Vec<Value> {
 async fn exported_json_lines_have_the_members_of_the_list_and_more() {
     let (_origin, place) = recorded().await;
     let listed = place.rows().await;
-    let exported = lines(&place, &["--as", "jsonl"]).await;
+    let exported = place.audit("export --as jsonl").await.json_lines();
     assert_eq!(exported.len(), listed.len());
     let record = &exported[0]["record"];
     assert_eq!(record.as_str().unwrap().len(), 32);
-    for (line, row) in exported.iter().zip(&listed) {
+    for (line, mut row) in exported.iter().zip(listed) {
         assert_eq!((&line["version"], &line["record"]), (&json!(1), record));
-        for (name, value) in row.as_object().unwrap() {
-            if name != "robots" {
-                assert_eq!(&line[name], value, "{name}");
-            }
-        }
-        assert_eq!(line["robots"]["sha256"], row["robots"]["sha256"]);
+        let robots = row.as_object_mut().unwrap().remove("robots").unwrap();
+        assert_members(line, &row);
+        assert_eq!(line["robots"]["sha256"], robots["sha256"]);
         assert!(line["robots"]["fetched_at"].is_string(), "{line}");
     }
     assert_eq!(exported[3]["robots"]["result"], "unreachable");
-    let refused = ["--as", "jsonl", "--host", "o.test", "--verdict", "disallow"];
-    assert_eq!(lines(&place, &refused).await, [exported[1].clone()]);
+    let refused = "export --as jsonl --host o.test --verdict disallow";
+    let refused = place.audit(refused).await.json_lines();
+    assert_eq!(refused, [exported[1].clone()]);
 }
 
 // Ours.
@@ -93,36 +84,28 @@ async fn exported_json_lines_have_the_members_of_the_list_and_more() {
 async fn an_exported_file_is_private_and_never_overwritten() {
     let (_origin, place) = recorded().await;
     let file = place.path("rows.csv");
-    let arguments = ["audit", "export", "--as", "csv", "-o", "rows.csv"];
-    let made = place.run(&arguments).await;
-    assert_eq!((made.code, made.stdout.as_str()), (Some(0), ""), "{made:?}");
+    let made = place.audit("export --as csv -o rows.csv").await;
+    assert_eq!(made.stdout, "");
     assert_eq!(made.stderr, "politesse: 4 decisions\n");
     let text = std::fs::read_to_string(&file).unwrap();
-    assert_eq!(text, export(&place, &["--as", "csv"]).await);
+    assert_eq!(text, export(&place, "csv").await);
     assert_eq!(text.lines().count(), 5);
     let mode = file.metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    let again = place.run_code(2, &arguments).await;
-    assert!(again.stderr.contains("is there already"), "{again:?}");
-    for (name, said) in [
-        (
-            "/dev/full",
-            "/dev/full is no file: the name of a new one is wanted",
-        ),
-        ("-", "the name of a new file is wanted, not -"),
+    let no_file = "/dev/full is no file: the name of a new one is wanted";
+    for (code, name, said) in [
+        (2, "rows.csv", "is there already"),
+        (2, "/dev/full", no_file),
+        (2, "-", "the name of a new file is wanted, not -"),
+        (2, "rows.csv.gz", ""),
+        (1, "no/rows.csv", ""),
     ] {
-        let failed = place
-            .run_code(2, &["audit", "export", "--as", "csv", "-o", name])
-            .await;
+        let failed = format!("export --as csv -o {name}");
+        let failed = place.audit_code(code, &failed).await;
         assert!(failed.stderr.contains(said), "{failed:?}");
     }
-    for (name, code) in [("rows.csv.gz", Some(2)), ("no/rows.csv", Some(1))] {
-        let failed = place
-            .run(&["audit", "export", "--as", "csv", "-o", name])
-            .await;
-        assert_eq!(failed.code, code, "{failed:?}");
-        assert!(!place.path(name).exists());
-    }
+    assert!(!place.path("rows.csv.gz").exists());
+    assert!(!place.path("no").exists());
     let left = std::fs::read_dir(place.folder()).unwrap();
     let mut names = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     assert!(!names.any(|name| name.ends_with(".part")));
@@ -133,12 +116,12 @@ async fn an_exported_file_is_private_and_never_overwritten() {
 async fn hostile_values_are_inert_in_every_form() {
     let (_origin, place) = recorded().await;
     make_hostile(&place);
-    let csv = export(&place, &["--as", "csv"]).await;
+    let csv = export(&place, "csv").await;
     assert!(is_inert(&csv), "{csv:?}");
     assert_eq!(csv.matches("\r\n").count(), 5, "{csv:?}");
     assert!(!csv.contains(",="), "{csv:?}");
-    assert!(csv.contains(",'=1+1\u{fffd}\\u{1b}[2J\\u{d}\\u{a}\\u{202e},"));
-    let text = export(&place, &["--as", "jsonl"]).await;
+    assert_contains(&csv, ",'=1+1\u{fffd}\\u{1b}[2J\\u{d}\\u{a}\\u{202e},");
+    let text = export(&place, "jsonl").await;
     assert!(is_inert(&text), "{text:?}");
     assert_eq!(text.lines().count(), 4);
     // A JSON parser restores the original value.
@@ -147,13 +130,11 @@ async fn hostile_values_are_inert_in_every_form() {
         row["user_agent"] == "=1+1\u{fffd}\u{1b}[2J\r\n\u{202e}"
     });
     assert!(whole, "{text}");
-    let warc = export(&place, &["--as", "warc"]).await;
+    let warc = export(&place, "warc").await;
     assert!(is_inert(&warc), "{warc:?}");
     let records = parse(warc.as_bytes());
-    assert_eq!(
-        records.iter().filter(|record| record.is_decision()).count(),
-        4
-    );
+    let decisions = records.iter().filter(|record| record.is_decision());
+    assert_eq!(decisions.count(), 4);
 }
 
 /// A record of a WARC file.
@@ -177,10 +158,7 @@ impl WarcRecord {
 fn parse(mut rest: &[u8]) -> Vec<WarcRecord> {
     let mut records = Vec::new();
     while !rest.is_empty() {
-        let end = rest
-            .windows(4)
-            .position(|four| four == b"\r\n\r\n")
-            .unwrap();
+        let end = find(rest, b"\r\n\r\n").unwrap();
         let (head, behind) = rest.split_at(end);
         let head = str::from_utf8(head).unwrap();
         let mut head_lines = head.split("\r\n");
@@ -207,16 +185,12 @@ fn parse(mut rest: &[u8]) -> Vec<WarcRecord> {
 #[tokio::test]
 async fn a_warc_file_contains_each_robots_txt_and_each_decision() {
     let (_origin, place) = recorded().await;
-    let text = export(&place, &["--as", "warc"]).await;
+    let text = export(&place, "warc").await;
     let records = parse(text.as_bytes());
     let kinds: Vec<_> = records.iter().map(|one| one.field("warc-type")).collect();
-    assert_eq!(
-        kinds,
-        [
-            "warcinfo", "response", "metadata", "metadata", "response", "metadata", "metadata",
-            "response", "metadata", "metadata", "metadata", "metadata"
-        ]
-    );
+    let wanted = "warcinfo response metadata metadata response metadata metadata response \
+                  metadata metadata metadata metadata";
+    assert_eq!(kinds.join(" "), wanted);
     let info = str::from_utf8(&records[0].block).unwrap();
     assert!(info.contains("\r\nrobots: RFC 9309"), "{info}");
     let mut ids: HashMap<&str, &WarcRecord> = HashMap::new();
@@ -231,24 +205,15 @@ async fn a_warc_file_contains_each_robots_txt_and_each_decision() {
         assert!(known.is_none(), "an id occurs twice");
     }
     let response = &records[1];
-    let head = format!(
-        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n",
-        ROBOTS.len()
-    );
-    assert_eq!(
-        response.block,
-        [head.as_bytes(), ROBOTS.as_bytes()].concat()
-    );
-    assert_eq!(
-        response.field("warc-target-uri"),
-        "http://o.test/robots.txt"
-    );
+    assert_eq!(response.block, warc::ok(ROBOTS).as_bytes());
+    let url = response.field("warc-target-uri");
+    assert_eq!(url, "http://o.test/robots.txt");
     let payload = format!("sha256:{}", Digest::of(ROBOTS.as_bytes()));
     assert_eq!(response.field("warc-payload-digest"), payload);
     let how = str::from_utf8(&records[2].block).unwrap();
     assert!(how.contains("robots-result: successful\r\n"), "{how}");
     let decisions = records.iter().filter(|record| record.is_decision());
-    let exported = lines(&place, &["--as", "jsonl"]).await;
+    let exported = place.audit("export --as jsonl").await.json_lines();
     for (record, line) in decisions.zip(&exported) {
         let block: Value = serde_json::from_slice(&record.block).unwrap();
         assert_eq!(&block, line);
@@ -260,27 +225,12 @@ async fn a_warc_file_contains_each_robots_txt_and_each_decision() {
     }
 }
 
-/// Runs `program` with the Python that has the packages in
-/// tests/clients/requirements.txt.
-async fn python(place: &Place, program: &str) -> String {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    let interpreter = root.join("target/venv/bin/python");
-    assert!(
-        interpreter.exists(),
-        "run tests/run: it makes {interpreter:?}"
-    );
-    let mut command = Command::new(interpreter);
-    command.args(["-c", program]).current_dir(place.folder());
-    let outcome = finish(command, b"").await.assert_code(0);
-    outcome.stdout
-}
-
 // WARC 1.1, annex D; warcio checks each digest.
 #[tokio::test]
 async fn warcio_reads_a_compressed_warc_file_record_by_record() {
     let (_origin, place) = recorded().await;
     for name in ["all.warc", "all.warc.gz"] {
-        export(&place, &["--as", "warc", "-o", name]).await;
+        export(&place, &format!("warc -o {name}")).await;
     }
     let plain = std::fs::read(place.path("all.warc")).unwrap();
     let packed = std::fs::read(place.path("all.warc.gz")).unwrap();
@@ -305,7 +255,11 @@ for name in 'all.warc', 'all.warc.gz':
         status = record.http_headers and record.http_headers.get_statuscode()
         print(record.rec_type, uri, status, len(record.content_stream().read()))
 ";
-    let seen = python(&place, program).await;
+    // This Python has the packages of tests/clients/requirements.txt.
+    let python = concat!(env!("CARGO_MANIFEST_DIR"), "/target/venv/bin/python");
+    let mut command = Command::new(python);
+    command.args(["-c", program]).current_dir(place.folder());
+    let seen = finish(command, b"").await.assert_code(0).stdout;
     let lines: Vec<_> = seen.lines().collect();
     let (first, second) = lines.split_at(lines.len() / 2);
     assert_eq!(first, second);

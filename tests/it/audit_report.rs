@@ -1,10 +1,8 @@
 //! `audit report`: the page for an auditor, and the page for the owner of a site.
 
-use crate::kit::assert_contains;
 use crate::kit::client::get_as;
 use crate::kit::origin::{Origin, Script};
 use crate::kit::page::Page;
-use crate::kit::program::Outcome;
 use crate::kit::proxy::{Config, Place, resolve};
 
 const ROBOTS: &str = "# \u{1b}[2J<script>\nUser-agent: <b>bot\u{202e}\nUser-agent: *\n\
@@ -21,17 +19,16 @@ async fn recorded(change: impl FnOnce(Config) -> Config) -> (Origin, Place) {
         .start()
         .await;
     let proxy = change(config(&origin)).start().await;
-    get_as(&proxy, "FooBot/1 (=1+1; <i>)", "http://o.test/a").await;
-    get_as(&proxy, "FooBot/1", "http://o.test/private/x").await;
-    get_as(&proxy, "BarBot/1", "http://o.test/private/y?%3Cscript").await;
-    get_as(
-        &proxy,
-        "FooBot/1",
-        "http://o.test/%3Cscript%3Ealert(1)%3C/script%3E",
-    )
-    .await;
-    get_as(&proxy, "FooBot/1", "http://o.test/busy").await;
-    get_as(&proxy, "QuuxBot/1", "http://other.test/private/z").await;
+    for (agent, url) in [
+        ("FooBot/1 (=1+1; <i>)", "o.test/a"),
+        ("FooBot/1", "o.test/private/x"),
+        ("BarBot/1", "o.test/private/y?%3Cscript"),
+        ("FooBot/1", "o.test/%3Cscript%3Ealert(1)%3C/script%3E"),
+        ("FooBot/1", "o.test/busy"),
+        ("QuuxBot/1", "other.test/private/z"),
+    ] {
+        get_as(&proxy, agent, &format!("http://{url}")).await;
+    }
     proxy.place().completed(6).await;
     (origin, proxy.stop().await)
 }
@@ -44,31 +41,18 @@ fn assert_inert(page: &str) {
         |letter: char| matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     assert!(!page.contains(is_control) && !page.contains(is_bidi));
     let lower = page.to_ascii_lowercase();
-    for markup in [
-        "<script",
-        "<i>",
-        "<b>bot",
-        " href",
-        " src",
-        "<link",
-        "<base",
-        "<form",
-        "<iframe",
-        "url(",
-        "@import",
-        "javascript:",
-        " on",
-    ] {
-        let found = lower.match_indices(markup).map(|(at, _)| &lower[at..]);
-        // Words in sentences may begin with "on", but no attribute may.
-        let is_attribute = |text: &str| {
-            markup != " on"
-                || text
-                    .split_once(['=', ' ', '<'])
-                    .is_some_and(|(_, rest)| rest.starts_with('"'))
-        };
-        let found: Vec<_> = found.filter(|text| is_attribute(text)).collect();
-        assert!(found.is_empty(), "{markup}: {:.80}", found[0]);
+    let elements = [
+        "<script", "<i>", "<b>bot", "<link", "<base", "<form", "<iframe",
+    ];
+    let attributes = [" href", " src", "url(", "@import", "javascript:"];
+    for markup in elements.into_iter().chain(attributes) {
+        assert!(!lower.contains(markup), "{markup}: {page}");
+    }
+    // Words in sentences may begin with "on", but no attribute may.
+    for word in lower.split(" on").skip(1) {
+        let value = word.split_once(['=', ' ', '<']);
+        let is_attribute = value.is_some_and(|(_, value)| value.starts_with('"'));
+        assert!(!is_attribute, "{word:.80}");
     }
     assert!(lower.contains("content=\"default-src 'none'; style-src 'unsafe-inline'\""));
 }
@@ -89,19 +73,24 @@ fn text(page: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn page_of(outcome: &Outcome) -> String {
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert_inert(&outcome.stdout);
-    text(&outcome.stdout)
+/// Asserts that the text of the page, which must be inert, contains each of `wanted`
+/// apart from spaces. Returns the text.
+fn assert_page(page: &str, wanted: &[&str]) -> String {
+    assert_inert(page);
+    let text = text(page);
+    let loose = |text: &str| text.replace(' ', "");
+    for wanted in wanted {
+        assert!(loose(&text).contains(&loose(wanted)), "{wanted}: {text}");
+    }
+    text
 }
 
 // Ours; docs/reports.md.
 #[tokio::test]
 async fn a_report_shows_requests_refusals_and_the_rules_applied() {
     let (_origin, place) = recorded(|config| config).await;
-    let outcome = place.run(&["audit", "report", "--from", "1h"]).await;
-    let text = page_of(&outcome);
-    for wanted in [
+    let page = place.audit("report --from 1h").await.stdout;
+    let wanted = [
         "3 crawlers made 6 requests to 2 websites through the program politesse.",
         "politesse decided these requests by the robots.txt of their websites and by the settings of its operator, and enforced each decision.",
         "6requests by crawlers 2let through 4refused, and not sent 0put off",
@@ -117,31 +106,21 @@ async fn a_report_shows_requests_refusals_and_the_rules_applied() {
         "No decision rests on a robots.txt that could not be read.",
         "The first entry on record is from 2",
         "6 decisions were made once more from what is on record: all came out the same.",
-    ] {
-        let text = text.replace("> ", ">");
-        let loose = |text: &str| text.replace(' ', "");
-        assert!(loose(&text).contains(&loose(wanted)), "{wanted}: {text}");
-    }
-    assert_eq!(outcome.stdout.matches("<figure>").count(), 2);
+    ];
+    let text = assert_page(&page, &wanted);
+    assert_eq!(page.matches("<figure>").count(), 2);
     let digest = text.split_once("SHA-256 ").unwrap().1;
     let (digest, rest) = digest.split_at(64);
-    let arguments: Vec<_> = rest
-        .split("and verifies")
-        .next()
-        .unwrap()
-        .split_whitespace()
-        // The command is broken over two lines.
-        .filter(|word| *word != "\\")
-        .collect();
-    assert_eq!(arguments[..3], ["politesse", "audit", "report"]);
-    let again = place.run(&arguments[1..]).await;
-    assert_eq!(again.stdout, format!("{digest}\n"), "{arguments:?}");
+    // The command is broken over two lines.
+    let command = rest.split("and verifies").next().unwrap().replace('\\', "");
+    let words = command.trim().strip_prefix("politesse audit ").unwrap();
+    assert!(words.starts_with("report "), "{words}");
+    let again = place.audit(words).await.stdout;
+    assert_eq!(again, format!("{digest}\n"), "{words}");
     // A report on fewer decisions has another digest.
-    let fewer = place
-        .run(&["audit", "report", "--host", "o.test", "--digest"])
-        .await;
-    assert_ne!(fewer.stdout, again.stdout);
-    assert!(!outcome.stdout.contains("127.0.0.1"));
+    let fewer = place.audit("report --host o.test --digest").await.stdout;
+    assert_ne!(fewer, again);
+    assert!(!page.contains("127.0.0.1"));
 }
 
 // Ours: the page that the owner of a site gets.
@@ -149,11 +128,8 @@ async fn a_report_shows_requests_refusals_and_the_rules_applied() {
 async fn the_report_for_a_site_reveals_no_other_site() {
     let (_origin, place) =
         recorded(|config| config.set("proxy.contact = \"mailto:crawl@us.example\"")).await;
-    let outcome = place
-        .run(&["audit", "report", "--for-site", "o.test"])
-        .await;
-    let text = page_of(&outcome);
-    for wanted in [
+    let page = place.audit("report --for-site o.test").await.stdout;
+    let wanted = [
         "Who came to o.test",
         "5requests by our crawlers",
         "FooBot/1 (=1+1; &lt;i&gt;)",
@@ -163,70 +139,57 @@ async fn the_report_for_a_site_reveals_no_other_site() {
         "200: the file was read",
         "You answered with 429 or 503, and were left alone for a time.",
         "Questions reach us here: mailto:crawl@us.example",
-    ] {
-        let loose = |text: &str| text.replace(' ', "");
-        assert!(loose(&text).contains(&loose(wanted)), "{wanted}: {text}");
-    }
+    ];
+    assert_page(&page, &wanted);
     for other in ["other.test", "QuuxBot", "127.0.0.1"] {
-        assert!(!outcome.stdout.contains(other), "{other}");
+        assert!(!page.contains(other), "{other}");
     }
     // No crawler visited this site.
-    let none = place
-        .run(&["audit", "report", "--for-site", "none.test"])
-        .await;
-    assert!(page_of(&none).contains("No request is on record as sent to you."));
+    let none = place.audit("report --for-site none.test").await.stdout;
+    assert_page(&none, &["No request is on record as sent to you."]);
+    let written = place.audit("report --for-site o.test -o site.html").await;
+    assert_eq!(written.stdout, "");
     let file = place.path("site.html");
-    let name = file.to_str().unwrap();
-    let written = place
-        .run(&["audit", "report", "--for-site", "o.test", "-o", name])
-        .await;
-    written.assert_output(0, "");
     assert!(std::fs::read_to_string(&file).unwrap().ends_with("</html>"));
-    place.run_code(2, &["audit", "report", "-o", name]).await;
+    place.audit_code(2, "report -o site.html").await;
 }
 
 // Ours.
 #[tokio::test]
 async fn a_report_on_report_mode_shows_what_enforcing_would_refuse() {
     let (_origin, place) = recorded(|config| config.set("enforcement.mode = \"report\"")).await;
-    let outcome = place.run(&["audit", "report"]).await;
-    let text = page_of(&outcome);
-    for wanted in [
+    let page = place.audit("report").await.stdout;
+    let wanted = [
         "What enforcing would have cost",
         "Nothing was enforced: politesse was in report mode for all of these requests.",
         "Enforcing would have refused 4 requests (66.7 % of all that was let through)",
-    ] {
-        assert!(text.contains(wanted), "{wanted}: {text}");
-    }
-    let site = place
-        .run(&["audit", "report", "--for-site", "o.test"])
-        .await;
-    let text = page_of(&site);
-    assert_contains(&text, "What was let through although it would be refused");
-    assert_contains(&text, "and 3 requests while the program noted");
+    ];
+    assert_page(&page, &wanted);
+    let page = place.audit("report --for-site o.test").await.stdout;
+    let wanted = [
+        "What was let through although it would be refused",
+        "and 3 requests while the program noted",
+    ];
+    assert_page(&page, &wanted);
 }
 
 // Ours: the page states which of its figures the record does not support.
 #[tokio::test]
 async fn a_report_on_a_tampered_record_says_so() {
     let (_origin, place) = recorded(|config| config).await;
-    let before = place.run(&["audit", "report", "--digest"]).await.stdout;
+    let before = place.audit("report --digest").await.stdout;
     // Text that the program never writes, with invalid UTF-8.
     let columns = "'allow', 'no_rule', effect, line, CAST(x'ff9b3c2f6464e280ae1b' AS TEXT), \
                        groups, '<img/src=x>' || char(8238) || char(27), denials";
     place.refer_to_copy(2, "ruling", columns);
-    let outcome = place.run_code(1, &["audit", "report"]).await;
-    assert_inert(&outcome.stdout);
-    let text = text(&outcome.stdout);
-    assert_contains(&text, "The record does not bear all of this out: ");
+    let page = place.audit_code(1, "report").await.stdout;
+    assert_page(&page, &["The record does not bear all of this out: "]);
     // A changed leaf changes the digest.
     let sql = format!(
         "UPDATE decision SET leaf = zeroblob(32) WHERE seq = {}",
         place.number(4)
     );
     place.database().execute_batch(&sql).unwrap();
-    assert_ne!(
-        place.run(&["audit", "report", "--digest"]).await.stdout,
-        before
-    );
+    let after = place.audit("report --digest").await.stdout;
+    assert_ne!(after, before);
 }

@@ -7,29 +7,26 @@ use crate::kit::client::{get, get_as};
 use crate::kit::origin::{Script, site};
 use crate::kit::page::Page;
 use crate::kit::proxy::{Place, resolve};
-use crate::kit::{assert_contains, assert_members, run, sha256};
+use crate::kit::{assert_contains, assert_members, sha256};
 
 const ROBOTS: &str = "# \u{1b}[2J\r\nUser-agent: *\r\nDisallow: /private\r\n";
 
 async fn show(place: &Place, subject: &str) -> (String, Value) {
-    let text = place.run_ok(&["audit", "show", subject]).await;
-    let json = place.run_ok(&["audit", "show", subject, "--json"]).await;
+    let text = place.audit(&format!("show {subject}")).await;
+    let json = place.audit(&format!("show {subject} --json")).await;
     (text.stdout, json.json_lines().remove(0))
 }
 
 // Ours.
 #[tokio::test]
 async fn show_prints_all_parts_of_a_decision() {
-    let (_origin, proxy) = site(
-        Script::robots(ROBOTS),
-        &["crawler = [{ token = \"InHouse\", user_agent = \"acme\" }]"],
-    )
-    .await;
+    let named = "crawler = [{ token = \"InHouse\", user_agent = \"acme\" }]";
+    let (_origin, proxy) = site(Script::robots(ROBOTS), &[named]).await;
     let refused = get_as(&proxy, "ExampleBot/1.0", "http://o.test/private/x").await;
     get_as(&proxy, "acme crawler", "http://o.test/a/../private/x").await;
     get_as(&proxy, "ExampleBot/1.0", "http://o.test/a").await;
     proxy.place().completed(3).await;
-    let page: Value = serde_json::from_str(&refused.text()).unwrap();
+    let page = refused.json();
     let number = page["decision"].as_str().unwrap();
     let place = proxy.place();
 
@@ -55,7 +52,7 @@ async fn show_prints_all_parts_of_a_decision() {
         "verify       the row is as it was written, and deciding again gives the same\n",
         "\nrobots.txt as it was, 3 lines:\n      1 | # \\u{1b}[2J\n      2 | User-agent: *\n>     3 | Disallow: /private\n",
     ] {
-        assert!(text.contains(wanted), "{wanted:?} in {text}");
+        assert_contains(&text, wanted);
     }
     assert_eq!(json["robots"]["text"], ROBOTS);
     assert_eq!(json["robots"]["sha256"], sha256(ROBOTS.as_bytes()));
@@ -64,15 +61,9 @@ async fn show_prints_all_parts_of_a_decision() {
     assert_eq!(json["candidates"], json!(["ExampleBot"]));
     assert_members(&json, &json!({"as_written": true, "decided_again": "same"}));
     assert_eq!(json["policy_json"]["readings"], "server");
-    let row = &place.rows().await[0];
-    for key in row
-        .as_object()
-        .unwrap()
-        .keys()
-        .filter(|key| *key != "robots")
-    {
-        assert_eq!(json[key], row[key], "{key}");
-    }
+    let mut row = place.rows().await.remove(0);
+    row.as_object_mut().unwrap().remove("robots");
+    assert_members(&json, &row);
 
     let (text, _) = show(place, &place.number(2).to_string()).await;
     assert!(text.contains("reading      /private/x: "), "{text}");
@@ -81,43 +72,44 @@ async fn show_prints_all_parts_of_a_decision() {
 
 // Ours: docs/readings.md. The record has the declared charset and the origin, which are
 // needed to read the file again.
-#[test]
-fn a_rule_in_another_form_or_charset_is_cited_and_decided_again() {
+#[tokio::test]
+async fn a_rule_in_another_form_or_charset_is_cited_and_decided_again() {
     const CYRILLIC: &[u8] = b"Disallow: /\xEA\xEE\xF2\n";
-    run(async {
-        let head = b"User-agent: *\nDisallow: /Special%3ARandom\nDisallow: http://o.test/cart\n";
-        let file = [head, CYRILLIC].concat();
-        let robots = Page::typed("text/plain; charset=windows-1251", &file);
-        let (origin, proxy) = site(Script::robots_page(robots), &[]).await;
-        let place = proxy.place();
-        for (number, (path, line, told, reading)) in [
-            (
-                "/Special:Random",
-                2,
-                "which servers take for /Special%3ARandom.",
-                Value::from("/Special%3ARandom"),
-            ),
-            ("/cart/1", 3, "disallows this URL.", Value::Null),
-            ("/%D0%BA%D0%BE%D1%82", 4, "disallows this URL.", Value::Null),
-        ]
-        .into_iter()
-        .enumerate()
-        {
-            let refused = get(&proxy, &format!("http://o.test{path}")).await;
-            let page: Value = serde_json::from_str(&refused.text()).unwrap();
-            assert_eq!(page["rule"]["line"], line, "{page}");
-            let detail = page["detail"].as_str().unwrap();
-            assert!(detail.contains(told), "{detail}");
-            place.completed(number + 1).await;
-            let (text, json) = show(place, page["decision"].as_str().unwrap()).await;
-            assert_eq!((&json["line"], &json["reading"]), (&line.into(), &reading));
-            assert_eq!(json["decided_again"], "same", "{json}");
-            assert_eq!(json["robots"]["charset"], "windows-1251");
-            assert!(text.contains("  charset    windows-1251\n"), "{text}");
-        }
-        origin.assert_only_robots_fetched();
-        place.assert_verified().await;
-    });
+    let head = b"User-agent: *\nDisallow: /Special%3ARandom\nDisallow: http://o.test/cart\n";
+    let file = [head, CYRILLIC].concat();
+    let robots = Page::typed("text/plain; charset=windows-1251", &file);
+    let (origin, proxy) = site(Script::robots_page(robots), &[]).await;
+    let place = proxy.place();
+    let other_form = "which servers take for /Special%3ARandom.";
+    for (number, path, line, told, reading) in [
+        (
+            1,
+            "/Special:Random",
+            2,
+            other_form,
+            json!("/Special%3ARandom"),
+        ),
+        (2, "/cart/1", 3, "disallows this URL.", Value::Null),
+        (
+            3,
+            "/%D0%BA%D0%BE%D1%82",
+            4,
+            "disallows this URL.",
+            Value::Null,
+        ),
+    ] {
+        let refused = get(&proxy, &format!("http://o.test{path}")).await.json();
+        assert_eq!(refused["rule"]["line"], line, "{refused}");
+        assert_contains(refused["detail"].as_str().unwrap(), told);
+        place.completed(number).await;
+        let (text, json) = show(place, refused["decision"].as_str().unwrap()).await;
+        let wanted = json!({"line": line, "reading": reading, "decided_again": "same"});
+        assert_members(&json, &wanted);
+        assert_eq!(json["robots"]["charset"], "windows-1251");
+        assert_contains(&text, "  charset    windows-1251\n");
+    }
+    origin.assert_only_robots_fetched();
+    place.assert_verified().await;
 }
 
 // Ours.
@@ -130,12 +122,10 @@ async fn show_with_a_url_prints_the_newest_decision_and_counts_the_others() {
     proxy.place().completed(6).await;
     let place = proxy.place();
     let (text, json) = show(place, "HTTP://O.test:80/a").await;
-    let third = place.number(3).into();
-    assert_eq!((&json["seq"], &json["others"]), (&third, &1.into()));
+    assert_members(&json, &json!({"seq": place.number(3), "others": 1}));
     assert_contains(&text, "others       1 more about this URL: ");
     let (text, json) = show(place, "http://o.test/b").await;
-    let second = place.number(2).into();
-    assert_eq!((&json["seq"], &json["others"]), (&second, &0.into()));
+    assert_members(&json, &json!({"seq": place.number(2), "others": 0}));
     assert!(!text.contains("others"), "{text}");
     let last = place.number(6);
     let (text, _) = show(place, &last.to_string()).await;
@@ -146,9 +136,9 @@ async fn show_with_a_url_prints_the_newest_decision_and_counts_the_others() {
         ("o.test", 2, "a whole URL"),
         ("-1", 2, ""),
     ] {
-        let outcome = place.run(&["audit", "show", subject]).await;
-        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(code), ""));
-        assert!(outcome.stderr.contains(told), "{outcome:?}");
+        let outcome = place.audit_code(code, &format!("show {subject}")).await;
+        assert_eq!(outcome.stdout, "", "{subject}");
+        assert_contains(&outcome.stderr, told);
     }
 }
 
@@ -165,18 +155,11 @@ async fn show_reports_a_changed_row() {
     let change = format!("UPDATE decision SET path = '/private' WHERE seq = {second}");
     place.database().execute_batch(&change).unwrap();
     let (text, json) = show(&place, "3").await;
-    assert!(text.contains("THE ROW IS NOT AS IT WAS WRITTEN"), "{text}");
+    assert_contains(&text, "THE ROW IS NOT AS IT WAS WRITTEN");
     assert_eq!(json["as_written"], false);
     let (text, json) = show(&place, &second.to_string()).await;
     assert_contains(&text, "deciding again gives disallow rule");
     assert_eq!(json["decided_again"], "deciding again gives disallow rule");
-}
-
-/// Moves fetch and expiry of all recorded robots.txt files back by an hour.
-fn move_back_an_hour(place: &Place) {
-    let back = "UPDATE snapshot SET fetched_us = fetched_us - 3600000000,
-                  expires_us = expires_us - 3600000000";
-    place.database().execute_batch(back).unwrap();
 }
 
 // Ours.
@@ -185,32 +168,23 @@ async fn robots_prints_the_file_in_force_at_a_time() {
     let (_origin, proxy) = site(Script::robots(ROBOTS), &[]).await;
     get_as(&proxy, "FooBot/1", "http://o.test/a").await;
     let place = proxy.stop().await;
-    move_back_an_hour(&place);
-    place.database().execute("DELETE FROM kept", []).unwrap();
+    // The file was fetched an hour ago, and the next process fetches it again.
+    let an_hour_ago = "UPDATE snapshot SET fetched_us = fetched_us - 3600000000,
+                         expires_us = expires_us - 3600000000; DELETE FROM kept";
+    place.database().execute_batch(an_hour_ago).unwrap();
     let later = Script::robots("User-agent: *\nDisallow:\n").start().await;
     place.configure(&resolve("o.test", later.address()));
     let proxy = place.start().await;
     get_as(&proxy, "FooBot/1", "http://o.test/a").await;
     let place = proxy.stop().await;
 
-    let now = place.run(&["audit", "robots", "o.test"]).await;
-    now.assert_output(0, "User-agent: *\nDisallow:\n");
-    assert!(now.stderr.contains("http://o.test/robots.txt"), "{now:?}");
-    let then = [
-        "audit",
-        "robots",
-        "http://o.test",
-        "--at",
-        "30m",
-        "--crawler",
-        "foobot",
-    ];
-    let then = place.run(&then).await;
-    assert_eq!((then.code, then.stdout.as_str()), (Some(0), ROBOTS));
-    let before = place
-        .run(&["audit", "robots", "o.test", "--at", "2h"])
-        .await;
-    assert_eq!((before.code, before.stdout.as_str()), (Some(1), ""));
+    let now = place.audit("robots o.test").await;
+    assert_eq!(now.stdout, "User-agent: *\nDisallow:\n");
+    assert_contains(&now.stderr, "http://o.test/robots.txt");
+    let then = "robots http://o.test --at 30m --crawler foobot";
+    assert_eq!(place.audit(then).await.stdout, ROBOTS);
+    let before = place.audit_code(1, "robots o.test --at 2h").await;
+    assert_eq!(before.stdout, "");
     assert_contains(&before.stderr, "the first was fetched at 20");
 }
 
@@ -224,26 +198,25 @@ async fn robots_asks_for_a_choice_between_several_files_in_force() {
     proxy.place().completed(3).await;
     let place = proxy.stop().await;
     // If all files have the same bytes, no choice is needed.
-    let same = place.run(&["audit", "robots", "o.test"]).await;
-    assert_eq!((same.code, same.stdout.as_str()), (Some(0), ROBOTS));
+    assert_eq!(place.audit("robots o.test").await.stdout, ROBOTS);
     let missing = "UPDATE snapshot SET body = NULL, result = 'unavailable', status = 404
                        WHERE token = 'BarBot' AND origin = 'http://o.test'";
     place.database().execute_batch(missing).unwrap();
-    let several = place.run(&["audit", "robots", "o.test"]).await;
-    assert_eq!((several.code, several.stdout.as_str()), (Some(2), ""));
+    let several = place.audit_code(2, "robots o.test").await;
+    assert_eq!(several.stdout, "");
     for choice in [
         " audit robots http://o.test --crawler 'FooBot'",
         " audit robots http://o.test --crawler 'BarBot'",
         " audit robots http://o.test:8080 --crawler 'BarBot'",
     ] {
-        assert!(several.stderr.contains(choice), "{several:?}");
+        assert_contains(&several.stderr, choice);
     }
-    let file = ["audit", "robots", "http://o.test", "--crawler", "FooBot"];
-    assert_eq!(place.run(&file).await.stdout, ROBOTS);
-    let none = ["audit", "robots", "http://o.test", "--crawler", "BarBot"];
-    let none = place.run(&none).await;
-    assert_eq!((none.code, none.stdout.as_str()), (Some(1), ""));
-    assert!(none.stderr.contains("there was no file"), "{none:?}");
-    let nobody = place.run_code(1, &["audit", "robots", "q.test"]).await;
+    let file = "robots http://o.test --crawler FooBot";
+    assert_eq!(place.audit(file).await.stdout, ROBOTS);
+    let none = "robots http://o.test --crawler BarBot";
+    let none = place.audit_code(1, none).await;
+    assert_eq!(none.stdout, "");
+    assert_contains(&none.stderr, "there was no file");
+    let nobody = place.audit_code(1, "robots q.test").await;
     assert_contains(&nobody.stderr, "no robots.txt of q.test");
 }

@@ -140,6 +140,25 @@ impl Place {
         outcome
     }
 
+    /// Runs `politesse audit` with the arguments in `words`, and asserts that it succeeds.
+    /// Spaces separate arguments, except between single quotes.
+    pub(crate) async fn audit(&self, words: &str) -> Outcome {
+        self.audit_code(0, words).await
+    }
+
+    /// Runs `politesse audit` as [`Self::audit`] does, and asserts that it exits with
+    /// `code`.
+    pub(crate) async fn audit_code(&self, code: i32, words: &str) -> Outcome {
+        let mut arguments = vec!["audit"];
+        for (place, part) in words.split('\'').enumerate() {
+            match place % 2 {
+                0 => arguments.extend(part.split_whitespace()),
+                _ => arguments.push(part),
+            }
+        }
+        self.run_code(code, &arguments).await
+    }
+
     /// Returns all rows of `audit list`, oldest first.
     pub(crate) async fn rows(&self) -> Vec<Value> {
         let list = ["audit", "list", "--json", "--limit", "0"];
@@ -312,11 +331,7 @@ impl Proxy {
 
     /// Returns the value of `name` in the process's `/proc/PID/status`, in KiB.
     pub(crate) fn memory_kib(&self, name: &str) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let mut lines = status.lines();
-        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        let number = value.unwrap().split_whitespace().next().unwrap();
-        number.parse().unwrap()
+        memory_kib(self.pid(), name)
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -348,6 +363,15 @@ impl Proxy {
         self.child.kill().await.unwrap();
         self.place
     }
+}
+
+/// Returns the value of `name` in the `/proc/PID/status` of a process, in KiB.
+pub(crate) fn memory_kib(pid: u32, name: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let mut lines = status.lines();
+    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let number = value.unwrap().split_whitespace().next().unwrap();
+    number.parse().unwrap()
 }
 
 /// Returns the lines that a proxy prints once it listens; fewer if it ends early.

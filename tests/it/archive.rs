@@ -2,25 +2,19 @@
 //! follows redactions and removals. All ours; docs/archive.md. Faults of the archive and
 //! of shipping are in `archive_faults.rs`.
 
-use std::time::Duration;
-
 use politesse_base::clock;
 
 use crate::archive_faults::assert_archived;
-use crate::kit::addresses::free_addresses;
+use crate::kit::addresses::free_address;
 use crate::kit::archived::{ArchivedNode, shipping};
 use crate::kit::client::{Crawler, get, get_as};
 use crate::kit::origin::{Origin, Script};
-use crate::kit::paced::{asking_for_less, assert_later, metric};
+use crate::kit::paced::{asking_for_less, assert_later, metric, until_metric};
 use crate::kit::page::{Gate, Length, Page};
 use crate::kit::postgres::Postgres;
-use crate::kit::program::{ended, politesse};
-use crate::kit::proxy::{Config, Place, Proxy, resolve};
-use crate::kit::{run_within, until};
+use crate::kit::proxy::{Config, Proxy, resolve};
+use crate::kit::{assert_contains, until};
 use crate::retention::{REQUESTS, fill_part};
-
-/// Time limit of a test that fills a part of the record.
-const MINUTES: Duration = Duration::from_secs(180);
 
 /// Part of a path that occurs in no other request.
 const SECRET: &str = "secret-of-somebody";
@@ -78,8 +72,7 @@ async fn crawl(proxy: &Proxy) {
 #[tokio::test]
 async fn every_entry_is_in_the_archive_once_after_shipping() {
     let origin = origin().await;
-    let [gone] = free_addresses();
-    let config = config(&origin).resolve("gone.test", gone);
+    let config = config(&origin).resolve("gone.test", free_address());
     let proxy = config.start().await;
     crawl(&proxy).await;
     proxy.place().rows_when(|rows| rows.len() == 12).await;
@@ -87,9 +80,8 @@ async fn every_entry_is_in_the_archive_once_after_shipping() {
     assert_eq!(get(&proxy, "http://p.test/no").await.status(), 403);
     let place = proxy.stop().await;
     let postgres = Postgres::start().await;
-    let url = postgres.url();
-    let ship = ["audit", "ship", "--once", "--to", &url];
-    let said = place.run_ok(&ship).await.stdout;
+    let ship = format!("ship --once --to {}", postgres.url());
+    let said = place.audit(&ship).await.stdout;
     assert!(said.starts_with("entries up to "), "{said}");
     let node = ArchivedNode::of(&postgres, &place).await;
     node.assert_whole().await;
@@ -107,19 +99,15 @@ async fn every_entry_is_in_the_archive_once_after_shipping() {
         assert_ne!(postgres.number(&count).await, 0, "{table}: {condition}");
     }
     assert_eq!(postgres.sql("SELECT name FROM node").await, ["north"]);
-    let again = place.run_ok(&ship).await.stdout;
+    let again = place.audit(&ship).await.stdout;
     assert!(again.starts_with("all entries have arrived"), "{again}");
     node.assert_whole().await;
     // The view audit_log has one row per decision.
     let view = postgres.number("SELECT count(*) FROM audit_log").await;
     assert_eq!(view, postgres.number("SELECT count(*) FROM decision").await);
-    let urls = "SELECT url FROM audit_log WHERE verdict = 'disallow' AND rule = 'Disallow: /no'";
-    assert!(
-        postgres
-            .sql(urls)
-            .await
-            .contains(&"http://o.test/no".to_owned())
-    );
+    let refused = "SELECT count(*) FROM audit_log WHERE url = 'http://o.test/no'
+                   AND verdict = 'disallow' AND rule = 'Disallow: /no'";
+    assert_ne!(postgres.number(refused).await, 0);
 }
 
 // Ours.
@@ -139,12 +127,11 @@ async fn a_running_proxy_ships_its_record() {
     }
     let node = ArchivedNode::of(&postgres, proxy.place()).await;
     node.arrival().await;
-    until("metrics without a lag", async || {
-        let lag = metric(&proxy, "politesse_archive_lag_entries").await;
-        let arrived = metric(&proxy, "politesse_archive_shipped_total").await;
-        (lag == 0.0 && arrived == node.last().await as f64).then_some(())
-    })
-    .await;
+    let last = node.last().await as f64;
+    let shipped = "politesse_archive_shipped_total";
+    until_metric(&proxy, shipped, |entries| entries == last).await;
+    let lag = "politesse_archive_lag_entries";
+    until_metric(&proxy, lag, |entries| entries == 0.0).await;
     assert_eq!(metric(&proxy, "politesse_archive_lag_seconds").await, 0.0);
     assert_eq!(metric(&proxy, "politesse_archive_errors_total").await, 0.0);
     // Partitions are named after the month of their decisions.
@@ -153,21 +140,16 @@ async fn a_running_proxy_ships_its_record() {
     assert_eq!(postgres.number(&count).await, 3);
     get(&proxy, "http://o.test/c").await;
     // The decision is shipped before its response arrives, whose noai denies the purpose.
-    let address = proxy.address();
-    let late = tokio::spawn(async move {
-        let mut client = Crawler::to(address).await;
-        let lines = ["GET http://o.test/late HTTP/1.1", "Host: o.test"];
-        client
-            .ask(&[&lines[..], &["User-Agent: TrainBot"]].concat())
-            .await
-    });
+    let mut client = Crawler::plain(&proxy).await;
+    let request = "GET http://o.test/late HTTP/1.1\r\nHost: o.test\r\nUser-Agent: TrainBot\r\n\r\n";
+    client.send(request.as_bytes()).await;
     let shipped = "SELECT count(*) FROM decision WHERE url = 'http://o.test/late'";
     until("the decision", async || {
         (postgres.number(shipped).await == 1).then_some(())
     })
     .await;
     gate.open(1);
-    assert_eq!(late.await.unwrap().status(), 200);
+    assert_eq!(client.reply_to("GET").await.status(), 200);
     let ended = "SELECT count(*) FROM decision WHERE sent IS NULL";
     until("endings", async || {
         (postgres.number(ended).await == 0).then_some(())
@@ -178,40 +160,8 @@ async fn a_running_proxy_ships_its_record() {
     // A stop ships the last entries, including the event of the stop itself.
     let place = proxy.stop().await;
     assert_archived(&postgres, &place).await;
-    assert_eq!(
-        postgres
-            .number("SELECT count(*) FROM event WHERE kind = 'stopped'")
-            .await,
-        1
-    );
-}
-
-// Ours.
-#[tokio::test]
-async fn one_archive_holds_the_records_of_three_nodes() {
-    let origin = origin().await;
-    let postgres = Postgres::start().await;
-    let mut nodes = Vec::new();
-    for name in ["north", "south", "west"] {
-        let node = config(&origin).set(&format!("fleet.node = \"{name}\""));
-        nodes.push(shipping(node, &postgres.url()).start().await);
-    }
-    for number in 0..60 {
-        let path = if number % 3 == 0 { "no" } else { "open" };
-        let url = format!("http://o.test/{path}/{number}");
-        get_as(&nodes[number % 3], &format!("Bot{}/1", number % 7), &url).await;
-        get_as(&nodes[number / 20], &format!("Bot{}/1", number % 5), &url).await;
-    }
-    for node in nodes {
-        let place = node.stop().await;
-        assert_archived(&postgres, &place).await;
-    }
-    let names = postgres.sql("SELECT name FROM node ORDER BY name").await;
-    assert_eq!(names, ["north", "south", "west"]);
-    // All nodes share one copy of the robots.txt.
-    let files = "SELECT count(*) FROM robots";
-    assert_eq!(postgres.number(files).await, 1);
-    assert_eq!(postgres.number("SELECT count(*) FROM decision").await, 120);
+    let stops = "SELECT count(*) FROM event WHERE kind = 'stopped'";
+    assert_eq!(postgres.number(stops).await, 1);
 }
 
 /// Returns the tables and views of the archive that contain `text` in any row.
@@ -247,16 +197,9 @@ async fn a_redaction_on_the_node_removes_the_data_from_the_archive() {
     assert!(!tables_with(&postgres, SECRET).await.is_empty());
     assert!(!tables_with(&postgres, "127.0.0.77").await.is_empty());
     let admin = format!("admin.listen=\"{}\"", proxy.admin());
-    let redact = [
-        "audit",
-        "redact",
-        "--client",
-        "127.0.0.77",
-        "--why",
-        "asked for",
-    ];
-    let redact = [&redact[..], &["--yes", "--set", &admin]].concat();
-    let said = proxy.place().run_ok(&redact).await.stdout;
+    let redact = "redact --client 127.0.0.77 --why 'asked for' --yes --set";
+    let redact = format!("{redact} {admin}");
+    let said = proxy.place().audit(&redact).await.stdout;
     assert_eq!(said, "decisions redacted: 2\n");
     node.arrival().await;
     for text in [SECRET, "127.0.0.77"] {
@@ -266,94 +209,46 @@ async fn a_redaction_on_the_node_removes_the_data_from_the_archive() {
     somebody.get("http://o.test/no/more", "o.test").await;
     let place = proxy.stop().await;
     assert_archived(&postgres, &place).await;
-    assert_eq!(
-        postgres
-            .number("SELECT count(*) FROM decision WHERE client IS NULL AND url IS NULL")
-            .await,
-        2
-    );
+    let redacted = "SELECT count(*) FROM decision WHERE client IS NULL AND url IS NULL";
+    assert_eq!(postgres.number(redacted).await, 2);
     assert!(!tables_with(&postgres, "127.0.0.77").await.is_empty());
 }
 
-/// Returns the lowest number of a decision that is still in the record.
-fn first_decision(place: &Place) -> i64 {
-    let sql = "SELECT min(seq) FROM decision";
-    place
-        .database()
-        .query_row(sql, [], |row| row.get(0))
-        .unwrap()
-}
-
 // Ours: a node removes only entries that are in the archive.
-#[test]
-fn entries_are_removed_from_the_node_only_after_they_arrive() {
-    run_within(MINUTES, async {
-        let origin = origin().await;
-        let mut postgres = Postgres::start().await;
-        let config = || {
-            let config = config(&origin);
-            shipping(config, &postgres.url())
-        };
-        let (config, aging) = (config(), config().set("audit.retention = \"1s\""));
-        postgres.kill();
-        let proxy = config.start().await;
-        fill_part(&proxy).await;
-        let first = first_decision(proxy.place());
-        let admin = format!("admin.listen=\"{}\"", proxy.admin());
-        let prune = [
-            "audit", "prune", "--before", "1s", "--why", "test", "--yes", "--set", &admin,
-        ];
-        let said = proxy.place().run_ok(&prune).await.stdout;
-        assert!(said.contains("audit.archive"), "{said}");
-        let place = proxy.stop().await;
-        let outcome = place.run_code(1, &prune).await;
-        assert!(outcome.stderr.contains("audit.archive"), "{outcome:?}");
-        place.configure(&aging);
-        let proxy = place.start().await;
-        proxy
-            .logged("stay until they have arrived in the archive")
-            .await;
-        assert_eq!(first_decision(proxy.place()), first);
-        postgres.restart().await;
-        let node = ArchivedNode::of(&postgres, proxy.place()).await;
-        node.arrival().await;
-        until("removal", async || {
-            (8192 < first_decision(proxy.place())).then_some(())
-        })
-        .await;
-        let place = proxy.stop().await;
-        place.assert_verified().await;
-        // The archive still has the removed decisions, because it has its own retention.
-        let decisions = postgres.number("SELECT count(*) FROM decision").await;
-        assert_eq!(decisions, REQUESTS as i64);
-        let node = ArchivedNode::of(&postgres, &place).await;
-        assert_eq!(node.last().await, node.record_last());
-    });
-}
-
-// Ours.
-#[test]
-fn prune_ships_entries_before_it_removes_them() {
-    run_within(MINUTES, async {
-        let origin = origin().await;
-        let config = config(&origin);
-        let place = Place::with(&config);
-        let proxy = place.start().await;
-        fill_part(&proxy).await;
-        let place = proxy.stop().await;
-        let postgres = Postgres::start().await;
-        place.configure(&shipping(config, &postgres.url()));
-        let mut prune = politesse(place.folder());
-        prune.args(["audit", "prune", "--before", "1s", "--why", "test", "--yes"]);
-        // This ships three windows and removes a part, so it may take longer than one
-        // event.
-        let outcome = ended(prune, b"").await;
-        assert_eq!(
-            outcome.stdout, "entries 1 to 8192 are removed\n",
-            "{outcome:?}"
-        );
-        assert!(8192 < first_decision(&place));
-        let decisions = postgres.number("SELECT count(*) FROM decision").await;
-        assert_eq!(decisions, REQUESTS as i64);
-    });
+#[tokio::test]
+async fn entries_are_removed_from_the_node_only_after_they_arrive() {
+    let origin = origin().await;
+    let mut postgres = Postgres::start().await;
+    let url = postgres.url();
+    postgres.kill();
+    let proxy = shipping(config(&origin), &url).start().await;
+    fill_part(&proxy).await;
+    let first = proxy.place().number(1);
+    let admin = format!("admin.listen=\"{}\"", proxy.admin());
+    let prune = format!("prune --before 1s --why test --yes --set {admin}");
+    let said = proxy.place().audit(&prune).await.stdout;
+    assert_contains(&said, "audit.archive");
+    let place = proxy.stop().await;
+    let refused = place.audit_code(1, &prune).await.stderr;
+    assert_contains(&refused, "audit.archive");
+    let aging = config(&origin).set("audit.retention = \"1s\"");
+    place.configure(&shipping(aging, &url));
+    let proxy = place.start().await;
+    let line = "stay until they have arrived in the archive";
+    proxy.logged(line).await;
+    assert_eq!(proxy.place().number(1), first);
+    postgres.restart().await;
+    let node = ArchivedNode::of(&postgres, proxy.place()).await;
+    node.arrival().await;
+    until("removal", async || {
+        (8192 < proxy.place().number(1)).then_some(())
+    })
+    .await;
+    let place = proxy.stop().await;
+    place.assert_verified().await;
+    // The archive still has the removed decisions, because it has its own retention.
+    let decisions = postgres.number("SELECT count(*) FROM decision").await;
+    assert_eq!(decisions, REQUESTS as i64);
+    let node = ArchivedNode::of(&postgres, &place).await;
+    assert_eq!(node.last().await, node.record_last());
 }

@@ -2,7 +2,6 @@
 //! `audit` on each node's record. All ours; docs/archive.md.
 
 use std::collections::BTreeMap;
-
 use std::process::Stdio;
 
 use jiff::Timestamp;
@@ -10,57 +9,65 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::ChildStdout;
 
-use crate::kit::archive_fleet::{Fleet, NODES, lines, sorted};
+use crate::kit::archive_fleet::{Fleet, NODES, sorted};
 use crate::kit::client::get_as;
 use crate::kit::program::politesse;
-use crate::kit::{assert_members, soon};
+use crate::kit::{assert_contains, assert_members, soon};
 
 /// Filters that mean the same for a record and for the archive.
-const FILTERS: [&[&str]; 27] = [
-    &[],
-    &["--host", "o.test"],
-    &["--host", "O.Test."],
-    &["--host", "nobody.test"],
-    &["--verdict", "disallow"],
-    &["--verdict", "allow", "--host", "p.test"],
-    &["--reason", "rule"],
-    &["--effect", "reported"],
-    &["--crawler", "onebot"],
-    &["--crawler", "*"],
-    &["--rule", "Disallow: /no"],
-    &["--rule", "disallow:/one", "--crawler", "OneBot"],
-    &["--rule", "/no"],
-    &["--url", "http://o.test/no/1"],
-    &["--url", "http://o.test/*"],
-    &["--url", "http://p.te*"],
-    &["--search", "O.TEST/No"],
-    &["--search", "%"],
-    &["--status", "403"],
-    &["--class", "refused_by_site"],
-    &["--status", "2xx", "--method", "GET"],
-    &["--method", "HEAD"],
-    &["--client", "127.0.0.1", "--verdict", "allow"],
-    &["--from", "1h", "--host", "o.test"],
-    &["--preference", "noindex"],
-    &["--preference", "train-ai=n", "--host", "o.test"],
-    &["--from", "2020-01-01", "--until", "2020-01-02"],
+const FILTERS: [&str; 27] = [
+    "",
+    "--host o.test",
+    "--host O.Test.",
+    "--host nobody.test",
+    "--verdict disallow",
+    "--verdict allow --host p.test",
+    "--reason rule",
+    "--effect reported",
+    "--crawler onebot",
+    "--crawler *",
+    "--rule 'Disallow: /no'",
+    "--rule disallow:/one --crawler OneBot",
+    "--rule /no",
+    "--url http://o.test/no/1",
+    "--url http://o.test/*",
+    "--url http://p.te*",
+    "--search O.TEST/No",
+    "--search %",
+    "--status 403",
+    "--class refused_by_site",
+    "--status 2xx --method GET",
+    "--method HEAD",
+    "--client 127.0.0.1 --verdict allow",
+    "--from 1h --host o.test",
+    "--preference noindex",
+    "--preference train-ai=n --host o.test",
+    "--from 2020-01-01 --until 2020-01-02",
+];
+
+/// A filter that selects some of the rows, of each of these kinds.
+const SOME_FILTERS: [&str; 4] = [
+    "",
+    "--verdict disallow",
+    "--rule 'Disallow: /no'",
+    "--url http://o.test/no/1",
 ];
 
 /// Returns the rows that a command prints for each node's own record.
-async fn rows_of_nodes(fleet: &Fleet, arguments: &[&str]) -> Vec<Value> {
+async fn rows_of_nodes(fleet: &Fleet, words: &str) -> Vec<Value> {
     let mut rows = Vec::new();
     for node in 0..NODES.len() {
-        rows.extend(lines(&fleet.of_node(node, arguments).await));
+        rows.extend(fleet.lines_of_node(node, words).await);
     }
     rows
 }
 
 /// Returns the rows that a command prints for each node's own record, with the node's
 /// name added as the archive shows it.
-async fn named_rows_of_nodes(fleet: &Fleet, arguments: &[&str]) -> Vec<Value> {
+async fn named_rows_of_nodes(fleet: &Fleet, words: &str) -> Vec<Value> {
     let mut rows = Vec::new();
     for (node, name) in NODES.into_iter().enumerate() {
-        for mut row in lines(&fleet.of_node(node, arguments).await) {
+        for mut row in fleet.lines_of_node(node, words).await {
             row["node"] = json!(name);
             rows.push(row);
         }
@@ -73,53 +80,42 @@ async fn the_archive_lists_the_combined_rows_of_its_nodes_for_every_filter() {
     let fleet = Fleet::shipped().await;
     let mut counted = 0;
     for filter in FILTERS {
-        let list = [&["list", "--json", "--limit", "0"][..], filter].concat();
+        let list = format!("list --json --limit 0 {filter}");
         let mut own = named_rows_of_nodes(&fleet, &list).await;
-        let rows = lines(&fleet.archive(&list).await);
+        let rows = fleet.archive_lines(&list).await;
         // Compare parsed times: the texts omit trailing zeros, and so sort differently.
-        let times: Vec<Timestamp> = rows
-            .iter()
-            .map(|row| row["time"].as_str().unwrap().parse().unwrap())
-            .collect();
+        let times = rows.iter().map(|row| row["time"].as_str().unwrap().parse());
+        let times: Vec<Timestamp> = times.collect::<Result<_, _>>().unwrap();
         assert!(times.is_sorted_by(|one, next| one >= next), "{filter:?}");
         counted += rows.len();
         assert_eq!(sorted(rows), sorted(own.clone()), "{filter:?}");
         // Only one node.
-        let south = [&list[..], &["--node", "south"]].concat();
+        let rows = fleet.archive_lines(&format!("{list} --node south")).await;
         own.retain(|row| row["node"] == "south");
-        assert_eq!(
-            sorted(lines(&fleet.archive(&south).await)),
-            sorted(own),
-            "{filter:?}"
-        );
+        assert_eq!(sorted(rows), sorted(own), "{filter:?}");
         // An export lists the oldest first, and includes what each decision is based on.
-        let export = [&["export", "--as", "jsonl"][..], filter].concat();
+        let export = format!("export --as jsonl {filter}");
         let own = named_rows_of_nodes(&fleet, &export).await;
-        let rows = lines(&fleet.archive(&export).await);
+        let rows = fleet.archive_lines(&export).await;
         assert_eq!(sorted(rows), sorted(own), "{filter:?}");
     }
     assert!(200 < counted, "{counted}");
 }
 
 /// Groups rows by the values of `keys`, and sums their other values.
-fn summed(rows: impl IntoIterator<Item = Value>, keys: &[&str]) -> Vec<Value> {
+fn summed(rows: Vec<Value>, keys: &[&str]) -> Vec<Value> {
     let mut sums: BTreeMap<String, Value> = BTreeMap::new();
-    for row in rows {
+    for mut row in rows {
         let values: Vec<_> = keys.iter().map(|key| row[*key].to_string()).collect();
-        match sums.entry(values.join("\n")) {
-            std::collections::btree_map::Entry::Vacant(entry) => {
-                entry.insert(row);
-            }
-            std::collections::btree_map::Entry::Occupied(mut entry) => {
-                let known = entry.get_mut().as_object_mut().unwrap();
-                for (name, value) in row.as_object().unwrap() {
-                    if !keys.contains(&name.as_str()) {
-                        let sum = known[name].as_u64().unwrap() + value.as_u64().unwrap();
-                        known[name] = json!(sum);
-                    }
+        let place = values.join("\n");
+        if let Some(sum) = sums.get(&place) {
+            for (name, value) in row.as_object_mut().unwrap() {
+                if !keys.contains(&name.as_str()) {
+                    *value = json!(value.as_u64().unwrap() + sum[name].as_u64().unwrap());
                 }
             }
         }
+        sums.insert(place, row);
     }
     sorted(sums.into_values().collect())
 }
@@ -127,42 +123,36 @@ fn summed(rows: impl IntoIterator<Item = Value>, keys: &[&str]) -> Vec<Value> {
 #[tokio::test]
 async fn statistics_of_the_archive_are_the_sums_of_its_nodes() {
     let fleet = Fleet::shipped().await;
-    for keys in [
-        "host",
-        "crawler,rule",
-        "reason,hour",
-        "url",
-        "url,host,crawler",
-        "preference,purpose",
-        "host,purpose",
+    for by in [
+        "--by host",
+        "--by crawler,rule",
+        "--by reason,hour",
+        "--by url",
+        "--by url,host,crawler",
+        "--by preference,purpose",
+        "--by host,purpose",
         "",
     ] {
-        for filter in [FILTERS[0], FILTERS[4], FILTERS[10], FILTERS[13]] {
-            let mut stats = vec!["stats", "--json", "--limit", "0"];
-            if !keys.is_empty() {
-                stats.extend(["--by", keys]);
-            }
-            stats.extend(filter);
+        let keys: Vec<_> = by.split([' ', ',']).skip(1).collect();
+        for filter in SOME_FILTERS {
+            let stats = format!("stats --json --limit 0 {by} {filter}");
             let own = rows_of_nodes(&fleet, &stats).await;
-            let names: Vec<_> = keys.split(',').filter(|key| !key.is_empty()).collect();
-            let rows = lines(&fleet.archive(&stats).await);
+            let rows = fleet.archive_lines(&stats).await;
             assert!(!rows.is_empty());
-            assert_eq!(sorted(rows), summed(own, &names), "{keys} {filter:?}");
+            assert_eq!(sorted(rows), summed(own, &keys), "{by} {filter}");
         }
     }
     // With `--by node`, each row has the sums of one node.
-    let by_node = ["stats", "--by", "node", "--json"];
-    for row in lines(&fleet.archive(&by_node).await) {
+    for row in fleet.archive_lines("stats --by node --json").await {
         let node = NODES.iter().position(|name| row["node"] == *name).unwrap();
-        let own = lines(&fleet.of_node(node, &["stats", "--json"]).await);
-        let mut wanted = own[0].clone();
+        let mut wanted = fleet.lines_of_node(node, "stats --json").await.remove(0);
         wanted["node"] = row["node"].clone();
         assert_eq!(row, wanted);
     }
-    fleet.of_node(0, &by_node).await.assert_code(2);
-    let top_rules = ["top", "rules", "--json"];
-    let top = lines(&fleet.archive(&top_rules).await);
-    let own = rows_of_nodes(&fleet, &top_rules).await;
+    let place = &fleet.places[0];
+    place.audit_code(2, "stats --by node --json").await;
+    let top = fleet.archive_lines("top rules --json").await;
+    let own = rows_of_nodes(&fleet, "top rules --json").await;
     assert_eq!(sorted(top), summed(own, &["rule"]));
 }
 
@@ -170,15 +160,14 @@ async fn statistics_of_the_archive_are_the_sums_of_its_nodes() {
 async fn a_decision_in_the_archive_is_named_by_node_and_number() {
     let fleet = Fleet::shipped().await;
     let seq = fleet.places[1].number(2).to_string();
-    let mut own = lines(&fleet.of_node(1, &["show", &seq, "--json"]).await).remove(0);
-    let name = format!("south/{seq}");
-    let mut shown = lines(&fleet.archive(&["show", &name, "--json"]).await).remove(0);
+    let show = format!("show {seq} --json");
+    let mut own = fleet.lines_of_node(1, &show).await.remove(0);
+    let shown = format!("show south/{seq} --json");
+    let mut shown = fleet.archive_lines(&shown).await.remove(0);
     assert_eq!(shown["node"], "south");
     // The archive counts other decisions at all nodes, the record only its own.
-    assert!(
-        own["others"].as_u64() < shown["others"].as_u64(),
-        "{own} {shown}"
-    );
+    let others = [&own, &shown].map(|row| row["others"].as_u64());
+    assert!(others[0] < others[1], "{own} {shown}");
     own["node"] = json!("south");
     own["others"] = Value::Null;
     shown["others"] = Value::Null;
@@ -186,49 +175,38 @@ async fn a_decision_in_the_archive_is_named_by_node_and_number() {
     own["as_written"] = Value::Null;
     assert_eq!(shown, own);
     assert_eq!(shown["decided_again"], "same");
-    let by_option = fleet
-        .archive(&["--node", "south", "show", &seq, "--json"])
-        .await;
-    assert_eq!(lines(&by_option)[0]["node"], "south");
+    let by_option = fleet.archive_lines(&format!("--node south {show}")).await;
+    assert_eq!(by_option[0]["node"], "south");
     // Without a node, a number is ambiguous.
-    let alone = fleet.archive(&["show", &seq]).await.assert_code(2);
-    assert!(alone.stderr.contains(&name), "{alone:?}");
-    let missing = fleet.archive(&["show", "south/999999"]).await;
-    assert_eq!(missing.code, Some(1), "{missing:?}");
-    let nobody = fleet.archive(&["show", "east/1"]).await.assert_code(2);
-    assert!(nobody.stderr.contains("north, south, west"), "{nobody:?}");
-    fleet.of_node(0, &["show", "south/1"]).await.assert_code(2);
-    let story = fleet.archive(&["show", "http://o.test/no/1"]).await;
-    assert_eq!(story.code, Some(0), "{story:?}");
-    assert!(story.stdout.contains("of node west"), "{story:?}");
+    let alone = fleet.archive_code(2, &format!("show {seq}")).await;
+    assert_contains(&alone.stderr, &format!("south/{seq}"));
+    fleet.archive_code(1, "show south/999999").await;
+    let nobody = fleet.archive_code(2, "show east/1").await;
+    assert_contains(&nobody.stderr, "north, south, west");
+    fleet.places[0].audit_code(2, "show south/1").await;
+    let story = fleet.archive_code(0, "show http://o.test/no/1").await;
+    assert_contains(&story.stdout, "of node west");
     // The answer shows the rule of the newest decision with the lines around it.
-    let why = ["why", "http://o.test/no/1", "--json"];
-    let answer = lines(&fleet.archive(&why).await).remove(0);
+    let why = "why http://o.test/no/1 --json";
+    let answer = fleet.archive_lines(why).await.remove(0);
     assert_eq!(answer["node"], "west");
     assert_eq!(answer["lines"][1]["text"], "Disallow: /no");
     // For a URL that was not requested, the answer says so, and what to ask instead.
-    let unasked = fleet
-        .archive(&["why", "http://o.test/no/more", "--json"])
-        .await;
-    assert_eq!(unasked.code, Some(1), "{unasked:?}");
-    let answer = unasked.json_lines().remove(0);
-    assert_eq!(answer["asked"], false, "{answer}");
-    let said = fleet.archive(&["why", "http://o.test/no/more"]).await;
-    assert!(said.stdout.contains("only a node can look up"), "{said:?}");
+    let why = "why http://o.test/no/more";
+    let unasked = fleet.archive_code(1, &format!("{why} --json")).await;
+    assert_eq!(unasked.json_lines()[0]["asked"], false, "{unasked:?}");
+    let said = fleet.archive_code(1, why).await.stdout;
+    assert_contains(&said, "only a node can look up");
 }
 
 #[tokio::test]
 async fn tail_shows_decisions_of_all_nodes_as_they_arrive() {
     let mut fleet = Fleet::shipped().await;
-    let tail = |arguments: &[&str]| {
+    let tail = |node: &[&str]| {
         let mut command = politesse(fleet.places[0].folder());
-        command.args(["audit", "--archive"]).args(arguments);
+        command.args(["audit", "--archive"]).args(node);
         command.args(["tail", "--verdict", "disallow", "--limit", "1", "--json"]);
-        let mut tail = command
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
+        let mut tail = command.stdout(Stdio::piped()).spawn().unwrap();
         let shown = BufReader::new(tail.stdout.take().unwrap()).lines();
         (tail, shown)
     };
@@ -258,27 +236,22 @@ async fn tail_shows_decisions_of_all_nodes_as_they_arrive() {
 #[tokio::test]
 async fn a_query_the_archive_cannot_answer_gets_an_alternative() {
     let fleet = Fleet::shipped().await;
-    for command in [
-        &["speed"][..],
-        &["replay"],
-        &["robots", "o.test"],
-        &["bundle", "-o", "x.jsonl.gz"],
-        &["report", "-o", "x.html"],
+    for (command, said) in [
+        ("speed", "use the record of a node"),
+        ("replay", "use the record of a node"),
+        ("robots o.test", "use the record of a node"),
+        ("bundle -o x.jsonl.gz", "use the record of a node"),
+        ("report -o x.html", "use the record of a node"),
+        ("verify", "each node's record does"),
+        ("key", "each node's record does"),
+        ("head", "each node's record does"),
     ] {
-        let told = fleet.archive(command).await.assert_code(2);
-        assert!(told.stderr.contains("use the record of a node"), "{told:?}");
+        let told = fleet.archive_code(2, command).await;
+        assert!(told.stderr.contains(said), "{told:?}");
     }
-    for command in ["verify", "key", "head"] {
-        let told = fleet.archive(&[command]).await.assert_code(2);
-        assert!(told.stderr.contains("each node's record does"), "{told:?}");
-    }
-    let told = fleet.of_node(0, &["list", "--node", "south"]).await;
-    assert_eq!(told.code, Some(2), "{told:?}");
-    let away = [
-        "audit",
-        "--archive=postgres://127.0.0.1:1/x?sslmode=disable",
-        "list",
-    ];
-    let told = fleet.places[0].run_code(1, &away).await;
+    let place = &fleet.places[0];
+    place.audit_code(2, "list --node south").await;
+    let absent = "--archive=postgres://127.0.0.1:1/x?sslmode=disable list";
+    let told = place.audit_code(1, absent).await;
     assert!(told.stderr.contains("cannot be reached"), "{told:?}");
 }

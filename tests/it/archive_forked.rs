@@ -1,15 +1,16 @@
 //! Copied records, of which the archive accepts only one, and the lag reported while
 //! nothing can be shipped. All ours; docs/archive.md.
 
-use crate::archive_faults::{assert_archived, origin};
-use crate::kit::archived::{ArchivedNode, shipping};
+use crate::archive_faults::{arrival, assert_archived, origin};
+use crate::kit::archived::shipping;
+use crate::kit::assert_contains;
 use crate::kit::client::get;
 use crate::kit::origin::Origin;
-use crate::kit::paced::metric;
+use crate::kit::paced::{metric, until_metric};
 use crate::kit::postgres::Postgres;
-use crate::kit::program::Outcome;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
-use crate::kit::until;
+
+const LAG: &str = "politesse_archive_lag_entries";
 
 fn config(origin: &Origin, postgres: &Postgres) -> Config {
     shipping(resolve("o.test", origin.address()), &postgres.url())
@@ -28,14 +29,10 @@ async fn ask(proxy: &Proxy, count: usize) {
     }
 }
 
-async fn ship(place: &Place) -> Outcome {
-    place.run(&["audit", "ship", "--once"]).await
-}
-
-fn assert_refused(outcome: &Outcome) {
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+async fn assert_not_shipped(place: &Place) {
+    let refused = place.audit_code(1, "ship --once").await;
     for said in ["another entry", "audit.store", "a new record begins"] {
-        assert!(outcome.stderr.contains(said), "{outcome:?}");
+        assert_contains(&refused.stderr, said);
     }
 }
 
@@ -48,20 +45,15 @@ async fn a_copied_record_ships_nothing_into_the_original_in_the_archive() {
     let second = first.copied();
     second.configure(&config(&origin, &postgres).set("fleet.node = \"second\""));
     let first = add_decisions(first, 3).await;
-    assert_eq!(ship(&first).await.code, Some(0));
+    first.audit("ship --once").await;
 
     let proxy = second.start().await;
     ask(&proxy, 5).await;
-    until("lag", async || {
-        let lag = metric(&proxy, "politesse_archive_lag_entries").await;
-        (10.0 <= lag).then_some(())
-    })
-    .await;
-    proxy
-        .logged("a copy of its folder is in use elsewhere")
-        .await;
+    until_metric(&proxy, LAG, |entries| 10.0 <= entries).await;
+    let elsewhere = "a copy of its folder is in use elsewhere";
+    proxy.logged(elsewhere).await;
     let second = proxy.stop().await;
-    assert_refused(&ship(&second).await);
+    assert_not_shipped(&second).await;
     assert_archived(&postgres, &first).await;
     let names = postgres.sql("SELECT name FROM node").await;
     assert_eq!(names, ["first"]);
@@ -69,7 +61,7 @@ async fn a_copied_record_ships_nothing_into_the_original_in_the_archive() {
     // A new record is accepted.
     second.remove_record();
     let second = add_decisions(second, 1).await;
-    assert_eq!(ship(&second).await.code, Some(0));
+    second.audit("ship --once").await;
     assert_archived(&postgres, &second).await;
 }
 
@@ -81,11 +73,11 @@ async fn a_record_reset_to_an_older_state_ships_nothing() {
     let older = place.copied();
     older.configure(&config(&origin, &postgres));
     let place = add_decisions(place, 10).await;
-    assert_eq!(ship(&place).await.code, Some(0));
+    place.audit("ship --once").await;
     // Its numbers end before those in the archive, or have other entries.
-    assert_refused(&ship(&older).await);
+    assert_not_shipped(&older).await;
     let older = add_decisions(older, 30).await;
-    assert_refused(&ship(&older).await);
+    assert_not_shipped(&older).await;
     assert_archived(&postgres, &place).await;
 }
 
@@ -95,37 +87,20 @@ async fn the_lag_grows_while_the_archive_does_not_answer() {
     let (origin, mut postgres) = (origin().await, Postgres::start().await);
     let proxy = config(&origin, &postgres).start().await;
     ask(&proxy, 2).await;
-    ArchivedNode::of(&postgres, proxy.place())
-        .await
-        .arrival()
-        .await;
-    let lag_of = async |proxy: &Proxy, least: f64| {
-        until("lag", async || {
-            let lag = metric(proxy, "politesse_archive_lag_entries").await;
-            (least <= lag).then_some(())
-        })
-        .await;
-    };
+    arrival(&postgres, proxy.place()).await;
     postgres.kill();
     ask(&proxy, 4).await;
     // A refusal is recorded before it is answered, so the first scrape counts all four.
     // The second shows a greater age, regardless of the pause between two attempts.
-    let lag = metric(&proxy, "politesse_archive_lag_entries").await;
+    let lag = metric(&proxy, LAG).await;
     assert!(4.0 <= lag, "{lag}");
-    until("older entries", async || {
-        let age = metric(&proxy, "politesse_archive_lag_seconds").await;
-        (2.0 <= age).then_some(())
-    })
-    .await;
-    lag_of(&proxy, 8.0).await;
+    let age = "politesse_archive_lag_seconds";
+    until_metric(&proxy, age, |seconds| 2.0 <= seconds).await;
+    until_metric(&proxy, LAG, |entries| 8.0 <= entries).await;
     // The next process does not know yet how much has arrived.
     let proxy = proxy.stop().await.start().await;
-    lag_of(&proxy, 12.0).await;
+    until_metric(&proxy, LAG, |entries| 12.0 <= entries).await;
     postgres.restart().await;
-    until("end of the lag", async || {
-        let lag = metric(&proxy, "politesse_archive_lag_entries").await;
-        (lag == 0.0).then_some(())
-    })
-    .await;
+    until_metric(&proxy, LAG, |entries| entries == 0.0).await;
     proxy.stop().await;
 }

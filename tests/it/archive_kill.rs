@@ -13,7 +13,7 @@ use crate::kit::client::Crawler;
 use crate::kit::origin::{Origin, Script};
 use crate::kit::postgres::Postgres;
 use crate::kit::proxy::{Place, Proxy, resolve};
-use crate::kit::run_within;
+use crate::kit::{assert_contains, run_within};
 
 /// Number of nodes in the fleet.
 const NODES: usize = 3;
@@ -65,9 +65,8 @@ impl LoadedNode {
 
     /// Waits until the origin has served `PAGES` pages to its first crawler.
     async fn wait_until_loaded(&self, origin: &Origin) {
-        origin
-            .arrival(&format!("/open/{}/0/{PAGES}", self.folder))
-            .await;
+        let page = format!("/open/{}/0/{PAGES}", self.folder);
+        origin.arrival(&page).await;
     }
 
     /// Kills the proxy, and waits for its crawlers to end.
@@ -81,9 +80,8 @@ impl LoadedNode {
 /// Kills a node `count` times, and the archive every second time. Then compares each
 /// node's record and the archive with the origin's log.
 async fn kill_repeatedly(count: usize) {
-    let origin = Script::robots("User-agent: *\nDisallow: /private\n")
-        .start()
-        .await;
+    let robots = "User-agent: *\nDisallow: /private\n";
+    let origin = Script::robots(robots).start().await;
     // With fsync, committed entries survive a kill.
     let mut postgres = Postgres::with(&["fsync=on"]).await;
     let mut nodes = Vec::new();
@@ -128,8 +126,8 @@ async fn kill_repeatedly(count: usize) {
 }
 
 async fn assert_verified(place: &Place) {
-    let outcome = place.run_ok(&["audit", "verify"]).await;
-    assert!(outcome.stdout.contains(" 0 missing"), "{outcome:?}");
+    let verified = place.audit("verify").await.stdout;
+    assert_contains(&verified, " 0 missing");
 }
 
 /// Asserts that a node's record is valid and in the archive, and removes its URLs from
@@ -138,15 +136,11 @@ async fn assert_on_record(postgres: &Postgres, place: Place, seen: &mut HashSet<
     // At its start the proxy records what the killed process could not.
     let place = place.start().await.stop().await;
     assert_verified(&place).await;
-    place.run_ok(&["audit", "ship", "--once"]).await;
+    place.audit("ship --once").await;
     assert_archived(postgres, &place).await;
-    let database = place.database();
-    let mut statement = database.prepare("SELECT path FROM decision").unwrap();
-    let paths = statement
-        .query_map([], |row| row.get::<_, String>(0))
-        .unwrap();
-    for path in paths {
-        seen.remove(&path.unwrap());
+    for row in place.rows().await {
+        let url = row["url"].as_str().unwrap();
+        seen.remove(url.trim_start_matches("http://o.test"));
     }
 }
 

@@ -19,8 +19,7 @@ use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 use tokio_util::task::TaskTracker;
 
-use crate::kit::archive_fleet::lines;
-use crate::kit::archived::ArchivedNode;
+use crate::kit::archived::{ArchivedNode, shipping};
 use crate::kit::assert_contains;
 use crate::kit::postgres::Postgres;
 use crate::kit::program::Outcome;
@@ -35,6 +34,8 @@ const LONG: usize = 7;
 
 /// Number of current decisions.
 const NEW: usize = 5;
+
+const DECISIONS: &str = "SELECT count(*) FROM decision";
 
 /// Host of the old decisions.
 const OLD_HOST: &str = "http://old.test/";
@@ -167,14 +168,10 @@ impl Archive {
     /// Creates two nodes that have shipped nothing yet.
     pub(crate) async fn empty() -> Self {
         let postgres = Postgres::start().await;
-        let place = |name: &str| {
-            Place::with(
-                &Config::default()
-                    .set(&format!("fleet.node = \"{name}\""))
-                    .set(&format!("audit.archive = \"{}\"", postgres.url())),
-            )
-        };
-        let (north, south) = (place("north"), place("south"));
+        let [north, south] = ["north", "south"].map(|name| {
+            let config = Config::default().set(&format!("fleet.node = \"{name}\""));
+            Place::with(&shipping(config, &postgres.url()))
+        });
         Self {
             postgres,
             north,
@@ -192,19 +189,15 @@ impl Archive {
         archive
     }
 
-    /// Runs `audit --archive` with the configuration of `south`.
-    pub(crate) async fn ask(&self, arguments: &[&str]) -> Outcome {
-        let command = ["audit", "--archive"];
-        self.south.run(&[&command, arguments].concat()).await
+    /// Runs `audit --archive` with `words` and the configuration of `south`.
+    pub(crate) async fn ask(&self, words: &str) -> Outcome {
+        self.south.audit(&format!("--archive {words}")).await
     }
 
     /// Prunes all months before the month of 30 days ago.
-    pub(crate) async fn prune(&self) -> String {
-        done(
-            &self
-                .ask(&["prune", "--before", "30d", "--why", "old", "--yes"])
-                .await,
-        )
+    async fn prune(&self) -> String {
+        let prune = "prune --before 30d --why old --yes";
+        self.ask(prune).await.stdout
     }
 
     async fn decisions_of(&self, month: &str) -> i64 {
@@ -219,13 +212,8 @@ impl Archive {
     }
 }
 
-pub(crate) fn done(outcome: &Outcome) -> String {
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    outcome.stdout.clone()
-}
-
 pub(crate) async fn ship(place: &Place) {
-    done(&place.run(&["audit", "ship", "--once"]).await);
+    place.audit("ship --once").await;
 }
 
 /// Adds decisions at `times` to a node's record.
@@ -243,11 +231,7 @@ pub(crate) async fn write(place: &Place, host: &str, times: &[Timestamp]) {
 async fn prune_drops_months_with_the_texts_only_they_refer_to() {
     let archive = Archive::shipped().await;
     let old_month = old().to_zoned(TimeZone::UTC).strftime("%Y-%m").to_string();
-    let told = done(
-        &archive
-            .ask(&["prune", "--before", "30d", "--why", "old"])
-            .await,
-    );
+    let told = archive.ask("prune --before 30d --why old").await.stdout;
     let wanted = format!(
         "month {old_month}, {OLD} decisions: would be removed\n--yes removes them, with the entries of all nodes\n"
     );
@@ -255,26 +239,21 @@ async fn prune_drops_months_with_the_texts_only_they_refer_to() {
     assert_eq!(archive.decisions_of(&month(old())).await, OLD as i64);
     let files = "SELECT count(*) FROM robots";
     assert_eq!(archive.postgres.number(files).await, 3);
-    let told = archive.prune().await;
-    assert_eq!(
-        told,
-        format!("month {old_month}, {OLD} decisions: removed\n")
-    );
+    let removed = format!("month {old_month}, {OLD} decisions: removed\n");
+    assert_eq!(archive.prune().await, removed);
     assert_eq!(archive.postgres.number(files).await, 1);
     let kept = "SELECT count(*) FROM removal WHERE why = 'old' AND 0 <= uid";
     assert_eq!(archive.postgres.number(kept).await, 1);
-    let listed = lines(&archive.ask(&["list", "--json", "--limit", "0"]).await);
+    let listed = archive.ask("list --json --limit 0").await.json_lines();
     assert_eq!(listed.len(), 2 * NEW);
-    assert!(
-        listed
-            .iter()
-            .all(|row| row["url"].as_str().unwrap().contains("new.test"))
-    );
+    for row in listed {
+        assert_contains(row["url"].as_str().unwrap(), "new.test");
+    }
     // A second run finds nothing.
     let again = archive.prune().await;
     assert!(again.contains("nothing to remove"), "{again}");
-    let alone = ["--node", "north", "prune", "--before", "30d", "--why", "x"];
-    assert_eq!(archive.ask(&alone).await.code, Some(2));
+    let alone = "--archive --node north prune --before 30d --why x";
+    archive.south.audit_code(2, alone).await;
     // Nodes keep shipping, even a decision of a removed month with its robots.txt.
     for place in [&archive.north, &archive.south] {
         write(place, OLD_HOST, &[old(), clock::now()]).await;
@@ -283,7 +262,7 @@ async fn prune_drops_months_with_the_texts_only_they_refer_to() {
     assert_eq!(archive.decisions_of(&month(old())).await, 2);
     assert_eq!(archive.postgres.number(files).await, 2);
     // The proof is in the node's record, which is unchanged.
-    done(&archive.north.run(&["audit", "verify"]).await);
+    archive.north.assert_verified().await;
 }
 
 #[tokio::test]
@@ -291,15 +270,8 @@ async fn a_long_running_reader_makes_prune_fail() {
     let archive = Archive::shipped().await;
     let reader = archive.postgres.session("SELECT count(*) FROM decision");
     reader.begun().await;
-    let short = [
-        "--set",
-        "audit.archive_timeout=\"1s\"",
-        "audit",
-        "--archive",
-        "prune",
-    ];
-    let prune = [&short[..], &["--before", "30d", "--why", "old", "--yes"]].concat();
-    let refused = archive.south.run_code(1, &prune).await;
+    let prune = "--archive prune --before 30d --why old --yes --set audit.archive_timeout=\"1s\"";
+    let refused = archive.south.audit_code(1, prune).await;
     assert_contains(&refused.stderr, "read or written all the time");
     assert_eq!(archive.decisions_of(&month(old())).await, OLD as i64);
     drop(reader);
@@ -318,25 +290,18 @@ async fn a_late_ending_is_added_to_its_shipped_decision() {
     ship(&archive.north).await;
     assert_eq!(archive.postgres.number(without).await, 3);
     // The first ending comes soon, the second after many decisions, the third never.
-    end(open.remove(0), 1);
-    for number in 0..OLD {
-        end(record.decision(&host, number, clock::now()).await, 0);
+    for left in [2, 1] {
+        end(open.remove(0), 1);
+        for number in 0..OLD {
+            end(record.decision(&host, number, clock::now()).await, 0);
+        }
+        ship(&archive.north).await;
+        assert_eq!(archive.postgres.number(without).await, left);
     }
-    ship(&archive.north).await;
-    assert_eq!(archive.postgres.number(without).await, 2);
-    end(open.remove(0), 1);
-    for number in 0..OLD {
-        end(record.decision(&host, number, clock::now()).await, 0);
-    }
-    ship(&archive.north).await;
-    assert_eq!(archive.postgres.number(without).await, 1);
     drop(open);
     record.close().await;
     archive.assert_whole(&archive.north).await;
-    let decisions = archive
-        .postgres
-        .number("SELECT count(*) FROM decision")
-        .await;
+    let decisions = archive.postgres.number(DECISIONS).await;
     assert_eq!(decisions, 3 + 2 * OLD as i64);
 }
 
@@ -344,10 +309,9 @@ async fn a_late_ending_is_added_to_its_shipped_decision() {
 async fn a_redaction_reaches_decisions_of_every_month() {
     let archive = Archive::shipped().await;
     // Two old decisions, and a current one.
-    let last = archive.north.number(OLD + 1).to_string();
-    let redact = ["audit", "redact", "--why", "asked for", "--yes", "--seq"];
-    let redact = [&redact[..], &["15", "16", &last]].concat();
-    done(&archive.north.run(&redact).await);
+    let last = archive.north.number(OLD + 1);
+    let redact = format!("redact --why 'asked for' --yes --seq 15 16 {last}");
+    archive.north.audit(&redact).await;
     archive.assert_whole(&archive.north).await;
     let redacted = "SELECT count(*) FROM decision WHERE client IS NULL AND credential IS NULL
                         AND url IS NULL AND host IS NOT NULL AND reading IS NULL";
@@ -362,27 +326,22 @@ async fn a_redaction_reaches_decisions_of_every_month() {
 async fn a_pruned_record_ships_its_remaining_entries() {
     let archive = Archive::empty().await;
     record(&archive.north).await;
-    let alone = ["--set", "audit.archive=\"none\"", "audit", "prune"];
-    let prune = [&alone[..], &["--before", "30d", "--why", "test", "--yes"]].concat();
-    done(&archive.north.run(&prune).await);
+    let prune = "prune --before 30d --why test --yes --set audit.archive=\"none\"";
+    archive.north.audit(prune).await;
     archive.assert_whole(&archive.north).await;
     let remains = "SELECT count(*) FROM decision WHERE seq = 15";
     assert_eq!(archive.postgres.number(remains).await, 1);
 }
 
+// A node ships the entries before it removes them.
 #[tokio::test]
 async fn entries_removed_from_a_node_stay_in_the_archive_until_pruned() {
-    let archive = Archive::shipped().await;
-    let prune = [
-        "audit", "prune", "--before", "30d", "--why", "test", "--yes",
-    ];
-    done(&archive.north.run(&prune).await);
-    ship(&archive.north).await;
+    let archive = Archive::empty().await;
+    record(&archive.north).await;
+    let prune = "prune --before 30d --why test --yes";
+    let removed = archive.north.audit(prune).await.stdout;
+    assert_contains(&removed, "entries 1 to 8192 are removed");
     assert_eq!(archive.decisions_of(&month(old())).await, OLD as i64);
     archive.prune().await;
-    let left = archive
-        .postgres
-        .number("SELECT count(*) FROM decision")
-        .await;
-    assert_eq!(left, 2 * NEW as i64);
+    assert_eq!(archive.postgres.number(DECISIONS).await, NEW as i64);
 }

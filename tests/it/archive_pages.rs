@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::dashboard::Browser;
-use crate::kit::archive_fleet::{Fleet, NODES, lines, sorted};
-use crate::kit::assert_members;
+use crate::kit::archive_fleet::{Fleet, NODES, sorted};
 use crate::kit::client::Reply;
 use crate::kit::proxy::{Config, Place};
+use crate::kit::{assert_contains, assert_members};
 
 /// Longest time until a page reports that the archive does not answer: the proxy's limit,
 /// plus a margin for a busy machine.
@@ -46,13 +46,9 @@ async fn all_pages(browser: &Browser, query: &str) -> Vec<Value> {
 #[tokio::test]
 async fn decision_pages_for_all_nodes_show_the_archive() {
     let mut fleet = Fleet::shipped().await;
-    let list = ["list", "--json", "--limit", "0"];
-    let all = lines(&fleet.archive(&list).await);
-    let south = lines(
-        &fleet
-            .archive(&[&list[..], &["--node", "south"]].concat())
-            .await,
-    );
+    let list = "list --json --limit 0";
+    let all = fleet.archive_lines(list).await;
+    let south = fleet.archive_lines(&format!("{list} --node south")).await;
     let seq = south[0]["seq"].to_string();
     let browser = browser(&mut fleet).await;
     // The pages together have each decision once, in the order of `audit list`.
@@ -60,10 +56,8 @@ async fn decision_pages_for_all_nodes_show_the_archive() {
     let of_south = all_pages(&browser, "&node=south").await;
     assert_eq!(sorted(of_south), sorted(south.clone()));
     // HTML pages have the switch, and name the node in each row and link.
-    let page = browser
-        .get("/decisions?of=archive&verdict=disallow")
-        .await
-        .text();
+    let refused = "/decisions?of=archive&verdict=disallow";
+    let page = browser.get(refused).await.text();
     for wanted in [
         "all nodes (archive)",
         "/decisions?of=archive&amp;verdict=disallow\" aria-current=\"true\"",
@@ -81,10 +75,8 @@ async fn decision_pages_for_all_nodes_show_the_archive() {
     let total = format!("<b>{refused} decisions</b> · page 1 of 1<");
     assert!(page.contains(&total), "{total}: {page}");
     let own = browser.get("/decisions").await.text();
-    assert!(
-        own.contains("all nodes (archive)") && !own.contains("node=south"),
-        "{own}"
-    );
+    assert_contains(&own, "all nodes (archive)");
+    assert!(!own.contains("node=south"), "{own}");
     // The page of a decision, with links that stay in the archive.
     let path = format!("/decisions/{seq}?of=archive&node=south");
     let story = browser.json(&format!("/api/v1{path}")).await;
@@ -112,16 +104,15 @@ async fn decision_pages_for_all_nodes_show_the_archive() {
         assert_eq!(browser.get(path).await.status(), status, "{path}");
     }
     // An exported file with all decisions, oldest first.
-    let csv = browser
-        .get("/decisions/export?of=archive&form=csv&node=west")
-        .await;
+    let export = async |query: &str| {
+        let path = format!("/decisions/export?of=archive&{query}");
+        browser.get(&path).await.text()
+    };
+    let csv = export("form=csv&node=west").await;
     let west = all.iter().filter(|row| row["node"] == "west").count();
-    assert!(csv.text().starts_with("node,seq,time,"), "{}", csv.text());
-    assert_eq!(csv.text().lines().count(), 1 + west);
-    let jsonl = browser
-        .get("/decisions/export?of=archive&form=jsonl")
-        .await
-        .text();
+    assert!(csv.starts_with("node,seq,time,"), "{csv}");
+    assert_eq!(csv.lines().count(), 1 + west);
+    let jsonl = export("form=jsonl").await;
     assert_eq!(jsonl.lines().count(), all.len());
 }
 
@@ -133,10 +124,8 @@ async fn a_list_from_the_archive_counts_at_most_ten_thousand_decisions() {
                     jsonb_build_object('seq', 1000000 + n, 'method', 'HEAD')) AS r";
     fleet.postgres.sql(more).await;
     let browser = browser(&mut fleet).await;
-    let page = browser
-        .get("/decisions?of=archive&method=HEAD")
-        .await
-        .text();
+    let heads = "/decisions?of=archive&method=HEAD";
+    let page = browser.get(heads).await.text();
     let total = "more than <b>10,000 decisions</b> · page 1<";
     assert!(page.contains(total), "{page}");
 }
@@ -145,22 +134,17 @@ async fn a_list_from_the_archive_counts_at_most_ten_thousand_decisions() {
 async fn pages_limited_to_this_node_say_so() {
     let mut fleet = Fleet::shipped().await;
     let browser = browser(&mut fleet).await;
-    for (path, rows) in [
-        ("/hosts", "/decisions?of=archive"),
-        (
-            "/hosts?host=o.test",
-            "/decisions?of=archive&amp;host=o.test",
-        ),
-        (
-            "/hosts?host=o.test&of=archive",
-            "/decisions?of=archive&amp;host=o.test",
-        ),
-        ("/crawlers", "/decisions?of=archive"),
-        ("/crawlers?of=archive", "/decisions?of=archive"),
+    for (path, filter) in [
+        ("/hosts", ""),
+        ("/hosts?host=o.test", "&amp;host=o.test"),
+        ("/hosts?host=o.test&of=archive", "&amp;host=o.test"),
+        ("/crawlers", ""),
+        ("/crawlers?of=archive", ""),
     ] {
         let page = browser.get(path).await.text();
         assert!(page.contains("covers this node only"), "{path}: {page}");
-        assert!(page.contains(rows), "{path}: {page}");
+        let rows = format!("/decisions?of=archive{filter}");
+        assert!(page.contains(&rows), "{path}: {page}");
     }
     for path in [
         "/api/v1/hosts?host=o.test&of=archive",
@@ -180,21 +164,12 @@ async fn pages_limited_to_this_node_say_so() {
 #[tokio::test]
 async fn the_overview_of_all_nodes_adds_up_their_decisions() {
     let mut fleet = Fleet::shipped().await;
-    let stats = lines(&fleet.archive(&["stats", "--json"]).await).remove(0);
-    let hosts = ["stats", "--by", "host", "--json"];
-    let hosts = lines(&fleet.archive(&hosts).await);
+    let stats = fleet.archive_lines("stats --json").await.remove(0);
+    let hosts = fleet.archive_lines("stats --by host --json").await;
     let browser = browser(&mut fleet).await;
     let overview = browser.json("/api/v1/overview?of=archive").await;
-    for name in [
-        "requests",
-        "refusals",
-        "reported",
-        "later",
-        "bytes",
-        "errors",
-        "refused_by_site",
-        "put_off_by_site",
-    ] {
+    let names = "requests refusals reported later bytes errors refused_by_site put_off_by_site";
+    for name in names.split(' ') {
         assert_eq!(overview["sums"][name], stats[name], "{name}");
     }
     assert_ne!(stats["refused_by_site"], 0);
@@ -203,11 +178,8 @@ async fn the_overview_of_all_nodes_adds_up_their_decisions() {
     let all: u64 = counts.map(|count| count.as_u64().unwrap()).sum();
     assert_eq!(stats["requests"], all, "{classes}");
     for host in overview["hosts"].as_array().unwrap() {
-        let own = hosts
-            .iter()
-            .find(|row| row["host"] == host["name"])
-            .unwrap();
-        assert_eq!(host["refusals"], own["refusals"]);
+        let own = hosts.iter().find(|row| row["host"] == host["name"]);
+        assert_eq!(host["refusals"], own.unwrap()["refusals"]);
     }
     let own = browser.json("/api/v1/overview").await;
     assert!(own["sums"]["requests"].as_u64() < stats["requests"].as_u64());
@@ -239,9 +211,8 @@ async fn pages_report_an_unresponsive_archive_in_time() {
             let page = get_in_time(&browser, path).await;
             assert_eq!(page.status(), 503, "{state} {path}: {}", page.text());
             assert!(page.text().contains("of this node"), "{}", page.text());
-            let api = browser
-                .get(&format!("/api/v1{}", path.replace("/?", "/overview?")))
-                .await;
+            let path = format!("/api/v1{}", path.replace("/?", "/overview?"));
+            let api = browser.get(&path).await;
             assert_eq!(api.status(), 503, "{state} {path}: {}", api.text());
         }
         // Pages about this node do not depend on the archive.

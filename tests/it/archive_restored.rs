@@ -3,8 +3,7 @@
 
 use politesse_base::clock;
 
-use crate::archive_months::{Archive, done, ship, write};
-use crate::kit::archive_fleet::lines;
+use crate::archive_months::{Archive, ship, write};
 use crate::kit::proxy::Place;
 
 /// Number of decisions whose entries fill more than one part of 8,192 numbers.
@@ -13,13 +12,13 @@ const MANY: usize = 4500;
 /// Replaces the record, which is lost, by a backup.
 async fn restore(place: &Place, backup: &str) {
     std::fs::remove_file(place.path("audit.db")).unwrap();
-    done(&place.run(&["audit", "restore", backup]).await);
+    place.audit(&format!("restore {backup}")).await;
 }
 
 /// Returns the number of decisions in the archive for `host`.
 async fn count(archive: &Archive, host: &str) -> usize {
-    let list = ["list", "--json", "--limit", "0", "--host", host];
-    lines(&archive.ask(&list).await).len()
+    let list = format!("list --json --limit 0 --host {host}");
+    archive.ask(&list).await.json_lines().len()
 }
 
 #[tokio::test]
@@ -27,7 +26,7 @@ async fn the_archive_keeps_entries_that_a_restored_node_lost() {
     let archive = Archive::empty().await;
     let north = &archive.north;
     write(north, "http://first.test/", &[clock::now(); 100]).await;
-    done(&north.run(&["audit", "backup", "copy.db"]).await);
+    north.audit("backup copy.db").await;
     write(north, "http://second.test/", &[clock::now(); MANY]).await;
     ship(north).await;
     restore(north, "copy.db").await;
@@ -40,7 +39,7 @@ async fn the_archive_keeps_entries_that_a_restored_node_lost() {
     ] {
         assert_eq!(count(&archive, host).await, wanted, "{host}");
     }
-    let again = done(&north.run(&["audit", "ship", "--once"]).await);
+    let again = north.audit("ship --once").await.stdout;
     assert!(again.starts_with("all entries have arrived"), "{again}");
 }
 
@@ -50,7 +49,7 @@ async fn a_node_restored_from_ever_older_backups_still_ships() {
     let north = &archive.north;
     for backup in ["early.db", "late.db"] {
         write(north, "http://first.test/", &[clock::now(); 100]).await;
-        done(&north.run(&["audit", "backup", backup]).await);
+        north.audit(&format!("backup {backup}")).await;
     }
     let mut wanted = 200;
     for backup in ["late.db", "late.db", "early.db"] {
@@ -69,7 +68,7 @@ async fn skipped_numbers_and_a_new_record_are_shipped() {
     let archive = Archive::empty().await;
     let north = &archive.north;
     write(north, "http://first.test/", &[clock::now(); 10]).await;
-    done(&north.run(&["audit", "backup", "copy.db"]).await);
+    north.audit("backup copy.db").await;
     write(north, "http://second.test/", &[clock::now(); 10]).await;
     ship(north).await;
     // The whole folder was lost, as with a disk. The restored record does not know which
@@ -100,8 +99,8 @@ async fn a_node_keeps_its_id_across_connections_and_a_new_name() {
     let nodes = "SELECT id, name FROM node ORDER BY id";
     assert_eq!(archive.postgres.sql(nodes).await, ["1|north", "2|south"]);
     // A new name applies to the same node.
-    let named = ["audit", "ship", "--once", "--set", "fleet.node=\"east\""];
-    done(&archive.south.run(&named).await);
+    let renamed = "ship --once --set fleet.node=\"east\"";
+    archive.south.audit(renamed).await;
     assert_eq!(archive.postgres.sql(nodes).await, ["1|north", "2|east"]);
 }
 
@@ -118,9 +117,8 @@ async fn concurrent_redactions_of_two_nodes_cause_no_deadlock() {
             let numbers: Vec<_> = (0..10)
                 .map(|at| (1 + round * 20 + at * 2).to_string())
                 .collect();
-            let mut redact = vec!["audit", "redact", "--why", "asked for", "--yes", "--seq"];
-            redact.extend(numbers.iter().map(String::as_str));
-            done(&place.run(&redact).await);
+            let redact = format!("redact --why 'asked for' --yes --seq {}", numbers.join(" "));
+            place.audit(&redact).await;
             // Both nodes ship the same robots.txt texts.
             write(place, &format!("http://{round}.test/"), &[clock::now(); 10]).await;
         }

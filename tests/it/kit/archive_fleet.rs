@@ -65,29 +65,27 @@ impl Fleet {
         }
         let fleet = Self { postgres, places };
         for place in &fleet.places {
-            place.run(&["audit", "ship", "--once"]).await;
+            place.audit("ship --once").await;
         }
         fleet
     }
 
-    /// Runs `audit` on one node's record.
-    pub(crate) async fn of_node(&self, node: usize, arguments: &[&str]) -> Outcome {
-        self.places[node]
-            .run(&[&["audit"][..], arguments].concat())
-            .await
+    /// Runs `audit` with `words` on one node's record. Returns the lines that it prints.
+    pub(crate) async fn lines_of_node(&self, node: usize, words: &str) -> Vec<Value> {
+        self.places[node].audit(words).await.json_lines()
     }
 
-    /// Runs `audit --archive`, with the configuration of the first node.
-    pub(crate) async fn archive(&self, arguments: &[&str]) -> Outcome {
-        let command = ["audit", "--archive"];
-        self.places[0].run(&[&command, arguments].concat()).await
+    /// Runs `audit --archive` with `words` and the configuration of the first node, and
+    /// asserts that it exits with `code`.
+    pub(crate) async fn archive_code(&self, code: i32, words: &str) -> Outcome {
+        let words = format!("--archive {words}");
+        self.places[0].audit_code(code, &words).await
     }
-}
 
-/// Returns the lines printed by a command, which must have succeeded.
-pub(crate) fn lines(outcome: &Outcome) -> Vec<Value> {
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    outcome.json_lines()
+    /// Runs `audit --archive` with `words`. Returns the lines that it prints.
+    pub(crate) async fn archive_lines(&self, words: &str) -> Vec<Value> {
+        self.archive_code(0, words).await.json_lines()
+    }
 }
 
 /// Sorts rows by their text. A list over several nodes has the same rows as the lists of

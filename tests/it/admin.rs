@@ -1,25 +1,19 @@
 //! The admin listener: health, readiness and metrics, and the Host values it accepts.
 
-use std::net::SocketAddr;
-
 use crate::kit::client::{Crawler, get, get_admin};
 use crate::kit::origin::{Script, site};
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::Config;
+use crate::kit::{assert_contains, until};
 
 // Ours.
 #[tokio::test]
 async fn a_running_proxy_is_healthy_and_ready() {
     let proxy = Config::default().start().await;
-    assert_eq!(
-        get_admin(proxy.admin(), "/healthz", &[]).await.status(),
-        200
-    );
-    assert_eq!(get_admin(proxy.admin(), "/readyz", &[]).await.status(), 200);
-    assert_eq!(
-        get_admin(proxy.admin(), "/nothing", &[]).await.status(),
-        404
-    );
+    for (path, status) in [("/healthz", 200), ("/readyz", 200), ("/nothing", 404)] {
+        let reply = get_admin(proxy.admin(), path, &[]).await;
+        assert_eq!(reply.status(), status, "{path}");
+    }
 }
 
 // Ours: no metric contains a host, a URL or a crawler name.
@@ -29,19 +23,15 @@ async fn metrics_count_decisions_without_naming_hosts_or_crawlers() {
     get(&proxy, "http://o.test/open").await;
     get(&proxy, "http://o.test/private").await;
     let metrics = get_admin(proxy.admin(), "/metrics", &[]).await;
-    assert!(
-        metrics
-            .head
-            .value("content-type")
-            .starts_with("application/openmetrics-text")
-    );
+    let media_type = metrics.head.value("content-type");
+    assert!(media_type.starts_with("application/openmetrics-text"));
     let text = metrics.text();
     for line in [
         "politesse_decisions_total{verdict=\"allow\",reason=\"no_rule\"} 1",
         "politesse_decisions_total{verdict=\"disallow\",reason=\"rule\"} 1",
         "politesse_robots_fetches_total{result=\"successful\"} 1",
     ] {
-        assert!(text.contains(line), "{line} in {text}");
+        assert_contains(&text, line);
     }
     assert!(text.ends_with("# EOF\n"));
     for word in ["o.test", "private", "ExampleBot", "examplebot"] {
@@ -56,22 +46,17 @@ async fn requests_get_503_while_the_record_cannot_be_written() {
     let (origin, proxy) = site(Script::robots(""), &[]).await;
     assert_eq!(get(&proxy, "http://o.test/before").await.status(), 200);
     proxy.place().completed(1).await;
-    proxy
-        .place()
-        .database()
-        .execute_batch("DROP VIEW audit_log; DROP TABLE decision;")
-        .unwrap();
+    let drop = "DROP VIEW audit_log; DROP TABLE decision;";
+    proxy.place().database().execute_batch(drop).unwrap();
     let reply = get(&proxy, "http://o.test/after").await;
     assert_eq!(reply.status(), 503, "{}", reply.text());
     assert!(reply.head.value("proxy-status").starts_with("politesse;"));
     assert!(!reply.head.value("retry-after").is_empty());
     let ready = get_admin(proxy.admin(), "/readyz", &[]).await;
     assert_eq!(ready.status(), 503);
-    assert!(ready.text().contains("audit"), "{}", ready.text());
-    assert_eq!(
-        get_admin(proxy.admin(), "/healthz", &[]).await.status(),
-        200
-    );
+    assert_contains(&ready.text(), "audit");
+    let health = get_admin(proxy.admin(), "/healthz", &[]).await;
+    assert_eq!(health.status(), 200);
     assert_eq!(origin.targets(), ["/before"]);
 }
 
@@ -79,17 +64,14 @@ async fn requests_get_503_while_the_record_cannot_be_written() {
 #[tokio::test]
 async fn a_stopping_proxy_is_not_ready() {
     let gate = Gate::shut();
-    let (origin, proxy) = site(
-        Script::robots("").page("/slow", Page::text("x").after(&gate)),
-        &[],
-    )
-    .await;
+    let script = Script::robots("").page("/slow", Page::text("x").after(&gate));
+    let (origin, proxy) = site(script, &[]).await;
     let mut crawler = Crawler::plain(&proxy).await;
     crawler.start_get("http://o.test/slow", "o.test").await;
     origin.arrival("/slow").await;
     proxy.signal("TERM").await;
     let admin = proxy.admin();
-    crate::kit::until("/readyz of 503", async || {
+    until("/readyz of 503", async || {
         (get_admin(admin, "/readyz", &[]).await.status() == 503).then_some(())
     })
     .await;
@@ -97,51 +79,32 @@ async fn a_stopping_proxy_is_not_ready() {
     assert_eq!(crawler.reply_to("GET").await.status(), 200);
 }
 
-/// Requests `/metrics` with this request line and these `Host` values, and returns the
-/// status.
-async fn metrics_status(admin: SocketAddr, line: &str, hosts: &[&str]) -> u16 {
-    let fields = hosts.iter().map(|host| format!("Host: {host}"));
-    let lines: Vec<_> = [line.to_owned()].into_iter().chain(fields).collect();
-    let lines: Vec<_> = lines.iter().map(String::as_str).collect();
-    Crawler::to(admin).await.ask(&lines).await.status()
-}
-
 // Ours, against DNS rebinding; RFC 9112, sections 3.2 and 3.2.2.
 #[tokio::test]
 async fn the_admin_listener_answers_only_for_its_own_host_names() {
     let proxy = Config::default().start().await;
-    let admin = proxy.admin();
-    let own = admin.to_string();
-    let line = "GET /metrics HTTP/1.1";
-    for (hosts, status) in [
-        (&[&*own][..], 200),
-        (&["localhost"], 200),
-        (&["[::1]:1"], 200),
-        (&["evil.test"], 421),
-        (&["[evil.test"], 400),
-        (&["[::1].evil.test"], 400),
-        (&["a@localhost"], 400),
-        (&[""], 400),
-        (&[], 400),
-        (&[&own, &own], 400),
-        (&[&own, "evil.test"], 400),
+    let own = proxy.admin().to_string();
+    let absolute = format!("http://{own}/metrics");
+    for (target, hosts, status) in [
+        ("/metrics", &[&*own][..], 200),
+        ("/metrics", &["localhost"], 200),
+        ("/metrics", &["[::1]:1"], 200),
+        ("/metrics", &["evil.test"], 421),
+        ("/metrics", &["[evil.test"], 400),
+        ("/metrics", &["[::1].evil.test"], 400),
+        ("/metrics", &["a@localhost"], 400),
+        ("/metrics", &[""], 400),
+        ("/metrics", &[], 400),
+        ("/metrics", &[&own, &own], 400),
+        ("/metrics", &[&own, "evil.test"], 400),
+        (&absolute, &[&own], 200),
+        ("http://evil.test/metrics", &[&own], 421),
+        ("http://a@localhost/metrics", &[&own], 400),
     ] {
-        assert_eq!(
-            metrics_status(admin, line, hosts).await,
-            status,
-            "{hosts:?}"
-        );
-    }
-    for (target, status) in [
-        (format!("http://{own}/metrics"), 200),
-        ("http://evil.test/metrics".to_owned(), 421),
-        ("http://a@localhost/metrics".to_owned(), 400),
-    ] {
-        let line = format!("GET {target} HTTP/1.1");
-        assert_eq!(
-            metrics_status(admin, &line, &[&own]).await,
-            status,
-            "{target}"
-        );
+        let hosts = hosts.iter().map(|host| format!("Host: {host}"));
+        let lines = [vec![format!("GET {target} HTTP/1.1")], hosts.collect()].concat();
+        let lines: Vec<_> = lines.iter().map(String::as_str).collect();
+        let reply = Crawler::to(proxy.admin()).await.ask(&lines).await;
+        assert_eq!(reply.status(), status, "{lines:?}");
     }
 }

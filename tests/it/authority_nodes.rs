@@ -6,21 +6,20 @@ use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
 
-use crate::kit::client::{get_admin, metrics};
+use crate::kit::client::get_admin;
+use crate::kit::fleet::write_private;
 use crate::kit::origin::{Origin, Script};
+use crate::kit::paced::metric;
 use crate::kit::page::Page;
-use crate::kit::program::{Outcome, finish, isolated};
+use crate::kit::program::{finish, isolated};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
-use crate::kit::until;
+use crate::kit::{assert_contains, until};
 
 const NODES: [&str; 3] = ["node1", "node2", "node3"];
 
 async fn origin() -> Origin {
-    Script::robots("")
-        .page("/page", Page::text("yes"))
-        .tls()
-        .start()
-        .await
+    let script = Script::robots("").page("/page", Page::text("yes"));
+    script.tls().start().await
 }
 
 /// Creates a place with a root, and a file with the root's certificate for clients.
@@ -53,16 +52,6 @@ async fn node_of(root: &Place, node: &str, origin: &Origin) -> Proxy {
         .await
 }
 
-async fn curl(proxy: &Proxy, trusted: &Path) -> Outcome {
-    let mut curl = isolated("curl", proxy.place().folder());
-    curl.args(["--silent", "--show-error", "--max-time", "30", "--proxy"])
-        .arg(format!("http://{}", proxy.address()))
-        .arg("--cacert")
-        .arg(trusted)
-        .arg("https://o.test/page");
-    finish(curl, b"").await
-}
-
 const PYTHON: &str = "
 import socket, ssl, sys
 host, port = sys.argv[1].rsplit(':', 1)
@@ -86,36 +75,26 @@ ask.on('connect', (reply, socket) => {
 ask.end();
 ";
 
-/// Returns the command of a client, by name, that trusts only `trusted`.
-fn client(which: &str, proxy: &Proxy, trusted: &Path) -> Command {
-    let (address, folder) = (proxy.address().to_string(), proxy.place().folder());
-    let with = |program: &str, arguments: &[&str]| {
-        let mut command = isolated(program, folder);
-        command.args(arguments);
-        command
+/// Returns a command of `program`, a client that trusts only `trusted`.
+fn client(program: &str, proxy: &Proxy, trusted: &Path) -> Command {
+    let (address, trusted) = (proxy.address().to_string(), name(trusted));
+    let mut command = isolated(program, proxy.place().folder());
+    match program {
+        "python3" => command.args(["-c", PYTHON, &address, &trusted]),
+        "node" => command.args(["-e", NODE, &address, &trusted]),
+        "curl" => {
+            let options = "--silent --show-error --fail --max-time 30 https://o.test/page";
+            command.args(options.split(' '));
+            command.args(["--proxy", &address, "--cacert", &trusted])
+        }
+        _ => {
+            let options = "s_client -connect o.test:443 -servername o.test \
+                           -verify_hostname o.test -x509_strict -verify_return_error";
+            command.args(options.split(' '));
+            command.args(["-proxy", &address, "-CAfile", &trusted])
+        }
     };
-    match which {
-        "python" => with("python3", &["-c", PYTHON, &address, &name(trusted)]),
-        "node" => with("node", &["-e", NODE, &address, &name(trusted)]),
-        _ => with(
-            "openssl",
-            &[
-                "s_client",
-                "-proxy",
-                &address,
-                "-connect",
-                "o.test:443",
-                "-servername",
-                "o.test",
-                "-verify_hostname",
-                "o.test",
-                "-x509_strict",
-                "-verify_return_error",
-                "-CAfile",
-                &name(trusted),
-            ],
-        ),
-    }
+    command
 }
 
 // RFC 5280, section 6.1. All nodes are below one root.
@@ -126,21 +105,16 @@ async fn clients_that_trust_only_the_root_accept_every_node() {
     let (_other, foreign) = root().await;
     for node in NODES {
         let proxy = node_of(&place, node, &origin).await;
-        let fetched = curl(&proxy, &trusted).await;
-        fetched.assert_output(0, "yes");
-        assert_ne!(curl(&proxy, &foreign).await.code, Some(0));
-        for which in ["python", "node", "openssl"] {
-            let trusting = finish(client(which, &proxy, &trusted), b"").await;
-            assert_eq!(trusting.code, Some(0), "{which} {trusting:?}");
-            let doubting = finish(client(which, &proxy, &foreign), b"").await;
-            assert_ne!(doubting.code, Some(0), "{which} {doubting:?}");
+        for program in ["curl", "python3", "node", "openssl"] {
+            let trusting = finish(client(program, &proxy, &trusted), b"").await;
+            assert_eq!(trusting.code, Some(0), "{program} {trusting:?}");
+            let doubting = finish(client(program, &proxy, &foreign), b"").await;
+            assert_ne!(doubting.code, Some(0), "{program} {doubting:?}");
         }
         // The node hands out the root's certificate, not its own.
         let root_pem = std::fs::read_to_string(&trusted).unwrap();
-        assert_eq!(
-            proxy.place().run_ok(&["ca", "export"]).await.stdout,
-            root_pem
-        );
+        let exported = proxy.place().run_ok(&["ca", "export"]).await;
+        assert_eq!(exported.stdout, root_pem);
         let page = get_admin(proxy.admin(), "/ca.pem", &[]).await;
         assert_eq!(page.text(), root_pem);
     }
@@ -151,17 +125,10 @@ async fn clients_that_trust_only_the_root_accept_every_node() {
 async fn a_node_shows_both_digests_and_the_earlier_end_of_its_chain() {
     let (place, _) = root().await;
     let folder = place.path("node1");
-    let order = [
-        "ca",
-        "issue",
-        "node1",
-        "--days",
-        "30",
-        "--out",
-        &name(&folder),
-    ];
-    let made = place.run_ok(&order).await.stdout;
-    assert!(made.contains("valid until"), "{made}");
+    let out = name(&folder);
+    let issue = ["ca", "issue", "node1", "--days", "30", "--out", &out];
+    let made = place.run_ok(&issue).await.stdout;
+    assert_contains(&made, "valid until");
     let mode = |end: &str| folder.join(end).metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("ca.key"), mode("ca.pem")), (0o600, 0o644));
     let of_root = place.run_ok(&["ca", "show"]).await.stdout;
@@ -175,13 +142,8 @@ async fn a_node_shows_both_digests_and_the_earlier_end_of_its_chain() {
     assert!(digest(&shown, "node sha256 ").is_some(), "{shown}");
     assert_eq!(digest(&of_root, "node sha256 "), None);
     let proxy = node.start().await;
-    let text = metrics(&proxy).await;
-    let line = "politesse_ca_end_timestamp_seconds ";
-    let end: f64 = digest(&text, line).unwrap().parse().unwrap();
-    let start: f64 = digest(&text, "politesse_start_timestamp_seconds ")
-        .unwrap()
-        .parse()
-        .unwrap();
+    let end = metric(&proxy, "politesse_ca_end_timestamp_seconds").await;
+    let start = metric(&proxy, "politesse_start_timestamp_seconds").await;
     assert!((29.0..31.0).contains(&((end - start) / 86_400.0)), "{end}");
 }
 
@@ -194,7 +156,7 @@ async fn a_reload_gives_a_node_another_key() {
     let folder = place.path("node1");
     let again = ["ca", "issue", "node1", "--out", &name(&folder)];
     let refused = place.run_code(1, &again).await;
-    assert!(refused.stderr.contains("never overwritten"), "{refused:?}");
+    assert_contains(&refused.stderr, "never overwritten");
 
     let shown = async || proxy.place().run_ok(&["ca", "show"]).await.stdout;
     let before = shown().await;
@@ -209,7 +171,7 @@ async fn a_reload_gives_a_node_another_key() {
         (chain(&proxy, &trusted).await != second).then_some(())
     })
     .await;
-    let fetched = curl(&proxy, &trusted).await;
+    let fetched = finish(client("curl", &proxy, &trusted), b"").await;
     fetched.assert_output(0, "yes");
 }
 
@@ -229,11 +191,8 @@ async fn start_failure(cert: &str, key: &str) -> String {
     let place = Place::with(&Config::default());
     std::fs::create_dir_all(place.path("certs")).unwrap();
     std::fs::write(place.path("certs/ca.pem"), cert).unwrap();
-    std::fs::write(place.path("certs/ca.key"), key).unwrap();
-    let owner = std::fs::Permissions::from_mode(0o600);
-    std::fs::set_permissions(place.path("certs/ca.key"), owner).unwrap();
-    let outcome = place.run_code(1, &["serve"]).await;
-    outcome.stderr
+    write_private(&place, "certs/ca.key", key);
+    place.run_code(1, &["serve"]).await.stderr
 }
 
 // Ours: the message names the file and the fault. Unit tests of `proxy::ca` cover expired
@@ -262,7 +221,7 @@ async fn files_that_clients_would_not_trust_are_refused_with_the_reason() {
     // A node cannot issue certificates, and an invalid node name is refused.
     let node = Place::with(&with_files(Config::default(), &place.path("node1")));
     let issued = node.run_code(1, &["ca", "issue", "node4"]).await;
-    assert!(issued.stderr.contains("its root issues"), "{issued:?}");
+    assert_contains(&issued.stderr, "its root issues");
     for wrong in ["", "../x", "a b", "é"] {
         assert_eq!(place.run(&["ca", "issue", wrong]).await.code, Some(2));
     }

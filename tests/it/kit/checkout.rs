@@ -18,6 +18,24 @@ pub(crate) fn text(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap()
 }
 
+/// Returns the Rust files below `folder`, each with its path from there and its text.
+pub(crate) fn rust_sources(folder: &Path) -> Vec<(String, String)> {
+    let mut folders = vec![folder.to_owned()];
+    let mut sources = Vec::new();
+    while let Some(next) = folders.pop() {
+        for entry in std::fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let name = path.strip_prefix(folder).unwrap().display().to_string();
+                sources.push((name, std::fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    sources
+}
+
 /// Runs a command, which must succeed, and returns its output.
 pub(crate) async fn done(command: Command) -> String {
     let outcome = finish(command, b"").await;

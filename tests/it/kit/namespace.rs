@@ -14,11 +14,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 use tokio::time::timeout;
 
-use super::raw_origin::find;
+use super::raw_origin::read_head;
 use super::run;
 
 /// Environment variable that holds the test's name in the process inside the namespace.
@@ -170,14 +170,10 @@ impl Everywhere {
 }
 
 async fn reply(mut stream: TcpStream, answer: &str) {
-    let mut head = Vec::new();
-    while find(&head, b"\r\n\r\n").is_none() {
-        if !matches!(stream.read_buf(&mut head).await, Ok(1..)) {
-            return;
-        }
+    if read_head(&mut stream, &mut Vec::new()).await.is_some() {
+        // The client may hang up before it reads the answer.
+        let _ = stream.write_all(answer.as_bytes()).await;
     }
-    // The client may hang up before it reads the answer.
-    let _ = stream.write_all(answer.as_bytes()).await;
 }
 
 /// An address that accepts no connection, because its accept queue is full.

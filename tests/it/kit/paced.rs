@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::client::{Reply, get_as, metrics};
+use super::client::{Reply, get, get_as, metrics};
 use super::origin::{Origin, Script, Seen};
 use super::page::{Gate, Page};
 use super::proxy::{Config, Place, Proxy, resolve};
@@ -39,11 +39,22 @@ pub(crate) async fn held(path: &str) -> (Gate, Origin) {
 
 /// Returns a configuration with the default pace, which most other tests turn off.
 pub(crate) fn standard(origin: &Origin) -> Config {
-    let config = resolve("o.test", origin.address());
+    with_default_pace(resolve("o.test", origin.address()))
+}
+
+/// Sets the pace to the program's defaults.
+pub(crate) fn with_default_pace(config: Config) -> Config {
     config
         .set("pace.profile = \"standard\"")
         .set("pace.origin = {}")
         .set("pace.backoff = { first = \"60s\", longest = \"24h\", forgive = \"30m\" }")
+}
+
+/// Starts `script`, and a proxy with the default pace before it.
+pub(crate) async fn standard_site(script: Script) -> (Origin, Arc<Proxy>) {
+    let origin = script.start().await;
+    let proxy = Arc::new(standard(&origin).start().await);
+    (origin, proxy)
 }
 
 /// Sends all requests, pairs of crawler and URL, at the same time, each over its own
@@ -64,6 +75,18 @@ pub(crate) async fn at_once(proxy: &Arc<Proxy>, requests: &[(&str, &str)]) -> Ve
 pub(crate) async fn all(proxy: &Arc<Proxy>, urls: &[String]) -> Vec<Reply> {
     let requests: Vec<_> = urls.iter().map(|url| ("ExampleBot", &**url)).collect();
     at_once(proxy, &requests).await
+}
+
+/// Sends requests as [`all`] does, in a task, without waiting for the responses.
+pub(crate) fn asking_all(proxy: &Arc<Proxy>, urls: &[String]) -> JoinHandle<Vec<Reply>> {
+    let (proxy, urls) = (Arc::clone(proxy), urls.to_vec());
+    tokio::spawn(async move { all(&proxy, &urls).await })
+}
+
+/// Requests `url` as ExampleBot in a task, without waiting for the response.
+pub(crate) fn asking_for(proxy: &Arc<Proxy>, url: &str) -> JoinHandle<Reply> {
+    let (proxy, url) = (Arc::clone(proxy), url.to_owned());
+    tokio::spawn(async move { get(&proxy, &url).await })
 }
 
 /// Returns `count` URLs under `http://o.test`.
@@ -170,23 +193,23 @@ pub(crate) fn asking(proxy: &Arc<Proxy>, agent: &str, paths: &[&str]) -> JoinHan
     })
 }
 
-/// Waits until exactly `length` requests are queued.
-pub(crate) async fn queue(proxy: &Proxy, length: u32) {
-    until("a queue", async || {
-        let queued = metric(proxy, "politesse_pace_queued").await;
-        (queued == f64::from(length)).then_some(())
+/// Waits until the metric `name` has this value.
+pub(crate) async fn until_metric(proxy: &Proxy, name: &str, value: u32) {
+    until(name, async || {
+        (metric(proxy, name).await == f64::from(value)).then_some(())
     })
     .await;
+}
+
+/// Waits until exactly `length` requests are queued.
+pub(crate) async fn queue(proxy: &Proxy, length: u32) {
+    until_metric(proxy, "politesse_pace_queued", length).await;
 }
 
 /// Waits until no request is in flight. A crawler can have its response slightly before
 /// the proxy counts the request as finished.
 pub(crate) async fn none_in_flight(proxy: &Proxy) {
-    until("no request in flight", async || {
-        let in_flight = metric(proxy, "politesse_pace_in_flight").await;
-        (in_flight == 0.0).then_some(())
-    })
-    .await;
+    until_metric(proxy, "politesse_pace_in_flight", 0).await;
 }
 
 /// Waits until the value of a metric, which is 0 if it is absent, is as `wanted`.

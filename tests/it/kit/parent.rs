@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::TcpStream;
 
-use super::raw_origin::find;
+use super::raw_origin::read_head;
 use super::server::Server;
 
 /// A running parent proxy, which logs the heads of the requests it receives.
@@ -42,14 +42,10 @@ async fn serve(
     answer: String,
     (origin, log): (SocketAddr, Arc<Mutex<Vec<String>>>),
 ) {
-    let mut head = Vec::new();
-    while find(&head, b"\r\n\r\n").is_none() {
-        if !matches!(stream.read_buf(&mut head).await, Ok(1..)) {
-            return;
-        }
-    }
-    let text = String::from_utf8_lossy(&head).into_owned();
-    log.lock().unwrap().push(text);
+    let Some(head) = read_head(&mut stream, &mut Vec::new()).await else {
+        return;
+    };
+    log.lock().unwrap().push(head);
     // The tested proxy may hang up as soon as it has read enough of the answer.
     if stream.write_all(answer.as_bytes()).await.is_err() {
         return;

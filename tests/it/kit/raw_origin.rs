@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
@@ -207,6 +207,23 @@ pub(crate) fn is_whole(request: &[u8]) -> bool {
         .lines()
         .find_map(|line| line.strip_prefix("content-length: "));
     length.is_none_or(|length| length.parse::<usize>().unwrap() <= body.len())
+}
+
+/// Reads the next head from `stream`; `None` if the connection ends first. `unread` holds
+/// the bytes that followed the head before.
+pub(crate) async fn read_head(
+    stream: &mut (impl AsyncRead + Unpin),
+    unread: &mut Vec<u8>,
+) -> Option<String> {
+    loop {
+        if let Some(end) = find(unread, b"\r\n\r\n") {
+            let head: Vec<u8> = unread.drain(..end + 4).collect();
+            return Some(String::from_utf8_lossy(&head).into_owned());
+        }
+        if stream.read_buf(unread).await.ok()? == 0 {
+            return None;
+        }
+    }
 }
 
 pub(crate) fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {

@@ -6,20 +6,19 @@ use std::sync::Arc;
 use jiff::ToSpan as _;
 
 use crate::kit::client::{Reply, get};
-use crate::kit::origin::{Origin, Script};
+use crate::kit::clock;
+use crate::kit::origin::Script;
 use crate::kit::paced::{
-    all, asking_for_less, assert_later, gaps, metric, ms, pages, queue, standard, urls, verified,
-    when,
+    asking_all, asking_for, asking_for_less, assert_later, gaps, metric, ms, pages, queue,
+    standard, urls, verified, when,
 };
 use crate::kit::page::{Gate, Page};
-use crate::kit::proxy::Config;
-use crate::kit::{clock, run};
 
 const SHORT_BACK_OFF: &str =
     "pace.backoff = { first = \"500ms\", longest = \"24h\", forgive = \"1h\" }";
 
-async fn origin(first: Page) -> Origin {
-    Script::robots("").page("/1", first).start().await
+fn script(first: Page) -> Script {
+    Script::robots("").page("/1", first)
 }
 
 /// Asserts that `reply` is the origin's own answer, unchanged.
@@ -31,7 +30,8 @@ fn assert_own(reply: &Reply, status: u16) {
 /// Asserts that an answer with this status and `Retry-After` puts the host in back-off
 /// for about five minutes.
 async fn assert_backed_off(status: u16, retry_after: &str) {
-    let origin = origin(asking_for_less(status, Some(retry_after))).await;
+    let script = script(asking_for_less(status, Some(retry_after)));
+    let origin = script.start().await;
     let other = Script::robots("").start().await;
     let config = standard(&origin).resolve("other.test", other.address());
     let proxy = Arc::new(config.start().await);
@@ -52,14 +52,11 @@ async fn assert_backed_off(status: u16, retry_after: &str) {
     assert_eq!(said("status"), [status, 429, 200]);
 }
 
-#[test]
-fn a_429_is_passed_on_and_obeyed() {
-    run(assert_backed_off(429, "300"));
-}
-
-#[test]
-fn a_503_is_passed_on_and_obeyed() {
-    run(assert_backed_off(503, "300"));
+#[tokio::test]
+async fn a_429_or_503_is_passed_on_and_obeyed() {
+    for status in [429, 503] {
+        assert_backed_off(status, "300").await;
+    }
 }
 
 #[tokio::test]
@@ -72,7 +69,7 @@ async fn a_date_in_retry_after_is_obeyed() {
 // Ours: plain HTTP, TLS and all ports are one host.
 #[tokio::test]
 async fn a_back_off_covers_all_ports_of_a_host() {
-    let plain = origin(asking_for_less(429, Some("300"))).await;
+    let plain = script(asking_for_less(429, Some("300"))).start().await;
     let tls = Script::robots("").tls().start().await;
     let config = standard(&plain).resolve("o.test:443", tls.address());
     let proxy = Arc::new(config.start().await);
@@ -85,43 +82,11 @@ async fn a_back_off_covers_all_ports_of_a_host() {
     verified(proxy, 3).await;
 }
 
-// RFC 9110, section 10.2.3.
-#[tokio::test]
-async fn requests_resume_after_retry_after() {
-    let origin = origin(asking_for_less(503, Some("1"))).await;
-    let proxy = Arc::new(standard(&origin).start().await);
-    assert_own(&get(&proxy, "http://o.test/1").await, 503);
-    assert_eq!(get(&proxy, "http://o.test/2").await.status(), 200);
-    let gap = gaps(&pages(&[&origin]))[0];
-    assert!((ms(1000)..ms(4000)).contains(&gap), "{gap:?}");
-    verified(proxy, 2).await;
-}
-
-// Ours: pauses double, and jitter only lengthens them.
-#[tokio::test]
-async fn without_retry_after_the_back_off_doubles() {
-    let mut script = Script::robots("");
-    for (target, status) in [("/1", 429), ("/2", 503), ("/3", 429)] {
-        script = script.page(target, asking_for_less(status, None));
-    }
-    let origin = script.start().await;
-    let proxy = Arc::new(standard(&origin).set(SHORT_BACK_OFF).start().await);
-    for (url, status) in urls(4).iter().zip([429, 503, 429, 200]) {
-        assert_eq!(get(&proxy, url).await.status(), status, "{url}");
-    }
-    let gaps = gaps(&pages(&[&origin]));
-    for (gap, pause) in gaps.iter().zip([500, 1000, 2000]) {
-        let longest = ms(pause) + ms(pause / 10) + ms(400);
-        assert!(ms(pause) <= *gap && *gap < longest, "{gaps:?}");
-    }
-    assert_eq!(metric(&proxy, "politesse_pace_backoffs_total").await, 3.0);
-    verified(proxy, 4).await;
-}
-
 // Ours: `pace.backoff.longest`.
 #[tokio::test]
 async fn a_back_off_never_exceeds_the_configured_longest() {
-    let origin = origin(asking_for_less(429, Some("86400"))).await;
+    let script = script(asking_for_less(429, Some("86400")));
+    let origin = script.start().await;
     let longest = "pace.backoff = { first = \"1s\", longest = \"1s\", forgive = \"1h\" }";
     let proxy = Arc::new(standard(&origin).set(longest).start().await);
     assert_own(&get(&proxy, "http://o.test/1").await, 429);
@@ -131,37 +96,17 @@ async fn a_back_off_never_exceeds_the_configured_longest() {
     verified(proxy, 2).await;
 }
 
-// Ours: other statuses say nothing about the time of the next request.
-#[tokio::test]
-async fn retry_after_on_other_statuses_starts_no_back_off() {
-    let mut script = Script::robots("");
-    for (target, status) in [("/1", 403), ("/2", 404), ("/3", 500), ("/4", 502)] {
-        script = script.page(target, asking_for_less(status, Some("300")));
-    }
-    let origin = script.start().await;
-    let proxy = Arc::new(standard(&origin).start().await);
-    for (url, status) in urls(5).iter().zip([403, 404, 500, 502, 200]) {
-        assert_eq!(get(&proxy, url).await.status(), status, "{url}");
-    }
-    verified(proxy, 5).await;
-}
-
 // Ours: waiting requests get a 429 at once if the back-off outlasts their patience.
 #[tokio::test]
 async fn waiting_requests_are_put_off_when_a_back_off_begins() {
     let gate = Gate::shut();
-    let origin = origin(asking_for_less(429, Some("300")).after(&gate)).await;
-    let config: Config = standard(&origin).set("pace.origin = { in_flight = 1 }");
+    let script = script(asking_for_less(429, Some("300")).after(&gate));
+    let origin = script.start().await;
+    let config = standard(&origin).set("pace.origin = { in_flight = 1 }");
     let proxy = Arc::new(config.start().await);
-    let asking = tokio::spawn({
-        let proxy = Arc::clone(&proxy);
-        async move { get(&proxy, "http://o.test/1").await }
-    });
+    let asking = asking_for(&proxy, "http://o.test/1");
     origin.arrival("/1").await;
-    let waiting = tokio::spawn({
-        let proxy = Arc::clone(&proxy);
-        async move { all(&proxy, &urls(5)[1..]).await }
-    });
+    let waiting = asking_all(&proxy, &urls(5)[1..]);
     queue(&proxy, 4).await;
     gate.open(1);
     assert_own(&asking.await.unwrap(), 429);
@@ -185,13 +130,10 @@ async fn a_429_of_each_request_in_flight_counts_as_one_incident() {
         .set(SHORT_BACK_OFF)
         .set("pace.profile = \"owned\"");
     let proxy = Arc::new(config.start().await);
-    let asking = tokio::spawn({
-        let proxy = Arc::clone(&proxy);
-        async move { all(&proxy, &urls(3)).await }
-    });
-    origin.arrival("/1").await;
-    origin.arrival("/2").await;
-    origin.arrival("/3").await;
+    let asking = asking_all(&proxy, &urls(3));
+    for target in ["/1", "/2", "/3"] {
+        origin.arrival(target).await;
+    }
     let opened = clock::instant();
     gate.open(3);
     for reply in asking.await.unwrap() {

@@ -1,12 +1,14 @@
 //! Thirteen set-ups of real clients at paced origins. None is configured for long waits;
 //! only httpx may lose pages, and only at long delays.
 
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::process::Command;
 
 use crate::clients::{point_at, python_command};
+use crate::kit::checkout::root;
+use crate::kit::paced::with_default_pace;
 use crate::kit::program::{Outcome, ended};
 use crate::kit::proxy::{Config, Proxy, resolve};
 use crate::kit::timed_origin::TimedOrigin;
@@ -27,14 +29,6 @@ const CLIENTS: [&str; 9] = [
 /// Clients from npm; `tests/clients/table/install` installs them.
 const NODE_CLIENTS: [&str; 4] = ["crawlee", "got", "playwright", "puppeteer"];
 const PAGES: usize = 3;
-
-/// Sets the pace to the program's defaults, which the test kit turns off.
-fn with_default_pace(config: Config) -> Config {
-    config
-        .set("pace.profile = \"standard\"")
-        .set("pace.origin = {}")
-        .set("pace.backoff = { first = \"60s\", longest = \"24h\", forgive = \"30m\" }")
-}
 
 /// Starts a site of `count` pages with a `Crawl-delay` of `delay` seconds. Each page
 /// links to all pages, and each answer takes `takes`.
@@ -71,13 +65,9 @@ fn command(proxy: &Proxy, client: &str, urls: &[String]) -> Command {
 /// Returns the command of an npm client, run by Node 24, which can read the proxy from
 /// the environment.
 fn node_command(proxy: &Proxy, client: &str, urls: &[&str]) -> Command {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/node-clients");
+    let folder = root().join("target/node-clients");
     let node = folder.join("node_modules/node24/bin/node");
-    assert!(
-        node.exists(),
-        "run tests/clients/table/install first: it makes {}",
-        node.display()
-    );
+    assert!(node.exists(), "run tests/clients/table/install first");
     let mut command = Command::new(node);
     command.arg(folder.join("pages.mjs")).arg(client).args(urls);
     // Browsers also fetch an icon for each page, and give up after 30 s. docs/clients.md
@@ -87,54 +77,39 @@ fn node_command(proxy: &Proxy, client: &str, urls: &[&str]) -> Command {
     command
 }
 
-/// A client and the site that it alone crawls.
-struct ClientSite {
-    client: &'static str,
-    origin: TimedOrigin,
-}
+/// Sites by the client that crawls them.
+type Sites = BTreeMap<&'static str, TimedOrigin>;
 
-impl ClientSite {
-    fn name(&self) -> String {
-        format!("{}.test", self.client)
+/// Clients that lost pages, with the number lost.
+type LostPages = Vec<(&'static str, usize)>;
+
+/// Has all clients fetch `count` pages of their sites at the same time.
+async fn lost_pages(sites: &Sites, count: usize, config: Config) -> LostPages {
+    let mut config = with_default_pace(config);
+    for (client, origin) in sites {
+        config = config.resolve(&format!("{client}.test"), origin.address());
     }
-}
-
-/// Has all clients fetch `count` pages of their sites at the same time. Returns the
-/// clients that lost pages, with the number lost.
-async fn lost_pages(
-    sites: &[ClientSite],
-    count: usize,
-    config: Config,
-) -> Vec<(&'static str, usize)> {
-    let resolved = sites
-        .iter()
-        .fold(with_default_pace(config), |config, site| {
-            config.resolve(&site.name(), site.origin.address())
-        });
-    let proxy = resolved.start().await;
-    let running: Vec<_> = sites
-        .iter()
-        .map(|site| {
-            let urls: Vec<_> = (0..count)
-                .map(|page| format!("http://{}/page/{page}", site.name()))
-                .collect();
-            tokio::spawn(ended(command(&proxy, site.client, &urls), b""))
-        })
-        .collect();
+    let proxy = config.start().await;
+    let mut running = Vec::new();
+    for client in sites.keys() {
+        let url = |page| format!("http://{client}.test/page/{page}");
+        let urls: Vec<_> = (0..count).map(url).collect();
+        running.push(tokio::spawn(ended(command(&proxy, client, &urls), b"")));
+    }
     let mut lost = Vec::new();
-    for (site, running) in sites.iter().zip(running) {
-        let outcome = running.await.unwrap();
-        let got = pages_reported(site.client, &outcome);
+    for ((client, origin), running) in sites.iter().zip(running) {
+        let got = pages_reported(client, &running.await.unwrap());
         if got < count {
-            lost.push((site.client, count - got));
+            lost.push((*client, count - got));
             continue;
         }
-        let came = site.origin.pages();
-        let all = (0..count).all(|page| {
-            came.iter()
-                .any(|seen| seen.target == format!("/page/{page}"))
-        });
-        assert!(all, "{}: {came:?}", site.name());
+        let came: BTreeSet<_> = origin.pages().into_iter().map(|seen| seen.target).collect();
+        for page in 0..count {
+            assert!(
+                came.contains(&format!("/page/{page}")),
+                "{client}: {came:?}"
+            );
+        }
     }
     proxy.place().assert_verified().await;
     lost
@@ -142,27 +117,25 @@ async fn lost_pages(
 
 /// Has each of `clients` fetch three pages of a site with a `Crawl-delay` of `delay`
 /// seconds, and asserts that no request came too soon. Returns the lost pages.
-async fn lost_at_delay(clients: &[&'static str], delay: u32) -> Vec<(&'static str, usize)> {
-    let mut sites = Vec::new();
+async fn lost_at_delay(clients: &[&'static str], delay: u32) -> LostPages {
+    let mut sites = Sites::new();
     for client in clients {
-        let origin = paced(delay, PAGES, Duration::ZERO).await;
-        sites.push(ClientSite { client, origin });
+        sites.insert(client, paced(delay, PAGES, Duration::ZERO).await);
     }
     let lost = lost_pages(&sites, PAGES, Config::default()).await;
-    for site in &sites {
-        assert_apart(&site.origin, delay);
+    for origin in sites.values() {
+        assert_apart(origin, delay);
     }
     lost
 }
 
 /// Has each of `clients` fetch 310 pages of a site that answers every 300th request with
 /// 429. Returns the lost pages.
-async fn lost_at_busy(clients: &[&'static str], config: Config) -> Vec<(&'static str, usize)> {
+async fn lost_at_busy(clients: &[&'static str], config: Config) -> LostPages {
     const COUNT: usize = 310;
-    let mut sites = Vec::new();
+    let mut sites = Sites::new();
     for client in clients {
-        let origin = TimedOrigin::busy(&links(COUNT), 300).await;
-        sites.push(ClientSite { client, origin });
+        sites.insert(client, TimedOrigin::busy(&links(COUNT), 300).await);
     }
     lost_pages(&sites, COUNT, config).await
 }
@@ -173,20 +146,21 @@ fn pages_reported(client: &str, outcome: &Outcome) -> usize {
         // Every page links to page 0 once.
         "curl" | "curl-retry" => outcome.stdout.matches("<a href=/page/0>").count(),
         "wget" => outcome.stderr.matches("URL:http://wget.test/page/").count(),
-        "scrapy" => {
-            let counts = outcome.stdout.lines().last().unwrap_or_default();
-            let counts: serde_json::Value = serde_json::from_str(counts).unwrap();
-            // Scrapy fetches its start URL twice.
-            let pages = usize::try_from(counts["pages"].as_u64().unwrap()).unwrap();
-            pages.saturating_sub(1)
-        }
+        // Scrapy fetches its start URL again when it finds the link to it.
+        "scrapy" => pages_of_scrapy(outcome).saturating_sub(1),
         // Crawlee mixes log lines into its output.
         _ if NODE_CLIENTS.contains(&client) => outcome.stdout.matches("\"status\":200").count(),
         _ => {
-            let told = outcome.json_lines();
-            told.iter().filter(|told| told["status"] == 200).count()
+            let told = outcome.json_lines().into_iter();
+            told.filter(|told| told["status"] == 200).count()
         }
     }
+}
+
+fn pages_of_scrapy(outcome: &Outcome) -> usize {
+    let counts = outcome.stdout.lines().last().unwrap_or_default();
+    let counts: serde_json::Value = serde_json::from_str(counts).unwrap();
+    usize::try_from(counts["pages"].as_u64().unwrap()).unwrap()
 }
 
 /// Asserts that each request came at least `delay` seconds after the end of the answer
@@ -196,7 +170,7 @@ fn assert_apart(origin: &TimedOrigin, delay: u32) {
     for (place, pause) in origin.pauses().into_iter().enumerate() {
         assert!(
             least <= pause,
-            "{pause:?} between the ends of {place} and the start of the next: {:?}",
+            "{pause:?} after {place}: {:?}",
             origin.pages()
         );
     }
@@ -205,22 +179,18 @@ fn assert_apart(origin: &TimedOrigin, delay: u32) {
 /// Runs Scrapy with 16 concurrent requests against a site with a `Crawl-delay` of 2 s.
 async fn crawl_at_full_speed(pages: usize) {
     let origin = paced(2, pages, Duration::from_millis(200)).await;
-    let proxy = with_default_pace(resolve("shop.test", origin.address()))
-        .start()
-        .await;
+    let config = with_default_pace(resolve("shop.test", origin.address()));
+    let proxy = config.start().await;
     let start = "http://shop.test/page/0";
     let outcome = ended(python_command(&proxy, "spider.py", &[start]), b"").await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert_apart(&origin, 2);
-    let mut came: Vec<_> = origin.pages().into_iter().map(|seen| seen.target).collect();
+    let came = origin.pages();
+    let targets: BTreeSet<_> = came.iter().map(|seen| &seen.target).collect();
     // Scrapy fetches its start URL again when it finds the link to it.
     assert_eq!(came.len(), pages + 1, "{came:?}");
-    came.sort();
-    came.dedup();
-    assert_eq!(came.len(), pages, "{came:?}");
-    let counts: serde_json::Value =
-        serde_json::from_str(outcome.stdout.lines().last().unwrap()).unwrap();
-    assert_eq!(counts["pages"], pages + 1, "{outcome:?}");
+    assert_eq!(targets.len(), pages, "{came:?}");
+    assert_eq!(pages_of_scrapy(&outcome), pages + 1, "{outcome:?}");
     // Number of requests that waited at the same time once the first page was parsed.
     let together = pages.min(16) as u64;
     let rows = proxy.place().completed(pages + 1).await;
@@ -258,8 +228,7 @@ fn only_httpx_loses_pages_at_a_crawl_delay_of_fifteen_seconds() {
     });
 }
 
-// Ours: with `pace.retry` no client loses a page to a 429 every 300 requests; without
-// it some do.
+// Ours: without `pace.retry` some clients lose pages to a 429 every 300 requests.
 #[test]
 #[ignore = "four minutes long: tests/full.sh runs it"]
 fn with_pace_retry_no_client_loses_a_page_to_an_occasional_429() {

@@ -10,22 +10,12 @@ use crate::kit::h2::H2Crawler;
 use crate::kit::origin::{Script, site};
 use crate::kit::page::Page;
 use crate::kit::program::finish;
-use crate::kit::proxy::{Config, Place, Proxy, address_in, resolve};
+use crate::kit::proxy::{Config, Proxy, address_in, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
 
 const NAME: &str = "politesse.internal";
 const ROOT: &str = "http://politesse.internal";
-
-/// Returns the fingerprint of the CA, as printed by `ca show`.
-async fn fingerprint(proxy: &Proxy) -> String {
-    let shown = proxy.place().run(&["ca", "show"]).await.stdout;
-    let line = shown.lines().find_map(|line| line.strip_prefix("sha256 "));
-    line.unwrap().to_owned()
-}
-
-fn certificate(proxy: &Proxy) -> String {
-    std::fs::read_to_string(proxy.place().path("certs/ca.pem")).unwrap()
-}
+const OWN_HOST: &str = "Host: politesse.internal";
 
 /// Asserts the properties common to all setup pages.
 fn assert_page(reply: &Reply, media_type: &str) {
@@ -42,38 +32,31 @@ fn assert_page(reply: &Reply, media_type: &str) {
 #[tokio::test]
 async fn setup_pages_are_served_under_the_name_and_at_the_admin_listener() {
     let proxy = Config::default().start().await;
-    let fingerprint = fingerprint(&proxy).await;
+    let shown = proxy.place().run(&["ca", "show"]).await.stdout;
+    let fingerprint = shown.lines().find_map(|line| line.strip_prefix("sha256 "));
     let pac = format!("\"PROXY {}\"", proxy.address());
     let curl_line = format!("curl --proxy http://{} --cacert", proxy.address());
+    let guide = [fingerprint.unwrap(), &*curl_line];
+    let pac_type = "application/x-ns-proxy-autoconfig";
     for (path, at, media_type, parts) in [
-        ("/", "/client", "text/html", vec![&fingerprint, &curl_line]),
-        ("/ca.pem", "/ca.pem", "application/x-pem-file", vec![]),
-        (
-            "/proxy.pac",
-            "/proxy.pac",
-            "application/x-ns-proxy-autoconfig",
-            vec![&pac],
-        ),
-        ("/client.css", "/client.css", "text/css", vec![]),
+        ("/", "/client", "text/html", &guide[..]),
+        ("/ca.pem", "/ca.pem", "application/x-pem-file", &[]),
+        ("/proxy.pac", "/proxy.pac", pac_type, &[&*pac]),
+        ("/client.css", "/client.css", "text/css", &[]),
     ] {
         let here = get(&proxy, &format!("{ROOT}{path}")).await;
         let there = get_admin(proxy.admin(), at, &[]).await;
         for reply in [&here, &there] {
             assert_page(reply, media_type);
-            for part in &parts {
-                assert!(
-                    reply.text().contains(part.as_str()),
-                    "{part} in {}",
-                    reply.text()
-                );
+            for part in parts {
+                assert_contains(&reply.text(), part);
             }
         }
         assert_eq!(here.text(), there.text(), "{path}");
-        let status = here.head.value("proxy-status");
-        assert!(status.contains("answered here"), "{status}");
+        assert_contains(here.head.value("proxy-status"), "answered here");
     }
     let pem = get(&proxy, &format!("{ROOT}/ca.pem")).await.text();
-    assert_eq!(pem, certificate(&proxy));
+    assert_eq!(pem, proxy.ca());
     // Requests for these pages are not decisions, so they are not recorded.
     assert_eq!(proxy.place().rows().await, Vec::<serde_json::Value>::new());
     let text = metrics(&proxy).await;
@@ -90,30 +73,18 @@ async fn setup_pages_are_served_under_the_name_and_at_the_admin_listener() {
 #[tokio::test]
 async fn the_name_matches_in_any_case_with_port_80_or_none() {
     let proxy = Config::default().start().await;
-    for (line, fields) in [
-        (
-            "HEAD http://politesse.internal/ca.pem HTTP/1.1",
-            &["Host: politesse.internal"][..],
-        ),
-        (
-            "GET http://POLITESSE.INTERNAL:80/ca.pem HTTP/1.1",
-            &["Host: Politesse.Internal"],
-        ),
-        ("GET http://politesse.internal/ca.pem HTTP/1.0", &[]),
+    let length = proxy.ca().len();
+    let head = "HEAD http://politesse.internal/ca.pem HTTP/1.1";
+    let other_case = "GET http://POLITESSE.INTERNAL:80/ca.pem HTTP/1.1";
+    for (lines, sent) in [
+        (&[head, OWN_HOST][..], 0),
+        (&[other_case, "Host: Politesse.Internal"], length),
+        (&["GET http://politesse.internal/ca.pem HTTP/1.0"], length),
     ] {
-        let mut crawler = Crawler::plain(&proxy).await;
-        let mut head = format!("{line}\r\n");
-        for field in fields {
-            head.push_str(&format!("{field}\r\n"));
-        }
-        crawler.send(format!("{head}\r\n").as_bytes()).await;
-        let method = line.split(' ').next().unwrap();
-        let reply = crawler.reply_to(method).await;
+        let reply = Crawler::plain(&proxy).await.ask(lines).await;
         assert_page(&reply, "application/x-pem-file");
-        let length = certificate(&proxy).len();
         assert_eq!(reply.head.value("content-length"), length.to_string());
-        let sent = if method == "HEAD" { 0 } else { length };
-        assert_eq!(reply.body.len(), sent, "{line}");
+        assert_eq!(reply.body.len(), sent, "{lines:?}");
     }
     for path in [
         "/metrics",
@@ -130,26 +101,11 @@ async fn the_name_matches_in_any_case_with_port_80_or_none() {
 
 #[tokio::test]
 async fn curl_works_when_set_up_as_the_page_says() {
-    let (_origin, proxy) = site(
-        Script::robots("")
-            .page("/a", Page::text("over https"))
-            .name("o.test")
-            .tls(),
-        &[],
-    )
-    .await;
+    let script = Script::robots("").page("/a", Page::text("over https"));
+    let (_origin, proxy) = site(script.tls(), &[]).await;
     let file = proxy.place().path("fetched.pem").display().to_string();
-    let fetched = curl(
-        &proxy,
-        &[
-            "-o",
-            &file,
-            "-w",
-            "%{content_type}",
-            &format!("{ROOT}/ca.pem"),
-        ],
-    )
-    .await;
+    let url = format!("{ROOT}/ca.pem");
+    let fetched = curl(&proxy, &["-o", &file, "-w", "%{content_type}", &url]).await;
     assert_eq!(fetched.stdout, "application/x-pem-file", "{fetched:?}");
     // The command on the page, with the fetched file and a real URL.
     let guide = curl(&proxy, &[&format!("{ROOT}/")]).await.stdout;
@@ -181,44 +137,44 @@ async fn status_of(proxy: &Proxy, lines: &[&str]) -> u16 {
 
 /// Asserts that every other kind of request for the name is refused.
 async fn assert_refused(proxy: &Proxy) {
-    let own = "Host: politesse.internal";
     for method in ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "BREW"] {
         let line = format!("{method} {ROOT}/ HTTP/1.1");
-        assert_eq!(status_of(proxy, &[&line, own]).await, 421, "{method}");
+        assert_eq!(status_of(proxy, &[&line, OWN_HOST]).await, 421, "{method}");
     }
-    let trace = [&*format!("TRACE {ROOT}/ HTTP/1.1"), own, "Max-Forwards: 0"];
+    let trace = format!("TRACE {ROOT}/ HTTP/1.1");
+    let trace = [&*trace, OWN_HOST, "Max-Forwards: 0"];
     assert_eq!(status_of(proxy, &trace).await, 421);
-    for (target, host, status) in [
+    for (status, target, host) in [
         (
+            421,
             "http://politesse.internal:81/",
             "politesse.internal:81",
-            421,
         ),
         (
+            421,
             "http://politesse.internal:443/",
             "politesse.internal:443",
-            421,
         ),
-        ("https://politesse.internal/", NAME, 421),
-        ("http://politesse.internal./", "politesse.internal.", 421),
-        ("http://politesse.internal.:80/", NAME, 421),
-        ("http://politesse.internal:/", NAME, 421),
-        ("http://politesse.internal/", "o.test", 421),
-        ("http://politesse.internal/", "politesse.internal:81", 421),
-        ("http://o.test/", NAME, 421),
-        ("http://o.test/", "POLITESSE.internal.:8080", 421),
-        ("http://user@politesse.internal/", NAME, 400),
-        ("http://politesse.internal@o.test/", NAME, 400),
-        ("http://politesse%2einternal/", NAME, 400),
-        ("http://politesse.internal../", NAME, 400),
-        ("/", NAME, 400),
-        ("/ca.pem", NAME, 400),
+        (421, "https://politesse.internal/", NAME),
+        (421, "http://politesse.internal./", "politesse.internal."),
+        (421, "http://politesse.internal.:80/", NAME),
+        (421, "http://politesse.internal:/", NAME),
+        (421, "http://politesse.internal/", "o.test"),
+        (421, "http://politesse.internal/", "politesse.internal:81"),
+        (421, "http://o.test/", NAME),
+        (421, "http://o.test/", "POLITESSE.internal.:8080"),
+        (400, "http://user@politesse.internal/", NAME),
+        (400, "http://politesse.internal@o.test/", NAME),
+        (400, "http://politesse%2einternal/", NAME),
+        (400, "http://politesse.internal../", NAME),
+        (400, "/", NAME),
+        (400, "/ca.pem", NAME),
     ] {
         let lines = [&*format!("GET {target} HTTP/1.1"), &format!("Host: {host}")];
         assert_eq!(status_of(proxy, &lines).await, status, "{target} {host}");
     }
     let line = format!("GET {ROOT}/ HTTP/1.1");
-    assert_eq!(status_of(proxy, &[&line, own, own]).await, 400);
+    assert_eq!(status_of(proxy, &[&line, OWN_HOST, OWN_HOST]).await, 400);
     assert_eq!(status_of(proxy, &[&line]).await, 400);
     for authority in [
         "politesse.internal:443",
@@ -255,43 +211,29 @@ async fn other_requests_for_the_name_are_refused_and_never_forwarded() {
 #[tokio::test]
 async fn requests_for_the_name_never_reach_a_parent_proxy() {
     let parent = RawOrigin::start(|_| Bytes::text("from the parent")).await;
-    let config = Config::default().set(&format!(
-        "upstream.parent = \"http://{}\"",
-        parent.address()
-    ));
-    let proxy = config.start().await;
+    let through = format!("upstream.parent = \"http://{}\"", parent.address());
+    let proxy = Config::default().set(&through).start().await;
     assert_refused(&proxy).await;
-    assert_eq!(
-        get(&proxy, &format!("{ROOT}/ca.pem")).await.text(),
-        certificate(&proxy)
-    );
-    assert_eq!(
-        (parent.requests(), parent.robots_requests()),
-        (vec![], vec![])
-    );
+    let pem = get(&proxy, &format!("{ROOT}/ca.pem")).await.text();
+    assert_eq!(pem, proxy.ca());
+    assert_eq!(parent.connections(), 0);
 }
 
 // RFC 9110, section 7.4.
 #[tokio::test]
 async fn the_name_is_misdirected_inside_a_tunnel() {
-    let script = Script::robots("").name("o.test").alpn(&["h2", "http/1.1"]);
-    let (origin, proxy) = site(script.tls(), &[]).await;
+    let (origin, proxy) = site(Script::robots("").tls(), &[]).await;
     for lines in [
-        ["GET / HTTP/1.1", "Host: politesse.internal"],
+        ["GET / HTTP/1.1", OWN_HOST],
         ["GET /ca.pem HTTP/1.1", "Host: politesse.internal:80"],
-        [
-            "GET http://politesse.internal/ HTTP/1.1",
-            "Host: politesse.internal",
-        ],
+        ["GET http://politesse.internal/ HTTP/1.1", OWN_HOST],
         ["GET https://politesse.internal/ HTTP/1.1", "Host: o.test"],
     ] {
         let mut inside = Crawler::inside(&proxy, "o.test:443").await;
         assert_eq!(inside.ask(&lines).await.status(), 421, "{lines:?}");
     }
     let mut plain = Crawler::connect(&proxy, "o.test:443").await;
-    let reply = plain
-        .ask(&["GET / HTTP/1.1", "Host: politesse.internal"])
-        .await;
+    let reply = plain.ask(&["GET / HTTP/1.1", OWN_HOST]).await;
     assert_eq!(reply.status(), 421);
     let mut inside = H2Crawler::inside(&proxy, "o.test:443").await;
     for url in [
@@ -310,9 +252,7 @@ async fn the_name_is_misdirected_inside_a_tunnel() {
 #[tokio::test]
 async fn robots_redirects_and_check_never_connect_to_the_name() {
     let own = Script::robots("").start().await;
-    let to_us = Page::text("")
-        .with_status(302)
-        .field("Location", &format!("{ROOT}/robots.txt"));
+    let to_us = Page::redirect(&format!("{ROOT}/robots.txt"));
     let origin = Script::robots_page(to_us).start().await;
     let config = resolve("o.test", origin.address()).resolve(NAME, own.address());
     let proxy = config.start().await;
@@ -325,28 +265,22 @@ async fn robots_redirects_and_check_never_connect_to_the_name() {
 
 #[tokio::test]
 async fn a_client_without_access_gets_no_setup_page() {
-    let proxy = Config::default()
-        .set("proxy.clients = [\"10.0.0.0/8\"]")
-        .start()
-        .await;
+    let config = Config::default().set("proxy.clients = [\"10.0.0.0/8\"]");
+    let proxy = config.start().await;
     let mut stranger = Crawler::plain(&proxy).await;
     let line = format!("GET {ROOT}/ca.pem HTTP/1.1\r\nHost: {NAME}\r\n\r\n");
     let _ = stranger.try_send(line.as_bytes()).await;
     assert!(stranger.try_reply_to("GET").await.is_none());
-    let proxy = Config::default()
-        .set("proxy.auth = \"required\"")
-        .start()
-        .await;
+    let config = Config::default().set("proxy.auth = \"required\"");
+    let proxy = config.start().await;
     assert_eq!(get(&proxy, &format!("{ROOT}/")).await.status(), 407);
     assert_eq!(get_admin(proxy.admin(), "/client", &[]).await.status(), 200);
 }
 
 #[tokio::test]
 async fn the_name_can_be_changed_or_disabled_by_a_reload() {
-    let origin = Script::robots("")
-        .page("/", Page::text("a site"))
-        .start()
-        .await;
+    let script = Script::robots("").page("/", Page::text("a site"));
+    let origin = script.start().await;
     let config = |name: &str| {
         resolve(NAME, origin.address()).set(&format!("proxy.internal_name = \"{name}\""))
     };
@@ -364,37 +298,32 @@ async fn the_name_can_be_changed_or_disabled_by_a_reload() {
 
 #[tokio::test]
 async fn without_interception_no_certificate_is_served() {
-    let proxy = Config::default()
-        .set("https.mode = \"refuse\"")
-        .start()
-        .await;
+    let config = Config::default().set("https.mode = \"refuse\"");
+    let proxy = config.start().await;
     assert_eq!(get(&proxy, &format!("{ROOT}/ca.pem")).await.status(), 404);
     assert_eq!(get_admin(proxy.admin(), "/ca.pem", &[]).await.status(), 404);
     let guide = get(&proxy, &format!("{ROOT}/")).await.text();
-    assert!(guide.contains("refuses HTTPS"), "{guide}");
+    assert_contains(&guide, "refuses HTTPS");
+    // The metric shows only a CA that is in use.
+    let unused = "politesse_ca_end_timestamp_seconds 0\n";
+    assert_contains(&metrics(&proxy).await, unused);
 }
 
-// The pages show the address that the client connected to, even if the proxy listens on
-// all addresses.
+// Even if the proxy listens on all addresses.
 #[tokio::test]
 async fn setup_pages_name_the_address_that_the_client_used() {
-    let place =
-        Place::with(&Config::default().set("proxy.listen = [\"0.0.0.0:0\", \"http://[::1]:0\"]"));
-    let proxy = place.start().await;
+    let listen = "proxy.listen = [\"0.0.0.0:0\", \"http://[::1]:0\"]";
+    let proxy = Config::default().set(listen).start().await;
     let port = proxy.address().port();
     let line = format!("GET {ROOT}/proxy.pac HTTP/1.1");
-    let host = format!("Host: {NAME}");
-    for last in [1, 7] {
-        let address = SocketAddr::from(([127, 0, 0, last], port));
-        let pac = Crawler::to(address).await.ask(&[&line, &host]).await.text();
-        assert!(pac.contains(&format!("\"PROXY {address}\"")), "{pac}");
+    let mut banner = proxy.banner().iter();
+    let v6 = address_in(banner.find(|line| line.contains("[::1]")).unwrap());
+    let v4 = |last| SocketAddr::from(([127, 0, 0, last], port));
+    for address in [v4(1), v4(7), v6] {
+        let pac = Crawler::to(address).await.ask(&[&line, OWN_HOST]).await;
+        assert_contains(&pac.text(), &format!("\"PROXY {address}\""));
     }
-    let banner = proxy.banner().join("\n");
-    let v6 = banner.lines().find(|line| line.contains("[::1]")).unwrap();
-    let address = address_in(v6);
-    let pac = Crawler::to(address).await.ask(&[&line, &host]).await.text();
-    assert!(pac.contains(&format!("\"PROXY {address}\"")), "{pac}");
     let guide = get_admin(proxy.admin(), "/client", &[]).await.text();
     assert_contains(&guide, &format!("http://127.0.0.1:{port}"));
-    assert!(guide.contains(&format!("http://{address}")), "{guide}");
+    assert_contains(&guide, &format!("http://{v6}"));
 }

@@ -2,18 +2,17 @@
 //! alerts in `contrib` with it. `tests/full.sh` checks the alerts with promtool.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use serde_json::Value;
 
+use crate::kit::assert_contains;
+use crate::kit::checkout::{root, rust_sources, text};
 use crate::kit::client::{Crawler, ask, get, get_admin, get_as, metrics};
 use crate::kit::origin::{Script, site};
-use crate::kit::paced::asking_for_less;
+use crate::kit::paced::{asking_for_less, held, until_metric};
 use crate::kit::page::Page;
 use crate::kit::proxy::{Config, resolve};
-use crate::kit::{assert_contains, until};
 
-const DASHBOARD: &str = "contrib/grafana/politesse.json";
 const RULES: [&str; 2] = [
     "contrib/prometheus/politesse.rules.yml",
     "contrib/prometheus/politesse.test.yml",
@@ -22,36 +21,23 @@ const RULES: [&str; 2] = [
 /// buckets.
 const ADDED: [&str; 2] = ["instance", "le"];
 
-fn file(path: &str) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    std::fs::read_to_string(root.join(path)).unwrap()
-}
-
 /// Returns every series of the reference, with its labels. A unit test keeps the
 /// reference in step with the code.
 fn series() -> BTreeMap<String, BTreeSet<String>> {
     let mut series = BTreeMap::new();
-    for row in file("docs/reference/metrics.md").lines() {
+    let reference = text("docs/reference/metrics.md");
+    for row in reference.lines().filter_map(|row| row.strip_prefix("| `")) {
         let cells: Vec<&str> = row.split(" | ").collect();
-        let Some(name) = row
-            .strip_prefix("| `")
-            .and_then(|row| row.split('`').next())
-        else {
-            continue;
+        let (name, _) = row.split_once('`').unwrap();
+        let labels = cells[2].split(", ");
+        let labels = labels.map(|label| label.trim_matches(['`', ' ']).to_owned());
+        let labels: BTreeSet<_> = labels.filter(|label| !label.is_empty()).collect();
+        let ends: &[&str] = match cells[1] {
+            "histogram" => &["_bucket", "_sum", "_count"],
+            _ => &[""],
         };
-        let labels = cells[2]
-            .split(", ")
-            .map(|label| label.trim_matches(['`', ' ']));
-        let labels: BTreeSet<String> = labels
-            .filter(|label| !label.is_empty())
-            .map(str::to_owned)
-            .collect();
-        if cells[1] == "histogram" {
-            for end in ["bucket", "sum", "count"] {
-                series.insert(format!("{name}_{end}"), labels.clone());
-            }
-        } else {
-            series.insert(name.to_owned(), labels);
+        for end in ends {
+            series.insert(format!("{name}{end}"), labels.clone());
         }
     }
     assert!(40 < series.len(), "{series:?}");
@@ -68,24 +54,18 @@ fn selectors(text: &str) -> Vec<Selector> {
     let is_of_name = |letter: char| letter.is_ascii_lowercase() || letter == '_';
     let places = text.match_indices("politesse_").map(|(at, _)| &text[at..]);
     let selectors = places.map(|rest| {
-        let end = rest
-            .find(|letter| !is_of_name(letter))
-            .unwrap_or(rest.len());
-        let braces = rest[end..].strip_prefix('{');
-        let inside = braces
-            .and_then(|rest| rest.split('}').next())
-            .unwrap_or_default();
+        let end = rest.find(|letter| !is_of_name(letter));
+        let (name, rest) = rest.split_at(end.unwrap_or(rest.len()));
+        let braces = rest.strip_prefix('{').unwrap_or_default();
+        let inside = braces.split('}').next().unwrap_or_default();
         let pairs = inside.split(',').filter(|pair| !pair.is_empty());
         let matchers = pairs.map(|pair| {
             let (label, value) = pair.split_once('=').unwrap();
-            let value = value.trim_matches(['~', '"']);
-            (
-                label.trim_end_matches('!').trim().to_owned(),
-                value.to_owned(),
-            )
+            let label = label.trim_end_matches('!').trim();
+            (label.to_owned(), value.trim_matches(['~', '"']).to_owned())
         });
         Selector {
-            name: rest[..end].to_owned(),
+            name: name.to_owned(),
             matchers: matchers.collect(),
         }
     });
@@ -93,7 +73,7 @@ fn selectors(text: &str) -> Vec<Selector> {
 }
 
 fn dashboard() -> Value {
-    serde_json::from_str(&file(DASHBOARD)).unwrap()
+    serde_json::from_str(&text("contrib/grafana/politesse.json")).unwrap()
 }
 
 /// Returns the expressions of all panels.
@@ -110,22 +90,14 @@ fn expressions() -> Vec<String> {
 #[test]
 fn dashboard_and_alerts_use_only_existing_series_and_labels() {
     let known = series();
-    let mut sources = String::new();
-    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut folders = vec![top.join("src"), top.join("crates")];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                sources.push_str(&std::fs::read_to_string(path).unwrap());
-            }
-        }
-    }
-    let texts = RULES.map(file).into_iter().chain(expressions());
+    let sources = ["src", "crates"].map(|folder| rust_sources(&root().join(folder)));
+    let sources: String = sources
+        .into_iter()
+        .flatten()
+        .map(|(_, text)| text)
+        .collect();
     let mut asked_for = BTreeSet::new();
-    for text in texts {
+    for text in RULES.map(text).into_iter().chain(expressions()) {
         for Selector { name, matchers } in selectors(&text) {
             let Some(labels) = known.get(&name) else {
                 panic!("{name} is no series: {text}");
@@ -152,19 +124,14 @@ fn dashboard_and_alerts_use_only_existing_series_and_labels() {
     assert!(asked_for.contains("politesse_report_mode"));
 }
 
-// Ours: the properties that Grafana requires. Grafana itself is not available as a
-// package of Debian, PyPI or npm.
+// Ours: what Grafana requires, which itself is no package of Debian, PyPI or npm.
 #[test]
 fn the_grafana_dashboard_is_well_formed() {
     let dashboard = dashboard();
     assert_eq!(dashboard["uid"], "politesse");
     assert!(dashboard["schemaVersion"].as_u64().unwrap() >= 36);
-    let names: Vec<_> = dashboard["templating"]["list"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|variable| variable["name"].as_str().unwrap())
-        .collect();
+    let variables = dashboard["templating"]["list"].as_array().unwrap().iter();
+    let names: Vec<_> = variables.map(|variable| &variable["name"]).collect();
     assert_eq!(names, ["datasource", "instance"]);
     let panels = dashboard["panels"].as_array().unwrap();
     assert!((12..20).contains(&panels.len()), "{}", panels.len());
@@ -176,10 +143,8 @@ fn the_grafana_dashboard_is_well_formed() {
         assert!(!panel["title"].as_str().unwrap().is_empty());
         let targets = panel["targets"].as_array().unwrap();
         assert!(!targets.is_empty());
-        let references: BTreeSet<_> = targets
-            .iter()
-            .map(|target| target["refId"].as_str())
-            .collect();
+        let references = targets.iter().map(|target| target["refId"].as_str());
+        let references: BTreeSet<_> = references.collect();
         assert_eq!(references.len(), targets.len(), "{panel}");
         for asking in targets.iter().chain([panel]) {
             assert_eq!(asking["datasource"]["uid"], "${datasource}", "{panel}");
@@ -195,9 +160,8 @@ fn the_grafana_dashboard_is_well_formed() {
     }
     for expression in expressions() {
         for selector in selectors(&expression) {
-            let is_of_instance =
-                |(label, value): &(String, String)| label == "instance" && value == "$instance";
-            assert!(selector.matchers.iter().any(is_of_instance), "{expression}");
+            let of_instance = ("instance".to_owned(), "$instance".to_owned());
+            assert!(selector.matchers.contains(&of_instance), "{expression}");
         }
     }
 }
@@ -222,23 +186,16 @@ fn labels(text: &str) -> BTreeSet<(String, String)> {
 #[tokio::test]
 async fn no_label_names_a_host_a_url_or_a_crawler() {
     let robots = "User-agent: *\nDisallow: /secret-path\n";
-    let origin = Script::robots(robots)
+    let script = Script::robots(robots)
         .page("/less", asking_for_less(503, Some("9")))
-        .page("/page", Page::html("<meta name=robots content=noindex>"))
-        .start()
-        .await;
-    let tls = Script::robots("")
-        .name("secret-tls.test")
-        .expired()
-        .tls()
-        .start()
-        .await;
-    let gone = "127.0.0.1:9".parse().unwrap();
-    let proxy = resolve("secret-host.test", origin.address())
+        .page("/page", Page::html("<meta name=robots content=noindex>"));
+    let origin = script.start().await;
+    let tls = Script::robots("").name("secret-tls.test").expired().tls();
+    let tls = tls.start().await;
+    let config = resolve("secret-host.test", origin.address())
         .resolve("secret-tls.test", tls.address())
-        .resolve("secret-gone.test", gone)
-        .start()
-        .await;
+        .resolve("secret-gone.test", "127.0.0.1:9".parse().unwrap());
+    let proxy = config.start().await;
     let agent = "SecretBot/1.0 (+https://secret-contact.test/)";
     for path in ["page", "secret-path", "less", "robots.txt", "%zz"] {
         get_as(&proxy, agent, &format!("http://secret-host.test/{path}")).await;
@@ -253,13 +210,8 @@ async fn no_label_names_a_host_a_url_or_a_crawler() {
     ] {
         get(&proxy, url).await;
     }
-    ask(
-        &proxy,
-        "TRACE",
-        "http://secret-host.test/",
-        &["Max-Forwards: secret"],
-    )
-    .await;
+    let hops = ["Max-Forwards: secret"];
+    ask(&proxy, "TRACE", "http://secret-host.test/", &hops).await;
     let mut odd = Crawler::plain(&proxy).await;
     odd.ask_to_connect("secret-host.test:secret", &[]).await;
     let wrong = ["Authorization: Bearer secret"];
@@ -304,19 +256,18 @@ async fn series_without_labels_are_exported_from_the_start() {
     get(&proxy, "http://o.test/less").await;
     assert_eq!(value("politesse_pace_backed_off").await, 1.0);
     let text = metrics(&proxy).await;
-    let build = concat!(
-        "politesse_build_info{version=\"",
-        env!("CARGO_PKG_VERSION"),
-        "\"} 1"
+    let version = env!("CARGO_PKG_VERSION");
+    assert_contains(
+        &text,
+        &format!("politesse_build_info{{version={version:?}}} 1"),
     );
-    assert!(text.contains(build), "{text}");
 }
 
 // Ours: Prometheus sees no increase in a series that first appears with the value 1.
 #[tokio::test]
 async fn counters_used_by_alerts_start_at_0() {
-    let text = metrics(&Config::default().start().await).await;
-    let rules = file(RULES[0]);
+    let shown = metrics(&Config::default().start().await).await;
+    let rules = text(RULES[0]);
     let lines = rules.lines().map(str::trim);
     let mut seen = 0;
     for expression in lines.filter_map(|line| line.strip_prefix("expr: ")) {
@@ -324,7 +275,7 @@ async fn counters_used_by_alerts_start_at_0() {
             for (label, words) in matchers {
                 for word in words.split('|') {
                     let line = format!("{name}{{{label}=\"{word}\"}} 0\n");
-                    assert!(text.contains(&line), "{line}{text}");
+                    assert_contains(&shown, &line);
                     seen += 1;
                 }
             }
@@ -341,35 +292,20 @@ fn the_dashboard_shows_every_archive_series() {
     let of_archive = known.keys().filter(|name| name.contains("_archive_"));
     assert!(3 < of_archive.clone().count());
     for name in of_archive {
-        assert!(shown.contains(name.as_str()), "{name}");
+        assert_contains(&shown, name);
     }
 }
 
 // Ours: a client that hangs up while it waits for an answer is counted once.
 #[tokio::test]
 async fn a_client_that_hangs_up_is_counted_once() {
-    let (gate, origin) = crate::kit::paced::held("/slow").await;
+    let (gate, origin) = held("/slow").await;
     let proxy = resolve("o.test", origin.address()).start().await;
     get(&proxy, "http://o.test/1").await;
     let mut crawler = Crawler::abrupt(&proxy).await;
     crawler.start_get("http://o.test/slow", "o.test").await;
     origin.arrival("/slow").await;
     drop(crawler);
-    let line = "politesse_clients_gone_total 1\n";
-    until("the count", async || {
-        metrics(&proxy).await.contains(line).then_some(())
-    })
-    .await;
+    until_metric(&proxy, "politesse_clients_gone_total", 1).await;
     gate.open(1);
-}
-
-// Ours: the metric shows only a CA that is in use.
-#[tokio::test]
-async fn without_interception_the_ca_end_metric_is_0() {
-    let proxy = Config::default()
-        .set("https.mode = \"refuse\"")
-        .start()
-        .await;
-    let text = metrics(&proxy).await;
-    assert_contains(&text, "politesse_ca_end_timestamp_seconds 0\n");
 }

@@ -5,16 +5,17 @@ use std::os::unix::fs::PermissionsExt;
 
 use http::Version;
 use rustls::CipherSuite;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
-use crate::kit::client::{Crawler, curl, get, metrics};
+use crate::kit::client::{Crawler, Duplex, curl, get, metrics};
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::{Script, site};
 use crate::kit::page::Page;
 use crate::kit::proxy::{Config, Proxy, resolve};
-use crate::kit::{assert_contains, certificates, soon};
+use crate::kit::{assert_contains, certificates, sha256, soon, stream_part};
 use crate::unreachable::assert_recorded_as_unreachable;
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
@@ -32,28 +33,20 @@ async fn crawlers_and_origins_may_use_different_http_versions() {
             .page("/a", Page::text("the page"));
         let (origin, proxy) = site(script.tls(), &[]).await;
         let old = get(&proxy, "https://o.test/a").await;
-        assert_eq!(
-            (old.status(), old.text().as_str()),
-            (200, "the page"),
-            "{alpn:?}"
-        );
+        assert_eq!((old.status(), &*old.text()), (200, "the page"), "{alpn:?}");
         let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
         let new = crawler.get("https://o.test/a").await;
-        assert_eq!(
-            (new.status().as_u16(), &new.body()[..]),
-            (200, &b"the page"[..])
-        );
-        assert!(
-            origin.log().iter().all(|seen| seen.version == version),
-            "{alpn:?}"
-        );
+        assert_eq!(new.status(), 200, "{alpn:?}");
+        assert_eq!(new.body(), "the page", "{alpn:?}");
         assert_eq!(crawler.get("https://o.test/private").await.status(), 403);
         assert_eq!(origin.targets(), ["/a", "/a"]);
+        for seen in origin.log() {
+            assert_eq!(seen.version, version, "{alpn:?}");
+        }
     }
 }
 
-// RFC 9110, section 8.6: `Content-Length: 0` is sent for methods that define a meaning
-// for content. Some origins answer 411 without it.
+// RFC 9110, section 8.6. Some origins answer 411 without the field.
 #[tokio::test]
 async fn an_empty_upload_is_sent_with_content_length_0() {
     let (origin, proxy) = site(Script::robots("").alpn(&["http/1.1"]).tls(), &[]).await;
@@ -71,41 +64,34 @@ async fn an_empty_upload_is_sent_with_content_length_0() {
             old.send(head.as_bytes()).await;
             assert_eq!(old.reply_to(method).await.status(), 200);
         }
-        let request = http::Request::builder().method(method);
-        let request = request.uri("https://o.test/a");
+        let request = http::Request::get("https://o.test/a").method(method);
         assert_eq!(new.ask(request).await.unwrap().status(), 200);
-        let seen = origin.log().split_off(origin.log().len() - 3);
-        assert!(
-            seen.iter()
-                .all(|seen| seen.values("content-length") == length),
-            "{seen:?}"
-        );
+        for seen in origin.log().iter().rev().take(3) {
+            assert_eq!(seen.values("content-length"), length, "{seen:?}");
+        }
     }
+    assert_eq!(origin.targets(), ["/a"; 15]);
 }
 
-// RFC 9113, sections 8.2.2 and 8.3.1: connection-specific fields are not allowed in
-// HTTP/2.
+// RFC 9113, sections 8.2.2 and 8.3.1.
 #[tokio::test]
 async fn an_http_2_origin_gets_no_http_1_connection_fields() {
     let (origin, proxy) = site(Script::robots("").alpn(&["h2"]).tls(), &[]).await;
     let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
-    let reply = crawler
-        .ask(&[
-            "GET /a?b HTTP/1.1",
-            "Host: o.test",
-            "Connection: keep-alive, X-Hop",
-            "X-Hop: 1",
-            "Cookie: a=1",
-            "X-Kept: 1",
-        ])
-        .await;
+    let lines = [
+        "GET /a?b HTTP/1.1",
+        "Host: o.test",
+        "Connection: keep-alive, X-Hop",
+        "X-Hop: 1",
+        "Cookie: a=1",
+        "X-Kept: 1",
+    ];
+    let reply = crawler.ask(&lines).await;
     assert_eq!(reply.status(), 200, "{}", reply.text());
     let seen = origin.arrival("/a?b").await;
     assert_eq!(seen.authority, "o.test");
-    assert_eq!(
-        (seen.values("x-kept"), seen.values("cookie")),
-        (vec!["1"], vec!["a=1"])
-    );
+    assert_eq!(seen.values("x-kept"), ["1"]);
+    assert_eq!(seen.values("cookie"), ["a=1"]);
     for gone in ["connection", "x-hop", "host", "keep-alive"] {
         assert_eq!(seen.values(gone), [""; 0], "{gone}");
     }
@@ -130,49 +116,40 @@ async fn an_http_1_origin_gets_one_cookie_field_from_an_http_2_crawler() {
 async fn an_upload_over_http_2_arrives_whole() {
     let (origin, proxy) = site(Script::robots("").tls(), &[]).await;
     let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
-    let body = crate::kit::stream_part(0, 300_000);
+    let body = stream_part(0, 300_000);
     let request = http::Request::post("https://o.test/up");
-    assert_eq!(
-        crawler
-            .send(request, body.clone().into())
-            .await
-            .unwrap()
-            .status(),
-        200
-    );
+    let reply = crawler.send(request, body.clone().into()).await.unwrap();
+    assert_eq!(reply.status(), 200);
     let seen = origin.whole("/up").await;
-    assert_eq!(seen.body, Some((300_000, crate::kit::sha256(&body))));
+    assert_eq!(seen.body, Some((300_000, sha256(&body))));
+}
+
+/// Opens TLS with this protocol inside a CONNECT tunnel to `authority`.
+async fn secured(proxy: &Proxy, authority: &str, alpn: &str) -> TlsStream<impl Duplex> {
+    let raw = Crawler::connect(proxy, authority).await.into_stream();
+    let connector = TlsConnector::from(certificates::client(&proxy.ca(), &[alpn]));
+    let (host, _) = authority.rsplit_once(':').unwrap();
+    let name = ServerName::try_from(host.to_ascii_lowercase()).unwrap();
+    connector.connect(name, raw).await.unwrap()
 }
 
 /// Returns the certificates that the proxy presents for `authority`, leaf first.
-async fn chain(proxy: &Proxy, authority: &str, name: &str) -> Vec<Vec<u8>> {
-    let raw = Crawler::connect(proxy, authority).await.into_stream();
-    let connector = TlsConnector::from(certificates::client(&proxy.ca(), &["http/1.1"]));
-    let name = ServerName::try_from(name.to_owned()).unwrap();
-    let stream = connector.connect(name, raw).await.unwrap();
-    let shown = stream.get_ref().1.peer_certificates().unwrap();
-    shown
-        .iter()
-        .map(|certificate| certificate.to_vec())
-        .collect()
+async fn chain(proxy: &Proxy, authority: &str) -> Vec<CertificateDer<'static>> {
+    let stream = secured(proxy, authority, "http/1.1").await;
+    let shown = stream.get_ref().1.peer_certificates();
+    shown.unwrap().to_vec()
 }
 
 // Ours: the leaf is cached, and the CA certificate is sent after it.
 #[tokio::test]
 async fn a_leaf_certificate_is_made_per_name_and_reused() {
     let proxy = Config::default().start().await;
-    let first = chain(&proxy, "a.example.invalid:443", "a.example.invalid").await;
+    let first = chain(&proxy, "a.example.invalid:443").await;
     assert_eq!(first.len(), 2, "the leaf and the CA");
-    assert_eq!(
-        first,
-        chain(&proxy, "A.example.invalid:443", "a.example.invalid").await
-    );
-    assert_ne!(
-        first[0],
-        chain(&proxy, "b.example.invalid:443", "b.example.invalid").await[0]
-    );
-    let address = chain(&proxy, "127.0.0.1:443", "127.0.0.1").await;
-    assert_ne!(first[0], address[0], "an address has a leaf of its own");
+    assert_eq!(first, chain(&proxy, "A.example.invalid:443").await);
+    for other in ["b.example.invalid:443", "127.0.0.1:443"] {
+        assert_ne!(first[0], chain(&proxy, other).await[0], "{other}");
+    }
 }
 
 // Ours: SNI must match the CONNECT authority (alert `unrecognized_name`).
@@ -197,26 +174,21 @@ async fn a_request_for_another_authority_inside_connect_gets_421() {
         ["GET /a HTTP/1.1", "Host: o.test:8443"],
         ["GET http://o.test/a HTTP/1.1", "Host: o.test"],
     ] {
-        let reply = Crawler::inside(&proxy, "o.test:443")
-            .await
-            .ask(&lines)
-            .await;
+        let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
+        let reply = crawler.ask(&lines).await;
         reply.assert_error(421, "http_request_error");
     }
     assert_eq!(origin.connections() + other.connections(), 0);
 }
 
-// Ours: plain text inside CONNECT is intercepted too, never tunnelled (ARCHITECTURE.md,
-// invariant 6).
+// Ours: nothing is tunnelled (ARCHITECTURE.md, invariant 6).
 #[tokio::test]
 async fn plain_http_inside_connect_is_intercepted() {
     let (origin, proxy) = site(Script::robots(ROBOTS), &[]).await;
     let mut crawler = Crawler::connect(&proxy, "o.test:80").await;
     assert_eq!(crawler.get("/a", "o.test").await.status(), 200);
-    crawler
-        .get("/private", "o.test")
-        .await
-        .assert_error(403, "http_request_denied");
+    let refused = crawler.get("/private", "o.test").await;
+    refused.assert_error(403, "http_request_denied");
     assert_eq!(origin.targets(), ["/a"]);
 }
 
@@ -240,14 +212,11 @@ const OTHER_PROTOCOLS: [(&str, &[u8]); 12] = [
 // are longer than the test can take, so they do not close any connection.
 #[tokio::test]
 async fn other_protocols_inside_connect_are_closed_at_once() {
-    let (origin, proxy) = site(
-        Script::robots(""),
-        &[
-            "proxy.header_timeout = \"1h\"",
-            "https.handshake_timeout = \"1h\"",
-        ],
-    )
-    .await;
+    let timeouts = [
+        "proxy.header_timeout = \"1h\"",
+        "https.handshake_timeout = \"1h\"",
+    ];
+    let (origin, proxy) = site(Script::robots(""), &timeouts).await;
     for (name, bytes) in OTHER_PROTOCOLS {
         let mut crawler = Crawler::connect(&proxy, "o.test:22").await;
         crawler.send(bytes).await;
@@ -255,10 +224,7 @@ async fn other_protocols_inside_connect_are_closed_at_once() {
         let mut inside = Crawler::inside(&proxy, "o.test:443").await;
         inside.send(bytes).await;
         assert!(inside.closes().await, "{name} inside TLS");
-        let stream = Crawler::connect(&proxy, "o.test:443").await.into_stream();
-        let http2 = TlsConnector::from(certificates::client(&proxy.ca(), &["h2"]));
-        let name = ServerName::try_from("o.test").unwrap();
-        let mut http2 = http2.connect(name, stream).await.unwrap();
+        let mut http2 = secured(&proxy, "o.test:443", "h2").await;
         let is_preface = bytes.starts_with(b"PRI");
         let bytes: &[u8] = if is_preface { b"PRI * HTTP/1.1" } else { bytes };
         http2.write_all(bytes).await.unwrap();
@@ -271,9 +237,8 @@ async fn other_protocols_inside_connect_are_closed_at_once() {
     crawler.send(b"\r\n").await;
     assert_eq!(crawler.get("/a", "o.test").await.status(), 200);
     assert_eq!(origin.targets(), ["/a"]);
-    let metrics = metrics(&proxy).await;
     let counted = "politesse_connections_refused_total{result=\"protocol\"} 24";
-    assert!(metrics.contains(counted), "{metrics}");
+    assert_contains(&metrics(&proxy).await, counted);
 }
 
 // Ours: CONNECT itself succeeds; the requests inside get 502. RFC 6761, section 6.4.
@@ -290,11 +255,8 @@ async fn an_unresolvable_name_is_reported_inside_connect() {
 #[tokio::test]
 async fn a_bad_upstream_certificate_is_refused_with_its_reason() {
     let expired = Script::robots("").expired().tls().start().await;
-    let wrong = Script::robots("")
-        .name("elsewhere.test")
-        .tls()
-        .start()
-        .await;
+    let wrong = Script::robots("").name("elsewhere.test").tls();
+    let wrong = wrong.start().await;
     let config = resolve("o.test", expired.address()).resolve("p.test", wrong.address());
     let proxy = config.start().await;
     for (url, reason) in [
@@ -303,21 +265,15 @@ async fn a_bad_upstream_certificate_is_refused_with_its_reason() {
     ] {
         let reply = get(&proxy, url).await;
         reply.assert_error(502, "tls_certificate_error");
-        assert!(reply.text().contains(reason), "{}", reply.text());
+        assert_contains(&reply.text(), reason);
     }
     proxy.place().completed(2).await;
     let causes = "SELECT group_concat(cause ORDER BY cause) FROM snapshot";
-    let causes = proxy
-        .place()
-        .database()
-        .query_row(causes, [], |row| row.get(0));
-    let causes: String = causes.unwrap();
+    let record = proxy.place().database();
+    let causes: String = record.query_row(causes, [], |row| row.get(0)).unwrap();
     assert_eq!(causes, "certificate_expired,certificate_name");
-    assert_eq!(
-        expired.log().len() + wrong.log().len(),
-        0,
-        "no request is sent"
-    );
+    // No request is sent.
+    assert_eq!(expired.log().len() + wrong.log().len(), 0);
 }
 
 // Ours: only the configured roots are trusted.
@@ -344,10 +300,8 @@ async fn roots_of_all_configured_entries_are_trusted() {
 #[tokio::test]
 async fn connect_is_refused_if_interception_is_off() {
     let (origin, proxy) = site(Script::robots("").tls(), &["https.mode = \"refuse\""]).await;
-    let mut crawler = Crawler::plain(&proxy).await;
-    let reply = crawler
-        .ask(&["CONNECT o.test:443 HTTP/1.1", "Host: o.test:443"])
-        .await;
+    let lines = ["CONNECT o.test:443 HTTP/1.1", "Host: o.test:443"];
+    let reply = Crawler::plain(&proxy).await.ask(&lines).await;
     reply.assert_error(403, "http_request_denied");
     assert_eq!(origin.connections(), 0);
 }
@@ -369,20 +323,13 @@ async fn a_malformed_connect_gets_400() {
     }
 }
 
-// Ours: the CA is created at the first start, its key has mode 0600, and later starts
-// keep it.
+// Ours: later starts keep the CA of the first one.
 #[tokio::test]
 async fn the_ca_is_created_once_with_a_private_key_file() {
     let proxy = Config::default().start().await;
     let (made, place) = (proxy.ca(), proxy.stop().await);
-    let mode = |name: &str| {
-        std::fs::metadata(place.path(name))
-            .unwrap()
-            .permissions()
-            .mode()
-            & 0o777
-    };
-    assert_eq!(mode("certs/ca.key"), 0o600);
+    let key = std::fs::metadata(place.path("certs/ca.key")).unwrap();
+    assert_eq!(key.permissions().mode() & 0o777, 0o600);
     let proxy = place.start().await;
     assert_eq!(made, proxy.ca());
 }
@@ -390,27 +337,18 @@ async fn the_ca_is_created_once_with_a_private_key_file() {
 // Ours: a real client, which checks names and dates of certificates strictly.
 #[tokio::test]
 async fn curl_gets_pages_and_refusals_over_both_versions() {
-    let (origin, proxy) = site(
-        Script::robots(ROBOTS)
-            .page("/a", Page::text("the page"))
-            .tls(),
-        &[],
-    )
-    .await;
+    let script = Script::robots(ROBOTS).page("/a", Page::text("the page"));
+    let (origin, proxy) = site(script.tls(), &[]).await;
     for version in ["--http1.1", "--http2"] {
         let page = curl(&proxy, &[version, "https://o.test/a"]).await;
         page.assert_output(0, "the page");
-        let refused = curl(
-            &proxy,
-            &[version, "-w", "%{http_code}", "https://o.test/private"],
-        )
-        .await;
+        let private = "https://o.test/private";
+        let refused = curl(&proxy, &[version, "-w", "%{http_code}", private]).await;
         assert!(refused.stdout.ends_with("403"), "{refused:?}");
-        assert!(refused.stdout.contains("Disallow: /private"));
+        assert_contains(&refused.stdout, "Disallow: /private");
         // RFC 9110, section 9.3.2: content in this answer would be a stream error.
-        let head = curl(&proxy, &[version, "-I", "https://o.test/private"]).await;
-        assert_eq!(head.code, Some(0), "{head:?}");
-        assert!(head.stdout.contains("http_request_denied"), "{head:?}");
+        let head = curl(&proxy, &[version, "-I", private]).await.assert_code(0);
+        assert_contains(&head.stdout, "http_request_denied");
     }
     assert_eq!(origin.targets(), ["/a", "/a"]);
 }
@@ -419,10 +357,7 @@ async fn curl_gets_pages_and_refusals_over_both_versions() {
 #[tokio::test]
 async fn aes_128_is_chosen_even_if_the_client_prefers_aes_256() {
     let proxy = Config::default().start().await;
-    let raw = Crawler::connect(&proxy, "o.test:443").await.into_stream();
-    let client = certificates::client(&proxy.ca(), &["http/1.1"]);
-    let name = ServerName::try_from("o.test").unwrap();
-    let stream = TlsConnector::from(client).connect(name, raw).await.unwrap();
+    let stream = secured(&proxy, "o.test:443", "http/1.1").await;
     let taken = stream.get_ref().1.negotiated_cipher_suite().unwrap();
     assert_eq!(taken.suite(), CipherSuite::TLS13_AES_128_GCM_SHA256);
 }

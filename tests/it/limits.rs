@@ -8,55 +8,48 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
 
-use crate::kit::client::{Crawler, get, metrics};
+use crate::kit::client::{Crawler, End, ask, get, metrics};
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::{Script, site};
 use crate::kit::page::{Gate, Length, Page};
-use crate::kit::program::{finish, politesse};
+use crate::kit::program::finish;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
 use crate::kit::server::Server;
 use crate::kit::{assert_members, until};
 
-// Ours: the number of connections is limited by `proxy.max_connections`, not by the low
-// soft limit that shells set by default.
-#[tokio::test]
-async fn the_descriptor_limit_is_raised_to_the_hard_limit() {
-    let place = Place::with(&Config::default());
-    let program = politesse(place.folder());
+/// Returns a command that runs `script`, in which `$0` is politesse, in the folder `place`.
+fn shell(place: &Place, script: &str) -> Command {
     let mut command = Command::new("sh");
     command
-        .args(["-c", "ulimit -S -n 100 && exec \"$0\" serve"])
-        .arg(program.as_std().get_program())
+        .args(["-c", script, env!("CARGO_BIN_EXE_politesse")])
         .env("POLITESSE_CONFIG", place.path("politesse.toml"))
         .current_dir(place.folder())
         .kill_on_drop(true);
+    command
+}
+
+// Ours: `proxy.max_connections` limits connections, not the low soft limit of shells.
+#[tokio::test]
+async fn the_descriptor_limit_is_raised_to_the_hard_limit() {
+    let place = Place::with(&Config::default());
+    let command = shell(&place, "ulimit -S -n 100 && exec \"$0\" serve");
     let proxy = Proxy::start(place, command).await;
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", proxy.pid())).unwrap();
-    let row = limits
-        .lines()
-        .find(|line| line.starts_with("Max open files"));
+    let mut rows = limits.lines();
+    let row = rows.find(|row| row.starts_with("Max open files"));
     let mut words = row.unwrap().split_whitespace().skip(3);
     assert_eq!(words.next(), words.next(), "{limits}");
 }
 
-// Ours: too little memory causes an error message, not a panic or abort
-// (docs/operating.md).
+// Ours: an error message, not a panic or abort (docs/operating.md).
 #[tokio::test]
 async fn too_little_memory_to_start_is_reported() {
     let place = Place::with(&Config::default());
-    let program = politesse(place.folder());
     // In KiB. Below the first limit the program cannot even be loaded.
     for limit in [120_000, 256_000, 262_144, 460_000, 532_000, 852_000] {
-        let mut command = Command::new("sh");
         let script = format!("ulimit -c 0; ulimit -v {limit}; exec \"$0\" run -- true");
-        command
-            .args(["-c", &script])
-            .arg(program.as_std().get_program())
-            .env("POLITESSE_CONFIG", place.path("politesse.toml"))
-            .current_dir(place.folder())
-            .kill_on_drop(true);
-        let outcome = finish(command, b"").await.assert_code(1);
+        let outcome = finish(shell(&place, &script), b"").await.assert_code(1);
         let words = "MiB of address space";
         assert!(outcome.stderr.contains(words), "{limit}: {outcome:?}");
     }
@@ -87,11 +80,8 @@ async fn malformed_requests_get_400_and_are_closed() {
         assert!(crawler.closes().await, "{head:?}");
     }
     assert_eq!(origin.connections(), 0);
-    assert_eq!(
-        get(&proxy, "http://o.test/a").await.status(),
-        200,
-        "the proxy still works"
-    );
+    // The proxy still works.
+    assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
 }
 
 // Ours: a head may have 64 KiB and 256 fields.
@@ -110,59 +100,39 @@ async fn heads_beyond_the_limits_are_refused() {
     }
     assert_eq!(origin.connections(), 0);
     let some: Vec<_> = (0..200).map(|n| format!("X-{n}: y")).collect();
-    let mut lines = vec!["GET http://o.test/a HTTP/1.1", "Host: o.test"];
-    lines.extend(some.iter().map(String::as_str));
-    assert_eq!(Crawler::plain(&proxy).await.ask(&lines).await.status(), 200);
-}
-
-// Ours: only addresses in `proxy.clients` may connect.
-#[tokio::test]
-async fn a_connection_from_a_disallowed_address_is_closed_at_once() {
-    let proxy = Config::default()
-        .set("proxy.clients = [\"192.0.2.0/24\"]")
-        .start()
-        .await;
-    let mut crawler = Crawler::plain(&proxy).await;
-    assert!(crawler.closes().await);
+    let some: Vec<_> = some.iter().map(String::as_str).collect();
+    let reply = ask(&proxy, "GET", "http://o.test/a", &some).await;
+    assert_eq!(reply.status(), 200);
 }
 
 // RFC 9110, section 15.5.9; proxy.header_timeout.
 #[tokio::test]
 async fn a_silent_connection_is_closed_and_half_a_head_gets_408() {
-    let (_origin, proxy) = site(
-        Script::robots(""),
-        &[
-            "proxy.header_timeout = \"300ms\"",
-            "https.handshake_timeout = \"300ms\"",
-        ],
-    )
-    .await;
+    let timeouts = [
+        "proxy.header_timeout = \"300ms\"",
+        "https.handshake_timeout = \"300ms\"",
+    ];
+    let (_origin, proxy) = site(Script::robots(""), &timeouts).await;
     assert!(Crawler::plain(&proxy).await.closes().await);
-    let mut half = Crawler::plain(&proxy).await;
-    half.send(b"GET http://o.te").await;
-    half.reply_to("GET")
-        .await
-        .assert_error(408, "http_request_error");
-    assert!(half.closes().await);
+    assert_half_a_head_gets_408(Crawler::plain(&proxy).await).await;
     // For later heads, and for heads inside TLS, the time starts at the first byte.
     let mut later = Crawler::plain(&proxy).await;
     assert_eq!(later.get("http://o.test/", "o.test").await.status(), 200);
-    later.send(b"GET http://o.te").await;
-    later
-        .reply_to("GET")
-        .await
-        .assert_error(408, "http_request_error");
-    let mut inside = Crawler::inside(&proxy, "o.test:443").await;
-    inside.send(b"GET / HT").await;
-    inside
-        .reply_to("GET")
-        .await
-        .assert_error(408, "http_request_error");
+    assert_half_a_head_gets_408(later).await;
+    let inside = Crawler::inside(&proxy, "o.test:443").await;
+    assert_half_a_head_gets_408(inside).await;
     let mut opened = Crawler::connect(&proxy, "o.test:443").await;
     opened.send(b"\x16\x03").await;
     assert!(opened.closes().await);
     let counted = "politesse_slow_clients_total{result=\"head\"} 3";
     assert!(metrics(&proxy).await.contains(counted));
+}
+
+async fn assert_half_a_head_gets_408(mut crawler: Crawler) {
+    crawler.send(b"GET http://o.te").await;
+    let reply = crawler.reply_to("GET").await;
+    reply.assert_error(408, "http_request_error");
+    assert!(crawler.closes().await);
 }
 
 // Ours: `proxy.min_progress`, `proxy.progress_window`.
@@ -189,25 +159,19 @@ async fn an_upload_below_the_minimum_rate_is_aborted() {
 async fn a_response_that_the_client_does_not_read_is_aborted() {
     let large = Page::stream(64 << 20, Length::Announced);
     let script = Script::robots("").page("/large", large);
-    let (_origin, proxy) = site(
-        script.tls(),
-        &[
-            "proxy.header_timeout = \"200ms\"",
-            "proxy.progress_window = \"500ms\"",
-        ],
-    )
-    .await;
+    let timeouts = [
+        "proxy.header_timeout = \"200ms\"",
+        "proxy.progress_window = \"500ms\"",
+    ];
+    let (_origin, proxy) = site(script.tls(), &timeouts).await;
     let mut slow = Crawler::inside(&proxy, "o.test:443").await;
-    slow.send(b"GET /large HTTP/1.1\r\nHost: o.test\r\n\r\n")
-        .await;
+    slow.start_get("/large", "o.test").await;
     proxy.place().completed(1).await;
     let mut streams = H2Crawler::inside(&proxy, "o.test:443").await;
     let stalled = streams.head_of("https://o.test/large").await;
-    let rows = proxy.place().completed(2).await;
-    assert!(
-        rows.iter().all(|row| row["error"] == "client_too_slow"),
-        "{rows:?}"
-    );
+    for row in proxy.place().completed(2).await {
+        assert_eq!(row["error"], "client_too_slow", "{row}");
+    }
     assert!(stalled.into_body().collect().await.is_err());
     assert_eq!(streams.get("https://o.test/small").await.status(), 200);
     let counted = "politesse_slow_clients_total{result=\"response\"} 2";
@@ -220,9 +184,8 @@ async fn an_origin_that_never_answers_causes_504() {
     let never = Gate::shut();
     let script = Script::robots("").page("/a", Page::text("").after(&never));
     let (_origin, proxy) = site(script, &["upstream.first_byte_timeout = \"300ms\""]).await;
-    get(&proxy, "http://o.test/a")
-        .await
-        .assert_error(504, "http_response_timeout");
+    let reply = get(&proxy, "http://o.test/a").await;
+    reply.assert_error(504, "http_response_timeout");
     let rows = proxy.place().completed(1).await;
     let expected = json!({"status": 504, "error": "http_response_timeout"});
     assert_members(&rows[0], &expected);
@@ -235,10 +198,7 @@ async fn a_stalled_response_body_is_aborted() {
     let script = Script::robots("").page("/a", Page::stepped(&["some", "more"], &never));
     let (_origin, proxy) = site(script, &["upstream.idle_timeout = \"300ms\""]).await;
     let reply = get(&proxy, "http://o.test/a").await;
-    assert_eq!(
-        (reply.end, reply.text().as_str()),
-        (crate::kit::client::End::Broken, "some")
-    );
+    assert_eq!((reply.end, &*reply.text()), (End::Broken, "some"));
 }
 
 // Ours: each kind of invalid answer causes 502 with its own error type.
@@ -262,14 +222,12 @@ async fn an_invalid_answer_of_the_origin_causes_502() {
     ] {
         let origin = RawOrigin::with("", Bytes::closing(bytes)).await;
         let proxy = resolve("o.test", origin.address()).start().await;
-        get(&proxy, "http://o.test/a")
-            .await
-            .assert_error(502, error);
+        let reply = get(&proxy, "http://o.test/a").await;
+        reply.assert_error(502, error);
     }
 }
 
-// Ours: `proxy.header_timeout` applies only while a head is received, neither to the
-// answer nor to the pause before the next request.
+// Ours: it applies neither to the answer nor to the pause before the next request.
 #[tokio::test]
 async fn header_timeout_does_not_abort_a_slow_answer() {
     let gate = Gate::shut();
@@ -286,8 +244,7 @@ async fn header_timeout_does_not_abort_a_slow_answer() {
     assert_eq!(crawler.get("http://o.test/b", "o.test").await.status(), 200);
 }
 
-// Ours: an origin may pause within `upstream.idle_timeout`, even if `proxy.idle_timeout`
-// is shorter.
+// Ours: only `upstream.idle_timeout` limits pauses of an origin.
 #[tokio::test]
 async fn a_pause_of_the_origin_does_not_count_as_client_idleness() {
     let gate = Gate::shut();
@@ -310,8 +267,7 @@ async fn a_pause_of_the_origin_does_not_count_as_client_idleness() {
 // Ours: a crawler that does not read must not hold a connection.
 #[tokio::test]
 async fn a_crawler_that_reads_nothing_is_disconnected() {
-    let length = 64 * 1024 * 1024;
-    let page = Page::stream(length, Length::Announced);
+    let page = Page::stream(64 << 20, Length::Announced);
     let script = Script::robots("").page("/a", page);
     let (_origin, proxy) = site(script, &["proxy.idle_timeout = \"300ms\""]).await;
     let mut crawler = Crawler::plain(&proxy).await;
@@ -339,15 +295,13 @@ async fn early_answering_origin() -> Server {
 #[tokio::test]
 async fn an_upload_may_continue_after_its_answer() {
     let origin = early_answering_origin().await;
-    let proxy = resolve("o.test", origin.address())
+    let config = resolve("o.test", origin.address())
         .set("proxy.header_timeout = \"300ms\"")
-        .set("proxy.idle_timeout = \"300ms\"")
-        .start()
-        .await;
+        .set("proxy.idle_timeout = \"300ms\"");
+    let proxy = config.start().await;
     let mut crawler = Crawler::plain(&proxy).await;
-    crawler
-        .send(b"PUT http://o.test/a HTTP/1.1\r\nHost: o.test\r\nContent-Length: 8\r\n\r\n")
-        .await;
+    let head = "PUT http://o.test/a HTTP/1.1\r\nHost: o.test\r\nContent-Length: 8\r\n\r\n";
+    crawler.send(head.as_bytes()).await;
     assert_eq!(crawler.reply_to("PUT").await.status(), 200);
     for _ in 0..8 {
         crawler.send(b"x").await;

@@ -48,8 +48,7 @@ async fn outsiders_cannot_flood_the_log() {
     assert!(shown.contains(&left_out), "{left_out}: {shown}");
 }
 
-// Ours: each kind of line has its own limit, and the lines left out are reported while
-// the proxy runs.
+// Ours: each kind of line has its own limit. Reports come while the proxy runs.
 #[tokio::test]
 async fn failed_handshakes_and_other_protocols_do_not_hide_each_other() {
     let proxy = Config::default().set("log.burst = 2").start().await;

@@ -1,26 +1,16 @@
 //! `judge --purpose`: finds pages of past crawls whose sites deny a purpose.
 
-use std::io::Write as _;
-
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::kit::program::{Outcome, run_in};
+use crate::judge::{folder, run_judge};
+use crate::kit::codings::coded;
+use crate::kit::program::run_in;
 use crate::kit::warc::{Warc, ok};
-use crate::kit::{assert_members, run};
+use crate::kit::{assert_contains, assert_members, run};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /no\nContent-Usage: /data train-ai=n\n";
 const AT: &str = "2026-01-02T00:01:00Z";
-
-/// Runs `judge --warc a.warc` with further arguments.
-async fn run_judge(warc: &Warc, arguments: &[&str]) -> Outcome {
-    let folder = TempDir::new().unwrap();
-    std::fs::write(folder.path().join("a.warc"), &warc.bytes).unwrap();
-    let arguments = [&["judge", "--warc", "a.warc"], arguments].concat();
-    run_in(folder.path(), &arguments).await
-}
 
 fn html(fields: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
     let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n{fields}\r\n");
@@ -31,10 +21,8 @@ fn meta(name: &str, content: &str) -> String {
     format!("<html><head><meta name={name} content=\"{content}\"></head><body>text</body></html>")
 }
 
-fn gzip(text: &str) -> Vec<u8> {
-    let mut body = GzEncoder::new(Vec::new(), Compression::fast());
-    body.write_all(text.as_bytes()).unwrap();
-    body.finish().unwrap()
+fn gzip(text: String) -> Vec<u8> {
+    coded("gzip", text.into())
 }
 
 fn chunked(text: &str) -> String {
@@ -75,7 +63,7 @@ pages! {
     a_reservation_in_the_page_denies: "/a", html("", meta("tdm-reservation", "1")) => "train-ai (tdm-reservation=1)";
     a_reservation_in_the_page_supersedes_the_field: "/a", html("TDM-Reservation: 1\r\n", meta("tdm-reservation", "0")) => "";
     statements_from_all_sources_are_combined: "/data", html("Content-Usage: search=n\r\n", meta("robots", "noai")) => "search (search=n), train-ai (train-ai=n, line 3), train-ai (noai)";
-    a_content_coding_is_decoded: "/a", html("Content-Encoding: gzip\r\n", gzip(&meta("robots", "noai"))) => "train-ai (noai)";
+    a_content_coding_is_decoded: "/a", html("Content-Encoding: gzip\r\n", gzip(meta("robots", "noai"))) => "train-ai (noai)";
     an_already_decoded_page_is_read: "/a", html("Content-Encoding: gzip\r\n", meta("robots", "noai")) => "train-ai (noai)";
     chunks_of_a_page_are_joined: "/a", html("Transfer-Encoding: chunked\r\n", chunked(&meta("robots", "noai"))) => "train-ai (noai)";
     a_meta_in_the_body_denies_nothing: "/a", html("", "<body><p>a</p><meta name=robots content=noai>") => "";
@@ -88,13 +76,10 @@ pages! {
 /// for searching by a field, and one not denied.
 fn three_pages() -> Warc {
     let mut warc = Warc::plain();
+    let noindex = html("X-Robots-Tag: noindex\r\n", "");
     warc.robots("2026-01-02T00:00:00Z", ROBOTS)
         .exchange(AT, "https://h.test/data", ok("page"))
-        .exchange(
-            AT,
-            "https://h.test/a",
-            html("X-Robots-Tag: noindex\r\n", ""),
-        )
+        .exchange(AT, "https://h.test/a", noindex)
         .exchange(AT, "https://h.test/b", html("", ""));
     warc
 }
@@ -103,9 +88,9 @@ fn three_pages() -> Warc {
 #[tokio::test]
 async fn denied_pages_are_counted_by_host_statement_and_purpose() {
     let warc = three_pages();
-    let report = run_judge(&warc, &["--purpose", "train-ai", "--json"]).await;
-    assert_eq!(report.code, Some(1), "{report:?}");
-    let report = report.json_lines().remove(0);
+    let train_ai = ["--purpose", "train-ai"];
+    let report = run_judge(&warc, &[&train_ai[..], &["--json"]].concat()).await;
+    let report = report.assert_code(1).json_lines().remove(0);
     assert_members(&report, &json!({"disallowed": 0, "allowed": 4}));
     let purposes = &report["purposes"];
     let counts = ["pages", "denied", "unseen", "partial"].map(|name| &purposes[name]);
@@ -117,18 +102,18 @@ async fn denied_pages_are_counted_by_host_statement_and_purpose() {
     assert_eq!(purposes["stated"], stated);
     assert_eq!(purposes["samples"][0]["url"], "https://h.test/data");
 
-    let text = run_judge(&warc, &["--purpose", "train-ai"]).await.stdout;
+    let text = run_judge(&warc, &train_ai).await.stdout;
     for line in [
         "\n1 of 3 pages denied for train-ai\n",
         "\nh.test  1      train-ai  train-ai=n (robots.txt line 3)\n",
         "\n  2026-01-02T00:01:00Z https://h.test/data train-ai (train-ai=n, line 3)\n",
     ] {
-        assert!(text.contains(line), "{line}: {text}");
+        assert_contains(&text, line);
     }
     let arguments = ["--purpose", "train-ai", "--requests", "--denied", "--csv"];
     let rows = run_judge(&warc, &arguments).await.stdout;
     assert_eq!(rows.lines().count(), 2, "{rows}");
-    assert!(rows.contains("https://h.test/data,allow,no_rule"), "{rows}");
+    assert_contains(&rows, "https://h.test/data,allow,no_rule");
 }
 
 // Ours: a crawl with several purposes may keep a page that it may use for one of them.
@@ -150,8 +135,8 @@ async fn a_page_is_denied_only_if_every_purpose_is() {
 }
 
 // Ours: an unread page is not taken for a page without statements.
-#[test]
-fn pages_that_were_not_read_whole_are_counted() {
+#[tokio::test]
+async fn pages_that_were_not_read_whole_are_counted() {
     let fields = |kind: &'static str, more: (&'static str, &'static str)| {
         [
             ("WARC-Type", kind),
@@ -162,29 +147,23 @@ fn pages_that_were_not_read_whole_are_counted() {
     };
     let none = ("X", "x");
     let text = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<head><title>a";
-    run(async {
-        for (kind, more, unseen, partial) in [
-            ("request", none, 1, 0),
-            ("response", none, 0, 0),
-            ("response", ("WARC-Truncated", "length"), 0, 1),
-            ("response", ("WARC-Truncated", "disconnect"), 0, 1),
-            ("revisit", none, 0, 1),
-            ("resource", none, 0, 0),
-        ] {
-            let mut warc = Warc::plain();
-            warc.robots("2026-01-02T00:00:00Z", ROBOTS)
-                .record(&fields(kind, more), text);
-            let arguments = ["--purpose", "train-ai", "--agent", "FooBot", "--json"];
-            let report = run_judge(&warc, &arguments).await.json_lines().remove(0);
-            let purposes = &report["purposes"];
-            let counts = ["pages", "denied", "unseen", "partial"].map(|name| &purposes[name]);
-            assert_eq!(
-                counts,
-                [1, 1, unseen, partial],
-                "{kind} {more:?} {purposes}"
-            );
-        }
-    });
+    for (kind, more, unseen, partial) in [
+        ("request", none, 1, 0),
+        ("response", none, 0, 0),
+        ("response", ("WARC-Truncated", "length"), 0, 1),
+        ("response", ("WARC-Truncated", "disconnect"), 0, 1),
+        ("revisit", none, 0, 1),
+        ("resource", none, 0, 0),
+    ] {
+        let mut warc = Warc::plain();
+        warc.robots("2026-01-02T00:00:00Z", ROBOTS)
+            .record(&fields(kind, more), text);
+        let arguments = ["--purpose", "train-ai", "--agent", "FooBot", "--json"];
+        let report = run_judge(&warc, &arguments).await.json_lines().remove(0);
+        let purposes = &report["purposes"];
+        let counts = ["pages", "denied", "unseen", "partial"].map(|name| &purposes[name]);
+        assert_eq!(counts, [1, 1, unseen, partial], "{kind} {more:?}");
+    }
 }
 
 // Ours: a directive may name one of several crawlers.
@@ -213,23 +192,14 @@ async fn purposes_of_a_log_are_judged_by_robots_txt_only() {
     };
     let log = line("/data/1") + &line("/b");
     std::fs::write(folder.path().join("a.log"), log).unwrap();
-    let arguments = [
-        "judge",
-        "--log",
-        "a.log",
-        "--robots",
-        ".",
-        "--origin",
-        "https://h.test",
-        "--purpose",
-        "train-ai",
-    ];
+    let arguments = "judge --log a.log --robots . --origin https://h.test --purpose train-ai";
+    let arguments: Vec<_> = arguments.split(' ').collect();
     let outcome = run_in(folder.path(), &arguments).await.assert_code(1);
     for line in [
         "1 of 2 pages denied for train-ai",
         "2 pages judged for purposes by robots.txt alone, since the files have no response.",
     ] {
-        assert!(outcome.stdout.contains(line), "{line}: {outcome:?}");
+        assert_contains(&outcome.stdout, line);
     }
 }
 
@@ -238,22 +208,12 @@ async fn purposes_of_a_log_are_judged_by_robots_txt_only() {
 async fn reports_escape_hostile_statements() {
     let mut warc = Warc::plain();
     let hostile = meta("robots", "noai,<script>\u{1b}[2J\u{202e}");
-    warc.robots("2026-01-02T00:00:00Z", ROBOTS).exchange(
-        AT,
-        "https://h.test/<script>\u{1b}[2J\u{202e}",
-        html("", hostile),
-    );
-    let folder = TempDir::new().unwrap();
-    std::fs::write(folder.path().join("a.warc"), &warc.bytes).unwrap();
-    let arguments = [
-        "judge",
-        "--warc",
-        "a.warc",
-        "--purpose",
-        "train-ai",
-        "--html",
-        "page.html",
-    ];
+    let url = "https://h.test/<script>\u{1b}[2J\u{202e}";
+    warc.robots("2026-01-02T00:00:00Z", ROBOTS)
+        .exchange(AT, url, html("", hostile));
+    let folder = folder(&warc);
+    let arguments = "judge --warc a.warc --purpose train-ai --html page.html";
+    let arguments: Vec<_> = arguments.split(' ').collect();
     let outcome = run_in(folder.path(), &arguments).await;
     let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
     for text in [&outcome.stdout, &page] {
@@ -261,6 +221,5 @@ async fn reports_escape_hostile_statements() {
         assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text}");
     }
     assert!(!page.contains("<script"), "{page}");
-    let told = "1 of 1 page was denied for train-ai.";
-    assert!(page.contains(told), "{page}");
+    assert_contains(&page, "1 of 1 page was denied for train-ai.");
 }

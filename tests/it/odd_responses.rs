@@ -1,21 +1,22 @@
 //! Faulty responses that common clients accept: malformed fields, TLS connections without
 //! close_notify, invalid content codings, and refused streams.
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpListener;
-use tokio::sync::Notify;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use super::frames::{END_HEADERS, END_STREAM, HEADERS, PREFACE, RST_STREAM, SETTINGS, frame};
-use super::kit::assert_members;
 use super::kit::certificates::{Leaf, TestCa, Validity};
 use super::kit::client::{Crawler, End, ask, curl, get};
+use super::kit::page::Gate;
 use super::kit::proxy::{Proxy, resolve};
-use super::kit::raw_origin::{Bytes, RawOrigin};
+use super::kit::raw_origin::{Bytes, RawOrigin, read_head};
+use super::kit::server::Server;
+use super::kit::{assert_contains, assert_members};
 
 /// Returns an answer of status 200 with these field lines and this body.
 fn answer(fields: &str, body: &str) -> Bytes {
@@ -29,13 +30,9 @@ fn answer(fields: &str, body: &str) -> Bytes {
 /// Starts an origin with these answers to robots.txt and to every other request, and a
 /// proxy.
 async fn start_site(robots: Bytes, page: Bytes) -> (RawOrigin, Proxy) {
-    let origin = RawOrigin::start(move |target| {
-        let is_robots = target == "/robots.txt";
-        if is_robots {
-            robots.clone()
-        } else {
-            page.clone()
-        }
+    let origin = RawOrigin::start(move |target| match target {
+        "/robots.txt" => robots.clone(),
+        _ => page.clone(),
     })
     .await;
     let proxy = resolve("o.test", origin.address()).start().await;
@@ -57,12 +54,10 @@ async fn odd_response_fields_are_normalized_and_forwarded() {
         "x-robots-tag: noindex\r\n",
         "x-last: z\r\n",
     ] {
-        assert!(text.contains(line), "{line}: {text}");
+        assert_contains(&text, line);
     }
-    assert!(
-        !text.contains("warning") && text.ends_with("the page"),
-        "{text}"
-    );
+    assert!(!text.contains("warning"), "{text}");
+    assert!(text.ends_with("the page"), "{text}");
     let page = get(&proxy, "http://o.test/b").await;
     assert!(page.head.value("robots-directives").contains("noindex"));
     assert_eq!(origin.lines().len(), 2);
@@ -78,15 +73,27 @@ async fn odd_fields_of_a_robots_txt_response_do_not_disable_its_rules() {
         "X Y: a\r\n",
         "X[]: a\r\n",
     ] {
-        let robots = answer(fields, "User-agent: *\nDisallow: /no\n");
-        let (origin, proxy) = start_site(robots, Bytes::text("the page")).await;
-        assert_eq!(get(&proxy, "http://o.test/a").await.text(), "the page");
-        let refused = get(&proxy, "http://o.test/no").await;
-        assert_eq!(
-            (refused.status(), &refused.json()["reason"]),
-            (403, &"rule".into())
-        );
-        assert_eq!(origin.lines(), ["GET /a"], "{fields:?}");
+        assert_rules_apply(fields).await;
+    }
+}
+
+/// Asserts that the rules of a robots.txt response with these field lines apply.
+async fn assert_rules_apply(fields: &str) {
+    let robots = answer(fields, "User-agent: *\nDisallow: /no\n");
+    let (origin, proxy) = start_site(robots, Bytes::text("the page")).await;
+    let page = get(&proxy, "http://o.test/a").await;
+    assert_eq!(page.text(), "the page", "{fields:?}");
+    let refused = get(&proxy, "http://o.test/no").await;
+    refused.assert_error(403, "http_request_denied");
+    assert_eq!(refused.json()["reason"], "rule", "{fields:?}");
+    assert_eq!(origin.lines(), ["GET /a"], "{fields:?}");
+}
+
+// Ours: sites send such `Content-Encoding` values with files that are not encoded.
+#[tokio::test]
+async fn a_robots_txt_with_a_false_content_encoding_is_read() {
+    for coding in ["none", "identity", "UTF-8", "gzip"] {
+        assert_rules_apply(&format!("Content-Encoding: {coding}\r\n")).await;
     }
 }
 
@@ -106,17 +113,16 @@ async fn ambiguous_response_fields_are_refused() {
     ] {
         let (_origin, proxy) = start_site(Bytes::text(""), answer(fields, "the page")).await;
         let refused = get(&proxy, "http://o.test/a").await;
+        assert_eq!(refused.status(), 502, "{fields:?}");
         refused.assert_error(502, "http_protocol_error");
     }
     let page = Bytes::of(b"HTTP/1.1 200 OK\r\nContent-Length : 3\r\n\r\nabc");
     let (_origin, proxy) = start_site(Bytes::text(""), page).await;
-    get(&proxy, "http://o.test/a")
-        .await
-        .assert_error(502, "http_protocol_error");
+    let refused = get(&proxy, "http://o.test/a").await;
+    refused.assert_error(502, "http_protocol_error");
 }
 
-// Ours: bytes held back during the repair of one head must not leak into the next
-// response.
+// Ours: no byte held back while a head is repaired leaks into the next response.
 #[tokio::test]
 async fn a_connection_is_reused_after_an_odd_head() {
     let (origin, proxy) = start_site(answer("X : a\r\n", ""), answer("X : a\r\n", "page")).await;
@@ -126,80 +132,54 @@ async fn a_connection_is_reused_after_an_odd_head() {
     assert_eq!(origin.connections(), 1);
 }
 
-// Ours: sites send such `Content-Encoding` values with files that are not encoded.
-#[tokio::test]
-async fn a_robots_txt_with_a_false_content_encoding_is_read() {
-    for coding in ["none", "identity", "UTF-8", "gzip"] {
-        let fields = format!("Content-Encoding: {coding}\r\n");
-        let robots = answer(&fields, "User-agent: *\nDisallow: /no\n");
-        let (_origin, proxy) = start_site(robots, Bytes::text("the page")).await;
-        assert_eq!(
-            get(&proxy, "http://o.test/a").await.status(),
-            200,
-            "{coding}"
-        );
-        let refused = get(&proxy, "http://o.test/no").await;
-        assert_eq!(refused.json()["reason"], "rule", "{coding}");
-    }
-}
-
-/// Opens a TLS listener with a certificate for `o.test`; returns its address, too.
-async fn tls_listener(alpn: &[&str]) -> (TcpListener, TlsAcceptor, SocketAddr) {
+/// Starts a TLS server for `o.test`, which calls `serve` with each connection.
+async fn tls_server<F: Future<Output = ()> + Send + 'static>(
+    alpn: &[&str],
+    serve: impl Fn(TlsStream<TcpStream>) -> F + Clone + Send + Sync + 'static,
+) -> Server {
     let leaf = Leaf {
         names: vec!["o.test".to_owned()],
         validity: Validity::Current,
     };
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
     let acceptor = TlsAcceptor::from(TestCa::get().server(&leaf, alpn));
-    (listener, acceptor, address)
+    let accept = move |stream| {
+        let (acceptor, serve) = (acceptor.clone(), serve.clone());
+        async move { serve(acceptor.accept(stream).await.unwrap()).await }
+    };
+    Server::start(accept).await
 }
 
 /// Reads the head of a request and returns its request line without the version.
-async fn request_line(stream: &mut (impl AsyncRead + Unpin)) -> String {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        head.push(stream.read_u8().await.unwrap());
-    }
-    let head = String::from_utf8(head).unwrap();
+async fn request_line(stream: &mut TlsStream<TcpStream>) -> String {
+    let head = read_head(stream, &mut Vec::new()).await.unwrap();
     head.split(" HTTP/").next().unwrap().to_owned()
 }
 
-/// How a TLS connection ends without close_notify.
-#[derive(Clone)]
-enum Unclosed {
-    Fin,
-    /// A TCP reset, after the test has notified.
-    Reset(Arc<Notify>),
-}
-
 /// Starts a TLS origin that answers one request per connection, with `robots` or a page,
-/// without a length, and ends the connection without close_notify.
-async fn origin_without_close_notify(robots: &'static str, page: Unclosed) -> SocketAddr {
-    let (listener, acceptor, address) = tls_listener(&["http/1.1"]).await;
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let mut stream = acceptor.accept(stream).await.unwrap();
-            let line = request_line(&mut stream).await;
-            let is_robots = line == "GET /robots.txt";
+/// without a length, and ends the connection without close_notify. With `reset`, a page
+/// ends with a TCP reset once that gate opens.
+async fn origin_without_close_notify(robots: &'static str, reset: Option<Gate>) -> Server {
+    let serve = move |mut stream: TlsStream<TcpStream>| {
+        let reset = reset.clone();
+        async move {
+            let is_robots = request_line(&mut stream).await == "GET /robots.txt";
             let body = if is_robots { robots } else { "the page" };
             let answer = format!("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n{body}");
             stream.write_all(answer.as_bytes()).await.unwrap();
-            if let (false, Unclosed::Reset(notify)) = (is_robots, &page) {
-                notify.notified().await;
+            if let Some(gate) = reset.filter(|_| !is_robots) {
+                gate.pass().await;
                 stream.get_ref().0.set_zero_linger().unwrap();
             }
         }
-    });
-    address
+    };
+    tls_server(&["http/1.1"], serve).await
 }
 
-// RFC 9112, section 9.8, calls the page incomplete. Ours: every client we tried accepts
-// it.
+// RFC 9112, section 9.8, calls it incomplete. Ours: every client we tried accepts it.
 #[tokio::test]
 async fn a_page_without_close_notify_is_complete_and_marked_in_the_record() {
-    let address = origin_without_close_notify("", Unclosed::Fin).await;
-    let proxy = resolve("o.test", address).start().await;
+    let origin = origin_without_close_notify("", None).await;
+    let proxy = resolve("o.test", origin.address()).start().await;
     let fetched = curl(&proxy, &["https://o.test/a"]).await;
     assert_eq!((fetched.code, &*fetched.stdout), (Some(0), "the page"));
     let rows = proxy.place().completed(1).await;
@@ -210,15 +190,13 @@ async fn a_page_without_close_notify_is_complete_and_marked_in_the_record() {
 // RFC 9112, section 9.8.
 #[tokio::test]
 async fn a_page_ended_by_a_reset_is_incomplete() {
-    let reset = Arc::new(Notify::new());
-    let address = origin_without_close_notify("", Unclosed::Reset(Arc::clone(&reset))).await;
-    let proxy = resolve("o.test", address).start().await;
+    let reset = Gate::shut();
+    let origin = origin_without_close_notify("", Some(reset.clone())).await;
+    let proxy = resolve("o.test", origin.address()).start().await;
     let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
-    crawler
-        .send(b"GET /a HTTP/1.1\r\nHost: o.test\r\n\r\n")
-        .await;
+    crawler.start_get("/a", "o.test").await;
     let head = crawler.head().await.unwrap();
-    reset.notify_one();
+    reset.open(1);
     assert_eq!(crawler.body(&head, |_| ()).await, End::Broken);
     let rows = proxy.place().completed(1).await;
     assert_eq!(rows[0]["error"], "http_response_incomplete");
@@ -236,8 +214,8 @@ async fn without_close_notify_the_last_robots_txt_line_cannot_allow() {
             &["/a", "/a/b"],
         ),
     ] {
-        let address = origin_without_close_notify(robots, Unclosed::Fin).await;
-        let proxy = resolve("o.test", address).start().await;
+        let origin = origin_without_close_notify(robots, None).await;
+        let proxy = resolve("o.test", origin.address()).start().await;
         for path in ["/a", "/a/b", "/b"] {
             let reply = get(&proxy, &format!("https://o.test{path}")).await;
             let wanted = if refused.contains(&path) { 403 } else { 200 };
@@ -252,7 +230,7 @@ const HTTP_1_1_REQUIRED: u32 = 0xD;
 
 /// A TLS origin that resets HTTP/2 streams, and answers requests over HTTP/1.1.
 struct ResettingOrigin {
-    address: SocketAddr,
+    server: Server,
     /// Request lines over HTTP/1.1, and `h2` for each request over HTTP/2.
     log: Arc<Mutex<Vec<String>>>,
 }
@@ -261,21 +239,26 @@ impl ResettingOrigin {
     /// Starts an origin that answers HTTP/2 requests with `answers` in order, and repeats
     /// the last one: a status as its HPACK index, or the error code of a reset.
     async fn start(answers: &'static [Result<u8, u32>]) -> Self {
-        let (listener, acceptor, address) = tls_listener(&["h2", "http/1.1"]).await;
         let log = Arc::new(Mutex::new(Vec::new()));
-        let kept = Arc::clone(&log);
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let stream = acceptor.accept(stream).await.unwrap();
-                let log = Arc::clone(&log);
+        let shared = Arc::clone(&log);
+        let serve = move |stream: TlsStream<TcpStream>| {
+            let log = Arc::clone(&shared);
+            async move {
                 if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-                    tokio::spawn(serve_http2(stream, answers, log));
+                    serve_http2(stream, answers, log).await;
                 } else {
-                    tokio::spawn(serve_http1(stream, log));
+                    serve_http1(stream, log).await;
                 }
             }
-        });
-        Self { address, log: kept }
+        };
+        let server = tls_server(&["h2", "http/1.1"], serve).await;
+        Self { server, log }
+    }
+
+    /// Starts a proxy that resolves `o.test` to this origin.
+    async fn proxy(&self) -> Proxy {
+        let config = resolve("o.test", self.server.address());
+        config.start().await
     }
 
     fn log(&self) -> Vec<String> {
@@ -283,10 +266,7 @@ impl ResettingOrigin {
     }
 }
 
-async fn serve_http1(
-    mut stream: impl AsyncRead + AsyncWrite + Unpin,
-    log: Arc<Mutex<Vec<String>>>,
-) {
+async fn serve_http1(mut stream: TlsStream<TcpStream>, log: Arc<Mutex<Vec<String>>>) {
     let line = request_line(&mut stream).await;
     log.lock().unwrap().push(line);
     let answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nh1";
@@ -295,23 +275,18 @@ async fn serve_http1(
 }
 
 async fn serve_http2(
-    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    mut stream: TlsStream<TcpStream>,
     answers: &[Result<u8, u32>],
     log: Arc<Mutex<Vec<String>>>,
 ) {
-    stream
-        .read_exact(&mut vec![0; PREFACE.len()])
-        .await
-        .unwrap();
+    let mut preface = vec![0; PREFACE.len()];
+    stream.read_exact(&mut preface).await.unwrap();
     stream.write_all(&frame(SETTINGS, 0, 0, &[])).await.unwrap();
     let mut header = [0; 9];
     while stream.read_exact(&mut header).await.is_ok() {
         let [l0, l1, l2, kind, _, s0, s1, s2, s3] = header;
-        let length = u32::from_be_bytes([0, l0, l1, l2]);
-        stream
-            .read_exact(&mut vec![0; length as usize])
-            .await
-            .unwrap();
+        let mut payload = vec![0; u32::from_be_bytes([0, l0, l1, l2]) as usize];
+        stream.read_exact(&mut payload).await.unwrap();
         if kind != HEADERS {
             continue;
         }
@@ -340,7 +315,7 @@ async fn http_1_1_required_is_retried_over_http_1_and_remembered() {
     for method in ["GET", "POST"] {
         let answers = &[Ok(STATUS_404), Err(HTTP_1_1_REQUIRED)];
         let origin = ResettingOrigin::start(answers).await;
-        let proxy = resolve("o.test", origin.address).start().await;
+        let proxy = origin.proxy().await;
         for path in ["a", "b"] {
             let reply = ask(&proxy, method, &format!("https://o.test/{path}"), &[]).await;
             assert_eq!((reply.status(), &*reply.text()), (200, "h1"));
@@ -350,8 +325,7 @@ async fn http_1_1_required_is_retried_over_http_1_and_remembered() {
     }
 }
 
-// RFC 9113, section 8.7: an unprocessed request may be repeated with any method, also on
-// a new connection.
+// RFC 9113, section 8.7: with any method, also on a new connection.
 #[tokio::test]
 async fn a_refused_stream_is_retried() {
     let answers = &[
@@ -361,7 +335,7 @@ async fn a_refused_stream_is_retried() {
         Ok(STATUS_200),
     ];
     let origin = ResettingOrigin::start(answers).await;
-    let proxy = resolve("o.test", origin.address).start().await;
+    let proxy = origin.proxy().await;
     let reply = ask(&proxy, "POST", "https://o.test/a", &[]).await;
     assert_eq!(reply.status(), 200);
     assert_eq!(origin.log(), ["h2"; 4]);
@@ -372,7 +346,7 @@ async fn a_refused_stream_is_retried() {
 async fn an_upload_refused_before_its_body_is_retried() {
     let answers = &[Ok(STATUS_404), Err(REFUSED_STREAM), Ok(STATUS_200)];
     let origin = ResettingOrigin::start(answers).await;
-    let proxy = resolve("o.test", origin.address).start().await;
+    let proxy = origin.proxy().await;
     let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
     let head = b"POST /a HTTP/1.1\r\nHost: o.test\r\nContent-Length: 4\r\n\r\n";
     crawler.send(head).await;
@@ -385,7 +359,7 @@ async fn an_upload_refused_before_its_body_is_retried() {
 async fn a_stream_that_is_always_refused_is_tried_twice() {
     let answers = &[Ok(STATUS_404), Err(REFUSED_STREAM)];
     let origin = ResettingOrigin::start(answers).await;
-    let proxy = resolve("o.test", origin.address).start().await;
+    let proxy = origin.proxy().await;
     let reply = get(&proxy, "https://o.test/a").await;
     reply.assert_error(502, "http_response_incomplete");
     assert_eq!(origin.log(), ["h2"; 3]);

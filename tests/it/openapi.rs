@@ -2,11 +2,11 @@
 //! every route, and every answer matches it. Every test here is ours.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tokio::process::Command;
 
+use crate::kit::checkout::{root, rust_sources, text};
 use crate::kit::client::{Crawler, Reply, get, get_as};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::paced::asking_for_less;
@@ -26,17 +26,9 @@ const ROBOTS: &str = "User-agent: *\nDisallow: /private\nDisallow: /open/not\n";
 /// An operation: method and path, as written in the document.
 type Operation = (String, String);
 
-fn root() -> PathBuf {
-    env!("CARGO_MANIFEST_DIR").into()
-}
-
-fn document() -> Value {
-    let text = std::fs::read(root().join("crates/politesse-admin/src/openapi.json")).unwrap();
-    serde_json::from_slice(&text).unwrap()
-}
-
 fn documented() -> BTreeSet<Operation> {
-    let document = document();
+    let document = text("crates/politesse-admin/src/openapi.json");
+    let document: Value = serde_json::from_str(&document).unwrap();
     let paths = document["paths"].as_object().unwrap().iter();
     let operations = paths.flat_map(|(path, methods)| {
         let methods = methods.as_object().unwrap().keys();
@@ -45,20 +37,13 @@ fn documented() -> BTreeSet<Operation> {
     operations.collect()
 }
 
-/// Adds the API routes in a source file, or in all files below a folder, to `found`.
-fn routes_in(path: &Path, found: &mut BTreeSet<Operation>) {
-    if path.is_dir() {
-        for entry in std::fs::read_dir(path).unwrap() {
-            routes_in(&entry.unwrap().path(), found);
-        }
-        return;
-    }
-    let text = std::fs::read_to_string(path).unwrap();
+/// Adds the API routes in a source text to `found`.
+fn add_routes(text: &str, found: &mut BTreeSet<Operation>) {
     for route in text.split(".route(").skip(1) {
         // The arguments of a route end at the next call of the chain.
         let call = route.split(".with_state(").next().unwrap();
-        let mut parts = call.trim_start().splitn(3, '"');
-        let (_, Some(path), Some(handlers)) = (parts.next(), parts.next(), parts.next()) else {
+        let parts: Vec<_> = call.trim_start().splitn(3, '"').collect();
+        let &[_, path, handlers] = &parts[..] else {
             continue;
         };
         if !path.starts_with("/api/") {
@@ -76,7 +61,9 @@ fn routes_in(path: &Path, found: &mut BTreeSet<Operation>) {
 #[test]
 fn the_openapi_document_lists_exactly_the_routes() {
     let mut routes = BTreeSet::new();
-    routes_in(&root().join("crates/politesse-admin"), &mut routes);
+    for (_, text) in rust_sources(&root().join("crates/politesse-admin")) {
+        add_routes(&text, &mut routes);
+    }
     assert!(10 < routes.len(), "the routes were not found: {routes:?}");
     let documented = documented();
     let missing: Vec<_> = routes.difference(&documented).collect();
@@ -204,15 +191,12 @@ impl Api {
         for operation in documented() {
             let (method, path) = &operation;
             let line = format!("{method} {} HTTP/1.1", path.replace(['{', '}'], ""));
-            let host = format!("Host: {admin}");
-            let mut client = Crawler::to(admin).await;
-            let reply = client.ask(&[&line, &host]).await;
-            assert_eq!(reply.status(), 401, "{operation:?}{MEND}");
-            self.add(&operation, &reply);
-            let mut client = Crawler::to(admin).await;
-            let reply = client.ask(&[&line, "Host: a.test"]).await;
-            assert_eq!(reply.status(), 421, "{operation:?}{MEND}");
-            self.add(&operation, &reply);
+            for (host, status) in [(&*admin.to_string(), 401), ("a.test", 421)] {
+                let lines = [&*line, &format!("Host: {host}")];
+                let reply = Crawler::to(admin).await.ask(&lines).await;
+                assert_eq!(reply.status(), status, "{operation:?}{MEND}");
+                self.add(&operation, &reply);
+            }
         }
     }
 
@@ -323,8 +307,8 @@ impl Api {
             "o.test/refetch",
             "never.test/refetch?reason=a",
         ] {
-            self.ask("POST", path, &format!("/api/v1/robots/{asked}"))
-                .await;
+            let target = format!("/api/v1/robots/{asked}");
+            self.ask("POST", path, &target).await;
         }
         let redaction = "%7B%22url%22:%22http://o.test/lamp%22,%22numbers%22:%5B%5D,%22why%22:\
                          %22test%22,%22after%22:0,%22is_trial%22:false%7D";
@@ -346,35 +330,32 @@ impl Api {
     /// Reads the stream at `path` until an event of `kind` arrives, and collects it.
     async fn watch(&mut self, path: &str, kind: &str) {
         let admin = self.proxy.admin();
-        let (line, host) = (format!("GET {path} HTTP/1.1"), format!("Host: {admin}"));
         let mut client = Crawler::to(admin).await;
         let request = format!(
-            "{line}\r\n{host}\r\n{}\r\nLast-Event-ID: 0\r\n\r\n",
+            "GET {path} HTTP/1.1\r\nHost: {admin}\r\n{}\r\nLast-Event-ID: 0\r\n\r\n",
             self.token
         );
         client.send(request.as_bytes()).await;
         let head = soon("head of the stream", client.head()).await.unwrap();
         let mut text = String::new();
-        let data = &*format!("event: {kind}\n");
-        while !text
-            .split_once(data)
-            .is_some_and(|(_, rest)| rest.contains("\n\n"))
-        {
-            let count = text.len() + 1;
-            text = soon("event", async {
-                String::from_utf8_lossy(client.peek(count).await).into_owned()
-            })
-            .await;
-        }
-        let (_, event) = text.split_once(data).unwrap();
-        let (_, event) = event.split_once("data: ").unwrap();
+        let event = loop {
+            let (_, rest) = text
+                .split_once(&format!("event: {kind}\n"))
+                .unwrap_or_default();
+            if let Some((event, _)) = rest.split_once("\n\n") {
+                break event;
+            }
+            let more = soon("event", client.peek(text.len() + 1)).await;
+            text = String::from_utf8_lossy(more).into_owned();
+        };
+        let (_, data) = event.split_once("data: ").unwrap();
         let answer = json!({
             "method": "GET",
             "path": path,
             "status": head.status,
             "type": head.value("content-type"),
             "event": kind,
-            "body": event.split('\n').next(),
+            "body": data.split('\n').next(),
         });
         self.lines.push(answer.to_string());
     }
@@ -395,11 +376,6 @@ async fn every_answer_matches_the_openapi_document() {
         .arg(root().join("tests/clients/openapi.py"))
         .arg(root().join("crates/politesse-admin/src/openapi.json"));
     let outcome = finish(command, api.lines.join("\n").as_bytes()).await;
-    assert_eq!(
-        outcome.code,
-        Some(0),
-        "{}{}{MEND}",
-        outcome.stdout,
-        outcome.stderr
-    );
+    let told = outcome.stdout + &outcome.stderr;
+    assert_eq!(outcome.code, Some(0), "{told}{MEND}");
 }

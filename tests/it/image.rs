@@ -8,9 +8,11 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use toml::Table;
 
+use crate::kit::assert_contains;
 use crate::kit::checkout::{done, root, text, yaml};
 use crate::kit::program::politesse;
 
+const IMAGE: &str = "contrib/image/politesse.toml";
 const MANIFEST: &str = "contrib/kubernetes/politesse.yaml";
 
 /// Returns the effective configuration of a file, defaults included.
@@ -23,10 +25,8 @@ async fn configuration(file: &Path) -> Table {
 /// Returns the arguments of an instruction of the `Dockerfile`.
 fn instruction(name: &str) -> String {
     let image = text("contrib/image/Dockerfile");
-    let start = format!("{name} ");
-    let mut lines = image.lines().filter_map(|line| line.strip_prefix(&start));
-    let arguments = lines.next().unwrap_or_else(|| panic!("{name}"));
-    arguments.to_owned()
+    let (_, rest) = image.split_once(&format!("\n{name} ")).expect(name);
+    rest.lines().next().unwrap().to_owned()
 }
 
 /// The objects of the manifest, as read by a real YAML parser.
@@ -61,22 +61,24 @@ fn port(address: &toml::Value) -> u64 {
     port.parse().unwrap()
 }
 
-/// Writes `configuration` into `folder`, with its absolute paths moved there.
-fn write_in(folder: &Path, configuration: &str) {
+/// Asserts that `config check` accepts `configuration`, with its absolute paths moved to
+/// `folder`.
+async fn assert_valid(folder: &Path, configuration: &str) {
     let local = |path: &str| folder.join(path).to_str().unwrap().to_owned();
     let moved = configuration
         .replace("/var/lib/politesse", &local("data"))
         .replace("/etc/politesse-ca", &local("secret"));
     std::fs::write(folder.join("politesse.toml"), moved).unwrap();
+    let mut check = politesse(folder);
+    check.args(["config", "check"]);
+    done(check).await;
 }
 
-// Ours: every file that the proxy creates is on the volume; nothing else in the image
-// changes.
+// Ours: every file that the proxy creates is on the volume.
 #[tokio::test]
 async fn the_image_runs_as_its_own_user_and_writes_only_to_its_volume() {
     let volume = instruction("VOLUME");
-    let file = root().join("contrib/image/politesse.toml");
-    let configuration = configuration(&file).await;
+    let configuration = configuration(&root().join(IMAGE)).await;
     for (section, key) in [
         ("https", "ca_cert"),
         ("https", "ca_key"),
@@ -96,24 +98,20 @@ async fn the_image_runs_as_its_own_user_and_writes_only_to_its_volume() {
     // Only SIGTERM makes the proxy drain.
     assert_eq!(instruction("STOPSIGNAL"), "SIGTERM");
     let folder = TempDir::with_prefix("politesse-image-").unwrap();
-    write_in(folder.path(), &text("contrib/image/politesse.toml"));
-    let mut check = politesse(folder.path());
-    check.args(["config", "check"]);
-    done(check).await;
+    assert_valid(folder.path(), &text(IMAGE)).await;
 }
 
 // Ours: publishing the port must not create an open proxy or expose the dashboard.
 #[tokio::test]
 async fn the_image_serves_private_networks_and_does_not_expose_the_dashboard() {
-    let file = root().join("contrib/image/politesse.toml");
-    let configuration = configuration(&file).await;
+    let configuration = configuration(&root().join(IMAGE)).await;
     let clients = toml::Value::from(vec!["private", "loopback"]);
     assert_eq!(configuration["proxy"]["clients"], clients);
     let admin = configuration["admin"]["listen"].as_str().unwrap();
     assert!(admin.starts_with("127.0.0.1:"), "{admin}");
     // The path at which the program looks by default.
-    let build = text("contrib/image/build");
-    assert!(build.contains("\"$root/etc/politesse/politesse.toml\""));
+    let path = "\"$root/etc/politesse/politesse.toml\"";
+    assert_contains(&text("contrib/image/build"), path);
 }
 
 // Ours: the image has no shell, so its commands must run the program directly.
@@ -130,8 +128,8 @@ async fn the_commands_of_the_image_exist_in_the_program() {
         help.args([command, "--help"]);
         done(help).await;
     }
-    let build = text("contrib/image/build");
-    assert!(build.contains(&format!("\"$root{}\"", program[0])));
+    let path = format!("\"$root{}\"", program[0]);
+    assert_contains(&text("contrib/image/build"), &path);
 }
 
 // Ours: ports, mounts and times of the pod fit the image and the configuration.
@@ -146,9 +144,8 @@ async fn the_manifest_agrees_with_the_image_and_its_own_configuration() {
     let container = &pod["containers"][0];
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(container["image"], format!("politesse:{version}"));
-    assert!(
-        text("contrib/compose/compose.yaml").contains(&format!("image: politesse:{version}\n"))
-    );
+    let image = format!("image: politesse:{version}\n");
+    assert_contains(&text("contrib/compose/compose.yaml"), &image);
 
     let (proxy, admin) = (&configuration["proxy"], &configuration["admin"]);
     let ports = json!([
@@ -167,10 +164,10 @@ async fn the_manifest_agrees_with_the_image_and_its_own_configuration() {
     assert!(seconds("drain_time") + seconds("shutdown_timeout") < grace);
 
     // Paths in the configuration are below mounts of the pod.
-    let mount = |name: &str| {
-        let mounts = container["volumeMounts"].as_array().unwrap();
-        let found = mounts.iter().find(|mount| mount["name"] == name).unwrap();
-        found["mountPath"].as_str().unwrap().to_owned()
+    let mount = |name| {
+        named(&container["volumeMounts"], name)["mountPath"]
+            .as_str()
+            .unwrap()
     };
     assert_eq!(mount("configuration"), "/etc/politesse");
     assert_eq!(mount("data"), instruction("VOLUME"));
@@ -178,19 +175,19 @@ async fn the_manifest_agrees_with_the_image_and_its_own_configuration() {
         let path = made.as_str().unwrap().trim_start_matches("sqlite:");
         assert!(path.starts_with(&format!("{}/", mount("data"))), "{path}");
     }
-    let volumes = pod["volumes"].as_array().unwrap();
-    let secret = volumes
-        .iter()
-        .find(|volume| volume["name"] == "ca")
-        .unwrap();
-    let files = secret["secret"]["items"].as_array().unwrap();
-    let files = files.iter().map(|item| item["path"].as_str().unwrap());
-    let files: Vec<String> = files
-        .map(|file| format!("{}/{file}", mount("ca")))
-        .collect();
-    let https = &configuration["https"];
-    let wanted = ["ca_cert", "ca_key"].map(|key| https[key].as_str().unwrap());
-    assert_eq!(files, wanted);
+    let files = &named(&pod["volumes"], "ca")["secret"]["items"];
+    for (item, key) in ["ca_cert", "ca_key"].into_iter().enumerate() {
+        let path = format!("{}/{}", mount("ca"), files[item]["path"].as_str().unwrap());
+        assert_eq!(configuration["https"][key].as_str(), Some(&*path));
+    }
+    assert_eq!(files.as_array().unwrap().len(), 2, "{files}");
+}
+
+/// Returns the object called `name` in a list.
+fn named<'a>(list: &'a Value, name: &str) -> &'a Value {
+    let mut objects = list.as_array().unwrap().iter();
+    let found = objects.find(|object| object["name"] == name);
+    found.unwrap_or_else(|| panic!("{name} is not in {list}"))
 }
 
 // Ours: only one process may write the record, and it runs without privileges.
@@ -201,12 +198,9 @@ async fn the_deployment_has_one_pod_without_privileges() {
     assert_eq!(deployment["replicas"], 1);
     assert_eq!(deployment["strategy"]["type"], "Recreate");
     let pod = manifest.pod();
-    let user: u64 = instruction("USER")
-        .split(':')
-        .next()
-        .unwrap()
-        .parse()
-        .unwrap();
+    let user = instruction("USER");
+    let (user, _) = user.split_once(':').unwrap();
+    let user: u64 = user.parse().unwrap();
     let context = &pod["securityContext"];
     for key in ["runAsUser", "runAsGroup", "fsGroup"] {
         assert_eq!(context[key], user, "{key}");
@@ -257,22 +251,15 @@ async fn the_documented_ca_init_command_creates_the_secret() {
     let manifest = Manifest::read().await;
     let folder = TempDir::with_prefix("politesse-kubernetes-").unwrap();
     let head = text(MANIFEST);
-    let line = |start: &str| {
-        head.lines()
-            .find_map(|line| line.strip_prefix(start))
-            .unwrap()
-    };
-    let make = line("#   politesse ");
-    std::fs::create_dir(folder.path().join("secret")).unwrap();
-    let mut init = politesse(&folder.path().join("secret"));
-    init.args(make.split(' '));
+    let make = head
+        .lines()
+        .find_map(|line| line.strip_prefix("#   politesse "));
+    let secret = folder.path().join("secret");
+    std::fs::create_dir(&secret).unwrap();
+    let mut init = politesse(&secret);
+    init.args(make.unwrap().split(' '));
     done(init).await;
-    assert_eq!(
-        line("#   kubectl create secret "),
-        "tls politesse-ca --cert tls.crt --key tls.key"
-    );
-    write_in(folder.path(), manifest.configuration_file());
-    let mut check = politesse(folder.path());
-    check.args(["config", "check"]);
-    done(check).await;
+    let create = "\n#   kubectl create secret tls politesse-ca --cert tls.crt --key tls.key\n";
+    assert_contains(&head, create);
+    assert_valid(folder.path(), manifest.configuration_file()).await;
 }

@@ -5,11 +5,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde_json::json;
 use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::kit::origin::Script;
+use crate::kit::assert_contains;
+use crate::kit::checkout::{root, text};
+use crate::kit::origin::{Origin, Script};
 use crate::kit::page::Page;
 use crate::kit::program::{Outcome, ended, finish, isolated, politesse};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
@@ -23,38 +26,30 @@ const PAGES: [&str; 3] = [
     "https://o.test/own",
 ];
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-async fn start_shop() -> (crate::kit::origin::Origin, Config) {
-    let origin = Script::robots("User-agent: *\nDisallow: /private\n")
+async fn start_shop() -> (Origin, Config) {
+    let script = Script::robots("User-agent: *\nDisallow: /private\n")
         .page("/lamp", Page::html("A lamp."))
-        .page("/own", Page::html("No.").with_status(403))
-        .tls()
-        .start()
-        .await;
+        .page("/own", Page::html("No.").with_status(403));
+    let origin = script.tls().start().await;
     // Chromium also contacts hosts of its vendor. A parent proxy that refuses connections
     // keeps those requests on this machine.
     let config = resolve("o.test", origin.address());
-    (
-        origin,
-        config.set("upstream.parent = \"http://127.0.0.1:1\""),
-    )
+    let config = config.set("upstream.parent = \"http://127.0.0.1:1\"");
+    (origin, config)
 }
 
-/// Adds the Node arguments that open [`PAGES`] with `options`.
-fn add_page_arguments(command: &mut Command, options: &str) {
+/// Has `command`, which starts Node, open [`PAGES`] with `options`.
+async fn open_pages(mut command: Command, options: &str) -> Outcome {
     command
+        // Node resolves imports relative to the folder of the script.
+        .current_dir(root().join("target/node"))
         .args(["--input-type=module", "-"])
         .arg(root().join("contrib/npm"))
         .arg(options)
-        .args(PAGES);
-}
-
-async fn open_pages(command: Command) -> Outcome {
-    let script = std::fs::read(root().join("tests/clients/playwright.mjs")).unwrap();
-    let outcome = timeout(BROWSER, ended(command, &script)).await;
+        .args(PAGES)
+        .kill_on_drop(true);
+    let script = text("tests/clients/playwright.mjs");
+    let outcome = timeout(BROWSER, ended(command, script.as_bytes())).await;
     outcome.expect("the browser took too long")
 }
 
@@ -67,30 +62,18 @@ fn assert_polite(outcome: &Outcome) {
     assert_eq!(outcome.stdout, wanted, "{outcome:?}");
 }
 
-fn node() -> Command {
-    let mut command = Command::new("node");
-    // Node resolves imports relative to the folder of the script.
-    command
-        .current_dir(root().join("target/node"))
-        .kill_on_drop(true);
-    command
-}
-
 #[tokio::test]
 async fn playwright_opens_pages_with_the_options_of_the_package() {
     let (_origin, config) = start_shop().await;
     let proxy: Proxy = config.start().await;
-    let address = format!("http://{}", proxy.address());
-    let ca = proxy.place().path("certs/ca.pem");
-    let options = serde_json::json!({ "proxy": address, "ca": ca }).to_string();
-    let mut command = node();
-    add_page_arguments(&mut command, &options);
-    assert_polite(&open_pages(command).await);
+    let options = |ca: &str| {
+        let address = format!("http://{}", proxy.address());
+        json!({ "proxy": address, "ca": proxy.place().path(ca) }).to_string()
+    };
+    let node = || Command::new("node");
+    assert_polite(&open_pages(node(), &options("certs/ca.pem")).await);
     // With another CA no page can be opened.
-    let options = serde_json::json!({ "proxy": address, "ca": proxy.place().path("roots.pem") });
-    let mut command = node();
-    add_page_arguments(&mut command, &options.to_string());
-    let outcome = open_pages(command).await;
+    let outcome = open_pages(node(), &options("roots.pem")).await;
     let refused = "000 ERR_CERT_AUTHORITY_INVALID\n".repeat(3);
     assert_eq!(outcome.stdout, refused, "{outcome:?}");
 }
@@ -100,47 +83,40 @@ async fn under_run_playwright_options_come_from_the_environment() {
     let (_origin, config) = start_shop().await;
     let place = Place::with(&config);
     let mut command = politesse(place.folder());
-    command.current_dir(root().join("target/node"));
     command.args(["run", "--", "node"]);
-    add_page_arguments(&mut command, "{}");
-    let outcome = open_pages(command).await;
+    let outcome = open_pages(command, "{}").await;
     assert_polite(&outcome);
     let refused = "refused 1 × Disallow: /private (line 2 of https://o.test/robots.txt)";
-    assert!(outcome.stderr.contains(refused), "{outcome:?}");
+    assert_contains(&outcome.stderr, refused);
 }
 
 #[tokio::test]
 async fn a_missing_proxy_or_ca_is_reported_with_a_remedy() {
     let place = Place::with(&Config::default());
     let system = "/etc/ssl/certs/ca-certificates.crt";
+    let no_proxy = "no proxy: start this program with `politesse run";
     for (options, told) in [
+        (json!({}), no_proxy),
         (
-            "{}".to_owned(),
-            "no proxy: start this program with `politesse run",
-        ),
-        (
-            r#"{"proxy":"socks5://h:1"}"#.to_owned(),
+            json!({"proxy": "socks5://h:1"}),
             "http://HOST:PORT is wanted",
         ),
         (
-            r#"{"proxy":"http://h:1"}"#.to_owned(),
+            json!({"proxy": "http://h:1"}),
             "no CA: start this program with",
         ),
         (
-            r#"{"proxy":"http://h:1","ca":"none.pem"}"#.to_owned(),
+            json!({"proxy": "http://h:1", "ca": "none.pem"}),
             "cannot read the CA's",
         ),
         (
-            format!(r#"{{"proxy":"http://h:1","ca":"{system}"}}"#),
+            json!({"proxy": "http://h:1", "ca": system}),
             "that of politesse alone",
         ),
     ] {
         let mut command = isolated("node", place.folder());
-        command
-            .env_remove("NODE_EXTRA_CA_CERTS")
-            .current_dir(root().join("target/node"));
-        add_page_arguments(&mut command, &options);
-        let outcome = open_pages(command).await;
+        command.env_remove("NODE_EXTRA_CA_CERTS");
+        let outcome = open_pages(command, &options.to_string()).await;
         assert!(outcome.stderr.contains(told), "{options}: {outcome:?}");
     }
 }
@@ -166,17 +142,12 @@ async fn npm_installs_the_given_binary_unchanged() {
     let folder = TempDir::new().unwrap();
     let binary = Path::new("/bin/true");
     let program = install_package(binary, folder.path()).await;
-    assert_eq!(
-        std::fs::read(&program).unwrap(),
-        std::fs::read(binary).unwrap()
-    );
+    let [installed, given] = [&*program, binary].map(|path| std::fs::read(path).unwrap());
+    assert!(installed == given, "the program was changed");
     assert!(Command::new(program).status().await.unwrap().success());
     let mut require = isolated("node", folder.path());
     require.args(["--input-type=module", "-e"]);
     require.arg("import * as all from 'politesse'; console.log(Object.keys(all).join(' '))");
     let outcome = finish(require, b"").await;
-    assert_eq!(
-        outcome.stdout, "crawlerOptions launchOptions refusal\n",
-        "{outcome:?}"
-    );
+    outcome.assert_output(0, "crawlerOptions launchOptions refusal\n");
 }

@@ -9,10 +9,11 @@ use crate::kit::page::{Gate, Page};
 use crate::kit::program::{finish, isolated};
 use crate::kit::proxy::{Place, Proxy, resolve};
 
-/// Returns a command that runs politesse on one processor.
-fn confined(place: &Place) -> Command {
+/// Returns a command that runs politesse on one processor with these arguments.
+fn confined(place: &Place, arguments: &[&str]) -> Command {
     let mut command = isolated("taskset", place.folder());
     command.args(["-c", "0", env!("CARGO_BIN_EXE_politesse")]);
+    command.args(arguments);
     command
 }
 
@@ -30,17 +31,16 @@ async fn a_proxy_on_one_processor_serves_refuses_and_finishes() {
     let gate = Gate::shut();
     let origin = origin(&gate).await;
     let place = Place::with(&resolve("o.test", origin.address()));
-    let mut command = confined(&place);
-    command.arg("serve");
+    let command = confined(&place, &["serve"]);
     let mut proxy = Proxy::start(place, command).await;
     let mut slow = Crawler::plain(&proxy).await;
     slow.start_get("http://o.test/slow", "o.test").await;
     origin.arrival("/slow").await;
     let mut crawler = Crawler::plain(&proxy).await;
     for (path, status) in [("/page", 200), ("/private", 403), ("/page", 200)] {
-        let head = format!("GET http://o.test{path} HTTP/1.1\r\nHost: o.test\r\n\r\n");
-        crawler.send(head.as_bytes()).await;
-        assert_eq!(crawler.reply_to("GET").await.status(), status, "{path}");
+        let url = format!("http://o.test{path}");
+        let reply = crawler.get(&url, "o.test").await;
+        assert_eq!(reply.status(), status, "{path}");
     }
     proxy.signal("TERM").await;
     gate.open(1);
@@ -53,8 +53,7 @@ async fn a_proxy_on_one_processor_serves_refuses_and_finishes() {
 async fn a_command_on_one_processor_runs_through_its_own_proxy() {
     let origin = origin(&Gate::shut()).await;
     let place = Place::with(&resolve("o.test", origin.address()));
-    let mut command = confined(&place);
-    command.args(["run", "--", "curl", "-sS", "http://o.test/page"]);
-    let outcome = finish(command, b"").await.assert_code(0);
-    assert_eq!(outcome.stdout, "page", "{outcome:?}");
+    let run = ["run", "--", "curl", "-sS", "http://o.test/page"];
+    let outcome = finish(confined(&place, &run), b"").await;
+    outcome.assert_output(0, "page");
 }

@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 
 use crate::kit::certificates::TestCa;
-use crate::kit::client::{Crawler, metrics, reload};
+use crate::kit::client::{Crawler, get, reload};
 use crate::kit::origin::{Origin, Script};
+use crate::kit::paced::metric;
 use crate::kit::program::{finish, isolated};
 use crate::kit::proxy::{Config, Place, Proxy, address_in, resolve};
 use crate::kit::{assert_contains, clock, sha256};
@@ -41,6 +42,14 @@ async fn start(config: &Config) -> Proxy {
     place.start().await
 }
 
+/// Starts an origin and a proxy. Returns the address of the TLS listener, too.
+async fn start_site() -> (Origin, Proxy, SocketAddr) {
+    let origin = Script::robots(ROBOTS).start().await;
+    let proxy = start(&config(&origin)).await;
+    let address = tls_address(&proxy);
+    (origin, proxy, address)
+}
+
 /// Returns the address of the TLS listener.
 fn tls_address(proxy: &Proxy) -> SocketAddr {
     let banner = proxy.banner();
@@ -55,8 +64,7 @@ async fn requests_and_connects_work_over_a_tls_listener() {
     let origin = Script::robots(ROBOTS).tls().start().await;
     let config = config(&origin).resolve("p.test", plain.address());
     let proxy = start(&config).await;
-    let address = tls_address(&proxy);
-    let mut crawler = Crawler::over_tls(address).await.unwrap();
+    let mut crawler = Crawler::over_tls(tls_address(&proxy)).await.unwrap();
     for (path, status) in [("/a", 200), ("/private", 403)] {
         let reply = crawler.get(&format!("http://p.test{path}"), "p.test").await;
         assert_eq!(reply.status(), status, "{}", reply.text());
@@ -70,23 +78,16 @@ async fn requests_and_connects_work_over_a_tls_listener() {
         assert_eq!(reply.status(), status, "{}", reply.text());
     }
     // The other listener still serves plain HTTP.
-    let mut other = Crawler::plain(&proxy).await;
-    let reply = other.get("http://p.test/a", "p.test").await;
-    assert_eq!(reply.status(), 200);
+    assert_eq!(get(&proxy, "http://p.test/a").await.status(), 200);
 }
 
 #[tokio::test]
 async fn a_reload_replaces_the_certificate_and_keeps_open_connections() {
-    let origin = Script::robots(ROBOTS).start().await;
-    let proxy = start(&config(&origin)).await;
-    let address = tls_address(&proxy);
+    let (origin, proxy, address) = start_site().await;
     let mut open = Crawler::over_tls(address).await.unwrap();
     assert_eq!(open.get("http://o.test/a", "o.test").await.status(), 200);
-    let text = metrics(&proxy).await;
-    let name = "politesse_tls_cert_end_timestamp_seconds ";
-    let end = text.lines().find_map(|line| line.strip_prefix(name));
-    let end: i64 = end.unwrap().parse().unwrap();
-    assert!(clock::now().as_second() < end, "{end}");
+    let end = metric(&proxy, "politesse_tls_cert_end_timestamp_seconds").await;
+    assert!((clock::now().as_second() as f64) < end, "{end}");
     // The client rejects an untrusted certificate, which shows that the new one is used.
     let [cert, key] = self_signed_pair();
     std::fs::write(proxy.place().path("proxy.pem"), cert).unwrap();
@@ -112,9 +113,7 @@ fn self_signed_pair() -> [String; 2] {
 
 #[tokio::test]
 async fn unusable_tls_files_are_reported_at_start_and_reload() {
-    let origin = Script::robots(ROBOTS).start().await;
-    let proxy = start(&config(&origin)).await;
-    let address = tls_address(&proxy);
+    let (origin, proxy, address) = start_site().await;
     let [_, other_key] = self_signed_pair();
     write_key(proxy.place(), &other_key);
     proxy.signal("HUP").await;
@@ -124,7 +123,7 @@ async fn unusable_tls_files_are_reported_at_start_and_reload() {
     assert_eq!(crawler.get("http://o.test/a", "o.test").await.status(), 200);
     let place = proxy.stop().await;
     let outcome = place.run_code(1, &["serve"]).await;
-    assert!(outcome.stderr.contains(told), "{outcome:?}");
+    assert_contains(&outcome.stderr, told);
 
     write_pair(&place);
     let open_to_others = Permissions::from_mode(0o640);
@@ -179,14 +178,10 @@ async fn a_missing_or_invalid_handshake_closes_the_connection() {
     none.start_get("http://o.test/a", "o.test").await;
     // The proxy may send a TLS alert, but no HTTP answer.
     assert!(none.try_reply_to("GET").await.is_none());
-    let text = metrics(&proxy).await;
-    let line = "politesse_tls_handshake_failures_total 3\n";
-    assert!(text.contains(line), "{text}");
-    assert!(
-        proxy
-            .log()
-            .contains("no TLS handshake with the proxy within")
-    );
+    let failures = metric(&proxy, "politesse_tls_handshake_failures_total").await;
+    assert_eq!(failures, 3.0);
+    let told = "no TLS handshake with the proxy within";
+    assert_contains(&proxy.log(), told);
     let mut good = Crawler::over_tls(address).await.unwrap();
     assert_eq!(good.get("http://o.test/a", "o.test").await.status(), 200);
 }
@@ -207,10 +202,10 @@ async fn curl_authenticates_over_a_tls_listener() {
     let with = format!("https://A:{token}@localhost:{port}");
     let without = format!("https://localhost:{port}");
     for (address, url, wanted) in [
-        (&with, "http://p.test/a", "200 0"),
-        (&with, "https://o.test/a", "200 200"),
-        (&without, "http://p.test/a", "407 0"),
-        (&without, "https://o.test/a", "000 407"),
+        (&with, "http://p.test/a", [200, 0]),
+        (&with, "https://o.test/a", [200, 200]),
+        (&without, "http://p.test/a", [407, 0]),
+        (&without, "https://o.test/a", [0, 407]),
     ] {
         let place = proxy.place();
         let mut command = isolated("curl", place.folder());
@@ -223,30 +218,20 @@ async fn curl_authenticates_over_a_tls_listener() {
             .arg(place.path("certs/ca.pem"))
             .arg(url);
         let outcome = finish(command, b"").await;
-        let codes: Vec<u16> = outcome
-            .stdout
-            .split(' ')
-            .map(|code| code.parse().unwrap())
-            .collect();
-        let wanted: Vec<u16> = wanted
-            .split(' ')
-            .map(|code| code.parse().unwrap())
-            .collect();
+        let codes = outcome.stdout.split(' ');
+        let codes: Vec<u16> = codes.map(|code| code.parse().unwrap()).collect();
         assert_eq!(codes, wanted, "{address} {url} {outcome:?}");
     }
 }
 
 #[tokio::test]
 async fn the_client_setup_page_explains_the_tls_listener() {
-    let origin = Script::robots(ROBOTS).start().await;
-    let proxy = start(&config(&origin)).await;
-    let address = tls_address(&proxy);
+    let (_origin, _proxy, address) = start_site().await;
     let mut crawler = Crawler::over_tls(address).await.unwrap();
     let name = "politesse.internal";
     let pac = crawler.get(&format!("http://{name}/proxy.pac"), name).await;
     assert_contains(&pac.text(), &format!("\"HTTPS {address}\""));
     let guide = crawler.get(&format!("http://{name}/"), name).await.text();
-    let line = format!("--proxy https://{address} --proxy-cacert");
-    assert!(guide.contains(&line), "{guide}");
-    assert!(guide.contains("uses TLS"), "{guide}");
+    assert_contains(&guide, &format!("--proxy https://{address} --proxy-cacert"));
+    assert_contains(&guide, "uses TLS");
 }

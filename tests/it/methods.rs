@@ -3,13 +3,14 @@
 
 use serde_json::json;
 
-use crate::kit::assert_members;
 use crate::kit::client::{Crawler, ask, get};
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::{Script, site};
+use crate::kit::paced::pages;
 use crate::kit::page::Page;
 use crate::kit::proxy::resolve;
 use crate::kit::raw_origin::{Bytes, RawOrigin};
+use crate::kit::{assert_contains, assert_members};
 use crate::operator::assert_verified;
 
 const ROBOTS: &str = "User-agent: BadBot\nDisallow: /$\n\nUser-agent: *\nDisallow: /private\n";
@@ -20,33 +21,27 @@ async fn options_asterisk_is_judged_as_the_root_and_sent_as_asterisk() {
     let (origin, proxy) = site(Script::robots(ROBOTS).tls(), &[]).await;
     for (agent, status) in [("GoodBot/1", 200), ("BadBot/1", 403)] {
         let mut one = Crawler::inside(&proxy, "o.test:443").await;
-        let agent_line = format!("User-Agent: {agent}");
-        let reply = one
-            .ask(&["OPTIONS * HTTP/1.1", "Host: o.test", &agent_line])
-            .await;
+        let field = format!("User-Agent: {agent}");
+        let lines = ["OPTIONS * HTTP/1.1", "Host: o.test", &field];
+        let reply = one.ask(&lines).await;
         assert_eq!(reply.status(), status, "{}", reply.text());
         let mut two = H2Crawler::inside(&proxy, "o.test:443").await;
-        let uri = http::Uri::builder()
-            .scheme("https")
-            .authority("o.test")
-            .path_and_query("*");
-        let request = http::Request::options(uri.build().unwrap()).header("user-agent", agent);
+        let uri = http::Uri::builder().scheme("https").authority("o.test");
+        let uri = uri.path_and_query("*").build().unwrap();
+        let request = http::Request::options(uri).header("user-agent", agent);
         assert_eq!(two.ask(request).await.unwrap().status(), status);
     }
-    let log = origin.log();
-    let asked: Vec<_> = log
-        .iter()
-        .filter(|seen| seen.method == "OPTIONS")
-        .map(|seen| (seen.target.as_str(), seen.authority.as_str()))
-        .collect();
-    assert_eq!(asked, [("*", "o.test"); 2]);
-    let rows = proxy.place().completed(4).await;
-    assert!(rows.iter().all(|row| row["url"] == "https://o.test/"));
+    assert_eq!(origin.targets(), ["*"; 2]);
+    for seen in pages(&[&origin]) {
+        assert_eq!((&*seen.method, &*seen.authority), ("OPTIONS", "o.test"));
+    }
+    for row in proxy.place().completed(4).await {
+        assert_eq!(row["url"], "https://o.test/");
+    }
     assert_verified(proxy).await;
 }
 
-// RFC 9112, section 3.2.4: over HTTP/1.1 the request line keeps the asterisk. Other
-// methods may not use it (cases u73, h06).
+// RFC 9112, section 3.2.4. Other methods may not use it (cases u73, h06).
 #[tokio::test]
 async fn the_asterisk_is_forwarded_only_for_options() {
     let origin = RawOrigin::with(ROBOTS, Bytes::text("ok")).await;
@@ -81,23 +76,16 @@ async fn with_max_forwards_0_the_proxy_answers_without_secrets() {
     let traced = ask(&proxy, "TRACE", url, &fields).await;
     assert_eq!(traced.status(), 200, "{}", traced.text());
     assert_eq!(traced.head.value("content-type"), "message/http");
-    let status = traced.head.value("proxy-status");
-    assert_eq!(
-        status,
-        "politesse;details=\"answered here: Max-Forwards is 0\""
-    );
+    let status = "politesse;details=\"answered here: Max-Forwards is 0\"";
+    assert_eq!(traced.head.value("proxy-status"), status);
     let text = traced.text();
-    assert!(
-        text.starts_with(&format!("TRACE {url} HTTP/1.1\r\n")),
-        "{text}"
-    );
-    assert!(
-        text.contains("x-kept: yes\r\n") && text.ends_with("\r\n\r\n"),
-        "{text}"
-    );
+    let line = format!("TRACE {url} HTTP/1.1\r\n");
+    assert!(text.starts_with(&line), "{text}");
+    assert!(text.ends_with("\r\n\r\n"), "{text}");
+    assert_contains(&text, "x-kept: yes\r\n");
     assert!(!text.contains("canary"), "{text}");
     let options = ask(&proxy, "OPTIONS", url, &fields).await;
-    assert_eq!((options.status(), options.text().as_str()), (200, ""));
+    assert_eq!((options.status(), &*options.text()), (200, ""));
     assert_eq!(origin.log().len(), 0, "not even robots.txt is fetched");
     assert_eq!(proxy.place().rows().await.len(), 0);
     // A malformed request is refused before `Max-Forwards` is considered.
@@ -121,48 +109,29 @@ async fn max_forwards_is_decremented_only_for_trace_and_options() {
         let reply = ask(&proxy, method, "http://o.test/a", &[field]).await;
         assert_eq!(reply.status(), status, "{method} {field}");
     }
-    let hops: Vec<String> = origin
-        .requests()
-        .iter()
-        .map(|request| String::from_utf8_lossy(request).into_owned())
-        .map(|text| {
-            let mut lines = text.lines();
-            let hops = lines.find(|line| line.starts_with("Max-Forwards: "));
-            hops.unwrap().to_owned()
-        })
-        .collect();
-    assert_eq!(
-        hops,
-        [
-            "Max-Forwards: 0",
-            "Max-Forwards: 9",
-            "Max-Forwards: 0",
-            "Max-Forwards: 18446744073709551614",
-        ]
-    );
+    let sent = ["0", "9", "0", "18446744073709551614"];
+    let requests = origin.requests();
+    assert_eq!(requests.len(), sent.len());
+    for (request, hops) in requests.iter().zip(sent) {
+        let text = String::from_utf8_lossy(request);
+        assert_contains(&text, &format!("\r\nMax-Forwards: {hops}\r\n"));
+    }
 }
 
-// RFC 9110, section 9.3.8: a client must not send content in a TRACE. This applies with
-// any `Max-Forwards`, and to a chunked body that turns out to be empty.
+// RFC 9110, section 9.3.8: with any `Max-Forwards`, and for a chunked body without data.
 #[tokio::test]
 async fn trace_with_content_is_malformed_on_every_path() {
     let origin = Script::robots(ROBOTS).tls().start().await;
     let plain = RawOrigin::with(ROBOTS, Bytes::text("ok")).await;
-    let proxy = resolve("o.test", origin.address())
-        .resolve("p.test", plain.address())
-        .start()
-        .await;
+    let config = resolve("o.test", origin.address()).resolve("p.test", plain.address());
+    let proxy = config.start().await;
+    let chunked = "Transfer-Encoding: chunked";
     for (framing, hops, body, status) in [
         ("Content-Length: 0", "X: y", "", 200),
         ("Content-Length: 4", "X: y", "body", 400),
         ("Content-Length: 4", "Max-Forwards: 0", "body", 400),
-        (
-            "Transfer-Encoding: chunked",
-            "X: y",
-            "4\r\nbody\r\n0\r\n\r\n",
-            400,
-        ),
-        ("Transfer-Encoding: chunked", "X: y", "0\r\n\r\n", 400),
+        (chunked, "X: y", "4\r\nbody\r\n0\r\n\r\n", 400),
+        (chunked, "X: y", "0\r\n\r\n", 400),
     ] {
         let message = |target: &str, host: &str| {
             format!("TRACE {target} HTTP/1.1\r\nHost: {host}\r\n{hops}\r\n{framing}\r\n\r\n{body}")
@@ -183,9 +152,7 @@ async fn trace_with_content_is_malformed_on_every_path() {
     }
     for (body, status) in [("", 200), ("body", 400)] {
         let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
-        let request = http::Request::builder()
-            .method("TRACE")
-            .uri("https://o.test/a");
+        let request = http::Request::trace("https://o.test/a");
         let reply = crawler.send(request, body.into()).await.unwrap();
         assert_eq!(reply.status(), status, "{body:?}");
     }
@@ -198,11 +165,10 @@ async fn trace_with_content_is_malformed_on_every_path() {
 async fn unreachable_robots_txt_can_be_answered_with_503() {
     let origin = Script::robots_page(Page::status(500)).start().await;
     let ruled = Script::robots(ROBOTS).start().await;
-    let proxy = resolve("o.test", origin.address())
+    let config = resolve("o.test", origin.address())
         .resolve("p.test", ruled.address())
-        .set("robots.unreachable_answer = 503")
-        .start()
-        .await;
+        .set("robots.unreachable_answer = 503");
+    let proxy = config.start().await;
     let reply = get(&proxy, "http://o.test/a").await;
     reply.assert_error(503, "http_request_denied");
     assert!(!reply.head.value("retry-after").is_empty());

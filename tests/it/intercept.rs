@@ -73,30 +73,6 @@ async fn an_empty_upload_is_sent_with_content_length_0() {
     assert_eq!(origin.targets(), ["/a"; 15]);
 }
 
-// RFC 9113, sections 8.2.2 and 8.3.1.
-#[tokio::test]
-async fn an_http_2_origin_gets_no_http_1_connection_fields() {
-    let (origin, proxy) = site(Script::robots("").alpn(&["h2"]).tls(), &[]).await;
-    let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
-    let lines = [
-        "GET /a?b HTTP/1.1",
-        "Host: o.test",
-        "Connection: keep-alive, X-Hop",
-        "X-Hop: 1",
-        "Cookie: a=1",
-        "X-Kept: 1",
-    ];
-    let reply = crawler.ask(&lines).await;
-    assert_eq!(reply.status(), 200, "{}", reply.text());
-    let seen = origin.arrival("/a?b").await;
-    assert_eq!(seen.authority, "o.test");
-    assert_eq!(seen.values("x-kept"), ["1"]);
-    assert_eq!(seen.values("cookie"), ["a=1"]);
-    for gone in ["connection", "x-hop", "host", "keep-alive"] {
-        assert_eq!(seen.values(gone), [""; 0], "{gone}");
-    }
-}
-
 // RFC 9113, section 8.2.3: several cookie fields are joined into one for HTTP/1.1.
 #[tokio::test]
 async fn an_http_1_origin_gets_one_cookie_field_from_an_http_2_crawler() {

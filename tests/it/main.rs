@@ -123,7 +123,6 @@ mod pace_retry;
 mod pace_robots;
 mod pace_seen;
 mod pace_shared;
-mod pace_shown;
 mod pace_stop;
 mod pace_streams;
 mod pace_turns;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::kit::client::{Crawler, get};
 use crate::kit::h2::H2Crawler;
-use crate::kit::paced::{assert_apart, delaying, ms, pages, standard, verified};
+use crate::kit::paced::{assert_apart, delaying, ms, pages, standard, standard_site, verified};
 use crate::kit::{sha256, stream_part};
 
 // Ours: timeouts close idle connections; one that waits for a turn is not idle.
@@ -33,21 +33,18 @@ async fn a_connection_that_waits_for_a_turn_does_not_time_out() {
 // RFC 9110, section 9.3.3: the origin gets the whole body after the wait.
 #[tokio::test]
 async fn an_upload_is_forwarded_whole_after_its_wait() {
-    let origin = delaying("1").start().await;
-    let proxy = Arc::new(standard(&origin).start().await);
+    let (origin, proxy) = standard_site(delaying("1")).await;
     assert_eq!(get(&proxy, "http://o.test/0").await.status(), 200);
     let body = stream_part(0, 1 << 20);
     let mut crawler = Crawler::plain(&proxy).await;
-    let head = format!(
-        "POST http://o.test/up HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1.0\r\n\
-             Content-Length: {}\r\n\r\n",
-        body.len()
-    );
+    let length = body.len();
+    let line = "POST http://o.test/up HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1.0";
+    let head = format!("{line}\r\nContent-Length: {length}\r\n\r\n");
     crawler.send(head.as_bytes()).await;
     crawler.send(&body).await;
     assert_eq!(crawler.reply_to("POST").await.status(), 200);
     let seen = origin.whole("/up").await;
-    assert_eq!(seen.body, Some((body.len() as u64, sha256(&body))));
+    assert_eq!(seen.body, Some((length as u64, sha256(&body))));
     assert_apart(&pages(&[&origin]), 2, ms(1000));
     drop(crawler);
     verified(proxy, 2).await;

@@ -4,40 +4,39 @@ use std::sync::Arc;
 
 use jiff::ToSpan as _;
 
-use crate::kit::client::get;
+use crate::kit::client::{get, get_as};
 use crate::kit::clock;
 use crate::kit::origin::Script;
 use crate::kit::paced::{
-    all, assert_apart, assert_later, at_once, delaying, held, ms, pages, queue, span, standard,
-    statuses, urls, verified, when,
+    all, asking, asking_for, assert_apart, assert_later, delaying, held, ms, pages, queue, span,
+    standard, statuses, verified,
 };
 
-// Ours: the first matching rule applies; other hosts keep the general rate.
+// Ours: the first matching rule applies, and a site's own delay applies in full beside it.
 #[tokio::test]
 async fn a_pace_rule_applies_only_to_its_hosts() {
     let origin = Script::robots("").start().await;
     let rules = "pace.rule = [\
             { origin = \"quick.museum.test\", profile = \"owned\", reason = \"ours\" }, \
+            { origin = \"slow.museum.test\", rate = \"100/s\", reason = \"fast\" }, \
             { origin = \"*.museum.test\", rate = \"2/s\", reason = \"asked by its owner\" }]";
+    let slow = delaying("0.5").start().await;
     let config = standard(&origin)
+        .resolve("slow.museum.test", slow.address())
         .resolve("a.museum.test", origin.address())
         .resolve("quick.museum.test", origin.address())
         .set(rules);
     let proxy = Arc::new(config.start().await);
-    let asked = |host: &str| -> Vec<_> {
-        let numbers = 1..=4;
-        numbers
-            .map(|number| format!("http://{host}/{number}"))
-            .collect()
-    };
     let spans = [
         ("a.museum.test", 1500 - 150, 4000),
         ("quick.museum.test", 0, 400),
         ("o.test", 600 - 150, 1400),
+        ("slow.museum.test", 1500, 4000),
     ];
     for (host, shortest, longest) in spans {
-        assert_eq!(statuses(&all(&proxy, &asked(host)).await), [200; 4]);
-        let mut seen = pages(&[&origin]);
+        let urls = [1, 2, 3, 4].map(|number| format!("http://{host}/{number}"));
+        assert_eq!(statuses(&all(&proxy, &urls).await), [200; 4]);
+        let mut seen = pages(&[&origin, &slow]);
         seen.retain(|seen| seen.authority == host);
         let span = span(&seen);
         assert!(
@@ -45,7 +44,8 @@ async fn a_pace_rule_applies_only_to_its_hosts() {
             "{host}: {span:?}"
         );
     }
-    verified(proxy, 12).await;
+    assert_apart(&pages(&[&slow]), 4, ms(500));
+    verified(proxy, 16).await;
 }
 
 // Ours: `hours` is in UTC.
@@ -75,54 +75,12 @@ async fn requests_outside_the_hours_of_a_rule_are_put_off() {
         "{told} for {opening}"
     );
     assert_eq!(get(&proxy, "http://open.test/1").await.status(), 200);
-    let authorities: Vec<_> = pages(&[&origin])
-        .into_iter()
-        .map(|seen| seen.authority)
-        .collect();
-    assert_eq!(authorities, ["open.test"]);
+    let seen = pages(&[&origin]);
+    assert_eq!((seen.len(), &*seen[0].authority), (1, "open.test"));
     verified(proxy, 2).await;
 }
 
-// Ours: a site's own delay applies in full, beside the operator's rules.
-#[tokio::test]
-async fn a_pace_rule_does_not_shorten_a_sites_crawl_delay() {
-    let origin = delaying("0.5").start().await;
-    let config = standard(&origin)
-        .set("pace.profile = \"owned\"")
-        .set("pace.rule = [{ origin = \"o.test\", rate = \"100/s\", reason = \"fast\" }]");
-    let proxy = Arc::new(config.start().await);
-    assert_eq!(statuses(&all(&proxy, &urls(4)).await), [200; 4]);
-    assert_apart(&pages(&[&origin]), 4, ms(500));
-    verified(proxy, 4).await;
-}
-
-// Ours: `pace.crawler` counts over all hosts.
-#[tokio::test]
-async fn a_crawlers_rate_counts_over_all_hosts() {
-    let origin = Script::robots("").start().await;
-    let config = standard(&origin)
-        .resolve("other.test", origin.address())
-        .set("pace.profile = \"owned\"")
-        .set("pace.crawler = { rate = \"2/s\" }");
-    let proxy = Arc::new(config.start().await);
-    let requests = [
-        ("FooBot", "http://o.test/1"),
-        ("FooBot", "http://other.test/2"),
-        ("FooBot", "http://o.test/3"),
-        ("FooBot", "http://other.test/4"),
-        ("BarBot", "http://o.test/5"),
-    ];
-    let replies = at_once(&proxy, &requests).await;
-    assert_eq!(statuses(&replies), [200; 5]);
-    let mut seen = pages(&[&origin]);
-    let bar = when(&origin, "/5").duration_since(seen[0].at);
-    assert!(bar < ms(1000), "{bar:?}");
-    seen.retain(|seen| seen.target != "/5");
-    let span = span(&seen);
-    assert!((ms(1500 - 150)..ms(4000)).contains(&span), "{span:?}");
-    verified(proxy, 5).await;
-}
-
+// Ours: `pace.crawler`.
 #[tokio::test]
 async fn a_crawlers_in_flight_limit_counts_over_all_hosts() {
     let (gate, origin) = held("/1").await;
@@ -130,47 +88,37 @@ async fn a_crawlers_in_flight_limit_counts_over_all_hosts() {
         .resolve("other.test", origin.address())
         .set("pace.crawler = { in_flight = 1 }");
     let proxy = Arc::new(config.start().await);
-    let first = tokio::spawn({
-        let proxy = Arc::clone(&proxy);
-        async move { at_once(&proxy, &[("FooBot", "http://o.test/1")]).await }
-    });
+    let first = asking_for(&proxy, "http://o.test/1");
     origin.arrival("/1").await;
-    let second = tokio::spawn({
-        let proxy = Arc::clone(&proxy);
-        async move { at_once(&proxy, &[("FooBot", "http://other.test/2")]).await }
-    });
-    let other = at_once(&proxy, &[("BarBot", "http://other.test/3")]).await;
-    assert_eq!(statuses(&other), [200]);
+    let second = asking_for(&proxy, "http://other.test/2");
+    let other = get_as(&proxy, "BarBot/1.0", "http://other.test/3").await;
+    assert_eq!(other.status(), 200);
     queue(&proxy, 1).await;
     // Proof of absence: the standard rate alone would send /2 after 200 ms.
     tokio::time::sleep(ms(300)).await;
     assert_eq!(origin.targets(), ["/1", "/3"]);
     gate.open(1);
-    assert_eq!(statuses(&first.await.unwrap()), [200]);
-    assert_eq!(statuses(&second.await.unwrap()), [200]);
+    assert_eq!(first.await.unwrap().status(), 200);
+    assert_eq!(second.await.unwrap().status(), 200);
     verified(proxy, 3).await;
 }
 
-// Ours: `pace.total`, `pace.domain` and `pace.address`.
+// Ours: `pace.crawler`, `pace.total`, `pace.domain` and `pace.address`.
 #[tokio::test]
-async fn hosts_of_one_domain_or_address_share_a_rate() {
-    for key in ["total", "domain", "address"] {
+async fn hosts_share_the_rate_of_their_crawler_domain_or_address() {
+    for key in ["crawler", "total", "domain", "address"] {
         let origin = Script::robots("").start().await;
         let mut config = standard(&origin)
             .set("pace.profile = \"owned\"")
             .set(&format!("pace.{key} = {{ rate = \"4/s\" }}"));
-        let mut requests = Vec::new();
+        let mut urls = Vec::new();
         for host in 0..5 {
             let name = format!("h{host}.site.test");
             config = config.resolve(&name, origin.address());
-            requests.push((format!("Bot{key}"), format!("http://{name}/1")));
+            urls.push(format!("http://{name}/1"));
         }
         let proxy = Arc::new(config.start().await);
-        let requests: Vec<_> = requests
-            .iter()
-            .map(|(agent, url)| (&**agent, &**url))
-            .collect();
-        assert_eq!(statuses(&at_once(&proxy, &requests).await), [200; 5]);
+        assert_eq!(statuses(&all(&proxy, &urls).await), [200; 5], "{key}");
         let span = span(&pages(&[&origin]));
         assert!(
             (ms(1000 - 150)..ms(4000)).contains(&span),
@@ -180,22 +128,15 @@ async fn hosts_of_one_domain_or_address_share_a_rate() {
     }
 }
 
-// Ours: one request in flight, and a pause of five times the response time, at least
-// 3 s.
+// Ours: one request in flight, and a pause of at least 3 s.
 #[tokio::test]
 async fn the_archive_profile_pauses_five_times_the_response_time() {
     let (gate, origin) = held("/1").await;
     let config = standard(&origin).set("pace.profile = \"archive\"");
     let proxy = Arc::new(config.start().await);
-    let first = tokio::spawn({
-        let proxy = Arc::clone(&proxy);
-        async move { get(&proxy, "http://o.test/1").await }
-    });
+    let first = asking_for(&proxy, "http://o.test/1");
     let begun = origin.arrival("/1").await.at;
-    let rest = tokio::spawn({
-        let proxy = Arc::clone(&proxy);
-        async move { all(&proxy, &urls(3)[1..]).await }
-    });
+    let rest = asking(&proxy, "ExampleBot", &["/2", "/3"]);
     queue(&proxy, 2).await;
     // Time under test: five times the response time must exceed the minimum of 3 s.
     tokio::time::sleep(ms(700).saturating_sub(clock::since(begun))).await;

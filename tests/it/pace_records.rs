@@ -5,8 +5,8 @@
 //! skipped, and passes.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use politesse_robots::RobotsTxt;
 use politesse_robots::crawler::Crawler;
@@ -14,10 +14,11 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::cases::{cases, text};
+use crate::kit::checkout::root;
 use crate::kit::program::{finish, politesse};
 use crate::kit::run;
 
-/// Number of pairs to compare; the corpus must have at least as many.
+/// Number of pairs to compare; the files must give at least as many.
 const PAIRS: usize = 1000;
 
 /// Most agents of one file to compare, so that no file dominates.
@@ -69,34 +70,32 @@ fn rates_and_visits(case: &Value) -> (Vec<String>, Vec<String>) {
     let Some(asked) = binding.pace() else {
         return (Vec::new(), Vec::new());
     };
-    let rates = asked.rates.iter().map(ToString::to_string);
-    (
-        rates.collect(),
-        asked.visits.iter().map(ToString::to_string).collect(),
-    )
+    let rates = asked.rates.iter().map(ToString::to_string).collect();
+    let visits = asked.visits.iter().map(ToString::to_string).collect();
+    (rates, visits)
 }
 
 #[test]
 fn a_simple_second_reader_finds_the_same_delays_in_a_thousand_real_pairs() {
-    let Some(corpus) = Corpus::found() else {
+    let Some(files) = real_files() else {
         eprintln!("skipped: the real files are not here");
         return;
     };
     run(async {
-        let pairs = pairs(&corpus);
+        let pairs = pairs(files);
         assert!(PAIRS <= pairs.len(), "{} pairs", pairs.len());
-        // Every step-th pair: spread over the corpus and the same in each run.
+        // Every step-th pair: spread over the files and the same in each run.
         let step = pairs.len() / PAIRS;
-        let pairs: Vec<Pair> = pairs.into_iter().step_by(step).take(PAIRS).collect();
-        let questions: Vec<Value> = pairs.iter().map(Pair::question).collect();
-        let answers = answers(&questions).await;
-        let differences = pairs.iter().zip(answers).filter_map(|(pair, answer)| {
+        let pairs: Vec<Value> = pairs.into_iter().step_by(step).take(PAIRS).collect();
+        let mut differences = Vec::new();
+        for (pair, answer) in pairs.iter().zip(answers(&pairs).await) {
             let found = answer["crawl_delay"].as_f64();
-            let wanted = delay(&pair.robots, &pair.agent);
-            (found != wanted)
-                .then(|| format!("{}, {}: {found:?}, not {wanted:?}", pair.file, pair.agent))
-        });
-        let differences: Vec<String> = differences.collect();
+            let (file, agent) = (text(pair, "id"), text(pair, "agent"));
+            let wanted = delay(text(pair, "robots"), agent);
+            if found != wanted {
+                differences.push(format!("{file}, {agent}: {found:?}, not {wanted:?}"));
+            }
+        }
         assert!(differences.is_empty(), "{}", differences.join("\n"));
     });
 }
@@ -135,54 +134,27 @@ fn delay(robots: &str, agent: &str) -> Option<f64> {
 
 /// Returns the keys and values of all lines that are not empty, in lower case.
 fn fields(robots: &str) -> impl Iterator<Item = (String, String)> {
-    let content = |line: &str| {
-        line.split('#')
-            .next()
-            .unwrap_or_default()
-            .trim()
-            .to_lowercase()
-    };
-    let lines = robots.lines().map(content).filter(|line| !line.is_empty());
+    let contents = robots.lines().filter_map(|line| line.split('#').next());
+    let lines = contents.map(|content| content.trim().to_lowercase());
+    let lines = lines.filter(|line| !line.is_empty());
     lines.map(|line| match line.split_once(':') {
         Some((key, value)) => (key.trim().to_owned(), value.trim().to_owned()),
         None => (line, String::new()),
     })
 }
 
-/// A robots.txt and an agent, which the file may or may not name.
-struct Pair {
-    file: String,
-    robots: String,
-    agent: String,
-}
-
-impl Pair {
-    fn question(&self) -> Value {
-        json!({
-            "id": self.file,
-            "robots": self.robots,
-            "agent": self.agent,
-            "url": "https://h.example/",
-        })
-    }
-}
-
-/// Returns the pairs to choose from: each file with a delay, paired with some agents that
-/// it names and with one that it does not.
-fn pairs(corpus: &Corpus) -> Vec<Pair> {
+/// Returns the pairs to choose from, as questions: each file with a delay, paired with
+/// some agents that it names and with one that it does not.
+fn pairs(files: BTreeMap<String, String>) -> Vec<Value> {
     let mut pairs = Vec::new();
-    for (file, robots) in corpus.files() {
+    for (file, robots) in files {
         if !fields(&robots).any(|(key, _)| key == "crawl-delay") || is_beyond_the_reader(&robots) {
             continue;
         }
         let agents = named(&robots).into_iter().take(AGENTS_MAX);
         for agent in agents.chain(["nobody-knows-this-bot".to_owned()]) {
-            let (file, robots) = (file.clone(), robots.clone());
-            pairs.push(Pair {
-                file,
-                robots,
-                agent,
-            });
+            let url = "https://h.example/";
+            pairs.push(json!({"id": file, "robots": robots, "agent": agent, "url": url}));
         }
     }
     pairs
@@ -217,45 +189,31 @@ fn named(robots: &str) -> Vec<String> {
     names
 }
 
-/// The folder of real robots.txt files.
-struct Corpus {
-    folder: PathBuf,
-    _unpacked: Option<TempDir>,
-}
-
-impl Corpus {
-    /// Returns the folder named by `POLITESSE_CORPUS`, or the unpacked archive beside the
-    /// repository; `None` without both.
-    fn found() -> Option<Self> {
-        if let Some(folder) = std::env::var_os("POLITESSE_CORPUS") {
-            return Some(Self {
-                folder: folder.into(),
-                _unpacked: None,
-            });
+/// Returns the real files that are valid UTF-8, by name: those of the folder in
+/// `POLITESSE_CORPUS`, or of the archive beside the repository. `None` without both.
+fn real_files() -> Option<BTreeMap<String, String>> {
+    let unpacked = TempDir::new().unwrap();
+    let folder = match std::env::var_os("POLITESSE_CORPUS") {
+        Some(folder) => PathBuf::from(folder),
+        None => {
+            let archive = root().join("../shared/corpus/robots.tar.xz");
+            let mut tar = Command::new("tar");
+            tar.arg("-xJf").arg(archive).arg("--strip-components=1");
+            let status = tar
+                .current_dir(unpacked.path())
+                .stderr(Stdio::null())
+                .status();
+            status
+                .is_ok_and(|status| status.success())
+                .then(|| unpacked.path().to_owned())?
         }
-        let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus/robots.tar.xz");
-        let unpacked = archive.exists().then(|| TempDir::new().unwrap())?;
-        let mut command = Command::new("tar");
-        command.arg("-xJf").arg(archive);
-        command
-            .args(["--strip-components=1", "-C"])
-            .arg(unpacked.path());
-        let is_unpacked = command.status().is_ok_and(|status| status.success());
-        is_unpacked.then(|| Self {
-            folder: unpacked.path().to_owned(),
-            _unpacked: Some(unpacked),
-        })
-    }
-
-    /// Returns the files that are valid UTF-8, by name.
-    fn files(&self) -> BTreeMap<String, String> {
-        let files = std::fs::read_dir(&self.folder).unwrap();
-        let read = files.filter_map(|file| {
-            let file = file.unwrap();
-            let robots = std::fs::read_to_string(file.path()).ok()?;
-            let name = file.file_name().to_string_lossy().into_owned();
-            Some((name, robots.trim_start_matches('\u{feff}').to_owned()))
-        });
-        read.collect()
-    }
+    };
+    let files = std::fs::read_dir(folder).unwrap();
+    let read = files.filter_map(|file| {
+        let file = file.unwrap();
+        let robots = std::fs::read_to_string(file.path()).ok()?;
+        let name = file.file_name().to_string_lossy().into_owned();
+        Some((name, robots.trim_start_matches('\u{feff}').to_owned()))
+    });
+    Some(read.collect())
 }

@@ -1,24 +1,19 @@
 //! Back-offs that an operator ends early, by command or in the dashboard.
 
-use std::sync::Arc;
-
 use crate::dashboard::{Browser, post};
 use crate::kit::client::get;
 use crate::kit::origin::Script;
-use crate::kit::paced::{asking_for_less, assert_later, standard, verified};
+use crate::kit::paced::{asking_for_less, assert_later, standard, standard_site, verified};
 use crate::kit::proxy::Place;
 
 // Ours: the record says who ended the back-off and why.
 #[tokio::test]
 async fn pace_release_ends_a_back_off_and_is_on_record() {
     let page = asking_for_less(429, Some("86400"));
-    let origin = Script::robots("").page("/bad", page).start().await;
-    let proxy = Arc::new(standard(&origin).start().await);
-    let admin = format!("admin.listen=\"{}\"", proxy.admin());
+    let (_origin, proxy) = standard_site(Script::robots("").page("/bad", page)).await;
     let release = async |host: &str| {
-        let reason = "--reason=asked its owner";
-        let arguments = ["pace", "release", host, reason, "--set", &admin];
-        proxy.place().run(&arguments).await
+        let arguments = ["pace", "release", host, "--reason=asked its owner"];
+        proxy.run_admin(&arguments).await
     };
     let none = release("o.test").await.assert_code(1);
     assert!(none.stderr.contains("o.test has no back-off"), "{none:?}");

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use crate::kit::client::{Crawler, Reply, ask, get, get_as};
+use crate::kit::client::{Crawler, ask, get, get_as};
 use crate::kit::origin::{Origin, Script, site};
 use crate::kit::paced::{
-    assert_apart, assert_later, at_once, delaying, metric, ms, pages, standard, statuses, verified,
+    all, asking_for, assert_apart, assert_later, at_once, column, delaying, metric, ms, pages,
+    standard, statuses, urls, verified,
 };
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, Proxy, resolve};
@@ -26,17 +27,11 @@ fn proxy(origin: &Origin) -> Config {
     resolve("o.test", origin.address()).set("robots.ttl_min = \"1s\"")
 }
 
-fn robots(origin: &Origin) -> usize {
-    let log = origin.log();
-    let robots = log.iter().filter(|seen| seen.target == "/robots.txt");
-    robots.count()
-}
-
 /// Waits until `count` robots.txt files are queued or fetched.
 async fn await_robots(proxy: &Proxy, origin: &Origin, count: usize) {
     until("robots.txt fetches", async || {
         let waiting = metric(proxy, "politesse_robots_waiting").await;
-        (count as f64 <= waiting + robots(origin) as f64).then_some(())
+        (count as f64 <= waiting + origin.robots_fetches() as f64).then_some(())
     })
     .await;
 }
@@ -54,29 +49,25 @@ async fn a_redirected_robots_txt_does_not_time_out_during_a_crawl_delay() {
         let reply = get(&proxy, &format!("http://o.test/{page}")).await;
         assert_eq!(reply.status(), 200, "{page}: {}", reply.text());
     }
-    let log = origin.log();
-    let count = |target: &str| log.iter().filter(|seen| seen.target == target).count();
-    assert!(2 <= count("/rules"), "{log:?}");
-    assert_eq!(count("/robots.txt"), count("/rules"), "{log:?}");
+    let targets = origin.targets();
+    let hops = targets.iter().filter(|target| *target == "/rules").count();
+    assert!(2 <= hops, "{targets:?}");
+    assert_eq!(origin.robots_fetches(), hops, "{targets:?}");
 }
 
-// Ours: each robots.txt has expired when the next turn comes, yet all pages arrive, in
-// order, with the delay between them.
+// Ours: each robots.txt has expired when the next turn comes.
 #[tokio::test]
 async fn a_robots_txt_that_expires_within_the_crawl_delay_starves_no_page() {
     let origin = Script::robots_page(short_lived("1.2")).start().await;
     let proxy = Arc::new(proxy(&origin).start().await);
-    let urls: Vec<_> = (0..4).map(|page| format!("http://o.test/{page}")).collect();
-    let all: Vec<_> = urls.iter().map(|url| ("ExampleBot", &**url)).collect();
-    let replies = timeout(Duration::from_secs(15), at_once(&proxy, &all)).await;
+    let replies = timeout(Duration::from_secs(15), all(&proxy, &urls(4))).await;
     assert_eq!(statuses(&replies.unwrap()), [200; 4]);
     assert_apart(&pages(&[&origin]), 4, ms(1200));
-    assert!(3 <= robots(&origin), "{:?}", origin.log());
+    assert!(3 <= origin.robots_fetches(), "{:?}", origin.log());
     verified(proxy, 4).await;
 }
 
-// Ours: a crawler that may not wait and retries after the Retry-After of its 429 gets the
-// page, although the robots.txt has expired again.
+// Ours: although the robots.txt has expired again.
 #[tokio::test]
 async fn a_crawler_that_retries_after_retry_after_gets_its_page() {
     let origin = Script::robots_page(short_lived("2")).start().await;
@@ -98,8 +89,7 @@ async fn a_crawler_that_retries_after_retry_after_gets_its_page() {
     assert_apart(&pages(&[&origin]), 3, ms(2000));
 }
 
-// Ours: a page could get a turn in time, but the fetch of the expired robots.txt before
-// it could not.
+// Ours: the page could get a turn in time, but the fetch before it could not.
 #[tokio::test]
 async fn an_expired_robots_txt_that_must_wait_for_its_turn_allows_nothing() {
     let page = |text: &str| Page::text(&format!("User-agent: *\nCrawl-delay: 2\n{text}"));
@@ -119,7 +109,7 @@ async fn an_expired_robots_txt_that_must_wait_for_its_turn_allows_nothing() {
     // Time under test: the Retry-After.
     sleep(Duration::from_secs(pause)).await;
     assert_eq!(get(&proxy, "http://o.test/2").await.status(), 403);
-    assert_eq!((pages(&[&origin]).len(), robots(&origin)), (1, 3));
+    assert_eq!((pages(&[&origin]).len(), origin.robots_fetches()), (1, 3));
     verified(Arc::new(proxy), 4).await;
 }
 
@@ -136,8 +126,7 @@ async fn robots_txt_fetches_keep_the_crawl_delay_between_them() {
     assert_apart(&origin.log(), 3, ms(2000));
 }
 
-// Ours: the robots.txt redirects to a host in back-off. Retry-After is that of the
-// back-off, and the redirecting host is not asked again before it.
+// Ours: nor is the host asked again that redirects there.
 #[tokio::test]
 async fn a_robots_txt_on_a_host_in_back_off_is_not_retried_before_its_end() {
     let page = Page::status(503).field("Retry-After", "300");
@@ -155,12 +144,11 @@ async fn a_robots_txt_on_a_host_in_back_off_is_not_retried_before_its_end() {
         let pause: u64 = reply.head.value("retry-after").parse().unwrap();
         assert!((250..=300).contains(&pause), "{pause}");
     }
-    assert_eq!(robots(&origin), 1, "{:?}", origin.log());
+    assert_eq!(origin.robots_fetches(), 1, "{:?}", origin.log());
     origin.assert_only_robots_fetched();
 }
 
-// Ours: the reason is the crawl delay, not an overload, although the end of the response
-// that holds the turn is unknown.
+// Ours: not as overload, although the end of the response is unknown.
 #[tokio::test]
 async fn a_robots_txt_fetch_held_up_by_a_long_response_is_put_off_as_crawl_delay() {
     let gate = Gate::shut();
@@ -168,57 +156,41 @@ async fn a_robots_txt_fetch_held_up_by_a_long_response_is_put_off_as_crawl_delay
     let origin = delaying("0.5").page("/1", page).start().await;
     let config = standard(&origin).set("pace.max_wait = \"1s\"");
     let proxy = Arc::new(config.start().await);
-    let long = tokio::spawn({
-        let proxy = Arc::clone(&proxy);
-        async move { get(&proxy, "http://o.test/1").await.status() }
-    });
+    let long = asking_for(&proxy, "http://o.test/1");
     origin.arrival("/1").await;
     for _ in 0..2 {
         let reply = get_as(&proxy, "OtherBot/1.0", "http://o.test/2").await;
         assert_later(&reply, "crawl_delay");
     }
     gate.open(1);
-    assert_eq!(long.await.unwrap(), 200);
+    assert_eq!(long.await.unwrap().status(), 200);
     verified(proxy, 3).await;
-}
-
-/// Requests a page of an origin whose robots.txt is unknown, just after a page of the same
-/// host, which has a `Crawl-delay` of three seconds. Returns the 429 and the time until it
-/// came.
-async fn ask_after_a_page(lines: &[&str], fields: &[&str]) -> (Reply, Duration) {
-    let first = delaying("3").start().await;
-    let other = delaying("3").start().await;
-    let config = resolve("o.test", first.address()).resolve("o.test:81", other.address());
-    let config = config.set("egress.ports = [\"default\", \"81\"]");
-    let proxy = lines.iter().fold(config, |config, line| config.set(line));
-    let proxy = Arc::new(proxy.start().await);
-    assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
-    let begun = clock::instant();
-    let fields = [fields, &["User-Agent: ExampleBot/1.0"]].concat();
-    let reply = ask(&proxy, "GET", "http://o.test:81/1", &fields).await;
-    let took = clock::since(begun);
-    assert_eq!(other.log().len(), 0, "{:?}", other.log());
-    let (_, rows) = verified(proxy, 2).await;
-    assert_eq!(rows[1]["verdict"], "later");
-    (reply, took)
 }
 
 // RFC 7240, section 4.3 (`Prefer: wait`), and ours (`crawler.max_wait`).
 #[tokio::test]
 async fn prefer_and_max_wait_bound_the_wait_for_a_robots_txt() {
-    let crawler =
-        "crawler = [{ token = \"ExampleBot\", user_agent = \"ExampleBot\", max_wait = \"1s\" }]";
-    let rows: [(&[&str], &[&str]); 3] = [
-        (&[], &["Prefer: wait=0"]),
-        (&[], &["Prefer: wait=1"]),
-        (&[crawler], &[]),
-    ];
-    for (lines, fields) in rows {
-        let (reply, took) = ask_after_a_page(lines, fields).await;
+    let first = delaying("8").start().await;
+    let other = delaying("8").start().await;
+    let hasty = "crawler = [{ token = \"HastyBot\", user_agent = \"hasty\", max_wait = \"1s\" }]";
+    let config = resolve("o.test", first.address()).resolve("o.test:8081", other.address());
+    let proxy = Arc::new(config.set(hasty).start().await);
+    assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
+    for fields in [
+        &["User-Agent: ExampleBot/1.0", "Prefer: wait=0"][..],
+        &["User-Agent: ExampleBot/1.0", "Prefer: wait=1"],
+        &["User-Agent: hasty/1.0"],
+    ] {
+        let begun = clock::instant();
+        let reply = ask(&proxy, "GET", "http://o.test:8081/1", fields).await;
+        let took = clock::since(begun);
         let pause = assert_later(&reply, "crawl_delay");
-        assert!((2..=4).contains(&pause), "{pause}");
-        assert!(took < ms(2000), "{lines:?} {fields:?}: {took:?}");
+        assert!((3..=9).contains(&pause), "{fields:?}: {pause}");
+        assert!(took < ms(2000), "{fields:?}: {took:?}");
     }
+    assert_eq!(other.log().len(), 0, "{:?}", other.log());
+    let (_, rows) = verified(proxy, 4).await;
+    assert_eq!(column(&rows[1..], "verdict"), ["later"; 3]);
 }
 
 // Ours: `crawler.max_wait` replaces `pace.max_wait`.
@@ -239,20 +211,14 @@ async fn a_crawler_with_a_longer_max_wait_waits_for_its_robots_txt() {
     assert_later(&hasty, "crawl_delay");
 }
 
-// Ours: a flooder delays another crawler by one turn at most, even if it makes up names
-// that each need their own robots.txt.
+// Ours: by one turn at most, even if each name needs its own robots.txt.
 #[tokio::test]
 async fn made_up_names_do_not_delay_another_crawler() {
     let origin = delaying("0.5").start().await;
     let proxy = Arc::new(resolve("o.test", origin.address()).start().await);
     assert_eq!(get(&proxy, "http://o.test/0").await.status(), 200);
-    let names: Vec<_> = (0..12)
-        .map(|name| format!("Made{}Up", "x".repeat(name)))
-        .collect();
-    let requests: Vec<_> = names
-        .iter()
-        .map(|name| (&**name, "http://o.test/x"))
-        .collect();
+    let names: [_; 12] = std::array::from_fn(|name| format!("Made{}Up", "x".repeat(name)));
+    let requests = names.each_ref().map(|name| (&**name, "http://o.test/x"));
     let flood = at_once(&proxy, &requests);
     let other = async {
         await_robots(&proxy, &origin, 1 + names.len()).await;
@@ -289,35 +255,28 @@ async fn flood_with_names(proxy: &Proxy, origin: &Origin) -> Vec<Crawler> {
     crawlers
 }
 
-/// Asserts that another client gets its first page under `name` within a few turns while
-/// one client floods the proxy with names.
-async fn assert_served_soon(name: &str) {
-    let origin = Script::robots("").start().await;
-    let proxy = standard(&origin).start().await;
-    let _waiting = flood_with_names(&proxy, &origin).await;
-    let begun = clock::instant();
-    let mut crawler = Crawler::at(GOOD, &proxy).await.unwrap();
-    let agent = format!("User-Agent: {name}");
-    let get = "GET http://o.test/good HTTP/1.1";
-    let reply = crawler
-        .ask(&[get, "Host: o.test", &agent, "Prefer: wait=3"])
-        .await;
-    assert_eq!(reply.status(), 200, "{}", reply.text());
-    let took = clock::since(begun);
-    assert!(took < ms(4000), "{took:?}");
-    assert!(robots(&origin) < NAMES / 2, "{:?}", origin.log());
-}
-
-// Ours: robots.txt fetches go round by client.
+// Ours: robots.txt fetches go round by client. One that several clients wait for is made in
+// the earliest share of any of them.
 #[tokio::test]
 async fn many_names_of_one_client_do_not_delay_the_first_page_of_another() {
-    assert_served_soon("GoodBot/1").await;
-}
-
-// Ours: a fetch that several clients wait for is made in the earliest share of any of
-// them.
-#[tokio::test]
-async fn a_robots_txt_that_two_clients_wait_for_uses_the_earlier_share() {
-    let last = format!("Bad{}", "x".repeat(NAMES - 1));
-    assert_served_soon(&last).await;
+    let last_of_the_flood = format!("Bad{}", "x".repeat(NAMES - 1));
+    for name in ["GoodBot/1", &last_of_the_flood] {
+        let origin = Script::robots("").start().await;
+        let proxy = standard(&origin).start().await;
+        let _waiting = flood_with_names(&proxy, &origin).await;
+        let begun = clock::instant();
+        let mut crawler = Crawler::at(GOOD, &proxy).await.unwrap();
+        let agent = format!("User-Agent: {name}");
+        let lines = [
+            "GET http://o.test/good HTTP/1.1",
+            "Host: o.test",
+            &agent,
+            "Prefer: wait=3",
+        ];
+        let reply = crawler.ask(&lines).await;
+        assert_eq!(reply.status(), 200, "{name}: {}", reply.text());
+        let took = clock::since(begun);
+        assert!(took < ms(4000), "{name}: {took:?}");
+        assert!(origin.robots_fetches() < NAMES / 2, "{:?}", origin.log());
+    }
 }

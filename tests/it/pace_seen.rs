@@ -1,19 +1,20 @@
 //! Pace as operators see it: the admin API, `pace show` and `audit events`.
 
-use std::fs::{Permissions, create_dir_all, metadata, remove_file, set_permissions, write};
+use std::fs::{metadata, remove_file};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
-use tokio::process::Command;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 
-use crate::kit::client::{Crawler, get};
+use crate::kit::client::{Crawler, Reply, get, get_admin, reload};
 use crate::kit::origin::Script;
-use crate::kit::paced::{asking_for_less, delaying, queue};
+use crate::kit::paced::{asking_for_less, assert_later, column, queue, standard};
 use crate::kit::page::Page;
-use crate::kit::program::{Outcome, finish};
+use crate::kit::program::Outcome;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::{assert_contains, assert_members, until};
 
@@ -26,32 +27,15 @@ async fn credentials(place: &Place) -> String {
     format!("admin:{}", told.stdout.trim_end())
 }
 
-/// Writes the token file with these contents and permissions.
-fn write_token(place: &Place, text: &str, mode: u32) {
-    let path = place.path(TOKEN_FILE);
-    create_dir_all(path.parent().unwrap()).unwrap();
-    write(&path, text).unwrap();
-    set_permissions(path, Permissions::from_mode(mode)).unwrap();
+/// Requests the pace of all hosts from the API, with this line of credentials.
+async fn paces(proxy: &Proxy, authorization: &str) -> Reply {
+    let line = format!("Authorization: {authorization}");
+    get_admin(proxy.admin(), "/api/v1/pace", &[&line]).await
 }
 
-/// Asks the API with curl. Returns the status and the rest of the output.
-async fn curl(admin: SocketAddr, arguments: &[&str]) -> (String, String) {
-    let mut command = Command::new("curl");
-    command
-        .args([
-            "--silent",
-            "--show-error",
-            "--max-time",
-            "30",
-            "--noproxy",
-            "*",
-        ])
-        .args(["--write-out", "\n%{http_code}"])
-        .args(arguments)
-        .arg(format!("http://{admin}/api/v1/pace"));
-    let outcome = finish(command, b"").await;
-    let (body, status) = outcome.stdout.rsplit_once('\n').unwrap();
-    (status.to_owned(), body.to_owned())
+/// Returns the `Basic` credentials of `user`, as `name:password` (RFC 7617).
+fn basic(user: &str) -> String {
+    format!("Basic {}", STANDARD.encode(user))
 }
 
 /// Runs `pace show` against the proxy whose admin listener is `admin`.
@@ -68,20 +52,19 @@ async fn the_api_answers_only_requests_with_the_token() {
     let proxy = Config::default().start().await;
     let right = credentials(proxy.place()).await;
     let (_, token) = right.split_once(':').unwrap();
-    let (status, body) = curl(proxy.admin(), &["-u", &right]).await;
-    assert_eq!(status, "200", "{body}");
-    let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+    let body = paces(&proxy, &basic(&right)).await.json();
     assert!(body["hosts"].is_array() && body["total"].is_u64(), "{body}");
-    let bearer = format!("Authorization: Bearer {token}");
-    assert_eq!(curl(proxy.admin(), &["-H", &bearer]).await.0, "200");
+    let bearer = paces(&proxy, &format!("Bearer {token}")).await;
+    assert_eq!(bearer.status(), 200);
     for wrong in ["admin:password", "admin:", &format!("root:{token}")] {
-        let (status, _) = curl(proxy.admin(), &["-u", wrong]).await;
-        assert_eq!(status, "401", "{wrong}");
+        let refused = paces(&proxy, &basic(wrong)).await;
+        assert_eq!(refused.status(), 401, "{wrong}");
     }
-    let (status, head) = curl(proxy.admin(), &["-i"]).await;
-    assert_eq!(status, "401");
-    assert!(head.contains("www-authenticate: Basic "), "{head}");
-    assert!(head.contains(" admin token"), "{head}");
+    let nameless = get_admin(proxy.admin(), "/api/v1/pace", &[]).await;
+    assert_eq!(nameless.status(), 401);
+    let schemes = nameless.head.values("www-authenticate");
+    assert!(schemes[0].starts_with("Basic "), "{schemes:?}");
+    assert_contains(&nameless.text(), " admin token");
     // More people may read the log than may know the token.
     assert!(!proxy.log().contains(token), "{}", proxy.log());
 }
@@ -107,9 +90,9 @@ async fn the_first_start_makes_the_token_and_later_starts_keep_it() {
 #[tokio::test]
 async fn a_writable_or_malformed_token_file_prevents_the_start() {
     let place = Place::with(&Config::default());
-    write_token(&place, &"a".repeat(64), 0o620);
+    place.write(TOKEN_FILE, &"a".repeat(64), 0o620);
     let writable = place.run(&["serve"]).await;
-    write_token(&place, "password", 0o600);
+    place.write(TOKEN_FILE, "password", 0o600);
     let foreign = place.run(&["serve"]).await;
     for (outcome, why) in [
         (writable, "may be written by others (mode 620)"),
@@ -119,82 +102,103 @@ async fn a_writable_or_malformed_token_file_prevents_the_start() {
         let told = &outcome.stderr;
         assert!(told.contains(TOKEN_FILE) && told.contains(why), "{told}");
     }
-    write_token(&place, &"a".repeat(64), 0o644);
+    place.write(TOKEN_FILE, &"a".repeat(64), 0o644);
     let readable = place.start().await;
-    assert!(readable.log().contains("others than the owner may read"));
+    readable.logged("others than the owner may read").await;
 }
 
 // Ours: SIGHUP makes a new token if the file is gone.
 #[tokio::test]
 async fn a_reload_replaces_a_removed_token() {
     let proxy = Config::default().start().await;
-    let old = credentials(proxy.place()).await;
+    let old = basic(&credentials(proxy.place()).await);
     remove_file(proxy.place().path(TOKEN_FILE)).unwrap();
-    assert_eq!(curl(proxy.admin(), &["-u", &old]).await.0, "200");
-    proxy.signal("HUP").await;
-    until("the new token", async || {
-        let status = curl(proxy.admin(), &["-u", &old]).await.0;
-        (status == "401").then_some(())
-    })
-    .await;
-    let new = credentials(proxy.place()).await;
-    assert_eq!(curl(proxy.admin(), &["-u", &new]).await.0, "200");
+    assert_eq!(paces(&proxy, &old).await.status(), 200);
+    reload(&proxy).await;
+    assert_eq!(paces(&proxy, &old).await.status(), 401);
+    let new = basic(&credentials(proxy.place()).await);
+    assert_eq!(paces(&proxy, &new).await.status(), 200);
     // An unusable file makes the reload fail, and the old token stays in force.
-    write_token(proxy.place(), "", 0o600);
+    proxy.place().write(TOKEN_FILE, "", 0o600);
     proxy.signal("HUP").await;
     proxy.logged("was not reloaded").await;
-    assert_eq!(curl(proxy.admin(), &["-u", &new]).await.0, "200");
+    assert_eq!(paces(&proxy, &new).await.status(), 200);
 }
 
-// Ours.
+/// Returns the output of `pace show`.
+async fn shown(proxy: &Proxy, arguments: &[&str]) -> String {
+    let outcome = show(proxy.place(), proxy.admin(), arguments).await;
+    outcome.assert_code(0).stdout
+}
+
+/// Starts an origin at `[::1]` with a `Crawl-delay` of a minute, and returns its port.
+async fn start_ipv6_origin() -> u16 {
+    let listener = TcpListener::bind("[::1]:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.read(&mut [0; 4_096]).await;
+            let robots = "User-agent: *\nCrawl-delay: 60\n";
+            let head = format!("Content-Length: {}\r\nConnection: close", robots.len());
+            let answer = format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{robots}");
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    port
+}
+
+/// Returns the cells of each line after the heading.
+fn cells(table: &str) -> Vec<Vec<&str>> {
+    let lines = table.lines().skip(1);
+    lines
+        .map(|line| line.split_whitespace().collect())
+        .collect()
+}
+
 #[tokio::test]
-async fn pace_show_asks_the_running_proxy() {
-    let proxy = Config::default().start().await;
-    let (place, admin) = (proxy.place(), proxy.admin());
-    let table = show(place, admin, &[]).await.assert_code(0);
+async fn pace_show_lists_queues_and_back_offs() {
+    let less = asking_for_less(503, Some("300"));
+    let busy = Script::robots("").page("/1", less).start().await;
+    let port = start_ipv6_origin().await;
+    let config = standard(&busy).set("egress.allow = [\"::1\"]");
+    let proxy = config.start().await;
+    let first = get(&proxy, &format!("http://[::1]:{port}/1")).await;
+    assert_eq!(first.status(), 200, "{}", first.text());
+    assert_eq!(get(&proxy, "http://o.test/1").await.status(), 503);
+    let mut waiting = Crawler::plain(&proxy).await;
+    let url = format!("http://[::1]:{port}/2");
+    waiting.start_get(&url, &format!("[::1]:{port}")).await;
+    queue(&proxy, 1).await;
+    let all = shown(&proxy, &[]).await;
+    let rows = cells(&all);
+    assert_eq!(rows.len(), 2, "{all}");
+    let row = |host: &str| rows.iter().find(|row| row[0] == host).unwrap();
+    let slow = row("[::1]");
+    assert_eq!(
+        (&slow[1..3], slow[4], slow[5]),
+        (&["0", "1"][..], "crawl_delay", "-")
+    );
+    let left = row("o.test");
+    assert_eq!((&left[1..3], left[4]), (&["0", "0"][..], "backoff"));
+    assert_eq!(left[3], left[5]);
+    for spelling in ["::1", "[::1]", "0:0:0:0:0:0:0:1"] {
+        let one = shown(&proxy, &["--host", spelling]).await;
+        assert_eq!(cells(&one).len(), 1, "{spelling}: {one}");
+        assert!(one.contains("[::1]"), "{spelling}: {one}");
+    }
+    let one = shown(&proxy, &["--host", "O.test.", "--json"]).await;
+    let one: serde_json::Value = serde_json::from_str(&one).unwrap();
+    assert_members(
+        &one["hosts"][0],
+        &json!({"host": "o.test", "queued": 0, "in_flight": 0}),
+    );
+    assert_eq!(one["total"], 1);
+    let nobody = shown(&proxy, &["--host", "nobody.test"]).await;
+    assert_eq!(cells(&nobody), Vec::<Vec<&str>>::new());
+    let first = shown(&proxy, &["--limit", "1"]).await;
     assert!(
-        table
-            .stdout
-            .starts_with("HOST  IN FLIGHT  QUEUED  NEXT START"),
-        "{table:?}"
-    );
-    let json = show(place, admin, &["--json"]).await.json_lines();
-    assert_eq!((json.len(), json[0]["hosts"].is_array()), (1, true));
-    let bad = show(place, admin, &["--host", "a:1"]).await.assert_code(1);
-    assert!(bad.stderr.contains("without a port"), "{bad:?}");
-}
-
-// Ours: the columns are host, in flight, queued, next start, cause and back-off.
-#[tokio::test]
-async fn pace_show_prints_the_answer_of_the_api() {
-    let answer = json!({"hosts": [{
-        "host": "o.test", "in_flight": 1, "queued": 7,
-        "next_start": "2026-11-21T10:00:02Z", "cause": "backoff",
-        "backoff_until": "2026-11-21T11:00:00Z",
-    }], "total": 1});
-    let page = Page::typed("application/json", answer.to_string().as_bytes());
-    let target = "/api/v1/pace?limit=7&host=O.test";
-    let told = Script::robots("").page(target, page).start().await;
-    let place = Place::with(&Config::default());
-    write_token(&place, &"a".repeat(64), 0o600);
-    let asked = ["--limit", "7", "--host", "O.test"];
-    let table = show(&place, told.address(), &asked).await;
-    assert_eq!(
-        table.stdout,
-        "HOST    IN FLIGHT  QUEUED  NEXT START            CAUSE    BACK-OFF UNTIL\n\
-             o.test  1          7       2026-11-21T10:00:02Z  backoff  2026-11-21T11:00:00Z\n",
-        "{table:?}"
-    );
-    let json = show(
-        &place,
-        told.address(),
-        &["--limit", "7", "--host", "O.test", "--json"],
-    );
-    assert_eq!(json.await.json_lines(), [answer]);
-    let credentials = STANDARD.encode(format!("admin:{}", "a".repeat(64)));
-    assert_eq!(
-        told.log()[0].values("authorization"),
-        [format!("Basic {credentials}")]
+        first.ends_with("1 of 2 hosts; --limit 0 shows all\n"),
+        "{first}"
     );
 }
 
@@ -204,7 +208,9 @@ async fn pace_show_explains_why_it_has_no_answer() {
     let proxy = Config::default().start().await;
     let (place, admin) = (proxy.place(), proxy.admin());
     assert_eq!(show(place, admin, &[]).await.code, Some(0));
-    write_token(place, &"a".repeat(64), 0o600);
+    let bad = show(place, admin, &["--host", "a:1"]).await.assert_code(1);
+    assert!(bad.stderr.contains("without a port"), "{bad:?}");
+    place.write(TOKEN_FILE, &"a".repeat(64), 0o600);
     let refused = show(place, admin, &[]).await.assert_code(1);
     assert!(refused.stderr.contains("token was refused"), "{refused:?}");
     let foreign = Script::robots("").start().await;
@@ -239,28 +245,21 @@ async fn back_off_events_are_listed_and_verified() {
              102 2026-11-21T10:01:30Z backoff_left     p.test  until 2026-11-21T10:01:30Z, incident 1\n   \
              101 2026-11-21T10:00:00Z backoff_entered  o.test  429, until 2026-11-21T10:01:30Z, incident 2\n"
     );
-    let told = json!({
+    let first_event = json!([{
         "seq": 101, "time": "2026-11-21T10:00:00Z", "host": "o.test",
         "kind": "backoff_entered", "status": 429,
         "until": "2026-11-21T10:01:30Z", "incidents": 2,
-    });
+    }]);
+    let listed = async |filter: [&str; 2]| {
+        let arguments = [&["audit", "events", "--json"][..], &filter].concat();
+        place.run(&arguments).await.json_lines()
+    };
     for filter in [["--host", "O.test"], ["--until", "2026-11-21T10:01:00Z"]] {
-        let one = place
-            .run(&["audit", "events", "--json", filter[0], filter[1]])
-            .await;
-        let one = one.json_lines();
-        assert_eq!((one.len(), &one[0]), (1, &told), "{filter:?}");
+        assert_eq!(json!(listed(filter).await), first_event, "{filter:?}");
     }
-    let later = [
-        "audit",
-        "events",
-        "--from",
-        "2026-11-21T10:01:00Z",
-        "--json",
-    ];
-    assert_eq!(place.run(&later).await.json_lines()[0]["seq"], 102);
-    let newest = ["audit", "events", "--limit", "1", "--json"];
-    assert_eq!(place.run(&newest).await.json_lines()[0]["seq"], 102);
+    for filter in [["--from", "2026-11-21T10:01:00Z"], ["--limit", "1"]] {
+        assert_eq!(listed(filter).await[0]["seq"], 102, "{filter:?}");
+    }
     let verified = place.run_code(1, &["audit", "verify"]).await;
     let changed = "event 101: the row is not as it was written\n";
     assert!(verified.stdout.contains(changed), "{verified:?}");
@@ -295,57 +294,19 @@ async fn a_back_off_is_recorded_and_survives_a_restart() {
         Some(events(proxy.place()).await).filter(|events| 2 <= events.len())
     })
     .await;
-    let words: Vec<_> = told.iter().map(|event| event["kind"].clone()).collect();
-    assert_eq!(words, ["backoff_entered", "backoff_left"], "{told:?}");
+    assert_eq!(column(&told, "kind"), ["backoff_entered", "backoff_left"]);
     assert_members(&told[0], &json!({"host": "o.test", "status": 429}));
 
     assert_eq!(ask(&proxy, "/long").await.status(), 429);
-    let right = credentials(proxy.place()).await;
-    let (status, body) = curl(proxy.admin(), &["-u", &right]).await;
-    assert_eq!(status, "200", "{body}");
-    let seen: serde_json::Value = serde_json::from_str(&body).unwrap();
+    let right = basic(&credentials(proxy.place()).await);
+    let seen = paces(&proxy, &right).await.json();
     let expected = json!({"host": "o.test", "cause": "backoff"});
     assert_members(&seen["hosts"][0], &expected);
-    assert!(seen["hosts"][0]["backoff_until"].is_string(), "{body}");
+    assert!(seen["hosts"][0]["backoff_until"].is_string(), "{seen}");
     let asked = origin.log().len();
     let proxy = proxy.stop().await.start().await;
-    let refused = ask(&proxy, "/page").await;
-    refused.assert_error(429, "http_request_denied");
-    let pause: u64 = refused.head.value("retry-after").parse().unwrap();
+    let pause = assert_later(&ask(&proxy, "/page").await, "backoff");
     assert!((200..=300).contains(&pause), "{pause}");
-    assert_eq!(refused.json()["reason"], "backoff");
     assert_eq!(origin.log().len(), asked, "nothing is sent");
     proxy.stop().await.assert_verified().await;
-}
-
-// Ours: the API shows the queue, the cause of the wait, and the hosts in back-off.
-#[tokio::test]
-async fn the_api_shows_queues_and_back_offs_of_hosts() {
-    let origin = delaying("60").start().await;
-    let less = asking_for_less(429, Some("300"));
-    let other = Script::robots("").page("/1", less).start().await;
-    let config = resolve("o.test", origin.address())
-        .resolve("other.test", other.address())
-        .set("pace.backoff = { first = \"60s\", longest = \"1h\", forgive = \"1h\" }");
-    let proxy = config.start().await;
-    assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
-    assert_eq!(get(&proxy, "http://other.test/1").await.status(), 429);
-    let mut waiting = Crawler::plain(&proxy).await;
-    waiting.start_get("http://o.test/2", "o.test").await;
-    queue(&proxy, 1).await;
-    let right = credentials(proxy.place()).await;
-    let (_, body) = curl(proxy.admin(), &["-u", &right]).await;
-    let body: serde_json::Value = serde_json::from_str(&body).unwrap();
-    let host = |name: &str| {
-        let mut hosts = body["hosts"].as_array().unwrap().iter();
-        hosts.find(|host| host["host"] == name).unwrap().clone()
-    };
-    let queued = host("o.test");
-    let expected = json!({"queued": 1, "in_flight": 0, "cause": "crawl_delay"});
-    assert_members(&queued, &expected);
-    assert!(queued["next_start"].is_string() && queued["backoff_until"].is_null());
-    let left = host("other.test");
-    assert_eq!(left["cause"], "backoff");
-    assert_eq!(left["backoff_until"], left["next_start"]);
-    assert!(left["backoff_until"].is_string());
 }

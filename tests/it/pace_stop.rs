@@ -22,10 +22,7 @@ async fn a_stop_puts_waiting_requests_off() {
     for number in 0..EACH {
         opened.push(streams.open(&format!("https://o.test/s/{number}")));
         let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
-        let line = format!("GET /p/{number} HTTP/1.1\r\n");
-        crawler
-            .send((line + "Host: o.test\r\nUser-Agent: ExampleBot/1.0\r\n\r\n").as_bytes())
-            .await;
+        crawler.start_get(&format!("/p/{number}"), "o.test").await;
         crawlers.push(crawler);
     }
     queue(&proxy, 2 * EACH).await;

@@ -193,6 +193,11 @@ pub(crate) fn asking(proxy: &Arc<Proxy>, agent: &str, paths: &[&str]) -> JoinHan
     })
 }
 
+/// Returns the values of one column of the record's rows.
+pub(crate) fn column(rows: &[Value], name: &str) -> Vec<Value> {
+    rows.iter().map(|row| row[name].clone()).collect()
+}
+
 /// Waits until the metric `name` has this value.
 pub(crate) async fn until_metric(proxy: &Proxy, name: &str, value: u32) {
     until(name, async || {
@@ -210,6 +215,14 @@ pub(crate) async fn queue(proxy: &Proxy, length: u32) {
 /// the proxy counts the request as finished.
 pub(crate) async fn none_in_flight(proxy: &Proxy) {
     until_metric(proxy, "politesse_pace_in_flight", 0).await;
+}
+
+/// Waits until the value of a metric, which is 0 if it is absent, is as `wanted`.
+pub(crate) async fn until_metric(proxy: &Proxy, name: &str, wanted: impl Fn(f64) -> bool) {
+    until(name, async || {
+        wanted(metric(proxy, name).await).then_some(())
+    })
+    .await;
 }
 
 /// Waits until the value of a metric, which is 0 if it is absent, is as `wanted`.

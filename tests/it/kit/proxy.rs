@@ -107,6 +107,14 @@ impl Place {
         self.folder.path().join(name)
     }
 
+    /// Writes the file `name`, with the permissions `mode`.
+    pub(crate) fn write(&self, name: &str, text: &str, mode: u32) {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+
     /// Deletes the record, as an operator does to start a new one.
     pub(crate) fn remove_record(&self) {
         for name in ["audit.db", "audit.db-wal", "audit.db-shm", "record"] {
